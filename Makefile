@@ -1,0 +1,92 @@
+# Everything runs from .venv, which is made on first use. The package is installed there from a
+# wheel, never from this folder, so call its console scripts: they do not see ./pyecho.
+
+PYTHON ?= python3
+DEMO_ARGS ?=
+# How many items each stress test moves under the sanitizers, which slow it down about tenfold.
+PYECHO_STRESS_ITEMS ?= 20000
+
+BIN := .venv/bin
+WITH_TOOLS := PATH="$(CURDIR)/$(BIN):$$PATH"
+PACKAGE_SOURCES := pyproject.toml CMakeLists.txt $(shell find csrc pyecho -not -path '*__pycache__*')
+CPP_FILES := $(shell find csrc tests/cpp benchmarks -name '*.hpp' -o -name '*.cpp')
+# ThreadSanitizer of older compilers cannot live with the address randomisation of newer kernels.
+NO_ASLR := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch $$(uname -m) -R)
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help demo test test-cpp sanitize lint format targets clean gtest
+.DELETE_ON_ERROR:
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: .venv/demo.stamp ## Run the demonstration; options go into DEMO_ARGS="..."
+	$(BIN)/pyecho demo $(DEMO_ARGS)
+
+test: test-cpp .venv/test.stamp ## Run the C++ tests, then the Python tests
+	$(BIN)/pytest
+
+test-cpp: gtest .venv/tools.stamp ## Build and run the C++ tests
+	$(call build_cpp,default)
+	$(WITH_TOOLS) ctest --preset default
+
+sanitize: export PYECHO_STRESS_ITEMS := $(PYECHO_STRESS_ITEMS)
+sanitize: gtest .venv/tools.stamp ## Run the C++ tests under the address, undefined and thread sanitizers
+	$(call build_cpp,asan-ubsan)
+	$(WITH_TOOLS) ctest --preset asan-ubsan
+	$(call build_cpp,tsan)
+	$(WITH_TOOLS) $(NO_ASLR) ctest --preset tsan
+
+lint: .venv/tools.stamp .venv/demo.stamp .venv/test.stamp .venv/dev.stamp ## Check style, types, the stub of the extension, and the C++ with clang-tidy
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/stubtest --mypy-config-file pyproject.toml pyecho._core
+	$(BIN)/clang-format --dry-run -Werror $(CPP_FILES)
+	$(call build_cpp,tidy,-DPYECHO_BUILD_PYTHON=ON -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python \
+	  -Dpybind11_DIR="$$($(BIN)/pybind11-config --cmakedir)")
+
+format: .venv/dev.stamp ## Format all sources in place
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+	$(BIN)/clang-format -i $(CPP_FILES)
+
+targets: .venv/tools.stamp .venv/package.stamp ## Measure the speed targets, each against its limit (minutes)
+	$(WITH_TOOLS) cmake --preset release -DPYECHO_BUILD_TESTS=OFF
+	$(WITH_TOOLS) cmake --build --preset release --target gather_benchmark
+	build/release/benchmarks/cpp/gather_benchmark 1
+	$(BIN)/python benchmarks/targets.py
+
+clean: ## Remove everything that make has made
+	rm -rf build .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+# $(call build_cpp,preset,extra options): configure and build one preset.
+define build_cpp
+$(WITH_TOOLS) cmake --preset $(1) $(2)
+$(WITH_TOOLS) cmake --build --preset $(1)
+endef
+
+gtest:
+	@echo '#include <gtest/gtest.h>' | $(CXX) -x c++ -E - >/dev/null 2>&1 || \
+	  { echo "GoogleTest is missing: sudo apt-get install libgtest-dev" >&2; exit 1; }
+
+.venv/created.stamp:
+	$(PYTHON) -m venv .venv
+	@touch $@
+
+.venv/tools.stamp: .venv/created.stamp
+	$(BIN)/pip install --quiet cmake ninja
+	@touch $@
+
+.venv/package.stamp: $(PACKAGE_SOURCES) | .venv/created.stamp
+	@echo "Building the pyecho wheel"
+	rm -rf build/wheel
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir build/wheel .
+	$(BIN)/pip install --quiet --no-deps --force-reinstall build/wheel/*.whl
+	@touch $@
+
+# What an extra of the package needs. Not quiet: PyTorch alone takes minutes on a slow line.
+.venv/demo.stamp .venv/test.stamp .venv/dev.stamp: .venv/%.stamp: pyproject.toml constraints.txt | .venv/package.stamp
+	$(BIN)/pip install --constraint constraints.txt "$$(echo build/wheel/*.whl)[$*]"
+	@touch $@

@@ -1,0 +1,185 @@
+#include "bindings/echo_queue.hpp"
+
+#include <utility>
+
+#include "bindings/errors.hpp"
+#include "bindings/garbage.hpp"
+#include "bindings/use_iterator.hpp"
+#include "bindings/waiting.hpp"
+
+namespace py = pybind11;
+
+namespace pyecho::bindings {
+namespace {
+
+// Whether a dict or list still holds the very objects of its snapshot.
+bool same_children(PyObject* container, PyObject* snapshot) {
+  if (PyDict_Check(container) != 0) {
+    if (PyDict_GET_SIZE(container) != PyDict_GET_SIZE(snapshot)) {
+      return false;
+    }
+    PyObject* key = nullptr;
+    PyObject* child = nullptr;
+    for (Py_ssize_t position = 0; PyDict_Next(snapshot, &position, &key, &child) != 0;) {
+      if (PyDict_GetItem(container, key) != child) {
+        return false;
+      }
+    }
+    return true;
+  }
+  const Py_ssize_t size = PyList_GET_SIZE(container);
+  if (size != PyList_GET_SIZE(snapshot)) {
+    return false;
+  }
+  for (Py_ssize_t i = 0; i < size; ++i) {
+    if (PyList_GET_ITEM(container, i) != PyList_GET_ITEM(snapshot, i)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Raises EchoMutated if something that is guarded has changed.
+void check_guards(py::handle guards) {
+  for (const py::handle guard : guards) {
+    const auto parts = py::reinterpret_borrow<py::tuple>(guard);
+    bool same = false;
+    if (parts[1].is_none()) {
+      same = same_children(py::object(parts[0]).ptr(), py::object(parts[2]).ptr());
+    } else {
+      same = py::object(py::object(parts[0]).attr(py::str(parts[1]))).equal(py::object(parts[2]));
+    }
+    if (!same) {
+      raise(errors().echo_mutated, std::string(py::str(parts[3])) +
+                                       " was changed in place between two uses of the same item, so the next use would "
+                                       "not be the item any more; pass copy=True to the loader, or do not modify it (a "
+                                       "source must not reuse it either)");
+    }
+  }
+}
+
+}  // namespace
+
+EchoQueueObject::EchoQueueObject(const EchoQueueConfig& config, py::object transform)
+    : core_(config), items_(core_.slots()), transform_(std::move(transform)) {}
+
+void EchoQueueObject::put(const py::object& item, const py::object& guards) {
+  Reservation reservation{};
+  Outcome outcome = core_.try_reserve(reservation);
+  if (outcome == Outcome::kFull) {
+    outcome = wait_answering_signals(kNever, [&](Deadline slice) { return core_.reserve(reservation, slice); });
+  }
+  if (outcome != Outcome::kOk) {
+    raise_outcome(outcome, "EchoQueue");
+  }
+  items_[reservation.slot] = {.object = py::object(item).release().ptr(),
+                              .guards = guards.is_none() ? nullptr : py::object(guards).release().ptr()};
+  core_.commit(reservation);
+}
+
+void EchoQueueObject::fail(py::object error) {
+  error = checked_failure(error);
+  if (failure_.is_none() && !core_.stopped()) {  // after stop() nobody would ever let go of it
+    failure_ = std::move(error);
+  }
+  close();
+}
+
+void EchoQueueObject::stop() {
+  core_.stop();
+  clear();
+}
+
+PyObject* EchoQueueObject::next_reference() {
+  Use use{};
+  Outcome outcome = core_.try_next(use);
+  if (outcome == Outcome::kEmpty) {
+    outcome = wait_answering_signals(kNever, [&](Deadline slice) { return core_.next(use, slice); });
+  }
+  if (outcome == Outcome::kEnd) {
+    if (!failure_.is_none()) {
+      raise_object(std::exchange(failure_, py::none()));
+    }
+    return nullptr;
+  }
+  if (outcome != Outcome::kOk) {
+    raise_outcome(outcome, "EchoQueue");
+  }
+  Item& item = items_[use.slot];
+  if (item.object == nullptr) {
+    raise_outcome(Outcome::kClosed, "EchoQueue");  // stop() came while this thread waited for the GIL
+  }
+  auto object = py::reinterpret_borrow<py::object>(item.object);
+  const auto guards = py::reinterpret_borrow<py::object>(item.guards);
+  if (use.last) {
+    Py_CLEAR(item.object);
+    Py_CLEAR(item.guards);
+    core_.release(use.slot);
+  }
+  if (guards && use.ordinal > 0) {
+    check_guards(guards);
+  }
+  if (transform_.is_none()) {
+    return object.release().ptr();
+  }
+  return transform_(std::move(object), use.source_index, use.ordinal).release().ptr();
+}
+
+py::dict EchoQueueObject::stats() const {
+  const EchoQueueStats stats = core_.stats();
+  py::dict dict;
+  dict["fresh"] = stats.fresh;
+  dict["emitted"] = stats.emitted;
+  dict["batches"] = stats.emitted;
+  dict["bytes_gathered"] = 0;
+  dict["consumer_wait_ns"] = stats.consumer_wait_ns;
+  dict["downstream_ns"] = stats.downstream_ns;
+  dict["resident"] = stats.resident;
+  dict["outstanding_leases"] = 0;
+  dict["host_allocations"] = 0;
+  return dict;
+}
+
+void EchoQueueObject::drop_items() {
+  for (Item& item : items_) {
+    Py_CLEAR(item.object);
+    Py_CLEAR(item.guards);
+  }
+}
+
+int EchoQueueObject::traverse(visitproc visit, void* arg) const {
+  for (const Item& item : items_) {
+    Py_VISIT(item.object);
+    Py_VISIT(item.guards);
+  }
+  Py_VISIT(transform_.ptr());
+  Py_VISIT(failure_.ptr());
+  return 0;
+}
+
+void EchoQueueObject::clear() {
+  drop_items();
+  failure_ = py::none();
+}
+
+void register_echo_queue(py::module_& module) {
+  py::class_<EchoQueueObject, std::shared_ptr<EchoQueueObject>>(module, "EchoQueue", collect_cycles<EchoQueueObject>(),
+                                                                "The native stage of batch echoing.")
+      .def(py::init([](std::uint32_t capacity, double factor, std::uint64_t seed, std::uint64_t epoch,
+                       std::uint32_t prefetch, py::object transform) {
+             return std::make_shared<EchoQueueObject>(
+                 EchoQueueConfig{
+                     .capacity = capacity, .factor = factor, .seed = seed, .epoch = epoch, .prefetch = prefetch},
+                 std::move(transform));
+           }),
+           py::kw_only(), py::arg("capacity"), py::arg("factor"), py::arg("seed"), py::arg("epoch"),
+           py::arg("prefetch"), py::arg("transform"))
+      .def("put", &EchoQueueObject::put, py::arg("item"), py::arg("guards"))
+      .def("close", &EchoQueueObject::close)
+      .def("fail", &EchoQueueObject::fail, py::arg("error"))
+      .def("stop", &EchoQueueObject::stop)
+      .def("_stats", &EchoQueueObject::stats)
+      .def("_iterate", &make_use_iterator, py::arg("owner"));
+}
+
+}  // namespace pyecho::bindings

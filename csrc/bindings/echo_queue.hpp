@@ -1,0 +1,56 @@
+// pyecho._core.EchoQueue: the native stage of batch echoing. Python objects go through by reference.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/echo_queue.hpp"
+
+namespace pyecho::bindings {
+
+// All members with the GIL held; waits release it.
+class EchoQueueObject {
+ public:
+  // `transform`: None, or called for every use with (item, source index, use); the consumer gets what it returns.
+  EchoQueueObject(const EchoQueueConfig& config, pybind11::object transform);
+  ~EchoQueueObject() { drop_items(); }
+  EchoQueueObject(const EchoQueueObject&) = delete;
+  EchoQueueObject& operator=(const EchoQueueObject&) = delete;
+
+  // `guards`: None, or a tuple of what must not have changed before a repeat, else the consumer gets EchoMutated:
+  // (object, attribute name, value, path), or (dict or list, None, a shallow copy of it, path).
+  void put(const pybind11::object& item, const pybind11::object& guards);
+  void close() { core_.close(); }
+  void fail(pybind11::object error);
+  void stop();
+
+  // The next use as a new reference, or null at the end of input; raises what fail() was given, Closed, EchoMutated.
+  PyObject* next_reference();
+  [[nodiscard]] bool& busy() noexcept { return busy_; }
+
+  [[nodiscard]] pybind11::dict stats() const;
+
+  int traverse(visitproc visit, void* arg) const;
+  void clear();
+
+ private:
+  struct Item {
+    PyObject* object = nullptr;  // strong
+    PyObject* guards = nullptr;  // strong, or null
+  };
+
+  void drop_items();
+
+  EchoQueue core_;
+  std::vector<Item> items_;  // by slot; a slot is one thread's at a time
+  pybind11::object transform_;
+  pybind11::object failure_ = pybind11::none();
+  bool busy_ = false;  // a consumer is inside next_reference()
+};
+
+void register_echo_queue(pybind11::module_& module);
+
+}  // namespace pyecho::bindings

@@ -1,0 +1,77 @@
+#include "bindings/errors.hpp"
+
+namespace py = pybind11;
+
+namespace pyecho::bindings {
+namespace {
+
+ErrorTypes types;
+
+PyObject* add_type(py::module_& module, const char* name, const char* doc, PyObject* base, PyObject* builtin) {
+  const py::object bases = builtin == nullptr ? py::reinterpret_borrow<py::object>(base)
+                                              : py::object(py::make_tuple(py::handle(base), py::handle(builtin)));
+  const std::string full_name = std::string("pyecho.") + name;
+  PyObject* const type = PyErr_NewExceptionWithDoc(full_name.c_str(), doc, bases.ptr(), nullptr);
+  if (type == nullptr) {
+    throw py::error_already_set();
+  }
+  module.attr(name) = py::handle(type);  // the module holds one reference, `types` the other
+  return type;
+}
+
+}  // namespace
+
+const ErrorTypes& errors() noexcept { return types; }
+
+void raise(PyObject* type, const std::string& message) {
+  PyErr_SetString(type, message.c_str());
+  throw py::error_already_set();
+}
+
+py::object checked_failure(const py::object& error) {
+  if (!PyExceptionInstance_Check(error.ptr())) {
+    raise(PyExc_TypeError, "fail() needs an exception object, got " + std::string(py::repr(error)));
+  }
+  if (PyErr_GivenExceptionMatches(error.ptr(), PyExc_StopIteration) == 0) {
+    return error;
+  }
+  const auto runtime_error = py::reinterpret_borrow<py::object>(PyExc_RuntimeError);
+  py::object wrapped = runtime_error("the producer raised StopIteration");
+  wrapped.attr("__cause__") = error;
+  return wrapped;
+}
+
+void raise_object(const py::object& error) {
+  const py::object traceback = error.attr("__traceback__");
+  PyErr_Restore(py::type::of(error).release().ptr(), py::object(error).release().ptr(),
+                traceback.is_none() ? nullptr : py::object(traceback).release().ptr());
+  throw py::error_already_set();
+}
+
+void raise_outcome(Outcome outcome, const char* what) {
+  if (outcome == Outcome::kForked) {
+    raise(types.echo_error,
+          std::string("this ") + what +
+              " was made before fork() and its threads stayed in the parent process; make a new one in"
+              " the child, or use the 'spawn' start method");
+  }
+  raise(types.closed, std::string("this ") + what + " is closed and takes no more; make a new one");
+}
+
+void register_errors(py::module_& module) {
+  types.echo_error = add_type(module, "EchoError", "Base of all errors that pyecho raises.", PyExc_Exception, nullptr);
+  types.config_error = add_type(module, "ConfigError", "An argument is wrong, or arguments do not fit together.",
+                                types.echo_error, PyExc_ValueError);
+  types.spec_mismatch = add_type(module, "SpecMismatch", "An item differs in structure, shape or dtype from the first.",
+                                 types.echo_error, PyExc_ValueError);
+  types.closed =
+      add_type(module, "Closed", "The buffer or loader was used after it was closed.", types.echo_error, nullptr);
+  types.put_timeout =
+      add_type(module, "PutTimeout", "No slot became free within the timeout.", types.echo_error, PyExc_TimeoutError);
+  types.buffer_exhausted = add_type(module, "BufferExhausted", "The consumer holds every batch that max_bytes allows.",
+                                    types.echo_error, PyExc_MemoryError);
+  types.echo_mutated = add_type(module, "EchoMutated", "The consumer changed an item in place between two of its uses.",
+                                types.echo_error, PyExc_RuntimeError);
+}
+
+}  // namespace pyecho::bindings

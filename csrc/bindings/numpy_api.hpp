@@ -1,0 +1,21 @@
+// NumPy's C API, imported once by the module (numpy_api.cpp) and shared by all files.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#ifndef PYECHO_IMPORTS_NUMPY
+#define NO_IMPORT_ARRAY
+#endif
+#define PY_ARRAY_UNIQUE_SYMBOL pyecho_numpy_api
+#include <numpy/arrayobject.h>
+
+namespace pyecho::bindings {
+
+// Loads the API; throws error_already_set if NumPy is missing or too old.
+void import_numpy();
+
+// As PyArrayObject; `object` must be an ndarray.
+inline PyArrayObject* as_array(PyObject* object) noexcept { return reinterpret_cast<PyArrayObject*>(object); }
+inline PyArray_Descr* as_descr(PyObject* object) noexcept { return reinterpret_cast<PyArray_Descr*>(object); }
+
+}  // namespace pyecho::bindings

@@ -1,0 +1,113 @@
+#include "bindings/reservation.hpp"
+
+#include <pybind11/stl.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "bindings/echo_buffer.hpp"
+#include "bindings/errors.hpp"
+
+namespace py = pybind11;
+
+namespace pyecho::bindings {
+namespace {
+
+class ReservationObject {
+ public:
+  ReservationObject(std::shared_ptr<EchoBufferObject> buffer, Reservation reservation)
+      : buffer_(std::move(buffer)), reservation_(reservation) {}
+  // A reservation that is forgotten must not hold up those after it.
+  ~ReservationObject() {
+    if (open_) {
+      buffer_->core()->abort(reservation_);
+    }
+  }
+  ReservationObject(const ReservationObject&) = delete;
+  ReservationObject& operator=(const ReservationObject&) = delete;
+
+  // The nest of arrays on the slot. They keep the buffer's memory through `self`.
+  py::object views(const py::object& self) {
+    require_open("views");
+    std::vector<py::object> arrays = buffer_->slot_views(reservation_, self);
+    for (const py::object& array : arrays) {
+      views_.emplace_back(py::weakref(array));
+    }
+    return buffer_->structure().unflatten(arrays.data());
+  }
+
+  void commit() {
+    finish("commit");
+    buffer_->core()->commit(reservation_);
+  }
+
+  void abort() {
+    finish("abort");
+    buffer_->core()->abort(reservation_);
+  }
+
+ private:
+  void require_open(const char* what) const {
+    if (!open_) {
+      raise(errors().closed, std::string("this reservation was committed or aborted, ") + what +
+                                 " is no longer possible; reserve() another slot");
+    }
+  }
+
+  void finish(const char* what) {
+    require_open(what);
+    open_ = false;
+    try {
+      for (const py::object& reference : views_) {
+        if (const py::object array = reference(); !array.is_none()) {
+          PyArray_CLEARFLAGS(as_array(array.ptr()), NPY_ARRAY_WRITEABLE);
+        }
+      }
+    } catch (py::error_already_set& error) {
+      error.discard_as_unraisable("pyecho.Reservation");  // the slot must be handed on all the same
+    }
+    views_.clear();
+  }
+
+  std::shared_ptr<EchoBufferObject> buffer_;
+  Reservation reservation_;
+  std::vector<py::object> views_;  // weak: an array refers to this object
+  bool open_ = true;
+};
+
+}  // namespace
+
+py::object make_reservation(const py::object& buffer, std::optional<double> timeout_s) {
+  auto native = buffer.cast<std::shared_ptr<EchoBufferObject>>();
+  if (native->has_references()) {
+    raise(errors().config_error,
+          "reserve() needs a spec of arrays and numbers, but this one has leaves that travel by reference; use put()");
+  }
+  const Reservation reservation = native->reserve(Timeout(timeout_s));
+  return py::cast(std::make_shared<ReservationObject>(std::move(native), reservation));
+}
+
+void register_reservation(py::module_& module) {
+  py::class_<ReservationObject, std::shared_ptr<ReservationObject>>(
+      module, "Reservation",
+      "A slot to write an example into; a context manager that commits, or aborts on an exception.")
+      .def_property_readonly(
+          "views", [](const py::object& self) { return self.cast<ReservationObject&>().views(self); },
+          "New writable arrays on the slot, in the nest of the spec.")
+      .def("commit", &ReservationObject::commit, "commit()\n\nHand the example over. The views become read-only.")
+      .def("abort", &ReservationObject::abort, "abort()\n\nGive the slot back; the example does not exist.")
+      .def("__enter__", [](const py::object& self) { return self.cast<ReservationObject&>().views(self); })
+      .def(
+          "__exit__",
+          [](ReservationObject& self, const py::object& type, const py::object&, const py::object&) {
+            if (type.is_none()) {
+              self.commit();
+            } else {
+              self.abort();
+            }
+          },
+          py::arg("exc_type"), py::arg("exc"), py::arg("traceback"));
+}
+
+}  // namespace pyecho::bindings

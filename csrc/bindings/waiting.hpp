@@ -1,0 +1,74 @@
+// Native waits as Python wants them: the GIL is released, signals are answered.
+#pragma once
+
+#include <pybind11/pybind11.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <optional>
+
+#include "bindings/errors.hpp"
+#include "core/outcome.hpp"
+
+namespace pyecho::bindings {
+
+// How long a wait may last before signal handlers (Ctrl-C) get their turn.
+inline constexpr std::chrono::milliseconds kSignalSlice{50};
+
+// Takes the GIL back. Before Python 3.14 a daemon thread that does so while the interpreter finalizes is ended right here
+// by unwinding its stack, which would run destructors that need the GIL: it is parked instead, as 3.14 does.
+inline void take_gil(PyThreadState* state) {
+  struct Park {
+    bool unwinding = true;
+    Park() = default;
+    Park(const Park&) = delete;
+    Park& operator=(const Park&) = delete;
+    ~Park() {
+      while (unwinding) {
+        pause();
+      }
+    }
+  } park;
+  PyEval_RestoreThread(state);
+  park.unwinding = false;
+}
+
+// `timeout_s`: seconds from now, none for ever. Raises ConfigError for nan.
+inline Deadline deadline_after(std::optional<double> timeout_s) {
+  constexpr double kForeverSeconds = 1e9;
+  if (timeout_s && std::isnan(*timeout_s)) {
+    raise(errors().config_error, "timeout must be a number of seconds or None, got nan");
+  }
+  if (timeout_s && *timeout_s <= 0) {
+    return Clock::now();
+  }
+  if (!timeout_s || *timeout_s > kForeverSeconds) {
+    return kNever;
+  }
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(*timeout_s));
+}
+
+// Calls `attempt(deadline of a slice)` without the GIL until it answers something else than kTimeout or `deadline` has
+// passed. Throws error_already_set when a signal handler raised; nothing has been obtained then.
+template <class Attempt>
+Outcome wait_answering_signals(Deadline deadline, const Attempt& attempt) {
+  for (;;) {
+    if (PyErr_CheckSignals() != 0) {  // at the start too: many short waits must not keep Ctrl-C out
+      throw pybind11::error_already_set();
+    }
+    const Deadline now = Clock::now();
+    const Deadline slice = deadline - now > kSignalSlice ? now + kSignalSlice : deadline;
+    PyThreadState* const state = PyEval_SaveThread();
+    const Outcome outcome = attempt(slice);
+    take_gil(state);
+    if (outcome != Outcome::kTimeout) {
+      return outcome;
+    }
+    if (slice == deadline) {
+      return Outcome::kTimeout;
+    }
+  }
+}
+
+}  // namespace pyecho::bindings

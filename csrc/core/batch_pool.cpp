@@ -1,0 +1,64 @@
+#include "core/batch_pool.hpp"
+
+#include <new>
+
+namespace pyecho {
+
+BatchPool::BatchPool(SlotLayout layout, std::uint32_t blocks, std::size_t max_bytes, unsigned threads)
+    : layout_(std::move(layout)), max_bytes_(max_bytes) {
+  for (std::uint32_t block = 0; block < blocks; ++block) {
+    Batch* const batch = add_block(threads);
+    batch->next = free_;
+    free_ = batch;
+  }
+}
+
+Batch* BatchPool::add_block(unsigned threads) {
+  auto batch = std::make_unique<Batch>();
+  batch->memory = HostMemory(layout_.batch_bytes(), threads);
+  owned_.push_back(std::move(batch));
+  block_count_.store_release(owned_.size());
+  return owned_.back().get();
+}
+
+Batch* BatchPool::refuse() {
+  refused_.store_release(1);
+  return nullptr;
+}
+
+Batch* BatchPool::obtain() {
+  if (free_ == nullptr) {
+    // Taking the whole stack at once leaves nothing to be confused with an older top of it.
+    free_ = returned_.exchange_acq_rel(nullptr);  // [B2] pairs with [B1]
+  }
+  if (free_ != nullptr) {
+    Batch* const batch = free_;
+    free_ = batch->next;
+    return batch;
+  }
+  const std::size_t block_bytes = HostMemory::rounded_bytes(layout_.batch_bytes());
+  if ((owned_.size() + 1) * block_bytes <= max_bytes_) {
+    try {
+      return add_block(1);
+    } catch (const std::bad_alloc&) {
+      return refuse();  // the system's limit is as good as ours
+    }
+  }
+  return refuse();
+}
+
+void BatchPool::give_back(Batch* batch, bool was_leased) {
+  if (fork_guard_.forked()) {
+    return;  // nobody fills batches here, and a lock may be held by a thread that stayed in the parent
+  }
+  if (was_leased) {
+    outstanding_.fetch_add_relaxed(static_cast<std::uint64_t>(-1));
+  }
+  Batch* top = returned_.load_relaxed();
+  do {
+    batch->next = top;
+  } while (!returned_.try_replace_release(top, batch));  // [B1] pairs with [B2]
+  returns_.advance();
+}
+
+}  // namespace pyecho

@@ -1,0 +1,185 @@
+// Example echoing: the stage that takes examples and hands out shuffled batches of their uses.
+//
+//     producers ──▶ SlotPool ──▶ Planner ──▶ Gatherers ──▶ ready ring ──▶ Lease
+//
+// The native threads are gather workers. A worker takes the turn (a mutex among workers, never touched by producer or
+// consumer), plans the next batch, passes the turn on and copies the rows, so workers fill different batches at the same
+// time while the plan stays one sequence. While the plan has to wait for an item, the worker copies what it has planned
+// so far: slots come back as early as possible, and no wait in the plan can depend on a copy that waits for the plan.
+//
+// Output is a function of (items in the order of their reservations, configuration): threads and timing do not show.
+//
+//     EchoBuffer buffer(config);
+//     Reservation r;                                   // any thread(s)
+//     if (buffer.reserve(r, kNever) == Outcome::kOk) { fill buffer.slot_data(r.slot); buffer.commit(r); }
+//     buffer.close();
+//     Lease lease;                                     // one thread at a time
+//     while (buffer.acquire(lease, kNever) == Outcome::kOk) { ... lease.data(), lease.rows() ...; lease.reset(); }
+//
+// variable      | written by           | read by       | order            | pairs with | why
+// turn_         | workers              | workers       | mutex            | -          | planner, next_batch_, ended_
+// in_flight_[i] | worker before        | acquire after | by ready_        | P1 -> T1   | the ring publishes the pointer
+//               | ready_.publish       | try_take      |                  |            |
+// ready_count_  | worker               | acquire       | EventCount       | E1 <-> E4  | wakes the consumer
+// consumed_     | acquire              | workers       | EventCount       | E1 <-> E4  | wakes a worker; orders the consumer's last
+//               |                      |               |                  |            | look at a ring cell before its next filling
+// end_batch_    | worker [Z1]          | acquire [Z2]  | release, acquire | Z1 -> Z2   | the number of batches is final
+// resident_, emitted_, batches_taken_: one writer each, relaxed, statistics
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "core/batch_pool.hpp"
+#include "core/consumer_clock.hpp"
+#include "core/fork_guard.hpp"
+#include "core/gather.hpp"
+#include "core/planner.hpp"
+#include "core/slot_layout.hpp"
+#include "core/slot_pool.hpp"
+#include "core/ticket_ring.hpp"
+
+namespace pyecho {
+
+inline constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
+
+struct EchoBufferConfig {
+  std::vector<std::size_t> leaf_bytes;  // size of each leaf of one example
+  std::uint32_t batch_rows = 1;         // >= 1
+  std::uint32_t capacity = 1;           // >= 1; >= batch_rows with unique_in_batch
+  double factor = 2.0;                  // >= 1
+  std::uint64_t seed = 0;
+  std::uint64_t epoch = 0;
+  bool unique_in_batch = false;
+  bool drop_last = false;              // a batch of fewer than batch_rows rows is not handed out
+  bool with_info = false;              // batches carry source indices and uses
+  std::uint32_t prefetch = 2;          // >= 1: batches made ahead of the consumer
+  std::uint32_t threads = 1;           // >= 1: gather workers
+  std::uint32_t burst = 1;             // >= 1: items that arrive together; room for them is kept ahead of the pool
+  std::size_t max_bytes = kUnlimited;  // of slots and batches together; at least EchoBuffer::min_bytes()
+  std::uint32_t held = 2;              // batches a consumer holds at a time; a loop has one while it asks for the next
+};
+
+struct EchoBufferStats {
+  std::uint64_t fresh;           // items committed
+  std::uint64_t emitted;         // uses handed to the consumer
+  std::uint64_t batches;         // batches handed to the consumer
+  std::uint64_t bytes_gathered;  // payload of the uses handed to the consumer
+  std::uint64_t consumer_wait_ns;
+  std::uint64_t downstream_ns;
+  std::uint32_t resident;  // items in the planner's pool, of capacity
+  std::uint64_t outstanding_leases;
+  std::uint64_t batch_blocks;  // batches memory exists for
+  std::uint64_t grown_blocks;  // of these, added because the consumer held all others
+};
+
+class EchoBuffer {
+ public:
+  // Allocates everything and starts the workers. Throws std::bad_alloc, std::length_error (no machine has the memory, or
+  // max_bytes does not allow it), std::system_error.
+  explicit EchoBuffer(const EchoBufferConfig& config);
+  // Stops and joins the workers. Leases stay valid.
+  ~EchoBuffer();
+  EchoBuffer(const EchoBuffer&) = delete;
+  EchoBuffer& operator=(const EchoBuffer&) = delete;
+
+  // Bytes a buffer of this configuration needs before any growth. Throws std::length_error if no machine has them.
+  [[nodiscard]] static std::size_t min_bytes(const EchoBufferConfig& config);
+  [[nodiscard]] const SlotLayout& layout() const noexcept { return layout_; }
+
+  // -- Producers: any number of threads (see SlotPool) --
+
+  // kOk, kClosed, kTimeout, kForked.
+  Outcome reserve(Reservation& reservation, Deadline deadline);
+  // kOk, kFull, kClosed, kForked; never blocks.
+  Outcome try_reserve(Reservation& reservation);
+  // layout().slot_bytes() writable bytes, from the reservation to its commit or abort.
+  [[nodiscard]] std::byte* slot_data(std::uint32_t slot) const noexcept {
+    return slot_memory_.data() + slot * layout_.slot_bytes();
+  }
+  void commit(Reservation reservation) {
+    commit_quietly(reservation);
+    announce_committed(1);
+  }
+  void commit_quietly(Reservation reservation) noexcept { pool_.commit_quietly(reservation); }
+  void announce_committed(std::uint64_t items) {
+    if (!fork_guard_.forked()) {
+      pool_.announce_committed(items);
+    }
+  }
+  void abort(Reservation reservation) {
+    if (!fork_guard_.forked()) {
+      pool_.abort(reservation);
+    }
+  }
+  void close() {
+    if (!fork_guard_.forked()) {
+      pool_.close();
+    }
+  }
+  [[nodiscard]] bool closed() const noexcept { return pool_.closed(); }
+
+  // -- Consumer: one thread at a time --
+
+  // kOk; kEnd after the last batch; kTimeout; kClosed after stop(); kExhausted when only the end of a lease can help
+  // (call again after it); kForked.
+  Outcome acquire(Lease& lease, Deadline deadline);
+  // As acquire(), but kEmpty at once instead of waiting.
+  Outcome try_acquire(Lease& lease);
+
+  // -- Any thread --
+
+  // Abandons everything: every wait ends with kClosed. Idempotent.
+  void stop();
+  [[nodiscard]] bool stopped() const noexcept { return pool_.stopped(); }
+  [[nodiscard]] EchoBufferStats stats() const;
+
+ private:
+  static EchoBufferConfig checked(EchoBufferConfig config);
+  static std::uint32_t ahead_for(const EchoBufferConfig& config);
+  static std::uint32_t slots_for(const EchoBufferConfig& config);
+  static std::uint32_t depth_for(const EchoBufferConfig& config);
+  static std::uint32_t blocks_for(const EchoBufferConfig& config);
+
+  void work(Gatherer& gatherer);
+  bool claim(Gatherer& gatherer, Batch*& batch);
+  bool fill(Gatherer& gatherer);
+  bool admit(Gatherer& gatherer);
+  void await_item(Gatherer& gatherer);
+  void finish(std::uint64_t batches);
+
+  const EchoBufferConfig config_;
+  const SlotLayout layout_;
+  const std::uint32_t depth_;  // batches claimed and not yet consumed, at most
+  const ForkGuard fork_guard_;
+  HostMemory slot_memory_;
+  SlotPool pool_;
+  UseCounts uses_;
+  std::shared_ptr<BatchPool> batches_;
+
+  std::mutex turn_;  // held by the worker that plans; guards the next four
+  Planner planner_;
+  std::uint64_t next_batch_ = 0;
+  bool ended_ = false;
+  std::uint64_t wake_items_;  // constant: items worth waking a worker for
+
+  TicketRing<> ready_;                                               // workers -> consumer, by batch number
+  std::vector<Batch*> in_flight_;                                    // by cell of ready_
+  EventCount ready_count_;                                           // advanced by workers: batches published
+  EventCount consumed_;                                              // advanced by the consumer: batches taken
+  Sequence<> end_batch_{std::numeric_limits<std::uint64_t>::max()};  // set once by a worker
+  Shared<std::uint32_t> resident_;                                   // planner_.resident(), for stats()
+
+  ConsumerClock clock_;  // the consumer's, with the next two
+  Shared<std::uint64_t> emitted_;
+  Shared<std::uint64_t> batches_taken_;
+
+  std::vector<Gatherer> gatherers_;   // one each
+  std::vector<std::thread> workers_;  // last: they use all of the above
+};
+
+}  // namespace pyecho

@@ -1,0 +1,73 @@
+// The seeded random numbers of the planner: the same on every platform and in every build.
+//
+// Draws come from xoshiro256** (Blackman and Vigna). Its state, and every per-item decision, is derived from
+// (seed, epoch, stream) by the SplitMix64 finaliser, so that streams and epochs are independent and a per-item decision
+// depends on the item's number alone, not on how many draws came before.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstdint>
+
+namespace pyecho {
+
+inline constexpr std::uint64_t kGoldenGamma = 0x9E3779B97F4A7C15U;
+
+[[nodiscard]] constexpr std::uint64_t mix64(std::uint64_t z) noexcept {
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
+  return z ^ (z >> 31);
+}
+
+enum class Stream : std::uint8_t { kDraw = 1, kFactor = 2 };
+
+// A key from which a stream of numbers is derived.
+[[nodiscard]] constexpr std::uint64_t stream_key(std::uint64_t seed, std::uint64_t epoch, Stream stream) noexcept {
+  const std::uint64_t of_seed = mix64(seed + kGoldenGamma);
+  const std::uint64_t of_epoch = mix64(of_seed + epoch + kGoldenGamma);
+  return mix64(of_epoch + static_cast<std::uint64_t>(stream) * kGoldenGamma);
+}
+
+// The `counter`-th number in [0, 1) of the stream `key`, with 53 random bits.
+[[nodiscard]] constexpr double unit_at(std::uint64_t key, std::uint64_t counter) noexcept {
+  return static_cast<double>(mix64(key + (counter + 1) * kGoldenGamma) >> 11) * 0x1.0p-53;
+}
+
+class Xoshiro256 {
+ public:
+  explicit constexpr Xoshiro256(std::uint64_t key) noexcept {
+    for (auto& word : state_) {
+      key += kGoldenGamma;
+      word = mix64(key);
+    }
+  }
+
+  constexpr std::uint64_t next() noexcept {
+    const std::uint64_t result = std::rotl(state_[1] * 5, 7) * 9;
+    const std::uint64_t t = state_[1] << 17;
+    state_[2] ^= state_[0];
+    state_[3] ^= state_[1];
+    state_[1] ^= state_[2];
+    state_[0] ^= state_[3];
+    state_[2] ^= t;
+    state_[3] = std::rotl(state_[3], 45);
+    return result;
+  }
+
+  // A number in [0, bound), each equally likely (Lemire's multiplication with rejection). bound >= 1.
+  constexpr std::uint32_t below(std::uint32_t bound) noexcept {
+    std::uint64_t product = (next() >> 32) * bound;
+    if (static_cast<std::uint32_t>(product) < bound) {
+      const std::uint32_t threshold = (0U - bound) % bound;
+      while (static_cast<std::uint32_t>(product) < threshold) {
+        product = (next() >> 32) * bound;
+      }
+    }
+    return static_cast<std::uint32_t>(product >> 32);
+  }
+
+ private:
+  std::array<std::uint64_t, 4> state_{};
+};
+
+}  // namespace pyecho

@@ -1,0 +1,57 @@
+// Where the leaves of an example lie: in its slot, and in a batch. Pure arithmetic.
+//
+// A slot is a record: all leaves of one example side by side, so that one example is one place in memory. A batch is one
+// block of memory with a region per leaf, each a contiguous array of rows, so that every leaf of the batch is an
+// ordinary C-contiguous array. Two more regions may follow: the source index and the use of each row.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace pyecho {
+
+class SlotLayout {
+ public:
+  // Leaves may start at multiples of this many bytes in a slot, enough for every dtype...
+  static constexpr std::size_t kLeafAlignment = 16;
+  // ... a slot at multiples of a cache line ...
+  static constexpr std::size_t kSlotAlignment = 64;
+  // ... and the regions of a batch likewise.
+  static constexpr std::size_t kRegionAlignment = 64;
+
+  struct Leaf {
+    std::size_t size_bytes;    // of one row; may be 0
+    std::size_t slot_offset;   // in the slot
+    std::size_t batch_offset;  // of the leaf's region in the batch
+  };
+
+  // `leaf_bytes`: size of each leaf of one example. `rows`: examples in a batch.
+  // Throws std::length_error if sizes do not fit the address space.
+  SlotLayout(const std::vector<std::size_t>& leaf_bytes, std::uint32_t rows, bool with_info);
+
+  [[nodiscard]] const std::vector<Leaf>& leaves() const noexcept { return leaves_; }
+  [[nodiscard]] std::uint32_t rows() const noexcept { return rows_; }
+  [[nodiscard]] bool with_info() const noexcept { return with_info_; }
+  // Payload of one example, without padding.
+  [[nodiscard]] std::size_t example_bytes() const noexcept { return example_bytes_; }
+  // Distance between slots.
+  [[nodiscard]] std::size_t slot_bytes() const noexcept { return slot_bytes_; }
+  // Size of a batch's block; at least 1.
+  [[nodiscard]] std::size_t batch_bytes() const noexcept { return batch_bytes_; }
+  // Regions of int64 source indices and int32 uses, `rows` each. Meaningful with_info().
+  [[nodiscard]] std::size_t source_index_offset() const noexcept { return source_index_offset_; }
+  [[nodiscard]] std::size_t use_offset() const noexcept { return use_offset_; }
+
+ private:
+  std::vector<Leaf> leaves_;
+  std::uint32_t rows_;
+  bool with_info_;
+  std::size_t example_bytes_ = 0;
+  std::size_t slot_bytes_ = 0;
+  std::size_t batch_bytes_ = 0;
+  std::size_t source_index_offset_ = 0;
+  std::size_t use_offset_ = 0;
+};
+
+}  // namespace pyecho

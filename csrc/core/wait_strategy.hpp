@@ -1,0 +1,39 @@
+// How a thread waits; never what for.
+#pragma once
+
+#include <cstdint>
+#include <thread>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace pyecho {
+
+// Looks `spins` times, some nanoseconds apart, then `yields` times, each after offering the processor to another thread,
+// and then goes to sleep. A hand-over that is about to happen is met without a system call; where threads share too few
+// processors, yielding lets the other side get there. A wait that lasts costs some tens of microseconds of processor time
+// once, then nothing. Where other programs keep the processors busy a yield costs a whole time slice: the waiting object
+// then leaves yielding out for a while (EventCount).
+struct WaitStrategy {
+  std::uint32_t spins;
+  std::uint32_t yields;
+
+  // For hand-overs that are usually imminent. With one processor nothing can happen while we spin.
+  [[nodiscard]] static WaitStrategy spin_then_sleep() noexcept {
+    static const bool alone = std::thread::hardware_concurrency() < 2;
+    return {.spins = alone ? 0U : 32U, .yields = 64U};
+  }
+  [[nodiscard]] static constexpr WaitStrategy sleep() noexcept { return {.spins = 0, .yields = 0}; }
+};
+
+// Tells the processor that this is a spin loop.
+inline void relax_processor() noexcept {
+#if defined(__x86_64__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb" ::: "memory");
+#endif
+}
+
+}  // namespace pyecho

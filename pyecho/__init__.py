@@ -1,0 +1,48 @@
+"""pyecho: a native data-echoing stage for training pipelines.
+
+Data echoing takes each example or batch from a slow source once and hands it out several times,
+shuffled, so that an accelerator that would idle trains on. See `EchoLoader` to wrap a source, and
+`EchoBuffer` to embed the stage in a loader of your own. `pyecho.torch` has the loader for PyTorch.
+"""
+
+try:
+    from pyecho import _core
+except ImportError as error:
+    raise ImportError(
+        "pyecho's native part could not be imported. If Python runs in the source folder of "
+        "pyecho, that folder hides the installed package: run from another folder, use the "
+        "`pyecho` command, or start Python with -P. Otherwise reinstall pyecho."
+    ) from error
+
+from pyecho._core import (
+    BufferExhausted,
+    Closed,
+    ConfigError,
+    EchoError,
+    EchoMutated,
+    PutTimeout,
+    SpecMismatch,
+)
+from pyecho.buffer import EchoBuffer, EchoInfo
+from pyecho.loader import EchoLoader
+from pyecho.spec import Field, spec_of
+from pyecho.stats import EchoStats
+
+__version__: str = _core.build_info()["version"]
+
+__all__ = [
+    "BufferExhausted",
+    "Closed",
+    "ConfigError",
+    "EchoBuffer",
+    "EchoError",
+    "EchoInfo",
+    "EchoLoader",
+    "EchoMutated",
+    "EchoStats",
+    "Field",
+    "PutTimeout",
+    "SpecMismatch",
+    "__version__",
+    "spec_of",
+]

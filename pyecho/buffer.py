@@ -1,0 +1,153 @@
+"""The native echo stage, for custom loaders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyecho import _core
+from pyecho.options import (
+    checked_capacity,
+    checked_factor,
+    checked_int,
+    checked_seed,
+    checked_threads,
+    checked_unique,
+)
+from pyecho.spec import structure_of
+from pyecho.stats import EchoStats
+
+__all__ = ["EchoBuffer", "EchoInfo"]
+
+
+class EchoInfo(NamedTuple):
+    """Which items a batch is made of, row by row."""
+
+    source_index: NDArray[np.int64]
+    """Number of the item in source order, from 0."""
+    use: NDArray[np.int32]
+    """Which use of the item this is; 0 is the fresh one."""
+
+
+class EchoBuffer(_core.EchoBuffer):
+    """A native buffer that takes examples and yields batches of their uses, echoed and shuffled.
+
+    Any number of threads may `put`; one thread at a time iterates. Batches are nests of NumPy
+    arrays with a leading batch axis; they are private to the consumer and writable, and their
+    memory is used again once no array (or view of one) refers to it. The output is a function of
+    the order of the examples and of the arguments, not of threads or timing.
+
+    Parameters
+    ----------
+    spec
+        Nest of `Field` for one example, as `spec_of` returns it.
+    batch_size
+        Rows of a batch; the last one may have fewer.
+    factor
+        How often each example is emitted: an int, or a float whose fraction is the chance of one
+        more use, drawn per example.
+    capacity
+        Distinct examples among which each emission is drawn; 1 means no shuffling.
+    seed, epoch
+        Select the random numbers.
+    unique_in_batch
+        Never put an example into one batch twice. Needs ``capacity >= batch_size``; batches at the
+        end of the input may be short.
+    drop_last
+        Leave out batches with fewer than `batch_size` rows.
+    prefetch
+        Batches made ahead of the consumer.
+    threads
+        Native threads that assemble batches; None for all cores but one, at most 4.
+    burst
+        Examples that arrive together (rows of a `put_batch`): room for as many is kept ahead of the
+        pool, so that the next ones can be made while these wait.
+    max_bytes
+        Bound of the memory for slots and batches. Without one the buffer grows as long as the
+        consumer keeps batches.
+    held
+        Batches that the consumer holds at the same time (a loop holds one while it asks for the
+        next). It may hold more; the buffer then grows, and says so with one `ResourceWarning`.
+    with_info
+        Yield ``(batch, info)`` with an `EchoInfo`.
+    to_array, from_array
+        For arrays of another library: ``to_array(leaf)`` returns an ndarray that shares the leaf's
+        memory, or None; ``from_array(ndarray, leaf_number)`` what the consumer gets.
+
+    Raises
+    ------
+    ConfigError
+        If an argument is wrong or `max_bytes` is too small for the rest.
+    """
+
+    def __init__(
+        self,
+        spec: Any,
+        *,
+        batch_size: int,
+        factor: float = 2,
+        capacity: int = 1,
+        seed: int = 0,
+        epoch: int = 0,
+        unique_in_batch: bool = False,
+        drop_last: bool = False,
+        prefetch: int = 2,
+        threads: int | None = None,
+        burst: int = 1,
+        max_bytes: int | None = None,
+        held: int = 2,
+        with_info: bool = False,
+        to_array: Callable[[Any], Any] | None = None,
+        from_array: Callable[[Any, int], Any] | None = None,
+    ) -> None:
+        from pyecho.numpy import as_array
+
+        factor = checked_factor(factor)
+        capacity = checked_capacity("capacity", capacity, factor, 1)
+        batch_size = checked_int("batch_size", batch_size, 1, 2**30)
+        if unique_in_batch:
+            checked_unique(batch_size, capacity, "capacity")
+        super().__init__(
+            structure_of(spec),
+            batch_size=batch_size,
+            factor=factor,
+            capacity=capacity,
+            seed=checked_seed(seed),
+            epoch=checked_int("epoch", epoch, 0, 2**64 - 1),
+            unique_in_batch=bool(unique_in_batch),
+            drop_last=bool(drop_last),
+            prefetch=checked_int("prefetch", prefetch, 1, 2**20),
+            threads=checked_threads(threads),
+            burst=checked_int("burst", burst, 1, 2**30),
+            max_bytes=None
+            if max_bytes is None
+            else checked_int("max_bytes", max_bytes, 0, 2**63 - 1),
+            held=checked_int("held", held, 1, 2**20),
+            with_info=bool(with_info),
+            to_array=to_array or as_array,
+            from_array=from_array,
+            info_type=EchoInfo,
+        )
+        self._capacity = capacity
+
+    def stats(self) -> EchoStats:
+        """Return counts and times so far; `source_seconds` is not known to a buffer and stays 0."""
+        return stats_of(self._stats(), self._capacity)
+
+
+def stats_of(counters: dict[str, int], capacity: int) -> EchoStats:
+    """Make an `EchoStats` of a native stage's counters."""
+    return EchoStats(
+        fresh=counters["fresh"],
+        emitted=counters["emitted"],
+        batches=counters["batches"],
+        consumer_wait_seconds=counters["consumer_wait_ns"] * 1e-9,
+        downstream_seconds=counters["downstream_ns"] * 1e-9,
+        bytes_gathered=counters["bytes_gathered"],
+        occupancy=counters["resident"] / capacity,
+        outstanding_leases=counters["outstanding_leases"],
+        host_allocations=counters["host_allocations"],
+    )

@@ -1,0 +1,1 @@
+"""The demonstration behind ``pyecho demo``: slow source, fast trainer, echoing in between."""

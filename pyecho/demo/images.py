@@ -1,0 +1,180 @@
+"""Labelled images: a folder with one sub-folder per class, split into training and test images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+
+from .errors import DemoError
+
+TEST_SHARE = 0.22
+MIN_TRAINING_IMAGES = 256
+_SIDES = (16, 32)
+_GREY_MODES = {"1", "L", "LA", "I", "I;16", "F"}
+
+
+@dataclass(frozen=True)
+class LabelledPath:
+    """Where one image lies and which class it shows."""
+
+    path: Path
+    label: int
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Images that are brought to one shape, divided into a training and a test part.
+
+    Parameters
+    ----------
+    root
+        The folder that holds the class sub-folders.
+    classes
+        Their names; a label is an index into them.
+    shape
+        Channels, height and width after decoding.
+    train, test
+        The images of either part.
+    """
+
+    root: Path
+    classes: Sequence[str]
+    shape: tuple[int, int, int]
+    train: Sequence[LabelledPath]
+    test: Sequence[LabelledPath]
+
+
+def write_digits(root: Path) -> None:
+    """Store the handwritten digits that ship with scikit-learn as PNG files, one folder per digit.
+
+    Parameters
+    ----------
+    root
+        An existing folder that receives the ten class folders.
+    """
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    pixels = np.round(digits.images * (255 / digits.images.max())).astype(np.uint8)
+    for digit in np.unique(digits.target):
+        (root / str(digit)).mkdir()
+    for index, (image, digit) in enumerate(zip(pixels, digits.target, strict=True)):
+        Image.fromarray(image).save(root / str(digit) / f"{index:04d}.png")
+
+
+def read_folder(root: Path) -> ImageSet:
+    """List the images below `root` and split every class into training and test images.
+
+    The split is the same on every call. Hidden files, and files whose name does not end like that
+    of an image, are passed over.
+
+    Parameters
+    ----------
+    root
+        A folder with one sub-folder of images per class.
+
+    Raises
+    ------
+    DemoError
+        If the folder is missing, holds fewer than two classes or too few images, or if a file
+        that is named like an image is none.
+    """
+    if not root.is_dir():
+        raise DemoError(f"{root} is not a folder")
+    by_class = {
+        folder.name: files
+        for folder in sorted(root.iterdir())
+        if folder.is_dir() and not folder.name.startswith(".") and (files := _image_files(folder))
+    }
+    if len(by_class) < 2:
+        found = f"only {next(iter(by_class))!r}" if by_class else "none"
+        raise DemoError(f"{root} needs at least two class sub-folders with images, found {found}")
+    train: list[LabelledPath] = []
+    test: list[LabelledPath] = []
+    rng = np.random.default_rng(0)
+    for label, (name, files) in enumerate(by_class.items()):
+        if len(files) < 2:
+            raise DemoError(f"class {name!r} needs at least two images, found {len(files)}")
+        order = [LabelledPath(files[index], label) for index in rng.permutation(len(files))]
+        held_out = max(1, round(TEST_SHARE * len(order)))
+        test += order[:held_out]
+        train += order[held_out:]
+    if len(train) < MIN_TRAINING_IMAGES:
+        raise DemoError(
+            f"{root} leaves {len(train)} images for training after {len(test)} are held out "
+            f"for the test; at least {MIN_TRAINING_IMAGES} are needed"
+        )
+    return ImageSet(root, list(by_class), _common_shape([*train, *test]), train, test)
+
+
+def decode(file: object, shape: tuple[int, int, int]) -> NDArray[np.uint8]:
+    """Decode one image and bring it to `shape`.
+
+    Parameters
+    ----------
+    file
+        What `PIL.Image.open` accepts: a path, or a binary file.
+    shape
+        Channels (1 or 3), height and width of the result.
+    """
+    channels, height, width = shape
+    with Image.open(file) as image:  # type: ignore[arg-type]
+        pixels = image.convert("L" if channels == 1 else "RGB")
+    if pixels.size != (width, height):
+        pixels = pixels.resize((width, height), Image.Resampling.BILINEAR)
+    return np.asarray(pixels).reshape(height, width, channels).transpose(2, 0, 1)
+
+
+def decode_all(
+    images: Sequence[LabelledPath], shape: tuple[int, int, int]
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Decode local images into one array, with their labels.
+
+    Parameters
+    ----------
+    images
+        Which images.
+    shape
+        Channels, height and width of each.
+
+    Raises
+    ------
+    DemoError
+        If a file cannot be decoded.
+    """
+    pixels = np.empty((len(images), *shape), np.uint8)
+    for row, image in zip(pixels, images, strict=True):
+        try:
+            row[...] = decode(image.path, shape)
+        except (OSError, ValueError) as error:
+            raise DemoError(f"{image.path} cannot be decoded: {error}") from error
+    return pixels, np.array([image.label for image in images], np.int64)
+
+
+def _image_files(folder: Path) -> list[Path]:
+    suffixes = Image.registered_extensions()
+    return sorted(
+        path
+        for path in folder.iterdir()
+        if path.suffix.lower() in suffixes and not path.name.startswith(".") and path.is_file()
+    )
+
+
+def _common_shape(images: Sequence[LabelledPath]) -> tuple[int, int, int]:
+    """Choose the shape that all images are brought to: small ones are trained on faster."""
+    longest = 0
+    grey = True
+    for image in images:
+        try:
+            with Image.open(image.path) as header:
+                longest = max(longest, *header.size)
+                grey = grey and header.mode in _GREY_MODES
+        except (UnidentifiedImageError, OSError) as error:
+            raise DemoError(f"{image.path} cannot be read as an image: {error}") from error
+    side = next((side for side in _SIDES if longest <= side), _SIDES[-1])
+    return (1 if grey else 3, side, side)

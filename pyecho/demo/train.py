@@ -1,0 +1,207 @@
+"""Train one network to the target accuracy from one source with one echo factor."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch.nn import functional
+from torch.nn.utils import clip_grad_norm_
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from pyecho.torch import EchoLoader
+
+from .augment import Batch, shift_and_rotate
+from .images import ImageSet, decode_all
+from .model import convolutional_net
+from .source import RemoteImages
+
+BATCH_SIZE = 32
+SHUFFLE_BUFFER = 128
+LEARNING_RATE = 0.1
+MOMENTUM = 0.9
+MAX_GRADIENT_NORM = 1.0
+AVERAGE_DECAY = 0.95
+STEPS_PER_TEST = 10
+
+
+@dataclass
+class Point:
+    """The state of training at one test of the network."""
+
+    seconds: float
+    step: int
+    accuracy: float
+
+
+@dataclass
+class Run:
+    """What one training run took.
+
+    Parameters
+    ----------
+    factor, seed
+        Which run this is.
+    reached
+        Whether the target accuracy was reached within the allowed number of steps.
+    seconds
+        Wall-clock time from the first request for a batch to the last test; the tests are part
+        of the training loop and of this time.
+    steps
+        Batches trained on.
+    fresh
+        Examples taken from the source, re-reads in later epochs included.
+    downstream_seconds
+        t_down: time for a batch during which the training loop was busy, tests included.
+    loader_ratio
+        R = t_up / t_down as the loader itself saw it.
+    curve
+        One point for every test.
+    """
+
+    factor: float
+    seed: int
+    reached: bool = False
+    seconds: float = 0.0
+    steps: int = 0
+    fresh: int = 0
+    downstream_seconds: float = 0.0
+    loader_ratio: float = float("nan")
+    curve: list[Point] = field(default_factory=list)
+
+
+class Trainer:
+    """A network, its optimizer and its test images.
+
+    The learning rate is constant and the same for every echo factor: the one that was fastest
+    without echoing, among those tried. Gradients are clipped, so that it suits images of other
+    kinds too. What is tested is a running average of the weights, which keeps the noise of single
+    steps out of the moment at which the target is reached.
+
+    Parameters
+    ----------
+    images
+        The test images are decoded from disk here, once; they never pass the slow line.
+    """
+
+    def __init__(self, images: ImageSet) -> None:
+        pixels, labels = decode_all(images.test, images.shape)
+        self._shape = images.shape
+        self._classes = len(images.classes)
+        self._test_batches = torch.split(_as_input(torch.from_numpy(pixels)), BATCH_SIZE)
+        self._test_labels = torch.from_numpy(labels)
+        self.start(seed=0)
+
+    def start(self, seed: int) -> None:
+        """Begin anew, with the initial weights that `seed` decides.
+
+        Parameters
+        ----------
+        seed
+            The same seed gives the same weights, whatever the echo factor.
+        """
+        self._net = convolutional_net(self._shape, self._classes, seed)
+        self._optimizer = torch.optim.SGD(
+            self._net.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM, nesterov=True
+        )
+        decay = get_ema_multi_avg_fn(AVERAGE_DECAY)  # type: ignore[no-untyped-call]
+        self._average = AveragedModel(self._net, multi_avg_fn=decay)
+
+    def step(self, batch: Batch) -> None:
+        """Take one optimizer step.
+
+        Parameters
+        ----------
+        batch
+            Images as they come from the loader, and their labels.
+        """
+        loss = functional.cross_entropy(self._net(_as_input(batch["image"])), batch["label"])
+        self._optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        clip_grad_norm_(self._net.parameters(), MAX_GRADIENT_NORM)
+        self._optimizer.step()
+        self._average.update_parameters(self._net)
+
+    def test_accuracy(self) -> float:
+        """Return the share of test images that the network classifies correctly."""
+        with torch.inference_mode():
+            # One batch at a time, since activations that stay in the cache are faster.
+            guesses = [self._average(batch).argmax(dim=1) for batch in self._test_batches]
+        return float((torch.cat(guesses) == self._test_labels).float().mean())
+
+
+def train_to_target(
+    trainer: Trainer,
+    source: RemoteImages,
+    *,
+    factor: float,
+    seed: int,
+    target: float,
+    max_steps: int,
+    on_test: Callable[[Run], None] = lambda run: None,
+) -> Run:
+    """Train until a test reaches the target accuracy, or the steps are used up.
+
+    Parameters
+    ----------
+    trainer
+        What to train; it starts anew.
+    source
+        Where the images come from.
+    factor
+        How often every fresh image is used.
+    seed
+        Decides the initial weights, the shuffling and the augmentation.
+    target
+        Test accuracy to reach, between 0 and 1.
+    max_steps
+        When to give up.
+    on_test
+        Called after every test with the run so far.
+    """
+    run = Run(factor, seed)
+    trainer.start(seed)
+    with EchoLoader(
+        source,
+        factor=int(factor) if factor == int(factor) else factor,
+        batch_size=BATCH_SIZE,
+        shuffle_buffer=SHUFFLE_BUFFER,
+        seed=seed,
+        augment=shift_and_rotate,
+    ) as loader:
+        busy = 0.0
+        start = time.perf_counter()
+        for batch in _epochs(loader):
+            received = time.perf_counter()
+            trainer.step(batch)
+            run.steps += 1
+            tested = run.steps % STEPS_PER_TEST == 0 or run.steps == max_steps
+            if tested:
+                accuracy = trainer.test_accuracy()
+            now = time.perf_counter()
+            busy += now - received
+            if tested:
+                stats = loader.stats()
+                run.seconds = now - start
+                run.downstream_seconds = busy / run.steps
+                run.fresh = stats.fresh
+                run.loader_ratio = stats.ratio
+                run.curve.append(Point(run.seconds, run.steps, accuracy))
+                run.reached = accuracy >= target
+                on_test(run)
+                if run.reached or run.steps == max_steps:
+                    break
+    return run
+
+
+def _epochs(loader: EchoLoader) -> Iterator[Batch]:
+    for epoch in itertools.count():
+        loader.set_epoch(epoch)
+        yield from loader
+
+
+def _as_input(image: torch.Tensor) -> torch.Tensor:
+    return image.float().div_(255)

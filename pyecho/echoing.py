@@ -1,0 +1,82 @@
+"""Batch echoing by reference: how items are protected, copied and labelled between their uses."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pyecho.buffer import EchoInfo
+from pyecho.spec import is_nest, leaves_of, map_nest
+
+Guards = tuple[tuple[Any, str | None, Any, str], ...]
+
+
+def is_tensor(leaf: Any) -> bool:
+    """Whether `leaf` is a torch tensor; torch is not imported for it."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(leaf, torch.Tensor)
+
+
+def _read_only(leaf: Any) -> Any:
+    if not isinstance(leaf, np.ndarray):
+        return leaf
+    view = leaf.view()
+    view.flags.writeable = False
+    return view
+
+
+def share(item: Any) -> tuple[Any, Guards | None]:
+    """Prepare an item whose uses share one storage.
+
+    Returns
+    -------
+    item
+        The item with read-only views for NumPy leaves, other leaves as they are.
+    guards
+        What the native stage compares before each repeat: the version of each torch tensor, which
+        torch advances whenever it is modified in place, and what dicts and lists contain. None if
+        there is nothing to compare.
+    """
+    guards: list[tuple[Any, str | None, Any, str]] = []
+
+    def guard(value: Any, path: str) -> None:
+        if is_nest(value):
+            if isinstance(value, dict | list):
+                guards.append((value, None, value.copy(), path))
+            steps = value.items() if isinstance(value, dict) else enumerate(value)
+            for key, child in steps:
+                guard(child, f"{path}[{key!r}]")
+        elif is_tensor(value) and not value.is_inference():
+            guards.append((value, "_version", value._version, path))
+
+    if any(isinstance(leaf, np.ndarray) for leaf in leaves_of(item)):
+        item = map_nest(_read_only, item)
+    guard(item, "item")
+    return item, tuple(guards) or None
+
+
+def _own(leaf: Any) -> Any:
+    if isinstance(leaf, np.ndarray):
+        return leaf.copy()
+    return leaf.detach().clone() if is_tensor(leaf) else copy.deepcopy(leaf)
+
+
+def transform_for(*, with_info: bool, copied: bool) -> Callable[[Any, int, int], Any] | None:
+    """Return what is done to an item on each use: a copy, a label, both, or nothing (None)."""
+
+    def label(item: Any, source_index: int, use: int) -> Any:
+        return item, EchoInfo(np.array([source_index]), np.array([use], dtype=np.int32))
+
+    def own(item: Any, source_index: int, use: int) -> Any:
+        return map_nest(_own, item)
+
+    def own_and_label(item: Any, source_index: int, use: int) -> Any:
+        return label(map_nest(_own, item), source_index, use)
+
+    if copied:
+        return own_and_label if with_info else own
+    return label if with_info else None

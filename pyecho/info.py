@@ -1,0 +1,98 @@
+"""What ``pyecho info`` tells: the build, and what this machine offers to it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+import resource
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pyecho import _core
+
+_HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+_CPU_LIST = Path("/proc/cpuinfo")
+
+
+def collect() -> dict[str, Any]:
+    """Gather the facts, as plain JSON types; None where the system does not tell."""
+    build = _core.build_info()
+    return {
+        "pyecho": build["version"],
+        "build_type": build["build_type"],
+        "compiler": build["compiler"],
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "numpy": np.__version__,
+        "torch": _installed("torch"),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cpu": _cpu(),
+        "cores": _cores(),
+        "huge_pages": _huge_pages(),
+        "memlock_bytes": _memlock_bytes(),
+    }
+
+
+def as_text(facts: dict[str, Any]) -> str:
+    """Arrange the facts in two aligned columns.
+
+    Parameters
+    ----------
+    facts
+        The result of `collect`.
+    """
+    memlock = facts["memlock_bytes"]
+    lines = {
+        "pyecho": f"{facts['pyecho']} ({facts['build_type']} build, {facts['compiler']})",
+        "Python": facts["python"],
+        "NumPy": facts["numpy"],
+        "torch": facts["torch"] or "not found",
+        "system": facts["system"],
+        "CPU": facts["cpu"] or "unknown",
+        "cores": f"{facts['cores']} usable",
+        "huge pages": facts["huge_pages"] or "unknown",
+        "memlock limit": "unlimited" if memlock is None else f"{memlock / 2**20:,.1f} MiB",
+    }
+    width = max(map(len, lines))
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in lines.items())
+
+
+def _installed(distribution: str) -> str | None:
+    """Return the version of an installed package without the cost of importing it."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _cpu() -> str | None:
+    try:
+        found = re.search(r"^model name\s*:\s*(.+)$", _CPU_LIST.read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return found.group(1) if found else None
+
+
+def _cores() -> int:
+    """Count the cores that this process may use, which can be fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _huge_pages() -> str | None:
+    """Return the mode of transparent huge pages: always, madvise or never."""
+    try:
+        found = re.search(r"\[(\w+)\]", _HUGE_PAGES.read_text())
+    except OSError:
+        return None
+    return found.group(1) if found else None
+
+
+def _memlock_bytes() -> int | None:
+    """Return how much memory may be pinned; None means without limit."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    return None if soft == resource.RLIM_INFINITY else soft

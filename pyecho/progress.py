@@ -1,0 +1,61 @@
+"""Progress bars: the shuffle pool as it fills, then the epoch. Needs tqdm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pyecho._core import ConfigError
+
+
+def require_tqdm() -> Any:
+    """Return tqdm's bar class, or raise `ConfigError` if it is not installed."""
+    try:
+        from tqdm.auto import tqdm
+    except ImportError:
+        raise ConfigError("progress=True needs tqdm: pip install tqdm") from None
+    return tqdm
+
+
+class Filling:
+    """A bar for the first items, until the shuffle pool is full or the source ends."""
+
+    def __init__(self, capacity: int) -> None:
+        self._bar = require_tqdm()(
+            total=capacity, desc="filling", leave=False, disable=capacity < 2
+        )
+
+    def around(
+        self, put: Callable[[Any], None], rows_of: Callable[[Any], int]
+    ) -> Callable[[Any], None]:
+        """Return `put`, counting."""
+
+        def counting_put(item: Any) -> None:
+            put(item)
+            if not self._bar.disable:
+                self._bar.update(rows_of(item))
+                if self._bar.n >= self._bar.total:
+                    self._bar.close()
+
+        return counting_put
+
+    def close(self) -> None:
+        """Remove the bar, should it still be there."""
+        self._bar.close()
+
+
+def shown(batches: Iterator[Any], total: int | None, filling: Filling) -> Iterator[Any]:
+    """Yield the batches under a bar."""
+    bar = None
+    try:
+        for batch in batches:
+            if bar is None:
+                filling.close()
+                bar = require_tqdm()(total=total, desc="echoing", unit="batch")
+            bar.update()
+            yield batch
+            del batch
+    finally:
+        filling.close()
+        if bar is not None:
+            bar.close()

@@ -1,0 +1,60 @@
+"""What an echo stage has done so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from math import isnan, nan
+
+__all__ = ["EchoStats"]
+
+
+@dataclass(frozen=True)
+class EchoStats:
+    """Counts and times of an echo stage, over all epochs of a loader.
+
+    Times are wall-clock seconds. `fresh`, `emitted` and the times only grow; the rest describes the
+    current moment.
+    """
+
+    fresh: int = 0
+    """Items taken from the source, re-reads in later epochs included (the paper's cost measure)."""
+    emitted: int = 0
+    """Uses of items handed out; in example echoing the rows of all batches."""
+    batches: int = 0
+    """Batches handed out."""
+    source_seconds: float = 0.0
+    """Time spent inside the source."""
+    consumer_wait_seconds: float = 0.0
+    """Time the consumer spent waiting for a batch."""
+    downstream_seconds: float = 0.0
+    """Time the consumer spent on its own work between batches."""
+    bytes_gathered: int = 0
+    """Bytes copied into batches."""
+    occupancy: float = 0.0
+    """Items in the shuffle pool, as a fraction of its capacity."""
+    outstanding_leases: int = 0
+    """Batches of running epochs that the consumer keeps alive."""
+    host_allocations: int = 0
+    """Blocks of memory allocated for slots and batches."""
+
+    def __add__(self, other: EchoStats) -> EchoStats:
+        """Return the counts and times of both, with the current state of both together."""
+        names = [field.name for field in fields(self)]
+        return EchoStats(**{name: getattr(self, name) + getattr(other, name) for name in names})
+
+    @property
+    def effective_factor(self) -> float:
+        """Uses per fresh item so far; nan before the first."""
+        return self.emitted / self.fresh if self.fresh else nan
+
+    @property
+    def ratio(self) -> float:
+        """R = t_up / t_down: source time per item over consumer time per use; nan while unknown."""
+        if not (self.fresh and self.emitted and self.downstream_seconds > 0):
+            return nan
+        return (self.source_seconds / self.fresh) / (self.downstream_seconds / self.emitted)
+
+    @property
+    def recommended_factor(self) -> float:
+        """The factor up to which repeats are free (the paper's e = R), at least 1; or nan."""
+        return nan if isnan(self.ratio) else max(1.0, self.ratio)

@@ -1,0 +1,36 @@
+"""Settings of the whole test-suite."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+# `from reference_model import ...` in any test; pytest's importlib mode adds no paths of its own.
+sys.path.insert(0, str(Path(__file__).parent / "support"))
+
+STRESS = os.environ.get("PYECHO_STRESS", "") not in ("", "0")
+
+try:
+    from hypothesis import HealthCheck, settings
+except ImportError:
+    pass
+else:
+    common = {
+        "deadline": None,
+        "database": None,
+        "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
+    }
+    settings.register_profile("default", derandomize=True, max_examples=150, **common)
+    settings.register_profile("stress", max_examples=5000, **common)
+    settings.load_profile("stress" if STRESS else "default")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave out stress tests unless they are asked for, by `-m stress` or PYECHO_STRESS=1."""
+    if STRESS or "stress" in (config.getoption("-m") or ""):
+        return
+    skip = pytest.mark.skip(reason="a stress test: set PYECHO_STRESS=1 or pass -m stress")
+    for item in items:
+        if "stress" in item.keywords:
+            item.add_marker(skip)

@@ -1,0 +1,61 @@
+"""Structure: a compiled nest of leaves."""
+
+import sys
+
+import numpy as np
+import pytest
+
+import pyecho
+from pyecho import _core
+from pyecho.spec import structure_of
+
+
+def test_it_is_made_of_a_nest_of_leaf_numbers_and_their_kinds():
+    _core.Structure({"x": 0, "y": [1]}, [(np.dtype("f4"), (2,)), None])
+
+
+def test_specs_compile():
+    spec = {"x": pyecho.Field(2, "f4"), "y": [pyecho.Field((), object), (pyecho.Field((), int),)]}
+    assert isinstance(structure_of(spec), _core.Structure)
+
+
+@pytest.mark.parametrize(
+    ("nest", "leaves"),
+    [(3, []), ({"x": 1}, [None]), ("text", [None]), ([0], [3]), ([0], [("no dtype", ())])],
+)
+def test_nonsense_is_an_exception_not_a_crash(nest, leaves):
+    with pytest.raises((TypeError, ValueError, IndexError, RuntimeError)):
+        _core.Structure(nest, leaves)
+
+
+def test_references_are_balanced():
+    row, name = np.arange(3), "a name " * 2
+    buffer = pyecho.EchoBuffer(
+        {"x": pyecho.Field(3, int), "n": pyecho.Field((), object)}, batch_size=2, factor=2
+    )
+    before = sys.getrefcount(row), sys.getrefcount(name)
+    example = {"x": row, "n": name}
+    for _ in range(2):
+        buffer.put(example)
+        for wrong in ({"x": row}, {"x": row, "n": name, "m": name}, {"x": name, "n": name}):
+            with pytest.raises(pyecho.SpecMismatch):
+                buffer.put(wrong)
+        del wrong
+    buffer.close()
+    assert [batch["n"] for batch in buffer] == [[name] * 2] * 2
+    del example
+    assert (sys.getrefcount(row), sys.getrefcount(name)) == before
+
+
+def test_a_dtype_is_not_released_too_often():
+    dtype = np.dtype([("a", "i4"), ("b", "f8")])
+    before = sys.getrefcount(dtype)
+    buffer = pyecho.EchoBuffer(pyecho.Field((), dtype), batch_size=2, factor=2)
+    for number in range(200):
+        buffer.put(np.array((number, 0.5), dtype))
+        [batch] = [next(iter(buffer))]
+        assert batch.dtype == dtype
+    with buffer.reserve() as view:
+        assert view.dtype == dtype
+    del buffer, batch, view
+    assert sys.getrefcount(dtype) == before

@@ -1,0 +1,115 @@
+#include "core/random.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+#include <vector>
+
+namespace pyecho {
+namespace {
+
+// Published vectors: SplitMix64 from seed 1234567 and xoshiro256** seeded by SplitMix64 from 0.
+TEST(Random, splitmix64_matches_the_published_values) {
+  std::uint64_t state = 1234567;
+  for (const std::uint64_t expected : {6457827717110365317U, 3203168211198807973U, 9817491932198370423U,
+                                       4593380528125082431U, 16408922859458223821U}) {
+    state += kGoldenGamma;
+    EXPECT_EQ(mix64(state), expected);
+  }
+}
+
+TEST(Random, xoshiro256_matches_the_published_values) {
+  Xoshiro256 of_zero(0);
+  for (const std::uint64_t expected :
+       {0x99ec5f36cb75f2b4U, 0xbf6e1f784956452aU, 0x1a5f849d4933e6e0U, 0x6aa594f1262d2d2cU}) {
+    EXPECT_EQ(of_zero.next(), expected);
+  }
+  Xoshiro256 of_42(42);
+  EXPECT_EQ(of_42.next(), 0x15780b2e0c2ec716U);
+}
+
+// Computed by a separate Python program. These values are part of the contract: a change would
+// change the output of every seeded run.
+TEST(Random, keys_and_units_never_change) {
+  EXPECT_EQ(stream_key(0, 0, Stream::kDraw), 0x238275bc38fcbe91U);
+  EXPECT_EQ(stream_key(7, 3, Stream::kFactor), 0x1c24566e5926353eU);
+  EXPECT_DOUBLE_EQ(unit_at(0x1c24566e5926353eU, 5), 0.8912198197914626);
+}
+
+TEST(Random, keys_differ_by_seed_epoch_and_stream) {
+  std::set<std::uint64_t> keys;
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    for (std::uint64_t epoch = 0; epoch < 20; ++epoch) {
+      keys.insert(stream_key(seed, epoch, Stream::kDraw));
+      keys.insert(stream_key(seed, epoch, Stream::kFactor));
+    }
+  }
+  EXPECT_EQ(keys.size(), 800U);
+}
+
+TEST(Random, a_bound_of_one_leaves_only_zero) {
+  Xoshiro256 random(1);
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(random.below(1), 0U);
+  }
+}
+
+TEST(Random, the_largest_bound_is_kept_and_used) {
+  Xoshiro256 random(2);
+  std::uint32_t largest = 0;
+  for (int i = 0; i < 10'000; ++i) {
+    const std::uint32_t number = random.below(0xFFFFFFFFU);
+    ASSERT_LT(number, 0xFFFFFFFFU);
+    largest = std::max(largest, number);
+  }
+  EXPECT_GT(largest, 0xFF000000U);
+}
+
+double chi_square(const std::vector<std::uint64_t>& counts, double expected) {
+  double sum = 0.0;
+  for (const std::uint64_t count : counts) {
+    const double difference = static_cast<double>(count) - expected;
+    sum += difference * difference / expected;
+  }
+  return sum;
+}
+
+TEST(Random, below_is_uniform) {
+  Xoshiro256 random(3);
+  for (const std::uint32_t bound : {2U, 3U, 7U, 100U}) {
+    std::vector<std::uint64_t> counts(bound);
+    const std::uint64_t draws = 2000ULL * bound;
+    for (std::uint64_t i = 0; i < draws; ++i) {
+      ++counts[random.below(bound)];
+    }
+    const double degrees = bound - 1;
+    EXPECT_LT(chi_square(counts, 2000.0), degrees + 4.0 * std::sqrt(2.0 * degrees) + 4.0) << bound;
+  }
+}
+
+// Without rejection a third of the numbers below 3 * 2^30 would be twice as likely as the others.
+TEST(Random, below_is_uniform_where_rejection_matters) {
+  Xoshiro256 random(4);
+  const std::uint32_t third = 1U << 30;
+  std::vector<std::uint64_t> low_bits(3);
+  const std::uint64_t draws = 90'000;
+  for (std::uint64_t i = 0; i < draws; ++i) {
+    ++low_bits[random.below(3 * third) % 3];
+  }
+  EXPECT_LT(chi_square(low_bits, static_cast<double>(draws) / 3.0), 14.0);
+}
+
+TEST(Random, units_fill_the_interval_evenly) {
+  std::vector<std::uint64_t> counts(10);
+  for (std::uint64_t i = 0; i < 20'000; ++i) {
+    const double unit = unit_at(99, i);
+    ASSERT_GE(unit, 0.0);
+    ASSERT_LT(unit, 1.0);
+    ++counts[static_cast<std::size_t>(unit * 10.0)];
+  }
+  EXPECT_LT(chi_square(counts, 2000.0), 30.0);
+}
+
+}  // namespace
+}  // namespace pyecho

@@ -1,0 +1,165 @@
+// EchoBuffer and EchoQueue under several producers, aborts, random stops and closes.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "../support/run_buffer.hpp"
+#include "../support/stress_items.hpp"
+#include "core/echo_queue.hpp"
+
+namespace pyecho::test {
+namespace {
+
+struct EchoCase {
+  unsigned producers;
+  std::uint32_t threads;
+  std::uint32_t capacity;
+  std::uint32_t rows;
+  bool unique;
+};
+
+class EchoBufferStress : public testing::TestWithParam<EchoCase> {};
+
+// Several producers put items at random, abort some, and the consumer keeps a few leases.
+TEST_P(EchoBufferStress, every_committed_item_is_used_exactly) {
+  const EchoCase param = GetParam();
+  const std::uint64_t items = stress_items() / 100;
+  EchoBuffer buffer({.leaf_bytes = kItemLeaves,
+                     .batch_rows = param.rows,
+                     .capacity = param.capacity,
+                     .factor = 3.0,
+                     .unique_in_batch = param.unique,
+                     .with_info = false,
+                     .threads = param.threads});
+  std::atomic<std::uint64_t> next{0};
+  std::vector<std::thread> producers;
+  for (unsigned producer = 0; producer < param.producers; ++producer) {
+    producers.emplace_back([&, producer] {
+      Xoshiro256 random(producer);
+      for (std::uint64_t item = next++; item < items;) {
+        Reservation reservation{};
+        ASSERT_EQ(buffer.reserve(reservation, kNever), Outcome::kOk);
+        if (random.below(10) == 0) {
+          buffer.abort(reservation);
+          continue;
+        }
+        fill_item(buffer, reservation.slot, item);
+        buffer.commit(reservation);
+        item = next++;
+      }
+    });
+  }
+  std::vector<std::uint32_t> uses(items);
+  std::vector<Lease> kept(3);
+  std::thread consumer([&] {
+    std::uint64_t batches = 0;
+    for (Lease lease; buffer.acquire(lease, kNever) == Outcome::kOk; ++batches) {
+      std::set<std::uint64_t> seen;
+      for (const Emission& emission : rows_of(lease)) {
+        ++uses.at(emission.item);
+        EXPECT_TRUE(seen.insert(emission.item).second || !param.unique);
+      }
+      kept[batches % kept.size()] = std::move(lease);
+    }
+  });
+  for (std::thread& producer : producers) {
+    producer.join();
+  }
+  buffer.close();
+  consumer.join();
+  EXPECT_EQ(uses, std::vector<std::uint32_t>(items, 3));
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, EchoBufferStress,
+                         testing::Values(EchoCase{1, 1, 1, 8, false}, EchoCase{2, 1, 13, 16, false},
+                                         EchoCase{4, 2, 61, 4, false}, EchoCase{4, 4, 4, 1, false},
+                                         EchoCase{2, 3, 40, 32, true}));
+
+// Producers, consumer and workers are stopped or closed at random moments; everyone comes home.
+TEST(EchoBufferStop, random_stops_and_closes_end_everything) {
+  Xoshiro256 random(11);
+  const std::uint64_t rounds = stress_items() / 20'000 + 20;
+  for (std::uint64_t round = 0; round < rounds; ++round) {
+    EchoBufferConfig config{.leaf_bytes = kItemLeaves,
+                            .batch_rows = 1 + random.below(8),
+                            .capacity = 1 + random.below(8),
+                            .factor = 1.5,
+                            .threads = 1 + random.below(3)};
+    config.max_bytes = EchoBuffer::min_bytes(config);
+    const bool stop = random.below(2) == 0;
+    EchoBuffer buffer(config);
+    std::vector<std::thread> threads;
+    for (std::uint64_t producer = 0; producer < 2; ++producer) {
+      threads.emplace_back([&, producer] {
+        Reservation reservation{};
+        Perturb perturb(producer + round, 4);
+        while (buffer.reserve(reservation, kNever) == Outcome::kOk) {
+          perturb();
+          fill_item(buffer, reservation.slot, reservation.ticket);
+          buffer.commit(reservation);
+        }
+      });
+    }
+    threads.emplace_back([&] {
+      Lease lease;
+      Outcome outcome = Outcome::kOk;
+      while ((outcome = buffer.acquire(lease, kNever)) == Outcome::kOk) {
+      }
+      EXPECT_EQ(outcome, stop ? Outcome::kClosed : Outcome::kEnd);
+    });
+    Perturb perturb(round, 16);
+    for (std::uint32_t i = random.below(50); i > 0; --i) {
+      perturb();
+    }
+    stop ? buffer.stop() : buffer.close();
+    for (std::thread& thread : threads) {
+      thread.join();
+    }
+  }
+}
+
+TEST(EchoQueueStress, several_producers_and_slots_released_late) {
+  const std::uint64_t items = stress_items() / 40;
+  EchoQueue queue({.capacity = 5, .factor = 2.0, .prefetch = 6});
+  std::vector<std::uint64_t> item_in(queue.slots());
+  std::atomic<std::uint64_t> next{0};
+  std::vector<std::thread> producers;
+  for (unsigned producer = 0; producer < 4; ++producer) {
+    producers.emplace_back([&] {
+      for (std::uint64_t item = next++; item < items; item = next++) {
+        Reservation reservation{};
+        ASSERT_EQ(queue.reserve(reservation, kNever), Outcome::kOk);
+        item_in[reservation.slot] = item;
+        queue.commit(reservation);
+      }
+    });
+  }
+  std::vector<std::uint32_t> uses(items);
+  std::thread consumer([&] {
+    std::vector<std::uint32_t> late;
+    for (Use use{}; queue.next(use, kNever) == Outcome::kOk;) {
+      ++uses.at(item_in[use.slot]);
+      if (use.last) {
+        late.push_back(use.slot);
+      }
+      if (late.size() == 4) {
+        for (const std::uint32_t slot : late) {
+          queue.release(slot);
+        }
+        late.clear();
+      }
+    }
+  });
+  for (std::thread& producer : producers) {
+    producer.join();
+  }
+  queue.close();
+  consumer.join();
+  EXPECT_EQ(uses, std::vector<std::uint32_t>(items, 2));
+}
+
+}  // namespace
+}  // namespace pyecho::test

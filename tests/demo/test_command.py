@@ -1,0 +1,141 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from pyecho.cli import main
+from pyecho.demo import command
+
+PACKAGES = ("torch", "sklearn", "PIL", "rich", "matplotlib")
+
+
+def needs_demo_packages():
+    for package in PACKAGES:
+        pytest.importorskip(package)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--help"], "demo"),
+        (["demo", "--help"], "(default: 1,2,3,5)"),
+        (["info", "--help"], "--json"),
+        (["--version"], "pyecho "),
+    ],
+)
+def test_help_and_version(capsys, arguments, expected):
+    with pytest.raises(SystemExit) as exit_info:
+        main(arguments)
+    assert exit_info.value.code == 0
+    assert expected in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--factors", "1,0.5"], "0.5 is not an echo factor"),
+        (["--factors", "two"], "'two' is not a list of numbers"),
+        (["--factors", "nan"], "nan is not an echo factor"),
+        (["--seeds", "0"], "'0' is not a whole number"),
+        (["--target", "95"], "'95' is not a number between 0 and 1"),
+    ],
+)
+def test_wrong_arguments_are_explained(capsys, arguments, message):
+    with pytest.raises(SystemExit) as exit_info:
+        main(["demo", *arguments])
+    assert exit_info.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "factors"),
+    [("1,3", (1, 3)), ("5,2.5", (1, 2.5, 5)), ("2,2,1.0", (1, 2))],
+)
+def test_factors_are_sorted_and_always_with_the_baseline(text, factors):
+    assert command._factors(text) == factors
+
+
+def test_missing_packages_are_one_line_that_says_what_to_install(capsys, monkeypatch):
+    absent = {"torch", "sklearn"}
+    monkeypatch.setattr(command, "find_spec", lambda name: None if name in absent else object())
+    assert main(["demo"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == 'pyecho demo needs torch, scikit-learn: pip install "pyecho[demo]"\n'
+
+
+def test_a_folder_that_does_not_work_is_one_line(capsys, tmp_path):
+    needs_demo_packages()
+    figure = tmp_path / "figure.png"
+    assert main(["demo", "--images", str(tmp_path), "--output", str(figure)]) == 1
+    captured = capsys.readouterr()
+    assert captured.err.startswith("pyecho demo: ")
+    assert captured.err.count("\n") == 1
+
+
+@pytest.fixture
+def torch_threads():
+    torch = pytest.importorskip("torch")
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("torch_threads")
+def test_the_whole_demonstration_on_a_folder(capsys, image_folder, tmp_path):
+    needs_demo_packages()
+    figure, numbers = tmp_path / "figure.png", tmp_path / "numbers.json"
+    arguments = ["--images", image_folder, "--output", figure, "--json", numbers]
+    plan = ["--factors", "4", "--seeds", "1", "--target", "0.01", "--max-steps", "20"]
+    assert main(["demo", *plan, *map(str, arguments)]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    assert "\x1b" not in captured.out
+    assert "[2/2] e = 4, seed 1: " in captured.out
+    assert "times as fast" in captured.out
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    document = json.loads(numbers.read_text())
+    assert [run["factor"] for run in document["runs"]] == [1, 4]
+    assert str(tmp_path) not in numbers.read_text()
+
+
+@pytest.mark.usefixtures("torch_threads")
+def test_a_missed_target_is_shown_and_changes_the_exit_status(capsys, image_folder, tmp_path):
+    needs_demo_packages()
+    figure = tmp_path / "figure.svg"
+    plan = ["--factors", "1", "--seeds", "1", "--target", "1.0", "--max-steps", "1"]
+    folder = ["--images", str(image_folder), "--output", str(figure)]
+    assert main(["demo", *plan, *folder]) == 1
+    captured = capsys.readouterr()
+    assert "target not reached" in captured.out
+    assert "1 of 1 runs did not reach 100.0% test accuracy" in captured.out
+    assert figure.exists()
+
+
+def test_ctrl_c_ends_the_demonstration_with_one_line(tmp_path):
+    needs_demo_packages()
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import signal, sys\n"
+            "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+            "from pyecho.cli import main\n"
+            "sys.exit(main(['demo', '--target', '1.0']))\n",
+        ],
+        cwd=tmp_path,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not process.stdout.readline().startswith("Target"):
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert errors == "interrupted\n"
+    assert process.returncode == 130
+    assert list(tmp_path.glob("pyecho-demo*")) == []

@@ -1,0 +1,184 @@
+"""An iterator that is abandoned half-way, in any state, leaves no thread behind."""
+
+import gc
+import itertools
+import threading
+import weakref
+
+import numpy as np
+import pytest
+
+import pyecho
+
+# What others had: a producer blocked for ever on a full queue, whose consumer had gone.
+
+CONFIGURATIONS = [
+    pytest.param({}, id="batch echo"),
+    pytest.param({"shuffle_buffer": 20}, id="shuffled batch echo"),
+    pytest.param({"batch_size": 4}, id="example echo"),
+    pytest.param({"batch_size": 4, "shuffle_buffer": 20, "threads": 4}, id="shuffled example echo"),
+    pytest.param({"batch_size": 4, "augment": lambda b, rng: b}, id="augmented example echo"),
+    pytest.param({"augment": lambda b, rng: b}, id="augmented batch echo"),
+    pytest.param({"batch_size": 4, "progress": True, "shuffle_buffer": 20}, id="progress"),
+]
+
+
+def endless():
+    return (np.full(8, number) for number in itertools.count())
+
+
+def pyecho_threads():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("pyecho")]
+
+
+def join_all(threads):
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive(), thread
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left():
+    join_all(pyecho_threads())
+    yield
+    gc.collect()
+    join_all(pyecho_threads())
+
+
+@pytest.mark.parametrize("arguments", CONFIGURATIONS)
+@pytest.mark.parametrize("taken", [0, 1, 7])
+def test_a_dropped_iterator_frees_its_threads(arguments, taken, capsys):
+    loader = pyecho.EchoLoader(endless(), 3, **arguments)
+    batches = iter(loader)
+    for _ in range(taken):
+        next(batches)
+    threads = pyecho_threads()
+    assert threads
+    del batches
+    join_all(threads)
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("arguments", CONFIGURATIONS)
+def test_breaking_out_of_a_loop_frees_its_threads(arguments, capsys):
+    for number, _ in enumerate(pyecho.EchoLoader(endless(), 3, **arguments)):
+        if number == 5:
+            threads = pyecho_threads()
+            break
+    join_all(threads)
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("arguments", CONFIGURATIONS)
+def test_close_frees_the_threads_of_all_iterators(arguments, capsys):
+    loader = pyecho.EchoLoader([np.zeros(8)] * 1000, 3, **arguments)
+    iterators = [iter(loader) for _ in range(3)]
+    for iterator in iterators:
+        next(iterator)
+    loader.close()
+    assert not pyecho_threads()
+    for iterator in iterators:
+        with pytest.raises(pyecho.Closed):
+            for _ in iterator:
+                pass
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("arguments", CONFIGURATIONS)
+def test_dropping_the_loader_does_not_end_its_iterator(arguments, capsys):
+    batches = iter(pyecho.EchoLoader([np.zeros(8)] * 20, 2, **arguments))
+    gc.collect()
+    assert sum(len(batch) if "batch_size" in arguments else 1 for batch in batches) == 40
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("arguments", CONFIGURATIONS)
+def test_the_loader_can_be_used_again(arguments, capsys):
+    loader = pyecho.EchoLoader([np.zeros(8)] * 50, 2, **arguments)
+    for _ in range(5):
+        next(iter(loader))
+    assert sum(1 for _ in loader) == len(loader)
+    capsys.readouterr()
+
+
+def test_an_iterator_at_its_end_holds_nothing():
+    class Source(list):
+        pass
+
+    source = Source(np.zeros((50, 8)))
+    reference = weakref.ref(source)
+    batches = iter(pyecho.EchoLoader(source, 2, batch_size=4))
+    del source
+    for batch in batches:
+        del batch
+    join_all(pyecho_threads())
+    gc.collect()
+    assert reference() is None
+
+
+def test_a_thread_inside_a_blocked_source_ends_when_the_source_returns():
+    release = threading.Event()
+
+    def source():
+        yield 1
+        release.wait()
+        yield 2
+
+    uses = iter(pyecho.EchoLoader(source(), 2))
+    next(uses)
+    [feeder] = pyecho_threads()
+    del uses
+    assert feeder.is_alive()
+    release.set()
+    join_all([feeder])
+
+
+def test_the_source_generator_is_closed_when_its_iterator_is_abandoned():
+    closed = threading.Event()
+
+    def source():
+        try:
+            yield from itertools.count()
+        finally:
+            closed.set()
+
+    uses = iter(pyecho.EchoLoader(source(), 2))
+    next(uses)
+    del uses
+    assert closed.wait(60)
+
+
+def test_a_consumer_thread_blocked_in_a_wait_is_woken_by_close():
+    release = threading.Event()
+
+    def source():
+        yield 1
+        release.wait()
+
+    loader = pyecho.EchoLoader(source(), 1)
+    uses = iter(loader)
+    next(uses)
+    caught = []
+
+    def consume():
+        try:
+            next(uses)
+        except pyecho.EchoError as error:
+            caught.append(error)
+
+    consumer = threading.Thread(target=consume)
+    consumer.start()
+    closer = threading.Thread(target=loader.close)
+    closer.start()
+    consumer.join(60)
+    release.set()
+    closer.join(60)
+    assert [type(error) for error in caught] == [pyecho.Closed]
+
+
+def test_a_thousand_abandoned_iterators_leave_no_thread():
+    loader = pyecho.EchoLoader([1, 2, 3], 2)
+    for _ in range(1000):
+        next(iter(loader))
+    join_all(pyecho_threads())
+    assert loader.stats().emitted == 1000

@@ -1,0 +1,155 @@
+"""After a fork the child gets a clear error instead of a hang; the parent goes on undisturbed."""
+
+import os
+
+import pytest
+from scripts import run
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+
+CHILD = """
+        import signal, warnings
+        warnings.simplefilter("ignore", DeprecationWarning)  # fork with threads, from Python 3.12
+
+        def in_child(function):
+            "Run the function in a forked child; what it returns is the child's exit code."
+            pid = os.fork()
+            if pid == 0:
+                signal.alarm(60)  # a hang ends with a signal, and fails below
+                code = 99
+                try:
+                    code = function() or 0
+                finally:
+                    os._exit(code)
+            _, status = os.waitpid(pid, 0)
+            assert status == 0, status
+
+        def refused(function):
+            def attempt():
+                try:
+                    function()
+                except pyecho.EchoError as error:
+                    assert "fork" in str(error), error
+                    return 0
+                return 1
+            return attempt
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments", ["batch_size=4", "", "batch_size=4, augment=lambda b, rng: b"]
+)
+def test_a_childs_use_of_the_parents_iterator_is_refused_and_the_parent_goes_on(arguments):
+    run(
+        CHILD
+        + f"""
+        loader = pyecho.EchoLoader([np.zeros(8)] * 100, 2, {arguments})
+        batches = iter(loader)
+        next(batches)
+        in_child(refused(lambda: next(batches)))
+        expected = 49 if {"batch_size" in arguments} else 199
+        assert sum(1 for _ in batches) == expected
+    """
+    )
+
+
+@pytest.mark.parametrize(
+    "use",
+    ["buffer.put(1)", "buffer.put_batch(np.arange(3))", "buffer.reserve()", "next(iter(buffer))"],
+)
+def test_every_use_of_the_parents_buffer_is_refused(use):
+    run(
+        CHILD
+        + f"""
+        buffer = pyecho.EchoBuffer(pyecho.Field((), int), batch_size=1)
+        buffer.put(0)
+        in_child(refused(lambda: {use}))
+        buffer.close()
+        assert len([batch.copy() for batch in buffer]) == 2
+    """
+    )
+
+
+def test_a_child_can_make_a_loader_of_its_own():
+    run(
+        CHILD
+        + """
+        parent = iter(pyecho.EchoLoader(range(100), 2, batch_size=4))
+        next(parent)
+        loader = pyecho.EchoLoader(range(100), 2, batch_size=4)
+        def child():
+            assert sum(len(batch) for batch in loader) == 200
+            assert sum(1 for _ in pyecho.EchoLoader(range(100), 2)) == 200
+        in_child(child)
+    """
+    )
+
+
+def test_dropping_and_closing_inherited_objects_in_the_child_is_harmless():
+    run(
+        CHILD
+        + """
+        loader = pyecho.EchoLoader([np.zeros(8)] * 100, 2, batch_size=4)
+        batches = iter(loader)
+        batch = next(batches)
+        buffer = pyecho.EchoBuffer(pyecho.Field((), int), batch_size=1)
+        reservation = buffer.reserve()
+        def child():
+            global batches, batch, buffer, reservation, loader
+            assert not batch.any()
+            loader.close()
+            del batches, batch, reservation
+            buffer.close()
+            buffer.stop()
+            del buffer, loader
+            gc.collect()
+        in_child(child)
+        reservation.abort()
+        del batch
+        assert sum(1 for _ in batches) == 49
+    """
+    )
+
+
+def test_a_child_that_exits_the_ordinary_way_exits():
+    run("""
+        import warnings
+        warnings.simplefilter("ignore", DeprecationWarning)
+        batches = iter(pyecho.EchoLoader(itertools.repeat(np.zeros(8)), 2, batch_size=4))
+        next(batches)
+        pid = os.fork()
+        if pid == 0:
+            import signal
+            signal.alarm(60)
+            sys.exit(0)  # runs atexit handlers and finalizers
+        assert os.waitpid(pid, 0)[1] == 0
+        next(batches)
+    """)
+
+
+def test_forked_processes_of_multiprocessing_end():
+    run("""
+        import multiprocessing, warnings
+        warnings.simplefilter("ignore", DeprecationWarning)
+        batches = iter(pyecho.EchoLoader(itertools.repeat(np.zeros(8)), 2, batch_size=4))
+        next(batches)
+        def child():
+            loader = pyecho.EchoLoader(range(10), 2, batch_size=4)
+            assert sum(len(batch) for batch in loader) == 20
+        process = multiprocessing.get_context("fork").Process(target=child)
+        process.start()
+        process.join(60)
+        assert process.exitcode == 0, process.exitcode
+    """)
+
+
+def test_data_loader_workers_are_forked_while_pyecho_runs():
+    run("""
+        import torch, warnings
+        warnings.simplefilter("ignore", DeprecationWarning)
+        running = iter(pyecho.EchoLoader(itertools.repeat(np.zeros(8)), 2, batch_size=4))
+        next(running)
+        source = torch.utils.data.DataLoader(range(40), batch_size=4, num_workers=2)
+        assert sum(len(batch) for batch in pyecho.EchoLoader(source, 2)) == 80
+        next(running)
+    """)

@@ -1,0 +1,132 @@
+"""A consumer that keeps batches: growth with one warning, or BufferExhausted and recovery."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import pyecho
+
+ROW = np.zeros(512)
+
+
+def loader_of(count=200, **arguments):
+    return pyecho.EchoLoader([ROW] * count, 2, batch_size=4, **arguments)
+
+
+def least_bytes(**arguments):
+    with pytest.raises(pyecho.ConfigError) as error:
+        iter(loader_of(max_bytes=0, **arguments))
+    return int(str(error.value).split("(")[1].split()[0])
+
+
+def test_hoarding_warns_once_and_loses_nothing():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        kept = list(loader_of())
+    assert len(kept) == 100
+    [warning] = caught
+    assert warning.category is ResourceWarning
+    assert "max_bytes" in str(warning.message)
+    assert warning.filename == __file__, "it points at the consumer"
+
+
+def test_a_warning_turned_into_an_error_loses_no_batch():
+    batches = iter(pyecho.EchoLoader(np.arange(100), 2, batch_size=4))
+    kept = []
+    warned = 0
+    while True:
+        try:
+            kept.append(next(batches))
+        except ResourceWarning:
+            warned += 1
+        except StopIteration:
+            break
+    assert warned == 1
+    assert np.concatenate(kept).tolist() == [n for n in range(100) for _ in range(2)]
+
+
+def test_keeping_a_few_batches_is_no_hoarding():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        last = None
+        for batch in loader_of():
+            last = batch
+        del last
+
+
+def test_max_bytes_ends_in_buffer_exhausted_that_counts_the_leases():
+    batches = iter(loader_of(max_bytes=least_bytes()))
+    kept = []
+    with pytest.raises(
+        pyecho.BufferExhausted, match=r"outstanding leases.*drop batches.*max_bytes"
+    ) as e:
+        kept.extend(batches)
+    assert isinstance(e.value, MemoryError)
+    assert f"{len(kept)} outstanding leases" in str(e.value)
+
+
+@pytest.mark.filterwarnings("ignore:the consumer keeps batches:ResourceWarning")
+def test_dropping_one_lease_lets_the_loader_go_on_without_loss():
+    loader = pyecho.EchoLoader(
+        np.arange(4000).reshape(200, 20), 2, batch_size=4, max_bytes=12 * 4096
+    )
+    batches = iter(loader)
+    kept, emitted, exhausted = [], [], 0
+    while True:
+        try:
+            batch = next(batches)
+        except pyecho.BufferExhausted:
+            exhausted += 1
+            kept.pop(0)
+            continue
+        except StopIteration:
+            break
+        emitted += batch[:, 0].tolist()
+        kept.append(batch)
+        del batch
+    assert exhausted > 10
+    assert emitted == [20 * n for n in range(200) for _ in range(2)]
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_exhaustion_is_told_again_and_again_until_something_is_dropped(threads):
+    batches = iter(loader_of(max_bytes=least_bytes(threads=threads), threads=threads))
+    kept = []
+    for _ in range(3):
+        with pytest.raises(pyecho.BufferExhausted):
+            kept.extend(batches)
+    kept.clear()
+    for _ in batches:
+        pass
+
+
+def test_a_view_counts_as_its_batch():
+    loader = loader_of(max_bytes=least_bytes())
+    batches = iter(loader)
+    views = []
+    with pytest.raises(pyecho.BufferExhausted):  # noqa: PT012
+        for batch in batches:
+            views.append(batch[:1, :1])
+            del batch
+    assert loader.stats().outstanding_leases == len(views)
+
+
+def test_the_end_of_input_needs_no_memory():
+    """When every batch there is has been handed out, keeping them all is no reason to fail."""
+    for count in range(2, 20):
+        loader = loader_of(count, max_bytes=least_bytes(threads=1), threads=1)
+        kept = []
+        try:
+            kept.extend(loader)
+        except pyecho.BufferExhausted:
+            assert len(kept) < -(-2 * count // 4)
+        else:
+            assert len(kept) == -(-2 * count // 4)
+
+
+def test_without_max_bytes_thousands_of_kept_batches_are_fine():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        kept = list(pyecho.EchoLoader(np.arange(20_000), 1, batch_size=5))
+    assert np.concatenate(kept).tolist() == list(range(20_000))

@@ -1,0 +1,160 @@
+"""Ctrl-C is answered in every wait, by KeyboardInterrupt in the main thread."""
+
+import signal
+
+import pytest
+from scripts import await_idle, finished, started
+
+# What others had: Ctrl-C unanswered in a native wait.
+
+WAITS = {
+    "the iterator of example echoing": """
+        batches = iter(pyecho.EchoLoader(stuck(1), 1, batch_size=4))
+        blocked = lambda: next(batches)
+    """,
+    "the iterator of batch echoing": """
+        uses = iter(pyecho.EchoLoader(stuck(1), 1))
+        next(uses)
+        blocked = lambda: next(uses)
+    """,
+    "the iterator of a shuffled batch echo": """
+        uses = iter(pyecho.EchoLoader(stuck(3), 2, shuffle_buffer=10))
+        blocked = lambda: next(uses)
+    """,
+    "an iterator behind a blocked augment": """
+        uses = iter(pyecho.EchoLoader(itertools.count(), 2, augment=lambda b, rng: NEVER.wait()))
+        blocked = lambda: next(uses)
+    """,
+    "put on a full buffer": """
+        buffer = pyecho.EchoBuffer(pyecho.Field(64, float), batch_size=4)
+        def blocked():
+            while True:
+                buffer.put(np.zeros(64))
+    """,
+    "put with a timeout": """
+        buffer = pyecho.EchoBuffer(pyecho.Field(64, float), batch_size=4)
+        def blocked():
+            while True:
+                buffer.put(np.zeros(64), timeout=3600)
+    """,
+    "put_batch on a full buffer": """
+        buffer = pyecho.EchoBuffer(pyecho.Field(64, float), batch_size=4)
+        blocked = lambda: buffer.put_batch(np.zeros((10_000, 64)))
+    """,
+    "reserve on a full buffer": """
+        buffer = pyecho.EchoBuffer(pyecho.Field(64, float), batch_size=4)
+        def blocked():
+            while True:
+                with buffer.reserve() as view:
+                    view[...] = 0
+    """,
+    "the iterator of a buffer": """
+        buffer = pyecho.EchoBuffer(pyecho.Field(64, float), batch_size=4)
+        batches = iter(buffer)
+        blocked = lambda: next(batches)
+    """,
+}
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_ctrl_c_is_answered_in(wait):
+    script = (
+        WAITS[wait]
+        + """
+        import warnings
+        print("ready", flush=True)
+        try:
+            blocked()
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+    """
+    )
+    with started(script) as process:
+        assert process.stdout.readline() == "ready\n"
+        await_idle(process)
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "interrupted\n"
+        finished(process)
+
+
+def test_nothing_is_lost_by_a_ctrl_c_that_is_caught():
+    script = """
+        release = threading.Event()
+        def source():
+            for number in range(20):
+                if number == 10:
+                    release.wait()
+                yield number
+        uses, emitted = iter(pyecho.EchoLoader(source(), 2, batch_size=3)), []
+        print("ready", flush=True)
+        while True:
+            try:
+                emitted += next(uses).tolist()
+            except KeyboardInterrupt:
+                release.set()
+            except StopIteration:
+                break
+        assert emitted == [number for number in range(20) for _ in range(2)]
+    """
+    with started(script) as process:
+        assert process.stdout.readline() == "ready\n"
+        await_idle(process)
+        process.send_signal(signal.SIGINT)
+        finished(process)
+
+
+def test_a_put_that_was_interrupted_took_nothing():
+    script = """
+        buffer = pyecho.EchoBuffer(pyecho.Field((), int), batch_size=1, factor=1)
+        number = 0
+        print("ready", flush=True)
+        try:
+            while True:
+                buffer.put(number)
+                number += 1
+        except KeyboardInterrupt:
+            buffer.close()
+        assert [int(batch[0]) for batch in buffer] == list(range(number))
+    """
+    with started(script) as process:
+        assert process.stdout.readline() == "ready\n"
+        await_idle(process)
+        process.send_signal(signal.SIGINT)
+        finished(process)
+
+
+def test_ctrl_c_without_a_handler_ends_the_process_as_it_should():
+    script = """
+        print("ready", flush=True)
+        for _ in pyecho.EchoLoader(stuck(3), 2, batch_size=64):
+            pass
+    """
+    with started(script) as process:
+        assert process.stdout.readline() == "ready\n"
+        await_idle(process)
+        process.send_signal(signal.SIGINT)
+        _, problems = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGINT
+    assert problems.strip().endswith("KeyboardInterrupt")
+    assert problems.count("Traceback") == 1
+
+
+def test_other_signal_handlers_run_during_a_wait_and_it_goes_on():
+    script = """
+        import signal
+        release = threading.Event()
+        def source():
+            yield 1
+            release.wait()
+            yield 2
+        signal.signal(signal.SIGUSR1, lambda *_: release.set())
+        uses = iter(pyecho.EchoLoader(source(), 1))
+        next(uses)
+        print("ready", flush=True)
+        assert next(uses) == 2
+    """
+    with started(script) as process:
+        assert process.stdout.readline() == "ready\n"
+        await_idle(process)
+        process.send_signal(signal.SIGUSR1)
+        finished(process)

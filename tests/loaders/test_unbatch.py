@@ -1,0 +1,102 @@
+"""unbatch=True: the source yields batches, which are split into examples."""
+
+from collections import namedtuple
+
+import numpy as np
+import pytest
+from rows import rows_of
+
+import pyecho
+
+Pair = namedtuple("Pair", ["x", "y"])
+
+
+def loader_of(source, factor=1, batch_size=4, **arguments):
+    return pyecho.EchoLoader(source, factor, batch_size=batch_size, unbatch=True, **arguments)
+
+
+def test_batches_of_any_size_are_put_together_again():
+    source = np.split(np.arange(23), [1, 5, 5, 12])
+    assert [batch.tolist() for batch in loader_of(source)] == [
+        list(range(start, min(start + 4, 23))) for start in range(0, 23, 4)
+    ]
+
+
+def test_every_leaf_is_split_along_its_first_axis():
+    source = [{"p": Pair(np.arange(6).reshape(3, 2), np.arange(3.0)), "n": [np.arange(3)]}] * 2
+    [batch] = loader_of(source, batch_size=6)
+    assert type(batch["p"]) is Pair
+    assert batch["p"].x.tolist() == [[0, 1], [2, 3], [4, 5]] * 2
+    assert batch["p"].y.tolist() == [0, 1, 2] * 2
+    assert batch["n"][0].tolist() == [0, 1, 2] * 2
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_columns_of_objects_are_split_beside_arrays(kind):
+    source = [{"x": np.arange(3), "name": kind(["a", "b", "c"])} for _ in range(2)]
+    batches = list(loader_of(source, factor=2, batch_size=5))
+    assert [name for batch in batches for name in batch["name"]] == list("aabbccaabbcc")
+    assert all(type(batch["name"]) is list for batch in batches)
+
+
+def test_columns_of_python_numbers_travel_as_objects():
+    [batch] = loader_of([{"x": np.arange(3), "n": [0.5, 1.5, 2.5]}], batch_size=3)
+    assert batch["n"] == [0.5, 1.5, 2.5]
+
+
+def test_a_pair_of_arrays_is_no_column_even_if_there_are_two_rows():
+    [batch] = loader_of([(np.arange(4).reshape(2, 2), np.arange(2))], batch_size=2)
+    assert batch[0].shape == (2, 2)
+    assert batch[1].tolist() == [0, 1]
+
+
+def test_empty_batches_are_passed_over():
+    source = [np.arange(0), np.arange(3), np.arange(0), np.arange(3, 5)]
+    assert rows_of(loader_of(source)).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_batches_larger_than_pool_and_prefetch_go_through():
+    source = [np.arange(10_000), np.arange(10_000, 20_000)]
+    emitted = rows_of(loader_of(source, factor=2, shuffle_buffer=7, prefetch=1, threads=2))
+    assert np.bincount(emitted).tolist() == [2] * 20_000
+
+
+def test_batches_of_other_layouts_are_split():
+    source = [np.asfortranarray(np.arange(12).reshape(4, 3)), np.arange(24).reshape(4, 6)[:, ::2]]
+    [batch] = loader_of(source, batch_size=8)
+    assert np.array_equal(batch, np.concatenate(source))
+
+
+def test_leaves_of_unequal_length_are_named():
+    with pytest.raises(pyecho.SpecMismatch, match=r"item\['y'\]: has 2 rows, but.*have 3"):
+        list(loader_of([{"x": np.arange(3), "y": np.arange(2)}]))
+
+
+def test_a_later_batch_with_other_rows_is_an_error_and_nothing_before_it_is_lost():
+    batches = iter(loader_of([np.zeros((3, 2)), np.zeros((3, 4))], factor=2, batch_size=4))
+    assert [len(next(batches)) for _ in range(2)] == [4, 2]
+    with pytest.raises(pyecho.SpecMismatch, match=r"shape \(2,\).*\(3, 4\)"):
+        next(batches)
+
+
+@pytest.mark.parametrize("item", [3, "text", {"a": "b"}, [1, 2], np.float32(3)])
+def test_items_without_a_batch_axis_are_refused_with_a_remedy(item):
+    with pytest.raises(pyecho.ConfigError, match=r"batch axis.*unbatch=False"):
+        iter(loader_of([item]))
+
+
+def test_a_number_beside_arrays_cannot_be_split():
+    with pytest.raises(pyecho.ConfigError, match=r"cannot split a int into rows.*batch axis"):
+        iter(loader_of([{"x": np.arange(3), "n": 5}]))
+
+
+def test_rows_carry_numbers_of_their_own_in_info():
+    source = np.split(np.arange(10), [3, 4])
+    loader = loader_of(source, factor=2, shuffle_buffer=4, with_info=True)
+    for batch, info in loader:
+        assert batch.tolist() == info.source_index.tolist()
+
+
+def test_the_length_is_not_known():
+    with pytest.raises(TypeError, match="unbatch=True"):
+        len(loader_of([np.arange(3)]))

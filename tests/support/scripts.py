@@ -1,0 +1,90 @@
+"""Runs a script in an interpreter of its own that is strict about everything."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+LIMIT_SECONDS = 120
+"""A script that takes longer hangs."""
+
+PRELUDE = """
+import contextlib, itertools, os, sys, threading, time, gc
+import numpy as np
+import pyecho
+
+NEVER = threading.Event()
+
+def stuck(after):
+    "A source that yields some rows and then blocks for ever."
+    for number in range(after):
+        yield np.full(64, number)
+    NEVER.wait()
+"""
+
+
+def command(path: Path) -> list[str]:
+    return [sys.executable, "-P", "-X", "dev", "-W", "error", str(path)]
+
+
+@contextmanager
+def started(script: str) -> Iterator[subprocess.Popen[str]]:
+    """Start a script from a folder of its own; kill it at the end, should it still be there."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "script.py"
+        path.write_text(PRELUDE + textwrap.dedent(script))
+        process = subprocess.Popen(
+            command(path), cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+            process.stdout.close()
+            process.stderr.close()
+
+
+def finished(process: subprocess.Popen[str], code: int = 0, errors: str | None = "") -> str:
+    """Wait for the end, check exit code and stderr (None: whatever it is), and return stdout."""
+    try:
+        output, problems = process.communicate(timeout=LIMIT_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGABRT)  # faulthandler, on in dev mode, shows where it hangs
+        _, problems = process.communicate()
+        raise AssertionError(f"the script hangs:\n{problems}") from None
+    assert process.returncode == code, problems
+    if errors is not None:
+        assert problems == errors
+    return output
+
+
+def run(script: str, code: int = 0, errors: str | None = "") -> str:
+    """Run a script to its end: no hang, this exit code, nothing on stderr."""
+    with started(script) as process:
+        return finished(process, code, errors)
+
+
+def await_idle(process: subprocess.Popen[str], wakeups: int = 3) -> None:
+    """Return once the main thread sleeps in a wait that it leaves now and then, as native waits do.
+
+    Seen from outside, by the number of times it gave up its core since it was first found asleep.
+    """
+    status = Path(f"/proc/{process.pid}/task/{process.pid}/status")
+    first = None
+    while process.poll() is None:
+        fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
+        switches = int(fields["voluntary_ctxt_switches"])
+        first = switches if first is None else first
+        if switches >= first + wakeups and fields["State"].strip().startswith("S"):
+            return
+        os.sched_yield()
+    raise AssertionError(f"the script ended early: {process.communicate()}")
