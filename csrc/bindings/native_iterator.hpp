@@ -31,8 +31,8 @@ class OneConsumer {
 };
 
 // Iterates `Stage` (a bound class with `PyObject* next_reference()`: a new reference, or null at the end, with an
-// exception thrown on error; and `bool& busy()`). `owner` may be None; else its method finish() is called once, at the end of the iteration
-// or when the iterator dies, whichever comes first.
+// exception thrown on error; and `bool& busy()`). `owner` may be None; else its method finish() is called at the end of
+// the iteration or when the iterator dies, whichever comes first: once, or twice if the first call raised.
 template <class Stage>
 struct IteratorObject {
   PyObject_HEAD PyObject* stage_object;  // keeps `stage`
@@ -42,28 +42,44 @@ struct IteratorObject {
 
   static IteratorObject* self(PyObject* object) noexcept { return reinterpret_cast<IteratorObject*>(object); }
 
+  // Call the owner's finish(), the first time. A signal handler may raise in the middle of it (Ctrl-C; PyTorch's, when a
+  // worker process died): then it is called again, to be whole, and that exception is left set.
   static void finish(PyObject* object) {
     PyObject* const owner = self(object)->owner;
     if (owner == nullptr) {
       return;
     }
     self(object)->owner = nullptr;
+    PyObject* answer = PyObject_CallMethod(owner, "finish", nullptr);
+    if (answer == nullptr) {
+      PyObject* type = nullptr;
+      PyObject* value = nullptr;
+      PyObject* traceback = nullptr;
+      PyErr_Fetch(&type, &value, &traceback);
+      answer = PyObject_CallMethod(owner, "finish", nullptr);
+      if (answer == nullptr) {
+        PyErr_WriteUnraisable(owner);
+      }
+      PyErr_Restore(type, value, traceback);
+    }
+    Py_XDECREF(answer);
+    Py_DECREF(owner);
+  }
+
+  static void finalize(PyObject* object) {
     PyObject* type = nullptr;
     PyObject* value = nullptr;
     PyObject* traceback = nullptr;
     PyErr_Fetch(&type, &value, &traceback);
-    PyObject* answer = PyObject_CallMethod(owner, "finish", nullptr);
-    if (answer == nullptr && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) != 0) {
-      // Ctrl-C came in the middle: finish first, then let it come again where it can be raised.
-      PyErr_Clear();
-      answer = PyObject_CallMethod(owner, "finish", nullptr);
-      PyErr_SetInterrupt();
+    finish(object);
+    if (PyErr_Occurred() != nullptr) {
+      if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) != 0) {
+        PyErr_Clear();
+        PyErr_SetInterrupt();  // let Ctrl-C come again where it can be raised
+      } else {
+        PyErr_WriteUnraisable(object);
+      }
     }
-    if (answer == nullptr) {
-      PyErr_WriteUnraisable(owner);
-    }
-    Py_XDECREF(answer);
-    Py_DECREF(owner);
     PyErr_Restore(type, value, traceback);
   }
 
@@ -95,7 +111,7 @@ struct IteratorObject {
     return 0;
   }
 
-  // The collector calls finish() (tp_finalize) before it takes a cycle apart, while the owner is still whole.
+  // The collector calls finalize() (tp_finalize) before it takes a cycle apart, while the owner is still whole.
   static void dealloc(PyObject* object) {
     if (PyObject_CallFinalizerFromDealloc(object) != 0) {
       return;
@@ -113,7 +129,7 @@ struct IteratorObject {
         {Py_tp_iter, reinterpret_cast<void*>(PyObject_SelfIter)},
         {Py_tp_iternext, reinterpret_cast<void*>(next)},
         {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
-        {Py_tp_finalize, reinterpret_cast<void*>(finish)},
+        {Py_tp_finalize, reinterpret_cast<void*>(finalize)},
         {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
         {Py_tp_doc, const_cast<char*>(doc)},
         {0, nullptr},

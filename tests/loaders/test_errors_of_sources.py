@@ -201,7 +201,11 @@ def test_an_error_in_a_data_loader_worker_reaches_the_consumer(workers):
 @pytest.mark.usefixtures("quick_shutdown")
 @pytest.mark.parametrize("batch_size", [None, 4])
 def test_a_killed_data_loader_worker_is_an_error_not_a_hang(batch_size):
-    source = torch.utils.data.DataLoader(Failing(kill=True), batch_size=2, num_workers=2)
+    # Arrays, because they cross in one write: a tensor that is in transit when its worker dies is
+    # an EOFError of PyTorch's.
+    source = torch.utils.data.DataLoader(
+        Failing(kill=True), batch_size=2, num_workers=2, collate_fn=np.array
+    )
     with pytest.raises(RuntimeError, match="worker"):
         for _ in pyecho.EchoLoader(
             source, 2, batch_size=batch_size, unbatch=batch_size is not None
