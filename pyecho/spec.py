@@ -145,7 +145,7 @@ def row_spec(batch: Any, field_of: FieldOf) -> Any:
         field = field_of(leaf)
         if not field.shape:
             raise ConfigError(
-                f"unbatch=True cannot split a {type(leaf).__name__} into rows; "
+                f"unbatch=True cannot split a leaf of type {type(leaf).__name__} into rows; "
                 "give it a batch axis, or drop it in the source"
             )
         return Field(field.shape[1:], field.dtype)

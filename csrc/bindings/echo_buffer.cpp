@@ -57,28 +57,37 @@ py::object array_on(std::byte* data, PyArray_Descr* descr, const npy_intp* dims,
   return object;
 }
 
-std::string mebibytes(std::size_t bytes) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.1f MiB", static_cast<double>(bytes) / (1 << 20));
-  return text;
+// "1.5 MiB", and exactly how many bytes.
+std::string readable_bytes(std::size_t bytes) {
+  const char* unit = "KiB";
+  double count = static_cast<double>(bytes) / 1024;
+  for (const char* const larger : {"MiB", "GiB", "TiB"}) {
+    if (count >= 1024) {
+      count /= 1024;
+      unit = larger;
+    }
+  }
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), "%.1f %s (%zu bytes)", count, unit, bytes);
+  return text.data();
 }
+
+constexpr const char* kLessMemory = "lower capacity (shuffle_buffer), batch_size or prefetch";
 
 EchoBufferConfig with_leaves(EchoBufferConfig config, const Structure& structure, bool with_info) {
   for (const LeafSpec& leaf : structure.leaves()) {
     config.leaf_bytes.push_back(leaf.size_bytes);
     config.with_info = config.with_info || with_info || leaf.by_reference;
   }
-  constexpr const char* kRemedy = "lower capacity (shuffle_buffer), batch_size or prefetch";
   std::size_t needed = 0;
   try {
     needed = EchoBuffer::min_bytes(config);
   } catch (const std::length_error& error) {
-    raise(errors().config_error, std::string(error.what()) + "; " + kRemedy);
+    raise(errors().config_error, std::string(error.what()) + "; " + kLessMemory);
   }
   if (needed > config.max_bytes) {
-    raise(errors().config_error, "the slots and batches need " + mebibytes(needed) + " (" + std::to_string(needed) +
-                                     " bytes), but max_bytes is " + mebibytes(config.max_bytes) + " (" +
-                                     std::to_string(config.max_bytes) + "); " + kRemedy + ", or raise max_bytes");
+    raise(errors().config_error, "the slots and batches need " + readable_bytes(needed) + ", but max_bytes is " +
+                                     readable_bytes(config.max_bytes) + "; " + kLessMemory + ", or raise max_bytes");
   }
   return config;
 }
@@ -110,9 +119,8 @@ EchoBufferObject::EchoBufferObject(std::shared_ptr<Structure> structure, EchoBuf
       std::rethrow_exception(failure);
     }
   } catch (const std::bad_alloc&) {
-    raise(PyExc_MemoryError,
-          "the system has no memory for the " + mebibytes(EchoBuffer::min_bytes(config_)) +
-              " that slots and batches need; lower capacity (shuffle_buffer), batch_size or prefetch");
+    raise(PyExc_MemoryError, "the system has no memory for the " + readable_bytes(EchoBuffer::min_bytes(config_)) +
+                                 " that slots and batches need; " + kLessMemory);
   }
 }
 
@@ -330,7 +338,7 @@ void EchoBufferObject::raise_exhausted() const {
   const EchoBufferStats stats = core_->stats();
   raise(
       errors().buffer_exhausted,
-      "all " + std::to_string(stats.batch_blocks) + " batches that max_bytes = " + mebibytes(config_.max_bytes) +
+      "all " + std::to_string(stats.batch_blocks) + " batches that max_bytes = " + readable_bytes(config_.max_bytes) +
           " allows are held by the consumer (" + std::to_string(stats.outstanding_leases) +
           " outstanding leases); drop batches you no longer need (then go on), copy what you keep, or raise max_bytes");
 }

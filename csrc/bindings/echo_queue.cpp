@@ -70,7 +70,7 @@ void EchoQueueObject::put(const py::object& item, const py::object& guards) {
     outcome = wait_answering_signals(kNever, [&](Deadline slice) { return core_.reserve(reservation, slice); });
   }
   if (outcome != Outcome::kOk) {
-    raise_outcome(outcome, "EchoQueue");
+    raise_outcome(outcome, "EchoLoader");
   }
   items_[reservation.slot] = {.object = py::object(item).release().ptr(),
                               .guards = guards.is_none() ? nullptr : py::object(guards).release().ptr()};
@@ -103,11 +103,11 @@ PyObject* EchoQueueObject::next_reference() {
     return nullptr;
   }
   if (outcome != Outcome::kOk) {
-    raise_outcome(outcome, "EchoQueue");
+    raise_outcome(outcome, "EchoLoader");
   }
   Item& item = items_[use.slot];
   if (item.object == nullptr) {
-    raise_outcome(Outcome::kClosed, "EchoQueue");  // stop() came while this thread waited for the GIL
+    raise_outcome(Outcome::kClosed, "EchoLoader");  // stop() came while this thread waited for the GIL
   }
   auto object = py::reinterpret_borrow<py::object>(item.object);
   const auto guards = py::reinterpret_borrow<py::object>(item.guards);

@@ -21,7 +21,7 @@ std::string describe_object(py::handle object) {
 }
 
 [[noreturn]] void raise_leaf_mismatch(const LeafSpec& leaf, ItemKind kind, py::handle got) {
-  const std::string rows = kind == ItemKind::kBatch ? "rows, each a " : "a ";
+  const std::string rows = kind == ItemKind::kBatch ? "rows, each: " : "";
   raise(errors().spec_mismatch, leaf.path + ": expected " + rows + leaf.describe() + ", got " + describe_object(got) +
                                     "; every item must be like the first (convert, crop or pad in the source)");
 }
@@ -195,7 +195,7 @@ bool ItemSource::resolve_number(const LeafSpec& leaf, Source& source) const {
   }
   if (PyErr_Occurred() != nullptr) {
     PyErr_Clear();
-    raise(errors().spec_mismatch, leaf.path + ": expected a " + leaf.describe() +
+    raise(errors().spec_mismatch, leaf.path + ": expected " + leaf.describe() +
                                       ", got an int that does not fit it; make it smaller in the source, or a str");
   }
   source.data = source.scalar.data();

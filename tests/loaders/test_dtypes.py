@@ -66,7 +66,7 @@ def test_numpy_dtypes_arrive_when_batches_are_split(dtype):
 
 
 def test_byte_order_is_part_of_the_dtype():
-    with pytest.raises(pyecho.SpecMismatch, match=r"expected a >f4 array.*got float32 array"):
+    with pytest.raises(pyecho.SpecMismatch, match=r"expected >f4 array.*got float32 array"):
         list(pyecho.EchoLoader([np.zeros(2, ">f4"), np.zeros(2, "<f4")], 1, batch_size=2))
 
 

@@ -29,14 +29,14 @@ def outcome(source, factor=2, batch_size=3, **arguments):
             {"image": np.zeros((2, 4), np.float32)},
             [
                 "item['image']",
-                "expected a float32 array of shape (2, 3)",
+                "expected float32 array of shape (2, 3)",
                 "got float32 array of shape (2, 4)",
                 "crop or pad",
             ],
         ),
         (
             {"image": np.zeros((2, 3), np.float64)},
-            ["item['image']", "expected a float32 array of shape (2, 3)", "got float64 array"],
+            ["item['image']", "expected float32 array of shape (2, 3)", "got float64 array"],
         ),
         ({"image": np.zeros(6, np.float32)}, ["item['image']", "shape (6,)"]),
         ({"image": np.zeros((1, 2, 3), np.float32)}, ["item['image']", "shape (1, 2, 3)"]),
@@ -77,14 +77,14 @@ def test_a_key_by_another_name_is_told():
 @pytest.mark.parametrize(
     ("first", "second", "words"),
     [
-        (Pair(1, 2.5), Pair(1, "x"), "item.right: expected a float64 .* got str"),
+        (Pair(1, 2.5), Pair(1, "x"), "item.right: expected float64 .* got str"),
         ((1, 2), (1, 2, 3), r"item: expected a tuple of 2, got tuple of 3"),
         ((1, 2), [1, 2], r"item: expected a tuple of 2, got list"),
-        (np.zeros(2), 1.0, r"item: expected a float64 array of shape \(2,\), got float"),
-        (1, "one", "item: expected a int64 .* got str"),
-        (True, 2, "item: expected a bool .* got int"),
-        (np.float32(1), 1.0, "item: expected a float32 .* got float"),
-        (1j, 2.0, "item: expected a complex128 .* got float"),
+        (np.zeros(2), 1.0, r"item: expected float64 array of shape \(2,\), got float"),
+        (1, "one", "item: expected int64 .* got str"),
+        (True, 2, "item: expected bool .* got int"),
+        (np.float32(1), 1.0, "item: expected float32 .* got float"),
+        (1j, 2.0, "item: expected complex128 .* got float"),
         ({"a": 1}, 5, r"item: expected a dict with keys \('a',\), got int"),
     ],
 )

@@ -31,7 +31,7 @@ def stuck(after):
 
 
 def command(path: Path) -> list[str]:
-    return [sys.executable, "-P", "-X", "dev", "-W", "error", str(path)]
+    return [sys.executable, "-I", "-X", "dev", "-W", "error", str(path)]
 
 
 @contextmanager

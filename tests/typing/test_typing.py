@@ -14,7 +14,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 def check(arguments, folder):
     """Run a module of mypy's from a folder that holds no source of pyecho's."""
     return subprocess.run(
-        [sys.executable, "-P", "-m", *arguments], cwd=folder, capture_output=True, text=True
+        [sys.executable, "-I", "-m", *arguments], cwd=folder, capture_output=True, text=True
     )
 
 
