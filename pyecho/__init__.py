@@ -14,10 +14,12 @@ except ImportError as error:
         "`pyecho` command, or start Python with -P. Otherwise reinstall pyecho."
     ) from error
 
+from pyecho import cuda
 from pyecho._core import (
     BufferExhausted,
     Closed,
     ConfigError,
+    CudaError,
     EchoError,
     EchoMutated,
     PutTimeout,
@@ -34,6 +36,7 @@ __all__ = [
     "BufferExhausted",
     "Closed",
     "ConfigError",
+    "CudaError",
     "EchoBuffer",
     "EchoError",
     "EchoInfo",
@@ -44,5 +47,6 @@ __all__ = [
     "PutTimeout",
     "SpecMismatch",
     "__version__",
+    "cuda",
     "spec_of",
 ]

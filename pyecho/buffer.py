@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyecho import _core
+from pyecho.memory import Memory, checked_memory, pinning_for, warn_if_pageable
 from pyecho.options import (
     checked_capacity,
     checked_factor,
@@ -65,6 +66,10 @@ class EchoBuffer(_core.EchoBuffer):
     burst
         Examples that arrive together (rows of a `put_batch`): room for as many is kept ahead of the
         pool, so that the next ones can be made while these wait.
+    memory, device
+        What batches are made of: ``"pageable"`` memory, or ``"pinned"`` for a CUDA device (its
+        number; by default 0) to read from while everybody goes on. ``"auto"`` is pinned if a
+        device is named and the system allows it, else it warns.
     max_bytes
         Bound of the memory for slots and batches. Without one the buffer grows as long as the
         consumer keeps batches.
@@ -81,6 +86,8 @@ class EchoBuffer(_core.EchoBuffer):
     ------
     ConfigError
         If an argument is wrong or `max_bytes` is too small for the rest.
+    CudaError
+        If a device is named and there is none, or memory must be pinned and cannot be.
     """
 
     def __init__(
@@ -97,6 +104,8 @@ class EchoBuffer(_core.EchoBuffer):
         prefetch: int = 2,
         threads: int | None = None,
         burst: int = 1,
+        memory: Memory = "auto",
+        device: int | None = None,
         max_bytes: int | None = None,
         held: int = 2,
         with_info: bool = False,
@@ -110,6 +119,7 @@ class EchoBuffer(_core.EchoBuffer):
         batch_size = checked_int("batch_size", batch_size, 1, 2**30)
         if unique_in_batch:
             checked_unique(batch_size, capacity, "capacity")
+        pinning = pinning_for(checked_memory(memory), device)
         super().__init__(
             structure_of(spec),
             batch_size=batch_size,
@@ -126,12 +136,14 @@ class EchoBuffer(_core.EchoBuffer):
             if max_bytes is None
             else checked_int("max_bytes", max_bytes, 0, 2**63 - 1),
             held=checked_int("held", held, 1, 2**20),
+            pinning=pinning,
             with_info=bool(with_info),
             to_array=to_array or as_array,
             from_array=from_array,
             info_type=EchoInfo,
         )
         self._capacity = capacity
+        warn_if_pageable(pinning)
 
     def stats(self) -> EchoStats:
         """Return counts and times so far; `source_seconds` is not known to a buffer and stays 0."""

@@ -65,18 +65,30 @@ def _own(leaf: Any) -> Any:
     return leaf.detach().clone() if is_tensor(leaf) else copy.deepcopy(leaf)
 
 
-def transform_for(*, with_info: bool, copied: bool) -> Callable[[Any, int, int], Any] | None:
-    """Return what is done to an item on each use: a copy, a label, both, or nothing (None)."""
+def transform_for(
+    *, fetch: Callable[[Any], Any] | None, copied: bool, with_info: bool
+) -> Callable[[Any, int, int], Any] | None:
+    """Return what is done to an item on each use, or None for nothing.
 
-    def label(item: Any, source_index: int, use: int) -> Any:
-        return item, EchoInfo(np.array([source_index]), np.array([use], dtype=np.int32))
+    Parameters
+    ----------
+    fetch
+        Makes what the consumer gets of what is in the queue; None: it is the same.
+    copied
+        Whether every use gets a copy of its own.
+    with_info
+        Whether it gets a label.
+    """
+    if fetch is None and not copied and not with_info:
+        return None
 
-    def own(item: Any, source_index: int, use: int) -> Any:
-        return map_nest(_own, item)
+    def transform(item: Any, source_index: int, use: int) -> Any:
+        if fetch is not None:
+            item = fetch(item)
+        if copied:
+            item = map_nest(_own, item)
+        if with_info:
+            return item, EchoInfo(np.array([source_index]), np.array([use], dtype=np.int32))
+        return item
 
-    def own_and_label(item: Any, source_index: int, use: int) -> Any:
-        return label(map_nest(_own, item), source_index, use)
-
-    if copied:
-        return own_and_label if with_info else own
-    return label if with_info else None
+    return transform

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import platform
 import re
 import resource
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from pyecho import _core
+from pyecho.options import available_cores
 
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _CPU_LIST = Path("/proc/cpuinfo")
@@ -30,7 +30,7 @@ def collect() -> dict[str, Any]:
         "torch": _installed("torch"),
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": _cpu(),
-        "cores": _cores(),
+        "cores": available_cores(),
         "huge_pages": _huge_pages(),
         "memlock_bytes": _memlock_bytes(),
     }
@@ -74,13 +74,6 @@ def _cpu() -> str | None:
     except OSError:
         return None
     return found.group(1) if found else None
-
-
-def _cores() -> int:
-    """Count the cores that this process may use, which can be fewer than the machine has."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _huge_pages() -> str | None:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
 from pyecho import _core
 from pyecho._core import Closed, ConfigError
 from pyecho.adapter import Adapter
-from pyecho.augment import Augment, augmented
-from pyecho.buffer import EchoBuffer
-from pyecho.echoing import share, transform_for
+from pyecho.augment import Augment
+from pyecho.memory import Memory, checked_memory
 from pyecho.numpy import NUMPY
 from pyecho.options import (
     checked_capacity,
@@ -24,15 +23,17 @@ from pyecho.options import (
     checked_threads,
     checked_unique,
 )
+from pyecho.pipeline import Options, Pipeline
 from pyecho.progress import Filling, require_tqdm, shown
 from pyecho.run import Run
 from pyecho.shutdown import JOIN_SECONDS
 from pyecho.source import SourceTimer, checked_source, first_item, row_chunks, timed
-from pyecho.spec import leaves_of, map_nest, row_spec, rows_of
 from pyecho.stats import EchoStats
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from pyecho.device_echo import EchoArrays
 
 __all__ = ["EchoLoader"]
 
@@ -74,8 +75,11 @@ class EchoLoader:
         ``augment(batch, rng)`` is called on every use, in a thread of its own, with a
         `numpy.random.Generator` seeded by (seed, epoch, number of the batch); what it returns is
         what the loader yields.
+    memory
+        What batches are made of: ``"pageable"`` memory, or ``"pinned"`` memory, from which a CUDA
+        device can copy while everybody goes on; ``"auto"`` is pinned if a device is in use.
     max_bytes
-        Bound of the memory for slots and batches.
+        Bound of the host memory for slots and batches.
     with_info
         Yield ``(batch, info)`` with an `EchoInfo`.
     copy
@@ -105,49 +109,57 @@ class EchoLoader:
         prefetch: int = 2,
         threads: int | None = None,
         augment: Augment | None = None,
+        memory: Memory = "auto",
         max_bytes: int | None = None,
         with_info: bool = False,
         copy: bool = False,
         progress: bool = False,
     ) -> None:
         self._source = checked_source(source)
-        self._factor = checked_factor(factor)
-        self._batch_size = (
-            None if batch_size is None else checked_int("batch_size", batch_size, 1, 2**30)
-        )
-        self._capacity = max(1, checked_capacity("shuffle_buffer", shuffle_buffer, self._factor, 0))
-        self._seed = checked_seed(seed)
-        self._prefetch = checked_int("prefetch", prefetch, 1, 2**20)
-        self._threads = checked_threads(threads)
-        self._max_bytes = (
-            None if max_bytes is None else checked_int("max_bytes", max_bytes, 0, 2**63 - 1)
+        checked = checked_factor(factor)
+        self._options = Options(
+            factor=checked,
+            batch_size=None
+            if batch_size is None
+            else checked_int("batch_size", batch_size, 1, 2**30),
+            unbatch=bool(unbatch),
+            capacity=max(1, checked_capacity("shuffle_buffer", shuffle_buffer, checked, 0)),
+            unique_in_batch=bool(unique_in_batch),
+            drop_last=bool(drop_last),
+            seed=checked_seed(seed),
+            prefetch=checked_int("prefetch", prefetch, 1, 2**20),
+            threads=checked_threads(threads),
+            augment=augment,
+            memory=checked_memory(memory),
+            max_bytes=None
+            if max_bytes is None
+            else checked_int("max_bytes", max_bytes, 0, 2**63 - 1),
+            with_info=bool(with_info),
+            copy=bool(copy),
         )
         if augment is not None and not callable(augment):
             raise ConfigError(f"augment must be a function of (batch, rng), got {augment!r}")
-        if self._batch_size is None:
-            for name, value in (
-                ("unbatch", unbatch),
-                ("unique_in_batch", unique_in_batch),
-                ("drop_last", drop_last),
-            ):
-                if value:
-                    raise ConfigError(
-                        f"{name}=True makes new batches of examples, so it needs a batch_size"
-                    )
-        elif unique_in_batch:
-            checked_unique(self._batch_size, self._capacity, "shuffle_buffer")
-        self._unbatch = bool(unbatch)
-        self._unique_in_batch = bool(unique_in_batch)
-        self._drop_last = bool(drop_last)
-        self._augment = augment
-        self._with_info = bool(with_info)
-        self._copy = bool(copy)
+        self._check_batch_options()
+        self._arrays: EchoArrays | None = None
+        self._echo_on: Literal["host", "device"] = "host"
         self._progress = bool(progress)
         self._epoch = 0
         self._closed = False
         self._runs: list[Run] = []  # all there ever were; a finished one is a few numbers
         if self._progress:
             require_tqdm()
+
+    def _check_batch_options(self) -> None:
+        options = self._options
+        if options.batch_size is not None:
+            if options.unique_in_batch:
+                checked_unique(options.batch_size, options.capacity, "shuffle_buffer")
+            return
+        for name in ("unbatch", "unique_in_batch", "drop_last"):
+            if getattr(options, name):
+                raise ConfigError(
+                    f"{name}=True makes new batches of examples, so it needs a batch_size"
+                )
 
     # ------------------------------------------------------------ iteration
 
@@ -158,15 +170,21 @@ class EchoLoader:
         for run in tuple(self._runs):
             if run.finished:
                 run.join()  # its feeder may still be inside the source
+        options = self._options
         timer = SourceTimer()
         items = timed(iter(self._items()), timer)
         first = first_item(items, self._source)
-        run = Run(timer, self._capacity, self._batch_size or 1)
-        filling = Filling(self._capacity) if self._progress else None
-        if self._batch_size is None:
-            self._add_queue(run, itertools.chain([first], items), first, filling)
+        run = Run(timer, options.capacity, options.batch_size or 1)
+        filling = Filling(options.capacity) if self._progress else None
+        pipeline = Pipeline(
+            options, self._adapter, run, self._epoch, filling, self._arrays, self._echo_on
+        )
+        items = itertools.chain([first], items)
+        if options.batch_size is None:
+            pipeline.echo_batches(items, first)
         else:
-            self._add_buffer(run, itertools.chain([first], items), first, filling)
+            batched = options.unbatch or self._splits_array()
+            pipeline.echo_examples(items, first, batched=batched)
         self._epoch += 1
         self._runs.append(run)
         iterator = run.start()
@@ -182,91 +200,11 @@ class EchoLoader:
 
     def _splits_array(self) -> bool:
         return (
-            self._batch_size is not None
-            and not self._unbatch
+            self._options.batch_size is not None
+            and not self._options.unbatch
             and isinstance(self._source, np.ndarray)
             and not self._source.dtype.hasobject
         )
-
-    def _add_queue(
-        self, run: Run, items: Iterator[Any], first: Any, filling: Filling | None
-    ) -> None:
-        self._check_queue_bytes(first)
-        queue = _core.EchoQueue(
-            capacity=self._capacity,
-            factor=self._factor,
-            seed=self._seed,
-            epoch=self._epoch,
-            prefetch=self._prefetch,
-            transform=transform_for(with_info=self._with_info, copied=self._copy),
-        )
-
-        def put_shared(item: Any) -> None:
-            queue.put(*share(item))
-
-        def put(item: Any) -> None:
-            queue.put(item, None)
-
-        into = put if self._copy else put_shared
-        run.add(
-            queue, "feeder", items, into if filling is None else filling.around(into, lambda _: 1)
-        )
-        self._add_augment(run, queue)
-
-    def _add_buffer(
-        self, run: Run, items: Iterator[Any], first: Any, filling: Filling | None
-    ) -> None:
-        adapter = self._adapter
-        batched = self._unbatch or self._splits_array()
-        spec = row_spec(first, adapter.field_of) if batched else map_nest(adapter.field_of, first)
-        assert self._batch_size is not None
-        buffer = EchoBuffer(
-            spec,
-            batch_size=self._batch_size,
-            factor=self._factor,
-            capacity=self._capacity,
-            seed=self._seed,
-            epoch=self._epoch,
-            unique_in_batch=self._unique_in_batch,
-            drop_last=self._drop_last,
-            prefetch=self._prefetch,
-            threads=self._threads,
-            burst=max(1, rows_of(first)) if self._unbatch else 1,
-            max_bytes=self._max_bytes,
-            # With augment also what waits in its queue (prefetch + 1) and what its thread is at.
-            held=2 if self._augment is None else self._prefetch + 4,
-            with_info=self._with_info,
-            to_array=adapter.as_array,
-            from_array=adapter.decoder(leaves_of(spec)),
-        )
-        into: Callable[[Any], None] = buffer.put_batch if batched else buffer.put
-        if filling is not None:
-            into = filling.around(into, rows_of if batched else lambda _: 1)
-        run.add(buffer, "feeder", items, into)
-        self._add_augment(run, buffer)
-
-    def _add_augment(self, run: Run, stage: Any) -> None:
-        if self._augment is None:
-            return
-        batches = augmented(
-            stage._iterate(None), self._augment, self._seed, self._epoch, with_info=self._with_info
-        )
-        queue = _core.EchoQueue(
-            capacity=1, factor=1.0, seed=0, epoch=0, prefetch=self._prefetch, transform=None
-        )
-        run.add(queue, "augment", batches, lambda batch: queue.put(batch, None))
-
-    def _check_queue_bytes(self, first: Any) -> None:
-        if self._max_bytes is None:
-            return
-        items = self._capacity + self._prefetch
-        item_bytes = sum(int(getattr(leaf, "nbytes", 0)) for leaf in leaves_of(first))
-        if items * item_bytes > self._max_bytes:
-            raise ConfigError(
-                f"{items} items (shuffle_buffer + prefetch) of {item_bytes} bytes need "
-                f"{items * item_bytes} bytes, but max_bytes is {self._max_bytes}; "
-                "lower shuffle_buffer or prefetch, or raise max_bytes"
-            )
 
     # ------------------------------------------------------------ length, epochs, statistics
 
@@ -283,14 +221,15 @@ class EchoLoader:
             raise TypeError(
                 f"the source ({type(self._source).__name__}) has no len(), so this loader has none"
             )
-        if self._unbatch:
+        options = self._options
+        if options.unbatch:
             raise TypeError("with unbatch=True the number of examples is not known beforehand")
-        if self._unique_in_batch:
+        if options.unique_in_batch:
             raise TypeError("with unique_in_batch=True the number of batches depends on the draws")
-        uses = _core.uses_of_first(len(self._source), self._factor, self._seed, epoch)
-        if self._batch_size is None:
+        uses = _core.uses_of_first(len(self._source), options.factor, options.seed, epoch)
+        if options.batch_size is None:
             return uses
-        return uses // self._batch_size if self._drop_last else -(-uses // self._batch_size)
+        return uses // options.batch_size if options.drop_last else -(-uses // options.batch_size)
 
     def _length_or_none(self, epoch: int) -> int | None:
         try:

@@ -6,13 +6,17 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyecho import shutdown
 from pyecho._core import Closed
 from pyecho.buffer import stats_of
 from pyecho.source import SourceTimer
 from pyecho.stats import EchoStats
+
+if TYPE_CHECKING:
+    from pyecho.device_echo import DeviceEcho
+    from pyecho.upload import Uploader
 
 __all__ = ["Run"]
 
@@ -66,6 +70,10 @@ class Run:
         self._stages: list[Any] = []
         self._threads: list[threading.Thread] = []
         self._final: EchoStats | None = None
+        self.uploader: Uploader | None = None
+        """What brings batches to a device, if anything does."""
+        self.echo: DeviceEcho | None = None
+        """What echoes examples on a device; then the first stage only collects them."""
 
     def add(self, stage: Any, name: str, items: Iterator[Any], put: Callable[[Any], None]) -> None:
         """Add a stage, fed by a thread of its own once the run starts."""
@@ -96,7 +104,13 @@ class Run:
         counters["emitted"] = max(0, counters["emitted"] - ahead * self._batch_rows)
         for name in ("batches", "consumer_wait_ns", "downstream_ns"):
             counters[name] = consumer[name]
-        return replace(stats_of(counters, self._capacity), source_seconds=self._timer.seconds)
+        if self.echo is not None:
+            counters["emitted"], counters["resident"] = self.echo.emitted, self.echo.resident
+        return replace(
+            stats_of(counters, self._capacity),
+            source_seconds=self._timer.seconds,
+            h2d_bytes=0 if self.uploader is None else self.uploader.h2d_bytes,
+        )
 
     @property
     def finished(self) -> bool:
@@ -111,6 +125,7 @@ class Run:
             stage.stop()
         self._final = replace(self.stats(), occupancy=0.0, outstanding_leases=0)
         self._stages = []
+        self.uploader = self.echo = None
 
     def join(self, timeout: float | None = None) -> None:
         """Wait for the threads, `timeout` seconds at most for each."""

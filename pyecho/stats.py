@@ -36,6 +36,8 @@ class EchoStats:
     """Batches of running epochs that the consumer keeps alive."""
     host_allocations: int = 0
     """Blocks of memory allocated for slots and batches."""
+    h2d_bytes: int = 0
+    """Bytes copied to a device."""
 
     def __add__(self, other: EchoStats) -> EchoStats:
         """Return the counts and times of both, with the current state of both together."""

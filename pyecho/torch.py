@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -15,7 +15,10 @@ except ImportError as error:
 import pyecho
 from pyecho._core import ConfigError
 from pyecho.adapter import Adapter
+from pyecho.augment import Augment
+from pyecho.memory import Memory
 from pyecho.spec import Field, array_field
+from pyecho.torch_device import TorchDevice, cuda_device
 
 __all__ = ["EchoLoader"]
 
@@ -90,18 +93,105 @@ def decoder(fields: list[Field]) -> Callable[[Any, int], Any] | None:
 
 
 class EchoLoader(pyecho.EchoLoader):
-    """A `pyecho.EchoLoader` whose batches are torch tensors.
+    """A `pyecho.EchoLoader` whose batches are torch tensors, on the host or on a CUDA device.
 
     Arguments, methods and order of the output are those of `pyecho.EchoLoader`. In example echoing
-    tensors, arrays and numbers of the examples arrive as tensors in host memory, with their dtype;
-    every batch is private and writable. In batch echoing items pass through as they are, and a
-    tensor that was changed in place between two uses raises `EchoMutated`.
+    tensors, arrays and numbers of the examples arrive as tensors with their dtype; every batch is
+    private and writable. In batch echoing items pass through as they are, and a tensor that was
+    changed in place between two uses raises `EchoMutated`.
+
+    With a `device`, batches are copied there while the consumer computes, on a stream of pyecho's;
+    the stream that is current when a batch is taken waits for it, the host does not. What is not a
+    tensor or array stays as it is, and so does `EchoInfo`.
+
+    Parameters
+    ----------
+    device
+        Where batches go, such as ``"cuda:0"``; None or ``"cpu"`` leaves them on the host.
+    echo_on
+        Example echoing on a device: ``"host"`` assembles batches in pinned memory and copies every
+        batch; ``"device"`` copies every example once into a pool on the device and assembles the
+        same batches there. Batch echoing copies every item once in any case.
+    device_dtype
+        What tensors of uint8 or floating point numbers with axes of their own (batches of images,
+        not of labels) are converted to, on the device: smaller ones cross the link.
 
     Raises
     ------
     ConfigError
         Also if the source yields tensors that are not dense tensors in host memory, or arrays
         whose dtype torch does not have.
+    CudaError
+        If `device` is a CUDA device and CUDA is missing.
     """
 
     _adapter = Adapter(field_of=field_of, as_array=as_array, decoder=decoder)
+
+    def __init__(
+        self,
+        source: Any,
+        factor: float = 2,
+        *,
+        device: Any = None,
+        echo_on: Literal["host", "device"] = "host",
+        device_dtype: torch.dtype | None = None,
+        batch_size: int | None = None,
+        unbatch: bool = False,
+        shuffle_buffer: int = 0,
+        unique_in_batch: bool = False,
+        drop_last: bool = False,
+        seed: int = 0,
+        prefetch: int = 2,
+        threads: int | None = None,
+        augment: Augment | None = None,
+        memory: Memory = "auto",
+        max_bytes: int | None = None,
+        with_info: bool = False,
+        copy: bool = False,
+        progress: bool = False,
+    ) -> None:
+        super().__init__(
+            source,
+            factor,
+            batch_size=batch_size,
+            unbatch=unbatch,
+            shuffle_buffer=shuffle_buffer,
+            unique_in_batch=unique_in_batch,
+            drop_last=drop_last,
+            seed=seed,
+            prefetch=prefetch,
+            threads=threads,
+            augment=augment,
+            memory=memory,
+            max_bytes=max_bytes,
+            with_info=with_info,
+            copy=copy,
+            progress=progress,
+        )
+        if echo_on not in ("host", "device"):
+            raise ConfigError(f"echo_on must be 'host' or 'device', got {echo_on!r}")
+        if device_dtype is not None and not isinstance(device_dtype, torch.dtype):
+            raise ConfigError(f"device_dtype must be a torch.dtype or None, got {device_dtype!r}")
+        found = cuda_device(device)
+        if found is not None:
+            self._arrays = TorchDevice(found, device_dtype)
+            self._echo_on = echo_on
+        self._check_device_options(echo_on, device_dtype)
+
+    def _check_device_options(self, echo_on: str, device_dtype: torch.dtype | None) -> None:
+        for name, is_set in (
+            ("echo_on='device'", echo_on == "device"),
+            ("device_dtype", device_dtype is not None),
+        ):
+            if is_set and self._arrays is None:
+                raise ConfigError(f"{name} needs a device, such as device='cuda'")
+        if echo_on == "device" and self._options.batch_size is None:
+            raise ConfigError(
+                "echo_on='device' echoes examples, so it needs a batch_size; batch echoing copies "
+                "every item once without it"
+            )
+        if echo_on == "device" and self._options.augment is not None:
+            raise ConfigError(
+                "augment works on batches in host memory, and with echo_on='device' there are "
+                "none; augment on the device after the loader, or use echo_on='host'"
+            )

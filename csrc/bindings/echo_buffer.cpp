@@ -15,6 +15,7 @@
 #include "bindings/lease_object.hpp"
 #include "bindings/reservation.hpp"
 #include "bindings/waiting.hpp"
+#include "cuda/pinning.hpp"
 
 namespace py = pybind11;
 
@@ -379,7 +380,8 @@ void register_echo_buffer(py::module_& module) {
       .def(py::init([](std::shared_ptr<Structure> structure, std::uint32_t batch_size, double factor,
                        std::uint32_t capacity, std::uint64_t seed, std::uint64_t epoch, bool unique_in_batch,
                        bool drop_last, std::uint32_t prefetch, std::uint32_t threads, std::uint32_t burst,
-                       std::optional<std::size_t> max_bytes, std::uint32_t held, bool with_info, py::object to_array,
+                       std::optional<std::size_t> max_bytes, std::uint32_t held,
+                       const std::shared_ptr<cuda::Pinning>& pinning, bool with_info, py::object to_array,
                        py::object from_array, py::object info_type) {
              EchoBufferConfig config;
              config.batch_rows = batch_size;
@@ -394,14 +396,17 @@ void register_echo_buffer(py::module_& module) {
              config.burst = burst;
              config.max_bytes = max_bytes.value_or(kUnlimited);
              config.held = held;
+             if (pinning) {
+               config.batch_pages = pinning->policy();
+             }
              return std::make_shared<EchoBufferObject>(
                  std::move(structure), std::move(config), with_info,
                  Adapter{std::move(to_array), std::move(from_array), std::move(info_type)});
            }),
            py::arg("structure"), py::kw_only(), py::arg("batch_size"), py::arg("factor"), py::arg("capacity"),
            py::arg("seed"), py::arg("epoch"), py::arg("unique_in_batch"), py::arg("drop_last"), py::arg("prefetch"),
-           py::arg("threads"), py::arg("burst"), py::arg("max_bytes"), py::arg("held"), py::arg("with_info"),
-           py::arg("to_array"), py::arg("from_array"), py::arg("info_type"))
+           py::arg("threads"), py::arg("burst"), py::arg("max_bytes"), py::arg("held"), py::arg("pinning"),
+           py::arg("with_info"), py::arg("to_array"), py::arg("from_array"), py::arg("info_type"))
       .def("put", &EchoBufferObject::put, py::arg("example"), py::arg("timeout") = py::none(),
            "put(example, timeout=None)\n\n"
            "Copy one example into the buffer; wait while every slot is in use.\n\n"

@@ -2,6 +2,8 @@
 #include <pybind11/pybind11.h>
 
 #include "bindings/batch_iterator.hpp"
+#include "bindings/batch_plan.hpp"
+#include "bindings/cuda.hpp"
 #include "bindings/echo_buffer.hpp"
 #include "bindings/echo_queue.hpp"
 #include "bindings/errors.hpp"
@@ -20,6 +22,8 @@ PYBIND11_MODULE(_core, module) {
   import_numpy();
   register_errors(module);
   register_structure(module);
+  register_cuda(module);
+  register_batch_plan(module);
   register_lease(module);
   register_reservation(module);
   register_batch_iterator(module);

@@ -1,21 +1,22 @@
 #include "core/batch_pool.hpp"
 
-#include <new>
+#include <exception>
 
 namespace pyecho {
 
-BatchPool::BatchPool(SlotLayout layout, std::uint32_t blocks, std::size_t max_bytes, unsigned threads)
-    : layout_(std::move(layout)), max_bytes_(max_bytes) {
+BatchPool::BatchPool(SlotLayout layout, std::uint32_t blocks, std::size_t max_bytes, PagePolicy pages)
+    : layout_(std::move(layout)), max_bytes_(max_bytes), pages_(std::move(pages)) {
   for (std::uint32_t block = 0; block < blocks; ++block) {
-    Batch* const batch = add_block(threads);
+    Batch* const batch = add_block();
     batch->next = free_;
     free_ = batch;
   }
+  pages_.threads = 1;  // blocks that are added later are touched by the worker that needs them
 }
 
-Batch* BatchPool::add_block(unsigned threads) {
+Batch* BatchPool::add_block() {
   auto batch = std::make_unique<Batch>();
-  batch->memory = HostMemory(layout_.batch_bytes(), threads);
+  batch->memory = HostMemory(layout_.batch_bytes(), pages_);
   owned_.push_back(std::move(batch));
   block_count_.store_release(owned_.size());
   return owned_.back().get();
@@ -39,9 +40,9 @@ Batch* BatchPool::obtain() {
   const std::size_t block_bytes = HostMemory::rounded_bytes(layout_.batch_bytes());
   if ((owned_.size() + 1) * block_bytes <= max_bytes_) {
     try {
-      return add_block(1);
-    } catch (const std::bad_alloc&) {
-      return refuse();  // the system's limit is as good as ours
+      return add_block();
+    } catch (const std::exception&) {
+      return refuse();  // the system's limit, or the device's, is as good as ours
     }
   }
   return refuse();

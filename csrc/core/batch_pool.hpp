@@ -34,8 +34,8 @@ struct Batch {
 
 class BatchPool {
  public:
-  // `blocks` blocks now; more on demand while their bytes together stay within `max_bytes`. Throws std::bad_alloc.
-  BatchPool(SlotLayout layout, std::uint32_t blocks, std::size_t max_bytes, unsigned threads);
+  // `blocks` blocks now; more on demand while their bytes together stay within `max_bytes`. Throws as HostMemory does.
+  BatchPool(SlotLayout layout, std::uint32_t blocks, std::size_t max_bytes, PagePolicy pages);
 
   [[nodiscard]] const SlotLayout& layout() const noexcept { return layout_; }
 
@@ -62,12 +62,13 @@ class BatchPool {
   [[nodiscard]] bool exhausted() const noexcept { return refused_.load_acquire() != 0 && outstanding() == blocks(); }
 
  private:
-  Batch* add_block(unsigned threads);
+  Batch* add_block();
   Batch* refuse();
 
   ForkGuard fork_guard_;
   SlotLayout layout_;                          // constant
   std::size_t max_bytes_;                      // constant
+  PagePolicy pages_;                           // constant once constructed
   std::vector<std::unique_ptr<Batch>> owned_;  // the filling side's
   Batch* free_ = nullptr;                      // the filling side's: blocks taken off returned_
   Shared<Batch*> returned_;                    // pushed by any thread, taken whole by the filling side

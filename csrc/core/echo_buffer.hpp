@@ -62,6 +62,7 @@ struct EchoBufferConfig {
   std::uint32_t burst = 1;             // >= 1: items that arrive together; room for them is kept ahead of the pool
   std::size_t max_bytes = kUnlimited;  // of slots and batches together; at least EchoBuffer::min_bytes()
   std::uint32_t held = 2;              // batches a consumer holds at a time; a loop has one while it asks for the next
+  PagePolicy batch_pages = {.threads = std::thread::hardware_concurrency()};
 };
 
 struct EchoBufferStats {

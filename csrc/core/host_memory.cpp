@@ -3,7 +3,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#ifdef __linux__
+#include <sys/syscall.h>
+#endif
+
 #include <algorithm>
+#include <array>
 #include <exception>
 #include <new>
 #include <thread>
@@ -47,6 +52,21 @@ std::byte* map_aligned(std::size_t size_bytes, std::size_t alignment) {
   return base + before;
 }
 
+// A wish, made before the first touch: where the system does not grant it, pages come from wherever they come.
+void prefer_node([[maybe_unused]] std::byte* data, [[maybe_unused]] std::size_t size_bytes, int node) noexcept {
+  constexpr int kMaxNodes = 1024;
+  if (node < 0 || node >= kMaxNodes) {
+    return;
+  }
+#ifdef SYS_mbind
+  constexpr int kBits = 8 * sizeof(unsigned long);
+  constexpr unsigned long kPreferred = 1;  // MPOL_PREFERRED
+  std::array<unsigned long, kMaxNodes / kBits> nodes{};
+  nodes[static_cast<std::size_t>(node / kBits)] = 1UL << (node % kBits);
+  syscall(SYS_mbind, data, size_bytes, kPreferred, nodes.data(), static_cast<unsigned long>(kMaxNodes) + 1, 0UL);
+#endif
+}
+
 void touch(std::byte* begin, std::byte* end) noexcept {
   for (std::byte* page = begin; page < end; page += page_bytes()) {
     *static_cast<volatile std::byte*>(page) = std::byte{0};
@@ -82,7 +102,7 @@ std::size_t HostMemory::rounded_bytes(std::size_t size_bytes) noexcept {
 
 std::uint64_t HostMemory::allocations() noexcept { return allocation_count.load_relaxed(); }
 
-HostMemory::HostMemory(std::size_t size_bytes, unsigned threads) : size_bytes_(rounded_bytes(size_bytes)) {
+HostMemory::HostMemory(std::size_t size_bytes, const PagePolicy& policy) : size_bytes_(rounded_bytes(size_bytes)) {
   if (size_bytes_ < kHugePageBytes) {
     data_ = map_pages(size_bytes_);
   } else {
@@ -91,22 +111,37 @@ HostMemory::HostMemory(std::size_t size_bytes, unsigned threads) : size_bytes_(r
     madvise(data_, size_bytes_, MADV_HUGEPAGE);  // a wish; without it the pages are small
 #endif
   }
-  touch_in_parallel(data_, size_bytes_, threads);
+  prefer_node(data_, size_bytes_, policy.numa_node);
+  touch_in_parallel(data_, size_bytes_, policy.threads);
+  if (policy.prepare) {
+    try {
+      prepared_ = policy.prepare(data_, size_bytes_);
+    } catch (...) {
+      unmap();
+      throw;
+    }
+  }
   allocation_count.fetch_add_relaxed(1);
 }
 
-HostMemory::~HostMemory() {
+HostMemory::~HostMemory() { unmap(); }
+
+void HostMemory::unmap() noexcept {
+  prepared_.reset();
   if (data_ != nullptr) {
     munmap(data_, size_bytes_);
   }
 }
 
 HostMemory::HostMemory(HostMemory&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_bytes_(std::exchange(other.size_bytes_, 0)) {}
+    : data_(std::exchange(other.data_, nullptr)),
+      size_bytes_(std::exchange(other.size_bytes_, 0)),
+      prepared_(std::move(other.prepared_)) {}
 
 HostMemory& HostMemory::operator=(HostMemory&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_bytes_, other.size_bytes_);
+  std::swap(prepared_, other.prepared_);
   return *this;
 }
 

@@ -3,16 +3,26 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 
 namespace pyecho {
+
+// What is done to pages once, when they are made.
+struct PagePolicy {
+  unsigned threads = 1;  // that touch them, at most
+  int numa_node = -1;    // whose memory to take if it has any; -1: whichever comes
+  // Makes touched pages fit for a device (pins them, say) for as long as the result lives. May throw. Null: not needed.
+  std::function<std::shared_ptr<void>(std::byte* data, std::size_t size_bytes)> prepare = {};
+};
 
 // A private anonymous mapping, zeroed. Move-only; unmapped by the destructor.
 class HostMemory {
  public:
   HostMemory() noexcept = default;
   // Maps `size_bytes` (> 0, rounded up to whole pages), aligned to a huge page when it is at least one long, and touches
-  // every page with up to `threads` threads, so that no page fault is left for the hot path. Throws std::bad_alloc.
-  HostMemory(std::size_t size_bytes, unsigned threads);
+  // every page, so that no page fault is left for the hot path. Throws std::bad_alloc, and what policy.prepare throws.
+  explicit HostMemory(std::size_t size_bytes, const PagePolicy& policy = {});
   ~HostMemory();
   HostMemory(HostMemory&& other) noexcept;
   HostMemory& operator=(HostMemory&& other) noexcept;
@@ -28,8 +38,11 @@ class HostMemory {
   [[nodiscard]] static std::uint64_t allocations() noexcept;
 
  private:
+  void unmap() noexcept;
+
   std::byte* data_ = nullptr;
   std::size_t size_bytes_ = 0;
+  std::shared_ptr<void> prepared_;  // ends before the mapping
 };
 
 }  // namespace pyecho

@@ -17,7 +17,7 @@ const SlotLayout kLayout({64}, 4, false);
 std::size_t bytes_of(std::size_t blocks) { return blocks * HostMemory::rounded_bytes(kLayout.batch_bytes()); }
 
 TEST(BatchPool, hands_out_what_it_was_made_with_before_it_grows) {
-  BatchPool pool(kLayout, 2, bytes_of(10), 1);
+  BatchPool pool(kLayout, 2, bytes_of(10), {});
   EXPECT_EQ(pool.blocks(), 2U);
   const Batch* const first = pool.obtain();
   const Batch* const second = pool.obtain();
@@ -28,7 +28,7 @@ TEST(BatchPool, hands_out_what_it_was_made_with_before_it_grows) {
 }
 
 TEST(BatchPool, grows_up_to_its_limit_and_no_further) {
-  BatchPool pool(kLayout, 1, bytes_of(3) + 5, 1);
+  BatchPool pool(kLayout, 1, bytes_of(3) + 5, {});
   std::set<Batch*> blocks;
   for (int i = 0; i < 3; ++i) {
     blocks.insert(pool.obtain());
@@ -40,7 +40,7 @@ TEST(BatchPool, grows_up_to_its_limit_and_no_further) {
 }
 
 TEST(BatchPool, a_returned_block_is_obtained_again_instead_of_growing) {
-  BatchPool pool(kLayout, 2, bytes_of(10), 1);
+  BatchPool pool(kLayout, 2, bytes_of(10), {});
   Batch* const first = pool.obtain();
   Batch* const second = pool.obtain();
   const std::uint64_t seen = pool.returns();
@@ -54,7 +54,7 @@ TEST(BatchPool, a_returned_block_is_obtained_again_instead_of_growing) {
 }
 
 TEST(BatchPool, is_exhausted_when_all_blocks_are_leased_and_growth_was_refused) {
-  const auto pool = std::make_shared<BatchPool>(kLayout, 2, bytes_of(2), 1);
+  const auto pool = std::make_shared<BatchPool>(kLayout, 2, bytes_of(2), PagePolicy{});
   Lease first(pool, pool->obtain());
   EXPECT_FALSE(pool->exhausted());
   Lease second(pool, pool->obtain());
@@ -68,12 +68,12 @@ TEST(BatchPool, is_exhausted_when_all_blocks_are_leased_and_growth_was_refused) 
 }
 
 TEST(BatchPool, a_wait_for_a_return_can_be_interrupted) {
-  BatchPool pool(kLayout, 1, bytes_of(1), 1);
+  BatchPool pool(kLayout, 1, bytes_of(1), {});
   pool.await_return(pool.returns(), [] { return true; });
 }
 
 TEST(Lease, moves_and_ends_once) {
-  const auto pool = std::make_shared<BatchPool>(kLayout, 2, bytes_of(2), 1);
+  const auto pool = std::make_shared<BatchPool>(kLayout, 2, bytes_of(2), PagePolicy{});
   Batch* const block = pool->obtain();
   block->rows = 3;
   Lease lease(pool, block);
@@ -93,7 +93,7 @@ TEST(Lease, moves_and_ends_once) {
 }
 
 TEST(Lease, assigning_another_ends_the_first) {
-  const auto pool = std::make_shared<BatchPool>(kLayout, 2, bytes_of(2), 1);
+  const auto pool = std::make_shared<BatchPool>(kLayout, 2, bytes_of(2), PagePolicy{});
   Lease lease(pool, pool->obtain());
   lease = Lease(pool, pool->obtain());
   EXPECT_EQ(pool->outstanding(), 1U);
@@ -101,7 +101,7 @@ TEST(Lease, assigning_another_ends_the_first) {
 }
 
 TEST(Lease, keeps_memory_alive_after_the_pool_is_gone) {
-  auto pool = std::make_shared<BatchPool>(kLayout, 1, bytes_of(1), 1);
+  auto pool = std::make_shared<BatchPool>(kLayout, 1, bytes_of(1), PagePolicy{});
   Lease lease(pool, pool->obtain());
   const std::weak_ptr<BatchPool> observer = pool;
   pool.reset();
@@ -112,7 +112,7 @@ TEST(Lease, keeps_memory_alive_after_the_pool_is_gone) {
 }
 
 TEST(Lease, ends_on_any_thread) {
-  const auto pool = std::make_shared<BatchPool>(kLayout, 4, bytes_of(4), 1);
+  const auto pool = std::make_shared<BatchPool>(kLayout, 4, bytes_of(4), PagePolicy{});
   for (int round = 0; round < 200; ++round) {
     std::vector<std::thread> threads;
     for (int i = 0; i < 4; ++i) {

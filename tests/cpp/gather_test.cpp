@@ -22,7 +22,7 @@ class GatherTest : public testing::TestWithParam<unsigned> {
         pool_(kSlots, 1),
         uses_(kSlots, GetParam()),
         gatherer_(layout_, slots_.data(), uses_, pool_) {
-    batch_.memory = HostMemory(layout_.batch_bytes(), 1);
+    batch_.memory = HostMemory(layout_.batch_bytes());
     for (std::uint32_t slot = 0; slot < kSlots; ++slot) {  // all slots are in use
       Reservation reservation{};
       EXPECT_EQ(pool_.try_reserve(reservation), Outcome::kOk);

@@ -1,0 +1,196 @@
+#include "bindings/cuda.hpp"
+
+#include <pybind11/stl.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "bindings/errors.hpp"
+#include "bindings/waiting.hpp"
+#include "cuda/device.hpp"
+#include "cuda/driver.hpp"
+#include "cuda/pinning.hpp"
+#include "cuda/transfer_engine.hpp"
+
+namespace py = pybind11;
+
+namespace pyecho::bindings {
+namespace {
+
+// Python objects that native code is done with, until a thread with the GIL comes along.
+class Graveyard {
+ public:
+  // A handle on `object` that may be dropped without the GIL.
+  static std::shared_ptr<void> keep(const std::shared_ptr<Graveyard>& graveyard, py::object object) {
+    return {object.release().ptr(), [graveyard](void* dead) {
+              const std::scoped_lock lock(graveyard->mutex_);
+              graveyard->dead_.push_back(static_cast<PyObject*>(dead));
+            }};
+  }
+  // GIL.
+  void bury() {
+    std::vector<PyObject*> dead;
+    {
+      const std::scoped_lock lock(mutex_);
+      dead.swap(dead_);
+    }
+    for (PyObject* const object : dead) {
+      Py_DECREF(object);
+    }
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<PyObject*> dead_;
+};
+
+// Members with the GIL held; waits release it.
+class TransferEngineObject {
+ public:
+  TransferEngineObject(int device, unsigned depth) {
+    if (depth < 1) {
+      raise(errors().config_error, "depth must be at least 1, got 0");
+    }
+    without_gil([&] { engine_ = std::make_unique<cuda::TransferEngine>(cuda::Device::get(device), depth); });
+  }
+  ~TransferEngineObject() {
+    without_gil([&] { engine_.reset(); });
+    graveyard_->bury();
+  }
+  TransferEngineObject(const TransferEngineObject&) = delete;
+  TransferEngineObject& operator=(const TransferEngineObject&) = delete;
+
+  using PythonCopy = std::tuple<std::uint64_t, std::uintptr_t, std::size_t>;
+
+  std::shared_ptr<const cuda::Transfer> start(const std::vector<PythonCopy>& copies, py::object source) {
+    std::vector<cuda::Copy> native;
+    native.reserve(copies.size());
+    for (const auto& [to, from, size_bytes] : copies) {
+      native.push_back({.to = to, .from = reinterpret_cast<const std::byte*>(from), .size_bytes = size_bytes});
+    }
+    std::shared_ptr<void> kept = Graveyard::keep(graveyard_, std::move(source));
+    std::shared_ptr<const cuda::Transfer> transfer;
+    act([&] { transfer = engine_->start(native, std::move(kept)); });
+    return transfer;
+  }
+  std::shared_ptr<const cuda::Transfer> mark() { return engine_->mark(); }
+  void poll() {
+    act([&] { engine_->poll(); });
+  }
+  void drain() {
+    act([&] { engine_->drain(); });
+  }
+
+  [[nodiscard]] const cuda::TransferEngine& engine() const noexcept { return *engine_; }
+
+ private:
+  template <class Action>
+  static void without_gil(const Action& action) {
+    std::exception_ptr failure;
+    PyThreadState* const state = PyEval_SaveThread();
+    try {
+      action();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    take_gil(state);
+    if (failure) {
+      std::rethrow_exception(failure);
+    }
+  }
+  // Calls the engine, and lets go of the sources it is done with, also when it fails.
+  template <class Action>
+  void act(const Action& action) {
+    struct Burial {
+      Graveyard& graveyard;
+      ~Burial() { graveyard.bury(); }
+    } const burial{*graveyard_};
+    without_gil(action);
+  }
+
+  std::shared_ptr<Graveyard> graveyard_ = std::make_shared<Graveyard>();
+  std::unique_ptr<cuda::TransferEngine> engine_;
+};
+
+void translate(std::exception_ptr thrown) {
+  try {
+    if (thrown) {
+      std::rethrow_exception(thrown);
+    }
+  } catch (const cuda::CudaError& error) {
+    const py::object object = py::handle(errors().cuda_error)(error.what());
+    object.attr("code") = error.code();
+    object.attr("name") = error.name();
+    object.attr("call") = error.call();
+    PyErr_SetObject(errors().cuda_error, object.ptr());
+  }
+}
+
+py::dict driver_info() {
+  const cuda::Driver& driver = cuda::Driver::get();
+  py::dict info;
+  info["available"] = driver.ready();
+  info["explanation"] = driver.explanation();
+  info["version"] = driver.version();
+  info["device_count"] = driver.device_count();
+  return info;
+}
+
+}  // namespace
+
+void register_cuda(py::module_& module) {
+  py::register_exception_translator(translate);
+
+  module.def("cuda_driver_info", &driver_info,
+             "What the CUDA driver is: available, explanation (why not), version, device_count. Loads it.");
+  module.def(
+      "cuda_device_name", [](int device) { return cuda::Device::get(device).name(); }, py::arg("device"),
+      "The name of a device. Raises CudaError.");
+
+  py::class_<cuda::Pinning, std::shared_ptr<cuda::Pinning>>(module, "Pinning",
+                                                            "Pins arenas for a device, and says how that went.")
+      .def(py::init([](int device, bool required) {
+             return std::make_shared<cuda::Pinning>(cuda::Device::get(device), required);
+           }),
+           py::kw_only(), py::arg("device"), py::arg("required"))
+      .def_property_readonly("failure", &cuda::Pinning::failure, "Why memory stayed pageable, or ''.")
+      .def_property_readonly("pinned_bytes", &cuda::Pinning::pinned_bytes)
+      .def_property_readonly(
+          "seconds", [](const cuda::Pinning& self) { return static_cast<double>(self.pinning_ns()) * 1e-9; },
+          "Time that pinning took.");
+
+  py::class_<cuda::Transfer, std::shared_ptr<cuda::Transfer>>(module, "Transfer", "Copies that were started together.")
+      .def(
+          "wait_on",
+          [](const cuda::Transfer& self, std::uintptr_t stream) {
+            self.wait_on(reinterpret_cast<cuda::StreamHandle>(stream));
+          },
+          py::arg("stream"),
+          "wait_on(stream)\n\nWork that this CUDA stream gets from now on waits for the copies. Never blocks.")
+      .def_property_readonly("done", &cuda::Transfer::done, "The device was seen to be done with them.");
+
+  py::class_<TransferEngineObject>(module, "TransferEngine", "Copies to a device that run by themselves.")
+      .def(py::init<int, unsigned>(), py::kw_only(), py::arg("device"), py::arg("depth"))
+      .def("start", &TransferEngineObject::start, py::arg("copies"), py::arg("source"),
+           "start(copies, source)\n\n"
+           "Issue copies, each (device address, host address, bytes), and keep `source` until they are done.")
+      .def("mark", &TransferEngineObject::mark,
+           "mark()\n\nA transfer that is done when everything is that pyecho's stream was given so far.")
+      .def("poll", &TransferEngineObject::poll, "poll()\n\nLet go of the sources that the device is done with.")
+      .def("drain", &TransferEngineObject::drain, "drain()\n\nWait until nothing is under way.")
+      .def_property_readonly("bytes", [](const TransferEngineObject& self) { return self.engine().bytes(); })
+      .def_property_readonly("staged_bytes",
+                             [](const TransferEngineObject& self) { return self.engine().staged_bytes(); })
+      .def_property_readonly(
+          "stream",
+          [](const TransferEngineObject& self) {
+            return reinterpret_cast<std::uintptr_t>(self.engine().device().stream());
+          },
+          "The handle of pyecho's stream on the device.");
+}
+
+}  // namespace pyecho::bindings

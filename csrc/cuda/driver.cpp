@@ -1,0 +1,135 @@
+#include "cuda/driver.hpp"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <cstring>
+
+namespace pyecho::cuda {
+namespace {
+
+constexpr const char* kDefaultPath = "libcuda.so.1";
+constexpr const char* kPathVariable = "PYECHO_CUDA_DRIVER";
+constexpr const char* kNone = "none";
+
+std::string path_from_environment() {
+  const char* const path = std::getenv(kPathVariable);
+  return path == nullptr || *path == '\0' ? kDefaultPath : path;
+}
+
+std::string dotted(int version) { return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10); }
+
+}  // namespace
+
+const Driver& Driver::get() {
+  // Leaked: whatever is destroyed at exit may still ask for it.
+  static const Driver* const driver = new Driver(path_from_environment());
+  return *driver;
+}
+
+Driver::Driver(const std::string& path) { load(path); }
+
+DriverState Driver::state() const noexcept {
+  return state_ == DriverState::kReady && fork_guard_.forked() ? DriverState::kForked : state_;
+}
+
+std::string Driver::explanation() const {
+  if (state() == DriverState::kForked) {
+    return "CUDA was initialised before fork() and cannot be used in the child; use the 'spawn' start method, or start "
+           "the child before the first use of CUDA";
+  }
+  return explanation_;
+}
+
+void Driver::require() const {
+  if (!ready()) {
+    throw CudaError(explanation(), state() == DriverState::kNoDevices ? kNoDevice : kNotInitialized, "", "");
+  }
+}
+
+void Driver::give_up(DriverState state, std::string explanation) {
+  state_ = state;
+  explanation_ = std::move(explanation);
+}
+
+void Driver::load(const std::string& path) {
+  if (path == kNone) {
+    give_up(DriverState::kDisabled, std::string("CUDA is switched off by ") + kPathVariable + "=none; unset it");
+    return;
+  }
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    const char* const reason = dlerror();
+    give_up(DriverState::kNoLibrary, std::string("no CUDA driver was found (") +
+                                         (reason == nullptr ? path.c_str() : reason) +
+                                         "); install NVIDIA's driver, or name its libcuda in " + kPathVariable);
+    return;
+  }
+  void* const entry = dlsym(library, "cuGetProcAddress_v2");
+  if (entry == nullptr) {
+    give_up(DriverState::kTooOld, "the CUDA driver (" + path + ") is older than 12.0, which pyecho needs; update it");
+    return;
+  }
+  resolve(reinterpret_cast<GetProcAddress>(entry));
+  if (state_ == DriverState::kReady) {
+    initialize();
+  }
+}
+
+void Driver::resolve(GetProcAddress get_proc_address) {
+  for (const Symbol& symbol : kSymbols) {
+    void* function = nullptr;
+    int status = kSymbolFound;
+    const Result result = get_proc_address(symbol.name, &function, symbol.version, kProcAddressLegacyStream, &status);
+    if (result != kSuccess || status != kSymbolFound || function == nullptr) {
+      give_up(DriverState::kTooOld, std::string("the CUDA driver lacks ") + symbol.name + " (as of CUDA " +
+                                        dotted(symbol.version) + "), which pyecho needs; update the driver");
+      return;
+    }
+    std::memcpy(reinterpret_cast<std::byte*>(&api_) + symbol.offset, static_cast<const void*>(&function),
+                sizeof(function));
+  }
+}
+
+void Driver::initialize() {
+  if (const Result result = api_.init(0); result != kSuccess) {
+    give_up(result == kNoDevice ? DriverState::kNoDevices : DriverState::kFailed,
+            describe(result, "cuInit") + "; check that a device is visible (nvidia-smi, CUDA_VISIBLE_DEVICES)");
+    return;
+  }
+  static_cast<void>(api_.driver_get_version(&version_));
+  if (const Result result = api_.device_get_count(&device_count_); result != kSuccess) {
+    give_up(DriverState::kFailed, describe(result, "cuDeviceGetCount"));
+  } else if (device_count_ == 0) {
+    give_up(DriverState::kNoDevices,
+            "the CUDA driver sees no device; check that one is visible (nvidia-smi, CUDA_VISIBLE_DEVICES)");
+  }
+}
+
+std::string Driver::describe(Result result, const char* call) const {
+  const char* name = nullptr;
+  const char* text = nullptr;
+  if (api_.get_error_name(result, &name) != kSuccess || name == nullptr) {
+    name = "unknown error";
+  }
+  if (api_.get_error_string(result, &text) != kSuccess || text == nullptr) {
+    text = "no description";
+  }
+  return std::string(call) + " failed: " + name + " (" + std::to_string(result) + "): " + text;
+}
+
+CudaError Driver::error(Result result, std::size_t symbol_offset) const {
+  const char* call = "a call of the CUDA driver";
+  for (const Symbol& symbol : kSymbols) {
+    if (symbol.offset == symbol_offset) {
+      call = symbol.name;
+    }
+  }
+  const char* name = nullptr;
+  if (api_.get_error_name(result, &name) != kSuccess || name == nullptr) {
+    name = "";
+  }
+  return {describe(result, call), result, name, call};
+}
+
+}  // namespace pyecho::cuda

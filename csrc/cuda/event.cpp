@@ -1,0 +1,42 @@
+#include "cuda/event.hpp"
+
+namespace pyecho::cuda {
+
+Event::~Event() {
+  if (pool_) {
+    pool_->give_back(handle_);
+  }
+}
+
+Event EventPool::take() {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!idle_.empty()) {
+      const EventHandle handle = idle_.back();
+      idle_.pop_back();
+      return {shared_from_this(), handle};
+    }
+    idle_.reserve(++made_);
+  }
+  EventHandle handle = nullptr;
+  device_.driver().call(&DriverApi::event_create, &handle, kEventDisableTiming);
+  return {shared_from_this(), handle};
+}
+
+void EventPool::give_back(EventHandle handle) noexcept {
+  const std::scoped_lock lock(mutex_);
+  idle_.push_back(handle);
+}
+
+EventPool::~EventPool() {
+  try {
+    const CurrentContext current(device_);
+    for (const EventHandle handle : idle_) {
+      static_cast<void>(device_.driver().try_call(&DriverApi::event_destroy, handle));
+    }
+  } catch (const CudaError&) {
+    // The driver has ended, or stayed in the parent process: the events went with it.
+  }
+}
+
+}  // namespace pyecho::cuda

@@ -1,0 +1,59 @@
+// Events from a pool: making one while kernels run is dear, so each is made once and used again.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "cuda/device.hpp"
+
+namespace pyecho::cuda {
+
+class EventPool;
+
+// An event of a pool; goes back to it when it dies. Move-only. A stream that was told to wait for the event still waits
+// for what the event meant then, so it may be recorded anew at once.
+class Event {
+ public:
+  Event() noexcept = default;
+  Event(std::shared_ptr<EventPool> pool, EventHandle handle) noexcept : pool_(std::move(pool)), handle_(handle) {}
+  ~Event();
+  Event(Event&& other) noexcept : pool_(std::move(other.pool_)), handle_(std::exchange(other.handle_, nullptr)) {}
+  Event& operator=(Event&& other) noexcept {
+    std::swap(pool_, other.pool_);
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
+  [[nodiscard]] EventHandle handle() const noexcept { return handle_; }
+
+ private:
+  std::shared_ptr<EventPool> pool_;
+  EventHandle handle_ = nullptr;
+};
+
+// Any thread.
+class EventPool : public std::enable_shared_from_this<EventPool> {
+ public:
+  explicit EventPool(const Device& device) : device_(device) {}
+  ~EventPool();
+  EventPool(const EventPool&) = delete;
+  EventPool& operator=(const EventPool&) = delete;
+
+  // Makes one if none is idle; a context must be current. Throws CudaError.
+  Event take();
+
+ private:
+  friend class Event;
+  void give_back(EventHandle handle) noexcept;
+
+  const Device& device_;
+  std::mutex mutex_;
+  std::vector<EventHandle> idle_;
+  std::size_t made_ = 0;  // room for as many in idle_, so that give_back() never allocates
+};
+
+}  // namespace pyecho::cuda

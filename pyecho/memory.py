@@ -1,0 +1,45 @@
+"""What host memory batches are made of."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Literal
+
+from pyecho._core import ConfigError, Pinning
+
+__all__ = ["Memory", "checked_memory", "pinning_for", "warn_if_pageable"]
+
+Memory = Literal["auto", "pageable", "pinned"]
+"""``"pinned"`` memory can be read by a CUDA device while everybody goes on, and must be had;
+``"auto"`` is pinned if a device is in use and the system allows it."""
+
+_MEMORIES = ("auto", "pageable", "pinned")
+
+
+def checked_memory(value: Any) -> Memory:
+    """Return `value` if it names a kind of memory, else raise `ConfigError`."""
+    if value not in _MEMORIES:
+        raise ConfigError(f"memory must be one of {', '.join(map(repr, _MEMORIES))}, got {value!r}")
+    memory: Memory = value
+    return memory
+
+
+def pinning_for(memory: Memory, device: int | None) -> Pinning | None:
+    """Return what pins batches for a device (by default device 0); None leaves them pageable.
+
+    Raises `CudaError` where pinned memory was asked for and there is no CUDA.
+    """
+    if memory == "pageable" or (memory == "auto" and device is None):
+        return None
+    return Pinning(device=device or 0, required=memory == "pinned")
+
+
+def warn_if_pageable(pinning: Pinning | None) -> None:
+    """Warn if memory could not be pinned that should have been."""
+    if pinning is not None and pinning.failure:
+        warnings.warn(
+            f"batches stay in pageable memory, which makes copies to the device slower: "
+            f"{pinning.failure}",
+            RuntimeWarning,
+            stacklevel=3,
+        )

@@ -1,0 +1,140 @@
+#include <memory>
+#include <utility>
+
+#include "driver.hpp"
+#include "state.hpp"
+
+namespace pyecho::standin {
+namespace {
+
+constexpr unsigned kEventFlags = 7;      // BLOCKING_SYNC, DISABLE_TIMING, INTERPROCESS
+constexpr unsigned kWaitEventFlags = 1;  // EXTERNAL
+
+}  // namespace
+
+Result stream_create(StreamHandle* stream, unsigned flags) {
+  return call("cuStreamCreate", Needs::kContext, [&](State& state, Lock&) -> Result {
+    if (stream == nullptr || (flags & ~kStreamNonBlocking) != 0) {
+      return kInvalidValue;
+    }
+    *stream = create_stream(state);
+    return kSuccess;
+  });
+}
+
+Result stream_destroy(StreamHandle stream) {
+  return call("cuStreamDestroy", Needs::kContext, [&](State& state, Lock&) -> Result {
+    const std::shared_ptr<Stream> found = find_stream(state, stream);
+    if (found == nullptr || found == find_stream(state, nullptr)) {
+      return kInvalidHandle;
+    }
+    destroy_stream(state, stream);
+    return kSuccess;
+  });
+}
+
+Result stream_query(StreamHandle stream) {
+  return call("cuStreamQuery", Needs::kNoCapture, [&](State& state, Lock&) -> Result {
+    const std::shared_ptr<Stream> found = find_stream(state, stream);
+    if (found == nullptr) {
+      return kInvalidHandle;
+    }
+    return found->pending.empty() ? kSuccess : kNotReady;
+  });
+}
+
+Result stream_synchronize(StreamHandle stream) {
+  return call("cuStreamSynchronize", Needs::kNoCapture, [&](State& state, Lock& lock) -> Result {
+    const std::shared_ptr<Stream> found = find_stream(state, stream);
+    if (found == nullptr) {
+      return kInvalidHandle;
+    }
+    // Not for what others issue meanwhile.
+    return wait_until(state, lock, [&, issued = found->issued] { return found->finished >= issued; });
+  });
+}
+
+Result stream_wait_event(StreamHandle stream, EventHandle event, unsigned flags) {
+  return call("cuStreamWaitEvent", Needs::kContext, [&](State& state, Lock&) -> Result {
+    const std::shared_ptr<Stream> found = find_stream(state, stream);
+    const Event* const awaited = find_event(state, event);
+    if (found == nullptr || awaited == nullptr) {
+      return kInvalidHandle;
+    }
+    if ((flags & ~kWaitEventFlags) != 0) {
+      return kInvalidValue;
+    }
+    if (awaited->point != nullptr) {
+      issue(state, found, Wait{awaited->point});
+    }
+    return kSuccess;
+  });
+}
+
+Result launch_host_function(StreamHandle stream, HostFunctionPointer function, void* argument) {
+  return call("cuLaunchHostFunc", Needs::kContext, [&](State& state, Lock&) -> Result {
+    const std::shared_ptr<Stream> found = find_stream(state, stream);
+    if (found == nullptr) {
+      return kInvalidHandle;
+    }
+    if (function == nullptr) {
+      return kInvalidValue;
+    }
+    issue(state, found, HostFunction{function, argument});
+    return kSuccess;
+  });
+}
+
+Result event_create(EventHandle* event, unsigned flags) {
+  return call("cuEventCreate", Needs::kContext, [&](State& state, Lock&) -> Result {
+    if (event == nullptr || (flags & ~kEventFlags) != 0) {
+      return kInvalidValue;
+    }
+    *event = new_handle<EventHandle>(state);
+    state.events.emplace(*event, Event{});
+    return kSuccess;
+  });
+}
+
+// Pending records and waits keep their points.
+Result event_destroy(EventHandle event) {
+  return call("cuEventDestroy", Needs::kContext, [&](State& state, Lock&) -> Result {
+    return state.events.erase(event) == 1 ? kSuccess : kInvalidHandle;
+  });
+}
+
+Result event_record(EventHandle event, StreamHandle stream) {
+  return call("cuEventRecord", Needs::kContext, [&](State& state, Lock&) -> Result {
+    const std::shared_ptr<Stream> found = find_stream(state, stream);
+    Event* const recorded = find_event(state, event);
+    if (found == nullptr || recorded == nullptr) {
+      return kInvalidHandle;
+    }
+    recorded->point = std::make_shared<Point>();
+    issue(state, found, Record{recorded->point});
+    return kSuccess;
+  });
+}
+
+Result event_query(EventHandle event) {
+  return call("cuEventQuery", Needs::kNoCapture, [&](State& state, Lock&) -> Result {
+    const Event* const queried = find_event(state, event);
+    if (queried == nullptr) {
+      return kInvalidHandle;
+    }
+    return queried->point == nullptr || queried->point->reached ? kSuccess : kNotReady;
+  });
+}
+
+Result event_synchronize(EventHandle event) {
+  return call("cuEventSynchronize", Needs::kNoCapture, [&](State& state, Lock& lock) -> Result {
+    const Event* const awaited = find_event(state, event);
+    if (awaited == nullptr) {
+      return kInvalidHandle;
+    }
+    // The point is kept, as the event may be recorded anew or destroyed meanwhile.
+    return wait_until(state, lock, [point = awaited->point] { return point == nullptr || point->reached; });
+  });
+}
+
+}  // namespace pyecho::standin
