@@ -50,6 +50,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run_info(arguments: argparse.Namespace) -> int:
-    facts = info.collect()
+    facts = info.collect() | info.collect_cuda()
     print(json.dumps(facts, indent=2) if arguments.json else info.as_text(facts))
     return 0

@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from pyecho import _core
+from pyecho import _core, cuda
+from pyecho._core import CudaError
 from pyecho.options import available_cores
 
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+_PINNING_BYTES = 256 << 20
 _CPU_LIST = Path("/proc/cpuinfo")
 
 
@@ -36,14 +38,27 @@ def collect() -> dict[str, Any]:
     }
 
 
+def collect_cuda() -> dict[str, Any]:
+    """Gather the facts about CUDA; loads the driver, and pins some memory where there is one."""
+    version = cuda.driver_version()
+    devices = [_core.cuda_device_name(number) for number in range(cuda.device_count())]
+    return {
+        "cuda_driver": None if version is None else f"{version[0]}.{version[1]}",
+        "cuda_missing": cuda.why_not(),
+        "cuda_devices": devices,
+        "pinning_bytes_per_second": _pinning_rate() if devices else None,
+    }
+
+
 def as_text(facts: dict[str, Any]) -> str:
     """Arrange the facts in two aligned columns.
 
     Parameters
     ----------
     facts
-        The result of `collect`.
+        The results of `collect` and `collect_cuda`.
     """
+    rate = facts["pinning_bytes_per_second"]
     memlock = facts["memlock_bytes"]
     lines = {
         "pyecho": f"{facts['pyecho']} ({facts['build_type']} build, {facts['compiler']})",
@@ -55,9 +70,22 @@ def as_text(facts: dict[str, Any]) -> str:
         "cores": f"{facts['cores']} usable",
         "huge pages": facts["huge_pages"] or "unknown",
         "memlock limit": "unlimited" if memlock is None else f"{memlock / 2**20:,.1f} MiB",
+        "CUDA": f"not in use: {facts['cuda_missing']}"
+        if facts["cuda_missing"]
+        else f"driver for CUDA {facts['cuda_driver']}",
     }
+    if facts["cuda_devices"]:
+        lines["devices"] = ", ".join(facts["cuda_devices"])
+        lines["pinning"] = "refused" if rate is None else f"{rate / 2**30:.1f} GiB/s"
     width = max(map(len, lines))
     return "\n".join(f"{name:<{width}}  {value}" for name, value in lines.items())
+
+
+def _pinning_rate() -> float | None:
+    try:
+        return _PINNING_BYTES / _core.cuda_pinning_seconds(0, _PINNING_BYTES)
+    except (CudaError, MemoryError):
+        return None
 
 
 def _installed(distribution: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -76,8 +77,7 @@ class TorchDevice:
             address, size_bytes = source.ctypes.data, source.nbytes
         else:
             return None
-        with torch.cuda.stream(self._stream):
-            target = torch.empty(leaf.shape, dtype=dtype, device=self._device)
+        target = self._empty(leaf.shape, dtype)
         return Placed(source, address, target, target.data_ptr(), size_bytes)
 
     def convert(self, array: torch.Tensor) -> torch.Tensor:
@@ -85,7 +85,7 @@ class TorchDevice:
         numeric = array.dtype == torch.uint8 or array.dtype.is_floating_point
         if self._dtype is None or array.ndim < 2 or not numeric:
             return array
-        with torch.cuda.stream(self._stream):
+        with self._computing():
             return array.to(self._dtype)
 
     def current_stream(self) -> int:
@@ -99,18 +99,24 @@ class TorchDevice:
     def pool(self, slots: int, like: torch.Tensor) -> torch.Tensor:
         """Allocate a pool of words, as wide as the rows of `like` allow."""
         words = as_words(like)
-        with torch.cuda.stream(self._stream):
-            return torch.empty((slots, words.shape[1]), dtype=words.dtype, device=words.device)
+        return self._empty((slots, words.shape[1]), words.dtype)
 
     def store(self, pool: torch.Tensor, index: torch.Tensor, rows: torch.Tensor) -> None:
         """Scatter rows."""
-        with torch.cuda.stream(self._stream):
+        with self._computing():
             pool.index_copy_(0, index, as_words(rows))
 
     def gather(self, pool: torch.Tensor, index: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
         """Gather rows into a new tensor."""
-        with torch.cuda.stream(self._stream):
+        with self._computing():
             return from_words(torch.index_select(pool, 0, index), like)
+
+    def _empty(self, shape: Any, dtype: torch.dtype) -> torch.Tensor:
+        with self._computing():
+            return torch.empty(shape, dtype=dtype, device=self._device)
+
+    def _computing(self) -> AbstractContextManager[Any]:
+        return torch.cuda.stream(self._stream)
 
 
 def _dtype_of(dtype: np.dtype[Any]) -> torch.dtype | None:
@@ -126,8 +132,10 @@ _WORDS = ((8, torch.int64), (4, torch.int32), (2, torch.int16), (1, torch.uint8)
 
 def as_words(rows: torch.Tensor) -> torch.Tensor:
     """Return rows of any dtype as rows of words on the same memory, the wider the fewer to move."""
-    flat = rows.reshape(len(rows), -1)
+    flat = rows.reshape(len(rows), rows[0].numel())
     row_bytes = flat.shape[1] * rows.element_size()
+    if row_bytes == 0:
+        return flat
     return flat.view(next(word for size, word in _WORDS if row_bytes % size == 0))
 
 

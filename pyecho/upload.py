@@ -125,5 +125,8 @@ def uploads(batches: Iterator[Any], uploader: Uploader, *, with_info: bool) -> I
     for emitted in batches:
         batch, info = emitted if with_info else (emitted, None)
         uploaded = uploader.upload(batch)
-        yield uploaded._replace(item=(uploaded.item, info)) if with_info else uploaded
-        del emitted, batch, uploaded  # the uploader keeps the batch as long as the device reads it
+        if info is not None:  # a view of the batch's host memory, which goes back now
+            info = type(info)(*(column.copy() for column in info))
+            uploaded = uploaded._replace(item=(uploaded.item, info))
+        yield uploaded
+        del emitted, batch, info, uploaded

@@ -151,6 +151,17 @@ void register_cuda(py::module_& module) {
       "cuda_device_name", [](int device) { return cuda::Device::get(device).name(); }, py::arg("device"),
       "The name of a device. Raises CudaError.");
 
+  module.def(
+      "cuda_pinning_seconds",
+      [](int device, std::size_t size_bytes) {
+        const py::gil_scoped_release released;
+        const auto pinning = std::make_shared<cuda::Pinning>(cuda::Device::get(device), true);
+        const HostMemory memory(size_bytes, pinning->policy());
+        return static_cast<double>(pinning->pinning_ns()) * 1e-9;
+      },
+      py::arg("device"), py::arg("size_bytes"),
+      "The time that it takes to pin so much memory, once it has been touched. Raises CudaError, MemoryError.");
+
   py::class_<cuda::Pinning, std::shared_ptr<cuda::Pinning>>(module, "Pinning",
                                                             "Pins arenas for a device, and says how that went.")
       .def(py::init([](int device, bool required) {

@@ -32,12 +32,16 @@ Device::Device(int ordinal) : driver_(Driver::get()), ordinal_(ordinal) {
 }
 
 std::string Device::name() const {
+  driver_.require();
   std::array<char, 256> name{};
   driver_.call(&DriverApi::device_get_name, name.data(), static_cast<int>(name.size()), handle_);
   return name.data();
 }
 
 int Device::numa_node() const noexcept {
+  if (!driver_.ready()) {
+    return -1;
+  }
   int node = -1;
   const Result result = driver_.try_call(&DriverApi::device_get_attribute, &node, kAttributeHostNumaId, handle_);
   return result == kSuccess ? node : -1;  // an attribute that older drivers do not know

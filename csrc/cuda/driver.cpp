@@ -11,6 +11,7 @@ namespace {
 constexpr const char* kDefaultPath = "libcuda.so.1";
 constexpr const char* kPathVariable = "PYECHO_CUDA_DRIVER";
 constexpr const char* kNone = "none";
+constexpr int kOldestVersion = 12000;
 
 std::string path_from_environment() {
   const char* const path = std::getenv(kPathVariable);
@@ -67,7 +68,10 @@ void Driver::load(const std::string& path) {
   }
   void* const entry = dlsym(library, "cuGetProcAddress_v2");
   if (entry == nullptr) {
-    give_up(DriverState::kTooOld, "the CUDA driver (" + path + ") is older than 12.0, which pyecho needs; update it");
+    give_up(DriverState::kTooOld, path +
+                                      " has no cuGetProcAddress_v2: it is no CUDA driver, or one older than 12.0, "
+                                      "which pyecho needs; update the driver, or name another one in " +
+                                      kPathVariable);
     return;
   }
   resolve(reinterpret_cast<GetProcAddress>(entry));
@@ -81,6 +85,13 @@ void Driver::resolve(GetProcAddress get_proc_address) {
     void* function = nullptr;
     int status = kSymbolFound;
     const Result result = get_proc_address(symbol.name, &function, symbol.version, kProcAddressLegacyStream, &status);
+    if (result == kStubLibrary) {
+      give_up(DriverState::kFailed,
+              std::string("the libcuda that was found is CUDA's stub (CUDA_ERROR_STUB_LIBRARY), made for linking only; "
+                          "name the driver's own in ") +
+                  kPathVariable);
+      return;
+    }
     if (result != kSuccess || status != kSymbolFound || function == nullptr) {
       give_up(DriverState::kTooOld, std::string("the CUDA driver lacks ") + symbol.name + " (as of CUDA " +
                                         dotted(symbol.version) + "), which pyecho needs; update the driver");
@@ -92,12 +103,17 @@ void Driver::resolve(GetProcAddress get_proc_address) {
 }
 
 void Driver::initialize() {
+  static_cast<void>(api_.driver_get_version(&version_));  // which needs no cuInit()
+  if (version_ != 0 && version_ < kOldestVersion) {
+    give_up(DriverState::kTooOld, "the CUDA driver is of version " + dotted(version_) + ", and pyecho needs " +
+                                      dotted(kOldestVersion) + " or newer; update the driver");
+    return;
+  }
   if (const Result result = api_.init(0); result != kSuccess) {
     give_up(result == kNoDevice ? DriverState::kNoDevices : DriverState::kFailed,
             describe(result, "cuInit") + "; check that a device is visible (nvidia-smi, CUDA_VISIBLE_DEVICES)");
     return;
   }
-  static_cast<void>(api_.driver_get_version(&version_));
   if (const Result result = api_.device_get_count(&device_count_); result != kSuccess) {
     give_up(DriverState::kFailed, describe(result, "cuDeviceGetCount"));
   } else if (device_count_ == 0) {

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
+#include <exception>
+#include <list>
+#include <mutex>
 #include <utility>
 
 #include "cuda/pinned_pages.hpp"
@@ -38,10 +41,11 @@ TransferEngine::TransferEngine(const Device& device, unsigned depth)
 TransferEngine::~TransferEngine() {
   try {
     drain();
-  } catch (const CudaError& error) {
-    if (!torn_down(error.code()) && !under_way_.empty()) {
-      // Nothing tells when the device will be done with these sources: better lost than overwritten.
-      static_cast<void>(new (std::nothrow) std::deque<UnderWay>(std::move(under_way_)));
+  } catch (const std::exception& error) {
+    // Something is under way still if no context could be made current.
+    const auto* const failure = dynamic_cast<const CudaError*>(&error);
+    if (!under_way_.empty() && (failure == nullptr || !torn_down(failure->code()))) {
+      lose();
     }
   }
 }
@@ -54,11 +58,12 @@ std::shared_ptr<const Transfer> TransferEngine::start(std::span<const Copy> copi
   const CurrentContext current(device_);
   const Driver& driver = device_.driver();
   copies_.assign(copies.begin(), copies.end());
-  under_way_.push_back({.transfer = nullptr, .source = std::move(source), .staging = stage(copies_)});
-  UnderWay& now = under_way_.back();
+  HostMemory staging = stage();
+  // All that is needed before the first copy is issued: a copy without an owner could not be taken back.
+  auto transfer = std::make_shared<Transfer>(device_, events_->take());
+  under_way_.push_back({.transfer = transfer, .source = std::move(source), .staging = std::move(staging)});
+  std::uint64_t bytes = 0;
   try {
-    Event event = events_->take();
-    std::uint64_t bytes = 0;
     for (const Copy& copy : copies_) {
       if (copy.size_bytes > 0) {
         driver.call(&DriverApi::memory_copy_to_device_async, copy.to, static_cast<const void*>(copy.from),
@@ -66,13 +71,13 @@ std::shared_ptr<const Transfer> TransferEngine::start(std::span<const Copy> copi
         bytes += copy.size_bytes;
       }
     }
-    driver.call(&DriverApi::event_record, event.handle(), device_.stream());
-    now.transfer = std::make_shared<Transfer>(device_, std::move(event));
-    bytes_.fetch_add_relaxed(bytes);
-  } catch (const CudaError& error) {
-    abandon(error);
+    driver.call(&DriverApi::event_record, transfer->event_.handle(), device_.stream());
+  } catch (...) {
+    abandon();
+    throw;
   }
-  return now.transfer;
+  bytes_.fetch_add_relaxed(bytes);
+  return transfer;
 }
 
 std::shared_ptr<const Transfer> TransferEngine::mark() {
@@ -94,7 +99,8 @@ void TransferEngine::poll() {
       return;
     }
     if (result != kSuccess) {
-      abandon(device_.driver().error_of(result, &DriverApi::event_query));
+      abandon();
+      throw device_.driver().error_of(result, &DriverApi::event_query);
     }
     retire_oldest();
   }
@@ -111,7 +117,8 @@ void TransferEngine::finish_oldest() {
   const Result result =
       device_.driver().try_call(&DriverApi::event_synchronize, under_way_.front().transfer->event_.handle());
   if (result != kSuccess) {
-    abandon(device_.driver().error_of(result, &DriverApi::event_synchronize));
+    abandon();
+    throw device_.driver().error_of(result, &DriverApi::event_synchronize);
   }
   retire_oldest();
 }
@@ -125,24 +132,48 @@ void TransferEngine::retire_oldest() {
   }
 }
 
-// After a failed call nobody knows which copies run. Once the stream is idle none does; and where not even that can be
-// had, the context is broken and the device has stopped.
-void TransferEngine::abandon(const CudaError& error) {
-  static_cast<void>(device_.driver().try_call(&DriverApi::stream_synchronize, device_.stream()));
-  under_way_.clear();
-  throw error;
+// After a failed call nobody knows which copies run. Once the stream is idle none does. Where not even that can be had,
+// the context is most likely broken, but nothing says so for sure.
+void TransferEngine::abandon() {
+  const Result result = device_.driver().try_call(&DriverApi::stream_synchronize, device_.stream());
+  if (result == kSuccess) {
+    while (!under_way_.empty()) {
+      retire_oldest();
+    }
+  } else if (torn_down(result)) {
+    under_way_.clear();
+  } else {
+    lose();
+  }
 }
 
-// Copies what is not pinned into pinned memory and lets `copies` read from there.
-HostMemory TransferEngine::stage(std::vector<Copy>& copies) {
-  std::size_t size_bytes = 0;
-  const auto needs_staging = [this](const Copy& copy) {
-    return copy.size_bytes > 0 && !is_pinned(device_.driver(), copy.from);
+// Nothing tells when the device will be done with these sources: better lost than overwritten. They stay reachable, so
+// that leak checkers know it is meant.
+void TransferEngine::lose() {
+  struct Lost {
+    std::mutex mutex;
+    std::list<std::deque<UnderWay>> under_way;
   };
-  for (const Copy& copy : copies) {
-    size_bytes += needs_staging(copy) ? aligned(copy.size_bytes) : 0;
+  static auto* const lost = new Lost;
+  const std::scoped_lock lock(lost->mutex);
+  lost->under_way.emplace_back().swap(under_way_);
+}
+
+// Copies what is not pinned into pinned memory and lets `copies_` read from there.
+HostMemory TransferEngine::stage() {
+  if (!pinning_->failure().empty()) {
+    return {};
   }
-  if (size_bytes == 0 || !pinning_->failure().empty()) {
+  // Each is asked about once: another thread may pin or unpin it meanwhile.
+  unpinned_.clear();
+  std::size_t size_bytes = 0;
+  for (Copy& copy : copies_) {
+    if (copy.size_bytes > 0 && !is_pinned(device_.driver(), copy.from)) {
+      unpinned_.push_back(&copy);
+      size_bytes += aligned(copy.size_bytes);
+    }
+  }
+  if (unpinned_.empty()) {
     return {};
   }
   HostMemory staging = obtain_staging(size_bytes);
@@ -150,24 +181,29 @@ HostMemory TransferEngine::stage(std::vector<Copy>& copies) {
     return {};
   }
   std::size_t offset = 0;
-  for (Copy& copy : copies) {
-    if (needs_staging(copy)) {
-      std::memcpy(staging.data() + offset, copy.from, copy.size_bytes);
-      copy.from = staging.data() + offset;
-      offset += aligned(copy.size_bytes);
-      staged_bytes_.fetch_add_relaxed(copy.size_bytes);
-    }
+  for (Copy* const copy : unpinned_) {
+    std::memcpy(staging.data() + offset, copy->from, copy->size_bytes);
+    copy->from = staging.data() + offset;
+    offset += aligned(copy->size_bytes);
+    staged_bytes_.fetch_add_relaxed(copy->size_bytes);
   }
   return staging;
 }
 
+// The smallest idle block that is large enough; else a new one, in place of the smallest. So there are `depth_` blocks at
+// most, and for any mix of sizes a time comes from which on none is made.
 HostMemory TransferEngine::obtain_staging(std::size_t size_bytes) {
-  while (!staging_.empty()) {
-    HostMemory staging = std::move(staging_.back());
-    staging_.pop_back();
-    if (staging.size_bytes() >= size_bytes) {
-      return staging;
-    }
+  std::sort(staging_.begin(), staging_.end(),
+            [](const HostMemory& a, const HostMemory& b) { return a.size_bytes() < b.size_bytes(); });
+  const auto fitting = std::find_if(staging_.begin(), staging_.end(),
+                                    [&](const HostMemory& block) { return block.size_bytes() >= size_bytes; });
+  if (fitting != staging_.end()) {
+    HostMemory staging = std::move(*fitting);
+    staging_.erase(fitting);
+    return staging;
+  }
+  if (!staging_.empty()) {
+    staging_.erase(staging_.begin());
   }
   return HostMemory(size_bytes, pinning_->policy());
 }

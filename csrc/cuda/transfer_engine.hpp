@@ -53,17 +53,20 @@ class Transfer {
 };
 
 // One thread at a time, save for the counters.
+//
+// When a call fails while copies are under way, the engine waits until pyecho's stream is idle and lets go of all sources.
+// If it cannot even wait, it never lets go of them: they are lost, and with them the memory.
 class TransferEngine {
  public:
   // At most `depth` (>= 1) transfers are under way. Throws CudaError.
   TransferEngine(const Device& device, unsigned depth);
-  // Waits for what is under way.
+  // Waits for what is under way. Where the driver fails, sources that the device may be reading still are lost.
   ~TransferEngine();
   TransferEngine(const TransferEngine&) = delete;
   TransferEngine& operator=(const TransferEngine&) = delete;
 
   // Issues the copies in this order. Blocks only while `depth` transfers are under way, and to copy unpinned sources.
-  // Throws CudaError; no copy is under way then.
+  // Throws CudaError; none of these copies is under way then.
   std::shared_ptr<const Transfer> start(std::span<const Copy> copies, std::shared_ptr<void> source);
   // Done when everything is that pyecho's stream was given so far, by whomever. Does not block. Throws CudaError.
   std::shared_ptr<const Transfer> mark();
@@ -85,11 +88,12 @@ class TransferEngine {
     HostMemory staging;  // empty if the sources were pinned
   };
 
-  HostMemory stage(std::vector<Copy>& copies);
+  HostMemory stage();
   HostMemory obtain_staging(std::size_t size_bytes);
   void finish_oldest();
   void retire_oldest();
-  [[noreturn]] void abandon(const CudaError& error);
+  void abandon();
+  void lose();
 
   const Device& device_;
   const unsigned depth_;
@@ -98,6 +102,7 @@ class TransferEngine {
   std::deque<UnderWay> under_way_;   // in the order of the stream
   std::vector<HostMemory> staging_;  // idle
   std::vector<Copy> copies_;         // of the transfer that is being started
+  std::vector<Copy*> unpinned_;      // of these
   Shared<std::uint64_t> bytes_;
   Shared<std::uint64_t> staged_bytes_;
 };

@@ -8,6 +8,20 @@ import pytest
 from pyecho import _core, info
 from pyecho.cli import main
 
+NO_CUDA = {
+    "cuda_driver": None,
+    "cuda_missing": "no CUDA driver was found",
+    "cuda_devices": [],
+    "pinning_bytes_per_second": None,
+}
+
+
+@pytest.fixture(autouse=True)
+def no_cuda(monkeypatch):
+    """Keep the driver of this process for the tests of CUDA."""
+    monkeypatch.setattr(info, "collect_cuda", lambda: NO_CUDA)
+    monkeypatch.setenv("PYECHO_CUDA_DRIVER", "none")
+
 
 def test_text_names_every_fact(capsys):
     assert main(["info"]) == 0
@@ -17,7 +31,7 @@ def test_text_names_every_fact(capsys):
         f"{build['version']} ({build['build_type']} build, {build['compiler']})"
     )
     names = "\n".join(lines)
-    for name in ("Python", "NumPy", "torch", "cores", "huge pages", "memlock limit"):
+    for name in ("Python", "NumPy", "torch", "cores", "huge pages", "memlock limit", "CUDA"):
         assert name in names
 
 
@@ -33,7 +47,7 @@ def test_values_are_aligned(capsys):
 def test_json_holds_the_same_facts(capsys):
     assert main(["info", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
-    assert facts == info.collect()
+    assert facts == info.collect() | NO_CUDA
     assert facts["numpy"] == np.__version__
     assert facts["cores"] >= 1
 
@@ -55,7 +69,9 @@ def test_python_m_pyecho_is_the_same(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "pyecho", "info"], cwd=tmp_path, capture_output=True, text=True
     )
-    assert done.stdout == info.as_text(info.collect()) + "\n"
+    facts = info.collect() | NO_CUDA
+    facts["cuda_missing"] = "CUDA is switched off by PYECHO_CUDA_DRIVER=none; unset it"
+    assert done.stdout == info.as_text(facts) + "\n"
 
 
 @pytest.mark.parametrize(
@@ -73,12 +89,27 @@ def test_what_the_system_does_not_tell_is_said_so(monkeypatch, tmp_path):
     monkeypatch.setattr(info, "_HUGE_PAGES", tmp_path / "missing")
     monkeypatch.setattr(info, "_CPU_LIST", tmp_path / "missing")
     monkeypatch.setattr(info, "_installed", lambda name: None)
-    text = info.as_text(info.collect())
+    text = info.as_text(info.collect() | NO_CUDA)
     assert "CPU            unknown" in text
     assert "huge pages     unknown" in text
     assert "torch          not found" in text
 
 
 def test_no_memlock_limit_is_called_unlimited():
-    facts = info.collect() | {"memlock_bytes": None}
-    assert info.as_text(facts).endswith("memlock limit  unlimited")
+    facts = info.collect() | NO_CUDA | {"memlock_bytes": None}
+    assert "memlock limit  unlimited" in info.as_text(facts)
+
+
+def test_devices_are_listed_with_the_speed_of_pinning():
+    found = {
+        "cuda_driver": "12.8",
+        "cuda_missing": "",
+        "cuda_devices": ["one", "two"],
+        "pinning_bytes_per_second": 2.5 * 2**30,
+    }
+    lines = info.as_text(info.collect() | found).splitlines()
+    assert [line.split(None, 1)[1] for line in lines[-3:]] == [
+        "driver for CUDA 12.8",
+        "one, two",
+        "2.5 GiB/s",
+    ]

@@ -86,7 +86,9 @@ def test_items_without_a_batch_axis_are_refused_with_a_remedy(item):
 
 
 def test_a_number_beside_arrays_cannot_be_split():
-    with pytest.raises(pyecho.ConfigError, match=r"cannot split a leaf of type int into rows.*batch axis"):
+    with pytest.raises(
+        pyecho.ConfigError, match=r"cannot split a leaf of type int into rows.*batch axis"
+    ):
         iter(loader_of([{"x": np.arange(3), "n": 5}]))
 
 

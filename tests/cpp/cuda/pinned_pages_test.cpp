@@ -1,0 +1,164 @@
+#include "cuda/pinned_pages.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include "core/host_memory.hpp"
+#include "fixture.hpp"
+
+namespace pyecho::cuda {
+namespace {
+
+constexpr std::size_t kGiB = std::size_t{1} << 30;
+
+// Address space whose pages nobody touches.
+class Reserved {
+ public:
+  explicit Reserved(std::size_t size_bytes)
+      : size_bytes_(size_bytes),
+        data_(static_cast<std::byte*>(
+            mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))) {
+    EXPECT_NE(static_cast<void*>(data_), MAP_FAILED);
+  }
+  ~Reserved() { munmap(data_, size_bytes_); }
+  Reserved(const Reserved&) = delete;
+  Reserved& operator=(const Reserved&) = delete;
+  [[nodiscard]] std::byte* data() const noexcept { return data_; }
+  [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
+
+ private:
+  std::size_t size_bytes_;
+  std::byte* data_;
+};
+
+class PinnedPagesTest : public CudaTest {
+ protected:
+  bool pinned(const std::byte* data) const {
+    const CurrentContext current(device);
+    return is_pinned(device.driver(), data);
+  }
+};
+
+TEST_F(PinnedPagesTest, memory_is_pinned_from_its_first_to_its_last_byte) {
+  const HostMemory memory(3 * 4096);
+  EXPECT_FALSE(pinned(memory.data()));
+  {
+    const PinnedPages pages(device, memory.data(), memory.size_bytes());
+    EXPECT_TRUE(pinned(memory.data()));
+    EXPECT_TRUE(pinned(memory.data() + memory.size_bytes() - 1));
+    EXPECT_FALSE(pinned(memory.data() + memory.size_bytes()));
+    EXPECT_FALSE(pinned(memory.data() - 1));
+  }
+  EXPECT_FALSE(pinned(memory.data()));
+}
+
+TEST_F(PinnedPagesTest, memory_of_the_device_is_not_taken_for_pinned_memory) {
+  const CurrentContext current(device);
+  DevicePointer pointer = 0;
+  ASSERT_EQ(extra_api().memory_allocate(&pointer, 100), kSuccess);
+  EXPECT_FALSE(is_pinned(device.driver(), reinterpret_cast<const void*>(pointer)));
+  EXPECT_EQ(extra_api().memory_free(pointer), kSuccess);
+}
+
+TEST_F(PinnedPagesTest, large_memory_is_registered_in_pieces) {
+  const Reserved memory(2 * kGiB + kGiB / 2);
+  const std::uint64_t before = standin_registered_bytes();
+  {
+    const PinnedPages pages(device, memory.data(), memory.size_bytes());
+    EXPECT_EQ(standin_calls_of("cuMemHostRegister"), 3U);
+    EXPECT_EQ(new_registered_ranges(), 3);
+    EXPECT_EQ(standin_registered_bytes() - before, memory.size_bytes());
+    EXPECT_TRUE(pinned(memory.data() + PinnedPages::kPieceBytes - 1));
+    EXPECT_TRUE(pinned(memory.data() + PinnedPages::kPieceBytes));
+    EXPECT_TRUE(pinned(memory.data() + memory.size_bytes() - 1));
+  }
+  EXPECT_EQ(standin_calls_of("cuMemHostUnregister"), 3U);
+  EXPECT_EQ(new_registered_ranges(), 0);
+}
+
+TEST_F(PinnedPagesTest, whole_pieces_leave_no_empty_one) {
+  const Reserved memory(2 * kGiB);
+  const PinnedPages pages(device, memory.data(), memory.size_bytes());
+  EXPECT_EQ(standin_calls_of("cuMemHostRegister"), 2U);
+}
+
+TEST_F(PinnedPagesTest, a_failure_at_any_piece_leaves_nothing_registered) {
+  const Reserved memory(2 * kGiB + kGiB / 2);
+  for (const std::uint64_t piece : {1U, 2U, 3U}) {
+    standin_restore();
+    standin_fail_call("cuMemHostRegister", piece, kOutOfMemory, 0);
+    try {
+      const PinnedPages pages(device, memory.data(), memory.size_bytes());
+      ADD_FAILURE() << "registered in spite of a failure";
+    } catch (const CudaError& error) {
+      EXPECT_EQ(error.code(), kOutOfMemory);
+      EXPECT_EQ(error.name(), "CUDA_ERROR_OUT_OF_MEMORY");
+      EXPECT_EQ(error.call(), "cuMemHostRegister");
+    }
+    EXPECT_EQ(new_registered_ranges(), 0);
+    EXPECT_EQ(standin_calls_of("cuMemHostUnregister"), piece - 1);
+  }
+}
+
+TEST_F(PinnedPagesTest, memory_that_is_registered_already_stays_as_it_was) {
+  const Reserved memory(2 * kGiB);
+  const PinnedPages second_half(device, memory.data() + kGiB, kGiB);
+  EXPECT_THROW(PinnedPages(device, memory.data(), memory.size_bytes()), CudaError);
+  EXPECT_EQ(new_registered_ranges(), 1);
+  EXPECT_TRUE(pinned(memory.data() + kGiB));
+}
+
+TEST_F(PinnedPagesTest, without_a_context_nothing_is_registered) {
+  const HostMemory memory(4096);
+  standin_fail_call("cuCtxPushCurrent", 1, kUnknown, 0);
+  EXPECT_THROW(PinnedPages(device, memory.data(), memory.size_bytes()), CudaError);
+  EXPECT_EQ(standin_calls_of("cuMemHostRegister"), 0U);
+}
+
+TEST_F(PinnedPagesTest, a_failed_unregistration_harms_nobody) {
+  const Reserved memory(2 * kGiB);
+  standin_fail_call("cuMemHostUnregister", 1, kUnknown, 0);
+  {
+    const PinnedPages pages(device, memory.data(), memory.size_bytes());
+  }
+  EXPECT_EQ(new_registered_ranges(), 1) << "the other piece is to be unregistered all the same";
+  const CurrentContext current(device);
+  device.driver().call(&DriverApi::memory_host_unregister, static_cast<void*>(memory.data()));
+}
+
+TEST_F(PinnedPagesTest, they_come_and_go_while_another_thread_captures) {
+  const HostMemory memory(4096);
+  standin_begin_capture();
+  {
+    const PinnedPages pages(device, memory.data(), memory.size_bytes());
+  }
+  EXPECT_EQ(standin_end_capture(), kSuccess);
+}
+
+TEST_F(PinnedPagesTest, in_a_forked_child_they_end_without_the_driver) {
+  const HostMemory memory(4096);
+  auto pages = std::make_unique<PinnedPages>(device, memory.data(), memory.size_bytes());
+  EXPECT_EQ(in_forked_child([&] {
+              const std::uint64_t calls = standin_calls();
+              pages.reset();
+              return standin_calls() == calls ? 0 : 1;
+            }),
+            0);
+  EXPECT_EQ(new_registered_ranges(), 1);
+}
+
+void end_the_driver_before_the_pages() {
+  const Device& device = Device::get(0);
+  const HostMemory memory(4096);
+  auto pages = std::make_unique<PinnedPages>(device, memory.data(), memory.size_bytes());
+  standin_deinitialize();
+  pages.reset();
+  std::exit(standin_calls_of("cuMemHostUnregister") == 0 ? 0 : 1);
+}
+
+TEST(PinnedPagesDeathTest, after_the_drivers_end_they_end_without_it) {
+  EXPECT_EXIT(end_the_driver_before_the_pages(), testing::ExitedWithCode(0), "");
+}
+
+}  // namespace
+}  // namespace pyecho::cuda

@@ -1,0 +1,422 @@
+#include "cuda/transfer_engine.hpp"
+
+#include <gtest/gtest.h>
+
+#include <future>
+
+#include "transfer_fixture.hpp"
+
+namespace pyecho::cuda {
+namespace {
+
+using namespace std::chrono_literals;
+
+using TransferEngineTest = TransferTest;
+
+// Work of the user's program on a stream: looks whether the data is there when its turn comes.
+struct Reader {
+  const Target& target;
+  const Source& source;
+  std::atomic<int> seen = -1;
+
+  void enqueue(const Device& device, StreamHandle stream) {
+    const CurrentContext current(device);
+    ASSERT_EQ(extra_api().launch_host_function(
+                  stream,
+                  [](void* self) {
+                    auto* const reader = static_cast<Reader*>(self);
+                    reader->seen = reader->target.has(reader->source) ? 1 : 0;
+                  },
+                  this),
+              kSuccess);
+  }
+};
+
+TEST_F(TransferEngineTest, making_one_costs_no_driver_call) {
+  const std::uint64_t calls = standin_calls();
+  {
+    const TransferEngine engine(device, 2);
+  }
+  EXPECT_EQ(standin_calls(), calls);
+}
+
+TEST_F(TransferEngineTest, data_arrives_from_pinned_and_from_pageable_memory) {
+  Source first(pinned(0), 1);
+  Source second(pageable(0), 2);
+  Target to_first(kBytes);
+  Target to_second(kBytes);
+  TransferEngine engine(device, 2);
+  start(engine, to_first, first);
+  start(engine, to_second, second);
+  engine.drain();
+  EXPECT_TRUE(to_first.has(first));
+  EXPECT_TRUE(to_second.has(second));
+  EXPECT_EQ(engine.bytes(), 2 * kBytes);
+  EXPECT_EQ(engine.staged_bytes(), kBytes);
+  EXPECT_EQ(standin_copied_bytes(), 2 * kBytes);
+  EXPECT_EQ(standin_unpinned_copies(), 0U);
+}
+
+TEST_F(TransferEngineTest, the_source_is_kept_until_its_copies_are_done) {
+  Source source(pinned(0), 1);
+  Target target(kBytes);
+  TransferEngine engine(device, 2);
+  standin_hold(STANDIN_HOLD);
+  const auto transfer = start(engine, target, source);
+  engine.poll();
+  EXPECT_EQ(source.times_let_go(), 0);
+  EXPECT_FALSE(transfer->done());
+  ASSERT_EQ(standin_step(), 1);
+  EXPECT_TRUE(target.has(source));
+  engine.poll();
+  EXPECT_EQ(source.times_let_go(), 0) << "the copy is done, but not yet the record of that";
+  ASSERT_EQ(standin_step(), 1);
+  EXPECT_FALSE(transfer->done()) << "nobody has looked";
+  engine.poll();
+  EXPECT_TRUE(transfer->done());
+  EXPECT_EQ(source.times_let_go(), 1);
+}
+
+TEST_F(TransferEngineTest, start_lets_go_of_sources_that_are_done) {
+  Source first(pinned(0), 1);
+  Source second(pinned(1), 2);
+  Target target(kBytes);
+  TransferEngine engine(device, 4);
+  start(engine, target, first);
+  standin_drain();
+  EXPECT_EQ(first.times_let_go(), 0);
+  standin_hold(STANDIN_HOLD);
+  start(engine, target, second);
+  EXPECT_EQ(first.times_let_go(), 1);
+  EXPECT_EQ(second.times_let_go(), 0);
+  standin_hold(STANDIN_RUN);
+}
+
+TEST_F(TransferEngineTest, drain_waits_for_all_and_lets_go_of_all) {
+  Source first(pinned(0), 1);
+  Source second(pageable(0), 2);
+  Target to_first(kBytes);
+  Target to_second(kBytes);
+  TransferEngine engine(device, 4);
+  standin_hold(STANDIN_HOLD);
+  start(engine, to_first, first);
+  start(engine, to_second, second);
+  const std::jthread helper = let_go_soon();
+  engine.drain();
+  EXPECT_TRUE(to_first.has(first));
+  EXPECT_TRUE(to_second.has(second));
+  EXPECT_EQ(first.times_let_go(), 1);
+  EXPECT_EQ(second.times_let_go(), 1);
+}
+
+TEST_F(TransferEngineTest, its_end_waits_for_all_and_lets_go_of_all) {
+  Source first(pinned(0), 1);
+  Source second(pageable(0), 2);
+  Target to_first(kBytes);
+  Target to_second(kBytes);
+  std::shared_ptr<const Transfer> outlives_the_engine;
+  std::jthread helper;
+  {
+    TransferEngine engine(device, 4);
+    standin_hold(STANDIN_HOLD);
+    outlives_the_engine = start(engine, to_first, first);
+    start(engine, to_second, second);
+    helper = let_go_soon();
+  }
+  EXPECT_TRUE(to_first.has(first));
+  EXPECT_TRUE(to_second.has(second));
+  EXPECT_EQ(first.times_let_go(), 1);
+  EXPECT_EQ(second.times_let_go(), 1);
+  EXPECT_TRUE(outlives_the_engine->done());
+  EXPECT_GT(new_live_events(), 0);
+}
+
+TEST_F(TransferEngineTest, start_does_not_block_before_depth_transfers_are_under_way) {
+  std::vector<std::unique_ptr<Source>> sources;
+  Target target(kBytes);
+  TransferEngine engine(device, 8);
+  standin_hold(STANDIN_HOLD);
+  for (std::size_t i = 0; i < 4; ++i) {
+    start(engine, target, *sources.emplace_back(std::make_unique<Source>(pinned(i), i)));
+    start(engine, target, *sources.emplace_back(std::make_unique<Source>(pageable(i), i)));
+  }
+  EXPECT_EQ(standin_pending(), 16U);
+  standin_hold(STANDIN_RUN);
+  engine.drain();
+}
+
+TEST_F(TransferEngineTest, at_most_depth_transfers_are_under_way) {
+  for (const unsigned depth : {1U, 2U, 3U}) {
+    std::vector<std::unique_ptr<Source>> sources;
+    Target target(kBytes);
+    TransferEngine engine(device, depth);
+    standin_hold(STANDIN_STEP);
+    for (std::size_t i = 0; i < 4; ++i) {
+      start(engine, target, *sources.emplace_back(std::make_unique<Source>(pinned(i), i)));
+      EXPECT_LE(standin_pending(), 2 * depth);
+      EXPECT_EQ(
+          std::count_if(sources.begin(), sources.end(), [](const auto& source) { return source->times_let_go() == 0; }),
+          std::min<std::ptrdiff_t>(depth, static_cast<std::ptrdiff_t>(i) + 1));
+    }
+    standin_hold(STANDIN_RUN);
+    engine.drain();
+  }
+}
+
+TEST_F(TransferEngineTest, start_blocks_while_depth_transfers_are_under_way) {
+  Source first(pinned(0), 1);
+  Source second(pinned(1), 2);
+  Target target(kBytes);
+  TransferEngine engine(device, 1);
+  standin_hold(STANDIN_HOLD);
+  start(engine, target, first);
+  auto started = std::async(std::launch::async, [&] { return start(engine, target, second); });
+  EXPECT_EQ(started.wait_for(30ms), std::future_status::timeout);
+  standin_hold(STANDIN_RUN);
+  started.get();
+  EXPECT_EQ(first.times_let_go(), 1);
+  engine.drain();
+  EXPECT_TRUE(target.has(second));
+}
+
+TEST_F(TransferEngineTest, copies_of_no_bytes_are_none) {
+  TransferEngine engine(device, 2);
+  Source source(pageable(0).first(0), 1);
+  Target target(1);
+  std::vector<Copy> copies(3, target.from(source));
+  copies.push_back({.to = 0, .from = nullptr, .size_bytes = 0});
+  const auto transfer = engine.start(copies, source.hold());
+  const auto of_nothing = engine.start({}, nullptr);
+  engine.drain();
+  EXPECT_TRUE(transfer->done());
+  EXPECT_TRUE(of_nothing->done());
+  EXPECT_EQ(source.times_let_go(), 1);
+  EXPECT_EQ(engine.bytes(), 0U);
+  EXPECT_EQ(standin_calls_of("cuMemcpyHtoDAsync"), 0U);
+}
+
+TEST_F(TransferEngineTest, another_stream_can_be_made_to_wait) {
+  Source source(pinned(0), 1);
+  Target target(kBytes);
+  TransferEngine engine(device, 2);
+  const StreamHandle stream = new_stream(device);
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    Source again(pinned(0), seed);
+    Reader reader{target, again};
+    standin_set_seed(seed);
+    standin_hold(STANDIN_HOLD);
+    start(engine, target, again)->wait_on(stream);  // and the transfer is gone before its copies are done
+    reader.enqueue(device, stream);
+    EXPECT_EQ(standin_pending(), 4U);
+    standin_drain();
+    EXPECT_EQ(reader.seen, 1);
+    standin_hold(STANDIN_RUN);
+    engine.drain();
+  }
+}
+
+TEST_F(TransferEngineTest, waiting_costs_nothing_once_it_is_known_that_the_copies_are_done) {
+  Source source(pinned(0), 1);
+  Target target(kBytes);
+  TransferEngine engine(device, 2);
+  const auto transfer = start(engine, target, source);
+  engine.drain();
+  const std::uint64_t calls = standin_calls();
+  transfer->wait_on(device.stream());
+  EXPECT_EQ(standin_calls(), calls);
+}
+
+TEST_F(TransferEngineTest, a_mark_comes_after_all_that_the_stream_was_given) {
+  Source source(pinned(0), 1);
+  Target target(kBytes);
+  TransferEngine engine(device, 2);
+  const StreamHandle stream = new_stream(device);
+  standin_hold(STANDIN_HOLD);
+  start(engine, target, source);
+  Reader computed{target, source};
+  computed.enqueue(device, device.stream());
+  const auto mark = engine.mark();
+  EXPECT_FALSE(mark->done());
+  mark->wait_on(stream);
+  std::atomic<bool> in_order = false;
+  std::pair<Reader*, std::atomic<bool>*> both{&computed, &in_order};
+  {
+    const CurrentContext current(device);
+    ASSERT_EQ(extra_api().launch_host_function(
+                  stream,
+                  [](void* argument) {
+                    const auto& [reader, answer] = *static_cast<decltype(both)*>(argument);
+                    *answer = reader->seen == 1;
+                  },
+                  &both),
+              kSuccess);
+  }
+  standin_drain();
+  EXPECT_TRUE(in_order);
+  standin_hold(STANDIN_RUN);
+}
+
+TEST_F(TransferEngineTest, a_mark_takes_no_place_of_a_transfer) {
+  Source source(pinned(0), 1);
+  Target target(kBytes);
+  TransferEngine engine(device, 1);
+  standin_hold(STANDIN_HOLD);
+  for (int i = 0; i < 10; ++i) {
+    engine.mark();
+  }
+  start(engine, target, source);
+  EXPECT_EQ(new_live_events(), 2);
+  standin_hold(STANDIN_RUN);
+}
+
+TEST_F(TransferEngineTest, each_device_has_its_own_stream) {
+  const Device& other = Device::get(1);
+  Source first(pinned(0), 1);
+  Source second(pageable(1), 2);
+  Target to_first(kBytes);
+  Target to_second(kBytes);
+  TransferEngine engine(device, 1);
+  TransferEngine other_engine(other, 1);
+  EXPECT_EQ(&other_engine.device(), &other);
+  start(engine, to_first, first)->wait_on(other.stream());
+  start(other_engine, to_second, second)->wait_on(device.stream());
+  engine.drain();
+  other_engine.drain();
+  EXPECT_TRUE(to_first.has(first));
+  EXPECT_TRUE(to_second.has(second));
+}
+
+TEST_F(TransferEngineTest, a_capture_by_another_thread_is_not_disturbed) {
+  Source first(pinned(0), 1);
+  Source second(pageable(0), 2);
+  Source third(pinned(1), 3);
+  Target to_first(kBytes);
+  Target to_second(kBytes);
+  Target to_third(kBytes);
+  const StreamHandle stream = new_stream(device);
+  std::promise<void> end;
+  std::promise<void> begun;
+  std::future<int> capture = std::async(std::launch::async, [&] {
+    standin_begin_capture();
+    begun.set_value();
+    end.get_future().wait();
+    return standin_end_capture();
+  });
+  begun.get_future().wait();
+  {
+    TransferEngine engine(device, 2);
+    start(engine, to_first, first)->wait_on(stream);
+    start(engine, to_second, second)->wait_on(stream);
+    start(engine, to_third, third);
+    engine.mark()->wait_on(stream);
+    engine.poll();
+    engine.drain();
+    start(engine, to_third, third);
+  }
+  end.set_value();
+  EXPECT_EQ(capture.get(), kSuccess);
+  EXPECT_TRUE(to_second.has(second));
+}
+
+TEST_F(TransferEngineTest, nothing_is_made_in_10000_transfers_after_the_first_ones) {
+  Target target(kBytes);
+  TransferEngine engine(device, 3);
+  const StreamHandle stream = new_stream(device);
+  standin_set_max_delay_us(0);
+  {  // As much as will ever be needed at a time.
+    standin_hold(STANDIN_HOLD);
+    std::vector<std::shared_ptr<const Transfer>> kept(8);
+    std::generate(kept.begin(), kept.end(), [&] { return engine.mark(); });
+    Source sources[3] = {{pageable(0), 1}, {pageable(1), 1}, {pageable(2), 1}};
+    for (Source& source : sources) {
+      start(engine, target, source);
+    }
+    standin_hold(STANDIN_RUN);
+    engine.drain();
+  }
+  const auto made = [] {
+    return std::vector{standin_calls_of("cuEventCreate"),       standin_calls_of("cuEventDestroy"),
+                       standin_calls_of("cuStreamCreate"),      standin_calls_of("cuMemHostRegister"),
+                       standin_calls_of("cuMemHostUnregister"), HostMemory::allocations()};
+  };
+  const auto before = made();
+  for (std::size_t i = 0; i < 10'000; ++i) {
+    const std::span<std::byte> bytes = (i % 2 == 0 ? pinned(i % 4) : pageable(i % 4)).first(1 + i * 7 % kBytes);
+    const auto transfer = engine.start(
+        only({.to = device_pointer(&target), .from = bytes.data(), .size_bytes = 1 + i * 7 % sizeof(target)}), nullptr);
+    transfer->wait_on(stream);
+    engine.mark()->wait_on(stream);
+    if (i % 3 == 0) {
+      engine.poll();
+    }
+  }
+  engine.drain();
+  EXPECT_EQ(made(), before);
+  standin_drain();
+}
+
+TEST_F(TransferEngineTest, in_a_forked_child_its_end_waits_for_nothing) {
+  Source source(pinned(0), 1);
+  Target target(kBytes);
+  auto engine = std::make_unique<TransferEngine>(device, 2);
+  standin_hold(STANDIN_HOLD);
+  auto transfer = start(*engine, target, source);
+  EXPECT_EQ(in_forked_child([&] {
+              const std::uint64_t calls = standin_calls();
+              const auto refused = [](const auto& action) {
+                try {
+                  action();
+                  return false;
+                } catch (const CudaError& error) {
+                  return error.code() == kNotInitialized;
+                }
+              };
+              const bool all = refused([&] { start(*engine, target, source); }) && refused([&] { engine->poll(); }) &&
+                               refused([&] { engine->drain(); }) && refused([&] { engine->mark(); }) &&
+                               refused([&] { transfer->wait_on(nullptr); });
+              engine.reset();
+              transfer.reset();
+              return all && source.times_let_go() == 2 && standin_calls() == calls ? 0 : 1;
+            }),
+            0);
+  standin_hold(STANDIN_RUN);
+}
+
+void end_the_driver_before_the_engine() {
+  const Device& device = Device::get(0);
+  PinnedBuffer memory(device, 100);
+  Source source({memory.data(), 100}, 1);
+  Target target(100);
+  auto engine = std::make_unique<TransferEngine>(device, 2);
+  standin_hold(STANDIN_HOLD);
+  const auto transfer = engine->start(std::vector{target.from(source)}, source.hold());
+  standin_deinitialize();
+  engine.reset();
+  try {
+    transfer->wait_on(nullptr);
+  } catch (const CudaError& error) {
+    std::exit(error.code() == kDeinitialized && source.times_let_go() == 1 ? 0 : 1);
+  }
+  std::exit(2);
+}
+
+TEST(TransferEngineDeathTest, after_the_drivers_end_it_ends_without_it) {
+  EXPECT_EXIT(end_the_driver_before_the_engine(), testing::ExitedWithCode(0), "");
+}
+
+// Until then static objects of the program may own it.
+void end_the_engine_after_main() {
+  static PinnedBuffer memory(Device::get(0), 100);
+  static Source source({memory.data(), 100}, 1);
+  static Target target(100);
+  static TransferEngine engine(Device::get(0), 2);
+  engine.start(std::vector{target.from(source)}, source.hold());
+  std::exit(0);
+}
+
+TEST(TransferEngineDeathTest, it_may_be_destroyed_at_exit) {
+  EXPECT_EXIT(end_the_engine_after_main(), testing::ExitedWithCode(0), "");
+}
+
+}  // namespace
+}  // namespace pyecho::cuda

@@ -1,0 +1,155 @@
+"""What pyecho says about the driver: with one, with none, and with one that will not do."""
+
+import json
+import sys
+
+import pytest
+import scripts
+import torch
+
+import pyecho
+
+DEVICE_ERROR = """
+    import pyecho.torch
+    for use in (
+        lambda: pyecho.torch.EchoLoader([1], device="cuda"),
+        lambda: pyecho.EchoBuffer(pyecho.Field((), int), batch_size=1, memory="pinned"),
+        lambda: list(pyecho.EchoLoader([1], batch_size=1, memory="pinned")),
+    ):
+        try:
+            use()
+        except pyecho.CudaError as error:
+            print(error)
+    print(pyecho.cuda.is_available(), pyecho.cuda.device_count(), pyecho.cuda.driver_version())
+    assert list(pyecho.EchoLoader([1, 2])) == [1, 1, 2, 2]
+"""
+
+
+@pytest.mark.parametrize(
+    ("variables", "reason"),
+    [
+        ({"PYECHO_CUDA_DRIVER": "none"}, "PYECHO_CUDA_DRIVER=none; unset it"),
+        ({"PYECHO_CUDA_DRIVER": "/no/such/file"}, "install NVIDIA's driver"),
+        ({"PYECHO_STANDIN_DEVICES": "0"}, "nvidia-smi"),
+        ({"PYECHO_STANDIN_INIT_RESULT": "34"}, "CUDA_ERROR_STUB_LIBRARY"),
+        ({"PYECHO_STANDIN_HIDE": "cuEventRecord"}, "lacks cuEventRecord"),
+        ({"PYECHO_STANDIN_VERSION": "9000"}, "lacks cuThreadExchangeStreamCaptureMode"),
+    ],
+)
+def test_without_a_usable_driver_only_cuda_is_missing(
+    standin_library, monkeypatch, variables, reason
+):
+    monkeypatch.setenv("PYECHO_CUDA_DRIVER", str(standin_library))
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    lines = scripts.run(DEVICE_ERROR).splitlines()
+    assert all(reason in line for line in lines[:3])
+    assert lines[0].startswith("device='cuda' needs CUDA: ")
+    assert lines[3].startswith("False 0 ")
+
+
+def test_nothing_is_loaded_before_it_is_needed(standin_library, monkeypatch):
+    monkeypatch.setenv("PYECHO_CUDA_DRIVER", str(standin_library))
+    scripts.run(
+        """
+        import pyecho.torch
+        list(pyecho.torch.EchoLoader(np.arange(10), 2, batch_size=5))
+        with open("/proc/self/maps") as maps:
+            assert "cuda_standin" not in maps.read()
+        assert pyecho.cuda.is_available()
+        with open("/proc/self/maps") as maps:
+            assert "cuda_standin" in maps.read()
+        """
+    )
+
+
+def test_the_driver_is_described(loaded):
+    assert pyecho.cuda.is_available()
+    assert pyecho.cuda.device_count() == 1
+    assert pyecho.cuda.driver_version() == (12, 8)
+    assert pyecho.cuda.why_not() == ""
+
+
+def test_info_shows_devices_and_the_speed_of_pinning(standin_library, monkeypatch):
+    monkeypatch.setenv("PYECHO_CUDA_DRIVER", str(standin_library))
+    monkeypatch.setenv("PYECHO_STANDIN_DEVICES", "2")
+    script = "from pyecho.cli import main; main(['info', '--json'])"
+    facts = json.loads(scripts.run(script))
+    assert facts["cuda_driver"] == "12.8"
+    assert len(facts["cuda_devices"]) == 2
+    assert facts["pinning_bytes_per_second"] > 0
+
+
+def test_a_torch_without_cuda_is_named(loaded):
+    if torch.cuda.is_available():
+        pytest.skip("this build of PyTorch has CUDA")
+    import pyecho.torch
+
+    with pytest.raises(pyecho.CudaError, match=r"build of PyTorch.*pytorch.org"):
+        pyecho.torch.EchoLoader([1], device="cuda")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"echo_on": "device"}, "echo_on='device' needs a device"),
+        ({"device_dtype": torch.float16}, "device_dtype needs a device"),
+        ({"device": "cpu", "echo_on": "device"}, "needs a device"),
+        ({"device": "mps"}, "CUDA device or the CPU"),
+        ({"echo_on": "both"}, "'host' or 'device'"),
+        ({"device_dtype": "float16"}, "torch.dtype"),
+        ({"memory": "shared"}, "'auto', 'pageable', 'pinned'"),
+    ],
+)
+def test_arguments_that_do_not_fit(arguments, message):
+    import pyecho.torch
+
+    with pytest.raises(pyecho.ConfigError, match=message):
+        pyecho.torch.EchoLoader([1], **arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "needs a batch_size"),
+        ({"batch_size": 2, "augment": lambda batch, rng: batch}, "augment on the device"),
+    ],
+)
+def test_echoing_on_the_device_wants_examples_and_no_augment(device, arguments, message):
+    with pytest.raises(pyecho.ConfigError, match=message):
+        pyecho.torch.EchoLoader([1], device="cuda:0", echo_on="device", **arguments)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="fork() as Linux has it")
+def test_in_a_forked_child_cuda_is_an_error(standin_library, monkeypatch):
+    monkeypatch.setenv("PYECHO_CUDA_DRIVER", str(standin_library))
+    output = scripts.run(
+        """
+        buffer = pyecho.EchoBuffer(pyecho.Field((), int), batch_size=1, memory="pinned")
+        child = os.fork()
+        if child == 0:
+            try:
+                pyecho.EchoBuffer(pyecho.Field((), int), batch_size=1, memory="pinned")
+            except pyecho.CudaError as error:
+                print(error, pyecho.cuda.is_available(), flush=True)
+            os._exit(0)
+        os.waitpid(child, 0)
+        buffer.stop()
+        """
+    )
+    assert "initialised before fork()" in output
+    assert output.endswith("False\n")
+
+
+def test_exit_in_the_middle_of_an_upload_is_clean(standin_library, monkeypatch):
+    monkeypatch.setenv("PYECHO_CUDA_DRIVER", str(standin_library))
+    monkeypatch.setenv("PYECHO_STANDIN_MAX_DELAY_US", "20000")
+    scripts.run(
+        """
+        from pyecho._core import TransferEngine
+        engine = TransferEngine(device=0, depth=4)
+        source, target = np.ones(1 << 20, np.uint8), np.zeros(1 << 20, np.uint8)
+        for _ in range(4):
+            engine.start([(target.ctypes.data, source.ctypes.data, source.nbytes)], source)
+        """
+    )

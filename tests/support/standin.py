@@ -1,0 +1,141 @@
+"""The stand-in CUDA driver in Python: building it, steering it, and tensors for it.
+
+What the control functions do is in tests/cuda_standin/standin.h. Device memory of the stand-in is
+host memory, so a CPU tensor can play a CUDA tensor: it holds nothing right until the copies that
+were issued to it have been executed, which happens late, on threads of the stand-in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import torch
+
+import pyecho.torch_device
+
+RUN, HOLD, STEP = range(3)
+_ROOT = Path(__file__).parents[2]
+_POISON = 0xA5
+
+
+def build(folder: Path) -> Path:
+    """Compile the stand-in; the compiler is the one that pyecho itself was built with, or c++."""
+    library = folder / "libcuda_standin.so"
+    compiler = os.environ.get("CXX") or shutil.which("c++") or "g++"
+    sources = sorted(str(path) for path in (_ROOT / "tests/cuda_standin").glob("*.cpp"))
+    options = ["-std=c++20", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread"]
+    subprocess.run(
+        [compiler, *options, f"-I{_ROOT / 'csrc'}", *sources, "-o", str(library), "-ldl"],
+        check=True,
+    )
+    return library
+
+
+class Standin:
+    """The library that pyecho has loaded, or will load, in this process."""
+
+    def __init__(self, path: Path) -> None:
+        self._library = ctypes.CDLL(str(path))
+        for name in ("calls", "violations", "unpinned_copies", "pending", "registered_bytes"):
+            getattr(self._library, f"standin_{name}").restype = ctypes.c_uint64
+        for name in ("copied_bytes", "live_events", "registered_ranges", "calls_of"):
+            getattr(self._library, f"standin_{name}").restype = ctypes.c_uint64
+        self._library.standin_last_violation.restype = ctypes.c_char_p
+        self._context = ctypes.c_void_p()
+        self._functions = {}
+        self.device_memory = []
+
+    def __getattr__(self, name):
+        """Return the control function ``standin_<name>``."""
+        return getattr(self._library, f"standin_{name}")
+
+    def fail_call(self, nth, result=999, *, sticky=False, name=None):
+        """Make the nth call from now fail."""
+        self._library.standin_fail_call(
+            name and name.encode(), ctypes.c_uint64(nth), result, int(sticky)
+        )
+
+    def call(self, name, version, *arguments):
+        """Call a driver function in the primary context of device 0; must succeed."""
+        if not self._context:
+            self._call("cuInit", 2000, 0)
+            self._call("cuDevicePrimaryCtxRetain", 7000, ctypes.byref(self._context), 0)
+        self._call("cuCtxPushCurrent", 4000, self._context)
+        try:
+            self._call(name, version, *arguments)
+        finally:
+            self._call("cuCtxPopCurrent", 4000, ctypes.byref(ctypes.c_void_p()))
+
+    def _call(self, name, version, *arguments):
+        if name not in self._functions:
+            found, status = ctypes.c_void_p(), ctypes.c_int()
+            result = self._library.cuGetProcAddress_v2(
+                name.encode(),
+                ctypes.byref(found),
+                version,
+                ctypes.c_uint64(1),
+                ctypes.byref(status),
+            )
+            assert (result, status.value) == (0, 0), name
+            self._functions[name] = ctypes.CFUNCTYPE(ctypes.c_int)(found.value)
+        result = self._functions[name](*arguments)
+        assert result == 0, (name, result)
+
+    def new_stream(self) -> int:
+        """Make a stream, as a consumer's."""
+        stream = ctypes.c_void_p()
+        self.call("cuStreamCreate", 2000, ctypes.byref(stream), 1)
+        return stream.value
+
+    def synchronize(self, stream: int) -> None:
+        """Wait until a stream has done all it was given."""
+        self.call("cuStreamSynchronize", 2000, ctypes.c_void_p(stream))
+
+
+class StandinTensors(pyecho.torch_device.TorchDevice):
+    """Device arrays that are CPU tensors, filled by the stand-in's copies.
+
+    Work of PyTorch's on pyecho's stream (gathers, conversions) is done at once, after what the
+    stream was given before. PyTorch gives device memory that was let go to nobody while a stream
+    may still write to it; here it is kept by the stand-in, which outlives all copies.
+    """
+
+    eager = False
+    """Whether a delivery waits, for consumers that compute on the CPU at once."""
+
+    def __init__(self, standin: Standin, dtype: torch.dtype | None = None) -> None:
+        super().__init__(torch.device("cpu", 0), dtype)
+        self._standin = standin
+        self.consumer = standin.new_stream()
+        self.handed_over = 0
+
+    def compute_on(self, stream):
+        pass
+
+    def current_stream(self):
+        return self.consumer
+
+    def hand_over(self, array):
+        self.handed_over += 1
+        if self.eager:
+            self.synchronize()
+
+    def _empty(self, shape, dtype):
+        tensor = torch.empty(shape, dtype=dtype)
+        ctypes.memset(tensor.data_ptr(), _POISON, tensor.nbytes)
+        self._standin.device_memory.append(tensor)
+        return tensor
+
+    @contextlib.contextmanager
+    def _computing(self):
+        self._standin.drain()  # no call of the driver, which could be made to fail
+        yield
+
+    def synchronize(self):
+        """Wait until what was delivered can be read."""
+        self._standin.synchronize(self.consumer)
