@@ -69,6 +69,7 @@ class EchoBuffer(metaclass=_Pybind11Type):
         max_bytes: int | None,
         held: int,
         pinning: Pinning | None,
+        copy_stream: Callable[[], int] | None,
         with_info: bool,
         to_array: Callable[[Any], Any] | None,
         from_array: Callable[[Any, int], Any] | None,

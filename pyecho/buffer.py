@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pyecho import _core
-from pyecho.memory import Memory, checked_memory, pinning_for, warn_if_pageable
+from pyecho.memory import Memory, checked_memory, current_stream, pinning_for, warn_if_pageable
 from pyecho.options import (
     checked_capacity,
     checked_factor,
@@ -111,6 +112,7 @@ class EchoBuffer(_core.EchoBuffer):
         with_info: bool = False,
         to_array: Callable[[Any], Any] | None = None,
         from_array: Callable[[Any, int], Any] | None = None,
+        _uploaded: bool = False,
     ) -> None:
         from pyecho.numpy import as_array
 
@@ -137,6 +139,7 @@ class EchoBuffer(_core.EchoBuffer):
             else checked_int("max_bytes", max_bytes, 0, 2**63 - 1),
             held=checked_int("held", held, 1, 2**20),
             pinning=pinning,
+            copy_stream=None if _uploaded else partial(current_stream, device or 0),
             with_info=bool(with_info),
             to_array=to_array or as_array,
             from_array=from_array,

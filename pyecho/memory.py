@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from typing import Any, Literal
 
 from pyecho._core import ConfigError, Pinning
 
-__all__ = ["Memory", "checked_memory", "pinning_for", "warn_if_pageable"]
+__all__ = ["Memory", "checked_memory", "current_stream", "pinning_for", "warn_if_pageable"]
 
 Memory = Literal["auto", "pageable", "pinned"]
 """``"pinned"`` memory can be read by a CUDA device while everybody goes on, and must be had;
@@ -32,6 +33,17 @@ def pinning_for(memory: Memory, device: int | None) -> Pinning | None:
     if memory == "pageable" or (memory == "auto" and device is None):
         return None
     return Pinning(device=device or 0, required=memory == "pinned")
+
+
+def current_stream(device: int) -> int:
+    """Return the stream on which the calling thread is likely to copy batches to a device.
+
+    It is PyTorch's current one if PyTorch uses CUDA in this process, else the default stream (0).
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return 0
+    return int(torch.cuda.current_stream(device).cuda_stream)
 
 
 def warn_if_pageable(pinning: Pinning | None) -> None:

@@ -193,6 +193,7 @@ class Pipeline:
             device=None if self._arrays is None else self._arrays.ordinal,
             max_bytes=options.max_bytes,
             held=held,
+            _uploaded=self._uploader is not None,
             to_array=self._adapter.as_array,
             from_array=self._adapter.decoder(leaves_of(spec)),
         )

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <new>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 
 #include "bindings/batch_iterator.hpp"
@@ -24,6 +26,9 @@ namespace {
 
 // Shorter copies keep the GIL: giving it up and taking it back costs more, and a busy consumer may keep it for long.
 constexpr std::size_t kGilFreeBytes = std::size_t{32} << 10;
+
+// How often to look for batches that the device is done with, while waiting for one.
+constexpr std::chrono::milliseconds kRetirementLook{1};
 
 // Rows of a batch that are handed over together.
 constexpr std::size_t kGroupRows = 32;
@@ -93,6 +98,24 @@ EchoBufferConfig with_leaves(EchoBufferConfig config, const Structure& structure
   return config;
 }
 
+// A dropped lease ends when the copies are done that may read it.
+std::shared_ptr<const Retire> retire_after_copies(std::shared_ptr<cuda::Retirement> retirement,
+                                                  const py::object& copy_stream) {
+  return std::make_shared<const Retire>(
+      [retirement = std::move(retirement), copy_stream = py::object(copy_stream)](Lease lease) {
+        // The object may die while an exception is on its way.
+        const py::error_scope pending;
+        std::uintptr_t stream = 0;
+        try {
+          stream = copy_stream().cast<std::uintptr_t>();
+        } catch (const std::exception&) {
+          PyErr_Clear();  // the library is on its way out: the default stream, then
+        }
+        retirement->poll();
+        retirement->retire(std::move(lease), reinterpret_cast<cuda::StreamHandle>(stream));
+      });
+}
+
 bool any_reference(const Structure& structure) {
   return std::ranges::any_of(structure.leaves(), [](const LeafSpec& leaf) { return leaf.by_reference; });
 }
@@ -100,13 +123,20 @@ bool any_reference(const Structure& structure) {
 }  // namespace
 
 EchoBufferObject::EchoBufferObject(std::shared_ptr<Structure> structure, EchoBufferConfig config, bool with_info,
-                                   Adapter adapter)
+                                   Adapter adapter, const DeviceMemory& memory)
     : structure_(std::move(structure)),
       adapter_(std::move(adapter)),
       with_info_(with_info),
       has_references_(any_reference(*structure_)),
       config_(with_leaves(std::move(config), *structure_, with_info)),
       references_(EchoFactor(config_.factor, config_.seed, config_.epoch)) {
+  if (memory.pinning) {
+    config_.batch_pages = memory.pinning->policy();
+  }
+  if (memory.pinning && !memory.copy_stream.is_none()) {
+    retirement_ = std::make_shared<cuda::Retirement>(memory.pinning->device());
+    retire_ = retire_after_copies(retirement_, memory.copy_stream);
+  }
   GilRelease gil(true);  // every page is touched here, which takes a while for a large pool
   std::exception_ptr failure;
   try {
@@ -244,13 +274,36 @@ std::vector<py::object> EchoBufferObject::slot_views(Reservation reservation, py
 
 // ---------------------------------------------------------------- consumer
 
+Outcome EchoBufferObject::acquire(Lease& lease) {
+  if (!retirement_) {
+    const Outcome outcome = core_->try_acquire(lease);
+    return outcome != Outcome::kEmpty
+               ? outcome
+               : wait_answering_signals(kNever, [&](Deadline slice) { return core_->acquire(lease, slice); });
+  }
+  // Batches that the device still reads come back when somebody looks, and that is here.
+  return wait_answering_signals(kNever, [&](Deadline slice) {
+    for (;;) {
+      retirement_->poll();
+      const bool waiting = retirement_->waiting() > 0;
+      const Deadline look = waiting ? std::min(slice, Clock::now() + kRetirementLook) : slice;
+      const Outcome outcome = core_->acquire(lease, look);
+      if (outcome == Outcome::kExhausted && waiting) {
+        std::this_thread::sleep_until(look);
+      } else if (outcome != Outcome::kTimeout) {
+        return outcome;
+      }
+      if (look == slice) {
+        return Outcome::kTimeout;
+      }
+    }
+  });
+}
+
 PyObject* EchoBufferObject::next_reference() {
   Lease lease = std::move(pending_);
   if (!lease) {
-    Outcome outcome = core_->try_acquire(lease);
-    if (outcome == Outcome::kEmpty) {
-      outcome = wait_answering_signals(kNever, [&](Deadline slice) { return core_->acquire(lease, slice); });
-    }
+    const Outcome outcome = acquire(lease);
     if (outcome == Outcome::kEnd) {
       if (!failure_.is_none()) {
         raise_object(std::exchange(failure_, py::none()));
@@ -281,7 +334,7 @@ py::object EchoBufferObject::make_batch(Lease lease) {
   std::byte* const data = lease.data();
   const std::uint32_t rows = lease.rows();
   const SlotLayout& layout = core_->layout();
-  const py::object owner = make_lease_object(std::move(lease));
+  const py::object owner = make_lease_object(std::move(lease), retire_);
   py::object source_index;
   std::vector<py::tuple> references;
   if (layout.with_info()) {
@@ -381,8 +434,8 @@ void register_echo_buffer(py::module_& module) {
                        std::uint32_t capacity, std::uint64_t seed, std::uint64_t epoch, bool unique_in_batch,
                        bool drop_last, std::uint32_t prefetch, std::uint32_t threads, std::uint32_t burst,
                        std::optional<std::size_t> max_bytes, std::uint32_t held,
-                       const std::shared_ptr<cuda::Pinning>& pinning, bool with_info, py::object to_array,
-                       py::object from_array, py::object info_type) {
+                       const std::shared_ptr<cuda::Pinning>& pinning, py::object copy_stream, bool with_info,
+                       py::object to_array, py::object from_array, py::object info_type) {
              EchoBufferConfig config;
              config.batch_rows = batch_size;
              config.capacity = capacity;
@@ -396,17 +449,16 @@ void register_echo_buffer(py::module_& module) {
              config.burst = burst;
              config.max_bytes = max_bytes.value_or(kUnlimited);
              config.held = held;
-             if (pinning) {
-               config.batch_pages = pinning->policy();
-             }
              return std::make_shared<EchoBufferObject>(
                  std::move(structure), std::move(config), with_info,
-                 Adapter{std::move(to_array), std::move(from_array), std::move(info_type)});
+                 Adapter{std::move(to_array), std::move(from_array), std::move(info_type)},
+                 DeviceMemory{pinning, std::move(copy_stream)});
            }),
            py::arg("structure"), py::kw_only(), py::arg("batch_size"), py::arg("factor"), py::arg("capacity"),
            py::arg("seed"), py::arg("epoch"), py::arg("unique_in_batch"), py::arg("drop_last"), py::arg("prefetch"),
            py::arg("threads"), py::arg("burst"), py::arg("max_bytes"), py::arg("held"), py::arg("pinning"),
-           py::arg("with_info"), py::arg("to_array"), py::arg("from_array"), py::arg("info_type"))
+           py::arg("copy_stream"), py::arg("with_info"), py::arg("to_array"), py::arg("from_array"),
+           py::arg("info_type"))
       .def("put", &EchoBufferObject::put, py::arg("example"), py::arg("timeout") = py::none(),
            "put(example, timeout=None)\n\n"
            "Copy one example into the buffer; wait while every slot is in use.\n\n"

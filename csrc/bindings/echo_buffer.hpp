@@ -9,10 +9,13 @@
 #include <vector>
 
 #include "bindings/item_source.hpp"
+#include "bindings/lease_object.hpp"
 #include "bindings/reference_table.hpp"
 #include "bindings/structure.hpp"
 #include "bindings/waiting.hpp"
 #include "core/echo_buffer.hpp"
+#include "cuda/pinning.hpp"
+#include "cuda/retirement.hpp"
 
 namespace pyecho::bindings {
 
@@ -21,6 +24,14 @@ struct Adapter {
   pybind11::object to_array;    // leaf -> ndarray, or None if it is not an array
   pybind11::object from_array;  // (ndarray, leaf number) -> what the consumer gets
   pybind11::object info_type;   // (source_index, use) -> the info of a batch
+};
+
+// Where batches live that a device may read.
+struct DeviceMemory {
+  std::shared_ptr<cuda::Pinning> pinning;  // null: pageable memory
+  // () -> handle of the stream that the calling thread copies batches on, so that a batch that was dropped is not filled
+  // before those copies are done; None if nobody does.
+  pybind11::object copy_stream;
 };
 
 // How long a producer is willing to wait, and what to add to the message when it was too long.
@@ -35,7 +46,8 @@ struct Timeout {
 // All members with the GIL held; waits and long copies release it.
 class EchoBufferObject {
  public:
-  EchoBufferObject(std::shared_ptr<Structure> structure, EchoBufferConfig config, bool with_info, Adapter adapter);
+  EchoBufferObject(std::shared_ptr<Structure> structure, EchoBufferConfig config, bool with_info, Adapter adapter,
+                   const DeviceMemory& memory);
 
   void put(pybind11::handle example, std::optional<double> timeout_s);
   void put_batch(pybind11::handle batch, std::optional<double> timeout_s);
@@ -64,6 +76,7 @@ class EchoBufferObject {
   void clear();
 
  private:
+  Outcome acquire(Lease& lease);
   void put_rows(const ItemSource& source, std::size_t row, const Reservation* reservations, std::size_t count);
   void abandon(const Reservation* reservations, std::size_t count);
   pybind11::object make_batch(Lease lease);
@@ -79,8 +92,10 @@ class EchoBufferObject {
   std::shared_ptr<EchoBuffer> core_;
   ReferenceTable references_;
   pybind11::object failure_ = pybind11::none();
-  bool busy_ = false;  // a consumer is inside next_reference()
-  Lease pending_;      // a batch whose delivery a warning turned into an error interrupted
+  bool busy_ = false;                             // a consumer is inside next_reference()
+  std::shared_ptr<cuda::Retirement> retirement_;  // null: leases end when they are dropped
+  std::shared_ptr<const Retire> retire_;
+  Lease pending_;  // a batch whose delivery a warning turned into an error interrupted
   bool warned_ = false;
 };
 

@@ -11,13 +11,19 @@ namespace {
 // A raw type, because one is made for every batch: the lease lies in the object itself and costs no allocation of its own.
 struct LeaseObject {
   PyObject_HEAD Lease lease;
+  std::shared_ptr<const Retire> retire;  // null: the lease ends with the object
 };
 
 PyTypeObject* lease_type = nullptr;
 
 void dealloc(PyObject* self) {
   PyTypeObject* const type = Py_TYPE(self);
-  reinterpret_cast<LeaseObject*>(self)->lease.~Lease();
+  auto* const object = reinterpret_cast<LeaseObject*>(self);
+  if (object->retire) {
+    (*object->retire)(std::move(object->lease));
+  }
+  object->lease.~Lease();
+  object->retire.~shared_ptr();
   type->tp_free(self);
   Py_DECREF(type);
 }
@@ -38,12 +44,13 @@ PyType_Spec spec = {
 
 }  // namespace
 
-py::object make_lease_object(Lease lease) {
+py::object make_lease_object(Lease lease, const std::shared_ptr<const Retire>& retire) {
   PyObject* const self = lease_type->tp_alloc(lease_type, 0);
   if (self == nullptr) {
     throw py::error_already_set();
   }
   new (&reinterpret_cast<LeaseObject*>(self)->lease) Lease(std::move(lease));
+  new (&reinterpret_cast<LeaseObject*>(self)->retire) std::shared_ptr<const Retire>(retire);
   return py::reinterpret_steal<py::object>(self);
 }
 

@@ -37,6 +37,9 @@ Batch* BatchPool::obtain() {
     free_ = batch->next;
     return batch;
   }
+  if (returning_.load_relaxed() > 0) {
+    return nullptr;
+  }
   const std::size_t block_bytes = HostMemory::rounded_bytes(layout_.batch_bytes());
   if ((owned_.size() + 1) * block_bytes <= max_bytes_) {
     try {
@@ -48,7 +51,7 @@ Batch* BatchPool::obtain() {
   return refuse();
 }
 
-void BatchPool::give_back(Batch* batch, bool was_leased) {
+void BatchPool::give_back(Batch* batch, bool was_leased, bool was_expected) {
   if (fork_guard_.forked()) {
     return;  // nobody fills batches here, and a lock may be held by a thread that stayed in the parent
   }
@@ -59,6 +62,9 @@ void BatchPool::give_back(Batch* batch, bool was_leased) {
   do {
     batch->next = top;
   } while (!returned_.try_replace_release(top, batch));  // [B1] pairs with [B2]
+  if (was_expected) {
+    returning_.fetch_add_relaxed(static_cast<std::uint64_t>(-1));
+  }
   returns_.advance();
 }
 

@@ -10,6 +10,8 @@
 //              |                   |               |                  |            | may be a moment old (the caller comes again)
 // block_count_ | the obtaining     | any           | release, acquire | -          | how many blocks exist
 // refused_     | the obtaining     | any           | release, acquire | -          | the limit was met once; stays set
+// returning_   | Lease, give_back  | obtain        | relaxed          | -          | a wish not to grow; a moment old does no
+//              |                   |               |                  |            | harm, since returns_ wakes who waited for it
 #pragma once
 
 #include <cstdint>
@@ -41,7 +43,8 @@ class BatchPool {
 
   // -- The filling side: one thread at a time --
 
-  // A block to fill, or null if all are in use and the limit (or the system) allows no more.
+  // A block to fill, or null if all are in use and one is about to be returned, or the limit (or the system) allows no
+  // more.
   Batch* obtain();
   // Blocks until a lease has been returned since `seen` or `interrupted()` is true.
   template <class Interrupted>
@@ -54,8 +57,10 @@ class BatchPool {
   // -- Any thread --
 
   void lease() noexcept { outstanding_.fetch_add_relaxed(1); }
-  // The end of a lease. Never blocks, save to wake a filler.
-  void give_back(Batch* batch, bool was_leased);
+  // A lease will end by itself soon: no reason to add a block meanwhile.
+  void expect_return() noexcept { returning_.fetch_add_relaxed(1); }
+  // The end of a lease, that was expected or not, or of a block that was not leased. Never blocks, save to wake a filler.
+  void give_back(Batch* batch, bool was_leased, bool was_expected = false);
   [[nodiscard]] std::uint64_t outstanding() const noexcept { return outstanding_.load_relaxed(); }
   [[nodiscard]] std::uint64_t blocks() const noexcept { return block_count_.load_acquire(); }
   // Every block is leased and there will be no more: only the end of a lease can help.
@@ -74,6 +79,7 @@ class BatchPool {
   Shared<Batch*> returned_;                    // pushed by any thread, taken whole by the filling side
   EventCount returns_;                         // advanced by give_back
   Sequence<> outstanding_;                     // leases alive
+  Shared<std::uint64_t> returning_;            // of these, expected to end
   Shared<std::uint64_t> block_count_;          // owned_.size(), for other threads
   Shared<std::uint32_t> refused_;              // set by the filling side
 };
@@ -86,10 +92,14 @@ class Lease {
     pool_->lease();
   }
   ~Lease() { reset(); }
-  Lease(Lease&& other) noexcept : pool_(std::move(other.pool_)), batch_(std::exchange(other.batch_, nullptr)) {}
+  Lease(Lease&& other) noexcept
+      : pool_(std::move(other.pool_)),
+        batch_(std::exchange(other.batch_, nullptr)),
+        returning_(std::exchange(other.returning_, false)) {}
   Lease& operator=(Lease&& other) noexcept {
     std::swap(pool_, other.pool_);
     std::swap(batch_, other.batch_);
+    std::swap(returning_, other.returning_);
     return *this;
   }
   Lease(const Lease&) = delete;
@@ -100,9 +110,16 @@ class Lease {
   [[nodiscard]] std::uint32_t rows() const noexcept { return batch_->rows; }
   [[nodiscard]] const SlotLayout& layout() const noexcept { return pool_->layout(); }
 
+  // The consumer is done; who has the lease now ends it as soon as it can, whatever the consumer does.
+  void expect_end() noexcept {
+    if (batch_ != nullptr && !std::exchange(returning_, true)) {
+      pool_->expect_return();
+    }
+  }
+
   void reset() {
     if (batch_ != nullptr) {
-      pool_->give_back(std::exchange(batch_, nullptr), true);
+      pool_->give_back(std::exchange(batch_, nullptr), true, std::exchange(returning_, false));
       pool_.reset();
     }
   }
@@ -110,6 +127,7 @@ class Lease {
  private:
   std::shared_ptr<BatchPool> pool_;
   Batch* batch_ = nullptr;
+  bool returning_ = false;
 };
 
 }  // namespace pyecho

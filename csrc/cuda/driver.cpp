@@ -14,7 +14,7 @@ constexpr const char* kNone = "none";
 constexpr int kOldestVersion = 12000;
 
 std::string path_from_environment() {
-  const char* const path = std::getenv(kPathVariable);
+  const char* const path = std::getenv(kPathVariable);  // NOLINT(concurrency-mt-unsafe): read once, nobody sets it
   return path == nullptr || *path == '\0' ? kDefaultPath : path;
 }
 
@@ -60,7 +60,7 @@ void Driver::load(const std::string& path) {
   }
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    const char* const reason = dlerror();
+    const char* const reason = dlerror();  // NOLINT(concurrency-mt-unsafe): of this thread, where we run
     give_up(DriverState::kNoLibrary, std::string("no CUDA driver was found (") +
                                          (reason == nullptr ? path.c_str() : reason) +
                                          "); install NVIDIA's driver, or name its libcuda in " + kPathVariable);

@@ -34,6 +34,7 @@ class Driver {
 
   // Loads `path` ("none" to do without). For tests; others use get().
   explicit Driver(const std::string& path);
+  ~Driver() = default;  // the library stays loaded
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
 

@@ -29,6 +29,9 @@ void EventPool::give_back(EventHandle handle) noexcept {
 }
 
 EventPool::~EventPool() {
+  if (idle_.empty()) {
+    return;
+  }
   try {
     const CurrentContext current(device_);
     for (const EventHandle handle : idle_) {

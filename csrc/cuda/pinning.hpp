@@ -18,6 +18,7 @@ class Pinning : public std::enable_shared_from_this<Pinning> {
   // `required`: HostMemory throws CudaError if its pages cannot be pinned; else they stay pageable, and failure() says why.
   Pinning(const Device& device, bool required) : device_(device), required_(required) {}
 
+  [[nodiscard]] const Device& device() const noexcept { return device_; }
   // Memory near the device, pinned for it.
   [[nodiscard]] PagePolicy policy();
 

@@ -265,7 +265,7 @@ TEST_F(TransferEngineTest, a_mark_takes_no_place_of_a_transfer) {
     engine.mark();
   }
   start(engine, target, source);
-  EXPECT_EQ(new_live_events(), 2);
+  EXPECT_EQ(new_live_events(), 1) << "those of marks that nobody keeps are used again";
   standin_hold(STANDIN_RUN);
 }
 
@@ -340,10 +340,11 @@ TEST_F(TransferEngineTest, nothing_is_made_in_10000_transfers_after_the_first_on
                        standin_calls_of("cuMemHostUnregister"), HostMemory::allocations()};
   };
   const auto before = made();
+  std::vector<std::byte> written(kBytes);
   for (std::size_t i = 0; i < 10'000; ++i) {
-    const std::span<std::byte> bytes = (i % 2 == 0 ? pinned(i % 4) : pageable(i % 4)).first(1 + i * 7 % kBytes);
+    const std::span<std::byte> bytes = i % 2 == 0 ? pinned(i % 4) : pageable(i % 4);
     const auto transfer = engine.start(
-        only({.to = device_pointer(&target), .from = bytes.data(), .size_bytes = 1 + i * 7 % sizeof(target)}), nullptr);
+        only({.to = device_pointer(written.data()), .from = bytes.data(), .size_bytes = 1 + i * 7 % kBytes}), nullptr);
     transfer->wait_on(stream);
     engine.mark()->wait_on(stream);
     if (i % 3 == 0) {

@@ -1,0 +1,103 @@
+"""Pinned batches that the consumer copies to a device itself, asynchronously, and drops at once."""
+
+import ctypes
+import gc
+
+import numpy as np
+import pytest
+import torch
+from standin import HOLD, RUN
+
+import pyecho
+import pyecho.torch
+
+ROWS, WIDTH = 4, 2000
+
+
+@pytest.fixture
+def to_device(standin, monkeypatch):
+    """Copies a batch as ``batch.to("cuda", non_blocking=True)`` does, on a stream of its own."""
+    stream = standin.new_stream()
+    monkeypatch.setattr("pyecho.buffer.current_stream", lambda device: stream)
+
+    def copy(batch):
+        target = torch.full((ROWS, WIDTH), 0xA5, dtype=torch.uint8)
+        standin.device_memory.append(target)
+        standin.call(
+            "cuMemcpyHtoDAsync",
+            3020,
+            ctypes.c_uint64(target.data_ptr()),
+            ctypes.c_void_p(
+                batch.ctypes.data if isinstance(batch, np.ndarray) else batch.data_ptr()
+            ),
+            ctypes.c_size_t(target.nbytes),
+            ctypes.c_void_p(stream),
+        )
+        return target
+
+    copy.stream = stream
+    return copy
+
+
+def source(rows):
+    return (np.full(WIDTH, number % 251, np.uint8) for number in range(rows))
+
+
+@pytest.mark.parametrize("module", [pyecho, pyecho.torch])
+@pytest.mark.parametrize("delay", [0, 300])
+def test_a_dropped_batch_is_not_filled_before_its_copy_is_done(standin, to_device, module, delay):
+    standin.set_max_delay_us(delay)
+    targets = []
+    for batch in module.EchoLoader(source(400), 2, batch_size=ROWS, memory="pinned"):
+        targets.append(to_device(batch))
+        del batch
+    standin.synchronize(to_device.stream)
+    values = torch.cat(targets)
+    assert (values == values[:, :1]).all()
+    assert values[:, 0].tolist() == [n % 251 for n in range(400) for _ in range(2)]
+
+
+def test_memory_is_bounded_and_a_stalled_device_stalls_the_loader(standin, to_device):
+    loader = pyecho.EchoBuffer(
+        pyecho.Field(WIDTH, np.uint8), batch_size=ROWS, memory="pinned", factor=1, max_bytes=100_000
+    )
+    for _ in range(8):
+        loader.put(np.zeros(WIDTH, np.uint8))
+    loader.close()
+    standin.hold(HOLD)
+    batches = iter(loader)
+    to_device(next(batches))
+    gc.collect()
+    assert loader.stats().outstanding_leases == 1  # the view is gone, the copy is not done
+    standin.hold(RUN)
+    standin.synchronize(to_device.stream)
+    assert len(next(batches)) == ROWS  # looks for what is done
+    assert next(batches, None) is None
+    loader.stop()
+
+
+def test_the_last_batches_are_waited_for(standin, to_device):
+    buffer = pyecho.EchoBuffer(pyecho.Field(WIDTH, np.uint8), batch_size=ROWS, memory="pinned")
+    for _ in range(ROWS):
+        buffer.put(np.full(WIDTH, 7, np.uint8))
+    standin.set_max_delay_us(20_000)
+    target = to_device(next(iter(buffer)))
+    buffer.stop()
+    del buffer
+    gc.collect()  # unregistering the memory now would be a violation (see the fixture)
+    standin.synchronize(to_device.stream)
+    assert (target == 7).all()
+
+
+def test_views_may_die_after_the_driver(standin_library, monkeypatch):
+    import scripts
+
+    monkeypatch.setenv("PYECHO_CUDA_DRIVER", str(standin_library))
+    scripts.run(
+        """
+        buffer = pyecho.EchoBuffer(pyecho.Field(9, float), batch_size=1, memory="pinned")
+        buffer.put(np.zeros(9))
+        batch = next(iter(buffer))
+        sys.modules["kept for ever"] = batch
+        """
+    )
