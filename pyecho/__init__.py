@@ -11,7 +11,8 @@ except ImportError as error:
     raise ImportError(
         "pyecho's native part could not be imported. If Python runs in the source folder of "
         "pyecho, that folder hides the installed package: run from another folder, use the "
-        "`pyecho` command, or start Python with -P. Otherwise reinstall pyecho."
+        "`pyecho` command, or start Python with -P. Otherwise install pyecho again from its "
+        "source folder (pip install .)."
     ) from error
 
 from pyecho import cuda
@@ -31,6 +32,11 @@ from pyecho.spec import Field, spec_of
 from pyecho.stats import EchoStats
 
 __version__: str = _core.build_info()["version"]
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "torch"]  # what completion shows
+
 
 __all__ = [
     "BufferExhausted",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -38,8 +39,8 @@ def share(item: Any) -> tuple[Any, Guards | None]:
         The item with read-only views for NumPy leaves, other leaves as they are.
     guards
         What the native stage compares before each repeat: the version of each torch tensor, which
-        torch advances whenever it is modified in place, and what dicts and lists contain. None if
-        there is nothing to compare.
+        torch advances whenever it is modified in place (also those in dataclasses and mappings),
+        and what dicts and lists contain. None if there is nothing to compare.
     """
     guards: list[tuple[Any, str | None, Any, str]] = []
 
@@ -50,8 +51,15 @@ def share(item: Any) -> tuple[Any, Guards | None]:
             steps = value.items() if isinstance(value, dict) else enumerate(value)
             for key, child in steps:
                 guard(child, f"{path}[{key!r}]")
-        elif is_tensor(value) and not value.is_inference():
-            guards.append((value, "_version", value._version, path))
+        elif is_tensor(value):
+            if not value.is_inference():
+                guards.append((value, "_version", value._version, path))
+        elif isinstance(value, Mapping):
+            for key in value:
+                guard(value[key], f"{path}[{key!r}]")
+        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+            for field in dataclasses.fields(value):
+                guard(getattr(value, field.name), f"{path}.{field.name}")
 
     if any(isinstance(leaf, np.ndarray) for leaf in leaves_of(item)):
         item = map_nest(_read_only, item)

@@ -161,6 +161,16 @@ class EchoLoader:
                     f"{name}=True makes new batches of examples, so it needs a batch_size"
                 )
 
+    def __repr__(self) -> str:
+        """Show the source's type and the arguments that matter most."""
+        options = self._options
+        shown = [type(self._source).__name__, f"factor={options.factor:g}"]
+        if options.batch_size is not None:
+            shown.append(f"batch_size={options.batch_size}")
+        if options.capacity > 1:
+            shown.append(f"shuffle_buffer={options.capacity}")
+        return f"{type(self).__module__}.{type(self).__name__}({', '.join(shown)})"
+
     # ------------------------------------------------------------ iteration
 
     def __iter__(self) -> Iterator[Any]:
@@ -223,7 +233,10 @@ class EchoLoader:
             )
         options = self._options
         if options.unbatch:
-            raise TypeError("with unbatch=True the number of examples is not known beforehand")
+            raise TypeError(
+                "with unbatch=True the number of examples is not known beforehand; where you know "
+                "it, the number of batches is ceil(examples * factor / batch_size)"
+            )
         if options.unique_in_batch:
             raise TypeError("with unique_in_batch=True the number of batches depends on the draws")
         uses = _core.uses_of_first(len(self._source), options.factor, options.seed, epoch)

@@ -19,7 +19,9 @@ def checked_int(name: str, value: Any, minimum: int, maximum: int | None = None)
     try:
         number = operator.index(value)
     except TypeError:
-        raise ConfigError(f"{name} must be an int, got {value!r}") from None
+        number = None
+    if number is None or isinstance(value, bool):
+        raise ConfigError(f"{name} must be an int, got {value!r}")
     if number < minimum or (maximum is not None and number > maximum):
         most = "" if maximum is None else f" and at most {maximum}"
         raise ConfigError(f"{name} must be at least {minimum}{most}, got {number}")
@@ -29,7 +31,7 @@ def checked_int(name: str, value: Any, minimum: int, maximum: int | None = None)
 def checked_factor(value: Any) -> float:
     """Return the echo factor as a float >= 1, or raise `ConfigError`."""
     number = math.nan
-    if not isinstance(value, str | bytes | bytearray):
+    if not isinstance(value, bool | str | bytes | bytearray):
         with contextlib.suppress(TypeError, ValueError, OverflowError):
             number = float(value)
     if not math.isfinite(number) or number < 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,12 @@ def checked_source(source: Any) -> Any:
     if isinstance(source, np.ndarray) and source.ndim == 0:
         raise ConfigError(
             "the source is an array of no axes; its first axis must be that of the items"
+        )
+    if isinstance(source, Mapping | str | bytes):
+        raise ConfigError(
+            f"the source is a {type(source).__name__}, whose items would be its "
+            f"{'keys' if isinstance(source, Mapping) else 'characters'}; pass what yields one "
+            "example or batch after the other, such as a list of dicts"
         )
     if hasattr(source, "__iter__") or hasattr(source, "__getitem__"):
         return source

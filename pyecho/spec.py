@@ -6,8 +6,10 @@ what counts as an array; the nests are the same for all.
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,7 +78,23 @@ def array_field(leaf: Any) -> Field:
     if isinstance(leaf, bool | int | float | complex):
         kinds = (bool, int, float, complex)
         return Field((), next(np.dtype(kind) for kind in kinds if isinstance(leaf, kind)))
+    _refuse_container_of_arrays(leaf)
     return Field((), object)
+
+
+def _refuse_container_of_arrays(leaf: Any) -> None:
+    """Raise `ConfigError` for what would travel by reference although it looks like a nest."""
+    if isinstance(leaf, Mapping):
+        children = list(leaf.values())
+    elif dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
+        children = [getattr(leaf, field.name, None) for field in dataclasses.fields(leaf)]
+    else:
+        return
+    if any(hasattr(child, "__array__") or hasattr(child, "__dlpack__") for child in children):
+        raise ConfigError(
+            f"a {type(leaf).__name__} with arrays in it is not taken apart; nests are made of "
+            "dict, list, tuple and namedtuple: convert it in the source (dict(), asdict())"
+        )
 
 
 def spec_of(example: Any) -> Any:
@@ -104,7 +122,12 @@ def tuple_like(nest: Any, children: list[Any]) -> Any:
 
 
 def map_nest(function: Callable[[Any], Any], nest: Any) -> Any:
-    """Return the nest with each leaf replaced by ``function(leaf)``; dicts become plain."""
+    """Return the nest with each leaf replaced by ``function(leaf)``."""
+    if isinstance(nest, dict) and type(nest) is not dict:
+        mapped = copy.copy(nest)  # an OrderedDict, a defaultdict, one of the user's own
+        for key, child in nest.items():
+            mapped[key] = map_nest(function, child)
+        return mapped
     if isinstance(nest, dict):
         return {key: map_nest(function, child) for key, child in nest.items()}
     if isinstance(nest, list):
@@ -141,28 +164,26 @@ def row_spec(batch: Any, field_of: FieldOf) -> Any:
             and not any(is_nest(row) or field_of(row).shape for row in value)
         )
 
-    def row_field(leaf: Any) -> Field:
+    def row_field(leaf: Any, path: str) -> Field:
         field = field_of(leaf)
         if not field.shape:
             raise ConfigError(
-                f"unbatch=True cannot split a leaf of type {type(leaf).__name__} into rows; "
-                "give it a batch axis, or drop it in the source"
+                f"{path}: unbatch=True cannot split a leaf of type {type(leaf).__name__} into "
+                "rows; give it a batch axis, or drop it in the source"
             )
         return Field(field.shape[1:], field.dtype)
 
-    def walk(value: Any) -> Any:
+    def walk(value: Any, path: str) -> Any:
         if is_column(value):
             return Field((), object)
         if isinstance(value, dict):
-            return {key: walk(child) for key, child in value.items()}
-        if isinstance(value, list):
-            return [walk(child) for child in value]
-        if isinstance(value, tuple):
-            children = [walk(child) for child in value]
-            return tuple_like(value, children)
-        return row_field(value)
+            return {key: walk(child, f"{path}[{key!r}]") for key, child in value.items()}
+        if isinstance(value, list | tuple):
+            children = [walk(child, f"{path}[{number}]") for number, child in enumerate(value)]
+            return children if isinstance(value, list) else tuple_like(value, children)
+        return row_field(value, path)
 
-    return walk(batch)
+    return walk(batch, "item")
 
 
 def rows_of(batch: Any) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -10,7 +11,7 @@ import numpy as np
 try:
     import torch
 except ImportError as error:
-    raise ImportError('pyecho.torch needs PyTorch: pip install "pyecho[torch]"') from error
+    raise ImportError("pyecho.torch needs PyTorch: pip install torch") from error
 
 import pyecho
 from pyecho._core import ConfigError
@@ -172,11 +173,28 @@ class EchoLoader(pyecho.EchoLoader):
             raise ConfigError(f"echo_on must be 'host' or 'device', got {echo_on!r}")
         if device_dtype is not None and not isinstance(device_dtype, torch.dtype):
             raise ConfigError(f"device_dtype must be a torch.dtype or None, got {device_dtype!r}")
+        self._warn_of_batches_of_batches()
         found = cuda_device(device)
         if found is not None:
             self._arrays = TorchDevice(found, device_dtype)
             self._echo_on = echo_on
         self._check_device_options(echo_on, device_dtype)
+
+    def _warn_of_batches_of_batches(self) -> None:
+        source = self._source
+        if (
+            isinstance(source, torch.utils.data.DataLoader)
+            and source.batch_size is not None
+            and self._options.batch_size is not None
+            and not self._options.unbatch
+        ):
+            warnings.warn(
+                f"the DataLoader yields batches (of {source.batch_size}), and batch_size="
+                f"{self._options.batch_size} makes batches of them; pass unbatch=True to build new "
+                "batches from their examples, or leave out batch_size to echo them as they are",
+                UserWarning,
+                stacklevel=3,
+            )
 
     def _check_device_options(self, echo_on: str, device_dtype: torch.dtype | None) -> None:
         for name, is_set in (

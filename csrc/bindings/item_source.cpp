@@ -1,8 +1,10 @@
 #include "bindings/item_source.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bindings/errors.hpp"
@@ -20,10 +22,24 @@ std::string describe_object(py::handle object) {
   return py::str(py::type::handle_of(object).attr("__name__"));
 }
 
+// Whether an array is like the leaf but for the length of the first axis, as the last batch of a source is.
+bool differs_in_length(const LeafSpec& leaf, py::handle got) {
+  if (!PyArray_Check(got.ptr()) || leaf.shape.empty()) {
+    return false;
+  }
+  PyArrayObject* const array = as_array(got.ptr());
+  const auto* const dims = PyArray_DIMS(array);
+  return std::cmp_equal(PyArray_NDIM(array), leaf.shape.size()) && dims[0] != leaf.shape[0] &&
+         std::equal(leaf.shape.begin() + 1, leaf.shape.end(), dims + 1);
+}
+
 [[noreturn]] void raise_leaf_mismatch(const LeafSpec& leaf, ItemKind kind, py::handle got) {
   const std::string rows = kind == ItemKind::kBatch ? "rows, each: " : "";
   raise(errors().spec_mismatch, leaf.path + ": expected " + rows + leaf.describe() + ", got " + describe_object(got) +
-                                    "; every item must be like the first (convert, crop or pad in the source)");
+                                    "; every item must be like the first (convert, crop or pad in the source" +
+                                    (differs_in_length(leaf, got) && kind == ItemKind::kExample
+                                         ? ", or pass unbatch=True to a loader whose source yields batches)"
+                                         : ")"));
 }
 
 template <class T>

@@ -29,7 +29,7 @@ def test_a_factor_is_a_finite_number_of_at_least_one(make, factor):
 
 
 @pytest.mark.parametrize(
-    "factor", [1, 1.0, 2.5, np.int32(3), np.float32(1.5), Fraction(5, 2), Decimal("1.5"), True]
+    "factor", [1, 1.0, 2.5, np.int32(3), np.float32(1.5), Fraction(5, 2), Decimal("1.5")]
 )
 def test_any_kind_of_number_is_a_factor(factor):
     assert len(list(pyecho.EchoLoader(range(2), factor, seed=1))) >= 2
@@ -106,7 +106,7 @@ def test_unknown_arguments_are_refused():
         pyecho.EchoLoader([1], shufle_buffer=3)
 
 
-@pytest.mark.parametrize("source", [[], (), np.zeros((0, 3)), iter(()), {}])
+@pytest.mark.parametrize("source", [[], (), np.zeros((0, 3)), iter(()), {}.keys()])
 @pytest.mark.parametrize("batch_size", [None, 2])
 def test_a_source_that_yields_nothing_says_so_and_why(source, batch_size):
     loader = pyecho.EchoLoader(source, batch_size=batch_size)

@@ -42,7 +42,7 @@ class Indexable:
         lambda: range(20),
         lambda: (number for number in range(20)),
         lambda: iter(range(20)),
-        lambda: dict.fromkeys(range(20)),
+        lambda: dict.fromkeys(range(20)).keys(),
         lambda: map(int, range(20)),
         Reiterable,
         Indexable,
