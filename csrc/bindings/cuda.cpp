@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/address.hpp"
 #include "bindings/errors.hpp"
 #include "bindings/waiting.hpp"
 #include "cuda/device.hpp"
@@ -70,7 +71,7 @@ class TransferEngineObject {
     std::vector<cuda::Copy> native;
     native.reserve(copies.size());
     for (const auto& [to, from, size_bytes] : copies) {
-      native.push_back({.to = to, .from = reinterpret_cast<const std::byte*>(from), .size_bytes = size_bytes});
+      native.push_back({.to = to, .from = static_cast<const std::byte*>(pointer(from)), .size_bytes = size_bytes});
     }
     std::shared_ptr<void> kept = Graveyard::keep(graveyard_, std::move(source));
     std::shared_ptr<const cuda::Transfer> transfer;
@@ -105,18 +106,20 @@ class TransferEngineObject {
   // Calls the engine, and lets go of the sources it is done with, also when it fails.
   template <class Action>
   void act(const Action& action) {
-    struct Burial {
-      Graveyard& graveyard;
-      ~Burial() { graveyard.bury(); }
-    } const burial{*graveyard_};
-    without_gil(action);
+    try {
+      without_gil(action);
+    } catch (...) {
+      graveyard_->bury();
+      throw;
+    }
+    graveyard_->bury();
   }
 
   std::shared_ptr<Graveyard> graveyard_ = std::make_shared<Graveyard>();
   std::unique_ptr<cuda::TransferEngine> engine_;
 };
 
-void translate(std::exception_ptr thrown) {
+void translate(std::exception_ptr thrown) {  // NOLINT(performance-unnecessary-value-param): pybind11's signature
   try {
     if (thrown) {
       std::rethrow_exception(thrown);
@@ -178,7 +181,7 @@ void register_cuda(py::module_& module) {
       .def(
           "wait_on",
           [](const cuda::Transfer& self, std::uintptr_t stream) {
-            self.wait_on(reinterpret_cast<cuda::StreamHandle>(stream));
+            self.wait_on(static_cast<cuda::StreamHandle>(pointer(stream)));
           },
           py::arg("stream"),
           "wait_on(stream)\n\nWork that this CUDA stream gets from now on waits for the copies. Never blocks.")

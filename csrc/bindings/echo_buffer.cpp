@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "bindings/address.hpp"
 #include "bindings/batch_iterator.hpp"
 #include "bindings/errors.hpp"
 #include "bindings/garbage.hpp"
@@ -112,7 +113,7 @@ std::shared_ptr<const Retire> retire_after_copies(std::shared_ptr<cuda::Retireme
           PyErr_Clear();  // the library is on its way out: the default stream, then
         }
         retirement->poll();
-        retirement->retire(std::move(lease), reinterpret_cast<cuda::StreamHandle>(stream));
+        retirement->retire(std::move(lease), static_cast<cuda::StreamHandle>(pointer(stream)));
       });
 }
 

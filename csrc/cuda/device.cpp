@@ -47,7 +47,7 @@ int Device::numa_node() const noexcept {
   return result == kSuccess ? node : -1;  // an attribute that older drivers do not know
 }
 
-CurrentContext::CurrentContext(const Device& device) : driver_(device.driver()), capture_mode_(kCaptureModeRelaxed) {
+CurrentContext::CurrentContext(const Device& device) : driver_(device.driver()) {
   driver_.require();
   driver_.call(&DriverApi::context_push, device.context());
   if (const Result result = driver_.try_call(&DriverApi::thread_exchange_capture_mode, &capture_mode_);

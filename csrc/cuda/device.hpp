@@ -24,6 +24,7 @@ class Device {
   // pyecho's own, non-blocking, for all loaders together: copies to one device run one after the other anyway.
   [[nodiscard]] StreamHandle stream() const noexcept { return stream_; }
 
+  ~Device() = default;  // leaked, see above
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
@@ -48,7 +49,7 @@ class CurrentContext {
 
  private:
   const Driver& driver_;
-  int capture_mode_;  // the thread's own while the scope lasts
+  int capture_mode_ = kCaptureModeRelaxed;  // the thread's own while the scope lasts
 };
 
 }  // namespace pyecho::cuda

@@ -54,7 +54,7 @@ class Driver {
   template <class... Parameters, class... Arguments>
   void call(Result (*DriverApi::*function)(Parameters...), Arguments... arguments) const {
     if (const Result result = (api_.*function)(arguments...); result != kSuccess) {
-      throw error(result, offset_of(&(api_.*function)));
+      throw error(result, offset_of(static_cast<const void*>(&(api_.*function))));
     }
   }
   // As call(), but answers the result instead.
@@ -65,7 +65,7 @@ class Driver {
   // The error that call() would throw for this result.
   template <class... Parameters>
   [[nodiscard]] CudaError error_of(Result result, Result (*DriverApi::*function)(Parameters...)) const {
-    return error(result, offset_of(&(api_.*function)));
+    return error(result, offset_of(static_cast<const void*>(&(api_.*function))));
   }
 
  private:

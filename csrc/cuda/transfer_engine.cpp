@@ -193,10 +193,8 @@ HostMemory TransferEngine::stage() {
 // The smallest idle block that is large enough; else a new one, in place of the smallest. So there are `depth_` blocks at
 // most, and for any mix of sizes a time comes from which on none is made.
 HostMemory TransferEngine::obtain_staging(std::size_t size_bytes) {
-  std::sort(staging_.begin(), staging_.end(),
-            [](const HostMemory& a, const HostMemory& b) { return a.size_bytes() < b.size_bytes(); });
-  const auto fitting = std::find_if(staging_.begin(), staging_.end(),
-                                    [&](const HostMemory& block) { return block.size_bytes() >= size_bytes; });
+  std::ranges::sort(staging_, {}, &HostMemory::size_bytes);
+  const auto fitting = std::ranges::lower_bound(staging_, size_bytes, {}, &HostMemory::size_bytes);
   if (fitting != staging_.end()) {
     HostMemory staging = std::move(*fitting);
     staging_.erase(fitting);
