@@ -59,7 +59,8 @@ targets: .venv/tools.stamp .venv/package.stamp ## Measure the speed targets, eac
 	$(BIN)/python benchmarks/targets.py
 
 clean: ## Remove everything that make has made
-	rm -rf build .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf build .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis pyecho-demo.png
+	find benchmarks docs pyecho tests -name __pycache__ -prune -exec rm -rf {} +
 
 # $(call build_cpp,preset,extra options): configure and build one preset.
 define build_cpp

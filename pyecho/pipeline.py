@@ -85,7 +85,7 @@ class Pipeline:
         self._filling = filling
         self._arrays = arrays
         self._echo_on = echo_on
-        self._uploader = None if arrays is None else Uploader(arrays)
+        self._uploader = None if arrays is None else Uploader(arrays, options.prefetch + 1)
         run.uploader = self._uploader
 
     def echo_batches(self, items: Iterator[Any], first: Any) -> None:

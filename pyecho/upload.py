@@ -65,11 +65,14 @@ class Uploader:
     ----------
     arrays
         The device arrays that items become.
+    ahead
+        Items that are uploaded ahead of the consumer.
     """
 
-    def __init__(self, arrays: DeviceArrays) -> None:
+    def __init__(self, arrays: DeviceArrays, ahead: int) -> None:
         self._arrays = arrays
-        self._engine = TransferEngine(device=arrays.ordinal, depth=DEPTH)
+        # Besides those ahead: one being made, one at the consumer, and a mark for each kind.
+        self._engine = TransferEngine(device=arrays.ordinal, depth=DEPTH, kept=ahead + 4)
         arrays.compute_on(self._engine.stream)
 
     @property

@@ -52,11 +52,11 @@ class Graveyard {
 // Members with the GIL held; waits release it.
 class TransferEngineObject {
  public:
-  TransferEngineObject(int device, unsigned depth) {
+  TransferEngineObject(int device, unsigned depth, unsigned kept) {
     if (depth < 1) {
       raise(errors().config_error, "depth must be at least 1, got 0");
     }
-    without_gil([&] { engine_ = std::make_unique<cuda::TransferEngine>(cuda::Device::get(device), depth); });
+    without_gil([&] { engine_ = std::make_unique<cuda::TransferEngine>(cuda::Device::get(device), depth, kept); });
   }
   ~TransferEngineObject() {
     without_gil([&] { engine_.reset(); });
@@ -188,7 +188,7 @@ void register_cuda(py::module_& module) {
       .def_property_readonly("done", &cuda::Transfer::done, "The device was seen to be done with them.");
 
   py::class_<TransferEngineObject>(module, "TransferEngine", "Copies to a device that run by themselves.")
-      .def(py::init<int, unsigned>(), py::kw_only(), py::arg("device"), py::arg("depth"))
+      .def(py::init<int, unsigned, unsigned>(), py::kw_only(), py::arg("device"), py::arg("depth"), py::arg("kept"))
       .def("start", &TransferEngineObject::start, py::arg("copies"), py::arg("source"),
            "start(copies, source)\n\n"
            "Issue copies, each (device address, host address, bytes), and keep `source` until they are done.")

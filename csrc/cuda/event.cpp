@@ -8,6 +8,13 @@ Event::~Event() {
   }
 }
 
+void EventPool::prepare(std::size_t events) {
+  std::vector<Event> taken;
+  while (taken.size() < events) {
+    taken.push_back(take());
+  }
+}
+
 Event EventPool::take() {
   {
     const std::scoped_lock lock(mutex_);

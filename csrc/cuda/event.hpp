@@ -43,6 +43,8 @@ class EventPool : public std::enable_shared_from_this<EventPool> {
   EventPool(const EventPool&) = delete;
   EventPool& operator=(const EventPool&) = delete;
 
+  // Makes events until this many exist. A context must be current. Throws CudaError.
+  void prepare(std::size_t events);
   // Makes one if none is idle; a context must be current. Throws CudaError.
   Event take();
 

@@ -30,12 +30,14 @@ void Transfer::wait_on(StreamHandle stream) const {
   device_.driver().call(&DriverApi::stream_wait_event, stream, event_.handle(), kLaunchDefault);
 }
 
-TransferEngine::TransferEngine(const Device& device, unsigned depth)
+TransferEngine::TransferEngine(const Device& device, unsigned depth, unsigned kept)
     : device_(device),
       depth_(depth),
       pinning_(std::make_shared<Pinning>(device, false)),
       events_(std::make_shared<EventPool>(device)) {
   assert(depth >= 1);
+  const CurrentContext current(device);
+  events_->prepare(depth + kept);
 }
 
 TransferEngine::~TransferEngine() {

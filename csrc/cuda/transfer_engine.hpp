@@ -58,8 +58,9 @@ class Transfer {
 // If it cannot even wait, it never lets go of them: they are lost, and with them the memory.
 class TransferEngine {
  public:
-  // At most `depth` (>= 1) transfers are under way. Throws CudaError.
-  TransferEngine(const Device& device, unsigned depth);
+  // At most `depth` (>= 1) transfers are under way. `kept`: Transfer objects that are usually alive beside those, for
+  // which events are made in advance. Throws CudaError.
+  TransferEngine(const Device& device, unsigned depth, unsigned kept = 0);
   // Waits for what is under way. Where the driver fails, sources that the device may be reading still are lost.
   ~TransferEngine();
   TransferEngine(const TransferEngine&) = delete;

@@ -9,12 +9,14 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from pyecho import info
+from pyecho import EchoError, info
 
 from .errors import DemoError
+from .outputs import Output, check_outputs, write_outputs
 
 EXIT_MISSED = 1
 EXIT_USAGE = 2
+MAX_FACTOR = 100
 
 _PACKAGES = {
     "torch": "torch",
@@ -57,8 +59,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         type=_factors,
         default=(1.0, 2.0, 3.0, 5.0),
         metavar="E,E,...",
-        help="echo factors to compare, each at least 1, fractions allowed; 1 is always among "
-        "them, as the baseline (default: 1,2,3,5)",
+        help=f"echo factors to compare, each from 1 to {MAX_FACTOR}, fractions allowed; 1 is "
+        "always among them, as the baseline (default: 1,2,3,5)",
     )
     parser.add_argument(
         "--seeds",
@@ -111,13 +113,15 @@ def run(arguments: argparse.Namespace) -> int:
     """
     missing = [name for module, name in _PACKAGES.items() if find_spec(module) is None]
     if missing:
+        # Not `pyecho[demo]`: the name pyecho on PyPI belongs to another project.
         print(
-            f'pyecho demo needs {", ".join(missing)}: pip install "pyecho[demo]"', file=sys.stderr
+            f"pyecho demo needs {', '.join(missing)}: pip install {' '.join(missing)}",
+            file=sys.stderr,
         )
         return EXIT_USAGE
     try:
         return _run(arguments)
-    except DemoError as error:
+    except (DemoError, EchoError, OSError) as error:
         print(f"pyecho demo: {error}", file=sys.stderr)
         return EXIT_MISSED
 
@@ -130,9 +134,10 @@ def _run(arguments: argparse.Namespace) -> int:
     from .figure import check_format, write_figure
     from .summary import as_json, conclusion, summarize
 
-    check_format(arguments.output)
-    if arguments.json is not None and not arguments.json.parent.is_dir():
-        raise DemoError(f"{arguments.json.parent} is not a folder")
+    figure = Output("--output", arguments.output)
+    numbers = None if arguments.json is None else Output("--json", arguments.json)
+    check_outputs([figure] if numbers is None else [figure, numbers])
+    check_format(figure.path)
     plan = Plan(
         factors=arguments.factors,
         seeds=arguments.seeds,
@@ -148,26 +153,36 @@ def _run(arguments: argparse.Namespace) -> int:
     console.print()
     print_table(rows, console)
     console.print(f"\n{conclusion(rows, plan.target)}\n")
-    write_figure(outcome, rows, arguments.output)
-    console.print(f"Figure: {arguments.output}", soft_wrap=True)
-    if arguments.json is not None:
+
+    def write_drawing(path: Path) -> None:
+        write_figure(outcome, rows, path)
+        console.print(f"Figure: {path}", soft_wrap=True, markup=False)
+
+    def write_numbers(path: Path) -> None:
         document = as_json(outcome, info.collect())
-        arguments.json.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n")
-        console.print(f"Numbers: {arguments.json}", soft_wrap=True)
+        path.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n")
+        console.print(f"Numbers: {path}", soft_wrap=True, markup=False)
+
+    writers = [] if numbers is None else [(numbers, write_numbers)]
+    write_outputs([*writers, (figure, write_drawing)])
     return 0 if all(row.complete for row in rows) else EXIT_MISSED
 
 
 def _factors(text: str) -> tuple[float, ...]:
-    try:
-        factors = {float(part) for part in text.split(",")}
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a list of numbers such as 1,2,3.5"
-        ) from None
-    for factor in factors:
-        if not 1 <= factor < math.inf:
-            raise argparse.ArgumentTypeError(f"{factor:g} is not an echo factor of at least 1")
-    return tuple(sorted({1.0, *factors}))
+    factors = {1.0}
+    for part in text.split(","):
+        try:
+            factor = float(part)
+        except ValueError:
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is not a list of numbers such as 1,2,3.5"
+            ) from None
+        if not 1 <= factor <= MAX_FACTOR:
+            raise argparse.ArgumentTypeError(
+                f"{part.strip()} is not an echo factor from 1 to {MAX_FACTOR}"
+            )
+        factors.add(factor)
+    return tuple(sorted(factors))
 
 
 def _positive_int(text: str) -> int:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from .experiment import Calibration, Plan
+from .experiment import TARGET_RATIO, Calibration, Plan
 from .images import ImageSet
 from .summary import Row
 from .train import BATCH_SIZE, Run
@@ -65,9 +65,9 @@ class Display:
         """Say how fast either side is, and that the runs begin."""
         down, up = calibration.downstream_seconds, calibration.upstream_seconds
         self._console.print(
-            f"Training takes t_down = {1e3 * down:.1f} ms for a batch of {BATCH_SIZE}; the line is "
-            f"limited to {calibration.bandwidth / 1e3:.0f} kB/s, which makes "
-            f"t_up = {1e3 * up:.1f} ms and R = {up / down:.2f}",
+            f"Set before training: t_up = {TARGET_RATIO:g} x t_down. Training takes "
+            f"t_down = {1e3 * down:.1f} ms for a batch of {BATCH_SIZE}; the line is limited to "
+            f"{calibration.bandwidth / 1e3:.0f} kB/s, which makes t_up = {1e3 * up:.1f} ms",
             soft_wrap=True,
         )
         self._console.print(f"Target: {self._plan.target:.1%} test accuracy\n")
@@ -127,7 +127,7 @@ def print_table(rows: Sequence[Row], console: Console) -> None:
     several = rows[0].runs > 1
     title = f"Median of {rows[0].runs} seeds (fastest - slowest)" if several else "One seed"
     table = Table(
-        title=f"{title}; R = t_up / t_down as measured",
+        title=f"{title}; R = t_up / t_down as measured in the runs",
         title_justify="left",
         title_style="bold",
         box=box.SIMPLE_HEAD,

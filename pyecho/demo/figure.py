@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,7 +22,7 @@ _GREY = "0.45"
 
 
 def check_format(path: Path) -> None:
-    """Fail early if no figure could be written to `path`.
+    """Fail early if no figure could be drawn in the format that `path` names.
 
     Parameters
     ----------
@@ -31,13 +32,26 @@ def check_format(path: Path) -> None:
     Raises
     ------
     DemoError
-        If the folder does not exist or the suffix names no known format.
+        If the suffix names no known format, or one that needs a program that is missing.
     """
-    known = sorted(Figure().canvas.get_supported_filetypes())
-    if path.suffix.lower().removeprefix(".") not in known:
-        raise DemoError(f"{path.name} needs a suffix that names a format: {', '.join(known)}")
-    if not path.parent.is_dir():
-        raise DemoError(f"{path.parent} is not a folder")
+    trial = Figure()
+    trial.text(0.5, 0.5, "e")
+    known = sorted(trial.canvas.get_supported_filetypes())
+    suffix = path.suffix.lower().removeprefix(".")
+    if suffix not in known:
+        raise DemoError(
+            f"--output {path} needs a suffix that names a format, but it has "
+            f"{path.suffix or 'none'}: choose from {', '.join(known)}"
+        )
+    try:
+        # Some known formats need more than matplotlib: "pgf" calls LaTeX.
+        trial.savefig(io.BytesIO(), format=suffix)
+    except (OSError, RuntimeError, ValueError, ImportError) as error:
+        why = str(error).partition("\n")[0]
+        raise DemoError(
+            f"--output {path} needs the format {suffix}, which cannot be written here ({why}): "
+            "choose another suffix, such as .png"
+        ) from error
 
 
 def write_figure(outcome: Outcome, rows: Sequence[Row], path: Path) -> None:
@@ -125,7 +139,7 @@ def _draw_speedups(
         color=_GREY,
         linestyle="--",
         linewidth=1.2,
-        label=f"Eq. 1 allows, R = {ratio:.1f}",
+        label=f"Eq. 1: bounds the time per step (median R = {ratio:.1f})",
     )
     axes.plot(
         list(PAPER_SPEEDUPS),

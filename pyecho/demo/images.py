@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +13,20 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from .errors import DemoError
+from .outputs import reason
 
 TEST_SHARE = 0.22
 MIN_TRAINING_IMAGES = 256
 _SIDES = (16, 32)
+# Pillow's decoders were written by many hands: broken files raise all of these.
+DECODE_ERRORS = (
+    OSError,
+    ValueError,
+    SyntaxError,
+    EOFError,
+    struct.error,
+    Image.DecompressionBombError,
+)
 _GREY_MODES = {"1", "L", "LA", "I", "I;16", "F"}
 
 
@@ -84,30 +96,26 @@ def read_folder(root: Path) -> ImageSet:
         If the folder is missing, holds fewer than two classes or too few images, or if a file
         that is named like an image is none.
     """
-    if not root.is_dir():
-        raise DemoError(f"{root} is not a folder")
-    by_class = {
-        folder.name: files
-        for folder in sorted(root.iterdir())
-        if folder.is_dir() and not folder.name.startswith(".") and (files := _image_files(folder))
-    }
-    if len(by_class) < 2:
-        found = f"only {next(iter(by_class))!r}" if by_class else "none"
-        raise DemoError(f"{root} needs at least two class sub-folders with images, found {found}")
+    by_class = _files_by_class(root)
     train: list[LabelledPath] = []
     test: list[LabelledPath] = []
     rng = np.random.default_rng(0)
     for label, (name, files) in enumerate(by_class.items()):
         if len(files) < 2:
-            raise DemoError(f"class {name!r} needs at least two images, found {len(files)}")
+            raise DemoError(
+                f"class {name!r} needs at least two images, found {len(files)}: add images to "
+                f"{root / name}, or remove that folder"
+            )
         order = [LabelledPath(files[index], label) for index in rng.permutation(len(files))]
         held_out = max(1, round(TEST_SHARE * len(order)))
         test += order[:held_out]
         train += order[held_out:]
     if len(train) < MIN_TRAINING_IMAGES:
+        total = math.ceil(MIN_TRAINING_IMAGES / (1 - TEST_SHARE))
         raise DemoError(
-            f"{root} leaves {len(train)} images for training after {len(test)} are held out "
-            f"for the test; at least {MIN_TRAINING_IMAGES} are needed"
+            f"--images {root} needs at least {MIN_TRAINING_IMAGES} images for training, but "
+            f"{len(train)} are left after {len(test)} are held out for the test: add images until "
+            f"there are about {total} in all, or leave --images out to train on digits"
         )
     return ImageSet(root, list(by_class), _common_shape([*train, *test]), train, test)
 
@@ -151,9 +159,59 @@ def decode_all(
     for row, image in zip(pixels, images, strict=True):
         try:
             row[...] = decode(image.path, shape)
-        except (OSError, ValueError) as error:
-            raise DemoError(f"{image.path} cannot be decoded: {error}") from error
+        except DECODE_ERRORS as error:
+            raise unreadable(image.path, error) from error
     return pixels, np.array([image.label for image in images], np.int64)
+
+
+def unreadable(path: Path, error: Exception) -> DemoError:
+    """Return the error that names a file which is not the image it should be.
+
+    Parameters
+    ----------
+    path
+        The file.
+    error
+        What decoding it raised.
+    """
+    unknown = isinstance(error, UnidentifiedImageError)
+    why = "its content is of no known format" if unknown else reason(error)
+    return DemoError(
+        f"--images needs whole, readable images, but {path} cannot be decoded ({why}): "
+        "replace the file, or remove it"
+    )
+
+
+def _files_by_class(root: Path) -> dict[str, list[Path]]:
+    """List the images of every sub-folder that has any, and insist on at least two of these."""
+    try:
+        if not root.is_dir():
+            raise DemoError(
+                "--images needs a folder with one sub-folder of images per class, but "
+                f"{root} is not a folder: check the path"
+            )
+        by_class = {
+            folder.name: files
+            for folder in sorted(root.iterdir())
+            if folder.is_dir()
+            and not folder.name.startswith(".")
+            and (files := _image_files(folder))
+        }
+        loose = 0 if by_class else len(_image_files(root))
+    except OSError as error:
+        raise DemoError(
+            f"--images {root} needs folders that can be listed, but {error.filename} cannot "
+            f"({reason(error)}): change its permissions, or name another folder"
+        ) from error
+    if len(by_class) < 2:
+        found = f"only {next(iter(by_class))!r}" if by_class else "none"
+        if loose:
+            found += f" but {loose} images outside any"
+        raise DemoError(
+            f"--images {root} needs at least two class sub-folders with images, found {found}: "
+            "put the images of each class into a sub-folder of their own"
+        )
+    return by_class
 
 
 def _image_files(folder: Path) -> list[Path]:
@@ -174,7 +232,7 @@ def _common_shape(images: Sequence[LabelledPath]) -> tuple[int, int, int]:
             with Image.open(image.path) as header:
                 longest = max(longest, *header.size)
                 grey = grey and header.mode in _GREY_MODES
-        except (UnidentifiedImageError, OSError) as error:
-            raise DemoError(f"{image.path} cannot be read as an image: {error}") from error
+        except DECODE_ERRORS as error:
+            raise unreadable(image.path, error) from error
     side = next((side for side in _SIDES if longest <= side), _SIDES[-1])
     return (1 if grey else 3, side, side)

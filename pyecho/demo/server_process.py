@@ -67,5 +67,7 @@ class ServerProcess:
         line = self._process.stdout.readline()
         if not line:
             code = self._process.wait()
-            raise DemoError(f"the image server stopped with exit code {code}")
+            raise DemoError(
+                f"the image server stopped with exit code {code}: run the demonstration again"
+            )
         return line

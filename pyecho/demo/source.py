@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import DemoError
-from .images import LabelledPath, decode
+from .images import DECODE_ERRORS, LabelledPath, decode, unreadable
 
 _TIMEOUT_SECONDS = 60.0
 
@@ -113,8 +113,8 @@ class RemoteImages:
         image = self._images[index]
         try:
             return {"image": decode(io.BytesIO(content), self._shape), "label": image.label}
-        except (OSError, ValueError) as error:
-            raise DemoError(f"{image.path} cannot be decoded: {error}") from error
+        except DECODE_ERRORS as error:
+            raise unreadable(image.path, error) from error
 
     def _fetch(self, url: str) -> bytes:
         try:
@@ -129,8 +129,13 @@ class RemoteImages:
             content = response.read()
         except (OSError, http.client.HTTPException) as error:
             connection.close()
-            raise DemoError(f"the image server stopped answering: {error}") from error
+            raise DemoError(
+                f"the image server stopped answering ({error}): run the demonstration again"
+            ) from error
         self._idle.put(connection)
         if response.status != http.client.OK:
-            raise DemoError(f"the image server refused {url}: {response.status} {response.reason}")
+            raise DemoError(
+                f"the image server refused {url} ({response.status} {response.reason}): "
+                "leave the images in place until the demonstration ends"
+            )
         return content

@@ -147,7 +147,7 @@ def test_exit_in_the_middle_of_an_upload_is_clean(standin_library, monkeypatch):
     scripts.run(
         """
         from pyecho._core import TransferEngine
-        engine = TransferEngine(device=0, depth=4)
+        engine = TransferEngine(device=0, depth=4, kept=0)
         source, target = np.ones(1 << 20, np.uint8), np.zeros(1 << 20, np.uint8)
         for _ in range(4):
             engine.start([(target.ctypes.data, source.ctypes.data, source.nbytes)], source)

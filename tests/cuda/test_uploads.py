@@ -91,7 +91,7 @@ def test_pinned_sources_are_copied_in_place_and_others_through_pinned_memory(dev
     from pyecho.upload import Uploader
 
     arrays = StandinTensors(standin)
-    uploader = Uploader(arrays)
+    uploader = Uploader(arrays, 1)
     buffer = pyecho.EchoBuffer(pyecho.Field(50, np.int32), batch_size=2, factor=1, device=0)
     buffer.put(np.arange(50, dtype=np.int32))
     buffer.close()

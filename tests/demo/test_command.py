@@ -3,11 +3,14 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from pyecho import ConfigError
 from pyecho.cli import main
 from pyecho.demo import command
+from pyecho.demo.errors import DemoError
 
 PACKAGES = ("torch", "sklearn", "PIL", "rich", "matplotlib")
 
@@ -22,6 +25,7 @@ def needs_demo_packages():
     [
         (["--help"], "demo"),
         (["demo", "--help"], "(default: 1,2,3,5)"),
+        (["demo", "--help"], "each from 1 to 100"),
         (["info", "--help"], "--json"),
         (["--version"], "pyecho "),
     ],
@@ -39,6 +43,8 @@ def test_help_and_version(capsys, arguments, expected):
         (["--factors", "1,0.5"], "0.5 is not an echo factor"),
         (["--factors", "two"], "'two' is not a list of numbers"),
         (["--factors", "nan"], "nan is not an echo factor"),
+        (["--factors", "1e9"], "1e9 is not an echo factor from 1 to 100"),
+        (["--factors", "2,100.5"], "100.5 is not an echo factor from 1 to 100"),
         (["--seeds", "0"], "'0' is not a whole number"),
         (["--target", "95"], "'95' is not a number between 0 and 1"),
     ],
@@ -52,7 +58,7 @@ def test_wrong_arguments_are_explained(capsys, arguments, message):
 
 @pytest.mark.parametrize(
     ("text", "factors"),
-    [("1,3", (1, 3)), ("5,2.5", (1, 2.5, 5)), ("2,2,1.0", (1, 2))],
+    [("1,3", (1, 3)), ("5,2.5", (1, 2.5, 5)), ("2,2,1.0", (1, 2)), ("100", (1, 100))],
 )
 def test_factors_are_sorted_and_always_with_the_baseline(text, factors):
     assert command._factors(text) == factors
@@ -64,16 +70,104 @@ def test_missing_packages_are_one_line_that_says_what_to_install(capsys, monkeyp
     assert main(["demo"]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err == 'pyecho demo needs torch, scikit-learn: pip install "pyecho[demo]"\n'
+    assert captured.err == (
+        "pyecho demo needs torch, scikit-learn: pip install torch scikit-learn\n"
+    )
+
+
+def test_the_name_of_another_project_on_pypi_is_never_to_be_installed(capsys, monkeypatch):
+    monkeypatch.setattr(command, "find_spec", lambda name: None)
+    main(["demo"])
+    packages = capsys.readouterr().err.partition("pip install ")[2].split()
+    assert packages == ["torch", "scikit-learn", "pillow", "rich", "matplotlib"]
+
+
+def error_of(capsys, *arguments):
+    """Run what must fail before anything is trained or shown, and return its one line."""
+    assert main(["demo", *map(str, arguments)]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("pyecho demo: ")
+    assert captured.err.count("\n") == 1
+    return captured.err
 
 
 def test_a_folder_that_does_not_work_is_one_line(capsys, tmp_path):
     needs_demo_packages()
-    figure = tmp_path / "figure.png"
-    assert main(["demo", "--images", str(tmp_path), "--output", str(figure)]) == 1
-    captured = capsys.readouterr()
-    assert captured.err.startswith("pyecho demo: ")
-    assert captured.err.count("\n") == 1
+    error = error_of(capsys, "--images", tmp_path, "--output", tmp_path / "figure.png")
+    assert f"--images {tmp_path} needs at least two class sub-folders" in error
+
+
+@pytest.fixture
+def no_experiment(monkeypatch):
+    """Return a function that decides what an experiment does instead of training."""
+    needs_demo_packages()
+    from pyecho.demo import experiment
+
+    def replace(action):
+        monkeypatch.setattr(experiment, "run_experiment", lambda plan, observer: action())
+
+    replace(lambda: pytest.fail("training began"))
+    return replace
+
+
+@pytest.mark.parametrize(
+    ("option", "name", "expected"),
+    [
+        ("--json", ".", "must be a file, but it is a folder"),
+        ("--output", "d.png", "must be a file, but it is a folder"),
+        ("--output", "missing/x.png", "is not a folder: create it"),
+        ("--json", "missing/x.json", "is not a folder: create it"),
+        ("--json", "n" * 300, "File name too long"),
+        ("--output", "x.docx", "needs a suffix that names a format, but it has .docx"),
+        ("--output", "x", "needs a suffix that names a format, but it has none"),
+    ],
+)
+@pytest.mark.usefixtures("no_experiment")
+def test_a_path_that_cannot_work_is_one_line_before_training(
+    capsys, tmp_path, monkeypatch, option, name, expected
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "d.png").mkdir()
+    error = error_of(capsys, option, tmp_path / name)
+    assert f"{option} {tmp_path / name} " in error
+    assert expected in error
+
+
+@pytest.mark.usefixtures("no_experiment")
+def test_one_file_for_figure_and_numbers_is_refused(capsys, tmp_path):
+    path = tmp_path / "x.png"
+    error = error_of(capsys, "--output", path, "--json", path)
+    assert "--output and --json need files of their own" in error
+
+
+def test_an_error_of_the_package_is_one_line(capsys, tmp_path, no_experiment):
+    def fail():
+        raise ConfigError("no such factor")
+
+    no_experiment(fail)
+    error = error_of(capsys, "--output", tmp_path / "figure.png")
+    assert error == "pyecho demo: no such factor\n"
+
+
+def test_results_that_exist_already_are_written_over(tmp_path, no_experiment):
+    def stop():
+        raise DemoError("training began")
+
+    no_experiment(stop)
+    paths = [tmp_path / "x.png", tmp_path / "x.json"]
+    for path in paths:
+        path.write_text("before")
+    assert main(["demo", "--output", str(paths[0]), "--json", str(paths[1])]) == 1
+    assert [path.read_text() for path in paths] == ["before", "before"]
+
+
+@pytest.mark.parametrize("place", ["Makefile", ".gitignore"])
+def test_the_figure_is_cleaned_up_and_never_committed(place):
+    path = Path(__file__).parents[2] / place
+    if not path.exists():
+        pytest.skip(f"{place} is not here")
+    assert "pyecho-demo.png" in path.read_text()
 
 
 @pytest.fixture
@@ -96,6 +190,8 @@ def test_the_whole_demonstration_on_a_folder(capsys, image_folder, tmp_path):
     assert "\x1b" not in captured.out
     assert "[2/2] e = 4, seed 1: " in captured.out
     assert "times as fast" in captured.out
+    assert "Set before training: t_up = 6 x t_down." in captured.out
+    assert "R = t_up / t_down as measured in the runs" in captured.out
     assert figure.read_bytes().startswith(b"\x89PNG")
     document = json.loads(numbers.read_text())
     assert [run["factor"] for run in document["runs"]] == [1, 4]

@@ -2,6 +2,8 @@ import pytest
 
 pytest.importorskip("PIL")
 
+from pathlib import Path
+
 import numpy as np
 from PIL import Image
 
@@ -65,39 +67,63 @@ def test_decoding_all_keeps_the_order(image_folder):
 
 
 def test_a_missing_folder_is_reported(tmp_path):
-    with pytest.raises(DemoError, match="missing is not a folder"):
+    with pytest.raises(
+        DemoError, match=r"--images needs .*missing is not a folder: check the path"
+    ):
         read_folder(tmp_path / "missing")
 
 
 def test_a_single_class_is_reported(image_folder):
     for path in (image_folder / "square").iterdir():
         path.unlink()
-    with pytest.raises(DemoError, match=r"at least two class sub-folders.*only 'circle'"):
+    with pytest.raises(DemoError, match=r"--images .*two class sub-folders.*only 'circle': put"):
         read_folder(image_folder)
 
 
 def test_a_folder_without_classes_is_reported(tmp_path):
-    with pytest.raises(DemoError, match="at least two class sub-folders with images, found none"):
+    with pytest.raises(DemoError, match=r"two class sub-folders with images, found none: put the"):
         read_folder(tmp_path)
+
+
+def test_a_folder_of_loose_images_is_reported(image_folder):
+    flat = image_folder / "circle"
+    with pytest.raises(DemoError, match=r"found none but 200 images outside any: put the"):
+        read_folder(flat)
+
+
+def test_a_folder_that_cannot_be_listed_is_reported(image_folder, monkeypatch):
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    with pytest.raises(DemoError, match=r"cannot \(Permission denied\): change its permissions"):
+        read_folder(image_folder)
 
 
 def test_a_class_of_one_image_is_reported(image_folder):
     (image_folder / "zigzag").mkdir()
     Image.new("L", (8, 8)).save(image_folder / "zigzag" / "only.png")
-    with pytest.raises(DemoError, match="'zigzag' needs at least two images, found 1"):
+    with pytest.raises(
+        DemoError, match="'zigzag' needs at least two images, found 1: add images to"
+    ):
         read_folder(image_folder)
 
 
 def test_too_few_images_are_reported(image_folder):
     for path in sorted((image_folder / "circle").iterdir())[2:]:
         path.unlink()
-    with pytest.raises(DemoError, match=r"leaves 126 images for training.*at least 256"):
+    with pytest.raises(
+        DemoError,
+        match=r"256 images for training, but 126 are left.*add images until there are about 329",
+    ):
         read_folder(image_folder)
 
 
 def test_a_file_that_is_no_image_is_named(image_folder):
     (image_folder / "circle" / "broken.png").write_bytes(b"not a PNG file")
-    with pytest.raises(DemoError, match=r"broken\.png cannot be read as an image"):
+    with pytest.raises(
+        DemoError, match=r"broken\.png cannot be decoded \(its content is of no.*: replace"
+    ):
         read_folder(image_folder)
 
 
@@ -105,7 +131,7 @@ def test_a_truncated_image_is_named_when_it_is_decoded(image_folder):
     images = read_folder(image_folder)
     path = images.test[0].path
     path.write_bytes(path.read_bytes()[:60])
-    with pytest.raises(DemoError, match=rf"{path.name} cannot be decoded"):
+    with pytest.raises(DemoError, match=rf"{path.name} cannot be decoded \(.*\): replace the file"):
         decode_all(images.test, images.shape)
 
 

@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("PIL")
 
+from pyecho.demo.errors import DemoError
 from pyecho.demo.experiment import Calibration, Outcome, Plan
 from pyecho.demo.images import ImageSet
 from pyecho.demo.summary import Spread, allowed_speedup, as_json, conclusion, summarize
@@ -96,7 +97,25 @@ def test_the_conclusion_names_the_best_factor_and_its_numbers(runs):
     text = conclusion(summarize(runs, UPSTREAM_SECONDS), 0.96)
     assert "With e = 3 the network reached 96.0% test accuracy 2.40 times as fast" in text
     assert "(5.0 s instead of 12.0 s), from 500 fresh examples instead of 1,200" in text
-    assert "At R = 6.00, Eq. 1 allows 3.00 times." in text
+    assert "At the R = 6.00 of these runs, Eq. 1 allows 3.00 times." in text
+    assert "above what Eq. 1 allows" not in text
+
+
+def test_a_speedup_above_eq_1_is_explained(runs):
+    for echoed in runs[1::2]:
+        echoed.seconds /= 2
+    text = conclusion(summarize(runs, UPSTREAM_SECONDS), 0.96)
+    assert "4.80 times as fast" in text
+    assert "With e = 3 the speedup is above what Eq. 1 allows: Eq. 1 bounds the time per" in text
+    assert "number of steps varies with the seed. Raise --seeds above 3" in text
+
+
+def test_a_speedup_that_only_looks_equal_to_eq_1_is_not_explained(runs):
+    for echoed in runs[1::2]:
+        echoed.seconds = 12.0 / 3.001
+    text = conclusion(summarize(runs, UPSTREAM_SECONDS), 0.96)
+    assert "3.00 times as fast" in text
+    assert "above what Eq. 1 allows" not in text
 
 
 def test_the_conclusion_of_the_baseline_alone_claims_nothing(runs):
@@ -151,9 +170,22 @@ class TestFigure:
         figure.write_figure(outcome_of(runs), rows, tmp_path / "figure.png")
         assert (tmp_path / "figure.png").stat().st_size > 0
 
-    @pytest.mark.parametrize("name", ["figure", "figure.docx", "missing/figure.png"])
-    def test_a_path_that_cannot_work_is_reported_early(self, figure, tmp_path, name):
-        from pyecho.demo.errors import DemoError
+    def test_the_line_of_eq_1_says_what_it_bounds(self, figure, runs):
+        axes = figure.Figure().subplots()
+        rows = summarize(runs, UPSTREAM_SECONDS)
+        figure._draw_speedups(axes, rows, {row.factor: (0, 0, 0, 1) for row in rows})
+        labels = [text.get_text() for text in axes.get_legend().get_texts()]
+        assert "Eq. 1: bounds the time per step (median R = 6.0)" in labels
 
-        with pytest.raises(DemoError):
+    @pytest.mark.parametrize("name", ["figure", "figure.docx"])
+    def test_a_format_that_is_unknown_is_reported_early(self, figure, tmp_path, name):
+        with pytest.raises(DemoError, match=r"--output .* needs a suffix .*: choose from .*svg"):
             figure.check_format(tmp_path / name)
+
+    def test_a_format_that_lacks_a_program_is_reported_early(self, figure, tmp_path, monkeypatch):
+        def fail(*args, **kwargs):
+            raise RuntimeError("xelatex not found\nmore")
+
+        monkeypatch.setattr(figure.Figure, "savefig", fail)
+        with pytest.raises(DemoError, match=r"pgf, which .* \(xelatex not found\): choose another"):
+            figure.check_format(tmp_path / "figure.pgf")
