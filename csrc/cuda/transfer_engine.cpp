@@ -36,8 +36,10 @@ TransferEngine::TransferEngine(const Device& device, unsigned depth, unsigned ke
       pinning_(std::make_shared<Pinning>(device, false)),
       events_(std::make_shared<EventPool>(device)) {
   assert(depth >= 1);
-  const CurrentContext current(device);
-  events_->prepare(depth + kept);
+  if (kept > 0) {
+    const CurrentContext current(device);
+    events_->prepare(depth + kept);
+  }
 }
 
 TransferEngine::~TransferEngine() {

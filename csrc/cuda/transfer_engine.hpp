@@ -59,7 +59,7 @@ class Transfer {
 class TransferEngine {
  public:
   // At most `depth` (>= 1) transfers are under way. `kept`: Transfer objects that are usually alive beside those, for
-  // which events are made in advance. Throws CudaError.
+  // which events are made in advance, unless it is 0. Throws CudaError.
   TransferEngine(const Device& device, unsigned depth, unsigned kept = 0);
   // Waits for what is under way. Where the driver fails, sources that the device may be reading still are lost.
   ~TransferEngine();

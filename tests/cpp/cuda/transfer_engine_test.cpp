@@ -13,25 +13,6 @@ using namespace std::chrono_literals;
 
 using TransferEngineTest = TransferTest;
 
-// Work of the user's program on a stream: looks whether the data is there when its turn comes.
-struct Reader {
-  const Target& target;
-  const Source& source;
-  std::atomic<int> seen = -1;
-
-  void enqueue(const Device& device, StreamHandle stream) {
-    const CurrentContext current(device);
-    ASSERT_EQ(extra_api().launch_host_function(
-                  stream,
-                  [](void* self) {
-                    auto* const reader = static_cast<Reader*>(self);
-                    reader->seen = reader->target.has(reader->source) ? 1 : 0;
-                  },
-                  this),
-              kSuccess);
-  }
-};
-
 TEST_F(TransferEngineTest, making_one_costs_no_driver_call) {
   const std::uint64_t calls = standin_calls();
   {
@@ -195,80 +176,6 @@ TEST_F(TransferEngineTest, copies_of_no_bytes_are_none) {
   EXPECT_EQ(standin_calls_of("cuMemcpyHtoDAsync"), 0U);
 }
 
-TEST_F(TransferEngineTest, another_stream_can_be_made_to_wait) {
-  Source source(pinned(0), 1);
-  Target target(kBytes);
-  TransferEngine engine(device, 2);
-  const StreamHandle stream = new_stream(device);
-  for (std::uint64_t seed = 0; seed < 20; ++seed) {
-    Source again(pinned(0), seed);
-    Reader reader{target, again};
-    standin_set_seed(seed);
-    standin_hold(STANDIN_HOLD);
-    start(engine, target, again)->wait_on(stream);  // and the transfer is gone before its copies are done
-    reader.enqueue(device, stream);
-    EXPECT_EQ(standin_pending(), 4U);
-    standin_drain();
-    EXPECT_EQ(reader.seen, 1);
-    standin_hold(STANDIN_RUN);
-    engine.drain();
-  }
-}
-
-TEST_F(TransferEngineTest, waiting_costs_nothing_once_it_is_known_that_the_copies_are_done) {
-  Source source(pinned(0), 1);
-  Target target(kBytes);
-  TransferEngine engine(device, 2);
-  const auto transfer = start(engine, target, source);
-  engine.drain();
-  const std::uint64_t calls = standin_calls();
-  transfer->wait_on(device.stream());
-  EXPECT_EQ(standin_calls(), calls);
-}
-
-TEST_F(TransferEngineTest, a_mark_comes_after_all_that_the_stream_was_given) {
-  Source source(pinned(0), 1);
-  Target target(kBytes);
-  TransferEngine engine(device, 2);
-  const StreamHandle stream = new_stream(device);
-  standin_hold(STANDIN_HOLD);
-  start(engine, target, source);
-  Reader computed{target, source};
-  computed.enqueue(device, device.stream());
-  const auto mark = engine.mark();
-  EXPECT_FALSE(mark->done());
-  mark->wait_on(stream);
-  std::atomic<bool> in_order = false;
-  std::pair<Reader*, std::atomic<bool>*> both{&computed, &in_order};
-  {
-    const CurrentContext current(device);
-    ASSERT_EQ(extra_api().launch_host_function(
-                  stream,
-                  [](void* argument) {
-                    const auto& [reader, answer] = *static_cast<decltype(both)*>(argument);
-                    *answer = reader->seen == 1;
-                  },
-                  &both),
-              kSuccess);
-  }
-  standin_drain();
-  EXPECT_TRUE(in_order);
-  standin_hold(STANDIN_RUN);
-}
-
-TEST_F(TransferEngineTest, a_mark_takes_no_place_of_a_transfer) {
-  Source source(pinned(0), 1);
-  Target target(kBytes);
-  TransferEngine engine(device, 1);
-  standin_hold(STANDIN_HOLD);
-  for (int i = 0; i < 10; ++i) {
-    engine.mark();
-  }
-  start(engine, target, source);
-  EXPECT_EQ(new_live_events(), 1) << "those of marks that nobody keeps are used again";
-  standin_hold(STANDIN_RUN);
-}
-
 TEST_F(TransferEngineTest, each_device_has_its_own_stream) {
   const Device& other = Device::get(1);
   Source first(pinned(0), 1);
@@ -283,38 +190,6 @@ TEST_F(TransferEngineTest, each_device_has_its_own_stream) {
   engine.drain();
   other_engine.drain();
   EXPECT_TRUE(to_first.has(first));
-  EXPECT_TRUE(to_second.has(second));
-}
-
-TEST_F(TransferEngineTest, a_capture_by_another_thread_is_not_disturbed) {
-  Source first(pinned(0), 1);
-  Source second(pageable(0), 2);
-  Source third(pinned(1), 3);
-  Target to_first(kBytes);
-  Target to_second(kBytes);
-  Target to_third(kBytes);
-  const StreamHandle stream = new_stream(device);
-  std::promise<void> end;
-  std::promise<void> begun;
-  std::future<int> capture = std::async(std::launch::async, [&] {
-    standin_begin_capture();
-    begun.set_value();
-    end.get_future().wait();
-    return standin_end_capture();
-  });
-  begun.get_future().wait();
-  {
-    TransferEngine engine(device, 2);
-    start(engine, to_first, first)->wait_on(stream);
-    start(engine, to_second, second)->wait_on(stream);
-    start(engine, to_third, third);
-    engine.mark()->wait_on(stream);
-    engine.poll();
-    engine.drain();
-    start(engine, to_third, third);
-  }
-  end.set_value();
-  EXPECT_EQ(capture.get(), kSuccess);
   EXPECT_TRUE(to_second.has(second));
 }
 
@@ -354,69 +229,6 @@ TEST_F(TransferEngineTest, nothing_is_made_in_10000_transfers_after_the_first_on
   engine.drain();
   EXPECT_EQ(made(), before);
   standin_drain();
-}
-
-TEST_F(TransferEngineTest, in_a_forked_child_its_end_waits_for_nothing) {
-  Source source(pinned(0), 1);
-  Target target(kBytes);
-  auto engine = std::make_unique<TransferEngine>(device, 2);
-  standin_hold(STANDIN_HOLD);
-  auto transfer = start(*engine, target, source);
-  EXPECT_EQ(in_forked_child([&] {
-              const std::uint64_t calls = standin_calls();
-              const auto refused = [](const auto& action) {
-                try {
-                  action();
-                  return false;
-                } catch (const CudaError& error) {
-                  return error.code() == kNotInitialized;
-                }
-              };
-              const bool all = refused([&] { start(*engine, target, source); }) && refused([&] { engine->poll(); }) &&
-                               refused([&] { engine->drain(); }) && refused([&] { engine->mark(); }) &&
-                               refused([&] { transfer->wait_on(nullptr); });
-              engine.reset();
-              transfer.reset();
-              return all && source.times_let_go() == 2 && standin_calls() == calls ? 0 : 1;
-            }),
-            0);
-  standin_hold(STANDIN_RUN);
-}
-
-void end_the_driver_before_the_engine() {
-  const Device& device = Device::get(0);
-  PinnedBuffer memory(device, 100);
-  Source source({memory.data(), 100}, 1);
-  Target target(100);
-  auto engine = std::make_unique<TransferEngine>(device, 2);
-  standin_hold(STANDIN_HOLD);
-  const auto transfer = engine->start(std::vector{target.from(source)}, source.hold());
-  standin_deinitialize();
-  engine.reset();
-  try {
-    transfer->wait_on(nullptr);
-  } catch (const CudaError& error) {
-    std::exit(error.code() == kDeinitialized && source.times_let_go() == 1 ? 0 : 1);
-  }
-  std::exit(2);
-}
-
-TEST(TransferEngineDeathTest, after_the_drivers_end_it_ends_without_it) {
-  EXPECT_EXIT(end_the_driver_before_the_engine(), testing::ExitedWithCode(0), "");
-}
-
-// Until then static objects of the program may own it.
-void end_the_engine_after_main() {
-  static PinnedBuffer memory(Device::get(0), 100);
-  static Source source({memory.data(), 100}, 1);
-  static Target target(100);
-  static TransferEngine engine(Device::get(0), 2);
-  engine.start(std::vector{target.from(source)}, source.hold());
-  std::exit(0);
-}
-
-TEST(TransferEngineDeathTest, it_may_be_destroyed_at_exit) {
-  EXPECT_EXIT(end_the_engine_after_main(), testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

@@ -11,6 +11,11 @@
 
 #include "transfer_fixture.hpp"
 
+#ifdef __SANITIZE_THREAD__
+// Hundreds of processes end here, and ThreadSanitizer would let each sleep for a second.
+extern "C" const char* __tsan_default_options() { return "atexit_sleep_ms=0"; }
+#endif
+
 namespace pyecho::cuda {
 namespace {
 
@@ -281,7 +286,7 @@ void fail_every_call(Result code, bool sticky, int hold) {
   std::uint64_t met = 0;
   for (const Symbol& symbol : kSymbols) {
     Answer answer = Answer::kMet;
-    for (std::uint64_t nth = 1; answer != Answer::kNotMet; ++nth) {
+    for (std::uint64_t nth = 1; answer == Answer::kMet; ++nth) {
       answer = run_scenario({.call = symbol.name, .nth = nth, .code = code, .sticky = sticky}, hold);
       ok = ok && answer != Answer::kWrong;
       met += answer != Answer::kNotMet ? 1 : 0;
