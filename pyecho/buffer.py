@@ -10,7 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyecho import _core
-from pyecho.memory import Memory, checked_memory, current_stream, pinning_for, warn_if_pageable
+from pyecho.memory import (
+    Memory,
+    checked_memory,
+    current_stream,
+    default_device,
+    pinning_for,
+    warn_if_pageable,
+)
 from pyecho.options import (
     checked_capacity,
     checked_factor,
@@ -69,8 +76,8 @@ class EchoBuffer(_core.EchoBuffer):
         pool, so that the next ones can be made while these wait.
     memory, device
         What batches are made of: ``"pageable"`` memory, or ``"pinned"`` for a CUDA device (its
-        number; by default 0) to read from while everybody goes on. ``"auto"`` is pinned if a
-        device is named and the system allows it, else it warns.
+        number; by default PyTorch's current one, or 0) to read from while everybody goes on.
+        ``"auto"`` is pinned if a device is named and the system allows it, else it warns.
     max_bytes
         Bound of the memory for slots and batches. Without one the buffer grows as long as the
         consumer keeps batches.
@@ -122,6 +129,7 @@ class EchoBuffer(_core.EchoBuffer):
         if unique_in_batch:
             checked_unique(batch_size, capacity, "capacity")
         pinning = pinning_for(checked_memory(memory), device)
+        device = default_device() if device is None else device
         super().__init__(
             structure_of(spec),
             batch_size=batch_size,
@@ -139,7 +147,7 @@ class EchoBuffer(_core.EchoBuffer):
             else checked_int("max_bytes", max_bytes, 0, 2**63 - 1),
             held=checked_int("held", held, 1, 2**20),
             pinning=pinning,
-            copy_stream=None if _uploaded else partial(current_stream, device or 0),
+            copy_stream=None if _uploaded else partial(current_stream, device),
             with_info=bool(with_info),
             to_array=to_array or as_array,
             from_array=from_array,

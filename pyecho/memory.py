@@ -8,7 +8,14 @@ from typing import Any, Literal
 
 from pyecho._core import ConfigError, Pinning
 
-__all__ = ["Memory", "checked_memory", "current_stream", "pinning_for", "warn_if_pageable"]
+__all__ = [
+    "Memory",
+    "checked_memory",
+    "current_stream",
+    "default_device",
+    "pinning_for",
+    "warn_if_pageable",
+]
 
 Memory = Literal["auto", "pageable", "pinned"]
 """``"pinned"`` memory can be read by a CUDA device while everybody goes on, and must be had;
@@ -26,13 +33,23 @@ def checked_memory(value: Any) -> Memory:
 
 
 def pinning_for(memory: Memory, device: int | None) -> Pinning | None:
-    """Return what pins batches for a device (by default device 0); None leaves them pageable.
+    """Return what pins batches for a device; None leaves them pageable.
 
     Raises `CudaError` where pinned memory was asked for and there is no CUDA.
     """
     if memory == "pageable" or (memory == "auto" and device is None):
         return None
-    return Pinning(device=device or 0, required=memory == "pinned")
+    return Pinning(
+        device=default_device() if device is None else device, required=memory == "pinned"
+    )
+
+
+def default_device() -> int:
+    """Return PyTorch's current device if PyTorch uses CUDA in this process, else 0."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return 0
+    return int(torch.cuda.current_device())
 
 
 def current_stream(device: int) -> int:

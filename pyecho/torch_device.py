@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 
 from pyecho import cuda
-from pyecho._core import ConfigError, CudaError
+from pyecho._core import ConfigError, CudaError, cuda_relax_capture
 from pyecho.upload import Placed
 
 __all__ = ["TorchDevice"]
@@ -115,8 +116,13 @@ class TorchDevice:
         with self._computing():
             return torch.empty(shape, dtype=dtype, device=self._device)
 
-    def _computing(self) -> AbstractContextManager[Any]:
-        return torch.cuda.stream(self._stream)
+    @contextmanager
+    def _computing(self) -> Iterator[None]:
+        # In threads of pyecho's only. PyTorch may allocate, which would end a capture elsewhere;
+        # and leaving a stream of another device would make a context on the thread's device 0.
+        cuda_relax_capture()
+        with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
+            yield
 
 
 def _dtype_of(dtype: np.dtype[Any]) -> torch.dtype | None:

@@ -165,6 +165,14 @@ void register_cuda(py::module_& module) {
       py::arg("device"), py::arg("size_bytes"),
       "The time that it takes to pin so much memory, once it has been touched. Raises CudaError, MemoryError.");
 
+  module.def(
+      "cuda_relax_capture",
+      [] {
+        int mode = cuda::kCaptureModeRelaxed;
+        cuda::Driver::get().call(&cuda::DriverApi::thread_exchange_capture_mode, &mode);
+      },
+      "From now on, what this thread does cannot disturb a CUDA graph that another thread captures.");
+
   py::class_<cuda::Pinning, std::shared_ptr<cuda::Pinning>>(module, "Pinning",
                                                             "Pins arenas for a device, and says how that went.")
       .def(py::init([](int device, bool required) {

@@ -41,8 +41,10 @@ inline constexpr Result kHostMemoryAlreadyRegistered = 712;
 inline constexpr Result kHostMemoryNotRegistered = 713;
 inline constexpr Result kStreamCaptureUnsupported = 900;
 inline constexpr Result kStreamCaptureInvalidated = 901;
+inline constexpr Result kCapturedEvent = 907;
 
 inline constexpr unsigned kStreamNonBlocking = 1;     // CU_STREAM_NON_BLOCKING
+inline constexpr unsigned kEventBlockingSync = 1;     // CU_EVENT_BLOCKING_SYNC
 inline constexpr unsigned kEventDisableTiming = 2;    // CU_EVENT_DISABLE_TIMING
 inline constexpr unsigned kHostRegisterPortable = 1;  // CU_MEMHOSTREGISTER_PORTABLE
 inline constexpr unsigned kLaunchDefault = 0;         // of cuStreamWaitEvent

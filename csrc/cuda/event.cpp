@@ -26,7 +26,7 @@ Event EventPool::take() {
     idle_.reserve(++made_);
   }
   EventHandle handle = nullptr;
-  device_.driver().call(&DriverApi::event_create, &handle, kEventDisableTiming);
+  device_.driver().call(&DriverApi::event_create, &handle, kEventDisableTiming | kEventBlockingSync);
   return {shared_from_this(), handle};
 }
 

@@ -68,6 +68,10 @@ bool Retirement::over(Waiting& entry) {
   }
   for (const Event& event : entry.events) {
     const Result result = device_.driver().try_call(&DriverApi::event_query, event.handle());
+    if (result == kCapturedEvent) {  // recorded into a graph that was being captured: it tells nothing
+      entry.recorded = false;
+      return false;
+    }
     if (result != kSuccess) {
       return result != kNotReady && broken();
     }

@@ -21,6 +21,31 @@ TEST_F(TransferEngineTest, making_one_costs_no_driver_call) {
   EXPECT_EQ(standin_calls(), calls);
 }
 
+TEST_F(TransferEngineTest, events_can_be_made_in_advance) {
+  Source sources[3] = {{pinned(0), 1}, {pinned(1), 2}, {pageable(0), 3}};
+  Target target(kBytes);
+  {
+    TransferEngine engine(device, 2, 3);
+    EXPECT_EQ(new_live_events(), 5);
+    std::vector<std::shared_ptr<const Transfer>> kept{engine.mark(), engine.mark()};
+    for (Source& source : sources) {
+      kept.push_back(start(engine, target, source));
+    }
+    EXPECT_EQ(new_live_events(), 5);
+    kept.push_back(engine.mark());
+    EXPECT_EQ(new_live_events(), 6) << "more than that are made when they are needed";
+  }
+  EXPECT_EQ(new_live_events(), 0);
+}
+
+TEST_F(TransferEngineTest, an_engine_that_cannot_be_made_leaves_nothing) {
+  for (const std::uint64_t nth : {1U, 2U, 5U}) {
+    standin_fail_call("cuEventCreate", nth, kOutOfMemory, 0);
+    EXPECT_THROW(TransferEngine(device, 2, 3), CudaError);
+    EXPECT_EQ(new_live_events(), 0);
+  }
+}
+
 TEST_F(TransferEngineTest, data_arrives_from_pinned_and_from_pageable_memory) {
   Source first(pinned(0), 1);
   Source second(pageable(0), 2);

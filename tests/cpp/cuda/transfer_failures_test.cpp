@@ -123,7 +123,13 @@ class Scenario {
     const std::uint64_t events = standin_live_events();
     const std::uint64_t ranges = standin_registered_ranges();
     std::optional<TransferEngine> engine;
-    act([&] { engine.emplace(device_, 2); });
+    act([&] { engine.emplace(device_, 2, 1); });
+    if (!engine) {
+      met_ = true;
+      expect(errors_ == 1, "there is no engine, and no reason");
+      expect(failure_.sticky || standin_live_events() == events, "events were left behind");
+      return;
+    }
 
     Attempt& first = prepare({{Kind::kPinned, kBytes}, {Kind::kPageable, 1000}, {Kind::kPinned, 0}});
     Attempt& second = prepare({{Kind::kPageable, kBytes}, {Kind::kPageable, 1}});

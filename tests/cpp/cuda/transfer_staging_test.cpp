@@ -43,6 +43,23 @@ TEST_F(TransferStagingTest, one_transfer_may_mix_memory_of_both_kinds) {
   EXPECT_EQ(standin_unpinned_copies(), 0U);
 }
 
+TEST_F(TransferStagingTest, many_small_sources_have_room_side_by_side) {
+  constexpr std::size_t kCount = 1000;
+  std::vector<std::byte> sources(kCount);
+  std::vector<std::byte> targets(kCount);
+  fill(sources, 1);
+  std::vector<Copy> copies;
+  for (std::size_t i = 0; i < kCount; ++i) {
+    copies.push_back({.to = device_pointer(&targets[i]), .from = &sources[i], .size_bytes = 1});
+  }
+  TransferEngine engine(device, 1);
+  engine.start(copies, nullptr);
+  engine.drain();
+  EXPECT_TRUE(is_filled(targets, 1));
+  EXPECT_EQ(engine.staged_bytes(), kCount);
+  EXPECT_EQ(standin_unpinned_copies(), 0U);
+}
+
 TEST_F(TransferStagingTest, staging_memory_is_used_again) {
   Target target(kBytes);
   TransferEngine engine(device, 2);

@@ -1,0 +1,11 @@
+"""Measures pyecho on a GPU; `python benchmarks/gpu.py --help` says what."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from gpu.command import main
+
+if __name__ == "__main__":
+    sys.exit(main())

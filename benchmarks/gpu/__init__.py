@@ -1,0 +1,1 @@
+"""The measurements of `benchmarks/gpu.py`, one module for each."""

@@ -1,0 +1,171 @@
+"""Measures pyecho on a GPU, everything beside its limit in the same run.
+
+Needs pyecho, a PyTorch with CUDA, and a GPU; takes less than 8 minutes on one. Writes a table and
+the figures to benchmarks/results/gpu-<name of the device>.md and .json. Exits with 2 where there is
+no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib.util
+import json
+import platform
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parents[1]
+TESTS = HERE.parent / "tests" / "gpu"
+TESTS_SECONDS = 400
+MEASUREMENTS = ("tests", "pinning", "link", "overlap", "emission", "bytes", "training")
+MISSING = 2
+
+
+def parsed_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        prog="benchmarks/gpu.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer rounds and less of each: about a minute"
+    )
+    parser.add_argument(
+        "--only",
+        type=chosen,
+        default=MEASUREMENTS,
+        metavar="NAME,...",
+        help=f"some of {', '.join(MEASUREMENTS)} (default: all of them)",
+    )
+    parser.add_argument(
+        "--output", type=Path, default=HERE / "results", metavar="DIR", help="default: %(default)s"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
+    parser.add_argument("--device", default="cuda", help="default: %(default)s")
+    return parser.parse_args(arguments)
+
+
+def chosen(names: str) -> tuple[str, ...]:
+    """Return the measurements that are named, in the order in which they are made."""
+    wanted = {name.strip() for name in names.split(",") if name.strip()}
+    if not wanted or wanted - set(MEASUREMENTS):
+        raise argparse.ArgumentTypeError(f"names are {', '.join(MEASUREMENTS)}, got {names!r}")
+    return tuple(name for name in MEASUREMENTS if name in wanted)
+
+
+def missing() -> str:
+    """Return what is missing to measure anything; "" if nothing is."""
+    if importlib.util.find_spec("torch") is None:
+        return "PyTorch is not installed: pip install torch"
+    import torch
+
+    try:
+        import pyecho
+    except ImportError as error:
+        return str(error) if "native part" in str(error) else "pyecho is not installed"
+    if not torch.cuda.is_available():
+        why = pyecho.cuda.why_not() or "this build of PyTorch cannot use the GPU"
+        return f"PyTorch {torch.__version__} sees no CUDA device ({why})"
+    if not pyecho.cuda.is_available():
+        return f"pyecho cannot use CUDA: {pyecho.cuda.why_not()}"
+    return ""
+
+
+def facts(device: Any) -> dict[str, Any]:
+    """Describe what is measured on."""
+    import torch
+
+    import pyecho
+    from pyecho import info
+
+    build = info.collect()
+    version = pyecho.cuda.driver_version()
+    return {
+        "device": torch.cuda.get_device_name(device),
+        "date": datetime.date.today().isoformat(),
+        "pyecho": f"{build['pyecho']} ({build['build_type']}, {build['compiler']})",
+        "torch": torch.__version__,
+        "driver": "unknown" if version is None else f"for CUDA {version[0]}.{version[1]}",
+        "python": platform.python_version(),
+        "cpu": build["cpu"],
+        "cores": build["cores"],
+        "huge pages": build["huge_pages"],
+    }
+
+
+def run_tests(report: Any, progress: Any) -> None:
+    """Run tests/gpu in a process of its own, and note how that went."""
+    progress.begin("tests/gpu", 1)
+    if importlib.util.find_spec("pytest") is None or not TESTS.is_dir():
+        report.note("tests: not run, because pytest or the folder tests/gpu is missing")
+    else:
+        command = [sys.executable, "-P"] if sys.version_info >= (3, 11) else [sys.executable]
+        command += ["-m", "pytest", "-q", "-p", "no:cacheprovider", str(TESTS)]
+        try:
+            result = subprocess.run(
+                command, capture_output=True, text=True, timeout=TESTS_SECONDS, check=False
+            )
+        except subprocess.TimeoutExpired:
+            report.note(f"tests: not done after {TESTS_SECONDS} s")
+        else:
+            lines = [line for line in result.stdout.splitlines() if line.strip()]
+            failed = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
+            report.note(f"tests: {lines[-1].strip('= ') if lines else result.stderr[-300:]}")
+            for line in failed:
+                report.note(f"tests: {line}")
+    progress.advance("done")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure and report."""
+    options = parsed_arguments(arguments)
+    if reason := missing():
+        print(f"Nothing can be measured here: {reason}", file=sys.stderr)
+        return MISSING
+    import torch
+
+    from gpu import emission, link, pinning, training
+    from gpu.progress import shown
+    from gpu.report import Report
+
+    device = torch.device(options.device)
+    if device.index is None:
+        device = torch.device(device.type, torch.cuda.current_device())
+    torch.cuda.set_device(device)
+    measurements: dict[str, Callable[..., None]] = {
+        "pinning": pinning.measure,
+        "link": link.measure,
+        "overlap": link.measure_overlap,
+        "emission": emission.measure,
+        "bytes": emission.measure_bytes,
+        "training": training.measure,
+    }
+    report = Report(facts(device))
+    began = time.monotonic()
+    failed = False
+    with shown() as progress:
+        for name in options.only:
+            if name == "tests":
+                run_tests(report, progress)
+                continue
+            try:
+                measurements[name](device, report, progress, quick=options.quick)
+            except Exception as error:  # the others are worth having
+                failed = True
+                traceback.print_exc()
+                report.note(f"{name}: failed with {type(error).__name__}: {error}")
+            torch.cuda.empty_cache()
+    report.facts["seconds"] = round(time.monotonic() - began)
+    report.facts["quick"] = options.quick
+    paths = report.write(options.output)
+    print(json.dumps(report.as_json(), indent=1) if options.json else report.as_markdown())
+    for path in paths:
+        print(path, file=sys.stderr)
+    return 1 if failed else 0

@@ -1,0 +1,164 @@
+"""Examples a second that arrive on the device, and what each costs on the link."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import torch
+
+import pyecho.torch
+from gpu import peers, workload
+from gpu.measuring import Progress, Sample, interleaved, seconds_of_batches, steps_of
+from gpu.report import Report, Row, number
+from gpu.workload import Rows
+from pyecho.options import available_cores
+
+FACTORS = (1, 2, 4, 8)
+RESIDENT_FACTOR = 64
+"""So many uses that link and host have next to nothing to do."""
+PLACES = ("host", "device")
+SOURCE_BYTES = 1 << 30
+INDEX_BYTES = 8
+WORDS, BYTES = "index_select of words", "index_select of bytes"
+PLAIN, STREAMED = "DataLoader, non_blocking", "DataLoader, stream prefetching"
+
+
+def measure(device: torch.device, report: Report, progress: Progress, *, quick: bool) -> None:
+    """Examples a second, for both sizes of rows."""
+    for rows in (workload.LARGE, workload.SMALL):
+        _measure_rows(device, report, progress, workload.quick(rows) if quick else rows, quick)
+
+
+def _measure_rows(
+    device: torch.device, report: Report, progress: Progress, rows: Rows, quick: bool
+) -> None:
+    rounds = 2 if quick else 5
+    array = workload.random_rows(rows, SOURCE_BYTES)
+    workers = max(1, min(4, available_cores() - 1))  # as many as pyecho's own threads
+    workers = peers.workers_for(workers, rows.batch_bytes, loaders=2)
+    # As 8-byte words, which the device gathers faster than bytes: the limit is the better one.
+    words = torch.from_numpy(array[: rows.pool].view("int64")).to(device)
+    pool_bytes = words.view(torch.uint8)
+    with contextlib.ExitStack() as stack:
+        iterators: dict[str, Iterator[torch.Tensor]] = {
+            WORDS: peers.index_selected(words, rows.batch, device),
+            BYTES: peers.index_selected(pool_bytes, rows.batch, device),
+        }
+        if workers > 0:  # forked before pyecho has threads
+            made = [iter(peers.data_loader(array, rows.batch, workers)) for _ in range(2)]
+            iterators[PLAIN] = peers.copied(made[0], device)
+            iterators[STREAMED] = peers.stream_prefetched(made[1], device)
+            del made
+
+        def loader(factor: int, place: str) -> Iterator[torch.Tensor]:
+            each = pyecho.torch.EchoLoader(
+                workload.endless_batches(array, rows.batch),
+                factor,
+                batch_size=rows.batch,
+                unbatch=True,
+                shuffle_buffer=rows.pool,
+                device=device,
+                echo_on="device" if place == "device" else "host",
+            )
+            return iter(stack.enter_context(each))
+
+        for factor in FACTORS:
+            for place in PLACES:
+                iterators[_name(factor, place)] = loader(factor, place)
+        iterators[_name(RESIDENT_FACTOR, "device")] = loader(RESIDENT_FACTOR, "device")
+
+        def rate(name: str) -> Callable[[], float]:
+            # What never leaves the device is over in no time, so more of it is timed.
+            count = rows.batches * (10 if name in (WORDS, BYTES) else 1)
+            return lambda: (
+                count * rows.batch / seconds_of_batches(device, iterators[name], count) * 1e-3
+            )
+
+        contestants = {name: rate(name) for name in iterators}
+        progress.begin(f"emission, {rows.name}", steps_of(rounds, len(contestants)))
+        rates = interleaved(rounds, contestants, progress)
+        iterators.clear()  # ends the DataLoaders' workers
+    report.add(f"Emission, {rows.name}, batches of {rows.batch}", _rows(rates))
+    report.note(
+        f"emission, {rows.name}: gathering 8-byte words alone is at {number(rates[WORDS].median)} "
+        f"thousand rows a second, bytes at {number(rates[BYTES].median)}; the limit is the faster"
+    )
+    report.note(
+        f"emission, {rows.name}: DataLoaders have {workers} workers that gather whole batches"
+        if workers > 0
+        else f"emission, {rows.name}: no DataLoader, /dev/shm has no room for its batches"
+    )
+
+
+def _name(factor: int, place: str) -> str:
+    return f'pyecho, echo_on="{place}", e = {factor}'
+
+
+def _rows(rates: dict[str, Sample]) -> list[Row]:
+    gather = rates[WORDS].at_least(rates[BYTES])
+    unit = "k/s"
+    rows = []
+    if PLAIN in rates:
+        best_peer = rates[PLAIN].at_least(rates[STREAMED])
+        for place in PLACES:
+            for factor in FACTORS:
+                name = _name(factor, place)
+                rows.append(Row(name, rates[name], unit, best_peer, "the better DataLoader below"))
+    for place, factors in (("host", FACTORS), ("device", (*FACTORS, RESIDENT_FACTOR))):
+        for factor in factors:
+            name = _name(factor, place)
+            target = ">= 0.8" if factor == RESIDENT_FACTOR else ""
+            rows.append(Row(name, rates[name], unit, gather, "index_select alone", target=target))
+    rows += [
+        Row(name, rates[name], unit, gather, "index_select alone")
+        for name in (PLAIN, STREAMED)
+        if name in rates
+    ]
+    return rows
+
+
+def measure_bytes(device: torch.device, report: Report, progress: Progress, *, quick: bool) -> None:
+    """Bytes over the link for each emitted example; exact, so once is enough."""
+    rows = Rows("3 KB rows", workload.SMALL.row_bytes, batch=256, pool=1024, batches=1)
+    array = workload.random_rows(rows, 8 * rows.batch_bytes)
+    cases = [(place, factor) for place in PLACES for factor in FACTORS]
+    progress.begin("bytes over the link", len(cases) + 1)
+    measured = []
+    for place, factor in cases:
+        loader = pyecho.torch.EchoLoader(
+            array,
+            factor,
+            batch_size=rows.batch,
+            shuffle_buffer=rows.pool,
+            device=device,
+            echo_on="device" if place == "device" else "host",
+        )
+        for _ in loader:
+            pass
+        stats = loader.stats()
+        limit = rows.row_bytes if place == "host" else rows.row_bytes / factor
+        index = 0.0 if place == "host" else INDEX_BYTES * (1 + 1 / factor)
+        measured.append(
+            Row(
+                f'echo_on="{place}", e = {factor}, rows of {rows.row_bytes} bytes',
+                Sample((stats.h2d_bytes / stats.emitted,)),
+                "B",
+                Sample((limit + index,)),
+                "a row" if place == "host" else f"1/{factor} of a row, and the indices",
+                target="1",
+            )
+        )
+        progress.advance(place)
+    batches = [torch.from_numpy(array[start : start + 256]) for start in range(0, 2048, 256)]
+    loader = pyecho.torch.EchoLoader(batches, 4, device=device)
+    for _ in loader:
+        pass
+    stats = loader.stats()
+    per_use = Sample((stats.h2d_bytes / stats.emitted,))
+    limit_bytes = Sample((rows.batch_bytes / 4,))
+    measured.append(
+        Row("batch echoing, e = 4, a batch", per_use, "B", limit_bytes, "1/4 of it", target="1")
+    )
+    progress.advance("batches")
+    report.add("Bytes over the link for each emitted example", measured)

@@ -1,0 +1,163 @@
+"""Synthetic images that are decoded on the processor, as those of a training set are."""
+
+from __future__ import annotations
+
+import io
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+SIDE = 256
+CROP = 224
+IMAGES = 256
+CLASSES = 1000
+Image = NDArray[np.uint8]
+
+
+class Codec(NamedTuple):
+    """How images are stored."""
+
+    name: str
+    encode: Callable[[Image], bytes]
+    decode: Callable[[bytes], Image]
+
+
+def codec() -> Codec:
+    """Return JPEG as Pillow or torchvision has it, else deflate, as in PNG."""
+    for find in (_pillow, _torchvision):
+        try:
+            return find()
+        except (ImportError, RuntimeError, OSError):
+            continue
+    return Codec(
+        "deflate (neither Pillow nor torchvision is installed)",
+        lambda image: zlib.compress(image.tobytes(), 6),
+        lambda data: np.frombuffer(zlib.decompress(data), np.uint8).reshape(SIDE, SIDE, 3),
+    )
+
+
+def _pillow() -> Codec:
+    from PIL import Image as Pillow
+
+    def encode(image: Image) -> bytes:
+        stream = io.BytesIO()
+        Pillow.fromarray(image).save(stream, "JPEG", quality=90)
+        return stream.getvalue()
+
+    def decode(data: bytes) -> Image:
+        return np.asarray(Pillow.open(io.BytesIO(data)), np.uint8)
+
+    return Codec("JPEG, by Pillow", encode, decode)
+
+
+def _torchvision() -> Codec:
+    import torch
+    from torchvision import io as vision  # type: ignore[import-not-found, unused-ignore]
+
+    def encode(image: Image) -> bytes:
+        tensor = torch.from_numpy(image.transpose(2, 0, 1).copy())
+        return bytes(vision.encode_jpeg(tensor, quality=90).numpy().tobytes())
+
+    def decode(data: bytes) -> Image:
+        tensor = vision.decode_jpeg(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+        image: Image = tensor.numpy().transpose(1, 2, 0)
+        return image
+
+    return Codec("JPEG, by torchvision", encode, decode)
+
+
+def synthetic_images(count: int) -> list[Image]:
+    """Return images of smooth shapes with some noise, which compress about as photographs do."""
+    random = np.random.default_rng(2)
+    y, x = np.mgrid[0:SIDE, 0:SIDE] / SIDE
+    images = []
+    for _ in range(count):
+        image = random.normal(128, 12, (SIDE, SIDE, 3))
+        for channel in range(3):
+            a, b, phase = random.uniform(1, 30, 3)
+            image[..., channel] += 60 * np.sin(a * x + b * y * y + phase)
+        images.append(image.clip(0, 255).astype(np.uint8))
+    return images
+
+
+class DecodedBatches:
+    """Endless batches of (images, labels) that are decoded when they are asked for.
+
+    Parameters
+    ----------
+    batch
+        Images of a batch.
+    threads
+        That decode.
+    work
+        How often each image is decoded, to make the source slower.
+    """
+
+    def __init__(self, batch: int, threads: int = 1, work: int = 1) -> None:
+        self.codec = codec()
+        self.batch = batch
+        self.threads = threads
+        self.work = work
+        self.seconds_of_batches: list[float] = []
+        """That those made so far have taken."""
+        self._data = [self.codec.encode(image) for image in synthetic_images(IMAGES)]
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
+
+    def slowed(self, threads: int, work: int) -> None:
+        """Change the speed."""
+        self._pool.shutdown()
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
+        self.threads, self.work = threads, work
+
+    def close(self) -> None:
+        """End the threads."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def _decoded(self, number: int) -> Image:
+        for _ in range(self.work):
+            image = self.codec.decode(self._data[number % IMAGES])
+        edge = (SIDE - CROP) // 2
+        return image[edge : edge + CROP, edge : edge + CROP].transpose(2, 0, 1)
+
+    def __iter__(self) -> Iterator[tuple[Image, NDArray[np.int64]]]:
+        """Decode."""
+        start = 0
+        while True:
+            began = time.perf_counter()
+            numbers = range(start, start + self.batch)
+            images = np.empty((self.batch, 3, CROP, CROP), np.uint8)
+            for row, image in zip(images, self._pool.map(self._decoded, numbers), strict=True):
+                row[...] = image
+            labels = np.array(numbers, np.int64) % CLASSES
+            self.seconds_of_batches.append(time.perf_counter() - began)
+            yield images, labels
+            start += self.batch
+
+    def seconds(self) -> float:
+        """Return how long a batch takes when nothing else goes on."""
+        batches = iter(self)
+        for _ in range(2):
+            next(batches)
+        return self.seconds_of_batches[-1]
+
+
+def speed_for(seconds_of_one_thread: float, wanted: float, most_threads: int) -> tuple[int, int]:
+    """Return (threads, work) with which a batch takes about `wanted` seconds; few rather than many.
+
+    Assumes that threads do not slow each other down; what it came to is measured.
+    """
+    best = (1, 1)
+
+    def error(threads: int, work: int) -> float:
+        return abs(seconds_of_one_thread * work / threads - wanted) / wanted
+
+    for threads in range(1, most_threads + 1):
+        work = max(1, round(wanted * threads / seconds_of_one_thread))
+        if error(threads, work) < error(*best) - 0.05:
+            best = (threads, work)
+    return best

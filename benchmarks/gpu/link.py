@@ -1,0 +1,181 @@
+"""How much of the link the loader uses, and whether copies cost the consumer anything."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+import pyecho.torch
+from gpu import peers, workload
+from gpu.measuring import (
+    Progress,
+    Sample,
+    interleaved,
+    new_stream,
+    seconds,
+    seconds_of_batches,
+    steps_of,
+)
+from gpu.report import Report, Row
+from gpu.workload import Rows
+
+PINNED_BATCHES = 8
+SOURCE_BYTES = 1 << 30
+FACTOR = 4
+
+
+def measure(device: torch.device, report: Report, progress: Progress, *, quick: bool) -> None:
+    """GB/s from host to device, for both sizes of rows."""
+    for rows in (workload.LARGE, workload.SMALL):
+        _measure_rows(device, report, progress, workload.quick(rows) if quick else rows, quick)
+
+
+def _measure_rows(
+    device: torch.device, report: Report, progress: Progress, rows: Rows, quick: bool
+) -> None:
+    rounds = 3 if quick else 7
+    pinned = workload.pinned_batches(rows, PINNED_BATCHES)
+    pageable = [batch.clone() for batch in pinned]
+    targets = [torch.empty_like(batch, device=device) for batch in pinned[:2]]
+    copies = new_stream(device)
+    array = workload.random_rows(rows, SOURCE_BYTES)
+    gigabytes = rows.batches * rows.batch_bytes * 1e-9
+
+    def raw() -> None:
+        with torch.cuda.stream(copies):
+            for number in range(rows.batches):
+                targets[number % 2].copy_(pinned[number % PINNED_BATCHES], non_blocking=True)
+
+    def from_pageable() -> None:
+        for number in range(rows.batches):
+            pageable[number % PINNED_BATCHES].to(device)
+
+    def examples(**where: Any) -> pyecho.torch.EchoLoader:
+        return pyecho.torch.EchoLoader(
+            workload.endless_batches(array, rows.batch),
+            FACTOR,
+            batch_size=rows.batch,
+            unbatch=True,
+            shuffle_buffer=rows.pool,
+            **where,
+        )
+
+    with contextlib.ExitStack() as stack:
+        batch_loader = pyecho.torch.EchoLoader(itertools.cycle(pinned), 1, device=device)
+        loaders = {
+            "batch echoing": batch_loader,
+            "example echoing": examples(device=device, echo_on="host"),
+            "gathered on the host": examples(memory="pageable"),
+        }
+        iterators = {name: iter(stack.enter_context(each)) for name, each in loaders.items()}
+
+        def taking(name: str) -> Callable[[], float]:
+            return lambda: gigabytes / seconds_of_batches(device, iterators[name], rows.batches)
+
+        contestants: dict[str, Callable[[], float]] = {
+            "raw": lambda: gigabytes / seconds(device, raw),
+            "pageable": lambda: gigabytes / seconds(device, from_pageable),
+            **{name: taking(name) for name in loaders},
+        }
+        progress.begin(f"link, {rows.name}", steps_of(rounds, len(contestants)))
+        rates = interleaved(rounds, contestants, progress)
+    raw_rate = rates["raw"]
+    size = f"{rows.batch} x {rows.name}"
+    both = raw_rate.at_most(rates["gathered on the host"])
+    report.add(
+        "Host to device",
+        [
+            Row(
+                f"batch echoing, e = 1, from pinned batches, {size}",
+                rates["batch echoing"],
+                "GB/s",
+                raw_rate,
+                "raw pinned copies",
+                target=">= 0.97",
+            ),
+            Row(
+                f'example echoing, echo_on="host", e = {FACTOR}, {size}',
+                rates["example echoing"],
+                "GB/s",
+                both,
+                "the slower of raw pinned copies and the same loader without a device",
+            ),
+            Row(
+                f'example echoing, echo_on="host", e = {FACTOR}, {size}',
+                rates["example echoing"],
+                "GB/s",
+                raw_rate,
+                "raw pinned copies",
+            ),
+            Row(
+                f"tensor.to(device) from pageable memory, {size}",
+                rates["pageable"],
+                "GB/s",
+                raw_rate,
+                "raw pinned copies",
+            ),
+        ],
+    )
+
+
+def measure_overlap(
+    device: torch.device, report: Report, progress: Progress, *, quick: bool
+) -> None:
+    """Time of a step that computes half as long again as its batch takes to be copied."""
+    rows = workload.quick(workload.LARGE) if quick else workload.LARGE
+    rounds = 3 if quick else 7
+    pinned = workload.pinned_batches(rows, PINNED_BATCHES)
+    resident = pinned[0].to(device)
+    target = torch.empty_like(resident)
+    matrix = torch.randn(4096, 4096, device=device, dtype=torch.bfloat16)
+
+    def compute(batch: torch.Tensor, products: int) -> torch.Tensor:
+        result = batch[:, ::64].float().sum()
+        for _ in range(products):
+            torch.mm(matrix, matrix)
+        return result
+
+    def copy_all() -> None:
+        for number in range(rows.batches):
+            target.copy_(pinned[number % PINNED_BATCHES], non_blocking=True)
+
+    compute(resident, 8)
+    seconds(device, copy_all)
+    copy_seconds = seconds(device, copy_all) / rows.batches
+    product_seconds = seconds(device, lambda: compute(resident, 50)) / 50
+    products = max(1, round(1.5 * copy_seconds / product_seconds))
+
+    with contextlib.ExitStack() as stack:
+        loader = pyecho.torch.EchoLoader(itertools.cycle(pinned), 1, device=device)
+        iterators: dict[str, Iterator[torch.Tensor]] = {
+            "resident batch": itertools.repeat(resident),
+            "pyecho": iter(stack.enter_context(loader)),
+            "stream prefetching": peers.stream_prefetched(itertools.cycle(pinned), device),
+            "non_blocking": peers.copied(itertools.cycle(pinned), device),
+        }
+
+        def steps(name: str) -> Callable[[], float]:
+            computed = (compute(batch, products) for batch in iterators[name])
+            return lambda: 1e3 * seconds_of_batches(device, computed, rows.batches) / rows.batches
+
+        contestants = {name: steps(name) for name in iterators}
+        progress.begin("overlap", steps_of(rounds, len(contestants)))
+        times = interleaved(rounds, contestants, progress)
+    names = {
+        "pyecho": ("pyecho, batch echoing, e = 1", "<= 1.03"),
+        "stream prefetching": ("prefetching on a stream, as timm does", ""),
+        "non_blocking": ("copies on the consumer's stream", ""),
+    }
+    report.add(
+        "Overlap: time of a step whose batch is copied meanwhile",
+        [
+            Row(what, times[name], "ms", times["resident batch"], "the batch is there", target=to)
+            for name, (what, to) in names.items()
+        ],
+    )
+    share = Sample((copy_seconds * 1e3,)).times(1 / times["resident batch"].median)
+    report.note(f"overlap: a copy takes {share.median:.2f} of a step")

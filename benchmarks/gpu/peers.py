@@ -1,0 +1,97 @@
+"""The other ways to get batches to a device, as they are usually written."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from gpu.measuring import new_stream
+
+
+class RowsDataset(Dataset[torch.Tensor]):
+    """A whole batch for a list of indices, which is the fast way to use rows in memory."""
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self._array = array
+
+    def __getitem__(self, indices: Any) -> torch.Tensor:
+        """Gather rows."""
+        return torch.from_numpy(self._array[indices])
+
+
+class EndlessIndices(Sampler[Any]):
+    """Random indices of one batch after the other."""
+
+    def __init__(self, rows: int, batch: int) -> None:
+        self._rows = rows
+        self._batch = batch
+
+    def __iter__(self) -> Iterator[Any]:
+        """Draw."""
+        random = np.random.default_rng(1)
+        while True:
+            yield random.integers(self._rows, size=self._batch)
+
+
+def workers_for(wanted: int, batch_bytes: int, loaders: int) -> int:
+    """Return how many workers have room for their batches in shared memory; 0 if none has.
+
+    Each has 2 batches under way, and one more is at the consumer.
+    """
+    try:
+        free = shutil.disk_usage("/dev/shm").free
+    except OSError:
+        return wanted
+    return max(0, min(wanted, (int(free * 0.9) // (loaders * batch_bytes) - 1) // 3))
+
+
+def data_loader(array: NDArray[Any], batch: int, workers: int) -> DataLoader[Any]:
+    """Return a DataLoader of endless pinned batches with random rows, 2 ahead for each worker."""
+    return DataLoader(
+        RowsDataset(array),
+        batch_size=None,
+        sampler=EndlessIndices(len(array), batch),
+        num_workers=workers,
+        pin_memory=True,
+        prefetch_factor=2,
+        multiprocessing_context="fork",  # the rows are shared with the workers, not sent
+    )
+
+
+def copied(batches: Iterator[torch.Tensor], device: torch.device) -> Iterator[torch.Tensor]:
+    """Copy each pinned batch when it is asked for, asynchronously, on the consumer's stream."""
+    for batch in batches:
+        yield batch.to(device, non_blocking=True)
+
+
+def stream_prefetched(
+    batches: Iterator[torch.Tensor], device: torch.device
+) -> Iterator[torch.Tensor]:
+    """Copy one batch ahead on a stream of its own, as timm's PrefetchLoader does."""
+    stream = new_stream(device)
+    ready: torch.Tensor | None = None
+    for batch in batches:
+        with torch.cuda.stream(stream):
+            coming = batch.to(device, non_blocking=True)
+        if ready is not None:
+            yield ready
+        current = torch.cuda.current_stream(device)
+        current.wait_stream(stream)
+        coming.record_stream(current)
+        ready = coming
+    if ready is not None:
+        yield ready
+
+
+def index_selected(pool: torch.Tensor, batch: int, device: torch.device) -> Iterator[torch.Tensor]:
+    """Gather random rows of a pool that is on the device already; the indices are, too."""
+    indices = [torch.randint(len(pool), (batch,), device=device) for _ in range(64)]
+    while True:
+        for index in indices:
+            yield torch.index_select(pool, 0, index)

@@ -1,0 +1,137 @@
+"""What was measured, as JSON and as a table."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpu.measuring import Sample
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table."""
+
+    what: str
+    measured: Sample
+    unit: str
+    limit: Sample | None = None
+    """What it is compared to, measured in the same rounds."""
+    limit_name: str = ""
+    ratio: Sample | None = None
+    """Of the rounds; measured over limit where nothing else is given."""
+    target: str = ""
+
+    def compared(self) -> Sample | None:
+        """Return the ratio to the limit."""
+        if self.ratio is not None or self.limit is None:
+            return self.ratio
+        return self.measured / self.limit
+
+
+@dataclass
+class Report:
+    """All of a run."""
+
+    facts: dict[str, Any]
+    sections: dict[str, list[Row]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, section: str, rows: list[Row]) -> None:
+        """Append the rows of a measurement."""
+        self.sections.setdefault(section, []).extend(rows)
+
+    def note(self, text: str) -> None:
+        """Append a remark, such as what could not be measured."""
+        self.notes.append(text)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything in plain types."""
+        return {
+            "facts": self.facts,
+            "notes": self.notes,
+            "rows": [
+                {
+                    "section": section,
+                    "what": row.what,
+                    "unit": row.unit,
+                    "measured": _plain(row.measured),
+                    "limit_name": row.limit_name,
+                    "limit": _plain(row.limit),
+                    "ratio": _plain(row.compared()),
+                    "target": row.target,
+                }
+                for section, rows in self.sections.items()
+                for row in rows
+            ],
+        }
+
+    def as_markdown(self) -> str:
+        """Return a document with one table for each section."""
+        lines = [f"# pyecho on {self.facts.get('device', 'a GPU')}", ""]
+        lines += [f"- {name}: {value}" for name, value in self.facts.items()]
+        lines += ["", "Medians of the rounds with [lowest, highest]; ratios are those of rounds."]
+        for section, rows in self.sections.items():
+            lines += ["", f"## {section}", ""]
+            lines.append("| What | Measured | Limit in the same run | Ratio | Target |")
+            lines.append("|---|---|---|---|---|")
+            lines += [_line(row) for row in rows]
+        if self.notes:
+            lines += ["", "## Notes", "", *(f"- {note}" for note in self.notes)]
+        return "\n".join(lines) + "\n"
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write both files and return their paths."""
+        folder.mkdir(parents=True, exist_ok=True)
+        stem = f"gpu-{slug(str(self.facts.get('device', 'unknown')))}"
+        as_json, as_markdown = folder / f"{stem}.json", folder / f"{stem}.md"
+        as_json.write_text(json.dumps(self.as_json(), indent=1) + "\n")
+        as_markdown.write_text(self.as_markdown())
+        return [as_json, as_markdown]
+
+
+def slug(name: str) -> str:
+    """Return a name that is fit for a file: "NVIDIA H100 80GB HBM3" is nvidia-h100-80gb-hbm3."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "unknown"
+
+
+def number(value: float) -> str:
+    """Return a number with three significant digits, or all of those before the point."""
+    if value == 0:
+        return "0"
+    digits = 0
+    while abs(value) < 100 * 10**-digits and digits < 4:
+        digits += 1
+    return f"{value:,.{digits}f}"
+
+
+def spread(sample: Sample | None, unit: str = "") -> str:
+    """Return "median unit [lowest, highest]"."""
+    if sample is None:
+        return ""
+    unit = f" {unit}" if unit else ""
+    if sample.low == sample.high:
+        return f"{number(sample.median)}{unit}"
+    return f"{number(sample.median)}{unit} [{number(sample.low)}, {number(sample.high)}]"
+
+
+def _line(row: Row) -> str:
+    limit = spread(row.limit, row.unit)
+    if row.limit_name:
+        limit = f"{row.limit_name}: {limit}" if limit else row.limit_name
+    cells = [row.what, spread(row.measured, row.unit), limit, spread(row.compared()), row.target]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _plain(sample: Sample | None) -> dict[str, Any] | None:
+    if sample is None:
+        return None
+    return {
+        "median": sample.median,
+        "min": sample.low,
+        "max": sample.high,
+        "values": list(sample.values),
+    }

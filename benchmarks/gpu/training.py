@@ -1,0 +1,195 @@
+"""A ResNet-50 that waits for its images, with and without echoing, against Eq. 1 of the paper."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn import functional
+
+import pyecho.torch
+from gpu.images import CLASSES, CROP, DecodedBatches, speed_for
+from gpu.measuring import Progress, Sample, new_event, seconds, synchronize
+from gpu.report import Report, Row
+from gpu.resnet import resnet50
+from pyecho.options import available_cores
+
+FACTORS = (1, 2, 3, 4, 5)
+R = 4.0
+"""t_up / t_down that is aimed at; what it came to is reported."""
+RESIDENT_STEPS = 10
+MOST_SECONDS = 120
+
+
+class Trainer:
+    """Takes steps: forward and backward in bfloat16, and SGD with momentum."""
+
+    def __init__(self, device: torch.device) -> None:
+        torch.backends.cudnn.benchmark = True
+        model: Any = resnet50(CLASSES).to(device)
+        self._model = model.to(memory_format=torch.channels_last)
+        self._optimizer = torch.optim.SGD(self._model.parameters(), lr=1e-3, momentum=0.9)
+
+    def step(self, images: torch.Tensor, labels: torch.Tensor) -> None:
+        """Train on a batch of uint8 images."""
+        scaled = images.to(torch.bfloat16, memory_format=torch.channels_last).sub_(128).div_(64)
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = functional.cross_entropy(self._model(scaled), labels)
+        loss.backward()  # type: ignore[no-untyped-call, unused-ignore]
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+
+
+class Steps(NamedTuple):
+    """What a run of some steps came to, in seconds."""
+
+    wall: float
+    """For a step."""
+    busy: float
+    """Of these, those in which the device trained."""
+    up: float
+    """That the source took for a fresh batch."""
+
+
+def batch_size_for(free_bytes: int) -> int:
+    """Return how many images fit: training takes about 100 MB for each in bfloat16."""
+    return next((size for size in (128, 64, 32, 16) if size * 0.15e9 + 2e9 < free_bytes), 8)
+
+
+def run(
+    device: torch.device, trainer: Trainer, source: DecodedBatches, factor: int, fresh: int
+) -> Steps:
+    """Train until `fresh` batches have been used, in the steady state of the loader.
+
+    Every fresh batch gives `factor` steps. A loop that waits for its source keeps step with it, so
+    that a multiple of `factor` steps takes as many times of the source, wherever it starts.
+    """
+    loader = pyecho.torch.EchoLoader(
+        iter(source),
+        factor,
+        batch_size=source.batch,
+        unbatch=True,
+        shuffle_buffer=source.batch,
+        device=device,
+        echo_on="device",
+    )
+    events: list[tuple[Any, Any]] = []
+
+    def take(steps: int) -> None:
+        for _ in range(steps):
+            images, labels = next(batches)
+            began, ended = new_event(), new_event()
+            began.record()  # after the wait for the batch, which next() gave to the stream
+            trainer.step(images, labels)
+            ended.record()
+            events.append((began, ended))
+
+    with loader:
+        batches = iter(loader)
+        take(4 * factor)
+        synchronize(device)
+        events.clear()
+        before = len(source.seconds_of_batches)
+        steps = fresh * factor
+        wall = seconds(device, lambda: take(steps))
+        up = statistics.fmean(source.seconds_of_batches[before:] or source.seconds_of_batches)
+    busy = sum(began.elapsed_time(ended) for began, ended in events) * 1e-3
+    return Steps(wall / steps, busy / steps, up)
+
+
+def measure(device: torch.device, report: Report, progress: Progress, *, quick: bool) -> None:
+    """Steps a second for each factor."""
+    fresh = 4 if quick else 10
+    batch = batch_size_for(torch.cuda.mem_get_info(device)[0])
+    trainer = Trainer(device)
+    images = torch.randint(256, (batch, 3, CROP, CROP), device=device).to(torch.uint8)
+    labels = torch.randint(CLASSES, (batch,), device=device)
+
+    def resident() -> float:
+        def steps() -> None:
+            for _ in range(RESIDENT_STEPS):
+                trainer.step(images, labels)
+
+        return seconds(device, steps) / RESIDENT_STEPS
+
+    resident()
+    down_seconds = resident()
+    # A slow GPU takes fewer rounds, so that all is done in time.
+    expected = R * down_seconds * (fresh + 6) * len(FACTORS)
+    rounds = 1 if quick or expected > MOST_SECONDS / 3 else 3
+    progress.begin("training", 1 + rounds * (1 + len(FACTORS)))
+    source = DecodedBatches(batch)
+    try:
+        one_thread = source.seconds()
+        source.slowed(*speed_for(one_thread, R * down_seconds, max(1, available_cores() // 2)))
+        run(device, trainer, source, 2, 1)
+        progress.advance("warm-up of the loader")
+        down: list[float] = []
+        runs: dict[int, list[Steps]] = {factor: [] for factor in FACTORS}
+        for _ in range(rounds):
+            down.append(resident())
+            progress.advance("resident batch")
+            for factor in FACTORS:
+                runs[factor].append(run(device, trainer, source, factor, fresh))
+                progress.advance(f"e = {factor}")
+    finally:
+        source.close()
+    _report(report, source, down, runs)
+
+
+def _report(
+    report: Report, source: DecodedBatches, down: list[float], runs: dict[int, list[Steps]]
+) -> None:
+    """Add the rows; `down` has the seconds of a step with a resident batch, `runs` those of e."""
+
+    def predicted(factor: int) -> Sample:
+        """Return the seconds of a step by Eq. 1: the slower of source and step."""
+        pairs = zip(runs[factor], down, strict=True)
+        return Sample(tuple(max(steps.up / factor, t_down) for steps, t_down in pairs))
+
+    walls = {e: Sample(tuple(steps.wall for steps in runs[e])) for e in runs}
+    busy = {e: Sample(tuple(steps.busy for steps in runs[e])) for e in runs}
+    downs = Sample(tuple(down))
+    rows = [
+        Row(
+            f"time of a step, e = {e}",
+            walls[e].times(1e3),
+            "ms",
+            predicted(e).times(1e3),
+            "Eq. 1",
+            target="<= 1.03" if predicted(e).median > downs.median else "",
+        )
+        for e in runs
+    ]
+    rows += [
+        Row(
+            f"speedup over e = 1, e = {e}",
+            walls[1] / walls[e],
+            "x",
+            predicted(1) / predicted(e),
+            "Eq. 1",
+        )
+        for e in runs
+        if e > 1
+    ]
+    rows += [
+        Row(
+            f"share of the time in which the GPU waits, e = {e}",
+            Sample(tuple(1 - value for value in (busy[e] / walls[e]).values)),
+            "",
+            limit_name=f"Eq. 1: {1 - (downs / predicted(e)).median:.2f}",
+        )
+        for e in runs
+    ]
+    rows += [
+        Row(f"steps a second, e = {e}", Sample(tuple(1 / wall for wall in walls[e].values)), "/s")
+        for e in runs
+    ]
+    report.add(f"Training a ResNet-50, batches of {source.batch}", rows)
+    ratio = Sample(tuple(steps.up for steps in runs[1])) / downs
+    report.note(
+        f"training: a step takes {1e3 * downs.median:.1f} ms with a resident batch, "
+        f"R = {ratio.median:.2f}; images are {source.codec.name}, decoded by {source.threads} "
+        f"thread(s), each {source.work} time(s)"
+    )

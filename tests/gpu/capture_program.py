@@ -1,0 +1,143 @@
+"""Captures CUDA graphs beside a running loader; test_graphs runs it in a process of its own.
+
+A capture that fails leaves PyTorch's allocator and current stream in a state that no further test
+should meet. Prints "right" if all is as it must be.
+"""
+
+import sys
+import threading
+import time
+
+import torch
+
+import pyecho
+import pyecho.torch
+
+ROW_BYTES = 128 << 10
+BATCH = 256  # batches of 32 MiB, for which PyTorch has to ask the driver after empty_cache()
+BATCHES = 6
+DEVICE = torch.device("cuda", 0)
+WAYS = {
+    "batches": {},
+    "examples on the host": {"batch_size": BATCH},
+    "examples on the device": {"batch_size": BATCH, "echo_on": "device"},
+    "converted": {"batch_size": BATCH, "device_dtype": torch.bfloat16},
+}
+
+
+class Source:
+    """Items of a constant each; stops after some until it is told to go on."""
+
+    def __init__(self, batched, first, count):
+        self.gate = threading.Event()
+        self._first = first
+        self._count = count
+        self._shape = (BATCH, ROW_BYTES) if batched else (ROW_BYTES,)
+
+    def __iter__(self):
+        for number in range(self._count):
+            if number == self._first:
+                self.gate.wait()
+            yield torch.full(self._shape, number % 251, dtype=torch.uint8)
+
+
+def checked(batch):
+    """Return the value of each row, or -1 where elements differ."""
+    same = (batch == batch[:, :1]).all(dim=1)
+    return torch.where(same, batch[:, 0].long(), -1)
+
+
+def wait_until(condition, seconds):
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(1e-3)
+    return condition()
+
+
+def while_threads_run(way):
+    """Capture, in the mode that forbids unsafe calls to all threads, while batches are uploaded."""
+    batched = not WAYS[way]
+    per_batch = 1 if batched else BATCH
+    source = Source(batched, first=2 * per_batch, count=BATCHES * per_batch)
+    loader = pyecho.torch.EchoLoader(source, 1, device=DEVICE, prefetch=4, **WAYS[way])
+    batches = iter(loader)
+    try:
+        taken = [next(batches) for _ in range(2)]
+        static = taken[0].clone()
+        side = torch.cuda.Stream(DEVICE)  # PyTorch wants a warm-up on another stream
+        side.wait_stream(torch.cuda.current_stream(DEVICE))
+        with torch.cuda.stream(side):
+            checked(static)
+        torch.cuda.current_stream(DEVICE).wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        crossed = loader.stats().h2d_bytes
+        with torch.cuda.graph(graph):
+            result = checked(static)
+            source.gate.set()
+            went_on = wait_until(
+                lambda: loader.stats().h2d_bytes >= crossed + BATCH * ROW_BYTES, seconds=10
+            )
+            time.sleep(0.3)  # for some more of what the threads do
+            result = result + 0
+    finally:
+        source.gate.set()
+    assert went_on, "no batch was copied during the capture"
+    taken += list(batches)
+    seen = []
+    for batch in taken:
+        static.copy_(batch)
+        graph.replay()
+        seen.append(result.clone())
+    expected = [number % 251 for number in range(BATCHES * BATCH)]
+    if batched:
+        expected = [number for number in range(BATCHES) for _ in range(BATCH)]
+    assert torch.cat(seen).tolist() == expected
+
+
+def dropping_pinned_batches():
+    """Drop a pinned batch, for which events are recorded, while the current stream is captured."""
+    rows = [torch.full((1000,), number % 251, dtype=torch.uint8) for number in range(400)]
+    batches = iter(pyecho.torch.EchoLoader(rows, 1, batch_size=4, memory="pinned"))
+    batch = next(batches)
+    seen = [batch.to(DEVICE, non_blocking=True)]
+    static = torch.ones(8, device=DEVICE)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = static * 2
+        del batch
+    for batch in batches:  # which waits for ever if the first one never comes back
+        seen.append(batch.to(DEVICE, non_blocking=True))
+        del batch
+    graph.replay()
+    assert result.tolist() == [2.0] * 8
+    values = torch.cat(seen)
+    assert (values == values[:, :1]).all()
+    assert values[:, 0].tolist() == [number % 251 for number in range(400)]
+
+
+def waiting():
+    """Take a batch during the capture: its wait cannot be captured, and must not be left out."""
+    rows = [torch.full((1000,), number, dtype=torch.uint8) for number in range(40)]
+    loader = pyecho.torch.EchoLoader(rows, 1, batch_size=4, device=DEVICE, echo_on="device")
+    batches = iter(loader)
+    next(batches)
+    static = torch.ones(8, device=DEVICE)
+    refused = ""
+    try:
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            static.add_(1)
+            try:
+                next(batches)
+            except pyecho.CudaError as error:
+                refused = error.call
+    except RuntimeError:  # the capture has been invalidated, as by any forbidden call
+        pass
+    assert refused == "cuStreamWaitEvent", refused
+
+
+if __name__ == "__main__":
+    what, *arguments = sys.argv[1:]
+    {"threads": while_threads_run, "dropping": dropping_pinned_batches, "waiting": waiting}[what](
+        *arguments
+    )
+    print("right")

@@ -1,0 +1,187 @@
+"""What of benchmarks/gpu.py can be tested without a GPU: statistics, tables, sources, arguments."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+
+
+class NoProgress:
+    def __init__(self):
+        self.steps = 0
+        self.advanced = []
+
+    def begin(self, name, steps):
+        self.steps = steps
+
+    def advance(self, what):
+        self.advanced.append(what)
+
+
+def test_ratios_are_those_of_rounds():
+    from gpu.measuring import Sample
+
+    sample, other = Sample((2.0, 9.0, 4.0)), Sample((1.0, 3.0, 8.0))
+    assert (sample.median, sample.low, sample.high) == (4.0, 2.0, 9.0)
+    assert (sample / other).values == (2.0, 3.0, 0.5)
+    assert sample.at_most(other).values == (1.0, 3.0, 4.0)
+    assert sample.at_least(other).values == (2.0, 9.0, 8.0)
+    assert sample.times(2).values == (4.0, 18.0, 8.0)
+
+
+def test_contestants_take_turns_and_the_first_round_is_not_counted():
+    from gpu.measuring import interleaved, steps_of
+
+    order = []
+    progress = NoProgress()
+
+    def contestant(name):
+        def measure():
+            order.append(name)
+            return float(len(order))
+
+        return measure
+
+    samples = interleaved(2, {"a": contestant("a"), "b": contestant("b")}, progress)
+    assert order == ["b", "a", "a", "b", "b", "a"]
+    assert samples["a"].values == (3.0, 6.0)
+    assert samples["b"].values == (4.0, 5.0)
+    assert progress.advanced == order
+    assert len(order) == steps_of(2, 2)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (0.01234, "0.0123"),
+        (1.0, "1.00"),
+        (23.46, "23.5"),
+        (123.4, "123"),
+        (4321, "4,321"),
+    ],
+)
+def test_numbers_have_three_digits(value, text):
+    from gpu.report import number
+
+    assert number(value) == text
+
+
+def test_a_report_has_every_row_in_both_files(tmp_path):
+    from gpu.measuring import Sample
+    from gpu.report import Report, Row, slug
+
+    assert slug("NVIDIA H100 80GB HBM3") == "nvidia-h100-80gb-hbm3"
+    report = Report({"device": "NVIDIA H100 80GB HBM3", "cores": 16})
+    measured, limit = Sample((9.0, 10.0, 11.0)), Sample((10.0, 10.0, 10.0))
+    report.add("Link", [Row("copy | all", measured, "GB/s", limit, "raw", target=">= 0.97")])
+    report.add("Link", [Row("alone", measured, "s")])
+    report.note("a remark")
+    as_json, as_markdown = report.write(tmp_path / "results")
+    assert as_json.name == "gpu-nvidia-h100-80gb-hbm3.json"
+    table = as_markdown.read_text()
+    assert (
+        "| copy \\| all | 10.0 GB/s [9.00, 11.0] | raw: 10.0 GB/s | 1.00 [0.900, 1.10] | >= 0.97 |"
+        in table
+    )
+    assert "| alone | 10.0 s [9.00, 11.0] |  |  |  |" in table
+    assert "- a remark" in table
+    rows = json.loads(as_json.read_text())["rows"]
+    assert [row["what"] for row in rows] == ["copy | all", "alone"]
+    assert rows[0]["ratio"]["values"] == [0.9, 1.0, 1.1]
+    assert rows[1]["limit"] is None
+
+
+def test_the_source_decodes_what_was_encoded():
+    from gpu import images
+
+    source = images.DecodedBatches(3, threads=2, work=2)
+    try:
+        batches = iter(source)
+        pixels, labels = next(batches)
+        assert pixels.shape == (3, 3, images.CROP, images.CROP)
+        assert labels.tolist() == [0, 1, 2]
+        assert next(batches)[1].tolist() == [3, 4, 5]
+        assert len(source.seconds_of_batches) == 2
+        edge = (images.SIDE - images.CROP) // 2
+        original = images.synthetic_images(1)[0][edge : edge + 8, edge : edge + 8]
+        decoded = pixels[0, :, :8, :8].transpose(1, 2, 0)
+        assert abs(original.astype(int) - decoded).mean() < 12  # JPEG loses some
+    finally:
+        source.close()
+
+
+@pytest.mark.parametrize("seconds", [0.01, 0.1, 0.15, 0.4, 3.0])
+def test_the_source_is_made_as_slow_as_wanted(seconds):
+    from gpu.images import speed_for
+
+    threads, work = speed_for(seconds, 0.24, most_threads=8)
+    assert 1 <= threads <= 8
+    if seconds < 8 * 0.24:
+        assert seconds * work / threads == pytest.approx(0.24, rel=0.2)
+
+
+def test_rows_are_random_and_handed_out_over_and_over():
+    from gpu import workload
+
+    rows = workload.Rows("rows", 30, batch=4, pool=8, batches=1)
+    array = workload.random_rows(rows, 360)
+    assert array.shape == (12, 30)
+    assert len({row.tobytes() for row in array}) == 12
+    batches = workload.endless_batches(array, rows.batch)
+    taken = [next(batches) for _ in range(4)]
+    assert (taken[3] == taken[0]).all()
+    assert workload.quick(workload.LARGE).batches < workload.LARGE.batches
+
+
+def test_the_network_is_a_resnet_50():
+    from gpu.resnet import resnet50
+
+    with torch.device("meta"):
+        network = resnet50()
+        assert network(torch.empty(2, 3, 224, 224)).shape == (2, 1000)
+    assert sum(parameter.numel() for parameter in network.parameters()) == 25_557_032
+
+
+def test_workers_fit_into_shared_memory():
+    from gpu.peers import workers_for
+
+    assert workers_for(4, 1, loaders=2) == 4
+    assert workers_for(4, 1 << 60, loaders=2) == 0
+
+
+def test_arguments():
+    from gpu.command import MEASUREMENTS, parsed_arguments
+
+    assert parsed_arguments([]).only == MEASUREMENTS
+    assert parsed_arguments(["--only", "link, pinning"]).only == ("pinning", "link")
+    with pytest.raises(SystemExit):
+        parsed_arguments(["--only", "linc"])
+
+
+def test_without_a_gpu_it_says_so_and_exits_with_2(tmp_path):
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    process = subprocess.run(
+        [sys.executable, str(BENCHMARKS / "gpu.py"), "--output", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert process.returncode == 2
+    assert "Nothing can be measured here: PyTorch" in process.stderr
+    assert process.stdout == ""
+    assert not list(tmp_path.iterdir())

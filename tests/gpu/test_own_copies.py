@@ -1,0 +1,78 @@
+"""Pinned host batches that the consumer copies to the device itself and drops at once."""
+
+import gc
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import pyecho  # noqa: E402
+import pyecho.torch  # noqa: E402
+
+ROWS, WIDTH, COUNT, FACTOR = 4, 500_000, 200, 2
+
+
+def source():
+    return (torch.full((WIDTH,), number % 251, dtype=torch.uint8) for number in range(COUNT))
+
+
+def expected():
+    return [number % 251 for number in range(COUNT) for _ in range(FACTOR)]
+
+
+def values_of(targets):
+    values = torch.cat(targets)
+    assert (values == values[:, :1]).all()
+    return values[:, 0].tolist()
+
+
+def test_pytorch_sees_that_batches_are_pinned(device):
+    loader = pyecho.torch.EchoLoader(source(), FACTOR, batch_size=ROWS, memory="pinned")
+    batches = iter(loader)
+    batch = next(batches)
+    assert batch.is_pinned()
+    assert batch[1:].is_pinned()
+    assert not torch.zeros(WIDTH).is_pinned()
+    del batches, batch
+    pageable = next(iter(pyecho.torch.EchoLoader(source(), 1, batch_size=2, memory="pageable")))
+    assert not pageable.is_pinned()
+
+
+@pytest.mark.parametrize("on_stream", ["default", "own"])
+@pytest.mark.parametrize("busy_seconds", [0, 5e-3])
+def test_a_dropped_batch_is_not_filled_before_its_copy_is_done(
+    device, sleep, on_stream, busy_seconds
+):
+    stream = (
+        torch.cuda.default_stream(device) if on_stream == "default" else torch.cuda.Stream(device)
+    )
+    targets = []
+    with torch.cuda.stream(stream):
+        for batch in pyecho.torch.EchoLoader(source(), FACTOR, batch_size=ROWS, memory="pinned"):
+            if busy_seconds:
+                sleep(busy_seconds)
+            targets.append(batch.to(device, non_blocking=True))
+            del batch
+    stream.synchronize()
+    assert values_of(targets) == expected()
+
+
+def test_arrays_of_numpy_as_well(device, sleep):
+    targets = []
+    rows = (np.full(WIDTH, number % 251, np.uint8) for number in range(COUNT))
+    for batch in pyecho.EchoLoader(rows, FACTOR, batch_size=ROWS, memory="pinned"):
+        sleep(3e-3)
+        targets.append(torch.from_numpy(batch).to(device, non_blocking=True))
+        del batch
+    assert values_of(targets) == expected()
+
+
+def test_the_last_batches_are_waited_for(device, sleep):
+    loader = pyecho.torch.EchoLoader(source(), 1, batch_size=ROWS, memory="pinned")
+    batches = iter(loader)
+    sleep(0.2)
+    targets = [next(batches).to(device, non_blocking=True) for _ in range(3)]
+    del batches, loader
+    gc.collect()  # unregistering the memory before the copies were done would be an error
+    assert values_of(targets) == list(range(12))

@@ -1,0 +1,169 @@
+"""Who waits for whom: values stay right whatever streams the consumer uses, and nobody blocks."""
+
+import itertools
+import threading
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import pyecho.torch  # noqa: E402
+
+ROW_BYTES = 100_000
+BATCH = 16
+WAYS = {
+    "batches": {},
+    "examples on the host": {"batch_size": BATCH, "shuffle_buffer": 50},
+    "examples on the device": {"batch_size": BATCH, "shuffle_buffer": 50, "echo_on": "device"},
+    "converted": {"batch_size": BATCH, "shuffle_buffer": 50, "device_dtype": torch.float32},
+}
+SLEEP_SECONDS = 1.0
+
+
+def source(way, count=256):
+    """Items of a constant each; with batch echoing a few rows together."""
+    for number in range(count if WAYS[way] else count // 4):
+        shape = (ROW_BYTES,) if WAYS[way] else (4, ROW_BYTES)
+        yield torch.full(shape, number % 251, dtype=torch.uint8)
+
+
+def on_host(way, factor=3, seed=5):
+    """What the rows of all batches hold, in order: the same seed without a device."""
+    arguments = {
+        name: value for name, value in WAYS[way].items() if name not in ("echo_on", "device_dtype")
+    }
+    loader = pyecho.torch.EchoLoader(source(way), factor, seed=seed, **arguments)
+    return [value for batch in loader for value in batch[:, 0].tolist()]
+
+
+def on_device(way, device, factor=3, seed=5, items=None, **more):
+    return pyecho.torch.EchoLoader(
+        source(way) if items is None else items,
+        factor,
+        seed=seed,
+        device=device,
+        **WAYS[way],
+        **more,
+    )
+
+
+def checked(batch):
+    """Read all of a batch on the device: the value of each row, or -1 where elements differ."""
+    same = (batch == batch[:, :1]).all(dim=1)
+    return torch.where(same, batch[:, 0].long(), -1)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_batches_may_be_dropped_while_their_kernels_are_queued(device, sleep, way):
+    seen = []
+    for batch in on_device(way, device):
+        sleep(2e-3)  # so that the reading comes long after the dropping
+        seen.append(checked(batch))
+        del batch
+    assert torch.cat(seen).tolist() == on_host(way)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_consumer_on_a_stream_of_its_own(device, sleep, way):
+    stream = torch.cuda.Stream(device)
+    seen = []
+    with torch.cuda.stream(stream):
+        for batch in on_device(way, device):
+            sleep(1e-3)
+            seen.append(checked(batch))
+            del batch
+    stream.synchronize()
+    assert torch.cat(seen).tolist() == on_host(way)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_consumer_that_changes_streams_between_batches(device, sleep, way):
+    streams = [
+        torch.cuda.default_stream(device),
+        torch.cuda.Stream(device),
+        torch.cuda.Stream(device, priority=-1),
+    ]
+    batches = iter(on_device(way, device))
+    seen = []
+    for stream in itertools.cycle(streams):
+        with torch.cuda.stream(stream):
+            batch = next(batches, None)
+            if batch is None:
+                break
+            sleep(2e-3)
+            seen.append(checked(batch))
+            del batch
+    torch.cuda.synchronize()
+    assert torch.cat(seen).tolist() == on_host(way)
+
+
+def test_two_loaders_at_the_same_time(device, sleep):
+    loaders = [on_device(way, device) for way in ("examples on the host", "examples on the device")]
+    seen = ([], [])
+    for pair in zip(*loaders, strict=True):
+        sleep(1e-3)
+        for values, batch in zip(seen, pair, strict=True):
+            values.append(checked(batch))
+        del pair, batch
+    expected = on_host("examples on the host")
+    assert [torch.cat(values).tolist() for values in seen] == [expected, expected]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_batch_is_had_while_the_consumers_stream_is_busy(device, sleep, way):
+    batches = iter(on_device(way, device))
+    seen = [checked(next(batches)) for _ in range(3)]  # everything has been allocated
+    done = torch.cuda.Event()
+    sleep(SLEEP_SECONDS)
+    done.record()
+    taken = [next(batches) for _ in range(4)]  # more than there were ahead
+    assert not done.query(), "next() waited for the consumer's stream"
+    seen += [checked(batch) for batch in taken]
+    expected = on_host(way)[: sum(map(len, seen))]
+    assert torch.cat(seen).tolist() == expected
+    del batches
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_batch_is_had_before_its_copy_has_run(device, sleep, way):
+    gate = threading.Event()
+    factor = 2
+    first = BATCH // factor if WAYS[way] else 1  # items of the first batch
+
+    def gated():
+        for number, item in enumerate(source(way)):
+            if number == first:
+                gate.wait()
+            yield item
+
+    arguments = {**WAYS[way], "shuffle_buffer": 0}
+    loader = pyecho.torch.EchoLoader(gated(), factor, device=device, **arguments)
+    batches = iter(loader)
+    try:
+        seen = [checked(next(batches))]
+        if not WAYS[way]:
+            seen.append(checked(next(batches)))  # the second use of the first item
+        torch.cuda.synchronize()
+        done = torch.cuda.Event()
+        with torch.cuda.stream(loader._arrays._stream):  # ahead of all copies to come
+            sleep(SLEEP_SECONDS)
+            done.record()
+        gate.set()
+        batch = next(batches)
+        assert not done.query(), "next() waited for the copy"
+        seen.append(checked(batch))
+        assert not done.query(), "the host waited for the copy"
+    finally:
+        gate.set()
+    rows = BATCH if WAYS[way] else 4
+    second = [number for number in range(first, 2 * first) for _ in range(factor)]
+    assert torch.cat(seen).tolist()[-rows:] == (second if WAYS[way] else [1] * rows)
+    del batches
+
+
+def test_copies_start_before_they_are_asked_for(device, wait_until):
+    loader = on_device("examples on the host", device)
+    batches = iter(loader)
+    assert wait_until(lambda: loader.stats().h2d_bytes >= 2 * BATCH * ROW_BYTES)
+    assert loader.stats().batches == 0
+    del batches
