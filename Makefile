@@ -52,7 +52,7 @@ format: .venv/dev.stamp ## Format all sources in place
 	$(BIN)/ruff format
 	$(BIN)/clang-format -i $(CPP_FILES)
 
-targets: .venv/tools.stamp .venv/package.stamp ## Measure the speed targets, each against its limit (minutes)
+targets: .venv/tools.stamp .venv/demo.stamp ## Measure the speed targets, each against its limit (minutes)
 	$(WITH_TOOLS) cmake --preset release -DPYECHO_BUILD_TESTS=OFF
 	$(WITH_TOOLS) cmake --build --preset release --target gather_benchmark
 	build/release/benchmarks/cpp/gather_benchmark 1

@@ -44,8 +44,8 @@ const std::byte* source_row(const HostMemory& source, std::uint64_t index, std::
 
 double run_memcpy(const Workload& work, const HostMemory& source) {
   const std::uint32_t blocks = work.threads + 4;  // as many as pyecho has by default
-  const HostMemory pool(work.capacity * work.row_bytes, 2);
-  const HostMemory batches(blocks * work.rows_per_batch * work.row_bytes, 2);
+  const HostMemory pool(work.capacity * work.row_bytes, {.threads = 2});
+  const HostMemory batches(blocks * work.rows_per_batch * work.row_bytes, {.threads = 2});
   std::vector<std::uint32_t> order(std::size_t{1} << 20);
   std::mt19937 random(1);
   std::generate(order.begin(), order.end(), [&] { return random() % work.capacity; });
@@ -139,7 +139,7 @@ int main(int argc, char** argv) {
   const std::uint32_t factor = argument(2, 4);
   const std::uint32_t capacity = argument(3, 4096);
   const unsigned pairs = argument(4, 9);
-  const HostMemory source(kSourceBytes, threads);
+  const HostMemory source(kSourceBytes, {.threads = threads});
   std::printf("threads %u, factor %u, capacity %u, median of %u pairs [lowest, highest]\n", threads, factor, capacity,
               pairs);
   std::printf("%9s %22s %22s %26s %24s\n", "row bytes", "memcpy ns/emission", "pyecho ns/emission",

@@ -130,10 +130,10 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"Nothing can be measured here: {reason}", file=sys.stderr)
         return MISSING
     import torch
+    from common.progress import shown
+    from common.report import Report, slug
 
     from gpu import emission, link, pinning, training
-    from gpu.progress import shown
-    from gpu.report import Report
 
     device = torch.device(options.device)
     if device.index is None:
@@ -147,7 +147,10 @@ def main(arguments: list[str] | None = None) -> int:
         "bytes": emission.measure_bytes,
         "training": training.measure,
     }
-    report = Report(facts(device))
+    described = facts(device)
+    report = Report(
+        f"pyecho on {described['device']}", f"gpu-{slug(described['device'])}", described
+    )
     began = time.monotonic()
     failed = False
     with shown() as progress:

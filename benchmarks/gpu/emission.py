@@ -6,12 +6,14 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 import torch
+from common.report import Report, Row
 
 import pyecho.torch
 from gpu import peers, workload
-from gpu.measuring import Progress, Sample, interleaved, seconds_of_batches, steps_of
-from gpu.report import Report, Row, number
+from gpu.measuring import seconds_of_batches
 from gpu.workload import Rows
+from pyecho.bench.formatting import number
+from pyecho.bench.sampling import Progress, Sample, interleaved, steps_of
 from pyecho.options import available_cores
 
 FACTORS = (1, 2, 4, 8)

@@ -8,20 +8,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from common.report import Report, Row
 
 import pyecho.torch
 from gpu import peers, workload
-from gpu.measuring import (
-    Progress,
-    Sample,
-    interleaved,
-    new_stream,
-    seconds,
-    seconds_of_batches,
-    steps_of,
-)
-from gpu.report import Report, Row
+from gpu.measuring import new_stream, seconds, seconds_of_batches
 from gpu.workload import Rows
+from pyecho.bench.sampling import Progress, Sample, interleaved, steps_of
 
 PINNED_BATCHES = 8
 SOURCE_BYTES = 1 << 30

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 
 import torch
+from common.report import Report, Row
 
-from gpu.measuring import Progress, Sample, interleaved, steps_of
-from gpu.report import Report, Row, spread
 from pyecho import _core
+from pyecho.bench.formatting import spread
+from pyecho.bench.sampling import Progress, Sample, interleaved, steps_of
 
 
 def measure(device: torch.device, report: Report, progress: Progress, *, quick: bool) -> None:

@@ -1,6 +1,5 @@
-"""What of benchmarks/gpu.py can be tested without a GPU: statistics, tables, sources, arguments."""
+"""What of benchmarks/gpu.py can be tested without a GPU: sources, networks, arguments."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -15,92 +14,6 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 @pytest.fixture(autouse=True)
 def importable(monkeypatch):
     monkeypatch.syspath_prepend(BENCHMARKS)
-
-
-class NoProgress:
-    def __init__(self):
-        self.steps = 0
-        self.advanced = []
-
-    def begin(self, name, steps):
-        self.steps = steps
-
-    def advance(self, what):
-        self.advanced.append(what)
-
-
-def test_ratios_are_those_of_rounds():
-    from gpu.measuring import Sample
-
-    sample, other = Sample((2.0, 9.0, 4.0)), Sample((1.0, 3.0, 8.0))
-    assert (sample.median, sample.low, sample.high) == (4.0, 2.0, 9.0)
-    assert (sample / other).values == (2.0, 3.0, 0.5)
-    assert sample.at_most(other).values == (1.0, 3.0, 4.0)
-    assert sample.at_least(other).values == (2.0, 9.0, 8.0)
-    assert sample.times(2).values == (4.0, 18.0, 8.0)
-
-
-def test_contestants_take_turns_and_the_first_round_is_not_counted():
-    from gpu.measuring import interleaved, steps_of
-
-    order = []
-    progress = NoProgress()
-
-    def contestant(name):
-        def measure():
-            order.append(name)
-            return float(len(order))
-
-        return measure
-
-    samples = interleaved(2, {"a": contestant("a"), "b": contestant("b")}, progress)
-    assert order == ["b", "a", "a", "b", "b", "a"]
-    assert samples["a"].values == (3.0, 6.0)
-    assert samples["b"].values == (4.0, 5.0)
-    assert progress.advanced == order
-    assert len(order) == steps_of(2, 2)
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0, "0"),
-        (0.01234, "0.0123"),
-        (1.0, "1.00"),
-        (23.46, "23.5"),
-        (123.4, "123"),
-        (4321, "4,321"),
-    ],
-)
-def test_numbers_have_three_digits(value, text):
-    from gpu.report import number
-
-    assert number(value) == text
-
-
-def test_a_report_has_every_row_in_both_files(tmp_path):
-    from gpu.measuring import Sample
-    from gpu.report import Report, Row, slug
-
-    assert slug("NVIDIA H100 80GB HBM3") == "nvidia-h100-80gb-hbm3"
-    report = Report({"device": "NVIDIA H100 80GB HBM3", "cores": 16})
-    measured, limit = Sample((9.0, 10.0, 11.0)), Sample((10.0, 10.0, 10.0))
-    report.add("Link", [Row("copy | all", measured, "GB/s", limit, "raw", target=">= 0.97")])
-    report.add("Link", [Row("alone", measured, "s")])
-    report.note("a remark")
-    as_json, as_markdown = report.write(tmp_path / "results")
-    assert as_json.name == "gpu-nvidia-h100-80gb-hbm3.json"
-    table = as_markdown.read_text()
-    assert (
-        "| copy \\| all | 10.0 GB/s [9.00, 11.0] | raw: 10.0 GB/s | 1.00 [0.900, 1.10] | >= 0.97 |"
-        in table
-    )
-    assert "| alone | 10.0 s [9.00, 11.0] |  |  |  |" in table
-    assert "- a remark" in table
-    rows = json.loads(as_json.read_text())["rows"]
-    assert [row["what"] for row in rows] == ["copy | all", "alone"]
-    assert rows[0]["ratio"]["values"] == [0.9, 1.0, 1.1]
-    assert rows[1]["limit"] is None
 
 
 def test_the_source_decodes_what_was_encoded():

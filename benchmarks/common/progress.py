@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from gpu.measuring import Progress
+from pyecho.bench.sampling import Progress
 
 
 class Lines:

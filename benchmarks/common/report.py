@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpu.measuring import Sample
+from pyecho.bench.formatting import spread
+from pyecho.bench.sampling import Sample
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,9 @@ class Row:
 class Report:
     """All of a run."""
 
+    title: str
+    stem: str
+    """The names of the files, without their suffixes."""
     facts: dict[str, Any]
     sections: dict[str, list[Row]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -71,7 +75,7 @@ class Report:
 
     def as_markdown(self) -> str:
         """Return a document with one table for each section."""
-        lines = [f"# pyecho on {self.facts.get('device', 'a GPU')}", ""]
+        lines = [f"# {self.title}", ""]
         lines += [f"- {name}: {value}" for name, value in self.facts.items()]
         lines += ["", "Medians of the rounds with [lowest, highest]; ratios are those of rounds."]
         for section, rows in self.sections.items():
@@ -86,8 +90,7 @@ class Report:
     def write(self, folder: Path) -> list[Path]:
         """Write both files and return their paths."""
         folder.mkdir(parents=True, exist_ok=True)
-        stem = f"gpu-{slug(str(self.facts.get('device', 'unknown')))}"
-        as_json, as_markdown = folder / f"{stem}.json", folder / f"{stem}.md"
+        as_json, as_markdown = folder / f"{self.stem}.json", folder / f"{self.stem}.md"
         as_json.write_text(json.dumps(self.as_json(), indent=1) + "\n")
         as_markdown.write_text(self.as_markdown())
         return [as_json, as_markdown]
@@ -96,26 +99,6 @@ class Report:
 def slug(name: str) -> str:
     """Return a name that is fit for a file: "NVIDIA H100 80GB HBM3" is nvidia-h100-80gb-hbm3."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "unknown"
-
-
-def number(value: float) -> str:
-    """Return a number with three significant digits, or all of those before the point."""
-    if value == 0:
-        return "0"
-    digits = 0
-    while abs(value) < 100 * 10**-digits and digits < 4:
-        digits += 1
-    return f"{value:,.{digits}f}"
-
-
-def spread(sample: Sample | None, unit: str = "") -> str:
-    """Return "median unit [lowest, highest]"."""
-    if sample is None:
-        return ""
-    unit = f" {unit}" if unit else ""
-    if sample.low == sample.high:
-        return f"{number(sample.median)}{unit}"
-    return f"{number(sample.median)}{unit} [{number(sample.low)}, {number(sample.high)}]"
 
 
 def _line(row: Row) -> str:

@@ -1,0 +1,1 @@
+"""Measurements behind ``pyecho bench``, each beside its limit in the same run."""
