@@ -13,6 +13,10 @@ namespace {
 constexpr std::size_t kWakeBytes = std::size_t{1} << 20;
 // While the plan lacks an item, rows are copied in pieces of this size between looks for it.
 constexpr std::size_t kCopyPieceBytes = std::size_t{1} << 18;
+// Threads hand over in bursts, some tens of microseconds apart: a sleeper wakes, or gets the processor, that late. Batches
+// are made ahead for as long as it takes to copy this much, so that nobody runs dry in between, but not ever more of them.
+constexpr std::size_t kAheadBytes = std::size_t{4} << 20;
+constexpr std::size_t kMaxSmallBatchesAhead = 8;
 // No machine has more.
 constexpr double kMaxBytes = 0x1.0p56;
 // Slot numbers have 31 bits; capacity may take half of them.
@@ -45,26 +49,38 @@ std::size_t EchoBuffer::min_bytes(const EchoBufferConfig& config) {
          blocks_for(config) * HostMemory::rounded_bytes(layout.batch_bytes());
 }
 
-EchoBufferConfig EchoBuffer::checked(EchoBufferConfig config) {
-  if (min_bytes(config) > config.max_bytes) {
+// Refuses what cannot be, and raises prefetch for small batches. Of what max_bytes leaves over at most half goes into it:
+// the other half is for batches that the consumer keeps.
+EchoBufferConfig EchoBuffer::settled(EchoBufferConfig config) {
+  const std::size_t least = min_bytes(config);
+  if (least > config.max_bytes) {
     throw std::length_error("max_bytes is less than the slots and batches need");
+  }
+  const std::size_t batch_bytes = SlotLayout(config.leaf_bytes, config.batch_rows, config.with_info).batch_bytes();
+  const std::size_t wanted = std::min(kMaxSmallBatchesAhead, kAheadBytes / std::max<std::size_t>(1, batch_bytes));
+  while (config.prefetch < wanted) {
+    ++config.prefetch;
+    if (min_bytes(config) - least > (config.max_bytes - least) / 2) {
+      --config.prefetch;
+      break;
+    }
   }
   return config;
 }
 
 EchoBuffer::EchoBuffer(const EchoBufferConfig& config)
-    : config_(checked(config)),
+    : config_(settled(config)),
       layout_(config.leaf_bytes, config.batch_rows, config.with_info),
-      depth_(depth_for(config)),
-      slot_memory_(slots_for(config) * layout_.slot_bytes(), {.threads = std::thread::hardware_concurrency()}),
-      pool_(slots_for(config), ahead_for(config) / 2),
-      uses_(slots_for(config), config.threads),
+      depth_(depth_for(config_)),
+      slot_memory_(slots_for(config_) * layout_.slot_bytes(), {.threads = std::thread::hardware_concurrency()}),
+      pool_(slots_for(config_), ahead_for(config_) / 2),
+      uses_(slots_for(config_), config.threads),
       batches_(std::make_shared<BatchPool>(
-          layout_, blocks_for(config),
+          layout_, blocks_for(config_),
           config.max_bytes == kUnlimited ? kUnlimited : config.max_bytes - slot_memory_.size_bytes(),
           config.batch_pages)),
       planner_({.capacity = config.capacity,
-                .slots = slots_for(config),
+                .slots = slots_for(config_),
                 .factor = config.factor,
                 .seed = config.seed,
                 .epoch = config.epoch,
@@ -176,9 +192,8 @@ bool EchoBuffer::claim(Gatherer& gatherer, Batch*& batch) {
 
 // Plans one batch; false if it is not to be handed out (it is empty or dropped, and the input has ended).
 bool EchoBuffer::fill(Gatherer& gatherer) {
-  Use use{};
-  while (gatherer.planned() < config_.batch_rows && admit(gatherer) && planner_.draw(use)) {
-    gatherer.add(use);
+  while (gatherer.planned() < config_.batch_rows && admit(gatherer) && planner_.draw(gatherer.next())) {
+    gatherer.add();
   }
   resident_.store_relaxed(planner_.resident());
   const bool whole = gatherer.planned() == config_.batch_rows;

@@ -57,7 +57,9 @@ struct EchoBufferConfig {
   bool unique_in_batch = false;
   bool drop_last = false;              // a batch of fewer than batch_rows rows is not handed out
   bool with_info = false;              // batches carry source indices and uses
-  std::uint32_t prefetch = 2;          // >= 1: batches made ahead of the consumer
+  std::uint32_t prefetch = 2;          // >= 1: batches made ahead of the consumer; of small ones as many as
+                                       // 4 MiB hold, up to 8, if that takes at most half of what
+                                       // max_bytes leaves over
   std::uint32_t threads = 1;           // >= 1: gather workers
   std::uint32_t burst = 1;             // >= 1: items that arrive together; room for them is kept ahead of the pool
   std::size_t max_bytes = kUnlimited;  // of slots and batches together; at least EchoBuffer::min_bytes()
@@ -140,7 +142,7 @@ class EchoBuffer {
   [[nodiscard]] EchoBufferStats stats() const;
 
  private:
-  static EchoBufferConfig checked(EchoBufferConfig config);
+  static EchoBufferConfig settled(EchoBufferConfig config);
   static std::uint32_t ahead_for(const EchoBufferConfig& config);
   static std::uint32_t slots_for(const EchoBufferConfig& config);
   static std::uint32_t depth_for(const EchoBufferConfig& config);

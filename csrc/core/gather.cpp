@@ -93,7 +93,7 @@ bool Gatherer::copy(std::size_t max_bytes) {
 void Gatherer::spend(std::uint32_t begin, std::uint32_t end) {
   std::uint64_t released = 0;
   for (std::uint32_t row = begin; row < end; ++row) {
-    if (uses_.spend(plan_[row].slot)) {
+    if (uses_.spend(plan_[row])) {
       pool_.release(plan_[row].slot);
       ++released;
     }

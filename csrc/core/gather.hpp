@@ -1,7 +1,8 @@
 // The gather worker's hands: copies planned rows from their slots into a batch.
 //
-// One Gatherer per worker thread. A slot may feed several batches that different workers fill at the same time; a count
-// of outstanding uses per slot tells who copied the last one, and that worker releases the slot.
+// One Gatherer per worker thread. A single worker copies in the order of the plan, so the use that was planned last is
+// copied last and releases the slot. With several workers a slot may feed batches that are filled at the same time; a
+// count of outstanding uses per slot then tells who copied the last one, and that worker releases the slot.
 //
 // variable | written by          | read by  | order        | pairs with | why
 // left[s]  | expect (planner)    | spend    | relaxed      | -          | the planner's turn passes to every later copier
@@ -22,28 +23,29 @@
 
 namespace pyecho {
 
-// Uses of each slot that are still to be copied.
+// Knows which copy out of a slot is the last.
 class UseCounts {
  public:
-  // `workers`: threads that will call spend(). A single one needs no atomic read-modify-write.
+  // `workers`: threads that will call spend(). A single one needs no counts.
   UseCounts(std::uint32_t slots, unsigned workers)
-      : left_(std::make_unique<Shared<std::uint32_t>[]>(slots)), solo_(workers == 1) {}
+      : left_(workers == 1 ? nullptr : std::make_unique<Shared<std::uint32_t>[]>(slots)) {}
 
   // Under the planner's turn, before any use of the slot is planned.
-  void expect(std::uint32_t slot, std::uint32_t uses) noexcept { left_[slot].store_relaxed(uses); }
-  // One use has been copied; true if it was the last. Any worker.
-  [[nodiscard]] bool spend(std::uint32_t slot) noexcept {
-    if (solo_) {
-      const std::uint32_t left = left_[slot].load_relaxed() - 1;
-      left_[slot].store_relaxed(left);
-      return left == 0;
+  void expect(std::uint32_t slot, std::uint32_t uses) noexcept {
+    if (left_ != nullptr) {
+      left_[slot].store_relaxed(uses);
     }
-    return left_[slot].fetch_add_acq_rel(static_cast<std::uint32_t>(-1)) == 1;  // [G1]
+  }
+  // This use has been copied; true if no copy out of its slot is left to be made. Any worker.
+  [[nodiscard]] bool spend(const Use& use) noexcept {
+    if (left_ == nullptr) {
+      return use.last;
+    }
+    return left_[use.slot].fetch_add_acq_rel(static_cast<std::uint32_t>(-1)) == 1;  // [G1]
   }
 
  private:
-  std::unique_ptr<Shared<std::uint32_t>[]> left_;
-  bool solo_;
+  std::unique_ptr<Shared<std::uint32_t>[]> left_;  // by slot; none with a single worker
 };
 
 class Gatherer {
@@ -58,8 +60,9 @@ class Gatherer {
   }
   // Where its rows go; before the first add().
   void into(Batch& batch) noexcept { batch_ = &batch; }
-  // Appends a row. Requires planned() < layout.rows(). Does not copy yet.
-  void add(const Use& use) noexcept { plan_[planned_++] = use; }
+  // Where the next use is to be written, before add() appends it as a row. Requires planned() < layout.rows().
+  [[nodiscard]] Use& next() noexcept { return plan_[planned_]; }
+  void add() noexcept { ++planned_; }
   [[nodiscard]] std::uint32_t planned() const noexcept { return planned_; }
   // Copies rows that were added and not yet copied, until `max_bytes` have been (one row at least), and releases slots
   // whose uses are spent; sleeping producers are woken. False if there was nothing to copy.

@@ -33,7 +33,7 @@ TEST(EchoBufferLife, a_hoarding_consumer_gets_more_memory) {
   producer.join();
   EXPECT_EQ(hoard.size(), 100U);
   EXPECT_EQ(buffer.stats().outstanding_leases, 100U);
-  EXPECT_GT(buffer.stats().grown_blocks, 90U);
+  EXPECT_GT(buffer.stats().grown_blocks, 80U);
   std::vector<int> uses(200);
   for (const Lease& lease : hoard) {
     for (const Emission& emission : rows_of(lease)) {  // nothing was overwritten meanwhile
@@ -76,7 +76,7 @@ TEST(EchoBufferLife, at_the_memory_limit_it_is_exhausted_until_a_lease_ends) {
     producer.join();
     EXPECT_GT(exhausted, 0U);
     EXPECT_EQ(rows, 400U);
-    EXPECT_EQ(buffer.stats().grown_blocks, 2U);
+    EXPECT_EQ(buffer.stats().grown_blocks, 1U);  // the other page went into a batch made further ahead
   }
 }
 

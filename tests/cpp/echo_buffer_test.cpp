@@ -171,5 +171,22 @@ TEST(EchoBuffer, min_bytes_has_room_for_all_slots_and_batches_and_for_no_more) {
   producer.join();
 }
 
+TEST(EchoBuffer, small_batches_are_made_further_ahead_within_half_of_what_max_bytes_leaves) {
+  const auto blocks = [](std::size_t row_bytes, std::size_t spare_bytes) {
+    EchoBufferConfig config{.leaf_bytes = {row_bytes}, .batch_rows = 16, .capacity = 4, .held = 1};
+    if (spare_bytes != kUnlimited) {
+      config.max_bytes = EchoBuffer::min_bytes(config) + spare_bytes;
+    }
+    return EchoBuffer(config).stats().batch_blocks;
+  };
+  const std::uint64_t worker_and_held = 2;
+  EXPECT_EQ(blocks(64, kUnlimited), 8 + worker_and_held);
+  EXPECT_EQ(blocks(65536, kUnlimited), 4 + worker_and_held);
+  EXPECT_EQ(blocks(1 << 20, kUnlimited), 2 + worker_and_held);
+  EXPECT_EQ(blocks(64, 0), 2 + worker_and_held);
+  // A further batch takes one block of a page, and 8 slots of 64 bytes that may begin another page.
+  EXPECT_EQ(blocks(64, 2 * 4096), 3 + worker_and_held);
+}
+
 }  // namespace
 }  // namespace pyecho::test

@@ -35,6 +35,10 @@ class GatherTest : public testing::TestWithParam<unsigned> {
     gatherer_.into(batch_);
   }
 
+  void add(const Use& use) {
+    gatherer_.next() = use;
+    gatherer_.add();
+  }
   [[nodiscard]] std::uint32_t free_slots() {
     std::uint32_t count = 0;
     for (Reservation reservation{}; pool_.try_reserve(reservation) == Outcome::kOk;) {
@@ -72,7 +76,7 @@ TEST_P(GatherTest, rows_and_info_land_where_they_belong) {
     uses_.expect(plan.back().slot, kRows + 1);
   }
   for (const Use& use : plan) {
-    gatherer_.add(use);
+    add(use);
   }
   EXPECT_EQ(gatherer_.planned(), kRows);
   EXPECT_TRUE(gatherer_.copy(kAll));
@@ -86,9 +90,10 @@ TEST_P(GatherTest, rows_and_info_land_where_they_belong) {
 TEST_P(GatherTest, a_slot_is_released_exactly_at_its_last_use) {
   uses_.expect(0, 3);
   uses_.expect(1, 1);
-  for (const std::uint32_t slot : {0U, 0U, 1U, 0U}) {
-    gatherer_.add({slot, 0, slot, false});
-  }
+  add({0, 0, 0, false});
+  add({0, 1, 0, false});
+  add({1, 0, 1, true});
+  add({0, 2, 0, true});
   std::vector<std::uint32_t> freed;
   while (gatherer_.copy(1)) {  // one row at a time
     freed.push_back(free_slots());
@@ -99,11 +104,11 @@ TEST_P(GatherTest, a_slot_is_released_exactly_at_its_last_use) {
 TEST_P(GatherTest, copying_goes_on_where_it_stopped) {
   uses_.expect(2, 100);
   uses_.expect(3, 100);
-  gatherer_.add({2, 0, 5, false});
+  add({2, 0, 5, false});
   EXPECT_TRUE(gatherer_.copy(kAll));
   EXPECT_EQ(batch_.rows, 1U);
-  gatherer_.add({3, 1, 6, false});
-  gatherer_.add({2, 2, 5, false});
+  add({3, 1, 6, false});
+  add({2, 2, 5, false});
   EXPECT_TRUE(gatherer_.copy(2 * layout_.slot_bytes()));
   EXPECT_EQ(batch_.rows, 3U);
   expect_row(0, {2, 0, 5, false});
@@ -114,7 +119,7 @@ TEST_P(GatherTest, copying_goes_on_where_it_stopped) {
 TEST_P(GatherTest, many_released_slots_are_all_announced) {
   for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
     uses_.expect(slot, 1);
-    gatherer_.add({slot, 0, slot, true});
+    add({slot, 0, slot, true});
   }
   EXPECT_TRUE(gatherer_.copy(kAll));
   EXPECT_EQ(free_slots(), kSlots);

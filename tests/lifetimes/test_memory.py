@@ -35,7 +35,7 @@ def test_a_buffer_takes_slots_plus_ready_batches(row_bytes, capacity, batch_size
         grown = resident() - before
         # The pool, and ahead of it the fresh examples of the batches that are made ahead; these
         # batches, one in the hands of each thread, and two at the consumer.
-        prefetch, held = 2, 2
+        prefetch, held = max(2, min(8, 2**22 // ({row_bytes} * {batch_size}))), 2
         rows = {capacity} + 1 + prefetch * -(-{batch_size} // 4)
         rows += (prefetch + {threads} + held) * {batch_size}
         expected = rows * {row_bytes}
