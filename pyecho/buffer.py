@@ -68,7 +68,7 @@ class EchoBuffer(_core.EchoBuffer):
     drop_last
         Leave out batches with fewer than `batch_size` rows.
     prefetch
-        Batches made ahead of the consumer; of small ones, of which 4 MiB hold more, up to 8.
+        Batches made ahead of the consumer; of small ones as many as 4 MiB hold, up to 8.
     threads
         Native threads that assemble batches; None for all cores but one, at most 4.
     burst

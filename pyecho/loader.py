@@ -68,8 +68,8 @@ class EchoLoader:
     seed
         Selects the random numbers, together with the epoch.
     prefetch
-        Batches (in batch echoing items) made ahead of the consumer; of small batches, of which 4 MiB
-        hold more, up to 8.
+        Batches (in batch echoing items) made ahead of the consumer; of small batches as many as
+        4 MiB hold, up to 8.
     threads
         Native threads that assemble batches; None for all cores but one, at most 4.
     augment

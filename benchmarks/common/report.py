@@ -9,28 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pyecho.bench.formatting import spread
-from pyecho.bench.sampling import Sample
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the table."""
-
-    what: str
-    measured: Sample
-    unit: str
-    limit: Sample | None = None
-    """What it is compared to, measured in the same rounds."""
-    limit_name: str = ""
-    ratio: Sample | None = None
-    """Of the rounds; measured over limit where nothing else is given."""
-    target: str = ""
-
-    def compared(self) -> Sample | None:
-        """Return the ratio to the limit."""
-        if self.ratio is not None or self.limit is None:
-            return self.ratio
-        return self.measured / self.limit
+from pyecho.bench.row import Row
 
 
 @dataclass
@@ -58,16 +37,7 @@ class Report:
             "facts": self.facts,
             "notes": self.notes,
             "rows": [
-                {
-                    "section": section,
-                    "what": row.what,
-                    "unit": row.unit,
-                    "measured": _plain(row.measured),
-                    "limit_name": row.limit_name,
-                    "limit": _plain(row.limit),
-                    "ratio": _plain(row.compared()),
-                    "target": row.target,
-                }
+                {"section": section, **row.as_json()}
                 for section, rows in self.sections.items()
                 for row in rows
             ],
@@ -107,14 +77,3 @@ def _line(row: Row) -> str:
         limit = f"{row.limit_name}: {limit}" if limit else row.limit_name
     cells = [row.what, spread(row.measured, row.unit), limit, spread(row.compared()), row.target]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-def _plain(sample: Sample | None) -> dict[str, Any] | None:
-    if sample is None:
-        return None
-    return {
-        "median": sample.median,
-        "min": sample.low,
-        "max": sample.high,
-        "values": list(sample.values),
-    }

@@ -130,10 +130,10 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"Nothing can be measured here: {reason}", file=sys.stderr)
         return MISSING
     import torch
-    from common.progress import shown
     from common.report import Report, slug
 
     from gpu import emission, link, pinning, training
+    from pyecho.bench.progress import shown
 
     device = torch.device(options.device)
     if device.index is None:

@@ -6,13 +6,14 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 import torch
-from common.report import Report, Row
+from common.report import Report
 
 import pyecho.torch
 from gpu import peers, workload
 from gpu.measuring import seconds_of_batches
 from gpu.workload import Rows
 from pyecho.bench.formatting import number
+from pyecho.bench.row import Row
 from pyecho.bench.sampling import Progress, Sample, interleaved, steps_of
 from pyecho.options import available_cores
 

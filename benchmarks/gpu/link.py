@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from common.report import Report, Row
+from common.report import Report
 
 import pyecho.torch
 from gpu import peers, workload
 from gpu.measuring import new_stream, seconds, seconds_of_batches
 from gpu.workload import Rows
+from pyecho.bench.row import Row
 from pyecho.bench.sampling import Progress, Sample, interleaved, steps_of
 
 PINNED_BATCHES = 8

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 
 import torch
-from common.report import Report, Row
+from common.report import Report
 
 from pyecho import _core
 from pyecho.bench.formatting import spread
+from pyecho.bench.row import Row
 from pyecho.bench.sampling import Progress, Sample, interleaved, steps_of
 
 

@@ -6,13 +6,14 @@ import statistics
 from typing import Any, NamedTuple
 
 import torch
-from common.report import Report, Row
+from common.report import Report
 from torch.nn import functional
 
 import pyecho.torch
 from gpu.images import CLASSES, CROP, DecodedBatches, speed_for
 from gpu.measuring import new_event, seconds, synchronize
 from gpu.resnet import resnet50
+from pyecho.bench.row import Row
 from pyecho.bench.sampling import Progress, Sample
 from pyecho.options import available_cores
 

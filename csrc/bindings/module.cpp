@@ -3,6 +3,7 @@
 
 #include "bindings/batch_iterator.hpp"
 #include "bindings/batch_plan.hpp"
+#include "bindings/bench.hpp"
 #include "bindings/cuda.hpp"
 #include "bindings/echo_buffer.hpp"
 #include "bindings/echo_queue.hpp"
@@ -30,6 +31,7 @@ PYBIND11_MODULE(_core, module) {
   register_echo_buffer(module);
   register_use_iterator(module);
   register_echo_queue(module);
+  register_bench(module);
 
   module.def(
       "uses_of_first",

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from pyecho.bench.formatting import number
+from pyecho.bench.row import Row
 from pyecho.bench.sampling import Sample, interleaved, steps_of
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -72,7 +73,7 @@ def test_numbers_have_three_digits(value, text):
 
 
 def test_a_report_has_every_row_in_both_files(tmp_path):
-    from common.report import Report, Row, slug
+    from common.report import Report, slug
 
     assert slug("NVIDIA H100 80GB HBM3") == "nvidia-h100-80gb-hbm3"
     report = Report(

@@ -1,0 +1,117 @@
+#include "bench/gather_race.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <stdexcept>
+#include <thread>
+
+#include "core/echo_buffer.hpp"
+#include "core/random.hpp"
+
+namespace pyecho::bench {
+namespace {
+
+constexpr std::size_t kSourceBytes = std::size_t{256} << 20;
+constexpr std::size_t kOrderLength = std::size_t{1} << 20;
+constexpr std::size_t kBatchesAhead = 4;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+PagePolicy all_cores() { return {.threads = std::thread::hardware_concurrency()}; }
+
+}  // namespace
+
+GatherRace::GatherRace(const Workload& workload)
+    : workload_(workload),
+      blocks_(workload.threads + static_cast<std::uint32_t>(kBatchesAhead)),
+      source_(std::max(workload.row_bytes, std::min(kSourceBytes, workload.fresh * workload.row_bytes)), all_cores()),
+      pool_(workload.capacity * workload.row_bytes, all_cores()),
+      batches_(std::size_t{blocks_} * workload.batch_rows * workload.row_bytes, all_cores()),
+      order_(kOrderLength) {
+  Xoshiro256 random(1);
+  for (std::uint32_t& slot : order_) {
+    slot = random.below(workload.capacity);
+  }
+}
+
+const std::byte* GatherRace::source_row(std::uint64_t index) const noexcept {
+  return source_.data() + index % (source_.size_bytes() / workload_.row_bytes) * workload_.row_bytes;
+}
+
+// What one thread of bare memcpy does: every threads-th fresh row, and whole batches of uses.
+void GatherRace::copy_share(unsigned thread) noexcept {
+  const Workload& work = workload_;
+  std::uint64_t use = thread * (kOrderLength / work.threads);
+  std::uint64_t row = 0;
+  std::uint64_t block = thread;
+  for (std::uint64_t fresh = thread; fresh < work.fresh; fresh += work.threads) {
+    std::memcpy(pool_.data() + fresh % work.capacity * work.row_bytes, source_row(fresh), work.row_bytes);
+    for (std::uint32_t repeat = 0; repeat < work.factor; ++repeat, ++use) {
+      std::memcpy(batches_.data() + (block * work.batch_rows + row) * work.row_bytes,
+                  pool_.data() + order_[use % kOrderLength] * work.row_bytes, work.row_bytes);
+      if (++row == work.batch_rows) {
+        row = 0;
+        block = (block + work.threads) % blocks_;
+      }
+    }
+  }
+}
+
+double GatherRace::memcpy_seconds() {
+  const Clock::time_point start = Clock::now();
+  std::vector<std::thread> threads;
+  threads.reserve(workload_.threads);
+  for (unsigned thread = 0; thread < workload_.threads; ++thread) {
+    threads.emplace_back([this, thread] { copy_share(thread); });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  return seconds_since(start);
+}
+
+double GatherRace::echo_seconds() {
+  EchoBufferConfig config;
+  config.leaf_bytes = {workload_.row_bytes};
+  config.batch_rows = workload_.batch_rows;
+  config.capacity = workload_.capacity;
+  config.factor = workload_.factor;
+  config.threads = workload_.threads;
+  EchoBuffer buffer(config);
+  const Clock::time_point start = Clock::now();
+  std::thread producer([&] {
+    // As a batch of rows is put: handed over in groups.
+    std::array<Reservation, 32> group{};
+    for (std::uint64_t fresh = 0; fresh < workload_.fresh;) {
+      const std::size_t wanted = std::min<std::uint64_t>(group.size(), workload_.fresh - fresh);
+      std::size_t reserved = 0;
+      while (reserved < wanted && buffer.try_reserve(group[reserved]) == Outcome::kOk) {
+        ++reserved;
+      }
+      if (reserved == 0 && buffer.reserve(group[reserved++], kNever) != Outcome::kOk) {
+        return;
+      }
+      for (std::size_t i = 0; i < reserved; ++i, ++fresh) {
+        std::memcpy(buffer.slot_data(group[i].slot), source_row(fresh), workload_.row_bytes);
+      }
+      for (std::size_t i = 0; i < reserved; ++i) {
+        buffer.commit_quietly(group[i]);
+      }
+      buffer.announce_committed(reserved);
+    }
+    buffer.close();
+  });
+  std::uint64_t rows = 0;
+  for (Lease lease; buffer.acquire(lease, kNever) == Outcome::kOk; lease.reset()) {
+    rows += lease.rows();
+  }
+  const double seconds = seconds_since(start);
+  producer.join();
+  if (rows != workload_.fresh * workload_.factor) {
+    throw std::logic_error("not every use of every row arrived");
+  }
+  return seconds;
+}
+
+}  // namespace pyecho::bench

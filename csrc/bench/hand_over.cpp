@@ -1,0 +1,114 @@
+#include "bench/hand_over.hpp"
+
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+#include "core/echo_buffer.hpp"
+#include "core/echo_queue.hpp"
+
+namespace pyecho::bench {
+namespace {
+
+// The least there can be between two threads: one waits, one tells.
+class ConditionHandOver {
+ public:
+  void give() {
+    {
+      const std::scoped_lock lock(mutex_);
+      ++given_;
+    }
+    changed_.notify_one();
+  }
+  void take() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return given_ > taken_; });
+    ++taken_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::uint64_t given_ = 0;
+  std::uint64_t taken_ = 0;
+};
+
+class QueueHandOver {
+ public:
+  void give() {
+    Reservation reservation{};
+    if (queue_.reserve(reservation, kNever) == Outcome::kOk) {
+      queue_.commit(reservation);
+    }
+  }
+  void take() {
+    Use use{};
+    if (queue_.next(use, kNever) == Outcome::kOk) {
+      queue_.release(use.slot);
+    }
+  }
+
+ private:
+  EchoQueue queue_{{.capacity = 1, .factor = 1.0}};
+};
+
+class BufferHandOver {
+ public:
+  void give() {
+    Reservation reservation{};
+    if (buffer_.reserve(reservation, kNever) == Outcome::kOk) {
+      buffer_.commit(reservation);
+    }
+  }
+  void take() {
+    Lease lease;
+    static_cast<void>(buffer_.acquire(lease, kNever));
+  }
+
+ private:
+  EchoBuffer buffer_{EchoBufferConfig{.leaf_bytes = {8}, .factor = 1.0}};
+};
+
+template <class Stage>
+std::vector<std::uint64_t> measure(std::uint32_t count, std::uint64_t pause_ns) {
+  Stage stage;
+  std::vector<Clock::time_point> given(count);
+  std::vector<Clock::time_point> taken(count);
+  std::thread consumer([&] {
+    for (Clock::time_point& time : taken) {
+      stage.take();
+      time = Clock::now();
+    }
+  });
+  for (Clock::time_point& time : given) {
+    // The pause is much longer than a hand-over, which is how the last item is known to have arrived.
+    std::this_thread::sleep_for(std::chrono::nanoseconds(pause_ns));
+    time = Clock::now();
+    stage.give();
+  }
+  consumer.join();
+  std::vector<std::uint64_t> result(count);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    result[i] =
+        static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(taken[i] - given[i]).count());
+  }
+  return result;
+}
+
+}  // namespace
+
+std::vector<std::uint64_t> hand_over_ns(HandOver kind, std::uint32_t count, std::uint64_t pause_ns) {
+  switch (kind) {
+    case HandOver::kCondition:
+      return measure<ConditionHandOver>(count, pause_ns);
+    case HandOver::kQueue:
+      return measure<QueueHandOver>(count, pause_ns);
+    case HandOver::kBuffer:
+      return measure<BufferHandOver>(count, pause_ns);
+  }
+  return {};
+}
+
+}  // namespace pyecho::bench

@@ -1,0 +1,55 @@
+#include "bindings/bench.hpp"
+
+#include <pybind11/stl.h>
+
+#include <string>
+
+#include "bench/gather_race.hpp"
+#include "bench/hand_over.hpp"
+
+namespace py = pybind11;
+
+namespace pyecho::bindings {
+namespace {
+
+bench::HandOver hand_over_named(const std::string& name) {
+  if (name == "condition") {
+    return bench::HandOver::kCondition;
+  }
+  if (name == "queue") {
+    return bench::HandOver::kQueue;
+  }
+  if (name == "buffer") {
+    return bench::HandOver::kBuffer;
+  }
+  throw py::value_error("stage must be 'condition', 'queue' or 'buffer', got '" + name + "'");
+}
+
+}  // namespace
+
+void register_bench(py::module_& module) {
+  py::class_<bench::GatherRace>(module, "GatherRace",
+                                "Example echoing and bare memcpy of the same bytes, for benchmarks.")
+      .def(py::init([](std::size_t row_bytes, std::uint32_t batch_size, std::uint32_t capacity, std::uint32_t factor,
+                       std::uint64_t fresh, unsigned threads) {
+             if (row_bytes < 1 || batch_size < 1 || capacity < 1 || factor < 1 || threads < 1) {
+               throw py::value_error("row_bytes, batch_size, capacity, factor and threads must be at least 1");
+             }
+             return bench::GatherRace({row_bytes, batch_size, capacity, factor, fresh, threads});
+           }),
+           py::kw_only(), py::arg("row_bytes"), py::arg("batch_size"), py::arg("capacity"), py::arg("factor"),
+           py::arg("fresh"), py::arg("threads"))
+      .def("memcpy_seconds", &bench::GatherRace::memcpy_seconds, py::call_guard<py::gil_scoped_release>())
+      .def("echo_seconds", &bench::GatherRace::echo_seconds, py::call_guard<py::gil_scoped_release>());
+  module.def(
+      "hand_over_ns",
+      [](const std::string& stage, std::uint32_t count, std::uint64_t pause_ns) {
+        const bench::HandOver kind = hand_over_named(stage);
+        const py::gil_scoped_release released;
+        return bench::hand_over_ns(kind, count, pause_ns);
+      },
+      py::arg("stage"), py::arg("count"), py::arg("pause_ns"),
+      "How long each of `count` items took from producer to sleeping consumer, in nanoseconds.");
+}
+
+}  // namespace pyecho::bindings

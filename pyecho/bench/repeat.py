@@ -1,0 +1,62 @@
+"""What one repeat costs in batch echoing, against a generator that yields the object again."""
+
+from __future__ import annotations
+
+import collections
+import time
+from collections.abc import Iterable, Iterator
+
+from pyecho.bench.row import Row
+from pyecho.bench.sampling import Progress, interleaved, steps_of
+from pyecho.loader import EchoLoader
+
+USES = 1_000_000
+SHUFFLED_AMONG = 16
+
+
+def measure(rounds: int, progress: Progress) -> list[Row]:
+    """Repeats of one item, and of some that are shuffled."""
+    progress.begin("one repeat", steps_of(rounds, 3))
+    item = object()
+
+    def generator() -> Iterator[object]:
+        for _ in range(USES):
+            yield item
+
+    def loader(distinct: int) -> EchoLoader[object]:
+        return EchoLoader([item] * distinct, USES // distinct, shuffle_buffer=distinct)
+
+    samples = interleaved(
+        rounds,
+        {
+            "generator": lambda: _seconds(generator()),
+            "loader": lambda: _seconds(loader(1)),
+            "shuffled": lambda: _seconds(loader(SHUFFLED_AMONG)),
+        },
+        progress,
+    )
+    per_use = {name: sample.times(1e9 / USES) for name, sample in samples.items()}
+    return [
+        Row(
+            "one repeat",
+            per_use["loader"],
+            "ns",
+            per_use["generator"],
+            "bare generator",
+            target="<= 0.5",
+        ),
+        Row(
+            f"one repeat, shuffled among {SHUFFLED_AMONG}",
+            per_use["shuffled"],
+            "ns",
+            per_use["generator"],
+            "bare generator",
+        ),
+    ]
+
+
+def _seconds(items: Iterable[object]) -> float:
+    iterator = iter(items)
+    began = time.perf_counter()
+    collections.deque(iterator, maxlen=0)
+    return time.perf_counter() - began
