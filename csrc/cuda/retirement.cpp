@@ -1,6 +1,7 @@
 #include "cuda/retirement.hpp"
 
 #include <exception>
+#include <iterator>
 #include <list>
 #include <new>
 #include <utility>
@@ -22,7 +23,9 @@ Retirement::~Retirement() {
   for (int attempt = 0; attempt < 3 && !waiting_.empty(); ++attempt) {
     try {
       const CurrentContext current(device_);
-      std::erase_if(waiting_, [this](Waiting& entry) { return wait(entry); });
+      for (auto entry = waiting_.begin(); entry != waiting_.end();) {
+        entry = wait(*entry) ? waiting_.erase(entry) : std::next(entry);
+      }
     } catch (const CudaError& error) {
       failure = error.code();
     }
