@@ -157,7 +157,7 @@ TEST_F(EventTest, a_forked_child_does_not_wait_for_threads_that_are_not_there) {
   });
   for (int child = 0; child < 100; ++child) {
     ASSERT_EQ(in_forked_child([&] {
-                alarm(5);
+                alarm(60);
                 event = Event();
                 return 0;
               }),

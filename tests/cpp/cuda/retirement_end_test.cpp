@@ -60,7 +60,7 @@ TEST_F(RetirementEnd, in_a_forked_child_nothing_is_done) {
   OwnBatch dropped_in_the_child(device);
   dropped_in_the_child.take(2);
   EXPECT_EQ(in_forked_child([&] {
-              alarm(20);
+              alarm(60);
               const std::uint64_t calls = standin_calls();
               {
                 Retirement childs(device);
@@ -97,7 +97,7 @@ TEST_F(RetirementEnd, a_forked_child_does_not_wait_for_threads_that_are_not_ther
   });
   for (int child = 0; child < 30; ++child) {
     ASSERT_EQ(in_forked_child([&] {
-                alarm(5);
+                alarm(60);
                 other.drop(retirement, stream);
                 retirement.poll();
                 return 0;
@@ -116,7 +116,7 @@ TEST_F(RetirementEnd, a_forked_child_does_not_wait_for_threads_that_are_not_ther
 // that is still held.
 template <class End, class Then>
 void after(const End& end, const Then& then) {
-  alarm(20);
+  alarm(60);
   const Device& device = Device::get(0);
   auto* const waiting = new OwnBatch(device);  // neither is freed: the driver would not unregister it
   auto* const held = new OwnBatch(device);
