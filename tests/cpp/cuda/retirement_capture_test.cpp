@@ -83,6 +83,7 @@ TEST_F(RetirementCapture, what_cannot_be_recorded_is_recorded_later) {
   retirement.poll();
   EXPECT_TRUE(batch.ended());
   EXPECT_TRUE(batch.arrived());
+  standin_hold(STANDIN_RUN);
   other.drop(retirement, device.stream());
 }
 
