@@ -31,6 +31,9 @@ Event EventPool::take() {
 }
 
 void EventPool::give_back(EventHandle handle) noexcept {
+  if (!device_.driver().ready()) {
+    return;  // a forked child; the mutex may be held by a thread that stayed in the parent
+  }
   const std::scoped_lock lock(mutex_);
   idle_.push_back(handle);
 }

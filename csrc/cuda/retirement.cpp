@@ -1,70 +1,110 @@
 #include "cuda/retirement.hpp"
 
 #include <exception>
+#include <iterator>
+#include <list>
 #include <new>
 #include <utility>
 #include <vector>
 
 namespace pyecho::cuda {
+namespace {
+
+// A failure that will pass when the capture of a graph is over, and tells nothing about the context.
+bool of_capture(Result result) { return result >= kStreamCaptureUnsupported && result <= kCapturedEvent; }
+
+}  // namespace
 
 Retirement::Retirement(const Device& device) : device_(device), events_(std::make_shared<EventPool>(device)) {}
 
 Retirement::~Retirement() {
-  try {
-    const CurrentContext current(device_);
-    for (const Waiting& entry : waiting_) {
-      for (const Event& event : entry.events) {
-        if (event.handle() != nullptr) {
-          static_cast<void>(device_.driver().try_call(&DriverApi::event_synchronize, event.handle()));
-        }
+  // A captured event has to be recorded anew, and of all calls one may fail: a third attempt does not meet either.
+  Result failure = kSuccess;
+  for (int attempt = 0; attempt < 3 && !waiting_.empty(); ++attempt) {
+    try {
+      const CurrentContext current(device_);
+      for (auto entry = waiting_.begin(); entry != waiting_.end();) {
+        entry = wait(*entry) ? waiting_.erase(entry) : std::next(entry);
       }
+    } catch (const CudaError& error) {
+      failure = error.code();
     }
-  } catch (const CudaError&) {
-    // The driver has ended, or stayed in the parent process, and all copies with it.
   }
+  if (waiting_.empty() || gone(failure)) {
+    return;
+  }
+  // They stay reachable, so that leak checkers know it is meant.
+  struct Lost {
+    std::mutex mutex;
+    std::list<std::deque<Waiting>> waiting;
+  };
+  static auto* const lost = new Lost;
+  const std::scoped_lock lock(lost->mutex);
+  lost->waiting.emplace_back().swap(waiting_);
 }
 
 void Retirement::retire(Lease lease, StreamHandle stream) noexcept {
   lease.expect_end();
-  Lease ended;  // dies after the lock
+  if (!device_.driver().ready()) {
+    return;  // a forked child; the mutex may be held by a thread that stayed in the parent
+  }
+  Waiting entry{.lease = std::move(lease), .streams = {stream, nullptr}, .events = {}};  // may die after the lock
   const std::scoped_lock lock(mutex_);
   try {
-    waiting_.push_back({.lease = std::move(lease), .streams = {stream, nullptr}, .events = {}, .recorded = false});
     const CurrentContext current(device_);
-    record(waiting_.back());
-  } catch (const CudaError& error) {
-    // At the driver's end, or in a forked child, there is no copy any more. Any other failure is temporary (a capture),
-    // or the context is broken; poll() finds out.
-    if (torn_down(error.code())) {
-      ended = std::move(waiting_.back().lease);
-      waiting_.pop_back();
-    }
+    static_cast<void>(record(entry));
+  } catch (const std::exception&) {
+    // The failure is temporary, or the driver or the context has ended: poll() finds out.
+  }
+  try {
+    waiting_.push_back(std::move(entry));
   } catch (const std::bad_alloc&) {
-    // The lease was not remembered, or its events were not made: poll() records them.
+    try {
+      const CurrentContext current(device_);
+      static_cast<void>(wait(entry) || wait(entry));
+    } catch (const std::exception&) {
+      // Neither remembered nor waited for. There is no way left to keep it.
+    }
   }
   waiting_count_.store_relaxed(waiting_.size());
 }
 
-void Retirement::record(Waiting& entry) {
-  for (std::size_t i = 0; i < entry.streams.size(); ++i) {
-    if (entry.events[i].handle() == nullptr) {
-      entry.events[i] = events_->take();
+// Records its events, if that is still to be done. What is wrong if that fails will be seen another time.
+Result Retirement::record(Waiting& entry) const noexcept {
+  try {
+    for (std::size_t i = 0; i < entry.streams.size() && !entry.recorded; ++i) {
+      if (entry.events[i].handle() == nullptr) {
+        entry.events[i] = events_->take();
+      }
+      device_.driver().call(&DriverApi::event_record, entry.events[i].handle(), entry.streams[i]);
     }
-    device_.driver().call(&DriverApi::event_record, entry.events[i].handle(), entry.streams[i]);
+    entry.recorded = true;
+    return kSuccess;
+  } catch (const CudaError& error) {
+    return error.code();
+  } catch (const std::exception&) {
+    return kOutOfMemory;
   }
-  entry.recorded = true;
 }
 
-// Whether the context is beyond repair, so that nothing runs in it.
-bool Retirement::broken() const {
-  return device_.driver().try_call(&DriverApi::stream_synchronize, device_.stream()) != kSuccess;
+// Whether the device will never read anything again: `failure` says so, or a second look does not get further either.
+bool Retirement::gone(Result failure) const {
+  if (torn_down(failure)) {
+    return true;
+  }
+  try {
+    const CurrentContext current(device_);
+    return device_.driver().try_call(&DriverApi::stream_synchronize, device_.stream()) != kSuccess;
+  } catch (const CudaError&) {
+    return true;
+  }
 }
 
 // Whether the device is done with the batch, or will never read anything again.
-bool Retirement::over(Waiting& entry) {
+bool Retirement::over(Waiting& entry) const {
   if (!entry.recorded) {
-    record(entry);
-    return false;
+    const Result result = record(entry);
+    return result != kSuccess && !of_capture(result) && gone(result);
   }
   for (const Event& event : entry.events) {
     const Result result = device_.driver().try_call(&DriverApi::event_query, event.handle());
@@ -73,28 +113,51 @@ bool Retirement::over(Waiting& entry) {
       return false;
     }
     if (result != kSuccess) {
-      return result != kNotReady && broken();
+      return result != kNotReady && gone(result);
+    }
+  }
+  return true;
+}
+
+// Blocks until the device is done with the batch. False if that cannot be told.
+bool Retirement::wait(Waiting& entry) const {
+  if (record(entry) != kSuccess) {
+    return false;
+  }
+  for (const Event& event : entry.events) {
+    const Result result = device_.driver().try_call(&DriverApi::event_synchronize, event.handle());
+    if (result != kSuccess) {
+      entry.recorded = result != kCapturedEvent;
+      return false;
     }
   }
   return true;
 }
 
 void Retirement::poll() noexcept {
-  if (waiting() == 0) {
-    return;
+  if (waiting() == 0 || !device_.driver().ready()) {
+    return;  // nothing to do, or a forked child, as above
   }
   std::vector<Lease> ended;  // outside of the mutex
   try {
     const std::scoped_lock lock(mutex_);
-    const CurrentContext current(device_);
     ended.reserve(waiting_.size());
-    while (!waiting_.empty() && over(waiting_.front())) {
-      ended.push_back(std::move(waiting_.front().lease));
-      waiting_.pop_front();
+    const auto end_while = [&](const auto& condition) {
+      while (!waiting_.empty() && condition()) {
+        ended.push_back(std::move(waiting_.front().lease));
+        waiting_.pop_front();
+      }
+    };
+    try {
+      const CurrentContext current(device_);
+      end_while([&] { return over(waiting_.front()); });
+    } catch (const CudaError& error) {
+      const bool all = gone(error.code());
+      end_while([&] { return all; });
     }
     waiting_count_.store_relaxed(waiting_.size());
-  } catch (const std::exception&) {
-    // A stream is being captured, or the context is broken: look again another time.
+  } catch (const std::bad_alloc&) {
+    // Another time.
   }
 }
 

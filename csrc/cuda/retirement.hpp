@@ -22,14 +22,17 @@ namespace pyecho::cuda {
 class Retirement {
  public:
   explicit Retirement(const Device& device);
-  // Waits for the device, then ends the leases that are left.
+  // Waits for the device, then ends the leases that are left. What cannot be waited for (a stream is being captured
+  // still) is lost, and with it the memory: better than overwritten.
   ~Retirement();
   Retirement(const Retirement&) = delete;
   Retirement& operator=(const Retirement&) = delete;
 
-  // Ends the lease once `stream` and the legacy default stream have done what they were given so far. Does not block.
+  // Ends the lease once `stream` and the legacy default stream have done what they were given so far. Does not block,
+  // unless there is no memory to remember the lease in. In a forked child the lease ends at once: the device is not ours.
   void retire(Lease lease, StreamHandle stream) noexcept;
-  // Ends the leases that the device is done with. Does not block.
+  // Ends the leases that the device is done with, in the order in which they came. If the driver or the context has
+  // ended, or is beyond repair, these are all. Does not block, save to find that out.
   void poll() noexcept;
   // How many are waiting.
   [[nodiscard]] std::size_t waiting() const noexcept { return waiting_count_.load_relaxed(); }
@@ -42,9 +45,10 @@ class Retirement {
     bool recorded = false;  // else a stream was being captured: recorded at a later look
   };
 
-  void record(Waiting& entry);
-  bool over(Waiting& entry);
-  [[nodiscard]] bool broken() const;
+  Result record(Waiting& entry) const noexcept;
+  [[nodiscard]] bool over(Waiting& entry) const;
+  [[nodiscard]] bool wait(Waiting& entry) const;
+  [[nodiscard]] bool gone(Result failure) const;
 
   const Device& device_;
   std::shared_ptr<EventPool> events_;

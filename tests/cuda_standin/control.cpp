@@ -130,9 +130,22 @@ int standin_drain(void) {
 // ---------------------------------------------------------------- stream capture
 
 void standin_begin_capture(void) {
-  change([](State& state, Lock&) {
-    state.capture = Capture{.active = true, .invalidated = false, .thread = std::this_thread::get_id()};
+  change([](State& state, Lock&) { state.capture = Capture{.active = true, .thread = std::this_thread::get_id()}; });
+}
+
+int standin_begin_capture_of(void* stream) {
+  Result result = pyecho::cuda::kSuccess;
+  change([&](State& state, Lock&) {
+    auto found = find_stream(state, static_cast<StreamHandle>(stream));
+    if (found == nullptr) {
+      result = pyecho::cuda::kInvalidHandle;
+    } else if (found == find_stream(state, nullptr)) {
+      result = pyecho::cuda::kStreamCaptureUnsupported;
+    } else {
+      state.capture = Capture{.active = true, .thread = std::this_thread::get_id(), .stream = std::move(found)};
+    }
   });
+  return result;
 }
 
 int standin_end_capture(void) {

@@ -34,6 +34,8 @@ constexpr Error kErrors[] = {
     {kNotPermitted, "CUDA_ERROR_NOT_PERMITTED", "operation not permitted"},
     {kStreamCaptureUnsupported, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "not permitted during stream capture"},
     {kStreamCaptureInvalidated, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", "the stream capture was invalidated"},
+    {kStreamCaptureIsolation, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION", "a captured stream depends on uncaptured work"},
+    {kCapturedEvent, "CUDA_ERROR_CAPTURED_EVENT", "the event was last recorded in a capturing stream"},
     {999, "CUDA_ERROR_UNKNOWN", "unknown error"},
 };
 

@@ -37,6 +37,9 @@ Result copy_async(State& state, Lock& lock, const Copy& copy, StreamHandle strea
   if (copy.to == nullptr || copy.from == nullptr) {
     return kInvalidValue;
   }
+  if (is_captured(state, found)) {
+    return capture_work(state);
+  }
   if (state.memory.registered.cover(copy.host_side(), copy.size_bytes)) {
     issue(state, found, copy);
     return kSuccess;

@@ -39,6 +39,9 @@ Result stream_query(StreamHandle stream) {
     if (found == nullptr) {
       return kInvalidHandle;
     }
+    if (is_captured(state, found)) {
+      return invalidate_capture(state, kStreamCaptureUnsupported);
+    }
     return found->pending.empty() ? kSuccess : kNotReady;
   });
 }
@@ -48,6 +51,9 @@ Result stream_synchronize(StreamHandle stream) {
     const std::shared_ptr<Stream> found = find_stream(state, stream);
     if (found == nullptr) {
       return kInvalidHandle;
+    }
+    if (is_captured(state, found)) {
+      return invalidate_capture(state, kStreamCaptureUnsupported);
     }
     // Not for what others issue meanwhile.
     return wait_until(state, lock, [&, issued = found->issued] { return found->finished >= issued; });
@@ -64,6 +70,12 @@ Result stream_wait_event(StreamHandle stream, EventHandle event, unsigned flags)
     if ((flags & ~kWaitEventFlags) != 0) {
       return kInvalidValue;
     }
+    if (is_captured(state, found)) {
+      return awaited->captured ? capture_work(state) : invalidate_capture(state, kStreamCaptureIsolation);
+    }
+    if (awaited->captured) {
+      return kCapturedEvent;
+    }
     if (awaited->point != nullptr) {
       issue(state, found, Wait{awaited->point});
     }
@@ -79,6 +91,9 @@ Result launch_host_function(StreamHandle stream, HostFunctionPointer function, v
     }
     if (function == nullptr) {
       return kInvalidValue;
+    }
+    if (is_captured(state, found)) {
+      return capture_work(state);
     }
     issue(state, found, HostFunction{function, argument});
     return kSuccess;
@@ -110,6 +125,14 @@ Result event_record(EventHandle event, StreamHandle stream) {
     if (found == nullptr || recorded == nullptr) {
       return kInvalidHandle;
     }
+    if (is_captured(state, found)) {
+      const Result result = capture_work(state);
+      if (result == kSuccess) {
+        *recorded = Event{.point = nullptr, .captured = true};
+      }
+      return result;
+    }
+    recorded->captured = false;
     recorded->point = std::make_shared<Point>();
     issue(state, found, Record{recorded->point});
     return kSuccess;
@@ -122,6 +145,9 @@ Result event_query(EventHandle event) {
     if (queried == nullptr) {
       return kInvalidHandle;
     }
+    if (queried->captured) {
+      return kCapturedEvent;
+    }
     return queried->point == nullptr || queried->point->reached ? kSuccess : kNotReady;
   });
 }
@@ -131,6 +157,9 @@ Result event_synchronize(EventHandle event) {
     const Event* const awaited = find_event(state, event);
     if (awaited == nullptr) {
       return kInvalidHandle;
+    }
+    if (awaited->captured) {
+      return kCapturedEvent;
     }
     // The point is kept, as the event may be recorded anew or destroyed meanwhile.
     return wait_until(state, lock, [point = awaited->point] { return point == nullptr || point->reached; });

@@ -95,8 +95,17 @@ STANDIN_API int standin_drain(void);
 // invalidate it, unless the calling thread's mode is RELAXED, or THREAD_LOCAL and the capture another thread's. These
 // are cuMemAlloc, cuMemFree, cuMemHostRegister, cuMemHostUnregister, cuEventQuery, cuEventSynchronize, cuStreamQuery
 // and cuStreamSynchronize. Creating, destroying, recording, waiting and copying are safe.
+//
+// What a stream is given while it is captured itself becomes a part of a graph, which is never launched: copies and host
+// functions are not executed. Asking the stream whether it is done, or waiting for it, answers 900 and invalidates the
+// capture in any mode; once that is invalid, work for the stream is answered with 901. An event that is recorded into it
+// is a captured one: until it is recorded elsewhere, also after the capture, cuEventQuery, cuEventSynchronize and the
+// waits of other streams answer 907 (other streams never join a capture). The stream's own waits for an event that is not
+// captured answer 905, and invalidate.
 
 STANDIN_API void standin_begin_capture(void);
+// The same, of this stream. Returns 0, 400 if there is no such stream, or 900 for the legacy default stream.
+STANDIN_API int standin_begin_capture_of(void* stream);
 // Returns 0, or 901 if the capture was invalidated.
 STANDIN_API int standin_end_capture(void);
 

@@ -68,6 +68,17 @@ void record_violation(State& state, std::string what) {
   state.counters.last_violation = std::move(what);
 }
 
+bool is_captured(const State& state, const std::shared_ptr<Stream>& stream) {
+  return state.capture.active && state.capture.stream == stream;
+}
+
+Result invalidate_capture(State& state, Result answer) {
+  state.capture.invalidated = true;
+  return answer;
+}
+
+Result capture_work(const State& state) { return state.capture.invalidated ? kStreamCaptureInvalidated : kSuccess; }
+
 void seed_random(State& state) {
   state.random = Xoshiro256(mix64(state.config.seed));
   for (const auto& [handle, stream] : state.streams) {
@@ -105,8 +116,7 @@ Result admit(State& state, FunctionId function, Needs needs) {
     return kNotPermitted;
   }
   if (needs >= Needs::kNoCapture && prohibited_by_capture(state)) {
-    state.capture.invalidated = true;
-    return kStreamCaptureUnsupported;
+    return invalidate_capture(state, kStreamCaptureUnsupported);
   }
   if (needs >= Needs::kContext && this_thread(state).context_count == 0) {
     return kInvalidContext;

@@ -21,11 +21,13 @@
 namespace pyecho::standin {
 
 inline constexpr Result kNotPermitted = 800;
+inline constexpr Result kStreamCaptureIsolation = 905;
 
 struct Capture {
   bool active = false;
   bool invalidated = false;
-  std::thread::id thread;
+  std::thread::id thread{};
+  std::shared_ptr<Stream> stream{};  // null: none that the stand-in knows
 };
 
 struct Counters {
@@ -86,6 +88,10 @@ Handle new_handle(State& state) {
 }
 
 void record_violation(State& state, std::string what);
+[[nodiscard]] bool is_captured(const State& state, const std::shared_ptr<Stream>& stream);
+// The answer to a call that is not allowed while `stream` is captured, or that gives it work then.
+Result invalidate_capture(State& state, Result answer);
+Result capture_work(const State& state);
 void seed_random(State& state);
 // See standin_deinitialize().
 void deinitialize(State& state, Lock& lock);

@@ -60,7 +60,8 @@ struct Stream {
 };
 
 struct Event {
-  std::shared_ptr<Point> point;  // null until recorded
+  std::shared_ptr<Point> point;  // null until recorded, and while captured
+  bool captured = false;         // it was recorded last into a stream that was captured
 };
 
 void seed_stream(const State& state, Stream& stream);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
 #include "fixture.hpp"
@@ -137,6 +138,32 @@ TEST_F(EventTest, in_a_forked_child_the_pool_ends_without_the_driver) {
               return standin_calls() == calls ? 0 : 1;
             }),
             0);
+}
+
+// The thread that holds the pool's mutex, again and again, stays in the parent.
+TEST_F(EventTest, a_forked_child_does_not_wait_for_threads_that_are_not_there) {
+  const auto pool = new_pool();
+  Event event;
+  std::atomic<bool> enough = false;
+  {
+    const CurrentContext current(device);
+    event = pool->take();
+    static_cast<void>(pool->take());
+  }
+  std::jthread other([&] {
+    while (!enough) {
+      static_cast<void>(pool->take());  // the idle one, so that the driver is not called
+    }
+  });
+  for (int child = 0; child < 100; ++child) {
+    ASSERT_EQ(in_forked_child([&] {
+                alarm(60);
+                event = Event();
+                return 0;
+              }),
+              0);
+  }
+  enough = true;
 }
 
 void end_the_driver_before_the_pool() {

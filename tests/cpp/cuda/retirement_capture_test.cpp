@@ -1,0 +1,170 @@
+// Batches that are dropped while a CUDA graph is captured. Events that are recorded then tell nothing, or cannot be
+// recorded at all, and copies from before the capture may be under way.
+#include <gtest/gtest.h>
+
+#include <future>
+
+#include "retirement_fixture.hpp"
+
+namespace pyecho::cuda {
+namespace {
+
+class RetirementCapture : public RetirementTest {
+ protected:
+  void drop_in_a_capture(Retirement& retirement) {
+    batch.take(1);
+    batch.copy(stream);
+    ASSERT_EQ(standin_begin_capture_of(stream), kSuccess);
+    batch.drop(retirement, stream);
+  }
+};
+
+TEST_F(RetirementCapture, a_captured_event_is_recorded_again_when_the_capture_is_over) {
+  Retirement retirement(device);
+  standin_hold(STANDIN_HOLD);
+  drop_in_a_capture(retirement);
+  for (int look = 0; look < 10; ++look) {
+    retirement.poll();
+    EXPECT_FALSE(batch.ended());
+  }
+  EXPECT_EQ(standin_end_capture(), kSuccess);
+  // One look sees that the events tell nothing, another one records, a third one reads.
+  for (int look = 0; look < 3; ++look) {
+    retirement.poll();
+    EXPECT_FALSE(batch.ended()) << "the copy is not done";
+  }
+  standin_drain();
+  retirement.poll();
+  EXPECT_TRUE(batch.ended());
+  EXPECT_TRUE(batch.arrived());
+  EXPECT_EQ(new_live_events(), 2);
+}
+
+TEST_F(RetirementCapture, the_end_of_the_copy_alone_does_not_free_it_during_the_capture) {
+  Retirement retirement(device);
+  standin_hold(STANDIN_HOLD);
+  drop_in_a_capture(retirement);
+  standin_drain();
+  for (int look = 0; look < 4; ++look) {
+    retirement.poll();
+  }
+  EXPECT_FALSE(batch.ended()) << "who captures may copy it before the capture ends";
+  EXPECT_EQ(standin_end_capture(), kSuccess);
+  for (int look = 0; look < 3; ++look) {
+    retirement.poll();
+    standin_drain();
+  }
+  retirement.poll();
+  EXPECT_TRUE(batch.ended());
+}
+
+TEST_F(RetirementCapture, what_cannot_be_recorded_is_recorded_later) {
+  OwnBatch other(device);
+  Retirement retirement(device);
+  standin_hold(STANDIN_HOLD);
+  other.take(2);
+  other.copy(device.stream());  // which no look waits for
+  batch.take(1);
+  batch.copy(stream);
+  ASSERT_EQ(standin_begin_capture_of(stream), kSuccess);
+  {
+    const CurrentContext current(device);
+    ASSERT_EQ(device.driver().try_call(&DriverApi::stream_synchronize, stream), kStreamCaptureUnsupported);
+  }
+  batch.drop(retirement, stream);
+  EXPECT_EQ(retirement.waiting(), 1U);
+  retirement.poll();
+  EXPECT_FALSE(batch.ended());
+  EXPECT_EQ(standin_end_capture(), kStreamCaptureInvalidated);
+  retirement.poll();
+  retirement.poll();
+  EXPECT_FALSE(batch.ended());
+  standin_drain();
+  retirement.poll();
+  EXPECT_TRUE(batch.ended());
+  EXPECT_TRUE(batch.arrived());
+  standin_hold(STANDIN_RUN);
+  other.drop(retirement, device.stream());
+}
+
+TEST_F(RetirementCapture, batches_behind_it_end_after_it) {
+  const auto others = batches(2);
+  Retirement retirement(device);
+  drop_in_a_capture(retirement);
+  others[0]->take_copy_and_drop(2, retirement, device.stream());
+  others[1]->take_copy_and_drop(3, retirement, nullptr);
+  EXPECT_EQ(standin_end_capture(), kSuccess);
+  while (retirement.waiting() > 0) {
+    retirement.poll();
+    EXPECT_TRUE(!others[0]->ended() || batch.ended());
+    EXPECT_TRUE(!others[1]->ended() || others[0]->ended());
+  }
+  EXPECT_TRUE(batch.arrived() && others[0]->arrived() && others[1]->arrived());
+}
+
+TEST_F(RetirementCapture, one_by_another_thread_is_not_disturbed) {
+  std::promise<void> end;
+  std::promise<void> begun;
+  std::future<int> capture = std::async(std::launch::async, [&] {
+    standin_begin_capture();
+    begun.set_value();
+    end.get_future().wait();
+    return standin_end_capture();
+  });
+  begun.get_future().wait();
+  {
+    Retirement retirement(device);
+    batch.take_copy_and_drop(1, retirement, stream);
+    while (!batch.ended()) {
+      retirement.poll();
+    }
+    batch.overwrite();
+    batch.take_copy_and_drop(2, retirement, stream);
+  }
+  end.set_value();
+  EXPECT_EQ(capture.get(), kSuccess);
+  EXPECT_TRUE(batch.ended());
+  EXPECT_TRUE(batch.arrived());
+}
+
+TEST_F(RetirementCapture, the_end_waits_for_what_was_dropped_in_one) {
+  bool kept_until_then = false;
+  std::jthread helper;
+  {
+    Retirement retirement(device);
+    standin_hold(STANDIN_HOLD);
+    drop_in_a_capture(retirement);
+    EXPECT_EQ(standin_end_capture(), kSuccess);
+    helper = let_go_soon(batch, kept_until_then);
+  }
+  helper.join();
+  EXPECT_TRUE(kept_until_then);
+  EXPECT_TRUE(batch.ended());
+  EXPECT_TRUE(batch.arrived());
+}
+
+// In a process of its own: a batch that is lost stays registered.
+void end_during_a_capture() {
+  const Device& device = Device::get(0);
+  const StreamHandle stream = new_stream(device);
+  OwnBatch batch(device);
+  {
+    Retirement retirement(device);
+    standin_hold(STANDIN_STEP);
+    batch.take(1);
+    batch.copy(stream);
+    standin_begin_capture_of(stream);
+    batch.drop(retirement, stream);
+  }
+  const bool kept = !batch.ended();
+  const bool undisturbed = standin_end_capture() == kSuccess;
+  standin_drain();
+  std::exit(kept && undisturbed && batch.arrived() && !batch.ended() ? 0 : 1);
+}
+
+TEST(RetirementCaptureDeathTest, what_cannot_be_waited_for_at_the_end_is_lost_and_not_overwritten) {
+  EXPECT_EXIT(end_during_a_capture(), testing::ExitedWithCode(0), "");
+}
+
+}  // namespace
+}  // namespace pyecho::cuda

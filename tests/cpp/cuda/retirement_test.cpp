@@ -1,0 +1,157 @@
+#include "cuda/retirement.hpp"
+
+#include <gtest/gtest.h>
+
+#include "retirement_fixture.hpp"
+
+namespace pyecho::cuda {
+namespace {
+
+TEST_F(RetirementTest, making_one_costs_no_driver_call) {
+  const std::uint64_t calls = standin_calls();
+  {
+    Retirement retirement(device);
+    retirement.poll();
+    EXPECT_EQ(retirement.waiting(), 0U);
+  }
+  EXPECT_EQ(standin_calls(), calls);
+}
+
+TEST_F(RetirementTest, a_batch_is_kept_until_its_copy_is_done) {
+  Retirement retirement(device);
+  standin_hold(STANDIN_HOLD);
+  batch.take_copy_and_drop(1, retirement, stream);
+  EXPECT_EQ(retirement.waiting(), 1U);
+  EXPECT_EQ(standin_pending(), 3U) << "the copy and the records on its stream and on the default stream";
+  for (int steps = 0; steps < 3; ++steps) {
+    retirement.poll();
+    EXPECT_FALSE(batch.ended());
+    EXPECT_EQ(retirement.waiting(), 1U);
+    ASSERT_EQ(standin_step(), 1);
+  }
+  EXPECT_TRUE(batch.arrived());
+  EXPECT_FALSE(batch.ended()) << "nobody has looked";
+  retirement.poll();
+  EXPECT_TRUE(batch.ended());
+  EXPECT_EQ(retirement.waiting(), 0U);
+}
+
+// A consumer that has a current stream may copy on the default stream all the same.
+TEST_F(RetirementTest, copies_on_the_default_stream_are_waited_for_as_well) {
+  Retirement retirement(device);
+  standin_hold(STANDIN_STEP);
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    standin_set_seed(seed);
+    batch.take(seed);
+    batch.copy(nullptr);
+    batch.drop(retirement, stream);
+    while (!batch.ended()) {
+      ASSERT_EQ(standin_step(), 1);
+      retirement.poll();
+    }
+    EXPECT_TRUE(batch.arrived());
+  }
+}
+
+TEST_F(RetirementTest, work_that_a_stream_is_given_later_is_not_waited_for) {
+  const auto others = batches(1);
+  others[0]->take(2);
+  Retirement retirement(device);
+  standin_hold(STANDIN_STEP);
+  batch.take_copy_and_drop(1, retirement, stream);
+  for (int later = 0; later < 100; ++later) {
+    others[0]->copy(stream);
+  }
+  while (!batch.ended()) {
+    ASSERT_EQ(standin_step(), 1);
+    retirement.poll();
+  }
+  EXPECT_GT(standin_pending(), 50U);
+  EXPECT_TRUE(batch.arrived());
+  standin_drain();
+}
+
+TEST_F(RetirementTest, neither_retire_nor_poll_blocks) {
+  const auto many = batches(10);
+  Retirement retirement(device);
+  standin_hold(STANDIN_HOLD);
+  for (std::size_t i = 0; i < many.size(); ++i) {
+    many[i]->take_copy_and_drop(i, retirement, stream);
+    retirement.poll();
+    EXPECT_EQ(retirement.waiting(), i + 1);
+  }
+  standin_drain();
+  retirement.poll();
+  EXPECT_EQ(retirement.waiting(), 0U);
+  for (const auto& each : many) {
+    EXPECT_TRUE(each->ended());
+    EXPECT_TRUE(each->arrived());
+  }
+}
+
+TEST_F(RetirementTest, batches_without_a_copy_end_as_well) {
+  Retirement retirement(device);
+  batch.take(1);
+  batch.drop(retirement, nullptr);
+  standin_drain();
+  retirement.poll();
+  EXPECT_TRUE(batch.ended());
+}
+
+TEST_F(RetirementTest, a_pool_waits_for_a_batch_that_is_on_its_way_and_does_not_grow) {
+  const SlotLayout layout({64}, 1, false);
+  const auto pool = std::make_shared<BatchPool>(layout, 1, std::size_t{1} << 20, PagePolicy{});
+  Retirement retirement(device);
+  standin_hold(STANDIN_HOLD);
+  retirement.retire(Lease(pool, pool->obtain()), stream);
+  EXPECT_EQ(pool->obtain(), nullptr);
+  EXPECT_EQ(pool->blocks(), 1U);
+  standin_drain();
+  retirement.poll();
+  EXPECT_NE(pool->obtain(), nullptr);
+  EXPECT_NE(pool->obtain(), nullptr) << "nothing is on its way any more";
+  EXPECT_EQ(pool->blocks(), 2U);
+}
+
+TEST_F(RetirementTest, events_are_used_again_but_not_while_they_are_pending) {
+  const auto many = batches(4);
+  Retirement retirement(device);
+  for (std::uint64_t round = 0; round < 200; ++round) {
+    standin_hold(STANDIN_HOLD);
+    for (std::size_t i = 0; i < many.size(); ++i) {
+      many[i]->take_copy_and_drop(round * many.size() + i, retirement, i % 2 == 0 ? stream : device.stream());
+    }
+    EXPECT_EQ(new_live_events(), 8);
+    standin_drain();
+    retirement.poll();
+    ASSERT_EQ(retirement.waiting(), 0U);
+  }
+  EXPECT_EQ(standin_calls_of("cuEventCreate"), 8U);
+  EXPECT_EQ(standin_calls_of("cuEventDestroy"), 0U);
+}
+
+TEST_F(RetirementTest, any_thread_may_drop_and_look) {
+  const auto many = batches(3);
+  Retirement retirement(device);
+  standin_set_max_delay_us(20);
+  {
+    std::vector<std::jthread> threads;
+    for (const auto& mine : many) {
+      threads.emplace_back([&] {
+        const StreamHandle own_stream = new_stream(device);
+        for (std::uint64_t round = 0; round < 100; ++round) {
+          mine->take_copy_and_drop(round, retirement, own_stream);
+          while (!mine->ended()) {
+            retirement.poll();
+          }
+          EXPECT_TRUE(mine->arrived());
+          mine->overwrite();
+        }
+      });
+    }
+  }
+  EXPECT_EQ(retirement.waiting(), 0U);
+}
+
+}  // namespace
+}  // namespace pyecho::cuda
