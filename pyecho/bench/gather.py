@@ -24,6 +24,19 @@ class Workload:
     factor: int = 4
     threads: int = 1
 
+    def name(self) -> str:
+        """Return what it is; all but the size of a row only where it is not as usual."""
+        name = f"gather {self.row_bytes:,} B rows"
+        for field, text in (
+            ("factor", f"e = {self.factor}"),
+            ("batch_size", f"batch {self.batch_size:,}"),
+            ("capacity", f"capacity {self.capacity:,}"),
+            ("threads", f"{self.threads} threads"),
+        ):
+            if getattr(self, field) != getattr(type(self), field):
+                name += f", {text}"
+        return name
+
     def fresh(self, bytes_emitted: int) -> int:
         """Return how many rows have to be read: two pools full at least, but not for ever."""
         rows = bytes_emitted // (self.row_bytes * self.factor)
@@ -66,11 +79,7 @@ def _row(rounds: int, progress: Progress, workload: Workload, bytes_emitted: int
         name: sample.times(1e9 / (fresh * workload.factor)) for name, sample in samples.items()
     }
     echo, memcpy = per_example["echo"], per_example["memcpy"]
-    workers = "1 thread" if workload.threads == 1 else f"{workload.threads} threads"
-    what = (
-        f"gather {workload.row_bytes:,} B rows, e = {workload.factor}, batch {workload.batch_size},"
-        f" capacity {workload.capacity:,}, {workers}"
-    )
+    what = workload.name()
     if workload.row_bytes <= TINY_ROW_BYTES:
         extra = Sample(tuple(a - b for a, b in zip(echo.values, memcpy.values, strict=True)))
         target = "<= 25 ns over memcpy"

@@ -23,7 +23,7 @@ def measure(rounds: int, progress: Progress) -> list[Row]:
         for _ in range(USES):
             yield item
 
-    def loader(distinct: int) -> EchoLoader[object]:
+    def loader(distinct: int) -> EchoLoader:
         return EchoLoader([item] * distinct, USES // distinct, shuffle_buffer=distinct)
 
     samples = interleaved(
