@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ class Result:
     """What one contestant did with one workload."""
 
     contestant: Contestant
+    threads: int = 0
+    """That it was told to use."""
     batches: int = 0
     """Timed in each round."""
     rate: Sample | None = None
@@ -45,6 +48,7 @@ class Result:
         """Return all but the sample, which the report has."""
         return {
             "contestant": self.contestant.name,
+            "threads": self.threads,
             "batches": self.batches,
             "exact": self.exact,
             "uses": list(self.uses),
@@ -138,13 +142,17 @@ class _Out(Exception):
 
 
 def _checked(work: Work, process: Asked, contestant: Contestant, seconds: float) -> Result:
+    """Look at the contestant's output, choose its threads and how many batches it is timed for."""
     result = Result(contestant)
-
-    def seconds_for(batches: int) -> float:
-        return float(process.ask("measure", batches=batches)["seconds"])
-
+    threads = sorted({1, work.threads}) if contestant.tuned else [work.threads]
     try:
-        process.ask("prepare", work=work.as_json(), function=contestant.function(work.kind))
+        best = 0.0
+        for number in threads:
+            batches, rate = _calibrated(work, process, contestant, number, seconds)
+            if rate > best:
+                best, result.threads, result.batches = rate, number, batches
+        if result.threads != threads[-1]:
+            _prepare(work, process, contestant, result.threads)
         if not contestant.limit:
             found = process.ask("check")
             result.exact, result.uses = found["exact"], tuple(found["uses"])
@@ -152,10 +160,30 @@ def _checked(work: Work, process: Asked, contestant: Contestant, seconds: float)
             if contestant.exact and not result.exact:
                 low, high = result.uses
                 raise WorkerFailed(f"examples were used {low} to {high} times, not {work.factor}")
-        result.batches = batches_for(seconds_for, work.period, seconds)
     except WorkerFailed as failure:
         result.failure = str(failure)
     return result
+
+
+def _calibrated(
+    work: Work, process: Asked, contestant: Contestant, threads: int, seconds: float
+) -> tuple[int, float]:
+    """Return how many batches to time with so many threads, and their rate."""
+    rate = 0.0
+
+    def seconds_for(batches: int) -> float:
+        nonlocal rate
+        taken = float(process.ask("measure", batches=batches)["seconds"])
+        rate = batches / taken
+        return taken
+
+    _prepare(work, process, contestant, threads)
+    return batches_for(seconds_for, work.period, seconds), rate
+
+
+def _prepare(work: Work, process: Asked, contestant: Contestant, threads: int) -> None:
+    fields = dataclasses.replace(work, threads=threads).as_json()
+    process.ask("prepare", work=fields, function=contestant.function(work.kind))
 
 
 def _turn(work: Work, process: Asked, result: Result) -> Callable[[], float]:

@@ -42,7 +42,9 @@ class WorkerProcess:
         self._log = log
         self._rest = b""
         log.parent.mkdir(parents=True, exist_ok=True)
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+        # Passive: threads of OpenMP that wait for work would spin into the next contestant's turn,
+        # and where they outnumber the free cores, keep each other from working.
+        environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "TF_CPP_MIN_LOG_LEVEL": "2"}
         environment.pop("PYTHONPATH", None)
         with log.open("wb") as errors:
             # A session of its own: ending it ends its worker processes, and Ctrl-C reaches the

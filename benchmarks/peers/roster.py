@@ -28,6 +28,8 @@ class Contestant:
     """The module's function for batch echoing; "" if it has none."""
     exact: bool = True
     """It promises that every example is used exactly as often as the factor says."""
+    tuned: bool = False
+    """Its number of threads is an option, and more are not always faster: try one, too."""
     limit: bool = False
     """It is no tool, but what any tool has to do at least."""
 
@@ -74,6 +76,7 @@ CONTESTANTS = (
         "tensorflow-cpu",
         examples="examples_by_chunk",
         batches="batches",
+        tuned=True,
     ),
     Contestant(
         "tf.data-paper",
@@ -82,6 +85,7 @@ CONTESTANTS = (
         "tensorflow.txt",
         "tensorflow-cpu",
         examples="examples",
+        tuned=True,
     ),
     Contestant(
         "grain",
@@ -100,6 +104,7 @@ CONTESTANTS = (
         "torchdata",
         examples="examples",
         batches="batches",
+        tuned=True,
     ),
     Contestant(
         "dataloader",
@@ -109,6 +114,7 @@ CONTESTANTS = (
         "torch",
         examples="examples",
         batches="batches",
+        tuned=True,
     ),
     Contestant(
         "dataloader-workers",
@@ -126,6 +132,7 @@ CONTESTANTS = (
         "spdl-core",
         examples="examples",
         batches="batches",
+        tuned=True,
     ),
     Contestant(
         "cpprb",
@@ -144,6 +151,7 @@ CONTESTANTS = (
         "torchrl",
         examples="examples",
         exact=False,
+        tuned=True,
     ),
     Contestant(
         "monai",
@@ -176,6 +184,7 @@ CONTESTANTS = (
         "torch.txt",
         "torch",
         examples="stacked",
+        tuned=True,
     ),
     Contestant(
         "torch-select",
@@ -184,6 +193,7 @@ CONTESTANTS = (
         "torch.txt",
         "torch",
         examples="selected",
+        tuned=True,
     ),
 )
 

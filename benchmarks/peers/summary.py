@@ -63,8 +63,8 @@ def add_remarks(
         words = "exact uses" if contestant.exact else "samples: uses are not exact"
         parts = [_remark(outcome, result) for outcome, result in results]
         report.note(
-            f"{contestant.title} ({versions.get(contestant.name, 'version unknown')}): {words}; "
-            + "; ".join(part for part in parts if part)
+            f"{contestant.title} ({versions.get(contestant.name, 'version unknown')}): "
+            + "; ".join([words, *(part for part in parts if part)])
         )
     for outcome in outcomes:
         for result in outcome.results.values():
@@ -92,7 +92,9 @@ def _remark(outcome: Outcome, result: Result) -> str:
     words = f"{outcome.work.row_bytes:,} B: {result.distinct:.0%} of a batch distinct"
     words += f", moved by {result.mixing:.2g} pools"
     if result.peak_bytes:
-        words += f", {result.peak_bytes / 2**20:,.0f} MiB more at its peak"
+        words += f", {result.peak_bytes / 2**20:,.0f} MiB beyond the source"
+    if result.contestant.tuned:
+        words += f", {result.threads} threads" if result.threads > 1 else ", 1 thread"
     if not result.contestant.exact:
         words += f", {result.uses[0]} to {result.uses[1]} uses"
     return words

@@ -8,6 +8,10 @@ not import pyecho or anything else that only the runner has.
 from __future__ import annotations
 
 import collections
+import contextlib
+import ctypes
+import dataclasses
+import gc
 import importlib
 import importlib.metadata
 import itertools
@@ -26,7 +30,7 @@ from peers.workload import Finding, Source, Work, ids
 
 STATUS = Path("/proc/self/status")
 CLEAR = Path("/proc/self/clear_refs")
-SETTLE_SECONDS = 0.01
+SETTLE_SECONDS = 0.5
 
 
 class Worker:
@@ -38,6 +42,7 @@ class Worker:
         self._source: Source | None = None
         self._function = ""
         self._idle_since: tuple[float, float] | None = None
+        self._memory = Memory()
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Do what is asked, and return what is to be told."""
@@ -65,10 +70,12 @@ class Worker:
         self._work = Work.from_json(work)
         self._source = Source(self._work)
         self._function = function
+        self._memory.begin()
         return {}
 
     def _release(self) -> dict[str, Any]:
         self._work = self._source = None
+        self._memory.give_back()
         return {}
 
     def _start(self, passes: int | None) -> Any:
@@ -90,8 +97,8 @@ class Worker:
         if work.kind == "batches":
             # A batch counts as one item: its number is that of its first row.
             emitted = emitted // work.batch
-            items = Work(
-                work.title, work.kind, work.shape, work.rows // work.batch, 1, work.factor, 1
+            items = dataclasses.replace(
+                work, rows=work.rows // work.batch, pool=1, batch=1, threads=1
             )
         else:
             items = work
@@ -107,16 +114,14 @@ class Worker:
         """Warm up with a period, then time this many batches."""
         work = self._work
         assert work is not None, "prepare comes first"
-        peak = PeakMemory()
         with self._start(None) as iterator:
             _use(iterator, work.period, work.kind)
             began = time.perf_counter()
             _use(iterator, batches, work.kind)
             seconds = time.perf_counter() - began
-            bytes_used = peak.bytes_more()
             next(iterator)  # the source is endless: if this is the end, fewer batches were timed
             del iterator
-        return {"seconds": seconds, "peak_bytes": bytes_used}
+        return {"seconds": seconds, "peak_bytes": self._memory.peak()}
 
     def _idle_cpu_share(self) -> float | None:
         """Return the share of a core that was used since the last answer; it should be none."""
@@ -138,25 +143,34 @@ def _use(iterator: Any, batches: int, kind: str) -> None:
             pass
 
 
-class PeakMemory:
-    """How much more memory the process came to use; Linux only. Counts no worker processes."""
+class Memory:
+    """What the process uses beyond the source; Linux only. Counts no processes that it starts."""
 
     def __init__(self) -> None:
         self._before = 0
+
+    def begin(self) -> None:
+        """Count from here on."""
         try:
             CLEAR.write_text("5")  # begins a new peak
             self._before = _status_bytes("VmRSS")
         except OSError:
-            pass
+            self._before = 0
 
-    def bytes_more(self) -> int | None:
+    def peak(self) -> int | None:
         """Return the peak less what was in use at first, or None."""
         return _status_bytes("VmHWM") - self._before if self._before else None
+
+    def give_back(self) -> None:
+        """Return freed memory to the system, or the next workload's use would hide in it."""
+        gc.collect()
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 def _status_bytes(name: str) -> int:
     for line in STATUS.read_text().splitlines():
-        if line.startswith(name):
+        if line.startswith(f"{name}:"):
             return int(line.split()[1]) << 10
     return 0
 

@@ -2,7 +2,8 @@
 
 https://facebookresearch.github.io/spdl/latest/: a stage costs microseconds for each item, so items
 are blocks and batches rather than examples; `concurrency` runs the copying stage on all cores, and
-`take` lets go of the interpreter meanwhile.
+`take` lets go of the interpreter meanwhile. `use_thread_output_queue` is documented to hand a batch
+over in 10 us instead of 200 to 400.
 """
 
 from __future__ import annotations
@@ -62,6 +63,6 @@ def batches(work: Work, source: Source) -> Iterator[Iterator[Any]]:
 
 @contextlib.contextmanager
 def _running(builder: Any, threads: int) -> Iterator[Iterator[Any]]:
-    pipeline = builder.build(num_threads=threads)
+    pipeline = builder.build(num_threads=threads, use_thread_output_queue=True)
     with pipeline.auto_stop():
         yield iter(pipeline)
