@@ -186,6 +186,10 @@ def run(options: argparse.Namespace, report: Report) -> list[measuring.Outcome]:
 def describe(report: Report, planned: Sequence[Planned]) -> None:
     """Say what the numbers mean."""
     report.note(
+        "memory is the peak of the contestant's own process, without the source from which it reads"
+    )
+    report.note("where the number of threads is an option, the faster of 1 and all cores is used")
+    report.note(
         "ratios are pyecho's rate over the contestant's, round by round: above 1, pyecho is faster"
     )
     for each in planned:

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import venv
 from collections.abc import Callable
 from pathlib import Path
 
@@ -72,16 +71,16 @@ class Environments:
         if python.exists() and stamp.exists() and stamp.read_text() == wanted:
             return python
         shutil.rmtree(folder, ignore_errors=True)
-        try:
-            venv.create(folder, with_pip=True)
-        except (OSError, subprocess.CalledProcessError) as error:
-            raise EnvironmentFailed(f"no virtual environment: {error}") from error
         table = self._requirements / requirements
-        arguments = ["--constraint", str(self._constraints), "--requirement", str(table)]
-        done = self._run([str(python), "-m", "pip", "install", "--quiet", *arguments])
-        if done.returncode:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise EnvironmentFailed(reason(done.stderr))
+        packages = ["--constraint", str(self._constraints), "--requirement", str(table)]
+        for command in (
+            [sys.executable, "-m", "venv", str(folder)],
+            [str(python), "-m", "pip", "install", "--quiet", *packages],
+        ):
+            done = self._run(command)
+            if done.returncode:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise EnvironmentFailed(reason(done.stderr or done.stdout))
         stamp.write_text(wanted)
         return python
 
@@ -93,10 +92,10 @@ class Environments:
 
 
 def reason(output: str) -> str:
-    """Return the line of pip's output which says why it failed."""
+    """Return the line of the output which says why pip failed."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ERROR:")]
-    chosen = errors[-1] if errors else lines[-1] if lines else "pip said nothing"
+    chosen = errors[-1] if errors else lines[-1] if lines else "no reason given"
     return chosen.removeprefix("ERROR:").strip()
 
 

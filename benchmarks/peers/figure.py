@@ -26,7 +26,7 @@ def draw(outcomes: Sequence[Outcome], title: str, path: Path) -> bool:
     panels = [(outcome, results) for outcome, results in panels if results]
     if not panels:
         return False
-    heights = [len(results) + 2.5 for _, results in panels]
+    heights = [len(results) + 2.0 for _, results in panels]
     # The same input gives the same file, and text stays text.
     with pyplot.rc_context({"svg.hashsalt": "pyecho", "svg.fonttype": "none", "font.size": 9}):
         figure, axes = pyplot.subplots(
@@ -40,6 +40,14 @@ def draw(outcomes: Sequence[Outcome], title: str, path: Path) -> bool:
         for axis, (outcome, results) in zip(axes[:, 0], panels, strict=True):
             _panel(axis, outcome, results)
         figure.suptitle(title, fontsize=11)
+        kinds = {"pyecho": OURS, "peers": THEIRS, "limits": LIMITS}
+        figure.legend(
+            [pyplot.Rectangle((0, 0), 1, 1, color=colour) for colour in kinds.values()],
+            list(kinds),
+            loc="outside lower center",
+            ncols=len(kinds),
+            frameon=False,
+        )
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
         pyplot.close(figure)
@@ -73,6 +81,7 @@ def _panel(axis: Any, outcome: Outcome, results: list[Result]) -> None:
     axis.set_yticks(range(len(results)), [result.contestant.title for result in results])
     for label, result in zip(axis.get_yticklabels(), results, strict=True):
         label.set_fontweight("bold" if _colour(result) == OURS else "normal")
+    axis.set_ylim(-0.7, len(results) - 0.3)
     axis.set_xscale("log")
     low = min(result.rate.low for result in results if result.rate)
     high = max(result.rate.high for result in results if result.rate)

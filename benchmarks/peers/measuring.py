@@ -48,6 +48,7 @@ class Result:
         """Return all but the sample, which the report has."""
         return {
             "contestant": self.contestant.name,
+            "limit": self.contestant.limit,
             "threads": self.threads,
             "batches": self.batches,
             "exact": self.exact,

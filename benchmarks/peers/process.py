@@ -64,6 +64,11 @@ class WorkerProcess:
             self.close()
             raise
 
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self._process.pid
+
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
         """Send a request and return the answer, or raise `WorkerFailed`."""
         assert self._process.stdin is not None

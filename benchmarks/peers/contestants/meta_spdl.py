@@ -9,6 +9,7 @@ over in 10 us instead of 200 to 400.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -49,16 +50,18 @@ def examples(work: Work, source: Source) -> Iterator[Iterator[Any]]:
 
 @contextlib.contextmanager
 def batches(work: Work, source: Source) -> Iterator[Iterator[Any]]:
-    """Echo batches by reference."""
+    """Echo batches by reference: all uses of one are handed over together.
+
+    `disaggregate` would hand over each by itself, and be slower.
+    """
     builder = (
         PipelineBuilder()
         .add_source(source.chunks(work.batch))
         .pipe(lambda batch: [batch] * work.factor)
-        .disaggregate()
         .add_sink(AHEAD)
     )
     with _running(builder, 1) as items:
-        yield items
+        yield itertools.chain.from_iterable(items)
 
 
 @contextlib.contextmanager
