@@ -196,9 +196,7 @@ def test_a_failed_install_says_why_leaves_nothing_and_is_not_tried_twice(tables)
     pip = Pip("Collecting some\nERROR: No matching distribution found for some==1\n\n")
     made = environments(tables, pip)
     for _ in range(2):
-        with pytest.raises(
-            EnvironmentFailed, match=r"^No matching distribution found for some==1$"
-        ):
+        with pytest.raises(EnvironmentFailed, match=r"^No matching distribution .* some==1$"):
             made.python("some.txt")
     assert len(pip.commands) == 2
     assert not (tables.parent / "cache" / "some").exists()
