@@ -56,6 +56,7 @@ class Worker:
         }
         action = request.pop("do")
         answer = actions[action](**request)
+        gc.collect()  # some loaders end their threads only when a cycle of references is found
         self._idle_since = (time.monotonic(), time.process_time())
         return {**answer, "idle_cpu_share": idle}
 
