@@ -21,6 +21,7 @@ def draw(outcomes: Sequence[Outcome], title: str, path: Path) -> bool:
         return False
     matplotlib.use("Agg")
     from matplotlib import pyplot
+    from matplotlib.patches import Patch
 
     panels = [(outcome, _sorted(outcome)) for outcome in outcomes]
     panels = [(outcome, results) for outcome, results in panels if results]
@@ -42,7 +43,7 @@ def draw(outcomes: Sequence[Outcome], title: str, path: Path) -> bool:
         figure.suptitle(title, fontsize=11)
         kinds = {"pyecho": OURS, "peers": THEIRS, "limits": LIMITS}
         figure.legend(
-            [pyplot.Rectangle((0, 0), 1, 1, color=colour) for colour in kinds.values()],
+            [Patch(color=colour) for colour in kinds.values()],
             list(kinds),
             loc="outside lower center",
             ncols=len(kinds),
