@@ -76,7 +76,7 @@ class WorkerProcess:
             self._process.stdin.write(json.dumps({"do": do, **arguments}).encode() + b"\n")
             self._process.stdin.flush()
         except OSError as error:
-            raise WorkerFailed(f"it has ended: {self._tail() or error}") from error
+            raise WorkerFailed(self._end()) from error
         return self._read()
 
     def close(self) -> None:
@@ -124,10 +124,19 @@ class WorkerProcess:
                     raise WorkerFailed(f"no answer within {self._seconds:.0f} s")
                 more = os.read(self._process.stdout.fileno(), 1 << 16)
                 if not more:
-                    raise WorkerFailed(f"it has ended: {self._tail()}")
+                    raise WorkerFailed(self._end())
                 self._rest += more
         line, _, self._rest = self._rest.partition(b"\n")
         return line
+
+    def _end(self) -> str:
+        """Say how the process ended."""
+        try:
+            status = self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            return "it closed its output"
+        how = f"signal {-status}" if status < 0 else f"exit status {status}"
+        return f"it has ended with {how}: {self._tail() or 'without a word'}"
 
     def _tail(self) -> str:
         """Return the last words on its stderr."""

@@ -44,7 +44,7 @@ def test_a_worker_checks_and_measures(tmp_path):
         with pytest.raises(WorkerFailed, match="prepare comes first"):
             process.ask("measure", batches=1)
         os.kill(process.pid, signal.SIGKILL)
-        with pytest.raises(WorkerFailed, match="has ended"):
+        with pytest.raises(WorkerFailed, match="ended with signal 9"):
             process.ask("check")
 
 
