@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 DEMO_ARGS ?=
+PEERS_ARGS ?=
 # How many items each stress test moves under the sanitizers, which slow it down about tenfold.
 PYECHO_STRESS_ITEMS ?= 20000
 
@@ -15,7 +16,7 @@ NO_ASLR := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch $$(u
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-cpp sanitize lint format targets clean gtest
+.PHONY: help demo test test-cpp sanitize lint format targets peers clean gtest
 .DELETE_ON_ERROR:
 
 help: ## Show this list
@@ -57,6 +58,9 @@ targets: .venv/tools.stamp .venv/demo.stamp ## Measure the speed targets, each a
 	$(WITH_TOOLS) cmake --build --preset release --target gather_benchmark
 	build/release/benchmarks/cpp/gather_benchmark 1
 	$(BIN)/python benchmarks/targets.py
+
+peers: .venv/demo.stamp ## Measure pyecho beside other tools, each in its own environment (gigabytes, about half an hour)
+	$(BIN)/python benchmarks/peers.py $(PEERS_ARGS)
 
 clean: ## Remove everything that make has made
 	rm -rf build .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis pyecho-demo.png

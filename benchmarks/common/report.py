@@ -22,6 +22,8 @@ class Report:
     facts: dict[str, Any]
     sections: dict[str, list[Row]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    ratio_name: str = "Ratio"
+    """What the ratios are, where they are not those to the limit."""
 
     def add(self, section: str, rows: list[Row]) -> None:
         """Append the rows of a measurement."""
@@ -50,7 +52,9 @@ class Report:
         lines += ["", "Medians of the rounds with [lowest, highest]; ratios are those of rounds."]
         for section, rows in self.sections.items():
             lines += ["", f"## {section}", ""]
-            lines.append("| What | Measured | Limit in the same run | Ratio | Target |")
+            lines.append(
+                f"| What | Measured | Limit in the same run | {self.ratio_name} | Target |"
+            )
             lines.append("|---|---|---|---|---|")
             lines += [_line(row) for row in rows]
         if self.notes:

@@ -1,0 +1,230 @@
+"""Measures pyecho beside the tools a user would pick instead, in turns in one run.
+
+All do the same: read fresh examples from memory in order, use each 4 times, shuffled among a pool,
+and hand out batches of 256 into which every row has been copied. Each tool has a virtual
+environment of its own, which is made the first time (gigabytes, several minutes), and a process of
+its own, which is idle while the others are measured. Writes a table, JSON and a figure to
+benchmarks/results/peers-<name of the CPU>. Exits with 1 if a contestant could not take part.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import json
+import platform
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from common.progress import shown
+from common.report import Report, slug
+
+import pyecho
+from peers import figure, measuring, summary
+from peers.environments import EnvironmentFailed, Environments
+from peers.process import WorkerFailed, WorkerProcess
+from peers.roster import BARE, LIMIT, PYECHO, Contestant, all_names, named
+from peers.workloads import PLANNED, Planned
+from pyecho import info
+from pyecho.options import available_cores
+
+HERE = Path(__file__).resolve().parents[1]
+ROUNDS, QUICK_ROUNDS = 7, 2
+SECONDS, QUICK_SECONDS = 1.0, 0.1
+ANSWER_SECONDS = 300.0
+
+
+def parsed_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        prog="benchmarks/peers.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--only",
+        type=lambda text: chosen(text, all_names()),
+        default=all_names(),
+        metavar="NAME,...",
+        help=f"some of {', '.join(all_names())} (default: all; {PYECHO} and the limits {LIMIT} and "
+        f"{BARE} always take part)",
+    )
+    names = tuple(planned.name for planned in PLANNED)
+    parser.add_argument(
+        "--work",
+        type=lambda text: chosen(text, names),
+        default=names,
+        metavar="NAME,...",
+        help=f"some of {', '.join(names)} (default: all)",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="two short rounds: shows that all of them work"
+    )
+    parser.add_argument(
+        "--rounds", type=positive, help=f"default: {ROUNDS}; with --quick {QUICK_ROUNDS}"
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        help=f"length of a measurement (default: {SECONDS}; with --quick {QUICK_SECONDS})",
+    )
+    parser.add_argument(
+        "--output", type=Path, default=HERE / "results", metavar="DIR", help="default: %(default)s"
+    )
+    parser.add_argument(
+        "--environments",
+        type=Path,
+        default=HERE.parent / "build" / "peers",
+        metavar="DIR",
+        help="where the virtual environments are kept (default: %(default)s)",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
+    options = parser.parse_args(arguments)
+    options.rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS)
+    options.seconds = options.seconds or (QUICK_SECONDS if options.quick else SECONDS)
+    return options
+
+
+def chosen(names: str, known: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names in a list with commas."""
+    wanted = tuple(name.strip() for name in names.split(",") if name.strip())
+    if not wanted or set(wanted) - set(known):
+        raise argparse.ArgumentTypeError(f"names are {', '.join(known)}, got {names!r}")
+    return wanted
+
+
+def positive(text: str) -> int:
+    """Return a whole number of at least 1."""
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"at least 1, got {text!r}")
+    return int(text)
+
+
+def facts(options: argparse.Namespace) -> dict[str, Any]:
+    """Describe the machine and the run."""
+    build = info.collect()
+    return {
+        "cpu": build["cpu"],
+        "cores": build["cores"],
+        "system": build["system"],
+        "huge pages": build["huge_pages"],
+        "date": datetime.date.today().isoformat(),
+        "pyecho": f"{build['pyecho']} ({build['build_type']}, {build['compiler']})",
+        "python": platform.python_version(),
+        "rounds": options.rounds,
+        "seconds for a measurement": options.seconds,
+        "quick": options.quick,
+    }
+
+
+def started(
+    contestants: Sequence[Contestant],
+    environments: Environments,
+    stack: contextlib.ExitStack,
+    report: Report,
+) -> tuple[dict[str, WorkerProcess], dict[str, str]]:
+    """Start all contestants; return their processes, and what is installed for them.
+
+    Who cannot be installed or started gets a note in the report.
+    """
+    processes: dict[str, WorkerProcess] = {}
+    versions: dict[str, str] = {}
+    for contestant in contestants:
+        name = contestant.name
+        print(f"{name} ...", end=" ", file=sys.stderr, flush=True)
+        try:
+            python = environments.python(contestant.requirements)
+            process = stack.enter_context(
+                WorkerProcess(python, contestant.module, environments.log(name), ANSWER_SECONDS)
+            )
+            packages = [contestant.package] if contestant.package else []
+            answer = process.ask("versions", packages=packages)
+        except EnvironmentFailed as error:
+            report.note(f"{contestant.title}: could not be installed: {error}")
+        except WorkerFailed as error:
+            report.note(f"{contestant.title}: could not be started: {error}")
+        else:
+            processes[name] = process
+            found = ", ".join(f"{key} {value}" for key, value in answer["versions"].items())
+            versions[name] = found
+        print(versions.get(name, "FAILED"), file=sys.stderr, flush=True)
+    return processes, versions
+
+
+def run(options: argparse.Namespace, report: Report) -> list[measuring.Outcome]:
+    """Do everything but the files."""
+    contestants = named(options.only)
+    planned = [each for each in PLANNED if each.name in options.work]
+    outcomes: list[measuring.Outcome] = []
+    with contextlib.ExitStack() as stack:
+        environments = Environments(options.environments)
+        processes, versions = started(contestants, environments, stack, report)
+        ready = [each for each in contestants if each.name in processes]
+        packages = {text for name, text in versions.items() if text}
+        report.facts["packages"] = ", ".join(sorted(packages))
+        with shown() as progress:
+            for each in planned:
+                outcome = measuring.measure(
+                    each.work(available_cores()),
+                    processes,
+                    ready,
+                    progress,
+                    rounds=options.rounds,
+                    seconds=options.seconds,
+                )
+                outcomes.append(outcome)
+                summary.add_outcome(report, each, outcome)
+        describe(report, planned)
+        summary.add_remarks(report, ready, versions, outcomes)
+    return outcomes
+
+
+def describe(report: Report, planned: Sequence[Planned]) -> None:
+    """Say what the numbers mean."""
+    report.note(
+        "memory is the peak of the contestant's own process, without the source from which it reads"
+    )
+    report.note("where the number of threads is an option, the faster of 1 and all cores is used")
+    report.note(
+        "ratios are pyecho's rate over the contestant's, round by round: above 1, pyecho is faster"
+    )
+    for each in planned:
+        work = each.work(available_cores())
+        pool = "" if work.kind == "batches" else f", a pool of {work.pool:,}"
+        mebibytes = work.rows * work.row_bytes / 2**20
+        report.note(
+            f"{work.title}: batches of {work.batch}, factor {work.factor}{pool}, {work.rows:,} "
+            f"fresh examples ({mebibytes:,.0f} MiB) read over and again, {work.threads} cores"
+        )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure and report."""
+    options = parsed_arguments(arguments)
+    described = facts(options)
+    cpu = described["cpu"] or "unknown"
+    report = Report(
+        f"pyecho and its peers on {cpu}",
+        f"peers-{slug(cpu)}",
+        described,
+        ratio_name="pyecho is faster by",
+    )
+    began = time.monotonic()
+    outcomes = run(options, report)
+    report.facts["seconds"] = round(time.monotonic() - began)
+    as_json, as_markdown = report.write(options.output)
+    everything = {**report.as_json(), "workloads": summary.extras(outcomes)}
+    as_json.write_text(json.dumps(everything, indent=1) + "\n")
+    print(json.dumps(everything, indent=1) if options.json else report.as_markdown())
+    image = options.output / f"{report.stem}.svg"
+    title = f"pyecho {pyecho.__version__} and its peers\n{cpu}, {described['cores']} cores"
+    drawn = figure.draw(outcomes, title, image)
+    if not drawn:
+        print("No figure: pip install matplotlib", file=sys.stderr)
+    for path in (as_json, as_markdown, *([image] if drawn else [])):
+        print(path, file=sys.stderr)
+    return 1 if any("could not be" in note or " failed: " in note for note in report.notes) else 0

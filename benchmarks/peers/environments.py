@@ -1,0 +1,104 @@
+"""A virtual environment for each table of requirements, made once and kept."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+REQUIREMENTS = HERE / "requirements"
+CONSTRAINTS = HERE.parents[1] / "constraints.txt"
+STAMP = "made-from"
+
+Run = Callable[[list[str]], "subprocess.CompletedProcess[str]"]
+
+
+class EnvironmentFailed(Exception):
+    """An environment could not be made; the message says why."""
+
+
+class Environments:
+    """Makes environments in a folder.
+
+    Those who need the same packages share one. What pip needs to find them is up to its own
+    configuration (`PIP_EXTRA_INDEX_URL` for a PyTorch without CUDA).
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        run: Run | None = None,
+        requirements: Path = REQUIREMENTS,
+        constraints: Path = CONSTRAINTS,
+    ) -> None:
+        self._folder = folder
+        self._run = _run if run is None else run
+        self._requirements = requirements
+        self._constraints = constraints
+        self._failed: dict[str, str] = {}
+
+    def python(self, requirements: str) -> Path:
+        """Return the interpreter of the environment; "" is the one that runs this.
+
+        Raises
+        ------
+        EnvironmentFailed
+            If it cannot be made, with pip's reason; again for whoever else needs it.
+        """
+        if not requirements:
+            return Path(sys.executable)
+        if requirements in self._failed:
+            raise EnvironmentFailed(self._failed[requirements])
+        try:
+            return self._made(requirements)
+        except EnvironmentFailed as error:
+            self._failed[requirements] = str(error)
+            raise
+
+    def log(self, name: str) -> Path:
+        """Return where a contestant's stderr goes."""
+        return self._folder / f"{name}.log"
+
+    def _made(self, requirements: str) -> Path:
+        folder = self._folder / Path(requirements).stem
+        python = folder / "bin" / "python"
+        stamp, wanted = folder / STAMP, self._fingerprint(requirements)
+        if python.exists() and stamp.exists() and stamp.read_text() == wanted:
+            return python
+        shutil.rmtree(folder, ignore_errors=True)
+        table = self._requirements / requirements
+        packages = ["--constraint", str(self._constraints), "--requirement", str(table)]
+        for command in (
+            [sys.executable, "-m", "venv", str(folder)],
+            [str(python), "-m", "pip", "install", "--quiet", *packages],
+        ):
+            done = self._run(command)
+            if done.returncode:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise EnvironmentFailed(reason(done.stderr or done.stdout))
+        stamp.write_text(wanted)
+        return python
+
+    def _fingerprint(self, requirements: str) -> str:
+        """Return what changes when the environment would be another."""
+        tables = (self._requirements / requirements, self._constraints)
+        text = "\n".join([sys.version, *(table.read_text() for table in tables)])
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def reason(output: str) -> str:
+    """Return the line of the output which says why pip failed."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("ERROR:")]
+    chosen = errors[-1] if errors else lines[-1] if lines else "no reason given"
+    return chosen.removeprefix("ERROR:").strip()
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)

@@ -1,0 +1,207 @@
+"""The worker: one contestant in its own environment, which answers requests line by line.
+
+Run by the runner as `python -m peers.worker MODULE` from the folder of the benchmarks. Requests and
+answers are JSON objects, one a line; libraries that print to stdout reach stderr instead. It must
+not import pyecho or anything else that only the runner has.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import ctypes
+import dataclasses
+import gc
+import importlib
+import importlib.metadata
+import itertools
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from peers.workload import Finding, Source, Work, ids
+
+STATUS = Path("/proc/self/status")
+CLEAR = Path("/proc/self/clear_refs")
+SETTLE_SECONDS = 0.5
+
+
+class Worker:
+    """Does the work when it is told to, and nothing in between."""
+
+    def __init__(self, module: str) -> None:
+        self._module = importlib.import_module(f"peers.contestants.{module}")
+        self._work: Work | None = None
+        self._source: Source | None = None
+        self._function = ""
+        self._idle_since: tuple[float, float] | None = None
+        self._memory = Memory()
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Do what is asked, and return what is to be told."""
+        idle = self._idle_cpu_share()
+        actions: dict[str, Callable[..., dict[str, Any]]] = {
+            "versions": self._versions,
+            "prepare": self._prepare,
+            "check": self._check,
+            "measure": self._measure,
+            "release": self._release,
+        }
+        action = request.pop("do")
+        answer = actions[action](**request)
+        gc.collect()  # some loaders end their threads only when a cycle of references is found
+        self._idle_since = (time.monotonic(), time.process_time())
+        return {**answer, "idle_cpu_share": idle}
+
+    def _versions(self, packages: list[str]) -> dict[str, Any]:
+        return {
+            "python": sys.version.split()[0],
+            "versions": {name: importlib.metadata.version(name) for name in packages},
+        }
+
+    def _prepare(self, work: dict[str, Any], function: str) -> dict[str, Any]:
+        self._release()
+        self._work = Work.from_json(work)
+        self._source = Source(self._work)
+        self._function = function
+        self._memory.begin()
+        return {}
+
+    def _release(self) -> dict[str, Any]:
+        self._work = self._source = None
+        self._memory.give_back()
+        return {}
+
+    def _start(self, passes: int | None) -> Any:
+        assert self._source is not None, "prepare comes first"
+        self._source.passes = passes
+        return getattr(self._module, self._function)(self._work, self._source)
+
+    def _check(self) -> dict[str, Any]:
+        """Read the source once, and look at all that comes out."""
+        work = self._work
+        assert work is not None, "prepare comes first"
+        most = 2 * work.rows * work.factor // work.batch
+        with self._start(1) as batches:
+            found = [
+                ids(batch)[: work.batch if work.kind == "examples" else 1]
+                for batch in itertools.islice(batches, most)
+            ]
+        emitted = np.concatenate(found) if found else np.empty(0, np.int64)
+        if work.kind == "batches":
+            # A batch counts as one item: its number is that of its first row.
+            emitted = emitted // work.batch
+            items = dataclasses.replace(
+                work, rows=work.rows // work.batch, pool=1, batch=1, threads=1
+            )
+        else:
+            items = work
+        finding = Finding.of(items, emitted)
+        return {
+            "exact": finding.exact,
+            "uses": list(finding.uses),
+            "distinct": finding.distinct,
+            "mixing": finding.mixing,
+        }
+
+    def _measure(self, batches: int) -> dict[str, Any]:
+        """Warm up with a period, then time this many batches."""
+        work = self._work
+        assert work is not None, "prepare comes first"
+        with self._start(None) as iterator:
+            _use(iterator, work.period, work.kind)
+            began = time.perf_counter()
+            _use(iterator, batches, work.kind)
+            seconds = time.perf_counter() - began
+            next(iterator)  # the source is endless: if this is the end, fewer batches were timed
+            del iterator
+        return {"seconds": seconds, "peak_bytes": self._memory.peak()}
+
+    def _idle_cpu_share(self) -> float | None:
+        """Return the share of a core that was used since the last answer; it should be none."""
+        if self._idle_since is None:
+            return None
+        wall, cpu = self._idle_since
+        waited = time.monotonic() - wall
+        return (time.process_time() - cpu) / waited if waited > SETTLE_SECONDS else None
+
+
+def _use(iterator: Any, batches: int, kind: str) -> None:
+    """Take this many batches."""
+    uses = itertools.islice(iterator, batches)
+    if kind == "batches":
+        # A repeat costs less than the steps of a loop would.
+        collections.deque(uses, maxlen=0)
+    else:
+        for _batch in uses:  # as in a training loop, which holds one while it asks for the next
+            pass
+
+
+class Memory:
+    """What the process uses beyond the source; Linux only. Counts no processes that it starts."""
+
+    def __init__(self) -> None:
+        self._before = 0
+
+    def begin(self) -> None:
+        """Count from here on."""
+        try:
+            CLEAR.write_text("5")  # begins a new peak
+            self._before = _status_bytes("VmRSS")
+        except OSError:
+            self._before = 0
+
+    def peak(self) -> int | None:
+        """Return the peak less what was in use at first, or None."""
+        return _status_bytes("VmHWM") - self._before if self._before else None
+
+    def give_back(self) -> None:
+        """Return freed memory to the system, or the next workload's use would hide in it."""
+        gc.collect()
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).malloc_trim(0)
+
+
+def _status_bytes(name: str) -> int:
+    for line in STATUS.read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) << 10
+    return 0
+
+
+def serve(worker: Worker, requests: TextIO, answers: TextIO) -> None:
+    """Answer until the requests end."""
+    for line in requests:
+        try:
+            answer = worker.answer(json.loads(line))
+        except Exception as error:
+            traceback.print_exc()
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+def main() -> None:
+    """Serve on stdin and on what was stdout."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    try:
+        worker = Worker(sys.argv[1])
+    except Exception as error:
+        traceback.print_exc()
+        answers.write(json.dumps({"error": f"{type(error).__name__}: {error}"}) + "\n")
+        return
+    answers.write(json.dumps({"ready": True}) + "\n")
+    answers.flush()
+    serve(worker, sys.stdin, answers)
+
+
+if __name__ == "__main__":
+    main()
