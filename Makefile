@@ -16,7 +16,7 @@ NO_ASLR := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch $$(u
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-cpp sanitize lint format targets peers clean gtest
+.PHONY: help demo test test-cpp sanitize lint format bench peers clean gtest
 .DELETE_ON_ERROR:
 
 help: ## Show this list
@@ -53,13 +53,13 @@ format: .venv/dev.stamp ## Format all sources in place
 	$(BIN)/ruff format
 	$(BIN)/clang-format -i $(CPP_FILES)
 
-targets: .venv/tools.stamp .venv/demo.stamp ## Measure the speed targets, each against its limit (minutes)
+bench: .venv/tools.stamp .venv/bench.stamp ## Measure what echoing costs, each number beside its limit (minutes); BENCH_ARGS="-k gather"
 	$(WITH_TOOLS) cmake --preset release -DPYECHO_BUILD_TESTS=OFF
-	$(WITH_TOOLS) cmake --build --preset release --target gather_benchmark
-	build/release/benchmarks/cpp/gather_benchmark 1
-	$(BIN)/python benchmarks/targets.py
+	$(WITH_TOOLS) cmake --build --preset release --target ring_benchmark
+	PYECHO_RING_BENCHMARK=build/release/benchmarks/cpp/ring_benchmark \
+	  $(BIN)/pytest -c benchmarks/overhead/pytest.ini benchmarks/overhead $(BENCH_ARGS)
 
-peers: .venv/demo.stamp ## Measure pyecho beside other tools, each in its own environment (gigabytes, about half an hour)
+peers: .venv/bench.stamp ## Measure pyecho beside other tools, each in its own environment (gigabytes, about half an hour)
 	$(BIN)/python benchmarks/peers.py $(PEERS_ARGS)
 
 clean: ## Remove everything that make has made
@@ -92,6 +92,6 @@ gtest:
 	@touch $@
 
 # What an extra of the package needs. Not quiet: PyTorch alone takes minutes on a slow line.
-.venv/demo.stamp .venv/test.stamp .venv/dev.stamp: .venv/%.stamp: pyproject.toml constraints.txt | .venv/package.stamp
+.venv/demo.stamp .venv/test.stamp .venv/bench.stamp .venv/dev.stamp: .venv/%.stamp: pyproject.toml constraints.txt | .venv/package.stamp
 	$(BIN)/pip install --constraint constraints.txt "$$(echo build/wheel/*.whl)[$*]"
 	@touch $@

@@ -204,7 +204,7 @@ int main(int argc, char** argv) {
     return argc > position ? std::max(1L, std::strtol(argv[position], nullptr, 10)) : fallback;
   };
   const long rounds = argument(1, 7);
-  const auto items = static_cast<std::uint64_t>(argument(2, 5)) * 1'000'000;
+  const auto items = static_cast<std::uint64_t>(argument(2, 2)) * 1'000'000;
   const std::vector<std::pair<unsigned, unsigned>> shapes = {{1, 1}, {2, 1}, {1, 2}, {2, 2}};
   std::printf("{\"items\": %llu, \"capacity\": %u, \"shapes\": [", static_cast<unsigned long long>(items), kCapacity);
   for (std::size_t shape = 0; shape < shapes.size(); ++shape) {

@@ -20,7 +20,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from common.progress import shown
 from common.report import Report, slug
 
 import pyecho
@@ -30,6 +29,7 @@ from peers.process import WorkerFailed, WorkerProcess
 from peers.roster import BARE, LIMIT, PYECHO, Contestant, all_names, named
 from peers.workloads import PLANNED, Planned
 from pyecho import info
+from pyecho.bench.progress import shown
 from pyecho.options import available_cores
 
 HERE = Path(__file__).resolve().parents[1]

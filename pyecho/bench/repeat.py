@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from pyecho.bench.row import Row
 from pyecho.bench.sampling import Progress, interleaved, steps_of
@@ -52,6 +52,32 @@ def measure(rounds: int, progress: Progress) -> list[Row]:
             per_use["generator"],
             "bare generator",
         ),
+    ]
+
+
+def measure_capacities(rounds: int, progress: Progress) -> list[Row]:
+    """Draws from full pools of more and more items, against those from a pool of 100."""
+    distincts = (100, 1000, 10_000, 100_000, 1_000_000)
+    progress.begin("one repeat, by capacity", steps_of(rounds, len(distincts)))
+
+    def drained(distinct: int) -> Callable[[], float]:
+        uses = max(10, USES // distinct)
+        loader = EchoLoader([object()] * distinct, uses, shuffle_buffer=distinct)
+
+        def measure() -> float:
+            iterator = iter(loader)
+            next(iterator)  # the pool is full now
+            return _seconds(iterator) / (uses * distinct)
+
+        return measure
+
+    samples = interleaved(
+        rounds, {f"{distinct:,}": drained(distinct) for distinct in distincts}, progress
+    )
+    (few, least), *others = ((name, sample.times(1e9)) for name, sample in samples.items())
+    return [
+        Row(f"one repeat, shuffled among {name}", sample, "ns", least, f"among {few}")
+        for name, sample in others
     ]
 
 

@@ -1,0 +1,47 @@
+"""Example echoing against bare memcpy, one thing varied at a time."""
+
+import dataclasses
+import os
+
+import pytest
+
+from pyecho.bench import gather
+
+USUAL = gather.Workload(3072)
+SWEEPS = {
+    "Rows": [
+        dataclasses.replace(
+            USUAL, row_bytes=row_bytes, capacity=4096 if row_bytes < 100_000 else 1024
+        )
+        for row_bytes in (64, 256, 1024, 3072, 12_288, 49_152, 150_528, 602_112)
+    ],
+    "Echo factor": [dataclasses.replace(USUAL, factor=factor) for factor in (1, 2, 4, 8, 16)],
+    "Batch size": [dataclasses.replace(USUAL, batch_size=rows) for rows in (16, 64, 256, 1024)],
+    "Capacity, 256 B rows": [
+        dataclasses.replace(USUAL, row_bytes=256, capacity=capacity)
+        for capacity in (100, 1000, 10_000, 100_000, 1_000_000)
+    ],
+    "Capacity, 3 KB rows": [
+        dataclasses.replace(USUAL, capacity=capacity) for capacity in (100, 1000, 10_000, 100_000)
+    ],
+    "Threads": [
+        dataclasses.replace(USUAL, row_bytes=row_bytes, threads=threads, capacity=1024)
+        for row_bytes in (3072, 150_528)
+        for threads in sorted({1, 2, min(4, os.cpu_count() or 1)})
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("section", "workload"),
+    [
+        pytest.param(section, workload, id=f"{section}-{workload.name()}".replace(" ", "_"))
+        for section, workloads in SWEEPS.items()
+        for workload in workloads
+    ],
+)
+def test_gather(section, workload, measured, rounds):
+    rows = measured(
+        f"Gather: {section}", lambda progress: gather.measure(rounds, progress, [workload])
+    )
+    assert rows[0].measured.values
