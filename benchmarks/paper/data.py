@@ -73,7 +73,9 @@ def _fetch(target: Path) -> None:
             _call("dpkg-deb", "-x", package.name, "unpacked", folder=folder)
         except (subprocess.CalledProcessError, ValueError) as error:
             said = getattr(error, "stderr", "") or str(error)
-            raise DataError(f"apt-get could not fetch {PACKAGE} ({said.strip()}): {remedy}") from error
+            raise DataError(
+                f"apt-get could not fetch {PACKAGE} ({said.strip()}): {remedy}"
+            ) from error
         shutil.move(folder / "unpacked" / INSIDE_PACKAGE, target)
     if not _complete(target):
         raise DataError(f"the package {PACKAGE} does not hold what it should: {remedy}")
@@ -90,7 +92,8 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     if content[:3] != b"\0\0\x08" or axes not in (1, 3):
         raise DataError(f"{path} is not in the IDX format: fetch it again")
     shape = np.frombuffer(content, ">u4", count=axes, offset=4)
-    return np.frombuffer(content, np.uint8, offset=4 + 4 * axes).reshape(shape)
+    values: NDArray[np.uint8] = np.frombuffer(content, np.uint8, offset=4 + 4 * axes)
+    return values.reshape(shape)
 
 
 def read_fashion(folder: Path, part: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -130,7 +133,8 @@ def read_windows(files: Sequence[Path], length: int, count: int, seed: int) -> N
             "name a larger folder with --text DIR"
         )
     starts = np.random.default_rng(seed).permutation(len(text) // length)[:count] * length
-    return text[starts[:, None] + np.arange(length)]
+    windows: NDArray[np.uint8] = text[starts[:, None] + np.arange(length)]
+    return windows
 
 
 def fingerprint(*arrays: NDArray[np.generic]) -> str:

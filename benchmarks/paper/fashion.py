@@ -16,7 +16,7 @@ from pyecho.demo.augment import Batch as Images
 from pyecho.demo.augment import shift_and_rotate
 
 CLASSES = 10
-TRAINED_ON = 8192
+TRAINED_ON = 4096
 HELD_OUT = 1000
 MOMENTUM = 0.9
 
@@ -26,18 +26,20 @@ class Fashion(Workload):
 
     name = "fashion"
     held_out_unit = "test error"
-    target = 0.2
+    target = 0.28
+    expected_fresh = 13_000
+    quality_budget = 16_384
+    seconds_per_row = 0.00055
     batch_size = 32
-    shuffle_buffer = 320
-    rates = (0.0125, 0.025, 0.05, 0.1, 0.2)
+    rate = 0.1
 
     def __init__(self, folder: Path) -> None:
         images, labels = read_fashion(folder, "train")
         self.arrays = {"image": images[:TRAINED_ON], "label": labels[:TRAINED_ON]}
         test_images, test_labels = read_fashion(folder, "t10k")
         test_images, test_labels = test_images[:HELD_OUT], test_labels[:HELD_OUT]
-        self._test = torch.split(_as_input(torch.from_numpy(test_images)), 100)
-        self._test_labels = torch.from_numpy(test_labels)
+        self._test = torch.split(_as_input(torch.tensor(test_images)), 100)
+        self._test_labels = torch.tensor(test_labels)
         self.data = fingerprint(*self.arrays.values(), test_images, test_labels)
 
     def augment(self, batch: Batch, rng: np.random.Generator) -> Batch:

@@ -31,7 +31,8 @@ class Residual(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         around = x if self._around is None else self._around(x)
         branch = self._second(functional.relu(self._first(functional.relu(x))))
-        return around + self._scale * branch
+        scaled: torch.Tensor = self._scale * branch
+        return scaled + around
 
 
 def residual_net(classes: int) -> nn.Module:
@@ -78,7 +79,8 @@ class Block(nn.Module):
         query, key, value = heads.view(batch, length, 3 * HEADS, -1).transpose(1, 2).chunk(3, 1)
         seen = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self._from_heads(seen.transpose(1, 2).reshape(batch, length, MODEL_WIDTH))
-        return x + self._network(self._before_network(x))
+        thought: torch.Tensor = self._network(self._before_network(x))
+        return x + thought
 
 
 class ByteTransformer(nn.Module):

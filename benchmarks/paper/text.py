@@ -13,7 +13,7 @@ from paper.models import BYTES, ByteTransformer
 from paper.workload import Batch, Workload
 
 LENGTH = 32
-TRAINED_ON = 16384
+TRAINED_ON = 8192
 HELD_OUT = 256
 
 
@@ -22,10 +22,12 @@ class Text(Workload):
 
     name = "text"
     held_out_unit = "nats per byte"
-    target = 2.2
+    target = 2.0
+    expected_fresh = 12_000
+    quality_budget = 16_384
+    seconds_per_row = 0.0007
     batch_size = 32
-    shuffle_buffer = 320
-    rates = (0.001, 0.002, 0.004, 0.008, 0.016)
+    rate = 0.004
 
     def __init__(self, folder: Path | None) -> None:
         train, held_out = text_files(folder)

@@ -47,6 +47,8 @@ class Result:
     """At the last test."""
     busy_seconds: float = float("nan")
     """t_down: of a step, tests included."""
+    upstream_seconds: float = float("nan")
+    """t_up: of a fresh batch, where the source was slow."""
     wall_seconds: float = float("nan")
     """Of the whole run, for estimates."""
     curve: list[Point] = field(default_factory=list)
@@ -72,9 +74,14 @@ def crossing(curve: list[Point], target: float) -> tuple[float, float, float] | 
         if before is None:
             return after.step, after.fresh, after.seconds
         share = (before.held_out - target) / (before.held_out - after.held_out)
-        return tuple(  # type: ignore[return-value]
-            getattr(before, name) + share * (getattr(after, name) - getattr(before, name))
-            for name in ("step", "fresh", "seconds")
+
+        def between(low: float, high: float, share: float = share) -> float:
+            return low + share * (high - low)
+
+        return (
+            between(before.step, after.step),
+            between(before.fresh, after.fresh),
+            between(before.seconds, after.seconds),
         )
     return None
 

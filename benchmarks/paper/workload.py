@@ -24,10 +24,14 @@ class Workload(ABC):
     target: ClassVar[float]
     batch_size: ClassVar[int]
     """Of all figures but that of batch sizes."""
-    shuffle_buffer: ClassVar[int]
-    """Examples, likewise."""
-    rates: ClassVar[tuple[float, ...]]
-    """The learning rates that every condition chooses from, in ascending order."""
+    rate: ClassVar[float]
+    """The learning rate at which the search of every condition begins."""
+    expected_fresh: ClassVar[int]
+    """What the baseline needs to the target, about: for estimates, and for giving up."""
+    quality_budget: ClassVar[int]
+    """Fresh examples of the runs that compare what is reached."""
+    seconds_per_row: ClassVar[float]
+    """Of training, tests included, on one core: for estimates."""
     arrays: dict[str, np.ndarray[Any, Any]]
     data: str
     """A hash of the data."""
