@@ -27,7 +27,7 @@ class Text(Workload):
     quality_budget = 16_384
     seconds_per_row = 0.0007
     batch_size = 32
-    rate = 0.004
+    rate = 0.002
 
     def __init__(self, folder: Path | None) -> None:
         train, held_out = text_files(folder)
