@@ -394,3 +394,39 @@ def test_the_command_lists_what_it_would_do(capsys):
     with pytest.raises(SystemExit):
         main(["--only", "8"])
     assert "figures are 3, 4, 5, 6, 7, quality" in capsys.readouterr().err
+
+
+def test_training_over_the_network_is_the_same_training(tmp_path):
+    import torch
+    from paper.conditions import Goal
+    from paper.fashion import Fashion
+    from paper.network import Network
+    from paper.train import train
+
+    rng = np.random.default_rng(0)
+
+    images = rng.integers(256, size=(48, 1, 28, 28), dtype=np.uint8)
+
+    class Noise(Fashion):
+        def __init__(self):
+            self.arrays = {
+                "image": images,
+                "label": np.arange(48) % 10,
+            }
+            self.data = "noise"
+
+        def network(self):
+            return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10))
+
+        def held_out(self, network):
+            return float(sum(parameter.double().sum() for parameter in network.parameters()))
+
+    condition = dataclasses.replace(fashion(), batch_size=8, shuffle_buffer=16)
+    each = job(condition=condition, goal=Goal(None, 160))
+    usual = train(Noise(), each)
+    with Network(Noise(), tmp_path) as network:
+        slow = network.train(each, bandwidth=1e6)
+        assert network.train(each, bandwidth=1e6).held_out == slow.held_out
+    assert [point.step for point in usual.curve] == [20, 40]
+    assert [point.held_out for point in slow.curve] == [point.held_out for point in usual.curve]
+    assert slow.curve[-1].seconds > usual.curve[-1].seconds
