@@ -10,6 +10,9 @@ from typing import Any, Literal
 Variant = Literal["batch", "after", "before"]
 """Where the echo stage stands: after batching, after augmentation, before augmentation."""
 
+BUFFERED_BATCHES = 10
+"""The shuffle buffer of every baseline, in batches."""
+
 REVISION = 1
 """Part of every key: raised when the training code changes what a run gives."""
 
@@ -23,7 +26,7 @@ class Condition:
     factor: int
     batch_size: int
     shuffle_buffer: int
-    """As the loader has it: examples, or batches with batch echoing."""
+    """Of the echoing loader: examples, or batches with batch echoing."""
 
     def __str__(self) -> str:
         return (

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from paper import reference
-from paper.conditions import Condition, Goal, Variant
+from paper.conditions import BUFFERED_BATCHES, Condition, Goal, Variant
 from paper.fashion import Fashion
 from paper.text import Text
 from paper.workload import Workload
@@ -20,7 +20,6 @@ FIGURES = {
     "quality": "what a fixed number of fresh examples reaches, e = 4",
 }
 WORKLOADS: dict[str, type[Workload]] = {"fashion": Fashion, "text": Text}
-BUFFERED_BATCHES = 10
 GIVES_UP_AFTER = 4
 """Times what the baseline is expected to need."""
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from paper import reference
-from paper.experiments import FIGURES
+from paper.experiments import FIGURES, WORKLOADS
 from paper.summary import UNITS, Mark
 from pyecho.bench.formatting import number
 from pyecho.bench.sampling import Sample
@@ -61,7 +61,7 @@ def _error(sample: Sample) -> list[list[float]]:
 def _bars(figure: Figure, name: str, marks: Sequence[Mark]) -> None:
     """Draw a bar for each variant, one pair of axes for each workload."""
     series = _series(marks)
-    figure.set_size_inches(5.2 * len(series), 4.4)
+    figure.set_size_inches(5.8 * len(series), 4.6)
     for column, (workload, chosen) in enumerate(series.items(), 1):
         axes = figure.add_subplot(1, len(series), column)
         _bare(axes)
@@ -75,19 +75,24 @@ def _bars(figure: Figure, name: str, marks: Sequence[Mark]) -> None:
             axes.errorbar(x, mark.measured.median, _error(mark.measured), color="0.1", capsize=5)
             axes.annotate(
                 number(mark.measured.median),
-                (x, mark.measured.high),
-                xytext=(0, 3),
+                (x, 0),
+                xytext=(0, 4),
                 textcoords="offset points",
                 ha="center",
+                color="white",
+                weight="bold",
             )
         if name == "3":
             _paper_fractions(axes, workload, chosen)
         axes.set_xticks(
             [mark.entry.x for mark in chosen],
-            [mark.name.replace(" augmentation", "\naugmentation") for mark in chosen],
+            [mark.name.replace("echoing ", "echoing\n") for mark in chosen],
             fontsize=8,
         )
-        axes.set(ylabel=UNITS[name] if column == 1 else "", ylim=(0, None))
+        label = UNITS[name]
+        if name == "quality":
+            label = f"{WORKLOADS[workload].held_out_unit} {label}"
+        axes.set(ylabel=label, ylim=(0, None))
         e = max(mark.entry.condition.factor for mark in chosen)
         axes.set_title(f"{_title(workload)}, e = {e}", loc="left")
 
@@ -120,7 +125,7 @@ def _paper_fractions(axes: Axes, workload: str, marks: Sequence[Mark]) -> None:
         )
     axes.axhline(0.5, color="0.45", linestyle="--", linewidth=1)
     axes.annotate("ideal", (axes.get_xlim()[0], 0.5), xytext=(2, 2), textcoords="offset points")
-    axes.legend(fontsize=8, loc="lower right", framealpha=0.9)
+    axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.12), frameon=False)
 
 
 def _speedups(figure: Figure, name: str, marks: Sequence[Mark]) -> None:
@@ -197,7 +202,8 @@ def _lines(figure: Figure, name: str, marks: Sequence[Mark]) -> None:
             label=f"paper: {_paper_label(name, series, chosen)}",
         )
         ticks |= {*paper, *(x for x, _ in points)}
-    axes.xaxis.set_major_locator(FixedLocator(sorted(ticks)))
+    if name != "7":  # there, the paper's buffers are not quite powers of ten
+        axes.xaxis.set_major_locator(FixedLocator(sorted(ticks)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
     labels = {

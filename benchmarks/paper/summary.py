@@ -21,7 +21,7 @@ UNITS = {
     "5": "times fewer fresh examples",
     "6": "fresh examples, of the baseline's",
     "7": "fresh examples used, of the baseline's",
-    "quality": "held out, at the end",
+    "quality": "at the end",
 }
 Results = Callable[[Condition, Entry], Sequence[Result]]
 """Finds the runs of all seeds of a condition, for an entry."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from torch.nn.utils import clip_grad_norm_
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from paper.conditions import Condition, Job
+from paper.conditions import BUFFERED_BATCHES, Condition, Job
 from paper.workload import Batch, Workload
 from pyecho.torch import EchoLoader
 
@@ -93,28 +94,53 @@ def augmented(workload: Workload, batches: Iterable[Batch], seed: int) -> Iterat
         yield workload.augment(batch, rng)
 
 
-def new_loader(workload: Workload, condition: Condition, seed: int, source: Any) -> EchoLoader:
-    """Return the loader of a variant, over a source of batches, or of examples if it is given.
+@dataclass(frozen=True)
+class Loaders:
+    """The loader that is trained from, and the one that reads the source; mostly the same."""
 
-    The baseline is the same loader with a factor of 1.
+    last: EchoLoader
+    first: EchoLoader
+
+    @property
+    def fresh(self) -> int:
+        """Examples read from the source."""
+        return self.first.stats().fresh
+
+    def close(self) -> None:
+        """End their threads."""
+        self.last.close()
+        self.first.close()
+
+
+def new_loaders(workload: Workload, condition: Condition, seed: int, source: Any = None) -> Loaders:
+    """Return what a variant trains from, over the batches of a workload or a source of examples.
+
+    The baseline is the loader of example echoing with a factor of 1. Batch echoing repeats the
+    batches of the baseline's loader, as in the paper, where the baseline's buffer stays in place.
     """
     size = condition.batch_size
-    before = condition.variant == "before" and workload.augmented
-    unbatch = condition.variant != "batch" and source is None
+    whole = condition.variant == "batch"
+    in_source = condition.variant == "after" and workload.augmented
+    in_loader = condition.variant != "after" and workload.augmented
+    unbatch = source is None
     if source is None:
         source = workload.batches(size, seed)
-    if not before and workload.augmented:
+    if in_source:
         source = augmented(workload, source, seed)
-    return EchoLoader(
+    first = EchoLoader(
         source,
-        condition.factor,
-        batch_size=None if condition.variant == "batch" else size,
+        1 if whole else condition.factor,
+        batch_size=size,
         unbatch=unbatch,
-        shuffle_buffer=condition.shuffle_buffer,
-        augment=workload.augment if before else None,
+        shuffle_buffer=BUFFERED_BATCHES * size if whole else condition.shuffle_buffer,
+        augment=workload.augment if in_loader else None,
         seed=seed,
         threads=1,
     )
+    if not whole:
+        return Loaders(first, first)
+    last = EchoLoader(first, condition.factor, shuffle_buffer=condition.shuffle_buffer, seed=seed)
+    return Loaders(last, first)
 
 
 def train(workload: Workload, job: Job, source: Any = None) -> Result:
@@ -127,13 +153,11 @@ def train(workload: Workload, job: Job, source: Any = None) -> Result:
     decay = get_ema_multi_avg_fn(AVERAGE_DECAY)  # type: ignore[no-untyped-call]
     average = AveragedModel(network, multi_avg_fn=decay)
     most_steps = goal.budget * condition.factor // condition.batch_size
-    # With batch echoing the loader counts batches.
-    rows = condition.batch_size if condition.variant == "batch" else 1
     result = Result()
     busy = 0.0
-    with new_loader(workload, condition, job.seed, source) as loader:
+    with closing(new_loaders(workload, condition, job.seed, source)) as loaders:
         start = time.perf_counter()
-        for step, batch in enumerate(loader, 1):
+        for step, batch in enumerate(loaders.last, 1):
             received = time.perf_counter()
             optimizer.zero_grad()
             workload.loss(network, batch).backward()  # type: ignore[no-untyped-call]
@@ -144,7 +168,7 @@ def train(workload: Workload, job: Job, source: Any = None) -> Result:
                 with torch.inference_mode():
                     held_out = workload.held_out(average)
                 seconds = time.perf_counter() - start
-                point = Point(step, loader.stats().fresh * rows, seconds, held_out)
+                point = Point(step, loaders.fresh, seconds, held_out)
                 result.curve.append(point)
                 result.reached = goal.target is not None and held_out <= goal.target
             now = time.perf_counter()

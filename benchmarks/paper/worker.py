@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +39,15 @@ def initialize(places: Places, niceness: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(niceness)
     torch.set_num_threads(1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Leave nothing behind if the parent is killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def workload(name: str) -> Workload:
