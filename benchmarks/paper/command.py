@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import platform
+import signal
 import sys
 import time
 from importlib.util import find_spec
@@ -23,6 +24,7 @@ FIGURE_NAMES = ("3", "4", "5", "6", "7", "quality")
 PACKAGES = {"torch": "torch", "PIL": "pillow", "rich": "rich", "matplotlib": "matplotlib"}
 SHORT_SEEDS, FULL_SEEDS = 3, 5
 INTERRUPTED = 130
+TERMINATED = 143
 
 
 def parsed_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -140,6 +142,8 @@ def _run(options: argparse.Namespace) -> int:
     build = info.collect()
     data = {each.name: each.data for each in (Fashion(places.fashion), Text(places.text))}
     store = Store(cache / "runs.jsonl", data, machine=str(build["cpu"]))
+    # So that the processes that train end with this one.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     began = time.monotonic()
     with display.shown(estimate) as watcher:
         costs = running.run(plan, store, places, jobs=jobs, nice=options.nice, watcher=watcher)

@@ -59,10 +59,11 @@ Do = Callable[[Job], Result]
 
 def tune(setting: Setting, do: Do) -> dict[int, float]:
     """Search for the learning rate; return the cost of every one that was tried."""
-    first = WORKLOADS[setting.condition.workload].rate
+    workload = WORKLOADS[setting.condition.workload]
     costs: dict[int, float] = {}
     while (doublings := next_doublings(costs)) is not None:
-        job = raced(setting.job(rate_of(first, doublings), TUNING_SEED), costs)
+        trial = setting.job(rate_of(workload.rate, doublings), TUNING_SEED)
+        job = raced(trial, costs, workload.tested_every)
         costs[doublings] = cost(setting.goal, do(job))
     return costs
 

@@ -24,10 +24,12 @@ class Text(Workload):
     held_out_unit = "nats per byte"
     target = 2.0
     expected_fresh = 12_000
-    quality_budget = 16_384
+    quality_budget = 12_288
     seconds_per_row = 0.0007
     batch_size = 32
     rate = 0.002
+    average_decay = 0.98
+    tested_every = 20
 
     def __init__(self, folder: Path | None) -> None:
         train, held_out = text_files(folder)

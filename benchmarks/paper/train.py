@@ -17,9 +17,7 @@ from paper.conditions import BUFFERED_BATCHES, Condition, Job
 from paper.workload import Batch, Workload
 from pyecho.torch import EchoLoader
 
-AVERAGE_DECAY = 0.98
 MAX_GRADIENT_NORM = 1.0
-TESTED_EVERY = 20
 
 
 @dataclass(frozen=True)
@@ -150,7 +148,7 @@ def train(workload: Workload, job: Job, source: Any = None) -> Result:
     network = workload.network()
     optimizer = workload.optimizer(network, job.rate)
     # A running average keeps the noise of single steps out of the moment of crossing.
-    decay = get_ema_multi_avg_fn(AVERAGE_DECAY)  # type: ignore[no-untyped-call]
+    decay = get_ema_multi_avg_fn(workload.average_decay)  # type: ignore[no-untyped-call]
     average = AveragedModel(network, multi_avg_fn=decay)
     most_steps = goal.budget * condition.factor // condition.batch_size
     result = Result()
@@ -164,7 +162,7 @@ def train(workload: Workload, job: Job, source: Any = None) -> Result:
             clip_grad_norm_(network.parameters(), MAX_GRADIENT_NORM)
             optimizer.step()
             average.update_parameters(network)
-            if step % TESTED_EVERY == 0 or step >= most_steps:
+            if step % workload.tested_every == 0 or step >= most_steps:
                 with torch.inference_mode():
                     held_out = workload.held_out(average)
                 seconds = time.perf_counter() - start

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from paper.conditions import Goal, Job
-from paper.train import TESTED_EVERY, Result
+from paper.train import Result
 
 TUNING_SEED = 0
 """Never reported."""
@@ -49,7 +49,7 @@ def cost(goal: Goal, result: Result) -> float:
     return result.used if result.reached else math.inf
 
 
-def raced(job: Job, costs: Mapping[int, float]) -> Job:
+def raced(job: Job, costs: Mapping[int, float], tested_every: int) -> Job:
     """Return the job with a budget no larger than what the best rate so far has needed.
 
     A run that is not at the target by then cannot become the best, so its end is not awaited.
@@ -58,6 +58,6 @@ def raced(job: Job, costs: Mapping[int, float]) -> Job:
     if job.goal.target is None or math.isinf(lowest):
         return job
     # One test more, since the crossing lies between two.
-    margin = TESTED_EVERY * job.condition.batch_size / job.condition.factor
+    margin = tested_every * job.condition.batch_size / job.condition.factor
     budget = min(job.goal.budget, math.ceil(lowest + margin))
     return Job(job.condition, Goal(job.goal.target, budget), job.rate, job.seed, job.timed)

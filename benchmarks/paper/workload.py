@@ -26,6 +26,10 @@ class Workload(ABC):
     """Of all figures but that of batch sizes."""
     rate: ClassVar[float]
     """The learning rate at which the search of every condition begins."""
+    average_decay: ClassVar[float]
+    """Of the running average of the weights, which is what is tested."""
+    tested_every: ClassVar[int]
+    """Steps."""
     expected_fresh: ClassVar[int]
     """What the baseline needs to the target, about: for estimates, and for giving up."""
     quality_budget: ClassVar[int]

@@ -204,11 +204,11 @@ def test_a_trial_ends_when_it_cannot_win():
     from paper.conditions import Goal
     from paper.tuning import raced
 
-    assert raced(job(), {}) == job()
-    assert raced(job(), {0: math.inf}) == job()
-    assert raced(job(), {0: 5000.0, 1: math.inf}).goal == Goal(job().goal.target, 5320)
+    assert raced(job(), {}, 20) == job()
+    assert raced(job(), {0: math.inf}, 20) == job()
+    assert raced(job(), {0: 5000.0, 1: math.inf}, 20).goal == Goal(job().goal.target, 5080)
     quality = job(goal=Goal(None, 100))
-    assert raced(quality, {0: 0.2}) == quality
+    assert raced(quality, {0: 0.2}, 20) == quality
 
 
 def test_rates_are_tuned_with_a_seed_that_is_not_reported():
@@ -220,7 +220,7 @@ def test_rates_are_tuned_with_a_seed_that_is_not_reported():
 
     def do(each):
         seeds.append(each.seed)
-        return result(1000 * (1 + abs(math.log2(each.rate / 0.1))))
+        return result(1000 * (1 + abs(math.log2(each.rate / 0.05))))
 
     costs = tune(plan.untimed[0], do)
     assert set(seeds) == {0}
@@ -324,7 +324,7 @@ def test_a_report_shows_every_mark(tmp_path):
     assert len(table) == sum(mark.entry.condition.workload == "fashion" for mark in found)
     assert "![Fig. 3: fresh examples to the target at e = 2](a-fig3.png)" in markdown
     assert "0.200: not reached" not in markdown
-    assert "0.1: 1.00, 0.2: not reached" in markdown
+    assert "0.05: 1.00, 0.1: not reached" in markdown
     assert figures.FIGURES.keys() == {"3", "4", "5", "6", "7", "quality"}
 
 
@@ -422,11 +422,11 @@ def test_training_over_the_network_is_the_same_training(tmp_path):
             return float(sum(parameter.double().sum() for parameter in network.parameters()))
 
     condition = dataclasses.replace(fashion(), batch_size=8, shuffle_buffer=16)
-    each = job(condition=condition, goal=Goal(None, 160))
+    each = job(condition=condition, goal=Goal(None, 400))
     usual = train(Noise(), each)
     with Network(Noise(), tmp_path) as network:
-        slow = network.train(each, bandwidth=1e6)
-        assert network.train(each, bandwidth=1e6).held_out == slow.held_out
-    assert [point.step for point in usual.curve] == [20, 40]
+        slow = network.train(each, bandwidth=2e6)
+        assert network.train(each, bandwidth=2e6).held_out == slow.held_out
+    assert [point.step for point in usual.curve] == [50, 100]
     assert [point.held_out for point in slow.curve] == [point.held_out for point in usual.curve]
     assert slow.curve[-1].seconds > usual.curve[-1].seconds
