@@ -119,7 +119,7 @@ def _run(options: argparse.Namespace) -> int:
     from paper.conditions import Condition
     from paper.data import fashion_folder
     from paper.experiments import Entry, default_figures, entries
-    from paper.fashion import Fashion
+    from paper.fashion import Fashion, MoreFashion
     from paper.plan import Setting, chosen_rate, planned, total_seconds
     from paper.store import Store
     from paper.text import Text
@@ -140,7 +140,8 @@ def _run(options: argparse.Namespace) -> int:
         fashion_folder(options.fashion_mnist, cache / "data"), options.text, cache / "data"
     )
     build = info.collect()
-    data = {each.name: each.data for each in (Fashion(places.fashion), Text(places.text))}
+    loaded = (Fashion(places.fashion), MoreFashion(places.fashion), Text(places.text))
+    data = {each.name: each.data for each in loaded}
     store = Store(cache / "runs.jsonl", data, machine=str(build["cpu"]))
     # So that the processes that train end with this one.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))

@@ -98,9 +98,11 @@ def _bars(figure: Figure, name: str, marks: Sequence[Mark]) -> None:
 
 
 def _title(workload: str) -> str:
-    return {"fashion": "Fashion-MNIST, residual net", "text": "Python sources, Transformer"}[
-        workload
-    ]
+    return {
+        "fashion": "Fashion-MNIST, 1,024 images",
+        "fashion-more": "Fashion-MNIST, 4,096 images",
+        "text": "Python sources, Transformer",
+    }[workload]
 
 
 def _paper_fractions(axes: Axes, workload: str, marks: Sequence[Mark]) -> None:

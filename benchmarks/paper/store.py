@@ -67,7 +67,7 @@ class Store:
 
     def key_of_line(self) -> str:
         """Return the key under which the speed of the slow network is kept."""
-        return f"line {REVISION} {self._data['fashion']} {self._machine}"
+        return f"line {REVISION} {self._data['fashion-more']} {self._machine}"
 
     def _key(self, job: Job) -> str:
         key = job.key(self._data[job.condition.workload])

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from paper.conditions import Job
-from paper.fashion import Fashion
+from paper.fashion import Fashion, MoreFashion
 from paper.network import Line, Network
 from paper.text import Text
 from paper.train import Result, train
@@ -53,7 +53,9 @@ def _end_with_parent() -> None:
 def workload(name: str) -> Workload:
     """Return the workload; it is read at its first use."""
     if name not in _workloads:
-        _workloads[name] = Fashion(_places.fashion) if name == "fashion" else Text(_places.text)
+        kinds = {each.name: each for each in (Fashion, MoreFashion)}
+        kind = kinds.get(name)
+        _workloads[name] = Text(_places.text) if kind is None else kind(_places.fashion)
     return _workloads[name]
 
 
@@ -77,6 +79,6 @@ def execute_timed(job: Job, line: Line) -> Result:
 
 
 def _network() -> Network:
-    fashion = workload("fashion")
+    fashion = workload("fashion-more")
     assert isinstance(fashion, Fashion)
     return Network(fashion, _places.cache)

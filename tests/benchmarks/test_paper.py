@@ -97,7 +97,9 @@ def test_a_key_changes_with_everything_that_a_run_depends_on():
 def new_store(path, machine="a cpu"):
     from paper.store import Store
 
-    return Store(path / "cache" / "runs.jsonl", {"fashion": "f", "text": "t"}, machine)
+    return Store(
+        path / "cache" / "runs.jsonl", {"fashion": "f", "fashion-more": "m", "text": "t"}, machine
+    )
 
 
 def test_results_are_found_again(tmp_path):
