@@ -322,7 +322,7 @@ def test_a_report_shows_every_mark(tmp_path):
     paths = report.write(tmp_path, "a", document, markdown)
     assert [path.name for path in paths] == ["a.json", "a.md"]
     assert json.loads(paths[0].read_text())["marks"][0]["paper"] == 1.0
-    table = [line for line in markdown.splitlines() if line.startswith("| fashion")]
+    table = [line for line in markdown.splitlines() if line.startswith("| fashion |")]
     assert len(table) == sum(mark.entry.condition.workload == "fashion" for mark in found)
     assert "![Fig. 3: fresh examples to the target at e = 2](a-fig3.png)" in markdown
     assert "0.200: not reached" not in markdown
