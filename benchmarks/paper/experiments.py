@@ -118,7 +118,7 @@ def _fig4(full: bool) -> Iterator[Entry]:
 
 def _fig5(full: bool) -> Iterator[Entry]:
     for batches in (1, 4) if full else (1,):
-        for factor in (1, 2, 4, 8, 16) if full else (1, 2, 8):
+        for factor in (1, 2, 4, 8, 16) if full else (1, 2, 4):
             of = condition("text", "before", factor, batches=batches)
             expected = reference.UPPER_BOUND[batches][factor]
             yield _entry("5", of, factor, f"batch {of.batch_size}", expected, batches=batches)
