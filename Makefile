@@ -3,7 +3,9 @@
 
 PYTHON ?= python3
 DEMO_ARGS ?=
+BENCH_ARGS ?=
 PEERS_ARGS ?=
+PAPER_ARGS ?=
 # How many items each stress test moves under the sanitizers, which slow it down about tenfold.
 PYECHO_STRESS_ITEMS ?= 20000
 
@@ -16,11 +18,11 @@ NO_ASLR := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch $$(u
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-cpp sanitize lint format bench peers clean gtest
+.PHONY: help demo test test-cpp sanitize lint format bench peers paper paper-full clean gtest
 .DELETE_ON_ERROR:
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: .venv/demo.stamp ## Run the demonstration; options go into DEMO_ARGS="..."
 	$(BIN)/pyecho demo $(DEMO_ARGS)
@@ -61,6 +63,12 @@ bench: .venv/tools.stamp .venv/bench.stamp ## Measure what echoing costs, each n
 
 peers: .venv/bench.stamp ## Measure pyecho beside other tools, each in its own environment (gigabytes, about half an hour)
 	$(BIN)/python benchmarks/peers.py $(PEERS_ARGS)
+
+paper: .venv/demo.stamp ## Train to a target as in the paper, the short version (minutes); options go into PAPER_ARGS="..."
+	$(BIN)/python benchmarks/paper.py $(PAPER_ARGS)
+
+paper-full: .venv/demo.stamp ## The same, all figures and more seeds (hours; goes on where it was interrupted)
+	$(BIN)/python benchmarks/paper.py --full $(PAPER_ARGS)
 
 clean: ## Remove everything that make has made
 	rm -rf build .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis pyecho-demo.png

@@ -1,0 +1,63 @@
+"""The search for a condition's learning rate: plain arithmetic on the runs of the tuning seed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from paper.conditions import Goal, Job
+from paper.train import Result
+
+TUNING_SEED = 0
+"""Never reported."""
+MOST_DOUBLINGS = 5
+"""How far from the first rate the search goes, either way."""
+
+
+def rate_of(first: float, doublings: int) -> float:
+    """Return a rate of the grid: the first one, doubled or halved so often."""
+    return first * 2.0**doublings
+
+
+def best(costs: Mapping[int, float]) -> int:
+    """Return the doublings with the lowest cost; of several that are equal, the lowest rate."""
+    return min(costs, key=lambda doublings: (costs[doublings], doublings))
+
+
+def next_doublings(costs: Mapping[int, float]) -> int | None:
+    """Return what to try next, given the costs so far; None once the best is between two worse.
+
+    The search walks towards lower cost from the first rate, so that no condition is held back by
+    the end of a grid that was made for another one. Where nothing has reached the target yet, it
+    tries both sides in turn.
+    """
+    if not costs:
+        return 0
+    if all(math.isinf(cost) for cost in costs.values()):
+        ahead = [min(costs) - 1, max(costs) + 1]
+        ahead.sort(key=abs)
+    else:
+        ahead = [best(costs) - 1, best(costs) + 1]
+    allowed = (d for d in ahead if d not in costs and abs(d) <= MOST_DOUBLINGS)
+    return next(allowed, None)
+
+
+def cost(goal: Goal, result: Result) -> float:
+    """Return what is minimised: fresh examples to the target, or what is left at the end."""
+    if goal.target is None:
+        return result.held_out if math.isfinite(result.held_out) else math.inf
+    return result.used if result.reached else math.inf
+
+
+def raced(job: Job, costs: Mapping[int, float], tested_every: int) -> Job:
+    """Return the job with a budget no larger than what the best rate so far has needed.
+
+    A run that is not at the target by then cannot become the best, so its end is not awaited.
+    """
+    lowest = min(costs.values(), default=math.inf)
+    if job.goal.target is None or math.isinf(lowest):
+        return job
+    # One test more, since the crossing lies between two.
+    margin = tested_every * job.condition.batch_size / job.condition.factor
+    budget = min(job.goal.budget, math.ceil(lowest + margin))
+    return Job(job.condition, Goal(job.goal.target, budget), job.rate, job.seed, job.timed)
