@@ -1,0 +1,83 @@
+"""`pyecho bench`: what it measures, prints, draws, and refuses."""
+
+import json
+import sys
+
+import pytest
+
+from pyecho import cli
+from pyecho.bench import command, gather, repeat
+
+
+@pytest.fixture(autouse=True)
+def little(monkeypatch):
+    monkeypatch.setattr(repeat, "USES", 2000)
+
+
+def test_json_has_every_row_with_its_limit(capsys):
+    assert cli.main(["bench", "--only", "repeat,put", "--rounds", "2", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["facts"]["cores"] >= 1
+    first, *others = document["rows"]
+    assert first["what"] == "one repeat"
+    assert first["limit_name"] == "bare generator"
+    assert len(first["measured"]["values"]) == 2
+    assert first["ratio"]["median"] > 0
+    assert [row["unit"] for row in others] == ["ns", "us", "us"]
+
+
+def test_a_table_shows_medians_limits_and_the_machine(capsys):
+    assert cli.main(["bench", "--only", "repeat", "--rounds", "1"]) == 0
+    output = capsys.readouterr().out
+    assert "one repeat" in output
+    assert "bare generator" in output
+    assert "Medians of rounds" in output
+    assert max(map(len, output.splitlines()[:-2])) <= 80
+
+
+def test_the_figure_is_written(tmp_path, capsys):
+    figure = tmp_path / "bench.svg"
+    arguments = ["bench", "--only", "repeat", "--rounds", "1", "--json", "--plot", str(figure)]
+    assert cli.main(arguments) == 0
+    assert "<svg" in figure.read_text()
+    assert str(figure) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("plot", "needed"),
+    [("bench", "needs a suffix"), ("no/such/folder/bench.png", "needs an existing folder")],
+)
+def test_a_figure_that_cannot_be_written_is_refused_before_anything_is_measured(
+    plot, needed, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command, "_measurements", lambda *_: pytest.fail("measured"))
+    assert cli.main(["bench", "--plot", plot]) == 1
+    assert needed in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["--only", "speed"], ["--only", ","], ["--rounds", "0"]])
+def test_wrong_arguments_are_refused(arguments, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["bench", *arguments])
+    assert stopped.value.code == 2
+    assert arguments[0] in capsys.readouterr().err
+
+
+def test_a_missing_package_is_named(monkeypatch, capsys):
+    monkeypatch.setattr(command, "find_spec", lambda name: None)
+    assert cli.main(["bench"]) == 2
+    assert "pip install rich" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "rich", None)
+    assert cli.main(["bench", "--only", "repeat", "--rounds", "1", "--json"]) == 0
+
+
+def test_names_of_workloads_tell_what_is_not_usual():
+    assert gather.Workload(3072).name() == "gather 3,072 B rows"
+    unusual = gather.Workload(64, batch_size=16, capacity=100, factor=1, threads=2)
+    assert unusual.name() == "gather 64 B rows, e = 1, batch 16, capacity 100, 2 threads"
+
+
+def test_work_is_bounded_and_fills_the_pool_twice():
+    assert gather.Workload(602_112, capacity=1024).fresh(1) == 2048
+    assert gather.Workload(1).fresh(1 << 40) == 1_500_000
