@@ -72,6 +72,30 @@ def test_copies_start_before_they_are_asked_for(device, standin):
     del batches
 
 
+@pytest.mark.parametrize("echo_on", ["host", "device"])
+def test_statistics_that_are_asked_for_while_the_epoch_ends_are_whole(device, monkeypatch, echo_on):
+    loader = pyecho.torch.EchoLoader(
+        rows(8), 2, batch_size=4, device="cuda:0", echo_on=echo_on, drop_last=True
+    )
+    batches = iter(loader)
+    for _ in range(4):
+        next(batches)
+    [run] = loader._runs
+    count, ends = run._stages[0]._stats, [run.finish]
+
+    def count_while_it_ends():
+        while ends:
+            ends.pop()()  # as in another thread, at the worst moment
+        return count()
+
+    monkeypatch.setattr(run._stages[0], "_stats", count_while_it_ends)
+    during = loader.stats()
+    after = loader.stats()
+    assert (during.fresh, during.emitted, during.batches) == (8, 16, 4)
+    assert during.h2d_bytes >= 8 * ROW_BYTES
+    assert (after.fresh, after.emitted, after.h2d_bytes) == (8, 16, during.h2d_bytes)
+
+
 def test_nothing_is_allocated_once_it_runs(device, standin):
     loader = pyecho.torch.EchoLoader(rows(3000), 2, batch_size=4, device="cuda:0")
     batches = iter(loader)
