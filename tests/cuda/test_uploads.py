@@ -47,7 +47,7 @@ def test_examples_echoed_on_the_device_cross_once(read, factor):
     assert loader.stats().h2d_bytes == 64 * ROW_BYTES + indices
 
 
-def test_taking_a_batch_never_waits_for_the_device(device, standin):
+def test_a_batch_is_taken_before_its_copy_is_done(device, standin):
     standin.hold(HOLD)
     loader = pyecho.torch.EchoLoader(rows(40), 2, batch_size=4, device="cuda:0")
     batches = iter(loader)
