@@ -11,6 +11,7 @@ import torch
 
 from pyecho import cuda
 from pyecho._core import ConfigError, CudaError, cuda_relax_capture
+from pyecho.spec import refuse_masked
 from pyecho.upload import Placed
 
 __all__ = ["TorchDevice"]
@@ -66,14 +67,16 @@ class TorchDevice:
     def place(self, leaf: Any) -> Placed | None:
         """Allocate a tensor like a host tensor or array; None for everything else."""
         if isinstance(leaf, torch.Tensor):
-            if leaf.device.type != "cpu" or leaf.layout != torch.strided:
+            if leaf.device.type != "cpu":
                 return None
+            require_dense(leaf)
             source: Any = leaf.detach().resolve_conj().resolve_neg().contiguous()
             dtype, address, size_bytes = source.dtype, source.data_ptr(), source.nbytes
         elif isinstance(leaf, np.ndarray):
             dtype = _dtype_of(leaf.dtype)
             if dtype is None:
                 return None
+            refuse_masked(leaf)
             source = np.ascontiguousarray(leaf)
             address, size_bytes = source.ctypes.data, source.nbytes
         else:
@@ -123,6 +126,22 @@ class TorchDevice:
         cuda_relax_capture()
         with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
             yield
+
+
+def require_dense(tensor: torch.Tensor) -> None:
+    """Raise `ConfigError` unless the tensor is dense numbers in host memory."""
+    if tensor.is_nested:
+        kind = "a nested tensor"
+    elif tensor.is_quantized:
+        kind = "a quantized tensor"
+    elif tensor.layout != torch.strided or tensor.device.type != "cpu":
+        kind = f"a {tensor.layout} tensor on {tensor.device}"
+    else:
+        return
+    raise ConfigError(
+        f"the source yields {kind}, but pyecho copies dense tensors in host memory; convert it in "
+        "the source (.cpu(), .to_dense(), .dequantize(), torch.nested.to_padded_tensor())"
+    )
 
 
 def _dtype_of(dtype: np.dtype[Any]) -> torch.dtype | None:
