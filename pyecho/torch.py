@@ -106,7 +106,8 @@ class EchoLoader(pyecho.EchoLoader):
     Parameters
     ----------
     device
-        Where batches go, such as ``"cuda:0"``; None or ``"cpu"`` leaves them on the host.
+        Where batches go: ``"cuda:0"``, its number, or a `torch.device`; None or ``"cpu"`` leaves
+        them on the host.
     echo_on
         Example echoing on a device: ``"host"`` assembles batches in pinned memory and copies every
         batch; ``"device"`` copies every example once into a pool on the device and assembles the
