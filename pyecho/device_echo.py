@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pyecho._core import BatchPlan
+from pyecho._core import BatchPlan, Closed
 from pyecho.buffer import EchoInfo
 from pyecho.spec import Field, leaves_of, map_nest
 from pyecho.upload import DeviceArrays, Uploaded, Uploader
@@ -112,18 +112,33 @@ class DeviceEcho:
         return self._plan.resident
 
     def batches(self, chunks: Iterator[Any], *, with_info: bool) -> Iterator[Uploaded]:
-        """Yield the batches; `chunks` are nests of host arrays with consecutive examples."""
-        while True:
-            complete = self._plan.advance()
-            if complete is None:
-                return
+        """Yield the batches; `chunks` are nests of host arrays with consecutive examples.
+
+        What `chunks` raises is raised after every use of what came before it, unless it is `Closed`
+        or something of the device fails meanwhile.
+        """
+        failure: BaseException | None = None
+        while (complete := self._plan.advance()) is not None:
             if complete:
                 yield self._batch(with_info=with_info)
-            elif (chunk := next(chunks, None)) is None:
+                continue
+            chunk = None
+            try:
+                chunk = next(chunks, None)
+            except Closed:
+                raise  # nobody takes batches any more
+            except BaseException as error:
+                failure = error
+            if chunk is None:
                 self._plan.end_of_source()
             else:
                 self._receive(chunk)
                 del chunk
+        if failure is not None:
+            try:
+                raise failure
+            finally:
+                failure = None  # its traceback has this frame
 
     def deliver(self, uploaded: Uploaded) -> Any:
         """Return a batch, fit for the calling thread's current stream. Never blocks."""

@@ -94,7 +94,8 @@ class Run:
 
     def stats(self) -> EchoStats:
         """Return the counts and times of this run so far."""
-        stages = self._stages  # before the next line: finish() clears it last
+        # Before the look at `_final`: finish(), in another thread, sets it and then drops these.
+        stages, echo, uploader = self._stages, self.echo, self.uploader
         if self._final is not None:
             return self._final
         # The first stage knows items and uses, the last one knows the consumer.
@@ -104,12 +105,12 @@ class Run:
         counters["emitted"] = max(0, counters["emitted"] - ahead * self._batch_rows)
         for name in ("batches", "consumer_wait_ns", "downstream_ns"):
             counters[name] = consumer[name]
-        if self.echo is not None:
-            counters["emitted"], counters["resident"] = self.echo.emitted, self.echo.resident
+        if echo is not None:
+            counters["emitted"], counters["resident"] = echo.emitted, echo.resident
         return replace(
             stats_of(counters, self._capacity),
             source_seconds=self._timer.seconds,
-            h2d_bytes=0 if self.uploader is None else self.uploader.h2d_bytes,
+            h2d_bytes=0 if uploader is None else uploader.h2d_bytes,
         )
 
     @property

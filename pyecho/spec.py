@@ -67,10 +67,7 @@ def array_field(leaf: Any) -> Field:
     leaf
         Anything that is not a nest.
     """
-    if isinstance(leaf, np.ma.MaskedArray):
-        raise ConfigError(
-            "masked arrays would lose their mask in a batch; use .filled(), or pass data and mask"
-        )
+    refuse_masked(leaf)
     if isinstance(leaf, np.ndarray) and not leaf.dtype.hasobject:
         return Field(leaf.shape, leaf.dtype)
     if isinstance(leaf, np.generic) and not isinstance(leaf, str | bytes | np.object_):
@@ -80,6 +77,14 @@ def array_field(leaf: Any) -> Field:
         return Field((), next(np.dtype(kind) for kind in kinds if isinstance(leaf, kind)))
     _refuse_container_of_arrays(leaf)
     return Field((), object)
+
+
+def refuse_masked(leaf: Any) -> None:
+    """Raise `ConfigError` for a masked array, of which only the data would arrive."""
+    if isinstance(leaf, np.ma.MaskedArray):
+        raise ConfigError(
+            "masked arrays would lose their mask in a batch; use .filled(), or pass data and mask"
+        )
 
 
 def _refuse_container_of_arrays(leaf: Any) -> None:

@@ -19,7 +19,7 @@ from pyecho.adapter import Adapter
 from pyecho.augment import Augment
 from pyecho.memory import Memory
 from pyecho.spec import Field, array_field
-from pyecho.torch_device import TorchDevice, cuda_device
+from pyecho.torch_device import TorchDevice, cuda_device, require_dense
 
 __all__ = ["EchoLoader"]
 
@@ -36,11 +36,7 @@ def as_array(leaf: Any) -> Any:
         return leaf
     if not isinstance(leaf, torch.Tensor):
         return None
-    if leaf.device.type != "cpu" or leaf.layout != torch.strided or leaf.is_quantized:
-        raise ConfigError(
-            f"the source yields a {leaf.layout} tensor on {leaf.device}, but pyecho stores dense "
-            "tensors in host memory; convert it in the source (.cpu(), .to_dense(), .dequantize())"
-        )
+    require_dense(leaf)
     tensor = leaf.detach().resolve_conj().resolve_neg()
     try:
         return tensor.numpy()
@@ -103,12 +99,15 @@ class EchoLoader(pyecho.EchoLoader):
 
     With a `device`, batches are copied there while the consumer computes, on a stream of pyecho's;
     the stream that is current when a batch is taken waits for it, the host does not. What is not a
-    tensor or array stays as it is, and so does `EchoInfo`.
+    tensor or array stays as it is, and so does `EchoInfo`; in batch echoing also arrays of which
+    torch has no dtype (foreign byte order, dates, strings, records), and tensors that are on a
+    device already.
 
     Parameters
     ----------
     device
-        Where batches go, such as ``"cuda:0"``; None or ``"cpu"`` leaves them on the host.
+        Where batches go: ``"cuda:0"``, its number, or a `torch.device`; None or ``"cpu"`` leaves
+        them on the host.
     echo_on
         Example echoing on a device: ``"host"`` assembles batches in pinned memory and copies every
         batch; ``"device"`` copies every example once into a pool on the device and assembles the
@@ -120,8 +119,10 @@ class EchoLoader(pyecho.EchoLoader):
     Raises
     ------
     ConfigError
-        Also if the source yields tensors that are not dense tensors in host memory, or arrays
-        whose dtype torch does not have.
+        Also if `device` is no CUDA device of this machine; in example echoing, if the source yields
+        tensors that are not dense tensors in host memory, or arrays whose dtype torch does not
+        have; in batch echoing with a `device`, if it yields masked arrays, or tensors in host
+        memory that are not dense.
     CudaError
         If `device` is a CUDA device and CUDA is missing.
     """

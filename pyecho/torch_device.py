@@ -11,6 +11,7 @@ import torch
 
 from pyecho import cuda
 from pyecho._core import ConfigError, CudaError, cuda_relax_capture
+from pyecho.spec import refuse_masked
 from pyecho.upload import Placed
 
 __all__ = ["TorchDevice"]
@@ -19,22 +20,50 @@ __all__ = ["TorchDevice"]
 def cuda_device(device: Any) -> torch.device | None:
     """Return the CUDA device that a loader's `device` names; None for the host.
 
-    Raises `ConfigError` for another kind of device, `CudaError` where CUDA is missing.
+    Raises `ConfigError` for another kind of device and for one that is not there, `CudaError` where
+    CUDA is missing.
     """
     if device is None:
         return None
-    found = torch.device(device)
-    if found.type == "cpu":
+    found = _named_device(device)
+    if found is not None and found.type == "cpu":
         return None
-    if found.type != "cuda":
-        raise ConfigError(f"device must be a CUDA device or the CPU, got {str(found)!r}")
-    if not torch.cuda.is_available():
-        reason = cuda.why_not() or (
+    if found is None or found.type != "cuda":
+        raise ConfigError(
+            f"device must be a CUDA device or the CPU, got {device!r}; pass 'cuda', 'cuda:0', the "
+            "number of a device, a torch.device, or None to leave batches on the host"
+        )
+    reason = cuda.why_not()
+    if not reason and not torch.cuda.is_available():
+        reason = (
             f"this build of PyTorch ({torch.__version__}) cannot use it; install one with CUDA "
             "from pytorch.org"
         )
+    if reason:
         raise CudaError(f"device={str(found)!r} needs CUDA: {reason}")
-    return torch.device("cuda", torch.cuda.current_device() if found.index is None else found.index)
+    index = torch.cuda.current_device() if found.index is None else found.index
+    count = cuda.device_count()
+    if index >= count:
+        raise ConfigError(
+            f"device={str(found)!r} is not there: this process sees {count} CUDA "
+            f"device{'s' * (count != 1)}, numbered from 0; pass one of them, or make more visible "
+            "(CUDA_VISIBLE_DEVICES)"
+        )
+    return torch.device("cuda", index)
+
+
+def _named_device(device: Any) -> torch.device | None:
+    """Return the device that `device` names, None if it names none."""
+    if isinstance(device, bool):
+        return None
+    try:
+        if not isinstance(device, int | np.integer):
+            return torch.device(device)
+        # One of CUDA's, whatever this build of PyTorch prefers; numbers that are too large wrap.
+        found = torch.device("cuda", int(device))
+        return found if found.index == device else None
+    except (RuntimeError, TypeError, ValueError, OverflowError):
+        return None
 
 
 class TorchDevice:
@@ -66,14 +95,16 @@ class TorchDevice:
     def place(self, leaf: Any) -> Placed | None:
         """Allocate a tensor like a host tensor or array; None for everything else."""
         if isinstance(leaf, torch.Tensor):
-            if leaf.device.type != "cpu" or leaf.layout != torch.strided:
+            if leaf.device.type != "cpu":
                 return None
+            require_dense(leaf)
             source: Any = leaf.detach().resolve_conj().resolve_neg().contiguous()
             dtype, address, size_bytes = source.dtype, source.data_ptr(), source.nbytes
         elif isinstance(leaf, np.ndarray):
             dtype = _dtype_of(leaf.dtype)
             if dtype is None:
                 return None
+            refuse_masked(leaf)
             source = np.ascontiguousarray(leaf)
             address, size_bytes = source.ctypes.data, source.nbytes
         else:
@@ -123,6 +154,22 @@ class TorchDevice:
         cuda_relax_capture()
         with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
             yield
+
+
+def require_dense(tensor: torch.Tensor) -> None:
+    """Raise `ConfigError` unless the tensor is dense numbers in host memory."""
+    if tensor.is_nested:
+        kind = "a nested tensor"
+    elif tensor.is_quantized:
+        kind = "a quantized tensor"
+    elif tensor.layout != torch.strided or tensor.device.type != "cpu":
+        kind = f"a {tensor.layout} tensor on {tensor.device}"
+    else:
+        return
+    raise ConfigError(
+        f"the source yields {kind}, but pyecho copies dense tensors in host memory; convert it in "
+        "the source (.cpu(), .to_dense(), .dequantize(), torch.nested.to_padded_tensor())"
+    )
 
 
 def _dtype_of(dtype: np.dtype[Any]) -> torch.dtype | None:

@@ -168,10 +168,12 @@ void register_cuda(py::module_& module) {
   module.def(
       "cuda_relax_capture",
       [] {
+        const cuda::Driver& driver = cuda::Driver::get();
+        driver.require();
         int mode = cuda::kCaptureModeRelaxed;
-        cuda::Driver::get().call(&cuda::DriverApi::thread_exchange_capture_mode, &mode);
+        driver.call(&cuda::DriverApi::thread_exchange_capture_mode, &mode);
       },
-      "From now on, what this thread does cannot disturb a CUDA graph that another thread captures.");
+      "From now on, what this thread does cannot disturb a CUDA graph that another thread captures. Raises CudaError.");
 
   py::class_<cuda::Pinning, std::shared_ptr<cuda::Pinning>>(module, "Pinning",
                                                             "Pins arenas for a device, and says how that went.")

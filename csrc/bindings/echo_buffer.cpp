@@ -130,12 +130,13 @@ EchoBufferObject::EchoBufferObject(std::shared_ptr<Structure> structure, EchoBuf
       with_info_(with_info),
       has_references_(any_reference(*structure_)),
       config_(with_leaves(std::move(config), *structure_, with_info)),
-      references_(EchoFactor(config_.factor, config_.seed, config_.epoch)) {
-  if (memory.pinning) {
-    config_.batch_pages = memory.pinning->policy();
+      references_(EchoFactor(config_.factor, config_.seed, config_.epoch)),
+      pinning_(memory.pinning) {
+  if (pinning_) {
+    config_.batch_pages = pinning_->policy();
   }
-  if (memory.pinning && !memory.copy_stream.is_none()) {
-    retirement_ = std::make_shared<cuda::Retirement>(memory.pinning->device());
+  if (pinning_ && !memory.copy_stream.is_none()) {
+    retirement_ = std::make_shared<cuda::Retirement>(pinning_->device());
     retire_ = retire_after_copies(retirement_, memory.copy_stream);
   }
   GilRelease gil(true);  // every page is touched here, which takes a while for a large pool
@@ -154,6 +155,7 @@ EchoBufferObject::EchoBufferObject(std::shared_ptr<Structure> structure, EchoBuf
     raise(PyExc_MemoryError, "the system has no memory for the " + readable_bytes(EchoBuffer::min_bytes(config_)) +
                                  " that slots and batches need; " + kLessMemory);
   }
+  warned_of_pages_ = pinning_ && !pinning_->failure().empty();  // the maker of this object says so, once it is made
 }
 
 // ---------------------------------------------------------------- producers
@@ -318,17 +320,35 @@ PyObject* EchoBufferObject::next_reference() {
       raise_outcome(outcome, "EchoBuffer");
     }
   }
-  if (!warned_ && core_->stats().grown_blocks > 0) {
-    warned_ = true;
-    if (PyErr_WarnEx(PyExc_ResourceWarning,
-                     "the consumer keeps batches, so pyecho allocates more of them; drop batches after use, or set "
-                     "max_bytes to bound the memory",
-                     1) != 0) {
-      pending_ = std::move(lease);  // the warning is an error here: the batch comes with the next call
+  if (!batches_) {
+    batches_ = lease.pool();
+  }
+  warn_of_growth(lease);
+  return make_batch(std::move(lease)).release().ptr();
+}
+
+// Warns once of batches that are added, and once of those that could not be pinned. Where a warning is an error, the
+// batch comes with the next call.
+void EchoBufferObject::warn_of_growth(Lease& lease) {
+  const auto warn = [&](PyObject* category, const std::string& message) {
+    if (PyErr_WarnEx(category, message.c_str(), 1) != 0) {
+      pending_ = std::move(lease);
       throw py::error_already_set();
     }
+  };
+  if (!warned_of_growth_ && core_->stats().grown_blocks > 0) {
+    warned_of_growth_ = true;
+    warn(PyExc_ResourceWarning,
+         "the consumer keeps batches, so pyecho allocates more of them; drop batches after use, or set max_bytes to "
+         "bound the memory");
   }
-  return make_batch(std::move(lease)).release().ptr();
+  if (pinning_ && !warned_of_pages_) {
+    if (const std::string failure = pinning_->failure(); !failure.empty()) {
+      warned_of_pages_ = true;
+      warn(PyExc_RuntimeWarning,
+           "batches that were added stay in pageable memory, which makes copies to the device slower: " + failure);
+    }
+  }
 }
 
 py::object EchoBufferObject::make_batch(Lease lease) {
@@ -391,11 +411,15 @@ py::list EchoBufferObject::reference_list(std::size_t index, const std::vector<p
 
 void EchoBufferObject::raise_exhausted() const {
   const EchoBufferStats stats = core_->stats();
-  raise(
-      errors().buffer_exhausted,
-      "all " + std::to_string(stats.batch_blocks) + " batches that max_bytes = " + readable_bytes(config_.max_bytes) +
-          " allows are held by the consumer (" + std::to_string(stats.outstanding_leases) +
-          " outstanding leases); drop batches you no longer need (then go on), copy what you keep, or raise max_bytes");
+  const std::string refusal = batches_ ? batches_->refusal() : std::string();
+  const bool ours = refusal.empty();  // the limit, and not the system's or the device's
+  raise(errors().buffer_exhausted,
+        "all " + std::to_string(stats.batch_blocks) + " batches" +
+            (ours ? " that max_bytes = " + readable_bytes(config_.max_bytes) + " allows" : "") +
+            " are held by the consumer (" + std::to_string(stats.outstanding_leases) + " outstanding leases)" +
+            (ours ? "" : ", and none can be added: " + refusal) +
+            "; drop batches you no longer need (then go on), copy what you keep, or " +
+            (ours ? "raise max_bytes" : "make room for more"));
 }
 
 py::dict EchoBufferObject::stats() const {

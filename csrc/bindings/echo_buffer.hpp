@@ -82,6 +82,7 @@ class EchoBufferObject {
   pybind11::object make_batch(Lease lease);
   pybind11::object array_leaf(std::size_t index, std::byte* data, std::uint32_t rows, pybind11::handle owner) const;
   pybind11::list reference_list(std::size_t index, const std::vector<pybind11::tuple>& rows) const;
+  void warn_of_growth(Lease& lease);
   [[noreturn]] void raise_exhausted() const;
 
   std::shared_ptr<Structure> structure_;
@@ -93,10 +94,13 @@ class EchoBufferObject {
   ReferenceTable references_;
   pybind11::object failure_ = pybind11::none();
   bool busy_ = false;                             // a consumer is inside next_reference()
+  std::shared_ptr<cuda::Pinning> pinning_;        // null: pageable memory
   std::shared_ptr<cuda::Retirement> retirement_;  // null: leases end when they are dropped
   std::shared_ptr<const Retire> retire_;
-  Lease pending_;  // a batch whose delivery a warning turned into an error interrupted
-  bool warned_ = false;
+  std::shared_ptr<const BatchPool> batches_;  // the core's, once a batch has come from there
+  Lease pending_;                             // a batch whose delivery a warning turned into an error interrupted
+  bool warned_of_growth_ = false;
+  bool warned_of_pages_ = false;  // that they are pageable
 };
 
 void register_echo_buffer(pybind11::module_& module);

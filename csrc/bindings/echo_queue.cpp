@@ -91,6 +91,30 @@ void EchoQueueObject::stop() {
 }
 
 PyObject* EchoQueueObject::next_reference() {
+  Emission emission;
+  if (pending_.object) {
+    emission = std::exchange(pending_, Emission{});
+  } else if (!draw(emission)) {
+    return nullptr;
+  }
+  if (emission.guards && emission.ordinal > 0) {
+    check_guards(emission.guards);
+  }
+  if (transform_.is_none()) {
+    return emission.object.release().ptr();
+  }
+  try {
+    return transform_(emission.object, emission.source_index, emission.ordinal).release().ptr();
+  } catch (const py::error_already_set&) {
+    if (!core_.stopped()) {  // after stop() nobody would ever let go of it
+      pending_ = std::move(emission);
+    }
+    throw;
+  }
+}
+
+// The next use; false at the end of input.
+bool EchoQueueObject::draw(Emission& emission) {
   Use use{};
   Outcome outcome = core_.try_next(use);
   if (outcome == Outcome::kEmpty) {
@@ -100,7 +124,7 @@ PyObject* EchoQueueObject::next_reference() {
     if (!failure_.is_none()) {
       raise_object(std::exchange(failure_, py::none()));
     }
-    return nullptr;
+    return false;
   }
   if (outcome != Outcome::kOk) {
     raise_outcome(outcome, "EchoLoader");
@@ -109,20 +133,16 @@ PyObject* EchoQueueObject::next_reference() {
   if (item.object == nullptr) {
     raise_outcome(Outcome::kClosed, "EchoLoader");  // stop() came while this thread waited for the GIL
   }
-  auto object = py::reinterpret_borrow<py::object>(item.object);
-  const auto guards = py::reinterpret_borrow<py::object>(item.guards);
+  emission = {.object = py::reinterpret_borrow<py::object>(item.object),
+              .guards = py::reinterpret_borrow<py::object>(item.guards),
+              .source_index = use.source_index,
+              .ordinal = use.ordinal};
   if (use.last) {
     Py_CLEAR(item.object);
     Py_CLEAR(item.guards);
     core_.release(use.slot);
   }
-  if (guards && use.ordinal > 0) {
-    check_guards(guards);
-  }
-  if (transform_.is_none()) {
-    return object.release().ptr();
-  }
-  return transform_(std::move(object), use.source_index, use.ordinal).release().ptr();
+  return true;
 }
 
 py::dict EchoQueueObject::stats() const {
@@ -152,6 +172,8 @@ int EchoQueueObject::traverse(visitproc visit, void* arg) const {
     Py_VISIT(item.object);
     Py_VISIT(item.guards);
   }
+  Py_VISIT(pending_.object.ptr());
+  Py_VISIT(pending_.guards.ptr());
   Py_VISIT(transform_.ptr());
   Py_VISIT(failure_.ptr());
   return 0;
@@ -159,6 +181,7 @@ int EchoQueueObject::traverse(visitproc visit, void* arg) const {
 
 void EchoQueueObject::clear() {
   drop_items();
+  pending_ = Emission{};
   failure_ = py::none();
 }
 

@@ -27,7 +27,8 @@ class EchoQueueObject {
   void fail(pybind11::object error);
   void stop();
 
-  // The next use as a new reference, or null at the end of input; raises what fail() was given, Closed, EchoMutated.
+  // The next use as a new reference, or null at the end of input; raises what fail() was given, Closed, EchoMutated, and
+  // what the transform raises, which then is called again for the same use the next time.
   PyObject* next_reference();
   [[nodiscard]] bool& busy() noexcept { return busy_; }
 
@@ -42,10 +43,20 @@ class EchoQueueObject {
     PyObject* guards = nullptr;  // strong, or null
   };
 
+  // A use that was taken off the queue.
+  struct Emission {
+    pybind11::object object;  // null: none
+    pybind11::object guards;  // or null
+    std::uint64_t source_index = 0;
+    std::uint32_t ordinal = 0;
+  };
+
+  bool draw(Emission& emission);
   void drop_items();
 
   EchoQueue core_;
   std::vector<Item> items_;  // by slot; a slot is one thread's at a time
+  Emission pending_;         // what the transform failed to make a use of
   pybind11::object transform_;
   pybind11::object failure_ = pybind11::none();
   bool busy_ = false;  // a consumer is inside next_reference()

@@ -68,8 +68,9 @@ void register_errors(py::module_& module) {
       add_type(module, "Closed", "The buffer or loader was used after it was closed.", types.echo_error, nullptr);
   types.put_timeout =
       add_type(module, "PutTimeout", "No slot became free within the timeout.", types.echo_error, PyExc_TimeoutError);
-  types.buffer_exhausted = add_type(module, "BufferExhausted", "The consumer holds every batch that max_bytes allows.",
-                                    types.echo_error, PyExc_MemoryError);
+  types.buffer_exhausted =
+      add_type(module, "BufferExhausted", "The consumer holds every batch that max_bytes, or the system, allows.",
+               types.echo_error, PyExc_MemoryError);
   types.echo_mutated = add_type(module, "EchoMutated", "The consumer changed an item in place between two of its uses.",
                                 types.echo_error, PyExc_RuntimeError);
   types.cuda_error = add_type(module, "CudaError",

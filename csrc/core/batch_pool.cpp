@@ -1,6 +1,7 @@
 #include "core/batch_pool.hpp"
 
 #include <exception>
+#include <new>
 
 namespace pyecho {
 
@@ -22,7 +23,15 @@ Batch* BatchPool::add_block() {
   return owned_.back().get();
 }
 
-Batch* BatchPool::refuse() {
+Batch* BatchPool::refuse(const char* reason) {
+  {
+    const std::scoped_lock lock(refusal_mutex_);
+    try {
+      refusal_ = reason;
+    } catch (const std::bad_alloc&) {
+      refusal_ = "no memory";  // short enough to need none
+    }
+  }
   refused_.store_release(1);
   return nullptr;
 }
@@ -44,11 +53,18 @@ Batch* BatchPool::obtain() {
   if ((owned_.size() + 1) * block_bytes <= max_bytes_) {
     try {
       return add_block();
-    } catch (const std::exception&) {
-      return refuse();  // the system's limit, or the device's, is as good as ours
+    } catch (const std::bad_alloc&) {
+      return refuse("the system has no memory for another one");
+    } catch (const std::exception& error) {
+      return refuse(error.what());  // the system's limit, or the device's, is as good as ours
     }
   }
-  return refuse();
+  return refuse("");
+}
+
+std::string BatchPool::refusal() const {
+  const std::scoped_lock lock(refusal_mutex_);
+  return refusal_;
 }
 
 void BatchPool::give_back(Batch* batch, bool was_leased, bool was_expected) {

@@ -10,12 +10,15 @@
 //              |                   |               |                  |            | may be a moment old (the caller comes again)
 // block_count_ | the obtaining     | any           | release, acquire | -          | how many blocks exist
 // refused_     | the obtaining     | any           | release, acquire | -          | the limit was met once; stays set
+// refusal_     | the obtaining     | any           | mutex            | -          | which limit it was, the last time
 // returning_   | Lease, give_back  | obtain        | relaxed          | -          | a wish not to grow; a moment old does no
 //              |                   |               |                  |            | harm, since returns_ wakes who waited for it
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -65,10 +68,12 @@ class BatchPool {
   [[nodiscard]] std::uint64_t blocks() const noexcept { return block_count_.load_acquire(); }
   // Every block is leased and there will be no more: only the end of a lease can help.
   [[nodiscard]] bool exhausted() const noexcept { return refused_.load_acquire() != 0 && outstanding() == blocks(); }
+  // Why there was no further block, the last time one was wanted; "" if `max_bytes` was the limit.
+  [[nodiscard]] std::string refusal() const;
 
  private:
   Batch* add_block();
-  Batch* refuse();
+  Batch* refuse(const char* reason);
 
   ForkGuard fork_guard_;
   SlotLayout layout_;                          // constant
@@ -82,6 +87,8 @@ class BatchPool {
   Shared<std::uint64_t> returning_;            // of these, expected to end
   Shared<std::uint64_t> block_count_;          // owned_.size(), for other threads
   Shared<std::uint32_t> refused_;              // set by the filling side
+  mutable std::mutex refusal_mutex_;
+  std::string refusal_;  // guarded by refusal_mutex_
 };
 
 // The right to read and write one batch; its end lets the block be filled again. Move-only, any thread.
@@ -109,6 +116,8 @@ class Lease {
   [[nodiscard]] std::byte* data() const noexcept { return batch_->memory.data(); }
   [[nodiscard]] std::uint32_t rows() const noexcept { return batch_->rows; }
   [[nodiscard]] const SlotLayout& layout() const noexcept { return pool_->layout(); }
+  // Where it belongs; null once it has ended.
+  [[nodiscard]] const std::shared_ptr<BatchPool>& pool() const noexcept { return pool_; }
 
   // The consumer is done; who has the lease now ends it as soon as it can, whatever the consumer does.
   void expect_end() noexcept {

@@ -1,5 +1,7 @@
 """EchoQueue, the native stage of batch echoing."""
 
+import contextlib
+import itertools
 import sys
 import types
 
@@ -38,14 +40,69 @@ def test_transform_gets_item_source_index_and_use_and_its_result_is_emitted():
     assert list(queue._iterate(None)) == [("a", 0, 0), ("a", 0, 1), ("b", 1, 0), ("b", 1, 1)]
 
 
-def test_an_exception_of_transform_reaches_the_consumer():
-    queue = make(transform=lambda item, index, use: 1 / use)
+def fails_at(*calls):
+    """A transform that fails at these of its calls."""
+    numbers = itertools.count(1)
+
+    def transform(item, index, use):
+        if next(numbers) in calls:
+            raise ZeroDivisionError
+        return item, index, use
+
+    return transform
+
+
+def test_where_the_transform_fails_the_consumer_gets_the_error_and_then_the_use():
+    queue = make(transform=fails_at(1, 4, 5))
     queue.put("a", None)
+    queue.put("b", None)
     queue.close()
     uses = queue._iterate(None)
+    emitted = []
+    for _ in range(8):
+        try:
+            emitted.append(next(uses, "end"))
+        except ZeroDivisionError:
+            emitted.append("error")
+    assert emitted[:4] == ["error", ("a", 0, 0), ("a", 0, 1), "error"]
+    assert emitted[4:] == ["error", ("b", 1, 0), ("b", 1, 1), "end"]
+
+
+def test_a_use_that_is_due_again_is_guarded_as_well():
+    holder = types.SimpleNamespace(version=1)
+    queue = make(transform=fails_at(2))
+    queue.put("item", ((holder, "version", 1, "the leaf"),))
+    queue.put("next", None)
+    queue.close()
+    uses = queue._iterate(None)
+    assert next(uses) == ("item", 0, 0)
     with pytest.raises(ZeroDivisionError):
         next(uses)
-    assert next(uses) == 1
+    holder.version = 2
+    with pytest.raises(pyecho.EchoMutated):
+        next(uses)
+    assert next(uses) == ("next", 1, 0)
+
+
+@pytest.mark.parametrize("stop_within", [False, True])
+def test_stop_lets_go_of_a_use_that_is_due_again(stop_within):
+    item = object()
+    before = sys.getrefcount(item)
+
+    def transform(item, index, use):
+        if stop_within:
+            queue.stop()
+        raise ZeroDivisionError
+
+    queue = make(factor=1, transform=transform)
+    queue.put(item, None)
+    uses = queue._iterate(None)
+    with contextlib.suppress(ZeroDivisionError):
+        next(uses)
+    queue.stop()
+    assert sys.getrefcount(item) == before
+    with pytest.raises(pyecho.Closed):
+        next(uses)
 
 
 def test_guards_are_compared_before_each_repeat():

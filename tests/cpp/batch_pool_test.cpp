@@ -4,7 +4,10 @@
 
 #include <chrono>
 #include <memory>
+#include <new>
 #include <set>
+#include <stdexcept>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -65,6 +68,28 @@ TEST(BatchPool, is_exhausted_when_all_blocks_are_leased_and_growth_was_refused) 
   first.reset();
   EXPECT_FALSE(pool->exhausted());
   EXPECT_NE(pool->obtain(), nullptr);
+}
+
+TEST(BatchPool, says_which_limit_it_was_that_refused_a_block) {
+  std::string failure;
+  const PagePolicy pages{.prepare = [&](std::byte*, std::size_t) -> std::shared_ptr<void> {
+    if (failure == "no memory") {
+      throw std::bad_alloc();
+    }
+    return failure.empty() ? nullptr : throw std::runtime_error(failure);
+  }};
+  BatchPool pool(kLayout, 1, bytes_of(2), pages);
+  EXPECT_NE(pool.obtain(), nullptr);
+  failure = "the device's";
+  EXPECT_EQ(pool.obtain(), nullptr);
+  EXPECT_EQ(pool.refusal(), "the device's");
+  failure = "no memory";
+  EXPECT_EQ(pool.obtain(), nullptr);
+  EXPECT_EQ(pool.refusal(), "the system has no memory for another one");
+  failure = "";
+  EXPECT_NE(pool.obtain(), nullptr);
+  EXPECT_EQ(pool.obtain(), nullptr);
+  EXPECT_EQ(pool.refusal(), "");  // max_bytes
 }
 
 TEST(BatchPool, a_wait_for_a_return_can_be_interrupted) {

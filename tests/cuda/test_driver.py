@@ -3,11 +3,15 @@
 import json
 import sys
 
+import numpy as np
 import pytest
 import scripts
+import standin as standin_driver
 import torch
 
 import pyecho
+import pyecho.torch
+from pyecho.torch_device import cuda_device
 
 DEVICE_ERROR = """
     import pyecho.torch
@@ -15,6 +19,7 @@ DEVICE_ERROR = """
         lambda: pyecho.torch.EchoLoader([1], device="cuda"),
         lambda: pyecho.EchoBuffer(pyecho.Field((), int), batch_size=1, memory="pinned"),
         lambda: list(pyecho.EchoLoader([1], batch_size=1, memory="pinned")),
+        lambda: pyecho._core.cuda_relax_capture(),
     ):
         try:
             use()
@@ -43,9 +48,9 @@ def test_without_a_usable_driver_only_cuda_is_missing(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     lines = scripts.run(DEVICE_ERROR).splitlines()
-    assert all(reason in line for line in lines[:3])
+    assert all(reason in line for line in lines[:4])
     assert lines[0].startswith("device='cuda' needs CUDA: ")
-    assert lines[3].startswith("False 0 ")
+    assert lines[4].startswith("False 0 ")
 
 
 def test_nothing_is_loaded_before_it_is_needed(standin_library, monkeypatch):
@@ -83,10 +88,34 @@ def test_info_shows_devices_and_the_speed_of_pinning(standin_library, monkeypatc
 def test_a_torch_without_cuda_is_named(loaded):
     if torch.cuda.is_available():
         pytest.skip("this build of PyTorch has CUDA")
-    import pyecho.torch
-
     with pytest.raises(pyecho.CudaError, match=r"build of PyTorch.*pytorch.org"):
         pyecho.torch.EchoLoader([1], device="cuda")
+
+
+@pytest.mark.parametrize(
+    "device", ["gpu", "cuda:x", "", -1, 2**40, 2**80, 1.5, True, "mps", torch.device("meta"), [0]]
+)
+def test_what_names_no_cuda_device_is_refused_with_a_remedy(device):
+    with pytest.raises(pyecho.ConfigError) as raised:
+        pyecho.torch.EchoLoader([1], device=device)
+    for part in ("must be a CUDA device or the CPU", f"got {device!r}", "pass 'cuda', 'cuda:0'"):
+        assert part in str(raised.value)
+
+
+@pytest.mark.parametrize("device", [0, np.int64(0)])
+def test_a_number_is_that_of_a_cuda_device(loaded, monkeypatch, device):
+    if not torch.cuda.is_available():
+        with pytest.raises(pyecho.CudaError, match="'cuda:0' needs CUDA: this build of PyTorch"):
+            pyecho.torch.EchoLoader([1], device=device)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    assert cuda_device(device) == torch.device("cuda", 0)
+
+
+@pytest.mark.parametrize("device", ["cuda:1", "cuda:99", 5])
+def test_a_device_that_is_not_there_is_refused_when_the_loader_is_made(loaded, monkeypatch, device):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    with pytest.raises(pyecho.ConfigError, match="this process sees 1 CUDA device,"):
+        pyecho.torch.EchoLoader([1], device=device)
 
 
 @pytest.mark.parametrize(
@@ -95,15 +124,12 @@ def test_a_torch_without_cuda_is_named(loaded):
         ({"echo_on": "device"}, "echo_on='device' needs a device"),
         ({"device_dtype": torch.float16}, "device_dtype needs a device"),
         ({"device": "cpu", "echo_on": "device"}, "needs a device"),
-        ({"device": "mps"}, "CUDA device or the CPU"),
         ({"echo_on": "both"}, "'host' or 'device'"),
         ({"device_dtype": "float16"}, "torch.dtype"),
         ({"memory": "shared"}, "'auto', 'pageable', 'pinned'"),
     ],
 )
 def test_arguments_that_do_not_fit(arguments, message):
-    import pyecho.torch
-
     with pytest.raises(pyecho.ConfigError, match=message):
         pyecho.torch.EchoLoader([1], **arguments)
 
@@ -139,6 +165,35 @@ def test_in_a_forked_child_cuda_is_an_error(standin_library, monkeypatch):
     )
     assert "initialised before fork()" in output
     assert output.endswith("False\n")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="fork() as Linux has it")
+@pytest.mark.parametrize(
+    "arguments", ["", "batch_size=4", "batch_size=4, echo_on='device', shuffle_buffer=6"]
+)
+def test_in_a_forked_child_a_running_iterator_and_a_new_one_are_errors(standin_library, arguments):
+    output = scripts.run(
+        standin_driver.LOADER.format(library=str(standin_library))
+        + f"""
+        import warnings
+        warnings.simplefilter("ignore", DeprecationWarning)  # fork with threads, from Python 3.12
+        loader = pyecho.torch.EchoLoader([torch.ones(9)] * 50, 2, device="cuda:0", {arguments})
+        running = iter(loader)
+        emitted = len(next(running))
+        child = os.fork()
+        if child == 0:
+            for attempt in (lambda: next(running), lambda: next(iter(loader))):
+                try:
+                    attempt()
+                except pyecho.EchoError as error:
+                    print(type(error).__name__, "fork" in str(error), flush=True)
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        emitted += sum(len(batch) for batch in running)
+        assert emitted == (100 if {"batch_size" in arguments} else 900)
+        """
+    )
+    assert output == "EchoError True\nCudaError True\n"
 
 
 def test_exit_in_the_middle_of_an_upload_is_clean(standin_library, monkeypatch):

@@ -1,8 +1,8 @@
 """Any call of the driver may fail: the consumer gets a CudaError, and nothing hangs."""
 
 import itertools
+import textwrap
 import warnings
-from pathlib import Path
 
 import pytest
 import scripts
@@ -70,16 +70,32 @@ def test_a_single_failure_reaches_the_consumer_or_does_no_harm(standin, device, 
                 break
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("failures", [1, 3])
+def test_a_wait_that_is_refused_loses_nothing(standin, device, shape, failures):
+    """As that of a stream that is being captured is."""
+    expected = run(standin, shape, device)
+    source = [torch.full((600,), number, dtype=torch.uint8) for number in range(24)]
+    batches = iter(pyecho.torch.EchoLoader(source, 2, device="cuda:0", **SHAPES[shape]))
+    standin.set_max_delay_us(2000)  # a copy that is done needs no wait
+    emitted, refused, due = [], [], failures
+    while True:
+        standin.fail_call(min(due, 1), 900, name="cuStreamWaitEvent")
+        try:
+            emitted.append(next(batches))
+            due = failures
+        except StopIteration:
+            break
+        except pyecho.CudaError as error:
+            refused.append(error.call)
+            due -= 1
+    assert set(refused) == {"cuStreamWaitEvent"}
+    device[-1].synchronize()
+    values = [int(value) for batch in emitted for value in batch.reshape(-1, 600)[:, 0]]
+    assert values == expected
+
+
 FAULT = """
-    sys.path.insert(0, {support!r})
-    import pathlib
-    import torch
-    import pyecho.torch
-    import standin
-    driver = standin.Standin(pathlib.Path({library!r}))
-    device = standin.StandinTensors(driver)
-    pyecho.torch.cuda_device = torch.device
-    pyecho.torch.TorchDevice = lambda *_: device
     source = [torch.full((600,), number, dtype=torch.uint8) for number in range(24)]
     loader = pyecho.torch.EchoLoader(source, 2, device="cuda:0", **{arguments})
     batches = iter(loader)
@@ -102,8 +118,6 @@ FAULT = """
 @pytest.mark.parametrize("nth", [2, 40])
 @pytest.mark.parametrize("shape", ["batches", "examples", "on the device"])
 def test_after_a_fault_of_the_context_the_consumer_hears_of_it(standin_library, shape, nth):
-    support = str(Path(standin_driver.__file__).parent)
-    script = FAULT.format(
-        support=support, library=str(standin_library), arguments=SHAPES[shape], nth=nth
-    )
-    assert scripts.run(script) == "700 True\n"
+    setup = textwrap.dedent(standin_driver.LOADER.format(library=str(standin_library)))
+    script = textwrap.dedent(FAULT.format(arguments=SHAPES[shape], nth=nth))
+    assert scripts.run(setup + script) == "700 True\n"

@@ -47,7 +47,7 @@ def test_examples_echoed_on_the_device_cross_once(read, factor):
     assert loader.stats().h2d_bytes == 64 * ROW_BYTES + indices
 
 
-def test_taking_a_batch_never_waits_for_the_device(device, standin):
+def test_a_batch_is_taken_before_its_copy_is_done(device, standin):
     standin.hold(HOLD)
     loader = pyecho.torch.EchoLoader(rows(40), 2, batch_size=4, device="cuda:0")
     batches = iter(loader)
@@ -70,6 +70,30 @@ def test_copies_start_before_they_are_asked_for(device, standin):
         calls.wait(0.01)
     assert standin.calls_of(b"cuMemcpyHtoDAsync") >= 2
     del batches
+
+
+@pytest.mark.parametrize("echo_on", ["host", "device"])
+def test_statistics_that_are_asked_for_while_the_epoch_ends_are_whole(device, monkeypatch, echo_on):
+    loader = pyecho.torch.EchoLoader(
+        rows(8), 2, batch_size=4, device="cuda:0", echo_on=echo_on, drop_last=True
+    )
+    batches = iter(loader)
+    for _ in range(4):
+        next(batches)
+    [run] = loader._runs
+    count, ends = run._stages[0]._stats, [run.finish]
+
+    def count_while_it_ends():
+        while ends:
+            ends.pop()()  # as in another thread, at the worst moment
+        return count()
+
+    monkeypatch.setattr(run._stages[0], "_stats", count_while_it_ends)
+    during = loader.stats()
+    after = loader.stats()
+    assert (during.fresh, during.emitted, during.batches) == (8, 16, 4)
+    assert during.h2d_bytes >= 8 * ROW_BYTES
+    assert (after.fresh, after.emitted, after.h2d_bytes) == (8, 16, during.h2d_bytes)
 
 
 def test_nothing_is_allocated_once_it_runs(device, standin):

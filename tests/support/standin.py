@@ -19,6 +19,21 @@ import torch
 import pyecho.torch_device
 
 RUN, HOLD, STEP = range(3)
+
+LOADER = f"""
+        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        os.environ["PYECHO_CUDA_DRIVER"] = {{library!r}}
+        import pathlib
+        import torch
+        import pyecho.torch
+        import standin
+        driver = standin.Standin(pathlib.Path({{library!r}}))
+        device = standin.StandinTensors(driver)
+        pyecho.torch.cuda_device = torch.device
+        pyecho.torch.TorchDevice = lambda *_: device
+"""
+"""The beginning of a script that has the stand-in as a device; `library` is to be filled in."""
+
 _ROOT = Path(__file__).parents[2]
 _POISON = 0xA5
 
