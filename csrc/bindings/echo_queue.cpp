@@ -91,30 +91,9 @@ void EchoQueueObject::stop() {
 }
 
 PyObject* EchoQueueObject::next_reference() {
-  Emission emission;
   if (pending_.object) {
-    emission = std::exchange(pending_, Emission{});
-  } else if (!draw(emission)) {
-    return nullptr;
+    return transformed(std::exchange(pending_, Emission{}));
   }
-  if (emission.guards && emission.ordinal > 0) {
-    check_guards(emission.guards);
-  }
-  if (transform_.is_none()) {
-    return emission.object.release().ptr();
-  }
-  try {
-    return transform_(emission.object, emission.source_index, emission.ordinal).release().ptr();
-  } catch (const py::error_already_set&) {
-    if (!core_.stopped()) {  // after stop() nobody would ever let go of it
-      pending_ = std::move(emission);
-    }
-    throw;
-  }
-}
-
-// The next use; false at the end of input.
-bool EchoQueueObject::draw(Emission& emission) {
   Use use{};
   Outcome outcome = core_.try_next(use);
   if (outcome == Outcome::kEmpty) {
@@ -124,7 +103,7 @@ bool EchoQueueObject::draw(Emission& emission) {
     if (!failure_.is_none()) {
       raise_object(std::exchange(failure_, py::none()));
     }
-    return false;
+    return nullptr;
   }
   if (outcome != Outcome::kOk) {
     raise_outcome(outcome, "EchoLoader");
@@ -133,16 +112,38 @@ bool EchoQueueObject::draw(Emission& emission) {
   if (item.object == nullptr) {
     raise_outcome(Outcome::kClosed, "EchoLoader");  // stop() came while this thread waited for the GIL
   }
-  emission = {.object = py::reinterpret_borrow<py::object>(item.object),
-              .guards = py::reinterpret_borrow<py::object>(item.guards),
-              .source_index = use.source_index,
-              .ordinal = use.ordinal};
+  auto object = py::reinterpret_borrow<py::object>(item.object);
+  auto guards = py::reinterpret_borrow<py::object>(item.guards);
   if (use.last) {
     Py_CLEAR(item.object);
     Py_CLEAR(item.guards);
     core_.release(use.slot);
   }
-  return true;
+  if (!transform_.is_none()) {
+    return transformed({.object = std::move(object),
+                        .guards = std::move(guards),
+                        .source_index = use.source_index,
+                        .ordinal = use.ordinal});
+  }
+  if (guards && use.ordinal > 0) {
+    check_guards(guards);
+  }
+  return object.release().ptr();
+}
+
+// What the transform makes of a use, as a new reference.
+PyObject* EchoQueueObject::transformed(Emission emission) {
+  if (emission.guards && emission.ordinal > 0) {
+    check_guards(emission.guards);
+  }
+  try {
+    return transform_(emission.object, emission.source_index, emission.ordinal).release().ptr();
+  } catch (const py::error_already_set&) {
+    if (!core_.stopped()) {  // after stop() nobody would ever let go of it
+      pending_ = std::move(emission);
+    }
+    throw;
+  }
 }
 
 py::dict EchoQueueObject::stats() const {

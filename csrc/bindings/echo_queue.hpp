@@ -51,7 +51,7 @@ class EchoQueueObject {
     std::uint32_t ordinal = 0;
   };
 
-  bool draw(Emission& emission);
+  PyObject* transformed(Emission emission);
   void drop_items();
 
   EchoQueue core_;
