@@ -89,8 +89,11 @@ double GatherRace::echo_seconds() {
       while (reserved < wanted && buffer.try_reserve(group[reserved]) == Outcome::kOk) {
         ++reserved;
       }
-      if (reserved == 0 && buffer.reserve(group[reserved++], kNever) != Outcome::kOk) {
-        return;
+      if (reserved == 0) {
+        if (buffer.reserve(group[0], kNever) != Outcome::kOk) {
+          return;
+        }
+        reserved = 1;
       }
       for (std::size_t i = 0; i < reserved; ++i, ++fresh) {
         std::memcpy(buffer.slot_data(group[i].slot), source_row(fresh), workload_.row_bytes);
