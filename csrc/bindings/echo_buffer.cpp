@@ -286,10 +286,11 @@ Outcome EchoBufferObject::acquire(Lease& lease) {
   return wait_answering_signals(kNever, [&](Deadline slice) {
     for (;;) {
       retirement_->poll();
-      const bool waiting = retirement_->waiting() > 0;
-      const Deadline look = waiting ? std::min(slice, Clock::now() + kRetirementLook) : slice;
+      const std::size_t waiting = retirement_->waiting();
+      const bool coming = waiting > retirement_->held_back();  // without anything that the consumer has to do
+      const Deadline look = waiting > 0 ? std::min(slice, Clock::now() + kRetirementLook) : slice;
       const Outcome outcome = core_->acquire(lease, look);
-      if (outcome == Outcome::kExhausted && waiting) {
+      if (outcome == Outcome::kExhausted && coming) {
         std::this_thread::sleep_until(look);
       } else if (outcome != Outcome::kTimeout) {
         return outcome;
@@ -391,11 +392,15 @@ py::list EchoBufferObject::reference_list(std::size_t index, const std::vector<p
 
 void EchoBufferObject::raise_exhausted() const {
   const EchoBufferStats stats = core_->stats();
-  raise(
-      errors().buffer_exhausted,
-      "all " + std::to_string(stats.batch_blocks) + " batches that max_bytes = " + readable_bytes(config_.max_bytes) +
-          " allows are held by the consumer (" + std::to_string(stats.outstanding_leases) +
-          " outstanding leases); drop batches you no longer need (then go on), copy what you keep, or raise max_bytes");
+  const std::size_t held_back = retirement_ ? retirement_->held_back() : 0;
+  raise(errors().buffer_exhausted,
+        "all " + std::to_string(stats.batch_blocks) + " batches that max_bytes = " + readable_bytes(config_.max_bytes) +
+            " allows are held by the consumer (" + std::to_string(stats.outstanding_leases) + " outstanding leases" +
+            (held_back == 0 ? ")"
+                            : "; " + std::to_string(held_back) +
+                                  " of them were dropped while a CUDA graph was captured, and cannot be used again "
+                                  "before the capture ends)") +
+            "; drop batches you no longer need (then go on), copy what you keep, or raise max_bytes");
 }
 
 py::dict EchoBufferObject::stats() const {

@@ -76,6 +76,33 @@ def test_memory_is_bounded_and_a_stalled_device_stalls_the_loader(standin, to_de
     loader.stop()
 
 
+@pytest.mark.filterwarnings("ignore:the consumer keeps batches:ResourceWarning")
+def test_a_consumer_may_go_on_inside_its_own_capture(standin, to_device):
+    numbers = []
+    for batch in pyecho.EchoLoader(source(200), 1, batch_size=ROWS, memory="pinned"):
+        if not numbers:
+            assert standin.begin_capture_of(ctypes.c_void_p(to_device.stream)) == 0
+        if len(numbers) == 100:
+            assert standin.end_capture() == 0  # and nobody has invalidated it
+        numbers += batch[:, 0].tolist()
+        del batch
+    assert numbers == [n % 251 for n in range(200)]
+
+
+@pytest.mark.filterwarnings("ignore:the consumer keeps batches:ResourceWarning")
+def test_a_bounded_pool_refuses_inside_a_capture_rather_than_wait_for_ever(standin, to_device):
+    batches = iter(
+        pyecho.EchoLoader(source(40), 1, batch_size=ROWS, memory="pinned", max_bytes=100_000)
+    )
+    assert standin.begin_capture_of(ctypes.c_void_p(to_device.stream)) == 0
+    numbers = []
+    with pytest.raises(pyecho.BufferExhausted, match="dropped while a CUDA graph was captured"):
+        numbers.extend(next(batches)[0, 0] for _ in range(40))
+    assert standin.end_capture() == 0
+    numbers.extend(batch[0, 0] for batch in batches)
+    assert numbers == list(range(0, 40, ROWS))
+
+
 def test_the_last_batches_are_waited_for(standin, to_device):
     buffer = pyecho.EchoBuffer(pyecho.Field(WIDTH, np.uint8), batch_size=ROWS, memory="pinned")
     for _ in range(ROWS):

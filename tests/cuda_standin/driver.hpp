@@ -28,6 +28,7 @@ Result stream_create(StreamHandle* stream, unsigned flags);
 Result stream_destroy(StreamHandle stream);
 Result stream_query(StreamHandle stream);
 Result stream_synchronize(StreamHandle stream);
+Result stream_is_capturing(StreamHandle stream, int* status);
 Result stream_wait_event(StreamHandle stream, EventHandle event, unsigned flags);
 Result launch_host_function(StreamHandle stream, HostFunctionPointer function, void* argument);
 Result event_create(EventHandle* event, unsigned flags);

@@ -27,6 +27,7 @@ constexpr DriverApi kApi{
     .stream_create = &stream_create,
     .stream_destroy = &stream_destroy,
     .stream_synchronize = &stream_synchronize,
+    .stream_is_capturing = &stream_is_capturing,
     .stream_wait_event = &stream_wait_event,
     .event_create = &event_create,
     .event_destroy = &event_destroy,

@@ -52,7 +52,7 @@ class RetirementSchedules : public RetirementTest {
 
   void begin_or_end_capture(Xoshiro256& random) {
     if (captured_ != nullptr) {
-      standin_end_capture();
+      undisturbed_ = standin_end_capture() == kSuccess && undisturbed_;
       captured_ = nullptr;
     } else if (const StreamHandle chosen = any_stream(random); standin_begin_capture_of(chosen) == kSuccess) {
       captured_ = chosen;
@@ -66,6 +66,7 @@ class RetirementSchedules : public RetirementTest {
   std::vector<std::unique_ptr<OwnBatch>> batches_ = batches(kBatches);
   std::array<bool, kBatches> dropped_{};
   StreamHandle captured_ = nullptr;
+  bool undisturbed_ = true;  // no capture was invalidated
 };
 
 // Whether all went well.
@@ -109,7 +110,7 @@ bool RetirementSchedules::run(std::uint64_t seed) {
     }
     right = right && sweep() && retirement.waiting() == 0;
   }
-  return right;  // and the retirement waits for the rest
+  return right && undisturbed_;  // and the retirement waits for the rest
 }
 
 TEST_F(RetirementSchedules, no_batch_is_given_back_before_its_copy_is_done) {
