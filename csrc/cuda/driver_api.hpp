@@ -76,11 +76,13 @@ struct DriverApi {
   Result (*device_get_name)(char* name, int size, DeviceHandle device);
   Result (*device_get_attribute)(int* value, int attribute, DeviceHandle device);
   Result (*primary_context_retain)(ContextHandle* context, DeviceHandle device);
+  Result (*primary_context_get_state)(DeviceHandle device, unsigned* flags, int* active);
   Result (*context_push)(ContextHandle context);
   Result (*context_pop)(ContextHandle* context);
 
   Result (*stream_create)(StreamHandle* stream, unsigned flags);                        // [context]
   Result (*stream_destroy)(StreamHandle stream);                                        // [context]
+  Result (*stream_query)(StreamHandle stream);                                          // [context]
   Result (*stream_synchronize)(StreamHandle stream);                                    // [context]
   Result (*stream_is_capturing)(StreamHandle stream, int* status);                      // [context]
   Result (*stream_wait_event)(StreamHandle stream, EventHandle event, unsigned flags);  // [context]
@@ -114,10 +116,12 @@ inline constexpr Symbol kSymbols[] = {
     {"cuDeviceGetName", 2000, offsetof(DriverApi, device_get_name)},
     {"cuDeviceGetAttribute", 2000, offsetof(DriverApi, device_get_attribute)},
     {"cuDevicePrimaryCtxRetain", 7000, offsetof(DriverApi, primary_context_retain)},
+    {"cuDevicePrimaryCtxGetState", 7000, offsetof(DriverApi, primary_context_get_state)},
     {"cuCtxPushCurrent", 4000, offsetof(DriverApi, context_push)},
     {"cuCtxPopCurrent", 4000, offsetof(DriverApi, context_pop)},
     {"cuStreamCreate", 2000, offsetof(DriverApi, stream_create)},
     {"cuStreamDestroy", 4000, offsetof(DriverApi, stream_destroy)},
+    {"cuStreamQuery", 2000, offsetof(DriverApi, stream_query)},
     {"cuStreamSynchronize", 2000, offsetof(DriverApi, stream_synchronize)},
     {"cuStreamIsCapturing", 10000, offsetof(DriverApi, stream_is_capturing)},
     {"cuStreamWaitEvent", 3020, offsetof(DriverApi, stream_wait_event)},

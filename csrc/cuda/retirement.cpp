@@ -1,5 +1,6 @@
 #include "cuda/retirement.hpp"
 
+#include <algorithm>
 #include <array>
 #include <exception>
 #include <iterator>
@@ -17,7 +18,7 @@ bool of_capture(Result result) { return result >= kStreamCaptureUnsupported && r
 
 }  // namespace
 
-Retirement::Retirement(const Device& device) : device_(device), events_(std::make_shared<EventPool>(device)) {}
+Retirement::Retirement(const Device& device) : device_(device) { lane_of(device); }
 
 Retirement::~Retirement() {
   // Of all calls one may fail: a second attempt does not meet that failure again, and a third one not what it left.
@@ -32,7 +33,7 @@ Retirement::~Retirement() {
       failure = error.code();
     }
   }
-  if (waiting_.empty() || gone(failure)) {
+  if (waiting_.empty() || gone(device_, failure)) {
     return;
   }
   // They stay reachable, so that leak checkers know it is meant.
@@ -45,44 +46,106 @@ Retirement::~Retirement() {
   lost->waiting.splice(lost->waiting.end(), waiting_);
 }
 
-void Retirement::retire(Lease lease, StreamHandle stream) noexcept {
+void Retirement::watch(const Device& device, std::span<const StreamHandle> streams) {
+  const std::scoped_lock lock(mutex_);
+  lane_of(device).watched.assign(streams.begin(), streams.end());
+}
+
+Retirement::Lane& Retirement::lane_of(const Device& device) {
+  const auto found = std::ranges::find(lanes_, &device, &Lane::device);
+  return found != lanes_.end() ? *found : lanes_.emplace_back(&device, std::make_shared<EventPool>(device));
+}
+
+void Retirement::retire(Lease lease, std::span<const ConsumerStream> streams) noexcept {
   lease.expect_end();
   if (!device_.driver().ready()) {
     return;  // a forked child; the mutex may be held by a thread that stayed in the parent
   }
-  const std::array<StreamHandle, 2> streams{stream, nullptr};
   std::list<Waiting> made;  // may die after the lock
-  bool remembered = true;
-  try {
-    made.emplace_back();
-    made.front().marks.reserve(streams.size());
-    for (const StreamHandle each : streams) {
-      made.front().marks.push_back({.stream = each});
-    }
-    made.front().lease = std::move(lease);
-  } catch (const std::bad_alloc&) {
-    remembered = false;
-  }
   const std::scoped_lock lock(mutex_);
   try {
-    const CurrentContext current(device_);
-    if (remembered) {
-      for (Mark& mark : made.front().marks) {
-        static_cast<void>(record(mark));
+    list_streams(made.emplace_back(), streams);
+  } catch (const std::bad_alloc&) {
+    wait_without_memory(streams);
+    return;
+  }
+  made.front().lease = std::move(lease);
+  update(made.front());
+  waiting_.splice(waiting_.end(), made);
+  waiting_count_.store_relaxed(waiting_.size());
+}
+
+// Makes a mark of each stream that may have work, and records it where that is possible. What goes wrong in the driver is
+// seen by poll().
+void Retirement::list_streams(Waiting& entry, std::span<const ConsumerStream> streams) {
+  entry.marks.reserve(2 * streams.size() + 1);
+  const auto add = [&entry](const Lane& lane, StreamHandle stream) {
+    const auto same = [&](const Mark& mark) { return mark.lane == &lane && mark.stream == stream; };
+    if (std::ranges::none_of(entry.marks, same)) {
+      entry.marks.push_back({.lane = &lane, .stream = stream});
+    }
+  };
+  for (const ConsumerStream& stream : streams) {
+    add(lane_of(*stream.device), stream.handle);
+    add(lane_of(*stream.device), nullptr);
+  }
+  add(lanes_.front(), nullptr);
+  const std::size_t named = entry.marks.size();
+  for (const Lane& lane : lanes_) {
+    const bool watches = !lane.watched.empty();
+    const auto end = entry.marks.begin() + static_cast<std::ptrdiff_t>(named);
+    if (!watches && std::none_of(entry.marks.begin(), end, [&](const Mark& mark) { return mark.lane == &lane; })) {
+      continue;
+    }
+    try {
+      const CurrentContext current(*lane.device);
+      for (std::size_t i = 0; i < named; ++i) {
+        if (entry.marks[i].lane == &lane) {
+          static_cast<void>(record(entry.marks[i]));
+        }
       }
-    } else {
-      for (const StreamHandle each : streams) {
-        Mark mark{.stream = each};
-        static_cast<void>(wait(mark) || wait(mark));  // there is no way left to keep it for longer
+      list_watched(entry, lane);
+    } catch (const CudaError&) {
+      for (const StreamHandle stream : lane.watched) {  // it is not known which of them have work
+        add(lane, stream);
       }
     }
-  } catch (const std::exception&) {
-    // The failure is temporary, or the driver or the context has ended: poll() finds out.
   }
-  if (remembered) {
-    update(made.front());
-    waiting_.splice(waiting_.end(), made);
-    waiting_count_.store_relaxed(waiting_.size());
+}
+
+void Retirement::list_watched(Waiting& entry, const Lane& lane) const {
+  for (const StreamHandle stream : lane.watched) {
+    const auto same = [&](const Mark& mark) { return mark.lane == &lane && mark.stream == stream; };
+    if (!idle(stream) && std::ranges::none_of(entry.marks, same)) {
+      entry.marks.push_back({.lane = &lane, .stream = stream});
+      static_cast<void>(record(entry.marks.back()));
+    }
+  }
+}
+
+// There is no way left to keep the lease for longer.
+void Retirement::wait_without_memory(std::span<const ConsumerStream> streams) const noexcept {
+  const auto wait_for = [this](StreamHandle stream) {
+    for (int attempt = 0; attempt < 2 && capturing(stream) == kSuccess; ++attempt) {
+      if (device_.driver().try_call(&DriverApi::stream_synchronize, stream) == kSuccess) {
+        return;
+      }
+    }
+  };
+  const auto wait_on = [&](const Device& device, std::span<const StreamHandle> handles) {
+    try {
+      const CurrentContext current(device);
+      std::ranges::for_each(handles, wait_for);
+    } catch (const std::exception&) {
+      // Nor can it be waited for.
+    }
+  };
+  for (const ConsumerStream& stream : streams) {
+    wait_on(*stream.device, std::array<StreamHandle, 2>{stream.handle, nullptr});
+  }
+  wait_on(device_, std::array<StreamHandle, 1>{nullptr});
+  for (const Lane& lane : lanes_) {
+    wait_on(*lane.device, lane.watched);
   }
 }
 
@@ -93,35 +156,41 @@ Result Retirement::capturing(StreamHandle stream) const noexcept {
   return result == kSuccess && status != kCaptureStatusNone ? kStreamCaptureUnsupported : result;
 }
 
+// Whether it is known to have no work, and is not being captured.
+bool Retirement::idle(StreamHandle stream) const noexcept {
+  return capturing(stream) == kSuccess && device_.driver().try_call(&DriverApi::stream_query, stream) == kSuccess;
+}
+
 // Records its event. What is wrong if that fails will be seen another time.
 Result Retirement::record(Mark& mark) const noexcept {
-  if (const Result result = capturing(mark.stream); result != kSuccess) {
-    return result;
-  }
   try {
+    const CurrentContext current(*mark.lane->device);
+    if (const Result result = capturing(mark.stream); result != kSuccess) {
+      return result;
+    }
     if (mark.event.handle() == nullptr) {
-      mark.event = events_->take();
+      mark.event = mark.lane->events->take();
     }
     device_.driver().call(&DriverApi::event_record, mark.event.handle(), mark.stream);
+    // Another thread may have begun a capture meanwhile, of which the event has become a part.
+    const Result result = capturing(mark.stream);
+    mark.recorded = result == kSuccess;
+    return result;
   } catch (const CudaError& error) {
     return error.code();
   } catch (const std::exception&) {
     return kOutOfMemory;
   }
-  // Another thread may have begun a capture meanwhile, of which the event has become a part.
-  const Result result = capturing(mark.stream);
-  mark.recorded = result == kSuccess;
-  return result;
 }
 
 // Whether the device will never read anything again: `failure` says so, or a second look does not get further either.
-bool Retirement::gone(Result failure) const {
+bool Retirement::gone(const Device& device, Result failure) {
   if (torn_down(failure)) {
     return true;
   }
   try {
-    const CurrentContext current(device_);
-    return device_.driver().try_call(&DriverApi::stream_synchronize, device_.stream()) != kSuccess;
+    const CurrentContext current(device);
+    return device.driver().try_call(&DriverApi::stream_synchronize, device.stream()) != kSuccess;
   } catch (const CudaError&) {
     return true;
   }
@@ -136,7 +205,7 @@ bool Retirement::over(Mark& mark) const {
   } else if (const Result failure = record(mark); failure != kSuccess) {
     result = failure;
   }
-  return result == kSuccess || (result != kNotReady && !of_capture(result) && gone(result));
+  return result == kSuccess || (result != kNotReady && !of_capture(result) && gone(*mark.lane->device, result));
 }
 
 // Whether this is so for all of its streams.
@@ -202,7 +271,7 @@ void Retirement::poll() noexcept {
     const CurrentContext current(device_);
     look(ended);
   } catch (const CudaError& error) {
-    if (gone(error.code())) {
+    if (gone(device_, error.code())) {
       ended.splice(ended.end(), waiting_);
       held_back_count_.store_relaxed(0);
     }

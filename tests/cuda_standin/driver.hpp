@@ -19,6 +19,7 @@ Result device_get(DeviceHandle* device, int ordinal);
 Result device_get_name(char* name, int size, DeviceHandle device);
 Result device_get_attribute(int* value, int attribute, DeviceHandle device);
 Result primary_context_retain(ContextHandle* context, DeviceHandle device);
+Result primary_context_get_state(DeviceHandle device, unsigned* flags, int* active);
 Result context_push(ContextHandle context);
 Result context_pop(ContextHandle* context);
 Result thread_exchange_capture_mode(int* mode);

@@ -30,8 +30,9 @@ class RetirementSchedules : public RetirementTest {
     OwnBatch& own = *batches_[index];
     own.take(random.next());
     const StreamHandle current = any_stream(random);
-    if (current != captured_) {
-      own.copy(random.below(4) == 0 ? nullptr : current);
+    const StreamHandle used = watched_ ? any_stream(random) : current;
+    if (used == nullptr || used != captured_) {
+      own.copy(random.below(4) == 0 ? nullptr : used);
     }
     own.drop(retirement, current);
     dropped_[index] = true;
@@ -66,6 +67,7 @@ class RetirementSchedules : public RetirementTest {
   std::vector<std::unique_ptr<OwnBatch>> batches_ = batches(kBatches);
   std::array<bool, kBatches> dropped_{};
   StreamHandle captured_ = nullptr;
+  bool watched_ = false;     // copies are made on any of the streams, and not only on the current one
   bool undisturbed_ = true;  // no capture was invalidated
 };
 
@@ -75,6 +77,10 @@ bool RetirementSchedules::run(std::uint64_t seed) {
   standin_set_seed(seed);
   Retirement retirement(device);
   bool right = true;
+  watched_ = seed % 2 == 1;
+  if (watched_) {
+    retirement.watch(device, std::span(streams_).first(3));
+  }
   for (int action = 0; action < kActions; ++action) {
     const std::size_t index = random.below(kBatches);
     switch (random.below(8)) {

@@ -130,7 +130,7 @@ TEST_F(CaptureTest, ForbiddenCallsInvalidateItInEveryMode) {
   ASSERT_EQ(cu.event_record(uncaptured, new_stream()), kSuccess);
   const std::vector<std::pair<std::function<Result()>, Result>> forbidden{
       {[&] { return cu.stream_synchronize(captured); }, kStreamCaptureUnsupported},
-      {[&] { return extra.stream_query(captured); }, kStreamCaptureUnsupported},
+      {[&] { return cu.stream_query(captured); }, kStreamCaptureUnsupported},
       {[&] { return cu.stream_wait_event(captured, uncaptured, kLaunchDefault); }, kStreamCaptureIsolation},
   };
   for (const auto& [call, answer] : forbidden) {
