@@ -69,7 +69,7 @@ class EchoBuffer(metaclass=_Pybind11Type):
         max_bytes: int | None,
         held: int,
         pinning: Pinning | None,
-        copy_stream: Callable[[], int] | None,
+        copy_streams: Callable[[], list[tuple[int, int, tuple[int, ...]]]] | None,
         with_info: bool,
         to_array: Callable[[Any], Any] | None,
         from_array: Callable[[Any, int], Any] | None,
@@ -157,6 +157,7 @@ class TransferEngine(metaclass=_Pybind11Type):
 def cuda_driver_info() -> dict[
     Literal["available", "explanation", "version", "device_count"], Any
 ]: ...
+def cuda_active_devices() -> list[int]: ...
 def cuda_device_name(device: int) -> str: ...
 def cuda_relax_capture() -> None: ...
 def cuda_pinning_seconds(device: int, size_bytes: int) -> float: ...

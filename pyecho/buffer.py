@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,8 +12,7 @@ from pyecho import _core
 from pyecho.memory import (
     Memory,
     checked_memory,
-    current_stream,
-    default_device,
+    copy_streams,
     pinning_for,
     warn_if_pageable,
 )
@@ -129,7 +127,6 @@ class EchoBuffer(_core.EchoBuffer):
         if unique_in_batch:
             checked_unique(batch_size, capacity, "capacity")
         pinning = pinning_for(checked_memory(memory), device)
-        device = default_device() if device is None else device
         super().__init__(
             structure_of(spec),
             batch_size=batch_size,
@@ -147,7 +144,7 @@ class EchoBuffer(_core.EchoBuffer):
             else checked_int("max_bytes", max_bytes, 0, 2**63 - 1),
             held=checked_int("held", held, 1, 2**20),
             pinning=pinning,
-            copy_stream=None if _uploaded else partial(current_stream, device),
+            copy_streams=None if _uploaded else copy_streams,
             with_info=bool(with_info),
             to_array=to_array or as_array,
             from_array=from_array,

@@ -6,12 +6,12 @@ import sys
 import warnings
 from typing import Any, Literal
 
-from pyecho._core import ConfigError, Pinning
+from pyecho._core import ConfigError, Pinning, cuda_active_devices
 
 __all__ = [
     "Memory",
     "checked_memory",
-    "current_stream",
+    "copy_streams",
     "default_device",
     "pinning_for",
     "warn_if_pageable",
@@ -22,6 +22,9 @@ Memory = Literal["auto", "pageable", "pinned"]
 ``"auto"`` is pinned if a device is in use and the system allows it."""
 
 _MEMORIES = ("auto", "pageable", "pinned")
+
+_MOST_LENT_STREAMS = 256  # of one priority; PyTorch has 32
+_lent_streams: dict[int, tuple[int, ...]] = {}
 
 
 def checked_memory(value: Any) -> Memory:
@@ -52,15 +55,46 @@ def default_device() -> int:
     return int(torch.cuda.current_device())
 
 
-def current_stream(device: int) -> int:
-    """Return the stream on which the calling thread is likely to copy batches to a device.
+def copy_streams() -> list[tuple[int, int, tuple[int, ...]]]:
+    """Return the streams on which the caller may have copied batches, for each device in use.
 
-    It is PyTorch's current one if PyTorch uses CUDA in this process, else the default stream (0).
+    They are PyTorch's current stream, or the default stream (0) if PyTorch does not use CUDA in
+    this process, and those that PyTorch lends to its users.
     """
+    devices = cuda_active_devices()
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
-        return 0
-    return int(torch.cuda.current_stream(device).cuda_stream)
+        return [(device, 0, ()) for device in devices]
+    return [
+        (device, int(torch.cuda.current_stream(device).cuda_stream), lent_streams(device))
+        for device in devices
+        if device < torch.cuda.device_count()
+    ]
+
+
+def lent_streams(device: int) -> tuple[int, ...]:
+    """Return the streams that PyTorch hands out as `torch.cuda.Stream`.
+
+    It makes a fixed number for each device and priority, hands them out in turn and keeps them for
+    the life of the process, so asking until nothing new comes finds them all.
+    """
+    if device not in _lent_streams:
+        torch = sys.modules["torch"]
+        found: set[int] = set()
+        try:
+            lowest, highest = torch.cuda.Stream.priority_range()
+            for priority in range(highest, lowest + 1):
+                known = 0  # draws in a row that brought nothing new
+                of_priority: set[int] = set()
+                while known <= len(of_priority) <= _MOST_LENT_STREAMS:
+                    stream = int(torch.cuda.Stream(device, priority=priority).cuda_stream)
+                    known = known + 1 if stream in of_priority else 0
+                    of_priority.add(stream)
+                found |= of_priority
+        except (AttributeError, RuntimeError, TypeError, ValueError):
+            pass  # a PyTorch of another kind: what was found, and the current stream
+        _lent_streams[device] = tuple(sorted(found))
+    return _lent_streams[device]
 
 
 def warn_if_pageable(pinning: Pinning | None) -> None:

@@ -150,6 +150,8 @@ void register_cuda(py::module_& module) {
 
   module.def("cuda_driver_info", &driver_info,
              "What the CUDA driver is: available, explanation (why not), version, device_count. Loads it.");
+  module.def("cuda_active_devices", &cuda::active_devices,
+             "The numbers of the devices on which this process has a context.");
   module.def(
       "cuda_device_name", [](int device) { return cuda::Device::get(device).name(); }, py::arg("device"),
       "The name of a device. Raises CudaError.");

@@ -7,9 +7,12 @@
 #include <chrono>
 #include <cstdio>
 #include <new>
+#include <set>
 #include <stdexcept>
 #include <thread>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "bindings/address.hpp"
 #include "bindings/batch_iterator.hpp"
@@ -99,22 +102,57 @@ EchoBufferConfig with_leaves(EchoBufferConfig config, const Structure& structure
   return config;
 }
 
-// A dropped lease ends when the copies are done that may read it.
-std::shared_ptr<const Retire> retire_after_copies(std::shared_ptr<cuda::Retirement> retirement,
-                                                  const py::object& copy_stream) {
-  return std::make_shared<const Retire>(
-      [retirement = std::move(retirement), copy_stream = py::object(copy_stream)](Lease lease) {
-        // The object may die while an exception is on its way.
-        const py::error_scope pending;
-        std::uintptr_t stream = 0;
-        try {
-          stream = copy_stream().cast<std::uintptr_t>();
-        } catch (const std::exception&) {
-          PyErr_Clear();  // the library is on its way out: the default stream, then
+// Tells what a consumer says of its streams to the retirement, with the GIL.
+class CopyStreams {
+ public:
+  CopyStreams(std::shared_ptr<cuda::Retirement> retirement, py::object ask)
+      : retirement_(std::move(retirement)), ask_(std::move(ask)) {}
+
+  // Those that are current, and is told of the others.
+  std::vector<cuda::ConsumerStream> current() {
+    std::vector<cuda::ConsumerStream> streams;
+    try {
+      for (const py::handle each : py::list(ask_())) {
+        const auto [ordinal, handle, others] = each.cast<std::tuple<int, std::uintptr_t, py::tuple>>();
+        const cuda::Device& device = cuda::Device::get(ordinal);
+        streams.push_back({.device = &device, .handle = stream_of(handle)});
+        if (!others.empty() && watched_.insert(ordinal).second) {
+          watch(device, others);
         }
-        retirement->poll();
-        retirement->retire(std::move(lease), static_cast<cuda::StreamHandle>(pointer(stream)));
-      });
+      }
+    } catch (const std::exception&) {
+      PyErr_Clear();  // the library is on its way out: the default stream, then
+    }
+    return streams;
+  }
+
+ private:
+  static cuda::StreamHandle stream_of(std::uintptr_t handle) {
+    return static_cast<cuda::StreamHandle>(pointer(handle));
+  }
+  void watch(const cuda::Device& device, const py::tuple& handles) {
+    std::vector<cuda::StreamHandle> streams;
+    for (const py::handle handle : handles) {
+      streams.push_back(stream_of(handle.cast<std::uintptr_t>()));
+    }
+    retirement_->watch(device, streams);
+  }
+
+  std::shared_ptr<cuda::Retirement> retirement_;
+  py::object ask_;
+  std::set<int> watched_;
+};
+
+// A dropped lease ends when the copies are done that may read it.
+std::shared_ptr<const Retire> retire_after_copies(const std::shared_ptr<cuda::Retirement>& retirement,
+                                                  const py::object& copy_streams) {
+  const auto streams = std::make_shared<CopyStreams>(retirement, copy_streams);
+  return std::make_shared<const Retire>([retirement, streams](Lease lease) {
+    const py::error_scope pending;  // the object may die while an exception is on its way
+    const std::vector<cuda::ConsumerStream> current = streams->current();
+    retirement->poll();
+    retirement->retire(std::move(lease), current);
+  });
 }
 
 bool any_reference(const Structure& structure) {
@@ -135,9 +173,9 @@ EchoBufferObject::EchoBufferObject(std::shared_ptr<Structure> structure, EchoBuf
   if (pinning_) {
     config_.batch_pages = pinning_->policy();
   }
-  if (pinning_ && !memory.copy_stream.is_none()) {
+  if (pinning_ && !memory.copy_streams.is_none()) {
     retirement_ = std::make_shared<cuda::Retirement>(pinning_->device());
-    retire_ = retire_after_copies(retirement_, memory.copy_stream);
+    retire_ = retire_after_copies(retirement_, memory.copy_streams);
   }
   GilRelease gil(true);  // every page is touched here, which takes a while for a large pool
   std::exception_ptr failure;
@@ -288,10 +326,11 @@ Outcome EchoBufferObject::acquire(Lease& lease) {
   return wait_answering_signals(kNever, [&](Deadline slice) {
     for (;;) {
       retirement_->poll();
-      const bool waiting = retirement_->waiting() > 0;
-      const Deadline look = waiting ? std::min(slice, Clock::now() + kRetirementLook) : slice;
+      const std::size_t waiting = retirement_->waiting();
+      const bool coming = waiting > retirement_->held_back();  // without anything that the consumer has to do
+      const Deadline look = waiting > 0 ? std::min(slice, Clock::now() + kRetirementLook) : slice;
       const Outcome outcome = core_->acquire(lease, look);
-      if (outcome == Outcome::kExhausted && waiting) {
+      if (outcome == Outcome::kExhausted && coming) {
         std::this_thread::sleep_until(look);
       } else if (outcome != Outcome::kTimeout) {
         return outcome;
@@ -413,10 +452,15 @@ void EchoBufferObject::raise_exhausted() const {
   const EchoBufferStats stats = core_->stats();
   const std::string refusal = batches_ ? batches_->refusal() : std::string();
   const bool ours = refusal.empty();  // the limit, and not the system's or the device's
+  const std::size_t held_back = retirement_ ? retirement_->held_back() : 0;
   raise(errors().buffer_exhausted,
         "all " + std::to_string(stats.batch_blocks) + " batches" +
             (ours ? " that max_bytes = " + readable_bytes(config_.max_bytes) + " allows" : "") +
-            " are held by the consumer (" + std::to_string(stats.outstanding_leases) + " outstanding leases)" +
+            " are held by the consumer (" + std::to_string(stats.outstanding_leases) + " outstanding leases" +
+            (held_back == 0 ? ")"
+                            : "; " + std::to_string(held_back) +
+                                  " of them were dropped while a CUDA graph was captured, and cannot be used again "
+                                  "before the capture ends)") +
             (ours ? "" : ", and none can be added: " + refusal) +
             "; drop batches you no longer need (then go on), copy what you keep, or " +
             (ours ? "raise max_bytes" : "make room for more"));
@@ -459,7 +503,7 @@ void register_echo_buffer(py::module_& module) {
                        std::uint32_t capacity, std::uint64_t seed, std::uint64_t epoch, bool unique_in_batch,
                        bool drop_last, std::uint32_t prefetch, std::uint32_t threads, std::uint32_t burst,
                        std::optional<std::size_t> max_bytes, std::uint32_t held,
-                       const std::shared_ptr<cuda::Pinning>& pinning, py::object copy_stream, bool with_info,
+                       const std::shared_ptr<cuda::Pinning>& pinning, py::object copy_streams, bool with_info,
                        py::object to_array, py::object from_array, py::object info_type) {
              EchoBufferConfig config;
              config.batch_rows = batch_size;
@@ -477,12 +521,12 @@ void register_echo_buffer(py::module_& module) {
              return std::make_shared<EchoBufferObject>(
                  std::move(structure), std::move(config), with_info,
                  Adapter{std::move(to_array), std::move(from_array), std::move(info_type)},
-                 DeviceMemory{pinning, std::move(copy_stream)});
+                 DeviceMemory{pinning, std::move(copy_streams)});
            }),
            py::arg("structure"), py::kw_only(), py::arg("batch_size"), py::arg("factor"), py::arg("capacity"),
            py::arg("seed"), py::arg("epoch"), py::arg("unique_in_batch"), py::arg("drop_last"), py::arg("prefetch"),
            py::arg("threads"), py::arg("burst"), py::arg("max_bytes"), py::arg("held"), py::arg("pinning"),
-           py::arg("copy_stream"), py::arg("with_info"), py::arg("to_array"), py::arg("from_array"),
+           py::arg("copy_streams"), py::arg("with_info"), py::arg("to_array"), py::arg("from_array"),
            py::arg("info_type"))
       .def("put", &EchoBufferObject::put, py::arg("example"), py::arg("timeout") = py::none(),
            "put(example, timeout=None)\n\n"

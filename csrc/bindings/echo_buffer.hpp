@@ -29,9 +29,10 @@ struct Adapter {
 // Where batches live that a device may read.
 struct DeviceMemory {
   std::shared_ptr<cuda::Pinning> pinning;  // null: pageable memory
-  // () -> handle of the stream that the calling thread copies batches on, so that a batch that was dropped is not filled
-  // before those copies are done; None if nobody does.
-  pybind11::object copy_stream;
+  // () -> (device, handle of the calling thread's current stream, handles of further streams or ()) for each device that
+  // the consumer may copy batches to, so that a batch that was dropped is not filled before those copies are done; the
+  // further streams must not change, once there are any, nor ever be destroyed. None if nobody copies.
+  pybind11::object copy_streams;
 };
 
 // How long a producer is willing to wait, and what to add to the message when it was too long.

@@ -62,6 +62,11 @@ class BatchPool {
   void lease() noexcept { outstanding_.fetch_add_relaxed(1); }
   // A lease will end by itself soon: no reason to add a block meanwhile.
   void expect_return() noexcept { returning_.fetch_add_relaxed(1); }
+  // Not soon after all: who waited for it looks whether to add a block.
+  void expect_no_return() noexcept {
+    returning_.fetch_add_relaxed(static_cast<std::uint64_t>(-1));
+    returns_.advance();
+  }
   // The end of a lease, that was expected or not, or of a block that was not leased. Never blocks, save to wake a filler.
   void give_back(Batch* batch, bool was_leased, bool was_expected = false);
   [[nodiscard]] std::uint64_t outstanding() const noexcept { return outstanding_.load_relaxed(); }
@@ -123,6 +128,13 @@ class Lease {
   void expect_end() noexcept {
     if (batch_ != nullptr && !std::exchange(returning_, true)) {
       pool_->expect_return();
+    }
+  }
+
+  // That is no longer so.
+  void expect_no_end() noexcept {
+    if (std::exchange(returning_, false)) {
+      pool_->expect_no_return();
     }
   }
 

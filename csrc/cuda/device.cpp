@@ -47,6 +47,21 @@ int Device::numa_node() const noexcept {
   return result == kSuccess ? node : -1;  // an attribute that older drivers do not know
 }
 
+std::vector<int> active_devices() {
+  const Driver& driver = Driver::get();
+  std::vector<int> active_ones;
+  for (int ordinal = 0; ordinal < driver.device_count(); ++ordinal) {
+    DeviceHandle handle = 0;
+    unsigned flags = 0;
+    int active = 0;
+    if (driver.try_call(&DriverApi::device_get, &handle, ordinal) == kSuccess &&
+        driver.try_call(&DriverApi::primary_context_get_state, handle, &flags, &active) == kSuccess && active != 0) {
+      active_ones.push_back(ordinal);
+    }
+  }
+  return active_ones;
+}
+
 CurrentContext::CurrentContext(const Device& device) : driver_(device.driver()) {
   driver_.require();
   driver_.call(&DriverApi::context_push, device.context());

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "cuda/driver.hpp"
 
@@ -37,6 +38,9 @@ class Device {
   ContextHandle context_ = nullptr;
   StreamHandle stream_ = nullptr;
 };
+
+// The devices on which this process has a context, made by whomever. Makes none. Any thread.
+std::vector<int> active_devices();
 
 // Makes the device's context current in this thread for a scope, and keeps what the thread does from disturbing a CUDA
 // graph that another one captures. Throws CudaError, also in a forked child and after the driver's end.

@@ -52,6 +52,7 @@ inline constexpr int kAttributeHostNumaId = 134;      // CU_DEVICE_ATTRIBUTE_HOS
 inline constexpr int kPointerMemoryType = 2;          // CU_POINTER_ATTRIBUTE_MEMORY_TYPE
 inline constexpr unsigned kMemoryTypeHost = 1;        // CU_MEMORYTYPE_HOST
 inline constexpr int kCaptureModeRelaxed = 2;         // CU_STREAM_CAPTURE_MODE_RELAXED
+inline constexpr int kCaptureStatusNone = 0;          // CU_STREAM_CAPTURE_STATUS_NONE
 // Plain stream handles mean the legacy default stream, as they do in PyTorch.
 inline constexpr std::uint64_t kProcAddressLegacyStream = 1;  // CU_GET_PROC_ADDRESS_LEGACY_STREAM
 inline constexpr int kSymbolFound = 0;                        // CU_GET_PROC_ADDRESS_SUCCESS
@@ -75,12 +76,15 @@ struct DriverApi {
   Result (*device_get_name)(char* name, int size, DeviceHandle device);
   Result (*device_get_attribute)(int* value, int attribute, DeviceHandle device);
   Result (*primary_context_retain)(ContextHandle* context, DeviceHandle device);
+  Result (*primary_context_get_state)(DeviceHandle device, unsigned* flags, int* active);
   Result (*context_push)(ContextHandle context);
   Result (*context_pop)(ContextHandle* context);
 
   Result (*stream_create)(StreamHandle* stream, unsigned flags);                        // [context]
   Result (*stream_destroy)(StreamHandle stream);                                        // [context]
+  Result (*stream_query)(StreamHandle stream);                                          // [context]
   Result (*stream_synchronize)(StreamHandle stream);                                    // [context]
+  Result (*stream_is_capturing)(StreamHandle stream, int* status);                      // [context]
   Result (*stream_wait_event)(StreamHandle stream, EventHandle event, unsigned flags);  // [context]
   Result (*event_create)(EventHandle* event, unsigned flags);                           // [context]
   Result (*event_destroy)(EventHandle event);                                           // [context]
@@ -112,11 +116,14 @@ inline constexpr Symbol kSymbols[] = {
     {"cuDeviceGetName", 2000, offsetof(DriverApi, device_get_name)},
     {"cuDeviceGetAttribute", 2000, offsetof(DriverApi, device_get_attribute)},
     {"cuDevicePrimaryCtxRetain", 7000, offsetof(DriverApi, primary_context_retain)},
+    {"cuDevicePrimaryCtxGetState", 7000, offsetof(DriverApi, primary_context_get_state)},
     {"cuCtxPushCurrent", 4000, offsetof(DriverApi, context_push)},
     {"cuCtxPopCurrent", 4000, offsetof(DriverApi, context_pop)},
     {"cuStreamCreate", 2000, offsetof(DriverApi, stream_create)},
     {"cuStreamDestroy", 4000, offsetof(DriverApi, stream_destroy)},
+    {"cuStreamQuery", 2000, offsetof(DriverApi, stream_query)},
     {"cuStreamSynchronize", 2000, offsetof(DriverApi, stream_synchronize)},
+    {"cuStreamIsCapturing", 10000, offsetof(DriverApi, stream_is_capturing)},
     {"cuStreamWaitEvent", 3020, offsetof(DriverApi, stream_wait_event)},
     {"cuEventCreate", 2000, offsetof(DriverApi, event_create)},
     {"cuEventDestroy", 4000, offsetof(DriverApi, event_destroy)},

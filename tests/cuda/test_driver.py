@@ -38,7 +38,7 @@ DEVICE_ERROR = """
         ({"PYECHO_STANDIN_DEVICES": "0"}, "nvidia-smi"),
         ({"PYECHO_STANDIN_INIT_RESULT": "34"}, "CUDA_ERROR_STUB_LIBRARY"),
         ({"PYECHO_STANDIN_HIDE": "cuEventRecord"}, "lacks cuEventRecord"),
-        ({"PYECHO_STANDIN_VERSION": "9000"}, "lacks cuThreadExchangeStreamCaptureMode"),
+        ({"PYECHO_STANDIN_VERSION": "9000"}, "lacks cuStreamIsCapturing"),
     ],
 )
 def test_without_a_usable_driver_only_cuda_is_missing(

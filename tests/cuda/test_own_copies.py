@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import types
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch
 from standin import HOLD, RUN
 
 import pyecho
+import pyecho.memory
 import pyecho.torch
 
 ROWS, WIDTH = 4, 2000
@@ -18,9 +20,9 @@ ROWS, WIDTH = 4, 2000
 def to_device(standin, monkeypatch):
     """Copies a batch as ``batch.to("cuda", non_blocking=True)`` does, on a stream of its own."""
     stream = standin.new_stream()
-    monkeypatch.setattr("pyecho.buffer.current_stream", lambda device: stream)
+    monkeypatch.setattr("pyecho.buffer.copy_streams", lambda: [(0, stream, ())])
 
-    def copy(batch):
+    def copy(batch, stream=stream):
         target = torch.full((ROWS, WIDTH), 0xA5, dtype=torch.uint8)
         standin.device_memory.append(target)
         standin.call(
@@ -74,6 +76,124 @@ def test_memory_is_bounded_and_a_stalled_device_stalls_the_loader(standin, to_de
     assert len(next(batches)) == ROWS  # looks for what is done
     assert next(batches, None) is None
     loader.stop()
+
+
+class FakeCuda:
+    """What pyecho asks of `torch.cuda`: a current stream, and streams that are lent in turn."""
+
+    def __init__(self, standin, count=5):
+        self.pools = {
+            priority: [standin.new_stream() for _ in range(count)] for priority in (0, -1)
+        }
+        self.current = 0
+        self.initialized = True
+        self.drawn = 0
+        outer = self
+
+        class Stream:
+            def __init__(self, device, priority=0):
+                pool = outer.pools[max(priority, -1)]
+                self.cuda_stream = pool[outer.drawn % count]
+                outer.drawn += 1
+
+            @staticmethod
+            def priority_range():
+                return (0, -5)
+
+        self.Stream = Stream
+
+    def is_initialized(self):
+        return self.initialized
+
+    def device_count(self):
+        return 1
+
+    def current_device(self):
+        return 0
+
+    def current_stream(self, device):
+        return types.SimpleNamespace(cuda_stream=self.current)
+
+
+@pytest.fixture
+def fake_cuda(standin, monkeypatch):
+    cuda = FakeCuda(standin)
+    monkeypatch.setattr("pyecho.memory._lent_streams", {})
+    monkeypatch.setattr(torch.cuda, "is_initialized", cuda.is_initialized)
+    monkeypatch.setattr(torch.cuda, "device_count", cuda.device_count)
+    monkeypatch.setattr(torch.cuda, "current_device", cuda.current_device)
+    monkeypatch.setattr(torch.cuda, "current_stream", cuda.current_stream)
+    monkeypatch.setattr(torch.cuda, "Stream", cuda.Stream)
+    return cuda
+
+
+@pytest.mark.parametrize("priority", [0, -1])
+def test_a_copy_on_a_side_stream_that_is_current_no_more_when_the_batch_goes(
+    standin, to_device, fake_cuda, monkeypatch, priority
+):
+    monkeypatch.setattr("pyecho.buffer.copy_streams", pyecho.memory.copy_streams)
+    side = fake_cuda.pools[priority][3]
+    standin.set_max_delay_us(300)
+    targets = []
+    # for batch in loader:
+    #     with torch.cuda.stream(side):
+    #         x = batch.to("cuda", non_blocking=True)
+    for batch in pyecho.EchoLoader(source(400), 2, batch_size=ROWS, memory="pinned"):
+        fake_cuda.current = side
+        targets.append(to_device(batch, side))
+        fake_cuda.current = 0
+    standin.synchronize(side)
+    values = torch.cat(targets)
+    assert (values == values[:, :1]).all()
+    assert values[:, 0].tolist() == [n % 251 for n in range(400) for _ in range(2)]
+
+
+def test_the_streams_that_pytorch_lends_are_found_once(standin, loaded, fake_cuda):
+    pyecho.EchoBuffer(pyecho.Field(1, np.uint8), batch_size=1, memory="pinned").stop()  # a context
+    fake_cuda.initialized = False
+    assert pyecho.memory.copy_streams() == [(0, 0, ())]
+    assert fake_cuda.drawn == 0
+    fake_cuda.initialized = True
+    fake_cuda.current = fake_cuda.pools[0][1]
+    [(device, current, lent)] = pyecho.memory.copy_streams()
+    assert (device, current) == (0, fake_cuda.current)
+    assert sorted(lent) == sorted(fake_cuda.pools[0] + fake_cuda.pools[-1])
+    drawn = fake_cuda.drawn
+    assert pyecho.memory.copy_streams() == [(device, current, lent)]
+    assert fake_cuda.drawn == drawn
+
+
+def test_without_such_streams_the_current_one_is_left(standin, fake_cuda, monkeypatch):
+    pyecho.EchoBuffer(pyecho.Field(1, np.uint8), batch_size=1, memory="pinned").stop()
+    monkeypatch.setattr(torch.cuda, "Stream", object)
+    assert pyecho.memory.copy_streams() == [(0, 0, ())]
+
+
+@pytest.mark.filterwarnings("ignore:the consumer keeps batches:ResourceWarning")
+def test_a_consumer_may_go_on_inside_its_own_capture(standin, to_device):
+    numbers = []
+    for batch in pyecho.EchoLoader(source(200), 1, batch_size=ROWS, memory="pinned"):
+        if not numbers:
+            assert standin.begin_capture_of(ctypes.c_void_p(to_device.stream)) == 0
+        if len(numbers) == 100:
+            assert standin.end_capture() == 0  # and nobody has invalidated it
+        numbers += batch[:, 0].tolist()
+        del batch
+    assert numbers == [n % 251 for n in range(200)]
+
+
+@pytest.mark.filterwarnings("ignore:the consumer keeps batches:ResourceWarning")
+def test_a_bounded_pool_refuses_inside_a_capture_rather_than_wait_for_ever(standin, to_device):
+    batches = iter(
+        pyecho.EchoLoader(source(40), 1, batch_size=ROWS, memory="pinned", max_bytes=100_000)
+    )
+    assert standin.begin_capture_of(ctypes.c_void_p(to_device.stream)) == 0
+    numbers = []
+    with pytest.raises(pyecho.BufferExhausted, match="dropped while a CUDA graph was captured"):
+        numbers.extend(next(batches)[0, 0] for _ in range(40))
+    assert standin.end_capture() == 0
+    numbers.extend(batch[0, 0] for batch in batches)
+    assert numbers == list(range(0, 40, ROWS))
 
 
 def test_the_last_batches_are_waited_for(standin, to_device):

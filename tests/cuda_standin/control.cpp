@@ -130,7 +130,9 @@ int standin_drain(void) {
 // ---------------------------------------------------------------- stream capture
 
 void standin_begin_capture(void) {
-  change([](State& state, Lock&) { state.capture = Capture{.active = true, .thread = std::this_thread::get_id()}; });
+  change([](State& state, Lock&) {
+    state.capture = Capture{.active = true, .number = ++state.last_capture, .thread = std::this_thread::get_id()};
+  });
 }
 
 int standin_begin_capture_of(void* stream) {
@@ -142,7 +144,10 @@ int standin_begin_capture_of(void* stream) {
     } else if (found == find_stream(state, nullptr)) {
       result = pyecho::cuda::kStreamCaptureUnsupported;
     } else {
-      state.capture = Capture{.active = true, .thread = std::this_thread::get_id(), .stream = std::move(found)};
+      state.capture = Capture{.active = true,
+                              .number = ++state.last_capture,
+                              .thread = std::this_thread::get_id(),
+                              .stream = std::move(found)};
     }
   });
   return result;

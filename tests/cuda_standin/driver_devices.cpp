@@ -108,6 +108,20 @@ Result primary_context_retain(ContextHandle* context, DeviceHandle device) {
   });
 }
 
+Result primary_context_get_state(DeviceHandle device, unsigned* flags, int* active) {
+  return call("cuDevicePrimaryCtxGetState", Needs::kInit, [&](State& state, Lock&) -> Result {
+    if (flags == nullptr || active == nullptr) {
+      return kInvalidValue;
+    }
+    if (!exists(state, device)) {
+      return kInvalidDevice;
+    }
+    *flags = 0;
+    *active = state.context_retains.contains(device) ? 1 : 0;
+    return kSuccess;
+  });
+}
+
 Result context_push(ContextHandle context) {
   return call("cuCtxPushCurrent", Needs::kInit, [&](State& state, Lock&) -> Result {
     for (const auto& [device, retains] : state.context_retains) {

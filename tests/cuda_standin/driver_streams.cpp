@@ -9,6 +9,14 @@ namespace {
 
 constexpr unsigned kEventFlags = 7;      // BLOCKING_SYNC, DISABLE_TIMING, INTERPROCESS
 constexpr unsigned kWaitEventFlags = 1;  // EXTERNAL
+constexpr int kCaptureStatusActive = 1;
+constexpr int kCaptureStatusInvalidated = 2;
+
+// The answer to those who ask a captured event whether it is done, or wait for it.
+Result captured_event(State& state, const Event& event) {
+  return state.capture.active && state.capture.number == event.capture ? invalidate_capture(state, kCapturedEvent)
+                                                                       : kCapturedEvent;
+}
 
 }  // namespace
 
@@ -57,6 +65,22 @@ Result stream_synchronize(StreamHandle stream) {
     }
     // Not for what others issue meanwhile.
     return wait_until(state, lock, [&, issued = found->issued] { return found->finished >= issued; });
+  });
+}
+
+Result stream_is_capturing(StreamHandle stream, int* status) {
+  return call("cuStreamIsCapturing", Needs::kContext, [&](State& state, Lock&) -> Result {
+    const std::shared_ptr<Stream> found = find_stream(state, stream);
+    if (found == nullptr) {
+      return kInvalidHandle;
+    }
+    if (status == nullptr) {
+      return kInvalidValue;
+    }
+    *status = !is_captured(state, found)  ? kCaptureStatusNone
+              : state.capture.invalidated ? kCaptureStatusInvalidated
+                                          : kCaptureStatusActive;
+    return kSuccess;
   });
 }
 
@@ -128,7 +152,7 @@ Result event_record(EventHandle event, StreamHandle stream) {
     if (is_captured(state, found)) {
       const Result result = capture_work(state);
       if (result == kSuccess) {
-        *recorded = Event{.point = nullptr, .captured = true};
+        *recorded = Event{.point = nullptr, .captured = true, .capture = state.capture.number};
       }
       return result;
     }
@@ -146,7 +170,7 @@ Result event_query(EventHandle event) {
       return kInvalidHandle;
     }
     if (queried->captured) {
-      return kCapturedEvent;
+      return captured_event(state, *queried);
     }
     return queried->point == nullptr || queried->point->reached ? kSuccess : kNotReady;
   });
@@ -159,7 +183,7 @@ Result event_synchronize(EventHandle event) {
       return kInvalidHandle;
     }
     if (awaited->captured) {
-      return kCapturedEvent;
+      return captured_event(state, *awaited);
     }
     // The point is kept, as the event may be recorded anew or destroyed meanwhile.
     return wait_until(state, lock, [point = awaited->point] { return point == nullptr || point->reached; });

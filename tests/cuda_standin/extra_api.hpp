@@ -14,7 +14,6 @@ struct ExtraApi {
   cuda::Result (*memory_free)(cuda::DevicePointer pointer);
   cuda::Result (*memory_copy_to_host_async)(void* to, cuda::DevicePointer from, std::size_t size_bytes,
                                             cuda::StreamHandle stream);
-  cuda::Result (*stream_query)(cuda::StreamHandle stream);
   cuda::Result (*launch_host_function)(cuda::StreamHandle stream, HostFunctionPointer function, void* argument);
   cuda::GetProcAddress get_proc_address;
 };
@@ -23,7 +22,6 @@ inline constexpr cuda::Symbol kExtraSymbols[] = {
     {"cuMemAlloc", 3020, offsetof(ExtraApi, memory_allocate)},
     {"cuMemFree", 3020, offsetof(ExtraApi, memory_free)},
     {"cuMemcpyDtoHAsync", 3020, offsetof(ExtraApi, memory_copy_to_host_async)},
-    {"cuStreamQuery", 2000, offsetof(ExtraApi, stream_query)},
     {"cuLaunchHostFunc", 10000, offsetof(ExtraApi, launch_host_function)},
     {"cuGetProcAddress", 12000, offsetof(ExtraApi, get_proc_address)},
 };

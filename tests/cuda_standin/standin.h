@@ -100,8 +100,9 @@ STANDIN_API int standin_drain(void);
 // functions are not executed. Asking the stream whether it is done, or waiting for it, answers 900 and invalidates the
 // capture in any mode; once that is invalid, work for the stream is answered with 901. An event that is recorded into it
 // is a captured one: until it is recorded elsewhere, also after the capture, cuEventQuery, cuEventSynchronize and the
-// waits of other streams answer 907 (other streams never join a capture). The stream's own waits for an event that is not
-// captured answer 905, and invalidate.
+// waits of other streams answer 907 (other streams never join a capture). To query or to synchronize one while its own
+// capture goes on invalidates that capture, in any mode. The stream's own waits for an event that is not captured answer
+// 905, and invalidate. cuStreamIsCapturing may be asked at any time, of any stream.
 
 STANDIN_API void standin_begin_capture(void);
 // The same, of this stream. Returns 0, 400 if there is no such stream, or 900 for the legacy default stream.

@@ -26,6 +26,7 @@ inline constexpr Result kStreamCaptureIsolation = 905;
 struct Capture {
   bool active = false;
   bool invalidated = false;
+  std::uint64_t number = 0;
   std::thread::id thread{};
   std::shared_ptr<Stream> stream{};  // null: none that the stand-in knows
 };
@@ -60,6 +61,7 @@ struct State {
 
   std::uint64_t generation = 1;  // advanced by a reset; see ThreadState
   std::uint64_t last_handle = 0;
+  std::uint64_t last_capture = 0;
   std::map<StreamHandle, std::shared_ptr<Stream>> streams;  // the destroyed ones until they are done
   std::map<EventHandle, Event> events;
   std::map<DeviceHandle, std::uint64_t> context_retains;

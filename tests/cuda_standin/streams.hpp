@@ -62,6 +62,7 @@ struct Stream {
 struct Event {
   std::shared_ptr<Point> point;  // null until recorded, and while captured
   bool captured = false;         // it was recorded last into a stream that was captured
+  std::uint64_t capture = 0;     // by this capture
 };
 
 void seed_stream(const State& state, Stream& stream);

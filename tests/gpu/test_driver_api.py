@@ -35,6 +35,7 @@ VALUES = {
     "kPointerMemoryType": "CU_POINTER_ATTRIBUTE_MEMORY_TYPE",
     "kMemoryTypeHost": "CU_MEMORYTYPE_HOST",
     "kCaptureModeRelaxed": "CU_STREAM_CAPTURE_MODE_RELAXED",
+    "kCaptureStatusNone": "CU_STREAM_CAPTURE_STATUS_NONE",
     "kProcAddressLegacyStream": "CU_GET_PROC_ADDRESS_LEGACY_STREAM",
     "kSymbolFound": "CU_GET_PROC_ADDRESS_SUCCESS",
     "kSymbolNeedsNewerDriver": "CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT",

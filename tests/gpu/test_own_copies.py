@@ -58,6 +58,20 @@ def test_a_dropped_batch_is_not_filled_before_its_copy_is_done(
     assert values_of(targets) == expected()
 
 
+@pytest.mark.parametrize("priority", [0, -1])
+def test_a_prefetcher_may_copy_on_a_side_stream_and_drop_the_batch_outside_of_it(
+    device, sleep, priority
+):
+    side = torch.cuda.Stream(device, priority=priority)
+    targets = []
+    for batch in pyecho.torch.EchoLoader(source(), FACTOR, batch_size=ROWS, memory="pinned"):
+        with torch.cuda.stream(side):
+            sleep(3e-3)
+            targets.append(batch.to(device, non_blocking=True))
+    side.synchronize()
+    assert values_of(targets) == expected()
+
+
 def test_arrays_of_numpy_as_well(device, sleep):
     targets = []
     rows = (np.full(WIDTH, number % 251, np.uint8) for number in range(COUNT))

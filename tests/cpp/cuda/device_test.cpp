@@ -42,6 +42,24 @@ TEST_F(DeviceTest, it_is_the_same_each_time_and_retained_once) {
   EXPECT_EQ(standin_calls(), 0U);
 }
 
+// In a process of its own, as devices keep their contexts.
+TEST(DeviceDeathTest, devices_are_active_once_they_have_a_context) {
+  const auto expect = [](const std::vector<int>& devices) { return active_devices() == devices ? 0 : 1; };
+  EXPECT_EXIT(
+      {
+        standin_reset();
+        standin_set_devices(3);
+        int wrong = expect({});
+        Device::get(1);
+        wrong += expect({1});
+        Device::get(0);
+        wrong += expect({0, 1});
+        wrong += in_forked_child([&] { return expect({}); });
+        std::exit(wrong + (standin_retained_contexts() == 2 ? 0 : 1));
+      },
+      testing::ExitedWithCode(0), "");
+}
+
 TEST_F(DeviceTest, threads_that_ask_at_the_same_time_get_the_same_one) {
   const Device* found[4] = {};
   {

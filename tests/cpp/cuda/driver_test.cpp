@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "fixture.hpp"
 
 namespace pyecho::cuda {
@@ -79,10 +81,13 @@ TEST_F(DriverTest, versions_before_12_are_too_old) {
 }
 
 TEST_F(DriverTest, a_version_without_a_symbol_is_told_by_the_symbol) {
-  standin_set_version(9020);
-  const Driver driver = load();
-  expect_no_use(driver, DriverState::kTooOld, kNotInitialized);
-  EXPECT_TRUE(says(driver.explanation(), {"cuThreadExchangeStreamCaptureMode", "10.1"}));
+  for (const auto& [version, symbol, needs] : {std::tuple(9020, "cuStreamIsCapturing", "10.0"),
+                                               std::tuple(10000, "cuThreadExchangeStreamCaptureMode", "10.1")}) {
+    standin_set_version(version);
+    const Driver driver = load();
+    expect_no_use(driver, DriverState::kTooOld, kNotInitialized);
+    EXPECT_TRUE(says(driver.explanation(), {symbol, needs}));
+  }
 }
 
 TEST_F(DriverTest, versions_from_12_on_will_do) {

@@ -52,7 +52,7 @@ class Scenario {
     standin_begin_capture_of(first_);
     copy_and_drop(2, first_);
     look();
-    look();  // records it again
+    look();
     standin_end_capture();
     copy_and_drop(3, nullptr);
     look();

@@ -42,6 +42,7 @@ class OwnBatch {
     ++copies_;
   }
   void drop(Retirement& retirement, StreamHandle stream) { retirement.retire(std::move(lease_), stream); }
+  Lease give_away() { return std::move(lease_); }
   void take_copy_and_drop(std::uint64_t key, Retirement& retirement, StreamHandle stream) {
     take(key);
     copy(stream);

@@ -30,8 +30,9 @@ class RetirementSchedules : public RetirementTest {
     OwnBatch& own = *batches_[index];
     own.take(random.next());
     const StreamHandle current = any_stream(random);
-    if (current != captured_) {
-      own.copy(random.below(4) == 0 ? nullptr : current);
+    const StreamHandle used = watched_ ? any_stream(random) : current;
+    if (used == nullptr || used != captured_) {
+      own.copy(random.below(4) == 0 ? nullptr : used);
     }
     own.drop(retirement, current);
     dropped_[index] = true;
@@ -52,7 +53,7 @@ class RetirementSchedules : public RetirementTest {
 
   void begin_or_end_capture(Xoshiro256& random) {
     if (captured_ != nullptr) {
-      standin_end_capture();
+      undisturbed_ = standin_end_capture() == kSuccess && undisturbed_;
       captured_ = nullptr;
     } else if (const StreamHandle chosen = any_stream(random); standin_begin_capture_of(chosen) == kSuccess) {
       captured_ = chosen;
@@ -66,6 +67,8 @@ class RetirementSchedules : public RetirementTest {
   std::vector<std::unique_ptr<OwnBatch>> batches_ = batches(kBatches);
   std::array<bool, kBatches> dropped_{};
   StreamHandle captured_ = nullptr;
+  bool watched_ = false;     // copies are made on any of the streams, and not only on the current one
+  bool undisturbed_ = true;  // no capture was invalidated
 };
 
 // Whether all went well.
@@ -74,6 +77,10 @@ bool RetirementSchedules::run(std::uint64_t seed) {
   standin_set_seed(seed);
   Retirement retirement(device);
   bool right = true;
+  watched_ = seed % 2 == 1;
+  if (watched_) {
+    retirement.watch(device, std::span(streams_).first(3));
+  }
   for (int action = 0; action < kActions; ++action) {
     const std::size_t index = random.below(kBatches);
     switch (random.below(8)) {
@@ -109,7 +116,7 @@ bool RetirementSchedules::run(std::uint64_t seed) {
     }
     right = right && sweep() && retirement.waiting() == 0;
   }
-  return right;  // and the retirement waits for the rest
+  return right && undisturbed_;  // and the retirement waits for the rest
 }
 
 TEST_F(RetirementSchedules, no_batch_is_given_back_before_its_copy_is_done) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <future>
+
 #include "retirement_fixture.hpp"
 
 namespace pyecho::cuda {
@@ -128,6 +130,71 @@ TEST_F(RetirementTest, events_are_used_again_but_not_while_they_are_pending) {
   }
   EXPECT_EQ(standin_calls_of("cuEventCreate"), 8U);
   EXPECT_EQ(standin_calls_of("cuEventDestroy"), 0U);
+}
+
+// Keeps a stream busy until it dies.
+class Blocked {
+ public:
+  explicit Blocked(const Device& device, StreamHandle stream) {
+    const CurrentContext current(device);
+    EXPECT_EQ(extra_api().launch_host_function(
+                  stream, [](void* end) { static_cast<std::promise<void>*>(end)->get_future().wait(); }, &end_),
+              kSuccess);
+  }
+  ~Blocked() {
+    end_.set_value();
+    standin_drain();
+  }
+  Blocked(const Blocked&) = delete;
+  Blocked& operator=(const Blocked&) = delete;
+
+ private:
+  std::promise<void> end_;
+};
+
+TEST_F(RetirementTest, batches_end_in_the_order_in_which_their_copies_are_done) {
+  const auto others = batches(3);
+  Retirement retirement(device);
+  {
+    const Blocked blocked(device, stream);
+    batch.take_copy_and_drop(1, retirement, stream);
+    for (const auto& other : others) {
+      other->take_copy_and_drop(2, retirement, device.stream());
+    }
+    while (retirement.waiting() > 1) {
+      retirement.poll();
+    }
+    EXPECT_FALSE(batch.ended());
+  }
+  retirement.poll();
+  EXPECT_TRUE(batch.ended());
+}
+
+TEST_F(RetirementTest, a_look_in_vain_is_short_and_yet_all_are_looked_at) {
+  const auto many = batches(100);
+  const auto others = batches(3);
+  Retirement retirement(device);
+  {
+    const Blocked blocked(device, stream);
+    for (const auto& each : many) {
+      each->take_copy_and_drop(1, retirement, stream);
+    }
+    for (const auto& other : others) {
+      other->take_copy_and_drop(2, retirement, device.stream());
+    }
+    const CurrentContext current(device);
+    device.driver().call(&DriverApi::stream_synchronize, device.stream());
+    device.driver().call(&DriverApi::stream_synchronize, StreamHandle{nullptr});
+    for (int look = 0; look < 10; ++look) {
+      const std::uint64_t queries = standin_calls_of("cuEventQuery");
+      retirement.poll();
+      EXPECT_LE(standin_calls_of("cuEventQuery") - queries, 2 * (16 + others.size()));
+    }
+    EXPECT_EQ(retirement.waiting(), many.size());
+    EXPECT_TRUE(others[0]->ended() && others[1]->ended() && others[2]->ended());
+  }
+  retirement.poll();
+  EXPECT_EQ(retirement.waiting(), 0U) << "what is done is not counted";
 }
 
 TEST_F(RetirementTest, any_thread_may_drop_and_look) {

@@ -39,7 +39,7 @@ TEST_F(CaptureTest, AnEventRecordedIntoItTellsNothingUntilItIsRecordedElsewhere)
     EXPECT_EQ(cu.event_synchronize(event), kCapturedEvent);
     EXPECT_EQ(cu.stream_wait_event(other, event, kLaunchDefault), kCapturedEvent);
   };
-  expect_captured();
+  EXPECT_EQ(cu.stream_wait_event(other, event, kLaunchDefault), kCapturedEvent);
   EXPECT_EQ(standin_end_capture(), kSuccess);
   expect_captured();
 
@@ -47,6 +47,46 @@ TEST_F(CaptureTest, AnEventRecordedIntoItTellsNothingUntilItIsRecordedElsewhere)
   EXPECT_EQ(cu.event_query(event), kNotReady);
   ASSERT_EQ(standin_step(), 1);
   EXPECT_EQ(cu.event_query(event), kSuccess);
+}
+
+TEST_F(CaptureTest, ToAskACapturedEventInvalidatesItsCaptureInEveryMode) {
+  relax();
+  const StreamHandle captured = new_stream();
+  const EventHandle event = new_event();
+  for (const auto& ask : {cu.event_query, cu.event_synchronize}) {
+    ASSERT_EQ(standin_begin_capture_of(captured), kSuccess);
+    ASSERT_EQ(cu.event_record(event, captured), kSuccess);
+    EXPECT_EQ(ask(event), kCapturedEvent);
+    EXPECT_EQ(standin_end_capture(), kStreamCaptureInvalidated);
+
+    ASSERT_EQ(standin_begin_capture_of(captured), kSuccess);
+    EXPECT_EQ(ask(event), kCapturedEvent);
+    EXPECT_EQ(standin_end_capture(), kSuccess) << "it was an earlier one that captured the event";
+  }
+}
+
+TEST_F(CaptureTest, WhetherAStreamIsCapturedMayBeAskedInEveryMode) {
+  const StreamHandle captured = new_stream();
+  const StreamHandle other = new_stream();
+  const auto status_of = [&](StreamHandle stream) {
+    int status = -1;
+    EXPECT_EQ(cu.stream_is_capturing(stream, &status), kSuccess);
+    return status;
+  };
+  EXPECT_EQ(status_of(captured), kCaptureStatusNone);
+  ASSERT_EQ(standin_begin_capture_of(captured), kSuccess);
+  EXPECT_EQ(status_of(captured), 1);
+  EXPECT_EQ(status_of(other), kCaptureStatusNone);
+  EXPECT_EQ(status_of(nullptr), kCaptureStatusNone);
+  EXPECT_EQ(standin_end_capture(), kSuccess);
+  ASSERT_EQ(standin_begin_capture_of(captured), kSuccess);
+  ASSERT_EQ(cu.stream_synchronize(captured), kStreamCaptureUnsupported);
+  EXPECT_EQ(status_of(captured), 2);
+  EXPECT_EQ(standin_end_capture(), kStreamCaptureInvalidated);
+  EXPECT_EQ(status_of(captured), kCaptureStatusNone);
+  int status = 0;
+  EXPECT_EQ(cu.stream_is_capturing(reinterpret_cast<StreamHandle>(0x77), &status), kInvalidHandle);
+  EXPECT_EQ(cu.stream_is_capturing(captured, nullptr), kInvalidValue);
 }
 
 TEST_F(CaptureTest, ARecordOnAnotherStreamFreesAnEventDuringTheCapture) {
@@ -90,7 +130,7 @@ TEST_F(CaptureTest, ForbiddenCallsInvalidateItInEveryMode) {
   ASSERT_EQ(cu.event_record(uncaptured, new_stream()), kSuccess);
   const std::vector<std::pair<std::function<Result()>, Result>> forbidden{
       {[&] { return cu.stream_synchronize(captured); }, kStreamCaptureUnsupported},
-      {[&] { return extra.stream_query(captured); }, kStreamCaptureUnsupported},
+      {[&] { return cu.stream_query(captured); }, kStreamCaptureUnsupported},
       {[&] { return cu.stream_wait_event(captured, uncaptured, kLaunchDefault); }, kStreamCaptureIsolation},
   };
   for (const auto& [call, answer] : forbidden) {

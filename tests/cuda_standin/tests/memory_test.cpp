@@ -159,7 +159,7 @@ TEST_F(StandIn, CaptureProhibitsUnsafeCalls) {
       [&] { return cu.event_query(event); },
       [&] { return cu.event_synchronize(event); },
       [&] { return cu.stream_synchronize(stream); },
-      [&] { return extra.stream_query(stream); },
+      [&] { return cu.stream_query(stream); },
       [&] { return cu.memory_host_register(data.data(), 8, 0); },
       [&] { return cu.memory_host_unregister(&data[2]); },
       [&] {

@@ -24,13 +24,13 @@ TEST_F(StandIn, CopiesLateAndReadsTheSourceThen) {
   DevicePointer memory = 0;
   ASSERT_EQ(extra.memory_allocate(&memory, sizeof(int)), kSuccess);
   ASSERT_EQ(cu.memory_copy_to_device_async(memory, source, sizeof(int), stream), kSuccess);
-  EXPECT_EQ(extra.stream_query(stream), kNotReady);
+  EXPECT_EQ(cu.stream_query(stream), kNotReady);
   EXPECT_EQ(standin_pending(), 1U);
   EXPECT_EQ(standin_copied_bytes(), 0U);
   *source = 2;  // too early
   EXPECT_EQ(standin_step(), 1);
   EXPECT_EQ(standin_step(), 0);
-  EXPECT_EQ(extra.stream_query(stream), kSuccess);
+  EXPECT_EQ(cu.stream_query(stream), kSuccess);
   EXPECT_EQ(standin_copied_bytes(), sizeof(int));
 
   int* const back = new_pinned(1, 0);
