@@ -116,8 +116,9 @@ class CopyStreams {
         const auto [ordinal, handle, others] = each.cast<std::tuple<int, std::uintptr_t, py::tuple>>();
         const cuda::Device& device = cuda::Device::get(ordinal);
         streams.push_back({.device = &device, .handle = stream_of(handle)});
-        if (!others.empty() && watched_.insert(ordinal).second) {
+        if (!others.empty() && !watched_.contains(ordinal)) {
           watch(device, others);
+          watched_.insert(ordinal);
         }
       }
     } catch (const std::exception&) {

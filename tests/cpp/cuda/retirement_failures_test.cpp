@@ -4,6 +4,7 @@
 // Each run is a process of its own, as those of transfer_failures_test.cpp are.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdio>
 #include <optional>
 #include <set>
@@ -44,6 +45,7 @@ class Scenario {
   void run() {
     const std::uint64_t events = standin_live_events();
     retirement_.emplace(device_);
+    retirement_->watch(device_, std::array{first_, second_});
     copy_and_drop(0, first_);
     look();
     copy_and_drop(1, second_);
@@ -92,6 +94,7 @@ class Scenario {
 
   [[nodiscard]] bool reached() const { return standin_calls_of(failure_.call.c_str()) >= failure_.nth; }
 
+  // What is copied on the second stream is dropped while the first one is current.
   void copy_and_drop(std::size_t index, StreamHandle stream) {
     OwnBatch& batch = *batches_[index];
     batch.take(index + 1);
@@ -101,7 +104,7 @@ class Scenario {
       // The consumer is told that there is no copy.
     }
     leased_[index] = true;
-    batch.drop(*retirement_, stream);
+    batch.drop(*retirement_, stream == second_ ? first_ : stream);
     sweep();
   }
 

@@ -51,7 +51,10 @@ class OwnBatch {
 
   [[nodiscard]] bool ended() const { return pool_->outstanding() == 0; }
   // Whether there is a copy and it brought what the batch contained.
-  [[nodiscard]] bool arrived() const { return copies_ > 0 && is_filled(target_, key_); }
+  [[nodiscard]] bool arrived() const {
+    static_cast<void>(standin_pending());  // another thread may have seen the copy's end; its mutex orders us after it
+    return copies_ > 0 && is_filled(target_, key_);
+  }
   [[nodiscard]] int copies() const noexcept { return copies_; }
   // The batch is filled anew: a copy that is still to come brings something wrong.
   void overwrite() { std::fill(data_, data_ + kBytes, std::byte{0xEE}); }
