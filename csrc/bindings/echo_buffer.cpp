@@ -7,15 +7,14 @@
 #include <chrono>
 #include <cstdio>
 #include <new>
-#include <set>
 #include <stdexcept>
 #include <thread>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "bindings/address.hpp"
 #include "bindings/batch_iterator.hpp"
+#include "bindings/copy_streams.hpp"
 #include "bindings/errors.hpp"
 #include "bindings/garbage.hpp"
 #include "bindings/lease_object.hpp"
@@ -100,60 +99,6 @@ EchoBufferConfig with_leaves(EchoBufferConfig config, const Structure& structure
                                      readable_bytes(config.max_bytes) + "; " + kLessMemory + ", or raise max_bytes");
   }
   return config;
-}
-
-// Tells what a consumer says of its streams to the retirement, with the GIL.
-class CopyStreams {
- public:
-  CopyStreams(std::shared_ptr<cuda::Retirement> retirement, py::object ask)
-      : retirement_(std::move(retirement)), ask_(std::move(ask)) {}
-
-  // Those that are current, and is told of the others.
-  std::vector<cuda::ConsumerStream> current() {
-    std::vector<cuda::ConsumerStream> streams;
-    try {
-      for (const py::handle each : py::list(ask_())) {
-        const auto [ordinal, handle, others] = each.cast<std::tuple<int, std::uintptr_t, py::tuple>>();
-        const cuda::Device& device = cuda::Device::get(ordinal);
-        streams.push_back({.device = &device, .handle = stream_of(handle)});
-        if (!others.empty() && !watched_.contains(ordinal)) {
-          watch(device, others);
-          watched_.insert(ordinal);
-        }
-      }
-    } catch (const std::exception&) {
-      PyErr_Clear();  // the library is on its way out: the default stream, then
-    }
-    return streams;
-  }
-
- private:
-  static cuda::StreamHandle stream_of(std::uintptr_t handle) {
-    return static_cast<cuda::StreamHandle>(pointer(handle));
-  }
-  void watch(const cuda::Device& device, const py::tuple& handles) {
-    std::vector<cuda::StreamHandle> streams;
-    for (const py::handle handle : handles) {
-      streams.push_back(stream_of(handle.cast<std::uintptr_t>()));
-    }
-    retirement_->watch(device, streams);
-  }
-
-  std::shared_ptr<cuda::Retirement> retirement_;
-  py::object ask_;
-  std::set<int> watched_;
-};
-
-// A dropped lease ends when the copies are done that may read it.
-std::shared_ptr<const Retire> retire_after_copies(const std::shared_ptr<cuda::Retirement>& retirement,
-                                                  const py::object& copy_streams) {
-  const auto streams = std::make_shared<CopyStreams>(retirement, copy_streams);
-  return std::make_shared<const Retire>([retirement, streams](Lease lease) {
-    const py::error_scope pending;  // the object may die while an exception is on its way
-    const std::vector<cuda::ConsumerStream> current = streams->current();
-    retirement->poll();
-    retirement->retire(std::move(lease), current);
-  });
 }
 
 bool any_reference(const Structure& structure) {
@@ -360,9 +305,6 @@ PyObject* EchoBufferObject::next_reference() {
       raise_outcome(outcome, "EchoBuffer");
     }
   }
-  if (!batches_) {
-    batches_ = lease.pool();
-  }
   warn_of_growth(lease);
   return make_batch(std::move(lease)).release().ptr();
 }
@@ -376,7 +318,10 @@ void EchoBufferObject::warn_of_growth(Lease& lease) {
       throw py::error_already_set();
     }
   };
-  if (!warned_of_growth_ && core_->stats().grown_blocks > 0) {
+  if ((warned_of_growth_ && (warned_of_pages_ || !pinning_)) || core_->stats().grown_blocks == 0) {
+    return;
+  }
+  if (!warned_of_growth_) {
     warned_of_growth_ = true;
     warn(PyExc_ResourceWarning,
          "the consumer keeps batches, so pyecho allocates more of them; drop batches after use, or set max_bytes to "
@@ -451,7 +396,7 @@ py::list EchoBufferObject::reference_list(std::size_t index, const std::vector<p
 
 void EchoBufferObject::raise_exhausted() const {
   const EchoBufferStats stats = core_->stats();
-  const std::string refusal = batches_ ? batches_->refusal() : std::string();
+  const std::string refusal = core_->refusal();
   const bool ours = refusal.empty();  // the limit, and not the system's or the device's
   const std::size_t held_back = retirement_ ? retirement_->held_back() : 0;
   raise(errors().buffer_exhausted,

@@ -98,8 +98,7 @@ class EchoBufferObject {
   std::shared_ptr<cuda::Pinning> pinning_;        // null: pageable memory
   std::shared_ptr<cuda::Retirement> retirement_;  // null: leases end when they are dropped
   std::shared_ptr<const Retire> retire_;
-  std::shared_ptr<const BatchPool> batches_;  // the core's, once a batch has come from there
-  Lease pending_;                             // a batch whose delivery a warning turned into an error interrupted
+  Lease pending_;  // a batch whose delivery a warning turned into an error interrupted
   bool warned_of_growth_ = false;
   bool warned_of_pages_ = false;  // that they are pageable
 };

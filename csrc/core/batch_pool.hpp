@@ -121,8 +121,6 @@ class Lease {
   [[nodiscard]] std::byte* data() const noexcept { return batch_->memory.data(); }
   [[nodiscard]] std::uint32_t rows() const noexcept { return batch_->rows; }
   [[nodiscard]] const SlotLayout& layout() const noexcept { return pool_->layout(); }
-  // Where it belongs; null once it has ended.
-  [[nodiscard]] const std::shared_ptr<BatchPool>& pool() const noexcept { return pool_; }
 
   // The consumer is done; who has the lease now ends it as soon as it can, whatever the consumer does.
   void expect_end() noexcept {

@@ -31,6 +31,7 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -140,6 +141,8 @@ class EchoBuffer {
   void stop();
   [[nodiscard]] bool stopped() const noexcept { return pool_.stopped(); }
   [[nodiscard]] EchoBufferStats stats() const;
+  // Why acquire() answered kExhausted; "" if max_bytes is the limit.
+  [[nodiscard]] std::string refusal() const { return batches_->refusal(); }
 
  private:
   static EchoBufferConfig settled(EchoBufferConfig config);
