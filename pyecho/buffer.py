@@ -66,12 +66,13 @@ class EchoBuffer(_core.EchoBuffer):
     drop_last
         Leave out batches with fewer than `batch_size` rows.
     prefetch
-        Batches made ahead of the consumer; of small ones as many as 4 MiB hold, up to 8.
+        Batches made ahead of the consumer; of small ones as many as 4 MiB hold, up to 32.
     threads
         Native threads that assemble batches; None for all cores but one, at most 4.
     burst
         Examples that arrive together (rows of a `put_batch`): room for as many is kept ahead of the
-        pool, so that the next ones can be made while these wait.
+        pool, so that the next ones can be made while these wait; of small ones for as many as 4 MiB
+        hold, up to `capacity`.
     memory, device
         What batches are made of: ``"pageable"`` memory, or ``"pinned"`` for a CUDA device (its
         number; by default PyTorch's current one, or 0) to read from while everybody goes on.

@@ -69,7 +69,7 @@ class EchoLoader:
         Selects the random numbers, together with the epoch.
     prefetch
         Batches (in batch echoing items) made ahead of the consumer; of small batches as many as
-        4 MiB hold, up to 8.
+        4 MiB hold, up to 32.
     threads
         Native threads that assemble batches; None for all cores but one, at most 4.
     augment

@@ -11,7 +11,7 @@ USUAL = gather.Workload(3072)
 SWEEPS = {
     "Rows": [
         dataclasses.replace(
-            USUAL, row_bytes=row_bytes, capacity=4096 if row_bytes < 100_000 else 1024
+            USUAL, row_bytes=row_bytes, capacity=4096 if row_bytes < 100_000 else 256
         )
         for row_bytes in (64, 256, 1024, 3072, 12_288, 49_152, 150_528, 602_112)
     ],
@@ -25,8 +25,8 @@ SWEEPS = {
         dataclasses.replace(USUAL, capacity=capacity) for capacity in (100, 1000, 10_000, 100_000)
     ],
     "Threads": [
-        dataclasses.replace(USUAL, row_bytes=row_bytes, threads=threads, capacity=1024)
-        for row_bytes in (3072, 150_528)
+        dataclasses.replace(USUAL, row_bytes=row_bytes, threads=threads, capacity=capacity)
+        for row_bytes, capacity in ((3072, 4096), (150_528, 256))
         for threads in sorted({1, 2, min(4, os.cpu_count() or 1)})
     ],
 }
@@ -42,6 +42,7 @@ SWEEPS = {
 )
 def test_gather(section, workload, measured, rounds):
     rows = measured(
-        f"Gather: {section}", lambda progress: gather.measure(rounds, progress, [workload])
+        f"Gather: {section}",
+        lambda progress: gather.measure(rounds, progress, [workload], every_core=section == "Rows"),
     )
     assert rows[0].measured.values

@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::size_t kSourceBytes = std::size_t{256} << 20;
 constexpr std::size_t kOrderLength = std::size_t{1} << 20;
+// Batches that a thread of bare memcpy writes to in turn, besides one for each thread: about as many as pyecho has.
 constexpr std::size_t kBatchesAhead = 4;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
@@ -24,10 +25,9 @@ PagePolicy all_cores() { return {.threads = std::thread::hardware_concurrency()}
 
 GatherRace::GatherRace(const Workload& workload)
     : workload_(workload),
-      blocks_(workload.threads + static_cast<std::uint32_t>(kBatchesAhead)),
       source_(std::max(workload.row_bytes, std::min(kSourceBytes, workload.fresh * workload.row_bytes)), all_cores()),
       pool_(workload.capacity * workload.row_bytes, all_cores()),
-      batches_(std::size_t{blocks_} * workload.batch_rows * workload.row_bytes, all_cores()),
+      batches_(blocks_for(workload.threads) * batch_bytes(), all_cores()),
       order_(kOrderLength) {
   Xoshiro256 random(1);
   for (std::uint32_t& slot : order_) {
@@ -35,37 +35,45 @@ GatherRace::GatherRace(const Workload& workload)
   }
 }
 
+std::size_t GatherRace::blocks_for(unsigned threads) noexcept { return threads + kBatchesAhead; }
+
+std::size_t GatherRace::batch_bytes() const noexcept { return workload_.batch_rows * workload_.row_bytes; }
+
 const std::byte* GatherRace::source_row(std::uint64_t index) const noexcept {
   return source_.data() + index % (source_.size_bytes() / workload_.row_bytes) * workload_.row_bytes;
 }
 
 // What one thread of bare memcpy does: every threads-th fresh row, and whole batches of uses.
-void GatherRace::copy_share(unsigned thread) noexcept {
+void GatherRace::copy_share(unsigned thread, unsigned threads) noexcept {
   const Workload& work = workload_;
-  std::uint64_t use = thread * (kOrderLength / work.threads);
+  const std::size_t blocks = blocks_for(threads);
+  std::uint64_t use = thread * (kOrderLength / threads);
   std::uint64_t row = 0;
   std::uint64_t block = thread;
-  for (std::uint64_t fresh = thread; fresh < work.fresh; fresh += work.threads) {
+  for (std::uint64_t fresh = thread; fresh < work.fresh; fresh += threads) {
     std::memcpy(pool_.data() + fresh % work.capacity * work.row_bytes, source_row(fresh), work.row_bytes);
     for (std::uint32_t repeat = 0; repeat < work.factor; ++repeat, ++use) {
       std::memcpy(batches_.data() + (block * work.batch_rows + row) * work.row_bytes,
                   pool_.data() + order_[use % kOrderLength] * work.row_bytes, work.row_bytes);
       if (++row == work.batch_rows) {
         row = 0;
-        block = (block + work.threads) % blocks_;
+        block = (block + threads) % blocks;
       }
     }
   }
 }
 
-double GatherRace::memcpy_seconds() {
-  const Clock::time_point start = Clock::now();
-  std::vector<std::thread> threads;
-  threads.reserve(workload_.threads);
-  for (unsigned thread = 0; thread < workload_.threads; ++thread) {
-    threads.emplace_back([this, thread] { copy_share(thread); });
+double GatherRace::memcpy_seconds(unsigned threads) {
+  if (const std::size_t needed = blocks_for(threads) * batch_bytes(); needed > batches_.size_bytes()) {
+    batches_ = HostMemory(needed, all_cores());
   }
-  for (std::thread& thread : threads) {
+  const Clock::time_point start = Clock::now();
+  std::vector<std::thread> copiers;
+  copiers.reserve(threads);
+  for (unsigned thread = 0; thread < threads; ++thread) {
+    copiers.emplace_back([this, thread, threads] { copy_share(thread, threads); });
+  }
+  for (std::thread& thread : copiers) {
     thread.join();
   }
   return seconds_since(start);

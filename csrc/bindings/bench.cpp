@@ -39,7 +39,16 @@ void register_bench(py::module_& module) {
            }),
            py::kw_only(), py::arg("row_bytes"), py::arg("batch_size"), py::arg("capacity"), py::arg("factor"),
            py::arg("fresh"), py::arg("threads"))
-      .def("memcpy_seconds", &bench::GatherRace::memcpy_seconds, py::call_guard<py::gil_scoped_release>())
+      .def(
+          "memcpy_seconds",
+          [](bench::GatherRace& race, unsigned threads) {
+            if (threads < 1) {
+              throw py::value_error("threads must be at least 1");
+            }
+            const py::gil_scoped_release released;
+            return race.memcpy_seconds(threads);
+          },
+          py::arg("threads"))
       .def("echo_seconds", &bench::GatherRace::echo_seconds, py::call_guard<py::gil_scoped_release>());
   module.def(
       "hand_over_ns",

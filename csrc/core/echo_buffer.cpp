@@ -14,13 +14,32 @@ constexpr std::size_t kWakeBytes = std::size_t{1} << 20;
 // While the plan lacks an item, rows are copied in pieces of this size between looks for it.
 constexpr std::size_t kCopyPieceBytes = std::size_t{1} << 18;
 // Threads hand over in bursts, some tens of microseconds apart: a sleeper wakes, or gets the processor, that late. Batches
-// are made ahead for as long as it takes to copy this much, so that nobody runs dry in between, but not ever more of them.
+// are made ahead, and examples taken ahead of them, for as long as it takes to copy this much, so that nobody runs dry in
+// between, but not ever more of them.
 constexpr std::size_t kAheadBytes = std::size_t{4} << 20;
-constexpr std::size_t kMaxSmallBatchesAhead = 8;
+constexpr std::size_t kMaxBatchesAhead = 32;
+// A consumer that waits makes batches itself where this much is copied for each use. Planning goes from one processor's
+// cache to the other's with every change of hands, and with smaller examples that costs more than the second copier gains.
+constexpr std::size_t kHelpBytes = 512;
+// A producer without a slot is woken for this part of the slots ahead: it has to get the processor before the rest runs
+// out, and every wake-up costs the one who wakes.
+constexpr std::uint32_t kWakeParts = 4;
 // No machine has more.
 constexpr double kMaxBytes = 0x1.0p56;
 // Slot numbers have 31 bits; capacity may take half of them.
 constexpr double kMaxAhead = 1 << 30;
+
+// A turn lasts for microseconds, unless the source is slow: looks for it that long before giving up.
+bool lock_soon(std::unique_lock<std::mutex>& turn) {
+  static const int looks = std::thread::hardware_concurrency() < 2 ? 1 : 200;
+  for (int look = 0; look < looks; ++look) {
+    if (turn.try_lock()) {
+      return true;
+    }
+    relax_processor();
+  }
+  return false;
+}
 
 }  // namespace
 
@@ -49,22 +68,26 @@ std::size_t EchoBuffer::min_bytes(const EchoBufferConfig& config) {
          blocks_for(config) * HostMemory::rounded_bytes(layout.batch_bytes());
 }
 
-// Refuses what cannot be, and raises prefetch for small batches. Of what max_bytes leaves over at most half goes into it:
-// the other half is for batches that the consumer keeps.
+// Refuses what cannot be, and looks further ahead where examples and batches are small. Of what max_bytes leaves over at
+// most half goes into that: the other half is for batches that the consumer keeps.
 EchoBufferConfig EchoBuffer::settled(EchoBufferConfig config) {
   const std::size_t least = min_bytes(config);
   if (least > config.max_bytes) {
     throw std::length_error("max_bytes is less than the slots and batches need");
   }
-  const std::size_t batch_bytes = SlotLayout(config.leaf_bytes, config.batch_rows, config.with_info).batch_bytes();
-  const std::size_t wanted = std::min(kMaxSmallBatchesAhead, kAheadBytes / std::max<std::size_t>(1, batch_bytes));
-  while (config.prefetch < wanted) {
-    ++config.prefetch;
-    if (min_bytes(config) - least > (config.max_bytes - least) / 2) {
-      --config.prefetch;
-      break;
+  const std::size_t allowed = least + (config.max_bytes - least) / 2;
+  const SlotLayout layout(config.leaf_bytes, config.batch_rows, config.with_info);
+  // Raises `count` as far as kAheadBytes hold, and as far as is allowed.
+  const auto raise = [&](std::uint32_t& count, std::size_t bytes, std::size_t most) {
+    const auto wanted = static_cast<std::uint32_t>(std::min(most, kAheadBytes / std::max<std::size_t>(1, bytes)));
+    const std::uint32_t asked = count;
+    count = std::max(count, wanted);
+    while (count > asked && min_bytes(config) > allowed) {
+      count = asked + (count - asked) / 2;
     }
-  }
+  };
+  raise(config.prefetch, layout.batch_bytes(), kMaxBatchesAhead);
+  raise(config.burst, layout.slot_bytes(), config.capacity);
   return config;
 }
 
@@ -73,8 +96,8 @@ EchoBuffer::EchoBuffer(const EchoBufferConfig& config)
       layout_(config.leaf_bytes, config.batch_rows, config.with_info),
       depth_(depth_for(config_)),
       slot_memory_(slots_for(config_) * layout_.slot_bytes(), {.threads = std::thread::hardware_concurrency()}),
-      pool_(slots_for(config_), ahead_for(config_) / 2),
-      uses_(slots_for(config_), config.threads),
+      pool_(slots_for(config_), std::max(1U, ahead_for(config_) / kWakeParts)),
+      spent_(pool_, depth_, config.batch_rows),
       batches_(std::make_shared<BatchPool>(
           layout_, blocks_for(config_),
           config.max_bytes == kUnlimited ? kUnlimited : config.max_bytes - slot_memory_.size_bytes(),
@@ -85,10 +108,12 @@ EchoBuffer::EchoBuffer(const EchoBufferConfig& config)
                 .seed = config.seed,
                 .epoch = config.epoch,
                 .unique_in_batch = config.unique_in_batch}),
+      open_(layout_, slot_memory_.data(), spent_),
       wake_items_(std::max<std::size_t>(1, kWakeBytes / layout_.slot_bytes())),
       ready_(depth_),
       in_flight_(ready_.capacity()),
-      gatherers_(config.threads, Gatherer(layout_, slot_memory_.data(), uses_, pool_)) {
+      helper_(layout_, slot_memory_.data(), spent_),
+      gatherers_(config.threads, open_) {
   try {
     for (Gatherer& gatherer : gatherers_) {
       workers_.emplace_back([this, &gatherer] { work(gatherer); });
@@ -133,104 +158,137 @@ void EchoBuffer::stop() {
   batches_->alert();
 }
 
-// ---------------------------------------------------------------- gather workers
+// ---------------------------------------------------------------- making batches: workers, and a consumer that waits
 
 void EchoBuffer::work(Gatherer& gatherer) {
   for (;;) {
-    Batch* batch = nullptr;
-    std::uint64_t number = 0;
-    {
-      const std::scoped_lock turn(turn_);
-      gatherer.begin();
-      if (!claim(gatherer, batch)) {
-        return;
-      }
-      gatherer.into(*batch);
-      if (!fill(gatherer)) {
-        batches_->give_back(batch, false);
-        continue;
-      }
-      number = next_batch_++;
+    std::unique_lock turn(turn_, std::defer_lock);
+    if (!lock_soon(turn)) {
+      turn.lock();
     }
-    gatherer.copy(kUnlimited);
-    const std::uint64_t cell = number % in_flight_.size();
-    in_flight_[cell] = batch;
-    ready_.publish(number, static_cast<std::uint32_t>(cell));
-    ready_count_.advance();
+    switch (plan(true)) {
+      case Outcome::kOk:
+        std::swap(gatherer, open_);
+        turn.unlock();
+        deliver(gatherer);
+        break;
+      case Outcome::kFull: {
+        const std::uint64_t target = next_batch_ - depth_ + 1;
+        turn.unlock();
+        static_cast<void>(
+            consumed_.await(target, kNever, WaitStrategy::spin_then_sleep(), [this] { return pool_.stopped(); }));
+        break;
+      }
+      default:
+        return;
+    }
   }
 }
 
-// Waits until a batch can be begun: the consumer is near enough, the planner has something to draw, and there is a block
-// to write to, in this order, so that the end of the input is found without a block. False at the end and after stop().
-bool EchoBuffer::claim(Gatherer& gatherer, Batch*& batch) {
-  const auto stopped = [this] { return pool_.stopped(); };
-  if (ended_) {
-    return false;
+// Plans the open batch to its end. Needs the turn. kOk: it is ready to be copied; kFull: the consumer has to take another
+// one first; kEnd: there is none any more, or stop() was called; kEmpty: it takes a wait, and none is allowed.
+Outcome EchoBuffer::plan(bool may_wait) {
+  while (!ended_ && !pool_.stopped()) {
+    if (!begun_) {
+      if (next_batch_ >= consumed_.read() + depth_) {
+        return Outcome::kFull;
+      }
+      planner_.begin_batch();
+      begun_ = true;
+    }
+    // The end of the input is found before a block is asked for.
+    if (const Outcome outcome = admit(may_wait); outcome != Outcome::kOk) {
+      return outcome;
+    }
+    if (open_.batch() == nullptr) {
+      if (planner_.exhausted()) {
+        finish(next_batch_);
+        break;
+      }
+      if (Batch* const batch = obtain(may_wait); batch != nullptr) {
+        open_.begin(next_batch_, *batch);
+      } else {
+        return Outcome::kEmpty;
+      }
+    }
+    if (const Outcome outcome = draw_rows(may_wait); outcome != Outcome::kOk) {
+      return outcome;
+    }
+    begun_ = false;
+    resident_.store_relaxed(planner_.resident());
+    const bool whole = open_.planned() == config_.batch_rows;
+    const bool handed_out = whole || (open_.planned() > 0 && !config_.drop_last);
+    next_batch_ += handed_out ? 1 : 0;
+    if (planner_.exhausted()) {
+      finish(next_batch_);
+    }
+    if (handed_out) {
+      return Outcome::kOk;
+    }
+    batches_->give_back(open_.drop(), false);
   }
-  if (next_batch_ >= depth_) {
-    static_cast<void>(consumed_.await(next_batch_ - depth_ + 1, kNever, WaitStrategy::spin_then_sleep(), stopped));
+  return Outcome::kEnd;
+}
+
+// Draws until the batch is complete or nothing is left that it may take.
+Outcome EchoBuffer::draw_rows(bool may_wait) {
+  while (open_.planned() < config_.batch_rows) {
+    if (const Outcome outcome = admit(may_wait); outcome != Outcome::kOk) {
+      return outcome;
+    }
+    const std::uint32_t drawn = planner_.draw(open_.rest());
+    if (drawn == 0) {
+      break;
+    }
+    open_.add(drawn);
   }
-  planner_.begin_batch();
-  if (!admit(gatherer)) {
-    return false;
-  }
-  if (planner_.exhausted()) {
-    finish(next_batch_);
-    return false;
-  }
-  while (!stopped()) {
+  return Outcome::kOk;
+}
+
+// A block to write to; null after stop(), or if there is none and no wait is allowed.
+Batch* EchoBuffer::obtain(bool may_wait) {
+  while (!pool_.stopped()) {
     const std::uint64_t seen = batches_->returns();
-    batch = batches_->obtain();
-    if (batch != nullptr) {
-      return true;
+    Batch* const batch = batches_->obtain();
+    if (batch != nullptr || !may_wait) {
+      return batch;
     }
     ready_count_.alert();  // the consumer may be asleep for a batch that cannot be made
-    batches_->await_return(seen, stopped);
+    batches_->await_return(seen, [this] { return pool_.stopped(); });
   }
-  return false;
+  return nullptr;
 }
 
-// Plans one batch; false if it is not to be handed out (it is empty or dropped, and the input has ended).
-bool EchoBuffer::fill(Gatherer& gatherer) {
-  while (gatherer.planned() < config_.batch_rows && admit(gatherer) && planner_.draw(gatherer.next())) {
-    gatherer.add();
-  }
-  resident_.store_relaxed(planner_.resident());
-  const bool whole = gatherer.planned() == config_.batch_rows;
-  const bool handed_out = whole || (gatherer.planned() > 0 && !config_.drop_last);
-  if (planner_.exhausted()) {
-    finish(next_batch_ + (handed_out ? 1 : 0));
-  }
-  return handed_out && !pool_.stopped();
-}
-
-// Fills the planner's pool as far as it must be for the next draw, waiting for items; false after stop().
-bool EchoBuffer::admit(Gatherer& gatherer) {
+// Fills the planner's pool as far as it must be for the next draw: kOk, kEnd after stop(), kEmpty.
+Outcome EchoBuffer::admit(bool may_wait) {
   while (planner_.has_room()) {
     std::uint32_t slot = 0;
     const Outcome outcome = pool_.try_take(slot);
     if (outcome == Outcome::kOk) {
-      uses_.expect(slot, planner_.admit(slot));
+      planner_.admit(slot);
     } else if (outcome == Outcome::kEnd) {
       planner_.end_of_source();
     } else if (pool_.stopped()) {
-      return false;
-    } else {
-      await_item(gatherer);
+      return Outcome::kEnd;
+    } else if (!open_.copy(kCopyPieceBytes)) {  // the source is slower than the plan: use the time to copy
+      resident_.store_relaxed(planner_.resident());
+      if (!may_wait) {
+        return Outcome::kEmpty;
+      }
+      const std::uint64_t needed = planner_.min_admissions(config_.batch_rows - open_.planned());
+      static_cast<void>(pool_.await_items(std::min(needed, wake_items_), kNever));
     }
   }
-  return true;
+  return Outcome::kOk;
 }
 
-// The source is slower than the plan: use the time to copy, and when nothing is left to copy, sleep until enough has
-// come to go on with.
-void EchoBuffer::await_item(Gatherer& gatherer) {
-  if (gatherer.copy(kCopyPieceBytes)) {
-    return;
-  }
-  resident_.store_relaxed(planner_.resident());
-  const std::uint64_t needed = planner_.min_admissions(config_.batch_rows - gatherer.planned());
-  static_cast<void>(pool_.await_items(std::min(needed, wake_items_), kNever));
+// Copies what is left of a planned batch and hands it over.
+void EchoBuffer::deliver(Gatherer& gatherer) {
+  const std::uint64_t number = gatherer.number();
+  const std::uint64_t cell = number % in_flight_.size();
+  in_flight_[cell] = gatherer.end();
+  ready_.publish(number, static_cast<std::uint32_t>(cell));
+  ready_count_.advance();
 }
 
 // There will be `batches` batches and no more.
@@ -265,12 +323,30 @@ Outcome EchoBuffer::try_acquire(Lease& lease) {
   return batches_->exhausted() ? Outcome::kExhausted : Outcome::kEmpty;
 }
 
+// Makes a batch with the consumer's own hands, which would else be idle; false if there is nothing to do at once.
+bool EchoBuffer::help() {
+  if (layout_.slot_bytes() < kHelpBytes) {
+    return false;
+  }
+  std::unique_lock turn(turn_, std::defer_lock);
+  if (!lock_soon(turn) || plan(false) != Outcome::kOk) {
+    return false;
+  }
+  std::swap(helper_, open_);
+  turn.unlock();
+  deliver(helper_);
+  return true;
+}
+
 Outcome EchoBuffer::acquire(Lease& lease, Deadline deadline) {
   for (;;) {
     // Read before the attempt: whatever is published after it ends the wait below.
     const std::uint64_t seen = ready_count_.read();
     if (const Outcome outcome = try_acquire(lease); outcome != Outcome::kEmpty) {
       return outcome;
+    }
+    if (help()) {
+      continue;
     }
     const std::uint64_t taken = ready_.taken();
     const Outcome outcome = ready_count_.await(

@@ -2,10 +2,12 @@
 //
 //     producers ──▶ SlotPool ──▶ Planner ──▶ Gatherers ──▶ ready ring ──▶ Lease
 //
-// The native threads are gather workers. A worker takes the turn (a mutex among workers, never touched by producer or
-// consumer), plans the next batch, passes the turn on and copies the rows, so workers fill different batches at the same
-// time while the plan stays one sequence. While the plan has to wait for an item, the worker copies what it has planned
-// so far: slots come back as early as possible, and no wait in the plan can depend on a copy that waits for the plan.
+// The native threads are gather workers. A worker takes the turn (a mutex that no producer touches), plans the next
+// batch, passes the turn on and copies the rows, so workers fill different batches at the same time while the plan stays
+// one sequence. While the plan has to wait for an item, the worker copies what it has planned so far: slots come back as
+// early as possible, and no wait in the plan can depend on a copy that waits for the plan. A consumer that finds no batch
+// ready does the same as a worker, as far as it can without waiting, before it sleeps: to wake a thread on another
+// processor can take longer than to make a batch.
 //
 // Output is a function of (items in the order of their reservations, configuration): threads and timing do not show.
 //
@@ -17,13 +19,14 @@
 //     while (buffer.acquire(lease, kNever) == Outcome::kOk) { ... lease.data(), lease.rows() ...; lease.reset(); }
 //
 // variable      | written by           | read by       | order            | pairs with | why
-// turn_         | workers              | workers       | mutex            | -          | planner, next_batch_, ended_
-// in_flight_[i] | worker before        | acquire after | by ready_        | P1 -> T1   | the ring publishes the pointer
+// turn_         | makers: workers and  | makers        | mutex            | -          | planner_, open_, begun_, next_batch_,
+//               | a waiting consumer   |               |                  |            | ended_
+// in_flight_[i] | maker before         | acquire after | by ready_        | P1 -> T1   | the ring publishes the pointer
 //               | ready_.publish       | try_take      |                  |            |
-// ready_count_  | worker               | acquire       | EventCount       | E1 <-> E4  | wakes the consumer
-// consumed_     | acquire              | workers       | EventCount       | E1 <-> E4  | wakes a worker; orders the consumer's last
-//               |                      |               |                  |            | look at a ring cell before its next filling
-// end_batch_    | worker [Z1]          | acquire [Z2]  | release, acquire | Z1 -> Z2   | the number of batches is final
+// ready_count_  | maker                | acquire       | EventCount       | E1 <-> E4  | wakes the consumer
+// consumed_     | acquire              | makers        | EventCount       | E1 -> E5,  | wakes a worker; orders the consumer's last
+//               |                      |               |                  | E1 <-> E4  | look at a ring cell before its next filling
+// end_batch_    | maker [Z1]           | acquire [Z2]  | release, acquire | Z1 -> Z2   | the number of batches is final
 // resident_, emitted_, batches_taken_: one writer each, relaxed, statistics
 #pragma once
 
@@ -59,10 +62,12 @@ struct EchoBufferConfig {
   bool drop_last = false;              // a batch of fewer than batch_rows rows is not handed out
   bool with_info = false;              // batches carry source indices and uses
   std::uint32_t prefetch = 2;          // >= 1: batches made ahead of the consumer; of small ones as many as
-                                       // 4 MiB hold, up to 8, if that takes at most half of what
+                                       // 4 MiB hold, up to 32, if that takes at most half of what
                                        // max_bytes leaves over
   std::uint32_t threads = 1;           // >= 1: gather workers
-  std::uint32_t burst = 1;             // >= 1: items that arrive together; room for them is kept ahead of the pool
+  std::uint32_t burst = 1;             // >= 1: items that arrive together; room for them is kept ahead of the pool,
+                                       // and for as many small ones as 4 MiB hold, up to capacity, if
+                                       // max_bytes leaves it over in the same way
   std::size_t max_bytes = kUnlimited;  // of slots and batches together; at least EchoBuffer::min_bytes()
   std::uint32_t held = 2;              // batches a consumer holds at a time; a loop has one while it asks for the next
   PagePolicy batch_pages = {.threads = std::thread::hardware_concurrency()};
@@ -129,7 +134,8 @@ class EchoBuffer {
 
   // -- Consumer: one thread at a time --
 
-  // kOk; kEnd after the last batch; kTimeout; kClosed after stop(); kExhausted when only the end of a lease can help
+  // Blocks until there is a batch, or the deadline has passed; a batch that this thread has begun to make meanwhile is
+  // finished first. kOk; kEnd after the last batch; kTimeout; kClosed after stop(); kExhausted when only the end of a lease can help
   // (call again after it); kForked.
   Outcome acquire(Lease& lease, Deadline deadline);
   // As acquire(), but kEmpty at once instead of waiting.
@@ -152,10 +158,12 @@ class EchoBuffer {
   static std::uint32_t blocks_for(const EchoBufferConfig& config);
 
   void work(Gatherer& gatherer);
-  bool claim(Gatherer& gatherer, Batch*& batch);
-  bool fill(Gatherer& gatherer);
-  bool admit(Gatherer& gatherer);
-  void await_item(Gatherer& gatherer);
+  bool help();
+  Outcome plan(bool may_wait);
+  Outcome draw_rows(bool may_wait);
+  Outcome admit(bool may_wait);
+  Batch* obtain(bool may_wait);
+  void deliver(Gatherer& gatherer);
   void finish(std::uint64_t batches);
 
   const EchoBufferConfig config_;
@@ -164,14 +172,17 @@ class EchoBuffer {
   const ForkGuard fork_guard_;
   HostMemory slot_memory_;
   SlotPool pool_;
-  UseCounts uses_;
+  SpentSlots spent_;
   std::shared_ptr<BatchPool> batches_;
 
-  std::mutex turn_;  // held by the worker that plans; guards the next four
+  std::mutex turn_;  // held by the thread that plans; guards the next five
   Planner planner_;
-  std::uint64_t next_batch_ = 0;
+  Gatherer open_;                 // the batch that is being planned; one maker may go on where another left off
+  bool begun_ = false;            // the planner knows of it
+  std::uint64_t next_batch_ = 0;  // its number
   bool ended_ = false;
-  std::uint64_t wake_items_;  // constant: items worth waking a worker for
+
+  const std::uint64_t wake_items_;  // items worth waking a worker for
 
   TicketRing<> ready_;                                               // workers -> consumer, by batch number
   std::vector<Batch*> in_flight_;                                    // by cell of ready_
@@ -184,7 +195,8 @@ class EchoBuffer {
   Shared<std::uint64_t> emitted_;
   Shared<std::uint64_t> batches_taken_;
 
-  std::vector<Gatherer> gatherers_;   // one each
+  Gatherer helper_;                   // the consumer's: the batch that it copies
+  std::vector<Gatherer> gatherers_;   // one for each worker: the batch that it copies
   std::vector<std::thread> workers_;  // last: they use all of the above
 };
 

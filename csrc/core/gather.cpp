@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace pyecho {
 namespace {
@@ -39,66 +40,76 @@ inline void copy_leaf(std::byte* to, const std::byte* from, std::size_t size_byt
 
 }  // namespace
 
-Gatherer::Gatherer(const SlotLayout& layout, const std::byte* slots, UseCounts& uses, SlotPool& pool)
-    : layout_(layout), slots_(slots), uses_(uses), pool_(pool), plan_(layout.rows()) {}
+Gatherer::Gatherer(const SlotLayout& layout, const std::byte* slots, SpentSlots& spent)
+    : layout_(&layout), slots_(slots), spent_(&spent), plan_(layout.rows()), spends_(kGroupRows) {}
 
 void Gatherer::prefetch(std::uint32_t row) const noexcept {
-  const std::byte* const slot = slots_ + plan_[row].slot * layout_.slot_bytes();
-  const std::size_t bytes = std::min(layout_.slot_bytes(), kPrefetchBytes);
+  const std::byte* const slot = slots_ + plan_[row].slot * layout_->slot_bytes();
+  const std::size_t bytes = std::min(layout_->slot_bytes(), kPrefetchBytes);
   for (std::size_t offset = 0; offset < bytes; offset += kPrefetchStep) {
     __builtin_prefetch(slot + offset);
   }
 }
 
 void Gatherer::copy_row(const Use& use, std::uint32_t row) const noexcept {
-  const std::byte* const slot = slots_ + use.slot * layout_.slot_bytes();
+  const std::byte* const slot = slots_ + use.slot * layout_->slot_bytes();
   std::byte* const block = batch_->memory.data();
-  for (const SlotLayout::Leaf& leaf : layout_.leaves()) {
+  for (const SlotLayout::Leaf& leaf : layout_->leaves()) {
     copy_leaf(block + leaf.batch_offset + row * leaf.size_bytes, slot + leaf.slot_offset, leaf.size_bytes);
   }
-  if (layout_.with_info()) {
+  if (layout_->with_info()) {
     const auto index = static_cast<std::int64_t>(use.source_index);
     const auto ordinal = static_cast<std::int32_t>(use.ordinal);
-    std::memcpy(block + layout_.source_index_offset() + row * sizeof(index), &index, sizeof(index));
-    std::memcpy(block + layout_.use_offset() + row * sizeof(ordinal), &ordinal, sizeof(ordinal));
+    std::memcpy(block + layout_->source_index_offset() + row * sizeof(index), &index, sizeof(index));
+    std::memcpy(block + layout_->use_offset() + row * sizeof(ordinal), &ordinal, sizeof(ordinal));
   }
 }
 
 bool Gatherer::copy(std::size_t max_bytes) {
-  const auto rows_in = [this](std::size_t bytes) { return std::max<std::size_t>(1, bytes / layout_.slot_bytes()); };
-  const auto end = static_cast<std::uint32_t>(std::min<std::size_t>(planned_, copied_ + rows_in(max_bytes)));
-  const auto group_rows = static_cast<std::uint32_t>(std::min<std::size_t>(kGroupRows, rows_in(kGroupBytes)));
+  const std::size_t rows = std::max<std::size_t>(1, max_bytes / layout_->slot_bytes());
+  const auto end = static_cast<std::uint32_t>(std::min<std::size_t>(planned_, copied_ + rows));
   if (copied_ == end) {
     return false;
   }
+  copy_to(end);
+  return true;
+}
+
+Batch* Gatherer::end() {
+  copy_to(planned_);
+  spent_->copied(number_, {}, true);
+  return drop();
+}
+
+Batch* Gatherer::drop() noexcept {
+  planned_ = 0;
+  copied_ = 0;
+  return std::exchange(batch_, nullptr);
+}
+
+void Gatherer::copy_to(std::uint32_t end) {
+  const auto group_rows =
+      static_cast<std::uint32_t>(std::clamp<std::size_t>(kGroupBytes / layout_->slot_bytes(), 1, kGroupRows));
   for (std::uint32_t row = copied_; row < std::min(copied_ + kPrefetchRows, end); ++row) {
     prefetch(row);
   }
   while (copied_ < end) {
     const std::uint32_t group_end = std::min(copied_ + group_rows, end);
+    std::size_t spent = 0;
     for (std::uint32_t row = copied_; row < group_end; ++row) {
       if (row + kPrefetchRows < end) {
         prefetch(row + kPrefetchRows);
       }
       copy_row(plan_[row], row);
+      spends_[spent] = plan_[row].slot;
+      spent += plan_[row].last ? 1 : 0;  // without a branch: nobody can predict it
     }
-    spend(copied_, group_end);
     copied_ = group_end;
-  }
-  batch_->rows = copied_;
-  return true;
-}
-
-// The uses of these rows are copied; slots without any left are free.
-void Gatherer::spend(std::uint32_t begin, std::uint32_t end) {
-  std::uint64_t released = 0;
-  for (std::uint32_t row = begin; row < end; ++row) {
-    if (uses_.spend(plan_[row])) {
-      pool_.release(plan_[row].slot);
-      ++released;
+    batch_->rows = copied_;
+    if (spent > 0) {
+      spent_->copied(number_, std::span(spends_).first(spent), false);
     }
   }
-  pool_.announce_released(released);
 }
 
 }  // namespace pyecho

@@ -28,7 +28,8 @@ Planner::Planner(const PlannerConfig& config)
       random_(stream_key(config.seed, config.epoch, Stream::kDraw)),
       capacity_(config.capacity),
       unique_(config.unique_in_batch),
-      items_(config.slots) {
+      items_(config.slots),
+      taken_by_(config.unique_in_batch ? config.slots : 0) {
   assert(config.capacity >= 1 && config.slots >= config.capacity);
   const std::uint64_t max_uses = std::uint64_t{config.capacity} * factor_.max_uses();
   assert(max_uses < PlannerConfig::kMaxUses);
@@ -39,10 +40,13 @@ Planner::Planner(const PlannerConfig& config)
   }
 }
 
-std::uint32_t Planner::admit(std::uint32_t slot) noexcept {
+void Planner::admit(std::uint32_t slot) noexcept {
   assert(has_room() && slot < items_.size());
   const std::uint32_t uses = factor_.uses_of(admitted_);
-  items_[slot] = {.source_index = admitted_, .uses_left = uses, .uses_drawn = 0, .batch = 0};
+  items_[slot] = {.source_index = admitted_, .uses_left = uses, .uses_drawn = 0};
+  if (unique_) {
+    taken_by_[slot] = 0;
+  }
   if (capacity_ == 1) {
     only_slot_ = slot;
   } else {
@@ -51,7 +55,6 @@ std::uint32_t Planner::admit(std::uint32_t slot) noexcept {
   ++admitted_;
   ++resident_;
   remaining_uses_ += uses;
-  return uses;
 }
 
 void Planner::begin_batch() noexcept {
@@ -67,7 +70,7 @@ bool Planner::pick(std::uint32_t& slot) noexcept {
     slot = entries_[position];
     entries_[position] = entries_.back();
     entries_.pop_back();
-    if (!unique_ || items_[slot].batch != batch_) {
+    if (!unique_ || taken_by_[slot] != batch_) {
       return true;
     }
     deferred_.push_back(slot);
@@ -79,15 +82,17 @@ bool Planner::draw(Use& use) noexcept {
   assert(!has_room());
   std::uint32_t slot = only_slot_;
   if (capacity_ == 1) {
-    if (remaining_uses_ == 0 || (unique_ && items_[slot].batch == batch_)) {
+    if (remaining_uses_ == 0 || (unique_ && taken_by_[slot] == batch_)) {
       return false;
     }
   } else if (!pick(slot)) {
     return false;
   }
+  if (unique_) {
+    taken_by_[slot] = batch_;
+  }
   --remaining_uses_;
   Item& item = items_[slot];
-  item.batch = batch_;
   --item.uses_left;
   use = {.slot = slot, .ordinal = item.uses_drawn, .source_index = item.source_index, .last = item.uses_left == 0};
   ++item.uses_drawn;
@@ -95,6 +100,37 @@ bool Planner::draw(Use& use) noexcept {
     --resident_;
   }
   return true;
+}
+
+std::uint32_t Planner::draw(std::span<Use> uses) noexcept {
+  std::uint32_t drawn = 0;
+  if (capacity_ == 1 || unique_) {
+    while (drawn < uses.size() && !has_room() && draw(uses[drawn])) {
+      ++drawn;
+    }
+    return drawn;
+  }
+  // What changes with every draw is kept out of memory.
+  Xoshiro256 random = random_;
+  std::uint32_t* const entries = entries_.data();
+  Item* const items = items_.data();
+  const auto limit = static_cast<std::uint32_t>(std::min(uses.size(), entries_.size()));
+  auto left = static_cast<std::uint32_t>(entries_.size());
+  bool room = has_room();
+  while (drawn < limit && !room) {
+    const std::uint32_t position = random.below(left);
+    const std::uint32_t slot = entries[position];
+    entries[position] = entries[--left];
+    Item& item = items[slot];
+    const bool last = --item.uses_left == 0;
+    uses[drawn++] = {.slot = slot, .ordinal = item.uses_drawn++, .source_index = item.source_index, .last = last};
+    resident_ -= last ? 1U : 0U;
+    room = last && !ended_;
+  }
+  random_ = random;
+  entries_.resize(left);
+  remaining_uses_ -= drawn;
+  return drawn;
 }
 
 std::uint64_t Planner::min_admissions(std::uint64_t draws) const noexcept {

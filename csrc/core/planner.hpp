@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/random.hpp"
@@ -68,8 +69,8 @@ class Planner {
 
   // True while an item has to be admitted (or the end of the source declared) before the next draw.
   [[nodiscard]] bool has_room() const noexcept { return !ended_ && resident_ < capacity_; }
-  // Takes the next item of the source. Requires has_room(); `slot` must not be resident. Returns the item's uses.
-  std::uint32_t admit(std::uint32_t slot) noexcept;
+  // Takes the next item of the source. Requires has_room(); `slot` must not be resident.
+  void admit(std::uint32_t slot) noexcept;
   // No item follows; what is in the pool drains.
   void end_of_source() noexcept { ended_ = true; }
   // Every use of every item has been drawn, and none can follow.
@@ -79,6 +80,9 @@ class Planner {
   void begin_batch() noexcept;
   // Requires !has_room(). False if no use is left that this batch may take.
   [[nodiscard]] bool draw(Use& use) noexcept;
+  // As many draws as that one can make before it would answer false or has_room() is true; at most `uses.size()`. Returns
+  // their number.
+  [[nodiscard]] std::uint32_t draw(std::span<Use> uses) noexcept;
 
   // At least this many items must be admitted before `draws` more draws can be made (if the source does not end).
   [[nodiscard]] std::uint64_t min_admissions(std::uint64_t draws) const noexcept;
@@ -91,7 +95,6 @@ class Planner {
     std::uint64_t source_index;
     std::uint32_t uses_left;
     std::uint32_t uses_drawn;
-    std::uint32_t batch;  // the last batch that took it, modulo 2^32; 0 for none
   };
 
   [[nodiscard]] bool pick(std::uint32_t& slot) noexcept;
@@ -109,6 +112,7 @@ class Planner {
   std::vector<std::uint32_t> entries_;   // slot numbers that may be drawn, one per use; unused when capacity is 1
   std::vector<std::uint32_t> deferred_;  // entries that wait for the next batch
   std::vector<Item> items_;              // by slot
+  std::vector<std::uint32_t> taken_by_;  // by slot: the last batch that took the item, modulo 2^32; 0 for none
 };
 
 }  // namespace pyecho

@@ -21,12 +21,13 @@ EXIT_USAGE = 2
 MEASUREMENTS = ("repeat", "gather", "put", "hand-over", "pipeline")
 _DESCRIPTION = """\
 Measure what echoing costs on this machine, each number beside its limit in the
-same run: one repeat beside a bare generator, the gather of batches beside bare
-memcpy with the same threads, put beside memcpy, a hand-over to a sleeping thread
-beside a condition variable, and a whole pipeline beside Eq. 1 of the paper,
-max(t_up, e * t_down), with t_up = 5 ms and t_down = 1 ms. Unless a row says
-otherwise, rows are gathered with e = 4 in batches of 256 out of 4,096, with one
-thread. Takes about half a minute; other programs disturb it.
+same run: one repeat beside a bare generator; the gather of batches beside bare
+memcpy with as many threads as gather, and on all cores; put beside memcpy; a
+hand-over to a sleeping thread beside a condition variable; and a whole pipeline
+beside Eq. 1 of the paper, max(t_up, e * t_down), with t_up = 5 ms and t_down =
+1 ms. Unless a row says otherwise, rows are gathered with e = 4 in batches of
+256 out of 4,096, with one thread. Takes about half a minute; other programs
+disturb it.
 """
 
 
@@ -110,7 +111,9 @@ def _measurements(rounds: int, progress: Progress) -> dict[str, Callable[[], Any
 
     return {
         "repeat": lambda: repeat.measure(rounds, progress),
-        "gather": lambda: gather.measure(rounds, progress, gather.default_workloads()),
+        "gather": lambda: gather.measure(
+            rounds, progress, gather.default_workloads(), every_core=True
+        ),
         "put": lambda: put.measure(rounds, progress),
         "hand-over": lambda: hand_over.measure(rounds, progress),
         # Most of the time goes in here, and its numbers hardly vary.

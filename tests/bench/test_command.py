@@ -78,6 +78,6 @@ def test_names_of_workloads_tell_what_is_not_usual():
     assert unusual.name() == "gather 64 B rows, e = 1, batch 16, capacity 100, 2 threads"
 
 
-def test_work_is_bounded_and_fills_the_pool_twice():
-    assert gather.Workload(602_112, capacity=1024).fresh(1) == 2048
+def test_work_is_bounded_and_fills_the_pool_eight_times():
+    assert gather.Workload(602_112, capacity=1024).fresh(1) == 8192
     assert gather.Workload(1).fresh(1 << 40) == 1_500_000

@@ -20,7 +20,8 @@ def test_both_sides_run(row_bytes, capacity, factor, fresh, threads):
         threads=threads,
     )
     for _ in range(2):
-        assert race.memcpy_seconds() > 0
+        assert race.memcpy_seconds(threads) > 0
+        assert race.memcpy_seconds(threads + 2) > 0
         assert race.echo_seconds() > 0  # raises if a use is missing
 
 
@@ -29,6 +30,12 @@ def test_a_race_of_nothing_is_refused(missing):
     sizes = dict.fromkeys(["row_bytes", "batch_size", "capacity", "factor", "threads"], 1)
     with pytest.raises(ValueError, match="must be at least 1"):
         _core.GatherRace(fresh=1, **sizes | {missing: 0})
+
+
+def test_a_limit_without_threads_is_refused():
+    race = _core.GatherRace(row_bytes=1, batch_size=1, capacity=1, factor=1, fresh=1, threads=1)
+    with pytest.raises(ValueError, match="threads must be at least 1"):
+        race.memcpy_seconds(0)
 
 
 @pytest.mark.parametrize("stage", ["condition", "queue", "buffer"])

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
 
-class GatherTest : public testing::TestWithParam<unsigned> {
+class GatherTest : public testing::Test {
  protected:
   static constexpr std::uint32_t kSlots = 4;
   static constexpr std::uint32_t kRows = 40;
@@ -20,8 +20,8 @@ class GatherTest : public testing::TestWithParam<unsigned> {
       : layout_({1, 2, 4, 8, 100, 0}, kRows, true),
         slots_(kSlots * layout_.slot_bytes()),
         pool_(kSlots, 1),
-        uses_(kSlots, GetParam()),
-        gatherer_(layout_, slots_.data(), uses_, pool_) {
+        spent_(pool_, 4, kRows),
+        gatherer_(layout_, slots_.data(), spent_) {
     batch_.memory = HostMemory(layout_.batch_bytes());
     for (std::uint32_t slot = 0; slot < kSlots; ++slot) {  // all slots are in use
       Reservation reservation{};
@@ -31,13 +31,12 @@ class GatherTest : public testing::TestWithParam<unsigned> {
                     static_cast<int>(reservation.slot + 1), leaf.size_bytes);
       }
     }
-    gatherer_.begin();
-    gatherer_.into(batch_);
+    gatherer_.begin(0, batch_);
   }
 
   void add(const Use& use) {
-    gatherer_.next() = use;
-    gatherer_.add();
+    gatherer_.rest().front() = use;
+    gatherer_.add(1);
   }
   [[nodiscard]] std::uint32_t free_slots() {
     std::uint32_t count = 0;
@@ -64,16 +63,15 @@ class GatherTest : public testing::TestWithParam<unsigned> {
   SlotLayout layout_;
   std::vector<std::byte> slots_;
   SlotPool pool_;
-  UseCounts uses_;
+  SpentSlots spent_;
   Batch batch_;
   Gatherer gatherer_;
 };
 
-TEST_P(GatherTest, rows_and_info_land_where_they_belong) {
+TEST_F(GatherTest, rows_and_info_land_where_they_belong) {
   std::vector<Use> plan;
   for (std::uint32_t row = 0; row < kRows; ++row) {
     plan.push_back({row * 7 % kSlots, row, std::uint64_t{row} << 33, false});
-    uses_.expect(plan.back().slot, kRows + 1);
   }
   for (const Use& use : plan) {
     add(use);
@@ -87,9 +85,7 @@ TEST_P(GatherTest, rows_and_info_land_where_they_belong) {
   }
 }
 
-TEST_P(GatherTest, a_slot_is_released_exactly_at_its_last_use) {
-  uses_.expect(0, 3);
-  uses_.expect(1, 1);
+TEST_F(GatherTest, a_slot_is_released_exactly_at_its_last_use) {
   add({0, 0, 0, false});
   add({0, 1, 0, false});
   add({1, 0, 1, true});
@@ -101,9 +97,7 @@ TEST_P(GatherTest, a_slot_is_released_exactly_at_its_last_use) {
   EXPECT_EQ(freed, (std::vector<std::uint32_t>{0, 0, 1, 1}));
 }
 
-TEST_P(GatherTest, copying_goes_on_where_it_stopped) {
-  uses_.expect(2, 100);
-  uses_.expect(3, 100);
+TEST_F(GatherTest, copying_goes_on_where_it_stopped) {
   add({2, 0, 5, false});
   EXPECT_TRUE(gatherer_.copy(kAll));
   EXPECT_EQ(batch_.rows, 1U);
@@ -116,16 +110,48 @@ TEST_P(GatherTest, copying_goes_on_where_it_stopped) {
   expect_row(2, {2, 2, 5, false});
 }
 
-TEST_P(GatherTest, many_released_slots_are_all_announced) {
+TEST_F(GatherTest, many_released_slots_are_all_announced) {
   for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
-    uses_.expect(slot, 1);
     add({slot, 0, slot, true});
   }
   EXPECT_TRUE(gatherer_.copy(kAll));
   EXPECT_EQ(free_slots(), kSlots);
 }
 
-INSTANTIATE_TEST_SUITE_P(Workers, GatherTest, testing::Values(1U, 2U));
+TEST_F(GatherTest, the_end_copies_what_is_left_and_parts_with_the_batch) {
+  add({1, 0, 7, true});
+  EXPECT_TRUE(gatherer_.copy(kAll));
+  add({2, 0, 8, true});
+  EXPECT_EQ(gatherer_.end(), &batch_);
+  EXPECT_EQ(gatherer_.batch(), nullptr);
+  EXPECT_EQ(gatherer_.planned(), 0U);
+  EXPECT_FALSE(gatherer_.copy(kAll));
+  EXPECT_EQ(batch_.rows, 2U);
+  expect_row(1, {2, 0, 8, true});
+  EXPECT_EQ(free_slots(), 2U);
+}
+
+TEST_F(GatherTest, a_later_batch_gives_no_slot_back_before_the_earlier_one_is_whole) {
+  Batch later{HostMemory(layout_.batch_bytes())};
+  Gatherer other(layout_, slots_.data(), spent_);
+  other.begin(1, later);
+  add({0, 0, 0, false});
+  other.rest().front() = {0, 1, 0, true};
+  other.add(1);
+  EXPECT_EQ(other.end(), &later);
+  EXPECT_EQ(free_slots(), 0U);  // the first use of slot 0 is still to be copied
+  EXPECT_EQ(gatherer_.end(), &batch_);
+  expect_row(0, {0, 0, 0, false});
+  EXPECT_EQ(free_slots(), 1U);
+}
+
+TEST_F(GatherTest, a_batch_that_is_not_handed_out_can_be_dropped) {
+  add({0, 0, 0, true});
+  EXPECT_EQ(gatherer_.drop(), &batch_);
+  EXPECT_EQ(gatherer_.planned(), 0U);
+  EXPECT_FALSE(gatherer_.copy(kAll));
+  EXPECT_EQ(free_slots(), 0U);
+}
 
 }  // namespace
 }  // namespace pyecho

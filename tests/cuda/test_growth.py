@@ -17,7 +17,7 @@ def buffer_of(standin):
     """Makes a buffer, with a producer; after it nothing more can be pinned."""
     buffers = []
 
-    def make(memory, rows=60):
+    def make(memory, rows=120):
         buffer = pyecho.EchoBuffer(
             pyecho.Field(WIDTH, np.uint8), batch_size=4, factor=2, memory=memory, device=0
         )
@@ -51,7 +51,7 @@ def test_a_batch_that_cannot_be_pinned_when_it_is_added_is_one_warning(buffer_of
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         kept = list(buffer)
-    assert values(kept) == [number for number in range(60) for _ in range(2)]
+    assert values(kept) == [number for number in range(120) for _ in range(2)]
     growth, pageable = caught
     assert growth.category is ResourceWarning
     assert pageable.category is RuntimeWarning
@@ -70,7 +70,7 @@ def test_where_that_warning_is_an_error_no_batch_is_lost(buffer_of):
             warned.append(type(warning))
         except StopIteration:
             break
-    assert values(kept) == [number for number in range(60) for _ in range(2)]
+    assert values(kept) == [number for number in range(120) for _ in range(2)]
     assert warned == [ResourceWarning, RuntimeWarning]
 
 
@@ -87,18 +87,18 @@ def test_memory_that_must_be_pinned_is_not_added_and_the_error_says_why(buffer_o
         emitted.append(int(kept[0][0, 0]))
         del kept[0]
         kept.extend(batch for batch in [next(batches, None)] if batch is not None)
-    assert emitted == list(range(0, 60, 2))
+    assert emitted == list(range(0, 120, 2))
 
 
 def test_memory_that_could_not_be_pinned_at_first_is_no_second_warning(standin):
     standin.set_register_limit(0)
     with pytest.warns(RuntimeWarning, match="batches stay in pageable memory"):
-        buffer = pyecho.EchoBuffer(pyecho.Field(3, np.uint8), batch_size=1, factor=20, device=0)
+        buffer = pyecho.EchoBuffer(pyecho.Field(3, np.uint8), batch_size=1, factor=60, device=0)
     buffer.put(np.zeros(3, np.uint8))
     buffer.close()
     with pytest.warns(ResourceWarning) as caught:
         kept = list(buffer)
-    assert len(kept) == 20
+    assert len(kept) == 60
     assert [warning.category for warning in caught] == [ResourceWarning]
     buffer.stop()
     standin.restore()

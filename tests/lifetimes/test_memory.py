@@ -33,10 +33,11 @@ def test_a_buffer_takes_slots_plus_ready_batches(row_bytes, capacity, batch_size
         before = resident()
         buffer = make({capacity}, {batch_size}, prefetch=2)
         grown = resident() - before
-        # The pool, and ahead of it the fresh examples of the batches that are made ahead; these
+        # The pool; ahead of it 4 MiB and the fresh examples of the batches made ahead; these
         # batches, one in the hands of each thread, and two at the consumer.
-        prefetch, held = max(2, min(8, 2**22 // ({row_bytes} * {batch_size}))), 2
-        rows = {capacity} + 1 + prefetch * -(-{batch_size} // 4)
+        prefetch, held = max(2, min(32, 2**22 // ({row_bytes} * {batch_size}))), 2
+        burst = max(1, min({capacity}, 2**22 // {row_bytes}))
+        rows = {capacity} + burst + prefetch * -(-{batch_size} // 4)
         rows += (prefetch + {threads} + held) * {batch_size}
         expected = rows * {row_bytes}
         assert expected > 20e6, expected

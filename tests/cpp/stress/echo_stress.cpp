@@ -19,6 +19,7 @@ struct EchoCase {
   std::uint32_t capacity;
   std::uint32_t rows;
   bool unique;
+  bool long_items = false;
 };
 
 class EchoBufferStress : public testing::TestWithParam<EchoCase> {};
@@ -27,7 +28,7 @@ class EchoBufferStress : public testing::TestWithParam<EchoCase> {};
 TEST_P(EchoBufferStress, every_committed_item_is_used_exactly) {
   const EchoCase param = GetParam();
   const std::uint64_t items = stress_items() / 100;
-  EchoBuffer buffer({.leaf_bytes = kItemLeaves,
+  EchoBuffer buffer({.leaf_bytes = param.long_items ? kLongItemLeaves : kItemLeaves,
                      .batch_rows = param.rows,
                      .capacity = param.capacity,
                      .factor = 3.0,
@@ -76,14 +77,15 @@ TEST_P(EchoBufferStress, every_committed_item_is_used_exactly) {
 INSTANTIATE_TEST_SUITE_P(Shapes, EchoBufferStress,
                          testing::Values(EchoCase{1, 1, 1, 8, false}, EchoCase{2, 1, 13, 16, false},
                                          EchoCase{4, 2, 61, 4, false}, EchoCase{4, 4, 4, 1, false},
-                                         EchoCase{2, 3, 40, 32, true}));
+                                         EchoCase{2, 3, 40, 32, true}, EchoCase{2, 1, 30, 4, false, true},
+                                         EchoCase{3, 2, 9, 7, true, true}));
 
 // Producers, consumer and workers are stopped or closed at random moments; everyone comes home.
 TEST(EchoBufferStop, random_stops_and_closes_end_everything) {
   Xoshiro256 random(11);
   const std::uint64_t rounds = stress_items() / 20'000 + 20;
   for (std::uint64_t round = 0; round < rounds; ++round) {
-    EchoBufferConfig config{.leaf_bytes = kItemLeaves,
+    EchoBufferConfig config{.leaf_bytes = random.below(2) == 0 ? kItemLeaves : kLongItemLeaves,
                             .batch_rows = 1 + random.below(8),
                             .capacity = 1 + random.below(8),
                             .factor = 1.5,

@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/planner.hpp"
@@ -11,9 +14,10 @@
 
 namespace pyecho::test {
 
-// All batches of an epoch of `items` items. Slots are reused as soon as they are free, last out
-// first in, so that a batch may see one slot number twice.
-inline Batches drive_planner(const PlannerConfig& config, std::uint64_t items, std::uint32_t rows) {
+// All batches of an epoch of `items` items, of which at most `stretch` uses are drawn at once. Slots are reused after each
+// stretch, last out first in, so that a batch may see one slot number twice.
+inline Batches drive_planner(const PlannerConfig& config, std::uint64_t items, std::uint32_t rows,
+                             std::uint32_t stretch) {
   Planner planner(config);
   const EchoFactor factor(config.factor, config.seed, config.epoch);
   std::vector<std::uint32_t> free_slots;
@@ -31,25 +35,31 @@ inline Batches drive_planner(const PlannerConfig& config, std::uint64_t items, s
       const std::uint32_t slot = free_slots.back();
       free_slots.pop_back();
       item_in[slot] = planner.admitted();
-      EXPECT_EQ(planner.admit(slot), factor.uses_of(item_in[slot]));
+      planner.admit(slot);
     }
   };
+  std::vector<Use> uses(stretch);
   while (!planner.exhausted()) {
     std::vector<Emission> batch;
     planner.begin_batch();
     while (batch.size() < rows) {
       admit();
-      Use use{};
-      if (!planner.draw(use)) {
+      const std::size_t wanted = std::min<std::size_t>(stretch, rows - batch.size());
+      const std::size_t drawn =
+          stretch == 1 ? (planner.draw(uses.front()) ? 1 : 0) : planner.draw(std::span(uses).first(wanted));
+      if (drawn == 0) {
         break;
       }
-      EXPECT_EQ(use.source_index, item_in[use.slot]);
-      EXPECT_EQ(use.last, use.ordinal + 1 == factor.uses_of(use.source_index));
-      if (use.last) {
-        free_slots.push_back(use.slot);
+      for (const Use& use : std::span(uses).first(drawn)) {
+        EXPECT_EQ(use.source_index, item_in[use.slot]);
+        EXPECT_EQ(use.last, use.ordinal + 1 == factor.uses_of(use.source_index));
+        if (use.last) {
+          free_slots.push_back(use.slot);
+        }
+        batch.push_back({use.source_index, use.ordinal});
       }
       EXPECT_EQ(planner.resident() + free_slots.size(), config.slots);
-      batch.push_back({use.source_index, use.ordinal});
+      EXPECT_TRUE(drawn == wanted || planner.has_room() || !planner.draw(uses.front()));  // it stopped for a reason
     }
     if (!batch.empty()) {
       batches.push_back(batch);
@@ -57,6 +67,14 @@ inline Batches drive_planner(const PlannerConfig& config, std::uint64_t items, s
   }
   EXPECT_EQ(planner.admitted(), items);
   EXPECT_EQ(planner.resident(), 0U);
+  return batches;
+}
+
+// The batches of an epoch, the same however many uses are drawn at once.
+inline Batches drive_planner(const PlannerConfig& config, std::uint64_t items, std::uint32_t rows) {
+  const Batches batches = drive_planner(config, items, rows, 1);
+  EXPECT_EQ(drive_planner(config, items, rows, 5), batches);
+  EXPECT_EQ(drive_planner(config, items, rows, rows), batches);
   return batches;
 }
 

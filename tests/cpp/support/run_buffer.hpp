@@ -16,9 +16,11 @@ namespace pyecho::test {
 
 // The leaves of a test item: its number, and bytes that are a function of it.
 inline const std::vector<std::size_t> kItemLeaves{8, 24, 3};
+// Of these a waiting consumer makes batches itself.
+inline const std::vector<std::size_t> kLongItemLeaves{8, 530, 3};
 
 inline std::byte byte_of(std::uint64_t item, std::size_t leaf, std::size_t i) {
-  return static_cast<std::byte>(mix64(item * 100 + leaf * 40 + i));
+  return static_cast<std::byte>(mix64(item * 1000 + leaf * 40 + i));
 }
 
 inline void fill_item(EchoBuffer& buffer, std::uint32_t slot, std::uint64_t item) {
