@@ -1,8 +1,14 @@
 """Repeats, puts, hand-overs and whole pipelines, each beside its limit."""
 
+import itertools
+
+import numpy as np
 import pytest
 
+import pyecho
 from pyecho.bench import hand_over, pipeline, put, repeat
+from pyecho.bench.row import Row
+from pyecho.bench.sampling import Sample
 
 
 def test_repeat(measured, rounds):
@@ -24,9 +30,29 @@ def test_hand_over(measured, rounds):
     assert measured("Hand-over", lambda progress: hand_over.measure(rounds, progress))
 
 
-@pytest.mark.parametrize("factor", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("factor", [1, 2, 5, 8])
 def test_pipeline(measured, rounds, factor):
+    """Long enough for filling and draining, which Eq. 1 leaves out, to be a small part."""
     assert measured(
         "Eq. 1 (t_up = 5 ms, t_down = 1 ms)",
-        lambda progress: pipeline.measure((rounds + 1) // 2, progress, [factor], 200),
+        lambda progress: pipeline.measure((rounds + 1) // 2, progress, [factor], 800),
     )
+
+
+def test_memory_after_warm_up(measured):
+    """What is mapped while a buffer runs; tests/cpp/allocation_test.cpp counts the heap as well."""
+
+    def measure(_):
+        row = np.zeros(3072, np.uint8)
+        loader = pyecho.EchoLoader(itertools.repeat(row, 200_000), 4, batch_size=256)
+        batches, added = iter(loader), []
+        for _round in range(3):
+            next(batches)
+            before = loader.stats().host_allocations
+            for _batch in range(1000):
+                next(batches)
+            added.append(float(loader.stats().host_allocations - before))
+        loader.close()
+        return [Row("blocks added in 1,000 batches", Sample(tuple(added)), "", target="0")]
+
+    assert measured("Native memory", measure)
