@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kSourceBytes = std::size_t{256} << 20;
 constexpr std::size_t kOrderLength = std::size_t{1} << 20;
-// Batches that a thread of bare memcpy writes to in turn, besides one for each thread: about as many as pyecho has.
+// Batches that bare memcpy writes to in turn, besides one for each thread: about as many as pyecho has.
 constexpr std::size_t kBatchesAhead = 4;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
@@ -35,7 +35,10 @@ GatherRace::GatherRace(const Workload& workload)
   }
 }
 
-std::size_t GatherRace::blocks_for(unsigned threads) noexcept { return threads + kBatchesAhead; }
+// As many for each thread, which writes to its own.
+std::size_t GatherRace::blocks_for(unsigned threads) noexcept {
+  return (threads + kBatchesAhead + threads - 1) / threads * threads;
+}
 
 std::size_t GatherRace::batch_bytes() const noexcept { return workload_.batch_rows * workload_.row_bytes; }
 
@@ -43,7 +46,8 @@ const std::byte* GatherRace::source_row(std::uint64_t index) const noexcept {
   return source_.data() + index % (source_.size_bytes() / workload_.row_bytes) * workload_.row_bytes;
 }
 
-// What one thread of bare memcpy does: every threads-th fresh row, and whole batches of uses.
+// What one thread of bare memcpy does: every threads-th fresh row, and whole batches of uses. A row of the pool may be
+// written by one thread while another reads it: nobody looks at what is copied.
 void GatherRace::copy_share(unsigned thread, unsigned threads) noexcept {
   const Workload& work = workload_;
   const std::size_t blocks = blocks_for(threads);

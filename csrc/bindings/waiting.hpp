@@ -50,7 +50,8 @@ inline Deadline deadline_after(std::optional<double> timeout_s) {
 }
 
 // Calls `attempt(deadline of a slice)` without the GIL until it answers something else than kTimeout or `deadline` has
-// passed. Throws error_already_set when a signal handler raised; nothing has been obtained then.
+// passed. Throws error_already_set when a signal handler raised; nothing has been obtained then, nor when
+// `attempt` throws.
 template <class Attempt>
 Outcome wait_answering_signals(Deadline deadline, const Attempt& attempt) {
   for (;;) {
@@ -60,7 +61,13 @@ Outcome wait_answering_signals(Deadline deadline, const Attempt& attempt) {
     const Deadline now = Clock::now();
     const Deadline slice = deadline - now > kSignalSlice ? now + kSignalSlice : deadline;
     PyThreadState* const state = PyEval_SaveThread();
-    const Outcome outcome = attempt(slice);
+    Outcome outcome{};
+    try {
+      outcome = attempt(slice);
+    } catch (...) {
+      take_gil(state);
+      throw;
+    }
     take_gil(state);
     if (outcome != Outcome::kTimeout) {
       return outcome;

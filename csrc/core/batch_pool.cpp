@@ -12,7 +12,7 @@ BatchPool::BatchPool(SlotLayout layout, std::uint32_t blocks, std::size_t max_by
     batch->next = free_;
     free_ = batch;
   }
-  pages_.threads = 1;  // blocks that are added later are touched by the worker that needs them
+  pages_.threads = 1;  // blocks that are added later are touched by the one who needs them
 }
 
 Batch* BatchPool::add_block() {

@@ -1,4 +1,4 @@
-// The memory of batches: blocks that gather workers fill and consumers lease.
+// The memory of batches: blocks that are filled and leased.
 //
 // A block goes round: free -> being filled -> ready -> leased -> free. Consumers may keep leases as long as they like, in
 // any order and number; when every block is leased the pool adds one, up to its limit. Blocks are never freed before the

@@ -29,16 +29,22 @@ constexpr double kMaxBytes = 0x1.0p56;
 // Slot numbers have 31 bits; capacity may take half of them.
 constexpr double kMaxAhead = 1 << 30;
 
-// A turn lasts for microseconds, unless the source is slow: looks for it that long before giving up.
-bool lock_soon(std::unique_lock<std::mutex>& turn) {
+// Planning takes microseconds, unless the source is slow: looks for the lock that long before giving up.
+bool lock_soon(std::unique_lock<std::mutex>& lock) {
   static const int looks = std::thread::hardware_concurrency() < 2 ? 1 : 200;
   for (int look = 0; look < looks; ++look) {
-    if (turn.try_lock()) {
+    if (lock.try_lock()) {
       return true;
     }
     relax_processor();
   }
   return false;
+}
+
+void lock(std::unique_lock<std::mutex>& lock) {
+  if (!lock_soon(lock)) {
+    lock.lock();
+  }
 }
 
 }  // namespace
@@ -108,15 +114,15 @@ EchoBuffer::EchoBuffer(const EchoBufferConfig& config)
                 .seed = config.seed,
                 .epoch = config.epoch,
                 .unique_in_batch = config.unique_in_batch}),
-      open_(layout_, slot_memory_.data(), spent_),
       wake_items_(std::max<std::size_t>(1, kWakeBytes / layout_.slot_bytes())),
       ready_(depth_),
       in_flight_(ready_.capacity()),
-      helper_(layout_, slot_memory_.data(), spent_),
-      gatherers_(config.threads, open_) {
+      gatherers_(config.threads + std::size_t{2}, Gatherer(layout_, slot_memory_.data(), spent_)),
+      helper_(&gatherers_[config.threads + std::size_t{1}]) {
+  open_ = &gatherers_[config.threads];
   try {
-    for (Gatherer& gatherer : gatherers_) {
-      workers_.emplace_back([this, &gatherer] { work(gatherer); });
+    for (std::uint32_t worker = 0; worker < config.threads; ++worker) {
+      workers_.emplace_back([this, worker] { work(&gatherers_[worker]); });
     }
   } catch (...) {
     stop();
@@ -160,19 +166,22 @@ void EchoBuffer::stop() {
 
 // ---------------------------------------------------------------- making batches: workers, and a consumer that waits
 
-void EchoBuffer::work(Gatherer& gatherer) {
+// What is handed over in a turn are pointers: a forked child may find them half exchanged, and still destroys each
+// Gatherer once.
+void EchoBuffer::work(Gatherer* gatherer) {
   for (;;) {
+    std::unique_lock line(line_, std::defer_lock);
+    lock(line);
     std::unique_lock turn(turn_, std::defer_lock);
-    if (!lock_soon(turn)) {
-      turn.lock();
-    }
+    lock(turn);
     switch (plan(true)) {
       case Outcome::kOk:
         std::swap(gatherer, open_);
         turn.unlock();
-        deliver(gatherer);
+        line.unlock();
+        deliver(*gatherer);
         break;
-      case Outcome::kFull: {
+      case Outcome::kFull: {  // the turn is free meanwhile, but one worker is enough to wake
         const std::uint64_t target = next_batch_ - depth_ + 1;
         turn.unlock();
         static_cast<void>(
@@ -200,13 +209,13 @@ Outcome EchoBuffer::plan(bool may_wait) {
     if (const Outcome outcome = admit(may_wait); outcome != Outcome::kOk) {
       return outcome;
     }
-    if (open_.batch() == nullptr) {
+    if (open_->batch() == nullptr) {
       if (planner_.exhausted()) {
         finish(next_batch_);
         break;
       }
       if (Batch* const batch = obtain(may_wait); batch != nullptr) {
-        open_.begin(next_batch_, *batch);
+        open_->begin(next_batch_, *batch);
       } else {
         return Outcome::kEmpty;
       }
@@ -216,8 +225,8 @@ Outcome EchoBuffer::plan(bool may_wait) {
     }
     begun_ = false;
     resident_.store_relaxed(planner_.resident());
-    const bool whole = open_.planned() == config_.batch_rows;
-    const bool handed_out = whole || (open_.planned() > 0 && !config_.drop_last);
+    const bool whole = open_->planned() == config_.batch_rows;
+    const bool handed_out = whole || (open_->planned() > 0 && !config_.drop_last);
     next_batch_ += handed_out ? 1 : 0;
     if (planner_.exhausted()) {
       finish(next_batch_);
@@ -225,22 +234,22 @@ Outcome EchoBuffer::plan(bool may_wait) {
     if (handed_out) {
       return Outcome::kOk;
     }
-    batches_->give_back(open_.drop(), false);
+    batches_->give_back(open_->drop(), false);
   }
   return Outcome::kEnd;
 }
 
 // Draws until the batch is complete or nothing is left that it may take.
 Outcome EchoBuffer::draw_rows(bool may_wait) {
-  while (open_.planned() < config_.batch_rows) {
+  while (open_->planned() < config_.batch_rows) {
     if (const Outcome outcome = admit(may_wait); outcome != Outcome::kOk) {
       return outcome;
     }
-    const std::uint32_t drawn = planner_.draw(open_.rest());
+    const std::uint32_t drawn = planner_.draw(open_->rest());
     if (drawn == 0) {
       break;
     }
-    open_.add(drawn);
+    open_->add(drawn);
   }
   return Outcome::kOk;
 }
@@ -270,12 +279,12 @@ Outcome EchoBuffer::admit(bool may_wait) {
       planner_.end_of_source();
     } else if (pool_.stopped()) {
       return Outcome::kEnd;
-    } else if (!open_.copy(kCopyPieceBytes)) {  // the source is slower than the plan: use the time to copy
+    } else if (!open_->copy(kCopyPieceBytes)) {  // the source is slower than the plan: use the time to copy
       resident_.store_relaxed(planner_.resident());
       if (!may_wait) {
         return Outcome::kEmpty;
       }
-      const std::uint64_t needed = planner_.min_admissions(config_.batch_rows - open_.planned());
+      const std::uint64_t needed = planner_.min_admissions(config_.batch_rows - open_->planned());
       static_cast<void>(pool_.await_items(std::min(needed, wake_items_), kNever));
     }
   }
@@ -325,7 +334,7 @@ Outcome EchoBuffer::try_acquire(Lease& lease) {
 
 // Makes a batch with the consumer's own hands, which would else be idle; false if there is nothing to do at once.
 bool EchoBuffer::help() {
-  if (layout_.slot_bytes() < kHelpBytes) {
+  if (layout_.example_bytes() < kHelpBytes) {
     return false;
   }
   std::unique_lock turn(turn_, std::defer_lock);
@@ -334,7 +343,8 @@ bool EchoBuffer::help() {
   }
   std::swap(helper_, open_);
   turn.unlock();
-  deliver(helper_);
+  deliver(*helper_);
+  helped_.store_relaxed(helped_.load_relaxed() + 1);
   return true;
 }
 
@@ -345,7 +355,7 @@ Outcome EchoBuffer::acquire(Lease& lease, Deadline deadline) {
     if (const Outcome outcome = try_acquire(lease); outcome != Outcome::kEmpty) {
       return outcome;
     }
-    if (help()) {
+    if (Clock::now() < deadline && help()) {
       continue;
     }
     const std::uint64_t taken = ready_.taken();
@@ -371,6 +381,7 @@ EchoBufferStats EchoBuffer::stats() const {
           .resident = resident_.load_relaxed(),
           .outstanding_leases = batches_->outstanding(),
           .batch_blocks = blocks,
+          .helped = helped_.load_relaxed(),
           .grown_blocks = blocks - std::min<std::uint64_t>(blocks, blocks_for(config_))};
 }
 

@@ -19,6 +19,7 @@
 //     while (buffer.acquire(lease, kNever) == Outcome::kOk) { ... lease.data(), lease.rows() ...; lease.reset(); }
 //
 // variable      | written by           | read by       | order            | pairs with | why
+// line_         | workers              | workers       | mutex            | -          | one of them at a time comes for the turn
 // turn_         | makers: workers and  | makers        | mutex            | -          | planner_, open_, begun_, next_batch_,
 //               | a waiting consumer   |               |                  |            | ended_
 // in_flight_[i] | maker before         | acquire after | by ready_        | P1 -> T1   | the ring publishes the pointer
@@ -27,7 +28,7 @@
 // consumed_     | acquire              | makers        | EventCount       | E1 -> E5,  | wakes a worker; orders the consumer's last
 //               |                      |               |                  | E1 <-> E4  | look at a ring cell before its next filling
 // end_batch_    | maker [Z1]           | acquire [Z2]  | release, acquire | Z1 -> Z2   | the number of batches is final
-// resident_, emitted_, batches_taken_: one writer each, relaxed, statistics
+// resident_, emitted_, batches_taken_, helped_: one writer at a time, relaxed, statistics
 #pragma once
 
 #include <cstdint>
@@ -83,7 +84,8 @@ struct EchoBufferStats {
   std::uint32_t resident;  // items in the planner's pool, of capacity
   std::uint64_t outstanding_leases;
   std::uint64_t batch_blocks;  // batches memory exists for
-  std::uint64_t grown_blocks;  // of these, added because the consumer held all others
+  std::uint64_t helped;        // batches that the consumer made while it waited
+  std::uint64_t grown_blocks;  // blocks that were added because the consumer held all others
 };
 
 class EchoBuffer {
@@ -134,8 +136,8 @@ class EchoBuffer {
 
   // -- Consumer: one thread at a time --
 
-  // Blocks until there is a batch, or the deadline has passed; a batch that this thread has begun to make meanwhile is
-  // finished first. kOk; kEnd after the last batch; kTimeout; kClosed after stop(); kExhausted when only the end of a lease can help
+  // Blocks until there is a batch, or the deadline has passed; a batch that this thread has begun to make before that is
+  // finished first, and memory that it takes may be added. kOk; kEnd after the last batch; kTimeout; kClosed after stop(); kExhausted when only the end of a lease can help
   // (call again after it); kForked.
   Outcome acquire(Lease& lease, Deadline deadline);
   // As acquire(), but kEmpty at once instead of waiting.
@@ -157,7 +159,7 @@ class EchoBuffer {
   static std::uint32_t depth_for(const EchoBufferConfig& config);
   static std::uint32_t blocks_for(const EchoBufferConfig& config);
 
-  void work(Gatherer& gatherer);
+  void work(Gatherer* gatherer);
   bool help();
   Outcome plan(bool may_wait);
   Outcome draw_rows(bool may_wait);
@@ -175,28 +177,30 @@ class EchoBuffer {
   SpentSlots spent_;
   std::shared_ptr<BatchPool> batches_;
 
-  std::mutex turn_;  // held by the thread that plans; guards the next five
+  std::mutex line_;  // held by the worker that is next, until it has planned: the others need not be woken
+  std::mutex turn_;  // held by the maker that plans; guards the next five
   Planner planner_;
-  Gatherer open_;                 // the batch that is being planned; one maker may go on where another left off
+  Gatherer* open_ = nullptr;      // the batch that is being planned; one maker may go on where another left off
   bool begun_ = false;            // the planner knows of it
   std::uint64_t next_batch_ = 0;  // its number
   bool ended_ = false;
 
   const std::uint64_t wake_items_;  // items worth waking a worker for
 
-  TicketRing<> ready_;                                               // workers -> consumer, by batch number
+  TicketRing<> ready_;                                               // makers -> consumer, by batch number
   std::vector<Batch*> in_flight_;                                    // by cell of ready_
-  EventCount ready_count_;                                           // advanced by workers: batches published
+  EventCount ready_count_;                                           // advanced by makers: batches published
   EventCount consumed_;                                              // advanced by the consumer: batches taken
-  Sequence<> end_batch_{std::numeric_limits<std::uint64_t>::max()};  // set once by a worker
+  Sequence<> end_batch_{std::numeric_limits<std::uint64_t>::max()};  // set once by a maker
   Shared<std::uint32_t> resident_;                                   // planner_.resident(), for stats()
 
   ConsumerClock clock_;  // the consumer's, with the next two
   Shared<std::uint64_t> emitted_;
   Shared<std::uint64_t> batches_taken_;
 
-  Gatherer helper_;                   // the consumer's: the batch that it copies
-  std::vector<Gatherer> gatherers_;   // one for each worker: the batch that it copies
+  std::vector<Gatherer> gatherers_;   // one for each worker, the consumer, and the open batch
+  Gatherer* helper_;                  // the consumer's
+  Shared<std::uint64_t> helped_;      // the consumer's
   std::vector<std::thread> workers_;  // last: they use all of the above
 };
 

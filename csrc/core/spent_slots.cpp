@@ -15,7 +15,8 @@ void SpentSlots::copied(std::uint64_t batch, std::span<const std::uint32_t> slot
     const std::scoped_lock lock(mutex_);
     if (front_.load_relaxed() != batch) {
       Parked& parked = parked_[batch % parked_.size()];
-      parked.slots.insert(parked.slots.end(), slots.begin(), slots.end());  // within what was reserved
+      parked.slots.insert(parked.slots.end(), slots.begin(),
+                          slots.end());  // within what was reserved: a batch has no more rows
       parked.whole = whole;
       return;
     }

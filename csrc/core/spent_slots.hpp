@@ -10,8 +10,8 @@
 //             | mutex_             |             |                  |            | the release of a slot of the front
 // parked_[i]  | copied             | copied      | mutex_           | -          | a batch parks its slots until the front is there
 //
-// Nobody sleeps with the mutex held, and a batch takes it once when it is whole, and more often only while it is ahead of
-// the front.
+// A batch takes the mutex once, when it is whole, and more often only while it is ahead of the front. Nobody waits with it
+// held, but for a producer that was suspended while it took a slot (SlotPool::release).
 #pragma once
 
 #include <cstddef>

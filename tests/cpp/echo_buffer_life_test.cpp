@@ -229,5 +229,76 @@ TEST(EchoBufferLife, a_forked_child_is_told_and_can_destroy_the_buffer) {
   delete buffer;
 }
 
+// A child may be born in the middle of any step of any thread.
+TEST(EchoBufferLife, a_child_that_is_forked_while_everybody_works_can_destroy_the_buffer) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "ThreadSanitizer does not support threads after a multi-threaded fork";
+#endif
+  for (const std::size_t row_bytes : {8, 600}) {
+    auto* const buffer = new EchoBuffer({.leaf_bytes = {row_bytes}, .factor = 64.0});
+    std::thread producer([&] {
+      Reservation reservation{};
+      while (buffer->reserve(reservation, kNever) == Outcome::kOk) {
+        buffer->commit(reservation);
+      }
+    });
+    std::thread consumer([&] {
+      for (Lease lease; buffer->acquire(lease, kNever) == Outcome::kOk; lease.reset()) {
+      }
+    });
+    for (int round = 0; round < 400; ++round) {
+      const pid_t child = fork();
+      if (child == 0) {
+        alarm(20);
+        delete buffer;
+        _exit(0);
+      }
+      int status = 0;
+      ASSERT_EQ(waitpid(child, &status, 0), child);
+      ASSERT_EQ(status, 0);
+    }
+    buffer->stop();
+    producer.join();
+    consumer.join();
+    delete buffer;
+  }
+}
+
+// Whether it gets to make one before the worker does is up to the scheduler, each time.
+TEST(EchoBufferLife, a_consumer_that_waits_makes_batches_itself) {
+  EchoBuffer buffer({.leaf_bytes = {4096}, .batch_rows = 64, .capacity = 128, .factor = 4.0});
+  std::thread producer([&] {
+    Reservation reservation{};
+    while (buffer.reserve(reservation, kNever) == Outcome::kOk) {
+      buffer.commit(reservation);
+    }
+  });
+  const Clock::time_point limit = Clock::now() + 60s;
+  for (Lease lease; buffer.stats().helped < 3 && Clock::now() < limit; lease.reset()) {
+    ASSERT_EQ(buffer.acquire(lease, kNever), Outcome::kOk);
+  }
+  EXPECT_GE(buffer.stats().helped, 3U);
+  EXPECT_LE(buffer.stats().helped, buffer.stats().batches + buffer.stats().batch_blocks);
+  buffer.stop();
+  producer.join();
+}
+
+TEST(EchoBufferLife, with_short_rows_it_leaves_them_to_the_workers) {
+  EchoBuffer buffer({.leaf_bytes = {511}, .batch_rows = 4, .capacity = 4});
+  std::thread producer([&] {
+    for (std::uint64_t item = 0; item < 2000; ++item) {
+      Reservation reservation{};
+      ASSERT_EQ(buffer.reserve(reservation, kNever), Outcome::kOk);
+      buffer.commit(reservation);
+    }
+    buffer.close();
+  });
+  for (Lease lease; buffer.acquire(lease, kNever) == Outcome::kOk; lease.reset()) {
+  }
+  producer.join();
+  EXPECT_EQ(buffer.stats().emitted, 4000U);
+  EXPECT_EQ(buffer.stats().helped, 0U);
+}
+
 }  // namespace
 }  // namespace pyecho::test
