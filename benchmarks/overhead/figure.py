@@ -39,11 +39,15 @@ def write_figure(report: Report, path: Path) -> None:
                 va="center",
                 fontsize=7,
             )
-        labels = [f"{row.what} / {row.limit_name}" for row, _ in reversed(rows)]
+        labels = [f"{row.what} | {row.limit_name}" for row, _ in reversed(rows)]
         axes.set_yticks(range(len(rows)), labels, fontsize=7)
         axes.axvline(1.0, color="0.3", linewidth=0.8)
         axes.set_xscale("log")
-        axes.margins(x=0.15, y=0.1)
+        low = min(1.0, *(ratio.low for _, ratio in rows))
+        high = max(1.0, *(ratio.high for _, ratio in rows))
+        span = max(2.0, high / low)
+        axes.set_xlim(low / span**0.05, high * span**0.6)  # room for the text
+        axes.margins(y=0.1)
         axes.set_title(section, fontsize=9, loc="left")
         axes.tick_params(axis="x", which="both", labelsize=7)
     figure.suptitle(
