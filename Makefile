@@ -70,8 +70,9 @@ paper: .venv/demo.stamp ## Train to a target as in the paper, the short version 
 paper-full: .venv/demo.stamp ## The same, all figures and more seeds (hours; goes on where it was interrupted)
 	$(BIN)/python benchmarks/paper.py --full $(PAPER_ARGS)
 
-clean: ## Remove everything that make has made
-	rm -rf build .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis pyecho-demo.png
+clean: ## Remove what make has made, but for the hours of make paper and make peers (build/paper, build/peers)
+	if [ -d build ]; then find build -mindepth 1 -maxdepth 1 ! -name paper ! -name peers -exec rm -rf {} +; fi
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis pyecho-demo.png
 	find benchmarks docs pyecho tests -name __pycache__ -prune -exec rm -rf {} +
 
 # $(call build_cpp,preset,extra options): configure and build one preset.

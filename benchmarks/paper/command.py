@@ -15,6 +15,7 @@ import platform
 import signal
 import sys
 import time
+from concurrent.futures.process import BrokenProcessPool
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,13 @@ def main(arguments: list[str] | None = None) -> int:
         return _run(options)
     except (DataError, DemoError) as error:
         print(f"benchmarks/paper.py: {error}", file=sys.stderr)
+        return 1
+    except BrokenProcessPool:
+        print(
+            "benchmarks/paper.py: a process that trains was killed (for want of memory, perhaps); "
+            "the same command goes on from here.",
+            file=sys.stderr,
+        )
         return 1
     except KeyboardInterrupt:
         print("Interrupted; the same command goes on from here.", file=sys.stderr)
