@@ -1,5 +1,8 @@
 #include "bindings/errors.hpp"
 
+#include <array>
+#include <cstdio>
+
 namespace py = pybind11;
 
 namespace pyecho::bindings {
@@ -56,6 +59,20 @@ void raise_outcome(Outcome outcome, const char* what) {
               " the child, or use the 'spawn' start method");
   }
   raise(types.closed, std::string("this ") + what + " is closed and takes no more; make a new one");
+}
+
+std::string readable_bytes(std::size_t bytes) {
+  const char* unit = "KiB";
+  double count = static_cast<double>(bytes) / 1024;
+  for (const char* const larger : {"MiB", "GiB", "TiB"}) {
+    if (count >= 1024) {
+      count /= 1024;
+      unit = larger;
+    }
+  }
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), "%.1f %s (%zu bytes)", count, unit, bytes);
+  return text.data();
 }
 
 void register_errors(py::module_& module) {

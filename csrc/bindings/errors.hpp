@@ -3,6 +3,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include <cstddef>
 #include <string>
 
 #include "core/outcome.hpp"
@@ -34,6 +35,9 @@ pybind11::object checked_failure(const pybind11::object& error);
 
 // The exception for an outcome that both sides can meet: kClosed, kForked. `what` names the object ("EchoBuffer").
 [[noreturn]] void raise_outcome(Outcome outcome, const char* what);
+
+// How a size reads in a message: "1.5 MiB", and exactly how many bytes.
+[[nodiscard]] std::string readable_bytes(std::size_t bytes);
 
 void register_errors(pybind11::module_& module);
 

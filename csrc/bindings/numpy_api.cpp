@@ -9,4 +9,18 @@ void import_numpy() {
   }
 }
 
+pybind11::object array_on(std::byte* data, PyArray_Descr* descr, const npy_intp* dims, int axes,
+                          pybind11::handle owner) {
+  PyObject* const array = PyArray_NewFromDescr(&PyArray_Type, descr, axes, const_cast<npy_intp*>(dims), nullptr, data,
+                                               NPY_ARRAY_CARRAY, nullptr);
+  if (array == nullptr) {
+    throw pybind11::error_already_set();
+  }
+  auto object = pybind11::reinterpret_steal<pybind11::object>(array);
+  if (PyArray_SetBaseObject(as_array(array), owner.inc_ref().ptr()) != 0) {
+    throw pybind11::error_already_set();
+  }
+  return object;
+}
+
 }  // namespace pyecho::bindings

@@ -9,6 +9,8 @@
 #define PY_ARRAY_UNIQUE_SYMBOL pyecho_numpy_api
 #include <numpy/arrayobject.h>
 
+#include <cstddef>
+
 namespace pyecho::bindings {
 
 // Loads the API; throws error_already_set if NumPy is missing or too old.
@@ -17,5 +19,9 @@ void import_numpy();
 // As PyArrayObject; `object` must be an ndarray.
 inline PyArrayObject* as_array(PyObject* object) noexcept { return reinterpret_cast<PyArrayObject*>(object); }
 inline PyArray_Descr* as_descr(PyObject* object) noexcept { return reinterpret_cast<PyArray_Descr*>(object); }
+
+// A writable array on memory that `owner` keeps. Takes over the reference to `descr`. Throws error_already_set.
+pybind11::object array_on(std::byte* data, PyArray_Descr* descr, const npy_intp* dims, int axes,
+                          pybind11::handle owner);
 
 }  // namespace pyecho::bindings

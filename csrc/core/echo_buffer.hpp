@@ -137,7 +137,8 @@ class EchoBuffer {
   // -- Consumer: one thread at a time --
 
   // Blocks until there is a batch, or the deadline has passed; a batch that this thread has begun to make before that is
-  // finished first, and memory that it takes may be added. kOk; kEnd after the last batch; kTimeout; kClosed after stop(); kExhausted when only the end of a lease can help
+  // finished first, and memory that it takes may be added.
+  // kOk; kEnd after the last batch; kTimeout; kClosed after stop(); kExhausted when only the end of a lease can help
   // (call again after it); kForked.
   Outcome acquire(Lease& lease, Deadline deadline);
   // As acquire(), but kEmpty at once instead of waiting.
@@ -194,13 +195,13 @@ class EchoBuffer {
   Sequence<> end_batch_{std::numeric_limits<std::uint64_t>::max()};  // set once by a maker
   Shared<std::uint32_t> resident_;                                   // planner_.resident(), for stats()
 
-  ConsumerClock clock_;  // the consumer's, with the next two
+  ConsumerClock clock_;  // the consumer's, with the next four
   Shared<std::uint64_t> emitted_;
   Shared<std::uint64_t> batches_taken_;
+  Shared<std::uint64_t> helped_;
+  Gatherer* helper_ = nullptr;  // the batch that it copies
 
   std::vector<Gatherer> gatherers_;   // one for each worker, the consumer, and the open batch
-  Gatherer* helper_;                  // the consumer's
-  Shared<std::uint64_t> helped_;      // the consumer's
   std::vector<std::thread> workers_;  // last: they use all of the above
 };
 

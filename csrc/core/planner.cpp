@@ -78,6 +78,14 @@ bool Planner::pick(std::uint32_t& slot) noexcept {
   return false;
 }
 
+// What a draw of this item is, which it changes.
+inline Use Planner::use_of(std::uint32_t slot) noexcept {
+  Item& item = items_[slot];
+  const bool last = --item.uses_left == 0;
+  resident_ -= last ? 1U : 0U;
+  return {.slot = slot, .ordinal = item.uses_drawn++, .source_index = item.source_index, .last = last};
+}
+
 bool Planner::draw(Use& use) noexcept {
   assert(!has_room());
   std::uint32_t slot = only_slot_;
@@ -92,13 +100,7 @@ bool Planner::draw(Use& use) noexcept {
     taken_by_[slot] = batch_;
   }
   --remaining_uses_;
-  Item& item = items_[slot];
-  --item.uses_left;
-  use = {.slot = slot, .ordinal = item.uses_drawn, .source_index = item.source_index, .last = item.uses_left == 0};
-  ++item.uses_drawn;
-  if (use.last) {
-    --resident_;
-  }
+  use = use_of(slot);
   return true;
 }
 
@@ -113,19 +115,13 @@ std::uint32_t Planner::draw(std::span<Use> uses) noexcept {
   // What changes with every draw is kept out of memory.
   Xoshiro256 random = random_;
   std::uint32_t* const entries = entries_.data();
-  Item* const items = items_.data();
   const auto limit = static_cast<std::uint32_t>(std::min(uses.size(), entries_.size()));
   auto left = static_cast<std::uint32_t>(entries_.size());
-  bool room = has_room();
-  while (drawn < limit && !room) {
+  while (drawn < limit && !has_room()) {
     const std::uint32_t position = random.below(left);
     const std::uint32_t slot = entries[position];
     entries[position] = entries[--left];
-    Item& item = items[slot];
-    const bool last = --item.uses_left == 0;
-    uses[drawn++] = {.slot = slot, .ordinal = item.uses_drawn++, .source_index = item.source_index, .last = last};
-    resident_ -= last ? 1U : 0U;
-    room = last && !ended_;
+    uses[drawn++] = use_of(slot);
   }
   random_ = random;
   entries_.resize(left);
