@@ -8,6 +8,7 @@
 
 #include "core/echo_buffer.hpp"
 #include "core/random.hpp"
+#include "core/stream_copy.hpp"
 
 namespace pyecho::bench {
 namespace {
@@ -108,7 +109,7 @@ double GatherRace::echo_seconds() {
         reserved = 1;
       }
       for (std::size_t i = 0; i < reserved; ++i, ++fresh) {
-        std::memcpy(buffer.slot_data(group[i].slot), source_row(fresh), workload_.row_bytes);
+        copy(buffer.slot_data(group[i].slot), source_row(fresh), workload_.row_bytes, buffer.stream_slots());
       }
       for (std::size_t i = 0; i < reserved; ++i) {
         buffer.commit_quietly(group[i]);

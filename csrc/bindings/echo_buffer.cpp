@@ -141,7 +141,7 @@ void EchoBufferObject::put(py::handle example, std::optional<double> timeout_s) 
     }
   }
   GilRelease gil(source.size_bytes() >= kGilFreeBytes);
-  source.copy_row(0, core_->slot_data(reservation.slot), core_->layout());
+  source.copy_row(0, *core_, reservation.slot);
   core_->commit(reservation);
   gil.take_back();
 }
@@ -182,7 +182,7 @@ void EchoBufferObject::put_rows(const ItemSource& source, std::size_t row, const
     throw;
   }
   for (std::size_t i = 0; i < count; ++i) {
-    source.copy_row(row + i, core_->slot_data(reservations[i].slot), core_->layout());
+    source.copy_row(row + i, *core_, reservations[i].slot);
   }
   for (std::size_t i = 0; i < count; ++i) {
     core_->commit_quietly(reservations[i]);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bindings/errors.hpp"
+#include "core/stream_copy.hpp"
 
 namespace py = pybind11;
 
@@ -218,11 +219,12 @@ bool ItemSource::resolve_number(const LeafSpec& leaf, Source& source) const {
   return true;
 }
 
-void ItemSource::copy_row(std::size_t row, std::byte* slot, const SlotLayout& layout) const noexcept {
+void ItemSource::copy_row(std::size_t row, const EchoBuffer& buffer, std::uint32_t slot) const noexcept {
   for (std::size_t i = 0; i < count_; ++i) {
-    const SlotLayout::Leaf& leaf = layout.leaves()[i];
+    const SlotLayout::Leaf& leaf = buffer.layout().leaves()[i];
     if (leaf.size_bytes > 0) {
-      std::memcpy(slot + leaf.slot_offset, sources_[i].data + row * leaf.size_bytes, leaf.size_bytes);
+      copy(buffer.slot_data(slot) + leaf.slot_offset, sources_[i].data + row * leaf.size_bytes, leaf.size_bytes,
+           buffer.stream_slots());
     }
   }
 }

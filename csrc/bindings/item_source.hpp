@@ -5,10 +5,11 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include "bindings/structure.hpp"
-#include "core/slot_layout.hpp"
+#include "core/echo_buffer.hpp"
 
 namespace pyecho::bindings {
 
@@ -28,8 +29,9 @@ class ItemSource {
   [[nodiscard]] std::size_t rows() const noexcept { return rows_; }
   // Payload of all rows.
   [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
-  // Copies one row into a slot; `layout` has a leaf for each of the structure's, empty for a reference leaf. No Python call.
-  void copy_row(std::size_t row, std::byte* slot, const SlotLayout& layout) const noexcept;
+  // Copies one row into a slot that is then committed. The buffer's layout has a leaf for each of the structure's, empty for
+  // a reference leaf. No Python call.
+  void copy_row(std::size_t row, const EchoBuffer& buffer, std::uint32_t slot) const noexcept;
   // The reference leaves of one row, in leaf order. GIL.
   [[nodiscard]] pybind11::tuple references(std::size_t row) const;
 

@@ -43,6 +43,7 @@ EchoBuffer::EchoBuffer(const EchoBufferConfig& config)
       layout_(config.leaf_bytes, config.batch_rows, config.with_info),
       depth_(depth_for(config_)),
       slot_memory_(slots_for(config_) * layout_.slot_bytes(), {.threads = std::thread::hardware_concurrency()}),
+      stream_slots_(worth_streaming(slot_memory_.size_bytes())),
       pool_(slots_for(config_), std::max(1U, ahead_for(config_) / kWakeParts)),
       spent_(pool_, depth_, config.batch_rows),
       batches_(std::make_shared<BatchPool>(
@@ -58,7 +59,9 @@ EchoBuffer::EchoBuffer(const EchoBufferConfig& config)
       wake_items_(std::max<std::size_t>(1, kWakeBytes / layout_.slot_bytes())),
       ready_(depth_),
       in_flight_(ready_.capacity()),
-      gatherers_(config.threads + std::size_t{2}, Gatherer(layout_, slot_memory_.data(), spent_)) {
+      gatherers_(config.threads + std::size_t{2},
+                 Gatherer(layout_, slot_memory_.data(), spent_,
+                          worth_streaming(blocks_for(config_) * layout_.batch_bytes()))) {
   open_ = &gatherers_[config.threads];
   helper_ = &gatherers_[config.threads + std::size_t{1}];
   try {

@@ -46,6 +46,8 @@
 #include "core/planner.hpp"
 #include "core/slot_layout.hpp"
 #include "core/slot_pool.hpp"
+#include "core/spent_slots.hpp"
+#include "core/stream_copy.hpp"
 #include "core/ticket_ring.hpp"
 
 namespace pyecho {
@@ -112,11 +114,18 @@ class EchoBuffer {
   [[nodiscard]] std::byte* slot_data(std::uint32_t slot) const noexcept {
     return slot_memory_.data() + slot * layout_.slot_bytes();
   }
+  // Whether copies into slots had better be streamed, with copy(); the commit does the fence.
+  [[nodiscard]] bool stream_slots() const noexcept { return stream_slots_; }
   void commit(Reservation reservation) {
     commit_quietly(reservation);
     announce_committed(1);
   }
-  void commit_quietly(Reservation reservation) noexcept { pool_.commit_quietly(reservation); }
+  void commit_quietly(Reservation reservation) noexcept {
+    if (stream_slots_) {
+      stream_fence();
+    }
+    pool_.commit_quietly(reservation);
+  }
   void announce_committed(std::uint64_t items) {
     if (!fork_guard_.forked()) {
       pool_.announce_committed(items);
@@ -174,6 +183,7 @@ class EchoBuffer {
   const std::uint32_t depth_;  // batches claimed and not yet consumed, at most
   const ForkGuard fork_guard_;
   HostMemory slot_memory_;
+  const bool stream_slots_;
   SlotPool pool_;
   SpentSlots spent_;
   std::shared_ptr<BatchPool> batches_;

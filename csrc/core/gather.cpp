@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "core/stream_copy.hpp"
+
 namespace pyecho {
 namespace {
 
@@ -19,7 +21,7 @@ constexpr std::uint32_t kGroupRows = 32;
 constexpr std::size_t kGroupBytes = std::size_t{256} << 10;
 
 // A leaf is often a label of a few bytes, for which a call of memcpy costs more than the copy.
-inline void copy_leaf(std::byte* to, const std::byte* from, std::size_t size_bytes) noexcept {
+inline void copy_leaf(std::byte* to, const std::byte* from, std::size_t size_bytes, bool stream) noexcept {
   switch (size_bytes) {
     case 1:
       std::memcpy(to, from, 1);
@@ -34,14 +36,14 @@ inline void copy_leaf(std::byte* to, const std::byte* from, std::size_t size_byt
       std::memcpy(to, from, 8);
       break;
     default:
-      std::memcpy(to, from, size_bytes);
+      copy(to, from, size_bytes, stream);
   }
 }
 
 }  // namespace
 
-Gatherer::Gatherer(const SlotLayout& layout, const std::byte* slots, SpentSlots& spent)
-    : layout_(&layout), slots_(slots), spent_(&spent), plan_(layout.rows()), spends_(kGroupRows) {}
+Gatherer::Gatherer(const SlotLayout& layout, const std::byte* slots, SpentSlots& spent, bool stream)
+    : layout_(&layout), slots_(slots), spent_(&spent), stream_(stream), plan_(layout.rows()), spends_(kGroupRows) {}
 
 void Gatherer::prefetch(std::uint32_t row) const noexcept {
   const std::byte* const slot = slots_ + plan_[row].slot * layout_->slot_bytes();
@@ -55,7 +57,7 @@ void Gatherer::copy_row(const Use& use, std::uint32_t row) const noexcept {
   const std::byte* const slot = slots_ + use.slot * layout_->slot_bytes();
   std::byte* const block = batch_->memory.data();
   for (const SlotLayout::Leaf& leaf : layout_->leaves()) {
-    copy_leaf(block + leaf.batch_offset + row * leaf.size_bytes, slot + leaf.slot_offset, leaf.size_bytes);
+    copy_leaf(block + leaf.batch_offset + row * leaf.size_bytes, slot + leaf.slot_offset, leaf.size_bytes, stream_);
   }
   if (layout_->with_info()) {
     const auto index = static_cast<std::int64_t>(use.source_index);
@@ -109,6 +111,9 @@ void Gatherer::copy_to(std::uint32_t end) {
     if (spent > 0) {
       spent_->copied(number_, std::span(spends_).first(spent), false);
     }
+  }
+  if (stream_) {
+    stream_fence();  // what follows is a hand-over, of the whole batch or of one that another thread goes on with
   }
 }
 

@@ -18,8 +18,9 @@ namespace pyecho {
 
 class Gatherer {
  public:
-  // `slots`: storage of slot 0, laid out by `layout`. All arguments outlive the Gatherer.
-  Gatherer(const SlotLayout& layout, const std::byte* slots, SpentSlots& spent);
+  // `slots`: storage of slot 0, laid out by `layout`. `stream`: copy past the caches (stream_copy.hpp). All arguments outlive
+  // the Gatherer.
+  Gatherer(const SlotLayout& layout, const std::byte* slots, SpentSlots& spent, bool stream);
 
   // Begins batch `number`, whose rows go to `batch`.
   void begin(std::uint64_t number, Batch& batch) noexcept {
@@ -49,6 +50,7 @@ class Gatherer {
   const SlotLayout* layout_;
   const std::byte* slots_;
   SpentSlots* spent_;
+  bool stream_;
   std::uint64_t number_ = 0;
   Batch* batch_ = nullptr;
   std::vector<Use> plan_;      // sized for a whole batch once

@@ -76,6 +76,16 @@ TEST(EchoBuffer, large_examples_are_copied_while_the_source_is_awaited) {
   }
 }
 
+// 80 MB of slots and as much of batches: more than the share of most caches, so copies are streamed.
+TEST(EchoBuffer, memory_that_outgrows_the_caches_holds_what_was_put) {
+  EchoBufferConfig config{.leaf_bytes = {8, 200'001}, .batch_rows = 80, .capacity = 400, .with_info = true};
+  const Batches expected = drive_planner(planner_of(config), 450, 80);
+  for (const std::uint32_t threads : {1U, 2U}) {
+    config.threads = threads;
+    EXPECT_EQ(run_buffer(config, 450), expected);
+  }
+}
+
 TEST(EchoBuffer, the_last_batch_is_short_or_dropped) {
   EchoBufferConfig config{.leaf_bytes = kItemLeaves, .batch_rows = 4, .factor = 1.0, .with_info = true};
   Batches batches = run_buffer(config, 10);

@@ -11,17 +11,18 @@ namespace {
 
 constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
 
-class GatherTest : public testing::Test {
+// With stores that go past the caches, and without.
+class GatherTest : public testing::TestWithParam<bool> {
  protected:
   static constexpr std::uint32_t kSlots = 4;
   static constexpr std::uint32_t kRows = 40;
 
   GatherTest()
-      : layout_({1, 2, 4, 8, 100, 0}, kRows, true),
+      : layout_({1, 2, 4, 8, 100, 3000, 0}, kRows, true),
         slots_(kSlots * layout_.slot_bytes()),
         pool_(kSlots, 1),
         spent_(pool_, 4, kRows),
-        gatherer_(layout_, slots_.data(), spent_) {
+        gatherer_(layout_, slots_.data(), spent_, GetParam()) {
     batch_.memory = HostMemory(layout_.batch_bytes());
     for (std::uint32_t slot = 0; slot < kSlots; ++slot) {  // all slots are in use
       Reservation reservation{};
@@ -68,7 +69,9 @@ class GatherTest : public testing::Test {
   Gatherer gatherer_;
 };
 
-TEST_F(GatherTest, rows_and_info_land_where_they_belong) {
+INSTANTIATE_TEST_SUITE_P(streaming, GatherTest, testing::Bool());
+
+TEST_P(GatherTest, rows_and_info_land_where_they_belong) {
   std::vector<Use> plan;
   for (std::uint32_t row = 0; row < kRows; ++row) {
     plan.push_back({row * 7 % kSlots, row, std::uint64_t{row} << 33, false});
@@ -85,7 +88,7 @@ TEST_F(GatherTest, rows_and_info_land_where_they_belong) {
   }
 }
 
-TEST_F(GatherTest, a_slot_is_released_exactly_at_its_last_use) {
+TEST_P(GatherTest, a_slot_is_released_exactly_at_its_last_use) {
   add({0, 0, 0, false});
   add({0, 1, 0, false});
   add({1, 0, 1, true});
@@ -97,7 +100,7 @@ TEST_F(GatherTest, a_slot_is_released_exactly_at_its_last_use) {
   EXPECT_EQ(freed, (std::vector<std::uint32_t>{0, 0, 1, 1}));
 }
 
-TEST_F(GatherTest, copying_goes_on_where_it_stopped) {
+TEST_P(GatherTest, copying_goes_on_where_it_stopped) {
   add({2, 0, 5, false});
   EXPECT_TRUE(gatherer_.copy(kAll));
   EXPECT_EQ(batch_.rows, 1U);
@@ -110,7 +113,7 @@ TEST_F(GatherTest, copying_goes_on_where_it_stopped) {
   expect_row(2, {2, 2, 5, false});
 }
 
-TEST_F(GatherTest, many_released_slots_are_all_announced) {
+TEST_P(GatherTest, many_released_slots_are_all_announced) {
   for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
     add({slot, 0, slot, true});
   }
@@ -118,7 +121,7 @@ TEST_F(GatherTest, many_released_slots_are_all_announced) {
   EXPECT_EQ(free_slots(), kSlots);
 }
 
-TEST_F(GatherTest, the_end_copies_what_is_left_and_parts_with_the_batch) {
+TEST_P(GatherTest, the_end_copies_what_is_left_and_parts_with_the_batch) {
   add({1, 0, 7, true});
   EXPECT_TRUE(gatherer_.copy(kAll));
   add({2, 0, 8, true});
@@ -131,9 +134,9 @@ TEST_F(GatherTest, the_end_copies_what_is_left_and_parts_with_the_batch) {
   EXPECT_EQ(free_slots(), 2U);
 }
 
-TEST_F(GatherTest, a_later_batch_gives_no_slot_back_before_the_earlier_one_is_whole) {
+TEST_P(GatherTest, a_later_batch_gives_no_slot_back_before_the_earlier_one_is_whole) {
   Batch later{HostMemory(layout_.batch_bytes())};
-  Gatherer other(layout_, slots_.data(), spent_);
+  Gatherer other(layout_, slots_.data(), spent_, GetParam());
   other.begin(1, later);
   add({0, 0, 0, false});
   other.rest().front() = {0, 1, 0, true};
@@ -145,7 +148,7 @@ TEST_F(GatherTest, a_later_batch_gives_no_slot_back_before_the_earlier_one_is_wh
   EXPECT_EQ(free_slots(), 1U);
 }
 
-TEST_F(GatherTest, a_batch_that_is_not_handed_out_can_be_dropped) {
+TEST_P(GatherTest, a_batch_that_is_not_handed_out_can_be_dropped) {
   add({0, 0, 0, true});
   EXPECT_EQ(gatherer_.drop(), &batch_);
   EXPECT_EQ(gatherer_.planned(), 0U);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/echo_buffer.hpp"
+#include "core/stream_copy.hpp"
 #include "perturb.hpp"
 #include "reference_planner.hpp"
 
@@ -27,10 +28,13 @@ inline void fill_item(EchoBuffer& buffer, std::uint32_t slot, std::uint64_t item
   std::byte* const data = buffer.slot_data(slot);
   const auto& leaves = buffer.layout().leaves();
   std::memcpy(data + leaves[0].slot_offset, &item, sizeof(item));
+  std::vector<std::byte> bytes;
   for (std::size_t leaf = 1; leaf < leaves.size(); ++leaf) {
-    for (std::size_t i = 0; i < leaves[leaf].size_bytes; ++i) {
-      data[leaves[leaf].slot_offset + i] = byte_of(item, leaf, i);
+    bytes.resize(leaves[leaf].size_bytes);
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      bytes[i] = byte_of(item, leaf, i);
     }
+    copy(data + leaves[leaf].slot_offset, bytes.data(), bytes.size(), buffer.stream_slots());
   }
 }
 
