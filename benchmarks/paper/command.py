@@ -110,6 +110,9 @@ def main(arguments: list[str] | None = None) -> int:
     except (DataError, DemoError) as error:
         print(f"benchmarks/paper.py: {error}", file=sys.stderr)
         return 1
+    except OSError as error:
+        print(f"benchmarks/paper.py: {error}; see --output and --cache", file=sys.stderr)
+        return 1
     except BrokenProcessPool:
         print(
             "benchmarks/paper.py: a process that trains was killed (for want of memory, perhaps); "
@@ -127,7 +130,6 @@ def _run(options: argparse.Namespace) -> int:
     from paper.conditions import Condition
     from paper.data import fashion_folder
     from paper.experiments import Entry, default_figures, entries
-    from paper.fashion import Fashion, MoreFashion
     from paper.plan import Setting, chosen_rate, planned, total_seconds
     from paper.store import Store
     from paper.text import Text
@@ -144,12 +146,15 @@ def _run(options: argparse.Namespace) -> int:
         print(listing(plan, jobs))
         return 0
     cache = options.cache
-    places = worker.Places(
-        fashion_folder(options.fashion_mnist, cache / "data"), options.text, cache / "data"
-    )
+    for folder in (options.output, cache):  # not after hours
+        folder.mkdir(parents=True, exist_ok=True)
+    needed = {setting.condition.workload for setting in plan.tuned}
+    images = None
+    if needed != {Text.name}:
+        images = fashion_folder(options.fashion_mnist, cache / "data")
+    places = worker.Places(images, options.text, cache / "data")
     build = info.collect()
-    loaded = (Fashion(places.fashion), MoreFashion(places.fashion), Text(places.text))
-    data = {each.name: each.data for each in loaded}
+    data = {name: worker.load(name, places).data for name in sorted(needed)}
     store = Store(cache / "runs.jsonl", data, machine=str(build["cpu"]))
     # So that the processes that train end with this one.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
@@ -164,7 +169,7 @@ def _run(options: argparse.Namespace) -> int:
         return [result for result in found if result is not None]
 
     facts = {
-        "date": datetime.date.today().isoformat(),
+        "date of the report": datetime.date.today().isoformat(),
         "pyecho": f"{build['pyecho']} ({build['build_type']}, {build['compiler']})",
         "torch": build["torch"],
         "python": platform.python_version(),
@@ -173,7 +178,9 @@ def _run(options: argparse.Namespace) -> int:
         "seeds": seeds,
         "version": "full" if options.full else "short",
         **_targets(data),
-        "minutes, without runs of earlier sessions": round((time.monotonic() - began) / 60, 1),
+        "minutes of training, without what earlier sessions have done": round(
+            (time.monotonic() - began) / 60, 1
+        ),
     }
     return _report(options, facts, chosen, results, costs)
 
@@ -184,6 +191,7 @@ def _targets(data: dict[str, str]) -> dict[str, str]:
     return {
         name: f"target {workload.target:g} {workload.held_out_unit}, data {data[name]}"
         for name, workload in WORKLOADS.items()
+        if name in data
     }
 
 

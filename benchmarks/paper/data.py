@@ -111,6 +111,8 @@ def text_files(folder: Path | None) -> tuple[list[Path], list[Path]]:
     """
     suffixes = {".py"} if folder is None else {".py", ".txt", ".md", ".rst"}
     root = Path(sysconfig.get_path("stdlib")) if folder is None else folder
+    if not root.is_dir():
+        raise DataError(f"there is no folder {root}: name one with --text DIR")
     ranked = []
     for path in root.rglob("*"):
         relative = path.relative_to(root)
@@ -120,7 +122,10 @@ def text_files(folder: Path | None) -> tuple[list[Path], list[Path]]:
     train = [path for digest, path in ranked if digest[-1] % HELD_OUT_EVERY]
     held_out = [path for digest, path in ranked if digest[-1] % HELD_OUT_EVERY == 0]
     if not train or not held_out:
-        raise DataError(f"{root} needs files of text to train on and to hold out: use --text DIR")
+        raise DataError(
+            f"{root} has {len(ranked)} files {', '.join(sorted(suffixes))}, too few to hold some out "
+            "(one in ten): name a larger folder with --text DIR"
+        )
     return train, held_out
 
 

@@ -37,11 +37,6 @@ class Entry:
     paper: float | None = None
     timed: bool = False
 
-    @property
-    def both(self) -> tuple[Condition, Condition]:
-        """What must have been trained for it."""
-        return self.condition, self.baseline
-
 
 def condition(
     name: str, variant: Variant, factor: int, *, batches: float = 1, buffer: int | None = None

@@ -36,6 +36,13 @@ def draw(marks: Sequence[Mark], folder: Path, stem: str) -> dict[str, Path]:
         }
         figure = Figure(layout="constrained")
         drawers.get(name, _lines)(figure, name, chosen)
+        runs = max(mark.runs for mark in chosen)
+        if runs > 1:
+            figure.supxlabel(
+                f"medians of {runs} seeds, bars from the lowest to the highest",
+                fontsize=8,
+                color="0.4",
+            )
         drawn[name] = folder / f"{stem}-{'fig' * name.isdecimal()}{name}.png"
         figure.savefig(drawn[name], dpi=110)
     return drawn
@@ -68,7 +75,7 @@ def _bars(figure: Figure, name: str, marks: Sequence[Mark]) -> None:
         for mark in chosen:
             x, of = mark.entry.x, mark.entry.condition
             if mark.measured is None:
-                axes.annotate("not reached", (x, 0), rotation=90, ha="center", va="bottom")
+                _missing(axes, x)
                 continue
             color = COLORS["baseline" if of.factor == 1 else of.variant]
             axes.bar(x, mark.measured.median, 0.7, color=color, alpha=0.85)
@@ -95,6 +102,20 @@ def _bars(figure: Figure, name: str, marks: Sequence[Mark]) -> None:
         axes.set(ylabel=label, ylim=(0, None))
         e = max(mark.entry.condition.factor for mark in chosen)
         axes.set_title(f"{_title(workload)}, e = {e}", loc="left")
+
+
+def _missing(axes: Axes, x: float) -> None:
+    """Say where a condition or its baseline has not reached the target."""
+    axes.axvline(x, color="none")  # so that the place is in view
+    axes.annotate(
+        "not reached",
+        (x, 0.02),
+        xycoords=axes.get_xaxis_transform(),
+        rotation=90,
+        ha="center",
+        va="bottom",
+        fontsize=8,
+    )
 
 
 def _title(workload: str) -> str:
@@ -154,13 +175,17 @@ def _speedups(figure: Figure, name: str, marks: Sequence[Mark]) -> None:
             color=PAPER,
             marker="s",
             markerfacecolor="white",
-            label="paper: ResNet-50 on ImageNet",
+            label="paper: ResNet-50 on ImageNet, R about 6",
         )
         samples = [(x, m.measured if value == "measured" else m.more[value]) for x, m in found]
         _curve(axes, [(x, s) for x, s in samples if s], COLORS["before"], "Fashion-MNIST")
+        for mark in marks:
+            if mark.measured is None:
+                _missing(axes, mark.entry.x)
         axes.set(xlabel="echo factor e", ylabel=label, ylim=(0, None))
         axes.set_xticks(factors)
         axes.legend(fontsize=8, loc="lower right")
+        axes.set_title(f"{_title('fashion-more')}, over a slow network", loc="left")
 
 
 def _curve(axes: Axes, points: Sequence[tuple[float, Sample]], color: str, label: str) -> None:
@@ -187,8 +212,12 @@ def _lines(figure: Figure, name: str, marks: Sequence[Mark]) -> None:
     _bare(axes)
     axes.set_xscale("log", base=2 if name != "7" else 10)
     ticks: set[float] = set()
-    for (series, chosen), color in zip(_series(marks).items(), SHADES, strict=False):
+    for (series, chosen), shade in zip(_series(marks).items(), SHADES, strict=False):
+        color = COLORS.get(series, shade)
         points = [(mark.entry.x, mark.measured) for mark in chosen if mark.measured is not None]
+        for mark in chosen:
+            if mark.measured is None:
+                _missing(axes, mark.entry.x)
         if not points:
             continue
         label = {"batch": "batch echoing", "before": "example echoing"}.get(series, series)

@@ -1,4 +1,4 @@
-"""The paper's numbers, as `data-echoing.md` of its facts has them: read off its figures."""
+"""The numbers of the paper (arXiv:1907.05550), read off its figures."""
 
 FRACTIONS = {  # Fig. 3: fresh examples at e = 2 as a fraction of the baseline's
     "ResNet-32, CIFAR-10": {"batch": 0.848, "after": 0.657, "before": 0.576},

@@ -27,9 +27,12 @@ def as_markdown(
     lines += [f"- {name}: {value}" for name, value in facts.items()]
     lines += [
         "",
-        "Medians of the seeds with [lowest, highest]. The learning rate of every condition was "
-        "chosen with another seed, among those in the last column. Fresh examples are those read "
-        "from the source, `stats().fresh`, when the target was crossed.",
+        "Medians of the seeds with [lowest, highest]; ratios are taken seed by seed. Fresh examples "
+        "are those read from the source, `stats().fresh`, when the target was crossed, with what "
+        "pyecho had read ahead by then; used are those of which training had seen a use. The "
+        "learning rate of every condition was chosen with another seed, among those in the last "
+        "column, by the examples used to the target (for quality, by what is measured); a trial is "
+        "stopped once it has used more than the best one so far, and counts as worse.",
         "",
         *(f"- {sentence}" for sentence in said),
     ]
@@ -51,12 +54,11 @@ def _table(figure: str, marks: Sequence[Mark]) -> list[str]:
         "4": {"Seconds": "seconds", "Times fewer fresh": "fewer", "R": "R"},
         "7": {"Of those read": "read"},
     }.get(figure, {} if figure == "quality" else {"Of those used": "used"})
-    heads += [*extras, "The paper", "Learning rate", "Cost of each rate"]
+    heads += [*extras, "The paper", "Learning rate", "Rates that were tried"]
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     for mark in marks:
         of = mark.entry.condition
-        missed = f"{mark.reached} of {mark.runs} reached the target"
-        measured = spread(mark.measured) if mark.measured else missed
+        measured = spread(mark.measured) if mark.measured else mark.missed
         tried = ", ".join(f"{rate:g}: {_cost(cost)}" for rate, cost in mark.tried.items())
         cells = [
             of.workload,
@@ -76,7 +78,7 @@ def _table(figure: str, marks: Sequence[Mark]) -> list[str]:
 
 
 def _cost(cost: float) -> str:
-    return "not reached" if math.isinf(cost) else number(cost)
+    return "worse" if math.isinf(cost) else number(cost)
 
 
 def _plain(mark: Mark) -> dict[str, Any]:

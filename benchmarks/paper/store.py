@@ -33,7 +33,7 @@ class Store:
         self._lock = threading.Lock()
         self._found: dict[str, Any] = {}
         if path.exists():
-            for line in path.read_text().splitlines():
+            for line in path.read_text(errors="replace").splitlines():
                 try:
                     entry = json.loads(line)
                     self._found[entry["key"]] = entry["result"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from statistics import median
 from typing import Any
 
 from paper.conditions import Condition
@@ -13,6 +12,7 @@ from paper.experiments import WORKLOADS, Entry
 from paper.plan import Setting, chosen_rate
 from paper.train import Result
 from paper.tuning import rate_of
+from pyecho.bench.formatting import spread
 from pyecho.bench.sampling import Sample
 
 UNITS = {
@@ -31,9 +31,9 @@ Results = Callable[[Condition, Entry], Sequence[Result]]
 class Mark:
     """An entry with what was measured.
 
-    Bars go from the best to the worst seed; they are relative to the baseline's median, so that
-    the baseline has a bar as well. Nothing is compared unless every seed of both has reached the
-    target: a median of those that were lucky would flatter.
+    Ratios are taken seed by seed, so that the spread of the baseline is in them. Nothing is
+    compared unless every seed of both has reached the target: a median of those that were lucky
+    would flatter.
     """
 
     entry: Entry
@@ -45,6 +45,15 @@ class Mark:
     measured: Sample | None = None
     fresh: Sample | None = None
     more: dict[str, Sample] = field(default_factory=dict)
+
+    @property
+    def missed(self) -> str:
+        """Why nothing is compared; "" if something is."""
+        if self.measured is not None:
+            return ""
+        if self.reached < self.runs or not self.runs:
+            return f"{self.reached} of {self.runs} runs reached the target"
+        return "the baseline has not reached the target with every seed"
 
     @property
     def name(self) -> str:
@@ -83,24 +92,30 @@ def _mark(entry: Entry, results: Results, costs: Mapping[Setting, Mapping[int, f
     )
     if entry.goal.target is None:
         return Mark(**{**vars(mark), "measured": _sample(runs, "held_out")})
-    if not runs or reached < len(runs) or not base or not all(run.reached for run in base):
+    if not _all_reached(runs) or not _all_reached(base):
         return mark
-    fresh, used = _sample(runs, "fresh"), _sample(runs, "used")
-    base_fresh = median(run.fresh for run in base)
-    base_used = median(run.used for run in base)
-    more = {"used": used.times(1 / base_used), "read": fresh.times(1 / base_fresh)}
+    more = {"used": _ratio(runs, base, "used"), "read": _ratio(runs, base, "fresh")}
     measured = more["read"]
     if entry.figure == "7":
         measured = more["used"]
     elif entry.figure == "5":
-        measured = Sample(tuple(base_fresh / run.fresh for run in runs))
+        measured = _ratio(base, runs, "fresh")
     elif entry.figure == "4":
-        base_seconds = median(run.seconds for run in base)
-        measured = Sample(tuple(base_seconds / run.seconds for run in runs))
-        more["fewer"] = Sample(tuple(base_fresh / run.fresh for run in runs))
+        measured = _ratio(base, runs, "seconds")
+        more["fewer"] = _ratio(base, runs, "fresh")
         more["seconds"] = _sample(runs, "seconds")
         more["R"] = Sample(tuple(run.upstream_seconds / run.busy_seconds for run in runs))
+    fresh = _sample(runs, "fresh")
     return Mark(**{**vars(mark), "measured": measured, "fresh": fresh, "more": more})
+
+
+def _all_reached(runs: Sequence[Result]) -> bool:
+    return bool(runs) and all(run.reached for run in runs)
+
+
+def _ratio(runs: Sequence[Result], to: Sequence[Result], name: str) -> Sample:
+    """Return the ratios of one number, each to that of the run with the same seed."""
+    return Sample(tuple(getattr(a, name) / getattr(b, name) for a, b in zip(runs, to, strict=True)))
 
 
 def _sample(runs: Sequence[Result], name: str) -> Sample:
@@ -110,10 +125,9 @@ def _sample(runs: Sequence[Result], name: str) -> Sample:
 def findings(found: Sequence[Mark]) -> list[str]:
     """Say which of the paper's findings hold, and which do not."""
     said = [
-        f"Fig. {mark.entry.figure}, {mark.entry.condition}: only {mark.reached} of {mark.runs} "
-        "runs reached the target, so nothing is compared"
+        f"Fig. {mark.entry.figure}, {mark.entry.condition}: {mark.missed}, so nothing is compared"
         for mark in found
-        if mark.entry.goal.target is not None and mark.reached < mark.runs
+        if mark.missed
     ]
     for name in WORKLOADS:
         by_variant = {
@@ -129,20 +143,22 @@ def findings(found: Sequence[Mark]) -> list[str]:
             said.append(_compared(name, better, by_variant[better], worse, by_variant[worse]))
     for mark in found:
         if mark.entry.figure == "4" and mark.entry.x == 5 and mark.measured is not None:
-            verdict = "at least" if mark.measured.median >= 3.25 else "less than"
+            uses = 5 * mark.more["used"].median
             said.append(
                 f"Fig. 4: with e = 5 and R = {mark.more['R'].median:.1f} the target is reached "
-                f"{mark.measured.median:.2f} times as fast, {verdict} the paper's 3.25"
+                f"{spread(mark.measured)} times as fast (the paper: 3.25 at R = 6), with "
+                f"{uses:.2f} times the baseline's steps"
             )
     return said
 
 
 def _compared(name: str, better: Any, low: Sample, worse: Any, high: Sample) -> str:
-    if low.high < high.low:
+    if low.median < high.median:
         how = "needs fewer fresh examples than"
-        end = "with every seed"
-    elif low.median < high.median:
-        how, end = "needs fewer fresh examples than", "in the median; the seeds overlap"
+        apart = low.high < high.low and len(low.values) > 1
+        end = "with every seed" if apart else "in the median; the seeds overlap"
+        if len(low.values) == 1:
+            end = "with the one seed"
     else:
         how, end = "does not need fewer fresh examples than", "unlike in the paper"
     return f"Fig. 3, {name}: {better} {how} {worse} ({low.median:.2f}, {high.median:.2f}), {end}"

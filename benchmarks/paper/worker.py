@@ -23,7 +23,8 @@ from paper.workload import Workload
 class Places:
     """Where the data lie."""
 
-    fashion: Path
+    fashion: Path | None
+    """None where no workload needs it."""
     text: Path | None
     cache: Path
 
@@ -53,10 +54,17 @@ def _end_with_parent() -> None:
 def workload(name: str) -> Workload:
     """Return the workload; it is read at its first use."""
     if name not in _workloads:
-        kinds = {each.name: each for each in (Fashion, MoreFashion)}
-        kind = kinds.get(name)
-        _workloads[name] = Text(_places.text) if kind is None else kind(_places.fashion)
+        _workloads[name] = load(name, _places)
     return _workloads[name]
+
+
+def load(name: str, places: Places) -> Workload:
+    """Read a workload's data."""
+    if name == Text.name:
+        return Text(places.text)
+    kinds: dict[str, type[Fashion]] = {each.name: each for each in (Fashion, MoreFashion)}
+    assert places.fashion is not None
+    return kinds[name](places.fashion)
 
 
 def execute(job: Job) -> Result:
