@@ -178,9 +178,7 @@ def _run(options: argparse.Namespace) -> int:
         "seeds": seeds,
         "version": "full" if options.full else "short",
         **_targets(data),
-        "minutes of training, without what earlier sessions have done": round(
-            (time.monotonic() - began) / 60, 1
-        ),
+        "minutes, without what earlier sessions did": round((time.monotonic() - began) / 60, 1),
     }
     return _report(options, facts, chosen, results, costs)
 

@@ -123,8 +123,8 @@ def text_files(folder: Path | None) -> tuple[list[Path], list[Path]]:
     held_out = [path for digest, path in ranked if digest[-1] % HELD_OUT_EVERY == 0]
     if not train or not held_out:
         raise DataError(
-            f"{root} has {len(ranked)} files {', '.join(sorted(suffixes))}, too few to hold some out "
-            "(one in ten): name a larger folder with --text DIR"
+            f"{root} has {len(ranked)} files {', '.join(sorted(suffixes))}, too few to hold one "
+            "in ten out: name a larger folder with --text DIR"
         )
     return train, held_out
 

@@ -27,12 +27,12 @@ def as_markdown(
     lines += [f"- {name}: {value}" for name, value in facts.items()]
     lines += [
         "",
-        "Medians of the seeds with [lowest, highest]; ratios are taken seed by seed. Fresh examples "
-        "are those read from the source, `stats().fresh`, when the target was crossed, with what "
-        "pyecho had read ahead by then; used are those of which training had seen a use. The "
-        "learning rate of every condition was chosen with another seed, among those in the last "
-        "column, by the examples used to the target (for quality, by what is measured); a trial is "
-        "stopped once it has used more than the best one so far, and counts as worse.",
+        "Medians of the seeds with [lowest, highest]; ratios are taken seed by seed. Fresh "
+        "examples are those read from the source, `stats().fresh`, when the target was crossed, "
+        "with what pyecho had read ahead by then; used are those of which training had seen a use. "
+        "The learning rate of every condition was chosen with another seed, among those in the "
+        "last column, by the examples used to the target (for quality, by what is measured); a "
+        "trial is stopped once it has used more than the best one so far, and counts as worse.",
         "",
         *(f"- {sentence}" for sentence in said),
     ]

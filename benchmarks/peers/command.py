@@ -4,7 +4,8 @@ All do the same: read fresh examples from memory in order, use each 4 times, shu
 and hand out batches of 256 into which every row has been copied. Each tool has a virtual
 environment of its own, which is made the first time (gigabytes, several minutes), and a process of
 its own, which is idle while the others are measured. Writes a table, JSON and a figure to
-benchmarks/results/peers-<name of the CPU>. Exits with 1 if a contestant could not take part.
+benchmarks/results/peers-<name of the CPU>, and to ...-partial if anything is left out. Exits with 1
+if a contestant could not take part.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import argparse
 import contextlib
 import datetime
 import json
+import math
 import platform
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -36,6 +39,8 @@ HERE = Path(__file__).resolve().parents[1]
 ROUNDS, QUICK_ROUNDS = 7, 2
 SECONDS, QUICK_SECONDS = 1.0, 0.1
 ANSWER_SECONDS = 300.0
+INTERRUPTED = 130
+TERMINATED = 143
 
 
 def parsed_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -69,7 +74,7 @@ def parsed_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--seconds",
-        type=float,
+        type=duration,
         help=f"length of a measurement (default: {SECONDS}; with --quick {QUICK_SECONDS})",
     )
     parser.add_argument(
@@ -104,6 +109,19 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def duration(text: str) -> float:
+    """Return a number of seconds."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds <= ANSWER_SECONDS / 10:
+        raise argparse.ArgumentTypeError(
+            f"more than 0 and at most {ANSWER_SECONDS / 10:g} seconds, got {text!r}"
+        )
+    return seconds
+
+
 def facts(options: argparse.Namespace) -> dict[str, Any]:
     """Describe the machine and the run."""
     build = info.collect()
@@ -117,7 +135,6 @@ def facts(options: argparse.Namespace) -> dict[str, Any]:
         "python": platform.python_version(),
         "rounds": options.rounds,
         "seconds for a measurement": options.seconds,
-        "quick": options.quick,
     }
 
 
@@ -155,11 +172,10 @@ def started(
     return processes, versions
 
 
-def run(options: argparse.Namespace, report: Report) -> list[measuring.Outcome]:
-    """Do everything but the files."""
+def run(options: argparse.Namespace, report: Report, outcomes: list[measuring.Outcome]) -> None:
+    """Measure one workload after the other; what is finished is in the report and in outcomes."""
     contestants = named(options.only)
     planned = [each for each in PLANNED if each.name in options.work]
-    outcomes: list[measuring.Outcome] = []
     with contextlib.ExitStack() as stack:
         environments = Environments(options.environments)
         processes, versions = started(contestants, environments, stack, report)
@@ -180,14 +196,10 @@ def run(options: argparse.Namespace, report: Report) -> list[measuring.Outcome]:
                 summary.add_outcome(report, each, outcome)
         describe(report, planned)
         summary.add_remarks(report, ready, versions, outcomes)
-    return outcomes
 
 
 def describe(report: Report, planned: Sequence[Planned]) -> None:
     """Say what the numbers mean."""
-    report.note(
-        "memory is the peak of the contestant's own process, without the source from which it reads"
-    )
     report.note("where the number of threads is an option, the faster of 1 and all cores is used")
     report.note(
         "ratios are pyecho's rate over the contestant's, round by round: above 1, pyecho is faster"
@@ -202,29 +214,61 @@ def describe(report: Report, planned: Sequence[Planned]) -> None:
         )
 
 
+def partial(options: argparse.Namespace) -> bool:
+    """Say whether this is less than the whole, whose files it must not replace."""
+    everything = set(options.only) == set(all_names()) and len(options.work) == len(PLANNED)
+    return options.quick or not everything
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Measure and report."""
     options = parsed_arguments(arguments)
+    try:
+        options.output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        print(f"benchmarks/peers.py: {error}; see --output", file=sys.stderr)
+        return 1
+    # So that the contestants' processes end with this one.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     described = facts(options)
     cpu = described["cpu"] or "unknown"
+    stem = f"peers-{slug(cpu)}"
     report = Report(
         f"pyecho and its peers on {cpu}",
-        f"peers-{slug(cpu)}",
+        f"{stem}-partial" if partial(options) else stem,
         described,
-        ratio_name="pyecho is faster by",
+        ratio_name="pyecho's speed over its speed",
     )
     began = time.monotonic()
-    outcomes = run(options, report)
+    outcomes: list[measuring.Outcome] = []
+    interrupted = False
+    try:
+        run(options, report, outcomes)
+    except KeyboardInterrupt:
+        interrupted = True
+        print("Interrupted; what was finished is reported.", file=sys.stderr)
+        report.stem = f"{stem}-partial"
+        report.note("interrupted: some workloads, and the remarks on each contestant, are missing")
     report.facts["seconds"] = round(time.monotonic() - began)
+    if outcomes:
+        write(options, report, outcomes)
+    if interrupted:
+        return INTERRUPTED
+    return 1 if any("could not be" in note or " failed: " in note for note in report.notes) else 0
+
+
+def write(
+    options: argparse.Namespace, report: Report, outcomes: Sequence[measuring.Outcome]
+) -> None:
+    """Write and print everything."""
     as_json, as_markdown = report.write(options.output)
     everything = {**report.as_json(), "workloads": summary.extras(outcomes)}
     as_json.write_text(json.dumps(everything, indent=1) + "\n")
     print(json.dumps(everything, indent=1) if options.json else report.as_markdown())
     image = options.output / f"{report.stem}.svg"
-    title = f"pyecho {pyecho.__version__} and its peers\n{cpu}, {described['cores']} cores"
-    drawn = figure.draw(outcomes, title, image)
+    title = f"pyecho {pyecho.__version__} and its peers\n{report.facts['cpu'] or 'unknown'}"
+    drawn = figure.draw(outcomes, f"{title}, {report.facts['cores']} cores", image)
     if not drawn:
         print("No figure: pip install matplotlib", file=sys.stderr)
     for path in (as_json, as_markdown, *([image] if drawn else [])):
         print(path, file=sys.stderr)
-    return 1 if any("could not be" in note or " failed: " in note for note in report.notes) else 0

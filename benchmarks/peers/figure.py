@@ -1,4 +1,4 @@
-"""One figure of all workloads: a panel each, a bar for each contestant."""
+"""One figure of all workloads: a panel each, a line for each contestant."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from peers.measuring import Outcome, Result
+from peers.roster import PYECHO
 from pyecho.bench.formatting import number
 
 OURS, THEIRS, LIMITS = "#0b6e4f", "#9aa5b1", "#d9a441"
-BAR_INCHES = 0.27
+LINE_INCHES = 0.27
+MARGIN_INCHES = 1.2
 
 
 def draw(outcomes: Sequence[Outcome], title: str, path: Path) -> bool:
@@ -33,7 +35,7 @@ def draw(outcomes: Sequence[Outcome], title: str, path: Path) -> bool:
         figure, axes = pyplot.subplots(
             len(panels),
             1,
-            figsize=(9, BAR_INCHES * sum(heights)),
+            figsize=(9, LINE_INCHES * sum(heights) + MARGIN_INCHES),
             gridspec_kw={"height_ratios": heights},
             layout="constrained",
             squeeze=False,
@@ -56,40 +58,44 @@ def draw(outcomes: Sequence[Outcome], title: str, path: Path) -> bool:
 
 
 def _sorted(outcome: Outcome) -> list[Result]:
+    if outcome.rate(PYECHO) is None:
+        return []
     results = [result for result in outcome.results.values() if result.rate is not None]
     return sorted(results, key=lambda result: result.rate.median if result.rate else 0.0)
 
 
 def _panel(axis: Any, outcome: Outcome, results: list[Result]) -> None:
+    labels = []
     for place, result in enumerate(results):
-        rate = result.rate
+        rate, ratio = result.rate, outcome.faster(PYECHO, result.contestant.name)
         assert rate is not None
-        axis.barh(
+        assert ratio is not None
+        axis.errorbar(
+            ratio.median,
             place,
-            rate.median,
+            xerr=[[ratio.median - ratio.low], [ratio.high - ratio.median]],
             color=_colour(result),
-            xerr=[[rate.median - rate.low], [rate.high - rate.median]],
-            error_kw={"lw": 0.8, "ecolor": "#444444"},
+            marker="o",
+            capsize=3,
         )
         axis.annotate(
-            number(rate.median),
-            (rate.high, place),
-            xytext=(4, 0),
+            number(ratio.median),
+            (ratio.high, place),
+            xytext=(6, 0),
             textcoords="offset points",
             va="center",
             fontsize=7.5,
         )
-    axis.set_yticks(range(len(results)), [result.contestant.title for result in results])
+        labels.append(f"{result.contestant.title}, {number(rate.median)}/s")
+    axis.set_yticks(range(len(results)), labels)
     for label, result in zip(axis.get_yticklabels(), results, strict=True):
         label.set_fontweight("bold" if _colour(result) == OURS else "normal")
     axis.set_ylim(-0.7, len(results) - 0.3)
+    axis.axvline(1, color="0.7", linewidth=1, zorder=0)
     axis.set_xscale("log")
-    low = min(result.rate.low for result in results if result.rate)
-    high = max(result.rate.high for result in results if result.rate)
-    axis.set_xlim(low / 3, high * 3)
+    axis.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
     axis.set_title(outcome.work.title, loc="left", fontsize=10)
-    what = "batches" if outcome.work.kind == "batches" else "examples"
-    axis.set_xlabel(f"{what} emitted in a second (logarithmic; longer is faster)", fontsize=8)
+    axis.set_xlabel("how many times as fast pyecho is (median, lowest, highest)", fontsize=8)
     axis.spines[["top", "right"]].set_visible(False)
 
 

@@ -40,7 +40,6 @@ class Result:
     uses: tuple[int, int] = (0, 0)
     distinct: float = 0.0
     mixing: float = 0.0
-    peak_bytes: int = 0
     idle_cpu_share: float = 0.0
     failure: str = ""
 
@@ -55,7 +54,6 @@ class Result:
             "uses": list(self.uses),
             "distinct": self.distinct,
             "mixing": self.mixing,
-            "peak_bytes": self.peak_bytes,
             "idle_cpu_share": self.idle_cpu_share,
             "failure": self.failure,
         }
@@ -119,7 +117,8 @@ def measure(
         try:
             processes[contestant.name].ask("release")
         except WorkerFailed as failure:
-            outcome.results[contestant.name].failure = str(failure)
+            result = outcome.results[contestant.name]
+            result.failure = result.failure or str(failure)
     return outcome
 
 
@@ -195,7 +194,6 @@ def _turn(work: Work, process: Asked, result: Result) -> Callable[[], float]:
             answer = process.ask("measure", batches=result.batches)
         except WorkerFailed as failure:
             raise _Out(result, str(failure)) from failure
-        result.peak_bytes = max(result.peak_bytes, answer["peak_bytes"] or 0)
         result.idle_cpu_share = max(result.idle_cpu_share, answer["idle_cpu_share"] or 0.0)
         return float(result.batches * rows / answer["seconds"])
 

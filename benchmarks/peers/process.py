@@ -87,9 +87,12 @@ class WorkerProcess:
                     stream.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_SECONDS)
+        self._kill()
+        self._process.wait()
+
+    def _kill(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
 
     def __enter__(self) -> WorkerProcess:
         """Return the process."""
@@ -121,6 +124,8 @@ class WorkerProcess:
             selector.register(self._process.stdout, selectors.EVENT_READ)
             while b"\n" not in self._rest:
                 if not selector.select(max(0.0, until - time.monotonic())):
+                    # It would take its time from the others, and answer the wrong question later.
+                    self._kill()
                     raise WorkerFailed(f"no answer within {self._seconds:.0f} s")
                 more = os.read(self._process.stdout.fileno(), 1 << 16)
                 if not more:

@@ -51,7 +51,7 @@ CONTESTANTS = (
     ),
     Contestant(
         LIMIT,
-        "memcpy, all cores",
+        "NumPy copies in blocks, all cores",
         "limits",
         package="numpy",
         examples="memcpy",
@@ -60,7 +60,7 @@ CONTESTANTS = (
     ),
     Contestant(
         "memcpy-1",
-        "memcpy, 1 thread",
+        "NumPy copies in blocks, 1 thread",
         "limits",
         package="numpy",
         examples="memcpy_single",

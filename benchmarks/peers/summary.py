@@ -92,8 +92,6 @@ def _remark(outcome: Outcome, result: Result) -> str:
         return ""
     words = f"{outcome.work.row_bytes:,} B: {result.distinct:.0%} of a batch distinct"
     words += f", moved by {result.mixing:.2g} pools"
-    if result.peak_bytes:
-        words += f", {result.peak_bytes / 2**20:,.0f} MiB beyond the source"
     if result.contestant.tuned:
         words += f", {result.threads} threads" if result.threads > 1 else ", 1 thread"
     if not result.contestant.exact:

@@ -17,19 +17,17 @@ import importlib.metadata
 import itertools
 import json
 import os
+import signal
 import sys
 import time
 import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
 
 from peers.workload import Finding, Source, Work, ids
 
-STATUS = Path("/proc/self/status")
-CLEAR = Path("/proc/self/clear_refs")
 SETTLE_SECONDS = 0.5
 
 
@@ -42,7 +40,6 @@ class Worker:
         self._source: Source | None = None
         self._function = ""
         self._idle_since: tuple[float, float] | None = None
-        self._memory = Memory()
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Do what is asked, and return what is to be told."""
@@ -71,12 +68,13 @@ class Worker:
         self._work = Work.from_json(work)
         self._source = Source(self._work)
         self._function = function
-        self._memory.begin()
         return {}
 
     def _release(self) -> dict[str, Any]:
         self._work = self._source = None
-        self._memory.give_back()
+        gc.collect()
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).malloc_trim(0)  # the other contestants need the memory, too
         return {}
 
     def _start(self, passes: int | None) -> Any:
@@ -122,7 +120,7 @@ class Worker:
             seconds = time.perf_counter() - began
             next(iterator)  # the source is endless: if this is the end, fewer batches were timed
             del iterator
-        return {"seconds": seconds, "peak_bytes": self._memory.peak()}
+        return {"seconds": seconds}
 
     def _idle_cpu_share(self) -> float | None:
         """Return the share of a core that was used since the last answer; it should be none."""
@@ -144,38 +142,6 @@ def _use(iterator: Any, batches: int, kind: str) -> None:
             pass
 
 
-class Memory:
-    """What the process uses beyond the source; Linux only. Counts no processes that it starts."""
-
-    def __init__(self) -> None:
-        self._before = 0
-
-    def begin(self) -> None:
-        """Count from here on."""
-        try:
-            CLEAR.write_text("5")  # begins a new peak
-            self._before = _status_bytes("VmRSS")
-        except OSError:
-            self._before = 0
-
-    def peak(self) -> int | None:
-        """Return the peak less what was in use at first, or None."""
-        return _status_bytes("VmHWM") - self._before if self._before else None
-
-    def give_back(self) -> None:
-        """Return freed memory to the system, or the next workload's use would hide in it."""
-        gc.collect()
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).malloc_trim(0)
-
-
-def _status_bytes(name: str) -> int:
-    for line in STATUS.read_text().splitlines():
-        if line.startswith(f"{name}:"):
-            return int(line.split()[1]) << 10
-    return 0
-
-
 def serve(worker: Worker, requests: TextIO, answers: TextIO) -> None:
     """Answer until the requests end."""
     for line in requests:
@@ -188,8 +154,16 @@ def serve(worker: Worker, requests: TextIO, answers: TextIO) -> None:
         answers.flush()
 
 
+def end_with_parent() -> None:
+    """Leave nothing behind that computes if the runner is killed; Linux only."""
+    set_parent_death_signal = 1
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+
+
 def main() -> None:
     """Serve on stdin and on what was stdout."""
+    end_with_parent()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     try:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -59,7 +60,78 @@ def test_batch_echoing_counts_batches(tmp_path):
         assert found["uses"] == [4, 4]
 
 
-def test_a_worker_that_cannot_start_or_is_too_slow_has_failed(tmp_path):
+def test_a_worker_that_is_too_slow_is_ended(tmp_path):
+    from peers.process import WorkerFailed, WorkerProcess
+
+    with WorkerProcess(Path(sys.executable), "plain_numpy", tmp_path / "log", 60) as process:
+        process.ask("prepare", work=small_work().as_json(), function="taken")
+        process._seconds = 0.2
+        with pytest.raises(WorkerFailed, match="no answer within 0 s"):
+            process.ask("measure", batches=10**9)
+        process._seconds = 60
+        with pytest.raises(WorkerFailed, match="ended with signal 9"):
+            process.ask("release")  # and not the answer to what was asked before
+
+
+def test_a_worker_ends_with_the_runner(tmp_path):
+    script = """
+import os, pathlib, sys
+sys.path.insert(0, sys.argv[1])
+from peers.process import WorkerProcess
+process = WorkerProcess(pathlib.Path(sys.executable), "limits", pathlib.Path(sys.argv[2]), 60)
+print(process.pid, flush=True)
+os.kill(os.getpid(), 9)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(BENCHMARKS), str(tmp_path / "log")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    pid = int(done.stdout)
+    until = time.monotonic() + 30
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not Path(f"/proc/{pid}").exists()
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "31", "x"])
+def test_the_length_of_a_measurement_is_checked(seconds, capsys):
+    from peers.command import parsed_arguments
+
+    with pytest.raises(SystemExit):
+        parsed_arguments([f"--seconds={seconds}"])
+    assert "more than 0 and at most 30 seconds" in capsys.readouterr().err
+
+
+def test_an_interrupted_run_keeps_what_is_finished(tmp_path, monkeypatch):
+    from peers import command, measuring
+
+    measure = measuring.measure
+    works = []
+
+    def interrupted(work, *arguments, **options):
+        works.append(work)
+        if len(works) > 1:
+            raise KeyboardInterrupt
+        return measure(work, *arguments, **options)
+
+    monkeypatch.setattr(measuring, "measure", interrupted)
+    arguments = ["--only", "numpy-take", "--quick", "--seconds", "0.01", "--rounds", "1"]
+    assert command.main([*arguments, "--output", str(tmp_path)]) == 130
+    (as_markdown,) = tmp_path.glob("peers-*-partial.md")
+    assert "interrupted: some workloads" in as_markdown.read_text()
+
+
+def test_a_folder_that_cannot_be_made_is_found_before_anything_is_measured(tmp_path, capsys):
+    from peers.command import main
+
+    (tmp_path / "file").touch()
+    assert main(["--output", str(tmp_path / "file" / "results")]) == 1
+    assert "see --output" in capsys.readouterr().err
+
+
+def test_a_worker_that_cannot_start_has_failed(tmp_path):
     from peers.process import WorkerFailed, WorkerProcess
 
     with pytest.raises(WorkerFailed, match="No module named"):
@@ -165,6 +237,7 @@ def test_a_peer_that_cannot_be_installed_is_reported_and_the_others_are_measured
     assert rows["Batches", "pyecho"]["unit"] == "us/batch"
     assert [each["work"]["kind"] for each in result["workloads"]] == ["batches", "examples"]
     assert all(each["exact"] for each in result["workloads"][1]["results"] if not each["limit"])
-    assert "pyecho is faster by" in capsys.readouterr().out
+    assert as_json.stem.endswith("-partial")
+    assert "pyecho's speed over its speed" in capsys.readouterr().out
     if (tmp_path / f"{as_json.stem}.svg").exists():
         assert "NumPy, blocks + take" in (tmp_path / f"{as_json.stem}.svg").read_text()

@@ -8,8 +8,7 @@ determinism, which lets parallel parts hand over whatever is ready.
 
 The shuffle buffer holds uses, not examples: it is given pool * e of them, which hold about as many
 distinct examples as the other contestants' pools. It holds references, so a use costs one copy, and
-a fresh example none; the memory that is reported has a copy of the source in it, which is tf.data's
-own.
+a fresh example none.
 """
 
 from __future__ import annotations
