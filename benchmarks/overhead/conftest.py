@@ -1,12 +1,15 @@
 """Runs the measurements of `pyecho.bench` under pytest-benchmark and writes what they gave.
 
 After the run, benchmarks/results/overhead-<processor>.json, .md and .svg hold every row with its
-limit. `make bench` runs all of it; `make bench BENCH_ARGS="-k gather"` some of it.
+limit. `make bench` runs all of it; `make bench BENCH_ARGS="-k gather"` some of it, and then the
+names of the files end in -partial.
 """
 
 from __future__ import annotations
 
+import argparse
 import datetime
+import platform
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -34,10 +37,17 @@ class NoProgress:
         """Do nothing."""
 
 
+def positive(text: str) -> int:
+    """Return a whole number of at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add what `make bench` can be told."""
     parser.addoption(
-        "--rounds", type=int, default=7, help="how often each contestant runs (default: 7)"
+        "--rounds", type=positive, default=7, help="how often each contestant runs (default: 7)"
     )
     parser.addoption(
         "--results",
@@ -52,12 +62,33 @@ REPORT = pytest.StashKey[Report]()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Begin the report."""
+    try:
+        config.getoption("results").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise pytest.UsageError(f"{error}; see --results") from None
     facts = info.collect()
+    facts["kernel"] = platform.release()
     facts["date"] = datetime.date.today().isoformat()
+    facts["rounds"] = config.getoption("rounds")
     name = facts["cpu"] or facts["system"]
-    config.stash[REPORT] = Report(
-        f"What echoing costs on {name}", f"overhead-{slug(str(name))}", facts
+    report = Report(f"What echoing costs on {name}", f"overhead-{slug(str(name))}", facts)
+    report.note(
+        "ratios of gather, put and rings are speeds: above 1, pyecho is faster than the limit; all "
+        "other ratios are times: below 1, it is"
     )
+    report.note("half as many rounds, rounded up, for Eq. 1")
+    config.stash[REPORT] = report
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    """Mark a part as such."""
+    make_partial(items[0].config)
+
+
+def make_partial(config: pytest.Config) -> None:
+    """Let the files have names of their own: those of a whole run stay."""
+    report = config.stash[REPORT]
+    report.stem = f"{report.stem.removesuffix('-partial')}-partial"
 
 
 @pytest.fixture
@@ -87,12 +118,17 @@ def measured(benchmark: Any, pytestconfig: pytest.Config) -> Measured:
     return measure
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Write the files, unless nothing was measured."""
     report = session.config.stash[REPORT]
+    whole = [Path(argument).resolve() for argument in session.config.args] == [HERE]
+    if exitstatus != 0 or not whole:
+        make_partial(session.config)
     if report.sections:
         folder = session.config.getoption("results")
-        paths = [*report.write(folder), folder / f"{report.stem}.svg"]
-        write_figure(report, paths[-1])
+        paths = report.write(folder)
+        figure = folder / f"{report.stem}.svg"
+        if write_figure(report, figure):
+            paths.append(figure)
         print("\n" + report.as_markdown())
         print("\n".join(map(str, paths)))

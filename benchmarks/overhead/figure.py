@@ -11,15 +11,15 @@ from matplotlib.figure import Figure
 from pyecho.bench.formatting import number
 
 
-def write_figure(report: Report, path: Path) -> None:
-    """Draw the median and the range of every ratio."""
+def write_figure(report: Report, path: Path) -> bool:
+    """Draw the median and the range of every ratio; return whether there was one."""
     panels = {
         section: [(row, ratio) for row in rows if (ratio := row.compared()) is not None]
         for section, rows in report.sections.items()
     }
     panels = {section: rows for section, rows in panels.items() if rows}
     if not panels:
-        return
+        return False
     heights = [len(rows) + 1.5 for rows in panels.values()]
     figure = Figure(figsize=(10, 0.34 * sum(heights) + 1), layout="constrained")
     for axes, (section, rows) in zip(
@@ -57,3 +57,4 @@ def write_figure(report: Report, path: Path) -> None:
     )
     with rc_context({"svg.fonttype": "none"}):  # text stays text: a tenth of the size
         figure.savefig(path)
+    return True

@@ -10,10 +10,12 @@ from pyecho.bench import gather
 USUAL = gather.Workload(3072)
 SWEEPS = {
     "Rows": [
-        dataclasses.replace(
-            USUAL, row_bytes=row_bytes, capacity=4096 if row_bytes < 100_000 else 256
-        )
-        for row_bytes in (64, 256, 1024, 3072, 12_288, 49_152, 150_528, 602_112)
+        *(
+            dataclasses.replace(USUAL, row_bytes=row_bytes)
+            for row_bytes in (64, 256, 1024, 3072, 12_288, 49_152)
+        ),
+        dataclasses.replace(USUAL, row_bytes=150_528, capacity=1024),
+        dataclasses.replace(USUAL, row_bytes=602_112, capacity=256, batch_size=64),
     ],
     "Echo factor": [dataclasses.replace(USUAL, factor=factor) for factor in (1, 2, 4, 8, 16)],
     "Batch size": [dataclasses.replace(USUAL, batch_size=rows) for rows in (16, 64, 256, 1024)],
@@ -26,7 +28,7 @@ SWEEPS = {
     ],
     "Threads": [
         dataclasses.replace(USUAL, row_bytes=row_bytes, threads=threads, capacity=capacity)
-        for row_bytes, capacity in ((3072, 4096), (150_528, 256))
+        for row_bytes, capacity in ((3072, 4096), (150_528, 1024))
         for threads in sorted({1, 2, min(4, os.cpu_count() or 1)})
     ],
 }

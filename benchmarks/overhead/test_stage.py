@@ -22,6 +22,12 @@ def test_shuffled_repeat_at_every_capacity(measured, rounds):
     )
 
 
+def test_uses_of_free_items(measured, rounds):
+    assert measured(
+        "Batch echoing: echo factor", lambda progress: repeat.measure_factors(rounds, progress)
+    )
+
+
 def test_put(measured, rounds):
     assert measured("Put", lambda progress: put.measure(rounds, progress))
 
@@ -36,6 +42,14 @@ def test_pipeline(measured, rounds, factor):
     assert measured(
         "Eq. 1 (t_up = 5 ms, t_down = 1 ms)",
         lambda progress: pipeline.measure((rounds + 1) // 2, progress, [factor], 800),
+    )
+
+
+@pytest.mark.parametrize("factor", [2, 8])
+def test_pipeline_of_short_steps(measured, rounds, factor):
+    assert measured(
+        "Eq. 1 (t_up = 0.5 ms, t_down = 0.1 ms)",
+        lambda progress: pipeline.measure((rounds + 1) // 2, progress, [factor], 4000, 1e-4),
     )
 
 

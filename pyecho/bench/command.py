@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import sys
 from collections.abc import Callable
@@ -94,6 +95,7 @@ def _run(arguments: argparse.Namespace) -> int:
             if name in arguments.only:
                 rows += measure()
     if arguments.json:
+        facts |= {"date": datetime.date.today().isoformat(), "rounds": arguments.rounds}
         document = {"facts": facts, "rows": [row.as_json() for row in rows]}
         print(json.dumps(document, indent=2))
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ def check_path(path: Path) -> None:
     Raises
     ------
     ValueError
-        If its suffix names no format, or its folder does not exist.
+        If its suffix names no format, its folder does not exist, or it cannot be written.
     """
     known = sorted(Figure().canvas.get_supported_filetypes())
     if path.suffix.lower().removeprefix(".") not in known:
@@ -28,6 +29,8 @@ def check_path(path: Path) -> None:
         )
     if not path.absolute().parent.is_dir():
         raise ValueError(f"--plot {path} needs an existing folder, but {path.parent} is none")
+    if path.is_dir() or not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
+        raise ValueError(f"--plot {path} cannot be written: name another file")
 
 
 def write_figure(rows: Sequence[Row], facts: dict[str, Any], path: Path) -> None:

@@ -11,27 +11,37 @@ from pyecho.bench.sampling import Progress, Sample, interleaved, steps_of
 from pyecho.buffer import EchoBuffer
 from pyecho.spec import spec_of
 
-EXAMPLES = 20_000
-ROW_BYTES = (256, 3072)
+EXAMPLES = {256: 20_000, 3072: 20_000, 150_528: 800}
+"""So many are put, by bytes of a row."""
+LARGE_ROW_BYTES = 100_000
 
 
 def measure(rounds: int, progress: Progress) -> list[Row]:
     """Put examples of two leaves, and assign the same rows in NumPy."""
-    progress.begin("put", steps_of(rounds, 3 * len(ROW_BYTES)))
-    return [_row(rounds, progress, row_bytes) for row_bytes in ROW_BYTES]
+    progress.begin("put", steps_of(rounds, 3 * len(EXAMPLES)))
+    return [_row(rounds, progress, row_bytes, count) for row_bytes, count in EXAMPLES.items()]
 
 
-def _row(rounds: int, progress: Progress, row_bytes: int) -> Row:
+def _row(rounds: int, progress: Progress, row_bytes: int, count: int) -> Row:
     samples = interleaved(
         rounds,
         {
-            "put": lambda: _put_seconds(row_bytes),
-            "assign": lambda: _assign_seconds(row_bytes),
-            "empty": lambda: _assign_seconds(0),
+            "put": lambda: _put_seconds(row_bytes, count),
+            "assign": lambda: _assign_seconds(row_bytes, count),
+            "empty": lambda: _assign_seconds(0, count),
         },
         progress,
     )
-    us = {name: sample.times(1e6 / EXAMPLES) for name, sample in samples.items()}
+    us = {name: sample.times(1e6 / count) for name, sample in samples.items()}
+    if row_bytes >= LARGE_ROW_BYTES:
+        return Row(
+            f"put of an example with {row_bytes:,} B and a label",
+            us["put"],
+            "us",
+            us["assign"],
+            "NumPy's assignment",
+            us["assign"] / us["put"],
+        )
     # NumPy's row assignment is a memcpy with the interpreter's loop around it; what that loop
     # costs with an empty row is no copy.
     rounds_of = zip(us["put"].values, us["assign"].values, us["empty"].values, strict=True)
@@ -44,21 +54,21 @@ def _row(rounds: int, progress: Progress, row_bytes: int) -> Row:
     )
 
 
-def _put_seconds(row_bytes: int) -> float:
-    example = {"x": np.zeros(row_bytes, np.uint8), "y": 3}
-    buffer = EchoBuffer(spec_of(example), batch_size=64, factor=1, capacity=EXAMPLES)
+def _put_seconds(row_bytes: int, count: int) -> float:
+    example = {"x": np.ones(row_bytes, np.uint8), "y": 3}
+    buffer = EchoBuffer(spec_of(example), batch_size=64, factor=1, capacity=count)
     began = time.perf_counter()
-    for _ in range(EXAMPLES):
+    for _ in range(count):
         buffer.put(example)
     seconds = time.perf_counter() - began
     buffer.stop()
     return seconds
 
 
-def _assign_seconds(row_bytes: int) -> float:
-    slots, row = np.zeros((EXAMPLES, row_bytes), np.uint8), np.zeros(row_bytes, np.uint8)
+def _assign_seconds(row_bytes: int, count: int) -> float:
+    slots, row = np.zeros((count, row_bytes), np.uint8), np.ones(row_bytes, np.uint8)
     slots[:] = 1  # no page faults below
     began = time.perf_counter()
-    for index in range(EXAMPLES):
+    for index in range(count):
         slots[index] = row
     return time.perf_counter() - began

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator
 
@@ -11,6 +12,7 @@ from pyecho.bench.sampling import Progress, interleaved, steps_of
 from pyecho.loader import EchoLoader
 
 USES = 1_000_000
+FREE_USES = 160_000
 SHUFFLED_AMONG = 16
 
 
@@ -24,7 +26,8 @@ def measure(rounds: int, progress: Progress) -> list[Row]:
             yield item
 
     def loader(distinct: int) -> EchoLoader:
-        return EchoLoader([item] * distinct, USES // distinct, shuffle_buffer=distinct)
+        items = [object() for _ in range(distinct)]
+        return EchoLoader(items, USES // distinct, shuffle_buffer=distinct)
 
     samples = interleaved(
         rounds,
@@ -55,6 +58,37 @@ def measure(rounds: int, progress: Progress) -> list[Row]:
     ]
 
 
+def measure_factors(rounds: int, progress: Progress) -> list[Row]:
+    """Take items from a source that costs nothing: the feeder's hand-over of each is all."""
+    factors = (1, 2, 4, 8, 16)
+    progress.begin("a use, by echo factor", steps_of(rounds, 2 * len(factors)))
+    item = object()
+
+    def generator(factor: int) -> Iterator[object]:
+        for _ in range(FREE_USES // factor):
+            for _ in range(factor):
+                yield item
+
+    contestants: dict[str, Callable[[], float]] = {}
+    for factor in factors:
+        contestants[f"generator {factor}"] = lambda e=factor: _seconds(generator(e))  # type: ignore[misc]
+        contestants[f"loader {factor}"] = lambda e=factor: _seconds(  # type: ignore[misc]
+            EchoLoader(itertools.repeat(item, FREE_USES // e), e)
+        )
+    samples = interleaved(rounds, contestants, progress)
+    per_use = {name: sample.times(1e9 / FREE_USES) for name, sample in samples.items()}
+    return [
+        Row(
+            f"one use, e = {factor}, of items that cost nothing",
+            per_use[f"loader {factor}"],
+            "ns",
+            per_use[f"generator {factor}"],
+            "bare generator",
+        )
+        for factor in factors
+    ]
+
+
 def measure_capacities(rounds: int, progress: Progress) -> list[Row]:
     """Draws from full pools of more and more items, against those from a pool of 100."""
     distincts = (100, 1000, 10_000, 100_000, 1_000_000)
@@ -62,7 +96,8 @@ def measure_capacities(rounds: int, progress: Progress) -> list[Row]:
 
     def drained(distinct: int) -> Callable[[], float]:
         uses = max(10, USES // distinct)
-        loader = EchoLoader([object()] * distinct, uses, shuffle_buffer=distinct)
+        items = [object() for _ in range(distinct)]
+        loader = EchoLoader(items, uses, shuffle_buffer=distinct)
 
         def measure() -> float:
             iterator = iter(loader)

@@ -18,12 +18,13 @@ def test_json_has_every_row_with_its_limit(capsys):
     assert cli.main(["bench", "--only", "repeat,put", "--rounds", "2", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["facts"]["cores"] >= 1
+    assert document["facts"]["rounds"] == 2
     first, *others = document["rows"]
     assert first["what"] == "one repeat"
     assert first["limit_name"] == "bare generator"
     assert len(first["measured"]["values"]) == 2
     assert first["ratio"]["median"] > 0
-    assert [row["unit"] for row in others] == ["ns", "us", "us"]
+    assert [row["unit"] for row in others] == ["ns", "us", "us", "us"]
 
 
 def test_a_table_shows_medians_limits_and_the_machine(capsys):
@@ -45,12 +46,17 @@ def test_the_figure_is_written(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("plot", "needed"),
-    [("bench", "needs a suffix"), ("no/such/folder/bench.png", "needs an existing folder")],
+    [
+        ("bench", "needs a suffix"),
+        ("no/such/folder/bench.png", "needs an existing folder"),
+        ("folder.png", "cannot be written"),
+    ],
 )
 def test_a_figure_that_cannot_be_written_is_refused_before_anything_is_measured(
     plot, needed, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder.png").mkdir()
     monkeypatch.setattr(command, "_measurements", lambda *_: pytest.fail("measured"))
     assert cli.main(["bench", "--plot", plot]) == 1
     assert needed in capsys.readouterr().err
@@ -81,3 +87,18 @@ def test_names_of_workloads_tell_what_is_not_usual():
 def test_work_is_bounded_and_fills_the_pool_eight_times():
     assert gather.Workload(602_112, capacity=1024).fresh(1) == 8192
     assert gather.Workload(1).fresh(1 << 40) == 1_500_000
+
+
+def test_uses_of_free_items_are_compared_by_echo_factor(monkeypatch):
+    monkeypatch.setattr(repeat, "FREE_USES", 1600)
+
+    class NoProgress:
+        def begin(self, name, steps):
+            pass
+
+        def advance(self, what):
+            pass
+
+    rows = repeat.measure_factors(1, NoProgress())
+    assert [row.what.split(",")[1] for row in rows] == [f" e = {e}" for e in (1, 2, 4, 8, 16)]
+    assert all(row.compared().median > 0 for row in rows)
