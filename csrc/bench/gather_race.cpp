@@ -109,7 +109,7 @@ double GatherRace::echo_seconds() {
         reserved = 1;
       }
       for (std::size_t i = 0; i < reserved; ++i, ++fresh) {
-        copy(buffer.slot_data(group[i].slot), source_row(fresh), workload_.row_bytes, buffer.stream_slots());
+        copy_bytes(buffer.slot_data(group[i].slot), source_row(fresh), workload_.row_bytes, buffer.stream_slots());
       }
       for (std::size_t i = 0; i < reserved; ++i) {
         buffer.commit_quietly(group[i]);

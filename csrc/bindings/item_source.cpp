@@ -223,8 +223,8 @@ void ItemSource::copy_row(std::size_t row, const EchoBuffer& buffer, std::uint32
   for (std::size_t i = 0; i < count_; ++i) {
     const SlotLayout::Leaf& leaf = buffer.layout().leaves()[i];
     if (leaf.size_bytes > 0) {
-      copy(buffer.slot_data(slot) + leaf.slot_offset, sources_[i].data + row * leaf.size_bytes, leaf.size_bytes,
-           buffer.stream_slots());
+      copy_bytes(buffer.slot_data(slot) + leaf.slot_offset, sources_[i].data + row * leaf.size_bytes, leaf.size_bytes,
+                 buffer.stream_slots());
     }
   }
 }

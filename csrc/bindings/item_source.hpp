@@ -29,7 +29,7 @@ class ItemSource {
   [[nodiscard]] std::size_t rows() const noexcept { return rows_; }
   // Payload of all rows.
   [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
-  // Copies one row into a slot that is then committed. The buffer's layout has a leaf for each of the structure's, empty for
+  // Copies one row into a slot, for this thread to commit (EchoBuffer::stream_slots). The buffer's layout has a leaf for each of the structure's, empty for
   // a reference leaf. No Python call.
   void copy_row(std::size_t row, const EchoBuffer& buffer, std::uint32_t slot) const noexcept;
   // The reference leaves of one row, in leaf order. GIL.

@@ -30,6 +30,10 @@ bool lock_soon(std::unique_lock<std::mutex>& lock) {
   return false;
 }
 
+std::size_t longest_leaf(const EchoBufferConfig& config) {
+  return config.leaf_bytes.empty() ? 0 : *std::ranges::max_element(config.leaf_bytes);
+}
+
 void lock(std::unique_lock<std::mutex>& lock) {
   if (!lock_soon(lock)) {
     lock.lock();
@@ -43,7 +47,7 @@ EchoBuffer::EchoBuffer(const EchoBufferConfig& config)
       layout_(config.leaf_bytes, config.batch_rows, config.with_info),
       depth_(depth_for(config_)),
       slot_memory_(slots_for(config_) * layout_.slot_bytes(), {.threads = std::thread::hardware_concurrency()}),
-      stream_slots_(worth_streaming(slot_memory_.size_bytes())),
+      stream_slots_(worth_streaming(slot_memory_.size_bytes(), longest_leaf(config))),
       pool_(slots_for(config_), std::max(1U, ahead_for(config_) / kWakeParts)),
       spent_(pool_, depth_, config.batch_rows),
       batches_(std::make_shared<BatchPool>(
@@ -61,7 +65,7 @@ EchoBuffer::EchoBuffer(const EchoBufferConfig& config)
       in_flight_(ready_.capacity()),
       gatherers_(config.threads + std::size_t{2},
                  Gatherer(layout_, slot_memory_.data(), spent_,
-                          worth_streaming(blocks_for(config_) * layout_.batch_bytes()))) {
+                          worth_streaming(blocks_for(config_) * layout_.batch_bytes(), longest_leaf(config)))) {
   open_ = &gatherers_[config.threads];
   helper_ = &gatherers_[config.threads + std::size_t{1}];
   try {

@@ -114,16 +114,15 @@ class EchoBuffer {
   [[nodiscard]] std::byte* slot_data(std::uint32_t slot) const noexcept {
     return slot_memory_.data() + slot * layout_.slot_bytes();
   }
-  // Whether copies into slots had better be streamed, with copy(); the commit does the fence.
+  // Whether copies into slots had better be streamed, with copy_bytes(). commit() and abort() fence for the thread that calls
+  // them; one that copies for it calls stream_fence() itself, before it hands over.
   [[nodiscard]] bool stream_slots() const noexcept { return stream_slots_; }
   void commit(Reservation reservation) {
     commit_quietly(reservation);
     announce_committed(1);
   }
   void commit_quietly(Reservation reservation) noexcept {
-    if (stream_slots_) {
-      stream_fence();
-    }
+    fence_slots();
     pool_.commit_quietly(reservation);
   }
   void announce_committed(std::uint64_t items) {
@@ -133,6 +132,7 @@ class EchoBuffer {
   }
   void abort(Reservation reservation) {
     if (!fork_guard_.forked()) {
+      fence_slots();  // who gets the slot next overwrites it
       pool_.abort(reservation);
     }
   }
@@ -169,6 +169,11 @@ class EchoBuffer {
   static std::uint32_t depth_for(const EchoBufferConfig& config);
   static std::uint32_t blocks_for(const EchoBufferConfig& config);
 
+  void fence_slots() const noexcept {
+    if (stream_slots_) {
+      stream_fence();
+    }
+  }
   void work(Gatherer* gatherer);
   bool help();
   Outcome plan(bool may_wait);
@@ -209,7 +214,7 @@ class EchoBuffer {
   Shared<std::uint64_t> emitted_;
   Shared<std::uint64_t> batches_taken_;
   Shared<std::uint64_t> helped_;
-  Gatherer* helper_ = nullptr;  // the batch that it copies
+  Gatherer* helper_ = nullptr;  // what the consumer makes
 
   std::vector<Gatherer> gatherers_;   // one for each worker, the consumer, and the open batch
   std::vector<std::thread> workers_;  // last: they use all of the above

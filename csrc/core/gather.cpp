@@ -36,7 +36,7 @@ inline void copy_leaf(std::byte* to, const std::byte* from, std::size_t size_byt
       std::memcpy(to, from, 8);
       break;
     default:
-      copy(to, from, size_bytes, stream);
+      copy_bytes(to, from, size_bytes, stream);
   }
 }
 
@@ -113,7 +113,7 @@ void Gatherer::copy_to(std::uint32_t end) {
     }
   }
   if (stream_) {
-    stream_fence();  // what follows is a hand-over, of the whole batch or of one that another thread goes on with
+    stream_fence();  // before the batch is handed over, whole or as it is; slots that went back above were only read
   }
 }
 

@@ -18,8 +18,8 @@ namespace pyecho {
 
 class Gatherer {
  public:
-  // `slots`: storage of slot 0, laid out by `layout`. `stream`: copy past the caches (stream_copy.hpp). All arguments outlive
-  // the Gatherer.
+  // `slots`: storage of slot 0, laid out by `layout`. `stream`: copy past the caches (stream_copy.hpp). `layout`, the
+  // slots and `spent` outlive the Gatherer.
   Gatherer(const SlotLayout& layout, const std::byte* slots, SpentSlots& spent, bool stream);
 
   // Begins batch `number`, whose rows go to `batch`.

@@ -78,8 +78,8 @@ bool Planner::pick(std::uint32_t& slot) noexcept {
   return false;
 }
 
-// What a draw of this item is, which it changes.
-inline Use Planner::use_of(std::uint32_t slot) noexcept {
+// Takes one use of the item; with the last one it leaves the pool.
+inline Use Planner::take_use(std::uint32_t slot) noexcept {
   Item& item = items_[slot];
   const bool last = --item.uses_left == 0;
   resident_ -= last ? 1U : 0U;
@@ -100,7 +100,7 @@ bool Planner::draw(Use& use) noexcept {
     taken_by_[slot] = batch_;
   }
   --remaining_uses_;
-  use = use_of(slot);
+  use = take_use(slot);
   return true;
 }
 
@@ -121,7 +121,7 @@ std::uint32_t Planner::draw(std::span<Use> uses) noexcept {
     const std::uint32_t position = random.below(left);
     const std::uint32_t slot = entries[position];
     entries[position] = entries[--left];
-    uses[drawn++] = use_of(slot);
+    uses[drawn++] = take_use(slot);
   }
   random_ = random;
   entries_.resize(left);

@@ -98,7 +98,7 @@ class Planner {
   };
 
   [[nodiscard]] bool pick(std::uint32_t& slot) noexcept;
-  [[nodiscard]] Use use_of(std::uint32_t slot) noexcept;
+  [[nodiscard]] Use take_use(std::uint32_t slot) noexcept;
 
   EchoFactor factor_;
   Xoshiro256 random_;

@@ -76,13 +76,13 @@ TEST(EchoBuffer, large_examples_are_copied_while_the_source_is_awaited) {
   }
 }
 
-// 80 MB of slots and as much of batches: more than the share of most caches, so copies are streamed.
+// 100 MB of slots and 80 MB of batches: more than the share of most caches, so copies are streamed.
 TEST(EchoBuffer, memory_that_outgrows_the_caches_holds_what_was_put) {
   EchoBufferConfig config{.leaf_bytes = {8, 200'001}, .batch_rows = 80, .capacity = 400, .with_info = true};
-  const Batches expected = drive_planner(planner_of(config), 450, 80);
+  const Batches expected = drive_planner(planner_of(config), 130, 80);
   for (const std::uint32_t threads : {1U, 2U}) {
     config.threads = threads;
-    EXPECT_EQ(run_buffer(config, 450), expected);
+    EXPECT_EQ(run_buffer(config, 130), expected);
   }
 }
 

@@ -34,7 +34,7 @@ inline void fill_item(EchoBuffer& buffer, std::uint32_t slot, std::uint64_t item
     for (std::size_t i = 0; i < bytes.size(); ++i) {
       bytes[i] = byte_of(item, leaf, i);
     }
-    copy(data + leaves[leaf].slot_offset, bytes.data(), bytes.size(), buffer.stream_slots());
+    copy_bytes(data + leaves[leaf].slot_offset, bytes.data(), bytes.size(), buffer.stream_slots());
   }
 }
 
