@@ -70,6 +70,7 @@ class Environments:
         stamp, wanted = folder / STAMP, self._fingerprint(requirements)
         if python.exists() and stamp.exists() and stamp.read_text() == wanted:
             return python
+        print(f"installing into {folder}, minutes ...", end=" ", file=sys.stderr, flush=True)
         shutil.rmtree(folder, ignore_errors=True)
         table = self._requirements / requirements
         packages = ["--constraint", str(self._constraints), "--requirement", str(table)]
