@@ -59,7 +59,7 @@ def default_workloads() -> list[Workload]:
     return [
         Workload(256, threads=threads),
         Workload(3072, threads=threads),
-        Workload(150_528, capacity=1024, threads=threads),
+        Workload(150_528, capacity=512, threads=threads),
     ]
 
 
