@@ -18,12 +18,19 @@ class Report:
 
     title: str
     stem: str
-    """The names of the files, without their suffixes."""
+    """The names of a whole run's files, without their suffixes."""
     facts: dict[str, Any]
     sections: dict[str, list[Row]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     ratio_name: str = "Ratio"
     """What the ratios are, where they are not those to the limit."""
+    partial: bool = False
+    """Something is left out: the files of a whole run are not replaced."""
+
+    @property
+    def name(self) -> str:
+        """The names of the files as they are, without their suffixes."""
+        return f"{self.stem}-partial" if self.partial else self.stem
 
     def add(self, section: str, rows: list[Row]) -> None:
         """Append the rows of a measurement."""
@@ -64,7 +71,7 @@ class Report:
     def write(self, folder: Path) -> list[Path]:
         """Write both files and return their paths."""
         folder.mkdir(parents=True, exist_ok=True)
-        as_json, as_markdown = folder / f"{self.stem}.json", folder / f"{self.stem}.md"
+        as_json, as_markdown = folder / f"{self.name}.json", folder / f"{self.name}.md"
         as_json.write_text(json.dumps(self.as_json(), indent=1) + "\n")
         as_markdown.write_text(self.as_markdown())
         return [as_json, as_markdown]

@@ -7,7 +7,6 @@ names of the files end in -partial.
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import platform
 import sys
@@ -18,6 +17,7 @@ from typing import Any
 import pytest
 
 from pyecho import info
+from pyecho.arguments import positive_int
 from pyecho.bench.row import Row
 
 HERE = Path(__file__).resolve().parent
@@ -37,17 +37,10 @@ class NoProgress:
         """Do nothing."""
 
 
-def positive(text: str) -> int:
-    """Return a whole number of at least 1."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return int(text)
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add what `make bench` can be told."""
     parser.addoption(
-        "--rounds", type=positive, default=7, help="how often each contestant runs (default: 7)"
+        "--rounds", type=positive_int, default=7, help="how often each contestant runs (default: 7)"
     )
     parser.addoption(
         "--results",
@@ -82,13 +75,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_deselected(items: list[pytest.Item]) -> None:
     """Mark a part as such."""
-    make_partial(items[0].config)
-
-
-def make_partial(config: pytest.Config) -> None:
-    """Let the files have names of their own: those of a whole run stay."""
-    report = config.stash[REPORT]
-    report.stem = f"{report.stem.removesuffix('-partial')}-partial"
+    items[0].config.stash[REPORT].partial = True
 
 
 @pytest.fixture
@@ -123,11 +110,11 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     report = session.config.stash[REPORT]
     whole = [Path(argument).resolve() for argument in session.config.args] == [HERE]
     if exitstatus != 0 or not whole:
-        make_partial(session.config)
+        report.partial = True
     if report.sections:
         folder = session.config.getoption("results")
         paths = report.write(folder)
-        figure = folder / f"{report.stem}.svg"
+        figure = folder / f"{report.name}.svg"
         if write_figure(report, figure):
             paths.append(figure)
         print("\n" + report.as_markdown())

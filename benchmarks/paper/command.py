@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import datetime
 import platform
-import signal
 import sys
 import time
 from concurrent.futures.process import BrokenProcessPool
@@ -20,12 +19,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from common.ending import INTERRUPTED, exit_when_terminated
+
+from pyecho.arguments import positive_int
+
 HERE = Path(__file__).resolve().parents[1]
 FIGURE_NAMES = ("3", "4", "5", "6", "7", "quality")
 PACKAGES = {"torch": "torch", "PIL": "pillow", "rich": "rich", "matplotlib": "matplotlib"}
 SHORT_SEEDS, FULL_SEEDS = 3, 5
-INTERRUPTED = 130
-TERMINATED = 143
 
 
 def parsed_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -45,13 +46,13 @@ def parsed_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     add(
         "--seeds",
-        type=_positive,
+        type=positive_int,
         metavar="N",
         help=f"runs of every condition (default: {SHORT_SEEDS}; with --full {FULL_SEEDS})",
     )
     add(
         "--jobs",
-        type=_positive,
+        type=positive_int,
         metavar="N",
         help="runs at a time, a core each, where nothing is timed (default: one for each core)",
     )
@@ -89,12 +90,6 @@ def _figures(text: str) -> tuple[str, ...]:
     return tuple(name for name in FIGURE_NAMES if name in wanted)
 
 
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return int(text)
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Train what is not yet trained, and report."""
     options = parsed_arguments(arguments)
@@ -109,9 +104,6 @@ def main(arguments: list[str] | None = None) -> int:
         return _run(options)
     except (DataError, DemoError) as error:
         print(f"benchmarks/paper.py: {error}", file=sys.stderr)
-        return 1
-    except OSError as error:
-        print(f"benchmarks/paper.py: {error}; see --output and --cache", file=sys.stderr)
         return 1
     except BrokenProcessPool:
         print(
@@ -128,7 +120,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     from paper import display, running, worker
     from paper.conditions import Condition
-    from paper.data import fashion_folder
+    from paper.data import DataError, fashion_folder
     from paper.experiments import Entry, default_figures, entries
     from paper.plan import Setting, chosen_rate, planned, total_seconds
     from paper.store import Store
@@ -147,7 +139,10 @@ def _run(options: argparse.Namespace) -> int:
         return 0
     cache = options.cache
     for folder in (options.output, cache):  # not after hours
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DataError(f"{error}: name another folder with --output or --cache") from None
     needed = {setting.condition.workload for setting in plan.tuned}
     images = None
     if needed != {Text.name}:
@@ -156,8 +151,7 @@ def _run(options: argparse.Namespace) -> int:
     build = info.collect()
     data = {name: worker.load(name, places).data for name in sorted(needed)}
     store = Store(cache / "runs.jsonl", data, machine=str(build["cpu"]))
-    # So that the processes that train end with this one.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    exit_when_terminated()
     began = time.monotonic()
     with display.shown(estimate) as watcher:
         costs = running.run(plan, store, places, jobs=jobs, nice=options.nice, watcher=watcher)

@@ -153,12 +153,13 @@ def findings(found: Sequence[Mark]) -> list[str]:
 
 
 def _compared(name: str, better: Any, low: Sample, worse: Any, high: Sample) -> str:
-    if low.median < high.median:
-        how = "needs fewer fresh examples than"
-        apart = low.high < high.low and len(low.values) > 1
-        end = "with every seed" if apart else "in the median; the seeds overlap"
-        if len(low.values) == 1:
-            end = "with the one seed"
-    else:
+    how = "needs fewer fresh examples than"
+    if low.median >= high.median:
         how, end = "does not need fewer fresh examples than", "unlike in the paper"
+    elif len(low.values) == 1:
+        end = "with the one seed"
+    elif low.high < high.low:
+        end = "with every seed"
+    else:
+        end = "in the median; the seeds overlap"
     return f"Fig. 3, {name}: {better} {how} {worse} ({low.median:.2f}, {high.median:.2f}), {end}"

@@ -16,13 +16,13 @@ import datetime
 import json
 import math
 import platform
-import signal
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from common.ending import INTERRUPTED, exit_when_terminated
 from common.report import Report, slug
 
 import pyecho
@@ -32,6 +32,7 @@ from peers.process import WorkerFailed, WorkerProcess
 from peers.roster import BARE, LIMIT, PYECHO, Contestant, all_names, named
 from peers.workloads import PLANNED, Planned
 from pyecho import info
+from pyecho.arguments import positive_int
 from pyecho.bench.progress import shown
 from pyecho.options import available_cores
 
@@ -39,8 +40,6 @@ HERE = Path(__file__).resolve().parents[1]
 ROUNDS, QUICK_ROUNDS = 7, 2
 SECONDS, QUICK_SECONDS = 1.0, 0.1
 ANSWER_SECONDS = 300.0
-INTERRUPTED = 130
-TERMINATED = 143
 
 
 def parsed_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -70,7 +69,7 @@ def parsed_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         "--quick", action="store_true", help="two short rounds: shows that all of them work"
     )
     parser.add_argument(
-        "--rounds", type=positive, help=f"default: {ROUNDS}; with --quick {QUICK_ROUNDS}"
+        "--rounds", type=positive_int, help=f"default: {ROUNDS}; with --quick {QUICK_ROUNDS}"
     )
     parser.add_argument(
         "--seconds",
@@ -100,13 +99,6 @@ def chosen(names: str, known: tuple[str, ...]) -> tuple[str, ...]:
     if not wanted or set(wanted) - set(known):
         raise argparse.ArgumentTypeError(f"names are {', '.join(known)}, got {names!r}")
     return wanted
-
-
-def positive(text: str) -> int:
-    """Return a whole number of at least 1."""
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"at least 1, got {text!r}")
-    return int(text)
 
 
 def duration(text: str) -> float:
@@ -214,8 +206,8 @@ def describe(report: Report, planned: Sequence[Planned]) -> None:
         )
 
 
-def partial(options: argparse.Namespace) -> bool:
-    """Say whether this is less than the whole, whose files it must not replace."""
+def leaves_out(options: argparse.Namespace) -> bool:
+    """Say whether this is less than a whole run."""
     everything = set(options.only) == set(all_names()) and len(options.work) == len(PLANNED)
     return options.quick or not everything
 
@@ -228,16 +220,15 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as error:
         print(f"benchmarks/peers.py: {error}; see --output", file=sys.stderr)
         return 1
-    # So that the contestants' processes end with this one.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    exit_when_terminated()
     described = facts(options)
     cpu = described["cpu"] or "unknown"
-    stem = f"peers-{slug(cpu)}"
     report = Report(
         f"pyecho and its peers on {cpu}",
-        f"{stem}-partial" if partial(options) else stem,
+        f"peers-{slug(cpu)}",
         described,
         ratio_name="pyecho's speed over its speed",
+        partial=leaves_out(options),
     )
     began = time.monotonic()
     outcomes: list[measuring.Outcome] = []
@@ -247,7 +238,7 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         interrupted = True
         print("Interrupted; what was finished is reported.", file=sys.stderr)
-        report.stem = f"{stem}-partial"
+        report.partial = True
         report.note("interrupted: some workloads, and the remarks on each contestant, are missing")
     report.facts["seconds"] = round(time.monotonic() - began)
     if outcomes:
@@ -265,7 +256,7 @@ def write(
     everything = {**report.as_json(), "workloads": summary.extras(outcomes)}
     as_json.write_text(json.dumps(everything, indent=1) + "\n")
     print(json.dumps(everything, indent=1) if options.json else report.as_markdown())
-    image = options.output / f"{report.stem}.svg"
+    image = options.output / f"{report.name}.svg"
     title = f"pyecho {pyecho.__version__} and its peers\n{report.facts['cpu'] or 'unknown'}"
     drawn = figure.draw(outcomes, f"{title}, {report.facts['cores']} cores", image)
     if not drawn:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyecho import EchoError, info
+from pyecho.arguments import positive_int
 
 if TYPE_CHECKING:
     from pyecho.bench.row import Row
@@ -49,7 +50,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument(
         "--rounds",
-        type=_rounds,
+        type=positive_int,
         default=5,
         metavar="N",
         help="how often each contestant runs, taking turns (default: %(default)s)",
@@ -128,9 +129,3 @@ def _chosen(names: str) -> tuple[str, ...]:
     if not wanted or wanted - set(MEASUREMENTS):
         raise argparse.ArgumentTypeError(f"names are {', '.join(MEASUREMENTS)}, got {names!r}")
     return tuple(name for name in MEASUREMENTS if name in wanted)
-
-
-def _rounds(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return int(text)

@@ -18,22 +18,22 @@ LARGE_ROW_BYTES = 100_000
 
 def measure(rounds: int, progress: Progress) -> list[Row]:
     """Put examples of two leaves, and assign the same rows in NumPy."""
-    progress.begin("put", steps_of(rounds, 3 * len(EXAMPLES)))
+    contestants = sum(2 if row_bytes >= LARGE_ROW_BYTES else 3 for row_bytes in EXAMPLES)
+    progress.begin("put", steps_of(rounds, contestants))
     return [_row(rounds, progress, row_bytes, count) for row_bytes, count in EXAMPLES.items()]
 
 
 def _row(rounds: int, progress: Progress, row_bytes: int, count: int) -> Row:
-    samples = interleaved(
-        rounds,
-        {
-            "put": lambda: _put_seconds(row_bytes, count),
-            "assign": lambda: _assign_seconds(row_bytes, count),
-            "empty": lambda: _assign_seconds(0, count),
-        },
-        progress,
-    )
+    large = row_bytes >= LARGE_ROW_BYTES
+    contestants = {
+        "put": lambda: _put_seconds(row_bytes, count),
+        "assign": lambda: _assign_seconds(row_bytes, count),
+    }
+    if not large:
+        contestants["empty"] = lambda: _assign_seconds(0, count)
+    samples = interleaved(rounds, contestants, progress)
     us = {name: sample.times(1e6 / count) for name, sample in samples.items()}
-    if row_bytes >= LARGE_ROW_BYTES:
+    if large:
         return Row(
             f"put of an example with {row_bytes:,} B and a label",
             us["put"],

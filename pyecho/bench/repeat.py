@@ -6,6 +6,7 @@ import collections
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from pyecho.bench.row import Row
 from pyecho.bench.sampling import Progress, interleaved, steps_of
@@ -69,12 +70,16 @@ def measure_factors(rounds: int, progress: Progress) -> list[Row]:
             for _ in range(factor):
                 yield item
 
+    def loader(factor: int) -> Iterable[object]:
+        return EchoLoader(itertools.repeat(item, FREE_USES // factor), factor)
+
+    def timed(uses: Callable[[int], Iterable[object]], factor: int) -> float:
+        return _seconds(uses(factor))
+
     contestants: dict[str, Callable[[], float]] = {}
     for factor in factors:
-        contestants[f"generator {factor}"] = lambda e=factor: _seconds(generator(e))  # type: ignore[misc]
-        contestants[f"loader {factor}"] = lambda e=factor: _seconds(  # type: ignore[misc]
-            EchoLoader(itertools.repeat(item, FREE_USES // e), e)
-        )
+        contestants[f"generator {factor}"] = partial(timed, generator, factor)
+        contestants[f"loader {factor}"] = partial(timed, loader, factor)
     samples = interleaved(rounds, contestants, progress)
     per_use = {name: sample.times(1e9 / FREE_USES) for name, sample in samples.items()}
     return [

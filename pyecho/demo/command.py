@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from pyecho import EchoError, info
+from pyecho.arguments import positive_int
 
 from .errors import DemoError
 from .outputs import Output, check_outputs, write_outputs
@@ -64,7 +65,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument(
         "--seeds",
-        type=_positive_int,
+        type=positive_int,
         default=3,
         metavar="N",
         help="runs for each factor (default: %(default)s)",
@@ -78,7 +79,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument(
         "--max-steps",
-        type=_positive_int,
+        type=positive_int,
         default=800,
         metavar="N",
         help="steps after which a run gives up (default: %(default)s)",
@@ -183,12 +184,6 @@ def _factors(text: str) -> tuple[float, ...]:
             )
         factors.add(factor)
     return tuple(sorted(factors))
-
-
-def _positive_int(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return int(text)
 
 
 def _share(text: str) -> float:
