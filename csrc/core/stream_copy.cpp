@@ -23,8 +23,8 @@ namespace {
 
 constexpr std::size_t kLineBytes = 64;
 // Between a copy and its reading all else in that memory is written, about as much is read from the slots and from the
-// source, and others use the cache, too. Measured with batches of 36, 73 and 147 MiB in a cache of 260: the first lose by
-// streaming, the others gain.
+// source, and others use the cache, too. benchmarks/cpp/stream_benchmark, in a cache of 260 MiB: batches of 36 MiB
+// together lose by streaming, of 73 and 147 gain.
 constexpr std::size_t kCacheShare = 4;
 constexpr std::size_t kUnknownCacheBytes = std::size_t{32} << 20;
 

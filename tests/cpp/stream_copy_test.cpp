@@ -75,8 +75,8 @@ class Chase {
  public:
   static constexpr std::size_t kBytes = 4096;
 
-  // Every round `write(place, round)` has to leave the round's number in all words of that place, in memory the reader can
-  // see by the place's pointer. Returns how many words the reader found that did not have it.
+  // Every round `write(round)` has to leave the round's number in all words of the place that `read(round)` returns.
+  // Returns how many words the reader found that did not have it.
   template <class Write, class Read>
   static std::ptrdiff_t missing(const Write& write, const Read& read) {
     std::atomic<std::uint32_t> published{0};
