@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyecho import _core
-from pyecho.memory import (
+from pyecho.device.memory import (
     Memory,
     checked_memory,
     copy_streams,

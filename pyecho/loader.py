@@ -13,7 +13,7 @@ from pyecho import _core
 from pyecho._core import Closed, ConfigError
 from pyecho.adapter import Adapter
 from pyecho.augment import Augment
-from pyecho.memory import Memory, checked_memory
+from pyecho.device.memory import Memory, checked_memory
 from pyecho.numpy import NUMPY
 from pyecho.options import (
     checked_capacity,
@@ -33,7 +33,7 @@ from pyecho.stats import EchoStats
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from pyecho.device_echo import EchoArrays
+    from pyecho.device.echo import EchoArrays
 
 __all__ = ["EchoLoader"]
 

@@ -16,13 +16,13 @@ from pyecho._core import ConfigError
 from pyecho.adapter import Adapter
 from pyecho.augment import Augment, augmented
 from pyecho.buffer import EchoBuffer
-from pyecho.device_echo import DeviceEcho, EchoArrays
+from pyecho.device.echo import DeviceEcho, EchoArrays
+from pyecho.device.memory import Memory
+from pyecho.device.upload import DEPTH, Uploader, uploads
 from pyecho.echoing import share, transform_for
-from pyecho.memory import Memory
 from pyecho.progress import Filling
 from pyecho.run import Run
 from pyecho.spec import leaves_of, map_nest, row_spec, rows_of
-from pyecho.upload import DEPTH, Uploader, uploads
 
 __all__ = ["Options", "Pipeline"]
 

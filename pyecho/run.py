@@ -15,8 +15,8 @@ from pyecho.source import SourceTimer
 from pyecho.stats import EchoStats
 
 if TYPE_CHECKING:
-    from pyecho.device_echo import DeviceEcho
-    from pyecho.upload import Uploader
+    from pyecho.device.echo import DeviceEcho
+    from pyecho.device.upload import Uploader
 
 __all__ = ["Run"]
 

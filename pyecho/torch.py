@@ -17,9 +17,9 @@ import pyecho
 from pyecho._core import ConfigError
 from pyecho.adapter import Adapter
 from pyecho.augment import Augment
-from pyecho.memory import Memory
+from pyecho.device.memory import Memory
+from pyecho.device.torch import TorchDevice, cuda_device, require_dense
 from pyecho.spec import Field, array_field
-from pyecho.torch_device import TorchDevice, cuda_device, require_dense
 
 __all__ = ["EchoLoader"]
 

@@ -32,8 +32,8 @@
 #include <concurrentqueue/concurrentqueue.h>
 #endif
 
-#include "core/index_ring.hpp"
-#include "core/wait_strategy.hpp"
+#include "core/sync/index_ring.hpp"
+#include "core/sync/wait_strategy.hpp"
 
 namespace {
 

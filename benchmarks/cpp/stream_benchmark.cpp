@@ -18,10 +18,10 @@
 #include <thread>
 #include <vector>
 
-#include "core/host_memory.hpp"
-#include "core/random.hpp"
-#include "core/stream_copy.hpp"
-#include "core/wait_strategy.hpp"
+#include "core/memory/host_memory.hpp"
+#include "core/memory/stream_copy.hpp"
+#include "core/plan/random.hpp"
+#include "core/sync/wait_strategy.hpp"
 
 namespace {
 

@@ -6,9 +6,9 @@
 #include <stdexcept>
 #include <thread>
 
-#include "core/echo_buffer.hpp"
-#include "core/random.hpp"
-#include "core/stream_copy.hpp"
+#include "core/memory/stream_copy.hpp"
+#include "core/plan/random.hpp"
+#include "core/stage/echo_buffer.hpp"
 
 namespace pyecho::bench {
 namespace {

@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/host_memory.hpp"
+#include "core/memory/host_memory.hpp"
 
 namespace pyecho::bench {
 

@@ -6,8 +6,8 @@
 #include <mutex>
 #include <thread>
 
-#include "core/echo_buffer.hpp"
-#include "core/echo_queue.hpp"
+#include "core/stage/echo_buffer.hpp"
+#include "core/stage/echo_queue.hpp"
 
 namespace pyecho::bench {
 namespace {

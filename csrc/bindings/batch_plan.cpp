@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "core/batch_plan.hpp"
+#include "core/plan/batch_plan.hpp"
 
 namespace py = pybind11;
 

@@ -16,7 +16,7 @@ namespace {
 // Tells what a consumer says of its streams to the retirement, with the GIL.
 class CopyStreams {
  public:
-  CopyStreams(std::shared_ptr<cuda::Retirement> retirement, py::object ask)
+  CopyStreams(std::shared_ptr<cuda::DeferredRelease> retirement, py::object ask)
       : retirement_(std::move(retirement)), ask_(std::move(ask)) {}
 
   // Those that are current, and is told of the others.
@@ -50,14 +50,14 @@ class CopyStreams {
     retirement_->watch(device, streams);
   }
 
-  std::shared_ptr<cuda::Retirement> retirement_;
+  std::shared_ptr<cuda::DeferredRelease> retirement_;
   py::object ask_;
   std::set<int> watched_;
 };
 
 }  // namespace
 
-std::shared_ptr<const Retire> retire_after_copies(const std::shared_ptr<cuda::Retirement>& retirement,
+std::shared_ptr<const Retire> retire_after_copies(const std::shared_ptr<cuda::DeferredRelease>& retirement,
                                                   const py::object& copy_streams) {
   const auto streams = std::make_shared<CopyStreams>(retirement, copy_streams);
   return std::make_shared<const Retire>([retirement, streams](Lease lease) {

@@ -85,7 +85,7 @@ EchoBufferObject::EchoBufferObject(std::shared_ptr<Structure> structure, EchoBuf
     config_.batch_pages = pinning_->policy();
   }
   if (pinning_ && !memory.copy_streams.is_none()) {
-    retirement_ = std::make_shared<cuda::Retirement>(pinning_->device());
+    retirement_ = std::make_shared<cuda::DeferredRelease>(pinning_->device());
     retire_ = retire_after_copies(retirement_, memory.copy_streams);
   }
   GilRelease gil(true);  // every page is touched here, which takes a while for a large pool
@@ -129,7 +129,7 @@ Reservation EchoBufferObject::reserve(const Timeout& timeout) {
 }
 
 void EchoBufferObject::put(py::handle example, std::optional<double> timeout_s) {
-  const ItemSource source(*structure_, example, ItemKind::kExample, adapter_.to_array);
+  const ItemView source(*structure_, example, ItemKind::kExample, adapter_.to_array);
   py::tuple references = has_references_ ? source.references(0) : py::tuple();
   const Reservation reservation = reserve(Timeout(timeout_s));
   if (has_references_) {
@@ -147,7 +147,7 @@ void EchoBufferObject::put(py::handle example, std::optional<double> timeout_s) 
 }
 
 void EchoBufferObject::put_batch(py::handle batch, std::optional<double> timeout_s) {
-  const ItemSource source(*structure_, batch, ItemKind::kBatch, adapter_.to_array);
+  const ItemView source(*structure_, batch, ItemKind::kBatch, adapter_.to_array);
   Timeout timeout(timeout_s);
   std::array<Reservation, kGroupRows> group{};
   std::size_t reserved = 0;  // in `group`, for the rows from `row` on
@@ -171,7 +171,7 @@ void EchoBufferObject::put_batch(py::handle batch, std::optional<double> timeout
 }
 
 // Copies the rows from `row` on into these slots and hands them over together. GIL if there are references.
-void EchoBufferObject::put_rows(const ItemSource& source, std::size_t row, const Reservation* reservations,
+void EchoBufferObject::put_rows(const ItemView& source, std::size_t row, const Reservation* reservations,
                                 std::size_t count) {
   try {
     for (std::size_t i = 0; has_references_ && i < count; ++i) {

@@ -8,14 +8,14 @@
 #include <string>
 #include <vector>
 
-#include "bindings/item_source.hpp"
+#include "bindings/item_view.hpp"
 #include "bindings/lease_object.hpp"
 #include "bindings/reference_table.hpp"
 #include "bindings/structure.hpp"
 #include "bindings/waiting.hpp"
-#include "core/echo_buffer.hpp"
+#include "core/stage/echo_buffer.hpp"
+#include "cuda/deferred_release.hpp"
 #include "cuda/pinning.hpp"
-#include "cuda/retirement.hpp"
 
 namespace pyecho::bindings {
 
@@ -78,7 +78,7 @@ class EchoBufferObject {
 
  private:
   Outcome acquire(Lease& lease);
-  void put_rows(const ItemSource& source, std::size_t row, const Reservation* reservations, std::size_t count);
+  void put_rows(const ItemView& source, std::size_t row, const Reservation* reservations, std::size_t count);
   void abandon(const Reservation* reservations, std::size_t count);
   pybind11::object make_batch(Lease lease);
   pybind11::object array_leaf(std::size_t index, std::byte* data, std::uint32_t rows, pybind11::handle owner) const;
@@ -94,9 +94,9 @@ class EchoBufferObject {
   std::shared_ptr<EchoBuffer> core_;
   ReferenceTable references_;
   pybind11::object failure_ = pybind11::none();
-  bool busy_ = false;                             // a consumer is inside next_reference()
-  std::shared_ptr<cuda::Pinning> pinning_;        // null: pageable memory
-  std::shared_ptr<cuda::Retirement> retirement_;  // null: leases end when they are dropped
+  bool busy_ = false;                                  // a consumer is inside next_reference()
+  std::shared_ptr<cuda::Pinning> pinning_;             // null: pageable memory
+  std::shared_ptr<cuda::DeferredRelease> retirement_;  // null: leases end when they are dropped
   std::shared_ptr<const Retire> retire_;
   Lease pending_;  // a batch whose delivery a warning turned into an error interrupted
   bool warned_of_growth_ = false;

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/echo_queue.hpp"
+#include "core/stage/echo_queue.hpp"
 
 namespace pyecho::bindings {
 

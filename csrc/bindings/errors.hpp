@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <string>
 
-#include "core/outcome.hpp"
+#include "core/sync/outcome.hpp"
 
 namespace pyecho::bindings {
 

@@ -5,7 +5,7 @@
 
 #include <functional>
 
-#include "core/batch_pool.hpp"
+#include "core/memory/batch_pool.hpp"
 
 namespace pyecho::bindings {
 

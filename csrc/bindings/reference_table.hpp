@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "bindings/errors.hpp"
-#include "core/planner.hpp"
+#include "core/plan/planner.hpp"
 
 namespace pyecho::bindings {
 

@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "bindings/errors.hpp"
-#include "core/outcome.hpp"
+#include "core/sync/outcome.hpp"
 
 namespace pyecho::bindings {
 

@@ -11,7 +11,7 @@
 #include <memory>
 #include <string>
 
-#include "core/fork_guard.hpp"
+#include "core/sync/fork_guard.hpp"
 #include "cuda/driver_api.hpp"
 #include "cuda/error.hpp"
 

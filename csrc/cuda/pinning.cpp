@@ -3,7 +3,7 @@
 #include <chrono>
 #include <thread>
 
-#include "core/outcome.hpp"
+#include "core/sync/outcome.hpp"
 #include "cuda/pinned_pages.hpp"
 
 namespace pyecho::cuda {

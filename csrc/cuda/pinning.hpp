@@ -6,8 +6,8 @@
 #include <mutex>
 #include <string>
 
-#include "core/host_memory.hpp"
-#include "core/sequence.hpp"
+#include "core/memory/host_memory.hpp"
+#include "core/sync/atomic.hpp"
 #include "cuda/device.hpp"
 
 namespace pyecho::cuda {
@@ -35,8 +35,8 @@ class Pinning : public std::enable_shared_from_this<Pinning> {
   bool required_;
   mutable std::mutex mutex_;
   std::string failure_;  // guarded by mutex_
-  Shared<std::uint64_t> pinned_bytes_;
-  Shared<std::uint64_t> pinning_ns_;
+  Atomic<std::uint64_t> pinned_bytes_;
+  Atomic<std::uint64_t> pinning_ns_;
 };
 
 }  // namespace pyecho::cuda

@@ -21,8 +21,8 @@
 #include <span>
 #include <vector>
 
-#include "core/host_memory.hpp"
-#include "core/sequence.hpp"
+#include "core/memory/host_memory.hpp"
+#include "core/sync/atomic.hpp"
 #include "cuda/device.hpp"
 #include "cuda/event.hpp"
 #include "cuda/pinning.hpp"
@@ -49,7 +49,7 @@ class Transfer {
   friend class TransferEngine;
   const Device& device_;
   Event event_;
-  Shared<std::uint32_t> done_;  // set by the engine's thread
+  Atomic<std::uint32_t> done_;  // set by the engine's thread
 };
 
 // One thread at a time, save for the counters.
@@ -104,8 +104,8 @@ class TransferEngine {
   std::vector<HostMemory> staging_;  // idle
   std::vector<Copy> copies_;         // of the transfer that is being started
   std::vector<Copy*> unpinned_;      // of these
-  Shared<std::uint64_t> bytes_;
-  Shared<std::uint64_t> staged_bytes_;
+  Atomic<std::uint64_t> bytes_;
+  Atomic<std::uint64_t> staged_bytes_;
 };
 
 }  // namespace pyecho::cuda

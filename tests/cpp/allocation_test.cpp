@@ -10,8 +10,8 @@
 #include <new>
 #include <thread>
 
-#include "core/echo_buffer.hpp"
-#include "core/echo_queue.hpp"
+#include "core/stage/echo_buffer.hpp"
+#include "core/stage/echo_queue.hpp"
 
 namespace {
 

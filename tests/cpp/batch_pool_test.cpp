@@ -1,4 +1,4 @@
-#include "core/batch_pool.hpp"
+#include "core/memory/batch_pool.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "core/consumer_clock.hpp"
+#include "core/stage/consumer_clock.hpp"
 
 #include <gtest/gtest.h>
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/echo_buffer.hpp"
+#include "core/stage/echo_buffer.hpp"
 #include "support/run_buffer.hpp"
 
 namespace pyecho::test {

@@ -1,5 +1,5 @@
 // What comes out of an EchoBuffer: exactly the planner's draws, whatever the threads do.
-#include "core/echo_buffer.hpp"
+#include "core/stage/echo_buffer.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "core/echo_queue.hpp"
+#include "core/stage/echo_queue.hpp"
 
 #include <gtest/gtest.h>
 

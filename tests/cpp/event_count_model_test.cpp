@@ -1,5 +1,5 @@
 // The sleep/wake hand-shake of EventCount, in the model's world: nobody sleeps through an event, and what came before
-// the event is seen after the wait. Each run executes core/event_count.hpp itself. Where that code is weakened, the
+// the event is seen after the wait. Each run executes core/sync/event_count.hpp itself. Where that code is weakened, the
 // model must find what goes wrong.
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "core/event_count.hpp"
-#include "core/sequence.hpp"
+#include "core/sync/atomic.hpp"
+#include "core/sync/event_count.hpp"
 #include "model/atom.hpp"
 #include "model/blocking.hpp"
 #include "model/explore.hpp"
@@ -113,7 +113,7 @@ TEST(EventCountModel, an_alert_makes_the_sleeper_look_again) {
   const auto make = [] {
     struct State {
       ModelEventCount count;
-      Shared<std::uint32_t, Atom> closed;
+      Atomic<std::uint32_t, Atom> closed;
     };
     auto state = std::make_shared<State>();
     Program program;

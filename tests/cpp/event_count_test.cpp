@@ -1,4 +1,4 @@
-#include "core/event_count.hpp"
+#include "core/sync/event_count.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "core/host_memory.hpp"
+#include "core/memory/host_memory.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "core/index_ring.hpp"
+#include "core/sync/index_ring.hpp"
 
 #include <gtest/gtest.h>
 

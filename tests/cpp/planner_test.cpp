@@ -1,4 +1,4 @@
-#include "core/planner.hpp"
+#include "core/plan/planner.hpp"
 
 #include <gtest/gtest.h>
 

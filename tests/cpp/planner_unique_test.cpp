@@ -3,7 +3,7 @@
 
 #include <set>
 
-#include "core/planner.hpp"
+#include "core/plan/planner.hpp"
 #include "support/drive_planner.hpp"
 
 namespace pyecho::test {

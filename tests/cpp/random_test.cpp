@@ -1,4 +1,4 @@
-#include "core/random.hpp"
+#include "core/plan/random.hpp"
 
 #include <gtest/gtest.h>
 

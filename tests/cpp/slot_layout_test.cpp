@@ -1,4 +1,4 @@
-#include "core/slot_layout.hpp"
+#include "core/memory/slot_layout.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "core/slot_pool.hpp"
+#include "core/memory/slot_pool.hpp"
 
 #include <gtest/gtest.h>
 

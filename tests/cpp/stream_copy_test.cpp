@@ -1,4 +1,4 @@
-#include "core/stream_copy.hpp"
+#include "core/memory/stream_copy.hpp"
 
 #include <gtest/gtest.h>
 
@@ -12,9 +12,9 @@
 #include <thread>
 #include <vector>
 
-#include "core/gather.hpp"
-#include "core/random.hpp"
-#include "core/wait_strategy.hpp"
+#include "core/plan/random.hpp"
+#include "core/stage/batch_builder.hpp"
+#include "core/sync/wait_strategy.hpp"
 
 namespace pyecho {
 namespace {
@@ -144,7 +144,7 @@ TEST(StreamCopyTest, a_reader_finds_what_was_copied_before_the_fence) {
   EXPECT_EQ(Chase::missing(write, place), 0);
 }
 
-// A Gatherer that leaves its batch to another thread half made: nothing but its own fence comes between.
+// A BatchBuilder that leaves its batch to another thread half made: nothing but its own fence comes between.
 TEST(StreamCopyTest, a_gatherer_fences_what_it_has_copied) {
   if (stream_copies().empty()) {
     GTEST_SKIP() << "no streaming stores in this build";
@@ -152,8 +152,8 @@ TEST(StreamCopyTest, a_gatherer_fences_what_it_has_copied) {
   const SlotLayout layout({Chase::kBytes}, 1, false);
   std::vector<std::byte> slot(layout.slot_bytes());
   SlotPool pool(1, 1);
-  SpentSlots spent(pool, 1, 1);
-  Gatherer gatherer(layout, slot.data(), spent, true);
+  SlotReclaimer spent(pool, 1, 1);
+  BatchBuilder gatherer(layout, slot.data(), spent, true);
   std::vector<Batch> batches(kPlaces);
   for (Batch& batch : batches) {
     batch.memory = HostMemory(layout.batch_bytes());

@@ -1,4 +1,4 @@
-#include "core/wait_strategy.hpp"
+#include "core/sync/wait_strategy.hpp"
 
 #include <gtest/gtest.h>
 

@@ -11,7 +11,7 @@ import torch
 
 import pyecho
 import pyecho.torch
-from pyecho.torch_device import cuda_device
+from pyecho.device.torch import cuda_device
 
 DEVICE_ERROR = """
     import pyecho.torch

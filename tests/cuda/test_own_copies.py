@@ -10,7 +10,7 @@ import torch
 from standin import HOLD, RUN
 
 import pyecho
-import pyecho.memory
+import pyecho.device.memory
 import pyecho.torch
 
 ROWS, WIDTH = 4, 2000
@@ -118,7 +118,7 @@ class FakeCuda:
 @pytest.fixture
 def fake_cuda(standin, monkeypatch):
     cuda = FakeCuda(standin)
-    monkeypatch.setattr("pyecho.memory._lent_streams", {})
+    monkeypatch.setattr("pyecho.device.memory._lent_streams", {})
     monkeypatch.setattr(torch.cuda, "is_initialized", cuda.is_initialized)
     monkeypatch.setattr(torch.cuda, "device_count", cuda.device_count)
     monkeypatch.setattr(torch.cuda, "current_device", cuda.current_device)
@@ -131,7 +131,7 @@ def fake_cuda(standin, monkeypatch):
 def test_a_copy_on_a_side_stream_that_is_current_no_more_when_the_batch_goes(
     standin, to_device, fake_cuda, monkeypatch, priority
 ):
-    monkeypatch.setattr("pyecho.buffer.copy_streams", pyecho.memory.copy_streams)
+    monkeypatch.setattr("pyecho.buffer.copy_streams", pyecho.device.memory.copy_streams)
     side = fake_cuda.pools[priority][3]
     standin.set_max_delay_us(300)
     targets = []
@@ -151,22 +151,22 @@ def test_a_copy_on_a_side_stream_that_is_current_no_more_when_the_batch_goes(
 def test_the_streams_that_pytorch_lends_are_found_once(standin, loaded, fake_cuda):
     pyecho.EchoBuffer(pyecho.Field(1, np.uint8), batch_size=1, memory="pinned").stop()  # a context
     fake_cuda.initialized = False
-    assert pyecho.memory.copy_streams() == [(0, 0, ())]
+    assert pyecho.device.memory.copy_streams() == [(0, 0, ())]
     assert fake_cuda.drawn == 0
     fake_cuda.initialized = True
     fake_cuda.current = fake_cuda.pools[0][1]
-    [(device, current, lent)] = pyecho.memory.copy_streams()
+    [(device, current, lent)] = pyecho.device.memory.copy_streams()
     assert (device, current) == (0, fake_cuda.current)
     assert sorted(lent) == sorted(fake_cuda.pools[0] + fake_cuda.pools[-1])
     drawn = fake_cuda.drawn
-    assert pyecho.memory.copy_streams() == [(device, current, lent)]
+    assert pyecho.device.memory.copy_streams() == [(device, current, lent)]
     assert fake_cuda.drawn == drawn
 
 
 def test_without_such_streams_the_current_one_is_left(standin, fake_cuda, monkeypatch):
     pyecho.EchoBuffer(pyecho.Field(1, np.uint8), batch_size=1, memory="pinned").stop()
     monkeypatch.setattr(torch.cuda, "Stream", object)
-    assert pyecho.memory.copy_streams() == [(0, 0, ())]
+    assert pyecho.device.memory.copy_streams() == [(0, 0, ())]
 
 
 @pytest.mark.filterwarnings("ignore:the consumer keeps batches:ResourceWarning")

@@ -112,7 +112,7 @@ def test_nothing_is_allocated_once_it_runs(device, standin):
 
 
 def test_pinned_sources_are_copied_in_place_and_others_through_pinned_memory(device, standin):
-    from pyecho.upload import Uploader
+    from pyecho.device.upload import Uploader
 
     arrays = StandinTensors(standin)
     uploader = Uploader(arrays, 1)

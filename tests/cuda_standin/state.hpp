@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "config.hpp"
-#include "core/random.hpp"
+#include "core/plan/random.hpp"
 #include "functions.hpp"
 #include "memory.hpp"
 #include "standin.h"

@@ -11,7 +11,7 @@
 #include <variant>
 
 #include "config.hpp"
-#include "core/random.hpp"
+#include "core/plan/random.hpp"
 #include "extra_api.hpp"
 
 namespace pyecho::standin {

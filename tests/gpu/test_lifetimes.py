@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 import pyecho  # noqa: E402
 import pyecho.torch  # noqa: E402
-from pyecho.torch_device import TorchDevice  # noqa: E402
+from pyecho.device.torch import TorchDevice  # noqa: E402
 
 ROW_BYTES = 50_000
 MEMORY_TYPE = 2  # CU_POINTER_ATTRIBUTE_MEMORY_TYPE

@@ -9,8 +9,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import pyecho.torch  # noqa: E402
-from pyecho.torch_device import TorchDevice  # noqa: E402
-from pyecho.upload import Uploader  # noqa: E402
+from pyecho.device.torch import TorchDevice  # noqa: E402
+from pyecho.device.upload import Uploader  # noqa: E402
 
 ROW_BYTES = 3000
 

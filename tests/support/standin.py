@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-import pyecho.torch_device
+import pyecho.device.torch
 
 RUN, HOLD, STEP = range(3)
 
@@ -112,7 +112,7 @@ class Standin:
         self.call("cuStreamSynchronize", 2000, ctypes.c_void_p(stream))
 
 
-class StandinTensors(pyecho.torch_device.TorchDevice):
+class StandinTensors(pyecho.device.torch.TorchDevice):
     """Device arrays that are CPU tensors, filled by the stand-in's copies.
 
     Work of PyTorch's on pyecho's stream (gathers, conversions) is done at once, after what the

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "core/host_memory.hpp"
+#include "core/memory/host_memory.hpp"
 #include "cuda/device.hpp"
 #include "cuda/pinned_pages.hpp"
 #include "extra_api.hpp"

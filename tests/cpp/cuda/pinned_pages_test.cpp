@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
-#include "core/host_memory.hpp"
+#include "core/memory/host_memory.hpp"
 #include "fixture.hpp"
 
 namespace pyecho::cuda {

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/random.hpp"
+#include "core/plan/random.hpp"
 #include "cuda/transfer_engine.hpp"
 #include "fixture.hpp"
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/random.hpp"
+#include "core/plan/random.hpp"
 #include "scheduler.hpp"
 
 namespace pyecho::model {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "atom.hpp"
-#include "core/index_ring.hpp"
+#include "core/sync/index_ring.hpp"
 #include "explore.hpp"
 
 namespace pyecho::model {

@@ -8,7 +8,7 @@
 
 #include "../support/run_buffer.hpp"
 #include "../support/stress_items.hpp"
-#include "core/echo_queue.hpp"
+#include "core/stage/echo_queue.hpp"
 
 namespace pyecho::test {
 namespace {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "../support/stress_items.hpp"
-#include "core/event_count.hpp"
-#include "core/index_ring.hpp"
+#include "core/sync/event_count.hpp"
+#include "core/sync/index_ring.hpp"
 
 namespace pyecho::test {
 namespace {
@@ -56,7 +56,7 @@ class BlockingRing {
   WaitStrategy strategy_;
   EventCount pushed_;
   EventCount popped_;
-  Shared<std::uint32_t> closed_;
+  Atomic<std::uint32_t> closed_;
 };
 
 // What one consumer saw. The number of an item is producer * 2^29 + its position.

@@ -7,7 +7,7 @@
 
 #include "../support/perturb.hpp"
 #include "../support/stress_items.hpp"
-#include "core/slot_pool.hpp"
+#include "core/memory/slot_pool.hpp"
 
 namespace pyecho::test {
 namespace {

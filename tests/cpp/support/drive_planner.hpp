@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "core/planner.hpp"
+#include "core/plan/planner.hpp"
 #include "reference_planner.hpp"
 
 namespace pyecho::test {

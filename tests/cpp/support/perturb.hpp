@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <thread>
 
-#include "core/random.hpp"
-#include "core/wait_strategy.hpp"
+#include "core/plan/random.hpp"
+#include "core/sync/wait_strategy.hpp"
 
 namespace pyecho::test {
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/planner.hpp"
+#include "core/plan/planner.hpp"
 
 namespace pyecho::test {
 

@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "core/echo_buffer.hpp"
-#include "core/stream_copy.hpp"
+#include "core/memory/stream_copy.hpp"
+#include "core/stage/echo_buffer.hpp"
 #include "perturb.hpp"
 #include "reference_planner.hpp"
 

@@ -1,0 +1,244 @@
+#include "bindings/item_view.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bindings/errors.hpp"
+#include "core/memory/stream_copy.hpp"
+
+namespace py = pybind11;
+
+namespace pyecho::bindings {
+namespace {
+
+std::string describe_object(py::handle object) {
+  if (PyArray_Check(object.ptr())) {
+    return std::string(py::str(object.attr("dtype"))) + " array of shape " +
+           std::string(py::repr(object.attr("shape")));
+  }
+  return py::str(py::type::handle_of(object).attr("__name__"));
+}
+
+// Whether an array is like the leaf but for the length of the first axis, as the last batch of a source is.
+bool differs_in_length(const LeafSpec& leaf, py::handle got) {
+  if (!PyArray_Check(got.ptr()) || leaf.shape.empty()) {
+    return false;
+  }
+  PyArrayObject* const array = as_array(got.ptr());
+  const auto* const dims = PyArray_DIMS(array);
+  return std::cmp_equal(PyArray_NDIM(array), leaf.shape.size()) && dims[0] != leaf.shape[0] &&
+         std::equal(leaf.shape.begin() + 1, leaf.shape.end(), dims + 1);
+}
+
+[[noreturn]] void raise_leaf_mismatch(const LeafSpec& leaf, ItemKind kind, py::handle got) {
+  const std::string rows = kind == ItemKind::kBatch ? "rows, each: " : "";
+  raise(errors().spec_mismatch, leaf.path + ": expected " + rows + leaf.describe() + ", got " + describe_object(got) +
+                                    "; every item must be like the first (convert, crop or pad in the source" +
+                                    (differs_in_length(leaf, got) && kind == ItemKind::kExample
+                                         ? ", or pass unbatch=True to a loader whose source yields batches)"
+                                         : ")"));
+}
+
+template <class T>
+void store(std::array<std::byte, 16>& scalar, T value) noexcept {
+  std::memcpy(scalar.data(), &value, sizeof(value));
+}
+
+bool shape_fits(const LeafSpec& leaf, PyArrayObject* array, std::size_t leading_axes) noexcept {
+  if (static_cast<std::size_t>(PyArray_NDIM(array)) != leaf.shape.size() + leading_axes) {
+    return false;
+  }
+  const npy_intp* const dims = PyArray_DIMS(array) + leading_axes;
+  for (std::size_t axis = 0; axis < leaf.shape.size(); ++axis) {
+    if (dims[axis] != leaf.shape[axis]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+ItemView::ItemView(const Structure& structure, py::handle item, ItemKind kind, const py::object& to_array)
+    : structure_(structure), kind_(kind), rows_known_(kind == ItemKind::kExample) {
+  const std::vector<LeafSpec>& leaves = structure.leaves();
+  if (leaves.size() > Structure::kInlineLeaves) {
+    many_sources_ = std::make_unique<Source[]>(leaves.size());
+  }
+  sources_ = many_sources_ ? many_sources_.get() : inline_sources_.data();
+  std::array<PyObject*, Structure::kInlineLeaves> inline_objects{};
+  std::vector<PyObject*> many_objects(many_sources_ ? leaves.size() : 0);
+  PyObject** const objects = many_sources_ ? many_objects.data() : inline_objects.data();
+  try {
+    structure.flatten(item, objects, &count_);
+  } catch (...) {
+    for (std::size_t i = 0; i < count_; ++i) {
+      Py_DECREF(objects[i]);
+    }
+    throw;
+  }
+  for (std::size_t i = 0; i < count_; ++i) {
+    sources_[i].owner = objects[i];
+  }
+  try {
+    for (std::size_t i = 0; i < count_; ++i) {
+      resolve(leaves[i], sources_[i], to_array);
+      size_bytes_ += leaves[i].size_bytes;
+    }
+  } catch (...) {
+    release();
+    throw;
+  }
+  size_bytes_ *= rows_;
+}
+
+ItemView::~ItemView() { release(); }
+
+void ItemView::release() noexcept {
+  for (std::size_t i = 0; i < count_; ++i) {
+    Py_CLEAR(sources_[i].owner);
+  }
+  count_ = 0;
+}
+
+void ItemView::set_rows(const LeafSpec& leaf, std::size_t rows) {
+  if (rows_known_ && rows != rows_) {
+    raise(errors().spec_mismatch, leaf.path + ": has " + std::to_string(rows) +
+                                      " rows, but the leaves before it have " + std::to_string(rows_) +
+                                      "; all leaves of a batch need the same length");
+  }
+  rows_ = rows;
+  rows_known_ = true;
+}
+
+void ItemView::resolve(const LeafSpec& leaf, Source& source, const py::object& to_array) {
+  if (leaf.by_reference) {
+    resolve_references(leaf, source);
+    return;
+  }
+  if (!PyArray_Check(source.owner)) {
+    if (kind_ == ItemKind::kExample && resolve_number(leaf, source)) {
+      return;
+    }
+    py::object array = py::none();
+    if (PyArray_CheckScalar(source.owner)) {
+      array = py::reinterpret_steal<py::object>(PyArray_FromAny(source.owner, nullptr, 0, 0, 0, nullptr));
+    } else if (!to_array.is_none()) {
+      array = to_array(py::handle(source.owner));
+    }
+    if (!array || !PyArray_Check(array.ptr())) {
+      PyErr_Clear();
+      raise_leaf_mismatch(leaf, kind_, source.owner);
+    }
+    Py_SETREF(source.owner, array.release().ptr());
+  }
+  PyArrayObject* array = as_array(source.owner);
+  const std::size_t leading_axes = kind_ == ItemKind::kBatch ? 1 : 0;
+  PyArray_Descr* const expected = as_descr(leaf.dtype.ptr());
+  if (!shape_fits(leaf, array, leading_axes) ||
+      (PyArray_DESCR(array) != expected && PyArray_EquivTypes(PyArray_DESCR(array), expected) == 0)) {
+    raise_leaf_mismatch(leaf, kind_, source.owner);
+  }
+  if (kind_ == ItemKind::kBatch) {
+    set_rows(leaf, static_cast<std::size_t>(PyArray_DIM(array, 0)));
+  }
+  if (!PyArray_IS_C_CONTIGUOUS(array)) {
+    PyObject* const contiguous = PyArray_NewCopy(array, NPY_CORDER);
+    if (contiguous == nullptr) {
+      throw py::error_already_set();
+    }
+    Py_SETREF(source.owner, contiguous);
+    array = as_array(contiguous);
+  }
+  source.data = static_cast<const std::byte*>(PyArray_DATA(array));
+}
+
+void ItemView::resolve_references(const LeafSpec& leaf, Source& source) {
+  if (kind_ == ItemKind::kExample) {
+    return;
+  }
+  if (PyList_Check(source.owner) == 0 && PyTuple_Check(source.owner) == 0) {
+    raise(errors().spec_mismatch,
+          leaf.path + ": expected a list or tuple with one object per row, got " + describe_object(source.owner));
+  }
+  PyObject* const rows = PySequence_Tuple(source.owner);  // a list could shrink while this thread waits for a slot
+  if (rows == nullptr) {
+    throw py::error_already_set();
+  }
+  Py_SETREF(source.owner, rows);
+  set_rows(leaf, static_cast<std::size_t>(PyTuple_GET_SIZE(rows)));
+}
+
+// Python numbers, without a detour through NumPy. False if `leaf` wants something else.
+bool ItemView::resolve_number(const LeafSpec& leaf, Source& source) const {
+  if (!leaf.shape.empty() || PyDataType_ISBYTESWAPPED(as_descr(leaf.dtype.ptr()))) {
+    return false;
+  }
+  PyObject* const object = source.owner;
+  switch (as_descr(leaf.dtype.ptr())->type_num) {
+    case NPY_DOUBLE:
+      if (!PyFloat_Check(object) && !PyLong_Check(object)) {
+        return false;
+      }
+      store(source.scalar, PyFloat_AsDouble(object));
+      break;
+    case NPY_BOOL:
+      if (!PyBool_Check(object)) {
+        return false;
+      }
+      store(source.scalar, object == Py_True);
+      break;
+    case NPY_LONG:
+    case NPY_LONGLONG:
+      if (!PyLong_Check(object)) {
+        return false;
+      }
+      store(source.scalar, static_cast<std::int64_t>(PyLong_AsLongLong(object)));
+      break;
+    case NPY_CDOUBLE: {
+      if (!PyComplex_Check(object)) {
+        return false;
+      }
+      const Py_complex value = PyComplex_AsCComplex(object);
+      store(source.scalar, value);
+      break;
+    }
+    default:
+      return false;
+  }
+  if (PyErr_Occurred() != nullptr) {
+    PyErr_Clear();
+    raise(errors().spec_mismatch, leaf.path + ": expected " + leaf.describe() +
+                                      ", got an int that does not fit it; make it smaller in the source, or a str");
+  }
+  source.data = source.scalar.data();
+  return true;
+}
+
+void ItemView::copy_row(std::size_t row, const EchoBuffer& buffer, std::uint32_t slot) const noexcept {
+  for (std::size_t i = 0; i < count_; ++i) {
+    const SlotLayout::Leaf& leaf = buffer.layout().leaves()[i];
+    if (leaf.size_bytes > 0) {
+      copy_bytes(buffer.slot_data(slot) + leaf.slot_offset, sources_[i].data + row * leaf.size_bytes, leaf.size_bytes,
+                 buffer.stream_slots());
+    }
+  }
+}
+
+py::tuple ItemView::references(std::size_t row) const {
+  py::list found;
+  for (std::size_t i = 0; i < count_; ++i) {
+    if (structure_.leaves()[i].by_reference) {
+      PyObject* const owner = sources_[i].owner;
+      found.append(
+          py::handle(kind_ == ItemKind::kExample ? owner : PyTuple_GET_ITEM(owner, static_cast<Py_ssize_t>(row))));
+    }
+  }
+  return {found};
+}
+
+}  // namespace pyecho::bindings

@@ -1,0 +1,87 @@
+#include "core/memory/batch_pool.hpp"
+
+#include <exception>
+#include <new>
+
+namespace pyecho {
+
+BatchPool::BatchPool(SlotLayout layout, std::uint32_t blocks, std::size_t max_bytes, PagePolicy pages)
+    : layout_(std::move(layout)), max_bytes_(max_bytes), pages_(std::move(pages)) {
+  for (std::uint32_t block = 0; block < blocks; ++block) {
+    Batch* const batch = add_block();
+    batch->next = free_;
+    free_ = batch;
+  }
+  pages_.threads = 1;  // blocks that are added later are touched by the one who needs them
+}
+
+Batch* BatchPool::add_block() {
+  auto batch = std::make_unique<Batch>();
+  batch->memory = HostMemory(layout_.batch_bytes(), pages_);
+  owned_.push_back(std::move(batch));
+  block_count_.store_release(owned_.size());
+  return owned_.back().get();
+}
+
+Batch* BatchPool::refuse(const char* reason) {
+  {
+    const std::scoped_lock lock(refusal_mutex_);
+    try {
+      refusal_ = reason;
+    } catch (const std::bad_alloc&) {
+      refusal_ = "no memory";  // short enough to need none
+    }
+  }
+  refused_.store_release(1);
+  return nullptr;
+}
+
+Batch* BatchPool::obtain() {
+  if (free_ == nullptr) {
+    // Taking the whole stack at once leaves nothing to be confused with an older top of it.
+    free_ = returned_.exchange_acq_rel(nullptr);  // [B2] pairs with [B1]
+  }
+  if (free_ != nullptr) {
+    Batch* const batch = free_;
+    free_ = batch->next;
+    return batch;
+  }
+  if (returning_.load_relaxed() > 0) {
+    return nullptr;
+  }
+  const std::size_t block_bytes = HostMemory::rounded_bytes(layout_.batch_bytes());
+  if ((owned_.size() + 1) * block_bytes <= max_bytes_) {
+    try {
+      return add_block();
+    } catch (const std::bad_alloc&) {
+      return refuse("the system has no memory for another one");
+    } catch (const std::exception& error) {
+      return refuse(error.what());  // the system's limit, or the device's, is as good as ours
+    }
+  }
+  return refuse("");
+}
+
+std::string BatchPool::refusal() const {
+  const std::scoped_lock lock(refusal_mutex_);
+  return refusal_;
+}
+
+void BatchPool::give_back(Batch* batch, bool was_leased, bool was_expected) {
+  if (fork_guard_.forked()) {
+    return;  // nobody fills batches here, and a lock may be held by a thread that stayed in the parent
+  }
+  if (was_leased) {
+    outstanding_.fetch_add_relaxed(static_cast<std::uint64_t>(-1));
+  }
+  Batch* top = returned_.load_relaxed();
+  do {
+    batch->next = top;
+  } while (!returned_.try_replace_release(top, batch));  // [B1] pairs with [B2]
+  if (was_expected) {
+    returning_.fetch_add_relaxed(static_cast<std::uint64_t>(-1));
+  }
+  returns_.advance();
+}
+
+}  // namespace pyecho

@@ -1,0 +1,148 @@
+#include "core/memory/host_memory.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#ifdef __linux__
+#include <sys/syscall.h>
+#endif
+
+#include <algorithm>
+#include <array>
+#include <exception>
+#include <new>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "core/sync/atomic.hpp"
+
+namespace pyecho {
+namespace {
+
+constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
+// Below this many bytes a thread costs more than the page faults it takes over.
+constexpr std::size_t kTouchBytesPerThread = std::size_t{32} << 20;
+
+Atomic<std::uint64_t> allocation_count;
+
+std::size_t page_bytes() noexcept {
+  static const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+
+std::byte* map_pages(std::size_t size_bytes) {
+  void* pages = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (pages == MAP_FAILED) {
+    throw std::bad_alloc();
+  }
+  return static_cast<std::byte*>(pages);
+}
+
+// Maps with room to spare and gives back what lies outside the aligned part.
+std::byte* map_aligned(std::size_t size_bytes, std::size_t alignment) {
+  std::byte* const base = map_pages(size_bytes + alignment);
+  const std::size_t before = (alignment - reinterpret_cast<std::uintptr_t>(base) % alignment) % alignment;
+  if (before > 0) {
+    munmap(base, before);
+  }
+  if (const std::size_t after = alignment - before; after > 0) {
+    munmap(base + before + size_bytes, after);
+  }
+  return base + before;
+}
+
+// A wish, made before the first touch: where the system does not grant it, pages come from wherever they come.
+void prefer_node([[maybe_unused]] std::byte* data, [[maybe_unused]] std::size_t size_bytes, int node) noexcept {
+  constexpr int kMaxNodes = 1024;
+  if (node < 0 || node >= kMaxNodes) {
+    return;
+  }
+#ifdef SYS_mbind
+  constexpr int kBits = 8 * sizeof(unsigned long);
+  constexpr unsigned long kPreferred = 1;  // MPOL_PREFERRED
+  std::array<unsigned long, kMaxNodes / kBits> nodes{};
+  nodes[static_cast<std::size_t>(node / kBits)] = 1UL << (node % kBits);
+  syscall(SYS_mbind, data, size_bytes, kPreferred, nodes.data(), static_cast<unsigned long>(kMaxNodes) + 1, 0UL);
+#endif
+}
+
+void touch(std::byte* begin, std::byte* end) noexcept {
+  for (std::byte* page = begin; page < end; page += page_bytes()) {
+    *static_cast<volatile std::byte*>(page) = std::byte{0};
+  }
+}
+
+void touch_in_parallel(std::byte* data, std::size_t size_bytes, unsigned threads) {
+  const std::size_t useful = size_bytes / kTouchBytesPerThread + 1;
+  const std::size_t parts = std::clamp<std::size_t>(useful, 1, std::max(threads, 1U));
+  // Whole huge pages a part, so that no two threads fault on the same one.
+  const std::size_t part_bytes = (size_bytes / parts / kHugePageBytes + 1) * kHugePageBytes;
+  std::vector<std::thread> helpers;
+  std::size_t offset = part_bytes;
+  try {
+    helpers.reserve(parts);
+    for (; offset < size_bytes; offset += part_bytes) {
+      helpers.emplace_back(touch, data + offset, data + std::min(offset + part_bytes, size_bytes));
+    }
+  } catch (const std::exception&) {  // no more threads to be had: this one does the rest
+    touch(data + offset, data + size_bytes);
+  }
+  touch(data, data + std::min(part_bytes, size_bytes));
+  for (std::thread& helper : helpers) {
+    helper.join();
+  }
+}
+
+}  // namespace
+
+std::size_t HostMemory::rounded_bytes(std::size_t size_bytes) noexcept {
+  return (size_bytes + page_bytes() - 1) / page_bytes() * page_bytes();
+}
+
+std::uint64_t HostMemory::allocations() noexcept { return allocation_count.load_relaxed(); }
+
+HostMemory::HostMemory(std::size_t size_bytes, const PagePolicy& policy) : size_bytes_(rounded_bytes(size_bytes)) {
+  if (size_bytes_ < kHugePageBytes) {
+    data_ = map_pages(size_bytes_);
+  } else {
+    data_ = map_aligned(size_bytes_, kHugePageBytes);
+#ifdef MADV_HUGEPAGE
+    madvise(data_, size_bytes_, MADV_HUGEPAGE);  // a wish; without it the pages are small
+#endif
+  }
+  prefer_node(data_, size_bytes_, policy.numa_node);
+  touch_in_parallel(data_, size_bytes_, policy.threads);
+  if (policy.prepare) {
+    try {
+      prepared_ = policy.prepare(data_, size_bytes_);
+    } catch (...) {
+      unmap();
+      throw;
+    }
+  }
+  allocation_count.fetch_add_relaxed(1);
+}
+
+HostMemory::~HostMemory() { unmap(); }
+
+void HostMemory::unmap() noexcept {
+  prepared_.reset();
+  if (data_ != nullptr) {
+    munmap(data_, size_bytes_);
+  }
+}
+
+HostMemory::HostMemory(HostMemory&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      size_bytes_(std::exchange(other.size_bytes_, 0)),
+      prepared_(std::move(other.prepared_)) {}
+
+HostMemory& HostMemory::operator=(HostMemory&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_bytes_, other.size_bytes_);
+  std::swap(prepared_, other.prepared_);
+  return *this;
+}
+
+}  // namespace pyecho

@@ -1,0 +1,51 @@
+// Gives slots back once every copy out of them has been made.
+//
+// Batches are planned one after the other and copied at the same time by several threads, so the last use of a slot may
+// be copied before an earlier one is, which belongs to an earlier batch. The rule: a slot may go once its last use has
+// been copied and every batch before that one is whole. The oldest batch that is not whole, the front, gives back its
+// slots as they are copied; those of later batches are parked until the front reaches them.
+//
+// variable    | written by         | read by     | order            | pairs with | why
+// front_      | copied [S1], with  | copied [S2] | release, acquire | S1 -> S2   | the copies of all earlier batches happen before
+//             | mutex_             |             |                  |            | the release of a slot of the front
+// parked_[i]  | copied             | copied      | mutex_           | -          | a batch parks its slots until the front is there
+//
+// A batch takes the mutex once, when it is whole, and more often only while it is ahead of the front. Nobody waits with it
+// held, but for a producer that was suspended while it took a slot (SlotPool::release).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "core/memory/slot_pool.hpp"
+#include "core/sync/atomic.hpp"
+
+namespace pyecho {
+
+class SlotReclaimer {
+ public:
+  // At most `batches` batches of at most `rows` rows are copied at a time. `pool` outlives this.
+  SlotReclaimer(SlotPool& pool, std::uint32_t batches, std::uint32_t rows);
+
+  // The last uses of these slots, in batch number `batch`, have been copied; `whole`: and all of its rows. Once for the
+  // whole batch, and before that as often as its copier likes. One thread at a time for each batch.
+  void copied(std::uint64_t batch, std::span<const std::uint32_t> slots, bool whole);
+
+ private:
+  struct Parked {
+    std::vector<std::uint32_t> slots;
+    bool whole = false;
+  };
+
+  std::size_t release(std::span<const std::uint32_t> slots);
+
+  SlotPool& pool_;
+  Sequence<> front_;  // the oldest batch that is not whole
+  std::mutex mutex_;
+  std::vector<Parked> parked_;  // by batch number modulo its size
+};
+
+}  // namespace pyecho

@@ -1,0 +1,148 @@
+// A counter one can sleep on (the eventcount of Reed and Kanodia, 1979: advance, read, await).
+//
+// advance() counts events; await() returns once the count has reached a target. Every wait in pyecho is of this form:
+// "until 17 slots have been freed", "until batch 4 has been taken". Because a sleeper names its target, the one who
+// counts wakes nobody before there is enough for somebody, and while nobody sleeps advance() costs one read-modify-write
+// and one load.
+//
+// The hand-shake. The sleeper lowers wake_at_ to its target and then reads the count with a read-modify-write; the
+// counter adds to the count with a read-modify-write and then loads wake_at_. Read-modify-writes of one word have a
+// single order, so either the sleeper's comes later and sees the new count, or the counter's comes later, reads from
+// the sleeper's, and therefore sees wake_at_. Nobody sleeps through its event; no fence is needed, and TSan sees it all.
+//
+// variable | written by          | read by         | order              | pairs with | why
+// count_   | advance [E1]        | await [E4]      | acq_rel RMW        | E1 <-> E4  | see the hand-shake; what the advancing
+//          |                     | read [E5]       | acquire            | E1 -> E5   | thread did before is visible to the awaiting
+// wake_at_ | await [E3], wake    | advance [E2]    | relaxed            | by count_  | ordered by E1 <-> E4; writers hold mutex_
+//
+// A condition that is not a count (closed, stopped) is given to await() as `interrupted`, evaluated under the mutex;
+// whoever changes such a condition calls alert() afterwards.
+//
+// `Atom`, `Mutex` and `Condition` are the standard ones in the product. The model tests put a scheduler behind them and
+// run this very code in chosen orders.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <limits>
+#include <mutex>
+#include <thread>
+
+#include "core/sync/atomic.hpp"
+#include "core/sync/outcome.hpp"
+#include "core/sync/wait_strategy.hpp"
+
+namespace pyecho {
+
+template <template <class> class Atom = std::atomic, class Mutex = std::mutex,
+          class Condition = std::condition_variable>
+class BasicEventCount {
+ public:
+  BasicEventCount() : wakened_() {}
+  ~BasicEventCount() {}
+  BasicEventCount(const BasicEventCount&) = delete;
+  BasicEventCount& operator=(const BasicEventCount&) = delete;
+
+  // Counts `events` (0 is allowed and does nothing). Any thread. Blocks only to wake a sleeper whose target is reached.
+  void advance(std::uint64_t events = 1) {
+    if (events == 0) {
+      return;
+    }
+    const std::uint64_t now = count_.fetch_add_acq_rel(events) + events;  // [E1] pairs with [E4], [E5]
+    if (wake_at_.load_relaxed() <= now) {                                 // [E2] sees [E3], by E4 -> E1
+      wake();
+    }
+  }
+
+  // The count so far. Any thread, wait-free.
+  [[nodiscard]] std::uint64_t read() const noexcept { return count_.load_acquire(); }  // [E5] pairs with [E1]
+
+  // Makes every sleeper evaluate its `interrupted` again. Any thread.
+  void alert() { wake(); }
+
+  // Blocks until the count is at least `target` (kOk), `interrupted()` is true (kEmpty) or the deadline has passed
+  // (kTimeout). `interrupted` may be called with the mutex held and must not call back into this object.
+  template <class Interrupted>
+  Outcome await(std::uint64_t target, Deadline deadline, WaitStrategy strategy, const Interrupted& interrupted) {
+    if (look_for(target, strategy)) {
+      return Outcome::kOk;
+    }
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      if (target < wake_at_.load_relaxed()) {
+        wake_at_.store_relaxed(target);  // [E3]
+      }
+      if (count_.fetch_add_acq_rel(0) >= target) {  // [E4] pairs with [E1]
+        return Outcome::kOk;
+      }
+      if (interrupted()) {
+        return Outcome::kEmpty;
+      }
+      if (deadline == kNever) {
+        wakened_.wait(lock);
+      } else if (wakened_.wait_until(lock, deadline) == std::cv_status::timeout) {
+        return read() >= target ? Outcome::kOk : Outcome::kTimeout;
+      }
+    }
+  }
+
+ private:
+  // A yield that takes this long has let another program run, and the next ones will...
+  static constexpr std::chrono::microseconds kSlowYield{50};
+  // ... so that many waits go to sleep without yielding.
+  static constexpr std::uint32_t kWaitsWithoutYield = 256;
+
+  // The part of a wait before sleep: true if the target was reached.
+  bool look_for(std::uint64_t target, WaitStrategy strategy) noexcept {
+    for (std::uint32_t spin = 0; spin < strategy.spins; ++spin) {
+      if (read() >= target) {
+        return true;
+      }
+      relax_processor();
+    }
+    if (const std::uint32_t left = waits_without_yield_.load_relaxed(); left > 0 && strategy.yields > 0) {
+      waits_without_yield_.store_relaxed(left - 1);
+      return false;
+    }
+    for (std::uint32_t look = 0; look < strategy.yields; ++look) {
+      if (read() >= target) {
+        return true;
+      }
+      const Clock::time_point before = Clock::now();
+      std::this_thread::yield();
+      if (Clock::now() - before > kSlowYield) {
+        waits_without_yield_.store_relaxed(kWaitsWithoutYield);
+        break;
+      }
+    }
+    return false;
+  }
+
+  static constexpr std::uint64_t kNobody = std::numeric_limits<std::uint64_t>::max();
+
+  // Wakes all sleepers; each registers its target again if it has to sleep on.
+  void wake() {
+    {
+      const std::scoped_lock lock(mutex_);
+      wake_at_.store_relaxed(kNobody);
+    }
+    wakened_.notify_all();
+  }
+
+  Sequence<Atom> count_;             // advanced by any thread
+  Sequence<Atom> wake_at_{kNobody};  // lowered by sleepers, reset by wakers, both under mutex_: the least target
+                                     // slept for
+  Atomic<std::uint32_t, Atom> waits_without_yield_;  // set and counted down by waiting threads; a heuristic, relaxed
+  Mutex mutex_;
+  // Never destroyed: destruction of a std::condition_variable waits for sleepers to leave, and in a forked child those
+  // stayed in the parent. A Condition must hold no resources beyond its own bytes.
+  union {
+    Condition wakened_;  // NOLINT(readability-identifier-naming): a private member, in a union
+  };
+};
+
+using EventCount = BasicEventCount<>;
+
+}  // namespace pyecho

@@ -1,0 +1,28 @@
+// Tells an object whether this process is a fork of the one that made it.
+//
+// fork() copies memory but only the calling thread, so an object with threads is dead in the child: waiting for it would
+// hang. Such an object keeps a ForkGuard and asks it at each entry, which costs one load.
+#pragma once
+
+#include <cstdint>
+
+#include "core/sync/atomic.hpp"
+
+namespace pyecho {
+
+class ForkGuard {
+ public:
+  // Installs the process-wide fork handler when the first guard is made.
+  ForkGuard();
+
+  // True in a child of the process in which this guard was made.
+  [[nodiscard]] bool forked() const noexcept { return generation_.load_relaxed() != made_in_; }
+
+ private:
+  // Advanced in the child at every fork, before it has a second thread.
+  inline static Atomic<std::uint64_t> generation_;
+
+  std::uint64_t made_in_;
+};
+
+}  // namespace pyecho
