@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "core/stage/echo_buffer.hpp"
+#include "core/stage/echo_buffer_sizes.hpp"
 
 namespace pyecho {
 namespace {
@@ -20,34 +21,49 @@ constexpr double kMaxAhead = 1 << 30;
 
 }  // namespace
 
-// Slots ahead of the pool: the fresh examples of as many batches as are made ahead, and one burst, so that a source can
-// make the next one while the last one waits to be admitted.
-std::uint32_t EchoBuffer::ahead_for(const EchoBufferConfig& config) {
+EchoBuffer::Sizes EchoBuffer::sizes_of(const EchoBufferConfig& config) {
+  // Slots ahead of the pool: the fresh examples of as many batches as are made ahead, and one burst, so that a source can
+  // make the next one while the last one waits to be admitted.
   const double fresh_per_batch = std::ceil(config.batch_rows / std::floor(config.factor));
-  return static_cast<std::uint32_t>(std::clamp(config.burst + config.prefetch * fresh_per_batch, 2.0, kMaxAhead));
+  const auto ahead =
+      static_cast<std::uint32_t>(std::clamp(config.burst + config.prefetch * fresh_per_batch, 2.0, kMaxAhead));
+  // Batches ready for the consumer, and one in the hands of each worker. Without workers there are none ahead.
+  const std::uint32_t depth = config.threads == 0 ? 1 : config.prefetch + config.threads;
+  return {.slots = config.capacity + ahead, .ahead = ahead, .depth = depth, .blocks = depth + config.held};
 }
 
-std::uint32_t EchoBuffer::slots_for(const EchoBufferConfig& config) { return config.capacity + ahead_for(config); }
-
-// Batches ready for the consumer, and one in the hands of each worker.
-std::uint32_t EchoBuffer::depth_for(const EchoBufferConfig& config) { return config.prefetch + config.threads; }
-
-std::uint32_t EchoBuffer::blocks_for(const EchoBufferConfig& config) { return depth_for(config) + config.held; }
+PlanConfig EchoBuffer::plan_of(const EchoBufferConfig& config) {
+  return {.capacity = config.capacity,
+          .slots = sizes_of(config).slots,
+          .factor = config.factor,
+          .seed = config.seed,
+          .unique_in_batch = config.unique_in_batch,
+          .iteration_uses = config.steps * config.batch_rows};
+}
 
 std::size_t EchoBuffer::min_bytes(const EchoBufferConfig& config) {
   const SlotLayout layout(config.leaf_bytes, config.batch_rows, config.with_info);
-  const double estimate = static_cast<double>(slots_for(config)) * static_cast<double>(layout.slot_bytes()) +
-                          static_cast<double>(blocks_for(config)) * static_cast<double>(layout.batch_bytes());
+  const Sizes sizes = sizes_of(config);
+  const std::size_t bookkeeping = BatchPlan::size_bytes(plan_of(config)) + SlotPool::size_bytes(sizes.slots) +
+                                  SlotReclaimer::size_bytes(sizes.depth, config.batch_rows);
+  const double estimate = static_cast<double>(sizes.slots) * static_cast<double>(layout.slot_bytes()) +
+                          static_cast<double>(sizes.blocks) * static_cast<double>(layout.batch_bytes());
   if (estimate > kMaxBytes) {
     throw std::length_error("slots and batches do not fit the address space");
   }
-  return HostMemory::rounded_bytes(slots_for(config) * layout.slot_bytes()) +
-         blocks_for(config) * HostMemory::rounded_bytes(layout.batch_bytes());
+  return HostMemory::rounded_bytes(sizes.slots * layout.slot_bytes()) + sizes.blocks * BatchPool::block_bytes(layout) +
+         bookkeeping;
 }
 
 // Refuses what cannot be, and looks further ahead where examples and batches are small. Of what max_bytes leaves over at
 // most half goes into that: the other half is for batches that the consumer keeps.
 EchoBufferConfig EchoBuffer::settled(EchoBufferConfig config) {
+  if (config.batch_rows < 1 || config.prefetch < 1 || config.burst < 1 ||
+      (config.unique_in_batch && config.capacity < config.batch_rows)) {
+    throw std::invalid_argument(
+        "batch_rows, prefetch and burst are at least 1; unique_in_batch needs a capacity of "
+        "at least batch_rows");
+  }
   const std::size_t least = min_bytes(config);
   if (least > config.max_bytes) {
     throw std::length_error("max_bytes is less than the slots and batches need");
