@@ -5,6 +5,7 @@
 
 #include "core/stage/echo_buffer.hpp"
 #include "core/stage/echo_buffer_sizes.hpp"
+#include "core/stage/workers_driver.hpp"
 
 namespace pyecho {
 namespace {
@@ -74,7 +75,8 @@ std::size_t EchoBuffer::min_bytes(const EchoBufferConfig& config) {
     throw std::length_error("slots and batches do not fit the address space");
   }
   const std::size_t bookkeeping = BatchPlan::size_bytes(plan_of(config)) + SlotPool::size_bytes(sizes.slots) +
-                                  SlotReclaimer::size_bytes(sizes.depth, config.batch_rows);
+                                  SlotReclaimer::size_bytes(sizes.depth, config.batch_rows) +
+                                  WorkersDriver::size_bytes(sizes.depth);
   return HostMemory::rounded_bytes(sizes.slots * layout.slot_bytes()) + sizes.blocks * BatchPool::block_bytes(layout) +
          bookkeeping;
 }
