@@ -143,33 +143,6 @@ TEST(SlotPool, the_planner_waits_for_so_many_items_or_until_there_may_be_news) {
   }
 }
 
-TEST(SlotPool, a_planner_that_wants_more_than_there_are_slots_and_a_producer_without_one_do_not_deadlock) {
-  SlotPool pool(2, 1);
-  std::thread producer([&] {
-    Reservation reservation{};
-    for (int item = 0; item < 2000; ++item) {
-      ASSERT_EQ(pool.reserve(reservation, kNever), Outcome::kOk);
-      pool.commit(reservation);
-    }
-    pool.close();
-  });
-  std::size_t items = 0;
-  for (std::span<const std::uint32_t> slots;;) {
-    const Taken taken = pool.take(slots);
-    if (taken == Taken::kEnd) {
-      break;
-    }
-    if (taken == Taken::kItems) {
-      items += slots.size();
-      pool.release(slots);
-    } else {
-      static_cast<void>(pool.await_items(1000, kNever));
-    }
-  }
-  producer.join();
-  EXPECT_EQ(items, 2000U);
-}
-
 TEST(SlotPool, producers_sleep_until_a_group_of_slots_is_announced) {
   SlotPool pool(8, 3);
   std::vector<Reservation> all(8);

@@ -69,8 +69,8 @@ std::size_t EchoBuffer::min_bytes(const EchoBufferConfig& config) {
   const SlotLayout layout(config.leaf_bytes, config.batch_rows, config.with_info);
   const double estimate =
       static_cast<double>(sizes.slots) * static_cast<double>(layout.slot_bytes()) +
-      static_cast<double>(sizes.blocks) * static_cast<double>(BatchPool::block_bytes(layout) +
-                                                              SlotReclaimer::size_bytes(1, config.batch_rows));
+      static_cast<double>(sizes.blocks) *
+          static_cast<double>(BatchPool::block_bytes(layout) + SlotReclaimer::size_bytes(1, config.batch_rows));
   if (estimate > kMaxBytes) {
     throw std::length_error("slots and batches do not fit the address space");
   }

@@ -76,7 +76,8 @@ TEST_P(SlotPoolStress, items_arrive_once_and_in_ticket_order) {
         if (done) {
           return;
         }
-        static_cast<void>(spending.await(seen + 1, kNever, WaitStrategy::spin_then_sleep(), [&] { return done.load(); }));
+        static_cast<void>(
+            spending.await(seen + 1, kNever, WaitStrategy::spin_then_sleep(), [&] { return done.load(); }));
       }
     });
   }
