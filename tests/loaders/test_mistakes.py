@@ -80,12 +80,6 @@ def test_a_short_last_batch_hints_at_unbatch():
     assert "unbatch" not in str(raised.value)
 
 
-@pytest.mark.parametrize("source", [{"x": np.ones(3)}, "abc", b"abc", collections.UserDict(x=1)])
-def test_what_iterates_over_keys_or_characters_is_no_source(source):
-    with pytest.raises(pyecho.ConfigError, match=r"keys|characters"):
-        pyecho.EchoLoader(source)
-
-
 @pytest.mark.parametrize(
     "arguments",
     [{"factor": True}, {"shuffle_buffer": True}, {"batch_size": False}, {"seed": True}],
