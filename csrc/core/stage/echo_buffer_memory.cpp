@@ -16,8 +16,8 @@ constexpr std::size_t kAheadBytes = std::size_t{4} << 20;
 constexpr std::size_t kMaxBatchesAhead = 32;
 // No machine has more.
 constexpr double kMaxBytes = 0x1.0p56;
-// Slot numbers have 31 bits; capacity may take half of them.
-constexpr double kMaxAhead = 1 << 30;
+// Slot numbers have 30 bits; capacity may take half of them.
+constexpr double kMaxAhead = 1 << 28;
 
 }  // namespace
 
