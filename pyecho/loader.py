@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
+from dataclasses import fields
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -204,8 +206,8 @@ class EchoLoader:
     def set_epoch(self, epoch: int) -> None:
         """Choose the number of the next epoch, which with the seed selects the random numbers.
 
-        Ends an unfinished iteration. A source, sampler or dataset with a ``set_epoch`` of its own is
-        told as well.
+        Ends an unfinished iteration. A source, sampler or dataset with a ``set_epoch`` of its own
+        is told as well.
         """
         self._epoch = checked_int("epoch", epoch, 0, 2**63)
         if self._run is not None:
@@ -239,25 +241,31 @@ class EchoLoader:
         self.close()
 
 
-def _signature() -> Any:
-    """Return the signature with every option and its default, for help() and completion."""
-    import inspect
-    from dataclasses import fields
+def signature_with(**more: tuple[Any, str]) -> inspect.Signature:
+    """Return a loader's signature with every option and its default, for help() and completion.
 
-    kinds = inspect.Parameter
+    Parameters
+    ----------
+    more
+        (default, annotation) of options that are not in `Options`.
+    """
     defaults = {field.name: field.default for field in fields(Config)}
+    options = more | {
+        name: (defaults[name], Options.__annotations__[name]) for name in Options.__annotations__
+    }
+    parameter = inspect.Parameter
     return inspect.Signature(
         [
-            kinds("self", kinds.POSITIONAL_OR_KEYWORD),
-            kinds("source", kinds.POSITIONAL_OR_KEYWORD, annotation="Any"),
-            kinds("factor", kinds.POSITIONAL_OR_KEYWORD, default=2, annotation="float"),
+            parameter("self", parameter.POSITIONAL_OR_KEYWORD),
+            parameter("source", parameter.POSITIONAL_OR_KEYWORD, annotation="Any"),
+            parameter("factor", parameter.POSITIONAL_OR_KEYWORD, default=2, annotation="float"),
             *(
-                kinds(name, kinds.KEYWORD_ONLY, default=defaults[name], annotation=annotation)
-                for name, annotation in Options.__annotations__.items()
+                parameter(name, parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+                for name, (default, annotation) in options.items()
             ),
         ],
         return_annotation=None,
     )
 
 
-EchoLoader.__init__.__signature__ = _signature()  # type: ignore[attr-defined]
+EchoLoader.__init__.__signature__ = signature_with()  # type: ignore[attr-defined]

@@ -25,9 +25,7 @@ class Filling:
             total=capacity, desc="filling", leave=False, disable=capacity < 2
         )
 
-    def counted(
-        self, items: Iterator[Any], rows_of: Callable[[Any], int] | None
-    ) -> Iterator[Any]:
+    def counted(self, items: Iterator[Any], rows_of: Callable[[Any], int] | None) -> Iterator[Any]:
         """Yield the items of a source, counting them; `rows_of`: their rows."""
         for item in items:
             if not self._bar.disable:

@@ -74,16 +74,12 @@ class Run:
         Batches that the consumer holds at a time, besides those of a loop.
     """
 
-    def __init__(
-        self, source: Source, config: Config, adapter: Adapter, *, held: int = 0
-    ) -> None:
+    def __init__(self, source: Source, config: Config, adapter: Adapter, *, held: int = 0) -> None:
         self._source = source
         self._config = config
         self._adapter = adapter
         self._held = held
-        self._by_consumer = self._links_needed() == 0 and (
-            source.in_memory or config.threads == 0
-        )
+        self._by_consumer = self._links_needed() == 0 and (source.in_memory or config.threads == 0)
         self._process = os.getpid()
         self._closed = False
         self._past = EchoStats()  # of stages that are gone
@@ -430,10 +426,11 @@ class Run:
             "steps_per_epoch": config.steps_per_epoch,
             "held": 2 + self._held + self._batches_held(),
         }
+        self._spec = spec
         threads = 0 if self._by_consumer else config.threads
         return EchoBuffer(
             spec,
-            **(options | echo),
+            **options | echo,
             seed=config.seed,
             epoch=self.epoch,
             prefetch=config.prefetch,

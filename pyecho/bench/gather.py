@@ -14,7 +14,7 @@ from functools import partial
 from pyecho import _core
 from pyecho.bench.row import Row
 from pyecho.bench.sampling import Progress, Sample, interleaved, steps_of
-from pyecho.options import available_cores, checked_threads
+from pyecho.config import available_cores
 
 TINY_ROW_BYTES = 256
 LARGE_ROW_BYTES = 100_000

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import Any
 
 from pyecho._core import Pinning, cuda_active_devices
 from pyecho.config import Memory

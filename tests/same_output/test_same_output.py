@@ -10,7 +10,7 @@ from configurations import CONFIGURATIONS, DIGESTS, digest
 from delays import dawdling
 
 EXPECTED = json.loads(DIGESTS.read_text())["digests"]
-THREADS = [1, 2, 4]
+THREADS = [0, 1, 2, 4]
 
 
 class Iterated:
