@@ -19,10 +19,11 @@ from pyecho.buffer import EchoBuffer
 from pyecho.device.echo import DeviceEcho, EchoArrays
 from pyecho.device.memory import Memory
 from pyecho.device.upload import DEPTH, Uploader, uploads
-from pyecho.echoing import share, transform_for
+from pyecho.nest import leaves_of, map_nest
 from pyecho.progress import Filling
+from pyecho.rows import row_spec, rows_of
 from pyecho.run import Run
-from pyecho.spec import leaves_of, map_nest, row_spec, rows_of
+from pyecho.sharing import transform_for
 
 __all__ = ["Options", "Pipeline"]
 
@@ -109,7 +110,7 @@ class Pipeline:
 
         # The feeder's thread keeps what these functions refer to, and must not keep the options:
         # through augment they can lead to the consumer's iterator, which then would never die.
-        share_item = _unshared if options.copy else share
+        share_item = _unshared if options.copy else _core.share_item
 
         def put(item: Any) -> None:
             queue.put(*share_item(item))

@@ -4,61 +4,13 @@
 
 #include "bindings/errors.hpp"
 #include "bindings/garbage.hpp"
+#include "bindings/sharing.hpp"
 #include "bindings/use_iterator.hpp"
 #include "bindings/waiting.hpp"
 
 namespace py = pybind11;
 
 namespace pyecho::bindings {
-namespace {
-
-// Whether a dict or list still holds the very objects of its snapshot.
-bool same_children(PyObject* container, PyObject* snapshot) {
-  if (PyDict_Check(container) != 0) {
-    if (PyDict_GET_SIZE(container) != PyDict_GET_SIZE(snapshot)) {
-      return false;
-    }
-    PyObject* key = nullptr;
-    PyObject* child = nullptr;
-    for (Py_ssize_t position = 0; PyDict_Next(snapshot, &position, &key, &child) != 0;) {
-      if (PyDict_GetItem(container, key) != child) {
-        return false;
-      }
-    }
-    return true;
-  }
-  const Py_ssize_t size = PyList_GET_SIZE(container);
-  if (size != PyList_GET_SIZE(snapshot)) {
-    return false;
-  }
-  for (Py_ssize_t i = 0; i < size; ++i) {
-    if (PyList_GET_ITEM(container, i) != PyList_GET_ITEM(snapshot, i)) {
-      return false;
-    }
-  }
-  return true;
-}
-
-// Raises EchoMutated if something that is guarded has changed.
-void check_guards(py::handle guards) {
-  for (const py::handle guard : guards) {
-    const auto parts = py::reinterpret_borrow<py::tuple>(guard);
-    bool same = false;
-    if (parts[1].is_none()) {
-      same = same_children(py::object(parts[0]).ptr(), py::object(parts[2]).ptr());
-    } else {
-      same = py::object(py::object(parts[0]).attr(py::str(parts[1]))).equal(py::object(parts[2]));
-    }
-    if (!same) {
-      raise(errors().echo_mutated, std::string(py::str(parts[3])) +
-                                       " was changed in place between two uses of the same item, so the next use would "
-                                       "not be the item any more; pass copy=True to the loader, or do not modify it (a "
-                                       "source must not reuse it either)");
-    }
-  }
-}
-
-}  // namespace
 
 EchoQueueObject::EchoQueueObject(const EchoQueueConfig& config, py::object transform)
     : core_(config), items_(core_.slots()), transform_(std::move(transform)) {}

@@ -20,8 +20,7 @@ class EchoQueueObject {
   EchoQueueObject(const EchoQueueObject&) = delete;
   EchoQueueObject& operator=(const EchoQueueObject&) = delete;
 
-  // `guards`: None, or a tuple of what must not have changed before a repeat, else the consumer gets EchoMutated:
-  // (object, attribute name, value, path), or (dict or list, None, a shallow copy of it, path).
+  // `guards`: None, or of share_item(): what must not have changed before a repeat, else the consumer gets EchoMutated.
   void put(const pybind11::object& item, const pybind11::object& guards);
   void close() { core_.close(); }
   void fail(pybind11::object error);

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
 from pyecho._core import Transfer, TransferEngine
-from pyecho.spec import map_nest
+from pyecho.nest import map_nest
 
 __all__ = ["DEPTH", "DeviceArrays", "Placed", "Uploaded", "Uploader", "uploads"]
 
