@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from pyecho import _core
 from pyecho.config import Config, Memory
 from pyecho.device.memory import copy_streams, pinning_for, warn_if_pageable
-from pyecho.spec import leaves_of, structure_of
+from pyecho.nest import leaves_of
+from pyecho.spec import structure_of
 from pyecho.stats import EchoStats
 
 __all__ = ["EchoBuffer", "EchoInfo"]

@@ -28,10 +28,12 @@ from pyecho.buffer import EchoBuffer, stats_of
 from pyecho.config import Config
 from pyecho.context import CallerContext
 from pyecho.link import Link, Make
+from pyecho.nest import leaves_of, map_nest
 from pyecho.progress import Filling
+from pyecho.rows import row_spec, rows_of
 from pyecho.sharing import transform_for
 from pyecho.source import Source
-from pyecho.spec import Field, leaves_of, map_nest, row_spec, rows_of
+from pyecho.spec import Field
 from pyecho.stats import EchoStats
 from pyecho.threads import EXIT_SECONDS, Worker, close_at_exit
 

@@ -1,76 +1,107 @@
-"""Batch echoing by reference: how items are protected, copied and labelled between their uses."""
+"""Batch echoing by reference: how items are watched, copied and labelled between their uses.
+
+The native stage protects and watches arrays, tensors, dicts, lists and tuples by itself
+(csrc/bindings/sharing.hpp) and asks `describe` for the rest.
+"""
 
 from __future__ import annotations
 
 import copy
-import dataclasses
-import sys
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from pyecho._core import ConfigError, explain_nests
 from pyecho.buffer import EchoInfo
-from pyecho.spec import is_nest, leaves_of, map_nest
+from pyecho.nest import node_of
+from pyecho.nodes import Node
+from pyecho.numpy import is_tensor
 
-Guards = tuple[tuple[Any, str | None, Any, str], ...]
-
-
-def is_tensor(leaf: Any) -> bool:
-    """Whether `leaf` is a torch tensor; torch is not imported for it."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(leaf, torch.Tensor)
+_MOST_ENTRIES = 64  # of an object's dict or list that is searched for arrays: a vocabulary is not
 
 
-def _read_only(leaf: Any) -> Any:
-    if not isinstance(leaf, np.ndarray):
-        return leaf
-    view = leaf.view()
-    view.flags.writeable = False
-    return view
+class HolderNode(Node):
+    """An object with arrays or tensors as attributes, or right inside of an attribute.
 
-
-def share(item: Any) -> tuple[Any, Guards | None]:
-    """Prepare an item whose uses share one storage.
-
-    Returns
-    -------
-    item
-        The item with read-only views for NumPy leaves, other leaves as they are.
-    guards
-        What the native stage compares before each repeat: the version of each torch tensor, which
-        torch advances whenever it is modified in place (also those in dataclasses and mappings),
-        and what dicts and lists contain. None if there is nothing to compare.
+    Only these are compared: other attributes, and new ones, are the object's own business.
     """
-    guards: list[tuple[Any, str | None, Any, str]] = []
 
-    def guard(value: Any, path: str) -> None:
-        if is_nest(value):
-            if isinstance(value, dict | list):
-                guards.append((value, None, value.copy(), path))
-            steps = value.items() if isinstance(value, dict) else enumerate(value)
-            for key, child in steps:
-                guard(child, f"{path}[{key!r}]")
-        elif is_tensor(value):
-            if not value.is_inference():
-                guards.append((value, "_version", value._version, path))
-        elif isinstance(value, Mapping):
-            for key in value:
-                guard(value[key], f"{path}[{key!r}]")
-        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-            for field in dataclasses.fields(value):
-                guard(getattr(value, field.name), f"{path}.{field.name}")
+    rebuild = None  # type: ignore[assignment]
 
-    if any(isinstance(leaf, np.ndarray) for leaf in leaves_of(item)):
-        item = map_nest(_read_only, item)
-    guard(item, "item")
-    return item, tuple(guards) or None
+    def step(self, position: int) -> str:
+        """Name the attribute, and the key in it."""
+        name, *keys = self.keys[position]
+        return f".{name}" + "".join(f"[{key!r}]" for key in keys)
+
+    def read(self, item: Any) -> list[Any] | str:
+        """Return the arrays and tensors."""
+        children = []
+        for name, *keys in self.keys:
+            try:
+                child = getattr(item, name)
+                for key in keys:
+                    child = child[key]
+            except (AttributeError, LookupError):
+                child = None
+            children.append(child)
+        return children
 
 
-def _own(leaf: Any) -> Any:
-    if isinstance(leaf, np.ndarray):
-        return leaf.copy()
-    return leaf.detach().clone() if is_tensor(leaf) else copy.deepcopy(leaf)
+def describe(value: Any) -> Node | None:
+    """Return what there is to watch in `value`, or None."""
+    try:
+        return node_of(value) or _holder_of(value)
+    except Exception:
+        return None  # an item may be anything, and passes as it is
+
+
+def _holder_of(value: Any) -> HolderNode | None:
+    attributes = getattr(value, "__dict__", None)
+    if type(attributes) is not dict or isinstance(value, ModuleType):
+        return None
+    places: list[tuple[Any, ...]] = []
+    for name, attribute in list(attributes.items()):
+        if _is_array(attribute):
+            places.append((name,))
+        elif isinstance(attribute, list | tuple) and len(attribute) <= _MOST_ENTRIES:
+            places += [(name, key) for key, child in enumerate(attribute) if _is_array(child)]
+        elif isinstance(attribute, Mapping) and len(attribute) <= _MOST_ENTRIES:
+            places += [(name, key) for key in list(attribute) if _is_array(attribute[key])]
+    return HolderNode(value, places) if places else None
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray) or is_tensor(value)
+
+
+def path_to(value: Any, target: Any, path: str = "item") -> str | None:
+    """Return how a path names `target` inside `value`; None if it is not in there."""
+    if value is target:
+        return path
+    node = describe(value)
+    for position, child in enumerate(node.children if node is not None else ()):
+        found = path_to(child, target, path + node.step(position))
+        if found is not None:
+            return found
+    return None
+
+
+explain_nests(describe, path_to)
+
+
+def own(item: Any) -> Any:
+    """Return a copy of an item for one use alone."""
+    node = node_of(item)
+    if node is not None:
+        try:
+            return node.rebuild([own(child) for child in node.children])
+        except ConfigError:
+            return copy.deepcopy(item)
+    if isinstance(item, np.ndarray):
+        return item.copy()
+    return item.detach().clone() if is_tensor(item) else copy.deepcopy(item)
 
 
 def transform_for(
@@ -94,7 +125,7 @@ def transform_for(
         if fetch is not None:
             item = fetch(item)
         if copied:
-            item = map_nest(_own, item)
+            item = own(item)
         if with_info:
             return item, EchoInfo(np.array([source_index]), np.array([use], dtype=np.int32))
         return item

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pyecho._core import ConfigError
-from pyecho.spec import rows_of
+from pyecho.rows import rows_of
 
 __all__ = ["Source", "SourceTimer", "timed"]
 
@@ -318,7 +318,7 @@ def _sum_of_rows(batches: Iterable[Any]) -> int | None:
     for batch in batches:
         try:
             total += rows_of(batch)
-        except StopIteration:  # a batch without arrays
+        except ConfigError:  # a batch without arrays
             return None
     return total
 

@@ -14,6 +14,7 @@ except ImportError as error:
     raise ImportError("pyecho.torch needs PyTorch: pip install torch") from error
 
 import pyecho
+from pyecho import numpy
 from pyecho._core import ConfigError
 from pyecho.adapter import Adapter
 from pyecho.config import Options
@@ -37,16 +38,14 @@ def as_array(leaf: Any) -> Any:
     A dtype that NumPy does not have (bfloat16, float8) becomes a record dtype of its own, named
     after it, so that it cannot be taken for another of the same size.
     """
-    if isinstance(leaf, np.ndarray):
-        return leaf
     if not isinstance(leaf, torch.Tensor):
-        return None
+        return numpy.as_array(leaf)
     require_dense(leaf)
     tensor = leaf.detach().resolve_conj().resolve_neg()
     try:
         return tensor.numpy()
     except TypeError:
-        storage = tensor.contiguous().view(_SAME_SIZE[tensor.element_size()]).numpy()
+        storage = tensor.view(_SAME_SIZE[tensor.element_size()]).numpy()
         return storage.view(_record_dtype(tensor.dtype))
 
 
@@ -55,11 +54,14 @@ def _record_dtype(dtype: torch.dtype) -> np.dtype[Any]:
 
 
 def _torch_dtype(dtype: np.dtype[Any]) -> torch.dtype | None:
-    """Return the torch dtype that a record dtype stands for, None for any other."""
-    if dtype.names is None or len(dtype.names) != 1:
-        return None
-    found = getattr(torch, dtype.names[0], None)
-    return found if isinstance(found, torch.dtype) and _record_dtype(found) == dtype else None
+    """Return the torch dtype that a record dtype, or one of ml_dtypes, stands for; else None."""
+    if dtype.names is not None and len(dtype.names) == 1:
+        found = getattr(torch, dtype.names[0], None)
+        same = isinstance(found, torch.dtype) and _record_dtype(found) == dtype
+    else:
+        found = getattr(torch, dtype.name, None) if dtype.type.__module__ == "ml_dtypes" else None
+        same = isinstance(found, torch.dtype) and found.is_floating_point
+    return found if same else None
 
 
 def field_of(leaf: Any) -> Field:

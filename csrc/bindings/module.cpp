@@ -11,6 +11,7 @@
 #include "bindings/lease_object.hpp"
 #include "bindings/numpy_api.hpp"
 #include "bindings/reservation.hpp"
+#include "bindings/sharing.hpp"
 #include "bindings/stage.hpp"
 #include "bindings/structure.hpp"
 #include "core/plan/echo_factor.hpp"
@@ -24,6 +25,7 @@ PYBIND11_MODULE(_core, module) {
   import_numpy();
   register_errors(module);
   register_structure(module);
+  register_sharing(module);
   register_cuda(module);
   register_batch_plan(module);
   register_lease(module);

@@ -10,7 +10,8 @@ import numpy as np
 from pyecho._core import BatchPlan, Closed
 from pyecho.buffer import EchoInfo
 from pyecho.device.upload import DeviceArrays, Uploaded, Uploader
-from pyecho.spec import Field, leaves_of, map_nest
+from pyecho.nest import leaves_like, leaves_of, map_nest
+from pyecho.spec import Field
 
 __all__ = ["DeviceEcho", "EchoArrays"]
 
@@ -178,7 +179,7 @@ class DeviceEcho:
         return batch if info is None else (batch, info)
 
     def _receive(self, chunk: Any) -> None:
-        columns = _columns_of(self._spec, chunk)
+        columns = leaves_like(self._spec, chunk)
         rows = len(columns[0])
         uploaded = self._uploader.copy(
             [
@@ -237,16 +238,3 @@ class DeviceEcho:
             chunk.stored = end
             if chunk.stored == chunk.rows:
                 self._chunks.popleft()
-
-
-def _columns_of(spec: Any, batch: Any) -> list[Any]:
-    """Return the columns of a batch, in the order of the spec's leaves."""
-    if isinstance(spec, Field):
-        return [batch]
-    if isinstance(spec, dict):
-        return [column for key, child in spec.items() for column in _columns_of(child, batch[key])]
-    return [
-        column
-        for child, part in zip(spec, batch, strict=True)
-        for column in _columns_of(child, part)
-    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Protocol
 
 from pyecho._core import Transfer, TransferEngine
-from pyecho.spec import map_nest
+from pyecho.nest import map_nest
 
 __all__ = ["DEPTH", "DeviceArrays", "Placed", "Uploaded", "Uploader", "upload_use"]
 
