@@ -36,7 +36,7 @@ class RingRun {
       : program_(program),
         ring_(program.capacity, program.first_sequence),
         payload_(program.items * static_cast<std::uint32_t>(program.pushers)),
-        emptied_(payload_.size()),
+        knew_(payload_.size()),
         popped_by_(static_cast<std::size_t>(program.poppers)) {}
 
   // Items are numbered pusher * items + k.
@@ -50,9 +50,7 @@ class RingRun {
       refusals = pushed > 0 ? 0 : refusals + 1;
       for (const std::uint32_t until = next + pushed; next < until; ++next) {
         sent_.push_back(next);
-        if (one_to_one_ && next >= ring_.capacity()) {
-          emptied_[next - ring_.capacity()].read();  // what the popper did before it emptied this cell
-        }
+        knew_[next] = Scheduler::current()->clock();
       }
     }
   }
@@ -61,12 +59,9 @@ class RingRun {
     auto& popped = popped_by_[static_cast<std::size_t>(popper)];
     for (std::uint32_t attempt = 0; attempt < program_.attempts; ++attempt) {
       std::vector<std::uint32_t> group(program_.groups[static_cast<std::size_t>(program_.pushers + popper)]);
-      for (std::size_t k = 0; one_to_one_ && k < group.size() && popped.size() + k < emptied_.size(); ++k) {
-        emptied_[popped.size() + k].write(1);
-      }
       group.resize(pop(group));
       popped.insert(popped.end(), group.begin(), group.end());
-      if (popped_by_[0].size() == emptied_.size()) {
+      if (popped_by_[0].size() == payload_.size()) {
         return;
       }
     }
@@ -84,8 +79,12 @@ class RingRun {
       expect_order(popped);
       all.insert(all.end(), popped.begin(), popped.end());
     }
-    if (program_.poppers == 1) {  // one popper sees every pusher's whole order
+    if (program_.poppers == 1) {  // the order of the sequences: every pusher's order, and the laps of each cell
       expect_order(all);
+      for (std::size_t s = ring_.capacity(); s < all.size(); ++s) {
+        const Moment popped = popped_at_.at(s - ring_.capacity());
+        expect(popped.step <= knew_[all[s]].steps.at(static_cast<std::size_t>(popped.thread)), "filled too early");
+      }
     }
     std::ranges::sort(all);
     std::ranges::sort(sent_);
@@ -124,9 +123,12 @@ class RingRun {
     const auto count = static_cast<std::uint32_t>(items.size());
     popping_ += count;
     ++pops_begun_;
+    Scheduler::current()->tick();
+    const Moment before = Scheduler::current()->now();
     const std::uint32_t popped = test::pop_some(ring_, items);
     popping_ -= count;
     popped_ += popped;
+    popped_at_.insert(popped_at_.end(), popped, before);
     for (const std::uint32_t item : items.first(popped)) {
       expect(payload_[item].read() == item + 1000, "wrong payload");
     }
@@ -148,10 +150,10 @@ class RingRun {
   }
 
   RingProgram program_;
-  bool one_to_one_ = program_.pushers == 1 && program_.poppers == 1;
   IndexRing<Atom> ring_;
   std::deque<Plain<std::uint32_t>> payload_;  // by item: written before its push, read after its pop
-  std::deque<Plain<int>> emptied_;            // by pop: written before it, read by the cell's next push
+  std::vector<VectorClock> knew_;             // by item: what its pusher knew of the others after its push
+  std::vector<Moment> popped_at_;             // by pop: when its call began
   std::vector<std::vector<std::uint32_t>> popped_by_;
   std::vector<std::uint32_t> sent_;
   // The model's own view, free of races because one thread runs at a time.
