@@ -25,19 +25,15 @@ class Filling:
             total=capacity, desc="filling", leave=False, disable=capacity < 2
         )
 
-    def around(
-        self, put: Callable[[Any], None], rows_of: Callable[[Any], int]
-    ) -> Callable[[Any], None]:
-        """Return `put`, counting."""
-
-        def counting_put(item: Any) -> None:
-            put(item)
+    def counted(self, items: Iterator[Any], rows_of: Callable[[Any], int] | None) -> Iterator[Any]:
+        """Yield the items of a source, counting them; `rows_of`: their rows."""
+        for item in items:
             if not self._bar.disable:
-                self._bar.update(rows_of(item))
+                self._bar.update(1 if rows_of is None else rows_of(item))
                 if self._bar.n >= self._bar.total:
                     self._bar.close()
-
-        return counting_put
+            yield item
+            del item
 
     def close(self) -> None:
         """Remove the bar, should it still be there."""

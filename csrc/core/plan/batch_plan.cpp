@@ -159,7 +159,9 @@ Outcome BatchPlan::draw(std::span<Use> rows, std::uint32_t& drawn) noexcept {
     // An iteration whose end is unknown has at least as many uses left as the pool.
     const std::uint64_t most = std::min<std::uint64_t>(rows.size() - drawn, uses_left_in_iteration());
     const std::span<Use> wanted = rows.subspan(drawn, most);
-    const std::uint32_t got = config_.unique_in_batch ? draw_unique(wanted) : draw_shuffled(wanted);
+    const std::uint32_t got = config_.unique_in_batch ? draw_unique(wanted)
+                              : config_.capacity == 1 ? draw_in_order(wanted)
+                                                      : draw_shuffled(wanted);
     if (got == 0) {
       return Outcome::kEnd;
     }
@@ -205,6 +207,19 @@ std::uint32_t BatchPlan::draw_shuffled(std::span<Use> rows) noexcept {
   }
   random_ = random;
   left_ = left;
+  remaining_uses_ -= drawn;
+  drawn_ += drawn;
+  return drawn;
+}
+
+// The same for a pool of one item, whose uses need no draw: as many as it has left.
+std::uint32_t BatchPlan::draw_in_order(std::span<Use> rows) noexcept {
+  const std::uint32_t slot = entries_[0];
+  const auto drawn = static_cast<std::uint32_t>(std::min<std::size_t>(rows.size(), left_));
+  for (Use& use : rows.first(drawn)) {
+    use = take_use(slot);
+  }
+  left_ -= drawn;
   remaining_uses_ -= drawn;
   drawn_ += drawn;
   return drawn;

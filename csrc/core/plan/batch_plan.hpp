@@ -106,6 +106,7 @@ class BatchPlan {
   void admit_next() noexcept;
   void close_passes() noexcept;
   [[nodiscard]] std::uint32_t draw_shuffled(std::span<Use> rows) noexcept;
+  [[nodiscard]] std::uint32_t draw_in_order(std::span<Use> rows) noexcept;
   [[nodiscard]] std::uint32_t draw_unique(std::span<Use> rows) noexcept;
   [[nodiscard]] Use take_use(std::uint32_t slot) noexcept;
 

@@ -16,6 +16,7 @@ class ConsumerDriver final : public Driver {
 
   Outcome try_acquire(Batch*& batch) override;
   Outcome acquire(Batch*& batch, Deadline deadline) override;
+  [[nodiscard]] bool at_end() const override { return executor_.finished(); }
   [[nodiscard]] std::uint64_t needed() const override { return lacks_block_ ? 0 : executor_.needed(); }
   void alert() override { batches_.alert(); }
   void park() override {}

@@ -25,6 +25,8 @@ class Driver {
   // The next batch. kOk; kEnd at the end of an iteration, the next call goes on with the next one, if there can be one;
   // kEmpty if it would have to wait; kExhausted if only the end of a lease can help. One thread at a time.
   virtual Outcome try_acquire(Batch*& batch) = 0;
+  // The last iteration is over; try_acquire() goes on answering kEnd.
+  [[nodiscard]] virtual bool at_end() const = 0;
   // As try_acquire(), but waits: kTimeout instead of kEmpty; kClosed after a stop.
   virtual Outcome acquire(Batch*& batch, Deadline deadline) = 0;
 

@@ -127,6 +127,8 @@ class EchoBuffer {
   Outcome acquire(Lease& lease, Deadline deadline);
   // As acquire(), but kEmpty instead of waiting.
   Outcome try_acquire(Lease& lease);
+  // The last iteration is over: acquire() goes on answering kEnd.
+  [[nodiscard]] bool at_end() const { return driver_->at_end(); }
   // How many items have to be committed before another try_acquire() makes sense, after it answered kEmpty; 0 if it is
   // not for the caller to put them (there are workers), or not items that are missing.
   [[nodiscard]] std::uint64_t needed() const { return driver_->needed(); }

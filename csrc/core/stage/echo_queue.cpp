@@ -36,6 +36,12 @@ void EchoQueue::commit(Reservation reservation) {
   }
 }
 
+void EchoQueue::abort(Reservation reservation) {
+  if (!fork_guard_.forked()) {
+    pool_.abort(reservation);
+  }
+}
+
 void EchoQueue::end_pass(Reservation reservation) {
   if (!fork_guard_.forked()) {
     pool_.end_pass(reservation);
@@ -104,7 +110,7 @@ Outcome EchoQueue::next(Use& use, Deadline deadline) {
     if (const Outcome outcome = try_next(use); outcome != Outcome::kEmpty) {
       return outcome;
     }
-    if (pool_.await_items(needed(), deadline) == Outcome::kTimeout) {
+    if (await_items(deadline) == Outcome::kTimeout) {
       const Outcome last = try_next(use);
       return last == Outcome::kEmpty ? Outcome::kTimeout : last;
     }

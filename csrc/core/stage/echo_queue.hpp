@@ -60,6 +60,8 @@ class EchoQueue {
   // kOk, kFull, kClosed, kForked; never blocks.
   Outcome try_reserve(Reservation& reservation);
   void commit(Reservation reservation);
+  // Gives the slot back unfilled.
+  void abort(Reservation reservation);
   // Marks the end of a pass, another one follows. Uses up the reservation.
   void end_pass(Reservation reservation);
   void close();
@@ -78,6 +80,10 @@ class EchoQueue {
   }
   // As try_next(), but waits: kTimeout instead of kEmpty.
   Outcome next(Use& use, Deadline deadline);
+  // After try_next() answered kEmpty: blocks until it may answer something else, or kTimeout.
+  Outcome await_items(Deadline deadline) { return pool_.await_items(needed(), deadline); }
+  // The last iteration is over.
+  [[nodiscard]] bool at_end() const noexcept { return finished_; }
   // How many items have to be committed before another try_next() makes sense, after it answered kEmpty.
   [[nodiscard]] std::uint64_t needed() const noexcept { return plan_.min_items(1); }
   // The caller is done with the slot whose last use it was given. A producer that waits for a slot may learn of it as late

@@ -53,6 +53,7 @@ class WorkersDriver final : public Driver {
 
   Outcome try_acquire(Batch*& batch) override;
   Outcome acquire(Batch*& batch, Deadline deadline) override;
+  [[nodiscard]] bool at_end() const override { return at_end_; }
   [[nodiscard]] std::uint64_t needed() const override { return 0; }
   void alert() override;
   void park() override;
