@@ -9,17 +9,11 @@
 #include <stdexcept>
 #include <vector>
 
+#include "support/chi_square.hpp"
 #include "support/plan_output.hpp"
 
 namespace pyecho::test {
 namespace {
-
-double chi_square(const std::vector<int>& counts) {
-  const double expected = std::accumulate(counts.begin(), counts.end(), 0.0) / static_cast<double>(counts.size());
-  return std::accumulate(counts.begin(), counts.end(), 0.0, [&](double sum, int count) {
-    return sum + (count - expected) * (count - expected) / expected;
-  });
-}
 
 // ---------------------------------------------------------------- factor
 

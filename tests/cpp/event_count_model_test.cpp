@@ -251,43 +251,5 @@ TEST(EventCountModel, without_the_mutex_a_target_could_be_forgotten) {
   EXPECT_EQ(explore_all(make, {.stale_reads = 0}).first_failure, kLostWakeup);
 }
 
-// EventCount as it must not be: [E2] before [E1]. No parameter of the real one turns them round, so this is a copy of
-// as much of it as one sleep takes.
-class CountThatLooksFirst {
- public:
-  void advance() {
-    const std::uint64_t wake_at = wake_at_.load_relaxed();
-    if (wake_at <= count_.fetch_add_acq_rel(1) + 1) {
-      {
-        const std::scoped_lock lock(mutex_);
-        wake_at_.store_relaxed(kNobody);
-      }
-      wakened_.notify_all();
-    }
-  }
-  Outcome await(std::uint64_t target, Deadline /*deadline*/, WaitStrategy /*strategy*/, bool (* /*interrupted*/)()) {
-    std::unique_lock lock(mutex_);
-    for (;;) {
-      wake_at_.store_relaxed(target);
-      if (count_.fetch_add_acq_rel(0) >= target) {
-        return Outcome::kOk;
-      }
-      wakened_.wait(lock);
-    }
-  }
-
- private:
-  static constexpr std::uint64_t kNobody = ~std::uint64_t{0};
-  Sequence<Atom> count_;
-  Sequence<Atom> wake_at_{kNobody};
-  Mutex mutex_;
-  Condition wakened_;
-};
-
-TEST(EventCountModel, a_counter_that_looked_for_sleepers_first_would_miss_one) {
-  EXPECT_EQ(explore_all([] { return one_event<CountThatLooksFirst>(); }, {.stale_reads = 0}).first_failure,
-            kLostWakeup);
-}
-
 }  // namespace
 }  // namespace pyecho::model

@@ -12,56 +12,36 @@ namespace {
 using Slots = std::vector<std::uint32_t>;
 using Released = std::set<std::uint32_t>;
 
-class SlotReclaimerTest : public testing::Test {
- protected:
-  static constexpr std::uint32_t kBatches = 3;
-
-  SlotReclaimerTest() : pool_(12, 1), reclaimer_(pool_, kBatches, 4) { static_cast<void>(released()); }
-
+TEST(SlotReclaimer, the_front_gives_back_at_once_and_later_batches_wait_for_it) {
+  SlotPool pool(12, 1);
+  SlotReclaimer reclaimer(pool, 3, 4);
   // The slots given back since the last call, which are in use again.
-  Released released() {
+  const auto released = [&] {
     Released slots;
-    for (Reservation reservation{}; pool_.try_reserve(reservation) == Outcome::kOk;) {
+    for (Reservation reservation{}; pool.try_reserve(reservation) == Outcome::kOk;) {
       EXPECT_TRUE(slots.insert(reservation.slot).second);
     }
     return slots;
-  }
-
-  SlotPool pool_;
-  SlotReclaimer reclaimer_;
-};
-
-TEST_F(SlotReclaimerTest, the_front_gives_back_at_once_and_later_batches_wait_for_it) {
-  reclaimer_.copied(0, Slots{5}, false);
+  };
+  EXPECT_EQ(released().size(), 12U);
+  reclaimer.copied(0, Slots{5}, false);
   EXPECT_EQ(released(), (Released{5}));
-  reclaimer_.copied(2, Slots{4}, true);
-  reclaimer_.copied(1, Slots{1}, false);
-  reclaimer_.copied(1, Slots{3}, false);
+  reclaimer.copied(2, Slots{4}, true);
+  reclaimer.copied(1, Slots{1}, false);
+  reclaimer.copied(1, Slots{3}, false);
   EXPECT_EQ(released(), Released{});
-  reclaimer_.copied(0, Slots{0}, true);
+  reclaimer.copied(0, Slots{0}, true);
   EXPECT_EQ(released(), (Released{0, 1, 3}));  // batch 1 is the front, and goes on
-  reclaimer_.copied(1, Slots{8}, true);
+  reclaimer.copied(1, Slots{8}, true);
   EXPECT_EQ(released(), (Released{4, 8}));
-  reclaimer_.copied(3, Slots{9}, false);
-  EXPECT_EQ(released(), (Released{9}));
-}
-
-TEST_F(SlotReclaimerTest, every_batch_may_be_whole_before_the_front_is) {
-  for (std::uint64_t first = 0; first < 4 * kBatches; first += kBatches) {
-    reclaimer_.copied(first + 2, Slots{2}, true);
-    reclaimer_.copied(first + 1, Slots{1}, true);
-    EXPECT_EQ(released(), Released{});
-    reclaimer_.copied(first, Slots{0}, true);
-    EXPECT_EQ(released(), (Released{0, 1, 2}));
-  }
-}
-
-TEST_F(SlotReclaimerTest, reset_forgets_what_is_parked) {
-  reclaimer_.copied(1, Slots{1}, true);
-  reclaimer_.reset(4);
-  EXPECT_EQ(released(), Released{});
-  reclaimer_.copied(4, Slots{4}, true);
-  EXPECT_EQ(released(), (Released{4}));
+  reclaimer.copied(5, Slots{11}, true);
+  reclaimer.copied(4, Slots{10}, true);
+  reclaimer.copied(3, Slots{9}, true);
+  EXPECT_EQ(released(), (Released{9, 10, 11}));
+  reclaimer.copied(7, Slots{7}, true);
+  reclaimer.reset(8);
+  reclaimer.copied(8, Slots{6}, true);
+  EXPECT_EQ(released(), (Released{6}));  // what was parked is forgotten
 }
 
 }  // namespace

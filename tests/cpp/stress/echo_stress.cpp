@@ -1,6 +1,7 @@
 // EchoBuffer and EchoQueue under several producers, aborts, kept leases, random stops, closes and new beginnings.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <set>
@@ -97,9 +98,15 @@ TEST(EchoBufferStop, random_stops_and_closes_end_everything_and_begin_starts_afr
       std::atomic<std::uint64_t> items{0};
       std::thread producer([&] {
         Perturb perturb(epoch + left, 4);
-        for (Reservation reservation{}; buffer.reserve(reservation, kNever) == Outcome::kOk;) {
+        std::array<Reservation, 3> group{};
+        for (std::uint32_t count = 0; buffer.try_reserve(group, count) != Outcome::kClosed;) {
+          if (count == 0 && buffer.reserve(group[count++], kNever) != Outcome::kOk) {
+            return;
+          }
           perturb();
-          put_item(buffer, reservation, items++);
+          for (const Reservation& reservation : std::span(group).first(count)) {
+            put_item(buffer, reservation, items++);
+          }
         }
       });
       Batches batches;
@@ -131,39 +138,35 @@ TEST(EchoQueueStress, several_producers_and_slots_released_late) {
   EchoQueue queue({.capacity = 5, .factor = 2.0, .prefetch = 16});
   std::vector<std::uint64_t> item_in(queue.slots());
   std::atomic<std::uint64_t> next{0};
-  std::vector<std::thread> producers;
-  for (unsigned producer = 0; producer < 4; ++producer) {
-    producers.emplace_back([&] {
+  std::atomic<unsigned> producing{4};
+  std::vector<std::thread> producers(producing);
+  for (std::thread& producer : producers) {
+    producer = std::thread([&] {
       for (std::uint64_t item = next++; item < items; item = next++) {
         Reservation reservation{};
         ASSERT_EQ(queue.reserve(reservation, kNever), Outcome::kOk);
         item_in[reservation.slot] = item;
         queue.commit(reservation);
       }
+      if (--producing == 0) {
+        queue.close();
+      }
     });
   }
   std::vector<std::uint32_t> uses(items);
-  std::thread consumer([&] {
-    std::vector<std::uint32_t> late;
-    for (Use use{}; queue.next(use, kNever) == Outcome::kOk;) {
-      ++uses.at(item_in[use.slot]);
-      if (use.last) {
-        late.push_back(use.slot);
-      }
-      if (late.size() == 15) {
-        for (const std::uint32_t slot : late) {
-          queue.release(slot);
-        }
-        late.clear();
-      }
+  std::vector<std::uint32_t> late;
+  for (Use use{}; queue.next(use, kNever) == Outcome::kOk;) {
+    ++uses.at(item_in[use.slot]);
+    if (use.last) {
+      late.push_back(use.slot);
     }
-  });
-  for (std::thread& producer : producers) {
-    producer.join();
+    if (late.size() == 15) {
+      std::ranges::for_each(late, [&](std::uint32_t slot) { queue.release(slot); });
+      late.clear();
+    }
   }
-  queue.close();
-  consumer.join();
   EXPECT_EQ(uses, std::vector<std::uint32_t>(items, 2));
+  std::ranges::for_each(producers, [](std::thread& producer) { producer.join(); });
 }
 
 }  // namespace

@@ -6,9 +6,9 @@
 #include <thread>
 #include <vector>
 
-#include "../support/perturb.hpp"
 #include "../support/stress_items.hpp"
 #include "core/memory/slot_pool.hpp"
+#include "core/plan/random.hpp"
 
 namespace pyecho::test {
 namespace {
@@ -141,55 +141,6 @@ INSTANTIATE_TEST_SUITE_P(Shapes, SlotPoolStress,
                          testing::Values(PoolCase{1, 1, 2, 0, 1, false}, PoolCase{2, 1, 4, 1, 2, true},
                                          PoolCase{4, 2, 4, 3, 3, false}, PoolCase{8, 1, 4, 0, 1, true},
                                          PoolCase{16, 8, 4, 3, 100, true}, PoolCase{64, 20, 1, 2, 16, false}));
-
-// A pool that is closed or stopped at random moments wakes everyone, and bears to be reset.
-TEST(SlotPoolStop, random_stops_end_every_wait_and_the_pool_can_be_used_again) {
-  Xoshiro256 random(7);
-  const std::uint64_t rounds = stress_items() / 20'000 + 20;
-  SlotPool pool(3, 2);
-  for (std::uint64_t round = 0; round < rounds; ++round) {
-    std::vector<std::thread> threads;
-    for (int producer = 0; producer < 3; ++producer) {
-      threads.emplace_back([&] {
-        std::array<Reservation, 2> group{};
-        for (std::uint32_t count = 0;;) {
-          Outcome outcome = pool.try_reserve(group, count);
-          if (outcome == Outcome::kFull) {
-            outcome = pool.reserve(group[0], kNever);
-            count = 1;
-          }
-          if (outcome != Outcome::kOk) {
-            return;
-          }
-          pool.commit(std::span(group).first(count));
-        }
-      });
-    }
-    threads.emplace_back([&] {
-      for (std::span<const std::uint32_t> slots; !pool.stopped();) {
-        const SlotPool::Taken taken = pool.take(slots);
-        if (taken == SlotPool::Taken::kEnd) {
-          return;
-        }
-        if (taken == SlotPool::Taken::kItems) {
-          pool.release(slots);
-        } else {
-          pool.announce_released();
-          static_cast<void>(pool.await_items(2, kNever));
-        }
-      }
-    });
-    Perturb perturb(round, 16);
-    for (std::uint32_t i = random.below(20); i > 0; --i) {
-      perturb();
-    }
-    round % 2 == 0 ? pool.stop() : pool.close();
-    for (std::thread& thread : threads) {
-      thread.join();
-    }
-    pool.reset();
-  }
-}
 
 }  // namespace
 }  // namespace pyecho::test
