@@ -231,25 +231,5 @@ TEST(EventCountModel, a_sleeper_that_only_loaded_the_count_would_sleep_on) {
   EXPECT_EQ(explore_all([] { return one_event<Count>(); }, {}).first_failure, kLostWakeup);
 }
 
-struct MutexThatExcludesNobody {
-  void lock() {}
-  void unlock() {}
-};
-
-TEST(EventCountModel, without_the_mutex_a_target_could_be_forgotten) {
-  using Count = BasicEventCount<Atom, MutexThatExcludesNobody, Condition>;
-  const auto make = [] {
-    auto count = std::make_shared<Count>();
-    Program program;
-    program.threads.emplace_back([=] {
-      count->alert();
-      count->advance();
-    });
-    program.threads.emplace_back([=] { static_cast<void>(sleep_until(*count, 1)); });
-    return program;
-  };
-  EXPECT_EQ(explore_all(make, {.stale_reads = 0}).first_failure, kLostWakeup);
-}
-
 }  // namespace
 }  // namespace pyecho::model

@@ -31,22 +31,6 @@ TEST_P(EventCountTest, a_wait_ends_at_its_target_its_deadline_or_an_interruption
   EXPECT_EQ(events_.await(1, kNever, strategy(), interrupted), Outcome::kOk);
 }
 
-TEST_P(EventCountTest, two_threads_hand_over_many_times) {
-  EventCount back;
-  constexpr std::uint64_t kRounds = 3000;
-  std::thread other([&] {
-    for (std::uint64_t round = 1; round <= kRounds; ++round) {
-      ASSERT_EQ(events_.await(round, kNever, strategy(), kNotInterrupted), Outcome::kOk);
-      back.advance();
-    }
-  });
-  for (std::uint64_t round = 1; round <= kRounds; ++round) {
-    events_.advance();
-    ASSERT_EQ(back.await(round, kNever, strategy(), kNotInterrupted), Outcome::kOk);
-  }
-  other.join();
-}
-
 INSTANTIATE_TEST_SUITE_P(Spins, EventCountTest, testing::Values(0U, 16U));
 
 }  // namespace

@@ -49,22 +49,6 @@ TEST(Executor, while_an_item_is_missing_it_copies_what_is_planned_and_gives_slot
   EXPECT_EQ(parts.reserve_all(), 1U);
 }
 
-TEST(Executor, slots_come_back_when_a_batch_that_was_planned_before_is_copied_after) {
-  StageParts parts({.capacity = 2, .slots = 6, .factor = 2.0}, 4);
-  parts.put(0, 4);
-  parts.pool.close();
-  Batch* first = nullptr;
-  Batch* second = nullptr;
-  ASSERT_EQ(parts.executor.plan(first), Outcome::kOk);
-  ASSERT_EQ(parts.executor.plan(second), Outcome::kOk);
-  const std::vector<Emission> expected = run_plan({.capacity = 2, .slots = 6}, {4}, 4)[0][0];
-  parts.executor.copy(*second);
-  parts.executor.copy(*first);
-  EXPECT_EQ(parts.rows_of(*first), expected);
-  parts.executor.begin(1, kUnknown);
-  EXPECT_EQ(parts.reserve_all(), 6U);
-}
-
 TEST(Executor, without_a_block_it_is_exhausted_until_one_comes_back) {
   StageParts parts({.slots = 8}, 4, 3, 1);
   Batch* held = nullptr;

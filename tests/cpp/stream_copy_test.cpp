@@ -127,23 +127,6 @@ class Chase {
 
 constexpr std::uint32_t kPlaces = 64;
 
-TEST(StreamCopyTest, a_reader_finds_what_was_copied_before_the_fence) {
-  if (stream_copies().empty()) {
-    GTEST_SKIP() << "no streaming stores in this build";
-  }
-  std::vector<std::uint32_t> memory(kPlaces * Chase::kBytes / 4);
-  std::vector<std::uint32_t> source(Chase::kBytes / 4);
-  const auto place = [&](std::uint32_t round) {
-    return std::span(memory).subspan(round % kPlaces * source.size(), source.size());
-  };
-  const auto write = [&](std::uint32_t round) {
-    std::ranges::fill(source, round);
-    stream_copy(std::as_writable_bytes(place(round)).data(), std::as_bytes(std::span(source)).data(), Chase::kBytes);
-    stream_fence();
-  };
-  EXPECT_EQ(Chase::missing(write, place), 0);
-}
-
 // A BatchBuilder that leaves its batch to another thread half made: nothing but its own fence comes between.
 TEST(StreamCopyTest, a_builder_fences_what_it_has_copied) {
   if (stream_copies().empty()) {
