@@ -33,8 +33,8 @@ class Worker:
         self._thread = threading.Thread(
             target=_work, args=(self._jobs, self), name=f"pyecho-{name}", daemon=True
         )
-        _alive.add(self)
         self._thread.start()
+        _alive.add(self)
 
     def submit(self, job: Job) -> None:
         """Have `job` run after those before it. It must not raise."""
@@ -43,6 +43,11 @@ class Worker:
     def end(self) -> None:
         """End the thread after the jobs that were submitted."""
         self._jobs.put(None)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread has not ended."""
+        return self._thread.is_alive()
 
     def join(self, timeout: float | None = None) -> None:
         """Wait for the end of the thread."""
