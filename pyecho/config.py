@@ -16,7 +16,7 @@ from pyecho._core import ConfigError
 
 __all__ = ["Config", "Memory", "Options"]
 
-MAX_CAPACITY = 2**29
+MAX_CAPACITY = 2**29 - 1
 MAX_USES = 2**32 - 1
 
 Memory = Literal["auto", "pageable", "pinned"]

@@ -1,4 +1,4 @@
-"""Links: threads that make something of every batch of a stage, and the queue for what they make."""
+"""Links: threads that make something of every batch of a stage, and the queue behind them."""
 
 from __future__ import annotations
 

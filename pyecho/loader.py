@@ -54,8 +54,8 @@ class EchoLoader:
         (``__getitem__`` and ``__len__``); for several epochs one that can be iterated again.
     factor
         How often each item is used: an int, or a float whose fraction of the items gets one more
-        use. A pass of N items has ``round(N * factor)`` uses. Where N is known beforehand, the items
-        with one more use are a random choice; else they are spread evenly.
+        use. A pass of N items has ``floor(N * factor + 0.5)`` uses. Where N is known beforehand,
+        the items with one more use are a random choice; else they are spread evenly.
     batch_size
         Rows of a batch (example echoing), or None (batch echoing).
     unbatch
@@ -87,8 +87,8 @@ class EchoLoader:
         in the threads of `augment`; examples then travel by reference and may be anything.
     augment
         ``augment(batch, rng)`` is called on every use, with a `numpy.random.Generator` seeded by
-        (seed, epoch, number of the batch); what it returns is what the loader yields. Torch's random
-        functions draw from a generator seeded likewise.
+        (seed, epoch, number of the batch); what it returns is what the loader yields. Random
+        functions of torch draw from a generator seeded likewise.
     augment_workers
         Threads that call `collate_fn` and `augment`; 0 is one. The output is the same for any
         number.
@@ -123,10 +123,10 @@ class EchoLoader:
         self._source = Source(
             source, batch_size=self._config.batch_size, unbatch=self._config.unbatch
         )
+        self._held = 0
         if isinstance(source, EchoLoader) and self._config.batch_size is None:
             # The outer pool keeps batches of the inner loader: no reason for it to warn.
             source._held += self._config.capacity + self._config.prefetch + 1
-        self._held = 0
         self._epoch = 0
         self._run: Run | None = None
         self._closed = False
@@ -144,7 +144,7 @@ class EchoLoader:
         return f"{type(self).__module__}.{type(self).__name__}({', '.join(shown)})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copies and pickles hold the source, the options and the epoch, not the threads."""
+        """Return what copies and pickles hold: source, options and epoch, not the threads."""
         return self.__dict__ | {"_run": None, "_epoch": self._next_epoch()}
 
     # ------------------------------------------------------------ iteration

@@ -69,6 +69,9 @@ class EchoQueueObject final : public Stage {
 
   void commit(Reservation place, pybind11::object object, pybind11::object guards);
   Outcome wait_for_place(Reservation& place);
+  Outcome emit_rarely(const Use& use, Item& item, PyObject*& emission);
+  Outcome emit_error(Item& item);
+  PyObject* emit_pending();
   PyObject* transformed(Emission emission);
   void drop_items();
 
@@ -78,6 +81,7 @@ class EchoQueueObject final : public Stage {
   Emission pending_;         // the use whose transform failed
   pybind11::object transform_;
   pybind11::object prepare_;
+  const bool has_transform_;
   const bool shared_;
   bool failed_ = false;  // an error was emitted: nothing follows
 };

@@ -112,10 +112,10 @@ void Stage::stop() {
 
 // ---------------------------------------------------------------- consumer
 
-PyObject* Stage::next_reference(bool may_pause) {
-  for (;;) {
-    PyObject* emission = nullptr;
-    Outcome outcome = try_emit(emission);
+// Goes on after try_emit() has answered `outcome`.
+PyObject* Stage::next_reference(Outcome outcome, bool may_pause) {
+  PyObject* emission = nullptr;
+  for (;; outcome = try_emit(emission)) {
     if (outcome == Outcome::kEmpty) {
       if (by_consumer_ && needed() > 0) {
         pull();
@@ -141,7 +141,10 @@ PyObject* Stage::next_reference(bool may_pause) {
 }
 
 py::object Stage::take() {
-  PyObject* const emission = next_reference(true);
+  PyObject* emission = nullptr;
+  if (const Outcome outcome = try_emit(emission); outcome != Outcome::kOk) {
+    emission = next_reference(outcome, true);
+  }
   if (emission == nullptr) {
     throw py::stop_iteration();
   }

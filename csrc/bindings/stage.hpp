@@ -46,7 +46,11 @@ class Stage {
 
   // The next batch or item as a new reference, or null at the end of an iteration. Raises what fail() was given, Closed,
   // and what the stage itself raises.
-  PyObject* next_reference() { return next_reference(false); }
+  PyObject* next_reference() {
+    PyObject* emission = nullptr;
+    const Outcome outcome = try_emit(emission);
+    return outcome == Outcome::kOk ? emission : next_reference(outcome, false);
+  }
   // As next_reference(), for a thread of pyecho's: raises StopIteration at the end of an iteration, Closed when paused.
   pybind11::object take();
   // The last iteration is over: next_reference() goes on answering null.
@@ -95,7 +99,7 @@ class Stage {
   [[nodiscard]] std::uint64_t source_ns() const noexcept { return source_ns_.load_relaxed(); }
 
  private:
-  PyObject* next_reference(bool may_pause);
+  PyObject* next_reference(Outcome outcome, bool may_pause);
   bool read_one(Reader& reader);
   void pull();
 

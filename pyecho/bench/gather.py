@@ -55,7 +55,7 @@ class Workload:
 
 def default_workloads() -> list[Workload]:
     """Return tiny, small and large rows."""
-    threads = checked_threads(None)
+    threads = max(1, min(4, available_cores() - 1))
     return [
         Workload(256, threads=threads),
         Workload(3072, threads=threads),

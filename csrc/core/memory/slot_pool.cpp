@@ -3,16 +3,23 @@
 #include <algorithm>
 #include <numeric>
 #include <stdexcept>
+#include <string>
 #include <thread>
-#include <vector>
 
 namespace pyecho {
+namespace {
+
+std::uint32_t checked(std::uint32_t slots) {
+  if (slots < 1 || slots > SlotPool::kMaxSlots) {
+    throw std::invalid_argument("a pool has 1 to 2^30 - 1 slots, not " + std::to_string(slots));
+  }
+  return slots;
+}
+
+}  // namespace
 
 SlotPool::SlotPool(std::uint32_t slots, std::uint32_t announce_group)
-    : slots_(slots), announce_group_(announce_group), free_(slots), filled_(slots) {
-  if (slots < 1 || slots >= kPassEnd) {
-    throw std::invalid_argument("a pool has 1 to 2^30 - 1 slots");
-  }
+    : slots_(checked(slots)), announce_group_(announce_group), free_(slots), filled_(slots) {
   reset();
 }
 
@@ -82,6 +89,13 @@ void SlotPool::publish_mark(Reservation reservation, std::uint32_t mark) {
   not_items_.fetch_add_acq_rel(1);  // after it was counted as committed
 }
 
+// An iteration may end here, and no item need follow for a long time: the planner is to know at once.
+void SlotPool::end_pass(Reservation reservation) {
+  pass_ends_.fetch_add_acq_rel(1);
+  publish_mark(reservation, kPassEnd);
+  committed_.alert();
+}
+
 void SlotPool::close() {
   const std::uint64_t tickets = tickets_.fetch_or_acq_rel(kClosedBit);
   if ((tickets & kClosedBit) == 0) {
@@ -127,13 +141,16 @@ SlotPool::Taken SlotPool::take(std::span<const std::uint32_t>& slots) {
     release(std::span(&slot, 1));
     announce_released();
     if ((*mark & kPassEnd) != 0) {
+      ++pass_ends_taken_;
       return Taken::kPassEnd;
     }
   }
 }
 
 Outcome SlotPool::await_items(std::uint64_t items, Deadline deadline) {
-  const auto urgent = [this] { return waiting_.load_acquire() > 0 || closed(); };
+  const auto urgent = [this] {
+    return waiting_.load_acquire() > 0 || closed() || pass_ends_.load_acquire() > pass_ends_taken_;
+  };
   const std::uint64_t taken = filled_.taken();
   const bool was_urgent = urgent();
   // A commit that came while an older ticket is still open is known already (known_): wait for another.
@@ -171,14 +188,18 @@ void SlotPool::reset() {
   while (look()) {
   }
   end_ = next_ = 0;
-  if (filled_.taken() != (tickets_.load_acquire() & ~kClosedBit)) {
+  // Reservations that were refused because of close() have advanced tickets_ beyond the end.
+  const std::uint64_t end = end_ticket_.load_acquire();
+  if (filled_.taken() != (end == kOpen ? tickets_.load_acquire() : end)) {
     throw std::logic_error("a pool with open reservations cannot be reset");
   }
-  std::vector<std::uint32_t> slots(slots_);
-  while (free_.try_pop(slots) > 0) {
+  pass_ends_taken_ = pass_ends_.load_acquire();
+  while (free_.try_pop(looked_) > 0) {
   }
-  std::iota(slots.begin(), slots.end(), 0U);
-  push_free(slots);
+  for (std::uint32_t first = 0; first < slots_; first += static_cast<std::uint32_t>(looked_.size())) {
+    std::iota(looked_.begin(), looked_.end(), first);
+    push_free(std::span(looked_).first(std::min<std::size_t>(looked_.size(), slots_ - first)));
+  }
   unannounced_.store_relaxed(0);
   end_ticket_.store_release(kOpen);
   stopped_.store_release(0);

@@ -22,6 +22,8 @@
 //              |                        |               | acquire      |            |
 // waiting_     | reserve (sleeping)     | await_items   | acq_rel RMW, | -          | followed by an alert of the planner
 //              |                        |               | acquire      |            |
+// pass_ends_   | end_pass               | await_items   | acq_rel RMW, | -          | followed by an alert of the planner
+//              |                        |               | acquire      |            |
 // released_    | release,               | reserve       | EventCount   |            | producers without a slot sleep on it
 //              | announce_released      |               |              |            |
 // unannounced_ | release,               | the same      | acq_rel RMW  | itself     | released slots that released_ does not count yet
@@ -54,8 +56,10 @@ struct Reservation {
 
 class SlotPool {
  public:
+  static constexpr std::uint32_t kMaxSlots = (1U << 30) - 1;
+
   // Producers that wait for a slot are woken for `announce_group` (at least 1) released slots together, or when
-  // announce_released() is called.
+  // announce_released() is called. Throws std::invalid_argument unless there are 1 to kMaxSlots slots, std::bad_alloc.
   SlotPool(std::uint32_t slots, std::uint32_t announce_group);
   // Bytes that a pool of so many slots allocates.
   [[nodiscard]] static std::size_t size_bytes(std::uint32_t slots) noexcept;
@@ -64,8 +68,8 @@ class SlotPool {
 
   // -- Producers: any number of threads --
 
-  // Reserves as many slots as are free, wanted.size() (at least 1) at most; `count` of them. kOk, kFull, kClosed. Never
-  // blocks.
+  // Reserves as many slots as are free, at most 64 and wanted.size(), which is at least 1; `count` of them. kOk, kFull,
+  // kClosed. Never blocks.
   Outcome try_reserve(std::span<Reservation> wanted, std::uint32_t& count) noexcept;
   Outcome try_reserve(Reservation& reservation) noexcept {
     std::uint32_t count = 0;
@@ -79,7 +83,7 @@ class SlotPool {
   // Gives the slot back unfilled; the item does not exist.
   void abort(Reservation reservation) { publish_mark(reservation, kAborted); }
   // As abort(), and marks the end of a pass: the items reserved before belong to it, those reserved later to the next.
-  void end_pass(Reservation reservation) { publish_mark(reservation, kPassEnd); }
+  void end_pass(Reservation reservation);
   // No more input. Idempotent.
   void close();
   // Abandon everything. Idempotent.
@@ -100,8 +104,8 @@ class SlotPool {
   // kNothing: none is committed. kEnd: closed and drained. Never blocks.
   Taken take(std::span<const std::uint32_t>& slots);
   // To be called after take() answered kNothing. Blocks until `items` more than have been taken were committed, or there
-  // may be news sooner: input was closed or stopped, or a producer sleeps for want of a slot, in which case every single
-  // commit counts. kTimeout if the deadline passed first.
+  // may be news sooner: input was closed or stopped, or a pass ended, or a producer sleeps for want of a slot, in which
+  // case every single commit counts. kTimeout if the deadline passed first.
   Outcome await_items(std::uint64_t items, Deadline deadline);
 
   // -- Any thread --
@@ -123,6 +127,7 @@ class SlotPool {
   static constexpr std::uint32_t kAborted = 1U << 31;  // with a slot number, in the filled ring
   static constexpr std::uint32_t kPassEnd = 1U << 30;  // likewise
   static constexpr std::uint32_t kMarks = kAborted | kPassEnd;
+  static_assert(kMaxSlots < kPassEnd);
 
   void publish_mark(Reservation reservation, std::uint32_t mark);
   void push_free(std::span<const std::uint32_t> slots) noexcept;
@@ -136,11 +141,13 @@ class SlotPool {
   EventCount committed_;                     // advanced by producers, for marks too; the planner sleeps on it
   Sequence<> tickets_;                       // advanced by reserving threads; kClosedBit set by close()
   Sequence<> not_items_;                     // tickets that carried a mark, for statistics
+  Sequence<> pass_ends_;                     // advanced by end_pass()
   Sequence<> unannounced_;                   // advanced by releasing threads
   Sequence<> end_ticket_{kOpen};             // set by close()
   Atomic<std::uint32_t> stopped_;            // set by stop()
   Atomic<std::uint32_t> waiting_;            // reserving threads asleep
-  std::uint64_t known_ = 0;                  // the planner's own, with the next three: commits counted at its last look
+  std::uint64_t known_ = 0;                  // the planner's own, with the next four: commits counted at its last look
+  std::uint64_t pass_ends_taken_ = 0;        // of pass_ends_
   std::array<std::uint32_t, 256> looked_{};  // taken off filled_
   std::uint32_t next_ = 0;                   // in looked_
   std::uint32_t end_ = 0;                    // of looked_

@@ -7,6 +7,9 @@
 namespace pyecho {
 namespace {
 
+// Passes whose ends lie in the slots or in the pool at the same time: memory for more is allocated when they come.
+constexpr std::size_t kEndsAtOnce = 16;
+
 std::uint64_t most_uses(const PlanConfig& config) {
   return std::uint64_t{config.capacity} * EchoFactor(config.factor).max_uses();
 }
@@ -31,11 +34,13 @@ BatchPlan::BatchPlan(const PlanConfig& config)
       pool_(config.slots),
       taken_by_(config.unique_in_batch ? config.slots : 0) {
   deferred_.reserve(config.unique_in_batch ? most_uses(config) : 0);
+  pass_ends_.reserve(kEndsAtOnce);
+  iteration_ends_.reserve(kEndsAtOnce);
   begin(0, kUnknown);
 }
 
 std::size_t BatchPlan::size_bytes(const PlanConfig& config) {
-  const std::uint64_t uses = most_uses(config);
+  const std::uint64_t uses = most_uses(checked(config));
   const std::uint64_t per_slot = sizeof(std::uint32_t) + sizeof(Item) + (config.unique_in_batch ? 4 : 0);
   return uses * sizeof(std::uint32_t) * (config.unique_in_batch ? 2 : 1) + config.slots * per_slot;
 }
@@ -70,7 +75,7 @@ void BatchPlan::feed(std::span<const std::uint32_t> slots) noexcept {
 // Draws the line under passes whose last item has been admitted.
 inline void BatchPlan::close_passes() noexcept {
   while (!pass_ends_.empty() && pass_ends_.front() == admitted_) {
-    pass_ends_.pop_front();
+    pass_ends_.erase(pass_ends_.begin());
     if (config_.iteration_uses == 0) {
       iteration_ends_.push_back(uses_);
     }
@@ -100,7 +105,6 @@ inline void BatchPlan::admit_next() noexcept {
 
 // Admits what has been fed while there is room. True if the next draw need not wait for an item.
 bool BatchPlan::fill_pool() noexcept {
-  close_passes();
   while (resident_ < config_.capacity && admitted_ < fed_) {
     admit_next();
   }
@@ -117,8 +121,14 @@ std::uint64_t BatchPlan::uses_left_in_iteration() const noexcept {
 }
 
 Outcome BatchPlan::ready() noexcept {
+  close_passes();
+  // Looked at before items are admitted, or the order of entries would depend on how early they were fed: entries that
+  // the batch has deferred come before those of new items.
+  if (uses_left_in_iteration() == 0) {
+    return Outcome::kEnd;
+  }
   const bool full = fill_pool();
-  if (uses_left_in_iteration() == 0 || exhausted()) {
+  if (exhausted()) {
     return Outcome::kEnd;
   }
   return full ? Outcome::kOk : Outcome::kEmpty;
@@ -126,7 +136,7 @@ Outcome BatchPlan::ready() noexcept {
 
 void BatchPlan::next_iteration() noexcept {
   if (!iteration_ends_.empty()) {
-    iteration_ends_.pop_front();
+    iteration_ends_.erase(iteration_ends_.begin());
   }
   ++iteration_;
   iteration_begin_ = drawn_;
@@ -149,7 +159,9 @@ Outcome BatchPlan::draw(std::span<Use> rows, std::uint32_t& drawn) noexcept {
     // An iteration whose end is unknown has at least as many uses left as the pool.
     const std::uint64_t most = std::min<std::uint64_t>(rows.size() - drawn, uses_left_in_iteration());
     const std::span<Use> wanted = rows.subspan(drawn, most);
-    const std::uint32_t got = config_.unique_in_batch ? draw_unique(wanted) : draw_shuffled(wanted);
+    const std::uint32_t got = config_.unique_in_batch ? draw_unique(wanted)
+                              : config_.capacity == 1 ? draw_in_order(wanted)
+                                                      : draw_shuffled(wanted);
     if (got == 0) {
       return Outcome::kEnd;
     }
@@ -200,6 +212,19 @@ std::uint32_t BatchPlan::draw_shuffled(std::span<Use> rows) noexcept {
   return drawn;
 }
 
+// The same for a pool of one item, whose uses need no draw: as many as it has left.
+std::uint32_t BatchPlan::draw_in_order(std::span<Use> rows) noexcept {
+  const std::uint32_t slot = entries_[0];
+  const auto drawn = static_cast<std::uint32_t>(std::min<std::size_t>(rows.size(), left_));
+  for (Use& use : rows.first(drawn)) {
+    use = take_use(slot);
+  }
+  left_ -= drawn;
+  remaining_uses_ -= drawn;
+  drawn_ += drawn;
+  return drawn;
+}
+
 // As draw_shuffled(), but sets aside the uses of items that this batch already has.
 std::uint32_t BatchPlan::draw_unique(std::span<Use> rows) noexcept {
   std::uint32_t drawn = 0;
@@ -222,7 +247,7 @@ std::uint32_t BatchPlan::draw_unique(std::span<Use> rows) noexcept {
 std::uint64_t BatchPlan::min_items(std::uint64_t draws) const noexcept {
   // With the pool full and u uses in it, u - capacity draws leave every item in, and one more may empty a place.
   const std::uint64_t room = config_.capacity - resident_;
-  const std::uint64_t needed_uses = draws - 1 + config_.capacity;
+  const std::uint64_t needed_uses = std::min(draws, uses_left_in_iteration()) - 1 + config_.capacity;
   const std::uint64_t missing = needed_uses > remaining_uses_ ? needed_uses - remaining_uses_ : 0;
   return std::max<std::uint64_t>({1, room, (missing + factor_.max_uses() - 1) / factor_.max_uses()});
 }

@@ -23,7 +23,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <span>
 #include <vector>
 
@@ -50,7 +49,7 @@ class BatchPlan {
  public:
   // Throws std::invalid_argument if the configuration cannot be, std::bad_alloc.
   explicit BatchPlan(const PlanConfig& config);
-  // Bytes that a plan of this configuration allocates.
+  // Bytes that a plan of this configuration allocates. Throws as the constructor.
   [[nodiscard]] static std::size_t size_bytes(const PlanConfig& config);
 
   // Forgets everything and starts with iteration and pass number `epoch`. `items`: how many a pass has, if known.
@@ -84,10 +83,11 @@ class BatchPlan {
   // Goes on to the next iteration. Requires the current one to be over.
   void next_iteration() noexcept;
 
-  // Every use of every item has been drawn, every iteration was ended, and no input can follow.
+  // Every use of every item has been drawn, every iteration was ended, and no input can follow. Valid after
+  // next_iteration().
   [[nodiscard]] bool finished() const noexcept { return exhausted() && iteration_ends_.empty(); }
-  // At least this many items must be fed before `draws` more draws can be made (if the input does not end). Valid after
-  // draw() or ready() answered kEmpty.
+  // At least this many items must be fed before `draws` more draws, or those that the iteration has left, can be made (if
+  // the input does not end). Valid after draw() or ready() answered kEmpty.
   [[nodiscard]] std::uint64_t min_items(std::uint64_t draws) const noexcept;
   // Items in the pool.
   [[nodiscard]] std::uint32_t resident() const noexcept { return resident_; }
@@ -106,6 +106,7 @@ class BatchPlan {
   void admit_next() noexcept;
   void close_passes() noexcept;
   [[nodiscard]] std::uint32_t draw_shuffled(std::span<Use> rows) noexcept;
+  [[nodiscard]] std::uint32_t draw_in_order(std::span<Use> rows) noexcept;
   [[nodiscard]] std::uint32_t draw_unique(std::span<Use> rows) noexcept;
   [[nodiscard]] Use take_use(std::uint32_t slot) noexcept;
 
@@ -117,7 +118,7 @@ class BatchPlan {
   std::vector<std::uint32_t> inbox_;     // slots of items that were fed and not admitted: a ring of config_.slots
   std::uint64_t fed_ = 0;                // items so far
   std::uint64_t admitted_ = 0;           // items so far
-  std::deque<std::uint64_t> pass_ends_;  // items fed when a pass ended, of passes that were not admitted to their end
+  std::vector<std::uint64_t> pass_ends_;  // items fed when a pass ended, of passes that were not admitted to their end
   bool ended_ = false;
   std::uint64_t items_ = kUnknown;  // of a pass
   std::uint64_t pass_ = 0;          // the one that is being admitted
@@ -128,7 +129,7 @@ class BatchPlan {
   std::uint64_t drawn_ = 0;                   // uses so far
   std::uint64_t iteration_ = 0;               // its number
   std::uint64_t iteration_begin_ = 0;         // uses drawn before it
-  std::deque<std::uint64_t> iteration_ends_;  // uses drawn when an iteration is over, where that is known
+  std::vector<std::uint64_t> iteration_ends_;  // uses drawn when an iteration is over, where that is known
 
   // The pool
   std::uint32_t resident_ = 0;

@@ -9,8 +9,8 @@ namespace pyecho {
 namespace {
 
 double checked(double factor) {
-  if (!(factor >= 1.0 && factor < 0x1.0p32)) {  // false for NaN too
-    throw std::invalid_argument("the echo factor must be at least 1 and below 2^32, got " + std::to_string(factor));
+  if (!(factor >= 1.0 && factor < 0xFFFFFFFFU)) {  // false for NaN too
+    throw std::invalid_argument("the echo factor must be at least 1 and below 2^32 - 1, got " + std::to_string(factor));
   }
   return factor;
 }

@@ -19,7 +19,7 @@ inline constexpr std::uint64_t kUnknown = std::numeric_limits<std::uint64_t>::ma
 
 class EchoFactor {
  public:
-  // Throws std::invalid_argument unless factor is finite, at least 1 and below 2^32.
+  // Throws std::invalid_argument unless factor is finite, at least 1 and below 2^32 - 1.
   explicit EchoFactor(double factor);
 
   // The next item is the first of pass number `pass`, of `items` items (kUnknown: not known beforehand). A pass that

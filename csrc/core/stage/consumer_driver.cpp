@@ -9,7 +9,7 @@ Outcome ConsumerDriver::try_acquire(Batch*& batch) {
   } else {
     slots_.announce_released();  // of rows that were copied meanwhile
   }
-  if (outcome == Outcome::kClosed && executor_.finished()) {
+  if (outcome == Outcome::kClosed && executor_.finished() && !slots_.stopped()) {
     return Outcome::kEnd;
   }
   lacks_block_ = outcome == Outcome::kExhausted && !batches_.exhausted();

@@ -91,7 +91,8 @@ class EchoBuffer {
   EchoBuffer(const EchoBuffer&) = delete;
   EchoBuffer& operator=(const EchoBuffer&) = delete;
 
-  // Bytes a buffer of this configuration needs before any growth. Throws std::length_error if no machine has them.
+  // Bytes a buffer of this configuration needs before any growth. Throws std::length_error if no machine has them,
+  // std::invalid_argument.
   [[nodiscard]] static std::size_t min_bytes(const EchoBufferConfig& config);
   [[nodiscard]] const SlotLayout& layout() const noexcept { return layout_; }
 

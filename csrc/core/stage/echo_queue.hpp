@@ -86,13 +86,14 @@ class EchoQueue {
   [[nodiscard]] bool at_end() const noexcept { return finished_; }
   // How many items have to be committed before another try_next() makes sense, after it answered kEmpty.
   [[nodiscard]] std::uint64_t needed() const noexcept { return plan_.min_items(1); }
+  // The caller is done with the slot whose last use it was given. A producer that waits for a slot may learn of it as late
+  // as at the next call that takes a use.
+  void release(std::uint32_t slot) { pool_.release(std::span(&slot, 1)); }
   // Starts with iteration `epoch`; every slot is free again, whether it was released or not. No producer may be inside.
   Outcome begin(std::uint64_t epoch, std::uint64_t items);
 
   // -- Any thread --
 
-  // The caller is done with the slot whose last use it was given.
-  void release(std::uint32_t slot) { pool_.release(std::span(&slot, 1)); }
   // Abandons everything: every wait ends with kClosed. Idempotent.
   void stop();
   [[nodiscard]] bool stopped() const noexcept { return pool_.stopped(); }

@@ -190,8 +190,9 @@ void WorkersDriver::alert() {
 }
 
 void WorkersDriver::park() {
-  ++parks_;
-  static_cast<void>(parked_.await(parks_ * workers_.size(), kNever, WaitStrategy::sleep(), [] { return false; }));
+  // Workers park once before the first resume() and once after each.
+  const std::uint64_t parks = (resumed_.read() + 1) * workers_.size();
+  static_cast<void>(parked_.await(parks, kNever, WaitStrategy::sleep(), [] { return false; }));
   for (std::uint32_t entry = 0; ready_.try_take(entry) == Outcome::kOk;) {
     taken_.advance();
     if (Batch* const batch = in_flight_[entry & ~kLastEnd]; batch != nullptr) {

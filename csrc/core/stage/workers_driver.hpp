@@ -80,7 +80,6 @@ class WorkersDriver final : public Driver {
   bool at_end_ = false;            // the consumer's: it has taken the last end
   EventCount parked_;              // advanced by workers
   EventCount resumed_;             // advanced by resume()
-  std::uint64_t parks_ = 0;        // how often park() was called: park()'s own
   Atomic<std::uint32_t> ending_;
   std::vector<std::thread> workers_;  // last: they use all of the above
 };

@@ -89,7 +89,7 @@ TEST(SlotPoolRelease, several_threads_release_and_nobody_sleeps_on) {
   constexpr std::uint32_t kResident = 8;
   constexpr std::uint32_t kGroup = 8;
   SlotPool pool(kResident + kGroup, kGroup);
-  IndexRing<Threads::kOne, Threads::kMany> spent(64);
+  IndexRing<> spent(64);
   EventCount spending;
   std::atomic<bool> done{false};
   const std::uint64_t items = stress_items() / 10;
