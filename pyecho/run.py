@@ -17,7 +17,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from pyecho import _core
@@ -35,7 +34,7 @@ from pyecho.sharing import transform_for
 from pyecho.source import Source
 from pyecho.spec import Field
 from pyecho.stats import EchoStats
-from pyecho.threads import EXIT_SECONDS, Worker, close_at_exit
+from pyecho.threads import EXIT_SECONDS, Answer, Worker, close_at_exit
 
 __all__ = ["Run"]
 
@@ -60,7 +59,8 @@ class _Opening(NamedTuple):
     """The first item of an epoch is being read by the feeder."""
 
     epoch: int
-    answer: SimpleQueue[_Opened | BaseException]
+    answer: Answer
+    """What `_open` returns or raises."""
 
 
 class Run:
@@ -109,7 +109,7 @@ class Run:
         self._opening: _Opening | None = None  # the first item is being read
         self._opened: _Opened | None = None  # it was read, and there are no stages yet
         self._opening_seconds = 0.0
-        self._awaited: SimpleQueue[Any] = SimpleQueue()  # what begin() waits for
+        self._awaited = Answer()  # what begin() waits for
         self._unfinished = False  # an epoch has begun and is not at its end
         self._paused = False  # an unfinished epoch was left, and is kept
         self._warned = False  # that the next iteration goes on with it
@@ -192,7 +192,7 @@ class Run:
         """End everything. Threads inside a source end when the source returns."""
         self._closed = True
         if self._beginning:
-            self._awaited.put(_closed())
+            self._awaited.give(_closed())
         elif self._process == os.getpid():
             self._drop_stages()
 
@@ -246,11 +246,7 @@ class Run:
             )
         if self._paused:
             self._await_leaving()
-            for stage in self._stages:
-                stage._set_paused(False)
-            if not self._by_consumer:
-                self._set_to_work(CallerContext())
-            self._paused = False
+            self._set_to_work(CallerContext())
         self._warned = False
 
     def _abandon(self) -> None:
@@ -283,19 +279,16 @@ class Run:
         """Begin a pass: with the stages there are, or read the first item and make them."""
         context = CallerContext()
         items = self._source.items()
-        if self._stages and self._config.capacity_for(items) > self._capacity:
-            self._drop_stages()  # the source has grown
+        has_grown = self._config.capacity_for(items) > self._capacity
+        if self._stages and (has_grown or self._opened is not None):
+            self._drop_stages()  # the latter: the last attempt was interrupted
         if self._stages:
             self._await_leaving()
             passes = self._passes()
             self._begin_stages(items)
         else:
-            if self._opened is None or not self._source.one_shot:
-                self._opened = self._open(context)
-                self._opening_seconds += self._opened.seconds
-            opened = self._opened
-            passes = opened.passes
-            if opened.first is _NOTHING:
+            passes, first = self._open(context)
+            if first is _NOTHING:
                 self._opened = None
                 self._warn_of_nothing()
                 nothing = _core.EchoQueue(Config(prefetch=1))
@@ -303,13 +296,12 @@ class Run:
                 self._stages, self._capacity = [nothing], 0
                 return
             self._capacity = self._config.capacity_for(items)
-            self._build(opened.first)
-            self._opened = None
-            del opened
+            self._build(first)
             self._begin_stages(items)
         self._stages[0]._read(passes, by_consumer=self._by_consumer)
-        if not self._by_consumer:
-            self._set_to_work(context)
+        self._unfinished = self._paused = True
+        self._opened = None
+        self._set_to_work(context)
 
     def _begin_stages(self, items: int | None) -> None:
         self._stages[0]._begin(self.epoch, items)
@@ -318,6 +310,11 @@ class Run:
 
     def _set_to_work(self, context: CallerContext) -> None:
         """Give the feeder and the threads of the links their work for this pass."""
+        for stage in self._stages:
+            stage._set_paused(False)
+        if self._by_consumer:
+            self._paused = False
+            return
         names = ["feeder", *(link.name for link in self._links for _ in range(link.threads))]
         for name in names[len(self._workers) :]:
             self._workers.append(Worker(name))
@@ -327,19 +324,20 @@ class Run:
             for worker in others[: link.threads]:
                 worker.submit(partial(CallerContext().run, link.work))
             others = others[link.threads :]
+        self._paused = False
 
     def _await_leaving(self) -> None:
         """Wait for threads that may still be inside the source or a stage; answers Ctrl-C."""
         if not any(worker.alive for worker in self._leaving):
             return
-        answer: SimpleQueue[Any] = SimpleQueue()
+        answer = Answer()
         self._feeder().submit(partial(_join, tuple(self._leaving), answer))
         self._await(answer)
 
-    def _await(self, answer: SimpleQueue[Any]) -> Any:
+    def _await(self, answer: Answer) -> Any:
         """Wait for a thread's answer; close() gives one, too."""
         self._awaited = answer
-        return _closed() if self._closed else answer.get()
+        return _closed() if self._closed else answer.wait()
 
     def _feeder(self) -> Worker:
         if not self._workers:
@@ -348,30 +346,36 @@ class Run:
 
     # ------------------------------------------------------------ the source
 
-    def _open(self, context: CallerContext) -> _Opened:
-        """Read the first item, in the thread that will read the others; answers Ctrl-C."""
-        if self._by_consumer:
-            return _open(self._passes())
+    def _open(self, context: CallerContext) -> tuple[Iterator[Any], Any]:
+        """Return the passes and the first item, which the feeder reads; answers Ctrl-C."""
+        if self._opened is None or not self._source.one_shot:
+            self._opened = (
+                _open(self._passes()) if self._by_consumer else self._await_opened(context)
+            )
+            self._opening_seconds += self._opened.seconds
+        return self._opened.passes, self._opened.first
+
+    def _await_opened(self, context: CallerContext) -> _Opened:
         opening = self._opening
         if opening is not None and opening.epoch != self.epoch and not self._source.one_shot:
-            self._opening = None  # set_epoch() came after Ctrl-C
+            opening = None  # set_epoch() came after Ctrl-C
             self._let_go()
-        if self._opening is None:
-            opening = _Opening(self.epoch, SimpleQueue())
-            self._feeder().submit(
-                partial(
-                    _answer_open, self._passes(), context, tuple(self._leaving), opening.answer
-                )
+        if opening is None:
+            opening = _Opening(self.epoch, Answer())
+            feeder = self._feeder()
+            job = partial(
+                _answer_open, self._passes(), context, tuple(self._leaving), opening.answer
             )
             self._opening = opening
-        opened = self._await(self._opening.answer)
+            feeder.submit(job)
+        opened = self._await(opening.answer)
         self._opening = None
-        if isinstance(opened, BaseException):
-            try:
-                raise opened
-            finally:
-                del opened  # whose traceback refers to this frame
-        return opened
+        if not isinstance(opened, BaseException):
+            return opened
+        try:
+            raise opened
+        finally:
+            del opened  # its traceback refers to this frame
 
     def _passes(self) -> Iterator[Any]:
         config = self._config
@@ -550,20 +554,20 @@ def _answer_open(
     passes: Iterator[Any],
     context: CallerContext,
     leaving: tuple[Worker, ...],
-    answer: SimpleQueue[_Opened | BaseException],
+    answer: Answer,
 ) -> None:
     for worker in leaving:
         worker.join()
     try:
-        answer.put(context.run(_open, passes))
+        answer.give(context.run(_open, passes))
     except BaseException as error:
-        answer.put(error)
+        answer.give(error)
 
 
-def _join(leaving: tuple[Worker, ...], answer: SimpleQueue[None]) -> None:
+def _join(leaving: tuple[Worker, ...], answer: Answer) -> None:
     for worker in leaving:
         worker.join()
-    answer.put(None)
+    answer.give(None)
 
 
 def _feed(stage: Any, context: CallerContext) -> None:
