@@ -93,10 +93,17 @@ gtest:
 	$(BIN)/pip install --quiet cmake ninja
 	@touch $@
 
-.venv/package.stamp: $(PACKAGE_SOURCES) | .venv/created.stamp
+# What pyproject.toml's [build-system] asks for.
+.venv/build.stamp: pyproject.toml | .venv/tools.stamp
+	$(BIN)/pip install --quiet "scikit-build-core>=0.11" "pybind11>=3" "numpy>=2"
+	@touch $@
+
+# Built with what is in .venv and in a folder that stays, so only what has changed is compiled.
+.venv/package.stamp: $(PACKAGE_SOURCES) | .venv/build.stamp
 	@echo "Building the pyecho wheel"
 	rm -rf build/wheel
-	$(BIN)/pip wheel --quiet --no-deps --wheel-dir build/wheel .
+	$(WITH_TOOLS) $(BIN)/pip wheel --quiet --no-deps --no-build-isolation --check-build-dependencies \
+	  --config-settings=build-dir=build/package --wheel-dir build/wheel .
 	$(BIN)/pip install --quiet --no-deps --force-reinstall build/wheel/*.whl
 	@touch $@
 

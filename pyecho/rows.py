@@ -61,7 +61,7 @@ def row_spec(batch: Any, field_of: FieldOf) -> Any:
         node = node_of(value)
         if node is None:
             return _row_field(value, path, field_of)
-        if _is_list(node):
+        if _is_list(node) and value is not batch:
             column, nest = len(value) == rows, _splits_children(node, rows)
             if column and nest and any(node_of(child) is not None for child in value):
                 raise ConfigError(

@@ -481,8 +481,12 @@ class Run:
         batched = self._source.batched
         if config.collate_fn is not None:
             spec: Any = Field((), object)
+        elif config.unbatch:
+            spec = row_spec(first, field_of)
         else:
-            spec = row_spec(first, field_of) if batched else map_nest(field_of, first)
+            spec = map_nest(field_of, first)
+            if batched:  # chunks of rows of arrays
+                spec = map_nest(lambda field: Field(field.shape[1:], field.dtype), spec)
         options: dict[str, Any] = {
             "batch_size": config.batch_size,
             "factor": config.factor,
