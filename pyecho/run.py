@@ -17,11 +17,10 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from pyecho import _core
-from pyecho._core import Closed, ConfigError
+from pyecho._core import Closed, ConfigError, EchoError
 from pyecho.adapter import Adapter
 from pyecho.augment import Augmenter
 from pyecho.buffer import EchoBuffer, stats_of
@@ -35,7 +34,7 @@ from pyecho.sharing import transform_for
 from pyecho.source import Source
 from pyecho.spec import Field
 from pyecho.stats import EchoStats
-from pyecho.threads import EXIT_SECONDS, Worker, close_at_exit
+from pyecho.threads import EXIT_SECONDS, Answer, Worker, close_at_exit
 
 __all__ = ["Run"]
 
@@ -56,6 +55,14 @@ class _Opened(NamedTuple):
     seconds: float
 
 
+class _Opening(NamedTuple):
+    """The first item of an epoch is being read by the feeder."""
+
+    epoch: int
+    answer: Answer
+    """What `_open` returns or raises."""
+
+
 class Run:
     """Owns the stages and threads of a loader, from its first epoch to its end.
 
@@ -63,6 +70,7 @@ class Run:
     epoch: the threads leave, and what they have read is dropped; or, if the source is an iterator,
     it is kept for the next epoch. `finish` and `close` may be called from any thread and by the
     garbage collector at any point; so there is no lock in here, and every step may be done twice.
+    Ctrl-C may end `begin` in its waits, and the next `begin` goes on from there.
 
     Parameters
     ----------
@@ -84,6 +92,7 @@ class Run:
         self._by_consumer = self._links_needed() == 0 and (source.in_memory or config.threads == 0)
         self._process = os.getpid()
         self._closed = False
+        self._beginning = False  # a thread is inside begin()
         self._past = EchoStats()  # of stages that are gone
         self._filling: Filling | None = None
         self.epoch = 0
@@ -97,9 +106,13 @@ class Run:
         self._capacity = 0
         self._workers: list[Worker] = []  # the feeder, then those of the links
         self._leaving: list[Worker] = []  # told to end, perhaps still inside the source
-        self._opening: SimpleQueue[_Opened | BaseException] | None = None
+        self._opening: _Opening | None = None  # the first item is being read
+        self._opened: _Opened | None = None  # it was read, and there are no stages yet
         self._opening_seconds = 0.0
+        self._awaited = Answer()  # what begin() waits for
         self._unfinished = False  # an epoch has begun and is not at its end
+        self._paused = False  # an unfinished epoch was left, and is kept
+        self._warned = False  # that the next iteration goes on with it
         self._flows = False  # passes flow into each other, so the next epoch has begun
 
     # ------------------------------------------------------------ epochs
@@ -114,11 +127,25 @@ class Run:
 
     def begin(self) -> Any:
         """Begin the next epoch, and end an unfinished one. Return the consumer's stage."""
-        if self._closed:
-            raise _closed()
+        if self._beginning and self._process == os.getpid():
+            raise EchoError(
+                "another thread is waiting for the first batch here; iterate from one thread at a "
+                "time and hand the batches on"
+            )
+        self._beginning = True  # now close() leaves the stages to this thread
+        try:
+            return None if self._closed else self._begin()
+        finally:
+            self._beginning = False
+            if self._closed:
+                self._drop_stages()
+                raise _closed() from None
+
+    def _begin(self) -> Any:
         if self._process != os.getpid():  # the threads stayed in the parent process
             self._process = os.getpid()
             self._forget()
+        self._retire()
         if self._unfinished and self._goes_on():
             self._go_on()
         elif self._unfinished or not self._flows:
@@ -127,19 +154,28 @@ class Run:
         self._unfinished = True
         return self._stages[-1]
 
+    def _retire(self) -> None:
+        """End the iterators there are; none of them calls `finish` any more."""
+        if self._stages:
+            self._stages[-1]._retire()
+
     def finish(self, completed: bool) -> None:
         """End the epoch: at its end, or because its iterator died."""
-        if self._process != os.getpid() or not self._unfinished:
+        stages = self._stages  # another thread may drop them meanwhile
+        if self._process != os.getpid() or not self._unfinished or not stages:
             return
-        at_end = bool(self._stages[-1]._at_end)
-        if completed or at_end:
+        at_end = bool(stages[-1]._at_end)
+        if at_end and any(link.failed for link in self._links):
+            self._abandon()  # the stages before the link are in mid-epoch
+        elif completed or at_end:
             self._unfinished = False
             self._flows = not at_end
             self.epoch += 1
             if self._capacity == 0:
                 self._stages = []  # there was no item to make them of
         elif self._goes_on():
-            for stage in self._stages:
+            self._paused = True
+            for stage in stages:
                 stage._set_paused(True)
             self._let_go()
         else:
@@ -148,13 +184,16 @@ class Run:
     def set_epoch(self, epoch: int) -> None:
         """Choose the number of the next epoch; an unfinished one ends."""
         if not self._source.one_shot:
+            self._retire()
             self._abandon()
         self.epoch = epoch
 
     def close(self) -> None:
         """End everything. Threads inside a source end when the source returns."""
         self._closed = True
-        if self._process == os.getpid():
+        if self._beginning:
+            self._awaited.give(_closed())
+        elif self._process == os.getpid():
             self._drop_stages()
 
     def join(self) -> None:
@@ -196,18 +235,19 @@ class Run:
 
     def _go_on(self) -> None:
         """Go on with an unfinished epoch, since what was read cannot be read again."""
-        warnings.warn(
-            f"the source ({type(self._source.object).__name__}) is an iterator, and an iteration "
-            "over it was left half-way: this one goes on where that one was left; for epochs of "
-            "their own pass something that can be iterated again",
-            RuntimeWarning,
-            stacklevel=4,
-        )
-        if not self._by_consumer and not self._workers:
+        if not self._warned:
+            self._warned = True  # where the warning is an error, the next attempt goes on
+            warnings.warn(
+                f"the source ({type(self._source.object).__name__}) is an iterator, and an "
+                "iteration over it was left half-way: this one goes on where that one was left; "
+                "for epochs of their own pass something that can be iterated again",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+        if self._paused:
             self._await_leaving()
-            for stage in self._stages:
-                stage._set_paused(False)
             self._set_to_work(CallerContext())
+        self._warned = False
 
     def _abandon(self) -> None:
         """Drop what the epoch that has begun has left; the threads leave."""
@@ -217,13 +257,13 @@ class Run:
             for stage in self._stages:
                 stage.stop()
             self._let_go()
-        self._unfinished = self._flows = False
+        self._unfinished = self._flows = self._paused = False
 
     def _let_go(self) -> None:
         workers, self._workers = self._workers, []
         for worker in workers:
             worker.end()
-        self._leaving = [*self._leaving, *workers]
+        self._leaving = [worker for worker in (*self._leaving, *workers) if worker.alive]
 
     def _drop_stages(self) -> None:
         self._past = replace(self.stats(), occupancy=0.0, outstanding_leases=0)
@@ -233,35 +273,35 @@ class Run:
         for stage in stages:
             stage.stop()
         self._let_go()
-        self._unfinished = self._flows = False
+        self._unfinished = self._flows = self._paused = False
 
     def _start(self) -> None:
         """Begin a pass: with the stages there are, or read the first item and make them."""
         context = CallerContext()
         items = self._source.items()
-        if self._stages and self._config.capacity_for(items) > self._capacity:
-            self._drop_stages()  # the source has grown
+        has_grown = self._config.capacity_for(items) > self._capacity
+        if self._stages and (has_grown or self._opened is not None):
+            self._drop_stages()  # the latter: the last attempt was interrupted
         if self._stages:
             self._await_leaving()
             passes = self._passes()
             self._begin_stages(items)
         else:
-            opened = self._open(context)
-            passes = opened.passes
-            self._opening_seconds += opened.seconds
-            if opened.first is _NOTHING:
+            passes, first = self._open(context)
+            if first is _NOTHING:
+                self._opened = None
                 self._warn_of_nothing()
                 nothing = _core.EchoQueue(Config(prefetch=1))
                 nothing.close()
-                self._stages = [nothing]
+                self._stages, self._capacity = [nothing], 0
                 return
             self._capacity = self._config.capacity_for(items)
-            self._build(opened.first)
-            del opened
+            self._build(first)
             self._begin_stages(items)
         self._stages[0]._read(passes, by_consumer=self._by_consumer)
-        if not self._by_consumer:
-            self._set_to_work(context)
+        self._unfinished = self._paused = True
+        self._opened = None
+        self._set_to_work(context)
 
     def _begin_stages(self, items: int | None) -> None:
         self._stages[0]._begin(self.epoch, items)
@@ -270,6 +310,11 @@ class Run:
 
     def _set_to_work(self, context: CallerContext) -> None:
         """Give the feeder and the threads of the links their work for this pass."""
+        for stage in self._stages:
+            stage._set_paused(False)
+        if self._by_consumer:
+            self._paused = False
+            return
         names = ["feeder", *(link.name for link in self._links for _ in range(link.threads))]
         for name in names[len(self._workers) :]:
             self._workers.append(Worker(name))
@@ -279,15 +324,20 @@ class Run:
             for worker in others[: link.threads]:
                 worker.submit(partial(CallerContext().run, link.work))
             others = others[link.threads :]
+        self._paused = False
 
     def _await_leaving(self) -> None:
         """Wait for threads that may still be inside the source or a stage; answers Ctrl-C."""
-        if not self._leaving:
+        if not any(worker.alive for worker in self._leaving):
             return
-        answer: SimpleQueue[None] = SimpleQueue()
+        answer = Answer()
         self._feeder().submit(partial(_join, tuple(self._leaving), answer))
-        answer.get()
-        self._leaving = []
+        self._await(answer)
+
+    def _await(self, answer: Answer) -> Any:
+        """Wait for a thread's answer; close() gives one, too."""
+        self._awaited = answer
+        return _closed() if self._closed else answer.wait()
 
     def _feeder(self) -> Worker:
         if not self._workers:
@@ -296,21 +346,36 @@ class Run:
 
     # ------------------------------------------------------------ the source
 
-    def _open(self, context: CallerContext) -> _Opened:
-        """Read the first item, in the thread that will read the others; answers Ctrl-C."""
-        if self._by_consumer:
-            return _open(self._passes())
-        if self._opening is None:
-            answer: SimpleQueue[_Opened | BaseException] = SimpleQueue()
-            self._feeder().submit(
-                partial(_answer_open, self._passes(), context, tuple(self._leaving), answer)
+    def _open(self, context: CallerContext) -> tuple[Iterator[Any], Any]:
+        """Return the passes and the first item, which the feeder reads; answers Ctrl-C."""
+        if self._opened is None or not self._source.one_shot:
+            self._opened = (
+                _open(self._passes()) if self._by_consumer else self._await_opened(context)
             )
-            self._opening = answer
-        opened = self._opening.get()
+            self._opening_seconds += self._opened.seconds
+        return self._opened.passes, self._opened.first
+
+    def _await_opened(self, context: CallerContext) -> _Opened:
+        opening = self._opening
+        if opening is not None and opening.epoch != self.epoch and not self._source.one_shot:
+            opening = None  # set_epoch() came after Ctrl-C
+            self._let_go()
+        if opening is None:
+            opening = _Opening(self.epoch, Answer())
+            feeder = self._feeder()
+            job = partial(
+                _answer_open, self._passes(), context, tuple(self._leaving), opening.answer
+            )
+            self._opening = opening
+            feeder.submit(job)
+        opened = self._await(opening.answer)
         self._opening = None
-        if isinstance(opened, BaseException):
+        if not isinstance(opened, BaseException):
+            return opened
+        try:
             raise opened
-        return opened
+        finally:
+            del opened  # its traceback refers to this frame
 
     def _passes(self) -> Iterator[Any]:
         config = self._config
@@ -446,6 +511,7 @@ class Run:
             max_bytes=config.max_bytes,
             to_array=self._adapter.as_array,
             from_array=self._adapter.decoder(leaves_of(spec)),
+            _name="EchoLoader",
             _batched=batched,
         )
 
@@ -492,20 +558,20 @@ def _answer_open(
     passes: Iterator[Any],
     context: CallerContext,
     leaving: tuple[Worker, ...],
-    answer: SimpleQueue[_Opened | BaseException],
+    answer: Answer,
 ) -> None:
     for worker in leaving:
         worker.join()
     try:
-        answer.put(context.run(_open, passes))
+        answer.give(context.run(_open, passes))
     except BaseException as error:
-        answer.put(error)
+        answer.give(error)
 
 
-def _join(leaving: tuple[Worker, ...], answer: SimpleQueue[None]) -> None:
+def _join(leaving: tuple[Worker, ...], answer: Answer) -> None:
     for worker in leaving:
         worker.join()
-    answer.put(None)
+    answer.give(None)
 
 
 def _feed(stage: Any, context: CallerContext) -> None:

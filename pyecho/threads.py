@@ -11,7 +11,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
-__all__ = ["EXIT_SECONDS", "Worker", "close_at_exit"]
+__all__ = ["EXIT_SECONDS", "Answer", "Worker", "close_at_exit"]
 
 EXIT_SECONDS = 2.0
 """How long the exit waits for threads that are still inside a source or an augmentation."""
@@ -28,26 +28,50 @@ class Worker:
     No method blocks but `join`, and all may be called by the garbage collector, at any point.
     """
 
+    submit: Callable[[Job], None]
+    """Have a job run after those before it. It must not raise."""
+
     def __init__(self, name: str) -> None:
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self.submit = self._jobs.put  # without a frame of Python's, where Ctrl-C could be raised
         self._thread = threading.Thread(
             target=_work, args=(self._jobs, self), name=f"pyecho-{name}", daemon=True
         )
-        _alive.add(self)
         self._thread.start()
-
-    def submit(self, job: Job) -> None:
-        """Have `job` run after those before it. It must not raise."""
-        self._jobs.put(job)
+        _alive.add(self)
 
     def end(self) -> None:
         """End the thread after the jobs that were submitted."""
         self._jobs.put(None)
 
+    @property
+    def alive(self) -> bool:
+        """Whether the thread has not ended."""
+        return self._thread.is_alive()
+
     def join(self, timeout: float | None = None) -> None:
         """Wait for the end of the thread."""
         if self._thread is not threading.current_thread():
             self._thread.join(timeout)
+
+
+class Answer:
+    """What another thread will answer. Waiting for it may be interrupted, and done again."""
+
+    def __init__(self) -> None:
+        self._given: SimpleQueue[None] = SimpleQueue()
+        self._values: list[Any] = []
+
+    def give(self, value: Any) -> None:
+        """Answer. The first answer counts."""
+        self._values.append(value)
+        self._given.put(None)
+
+    def wait(self) -> Any:
+        """Wait for the answer and return it; answers Ctrl-C."""
+        while not self._values:
+            self._given.get()
+        return self._values[0]
 
 
 def _work(jobs: SimpleQueue[Job | None], worker: Worker) -> None:
