@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pyecho import _core
-from pyecho.device.memory import (
-    Memory,
-    checked_memory,
-    copy_streams,
-    pinning_for,
-    warn_if_pageable,
-)
-from pyecho.options import (
-    checked_capacity,
-    checked_factor,
-    checked_int,
-    checked_seed,
-    checked_threads,
-    checked_unique,
-)
+from pyecho.config import Config, Memory
+from pyecho.device.memory import copy_streams, pinning_for, warn_if_pageable
+from pyecho.nest import leaves_of
 from pyecho.spec import structure_of
 from pyecho.stats import EchoStats
 
@@ -68,7 +58,9 @@ class EchoBuffer(_core.EchoBuffer):
     prefetch
         Batches made ahead of the consumer; of small ones as many as 4 MiB hold, up to 32.
     threads
-        Native threads that assemble batches; None for all cores but one, at most 4.
+        Native threads that assemble batches ahead of the consumer; 0: the consumer assembles each
+        when it asks for it. None: 0 where that takes less than waking a thread, else all cores but
+        one, at most 4.
     burst
         Examples that arrive together (rows of a `put_batch`): room for as many is kept ahead of the
         pool, so that the next ones can be made while these wait; of small ones for as many as 4 MiB
@@ -85,6 +77,8 @@ class EchoBuffer(_core.EchoBuffer):
         next). It may hold more; the buffer then grows, and says so with one `ResourceWarning`.
     with_info
         Yield ``(batch, info)`` with an `EchoInfo`.
+    steps_per_epoch
+        End the iteration after so many batches; the next one goes on.
     to_array, from_array
         For arrays of another library: ``to_array(leaf)`` returns an ndarray that shares the leaf's
         memory, or None; ``from_array(ndarray, leaf_number)`` what the consumer gets.
@@ -118,45 +112,57 @@ class EchoBuffer(_core.EchoBuffer):
         with_info: bool = False,
         to_array: Callable[[Any], Any] | None = None,
         from_array: Callable[[Any, int], Any] | None = None,
+        steps_per_epoch: int | None = None,
+        _name: str = "EchoBuffer",
+        _batched: bool = False,
         _uploaded: bool = False,
     ) -> None:
         from pyecho.numpy import as_array
 
-        factor = checked_factor(factor)
-        capacity = checked_capacity("capacity", capacity, factor, 1)
-        batch_size = checked_int("batch_size", batch_size, 1, 2**30)
-        if unique_in_batch:
-            checked_unique(batch_size, capacity, "capacity")
-        pinning = pinning_for(checked_memory(memory), device)
-        super().__init__(
-            structure_of(spec),
+        config = Config(
             batch_size=batch_size,
             factor=factor,
-            capacity=capacity,
-            seed=checked_seed(seed),
-            epoch=checked_int("epoch", epoch, 0, 2**64 - 1),
-            unique_in_batch=bool(unique_in_batch),
-            drop_last=bool(drop_last),
-            prefetch=checked_int("prefetch", prefetch, 1, 2**20),
-            threads=checked_threads(threads),
-            burst=checked_int("burst", burst, 1, 2**30),
-            max_bytes=None
-            if max_bytes is None
-            else checked_int("max_bytes", max_bytes, 0, 2**63 - 1),
-            held=checked_int("held", held, 1, 2**20),
+            shuffle_buffer=capacity,
+            seed=seed,
+            epoch=epoch,
+            unique_in_batch=unique_in_batch,
+            drop_last=drop_last,
+            prefetch=prefetch,
+            threads=threads,
+            burst=burst,
+            memory=memory,
+            max_bytes=max_bytes,
+            held=held,
+            with_info=with_info,
+            steps_per_epoch=steps_per_epoch,
+            loader=False,
+        )
+        pinning = pinning_for(config.memory, device)
+        super().__init__(
+            structure_of(spec),
+            replace(config, threads=config.threads_for(_example_bytes(spec))),
+            name=_name,
+            batched=_batched,
             pinning=pinning,
             copy_streams=None if _uploaded else copy_streams,
-            with_info=bool(with_info),
             to_array=to_array or as_array,
             from_array=from_array,
             info_type=EchoInfo,
         )
-        self._capacity = capacity
+        self._capacity = config.capacity
         warn_if_pageable(pinning)
 
     def stats(self) -> EchoStats:
-        """Return counts and times so far; `source_seconds` is not known to a buffer and stays 0."""
+        """Return counts and times so far."""
         return stats_of(self._stats(), self._capacity)
+
+
+def _example_bytes(spec: Any) -> int:
+    return sum(
+        field.dtype.itemsize * math.prod(field.shape)
+        for field in leaves_of(spec)
+        if not field.by_reference
+    )
 
 
 def stats_of(counters: dict[str, int], capacity: int) -> EchoStats:
@@ -165,6 +171,7 @@ def stats_of(counters: dict[str, int], capacity: int) -> EchoStats:
         fresh=counters["fresh"],
         emitted=counters["emitted"],
         batches=counters["batches"],
+        source_seconds=counters["source_ns"] * 1e-9,
         consumer_wait_seconds=counters["consumer_wait_ns"] * 1e-9,
         downstream_seconds=counters["downstream_ns"] * 1e-9,
         bytes_gathered=counters["bytes_gathered"],

@@ -13,7 +13,7 @@ import numpy as np
 
 from pyecho import _core, cuda
 from pyecho._core import CudaError
-from pyecho.options import available_cores
+from pyecho.config import available_cores
 
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _PINNING_BYTES = 256 << 20

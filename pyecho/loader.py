@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
+import inspect
 from collections.abc import Iterator
+from dataclasses import fields
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyecho import _core
-from pyecho._core import Closed, ConfigError
+from pyecho._core import Closed
 from pyecho.adapter import Adapter
-from pyecho.augment import Augment
-from pyecho.device.memory import Memory, checked_memory
+from pyecho.config import Config, Options, checked_int
 from pyecho.numpy import NUMPY
-from pyecho.options import (
-    checked_capacity,
-    checked_factor,
-    checked_int,
-    checked_seed,
-    checked_threads,
-    checked_unique,
-)
-from pyecho.pipeline import Options, Pipeline
 from pyecho.progress import Filling, require_tqdm, shown
 from pyecho.run import Run
-from pyecho.shutdown import JOIN_SECONDS
-from pyecho.source import SourceTimer, checked_source, first_item, row_chunks, timed
+from pyecho.source import Source
 from pyecho.stats import EchoStats
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
-    from pyecho.device.echo import EchoArrays
+    from typing_extensions import Self, Unpack
 
 __all__ = ["EchoLoader"]
 
@@ -41,46 +27,76 @@ __all__ = ["EchoLoader"]
 class EchoLoader:
     """Iterate a source with each of its items used several times, shuffled.
 
+        source ──▶ pool of distinct items ──▶ e uses of each, drawn at random ──▶ batches
+
+        for batch in EchoLoader(source, factor=3, batch_size=64): ...
+
     With ``batch_size=None`` (batch echoing) items pass through by reference, whatever they are,
     and are never copied. With a `batch_size` (example echoing) items are examples, or batches
     that `unbatch` splits, and new batches are assembled natively from their uses; such batches are
-    private and writable. Each ``iter()`` is one epoch: one pass over the source in a thread of
-    its own. The output depends on the source, the arguments and the epoch, not on threads or
-    timing. See the README for the paper's variants.
+    private and writable. The output depends on the source, the arguments and the epoch, not on
+    threads or timing. See the README for the paper's variants.
+
+    Each ``iter()`` is one epoch: one pass over the source, which begins with the first ``next()``.
+    A loader has one iteration at a time: the next one ends an unfinished one, whose iterator then
+    raises `Closed`. Over an iterator, which cannot be read again, the next one goes on where the
+    unfinished one was left, with a warning. Slots, batches and threads serve all epochs.
+
+    Lists, tuples, ranges, arrays and tensors in memory are read in the consumer's thread. All other
+    sources are read in a thread of the loader, in the context (`contextvars`, torch's grad mode,
+    autocast, devices) of the thread that began the epoch. Every epoch's number is told to the
+    source, its ``sampler``, ``batch_sampler`` and ``dataset``, if they have a ``set_epoch``.
 
     Parameters
     ----------
     source
-        Any iterable; for several epochs one that can be iterated again.
+        Any iterable, an array, tensor or tuple of arrays (their rows), or a map-style dataset
+        (``__getitem__`` and ``__len__``); for several epochs one that can be iterated again.
     factor
-        How often each item is used: an int, or a float whose fraction is the chance of one more
-        use, drawn per item.
+        How often each item is used: an int, or a float whose fraction of the items gets one more
+        use. A pass of N items has ``floor(N * factor + 0.5)`` uses. Where N is known beforehand,
+        the items with one more use are a random choice; else they are spread evenly.
     batch_size
         Rows of a batch (example echoing), or None (batch echoing).
     unbatch
         The source yields batches: split them into examples first.
     shuffle_buffer
         Distinct items among which each use is drawn; 0 or 1 means that repeats follow each other.
+        None: ten batches in example echoing, 0 in batch echoing.
     unique_in_batch
         Never put an item into one batch twice. Needs ``shuffle_buffer >= batch_size``.
     drop_last
         Leave out batches with fewer than `batch_size` rows.
     seed
         Selects the random numbers, together with the epoch.
+    epochs
+        Let so many passes flow into each other: the source goes on with the next pass while the
+        pool keeps its items, and only the last pass drains. Each iteration has as many batches as
+        without. None: each epoch drains the pool.
+    steps_per_epoch
+        Let each iteration have so many batches, whatever the length of the source, which is read
+        over and over; the pool is kept between iterations.
     prefetch
-        Batches (in batch echoing items) made ahead of the consumer; of small batches as many as
-        4 MiB hold, up to 32.
+        Batches (in batch echoing items) made ahead of the consumer; of small ones as many as 4 MiB
+        hold, up to 32 batches or 256 items.
     threads
-        Native threads that assemble batches; None for all cores but one, at most 4.
+        Native threads that assemble batches ahead of the consumer; 0: the consumer's thread does
+        everything, reading included. None: as many as pay.
+    collate_fn
+        Example echoing: ``collate_fn(examples)`` makes a batch of a list of examples, on every use,
+        in the threads of `augment`; examples then travel by reference and may be anything.
     augment
-        ``augment(batch, rng)`` is called on every use, in a thread of its own, with a
-        `numpy.random.Generator` seeded by (seed, epoch, number of the batch); what it returns is
-        what the loader yields.
+        ``augment(batch, rng)`` is called on every use, with a `numpy.random.Generator` seeded by
+        (seed, epoch, number of the batch); what it returns is what the loader yields. Random
+        functions of torch draw from a generator seeded likewise.
+    augment_workers
+        Threads that call `collate_fn` and `augment`; 0 is one. The output is the same for any
+        number.
     memory
         What batches are made of: ``"pageable"`` memory, or ``"pinned"`` memory, from which a CUDA
         device can copy while everybody goes on; ``"auto"`` is pinned if a device is in use.
     max_bytes
-        Bound of the host memory for slots and batches.
+        Bound of the host memory for slots, batches and bookkeeping.
     with_info
         Yield ``(batch, info)`` with an `EchoInfo`.
     copy
@@ -96,186 +112,122 @@ class EchoLoader:
 
     _adapter: ClassVar[Adapter] = NUMPY
 
-    def __init__(
-        self,
-        source: Any,
-        factor: float = 2,
-        *,
-        batch_size: int | None = None,
-        unbatch: bool = False,
-        shuffle_buffer: int = 0,
-        unique_in_batch: bool = False,
-        drop_last: bool = False,
-        seed: int = 0,
-        prefetch: int = 2,
-        threads: int | None = None,
-        augment: Augment | None = None,
-        memory: Memory = "auto",
-        max_bytes: int | None = None,
-        with_info: bool = False,
-        copy: bool = False,
-        progress: bool = False,
-    ) -> None:
-        self._source = checked_source(source)
-        checked = checked_factor(factor)
-        self._options = Options(
-            factor=checked,
-            batch_size=None
-            if batch_size is None
-            else checked_int("batch_size", batch_size, 1, 2**30),
-            unbatch=bool(unbatch),
-            capacity=max(1, checked_capacity("shuffle_buffer", shuffle_buffer, checked, 0)),
-            unique_in_batch=bool(unique_in_batch),
-            drop_last=bool(drop_last),
-            seed=checked_seed(seed),
-            prefetch=checked_int("prefetch", prefetch, 1, 2**20),
-            threads=checked_threads(threads),
-            augment=augment,
-            memory=checked_memory(memory),
-            max_bytes=None
-            if max_bytes is None
-            else checked_int("max_bytes", max_bytes, 0, 2**63 - 1),
-            with_info=bool(with_info),
-            copy=bool(copy),
+    def __init__(self, source: Any, factor: float = 2, **options: Unpack[Options]) -> None:
+        unknown = set(options) - set(Options.__annotations__)
+        if unknown:
+            raise TypeError(
+                f"{type(self).__name__}() got an unexpected keyword argument {min(unknown)!r}; "
+                f"the options are {', '.join(Options.__annotations__)}"
+            )
+        self._config = Config(factor=factor, **options)
+        self._source = Source(
+            source,
+            batch_size=None if self._config.collate_fn else self._config.batch_size,
+            unbatch=self._config.unbatch,
         )
-        if augment is not None and not callable(augment):
-            raise ConfigError(f"augment must be a function of (batch, rng), got {augment!r}")
-        self._check_batch_options()
-        self._arrays: EchoArrays | None = None
-        self._echo_on: Literal["host", "device"] = "host"
-        self._progress = bool(progress)
+        self._held = 0
+        if isinstance(source, EchoLoader) and self._config.batch_size is None:
+            # The outer pool keeps batches of the inner loader: no reason for it to warn.
+            source._held += self._config.capacity + self._config.prefetch + 1
         self._epoch = 0
+        self._run: Run | None = None
         self._closed = False
-        self._runs: list[Run] = []  # all there ever were; a finished one is a few numbers
-        if self._progress:
+        if self._config.progress:
             require_tqdm()
-
-    def _check_batch_options(self) -> None:
-        options = self._options
-        if options.batch_size is not None:
-            if options.unique_in_batch:
-                checked_unique(options.batch_size, options.capacity, "shuffle_buffer")
-            return
-        for name in ("unbatch", "unique_in_batch", "drop_last"):
-            if getattr(options, name):
-                raise ConfigError(
-                    f"{name}=True makes new batches of examples, so it needs a batch_size"
-                )
 
     def __repr__(self) -> str:
         """Show the source's type and the arguments that matter most."""
-        options = self._options
-        shown = [type(self._source).__name__, f"factor={options.factor:g}"]
-        if options.batch_size is not None:
-            shown.append(f"batch_size={options.batch_size}")
-        if options.capacity > 1:
-            shown.append(f"shuffle_buffer={options.capacity}")
+        config = self._config
+        shown = [type(self._source.object).__name__, f"factor={config.factor:g}"]
+        if config.batch_size is not None:
+            shown.append(f"batch_size={config.batch_size}")
+        if config.capacity > 1:
+            shown.append(f"shuffle_buffer={config.capacity}")
         return f"{type(self).__module__}.{type(self).__name__}({', '.join(shown)})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what copies and pickles hold: source, options and epoch, not the threads."""
+        return self.__dict__ | {"_run": None, "_epoch": self._next_epoch()}
 
     # ------------------------------------------------------------ iteration
 
     def __iter__(self) -> Iterator[Any]:
-        """Start an epoch: read the first item, start the threads, return the iterator."""
+        """Return an iterator for the next epoch, which begins with its first ``next()``."""
         if self._closed:
             raise Closed("this EchoLoader is closed; make a new one")
-        for run in tuple(self._runs):
-            if run.finished:
-                run.join()  # its feeder may still be inside the source
-        options = self._options
-        timer = SourceTimer()
-        items = timed(iter(self._items()), timer)
-        first = first_item(items, self._source)
-        run = Run(timer, options.capacity, options.batch_size or 1)
-        filling = Filling(options.capacity) if self._progress else None
-        pipeline = Pipeline(
-            options, self._adapter, run, self._epoch, filling, self._arrays, self._echo_on
-        )
-        items = itertools.chain([first], items)
-        if options.batch_size is None:
-            pipeline.echo_batches(items, first)
-        else:
-            batched = options.unbatch or self._splits_array()
-            pipeline.echo_examples(items, first, batched=batched)
-        self._epoch += 1
-        self._runs.append(run)
-        iterator = run.start()
-        if filling is None:
-            return iterator
-        return shown(iterator, self._length_or_none(self._epoch - 1), filling)
+        if self._run is None:
+            self._run = self._new_run()
+            self._run.epoch = self._epoch
+        if not self._config.progress:
+            return self._run.iterate()
+        filling = Filling(self._config.capacity)
+        return shown(self._run.iterate(filling), self._length_or_none(), filling)
 
-    def _items(self) -> Any:
-        """Return the source, or its rows in chunks where an array is echoed by example."""
-        if self._splits_array():
-            return row_chunks(self._source)
-        return self._source
+    def _new_run(self) -> Run:
+        return Run(self._source, self._config, self._adapter, held=self._held)
 
-    def _splits_array(self) -> bool:
-        return (
-            self._options.batch_size is not None
-            and not self._options.unbatch
-            and isinstance(self._source, np.ndarray)
-            and not self._source.dtype.hasobject
-        )
+    def _next_epoch(self) -> int:
+        if self._run is None:
+            return self._epoch
+        return self._run.epoch + self._run.unfinished
 
     # ------------------------------------------------------------ length, epochs, statistics
 
     def __len__(self) -> int:
-        """Return the number of batches of the next epoch.
+        """Return the number of batches of an epoch, the same for every epoch.
 
-        Raises `TypeError` where it cannot be known: the source has no length, `unbatch` hides the
-        number of examples, or `unique_in_batch` leaves it to the draws.
+        Raises `TypeError` where it cannot be known: the source does not tell how many items or
+        examples it has, or `unique_in_batch` leaves it to the draws. `steps_per_epoch` decides it.
         """
-        return self._length(self._epoch)
-
-    def _length(self, epoch: int) -> int:
-        if not hasattr(self._source, "__len__"):
+        config = self._config
+        if config.steps_per_epoch is not None:
+            return config.steps_per_epoch
+        items = self._source.items()
+        if items is None:
+            what = "examples" if config.unbatch else "items"
             raise TypeError(
-                f"the source ({type(self._source).__name__}) has no len(), so this loader has none"
+                f"the source ({type(self._source.object).__name__}) does not tell how many {what} "
+                "it has, so this loader has no len(); where you know better, pass steps_per_epoch="
             )
-        options = self._options
-        if options.unbatch:
+        if config.unique_in_batch:
             raise TypeError(
-                "with unbatch=True the number of examples is not known beforehand; where you know "
-                "it, the number of batches is ceil(examples * factor / batch_size)"
+                "with unique_in_batch=True the number of batches depends on the draws; to fix it, "
+                "pass steps_per_epoch="
             )
-        if options.unique_in_batch:
-            raise TypeError("with unique_in_batch=True the number of batches depends on the draws")
-        uses = _core.uses_of_first(len(self._source), options.factor, options.seed, epoch)
-        if options.batch_size is None:
+        uses = _core.uses_of_pass(items, config.factor)
+        if config.batch_size is None:
             return uses
-        return uses // options.batch_size if options.drop_last else -(-uses // options.batch_size)
+        return uses // config.batch_size if config.drop_last else -(-uses // config.batch_size)
 
-    def _length_or_none(self, epoch: int) -> int | None:
+    def _length_or_none(self) -> int | None:
         try:
-            return self._length(epoch)
+            return len(self)
         except TypeError:
             return None
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the number of the next epoch, which with the seed selects the random numbers.
 
-        A source (or its sampler) that has a `set_epoch` of its own is told as well.
+        Ends an unfinished iteration. A source, sampler or dataset with a ``set_epoch`` of its own
+        is told as well.
         """
         self._epoch = checked_int("epoch", epoch, 0, 2**63)
-        for target in (self._source, getattr(self._source, "sampler", None)):
-            tell = getattr(target, "set_epoch", None)
-            if tell is not None:
-                tell(epoch)
+        if self._run is not None:
+            self._run.set_epoch(self._epoch)
+        self._source.tell_epoch(self._epoch)
 
     def stats(self) -> EchoStats:
         """Return counts and times over all epochs of this loader, the running one included."""
-        return sum((run.stats() for run in tuple(self._runs)), EchoStats())
+        return EchoStats() if self._run is None else self._run.stats()
 
     # ------------------------------------------------------------ end
 
     def close(self) -> None:
-        """Stop every iteration of this loader; iterators then raise `Closed`. Idempotent."""
+        """Stop the iteration of this loader; its iterator then raises `Closed`. Idempotent."""
         self._closed = True
-        runs = tuple(self._runs)
-        for run in runs:
-            run.finish()
-        for run in runs:
-            run.join(JOIN_SECONDS)
+        if self._run is not None:
+            self._run.close()
+            self._run.join()
 
     def __enter__(self) -> Self:
         """Return the loader."""
@@ -289,3 +241,33 @@ class EchoLoader:
     ) -> None:
         """Close the loader."""
         self.close()
+
+
+def signature_with(**more: tuple[Any, str]) -> inspect.Signature:
+    """Return a loader's signature with every option and its default, for help() and completion.
+
+    Parameters
+    ----------
+    more
+        (default, annotation) of options that are not in `Options`.
+    """
+    defaults = {field.name: field.default for field in fields(Config)}
+    options = more | {
+        name: (defaults[name], Options.__annotations__[name]) for name in Options.__annotations__
+    }
+    parameter = inspect.Parameter
+    return inspect.Signature(
+        [
+            parameter("self", parameter.POSITIONAL_OR_KEYWORD),
+            parameter("source", parameter.POSITIONAL_OR_KEYWORD, annotation="Any"),
+            parameter("factor", parameter.POSITIONAL_OR_KEYWORD, default=2, annotation="float"),
+            *(
+                parameter(name, parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+                for name, (default, annotation) in options.items()
+            ),
+        ],
+        return_annotation=None,
+    )
+
+
+EchoLoader.__init__.__signature__ = signature_with()  # type: ignore[attr-defined]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import Any
 
@@ -14,6 +15,12 @@ from pyecho.spec import Field, array_field
 __all__ = ["NUMPY"]
 
 
+def is_tensor(leaf: Any) -> bool:
+    """Whether `leaf` is a torch tensor; torch is not imported for it."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(leaf, torch.Tensor)
+
+
 def as_array(leaf: Any) -> Any:
     """Return a leaf as an ndarray that shares its memory, or None if it is not an array."""
     if isinstance(leaf, np.ndarray):
@@ -21,11 +28,12 @@ def as_array(leaf: Any) -> Any:
     if not hasattr(leaf, "__dlpack__"):
         return None
     try:
-        if hasattr(leaf, "detach"):
-            leaf = leaf.detach()
-        return np.from_dlpack(leaf)
+        return np.from_dlpack(leaf.detach() if is_tensor(leaf) else leaf)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
-        hint = "; use pyecho.torch.EchoLoader" if "torch" in sys.modules else ""
+        hint = "; use pyecho.torch.EchoLoader" if is_tensor(leaf) else ""
+        if not is_tensor(leaf) and hasattr(leaf, "__array__"):
+            with contextlib.suppress(BufferError, RuntimeError, TypeError, ValueError):
+                return np.asarray(leaf)  # DLPack cannot name bfloat16 to NumPy, but JAX can
         raise ConfigError(
             f"a {type(leaf).__name__} cannot be shown as a NumPy array ({error}){hint}"
         ) from error

@@ -1,17 +1,22 @@
-"""Sources: whatever can be iterated."""
+"""Sources: what the user gave, how one pass over it is read, and what is known beforehand."""
 
 from __future__ import annotations
 
+import mmap
+import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pyecho._core import ConfigError, EchoError
+from pyecho._core import ConfigError
+from pyecho.rows import rows_of
+
+__all__ = ["Source", "SourceTimer", "timed"]
 
 CHUNK_BYTES = 1 << 20
+TENSOR_ROWS = 256  # tensors made at a time when one is iterated by row
 
 
 class SourceTimer:
@@ -33,50 +38,306 @@ def timed(source: Iterator[Any], timer: SourceTimer) -> Iterator[Any]:
         finally:
             timer.seconds += clock() - began
         yield item
-        del item  # the source may count on being the only one that keeps it
+        del item  # the source may count on holding the only reference
 
 
-def first_item(items: Iterator[Any], source: Any) -> Any:
-    """Return the first item, or raise `EchoError` with the likely reason why there is none."""
-    try:
-        return next(items)
-    except StopIteration:
-        pass
-    if iter(source) is source:
-        reason = (
-            "it is an iterator and has been read to its end; for several epochs pass something "
-            "that can be iterated again (a list, a Dataset, a DataLoader, an object with __iter__)"
+class Source:
+    """A source and what is known of it before it is read.
+
+    ======================================  ==================================================
+    Source                                  Items of a pass
+    ======================================  ==================================================
+    array, tensor                           its rows
+    tuple of at least two arrays, tensors   tuples of their rows, ``(X[i], Y[i])``
+    ``__getitem__`` and ``__len__`` only    ``source[i]`` for i in ``range(len(source))``
+    anything else that can be iterated      what iterating it yields
+    ======================================  ==================================================
+
+    In example echoing the rows of arrays come in chunks of about a megabyte (`batched`).
+
+    Parameters
+    ----------
+    source
+        What the user gave.
+    batch_size
+        None in batch echoing.
+    unbatch
+        The items are batches, whose rows are the examples.
+
+    Raises
+    ------
+    ConfigError
+        If `source` cannot be iterated, if iterating it would yield names or characters instead of
+        data, or if it is a tuple of arrays of different lengths.
+    """
+
+    object: Any
+    """What the user gave."""
+
+    in_memory: bool
+    """True if reading never waits, so that it needs no thread of its own."""
+
+    one_shot: bool
+    """True for an iterator, which cannot be read a second time. Known for certain after `read`;
+    before, any object with ``__next__`` counts as an iterator."""
+
+    batched: bool
+    """True if `read` yields batches whose rows are the examples."""
+
+    def __init__(self, source: Any, *, batch_size: int | None, unbatch: bool) -> None:
+        _check(source)
+        columns = _columns(source)
+        self.object = source
+        self.in_memory = _in_memory(source) if columns is None else all(map(_in_memory, columns))
+        self.one_shot = isinstance(source, Iterator)
+        self._columns = columns
+        self._unbatch = unbatch
+        self._chunked = (
+            columns is not None
+            and batch_size is not None
+            and not unbatch
+            and not any(isinstance(c, np.ndarray) and c.dtype.hasobject for c in columns)
         )
-    else:
-        reason = "check its length and its filters"
-    raise EchoError(f"the source ({type(source).__name__}) yielded nothing: {reason}")
+        self.batched = unbatch or self._chunked
+
+    def read(self) -> Iterator[Any]:
+        """Begin one pass. Call this in the thread that will read the items."""
+        if self._columns is None:
+            return self._iterated()
+        if self._chunked:
+            rows = _rows_of_a_chunk(self._columns)
+            parts = [_chunks(column, rows) for column in self._columns]
+        else:
+            parts = [_rows(column) for column in self._columns]
+        if len(parts) == 1:
+            return parts[0]
+        make: Callable[[Iterable[Any]], Any] = getattr(type(self.object), "_make", tuple)
+        return map(make, zip(*parts, strict=True))
+
+    def _iterated(self) -> Iterator[Any]:
+        if not _has(self.object, "__iter__"):
+            length = _length(self.object)
+            if length is not None:
+                return _indexed(self.object, length)
+        iterator: Iterator[Any] = iter(self.object)
+        self.one_shot = iterator is self.object
+        return iterator
+
+    def items(self) -> int | None:
+        """Return the number of items in a pass, or None if it is unknown.
+
+        Counts what the echo stage counts: examples in example echoing (with `unbatch`, too), items
+        in batch echoing. Trusts ``len()`` of sources and samplers, and trusts a ``collate_fn`` to
+        keep every example. With `unbatch` a list of batches is walked through on every call.
+        """
+        if self._unbatch:
+            return self._examples()
+        return _length(self.object if self._columns is None else self._columns[0])
+
+    def _examples(self) -> int | None:
+        source = self.object
+        if self._columns is not None:
+            batches = next((column for column in self._columns if column.ndim > 1), None)
+            if batches is not None:
+                return int(batches.shape[0] * batches.shape[1])
+        if self.in_memory:
+            return _sum_of_rows(self.read())
+        data = _torch_module("torch.utils.data")
+        if data is not None and isinstance(source, data.DataLoader):
+            return _examples_of_data_loader(source, data)
+        return None
+
+    def tell_epoch(self, epoch: int) -> None:
+        """Call ``set_epoch(epoch)`` where it exists: on the source and on what it reads from.
+
+        That is its ``sampler``, its ``batch_sampler``, the sampler of that, and its ``dataset``;
+        an object found twice is told once.
+        """
+        if self._columns is not None:
+            return
+        sampler = getattr(self.object, "batch_sampler", None)
+        told: list[Any] = []
+        for target in (
+            self.object,
+            getattr(self.object, "sampler", None),
+            sampler,
+            getattr(sampler, "sampler", None),
+            getattr(self.object, "dataset", None),
+        ):
+            set_epoch = getattr(target, "set_epoch", None)
+            if callable(set_epoch) and not any(target is other for other in told):
+                told.append(target)
+                set_epoch(epoch)
 
 
-def checked_source(source: Any) -> Any:
-    """Return `source` if it can be iterated, else raise `ConfigError`."""
-    if isinstance(source, np.ndarray) and source.ndim == 0:
-        raise ConfigError(
-            "the source is an array of no axes; its first axis must be that of the items"
-        )
+# ---------------------------------------------------------------- what a source is
+
+
+def _check(source: Any) -> None:
+    """Raise `ConfigError` if `source` cannot be iterated or would yield something unexpected."""
+    if _is_array(source) and source.ndim == 0:
+        raise ConfigError("the source is an array of no axes; its first axis must count the items")
     if isinstance(source, Mapping | str | bytes):
         raise ConfigError(
             f"the source is a {type(source).__name__}, whose items would be its "
             f"{'keys' if isinstance(source, Mapping) else 'characters'}; pass what yields one "
             "example or batch after the other, such as a list of dicts"
         )
-    if hasattr(source, "__iter__") or hasattr(source, "__getitem__"):
-        return source
-    hint = "; call it and pass what it returns" if callable(source) else ""
-    raise ConfigError(
-        f"the source must be iterable (a list, an array, a generator, a DataLoader), "
-        f"got {type(source).__name__}{hint}"
+    rows = _table_rows(source)
+    if rows is not None:
+        raise ConfigError(
+            f"the source is a {type(source).__name__}, whose items would be its columns, not its "
+            f"rows; pass {rows}"
+        )
+    if not _has(source, "__iter__") and not _has(source, "__getitem__"):
+        hint = "; call it and pass what it returns" if callable(source) else ""
+        raise ConfigError(
+            f"the source must be iterable (a list, an array, a generator, a DataLoader), "
+            f"got {type(source).__name__}{hint}"
+        )
+
+
+def _table_rows(source: Any) -> str | None:
+    """Return how to get the rows of a data frame or table, None for any other source."""
+    if not hasattr(source, "columns"):
+        return None
+    if hasattr(source, "iterrows"):  # pandas
+        return "its .to_numpy(), or .to_dict('records') for a list of dicts"
+    if hasattr(source, "iter_rows") and hasattr(source, "to_dicts"):  # polars
+        return "its .to_numpy(), or .to_dicts() for a list of dicts"
+    if hasattr(source, "to_pylist"):  # pyarrow
+        return "its .to_pylist(), a list of dicts"
+    return None
+
+
+def _has(source: Any, name: str) -> bool:
+    """Whether Python finds the special method `name` of `source`."""
+    return getattr(type(source), name, None) is not None
+
+
+def _length(source: Any) -> int | None:
+    try:
+        return len(source)
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def _torch_module(name: str = "torch") -> Any:
+    """Return a module of PyTorch if it is imported; without it no object can be PyTorch's."""
+    return sys.modules.get(name)
+
+
+def _is_array(value: Any) -> bool:
+    if isinstance(value, np.ndarray):
+        return True
+    torch = _torch_module()
+    return (
+        torch is not None
+        and isinstance(value, torch.Tensor)
+        and value.layout == torch.strided
+        and not value.is_nested
     )
 
 
-def row_chunks(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    """Yield the rows of an array in chunks of about a megabyte, read in if memory-mapped."""
-    row_bytes = max(1, array.itemsize * int(np.prod(array.shape[1:])))
-    rows = max(1, CHUNK_BYTES // row_bytes)
+def _columns(source: Any) -> tuple[Any, ...] | None:
+    """Return the arrays whose rows together are the items, None for any other source."""
+    if _is_array(source):
+        return (source,)
+    if not (isinstance(source, tuple) and len(source) > 1):
+        return None
+    if not all(_is_array(column) and column.ndim > 0 for column in source):
+        return None
+    lengths = [len(column) for column in source]
+    if len(set(lengths)) > 1:
+        raise ConfigError(
+            "the source is a tuple of arrays, whose rows together are the examples, but their "
+            f"lengths differ: {lengths}; pass a list if each array is an item of its own"
+        )
+    return tuple(source)
+
+
+def _in_memory(source: Any) -> bool:
+    if isinstance(source, np.ndarray):
+        return not _is_mapped(source)
+    if _is_array(source):
+        return bool(source.is_cpu)
+    # A subclass that iterates in its own way may do anything.
+    return getattr(type(source), "__iter__", None) in (
+        list.__iter__,
+        tuple.__iter__,
+        range.__iter__,
+    )
+
+
+def _is_mapped(array: np.ndarray[Any, Any]) -> bool:
+    """Whether the memory of an array, or of the one that it is a view of, is a mapped file."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray):
+        if isinstance(owner, np.memmap):
+            return True
+        owner = owner.base
+    return isinstance(owner, mmap.mmap)
+
+
+# ---------------------------------------------------------------- reading
+
+
+def _indexed(source: Any, length: int) -> Iterator[Any]:
+    for index in range(length):
+        yield source[index]
+
+
+def _rows(array: Any) -> Iterator[Any]:
+    return iter(array) if isinstance(array, np.ndarray) else _tensor_rows(array)
+
+
+def _tensor_rows(tensor: Any) -> Iterator[Any]:
+    """Yield the rows of a tensor without making all of them at once, as ``iter(tensor)`` does."""
+    for start in range(0, len(tensor), TENSOR_ROWS):
+        yield from tensor[start : start + TENSOR_ROWS].unbind(0)
+
+
+def _rows_of_a_chunk(columns: tuple[Any, ...]) -> int:
+    row_bytes: int = sum(column.nbytes for column in columns) // max(1, len(columns[0]))
+    return max(1, CHUNK_BYTES // max(1, row_bytes))
+
+
+def _chunks(array: Any, rows: int) -> Iterator[Any]:
+    """Yield an array in chunks of so many rows, read in if memory-mapped."""
+    mapped = isinstance(array, np.ndarray) and _is_mapped(array)
     for start in range(0, len(array), rows):
         chunk = array[start : start + rows]
-        yield np.array(chunk) if isinstance(array, np.memmap) else chunk
+        yield np.array(chunk) if mapped else chunk
+
+
+# ---------------------------------------------------------------- counting examples
+
+
+def _sum_of_rows(batches: Iterable[Any]) -> int | None:
+    total = 0
+    for batch in batches:
+        try:
+            total += rows_of(batch)
+        except ConfigError:  # a batch without arrays
+            return None
+    return total
+
+
+def _examples_of_data_loader(loader: Any, data: Any) -> int | None:
+    """Return how many examples the batches of a `torch.utils.data.DataLoader` have in all."""
+    # Another package's subclass that iterates in its own way may skip or repeat batches.
+    iterates = getattr(type(loader).__iter__, "__module__", "")
+    if iterates.split(".")[0] not in ("torch", "torchdata"):
+        return None
+    if isinstance(loader.dataset, data.IterableDataset):
+        return None
+    sampler = loader.batch_sampler
+    if isinstance(sampler, list | tuple):
+        return sum(map(len, sampler))
+    if getattr(type(sampler), "__iter__", None) is not data.BatchSampler.__iter__:
+        return None  # also where batch_size=None: the dataset decides what an item is
+    examples = _length(sampler.sampler)
+    if examples is None:
+        return None
+    left_out = examples % int(sampler.batch_size) if sampler.drop_last else 0
+    return examples - left_out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -14,12 +14,18 @@ except ImportError as error:
     raise ImportError("pyecho.torch needs PyTorch: pip install torch") from error
 
 import pyecho
+from pyecho import numpy
 from pyecho._core import ConfigError
 from pyecho.adapter import Adapter
-from pyecho.augment import Augment
-from pyecho.device.memory import Memory
+from pyecho.config import Options
+from pyecho.device.run import DeviceRun
 from pyecho.device.torch import TorchDevice, cuda_device, require_dense
+from pyecho.loader import signature_with
+from pyecho.run import Run
 from pyecho.spec import Field, array_field
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["EchoLoader"]
 
@@ -32,16 +38,14 @@ def as_array(leaf: Any) -> Any:
     A dtype that NumPy does not have (bfloat16, float8) becomes a record dtype of its own, named
     after it, so that it cannot be taken for another of the same size.
     """
-    if isinstance(leaf, np.ndarray):
-        return leaf
     if not isinstance(leaf, torch.Tensor):
-        return None
+        return numpy.as_array(leaf)
     require_dense(leaf)
     tensor = leaf.detach().resolve_conj().resolve_neg()
     try:
         return tensor.numpy()
     except TypeError:
-        storage = tensor.contiguous().view(_SAME_SIZE[tensor.element_size()]).numpy()
+        storage = tensor.view(_SAME_SIZE[tensor.element_size()]).numpy()
         return storage.view(_record_dtype(tensor.dtype))
 
 
@@ -50,11 +54,14 @@ def _record_dtype(dtype: torch.dtype) -> np.dtype[Any]:
 
 
 def _torch_dtype(dtype: np.dtype[Any]) -> torch.dtype | None:
-    """Return the torch dtype that a record dtype stands for, None for any other."""
-    if dtype.names is None or len(dtype.names) != 1:
-        return None
-    found = getattr(torch, dtype.names[0], None)
-    return found if isinstance(found, torch.dtype) and _record_dtype(found) == dtype else None
+    """Return the torch dtype that a record dtype, or one of ml_dtypes, stands for; else None."""
+    if dtype.names is not None and len(dtype.names) == 1:
+        found = getattr(torch, dtype.names[0], None)
+        same = isinstance(found, torch.dtype) and _record_dtype(found) == dtype
+    else:
+        found = getattr(torch, dtype.name, None) if dtype.type.__module__ == "ml_dtypes" else None
+        same = isinstance(found, torch.dtype) and found.is_floating_point
+    return found if same else None
 
 
 def field_of(leaf: Any) -> Field:
@@ -137,80 +144,70 @@ class EchoLoader(pyecho.EchoLoader):
         device: Any = None,
         echo_on: Literal["host", "device"] = "host",
         device_dtype: torch.dtype | None = None,
-        batch_size: int | None = None,
-        unbatch: bool = False,
-        shuffle_buffer: int = 0,
-        unique_in_batch: bool = False,
-        drop_last: bool = False,
-        seed: int = 0,
-        prefetch: int = 2,
-        threads: int | None = None,
-        augment: Augment | None = None,
-        memory: Memory = "auto",
-        max_bytes: int | None = None,
-        with_info: bool = False,
-        copy: bool = False,
-        progress: bool = False,
+        **options: Unpack[Options],
     ) -> None:
-        super().__init__(
-            source,
-            factor,
-            batch_size=batch_size,
-            unbatch=unbatch,
-            shuffle_buffer=shuffle_buffer,
-            unique_in_batch=unique_in_batch,
-            drop_last=drop_last,
-            seed=seed,
-            prefetch=prefetch,
-            threads=threads,
-            augment=augment,
-            memory=memory,
-            max_bytes=max_bytes,
-            with_info=with_info,
-            copy=copy,
-            progress=progress,
-        )
+        super().__init__(source, factor, **options)
         if echo_on not in ("host", "device"):
             raise ConfigError(f"echo_on must be 'host' or 'device', got {echo_on!r}")
         if device_dtype is not None and not isinstance(device_dtype, torch.dtype):
             raise ConfigError(f"device_dtype must be a torch.dtype or None, got {device_dtype!r}")
         self._warn_of_batches_of_batches()
-        found = cuda_device(device)
-        if found is not None:
-            self._arrays = TorchDevice(found, device_dtype)
-            self._echo_on = echo_on
-        self._check_device_options(echo_on, device_dtype)
+        self._device = cuda_device(device)
+        self._echo_on = echo_on
+        self._device_dtype = device_dtype
+        self._check_device_options()
+
+    def _new_run(self) -> Run:
+        if self._device is None:
+            return super()._new_run()
+        arrays = TorchDevice(self._device, self._device_dtype)
+        return DeviceRun(
+            self._source,
+            self._config,
+            self._adapter,
+            arrays,
+            echo_on_device=self._echo_on == "device",
+        )
 
     def _warn_of_batches_of_batches(self) -> None:
-        source = self._source
+        source, config = self._source.object, self._config
         if (
             isinstance(source, torch.utils.data.DataLoader)
             and source.batch_size is not None
-            and self._options.batch_size is not None
-            and not self._options.unbatch
+            and config.batch_size is not None
+            and not config.unbatch
         ):
             warnings.warn(
                 f"the DataLoader yields batches (of {source.batch_size}), and batch_size="
-                f"{self._options.batch_size} makes batches of them; pass unbatch=True to build new "
+                f"{config.batch_size} makes batches of them; pass unbatch=True to build new "
                 "batches from their examples, or leave out batch_size to echo them as they are",
                 UserWarning,
                 stacklevel=3,
             )
 
-    def _check_device_options(self, echo_on: str, device_dtype: torch.dtype | None) -> None:
+    def _check_device_options(self) -> None:
+        on_device = self._echo_on == "device"
         for name, is_set in (
-            ("echo_on='device'", echo_on == "device"),
-            ("device_dtype", device_dtype is not None),
+            ("echo_on='device'", on_device),
+            ("device_dtype", self._device_dtype is not None),
         ):
-            if is_set and self._arrays is None:
+            if is_set and self._device is None:
                 raise ConfigError(f"{name} needs a device, such as device='cuda'")
-        if echo_on == "device" and self._options.batch_size is None:
+        if on_device and self._config.batch_size is None:
             raise ConfigError(
                 "echo_on='device' echoes examples, so it needs a batch_size; batch echoing copies "
                 "every item once without it"
             )
-        if echo_on == "device" and self._options.augment is not None:
-            raise ConfigError(
-                "augment works on batches in host memory, and with echo_on='device' there are "
-                "none; augment on the device after the loader, or use echo_on='host'"
-            )
+        for name in ("augment", "collate_fn"):
+            if on_device and getattr(self._config, name) is not None:
+                raise ConfigError(
+                    f"{name} works on batches in host memory, and with echo_on='device' there are "
+                    "none; augment on the device after the loader, or use echo_on='host'"
+                )
+
+
+EchoLoader.__init__.__signature__ = signature_with(  # type: ignore[attr-defined]
+    device=(None, "Any"),
+    echo_on=("host", 'Literal["host", "device"]'),
+    device_dtype=(None, "torch.dtype | None"),
+)

@@ -3,12 +3,14 @@
 // Every contestant hands 32-bit numbers from producers to consumers through 1,024 places, is asked again at once
 // when it is full or empty (after a pause, every 64th time after giving up the processor), and must deliver what
 // it was given: the sum of the numbers is checked. One producer with one consumer is given to the variants made for
-// that, where there are any. Contestants take turns, in reverse every other round; the first round does not count.
+// that, where there are any. pyecho's ring runs twice: with one number a call, and with up to 32. Contestants take
+// turns, in reverse every other round; the first round does not count.
 //
 //     ring_benchmark [rounds] [million items]
 //
 // Prints one JSON object: {"shapes": [{"producers": 1, "consumers": 1, "seconds": {"pyecho": [...], ...}}, ...]}.
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -16,6 +18,8 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <numeric>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -39,15 +43,26 @@ namespace {
 
 constexpr std::uint32_t kCapacity = 1024;
 
-template <pyecho::Threads kPushing, pyecho::Threads kPopping>
 struct PyechoRing {
   struct End {
     explicit End(PyechoRing& whole) : ring(whole.ring) {}
     bool push(std::uint32_t value) { return ring.try_push(value) == pyecho::Outcome::kOk; }
     bool pop(std::uint32_t& value) { return ring.try_pop(value) == pyecho::Outcome::kOk; }
-    pyecho::IndexRing<kPushing, kPopping>& ring;
+    pyecho::IndexRing<>& ring;
   };
-  pyecho::IndexRing<kPushing, kPopping> ring{kCapacity};
+  pyecho::IndexRing<> ring{kCapacity};
+};
+
+// Up to kGroup numbers a call.
+struct PyechoRingInGroups {
+  static constexpr std::size_t kGroup = 32;
+  struct End {
+    explicit End(PyechoRingInGroups& whole) : ring(whole.ring) {}
+    std::uint32_t push(std::span<const std::uint32_t> values) { return ring.try_push(values); }
+    std::uint32_t pop(std::span<std::uint32_t> values) { return ring.try_pop(values); }
+    pyecho::IndexRing<>& ring;
+  };
+  pyecho::IndexRing<> ring{kCapacity};
 };
 
 #ifdef PYECHO_WITH_ATOMIC_QUEUE
@@ -125,6 +140,55 @@ void insist(const Attempt& attempt) {
   }
 }
 
+// Pushes the numbers from 1 to `last`.
+template <class End>
+void push_all(End& end, std::uint64_t last) {
+  for (std::uint64_t item = 1; item <= last; ++item) {
+    insist([&] { return end.push(static_cast<std::uint32_t>(item)); });
+  }
+}
+inline void push_all(PyechoRingInGroups::End& end, std::uint64_t last) {
+  std::array<std::uint32_t, PyechoRingInGroups::kGroup> values{};
+  for (std::uint64_t item = 1; item <= last;) {
+    const std::size_t count = std::min<std::uint64_t>(values.size(), last + 1 - item);
+    std::iota(values.begin(), values.begin() + count, static_cast<std::uint32_t>(item));
+    item += count;
+    for (auto rest = std::span(values).first(count); !rest.empty();) {
+      insist([&] {
+        const std::uint32_t pushed = end.push(rest);
+        rest = rest.subspan(pushed);
+        return pushed > 0;
+      });
+    }
+  }
+}
+
+// Pops `count` numbers and returns their sum.
+template <class End>
+std::uint64_t pop_all(End& end, std::uint64_t count) {
+  std::uint64_t sum = 0;
+  for (std::uint64_t item = 0; item < count; ++item) {
+    std::uint32_t value = 0;
+    insist([&] { return end.pop(value); });
+    sum += value;
+  }
+  return sum;
+}
+inline std::uint64_t pop_all(PyechoRingInGroups::End& end, std::uint64_t count) {
+  std::array<std::uint32_t, PyechoRingInGroups::kGroup> values{};
+  std::uint64_t sum = 0;
+  while (count > 0) {
+    std::uint32_t popped = 0;
+    insist([&] {
+      popped = end.pop(std::span(values).first(std::min<std::uint64_t>(values.size(), count)));
+      return popped > 0;
+    });
+    sum = std::accumulate(values.begin(), values.begin() + popped, sum);
+    count -= popped;
+  }
+  return sum;
+}
+
 template <class Queue>
 double run(unsigned producers, unsigned consumers, std::uint64_t items) {
   Queue queue;
@@ -141,9 +205,7 @@ double run(unsigned producers, unsigned consumers, std::uint64_t items) {
     threads.emplace_back([&] {
       typename Queue::End end(queue);
       everybody_is_there();
-      for (std::uint64_t item = 1; item <= share; ++item) {
-        insist([&] { return end.push(static_cast<std::uint32_t>(item)); });
-      }
+      push_all(end, share);
     });
   }
   // Consumers divide the items beforehand, so that nobody has to count with the others on the way.
@@ -153,13 +215,7 @@ double run(unsigned producers, unsigned consumers, std::uint64_t items) {
     threads.emplace_back([&, mine] {
       typename Queue::End end(queue);
       everybody_is_there();
-      std::uint64_t my_sum = 0;
-      for (std::uint64_t item = 0; item < mine; ++item) {
-        std::uint32_t value = 0;
-        insist([&] { return end.pop(value); });
-        my_sum += value;
-      }
-      sum.fetch_add(my_sum);
+      sum.fetch_add(pop_all(end, mine));
       taken.fetch_add(mine);
     });
   }
@@ -179,10 +235,10 @@ double run(unsigned producers, unsigned consumers, std::uint64_t items) {
 using Contestant = std::pair<std::string, std::function<double(unsigned, unsigned, std::uint64_t)>>;
 
 std::vector<Contestant> contestants(bool single) {
-  using pyecho::Threads;
   std::vector<Contestant> result;
   const auto add = [&](const char* name, auto one, auto many) { result.emplace_back(name, single ? one : many); };
-  add("pyecho", &run<PyechoRing<Threads::kOne, Threads::kOne>>, &run<PyechoRing<Threads::kMany, Threads::kMany>>);
+  add("pyecho", &run<PyechoRing>, &run<PyechoRing>);
+  add("pyecho, groups of 32", &run<PyechoRingInGroups>, &run<PyechoRingInGroups>);
 #ifdef PYECHO_WITH_ATOMIC_QUEUE
   add("atomic_queue", &run<AtomicQueue<true, true>>, &run<AtomicQueue<false, true>>);
   add("atomic_queue, not for throughput", &run<AtomicQueue<true, false>>, &run<AtomicQueue<false, false>>);

@@ -15,7 +15,7 @@ from gpu.workload import Rows
 from pyecho.bench.formatting import number
 from pyecho.bench.row import Row
 from pyecho.bench.sampling import Progress, Sample, interleaved, steps_of
-from pyecho.options import available_cores
+from pyecho.config import available_cores
 
 FACTORS = (1, 2, 4, 8)
 RESIDENT_FACTOR = 64

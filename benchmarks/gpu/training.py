@@ -15,7 +15,7 @@ from gpu.measuring import new_event, seconds, synchronize
 from gpu.resnet import resnet50
 from pyecho.bench.row import Row
 from pyecho.bench.sampling import Progress, Sample
-from pyecho.options import available_cores
+from pyecho.config import available_cores
 
 FACTORS = (1, 2, 3, 4, 5)
 R = 4.0

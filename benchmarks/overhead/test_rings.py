@@ -28,10 +28,14 @@ def test_rings(measured, rounds):
                 for name, seconds in shape["seconds"].items()
             }
             ours = samples.pop("pyecho")
+            grouped = samples.pop("pyecho, groups of 32")
             shown = f"{shape['producers']} to {shape['consumers']}"
             best = min(samples, key=lambda name: samples[name].median, default=None)
             if best is None:
                 rows.append(Row(f"{shown}: pyecho, alone", ours, "ns"))
+            rows.append(
+                Row(f"{shown}: groups of 32", grouped, "ns", ours, "pyecho", ours / grouped)
+            )
             for name, theirs in samples.items():
                 target = ">= 1.0" if name == best else ""
                 rows.append(

@@ -127,7 +127,7 @@ def _run(options: argparse.Namespace) -> int:
     from paper.text import Text
     from paper.train import Result
     from pyecho import info
-    from pyecho.options import available_cores
+    from pyecho.config import available_cores
 
     chosen = entries(options.only or default_figures(full=options.full), full=options.full)
     seeds = options.seeds or (FULL_SEEDS if options.full else SHORT_SEEDS)

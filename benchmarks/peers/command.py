@@ -34,7 +34,7 @@ from peers.workloads import PLANNED, Planned
 from pyecho import info
 from pyecho.arguments import positive_int
 from pyecho.bench.progress import shown
-from pyecho.options import available_cores
+from pyecho.config import available_cores
 
 HERE = Path(__file__).resolve().parents[1]
 ROUNDS, QUICK_ROUNDS = 7, 2

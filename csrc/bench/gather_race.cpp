@@ -98,11 +98,8 @@ double GatherRace::echo_seconds() {
     std::array<Reservation, 32> group{};
     for (std::uint64_t fresh = 0; fresh < workload_.fresh;) {
       const std::size_t wanted = std::min<std::uint64_t>(group.size(), workload_.fresh - fresh);
-      std::size_t reserved = 0;
-      while (reserved < wanted && buffer.try_reserve(group[reserved]) == Outcome::kOk) {
-        ++reserved;
-      }
-      if (reserved == 0) {
+      std::uint32_t reserved = 0;
+      if (buffer.try_reserve(std::span(group).first(wanted), reserved) == Outcome::kFull) {
         if (buffer.reserve(group[0], kNever) != Outcome::kOk) {
           return;
         }
@@ -111,10 +108,7 @@ double GatherRace::echo_seconds() {
       for (std::size_t i = 0; i < reserved; ++i, ++fresh) {
         copy_bytes(buffer.slot_data(group[i].slot), source_row(fresh), workload_.row_bytes, buffer.stream_slots());
       }
-      for (std::size_t i = 0; i < reserved; ++i) {
-        buffer.commit_quietly(group[i]);
-      }
-      buffer.announce_committed(reserved);
+      buffer.commit(std::span(group).first(reserved));
     }
     buffer.close();
   });

@@ -1,10 +1,15 @@
 #include "bindings/batch_plan.hpp"
 
 #include <pybind11/numpy.h>
+#include <pybind11/stl.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <vector>
 
+#include "bindings/config.hpp"
 #include "core/plan/batch_plan.hpp"
 
 namespace py = pybind11;
@@ -23,51 +28,159 @@ py::array_t<T> array_of(std::size_t size, const Element& element) {
   return array;
 }
 
-// (slots of the examples to store, slots of the batch's rows, source index and use of each row); goes on to the next batch.
-py::tuple take(BatchPlan& plan) {
-  const std::span<const std::uint32_t> admitted = plan.admitted();
-  const std::span<const Use> uses = plan.uses();
-  py::tuple taken =
-      py::make_tuple(array_of<std::int64_t>(admitted.size(), [&](std::size_t i) { return admitted[i]; }),
-                     array_of<std::int64_t>(uses.size(), [&](std::size_t i) { return uses[i].slot; }),
-                     array_of<std::int64_t>(uses.size(), [&](std::size_t i) { return uses[i].source_index; }),
-                     array_of<std::int32_t>(uses.size(), [&](std::size_t i) { return uses[i].ordinal; }));
-  plan.take();
-  return taken;
-}
+// A BatchPlan, and the slots that it deals in, for an executor that keeps the examples elsewhere (on a device). A slot
+// whose last use is in a batch is not stored to before that batch has been taken, so all stores of a batch may be done at
+// once, before all of its reads.
+class SlotPlan {
+ public:
+  explicit SlotPlan(py::handle config)
+      : batch_rows_(option<std::uint32_t>(config, "batch_size")),
+        drop_last_(option<bool>(config, "drop_last")),
+        slots_(option<std::uint32_t>(config, "capacity") + 2 * batch_rows_),
+        plan_({.capacity = option<std::uint32_t>(config, "capacity"),
+               .slots = slots_,
+               .factor = option<double>(config, "factor"),
+               .seed = option<std::uint64_t>(config, "seed"),
+               .unique_in_batch = option<bool>(config, "unique_in_batch"),
+               .iteration_uses =
+                   option<std::optional<std::uint64_t>>(config, "steps_per_epoch").value_or(0) * batch_rows_}),
+        uses_(batch_rows_) {
+    begin(option<std::uint64_t>(config, "epoch"), std::nullopt);
+  }
+
+  void begin(std::uint64_t epoch, std::optional<std::uint64_t> items) {
+    plan_.begin(epoch, items.value_or(kUnknown));
+    rows_ = 0;
+    offered_ = 0;
+    marks_.clear();
+    spent_.clear();
+    stored_.clear();
+    free_.clear();
+    for (std::uint32_t slot = slots_; slot > 0; --slot) {
+      free_.push_back(slot - 1);  // so that slot 0 is the first to be taken
+    }
+  }
+
+  [[nodiscard]] std::uint32_t slots() const noexcept { return slots_; }
+  [[nodiscard]] std::uint32_t resident() const noexcept { return plan_.resident(); }
+  [[nodiscard]] bool at_end() const noexcept { return plan_.finished(); }
+  void offer(std::uint64_t examples) { offered_ += examples; }
+  // The marks of passes are known only when every example before them has its slot.
+  void end_pass() { marks_.push_back({offered_, false}); }
+  void end_input() { marks_.push_back({offered_, true}); }
+
+  // True: a batch is complete. False: examples are needed. None: the iteration is over.
+  std::optional<bool> advance() {
+    for (;;) {
+      feed();
+      std::uint32_t drawn = 0;
+      const Outcome outcome = plan_.draw(std::span(uses_).subspan(rows_), drawn);
+      for (std::uint32_t row = rows_; row < rows_ + drawn; ++row) {
+        if (uses_[row].last) {
+          spent_.push_back(uses_[row].slot);
+        }
+      }
+      rows_ += drawn;
+      if (outcome == Outcome::kEmpty) {
+        if (feed()) {
+          continue;
+        }
+        return false;
+      }
+      if (rows_ == 0) {
+        plan_.next_iteration();
+        return std::nullopt;
+      }
+      plan_.end_batch();
+      if (rows_ == batch_rows_ || !drop_last_) {
+        return true;
+      }
+      rows_ = 0;  // a short batch that is not handed out; its spent slots stay taken for one more
+    }
+  }
+
+  // (slots of the examples to store first, in source order; slot, source index and use of each row of the batch).
+  py::tuple take() {
+    py::tuple taken =
+        py::make_tuple(array_of<std::int64_t>(stored_.size(), [&](std::size_t i) { return stored_[i]; }),
+                       array_of<std::int64_t>(rows_, [&](std::size_t i) { return uses_[i].slot; }),
+                       array_of<std::int64_t>(rows_, [&](std::size_t i) { return uses_[i].source_index; }),
+                       array_of<std::int32_t>(rows_, [&](std::size_t i) { return uses_[i].ordinal; }));
+    free_.insert(free_.end(), spent_.begin(), spent_.end());
+    spent_.clear();
+    stored_.clear();
+    rows_ = 0;
+    return taken;
+  }
+
+ private:
+  struct Mark {
+    std::uint64_t after;  // examples offered, and not fed, before it
+    bool last;
+  };
+
+  // Gives slots to examples that were offered. False if there was nothing to do.
+  bool feed() {
+    bool fed = false;
+    for (;;) {
+      std::uint64_t wanted = std::min<std::uint64_t>(offered_, free_.size());
+      if (!marks_.empty()) {
+        wanted = std::min(wanted, marks_.front().after);
+      }
+      for (std::uint64_t i = 0; i < wanted; ++i) {
+        const std::uint32_t slot = free_.back();
+        free_.pop_back();
+        stored_.push_back(slot);
+        plan_.feed(std::span(&slot, 1));
+      }
+      offered_ -= wanted;
+      for (Mark& mark : marks_) {
+        mark.after -= wanted;
+      }
+      fed = fed || wanted > 0;
+      if (marks_.empty() || marks_.front().after > 0) {
+        return fed;
+      }
+      if (marks_.front().last) {
+        plan_.end_input();
+      } else {
+        plan_.end_pass();
+      }
+      marks_.erase(marks_.begin());
+      fed = true;
+    }
+  }
+
+  const std::uint32_t batch_rows_;
+  const bool drop_last_;
+  const std::uint32_t slots_;
+  BatchPlan plan_;
+  std::vector<Use> uses_;
+  std::uint32_t rows_ = 0;     // of uses_, drawn
+  std::uint64_t offered_ = 0;  // examples without a slot
+  std::vector<Mark> marks_;
+  std::vector<std::uint32_t> free_;    // slots without an example
+  std::vector<std::uint32_t> spent_;   // slots whose last use is in this batch
+  std::vector<std::uint32_t> stored_;  // slots given to examples since the last batch was taken
+};
 
 }  // namespace
 
 void register_batch_plan(py::module_& module) {
-  py::class_<BatchPlan>(module, "BatchPlan", "Which examples go into which slots, and which slots make up each batch.")
-      .def(py::init([](std::uint32_t batch_size, double factor, std::uint32_t capacity, std::uint64_t seed,
-                       std::uint64_t epoch, bool unique_in_batch, bool drop_last) {
-             return BatchPlan({.capacity = capacity,
-                               .slots = 0,
-                               .factor = factor,
-                               .seed = seed,
-                               .epoch = epoch,
-                               .unique_in_batch = unique_in_batch},
-                              batch_size, drop_last);
-           }),
-           py::kw_only(), py::arg("batch_size"), py::arg("factor"), py::arg("capacity"), py::arg("seed"),
-           py::arg("epoch"), py::arg("unique_in_batch"), py::arg("drop_last"))
-      .def_static("slots_for", &BatchPlan::slots_for, py::arg("capacity"), py::arg("batch_size"),
-                  "slots_for(capacity, batch_size)\n\nHow many slots a plan deals in.")
-      .def(
-          "advance",
-          [](BatchPlan& plan) -> py::object {
-            const Outcome outcome = plan.advance();
-            return outcome == Outcome::kEnd ? py::object(py::none()) : py::bool_(outcome == Outcome::kOk);
-          },
-          "advance()\n\nPlan on: True when a batch is complete, False when it needs examples, None at the end.")
-      .def("offer", &BatchPlan::offer, py::arg("examples"), "offer(examples)\n\nSo many more have come.")
-      .def("end_of_source", &BatchPlan::end_of_source, "end_of_source()\n\nNo more will come.")
-      .def_property_readonly("resident", &BatchPlan::resident, "Examples in the pool.")
-      .def("take", &take,
-           "take()\n\n"
+  py::class_<SlotPlan>(module, "BatchPlan", "Which examples go into which slots, and which slots make up each batch.")
+      .def(py::init<py::handle>(), py::arg("config"))
+      .def("begin", &SlotPlan::begin, py::arg("epoch"), py::arg("items"), "Forget everything and start again.")
+      .def("advance", &SlotPlan::advance,
+           "Plan on: True when a batch is complete, False when it needs examples, None at the end of an iteration.")
+      .def("offer", &SlotPlan::offer, py::arg("examples"), "So many more have come.")
+      .def("end_pass", &SlotPlan::end_pass, "Those that have come are a pass; another one follows.")
+      .def("end_input", &SlotPlan::end_input, "Those that have come are a pass, the last one.")
+      .def_property_readonly("slots", &SlotPlan::slots, "How many slots the plan deals in.")
+      .def_property_readonly("resident", &SlotPlan::resident, "Examples in the pool.")
+      .def_property_readonly("at_end", &SlotPlan::at_end, "The last iteration is over.")
+      .def("take", &SlotPlan::take,
            "The planned batch: slots of the examples to store first, in source order, then slot, source index and use\n"
-           "of each row.");
+           "of each row. Goes on to the next batch.");
 }
 
 }  // namespace pyecho::bindings

@@ -13,11 +13,11 @@ namespace py = pybind11;
 namespace pyecho::bindings {
 namespace {
 
-// Tells what a consumer says of its streams to the retirement, with the GIL.
+// Tells what a consumer says of its streams to the DeferredRelease, with the GIL.
 class CopyStreams {
  public:
-  CopyStreams(std::shared_ptr<cuda::DeferredRelease> retirement, py::object ask)
-      : retirement_(std::move(retirement)), ask_(std::move(ask)) {}
+  CopyStreams(std::shared_ptr<cuda::DeferredRelease> release, py::object ask)
+      : release_(std::move(release)), ask_(std::move(ask)) {}
 
   // Those that are current, and is told of the others.
   std::vector<cuda::ConsumerStream> current() {
@@ -47,25 +47,38 @@ class CopyStreams {
     for (const py::handle handle : handles) {
       streams.push_back(stream_of(handle.cast<std::uintptr_t>()));
     }
-    retirement_->watch(device, streams);
+    release_->watch(device, streams);
   }
 
-  std::shared_ptr<cuda::DeferredRelease> retirement_;
+  std::shared_ptr<cuda::DeferredRelease> release_;
   py::object ask_;
   std::set<int> watched_;
 };
 
+class CopiedLeases final : public LeaseKeeper {
+ public:
+  CopiedLeases(const cuda::Device& device, const py::object& ask)
+      : release_(std::make_shared<cuda::DeferredRelease>(device)), streams_(release_, ask) {}
+
+  void dropped(Lease lease) override {
+    const py::error_scope pending;  // the object may die while an exception is on its way
+    const std::vector<cuda::ConsumerStream> current = streams_.current();
+    release_->poll();
+    release_->retire(std::move(lease), current);
+  }
+  void poll() override { release_->poll(); }
+  [[nodiscard]] std::size_t kept() const override { return release_->waiting(); }
+  [[nodiscard]] std::size_t held_back() const override { return release_->held_back(); }
+
+ private:
+  std::shared_ptr<cuda::DeferredRelease> release_;
+  CopyStreams streams_;
+};
+
 }  // namespace
 
-std::shared_ptr<const Retire> retire_after_copies(const std::shared_ptr<cuda::DeferredRelease>& retirement,
-                                                  const py::object& copy_streams) {
-  const auto streams = std::make_shared<CopyStreams>(retirement, copy_streams);
-  return std::make_shared<const Retire>([retirement, streams](Lease lease) {
-    const py::error_scope pending;  // the object may die while an exception is on its way
-    const std::vector<cuda::ConsumerStream> current = streams->current();
-    retirement->poll();
-    retirement->retire(std::move(lease), current);
-  });
+std::shared_ptr<LeaseKeeper> keep_while_copied(const cuda::Device& device, const py::object& copy_streams) {
+  return std::make_shared<CopiedLeases>(device, copy_streams);
 }
 
 }  // namespace pyecho::bindings

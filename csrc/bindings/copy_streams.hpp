@@ -10,8 +10,8 @@
 
 namespace pyecho::bindings {
 
-// A dropped lease ends when the copies are done that may read it. `copy_streams` is asked at each drop, see DeviceMemory.
-std::shared_ptr<const Retire> retire_after_copies(const std::shared_ptr<cuda::DeferredRelease>& retirement,
-                                                  const pybind11::object& copy_streams);
+// Keeps a dropped lease until the copies are done that may read it. `copy_streams` is asked at each drop, see
+// DeviceMemory.
+std::shared_ptr<LeaseKeeper> keep_while_copied(const cuda::Device& device, const pybind11::object& copy_streams);
 
 }  // namespace pyecho::bindings

@@ -5,18 +5,19 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <new>
 #include <stdexcept>
 #include <utility>
 #include <vector>
 
-#include "bindings/address.hpp"
-#include "bindings/batch_iterator.hpp"
+#include "bindings/config.hpp"
 #include "bindings/copy_streams.hpp"
 #include "bindings/errors.hpp"
 #include "bindings/garbage.hpp"
+#include "bindings/gil.hpp"
+#include "bindings/iterator.hpp"
 #include "bindings/reservation.hpp"
-#include "bindings/waiting.hpp"
 #include "cuda/pinning.hpp"
 
 namespace py = pybind11;
@@ -24,34 +25,23 @@ namespace py = pybind11;
 namespace pyecho::bindings {
 namespace {
 
-// Shorter copies keep the GIL: giving it up and taking it back costs more, and a busy consumer may keep it for long.
-constexpr std::size_t kGilFreeBytes = std::size_t{32} << 10;
-
 // Rows of a batch that are handed over together.
 constexpr std::size_t kGroupRows = 32;
 
-// Gives up the GIL for a stretch of native code, if asked to; taken back by hand (see take_gil).
-class GilRelease {
- public:
-  explicit GilRelease(bool wanted) : wanted_(wanted) { release(); }
-  void release() { state_ = wanted_ ? PyEval_SaveThread() : nullptr; }
-  void take_back() {
-    if (state_ != nullptr) {
-      take_gil(std::exchange(state_, nullptr));
-    }
-  }
-
- private:
-  bool wanted_;
-  PyThreadState* state_ = nullptr;
-};
-
 constexpr const char* kLessMemory = "lower capacity (shuffle_buffer), batch_size or prefetch";
 
-EchoBufferConfig with_leaves(EchoBufferConfig config, const Structure& structure, bool with_info) {
+bool any_reference(const Structure& structure) {
+  return std::ranges::any_of(structure.leaves(), [](const LeafSpec& leaf) { return leaf.by_reference; });
+}
+
+// The leaves of the structure; references have no bytes of their own, but together an entry of the ReferenceTable, which
+// is the last leaf.
+EchoBufferConfig with_leaves(EchoBufferConfig config, const Structure& structure) {
   for (const LeafSpec& leaf : structure.leaves()) {
     config.leaf_bytes.push_back(leaf.size_bytes);
-    config.with_info = config.with_info || with_info || leaf.by_reference;
+  }
+  if (any_reference(structure)) {
+    config.leaf_bytes.push_back(sizeof(ReferenceTable::Entry));
   }
   std::size_t needed = 0;
   try {
@@ -66,27 +56,22 @@ EchoBufferConfig with_leaves(EchoBufferConfig config, const Structure& structure
   return config;
 }
 
-bool any_reference(const Structure& structure) {
-  return std::ranges::any_of(structure.leaves(), [](const LeafSpec& leaf) { return leaf.by_reference; });
-}
-
 }  // namespace
 
-EchoBufferObject::EchoBufferObject(std::shared_ptr<Structure> structure, EchoBufferConfig config, bool with_info,
-                                   Adapter adapter, const DeviceMemory& memory)
-    : structure_(std::move(structure)),
+EchoBufferObject::EchoBufferObject(std::string name, std::shared_ptr<Structure> structure, EchoBufferConfig config,
+                                   bool batched, Adapter adapter, const DeviceMemory& memory)
+    : Stage(std::move(name)),
+      structure_(std::move(structure)),
       adapter_(std::move(adapter)),
-      with_info_(with_info),
+      batched_(batched),
       has_references_(any_reference(*structure_)),
-      config_(with_leaves(std::move(config), *structure_, with_info)),
-      references_(EchoFactor(config_.factor, config_.seed, config_.epoch)),
+      config_(with_leaves(std::move(config), *structure_)),
       pinning_(memory.pinning) {
   if (pinning_) {
     config_.batch_pages = pinning_->policy();
   }
   if (pinning_ && !memory.copy_streams.is_none()) {
-    retirement_ = std::make_shared<cuda::DeferredRelease>(pinning_->device());
-    retire_ = retire_after_copies(retirement_, memory.copy_streams);
+    keeper_ = keep_while_copied(pinning_->device(), memory.copy_streams);
   }
   GilRelease gil(true);  // every page is touched here, which takes a while for a large pool
   std::exception_ptr failure;
@@ -109,107 +94,136 @@ EchoBufferObject::EchoBufferObject(std::shared_ptr<Structure> structure, EchoBuf
 
 // ---------------------------------------------------------------- producers
 
+void EchoBufferObject::raise_timeout(const Timeout& timeout) const {
+  raise(errors().put_timeout, "no slot became free within " + std::to_string(timeout.seconds) +
+                                  " s: the consumer takes batches too slowly, or not at all; take batches meanwhile, "
+                                  "or raise the timeout" +
+                                  timeout.progress);
+}
+
 Reservation EchoBufferObject::reserve(const Timeout& timeout) {
-  Reservation reservation{};
-  Outcome outcome = core_->try_reserve(reservation);
+  std::array<Reservation, 1> reservation{};
+  std::uint32_t count = 0;
+  Outcome outcome = core_->try_reserve(reservation, count);
   if (outcome == Outcome::kFull) {
     outcome =
-        wait_answering_signals(timeout.deadline, [&](Deadline slice) { return core_->reserve(reservation, slice); });
+        wait_answering_signals(timeout.deadline, [&](Deadline slice) { return core_->reserve(reservation[0], slice); });
   }
   if (outcome == Outcome::kTimeout) {
-    raise(errors().put_timeout, "no slot became free within " + std::to_string(timeout.seconds) +
-                                    " s: the consumer takes batches too slowly, or not at all; take batches meanwhile, "
-                                    "or raise the timeout" +
-                                    timeout.progress);
+    raise_timeout(timeout);
   }
   if (outcome != Outcome::kOk) {
-    raise_outcome(outcome, "EchoBuffer");
+    raise_for(outcome);
   }
-  return reservation;
+  return reservation[0];
+}
+
+// Puts the rows from `row` on and moves `row` behind those that were put. kOk: all of them. kFull, where not to wait; or
+// kTimeout, kClosed, kForked.
+Outcome EchoBufferObject::put_rows(const ItemView& view, std::size_t& row, Timeout& timeout, bool wait) {
+  std::array<Reservation, kGroupRows> group{};
+  GilRelease gil(view.size_bytes() >= kGilFreeBytes && !has_references_);
+  Outcome outcome = Outcome::kOk;
+  while (row < view.rows()) {
+    std::uint32_t count = 0;
+    outcome = core_->try_reserve(std::span(group).first(std::min(group.size(), view.rows() - row)), count);
+    if (outcome == Outcome::kFull && wait) {  // nothing is held while this thread sleeps
+      gil.take_back();
+      outcome = wait_answering_signals(
+          timeout.deadline, [&](Deadline slice) { return core_->reserve(group[0], slice); },
+          [this] { return paused(); });
+      gil.release();
+      count = 1;
+    }
+    if (outcome != Outcome::kOk) {
+      break;
+    }
+    const std::span<const Reservation> reservations = std::span(group).first(count);
+    if (has_references_) {
+      put_references(view, row, reservations);
+    }
+    copy_rows(view, row, reservations);
+    row += count;
+  }
+  gil.take_back();
+  return outcome;
+}
+
+// Copies the rows from `row` on into these slots and hands them over together.
+void EchoBufferObject::copy_rows(const ItemView& view, std::size_t row, std::span<const Reservation> reservations) {
+  for (std::size_t i = 0; i < reservations.size(); ++i) {
+    view.copy_row(row + i, *core_, reservations[i].slot);
+  }
+  core_->commit(reservations);
+}
+
+void EchoBufferObject::put_references(const ItemView& view, std::size_t row,
+                                      std::span<const Reservation> reservations) {
+  const SlotLayout::Leaf& leaf = core_->layout().leaves().back();
+  try {
+    for (std::size_t i = 0; i < reservations.size(); ++i) {
+      const ReferenceTable::Entry entry = references_.put(view.references(row + i));
+      std::memcpy(core_->slot_data(reservations[i].slot) + leaf.slot_offset, &entry, sizeof(entry));
+    }
+  } catch (...) {  // no memory
+    for (const Reservation& reservation : reservations) {
+      core_->abort(reservation);
+    }
+    throw;
+  }
 }
 
 void EchoBufferObject::put(py::handle example, std::optional<double> timeout_s) {
-  const ItemView source(*structure_, example, ItemKind::kExample, adapter_.to_array);
-  py::tuple references = has_references_ ? source.references(0) : py::tuple();
-  const Reservation reservation = reserve(Timeout(timeout_s));
-  if (has_references_) {
-    try {
-      references_.put(reservation.ticket, std::move(references));
-    } catch (...) {
-      abandon(&reservation, 1);
-      throw;
-    }
+  const ItemView view(*structure_, example, ItemKind::kExample, adapter_.to_array);
+  Timeout timeout(timeout_s);
+  std::size_t row = 0;
+  const Outcome outcome = put_rows(view, row, timeout, true);
+  if (outcome == Outcome::kTimeout) {
+    raise_timeout(timeout);
   }
-  GilRelease gil(source.size_bytes() >= kGilFreeBytes);
-  source.copy_row(0, *core_, reservation.slot);
-  core_->commit(reservation);
-  gil.take_back();
+  if (outcome != Outcome::kOk) {
+    raise_for(outcome);
+  }
 }
 
 void EchoBufferObject::put_batch(py::handle batch, std::optional<double> timeout_s) {
-  const ItemView source(*structure_, batch, ItemKind::kBatch, adapter_.to_array);
+  const ItemView view(*structure_, batch, ItemKind::kBatch, adapter_.to_array);
   Timeout timeout(timeout_s);
-  std::array<Reservation, kGroupRows> group{};
-  std::size_t reserved = 0;  // in `group`, for the rows from `row` on
   std::size_t row = 0;
-  GilRelease gil(source.size_bytes() >= kGilFreeBytes && !has_references_);
-  while (row < source.rows()) {
-    while (reserved < std::min(group.size(), source.rows() - row) &&
-           core_->try_reserve(group[reserved]) == Outcome::kOk) {
-      ++reserved;
-    }
-    if (reserved == 0) {  // full, or closed; nothing is held while this thread sleeps
-      gil.take_back();
-      timeout.progress = " (" + std::to_string(row) + " of " + std::to_string(source.rows()) + " rows were taken)";
-      group[reserved++] = reserve(timeout);
-      gil.release();
-    }
-    put_rows(source, row, group.data(), reserved);
-    row += std::exchange(reserved, 0);
+  const Outcome outcome = put_rows(view, row, timeout, true);
+  if (outcome == Outcome::kTimeout) {
+    timeout.progress = " (" + std::to_string(row) + " of " + std::to_string(view.rows()) + " rows were taken)";
+    raise_timeout(timeout);
   }
-  gil.take_back();
+  if (outcome != Outcome::kOk) {
+    raise_for(outcome);
+  }
 }
 
-// Copies the rows from `row` on into these slots and hands them over together. GIL if there are references.
-void EchoBufferObject::put_rows(const ItemView& source, std::size_t row, const Reservation* reservations,
-                                std::size_t count) {
-  try {
-    for (std::size_t i = 0; has_references_ && i < count; ++i) {
-      references_.put(reservations[i].ticket, source.references(row + i));
-    }
-  } catch (...) {
-    abandon(reservations, count);
-    throw;
-  }
-  for (std::size_t i = 0; i < count; ++i) {
-    source.copy_row(row + i, *core_, reservations[i].slot);
-  }
-  for (std::size_t i = 0; i < count; ++i) {
-    core_->commit_quietly(reservations[i]);
-  }
-  core_->announce_committed(count);
+void EchoBufferObject::hold(const py::object& item) {
+  held_ = {.view = std::make_shared<ItemView>(*structure_, item, item_kind(), adapter_.to_array), .next = 0};
 }
 
-// Memory ran out between reservation and commit. The order of references is lost with the items, so the input ends here.
-void EchoBufferObject::abandon(const Reservation* reservations, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) {
-    core_->abort(reservations[i]);
+Outcome EchoBufferObject::put_held(bool wait, std::uint64_t& put) {
+  const std::shared_ptr<ItemView> view = held_.view;
+  Timeout forever(std::nullopt);
+  std::size_t row = held_.next;
+  const Outcome outcome = put_rows(*view, row, forever, wait);
+  put += row - held_.next;
+  held_.next = row;
+  if (outcome == Outcome::kOk) {
+    held_ = {};
   }
-  core_->close();
+  return outcome;
 }
 
-void EchoBufferObject::fail(py::object error) {
-  error = checked_failure(error);
-  if (failure_.is_none() && !core_->stopped()) {  // after stop() nobody would ever let go of it
-    failure_ = std::move(error);
+Outcome EchoBufferObject::mark_pass_end(Deadline deadline) {
+  Reservation place{};
+  const Outcome outcome = core_->reserve(place, deadline);
+  if (outcome == Outcome::kOk) {
+    core_->end_pass(place);
   }
-  close();
-}
-
-void EchoBufferObject::stop() {
-  core_->stop();
-  pending_.reset();
-  clear();
+  return outcome;
 }
 
 std::vector<py::object> EchoBufferObject::slot_views(Reservation reservation, py::handle owner) const {
@@ -231,6 +245,7 @@ py::dict EchoBufferObject::stats() const {
   dict["emitted"] = stats.emitted;
   dict["batches"] = stats.batches;
   dict["bytes_gathered"] = stats.bytes_gathered;
+  dict["source_ns"] = source_ns();
   dict["consumer_wait_ns"] = stats.consumer_wait_ns;
   dict["downstream_ns"] = stats.downstream_ns;
   dict["resident"] = stats.resident;
@@ -242,50 +257,35 @@ py::dict EchoBufferObject::stats() const {
 // ---------------------------------------------------------------- garbage collection and registration
 
 int EchoBufferObject::traverse(visitproc visit, void* arg) const {
-  Py_VISIT(failure_.ptr());
   Py_VISIT(adapter_.to_array.ptr());
   Py_VISIT(adapter_.from_array.ptr());
   Py_VISIT(adapter_.info_type.ptr());
-  return references_.traverse(visit, arg);
+  if (const int stop = references_.traverse(visit, arg); stop != 0) {
+    return stop;
+  }
+  return Stage::traverse(visit, arg);
 }
 
 void EchoBufferObject::clear() {
-  failure_ = py::none();
+  pending_ = py::object();
+  held_ = {};
   references_.clear();
+  Stage::clear();
 }
 
 void register_echo_buffer(py::module_& module) {
-  py::class_<EchoBufferObject, std::shared_ptr<EchoBufferObject>>(
+  py::class_<EchoBufferObject, Stage, std::shared_ptr<EchoBufferObject>>(
       module, "EchoBuffer", collect_cycles<EchoBufferObject>(), "The native stage of example echoing.")
-      .def(py::init([](std::shared_ptr<Structure> structure, std::uint32_t batch_size, double factor,
-                       std::uint32_t capacity, std::uint64_t seed, std::uint64_t epoch, bool unique_in_batch,
-                       bool drop_last, std::uint32_t prefetch, std::uint32_t threads, std::uint32_t burst,
-                       std::optional<std::size_t> max_bytes, std::uint32_t held,
-                       const std::shared_ptr<cuda::Pinning>& pinning, py::object copy_streams, bool with_info,
-                       py::object to_array, py::object from_array, py::object info_type) {
-             EchoBufferConfig config;
-             config.batch_rows = batch_size;
-             config.capacity = capacity;
-             config.factor = factor;
-             config.seed = seed;
-             config.epoch = epoch;
-             config.unique_in_batch = unique_in_batch;
-             config.drop_last = drop_last;
-             config.prefetch = prefetch;
-             config.threads = threads;
-             config.burst = burst;
-             config.max_bytes = max_bytes.value_or(kUnlimited);
-             config.held = held;
+      .def(py::init([](std::shared_ptr<Structure> structure, const py::object& config, std::string name, bool batched,
+                       const std::shared_ptr<cuda::Pinning>& pinning, py::object copy_streams, py::object to_array,
+                       py::object from_array, py::object info_type) {
              return std::make_shared<EchoBufferObject>(
-                 std::move(structure), std::move(config), with_info,
+                 std::move(name), std::move(structure), buffer_config(config), batched,
                  Adapter{std::move(to_array), std::move(from_array), std::move(info_type)},
                  DeviceMemory{pinning, std::move(copy_streams)});
            }),
-           py::arg("structure"), py::kw_only(), py::arg("batch_size"), py::arg("factor"), py::arg("capacity"),
-           py::arg("seed"), py::arg("epoch"), py::arg("unique_in_batch"), py::arg("drop_last"), py::arg("prefetch"),
-           py::arg("threads"), py::arg("burst"), py::arg("max_bytes"), py::arg("held"), py::arg("pinning"),
-           py::arg("copy_streams"), py::arg("with_info"), py::arg("to_array"), py::arg("from_array"),
-           py::arg("info_type"))
+           py::arg("structure"), py::arg("config"), py::kw_only(), py::arg("name"), py::arg("batched"), py::arg("pinning"),
+           py::arg("copy_streams"), py::arg("to_array"), py::arg("from_array"), py::arg("info_type"))
       .def("put", &EchoBufferObject::put, py::arg("example"), py::arg("timeout") = py::none(),
            "put(example, timeout=None)\n\n"
            "Copy one example into the buffer; wait while every slot is in use.\n\n"
@@ -304,16 +304,8 @@ void register_echo_buffer(py::module_& module) {
           "Obtain a slot and write the example into it in place:\n\n"
           "    with buffer.reserve() as views:\n"
           "        views['image'][...] = ...\n\n"
-          "Leaving the block commits the example, an exception aborts it. The views must not be written to afterwards.")
-      .def("close", &EchoBufferObject::close,
-           "close()\n\nNo more input. What is in the buffer drains, then iteration ends. Idempotent.")
-      .def("fail", &EchoBufferObject::fail, py::arg("error"),
-           "fail(error)\n\nAs close(), and once everything has been emitted the consumer receives this exception.")
-      .def("stop", &EchoBufferObject::stop,
-           "stop()\n\nAbandon everything: threads end, every wait ends with Closed. Views stay valid. Idempotent.")
-      .def("_stats", &EchoBufferObject::stats)
-      .def("__iter__", [](const py::object& self) { return make_batch_iterator(self, py::none()); })
-      .def("_iterate", &make_batch_iterator, py::arg("owner"));
+          "Leaving the block commits the example, an exception aborts it. The views must not be written to "
+          "afterwards.");
 }
 
 }  // namespace pyecho::bindings

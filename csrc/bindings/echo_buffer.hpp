@@ -5,16 +5,17 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "bindings/item_view.hpp"
 #include "bindings/lease_object.hpp"
 #include "bindings/reference_table.hpp"
+#include "bindings/stage.hpp"
 #include "bindings/structure.hpp"
 #include "bindings/waiting.hpp"
 #include "core/stage/echo_buffer.hpp"
-#include "cuda/deferred_release.hpp"
 #include "cuda/pinning.hpp"
 
 namespace pyecho::bindings {
@@ -31,7 +32,7 @@ struct DeviceMemory {
   std::shared_ptr<cuda::Pinning> pinning;  // null: pageable memory
   // () -> (device, handle of the calling thread's current stream, handles of further streams or ()) for each device that
   // the consumer may copy batches to, so that a batch that was dropped is not filled before those copies are done; the
-  // further streams must not change, once there are any, nor ever be destroyed. None if nobody copies.
+  // further streams must not change, once there are any, nor ever be destroyed. None if the consumer copies nothing.
   pybind11::object copy_streams;
 };
 
@@ -45,60 +46,75 @@ struct Timeout {
 };
 
 // All members with the GIL held; waits and long copies release it.
-class EchoBufferObject {
+class EchoBufferObject final : public Stage {
  public:
-  EchoBufferObject(std::shared_ptr<Structure> structure, EchoBufferConfig config, bool with_info, Adapter adapter,
-                   const DeviceMemory& memory);
+  // `name`: see Stage. `batched`: items that are fed are batches, whose rows are the examples.
+  EchoBufferObject(std::string name, std::shared_ptr<Structure> structure, EchoBufferConfig config, bool batched,
+                   Adapter adapter, const DeviceMemory& memory);
 
   void put(pybind11::handle example, std::optional<double> timeout_s);
   void put_batch(pybind11::handle batch, std::optional<double> timeout_s);
-  void close() { core_->close(); }
-  // As close(), and the consumer receives `error` once everything before it has been emitted.
-  void fail(pybind11::object error);
-  // Abandons everything.
-  void stop();
-
-  // The next batch as a new reference, or null at the end of input. Raises what fail() was given, Closed, BufferExhausted.
-  PyObject* next_reference();
-  [[nodiscard]] bool& busy() noexcept { return busy_; }
-
   // A slot to write to; raises PutTimeout, Closed.
   Reservation reserve(const Timeout& timeout);
   // New writable arrays on the slot, whose base is `owner`.
   std::vector<pybind11::object> slot_views(Reservation reservation, pybind11::handle owner) const;
 
+  void close() override { core_->close(); }
+  [[nodiscard]] bool at_end() const override { return core_->at_end(); }
+  [[nodiscard]] pybind11::dict stats() const override;
+  int traverse(visitproc visit, void* arg) const override;
+  void clear() override;
+
   [[nodiscard]] const std::shared_ptr<EchoBuffer>& core() const noexcept { return core_; }
   [[nodiscard]] const Structure& structure() const noexcept { return *structure_; }
   [[nodiscard]] bool has_references() const noexcept { return has_references_; }
 
-  [[nodiscard]] pybind11::dict stats() const;
-
-  int traverse(visitproc visit, void* arg) const;
-  void clear();
+ protected:
+  void hold(const pybind11::object& item) override;
+  [[nodiscard]] bool holds_item() const override { return held_.view != nullptr; }
+  Outcome put_held(bool wait, std::uint64_t& put) override;
+  Outcome mark_pass_end(Deadline deadline) override;
+  Outcome try_emit(PyObject*& emission) override;
+  Outcome wait(Deadline slice) override;
+  [[nodiscard]] std::uint64_t needed() const override { return core_->needed(); }
+  void begin_core(std::uint64_t epoch, std::uint64_t items) override;
+  void stop_core() override { core_->stop(); }
+  [[nodiscard]] bool stopped() const override { return core_->stopped(); }
+  [[noreturn]] void raise_for(Outcome outcome) const override;
 
  private:
-  Outcome acquire(Lease& lease);
-  void put_rows(const ItemView& source, std::size_t row, const Reservation* reservations, std::size_t count);
-  void abandon(const Reservation* reservations, std::size_t count);
-  pybind11::object make_batch(Lease lease);
+  // An item, and its next row.
+  struct Rows {
+    std::shared_ptr<ItemView> view;  // null: none. Another thread may stop the stage while rows are copied
+    std::size_t next = 0;
+  };
+
+  [[nodiscard]] ItemKind item_kind() const noexcept { return batched_ ? ItemKind::kBatch : ItemKind::kExample; }
+  Outcome put_rows(const ItemView& view, std::size_t& row, Timeout& timeout, bool wait);
+  void copy_rows(const ItemView& view, std::size_t row, std::span<const Reservation> reservations);
+  void put_references(const ItemView& view, std::size_t row, std::span<const Reservation> reservations);
+  pybind11::object make_batch(const pybind11::object& owner);
   pybind11::object array_leaf(std::size_t index, std::byte* data, std::uint32_t rows, pybind11::handle owner) const;
-  pybind11::list reference_list(std::size_t index, const std::vector<pybind11::tuple>& rows) const;
-  void warn_of_growth(Lease& lease);
+  [[nodiscard]] std::span<const ReferenceTable::Entry> entries_of(const Lease& lease) const noexcept;
+  [[nodiscard]] pybind11::list reference_list(std::size_t position,
+                                              std::span<const ReferenceTable::Entry> entries) const;
+  void release_references(const Lease& lease);
+  void warn_of_growth();
   [[noreturn]] void raise_exhausted() const;
+  [[noreturn]] void raise_timeout(const Timeout& timeout) const;
 
   std::shared_ptr<Structure> structure_;
   Adapter adapter_;
-  bool with_info_;
-  bool has_references_;
+  const bool batched_;
+  const bool has_references_;
   EchoBufferConfig config_;
   std::shared_ptr<EchoBuffer> core_;
   ReferenceTable references_;
-  pybind11::object failure_ = pybind11::none();
-  bool busy_ = false;                                  // a consumer is inside next_reference()
-  std::shared_ptr<cuda::Pinning> pinning_;             // null: pageable memory
-  std::shared_ptr<cuda::DeferredRelease> retirement_;  // null: leases end when they are dropped
-  std::shared_ptr<const Retire> retire_;
-  Lease pending_;  // a batch whose delivery a warning turned into an error interrupted
+  Rows held_;                               // what was read and is not put
+  std::shared_ptr<cuda::Pinning> pinning_;  // null: pageable memory
+  std::shared_ptr<LeaseKeeper> keeper_;     // null: leases end when they are dropped
+  Lease acquired_;                          // by wait(), for try_emit(); the consumer's
+  pybind11::object pending_;                // the lease of a batch whose delivery failed, for the next attempt
   bool warned_of_growth_ = false;
   bool warned_of_pages_ = false;  // that they are pageable
 };

@@ -9,8 +9,8 @@
 
 #include "bindings/echo_buffer.hpp"
 #include "bindings/errors.hpp"
+#include "bindings/gil.hpp"
 #include "bindings/lease_object.hpp"
-#include "bindings/waiting.hpp"
 #include "cuda/pinning.hpp"
 
 namespace py = pybind11;
@@ -18,65 +18,87 @@ namespace py = pybind11;
 namespace pyecho::bindings {
 namespace {
 
-// How often to look for batches that the device is done with, while waiting for one.
-constexpr std::chrono::milliseconds kRetirementLook{1};
+// How often to ask the keeper for batches that can be used again, while waiting for one.
+constexpr std::chrono::milliseconds kKeeperLook{1};
 
 }  // namespace
 
-Outcome EchoBufferObject::acquire(Lease& lease) {
-  if (!retirement_) {
-    const Outcome outcome = core_->try_acquire(lease);
-    return outcome != Outcome::kEmpty
-               ? outcome
-               : wait_answering_signals(kNever, [&](Deadline slice) { return core_->acquire(lease, slice); });
-  }
-  // Batches that the device still reads come back when somebody looks, and that is here.
-  return wait_answering_signals(kNever, [&](Deadline slice) {
-    for (;;) {
-      retirement_->poll();
-      const std::size_t waiting = retirement_->waiting();
-      const bool coming = waiting > retirement_->held_back();  // without anything that the consumer has to do
-      const Deadline look = waiting > 0 ? std::min(slice, Clock::now() + kRetirementLook) : slice;
-      const Outcome outcome = core_->acquire(lease, look);
-      if (outcome == Outcome::kExhausted && coming) {
-        std::this_thread::sleep_until(look);
-      } else if (outcome != Outcome::kTimeout) {
-        return outcome;
-      }
-      if (look == slice) {
-        return Outcome::kTimeout;
-      }
-    }
-  });
-}
-
-PyObject* EchoBufferObject::next_reference() {
-  Lease lease = std::move(pending_);
-  if (!lease) {
-    const Outcome outcome = acquire(lease);
-    if (outcome == Outcome::kEnd) {
-      if (!failure_.is_none()) {
-        raise_object(std::exchange(failure_, py::none()));
-      }
-      return nullptr;
-    }
-    if (outcome == Outcome::kExhausted) {
-      raise_exhausted();
+Outcome EchoBufferObject::try_emit(PyObject*& emission) {
+  while (!pending_) {
+    Lease lease = std::move(acquired_);
+    Outcome outcome = core_->stopped() ? Outcome::kClosed : Outcome::kOk;
+    if (!lease) {
+      GilRelease gil(config_.threads == 0 && core_->layout().batch_bytes() >= kGilFreeBytes);
+      outcome = core_->try_acquire(lease);
+      gil.take_back();
     }
     if (outcome != Outcome::kOk) {
-      raise_outcome(outcome, "EchoBuffer");
+      return outcome == Outcome::kExhausted && keeper_ && keeper_->kept() > keeper_->held_back() ? Outcome::kEmpty
+                                                                                                 : outcome;
+    }
+    const bool dropped = config_.drop_last && lease.rows() < config_.batch_rows;
+    if (dropped) {
+      release_references(lease);
+    } else {
+      pending_ = make_lease_object(std::move(lease), keeper_);
     }
   }
-  warn_of_growth(lease);
-  return make_batch(std::move(lease)).release().ptr();
+  warn_of_growth();
+  // Where delivery fails, the batch comes with the next call.
+  const py::object owner = pending_;  // another thread may stop the buffer meanwhile
+  emission = make_batch(owner).release().ptr();
+  pending_ = py::object();
+  release_references(lease_of(owner));
+  return Outcome::kOk;
+}
+
+// Batches that the device still reads come back when the keeper is asked, and that is here.
+Outcome EchoBufferObject::wait(Deadline slice) {
+  if (read_by_consumer() && core_->needed() > 0) {
+    return Outcome::kEmpty;  // a block has come back, and now items are missing
+  }
+  if (!keeper_) {
+    return core_->acquire(acquired_, slice);
+  }
+  for (;;) {
+    keeper_->poll();
+    const std::size_t kept = keeper_->kept();
+    const bool coming = kept > keeper_->held_back();  // without anything that the consumer has to do
+    const Deadline look = kept > 0 ? std::min(slice, Clock::now() + kKeeperLook) : slice;
+    const Outcome outcome = core_->acquire(acquired_, look);
+    if (outcome == Outcome::kExhausted && coming) {
+      std::this_thread::sleep_until(look);
+    } else if (outcome != Outcome::kTimeout) {
+      return outcome;
+    }
+    if (look == slice) {
+      return Outcome::kTimeout;
+    }
+  }
+}
+
+void EchoBufferObject::begin_core(std::uint64_t epoch, std::uint64_t items) {
+  acquired_.reset();
+  GilRelease gil(true);
+  const Outcome outcome = core_->begin(epoch, items);
+  gil.take_back();
+  if (outcome != Outcome::kOk) {
+    raise_for(outcome);
+  }
+}
+
+void EchoBufferObject::raise_for(Outcome outcome) const {
+  if (outcome == Outcome::kExhausted) {
+    raise_exhausted();
+  }
+  Stage::raise_for(outcome);
 }
 
 // Warns once of batches that are added, and once of those that could not be pinned. Where a warning is an error, the
 // batch comes with the next call.
-void EchoBufferObject::warn_of_growth(Lease& lease) {
+void EchoBufferObject::warn_of_growth() {
   const auto warn = [&](PyObject* category, const std::string& message) {
     if (PyErr_WarnEx(category, message.c_str(), 1) != 0) {
-      pending_ = std::move(lease);
       throw py::error_already_set();
     }
   };
@@ -98,36 +120,27 @@ void EchoBufferObject::warn_of_growth(Lease& lease) {
   }
 }
 
-py::object EchoBufferObject::make_batch(Lease lease) {
+py::object EchoBufferObject::make_batch(const py::object& owner) {
+  const Lease& lease = lease_of(owner);
   std::byte* const data = lease.data();
   const std::uint32_t rows = lease.rows();
   const SlotLayout& layout = core_->layout();
-  const py::object owner = make_lease_object(std::move(lease), retire_);
-  py::object source_index;
-  std::vector<py::tuple> references;
-  if (layout.with_info()) {
-    const npy_intp dims[] = {static_cast<npy_intp>(rows)};
-    source_index = array_on(data + layout.source_index_offset(), PyArray_DescrFromType(NPY_INT64), dims, 1, owner);
-  }
-  if (has_references_) {
-    const auto* const indices = reinterpret_cast<const std::int64_t*>(data + layout.source_index_offset());
-    for (std::uint32_t row = 0; row < rows; ++row) {
-      references.push_back(references_.take(static_cast<std::uint64_t>(indices[row])));
-    }
-  }
   const std::vector<LeafSpec>& leaves = structure_->leaves();
   std::array<py::object, Structure::kInlineLeaves> few_objects;
   std::vector<py::object> many_objects(leaves.size() > few_objects.size() ? leaves.size() : 0);
   py::object* const objects = many_objects.empty() ? few_objects.data() : many_objects.data();
+  std::size_t references = 0;
   for (std::size_t i = 0; i < leaves.size(); ++i) {
-    objects[i] = leaves[i].by_reference ? py::object(reference_list(i, references))
+    objects[i] = leaves[i].by_reference ? py::object(reference_list(references++, entries_of(lease)))
                                         : array_leaf(i, data + layout.leaves()[i].batch_offset, rows, owner);
   }
   py::object batch = structure_->unflatten(objects);
-  if (!with_info_) {
+  if (!config_.with_info) {
     return batch;
   }
   const npy_intp dims[] = {static_cast<npy_intp>(rows)};
+  py::object source_index =
+      array_on(data + layout.source_index_offset(), PyArray_DescrFromType(NPY_INT64), dims, 1, owner);
   py::object use = array_on(data + layout.use_offset(), PyArray_DescrFromType(NPY_INT32), dims, 1, owner);
   return py::make_tuple(std::move(batch), adapter_.info_type(std::move(source_index), std::move(use)));
 }
@@ -143,24 +156,43 @@ py::object EchoBufferObject::array_leaf(std::size_t index, std::byte* data, std:
   return adapter_.from_array.is_none() ? array : adapter_.from_array(std::move(array), index);
 }
 
-// The list of one reference leaf; `index` counts all leaves, rows hold the reference leaves alone.
-py::list EchoBufferObject::reference_list(std::size_t index, const std::vector<py::tuple>& rows) const {
-  const std::vector<LeafSpec>& leaves = structure_->leaves();
-  const auto position =
-      static_cast<std::size_t>(std::count_if(leaves.begin(), leaves.begin() + static_cast<std::ptrdiff_t>(index),
-                                             [](const LeafSpec& leaf) { return leaf.by_reference; }));
-  py::list list;
-  for (const py::tuple& row : rows) {
-    list.append(row[position]);
+// Entries of the ReferenceTable, for each row; empty if there are no references.
+std::span<const ReferenceTable::Entry> EchoBufferObject::entries_of(const Lease& lease) const noexcept {
+  if (!has_references_) {
+    return {};
+  }
+  const std::byte* const region = lease.data() + core_->layout().leaves().back().batch_offset;
+  return {reinterpret_cast<const ReferenceTable::Entry*>(region), lease.rows()};
+}
+
+// The list of the reference leaf with this position among reference leaves. Raises Closed if stop() came first.
+py::list EchoBufferObject::reference_list(std::size_t position, std::span<const ReferenceTable::Entry> entries) const {
+  py::list list(entries.size());
+  for (std::size_t row = 0; row < entries.size(); ++row) {
+    if (!references_.contains(entries[row])) {
+      raise_outcome(Outcome::kClosed, name());
+    }
+    PyObject* const leaf = PyTuple_GET_ITEM(references_.at(entries[row]).ptr(), static_cast<Py_ssize_t>(position));
+    PyList_SET_ITEM(list.ptr(), static_cast<Py_ssize_t>(row), Py_NewRef(leaf));
   }
   return list;
+}
+
+// Lets go of the references whose last use is in this batch.
+void EchoBufferObject::release_references(const Lease& lease) {
+  const std::span<const ReferenceTable::Entry> entries = entries_of(lease);
+  for (std::size_t row = 0; row < entries.size(); ++row) {
+    if (lease.uses()[row].last && references_.contains(entries[row])) {
+      references_.release(entries[row]);
+    }
+  }
 }
 
 void EchoBufferObject::raise_exhausted() const {
   const EchoBufferStats stats = core_->stats();
   const std::string refusal = core_->refusal();
   const bool ours = refusal.empty();  // the limit, and not the system's or the device's
-  const std::size_t held_back = retirement_ ? retirement_->held_back() : 0;
+  const std::size_t held_back = keeper_ ? keeper_->held_back() : 0;
   raise(errors().buffer_exhausted,
         "all " + std::to_string(stats.batch_blocks) + " batches" +
             (ours ? " that max_bytes = " + readable_bytes(config_.max_bytes) + " allows" : "") +

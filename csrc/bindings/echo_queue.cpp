@@ -2,148 +2,166 @@
 
 #include <utility>
 
+#include "bindings/config.hpp"
 #include "bindings/errors.hpp"
 #include "bindings/garbage.hpp"
-#include "bindings/use_iterator.hpp"
+#include "bindings/sharing.hpp"
 #include "bindings/waiting.hpp"
 
 namespace py = pybind11;
 
 namespace pyecho::bindings {
-namespace {
 
-// Whether a dict or list still holds the very objects of its snapshot.
-bool same_children(PyObject* container, PyObject* snapshot) {
-  if (PyDict_Check(container) != 0) {
-    if (PyDict_GET_SIZE(container) != PyDict_GET_SIZE(snapshot)) {
-      return false;
-    }
-    PyObject* key = nullptr;
-    PyObject* child = nullptr;
-    for (Py_ssize_t position = 0; PyDict_Next(snapshot, &position, &key, &child) != 0;) {
-      if (PyDict_GetItem(container, key) != child) {
-        return false;
-      }
-    }
-    return true;
-  }
-  const Py_ssize_t size = PyList_GET_SIZE(container);
-  if (size != PyList_GET_SIZE(snapshot)) {
-    return false;
-  }
-  for (Py_ssize_t i = 0; i < size; ++i) {
-    if (PyList_GET_ITEM(container, i) != PyList_GET_ITEM(snapshot, i)) {
-      return false;
-    }
-  }
-  return true;
+EchoQueueObject::EchoQueueObject(const EchoQueueConfig& config, py::object transform, py::object prepare, bool shared)
+    : Stage("EchoLoader"),
+      core_(config),
+      items_(core_.slots()),
+      transform_(std::move(transform)),
+      prepare_(std::move(prepare)),
+      has_transform_(!transform_.is_none()),
+      shared_(shared) {}
+
+// ---------------------------------------------------------------- producers
+
+void EchoQueueObject::commit(Reservation place, py::object object, py::object guards) {
+  items_[place.slot] = {.object = object.release().ptr(), .guards = guards.release().ptr()};
+  core_.commit(place);
 }
 
-// Raises EchoMutated if something that is guarded has changed.
-void check_guards(py::handle guards) {
-  for (const py::handle guard : guards) {
-    const auto parts = py::reinterpret_borrow<py::tuple>(guard);
-    bool same = false;
-    if (parts[1].is_none()) {
-      same = same_children(py::object(parts[0]).ptr(), py::object(parts[2]).ptr());
-    } else {
-      same = py::object(py::object(parts[0]).attr(py::str(parts[1]))).equal(py::object(parts[2]));
-    }
-    if (!same) {
-      raise(errors().echo_mutated, std::string(py::str(parts[3])) +
-                                       " was changed in place between two uses of the same item, so the next use would "
-                                       "not be the item any more; pass copy=True to the loader, or do not modify it (a "
-                                       "source must not reuse it either)");
-    }
+void EchoQueueObject::hold(const py::object& item) {
+  SharedItem held{.item = prepare_.is_none() ? item : prepare_(item), .guards = {}};
+  held_ = shared_ ? share_item(held.item) : std::move(held);
+}
+
+Outcome EchoQueueObject::put_held(bool wait, std::uint64_t& put) {
+  Reservation place{};
+  Outcome outcome = core_.try_reserve(place);
+  if (outcome == Outcome::kFull && wait) {
+    outcome = wait_for_place(place);
+  }
+  if (outcome == Outcome::kOk) {
+    SharedItem held = std::exchange(held_, {});
+    commit(place, std::move(held.item), std::move(held.guards));
+    ++put;
+  }
+  return outcome;
+}
+
+Outcome EchoQueueObject::mark_pass_end(Deadline deadline) {
+  Reservation place{};
+  const Outcome outcome = core_.reserve(place, deadline);
+  if (outcome == Outcome::kOk) {
+    core_.end_pass(place);
+  }
+  return outcome;
+}
+
+Outcome EchoQueueObject::wait_for_place(Reservation& place) {
+  return wait_answering_signals(
+      kNever, [&](Deadline slice) { return core_.reserve(place, slice); }, [this] { return paused(); });
+}
+
+Reservation EchoQueueObject::reserve() {
+  Reservation place{};
+  if (const Outcome outcome = wait_for_place(place); outcome != Outcome::kOk) {
+    raise_for(outcome == Outcome::kTimeout ? Outcome::kClosed : outcome);
+  }
+  return place;
+}
+
+void EchoQueueObject::fill_error(Reservation place, py::object error) {
+  items_[place.slot] = {.object = checked_failure(error).release().ptr(), .guards = nullptr, .is_error = true};
+  core_.commit(place);
+}
+
+void EchoQueueObject::end_here(Reservation place, bool last) {
+  if (last) {
+    core_.abort(place);
+    core_.close();
+  } else {
+    core_.end_pass(place);
   }
 }
 
-}  // namespace
+// ---------------------------------------------------------------- consumer
 
-EchoQueueObject::EchoQueueObject(const EchoQueueConfig& config, py::object transform)
-    : core_(config), items_(core_.slots()), transform_(std::move(transform)) {}
-
-void EchoQueueObject::put(const py::object& item, const py::object& guards) {
-  Reservation reservation{};
-  Outcome outcome = core_.try_reserve(reservation);
-  if (outcome == Outcome::kFull) {
-    outcome = wait_answering_signals(kNever, [&](Deadline slice) { return core_.reserve(reservation, slice); });
+// A repeat without guards and transform takes a few nanoseconds: all that is rarer is elsewhere.
+Outcome EchoQueueObject::try_emit(PyObject*& emission) {
+  if (pending_.object) [[unlikely]] {
+    emission = emit_pending();
+    return Outcome::kOk;
   }
-  if (outcome != Outcome::kOk) {
-    raise_outcome(outcome, "EchoLoader");
-  }
-  items_[reservation.slot] = {.object = py::object(item).release().ptr(),
-                              .guards = guards.is_none() ? nullptr : py::object(guards).release().ptr()};
-  core_.commit(reservation);
-}
-
-void EchoQueueObject::fail(py::object error) {
-  error = checked_failure(error);
-  if (failure_.is_none() && !core_.stopped()) {  // after stop() nobody would ever let go of it
-    failure_ = std::move(error);
-  }
-  close();
-}
-
-void EchoQueueObject::stop() {
-  core_.stop();
-  clear();
-}
-
-PyObject* EchoQueueObject::next_reference() {
-  if (pending_.object) {
-    return transformed(std::exchange(pending_, Emission{}));
-  }
-  Use use{};
-  Outcome outcome = core_.try_next(use);
-  if (outcome == Outcome::kEmpty) {
-    outcome = wait_answering_signals(kNever, [&](Deadline slice) { return core_.next(use, slice); });
-  }
-  if (outcome == Outcome::kEnd) {
-    if (!failure_.is_none()) {
-      raise_object(std::exchange(failure_, py::none()));
-    }
-    return nullptr;
-  }
-  if (outcome != Outcome::kOk) {
-    raise_outcome(outcome, "EchoLoader");
+  Use use;  // NOLINT(cppcoreguidelines-pro-type-member-init): written by try_next
+  const Outcome outcome = core_.try_next(use);
+  if (outcome != Outcome::kOk) [[unlikely]] {
+    return failed_ && outcome == Outcome::kClosed ? Outcome::kEnd : outcome;
   }
   Item& item = items_[use.slot];
-  if (item.object == nullptr) {
-    raise_outcome(Outcome::kClosed, "EchoLoader");  // stop() came while this thread waited for the GIL
+  if (use.last || item.guards != nullptr || item.object == nullptr || item.is_error || has_transform_) {
+    return emit_rarely(use, item, emission);
   }
-  auto object = py::reinterpret_borrow<py::object>(item.object);
-  auto guards = py::reinterpret_borrow<py::object>(item.guards);
+  emission = Py_NewRef(item.object);
+  return Outcome::kOk;
+}
+
+Outcome EchoQueueObject::emit_rarely(const Use& use, Item& item, PyObject*& emission) {
+  if (item.object == nullptr || item.is_error) {
+    return emit_error(item);
+  }
+  Emission found{.object = py::reinterpret_borrow<py::object>(item.object),
+                 .guards = py::reinterpret_borrow<py::object>(item.guards),
+                 .source_index = use.source_index,
+                 .ordinal = use.ordinal};
   if (use.last) {
     Py_CLEAR(item.object);
     Py_CLEAR(item.guards);
     core_.release(use.slot);
   }
-  if (transform_.is_none()) {  // a repeat without it is a few nanoseconds
-    if (guards && use.ordinal > 0) {
-      check_guards(guards);
-    }
-    return object.release().ptr();
+  if (found.guards && found.ordinal > 0) {
+    check_guards(found.guards);
   }
-  return transformed({.object = std::move(object),
-                      .guards = std::move(guards),
-                      .source_index = use.source_index,
-                      .ordinal = use.ordinal});
+  emission = has_transform_ ? transformed(std::move(found)) : found.object.release().ptr();
+  return Outcome::kOk;
 }
 
-// What the transform makes of a use. If it fails, the use stays pending.
-PyObject* EchoQueueObject::transformed(Emission emission) {
-  if (emission.guards && emission.ordinal > 0) {
-    check_guards(emission.guards);
+PyObject* EchoQueueObject::emit_pending() {
+  Emission pending = std::exchange(pending_, Emission{});
+  if (pending.guards && pending.ordinal > 0) {
+    check_guards(pending.guards);
   }
+  return transformed(std::move(pending));
+}
+
+// An exception in the place of an item; or stop() came while this thread waited for the GIL.
+Outcome EchoQueueObject::emit_error(Item& item) {
+  if (item.object == nullptr) {
+    return Outcome::kClosed;
+  }
+  const auto error = py::reinterpret_borrow<py::object>(item.object);
+  stop();
+  failed_ = true;
+  raise_object(error);
+}
+
+// What the transform makes of a use. If it fails, the use stays pending, and is checked again the next time.
+PyObject* EchoQueueObject::transformed(Emission emission) {
   try {
     return transform_(emission.object, emission.source_index, emission.ordinal).release().ptr();
   } catch (const py::error_already_set&) {
-    if (!core_.stopped()) {  // after stop() nobody would ever let go of it
+    if (!core_.stopped()) {  // after stop() nothing would ever let go of it
       pending_ = std::move(emission);
     }
     throw;
   }
+}
+
+Outcome EchoQueueObject::wait(Deadline slice) { return core_.await_items(slice); }
+
+void EchoQueueObject::begin_core(std::uint64_t epoch, std::uint64_t items) {
+  if (const Outcome outcome = core_.begin(epoch, items); outcome != Outcome::kOk) {
+    raise_for(outcome);
+  }
+  failed_ = false;
 }
 
 py::dict EchoQueueObject::stats() const {
@@ -153,6 +171,7 @@ py::dict EchoQueueObject::stats() const {
   dict["emitted"] = stats.emitted;
   dict["batches"] = stats.emitted;
   dict["bytes_gathered"] = 0;
+  dict["source_ns"] = source_ns();
   dict["consumer_wait_ns"] = stats.consumer_wait_ns;
   dict["downstream_ns"] = stats.downstream_ns;
   dict["resident"] = stats.resident;
@@ -161,10 +180,13 @@ py::dict EchoQueueObject::stats() const {
   return dict;
 }
 
+// ---------------------------------------------------------------- garbage collection and registration
+
 void EchoQueueObject::drop_items() {
   for (Item& item : items_) {
     Py_CLEAR(item.object);
     Py_CLEAR(item.guards);
+    item.is_error = false;
   }
 }
 
@@ -173,37 +195,37 @@ int EchoQueueObject::traverse(visitproc visit, void* arg) const {
     Py_VISIT(item.object);
     Py_VISIT(item.guards);
   }
+  Py_VISIT(held_.item.ptr());
+  Py_VISIT(held_.guards.ptr());
   Py_VISIT(pending_.object.ptr());
   Py_VISIT(pending_.guards.ptr());
   Py_VISIT(transform_.ptr());
-  Py_VISIT(failure_.ptr());
-  return 0;
+  Py_VISIT(prepare_.ptr());
+  return Stage::traverse(visit, arg);
 }
 
 void EchoQueueObject::clear() {
   drop_items();
+  const SharedItem dying = std::exchange(held_, {});
   pending_ = Emission{};
-  failure_ = py::none();
+  Stage::clear();
 }
 
 void register_echo_queue(py::module_& module) {
-  py::class_<EchoQueueObject, std::shared_ptr<EchoQueueObject>>(module, "EchoQueue", collect_cycles<EchoQueueObject>(),
-                                                                "The native stage of batch echoing.")
-      .def(py::init([](std::uint32_t capacity, double factor, std::uint64_t seed, std::uint64_t epoch,
-                       std::uint32_t prefetch, py::object transform) {
-             return std::make_shared<EchoQueueObject>(
-                 EchoQueueConfig{
-                     .capacity = capacity, .factor = factor, .seed = seed, .epoch = epoch, .prefetch = prefetch},
-                 std::move(transform));
+  py::class_<Reservation>(module, "Place", "A place in the order of an EchoQueue.");
+  py::class_<EchoQueueObject, Stage, std::shared_ptr<EchoQueueObject>>(
+      module, "EchoQueue", collect_cycles<EchoQueueObject>(), "The native stage of batch echoing.")
+      .def(py::init([](const py::object& config, py::object transform, py::object prepare, bool shared) {
+             return std::make_shared<EchoQueueObject>(queue_config(config), std::move(transform), std::move(prepare),
+                                                      shared);
            }),
-           py::kw_only(), py::arg("capacity"), py::arg("factor"), py::arg("seed"), py::arg("epoch"),
-           py::arg("prefetch"), py::arg("transform"))
-      .def("put", &EchoQueueObject::put, py::arg("item"), py::arg("guards"))
-      .def("close", &EchoQueueObject::close)
-      .def("fail", &EchoQueueObject::fail, py::arg("error"))
-      .def("stop", &EchoQueueObject::stop)
-      .def("_stats", &EchoQueueObject::stats)
-      .def("_iterate", &make_use_iterator, py::arg("owner"));
+           py::arg("config"), py::kw_only(), py::arg("transform") = py::none(), py::arg("prepare") = py::none(),
+           py::arg("shared") = false)
+      .def("reserve", &EchoQueueObject::reserve)
+      .def("fill", &EchoQueueObject::fill, py::arg("place"), py::arg("item"))
+      .def("fill_error", &EchoQueueObject::fill_error, py::arg("place"), py::arg("error"))
+      .def("abort", &EchoQueueObject::abort, py::arg("place"))
+      .def("end_here", &EchoQueueObject::end_here, py::arg("place"), py::arg("last"));
 }
 
 }  // namespace pyecho::bindings

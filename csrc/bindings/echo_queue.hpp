@@ -4,43 +4,59 @@
 #include <pybind11/pybind11.h>
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
+#include "bindings/sharing.hpp"
+#include "bindings/stage.hpp"
 #include "core/stage/echo_queue.hpp"
 
 namespace pyecho::bindings {
 
 // All members with the GIL held; waits release it.
-class EchoQueueObject {
+class EchoQueueObject final : public Stage {
  public:
   // `transform`: None, or called for every use with (item, source index, use); the consumer gets what it returns.
-  EchoQueueObject(const EchoQueueConfig& config, pybind11::object transform);
-  ~EchoQueueObject() { drop_items(); }
+  // `shared`: items that are fed are protected between their uses (sharing.hpp). `prepare`: None, or called with every
+  // item that is fed; what it returns is queued.
+  EchoQueueObject(const EchoQueueConfig& config, pybind11::object transform, pybind11::object prepare, bool shared);
+  ~EchoQueueObject() override { drop_items(); }
   EchoQueueObject(const EchoQueueObject&) = delete;
   EchoQueueObject& operator=(const EchoQueueObject&) = delete;
 
-  // `guards`: None, or a tuple of what must not have changed before a repeat, else the consumer gets EchoMutated:
-  // (object, attribute name, value, path), or (dict or list, None, a shallow copy of it, path).
-  void put(const pybind11::object& item, const pybind11::object& guards);
-  void close() { core_.close(); }
-  void fail(pybind11::object error);
-  void stop();
+  void close() override { core_.close(); }
+  [[nodiscard]] bool at_end() const override { return failed_ || core_.at_end(); }
+  [[nodiscard]] pybind11::dict stats() const override;
+  int traverse(visitproc visit, void* arg) const override;
+  void clear() override;
 
-  // The next use as a new reference, or null at the end of input; raises what fail() was given, Closed, EchoMutated, and
-  // what the transform raises, which then is called again for the same use the next time.
-  PyObject* next_reference();
-  [[nodiscard]] bool& busy() noexcept { return busy_; }
+  // For threads that fill the queue in an order they agree on: waits for room; raises Closed, when paused too. Each
+  // reservation must be used up by one of the others.
+  Reservation reserve();
+  void fill(Reservation place, pybind11::object item) { commit(place, std::move(item), {}); }
+  // The consumer gets this exception in the place of an item; then its iteration is over, and the queue is stopped.
+  void fill_error(Reservation place, pybind11::object error);
+  // Nothing comes here.
+  void abort(Reservation place) { core_.abort(place); }
+  // An iteration ends here; another one follows, or not.
+  void end_here(Reservation place, bool last);
 
-  [[nodiscard]] pybind11::dict stats() const;
-
-  int traverse(visitproc visit, void* arg) const;
-  void clear();
+ protected:
+  void hold(const pybind11::object& item) override;
+  [[nodiscard]] bool holds_item() const override { return static_cast<bool>(held_.item); }
+  Outcome put_held(bool wait, std::uint64_t& put) override;
+  Outcome mark_pass_end(Deadline deadline) override;
+  Outcome try_emit(PyObject*& emission) override;
+  Outcome wait(Deadline slice) override;
+  [[nodiscard]] std::uint64_t needed() const override { return core_.needed(); }
+  void begin_core(std::uint64_t epoch, std::uint64_t items) override;
+  void stop_core() override { core_.stop(); }
+  [[nodiscard]] bool stopped() const override { return core_.stopped(); }
 
  private:
   struct Item {
     PyObject* object = nullptr;  // strong
     PyObject* guards = nullptr;  // strong, or null
+    bool is_error = false;
   };
 
   // A use that was taken off the queue.
@@ -51,15 +67,23 @@ class EchoQueueObject {
     std::uint32_t ordinal = 0;
   };
 
+  void commit(Reservation place, pybind11::object object, pybind11::object guards);
+  Outcome wait_for_place(Reservation& place);
+  Outcome emit_rarely(const Use& use, Item& item, PyObject*& emission);
+  Outcome emit_error(Item& item);
+  PyObject* emit_pending();
   PyObject* transformed(Emission emission);
   void drop_items();
 
   EchoQueue core_;
   std::vector<Item> items_;  // by slot; a slot is one thread's at a time
-  Emission pending_;         // what the transform failed to make a use of
+  SharedItem held_;          // read and not put
+  Emission pending_;         // the use whose transform failed
   pybind11::object transform_;
-  pybind11::object failure_ = pybind11::none();
-  bool busy_ = false;  // a consumer is inside next_reference()
+  pybind11::object prepare_;
+  const bool has_transform_;
+  const bool shared_;
+  bool failed_ = false;  // an error was emitted: nothing follows
 };
 
 void register_echo_queue(pybind11::module_& module);

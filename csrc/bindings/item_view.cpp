@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,24 +24,56 @@ std::string describe_object(py::handle object) {
   return py::str(py::type::handle_of(object).attr("__name__"));
 }
 
-// Whether an array is like the leaf but for the length of the first axis, as the last batch of a source is.
-bool differs_in_length(const LeafSpec& leaf, py::handle got) {
-  if (!PyArray_Check(got.ptr()) || leaf.shape.empty()) {
-    return false;
+// What to do about an array that is like the leaf but for the length of its first axis; empty if it is not.
+const char* remedy_for_length(const LeafSpec& leaf, ItemKind kind, py::handle got) {
+  if (!PyArray_Check(got.ptr()) || leaf.shape.empty() || kind != ItemKind::kExample) {
+    return "";
   }
   PyArrayObject* const array = as_array(got.ptr());
   const auto* const dims = PyArray_DIMS(array);
-  return std::cmp_equal(PyArray_NDIM(array), leaf.shape.size()) && dims[0] != leaf.shape[0] &&
-         std::equal(leaf.shape.begin() + 1, leaf.shape.end(), dims + 1);
+  if (!std::cmp_equal(PyArray_NDIM(array), leaf.shape.size()) || dims[0] == leaf.shape[0] ||
+      !std::equal(leaf.shape.begin() + 1, leaf.shape.end(), dims + 1)) {
+    return "";
+  }
+  return dims[0] > leaf.shape[0] ? "pad or crop examples to one length in the source"
+                                 : "pad or crop examples to one length in the source; if items are batches, and this "
+                                   "is a shorter last one, pass unbatch=True to the loader";
 }
 
 [[noreturn]] void raise_leaf_mismatch(const LeafSpec& leaf, ItemKind kind, py::handle got) {
-  const std::string rows = kind == ItemKind::kBatch ? "rows, each: " : "";
-  raise(errors().spec_mismatch, leaf.path + ": expected " + rows + leaf.describe() + ", got " + describe_object(got) +
-                                    "; every item must be like the first (convert, crop or pad in the source" +
-                                    (differs_in_length(leaf, got) && kind == ItemKind::kExample
-                                         ? ", or pass unbatch=True to a loader whose source yields batches)"
-                                         : ")"));
+  const std::string remedy = remedy_for_length(leaf, kind, got);
+  raise(errors().spec_mismatch, leaf.path + ": expected " + (kind == ItemKind::kBatch ? "rows, each: " : "") +
+                                    leaf.describe() + ", got " + describe_object(got) +
+                                    "; every item must be like the first (" +
+                                    (remedy.empty() ? "convert, crop or pad in the source" : remedy) + ")");
+}
+
+// Of a masked array only the data would arrive.
+void refuse_masked(const LeafSpec& leaf, py::handle array) {
+  if (PyArray_CheckExact(array.ptr())) {
+    return;
+  }
+  static PyObject* const masked = py::object(py::module_::import("numpy.ma").attr("MaskedArray")).release().ptr();
+  if (PyObject_IsInstance(array.ptr(), masked) == 1) {
+    raise(errors().config_error, leaf.path +
+                                     ": masked arrays would lose their mask in a batch; use .filled(), or pass "
+                                     "data and mask");
+  }
+}
+
+// An array in the place of what the first item had no array for: batches would have a list of arrays in its place.
+void refuse_array(const LeafSpec& leaf, py::handle object) {
+  if (leaf.seen.empty() || PyUnicode_CheckExact(object.ptr()) || object.is_none() ||
+      !py::hasattr(py::type::handle_of(object), "__dlpack__")) {
+    return;
+  }
+  if (PyArray_Check(object.ptr()) && PyDataType_REFCHK(PyArray_DESCR(as_array(object.ptr())))) {
+    return;
+  }
+  raise(errors().spec_mismatch,
+        leaf.path + ": the first item has " + (leaf.seen == "NoneType" ? "None" : "an object of type " + leaf.seen) +
+            " here, so the leaf travels by reference, but now comes " + describe_object(object) +
+            "; give every item an array (where there is none: zeros, and a flag), or none");
 }
 
 template <class T>
@@ -136,36 +169,46 @@ void ItemView::resolve(const LeafSpec& leaf, Source& source, const py::object& t
     }
     Py_SETREF(source.owner, array.release().ptr());
   }
-  PyArrayObject* array = as_array(source.owner);
+  refuse_masked(leaf, source.owner);
+  resolve_array(leaf, source);
+}
+
+void ItemView::resolve_array(const LeafSpec& leaf, Source& source) {
+  PyArrayObject* const array = as_array(source.owner);
   const std::size_t leading_axes = kind_ == ItemKind::kBatch ? 1 : 0;
   PyArray_Descr* const expected = as_descr(leaf.dtype.ptr());
   if (!shape_fits(leaf, array, leading_axes) ||
       (PyArray_DESCR(array) != expected && PyArray_EquivTypes(PyArray_DESCR(array), expected) == 0)) {
     raise_leaf_mismatch(leaf, kind_, source.owner);
   }
+  source.data = static_cast<const std::byte*>(PyArray_DATA(array));
+  source.row_stride_bytes = static_cast<std::ptrdiff_t>(leaf.size_bytes);
   if (kind_ == ItemKind::kBatch) {
     set_rows(leaf, static_cast<std::size_t>(PyArray_DIM(array, 0)));
+    source.row_stride_bytes = PyArray_STRIDE(array, 0);
   }
   if (!PyArray_IS_C_CONTIGUOUS(array)) {
-    PyObject* const contiguous = PyArray_NewCopy(array, NPY_CORDER);
-    if (contiguous == nullptr) {
-      throw py::error_already_set();
-    }
-    Py_SETREF(source.owner, contiguous);
-    array = as_array(contiguous);
+    source.strided = std::make_unique<StridedRow>(std::span(leaf.shape),
+                                                  std::span(PyArray_STRIDES(array) + leading_axes, leaf.shape.size()),
+                                                  static_cast<std::size_t>(PyDataType_ELSIZE(expected)));
   }
-  source.data = static_cast<const std::byte*>(PyArray_DATA(array));
 }
 
 void ItemView::resolve_references(const LeafSpec& leaf, Source& source) {
   if (kind_ == ItemKind::kExample) {
+    refuse_array(leaf, source.owner);
     return;
   }
-  if (PyList_Check(source.owner) == 0 && PyTuple_Check(source.owner) == 0) {
+  PyObject* const column = source.owner;
+  PyObject* rows = nullptr;  // of its own: a list could shrink while this thread waits for a slot
+  if (PyList_Check(column) || PyTuple_Check(column)) {
+    rows = PySequence_Tuple(column);
+  } else if (PyArray_Check(column) && PyArray_NDIM(as_array(column)) == 1) {
+    rows = PySequence_Tuple(py::reinterpret_steal<py::object>(PyArray_ToList(as_array(column))).ptr());
+  } else {
     raise(errors().spec_mismatch,
-          leaf.path + ": expected a list or tuple with one object per row, got " + describe_object(source.owner));
+          leaf.path + ": expected a list, tuple or array with one object per row, got " + describe_object(column));
   }
-  PyObject* const rows = PySequence_Tuple(source.owner);  // a list could shrink while this thread waits for a slot
   if (rows == nullptr) {
     throw py::error_already_set();
   }
@@ -222,9 +265,16 @@ bool ItemView::resolve_number(const LeafSpec& leaf, Source& source) const {
 void ItemView::copy_row(std::size_t row, const EchoBuffer& buffer, std::uint32_t slot) const noexcept {
   for (std::size_t i = 0; i < count_; ++i) {
     const SlotLayout::Leaf& leaf = buffer.layout().leaves()[i];
-    if (leaf.size_bytes > 0) {
-      copy_bytes(buffer.slot_data(slot) + leaf.slot_offset, sources_[i].data + row * leaf.size_bytes, leaf.size_bytes,
-                 buffer.stream_slots());
+    if (leaf.size_bytes == 0) {
+      continue;
+    }
+    const Source& source = sources_[i];
+    std::byte* const to = buffer.slot_data(slot) + leaf.slot_offset;
+    const std::byte* const from = source.data + static_cast<std::ptrdiff_t>(row) * source.row_stride_bytes;
+    if (source.strided) {
+      source.strided->copy(to, from, buffer.stream_slots());
+    } else {
+      copy_bytes(to, from, leaf.size_bytes, buffer.stream_slots());
     }
   }
 }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "bindings/strided_row.hpp"
 #include "bindings/structure.hpp"
 #include "core/stage/echo_buffer.hpp"
 
@@ -29,8 +30,8 @@ class ItemView {
   [[nodiscard]] std::size_t rows() const noexcept { return rows_; }
   // Payload of all rows.
   [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
-  // Copies one row into a slot, for this thread to commit (EchoBuffer::stream_slots). The buffer's layout has a leaf for each of the structure's, empty for
-  // a reference leaf. No Python call.
+  // Copies one row into a slot, for this thread to commit (EchoBuffer::stream_slots). The buffer's layout has a leaf for
+  // each of the structure's, empty for a reference leaf. No Python call.
   void copy_row(std::size_t row, const EchoBuffer& buffer, std::uint32_t slot) const noexcept;
   // The reference leaves of one row, in leaf order. GIL.
   [[nodiscard]] pybind11::tuple references(std::size_t row) const;
@@ -40,11 +41,14 @@ class ItemView {
 
   struct Source {
     PyObject* owner = nullptr;
-    const std::byte* data = nullptr;               // rows, one after the other
+    const std::byte* data = nullptr;  // first row
+    std::ptrdiff_t row_stride_bytes = 0;
+    std::unique_ptr<StridedRow> strided;           // null: rows are contiguous
     std::array<std::byte, kScalarBytes> scalar{};  // storage for a Python number
   };
 
   void resolve(const LeafSpec& leaf, Source& source, const pybind11::object& to_array);
+  void resolve_array(const LeafSpec& leaf, Source& source);
   void resolve_references(const LeafSpec& leaf, Source& source);
   [[nodiscard]] bool resolve_number(const LeafSpec& leaf, Source& source) const;
   void set_rows(const LeafSpec& leaf, std::size_t rows);

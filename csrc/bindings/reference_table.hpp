@@ -1,55 +1,54 @@
-// The leaves that travel by reference: kept here, by item, until the item's last use has been handed out.
+// The leaves that travel by reference: kept here, one entry for each item, while the item's slot and the rows of its
+// batches carry the number of the entry.
 #pragma once
 
 #include <pybind11/pybind11.h>
 
 #include <cstdint>
-#include <unordered_map>
 #include <utility>
-
-#include "bindings/errors.hpp"
-#include "core/plan/planner.hpp"
+#include <vector>
 
 namespace pyecho::bindings {
 
-// All calls with the GIL. Batches must be taken in the order in which they were planned.
+// All calls with the GIL.
 class ReferenceTable {
  public:
-  explicit ReferenceTable(const EchoFactor& factor) : factor_(factor) {}
+  using Entry = std::uint32_t;
 
-  // Before the item's slot is committed.
-  void put(std::uint64_t source_index, pybind11::tuple references) {
-    items_.emplace(source_index, Item{std::move(references), factor_.uses_of(source_index)});
+  // Keeps the reference leaves of an item. Returns the number of its entry.
+  Entry put(pybind11::object references) {
+    if (free_.empty()) {
+      free_.reserve(items_.size() + 1);  // so that release() never allocates
+      items_.push_back(std::move(references));
+      return static_cast<Entry>(items_.size() - 1);
+    }
+    const Entry entry = free_.back();
+    free_.pop_back();
+    items_[entry] = std::move(references);
+    return entry;
   }
-  // One use of the item. Raises Closed if clear() came first.
-  pybind11::tuple take(std::uint64_t source_index) {
-    const auto item = items_.find(source_index);
-    if (item == items_.end()) {
-      raise_outcome(Outcome::kClosed, "EchoBuffer");
-    }
-    pybind11::tuple references = item->second.references;
-    if (--item->second.uses_left == 0) {
-      items_.erase(item);
-    }
-    return references;
+  [[nodiscard]] const pybind11::object& at(Entry entry) const noexcept { return items_[entry]; }
+  // The last use of the item has been handed out.
+  void release(Entry entry) {
+    const pybind11::object dying = std::exchange(items_[entry], {});
+    free_.push_back(entry);
   }
   // References die outside of the table: their destructors may run anything, also this table's traverse().
-  void clear() { const auto dying = std::exchange(items_, {}); }
+  void clear() {
+    const auto dying = std::exchange(items_, {});
+    free_.clear();
+  }
+  [[nodiscard]] bool contains(Entry entry) const noexcept { return entry < items_.size(); }
   [[nodiscard]] int traverse(visitproc visit, void* arg) const {
-    for (const auto& [index, item] : items_) {
-      Py_VISIT(item.references.ptr());
+    for (const pybind11::object& references : items_) {
+      Py_VISIT(references.ptr());
     }
     return 0;
   }
 
  private:
-  struct Item {
-    pybind11::tuple references;
-    std::uint32_t uses_left;
-  };
-
-  EchoFactor factor_;
-  std::unordered_map<std::uint64_t, Item> items_;
+  std::vector<pybind11::object> items_;
+  std::vector<Entry> free_;
 };
 
 }  // namespace pyecho::bindings

@@ -10,16 +10,6 @@ namespace pyecho::bindings {
 namespace {
 
 std::string text(py::handle object) { return py::str(object); }
-std::string represent(py::handle object) { return py::repr(object); }
-
-std::string keys_of(py::handle dict) { return represent(py::reinterpret_steal<py::object>(PyDict_Keys(dict.ptr()))); }
-
-std::string type_name(py::handle object) { return text(py::type::handle_of(object).attr("__name__")); }
-
-[[noreturn]] void raise_nest_mismatch(const std::string& path, const std::string& expected, const std::string& got) {
-  raise(errors().spec_mismatch, path + ": expected " + expected + ", got " + got +
-                                    "; every item must have the structure of the first (unify them in the source)");
-}
 
 }  // namespace
 
@@ -31,13 +21,15 @@ std::string LeafSpec::describe() const {
   for (std::size_t axis = 0; axis < shape.size(); ++axis) {
     dims[axis] = py::int_(shape[axis]);
   }
-  return text(dtype) + " array of shape " + represent(dims);
+  return text(dtype) + " array of shape " + text(py::repr(dims));
 }
 
-Structure::Structure(const py::object& nest, const py::sequence& leaves) {
+Structure::Structure(const py::object& tree, const py::sequence& leaves) {
   leaves_.reserve(leaves.size());
   for (const py::handle leaf : leaves) {
-    LeafSpec spec{.path = {}, .by_reference = leaf.is_none(), .dtype = py::none(), .shape = {}, .size_bytes = 0};
+    LeafSpec spec;
+    spec.by_reference = leaf.is_none() || py::isinstance<py::str>(leaf);
+    spec.seen = leaf.is_none() || !spec.by_reference ? "" : text(leaf);
     if (!spec.by_reference) {
       const auto [dtype, shape] = leaf.cast<std::pair<py::object, py::tuple>>();
       PyArray_Descr* descr = nullptr;
@@ -49,7 +41,7 @@ Structure::Structure(const py::object& nest, const py::sequence& leaves) {
       for (const py::handle extent : shape) {
         spec.shape.push_back(extent.cast<npy_intp>());
         if (__builtin_mul_overflow(spec.size_bytes, static_cast<std::size_t>(spec.shape.back()), &spec.size_bytes)) {
-          raise(errors().config_error, "a field of shape " + represent(shape) + " does not fit the address space");
+          raise(errors().config_error, "a field of shape " + text(py::repr(shape)) + " does not fit the address space");
         }
       }
       if (spec.shape.size() >= NPY_MAXDIMS) {  // a batch has one axis more
@@ -59,121 +51,152 @@ Structure::Structure(const py::object& nest, const py::sequence& leaves) {
     }
     leaves_.push_back(std::move(spec));
   }
-  root_ = parse(nest, "item");
+  root_ = parse(tree, "item");
 }
 
-Structure::Node Structure::parse(const py::object& nest, const std::string& path) {
+Structure::Node Structure::parse(const py::object& tree, const std::string& path) {
   Node node;
   node.path = path;
-  if (PyLong_Check(nest.ptr())) {
-    node.leaf = nest.cast<std::uint32_t>();
+  if (PyLong_Check(tree.ptr())) {
+    node.leaf = tree.cast<std::uint32_t>();
     leaves_.at(node.leaf).path = path;
-  } else if (PyDict_Check(nest.ptr())) {
-    node.kind = Kind::kDict;
-    const auto dict = nest.cast<py::dict>();
-    node.keys = py::tuple(dict.size());
-    std::size_t position = 0;
-    for (const auto& [key, child] : dict) {
-      node.keys[position++] = key;
-      node.children.push_back(parse(py::reinterpret_borrow<py::object>(child), path + "[" + represent(key) + "]"));
-    }
-  } else if (PyList_Check(nest.ptr()) || PyTuple_Check(nest.ptr())) {
-    const bool named = py::hasattr(nest, "_fields");
-    node.kind = PyList_Check(nest.ptr()) ? Kind::kList : named ? Kind::kNamedTuple : Kind::kTuple;
-    node.type = py::type::of(nest);
-    std::size_t position = 0;
-    for (const py::handle child : nest) {
-      const std::string step = named ? "." + text(py::object(nest.attr("_fields"))[py::int_(position)])
-                                     : "[" + std::to_string(position) + "]";
-      node.children.push_back(parse(py::reinterpret_borrow<py::object>(child), path + step));
-      ++position;
-    }
-  } else {
-    raise(PyExc_TypeError, path + ": a nest is made of dict, list, tuple and leaf numbers, got " + type_name(nest));
+    return node;
+  }
+  const std::string kind = text(tree.attr("kind"));
+  node.kind = kind == "dict"         ? Kind::kDict
+              : kind == "list"       ? Kind::kList
+              : kind == "tuple"      ? Kind::kTuple
+              : kind == "namedtuple" ? Kind::kNamedTuple
+                                     : Kind::kOther;
+  node.type = py::type::of(tree.attr("like"));
+  const PyObject* const type = node.type.ptr();
+  if (const bool native = node.kind == Kind::kNamedTuple || type == reinterpret_cast<PyObject*>(&PyDict_Type) ||
+                          type == reinterpret_cast<PyObject*>(&PyList_Type) ||
+                          type == reinterpret_cast<PyObject*>(&PyTuple_Type);
+      !native) {
+    node.rebuild = tree.attr("rebuild");
+  }
+  node.read = tree.attr("read");
+  node.expected = text(tree.attr("expected"));
+  if (node.kind == Kind::kDict || node.kind == Kind::kNamedTuple) {
+    node.keys = py::tuple(tree.attr("keys"));
+  }
+  std::size_t position = 0;
+  for (const py::handle child : tree.attr("children")) {
+    node.children.push_back(
+        parse(py::reinterpret_borrow<py::object>(child), path + text(tree.attr("step")(position++))));
   }
   return node;
 }
 
-void Structure::flatten(const Node& node, py::handle item, PyObject** out, std::size_t* count) const {
-  PyObject* const object = item.ptr();
-  switch (node.kind) {
-    case Kind::kLeaf:
-      out[(*count)++] = item.inc_ref().ptr();
-      return;
-    case Kind::kDict: {
-      const std::size_t size = node.children.size();
-      if (!PyDict_Check(object) || std::cmp_not_equal(PyDict_Size(object), size)) {
-        raise_nest_mismatch(node.path, "a dict with keys " + represent(node.keys),
-                            PyDict_Check(object) ? "keys " + keys_of(item) : type_name(item));
-      }
-      for (std::size_t i = 0; i < size; ++i) {
-        PyObject* const child = PyDict_GetItemWithError(object, PyTuple_GET_ITEM(node.keys.ptr(), i));
-        if (child == nullptr) {
-          if (PyErr_Occurred() != nullptr) {
-            throw py::error_already_set();
-          }
-          raise_nest_mismatch(node.path, "a dict with keys " + represent(node.keys), "keys " + keys_of(item));
-        }
-        flatten(node.children[i], child, out, count);
-      }
-      return;
-    }
-    case Kind::kList:
-    case Kind::kTuple:
-    case Kind::kNamedTuple: {
-      const bool is_list = PyList_Check(object) != 0;
-      const bool right_kind = node.kind == Kind::kList ? is_list : PyTuple_Check(object) != 0;
-      const std::size_t size = node.children.size();
-      if (!right_kind || std::cmp_not_equal(PySequence_Fast_GET_SIZE(object), size)) {
-        raise_nest_mismatch(
-            node.path, (node.kind == Kind::kList ? "a list of " : "a tuple of ") + std::to_string(size),
-            type_name(item) + (right_kind ? " of " + std::to_string(PySequence_Fast_GET_SIZE(object)) : ""));
-      }
-      for (std::size_t i = 0; i < size; ++i) {
-        flatten(node.children[i], PySequence_Fast_GET_ITEM(object, static_cast<Py_ssize_t>(i)), out, count);
-      }
-      return;
-    }
+// Raises SpecMismatch with what `item` is or has instead of the node.
+void Structure::mismatch(const Node& node, py::handle item) {
+  py::object got = node.read(item);
+  if (!py::isinstance<py::str>(got)) {
+    got = py::type::handle_of(item).attr("__name__");
   }
+  raise(errors().spec_mismatch, node.path + ": expected " + node.expected + ", got " + text(got) +
+                                    "; every item must have the structure of the first (unify them in the source)");
+}
+
+void Structure::flatten(const Node& node, py::handle item, PyObject** out, std::size_t* count) const {
+  if (node.kind == Kind::kLeaf) {
+    out[(*count)++] = item.inc_ref().ptr();
+    return;
+  }
+  const Descent descent;
+  PyObject* const object = item.ptr();
+  const auto require = [&](bool like) {
+    if (!like) {
+      mismatch(node, item);
+    }
+  };
+  // Reading a child may run Python code, which may change `item`: so each child is held while it is read, and the length
+  // is looked at again for the next one.
+  const std::size_t size = node.children.size();
+  if (node.kind == Kind::kDict) {
+    require(PyDict_Check(object) && std::cmp_equal(PyDict_GET_SIZE(object), size));
+    for (std::size_t i = 0; i < size; ++i) {
+      PyObject* const found = PyDict_GetItemWithError(object, PyTuple_GET_ITEM(node.keys.ptr(), i));
+      if (found == nullptr && PyErr_Occurred() != nullptr) {
+        throw py::error_already_set();
+      }
+      require(found != nullptr);
+      flatten(node.children[i], py::reinterpret_borrow<py::object>(found), out, count);
+    }
+    return;
+  }
+  py::object described;  // keeps the children of a node that is described
+  PyObject* children = object;
+  if (node.kind == Kind::kOther) {
+    described = node.read(item);
+    children = described.ptr();
+    require(PyList_Check(children) != 0);
+  } else if (node.kind == Kind::kList) {
+    require(PyList_Check(object) != 0);
+  } else {
+    require(PyTuple_Check(object) && (node.kind == Kind::kTuple || has_names(object, node)));
+  }
+  for (std::size_t i = 0; i < size; ++i) {
+    require(std::cmp_equal(PySequence_Fast_GET_SIZE(children), size));
+    const auto child =
+        py::reinterpret_borrow<py::object>(PySequence_Fast_GET_ITEM(children, static_cast<Py_ssize_t>(i)));
+    flatten(node.children[i], child, out, count);
+  }
+  require(std::cmp_equal(PySequence_Fast_GET_SIZE(children), size));
+}
+
+// Whether a tuple names its elements as the node does, or not at all.
+bool Structure::has_names(PyObject* tuple, const Node& node) {
+  if (node.type.is(py::type::handle_of(tuple)) || PyTuple_CheckExact(tuple)) {
+    return true;
+  }
+  return py::getattr(tuple, "_fields", node.keys).equal(node.keys);
 }
 
 py::object Structure::unflatten(const Node& node, py::object* leaves) const {
-  const auto size = static_cast<Py_ssize_t>(node.children.size());
-  switch (node.kind) {
-    case Kind::kLeaf:
-      break;
-    case Kind::kDict: {
-      py::dict dict;
-      for (Py_ssize_t i = 0; i < size; ++i) {
-        const py::object child = unflatten(node.children[static_cast<std::size_t>(i)], leaves);
-        if (PyDict_SetItem(dict.ptr(), PyTuple_GET_ITEM(node.keys.ptr(), i), child.ptr()) != 0) {
-          throw py::error_already_set();
-        }
-      }
-      return dict;
-    }
-    case Kind::kList: {
-      py::list list(size);
-      for (Py_ssize_t i = 0; i < size; ++i) {
-        PyList_SET_ITEM(list.ptr(), i, unflatten(node.children[static_cast<std::size_t>(i)], leaves).release().ptr());
-      }
-      return list;
-    }
-    case Kind::kTuple:
-    case Kind::kNamedTuple: {
-      py::tuple tuple(size);
-      for (Py_ssize_t i = 0; i < size; ++i) {
-        PyTuple_SET_ITEM(tuple.ptr(), i, unflatten(node.children[static_cast<std::size_t>(i)], leaves).release().ptr());
-      }
-      return node.kind == Kind::kTuple ? py::object(tuple) : node.type(*tuple);
-    }
+  if (node.kind == Kind::kLeaf) {
+    return std::move(leaves[node.leaf]);
   }
-  return std::move(leaves[node.leaf]);
+  const auto size = static_cast<Py_ssize_t>(node.children.size());
+  const auto child = [&](Py_ssize_t i) { return unflatten(node.children[static_cast<std::size_t>(i)], leaves); };
+  if (node.kind == Kind::kDict && !node.rebuild) {
+    py::dict dict;
+    for (Py_ssize_t i = 0; i < size; ++i) {
+      if (PyDict_SetItem(dict.ptr(), PyTuple_GET_ITEM(node.keys.ptr(), i), child(i).ptr()) != 0) {
+        throw py::error_already_set();
+      }
+    }
+    return dict;
+  }
+  if (node.kind == Kind::kList || node.rebuild) {
+    py::list list(size);
+    for (Py_ssize_t i = 0; i < size; ++i) {
+      PyList_SET_ITEM(list.ptr(), i, child(i).release().ptr());
+    }
+    return node.rebuild ? node.rebuild(std::move(list)) : py::object(std::move(list));
+  }
+  py::tuple tuple(size);
+  for (Py_ssize_t i = 0; i < size; ++i) {
+    PyTuple_SET_ITEM(tuple.ptr(), i, child(i).release().ptr());
+  }
+  return tuple_of_type(reinterpret_cast<PyTypeObject*>(node.type.ptr()), std::move(tuple));
+}
+
+py::object tuple_of_type(PyTypeObject* type, py::tuple children) {
+  if (type == &PyTuple_Type) {
+    return children;
+  }
+  PyObject* const made = PyTuple_Type.tp_new(type, py::make_tuple(std::move(children)).ptr(), nullptr);
+  if (made == nullptr) {
+    throw py::error_already_set();
+  }
+  return py::reinterpret_steal<py::object>(made);
 }
 
 void register_structure(py::module_& module) {
   py::class_<Structure, std::shared_ptr<Structure>>(module, "Structure", "A nest of leaves that items must have.")
-      .def(py::init<const py::object&, const py::sequence&>(), py::arg("nest"), py::arg("leaves"));
+      .def(py::init<const py::object&, const py::sequence&>(), py::arg("tree"), py::arg("leaves"));
 }
 
 }  // namespace pyecho::bindings

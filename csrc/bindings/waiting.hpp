@@ -49,11 +49,11 @@ inline Deadline deadline_after(std::optional<double> timeout_s) {
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(*timeout_s));
 }
 
-// Calls `attempt(deadline of a slice)` without the GIL until it answers something else than kTimeout or `deadline` has
-// passed. Throws error_already_set when a signal handler raised; nothing has been obtained then, nor when
+// Calls `attempt(deadline of a slice)` without the GIL until it answers something else than kTimeout, `deadline` has
+// passed, or `give_up()`, called with the GIL, is true. Throws error_already_set when a signal handler raised; nothing has been obtained then, nor when
 // `attempt` throws.
-template <class Attempt>
-Outcome wait_answering_signals(Deadline deadline, const Attempt& attempt) {
+template <class Attempt, class GiveUp>
+Outcome wait_answering_signals(Deadline deadline, const Attempt& attempt, const GiveUp& give_up) {
   for (;;) {
     if (PyErr_CheckSignals() != 0) {  // at the start too: many short waits must not keep Ctrl-C out
       throw pybind11::error_already_set();
@@ -72,10 +72,15 @@ Outcome wait_answering_signals(Deadline deadline, const Attempt& attempt) {
     if (outcome != Outcome::kTimeout) {
       return outcome;
     }
-    if (slice == deadline) {
+    if (slice == deadline || give_up()) {
       return Outcome::kTimeout;
     }
   }
+}
+
+template <class Attempt>
+Outcome wait_answering_signals(Deadline deadline, const Attempt& attempt) {
+  return wait_answering_signals(deadline, attempt, [] { return false; });
 }
 
 }  // namespace pyecho::bindings

@@ -14,7 +14,7 @@ from functools import partial
 from pyecho import _core
 from pyecho.bench.row import Row
 from pyecho.bench.sampling import Progress, Sample, interleaved, steps_of
-from pyecho.options import available_cores, checked_threads
+from pyecho.config import available_cores
 
 TINY_ROW_BYTES = 256
 LARGE_ROW_BYTES = 100_000
@@ -55,7 +55,7 @@ class Workload:
 
 def default_workloads() -> list[Workload]:
     """Return tiny, small and large rows."""
-    threads = checked_threads(None)
+    threads = max(1, min(4, available_cores() - 1))
     return [
         Workload(256, threads=threads),
         Workload(3072, threads=threads),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,7 +10,8 @@ import numpy as np
 from pyecho._core import BatchPlan, Closed
 from pyecho.buffer import EchoInfo
 from pyecho.device.upload import DeviceArrays, Uploaded, Uploader
-from pyecho.spec import Field, leaves_of, map_nest
+from pyecho.nest import leaves_like, leaves_of, map_nest
+from pyecho.spec import Field
 
 __all__ = ["DeviceEcho", "EchoArrays"]
 
@@ -67,39 +67,60 @@ class _Chunk:
 
 
 class DeviceEcho:
-    """Makes the batches of an epoch on a device.
+    """Makes batches on a device, of chunks of examples that a native stage collects on the host.
 
     All of it happens in the order of pyecho's stream: chunks of fresh examples are copied from
     pinned memory, scattered into the slots that the plan gives them, and batches are gathered from
     slots. A slot that is stored to again after its last use needs no other protection.
 
+    It is what a link takes from (`pyecho.link.Upstream`): `_take` returns a batch and the number of
+    its rows.
+
     Parameters
     ----------
     spec
         Of one example.
+    staging
+        The native stage: its batches are chunks of consecutive examples.
     plan
         Decides which example goes into which slot, and which slots make up a batch.
-    slots
-        How many slots the plan deals in.
     arrays
         The device arrays that batches are made of.
     uploader
         Brings chunks to the device.
+    with_info
+        Whether batches come with an `EchoInfo`.
     """
 
     def __init__(
-        self, spec: Any, plan: BatchPlan, slots: int, arrays: EchoArrays, uploader: Uploader
+        self,
+        spec: Any,
+        staging: Any,
+        plan: BatchPlan,
+        arrays: EchoArrays,
+        uploader: Uploader,
+        *,
+        with_info: bool,
     ) -> None:
         self._spec = spec
+        self._staging = staging
         self._plan = plan
         self._arrays = arrays
         self._uploader = uploader
+        self._with_info = with_info
         self._fields: list[Field] = leaves_of(spec)
         self._columns = [
-            _Column(arrays, slots, by_reference=field.by_reference) for field in self._fields
+            _Column(arrays, plan.slots, by_reference=field.by_reference) for field in self._fields
         ]
         self._chunks: deque[_Chunk] = deque()
+        self._failure: BaseException | None = None
         self._emitted = 0
+
+    def begin(self, epoch: int, items: int | None) -> None:
+        """Start again with this epoch."""
+        self._plan.begin(epoch, items)
+        self._chunks.clear()
+        self._failure = None
 
     @property
     def emitted(self) -> int:
@@ -111,43 +132,54 @@ class DeviceEcho:
         """Examples in the pool."""
         return self._plan.resident
 
-    def batches(self, chunks: Iterator[Any], *, with_info: bool) -> Iterator[Uploaded]:
-        """Yield the batches; `chunks` are nests of host arrays with consecutive examples.
+    @property
+    def _at_end(self) -> bool:
+        return self._plan.at_end
 
-        What `chunks` raises is raised after every use of what came before it, unless it is `Closed`
-        or something of the device fails meanwhile.
+    def _set_paused(self, paused: bool) -> None:
+        self._staging._set_paused(paused)
+
+    def _take(self) -> Uploaded:
+        """Return the next batch; raise `StopIteration` at the end of an epoch.
+
+        What the staging raises is raised after every use of what came before it, unless it is
+        `Closed` or something of the device fails meanwhile.
         """
-        failure: BaseException | None = None
         while (complete := self._plan.advance()) is not None:
             if complete:
-                yield self._batch(with_info=with_info)
-                continue
-            chunk = None
+                return self._batch()
             try:
-                chunk = next(chunks, None)
+                chunk = self._staging._take()
+            except StopIteration:
+                if self._staging._at_end:
+                    self._plan.end_input()
+                else:
+                    self._plan.end_pass()
+                continue
             except Closed:
-                raise  # nobody takes batches any more
+                raise  # the loader is stopped or paused
             except BaseException as error:
-                failure = error
-            if chunk is None:
-                self._plan.end_of_source()
-            else:
-                self._receive(chunk)
-                del chunk
-        if failure is not None:
+                self._failure = error
+                self._plan.end_input()
+                continue
+            self._receive(chunk)
+            del chunk
+        failure, self._failure = self._failure, None
+        if failure is not None and self._plan.at_end:
             try:
                 raise failure
             finally:
-                failure = None  # its traceback has this frame
+                del failure  # its traceback has this frame
+        raise StopIteration
 
-    def deliver(self, uploaded: Uploaded) -> Any:
+    def deliver(self, uploaded: Uploaded, number: int, use: int) -> Any:
         """Return a batch, fit for the calling thread's current stream. Never blocks."""
         (batch, info), rows = self._uploader.deliver(uploaded)
         self._emitted += rows
         return batch if info is None else (batch, info)
 
     def _receive(self, chunk: Any) -> None:
-        columns = _columns_of(self._spec, chunk)
+        columns = leaves_like(self._spec, chunk)
         rows = len(columns[0])
         uploaded = self._uploader.copy(
             [
@@ -168,7 +200,7 @@ class DeviceEcho:
         )
         self._plan.offer(rows)
 
-    def _batch(self, *, with_info: bool) -> Uploaded:
+    def _batch(self) -> Uploaded:
         stored, slots, source_index, use = self._plan.take()
         index = self._uploader.copy(np.concatenate([stored, slots])).item
         self._store(stored, index)
@@ -188,7 +220,7 @@ class DeviceEcho:
         ]
         leaves = iter(columns)
         batch = map_nest(lambda _: next(leaves), self._spec)
-        info = EchoInfo(source_index, use) if with_info else None
+        info = EchoInfo(source_index, use) if self._with_info else None
         return self._uploader.computed(((batch, info), len(slots)), on_device)
 
     def _store(self, slots: Any, index: Any) -> None:
@@ -206,16 +238,3 @@ class DeviceEcho:
             chunk.stored = end
             if chunk.stored == chunk.rows:
                 self._chunks.popleft()
-
-
-def _columns_of(spec: Any, batch: Any) -> list[Any]:
-    """Return the columns of a batch, in the order of the spec's leaves."""
-    if isinstance(spec, Field):
-        return [batch]
-    if isinstance(spec, dict):
-        return [column for key, child in spec.items() for column in _columns_of(child, batch[key])]
-    return [
-        column
-        for child, part in zip(spec, batch, strict=True)
-        for column in _columns_of(child, part)
-    ]

@@ -4,35 +4,19 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import Any, Literal
 
-from pyecho._core import ConfigError, Pinning, cuda_active_devices
+from pyecho._core import Pinning, cuda_active_devices
+from pyecho.config import Memory
 
 __all__ = [
-    "Memory",
-    "checked_memory",
     "copy_streams",
     "default_device",
     "pinning_for",
     "warn_if_pageable",
 ]
 
-Memory = Literal["auto", "pageable", "pinned"]
-"""``"pinned"`` memory can be read by a CUDA device while everybody goes on, and must be had;
-``"auto"`` is pinned if a device is in use and the system allows it."""
-
-_MEMORIES = ("auto", "pageable", "pinned")
-
 _MOST_LENT_STREAMS = 256  # of one priority; PyTorch has 32
 _lent_streams: dict[int, tuple[int, ...]] = {}
-
-
-def checked_memory(value: Any) -> Memory:
-    """Return `value` if it names a kind of memory, else raise `ConfigError`."""
-    if value not in _MEMORIES:
-        raise ConfigError(f"memory must be one of {', '.join(map(repr, _MEMORIES))}, got {value!r}")
-    memory: Memory = value
-    return memory
 
 
 def pinning_for(memory: Memory, device: int | None) -> Pinning | None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
 from pyecho._core import Transfer, TransferEngine
-from pyecho.spec import map_nest
+from pyecho.nest import map_nest
 
-__all__ = ["DEPTH", "DeviceArrays", "Placed", "Uploaded", "Uploader", "uploads"]
+__all__ = ["DEPTH", "DeviceArrays", "Placed", "Uploaded", "Uploader", "upload_use"]
 
 DEPTH = 2
 """Uploads under way at a time: one is copied while the next is being issued."""
@@ -115,7 +114,7 @@ class Uploader:
         new_of = {id(old): new for new, old in zip(converted, arrays, strict=True)}
         return self.computed(map_nest(lambda leaf: new_of.get(id(leaf), leaf), item), converted)
 
-    def deliver(self, uploaded: Uploaded) -> Any:
+    def deliver(self, uploaded: Uploaded, number: int = 0, use: int = 0) -> Any:
         """Return the item, fit for the calling thread's current stream. Never blocks."""
         uploaded.transfer.wait_on(self._arrays.current_stream())
         for array in uploaded.arrays:
@@ -123,13 +122,13 @@ class Uploader:
         return uploaded.item
 
 
-def uploads(batches: Iterator[Any], uploader: Uploader, *, with_info: bool) -> Iterator[Uploaded]:
-    """Yield each batch as `Uploaded`; its info stays on the host."""
-    for emitted in batches:
-        batch, info = emitted if with_info else (emitted, None)
-        uploaded = uploader.upload(batch)
-        if info is not None:  # a view of the batch's host memory, which goes back now
-            info = type(info)(*(column.copy() for column in info))
-            uploaded = uploaded._replace(item=(uploaded.item, info))
-        yield uploaded
-        del emitted, batch, info, uploaded
+def upload_use(
+    uploader: Uploader, with_info: bool, emitted: Any, epoch: int, number: int
+) -> Uploaded:
+    """Upload a batch; its info stays on the host. What a link makes of it."""
+    batch, info = emitted if with_info else (emitted, None)
+    uploaded = uploader.upload(batch)
+    if info is not None:  # a view of the batch's host memory, which goes back now
+        info = type(info)(*(column.copy() for column in info))
+        uploaded = uploaded._replace(item=(uploaded.item, info))
+    return uploaded

@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 import sys
-import types
 
 import pytest
 import reference_model as model
@@ -69,16 +68,16 @@ def test_where_the_transform_fails_the_consumer_gets_the_error_and_then_the_use(
 
 
 def test_a_use_that_is_due_again_is_guarded_as_well():
-    holder = types.SimpleNamespace(version=1)
+    item = [1]
     queue = make(transform=fails_at(2))
-    queue.put("item", ((holder, "version", 1, "the leaf"),))
+    queue.put(*_core.share_item(item))
     queue.put("next", None)
     queue.close()
     uses = queue._iterate(None)
-    assert next(uses) == ("item", 0, 0)
+    assert next(uses) == ([1], 0, 0)
     with pytest.raises(ZeroDivisionError):
         next(uses)
-    holder.version = 2
+    item[0] = 2
     with pytest.raises(pyecho.EchoMutated):
         next(uses)
     assert next(uses) == ("next", 1, 0)
@@ -106,14 +105,14 @@ def test_stop_lets_go_of_a_use_that_is_due_again(stop_within):
 
 
 def test_guards_are_compared_before_each_repeat():
-    holder = types.SimpleNamespace(version=1)
+    item = [1]
     queue = make(factor=3.0)
-    queue.put("item", ((holder, "version", 1, "the leaf"),))
+    queue.put(*_core.share_item(item))
     queue.close()
     uses = queue._iterate(None)
-    assert [next(uses), next(uses)] == ["item", "item"]
-    holder.version = 2
-    with pytest.raises(pyecho.EchoMutated, match=r"the leaf was changed in place.*copy=True"):
+    assert [next(uses), next(uses)] == [item, item]
+    item[0] = 2
+    with pytest.raises(pyecho.EchoMutated, match=r"item\[0\] was changed in place.*copy=True"):
         next(uses)
 
 

@@ -10,22 +10,50 @@ from pyecho import _core
 from pyecho.spec import structure_of
 
 
-def test_it_is_made_of_a_nest_of_leaf_numbers_and_their_kinds():
-    _core.Structure({"x": 0, "y": [1]}, [(np.dtype("f4"), (2,)), None])
-
-
 def test_specs_compile():
     spec = {"x": pyecho.Field(2, "f4"), "y": [pyecho.Field((), object), (pyecho.Field((), int),)]}
     assert isinstance(structure_of(spec), _core.Structure)
 
 
 @pytest.mark.parametrize(
-    ("nest", "leaves"),
-    [(3, []), ({"x": 1}, [None]), ("text", [None]), ([0], [3]), ([0], [("no dtype", ())])],
+    ("tree", "leaves"),
+    [(3, []), ({"x": 1}, [None]), ("text", [None]), (0, [3]), (0, [("no dtype", ())])],
 )
-def test_nonsense_is_an_exception_not_a_crash(nest, leaves):
-    with pytest.raises((TypeError, ValueError, IndexError, RuntimeError)):
-        _core.Structure(nest, leaves)
+def test_nonsense_is_an_exception_not_a_crash(tree, leaves):
+    with pytest.raises((TypeError, ValueError, LookupError, RuntimeError, AttributeError)):
+        _core.Structure(tree, leaves)
+
+
+class Meddling:
+    """A key whose comparison changes the dict that it is looked up in."""
+
+    target = None
+
+    def __init__(self, name):
+        self.name = name
+
+    def __hash__(self):
+        return hash(self.name)
+
+    def __eq__(self, other):
+        if Meddling.target is not None:
+            list(map(Meddling.target.pop, [key for key in Meddling.target if type(key) is str]))
+        return self.name == other.name
+
+
+def test_an_item_may_change_while_it_is_read():
+    buffer = pyecho.EchoBuffer(
+        pyecho.spec_of({"x": {"deep": np.zeros(3)}, Meddling("k"): 1}), batch_size=1, factor=1
+    )
+    item = {"x": {"deep": np.zeros(3)}, Meddling("k"): 1}
+    Meddling.target = item  # looking up the second key drops the first child
+    try:
+        buffer.put(item)
+        with pytest.raises(pyecho.SpecMismatch, match="got keys"):
+            buffer.put(item)
+    finally:
+        Meddling.target = None
+    assert next(iter(buffer))["x"]["deep"].shape == (1, 3)
 
 
 def test_references_are_balanced():

@@ -6,96 +6,91 @@
 namespace pyecho::model {
 namespace {
 
-constexpr Threads kOne = Threads::kOne;
-constexpr Threads kMany = Threads::kMany;
-
-template <Threads kPushing, Threads kPopping>
-void expect_no_failure(const RingProgram& description, const Limits& limits) {
-  const auto make = [&] { return make_ring_program<kPushing, kPopping>(description); };
-  const Report report = explore_all(make, limits);
+// Stamps wrap to 0 after the first item.
+void expect_no_failure(RingProgram description, const Limits& limits) {
+  description.first_sequence = (std::uint64_t{description.capacity} << 31) - 1;
+  const Report report = explore_all([&] { return make_ring_program(description); }, limits);
   EXPECT_TRUE(report.complete) << report.runs << " runs";
   EXPECT_EQ(report.failed_runs, 0U) << report.first_failure;
   EXPECT_GT(report.runs, 10U);
 }
 
-TEST(IndexRingModel, one_to_one_is_right_in_every_interleaving) {
+// Items a call, by thread.
+using Groups = std::array<std::uint32_t, kMaxThreads>;
+class IndexRingModel : public testing::TestWithParam<Groups> {};
+
+INSTANTIATE_TEST_SUITE_P(Groups, IndexRingModel,
+                         testing::Values(Groups{1, 1, 1, 1}, Groups{2, 2, 2, 2}, Groups{3, 1, 3, 1},
+                                         Groups{1, 3, 1, 3}));
+
+TEST_P(IndexRingModel, one_to_one_is_right_in_every_interleaving) {
   for (const std::uint32_t capacity : {1U, 2U}) {
-    expect_no_failure<kOne, kOne>({.capacity = capacity, .items = 3, .attempts = 3},
-                                  {.preemptions = 3, .stale_reads = 2});
+    expect_no_failure({.capacity = capacity, .items = 3, .attempts = 3, .groups = GetParam()},
+                      {.preemptions = 3, .stale_reads = 2});
   }
 }
 
-TEST(IndexRingModel, one_to_one_refuses_only_when_full_or_empty) {
+TEST_P(IndexRingModel, one_to_one_refuses_only_when_full_or_empty) {
   for (const std::uint32_t capacity : {1U, 2U}) {
-    expect_no_failure<kOne, kOne>({.capacity = capacity, .items = 3, .attempts = 3, .check_refusals = true},
-                                  {.preemptions = 5, .stale_reads = 0});
+    expect_no_failure({.capacity = capacity, .items = 3, .attempts = 3, .groups = GetParam(), .check_refusals = true},
+                      {.preemptions = 5, .stale_reads = 0});
   }
 }
 
-TEST(IndexRingModel, stamps_may_wrap_meanwhile) {
-  expect_no_failure<kOne, kOne>(
-      {.items = 3, .attempts = 3, .first_sequence = (std::uint64_t{1} << 31) - 1, .check_refusals = true},
-      {.preemptions = 3, .stale_reads = 0});
-}
-
-TEST(IndexRingModel, two_pushers_share_a_ring) {
+TEST_P(IndexRingModel, two_pushers_share_a_ring) {
   for (const std::uint32_t capacity : {1U, 2U}) {
-    expect_no_failure<kMany, kOne>({.capacity = capacity, .pushers = 2, .attempts = 2},
-                                   {.preemptions = 2, .stale_reads = 1});
-    expect_no_failure<kMany, kOne>({.capacity = capacity, .pushers = 2, .attempts = 2, .check_refusals = true},
-                                   {.preemptions = 3, .stale_reads = 0});
+    RingProgram description{.capacity = capacity, .pushers = 2, .attempts = 2, .groups = GetParam()};
+    expect_no_failure(description, {.preemptions = 2, .stale_reads = 1});
+    description.check_refusals = true;
+    expect_no_failure(description, {.preemptions = 3, .stale_reads = 0});
   }
 }
 
-TEST(IndexRingModel, two_poppers_share_a_ring) {
+TEST_P(IndexRingModel, two_poppers_share_a_ring) {
   for (const std::uint32_t capacity : {1U, 2U}) {
-    expect_no_failure<kOne, kMany>({.capacity = capacity, .poppers = 2, .items = 3},
-                                   {.preemptions = 2, .stale_reads = 1});
-    expect_no_failure<kOne, kMany>({.capacity = capacity, .poppers = 2, .items = 3, .check_refusals = true},
-                                   {.preemptions = 3, .stale_reads = 0});
+    RingProgram description{.capacity = capacity, .poppers = 2, .items = 3, .groups = GetParam()};
+    expect_no_failure(description, {.preemptions = 2, .stale_reads = 1});
+    description.check_refusals = true;
+    expect_no_failure(description, {.preemptions = 3, .stale_reads = 0});
   }
 }
 
-TEST(IndexRingModel, two_pushers_and_two_poppers_share_a_ring) {
-  expect_no_failure<kMany, kMany>({.capacity = 2, .pushers = 2, .poppers = 2, .items = 1, .attempts = 1},
-                                  {.preemptions = 2, .stale_reads = 1});
-  expect_no_failure<kMany, kMany>(
-      {.capacity = 1, .pushers = 2, .poppers = 2, .items = 1, .attempts = 2, .check_refusals = true},
-      {.preemptions = 2, .stale_reads = 0});
+TEST_P(IndexRingModel, two_pushers_and_two_poppers_share_a_ring) {
+  expect_no_failure(
+      {.capacity = 2, .pushers = 2, .poppers = 2, .items = GetParam()[0], .attempts = 1, .groups = GetParam()},
+      {.preemptions = 2, .stale_reads = 1});
+  expect_no_failure({.capacity = 1,
+                     .pushers = 2,
+                     .poppers = 2,
+                     .items = GetParam()[0],
+                     .attempts = 2,
+                     .groups = GetParam(),
+                     .check_refusals = true},
+                    {.preemptions = 2, .stale_reads = 0});
 }
 
-TEST(IndexRingModel, larger_programs_are_right_in_random_interleavings) {
-  const RingProgram description{.capacity = 2, .pushers = 2, .poppers = 2, .items = 6, .attempts = 6};
-  const Report report = explore_random([&] { return make_ring_program<kMany, kMany>(description); }, 5000);
-  EXPECT_EQ(report.failed_runs, 0U) << report.first_failure;
+TEST_P(IndexRingModel, larger_programs_are_right_in_random_interleavings) {
+  for (const std::uint32_t capacity : {2U, 4U}) {
+    const RingProgram description{
+        .capacity = capacity, .pushers = 2, .poppers = 2, .items = 6, .attempts = 6, .groups = GetParam()};
+    const Report report = explore_random([&] { return make_ring_program(description); }, 5000);
+    EXPECT_EQ(report.failed_runs, 0U) << report.first_failure;
+  }
 }
 
-// The orders in the table of index_ring.hpp are needed, each of them. Thread 0 pushes, thread 1
-// pops.
-Report explore_weakened(int thread, Access access) {
-  const RingProgram description{.capacity = 1, .items = 2, .attempts = 2};
-  const Limits limits{.weakened = [=](int t, Access a) { return t == thread && a == access; }};
-  return explore_all([&] { return make_ring_program<kOne, kOne>(description); }, limits);
-}
-
-TEST(IndexRingModel, the_unweakened_program_has_no_race) {
-  EXPECT_EQ(explore_weakened(kNoThread, Access::kLoad).failed_runs, 0U);
-}
-
-TEST(IndexRingModel, a_relaxed_w1_would_race) {
-  EXPECT_EQ(explore_weakened(0, Access::kStore).first_failure, "data race");
-}
-
-TEST(IndexRingModel, a_relaxed_r1_would_race) {
-  EXPECT_EQ(explore_weakened(1, Access::kLoad).first_failure, "data race");
-}
-
-TEST(IndexRingModel, a_relaxed_r2_would_race) {
-  EXPECT_EQ(explore_weakened(1, Access::kStore).first_failure, "data race");
-}
-
-TEST(IndexRingModel, a_relaxed_w2_would_race) {
-  EXPECT_EQ(explore_weakened(0, Access::kLoad).first_failure, "data race");
+// Thread 0 pushes, thread 1 pops.
+TEST_P(IndexRingModel, races_without_any_one_of_the_orders_in_its_table) {
+  const Groups groups = GetParam();
+  const RingProgram description{.capacity = groups[0], .items = 2 * groups[0], .attempts = 2, .groups = groups};
+  const auto first_failure = [&](int thread, Access access) {
+    const Limits limits{.weakened = [=](int t, Access a) { return t == thread && a == access; }};
+    return explore_all([&] { return make_ring_program(description); }, limits).first_failure;
+  };
+  EXPECT_EQ(first_failure(kNoThread, Access::kLoad), "");
+  EXPECT_EQ(first_failure(0, Access::kStore), "data race") << "W1";
+  EXPECT_EQ(first_failure(1, Access::kLoad), "data race") << "R1";
+  EXPECT_EQ(first_failure(1, Access::kStore), "filled too early") << "R2";
+  EXPECT_EQ(first_failure(0, Access::kLoad), "filled too early") << "W2";
 }
 
 }  // namespace

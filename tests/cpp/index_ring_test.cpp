@@ -2,18 +2,16 @@
 
 #include <gtest/gtest.h>
 
-#include <utility>
+#include <algorithm>
+#include <numeric>
+#include <span>
+#include <tuple>
 #include <vector>
+
+#include "support/ring_calls.hpp"
 
 namespace pyecho {
 namespace {
-
-template <class Ring>
-class IndexRingTest : public testing::Test {};
-
-using Rings = testing::Types<IndexRing<Threads::kOne, Threads::kOne>, IndexRing<Threads::kOne, Threads::kMany>,
-                             IndexRing<Threads::kMany, Threads::kOne>, IndexRing<Threads::kMany, Threads::kMany>>;
-TYPED_TEST_SUITE(IndexRingTest, Rings);
 
 // Where a ring may start: at zero, at an odd place, where stamps wrap to 0 (lap 2^31), near 2^63.
 std::vector<std::uint64_t> first_sequences(std::uint64_t capacity) {
@@ -23,73 +21,54 @@ std::vector<std::uint64_t> first_sequences(std::uint64_t capacity) {
   return {0, 3, wrap - capacity - 1, wrap - 1, full_wrap - capacity - 1, half - capacity - 1, half - 1};
 }
 
-TYPED_TEST(IndexRingTest, capacity_is_rounded_up_to_a_power_of_two) {
-  for (const auto& [asked, given] :
-       std::vector<std::pair<std::uint32_t, std::uint32_t>>{{1, 1}, {2, 2}, {3, 4}, {5, 8}, {64, 64}}) {
-    EXPECT_EQ(TypeParam(asked).capacity(), given);
-  }
-}
-
-TYPED_TEST(IndexRingTest, an_empty_ring_gives_nothing_and_changes_nothing) {
-  TypeParam ring(4);
+TEST(IndexRing, calls_that_move_nothing_change_nothing) {
+  IndexRing<> ring(2);
   std::uint32_t index = 77;
   EXPECT_EQ(ring.try_pop(index), Outcome::kEmpty);
   EXPECT_EQ(index, 77U);
-  EXPECT_EQ(ring.approx_size(), 0U);
+  EXPECT_EQ(ring.try_push(std::span<const std::uint32_t>()), 0U);
+  ASSERT_EQ(ring.try_push(5), Outcome::kOk);
+  EXPECT_EQ(ring.try_pop(std::span<std::uint32_t>()), 0U);
+  EXPECT_EQ(ring.approx_size(), 1U);
 }
 
-TYPED_TEST(IndexRingTest, a_full_ring_takes_nothing_and_changes_nothing) {
-  for (const std::uint32_t capacity : {1U, 2U, 8U}) {
-    TypeParam ring(capacity);
-    for (std::uint32_t i = 0; i < capacity; ++i) {
-      ASSERT_EQ(ring.try_push(i + 100), Outcome::kOk);
-      ASSERT_EQ(ring.approx_size(), i + 1);
-    }
-    EXPECT_EQ(ring.try_push(999), Outcome::kFull);
-    EXPECT_EQ(ring.try_push(999), Outcome::kFull);
-    std::uint32_t index = 0;
-    for (std::uint32_t i = 0; i < capacity; ++i) {
-      ASSERT_EQ(ring.try_pop(index), Outcome::kOk);
-      ASSERT_EQ(index, i + 100);
-    }
-    EXPECT_EQ(ring.try_pop(index), Outcome::kEmpty);
-  }
-}
+// Numbers a push and a pop.
+class IndexRingCalls : public testing::TestWithParam<std::tuple<std::uint32_t, std::uint32_t>> {};
 
-TYPED_TEST(IndexRingTest, first_in_is_first_out_wherever_the_sequences_start) {
-  for (const std::uint32_t capacity : {1U, 2U, 4U}) {
+TEST_P(IndexRingCalls, move_all_there_is_room_for_first_in_first_out_wherever_the_sequences_start) {
+  const auto [push_group, pop_group] = GetParam();
+  for (const std::uint32_t capacity : {1U, 2U, 4U, 8U}) {
     for (const std::uint64_t first : first_sequences(capacity)) {
-      TypeParam ring(capacity, first);
-      std::uint32_t next_in = 0;
-      std::uint32_t next_out = 0;
-      // Fill levels rise and fall through many laps.
+      IndexRing<> ring(capacity, first);
+      std::uint32_t next_in = 0xFFFFFFE0U;  // passes through 0
+      std::uint32_t next_out = next_in;
+      // Fill levels rise and fall through many laps; every fourth round moves one number a call.
       for (std::uint32_t round = 0; round < 60; ++round) {
-        while (next_in - next_out < 1 + round % capacity) {
-          ASSERT_EQ(ring.try_push(next_in++), Outcome::kOk) << first;
-        }
-        if (next_in - next_out == capacity) {
-          ASSERT_EQ(ring.try_push(0), Outcome::kFull) << first;
-        }
-        std::uint32_t index = 0;
-        while (next_in - next_out > round / 2 % capacity) {
-          ASSERT_EQ(ring.try_pop(index), Outcome::kOk) << first;
-          ASSERT_EQ(index, next_out++) << first;
+        std::vector<std::uint32_t> in(round % 4 == 3 ? 1 : push_group);
+        std::vector<std::uint32_t> out(round % 4 == 3 ? 1 : pop_group);
+        for (std::uint32_t push = 0; push <= round % capacity; ++push) {
+          std::iota(in.begin(), in.end(), next_in);
+          const std::uint32_t room = capacity - (next_in - next_out);
+          const std::uint32_t pushed = test::push_some(ring, in);
+          ASSERT_EQ(pushed, std::min(static_cast<std::uint32_t>(in.size()), room)) << first;
+          next_in += pushed;
         }
         ASSERT_EQ(ring.approx_size(), next_in - next_out) << first;
+        for (std::uint32_t pop = 0; pop <= round / 2 % capacity; ++pop) {
+          const std::uint32_t held = next_in - next_out;
+          const std::uint32_t popped = test::pop_some(ring, out);
+          ASSERT_EQ(popped, std::min(static_cast<std::uint32_t>(out.size()), held)) << first;
+          for (std::uint32_t i = 0; i < popped; ++i) {
+            ASSERT_EQ(out[i], next_out++) << first;
+          }
+        }
       }
     }
   }
 }
 
-TYPED_TEST(IndexRingTest, every_32_bit_number_travels) {
-  TypeParam ring(2);
-  for (const std::uint32_t number : {0U, 1U, 0x7FFFFFFFU, 0x80000000U, 0xFFFFFFFFU}) {
-    std::uint32_t index = 1;
-    ASSERT_EQ(ring.try_push(number), Outcome::kOk);
-    ASSERT_EQ(ring.try_pop(index), Outcome::kOk);
-    EXPECT_EQ(index, number);
-  }
-}
+INSTANTIATE_TEST_SUITE_P(Groups, IndexRingCalls,
+                         testing::Combine(testing::Values(1U, 3U, 20U), testing::Values(1U, 3U, 20U)));
 
 TEST(RingGeometry, maps_sequences_to_cells_and_stamps) {
   const RingGeometry geometry(5);

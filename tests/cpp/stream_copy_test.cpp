@@ -145,27 +145,27 @@ TEST(StreamCopyTest, a_reader_finds_what_was_copied_before_the_fence) {
 }
 
 // A BatchBuilder that leaves its batch to another thread half made: nothing but its own fence comes between.
-TEST(StreamCopyTest, a_gatherer_fences_what_it_has_copied) {
+TEST(StreamCopyTest, a_builder_fences_what_it_has_copied) {
   if (stream_copies().empty()) {
     GTEST_SKIP() << "no streaming stores in this build";
   }
   const SlotLayout layout({Chase::kBytes}, 1, false);
   std::vector<std::byte> slot(layout.slot_bytes());
   SlotPool pool(1, 1);
-  SlotReclaimer spent(pool, 1, 1);
-  BatchBuilder gatherer(layout, slot.data(), spent, true);
+  SlotReclaimer reclaimer(pool, 1, 1);
+  const BatchBuilder builder(layout, slot.data(), reclaimer, true);
   std::vector<Batch> batches(kPlaces);
   for (Batch& batch : batches) {
     batch.memory = HostMemory(layout.batch_bytes());
+    batch.uses = {{.slot = 0, .ordinal = 0, .source_index = 0, .last = false}};
+    batch.rows = 1;
   }
   const std::span<std::uint32_t> words(reinterpret_cast<std::uint32_t*>(slot.data()), Chase::kBytes / 4);
   const auto write = [&](std::uint32_t round) {
     std::ranges::fill(words, round);
-    gatherer.begin(0, batches[round % kPlaces]);
-    gatherer.rest().front() = {.slot = 0, .ordinal = 0, .source_index = 0, .last = false};
-    gatherer.add(1);
-    gatherer.copy(kAll);
-    gatherer.drop();
+    Batch& batch = batches[round % kPlaces];
+    batch.copied = 0;
+    builder.copy(batch);
   };
   const auto read = [&](std::uint32_t round) {
     const std::byte* const data = batches[round % kPlaces].memory.data();

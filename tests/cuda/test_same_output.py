@@ -6,7 +6,7 @@ import torch
 from standin import StandinTensors
 
 import pyecho.torch
-from pyecho.spec import leaves_of
+from pyecho.nest import leaves_of
 
 
 def example(number):

@@ -6,7 +6,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import pyecho.torch  # noqa: E402
-from pyecho.spec import leaves_of  # noqa: E402
+from pyecho.nest import leaves_of  # noqa: E402
 
 FLOAT8 = [getattr(torch, name) for name in ("float8_e4m3fn", "float8_e5m2") if hasattr(torch, name)]
 

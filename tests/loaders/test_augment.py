@@ -133,11 +133,6 @@ def test_an_exception_reaches_the_consumer_after_what_came_before(batch_size):
     assert "in augment" in "".join(traceback.format_exception(error))
 
 
-def test_none_is_an_error_that_says_what_to_return():
-    with pytest.raises(pyecho.ConfigError, match=r"augment returned None.*must return the batch"):
-        list(loader_of(augment=lambda batch, rng: None))
-
-
 @pytest.mark.parametrize("augment", [3, "flip", object()])
 def test_what_cannot_be_called_is_refused(augment):
     with pytest.raises(pyecho.ConfigError, match=r"augment must be a function of \(batch, rng\)"):

@@ -109,3 +109,33 @@ def test_ml_dtypes_travel():
     [batch] = pyecho.EchoLoader(source, 1, batch_size=4)
     assert batch.dtype == ml_dtypes.bfloat16
     assert batch.tobytes() == source.tobytes()
+
+
+class JaxLike:
+    """An array of a dtype that DLPack has no name for in NumPy, as a bfloat16 array of JAX is."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **arguments):
+        raise BufferError("unsupported dtype")
+
+    def __dlpack_device__(self):
+        return 1, 0
+
+    def __array__(self, dtype=None, copy=None):
+        return self.array
+
+
+def test_bfloat16_arrays_of_other_libraries_travel():
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    torch = pytest.importorskip("torch")
+    import pyecho.torch
+
+    source = np.arange(6).astype(ml_dtypes.bfloat16).reshape(2, 3)
+    [batch] = pyecho.EchoLoader([JaxLike(row) for row in source], 1, batch_size=2)
+    assert batch.dtype == ml_dtypes.bfloat16
+    assert batch.tobytes() == source.tobytes()
+    [batch] = pyecho.torch.EchoLoader([JaxLike(row) for row in source], 1, batch_size=2)
+    assert batch.dtype == torch.bfloat16
+    assert batch.tolist() == source.astype(float).tolist()

@@ -83,19 +83,6 @@ def test_a_source_that_is_not_iterable_is_refused(source):
         pyecho.EchoLoader(source)
 
 
-def test_a_function_in_place_of_what_it_returns_is_recognised():
-    def generate():
-        yield 1
-
-    with pytest.raises(pyecho.ConfigError, match="call it and pass what it returns"):
-        pyecho.EchoLoader(generate)
-
-
-def test_an_array_without_axes_is_no_source():
-    with pytest.raises(pyecho.ConfigError, match="no axes"):
-        pyecho.EchoLoader(np.array(3))
-
-
 def test_only_source_and_factor_are_positional():
     with pytest.raises(TypeError):
         pyecho.EchoLoader([1], 2, 4)

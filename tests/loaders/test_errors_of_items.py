@@ -101,6 +101,49 @@ def test_each_message_says_what_to_do():
     assert "unify them in the source" in message
 
 
+@pytest.mark.parametrize("first", [None, "text"])
+def test_an_array_where_the_first_item_has_none_is_an_error(first):
+    objects = [first, "more", 3, np.array(["o"], object), b"", None]
+    [batch] = pyecho.EchoLoader([{"x": 1, "mask": it} for it in objects], 1, batch_size=6)
+    assert batch["mask"] == objects
+    torch = pytest.importorskip("torch")
+    for array in (np.zeros(2), torch.zeros(2)):
+        source = [{"x": 1, "mask": first}, {"x": 1, "mask": array}]
+        with pytest.raises(
+            pyecho.SpecMismatch,
+            match=r"item\['mask'\]: the first item has (None|.* type str) here.*zeros, and a flag",
+        ):
+            list(pyecho.EchoLoader(source, 1, batch_size=2))
+
+
+def test_a_field_for_objects_takes_arrays_too():
+    buffer = pyecho.EchoBuffer(pyecho.Field((), object), batch_size=2, factor=1)
+    given = [np.zeros(2), np.zeros(3)]
+    for array in given:
+        buffer.put(array)
+    buffer.close()
+    [batch] = buffer
+    assert all(out is array for out, array in zip(batch, given, strict=True))
+
+
+@pytest.mark.parametrize("position", [0, 1])
+@pytest.mark.parametrize("arguments", [{}, {"unbatch": True}])
+def test_masked_arrays_are_refused_wherever_they_come(position, arguments):
+    masked = np.ma.masked_array(np.arange(4.0), [0, 1, 0, 1])
+    source = [{"x": np.arange(4.0)}, {"x": np.arange(4.0)}]
+    source[position] = {"x": masked}
+    with pytest.raises(pyecho.ConfigError, match=r"lose their mask in a batch; use \.filled"):
+        list(pyecho.EchoLoader(source, 1, batch_size=2, **arguments))
+
+
+def test_a_shared_masked_array_keeps_its_mask_and_both_are_read_only():
+    [use] = pyecho.EchoLoader([np.ma.masked_array([1.0, 2.0], [0, 1])], 1)
+    assert use.mask.tolist() == [False, True]
+    for change in (lambda: use.__setitem__(0, 5), lambda: use.__setitem__(0, np.ma.masked)):
+        with pytest.raises(ValueError, match="read-only"):
+            change()
+
+
 @pytest.mark.parametrize("shuffle_buffer", [0, 3, 100])
 @pytest.mark.parametrize("drop_last", [False, True])
 def test_with_a_shuffle_buffer_everything_before_comes_out_too(shuffle_buffer, drop_last):

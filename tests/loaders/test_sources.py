@@ -55,16 +55,6 @@ def test_any_iterable_is_a_source(make):
     assert np.array_equal(numbers(make()), EXPECTED)
 
 
-def test_an_array_larger_than_a_chunk_arrives_whole():
-    source = np.arange(3_000_000, dtype=np.int16).reshape(3000, 1000)
-    assert np.array_equal(rows_of(pyecho.EchoLoader(source, 1, batch_size=100)), source)
-
-
-def test_rows_larger_than_a_chunk_arrive_whole():
-    source = np.arange(2**20).reshape(4, -1)
-    assert np.array_equal(rows_of(pyecho.EchoLoader(source, 1, batch_size=2)), source)
-
-
 @pytest.mark.parametrize("batch_size", [None, 4])
 def test_memory_mapped_arrays(tmp_path, batch_size):
     source = np.arange(400, dtype=np.float32).reshape(40, 10)
@@ -210,7 +200,3 @@ class TestTorch:
         loader = self.loader(source, shuffle_buffer=3)
         for _ in range(3):
             assert len(list(loader)) == 8
-
-    def test_a_tensor_is_iterated_by_rows(self):
-        [batch] = self.loader(self.torch.arange(6).reshape(3, 2), factor=1, batch_size=3)
-        assert batch.tolist() == [[0, 1], [2, 3], [4, 5]]

@@ -1,7 +1,6 @@
 """Example echoing keeps the structure of examples and adds a batch axis to every leaf."""
 
-from collections import OrderedDict, namedtuple
-from typing import NamedTuple
+from collections import namedtuple
 
 import numpy as np
 import pytest
@@ -9,11 +8,6 @@ import pytest
 import pyecho
 
 Pair = namedtuple("Pair", ["left", "right"])
-
-
-class Typed(NamedTuple):
-    image: np.ndarray
-    label: int
 
 
 def first_batch(source, size=2, **arguments):
@@ -34,33 +28,6 @@ def test_dicts_keep_keys_and_their_order():
     assert batch["b"].tolist() == [1, 1]
     assert batch["a"].shape == (2, 3)
     assert batch[5].tolist() == [2.5, 2.5]
-
-
-def test_dicts_whose_keys_come_in_another_order_are_the_same_structure():
-    batch = first_batch([{"a": 1, "b": 2}, {"b": 4, "a": 3}])
-    assert batch["a"].tolist() == [1, 3]
-    assert batch["b"].tolist() == [2, 4]
-
-
-def test_subclasses_of_dict_are_dicts():
-    batch = first_batch([OrderedDict(a=1), OrderedDict(a=2)])
-    assert batch["a"].tolist() == [1, 2]
-
-
-@pytest.mark.parametrize("kind", [list, tuple])
-def test_lists_and_tuples_stay_what_they_are(kind):
-    batch = first_batch([kind([1, np.zeros(2)])] * 2)
-    assert type(batch) is kind
-    assert batch[0].tolist() == [1, 1]
-    assert batch[1].shape == (2, 2)
-
-
-@pytest.mark.parametrize("kind", [Pair, Typed])
-def test_named_tuples_keep_their_type(kind):
-    batch = first_batch([kind(np.zeros(2), 1), kind(np.ones(2), 2)])
-    assert type(batch) is kind
-    assert batch[0].shape == (2, 2)
-    assert batch[1].tolist() == [1, 2]
 
 
 def test_deep_nests():

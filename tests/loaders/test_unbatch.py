@@ -44,10 +44,62 @@ def test_columns_of_python_numbers_travel_as_objects():
     assert batch["n"] == [0.5, 1.5, 2.5]
 
 
-def test_a_pair_of_arrays_is_no_column_even_if_there_are_two_rows():
-    [batch] = loader_of([(np.arange(4).reshape(2, 2), np.arange(2))], batch_size=2)
+@pytest.mark.parametrize(
+    "columns",
+    [
+        [np.array(["a", "bcd"]), np.array(["efghi"])],
+        [np.array(["a", "bcd"], object), np.array(["efghi"], object)],
+        [np.array(["a", "bcd"], np.dtypes.StringDType()), ("efghi",)],
+    ],
+    ids=["fixed width", "object", "StringDType"],
+)
+def test_arrays_of_strings_and_objects_are_columns(columns):
+    source = [{"name": column, "x": np.zeros(len(column))} for column in columns]
+    [batch] = loader_of(source)
+    assert batch["name"] == ["a", "bcd", "efghi"]
+    assert all(type(name) is str for name in batch["name"])
+    assert list(loader_of(columns[:1])) == [["a", "bcd"]], "also without an array of numbers"
+
+
+def test_a_list_of_arrays_is_a_list_of_columns_even_if_there_are_as_many_rows():
+    [batch] = loader_of([[np.arange(4).reshape(2, 2), np.arange(2)]], batch_size=2)
     assert batch[0].shape == (2, 2)
     assert batch[1].tolist() == [0, 1]
+    [batch] = loader_of([(np.zeros((2, 3)), np.ones((2, 3)))], batch_size=2)
+    assert [column.mean() for column in batch] == [0, 1]
+
+
+def test_one_object_for_each_row_is_a_column_whatever_the_objects_are():
+    targets = [{"boxes": np.zeros((n, 4))} for n in (1, 2, 3)]
+    words = [["a"], ["b", "c"], ["d"]]
+    [batch] = loader_of([(words, targets, np.zeros((3, 2)))], batch_size=3)
+    assert batch[:2] == (words, targets)
+    assert all(row is target for row, target in zip(batch[1], targets, strict=True))
+
+
+def test_a_nest_of_lists_whose_number_is_not_that_of_the_rows_is_a_nest():
+    pairs = [("a", "b", "c"), ("d", "e", "f")]
+    [batch] = loader_of([{"pairs": pairs, "x": np.arange(3)}], batch_size=3)
+    assert batch["pairs"] == [["a", "b", "c"], ["d", "e", "f"]]
+
+
+@pytest.mark.parametrize("rows", [[[1, 2], [3, 4]], (("a", "b"), ("c", "d")), [{"k": [1, 2]}] * 2])
+def test_what_may_be_rows_or_columns_is_refused(rows):
+    with pytest.raises(pyecho.ConfigError, match=r"item\['n'\]: .* may be a column of 2 rows, or"):
+        iter(loader_of([{"x": np.arange(2), "n": rows}]))
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+@pytest.mark.parametrize("labels", [1, np.zeros(3)])
+def test_a_list_of_examples_is_no_batch(kind, labels):
+    examples = kind({"x": np.zeros(3), "y": labels} for _ in range(4))
+    with pytest.raises(pyecho.ConfigError, match=r"may be 4 examples; yield examples one by one"):
+        iter(loader_of([examples]))
+
+
+def test_lists_of_another_length_than_the_rows_are_named():
+    with pytest.raises(pyecho.ConfigError, match=r"item\['n'\]: .* list of 2 into 3 rows"):
+        iter(loader_of([{"x": np.arange(3), "n": [1, 2]}]))
 
 
 def test_empty_batches_are_passed_over():
@@ -79,10 +131,17 @@ def test_a_later_batch_with_other_rows_is_an_error_and_nothing_before_it_is_lost
         next(batches)
 
 
-@pytest.mark.parametrize("item", [3, "text", {"a": "b"}, [1, 2], np.float32(3)])
+@pytest.mark.parametrize("item", [3, "text", {"a": "b"}, np.float32(3)])
 def test_items_without_a_batch_axis_are_refused_with_a_remedy(item):
     with pytest.raises(pyecho.ConfigError, match=r"batch axis.*unbatch=False"):
         iter(loader_of([item]))
+
+
+@pytest.mark.parametrize("item", [[1, 2], {"label": [1, 2], "text": ["a", "b"]}])
+def test_columns_that_are_all_lists_are_to_be_made_arrays(item):
+    with pytest.raises(pyecho.ConfigError, match=r"np\.asarray\(\)") as raised:
+        iter(loader_of([item]))
+    assert "unbatch=False" not in str(raised.value)
 
 
 def test_a_number_beside_arrays_cannot_be_split():

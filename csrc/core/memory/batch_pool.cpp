@@ -7,6 +7,7 @@ namespace pyecho {
 
 BatchPool::BatchPool(SlotLayout layout, std::uint32_t blocks, std::size_t max_bytes, PagePolicy pages)
     : layout_(std::move(layout)), max_bytes_(max_bytes), pages_(std::move(pages)) {
+  owned_.reserve(blocks);
   for (std::uint32_t block = 0; block < blocks; ++block) {
     Batch* const batch = add_block();
     batch->next = free_;
@@ -18,6 +19,7 @@ BatchPool::BatchPool(SlotLayout layout, std::uint32_t blocks, std::size_t max_by
 Batch* BatchPool::add_block() {
   auto batch = std::make_unique<Batch>();
   batch->memory = HostMemory(layout_.batch_bytes(), pages_);
+  batch->uses.resize(layout_.rows());
   owned_.push_back(std::move(batch));
   block_count_.store_release(owned_.size());
   return owned_.back().get();
@@ -44,13 +46,13 @@ Batch* BatchPool::obtain() {
   if (free_ != nullptr) {
     Batch* const batch = free_;
     free_ = batch->next;
+    batch->rows = batch->copied = 0;
     return batch;
   }
   if (returning_.load_relaxed() > 0) {
     return nullptr;
   }
-  const std::size_t block_bytes = HostMemory::rounded_bytes(layout_.batch_bytes());
-  if ((owned_.size() + 1) * block_bytes <= max_bytes_) {
+  if ((owned_.size() + 1) * block_bytes(layout_) <= max_bytes_) {
     try {
       return add_block();
     } catch (const std::bad_alloc&) {

@@ -18,23 +18,31 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/memory/host_memory.hpp"
 #include "core/memory/slot_layout.hpp"
+#include "core/plan/use.hpp"
 #include "core/sync/atomic.hpp"
 #include "core/sync/event_count.hpp"
 #include "core/sync/fork_guard.hpp"
 
 namespace pyecho {
 
-// One block: memory for a batch, and how much of it is in use.
+// One block: memory for a batch, and the uses that its rows are copies of.
 struct Batch {
   HostMemory memory;
-  std::uint32_t rows = 0;  // written while it is filled
-  Batch* next = nullptr;   // the stack of returned blocks; written by give_back
+  std::vector<Use> uses;     // of the rows; sized for a whole batch once
+  std::uint64_t number = 0;  // in the order of planning
+  std::uint32_t rows = 0;    // planned
+  std::uint32_t copied = 0;  // rows that are copied
+  Batch* next = nullptr;     // the stack of returned blocks; written by give_back
+
+  // Where the next uses are to be planned.
+  [[nodiscard]] std::span<Use> missing() noexcept { return std::span(uses).subspan(rows); }
 };
 
 class BatchPool {
@@ -44,15 +52,22 @@ class BatchPool {
 
   [[nodiscard]] const SlotLayout& layout() const noexcept { return layout_; }
 
+  // Bytes of one block with its uses, and of what the pool keeps about it.
+  [[nodiscard]] static std::size_t block_bytes(const SlotLayout& layout) noexcept {
+    return HostMemory::rounded_bytes(layout.batch_bytes()) + layout.rows() * sizeof(Use) + sizeof(Batch) +
+           sizeof(owned_[0]);
+  }
+
   // -- The filling side: one thread at a time --
 
   // A block to fill, or null if all are in use and one is about to be returned, or the limit (or the system) allows no
   // more.
   Batch* obtain();
-  // Blocks until a lease has been returned since `seen` or `interrupted()` is true.
+  // Blocks until a lease has been returned since `seen` (kOk), `interrupted()` is true (kEmpty), or the deadline has
+  // passed (kTimeout).
   template <class Interrupted>
-  void await_return(std::uint64_t seen, const Interrupted& interrupted) {
-    static_cast<void>(returns_.await(seen + 1, kNever, WaitStrategy::sleep(), interrupted));
+  Outcome await_return(std::uint64_t seen, Deadline deadline, const Interrupted& interrupted) {
+    return returns_.await(seen + 1, deadline, WaitStrategy::sleep(), interrupted);
   }
   [[nodiscard]] std::uint64_t returns() const noexcept { return returns_.read(); }
   void alert() { returns_.alert(); }
@@ -120,6 +135,8 @@ class Lease {
   explicit operator bool() const noexcept { return batch_ != nullptr; }
   [[nodiscard]] std::byte* data() const noexcept { return batch_->memory.data(); }
   [[nodiscard]] std::uint32_t rows() const noexcept { return batch_->rows; }
+  // What the rows are copies of.
+  [[nodiscard]] std::span<const Use> uses() const noexcept { return std::span(batch_->uses).first(batch_->rows); }
   [[nodiscard]] const SlotLayout& layout() const noexcept { return pool_->layout(); }
 
   // The consumer is done; who has the lease now ends it as soon as it can, whatever the consumer does.

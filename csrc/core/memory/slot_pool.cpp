@@ -1,32 +1,54 @@
 #include "core/memory/slot_pool.hpp"
 
 #include <algorithm>
+#include <numeric>
+#include <stdexcept>
+#include <string>
 #include <thread>
 
 namespace pyecho {
+namespace {
 
-SlotPool::SlotPool(std::uint32_t slots, std::uint32_t wake_group)
-    : slots_(slots), wake_group_(wake_group), free_(slots), filled_(slots) {
-  for (std::uint32_t slot = 0; slot < slots; ++slot) {
-    release(slot);
+std::uint32_t checked(std::uint32_t slots) {
+  if (slots < 1 || slots > SlotPool::kMaxSlots) {
+    throw std::invalid_argument("a pool has 1 to 2^30 - 1 slots, not " + std::to_string(slots));
   }
+  return slots;
 }
 
-Outcome SlotPool::try_reserve(Reservation& reservation) noexcept {
+}  // namespace
+
+SlotPool::SlotPool(std::uint32_t slots, std::uint32_t announce_group)
+    : slots_(checked(slots)), announce_group_(announce_group), free_(slots), filled_(slots) {
+  reset();
+}
+
+std::size_t SlotPool::size_bytes(std::uint32_t slots) noexcept {
+  return 2 * std::size_t{RingGeometry(slots).cells()} * sizeof(std::uint64_t);
+}
+
+// ---------------------------------------------------------------- producers
+
+Outcome SlotPool::try_reserve(std::span<Reservation> wanted, std::uint32_t& count) noexcept {
+  count = 0;
   if (closed() || stopped()) {
     return Outcome::kClosed;
   }
-  std::uint32_t slot = 0;
-  if (free_.try_pop(slot) != Outcome::kOk) {
+  std::array<std::uint32_t, 64> popped;  // NOLINT(cppcoreguidelines-pro-type-member-init): written by try_pop
+  const std::uint32_t found = free_.try_pop(std::span(popped).first(std::min(wanted.size(), popped.size())));
+  if (found == 0) {
     return Outcome::kFull;
   }
-  // The ticket decides the order, and the same word decides whether this reservation came before close().
-  const std::uint64_t ticket = tickets_.fetch_add_acq_rel(1);
+  const std::span<const std::uint32_t> slots = std::span(popped).first(found);
+  // The tickets decide the order, and the same word decides whether this reservation came before close().
+  const std::uint64_t ticket = tickets_.fetch_add_acq_rel(found);
   if ((ticket & kClosedBit) != 0) {
-    release(slot);
+    push_free(slots);
     return Outcome::kClosed;
   }
-  reservation = {.slot = slot, .ticket = ticket};
+  for (; count < found; ++count) {
+    wanted[count] = {.slot = slots[count], .ticket = ticket + count};
+  }
   return Outcome::kOk;
 }
 
@@ -37,18 +59,15 @@ Outcome SlotPool::reserve(Reservation& reservation, Deadline deadline) {
     if (const Outcome outcome = try_reserve(reservation); outcome != Outcome::kFull) {
       return outcome;
     }
+    if (Clock::now() >= deadline) {
+      return Outcome::kTimeout;
+    }
     // The planner may be asleep until many items have come; it can free slots with the few there are.
     if (waiting_.fetch_add_acq_rel(1) == 0) {
       committed_.alert();
     }
-    // A reservation that is still open keeps its slot from the planner, perhaps until this thread goes on: then every
-    // slot counts. With none open, all slots are the planner's, and a group of them will come back.
-    const std::uint64_t settled = committed_.read();  // before the tickets, so that it cannot be too many
-    // Slots that lie behind a release in progress were counted in `seen` and cannot be had yet: that release counts.
-    const bool none_free = free_.approx_size() == 0;
-    const std::uint64_t group = none_free && settled == tickets_.load_acquire() ? wake_group_ : 1;
-    const Outcome outcome = released_.await(seen + group, deadline, WaitStrategy::spin_then_sleep(),
-                                            [this] { return closed() || stopped(); });
+    const Outcome outcome =
+        released_.await(seen + 1, deadline, WaitStrategy::spin_then_sleep(), [this] { return closed() || stopped(); });
     waiting_.fetch_add_acq_rel(static_cast<std::uint32_t>(-1));
     if (outcome == Outcome::kTimeout) {
       const Outcome last = try_reserve(reservation);
@@ -57,10 +76,24 @@ Outcome SlotPool::reserve(Reservation& reservation, Deadline deadline) {
   }
 }
 
-void SlotPool::abort(Reservation reservation) {
-  filled_.publish(reservation.ticket, reservation.slot | kAborted);
+void SlotPool::commit(std::span<const Reservation> reservations) {
+  for (const Reservation& reservation : reservations) {
+    filled_.publish(reservation.ticket, reservation.slot);
+  }
+  committed_.advance(reservations.size());
+}
+
+void SlotPool::publish_mark(Reservation reservation, std::uint32_t mark) {
+  filled_.publish(reservation.ticket, reservation.slot | mark);
   committed_.advance();
-  aborted_.fetch_add_acq_rel(1);  // after it was counted as committed
+  not_items_.fetch_add_acq_rel(1);  // after it was counted as committed
+}
+
+// An iteration may end here, and no item need follow for a long time: the planner is to know at once.
+void SlotPool::end_pass(Reservation reservation) {
+  pass_ends_.fetch_add_acq_rel(1);
+  publish_mark(reservation, kPassEnd);
+  committed_.alert();
 }
 
 void SlotPool::close() {
@@ -77,40 +110,100 @@ void SlotPool::stop() {
   close();
 }
 
-Outcome SlotPool::try_take(std::uint32_t& slot) {
+// ---------------------------------------------------------------- planner
+
+// Takes what is committed off the ring; false if there is nothing.
+bool SlotPool::look() noexcept {
+  end_ = filled_.take(looked_);
+  next_ = 0;
+  return end_ > 0;
+}
+
+SlotPool::Taken SlotPool::take(std::span<const std::uint32_t>& slots) {
   for (;;) {
-    if (filled_.try_take(slot) != Outcome::kOk) {
+    if (next_ == end_ && !look()) {
       // Count first, then look again: whatever is committed after the count ends the wait that follows.
       known_ = committed_.read();
-      if (filled_.try_take(slot) != Outcome::kOk) {
-        return filled_.taken() == end_ticket_.load_acquire() ? Outcome::kEnd : Outcome::kEmpty;  // [C2]
+      if (!look()) {
+        return filled_.taken() == end_ticket_.load_acquire() ? Taken::kEnd : Taken::kNothing;  // [C2] pairs with [C1]
       }
     }
-    if ((slot & kAborted) == 0) {
-      return Outcome::kOk;
+    const std::span<const std::uint32_t> rest = std::span(looked_).subspan(next_, end_ - next_);
+    const auto mark = std::ranges::find_if(rest, [](std::uint32_t slot) { return (slot & kMarks) != 0; });
+    const auto items = static_cast<std::uint32_t>(mark - rest.begin());
+    if (items > 0) {
+      next_ += items;
+      slots = rest.first(items);
+      return Taken::kItems;
     }
-    release(slot & ~kAborted);
-    announce_released(1);
+    ++next_;
+    const std::uint32_t slot = *mark & ~kMarks;
+    release(std::span(&slot, 1));
+    announce_released();
+    if ((*mark & kPassEnd) != 0) {
+      ++pass_ends_taken_;
+      return Taken::kPassEnd;
+    }
   }
 }
 
 Outcome SlotPool::await_items(std::uint64_t items, Deadline deadline) {
-  const auto urgent = [this] { return waiting_.load_acquire() > 0 || closed(); };
+  const auto urgent = [this] {
+    return waiting_.load_acquire() > 0 || closed() || pass_ends_.load_acquire() > pass_ends_taken_;
+  };
   const std::uint64_t taken = filled_.taken();
   const bool was_urgent = urgent();
-  // A commit that came while an older ticket is still open is news already known (known_): wait for another.
+  // A commit that came while an older ticket is still open is known already (known_): wait for another.
   const std::uint64_t target = std::max(known_ + 1, was_urgent ? 0 : taken + items);
   return committed_.await(target, deadline, WaitStrategy::spin_then_sleep(), [&] {
     return stopped() || taken == end_ticket_.load_acquire() || (!was_urgent && urgent());
   });
 }
 
+// ---------------------------------------------------------------- release
+
 // There is a cell for every slot, yet the ring can look full: a producer that was suspended between claiming a cell and
 // emptying it holds up that cell, while the slots of others go round. It needs only to run on for a few instructions.
-void SlotPool::release(std::uint32_t slot) noexcept {
-  while (free_.try_push(slot) != Outcome::kOk) {
-    std::this_thread::yield();
+void SlotPool::push_free(std::span<const std::uint32_t> slots) noexcept {
+  while (!slots.empty()) {
+    const std::uint32_t pushed = free_.try_push(slots);
+    slots = slots.subspan(pushed);
+    if (pushed == 0) {
+      std::this_thread::yield();
+    }
   }
+}
+
+void SlotPool::release(std::span<const std::uint32_t> slots) {
+  if (slots.empty()) {
+    return;
+  }
+  push_free(slots);
+  if (unannounced_.fetch_add_acq_rel(slots.size()) + slots.size() >= announce_group_) {
+    announce_released();
+  }
+}
+
+void SlotPool::reset() {
+  while (look()) {
+  }
+  end_ = next_ = 0;
+  // Reservations that were refused because of close() have advanced tickets_ beyond the end.
+  const std::uint64_t end = end_ticket_.load_acquire();
+  if (filled_.taken() != (end == kOpen ? tickets_.load_acquire() : end)) {
+    throw std::logic_error("a pool with open reservations cannot be reset");
+  }
+  pass_ends_taken_ = pass_ends_.load_acquire();
+  while (free_.try_pop(looked_) > 0) {
+  }
+  for (std::uint32_t first = 0; first < slots_; first += static_cast<std::uint32_t>(looked_.size())) {
+    std::iota(looked_.begin(), looked_.end(), first);
+    push_free(std::span(looked_).first(std::min<std::size_t>(looked_.size(), slots_ - first)));
+  }
+  unannounced_.store_relaxed(0);
+  end_ticket_.store_release(kOpen);
+  stopped_.store_release(0);
+  tickets_.store_release(filled_.taken());
 }
 
 }  // namespace pyecho

@@ -22,27 +22,27 @@ void SlotReclaimer::copied(std::uint64_t batch, std::span<const std::uint32_t> s
       return;
     }
   }
-  std::size_t released = release(slots);
+  pool_.release(slots);
   if (whole) {
     const std::scoped_lock lock(mutex_);
     for (std::uint64_t front = batch + 1;; ++front) {
       Parked& parked = parked_[front % parked_.size()];
       front_.store_release(front);  // [S1] pairs with [S2]
-      released += release(parked.slots);
+      pool_.release(parked.slots);
       parked.slots.clear();
       if (!std::exchange(parked.whole, false)) {
         break;
       }
     }
   }
-  pool_.announce_released(released);
 }
 
-std::size_t SlotReclaimer::release(std::span<const std::uint32_t> slots) {
-  for (const std::uint32_t slot : slots) {
-    pool_.release(slot);
+void SlotReclaimer::reset(std::uint64_t batch) {
+  for (Parked& parked : parked_) {
+    parked.slots.clear();
+    parked.whole = false;
   }
-  return slots.size();
+  front_.store_release(batch);
 }
 
 }  // namespace pyecho

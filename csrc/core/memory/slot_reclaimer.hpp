@@ -29,18 +29,23 @@ class SlotReclaimer {
  public:
   // At most `batches` batches of at most `rows` rows are copied at a time. `pool` outlives this.
   SlotReclaimer(SlotPool& pool, std::uint32_t batches, std::uint32_t rows);
+  // Bytes that such an object allocates.
+  [[nodiscard]] static std::size_t size_bytes(std::uint32_t batches, std::uint32_t rows) noexcept {
+    return std::size_t{batches} * (sizeof(Parked) + rows * sizeof(std::uint32_t));
+  }
 
   // The last uses of these slots, in batch number `batch`, have been copied; `whole`: and all of its rows. Once for the
   // whole batch, and before that as often as its copier likes. One thread at a time for each batch.
   void copied(std::uint64_t batch, std::span<const std::uint32_t> slots, bool whole);
+
+  // Forgets what is parked: `batch` is the next to be made, by nobody yet.
+  void reset(std::uint64_t batch);
 
  private:
   struct Parked {
     std::vector<std::uint32_t> slots;
     bool whole = false;
   };
-
-  std::size_t release(std::span<const std::uint32_t> slots);
 
   SlotPool& pool_;
   Sequence<> front_;  // the oldest batch that is not whole

@@ -1,82 +1,255 @@
 #include "core/plan/batch_plan.hpp"
 
+#include <algorithm>
+#include <cassert>
+#include <stdexcept>
+
 namespace pyecho {
 namespace {
 
-PlannerConfig with_slots(PlannerConfig config, std::uint32_t batch_rows) {
-  config.slots = BatchPlan::slots_for(config.capacity, batch_rows);
+// Passes whose ends lie in the slots or in the pool at the same time: memory for more is allocated when they come.
+constexpr std::size_t kEndsAtOnce = 16;
+
+std::uint64_t most_uses(const PlanConfig& config) {
+  return std::uint64_t{config.capacity} * EchoFactor(config.factor).max_uses();
+}
+
+const PlanConfig& checked(const PlanConfig& config) {
+  if (config.capacity < 1 || config.slots < config.capacity) {
+    throw std::invalid_argument("a plan needs a capacity of at least 1 and as many slots");
+  }
+  if (most_uses(config) >= PlanConfig::kMaxUses) {
+    throw std::invalid_argument("capacity times factor must stay below 2^32 - 1");
+  }
   return config;
 }
 
 }  // namespace
 
-BatchPlan::BatchPlan(PlannerConfig config, std::uint32_t batch_rows, bool drop_last)
-    : planner_(with_slots(config, batch_rows)), batch_rows_(batch_rows), drop_last_(drop_last) {
-  const std::uint32_t slots = slots_for(config.capacity, batch_rows);
-  free_.reserve(slots);
-  spent_.reserve(batch_rows);
-  admitted_.reserve(slots);
-  uses_.reserve(batch_rows);
-  for (std::uint32_t slot = slots; slot > 0; --slot) {
-    free_.push_back(slot - 1);  // so that slot 0 is the first to be taken
+BatchPlan::BatchPlan(const PlanConfig& config)
+    : config_(checked(config)),
+      factor_(config.factor),
+      inbox_(config.slots),
+      entries_(most_uses(config)),
+      pool_(config.slots),
+      taken_by_(config.unique_in_batch ? config.slots : 0) {
+  deferred_.reserve(config.unique_in_batch ? most_uses(config) : 0);
+  pass_ends_.reserve(kEndsAtOnce);
+  iteration_ends_.reserve(kEndsAtOnce);
+  begin(0, kUnknown);
+}
+
+std::size_t BatchPlan::size_bytes(const PlanConfig& config) {
+  const std::uint64_t uses = most_uses(checked(config));
+  const std::uint64_t per_slot = sizeof(std::uint32_t) + sizeof(Item) + (config.unique_in_batch ? 4 : 0);
+  return uses * sizeof(std::uint32_t) * (config.unique_in_batch ? 2 : 1) + config.slots * per_slot;
+}
+
+void BatchPlan::begin(std::uint64_t epoch, std::uint64_t items) {
+  fed_ = admitted_ = pass_begin_ = uses_ = 0;
+  pass_ends_.clear();
+  ended_ = false;
+  items_ = items;
+  pass_ = epoch;
+  factor_.begin_pass(config_.seed, pass_, items_);
+  drawn_ = iteration_begin_ = 0;
+  iteration_ = epoch;
+  iteration_ends_.clear();
+  random_ = Xoshiro256(stream_key(config_.seed, iteration_, Stream::kDraw));
+  resident_ = left_ = 0;
+  batch_ = 1;
+  remaining_uses_ = 0;
+  deferred_.clear();
+  std::ranges::fill(taken_by_, 0U);
+}
+
+// ---------------------------------------------------------------- input
+
+void BatchPlan::feed(std::span<const std::uint32_t> slots) noexcept {
+  assert(fed_ + slots.size() - admitted_ <= inbox_.size());
+  for (const std::uint32_t slot : slots) {
+    inbox_[fed_++ % inbox_.size()] = slot;
   }
 }
 
-Outcome BatchPlan::advance() {
-  for (;;) {
-    if (!begun_) {
-      planner_.begin_batch();
-      begun_ = true;
+// Draws the line under passes whose last item has been admitted.
+inline void BatchPlan::close_passes() noexcept {
+  while (!pass_ends_.empty() && pass_ends_.front() == admitted_) {
+    pass_ends_.erase(pass_ends_.begin());
+    if (config_.iteration_uses == 0) {
+      iteration_ends_.push_back(uses_);
     }
-    Use use{};
-    while (uses_.size() < batch_rows_) {
-      if (!admit()) {
-        return Outcome::kEmpty;
-      }
-      if (!planner_.draw(use)) {
-        break;
-      }
-      uses_.push_back(use);
-      if (use.last) {
-        spent_.push_back(use.slot);
-      }
+    ++pass_;
+    pass_begin_ = admitted_;
+    factor_.begin_pass(config_.seed, pass_, items_);
+  }
+}
+
+inline void BatchPlan::admit_next() noexcept {
+  const std::uint32_t slot = inbox_[admitted_ % inbox_.size()];
+  const std::uint32_t uses = factor_.next();
+  pool_[slot] = {.source_index = admitted_ - pass_begin_, .uses_left = uses, .uses_drawn = 0};
+  if (config_.unique_in_batch) {
+    taken_by_[slot] = 0;
+  }
+  std::fill_n(entries_.begin() + left_, uses, slot);
+  left_ += uses;
+  ++admitted_;
+  ++resident_;
+  remaining_uses_ += uses;
+  uses_ += uses;
+  if (!pass_ends_.empty()) {
+    close_passes();
+  }
+}
+
+// Admits what has been fed while there is room. True if the next draw need not wait for an item.
+bool BatchPlan::fill_pool() noexcept {
+  while (resident_ < config_.capacity && admitted_ < fed_) {
+    admit_next();
+  }
+  return resident_ == config_.capacity || drains();
+}
+
+// ---------------------------------------------------------------- output
+
+std::uint64_t BatchPlan::uses_left_in_iteration() const noexcept {
+  if (config_.iteration_uses > 0) {
+    return config_.iteration_uses - (drawn_ - iteration_begin_);
+  }
+  return iteration_ends_.empty() ? kUnknown : iteration_ends_.front() - drawn_;
+}
+
+Outcome BatchPlan::ready() noexcept {
+  close_passes();
+  // Looked at before items are admitted, or the order of entries would depend on how early they were fed: entries that
+  // the batch has deferred come before those of new items.
+  if (uses_left_in_iteration() == 0) {
+    return Outcome::kEnd;
+  }
+  const bool full = fill_pool();
+  if (exhausted()) {
+    return Outcome::kEnd;
+  }
+  return full ? Outcome::kOk : Outcome::kEmpty;
+}
+
+void BatchPlan::next_iteration() noexcept {
+  if (!iteration_ends_.empty()) {
+    iteration_ends_.erase(iteration_ends_.begin());
+  }
+  ++iteration_;
+  iteration_begin_ = drawn_;
+  random_ = Xoshiro256(stream_key(config_.seed, iteration_, Stream::kDraw));
+}
+
+void BatchPlan::end_batch() noexcept {
+  std::ranges::copy(deferred_, entries_.begin() + left_);
+  left_ += static_cast<std::uint32_t>(deferred_.size());
+  deferred_.clear();
+  batch_ = batch_ == 0xFFFFFFFFU ? 1 : batch_ + 1;
+}
+
+Outcome BatchPlan::draw(std::span<Use> rows, std::uint32_t& drawn) noexcept {
+  drawn = 0;
+  while (drawn < rows.size()) {
+    if (const Outcome outcome = ready(); outcome != Outcome::kOk) {
+      return outcome;
     }
-    if (uses_.size() == batch_rows_ || (!uses_.empty() && !drop_last_)) {
-      return Outcome::kOk;
-    }
-    if (planner_.exhausted()) {
+    // An iteration whose end is unknown has at least as many uses left as the pool.
+    const std::uint64_t most = std::min<std::uint64_t>(rows.size() - drawn, uses_left_in_iteration());
+    const std::span<Use> wanted = rows.subspan(drawn, most);
+    const std::uint32_t got = config_.unique_in_batch ? draw_unique(wanted)
+                              : config_.capacity == 1 ? draw_in_order(wanted)
+                                                      : draw_shuffled(wanted);
+    if (got == 0) {
       return Outcome::kEnd;
     }
-    // A short batch that is dropped. The source has ended, so no store can hit a slot of its rows any more, while the
-    // stores that it has asked for may matter to the batches after it.
-    uses_.clear();
-    begun_ = false;
+    drawn += got;
   }
+  return Outcome::kOk;
 }
 
-// Fills the pool as far as it has to be for the next draw; false if the examples for it are not there.
-bool BatchPlan::admit() {
-  while (planner_.has_room()) {
-    if (offered_ == 0 && ended_) {
-      planner_.end_of_source();
-    } else if (offered_ == 0) {
-      return false;
-    } else {
-      --offered_;
-      planner_.admit(free_.back());
-      admitted_.push_back(free_.back());
-      free_.pop_back();
+// Takes one use of the item; with the last one it leaves the pool.
+inline Use BatchPlan::take_use(std::uint32_t slot) noexcept {
+  Item& item = pool_[slot];
+  const bool last = --item.uses_left == 0;
+  resident_ -= last ? 1U : 0U;
+  return {.slot = slot, .ordinal = item.uses_drawn++, .source_index = item.source_index, .last = last};
+}
+
+// Draws until there are enough, an item has to be fed, or a pass ends. What changes with every draw is kept in registers.
+std::uint32_t BatchPlan::draw_shuffled(std::span<Use> rows) noexcept {
+  Xoshiro256 random = random_;
+  std::uint32_t* const entries = entries_.data();
+  const bool draining = drains();
+  std::uint32_t left = left_;
+  std::uint32_t drawn = 0;
+  const auto limit = static_cast<std::uint32_t>(rows.size());
+  const std::size_t ends = iteration_ends_.size();
+  while (drawn < limit && left > 0) {
+    const std::uint32_t position = random.below(left);
+    const std::uint32_t slot = entries[position];
+    entries[position] = entries[--left];
+    const Use use = take_use(slot);
+    rows[drawn++] = use;
+    if (use.last && !draining) {
+      if (admitted_ == fed_) {
+        break;
+      }
+      left_ = left;
+      admit_next();
+      left = left_;
+      if (iteration_ends_.size() != ends) {
+        break;  // now the iteration has a known end
+      }
     }
   }
-  return true;
+  random_ = random;
+  left_ = left;
+  remaining_uses_ -= drawn;
+  drawn_ += drawn;
+  return drawn;
 }
 
-void BatchPlan::take() {
-  free_.insert(free_.end(), spent_.begin(), spent_.end());
-  spent_.clear();
-  admitted_.clear();
-  uses_.clear();
-  begun_ = false;
+// The same for a pool of one item, whose uses need no draw: as many as it has left.
+std::uint32_t BatchPlan::draw_in_order(std::span<Use> rows) noexcept {
+  const std::uint32_t slot = entries_[0];
+  const auto drawn = static_cast<std::uint32_t>(std::min<std::size_t>(rows.size(), left_));
+  for (Use& use : rows.first(drawn)) {
+    use = take_use(slot);
+  }
+  left_ -= drawn;
+  remaining_uses_ -= drawn;
+  drawn_ += drawn;
+  return drawn;
+}
+
+// As draw_shuffled(), but sets aside the uses of items that this batch already has.
+std::uint32_t BatchPlan::draw_unique(std::span<Use> rows) noexcept {
+  std::uint32_t drawn = 0;
+  while (drawn < rows.size() && left_ > 0 && (drawn == 0 || resident_ == config_.capacity || drains())) {
+    const std::uint32_t position = random_.below(left_);
+    const std::uint32_t slot = entries_[position];
+    entries_[position] = entries_[--left_];
+    if (taken_by_[slot] == batch_) {
+      deferred_.push_back(slot);
+      continue;
+    }
+    taken_by_[slot] = batch_;
+    rows[drawn++] = take_use(slot);
+  }
+  remaining_uses_ -= drawn;
+  drawn_ += drawn;
+  return drawn;
+}
+
+std::uint64_t BatchPlan::min_items(std::uint64_t draws) const noexcept {
+  // With the pool full and u uses in it, u - capacity draws leave every item in, and one more may empty a place.
+  const std::uint64_t room = config_.capacity - resident_;
+  const std::uint64_t needed_uses = std::min(draws, uses_left_in_iteration()) - 1 + config_.capacity;
+  const std::uint64_t missing = needed_uses > remaining_uses_ ? needed_uses - remaining_uses_ : 0;
+  return std::max<std::uint64_t>({1, room, (missing + factor_.max_uses() - 1) / factor_.max_uses()});
 }
 
 }  // namespace pyecho

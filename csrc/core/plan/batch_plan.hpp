@@ -1,69 +1,146 @@
-// The batches of an epoch as slot numbers, for an executor that keeps the examples elsewhere (on a device): which
-// examples to store into which slots, and then which slots make up the batch. Pure arithmetic.
+// Decides which item fills which position of which batch. Pure arithmetic: no threads, no clock, no payload.
 //
-// The batches are those of an EchoBuffer with the same configuration, use by use. A slot whose last use is in a batch is
-// not stored to before that batch is taken, so all stores of a batch may be done at once, before all of its reads.
+// The plan deals in slot numbers. It is fed the slots of items in source order, admits items while its pool has room,
+// and draws uniformly among all remaining uses of the items in the pool. An item leaves the pool with its last use, and
+// the next one is admitted before the next draw. So the draws are a function of (factor, capacity, seed, epoch) and the
+// number of items alone.
 //
-//     BatchPlan plan(config, batch_rows, drop_last);
-//     for (;;) {
-//       switch (plan.advance()) {
-//         case Outcome::kEmpty: plan.offer(number of examples that have come);  or  plan.end_of_source();  break;
-//         case Outcome::kOk:    store to plan.admitted(); read plan.uses(); plan.take();  break;
-//         default:              return;  // kEnd
-//       }
-//     }
+//     BatchPlan plan(config);
+//     plan.begin(epoch, items);
+//     plan.feed(slots of the next items);  or  plan.end_pass();  or  plan.end_input();
+//     Outcome outcome = plan.draw(rows, drawn);  and after the last row of a batch  plan.end_batch();
+//
+// The remaining uses are an array of slot numbers, one entry for each use; a draw takes a random entry and moves the last
+// one into its place. Cost of a draw: constant, whatever the capacity.
+//
+// Iterations. One iteration hands out as many uses as the items of one pass over the source have together, or a fixed
+// number (PlanConfig::iteration_uses). Passes flow into each other: end_pass() says that the items fed so far complete
+// a pass, and the items of the next one may follow while the pool still holds older ones. Only end_input() makes the
+// pool drain. Iteration n draws from the random numbers of (seed, epoch + n).
 //
 // Not thread-safe: one thread at a time.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "core/plan/planner.hpp"
+#include "core/plan/echo_factor.hpp"
+#include "core/plan/random.hpp"
+#include "core/plan/use.hpp"
 #include "core/sync/outcome.hpp"
 
 namespace pyecho {
 
+struct PlanConfig {
+  std::uint32_t capacity = 1;  // distinct items in the pool; 1: no shuffling, the uses of an item follow each other
+  std::uint32_t slots = 1;     // slot numbers are below this; at least capacity
+  double factor = 2.0;         // at least 1
+  std::uint64_t seed = 0;
+  bool unique_in_batch = false;      // no item twice in a batch
+  std::uint64_t iteration_uses = 0;  // uses of an iteration; 0: those of the items of one pass
+
+  // Remaining uses are counted in 32 bits: capacity * ceil(factor) must stay below this.
+  static constexpr std::uint64_t kMaxUses = 0xFFFFFFFFU;
+};
+
 class BatchPlan {
  public:
-  // config.slots is not read: slots_for() says how many there are.
-  BatchPlan(PlannerConfig config, std::uint32_t batch_rows, bool drop_last);
+  // Throws std::invalid_argument if the configuration cannot be, std::bad_alloc.
+  explicit BatchPlan(const PlanConfig& config);
+  // Bytes that a plan of this configuration allocates. Throws as the constructor.
+  [[nodiscard]] static std::size_t size_bytes(const PlanConfig& config);
 
-  // Slots that batches of this size need beside a pool of this capacity.
-  [[nodiscard]] static std::uint32_t slots_for(std::uint32_t capacity, std::uint32_t batch_rows) noexcept {
-    return capacity + batch_rows;
+  // Forgets everything and starts with iteration and pass number `epoch`. `items`: how many a pass has, if known.
+  void begin(std::uint64_t epoch, std::uint64_t items);
+
+  // -- Input, in source order --
+
+  // The next items are in these slots. At most `slots` may be fed and not yet left the pool.
+  void feed(std::span<const std::uint32_t> slots) noexcept;
+  // The items fed since the last end_pass() are a pass; another one follows.
+  void end_pass() { pass_ends_.push_back(fed_); }
+  // As end_pass(), but nothing follows: the pool drains. False if that was known.
+  bool end_input() {
+    if (ended_) {
+      return false;
+    }
+    end_pass();
+    return ended_ = true;
   }
 
-  // Plans on: kOk when a batch is complete, kEmpty when an example is needed first, kEnd when there is no other batch.
-  Outcome advance();
-  // So many more examples can be admitted.
-  void offer(std::uint64_t examples) noexcept { offered_ += examples; }
-  // None will follow those that were offered.
-  void end_of_source() noexcept { ended_ = true; }
-  // Goes on to the next batch.
-  void take();
+  // -- Output --
 
-  [[nodiscard]] std::uint32_t resident() const noexcept { return planner_.resident(); }
+  // Draws the next uses; `drawn` of them were written to `rows` whatever is returned.
+  // kOk: rows.size() of them. kEmpty: an item must be fed first. kEnd: nothing is left for this batch; if nothing was
+  // drawn, the iteration is over.
+  Outcome draw(std::span<Use> rows, std::uint32_t& drawn) noexcept;
+  // Whether a draw would answer kOk, kEmpty or kEnd.
+  Outcome ready() noexcept;
+  // The next draw belongs to another batch. Matters to unique_in_batch only.
+  void end_batch() noexcept;
+  // Goes on to the next iteration. Requires the current one to be over.
+  void next_iteration() noexcept;
 
-  // Where to store the examples that the batch needs and that were not admitted before, in source order.
-  [[nodiscard]] std::span<const std::uint32_t> admitted() const noexcept { return admitted_; }
-  // The rows of the batch.
-  [[nodiscard]] std::span<const Use> uses() const noexcept { return uses_; }
+  // Every use of every item has been drawn, every iteration was ended, and no input can follow. Valid after
+  // next_iteration().
+  [[nodiscard]] bool finished() const noexcept { return exhausted() && iteration_ends_.empty(); }
+  // At least this many items must be fed before `draws` more draws, or those that the iteration has left, can be made (if
+  // the input does not end). Valid after draw() or ready() answered kEmpty.
+  [[nodiscard]] std::uint64_t min_items(std::uint64_t draws) const noexcept;
+  // Items in the pool.
+  [[nodiscard]] std::uint32_t resident() const noexcept { return resident_; }
 
  private:
-  bool admit();
+  struct Item {
+    std::uint64_t source_index;
+    std::uint32_t uses_left;
+    std::uint32_t uses_drawn;
+  };
 
-  Planner planner_;
-  const std::uint32_t batch_rows_;
-  const bool drop_last_;
+  [[nodiscard]] bool exhausted() const noexcept { return drains() && remaining_uses_ == 0; }
+  [[nodiscard]] bool drains() const noexcept { return ended_ && admitted_ == fed_; }
+  [[nodiscard]] std::uint64_t uses_left_in_iteration() const noexcept;
+  [[nodiscard]] bool fill_pool() noexcept;
+  void admit_next() noexcept;
+  void close_passes() noexcept;
+  [[nodiscard]] std::uint32_t draw_shuffled(std::span<Use> rows) noexcept;
+  [[nodiscard]] std::uint32_t draw_in_order(std::span<Use> rows) noexcept;
+  [[nodiscard]] std::uint32_t draw_unique(std::span<Use> rows) noexcept;
+  [[nodiscard]] Use take_use(std::uint32_t slot) noexcept;
+
+  const PlanConfig config_;
+  EchoFactor factor_;
+  Xoshiro256 random_{0};
+
+  // Input
+  std::vector<std::uint32_t> inbox_;      // slots of items that were fed and not admitted: a ring of config_.slots
+  std::uint64_t fed_ = 0;                 // items so far
+  std::uint64_t admitted_ = 0;            // items so far
+  std::vector<std::uint64_t> pass_ends_;  // items fed when a pass ended, of passes that were not admitted to their end
   bool ended_ = false;
-  bool begun_ = false;
-  std::uint64_t offered_ = 0;         // and not admitted
-  std::vector<std::uint32_t> free_;   // slots without an example
-  std::vector<std::uint32_t> spent_;  // slots whose last use is in this batch
-  std::vector<std::uint32_t> admitted_;
-  std::vector<Use> uses_;
+  std::uint64_t items_ = kUnknown;  // of a pass
+  std::uint64_t pass_ = 0;          // the one that is being admitted
+  std::uint64_t pass_begin_ = 0;    // items admitted before it
+  std::uint64_t uses_ = 0;          // of all items admitted so far
+
+  // Output
+  std::uint64_t drawn_ = 0;                    // uses so far
+  std::uint64_t iteration_ = 0;                // its number
+  std::uint64_t iteration_begin_ = 0;          // uses drawn before it
+  std::vector<std::uint64_t> iteration_ends_;  // uses drawn when an iteration is over, where that is known
+
+  // The pool
+  std::uint32_t resident_ = 0;
+  std::uint64_t remaining_uses_ = 0;
+  std::uint32_t left_ = 0;               // entries in use
+  std::vector<std::uint32_t> entries_;   // slot numbers that may be drawn, one for each use
+  std::vector<std::uint32_t> deferred_;  // entries that wait for the next batch; unique_in_batch only
+  std::vector<Item> pool_;               // by slot
+  std::uint32_t batch_ = 1;              // never 0
+  std::vector<std::uint32_t>
+      taken_by_;  // by slot: the last batch that took the item, modulo 2^32; unique_in_batch only
 };
 
 }  // namespace pyecho

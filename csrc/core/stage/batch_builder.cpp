@@ -1,8 +1,9 @@
 #include "core/stage/batch_builder.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
-#include <utility>
+#include <span>
 
 #include "core/memory/stream_copy.hpp"
 
@@ -42,79 +43,61 @@ inline void copy_leaf(std::byte* to, const std::byte* from, std::size_t size_byt
 
 }  // namespace
 
-BatchBuilder::BatchBuilder(const SlotLayout& layout, const std::byte* slots, SlotReclaimer& spent, bool stream)
-    : layout_(&layout), slots_(slots), spent_(&spent), stream_(stream), plan_(layout.rows()), spends_(kGroupRows) {}
-
-void BatchBuilder::prefetch(std::uint32_t row) const noexcept {
-  const std::byte* const slot = slots_ + plan_[row].slot * layout_->slot_bytes();
-  const std::size_t bytes = std::min(layout_->slot_bytes(), kPrefetchBytes);
+void BatchBuilder::prefetch(std::uint32_t slot) const noexcept {
+  const std::byte* const begin = slots_ + slot * layout_.slot_bytes();
+  const std::size_t bytes = std::min(layout_.slot_bytes(), kPrefetchBytes);
   for (std::size_t offset = 0; offset < bytes; offset += kPrefetchStep) {
-    __builtin_prefetch(slot + offset);
+    __builtin_prefetch(begin + offset);
   }
 }
 
-void BatchBuilder::copy_row(const Use& use, std::uint32_t row) const noexcept {
-  const std::byte* const slot = slots_ + use.slot * layout_->slot_bytes();
-  std::byte* const block = batch_->memory.data();
-  for (const SlotLayout::Leaf& leaf : layout_->leaves()) {
+inline void BatchBuilder::copy_row(const Use& use, std::byte* block, std::uint32_t row) const noexcept {
+  const std::byte* const slot = slots_ + use.slot * layout_.slot_bytes();
+  for (const SlotLayout::Leaf& leaf : layout_.leaves()) {
     copy_leaf(block + leaf.batch_offset + row * leaf.size_bytes, slot + leaf.slot_offset, leaf.size_bytes, stream_);
   }
-  if (layout_->with_info()) {
+  if (layout_.with_info()) {
     const auto index = static_cast<std::int64_t>(use.source_index);
     const auto ordinal = static_cast<std::int32_t>(use.ordinal);
-    std::memcpy(block + layout_->source_index_offset() + row * sizeof(index), &index, sizeof(index));
-    std::memcpy(block + layout_->use_offset() + row * sizeof(ordinal), &ordinal, sizeof(ordinal));
+    std::memcpy(block + layout_.source_index_offset() + row * sizeof(index), &index, sizeof(index));
+    std::memcpy(block + layout_.use_offset() + row * sizeof(ordinal), &ordinal, sizeof(ordinal));
   }
 }
 
-bool BatchBuilder::copy(std::size_t max_bytes) {
-  const std::size_t rows = std::max<std::size_t>(1, max_bytes / layout_->slot_bytes());
-  const auto end = static_cast<std::uint32_t>(std::min<std::size_t>(planned_, copied_ + rows));
-  if (copied_ == end) {
+bool BatchBuilder::copy(Batch& batch) const {
+  if (batch.copied == batch.rows) {
     return false;
   }
-  copy_to(end);
-  return true;
-}
-
-Batch* BatchBuilder::end() {
-  copy_to(planned_);
-  spent_->copied(number_, {}, true);
-  return drop();
-}
-
-Batch* BatchBuilder::drop() noexcept {
-  planned_ = 0;
-  copied_ = 0;
-  return std::exchange(batch_, nullptr);
-}
-
-void BatchBuilder::copy_to(std::uint32_t end) {
   const auto group_rows =
-      static_cast<std::uint32_t>(std::clamp<std::size_t>(kGroupBytes / layout_->slot_bytes(), 1, kGroupRows));
-  for (std::uint32_t row = copied_; row < std::min(copied_ + kPrefetchRows, end); ++row) {
-    prefetch(row);
+      static_cast<std::uint32_t>(std::clamp<std::size_t>(kGroupBytes / layout_.slot_bytes(), 1, kGroupRows));
+  const Use* const uses = batch.uses.data();
+  std::byte* const block = batch.memory.data();
+  const std::uint32_t end = batch.rows;
+  std::uint32_t row = batch.copied;
+  for (std::uint32_t ahead = row; ahead < std::min(row + kPrefetchRows, end); ++ahead) {
+    prefetch(uses[ahead].slot);
   }
-  while (copied_ < end) {
-    const std::uint32_t group_end = std::min(copied_ + group_rows, end);
-    std::size_t spent = 0;
-    for (std::uint32_t row = copied_; row < group_end; ++row) {
+  while (row < end) {
+    const std::uint32_t group_end = std::min(row + group_rows, end);
+    std::array<std::uint32_t, kGroupRows> spent;  // NOLINT(cppcoreguidelines-pro-type-member-init): written below
+    std::size_t count = 0;
+    for (; row < group_end; ++row) {
       if (row + kPrefetchRows < end) {
-        prefetch(row + kPrefetchRows);
+        prefetch(uses[row + kPrefetchRows].slot);
       }
-      copy_row(plan_[row], row);
-      spends_[spent] = plan_[row].slot;
-      spent += plan_[row].last ? 1 : 0;  // without a branch: nobody can predict it
+      copy_row(uses[row], block, row);
+      spent[count] = uses[row].slot;
+      count += uses[row].last ? 1 : 0;  // without a branch, which would be unpredictable
     }
-    copied_ = group_end;
-    batch_->rows = copied_;
-    if (spent > 0) {
-      spent_->copied(number_, std::span(spends_).first(spent), false);
+    if (count > 0) {
+      reclaimer_.copied(batch.number, std::span(spent).first(count), false);
     }
   }
+  batch.copied = end;
   if (stream_) {
-    stream_fence();  // before the batch is handed over, whole or as it is; slots that went back above were only read
+    stream_fence();  // before the batch is handed over; slots that went back above were only read
   }
+  return true;
 }
 
 }  // namespace pyecho

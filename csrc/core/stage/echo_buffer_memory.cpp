@@ -1,9 +1,11 @@
 // How much of everything an EchoBuffer has: slots, batches, and how far ahead they reach.
 #include <algorithm>
-#include <cmath>
+#include <limits>
 #include <stdexcept>
 
 #include "core/stage/echo_buffer.hpp"
+#include "core/stage/echo_buffer_sizes.hpp"
+#include "core/stage/workers_driver.hpp"
 
 namespace pyecho {
 namespace {
@@ -13,40 +15,74 @@ namespace {
 // between, but not ever more of them.
 constexpr std::size_t kAheadBytes = std::size_t{4} << 20;
 constexpr std::size_t kMaxBatchesAhead = 32;
+constexpr std::uint64_t kMaxBlocks = 1U << 30;
 // No machine has more.
 constexpr double kMaxBytes = 0x1.0p56;
-// Slot numbers have 31 bits; capacity may take half of them.
-constexpr double kMaxAhead = 1 << 30;
+// Capacity may take half of the slots that there can be.
+constexpr std::uint32_t kMaxAhead = 1U << 29;
+
+// What no size may be computed from.
+void check(const EchoBufferConfig& config) {
+  if (config.batch_rows < 1 || config.capacity < 1 || config.prefetch < 1 || config.burst < 1) {
+    throw std::invalid_argument("batch_rows, capacity, prefetch and burst are at least 1");
+  }
+  if (config.unique_in_batch && config.capacity < config.batch_rows) {
+    throw std::invalid_argument("unique_in_batch needs a capacity of at least batch_rows");
+  }
+  if (config.capacity > SlotPool::kMaxSlots - kMaxAhead) {
+    throw std::invalid_argument("capacity must stay below 2^29");
+  }
+  if (std::uint64_t{config.prefetch} + config.threads + config.held > kMaxBlocks) {
+    throw std::invalid_argument("prefetch, threads and held are less than 2^30 together");
+  }
+  if (config.steps > std::numeric_limits<std::uint64_t>::max() / config.batch_rows) {
+    throw std::invalid_argument("an iteration of so many steps has no end");
+  }
+}
 
 }  // namespace
 
-// Slots ahead of the pool: the fresh examples of as many batches as are made ahead, and one burst, so that a source can
-// make the next one while the last one waits to be admitted.
-std::uint32_t EchoBuffer::ahead_for(const EchoBufferConfig& config) {
-  const double fresh_per_batch = std::ceil(config.batch_rows / std::floor(config.factor));
-  return static_cast<std::uint32_t>(std::clamp(config.burst + config.prefetch * fresh_per_batch, 2.0, kMaxAhead));
+EchoBuffer::Sizes EchoBuffer::sizes_of(const EchoBufferConfig& config) {
+  check(config);
+  // Slots ahead of the pool: the fresh examples of as many batches as are made ahead, and one burst, so that a source can
+  // make the next one while the last one waits to be admitted.
+  const std::uint32_t min_uses = EchoFactor(config.factor).min_uses();
+  const std::uint64_t fresh_per_batch = (config.batch_rows - 1) / min_uses + 1;
+  const auto ahead = static_cast<std::uint32_t>(
+      std::clamp<std::uint64_t>(config.burst + config.prefetch * fresh_per_batch, 2, kMaxAhead));
+  // Batches ready for the consumer, and one in the hands of each worker. Without workers there are none ahead.
+  const std::uint32_t depth = config.threads == 0 ? 1 : config.prefetch + config.threads;
+  return {.slots = config.capacity + ahead, .ahead = ahead, .depth = depth, .blocks = depth + config.held};
 }
 
-std::uint32_t EchoBuffer::slots_for(const EchoBufferConfig& config) { return config.capacity + ahead_for(config); }
-
-// Batches ready for the consumer, and one in the hands of each worker.
-std::uint32_t EchoBuffer::depth_for(const EchoBufferConfig& config) { return config.prefetch + config.threads; }
-
-std::uint32_t EchoBuffer::blocks_for(const EchoBufferConfig& config) { return depth_for(config) + config.held; }
+PlanConfig EchoBuffer::plan_of(const EchoBufferConfig& config) {
+  return {.capacity = config.capacity,
+          .slots = sizes_of(config).slots,
+          .factor = config.factor,
+          .seed = config.seed,
+          .unique_in_batch = config.unique_in_batch,
+          .iteration_uses = config.steps * config.batch_rows};
+}
 
 std::size_t EchoBuffer::min_bytes(const EchoBufferConfig& config) {
+  const Sizes sizes = sizes_of(config);  // first: it refuses what cannot be
   const SlotLayout layout(config.leaf_bytes, config.batch_rows, config.with_info);
-  const double estimate = static_cast<double>(slots_for(config)) * static_cast<double>(layout.slot_bytes()) +
-                          static_cast<double>(blocks_for(config)) * static_cast<double>(layout.batch_bytes());
+  const double estimate =
+      static_cast<double>(sizes.slots) * static_cast<double>(layout.slot_bytes()) +
+      static_cast<double>(sizes.blocks) *
+          static_cast<double>(BatchPool::block_bytes(layout) + SlotReclaimer::size_bytes(1, config.batch_rows));
   if (estimate > kMaxBytes) {
     throw std::length_error("slots and batches do not fit the address space");
   }
-  return HostMemory::rounded_bytes(slots_for(config) * layout.slot_bytes()) +
-         blocks_for(config) * HostMemory::rounded_bytes(layout.batch_bytes());
+  const std::size_t bookkeeping = BatchPlan::size_bytes(plan_of(config)) + SlotPool::size_bytes(sizes.slots) +
+                                  SlotReclaimer::size_bytes(sizes.depth, config.batch_rows) +
+                                  WorkersDriver::size_bytes(sizes.depth);
+  return HostMemory::rounded_bytes(sizes.slots * layout.slot_bytes()) + sizes.blocks * BatchPool::block_bytes(layout) +
+         bookkeeping;
 }
 
-// Refuses what cannot be, and looks further ahead where examples and batches are small. Of what max_bytes leaves over at
-// most half goes into that: the other half is for batches that the consumer keeps.
+// Looks further ahead where examples and batches are small. Of what max_bytes leaves over at most half goes into that: the
+// other half is for batches that the consumer keeps.
 EchoBufferConfig EchoBuffer::settled(EchoBufferConfig config) {
   const std::size_t least = min_bytes(config);
   if (least > config.max_bytes) {

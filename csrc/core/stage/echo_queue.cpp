@@ -1,15 +1,26 @@
 #include "core/stage/echo_queue.hpp"
 
+#include <algorithm>
+
 namespace pyecho {
+namespace {
+
+// As in EchoBuffer: a producer without a slot is woken for this part of those ahead.
+constexpr std::uint32_t kAnnounceParts = 4;
+
+}  // namespace
 
 EchoQueue::EchoQueue(const EchoQueueConfig& config)
-    : pool_(config.capacity + config.prefetch, 1),
-      planner_({.capacity = config.capacity,
-                .slots = pool_.slots(),
-                .factor = config.factor,
-                .seed = config.seed,
-                .epoch = config.epoch,
-                .unique_in_batch = false}) {}
+    : pool_(config.capacity + std::max(1U, config.prefetch), std::max(1U, config.prefetch / kAnnounceParts)),
+      plan_({.capacity = config.capacity,
+             .slots = pool_.slots(),
+             .factor = config.factor,
+             .seed = config.seed,
+             .iteration_uses = config.steps}) {
+  plan_.begin(config.epoch, config.items);
+}
+
+// ---------------------------------------------------------------- producers
 
 Outcome EchoQueue::reserve(Reservation& reservation, Deadline deadline) {
   return fork_guard_.forked() ? Outcome::kForked : pool_.reserve(reservation, deadline);
@@ -19,46 +30,79 @@ Outcome EchoQueue::try_reserve(Reservation& reservation) {
   return fork_guard_.forked() ? Outcome::kForked : pool_.try_reserve(reservation);
 }
 
-// Fills the planner's pool as far as it has to be for the next draw.
-Outcome EchoQueue::admit() {
-  clock_.enter();
-  while (planner_.has_room()) {
-    std::uint32_t slot = 0;
-    const Outcome outcome = pool_.try_take(slot);
-    if (outcome == Outcome::kOk) {
-      planner_.admit(slot);
-    } else if (outcome == Outcome::kEnd) {
-      planner_.end_of_source();
-    } else {
-      return outcome;
-    }
+void EchoQueue::commit(Reservation reservation) {
+  if (!fork_guard_.forked()) {
+    pool_.commit(reservation);
   }
-  resident_.store_relaxed(planner_.resident());
-  clock_.leave();
-  return Outcome::kOk;
 }
 
-Outcome EchoQueue::try_next(Use& use) {
+void EchoQueue::abort(Reservation reservation) {
+  if (!fork_guard_.forked()) {
+    pool_.abort(reservation);
+  }
+}
+
+void EchoQueue::end_pass(Reservation reservation) {
+  if (!fork_guard_.forked()) {
+    pool_.end_pass(reservation);
+  }
+}
+
+void EchoQueue::close() {
+  if (!fork_guard_.forked()) {
+    pool_.close();
+  }
+}
+
+// ---------------------------------------------------------------- consumer
+
+// Feeds the plan what producers have committed. False if there was nothing.
+bool EchoQueue::feed() {
+  for (bool fed = false;; fed = true) {
+    std::span<const std::uint32_t> slots;
+    switch (pool_.take(slots)) {
+      case SlotPool::Taken::kItems:
+        plan_.feed(slots);
+        break;
+      case SlotPool::Taken::kPassEnd:
+        plan_.end_pass();
+        break;
+      case SlotPool::Taken::kEnd:
+        return plan_.end_input() || fed;
+      case SlotPool::Taken::kNothing:
+        return fed;
+    }
+  }
+}
+
+Outcome EchoQueue::plan(Use& use) {
   if (fork_guard_.forked()) {
     return Outcome::kForked;
   }
   if (pool_.stopped()) {
     return Outcome::kClosed;
   }
-  if (planner_.has_room()) {
-    if (const Outcome outcome = admit(); outcome != Outcome::kOk) {
-      return outcome;
-    }
-  }
-  if (!planner_.draw(use)) {
-    clock_.enter();  // what the consumer did with the last uses counts as well
+  clock_.enter();
+  if (finished_) {
     return Outcome::kEnd;
   }
-  if (use.last) {
-    resident_.store_relaxed(planner_.resident());
+  feed();
+  next_ = 0;
+  const Outcome outcome = plan_.draw(uses_, ahead_);
+  resident_.store_relaxed(plan_.resident());
+  if (ahead_ > 0) {
+    clock_.leave();
+    use = uses_[next_++];
+    emitted_.store_relaxed(emitted_.load_relaxed() + 1);
+    return Outcome::kOk;
   }
-  emitted_.store_relaxed(emitted_.load_relaxed() + 1);
-  return Outcome::kOk;
+  if (outcome == Outcome::kEnd) {
+    plan_.next_iteration();
+    finished_ = plan_.finished();
+  } else {
+    pool_.announce_released();  // this thread leaves the stage, or waits
+  }
+  return outcome;
 }
 
 Outcome EchoQueue::next(Use& use, Deadline deadline) {
@@ -66,11 +110,31 @@ Outcome EchoQueue::next(Use& use, Deadline deadline) {
     if (const Outcome outcome = try_next(use); outcome != Outcome::kEmpty) {
       return outcome;
     }
-    const Outcome outcome = pool_.await_items(planner_.min_admissions(1), deadline);
-    if (outcome == Outcome::kTimeout) {
+    if (await_items(deadline) == Outcome::kTimeout) {
       const Outcome last = try_next(use);
       return last == Outcome::kEmpty ? Outcome::kTimeout : last;
     }
+  }
+}
+
+Outcome EchoQueue::begin(std::uint64_t epoch, std::uint64_t items) {
+  if (fork_guard_.forked()) {
+    return Outcome::kForked;
+  }
+  pool_.stop();
+  pool_.reset();
+  plan_.begin(epoch, items);
+  next_ = ahead_ = 0;
+  finished_ = false;
+  resident_.store_relaxed(0);
+  return Outcome::kOk;
+}
+
+// ---------------------------------------------------------------- any thread
+
+void EchoQueue::stop() {
+  if (!fork_guard_.forked()) {
+    pool_.stop();
   }
 }
 

@@ -1,9 +1,10 @@
 // Batch echoing: the stage that hands out slot numbers in echoed, shuffled order. Whatever the slots stand for stays with
 // the caller and is never copied.
 //
-//     producers ──▶ SlotPool ──▶ Planner ──▶ consumer
+//     producers ──▶ SlotPool ──▶ BatchPlan ──▶ consumer
 //
-// There are no threads in here: the consumer plans as it goes, and a repeat is a few arithmetic operations.
+// There are no threads in here: the consumer plans as it goes, some uses ahead, and a repeat is a few arithmetic
+// operations.
 //
 //     EchoQueue queue(config);
 //     Reservation r;                                    // any thread(s)
@@ -11,12 +12,16 @@
 //     queue.close();
 //     Use use;                                          // one thread at a time
 //     while (queue.next(use, kNever) == Outcome::kOk) { ... item[use.slot] ...; if (use.last) queue.release(use.slot); }
+//
+// Epochs and passes: see EchoBuffer.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <span>
 
 #include "core/memory/slot_pool.hpp"
-#include "core/plan/planner.hpp"
+#include "core/plan/batch_plan.hpp"
 #include "core/stage/consumer_clock.hpp"
 #include "core/sync/fork_guard.hpp"
 
@@ -26,8 +31,10 @@ struct EchoQueueConfig {
   std::uint32_t capacity = 1;  // >= 1; 1: no shuffling
   double factor = 2.0;         // >= 1
   std::uint64_t seed = 0;
-  std::uint64_t epoch = 0;
-  std::uint32_t prefetch = 2;  // >= 1: items taken from producers ahead of the pool
+  std::uint64_t epoch = 0;         // that the queue starts with
+  std::uint64_t items = kUnknown;  // of a pass, if known: see EchoFactor
+  std::uint64_t steps = 0;         // uses of an iteration; 0: those of the items of a pass
+  std::uint32_t prefetch = 2;      // >= 1: items taken from producers ahead of the pool
 };
 
 struct EchoQueueStats {
@@ -40,6 +47,7 @@ struct EchoQueueStats {
 
 class EchoQueue {
  public:
+  // Throws std::bad_alloc, std::invalid_argument.
   explicit EchoQueue(const EchoQueueConfig& config);
 
   // Slot numbers are below this.
@@ -51,49 +59,62 @@ class EchoQueue {
   Outcome reserve(Reservation& reservation, Deadline deadline);
   // kOk, kFull, kClosed, kForked; never blocks.
   Outcome try_reserve(Reservation& reservation);
-  void commit(Reservation reservation) {
-    if (!fork_guard_.forked()) {
-      pool_.commit(reservation);
-    }
-  }
-  void close() {
-    if (!fork_guard_.forked()) {
-      pool_.close();
-    }
-  }
+  void commit(Reservation reservation);
+  // Gives the slot back unfilled.
+  void abort(Reservation reservation);
+  // Marks the end of a pass, another one follows. Uses up the reservation.
+  void end_pass(Reservation reservation);
+  void close();
 
   // -- Consumer: one thread at a time --
 
-  // The next use: kOk, kEmpty, kEnd after the last, kClosed after stop(), kForked. Never blocks.
-  Outcome try_next(Use& use);
+  // The next use: kOk; kEnd at the end of an iteration (and from then on, after close()); kEmpty; kClosed after stop();
+  // kForked. Never blocks.
+  Outcome try_next(Use& use) {
+    if (next_ < ahead_ && !pool_.stopped() && !fork_guard_.forked()) [[likely]] {
+      use = uses_[next_++];
+      emitted_.store_relaxed(emitted_.load_relaxed() + 1);
+      return Outcome::kOk;
+    }
+    return plan(use);
+  }
   // As try_next(), but waits: kTimeout instead of kEmpty.
   Outcome next(Use& use, Deadline deadline);
+  // After try_next() answered kEmpty: blocks until it may answer something else, or kTimeout.
+  Outcome await_items(Deadline deadline) { return pool_.await_items(needed(), deadline); }
+  // The last iteration is over.
+  [[nodiscard]] bool at_end() const noexcept { return finished_; }
+  // How many items have to be committed before another try_next() makes sense, after it answered kEmpty.
+  [[nodiscard]] std::uint64_t needed() const noexcept { return plan_.min_items(1); }
+  // The caller is done with the slot whose last use it was given. A producer that waits for a slot may learn of it as late
+  // as at the next call that takes a use.
+  void release(std::uint32_t slot) { pool_.release(std::span(&slot, 1)); }
+  // Starts with iteration `epoch`; every slot is free again, whether it was released or not. No producer may be inside.
+  Outcome begin(std::uint64_t epoch, std::uint64_t items);
 
   // -- Any thread --
 
-  // The caller is done with the slot whose last use it was given.
-  void release(std::uint32_t slot) {
-    pool_.release(slot);
-    pool_.announce_released(1);
-  }
   // Abandons everything: every wait ends with kClosed. Idempotent.
-  void stop() {
-    if (!fork_guard_.forked()) {
-      pool_.stop();
-    }
-  }
+  void stop();
   [[nodiscard]] bool stopped() const noexcept { return pool_.stopped(); }
   [[nodiscard]] EchoQueueStats stats() const;
 
  private:
-  Outcome admit();
+  static constexpr std::size_t kUsesAhead = 64;
+
+  Outcome plan(Use& use);
+  bool feed();
 
   const ForkGuard fork_guard_;
   SlotPool pool_;
-  Planner planner_;      // the consumer's, with the next two
-  ConsumerClock clock_;  // read only when a fresh item is due: a repeat costs no clock
+  BatchPlan plan_;  // the consumer's, with the next five
+  std::array<Use, kUsesAhead> uses_{};
+  std::uint32_t next_ = 0;   // in uses_
+  std::uint32_t ahead_ = 0;  // uses in uses_
+  bool finished_ = false;
+  ConsumerClock clock_;  // read only when uses are planned: a repeat costs no clock
   Atomic<std::uint64_t> emitted_;
-  Atomic<std::uint32_t> resident_;  // planner_.resident(), for stats()
+  Atomic<std::uint32_t> resident_;  // plan_.resident(), for stats()
 };
 
 }  // namespace pyecho

@@ -1,132 +1,87 @@
-// A bounded first-in first-out ring of slot numbers, lock-free, for one or several threads on either side.
+// A bounded first-in first-out ring of slot numbers, lock-free, for any number of threads on either side.
 //
-// Each cell is one 64-bit word: the number it carries (low half) and a stamp (high half) that says for which lap the
-// cell is empty or full. One atomic store thus publishes number and state together, and full/empty is read off the
-// cell itself, so neither side reads the other's position:
+// A push looks at the cells (stamped_cells.hpp) from the write position on until one is not empty, claims the sequences
+// before that one with a single compare-and-swap of the 64-bit position, then fills their cells. A pop does the same
+// with full cells from the read position on, then empties them. Full/empty is read off the cells themselves, so neither
+// side reads the other's position.
 //
-//     sequence s, ring of 2^k cells:   cell = s mod 2^k,  lap = s / 2^k
-//     stamp 2 * lap        empty, awaits the push with sequence s
-//     stamp 2 * lap + 1    full, holds what that push put there
-//     stamp 2 * lap + 2    popped, which is "empty" for the push one lap later
-//
-// A push claims a write sequence, then fills the cell; a pop claims a read sequence, then empties it. On a side with
-// one thread the claim is a plain increment, on a side with several a compare-and-swap of the 64-bit sequence. Stamps
-// are lap numbers modulo 2^31, which is enough: a thread that slept through 2^31 laps fails its claim, because the
-// claim compares the whole sequence.
+// Only a thread that has claimed a sequence changes its cell. A claim succeeds only if the position has not moved since
+// it was loaded, so the cells are then still as they were seen. Stamps are lap numbers modulo 2^31, which is enough: a
+// thread that slept through 2^31 laps fails its claim, because the claim compares the whole sequence.
 //
 // variable | written by            | read by         | order            | pairs with | why
-// write_   | pushing threads       | pushing threads | relaxed          | -          | only claims a position
-// read_    | popping threads       | popping threads | relaxed          | -          | only claims a position
+// write_   | pushing threads       | pushing threads | relaxed          | -          | only claims positions
+// read_    | popping threads       | popping threads | relaxed          | -          | only claims positions
 // cell     | push [W1]             | pop [R1]        | release, acquire | W1 -> R1   | what the pusher did to the slot
 //          |                       |                 |                  |            | happens before the popper's use
 // cell     | pop [R2]              | push [W2]       | release, acquire | R2 -> W2   | the popper is done with the cell
 //          |                       |                 |                  |            | before it is filled again
 //
 // try_push and try_pop never block, never allocate and never throw. They are lock-free in this sense: a thread that
-// stalls between its claim and its cell store delays only those who need that very cell. Therefore, on a side with
-// several threads, an answer may be early while a call of another thread is in progress: kFull although a pop has begun
-// to make room, kEmpty although later pushes are complete. With one thread on either side answers are exact.
+// stalls between its claim and its cell stores delays only threads that need those very cells. If several threads pop,
+// a push may therefore find less room than there is while one of their calls is in progress: full although a later pop
+// is complete. If several threads push, a pop may likewise find too few. With one thread on the other side answers are
+// exact.
 #pragma once
 
-#include <bit>
-#include <cassert>
 #include <cstdint>
-#include <memory>
+#include <span>
 
 #include "core/sync/atomic.hpp"
 #include "core/sync/outcome.hpp"
+#include "core/sync/stamped_cells.hpp"
 
 namespace pyecho {
 
-enum class Threads : unsigned char { kOne, kMany };
-
-// A cell of a ring: a stamp and a number in one word.
-struct StampedIndex {
-  std::uint32_t stamp;
-  std::uint32_t index;
-
-  [[nodiscard]] static StampedIndex unpack(std::uint64_t word) noexcept {
-    return {static_cast<std::uint32_t>(word >> 32), static_cast<std::uint32_t>(word)};
-  }
-  [[nodiscard]] std::uint64_t pack() const noexcept { return (static_cast<std::uint64_t>(stamp) << 32) | index; }
-};
-
-// Maps sequences to cells and stamps. Pure arithmetic, shared by the rings.
-class RingGeometry {
- public:
-  // At least `min_cells` cells (1 at least, 2^31 at most), rounded up to a power of two.
-  explicit RingGeometry(std::uint32_t min_cells) noexcept
-      : shift_(static_cast<unsigned>(std::countr_zero(std::bit_ceil(min_cells)))) {
-    assert(min_cells >= 1 && min_cells <= (1U << 31));
-  }
-  [[nodiscard]] std::uint32_t cells() const noexcept { return 1U << shift_; }
-  [[nodiscard]] std::uint32_t cell_of(std::uint64_t sequence) const noexcept {
-    return static_cast<std::uint32_t>(sequence) & (cells() - 1);
-  }
-  // The stamp of the cell while it awaits `sequence`; + 1: it holds it; + 2: it was emptied.
-  [[nodiscard]] std::uint32_t empty_stamp(std::uint64_t sequence) const noexcept {
-    return static_cast<std::uint32_t>((sequence >> shift_) << 1);
-  }
-
- private:
-  unsigned shift_;
-};
-
-template <Threads kPushing, Threads kPopping, template <class> class Atom = std::atomic>
+template <template <class> class Atom = std::atomic>
 class IndexRing {
  public:
   // `first_sequence` exists so that tests can start near the end of the number range.
   explicit IndexRing(std::uint32_t min_capacity, std::uint64_t first_sequence = 0)
-      : geometry_(min_capacity),
-        cells_(std::make_unique<Atomic<std::uint64_t, Atom>[]>(geometry_.cells())),
-        write_(first_sequence),
-        read_(first_sequence) {
-    for (std::uint64_t s = first_sequence; s < first_sequence + geometry_.cells(); ++s) {
-      cells_[geometry_.cell_of(s)].store_relaxed(StampedIndex{geometry_.empty_stamp(s), 0}.pack());
-    }
+      : cells_(min_capacity, first_sequence), write_(first_sequence), read_(first_sequence) {}
+
+  [[nodiscard]] std::uint32_t capacity() const noexcept { return cells_.size(); }
+
+  // Pushes the first of `indices`, as many as there is room for. Returns how many; 0: full.
+  std::uint32_t try_push(std::span<const std::uint32_t> indices) noexcept {
+    const auto [first, count] = claim(write_, [&](std::uint64_t sequence) {
+      return cells_.visit(sequence, indices.size(), [](std::uint32_t, Cell cell) { return awaits(cell); });
+    });
+    return cells_.visit(first, count, [&](std::uint32_t i, Cell cell) { return fill(cell, indices[i]); });
   }
-
-  [[nodiscard]] std::uint32_t capacity() const noexcept { return geometry_.cells(); }
-
-  // kOk or kFull. Called by one thread (Threads::kOne) or any number (kMany).
+  // kOk or kFull.
   Outcome try_push(std::uint32_t index) noexcept {
-    std::uint64_t sequence = write_.load_relaxed();
-    for (;;) {
-      auto& cell = cells_[geometry_.cell_of(sequence)];
-      const std::uint32_t empty = geometry_.empty_stamp(sequence);
-      const std::uint32_t stamp = StampedIndex::unpack(cell.load_acquire()).stamp;  // [W2] pairs with [R2]
-      if (stamp == empty) {
-        if (claim<kPushing>(write_, sequence)) {
-          cell.store_release(StampedIndex{empty + 1, index}.pack());  // [W1] pairs with [R1]
-          return Outcome::kOk;
-        }
-      } else if (const std::uint64_t now = write_.load_relaxed(); now == sequence) {
-        return Outcome::kFull;  // the cell still holds the previous lap
-      } else {
-        sequence = now;  // another pusher took this position
-      }
-    }
+    Cell cell{};
+    const Range range = claim(write_, [&](std::uint64_t sequence) -> std::uint32_t {
+      cell = cells_.of(sequence);
+      return awaits(cell) ? 1 : 0;
+    });
+    return range.count == 1 && fill(cell, index) ? Outcome::kOk : Outcome::kFull;
   }
 
-  // kOk or kEmpty. Called by one thread (Threads::kOne) or any number (kMany).
+  // Pops into the first of `indices`, as many as there are. Returns how many; 0: empty. The rest of `indices` is
+  // unspecified.
+  std::uint32_t try_pop(std::span<std::uint32_t> indices) noexcept {
+    const auto [first, count] = claim(read_, [&](std::uint64_t sequence) {
+      return cells_.visit(sequence, indices.size(),
+                          [&](std::uint32_t i, Cell cell) { return holds(cell, indices[i]); });
+    });
+    return cells_.visit(first, count, [](std::uint32_t, Cell cell) { return clear(cell); });
+  }
+  // kOk or kEmpty, which leaves `index` unchanged.
   Outcome try_pop(std::uint32_t& index) noexcept {
-    std::uint64_t sequence = read_.load_relaxed();
-    for (;;) {
-      auto& cell = cells_[geometry_.cell_of(sequence)];
-      const std::uint32_t empty = geometry_.empty_stamp(sequence);
-      const StampedIndex held = StampedIndex::unpack(cell.load_acquire());  // [R1] pairs with [W1]
-      if (held.stamp == empty + 1) {
-        if (claim<kPopping>(read_, sequence)) {
-          cell.store_release(StampedIndex{empty + 2, 0}.pack());  // [R2] pairs with [W2]
-          index = held.index;
-          return Outcome::kOk;
-        }
-      } else if (const std::uint64_t now = read_.load_relaxed(); now == sequence) {
-        return Outcome::kEmpty;  // nothing was put here yet
-      } else {
-        sequence = now;  // another popper took this position
-      }
+    Cell cell{};
+    std::uint32_t popped = 0;
+    const Range range = claim(read_, [&](std::uint64_t sequence) -> std::uint32_t {
+      cell = cells_.of(sequence);
+      return holds(cell, popped) ? 1 : 0;
+    });
+    if (range.count == 0) {
+      return Outcome::kEmpty;
     }
+    clear(cell);
+    index = popped;
+    return Outcome::kOk;
   }
 
   // A number that was true at some moment during the call, if no other thread was at work; else near it.
@@ -137,21 +92,50 @@ class IndexRing {
   }
 
  private:
-  // Takes `sequence` for this thread; on failure `sequence` is the position to try next.
-  template <Threads kSide>
-  static bool claim(Sequence<Atom>& position, std::uint64_t& sequence) noexcept {
-    if constexpr (kSide == Threads::kOne) {
-      position.store_relaxed(sequence + 1);
-      return true;
-    } else {
-      return position.try_claim_relaxed(sequence, sequence + 1);
+  using Cell = typename StampedCells<Atom>::Cell;
+  struct Range {
+    std::uint64_t first;
+    std::uint32_t count;
+  };
+
+  // Takes the next sequences of `position` for the calling thread: `look(first)` says how many from `first` on can be
+  // had now. None if it said so of the position's present value.
+  template <class Look>
+  static Range claim(Sequence<Atom>& position, const Look& look) noexcept {
+    std::uint64_t first = position.load_relaxed();
+    for (;;) {
+      if (const std::uint32_t count = look(first); count > 0) {
+        if (position.try_claim_relaxed(first, first + count)) {
+          return {first, count};
+        }
+      } else if (const std::uint64_t now = position.load_relaxed(); now == first) {
+        return {first, 0};
+      } else {
+        first = now;  // another thread took this sequence
+      }
     }
   }
 
-  RingGeometry geometry_;                                 // constant
-  std::unique_ptr<Atomic<std::uint64_t, Atom>[]> cells_;  // both sides
-  Sequence<Atom> write_;                                  // advanced by pushing threads: next sequence to fill
-  Sequence<Atom> read_;                                   // advanced by popping threads: next sequence to empty
+  static bool awaits(Cell cell) noexcept {
+    return StampedIndex::unpack(cell.word->load_acquire()).stamp == cell.empty;  // [W2] pairs with [R2]
+  }
+  static bool fill(Cell cell, std::uint32_t index) noexcept {
+    cell.word->store_release(StampedIndex{cell.empty + 1, index}.pack());  // [W1] pairs with [R1]
+    return true;
+  }
+  static bool holds(Cell cell, std::uint32_t& index) noexcept {
+    const StampedIndex held = StampedIndex::unpack(cell.word->load_acquire());  // [R1] pairs with [W1]
+    index = held.index;
+    return held.stamp == cell.empty + 1;
+  }
+  static bool clear(Cell cell) noexcept {
+    cell.word->store_release(StampedIndex{cell.empty + 2, 0}.pack());  // [R2] pairs with [W2]
+    return true;
+  }
+
+  StampedCells<Atom> cells_;  // both sides
+  Sequence<Atom> write_;      // advanced by pushing threads: next sequence to fill
+  Sequence<Atom> read_;       // advanced by popping threads: next sequence to empty
 };
 
 }  // namespace pyecho

@@ -2,7 +2,7 @@
 //
 // Several threads that fill slots (or batches) at their own pace each hold a ticket that was declared beforehand. The
 // taker waits for the oldest ticket, so the order of the tickets, not the speed of the threads, decides what comes
-// out first. Cells are those of IndexRing (index_ring.hpp): a stamp and a number in one word.
+// out first. Cells (stamped_cells.hpp) hold a stamp and a number in one word.
 //
 // Contract: at most capacity() tickets are open (issued and not yet taken) at a time. pyecho keeps it by having as
 // many cells as there are things a ticket can stand for.
@@ -13,15 +13,17 @@
 // cell     | publisher [P1]  | taker [T1]     | release, acquire | P1 -> T1   | what was written to the slot is seen
 // cell     | taker [T2]      | publisher      | relaxed          | -          | the contract orders it: a later ticket for
 //          |                 |                |                  |            | this cell is issued after T2
+//
+// publish, take and try_take are wait-free.
 #pragma once
 
 #include <cassert>
 #include <cstdint>
-#include <memory>
+#include <span>
 
 #include "core/sync/atomic.hpp"
-#include "core/sync/index_ring.hpp"
 #include "core/sync/outcome.hpp"
+#include "core/sync/stamped_cells.hpp"
 
 namespace pyecho {
 
@@ -29,46 +31,57 @@ template <template <class> class Atom = std::atomic>
 class ReorderRing {
  public:
   explicit ReorderRing(std::uint32_t min_capacity, std::uint64_t first_ticket = 0)
-      : geometry_(min_capacity),
-        cells_(std::make_unique<Atomic<std::uint64_t, Atom>[]>(geometry_.cells())),
-        read_(first_ticket) {
-    for (std::uint64_t t = first_ticket; t < first_ticket + geometry_.cells(); ++t) {
-      cells_[geometry_.cell_of(t)].store_relaxed(StampedIndex{geometry_.empty_stamp(t), 0}.pack());
-    }
-  }
+      : cells_(min_capacity, first_ticket), read_(first_ticket) {}
 
-  [[nodiscard]] std::uint32_t capacity() const noexcept { return geometry_.cells(); }
+  [[nodiscard]] std::uint32_t capacity() const noexcept { return cells_.size(); }
 
-  // Any thread that holds `ticket`, once. Never blocks.
-  void publish(std::uint64_t ticket, std::uint32_t index) noexcept {
-    auto& cell = cells_[geometry_.cell_of(ticket)];
-    const std::uint32_t empty = geometry_.empty_stamp(ticket);
-    assert(StampedIndex::unpack(cell.load_relaxed()).stamp == empty && "more tickets open than the ring has cells");
-    cell.store_release(StampedIndex{empty + 1, index}.pack());  // [P1] pairs with [T1]
+  // Any thread that holds `ticket`, once.
+  void publish(std::uint64_t ticket, std::uint32_t index) noexcept { fill(cells_.of(ticket), index); }
+  // The same for the tickets from `first_ticket` on, one for each of `indices`: at most capacity().
+  void publish(std::uint64_t first_ticket, std::span<const std::uint32_t> indices) noexcept {
+    assert(indices.size() <= capacity());
+    cells_.visit(first_ticket, indices.size(), [&](std::uint32_t i, Cell cell) { return fill(cell, indices[i]); });
   }
 
   // The number published under the oldest open ticket: kOk, or kEmpty if it is not published yet. One thread at a time.
   Outcome try_take(std::uint32_t& index) noexcept {
-    const std::uint64_t ticket = read_.load_relaxed();
-    auto& cell = cells_[geometry_.cell_of(ticket)];
-    const std::uint32_t empty = geometry_.empty_stamp(ticket);
-    const StampedIndex held = StampedIndex::unpack(cell.load_acquire());  // [T1] pairs with [P1]
-    if (held.stamp != empty + 1) {
-      return Outcome::kEmpty;
+    return take(std::span<std::uint32_t>(&index, 1)) == 1 ? Outcome::kOk : Outcome::kEmpty;
+  }
+  // The numbers published under the oldest open ticket and those that follow it, up to the first that is not published
+  // yet. Returns how many. One thread at a time.
+  std::uint32_t take(std::span<std::uint32_t> indices) noexcept {
+    const std::uint64_t first = read_.load_relaxed();
+    const std::uint32_t count =
+        cells_.visit(first, indices.size(), [&](std::uint32_t i, Cell cell) { return take_from(cell, indices[i]); });
+    if (count > 0) {
+      read_.store_relaxed(first + count);
     }
-    cell.store_relaxed(StampedIndex{empty + 2, 0}.pack());  // [T2]
-    read_.store_relaxed(ticket + 1);
-    index = held.index;
-    return Outcome::kOk;
+    return count;
   }
 
   // How many tickets have been taken; the oldest open ticket. The taker's own view is exact.
   [[nodiscard]] std::uint64_t taken() const noexcept { return read_.load_relaxed(); }
 
  private:
-  RingGeometry geometry_;                                 // constant
-  std::unique_ptr<Atomic<std::uint64_t, Atom>[]> cells_;  // publishers and taker
-  Sequence<Atom> read_;                                   // advanced by the taker: the oldest open ticket
+  using Cell = typename StampedCells<Atom>::Cell;
+
+  static bool fill(Cell cell, std::uint32_t index) noexcept {
+    assert(StampedIndex::unpack(cell.word->load_relaxed()).stamp == cell.empty && "more tickets open than cells");
+    cell.word->store_release(StampedIndex{cell.empty + 1, index}.pack());  // [P1] pairs with [T1]
+    return true;
+  }
+  static bool take_from(Cell cell, std::uint32_t& index) noexcept {
+    const StampedIndex held = StampedIndex::unpack(cell.word->load_acquire());  // [T1] pairs with [P1]
+    if (held.stamp != cell.empty + 1) {
+      return false;
+    }
+    cell.word->store_relaxed(StampedIndex{cell.empty + 2, 0}.pack());  // [T2]
+    index = held.index;
+    return true;
+  }
+
+  StampedCells<Atom> cells_;  // publishers and taker
+  Sequence<Atom> read_;       // advanced by the taker: the oldest open ticket
 };
 
 }  // namespace pyecho

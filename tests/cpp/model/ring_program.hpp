@@ -1,12 +1,18 @@
 // Small programs that push to and pop from an IndexRing, with everything checked that must hold.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <numeric>
+#include <span>
+#include <utility>
 #include <vector>
 
+#include "../support/ring_calls.hpp"
 #include "atom.hpp"
 #include "core/sync/index_ring.hpp"
 #include "explore.hpp"
@@ -18,47 +24,44 @@ struct RingProgram {
   int pushers = 1;
   int poppers = 1;
   std::uint32_t items = 2;     // tried by each pusher
-  std::uint32_t attempts = 2;  // made by each popper, and for each item by its pusher
+  std::uint32_t attempts = 2;  // made by each popper, and by each pusher until one moves something
+  std::array<std::uint32_t, kMaxThreads> groups{1, 1, 1, 1};  // items a call, by thread
   std::uint64_t first_sequence = 0;
-  bool check_refusals = false;  // kFull and kEmpty must have been true at some time of the call
+  bool check_refusals = false;  // a call that moves too few must have had to at some time
 };
 
-template <Threads kPushing, Threads kPopping>
 class RingRun {
  public:
   explicit RingRun(const RingProgram& program)
       : program_(program),
         ring_(program.capacity, program.first_sequence),
         payload_(program.items * static_cast<std::uint32_t>(program.pushers)),
-        emptied_(payload_.size()),
+        knew_(payload_.size()),
         popped_by_(static_cast<std::size_t>(program.poppers)) {}
 
   // Items are numbered pusher * items + k.
   void push_all(int pusher) {
-    for (std::uint32_t k = 0; k < program_.items; ++k) {
-      const std::uint32_t item = static_cast<std::uint32_t>(pusher) * program_.items + k;
-      payload_[item].write(item + 1000);
-      bool done = false;
-      for (std::uint32_t attempt = 0; !done && attempt < program_.attempts; ++attempt) {
-        done = push(item);
-      }
-      if (!done) {
-        return;  // the ring was full: this pusher's later items must not overtake
-      }
-      sent_.push_back(item);
-      if (kPushing == Threads::kOne && kPopping == Threads::kOne && k >= ring_.capacity()) {
-        emptied_[k - ring_.capacity()].read();  // what the popper did before it emptied this cell
+    std::uint32_t next = static_cast<std::uint32_t>(pusher) * program_.items;
+    const std::uint32_t end = next + program_.items;
+    for (std::uint32_t refusals = 0; next < end && refusals < program_.attempts;) {
+      std::vector<std::uint32_t> group(std::min(program_.groups[static_cast<std::size_t>(pusher)], end - next));
+      std::iota(group.begin(), group.end(), next);
+      const std::uint32_t pushed = push(group);
+      refusals = pushed > 0 ? 0 : refusals + 1;
+      for (const std::uint32_t until = next + pushed; next < until; ++next) {
+        sent_.push_back(next);
+        knew_[next] = Scheduler::current()->clock();
       }
     }
   }
 
   void pop_some(int popper) {
+    auto& popped = popped_by_[static_cast<std::size_t>(popper)];
     for (std::uint32_t attempt = 0; attempt < program_.attempts; ++attempt) {
-      if (kPushing == Threads::kOne && kPopping == Threads::kOne) {
-        emptied_[popped_by_[0].size()].write(1);
-      }
-      pop(popped_by_[static_cast<std::size_t>(popper)]);
-      if (popped_by_[0].size() == emptied_.size()) {
+      std::vector<std::uint32_t> group(program_.groups[static_cast<std::size_t>(program_.pushers + popper)]);
+      group.resize(pop(group));
+      popped.insert(popped.end(), group.begin(), group.end());
+      if (popped_by_[0].size() == payload_.size()) {
         return;
       }
     }
@@ -70,67 +73,71 @@ class RingRun {
     for (std::uint32_t item = 0; ring_.try_pop(item) == Outcome::kOk;) {
       left.push_back(item);
     }
-    std::vector<int> times(payload_.size(), 0);
+    popped_by_.push_back(std::move(left));
+    std::vector<std::uint32_t> all;
     for (const auto& popped : popped_by_) {
       expect_order(popped);
-      count(popped, times);
+      all.insert(all.end(), popped.begin(), popped.end());
     }
-    expect_order(left);
-    count(left, times);
-    for (const std::uint32_t item : sent_) {
-      expect(--times[item] == 0, "an item was lost or came twice");
-    }
-    for (const int excess : times) {
-      expect(excess == 0, "an item came that was not pushed");
-    }
-    if (program_.poppers == 1) {  // one popper sees every pusher's whole order
-      auto all = popped_by_[0];
-      all.insert(all.end(), left.begin(), left.end());
+    if (program_.poppers == 1) {  // the order of the sequences: every pusher's order, and the laps of each cell
       expect_order(all);
+      for (std::size_t s = ring_.capacity(); s < all.size(); ++s) {
+        const Moment popped = popped_at_.at(s - ring_.capacity());
+        expect(popped.step <= knew_[all[s]].steps.at(static_cast<std::size_t>(popped.thread)), "filled too early");
+      }
     }
+    std::ranges::sort(all);
+    std::ranges::sort(sent_);
+    expect(all == sent_, "an item was lost, or came twice, or was not pushed");
     expect(ring_.approx_size() == 0, "an empty ring has size 0");
   }
 
  private:
   static void expect(bool holds, const char* what) { Scheduler::current()->check(holds, what); }
 
-  bool push(std::uint32_t item) {
+  std::uint32_t push(std::span<const std::uint32_t> items) {
+    for (const std::uint32_t item : items) {
+      payload_[item].write(item + 1000);
+    }
     const std::uint32_t popped_before = popped_;
     const std::uint32_t begun_before = pops_begun_;
-    const bool undisturbed_before = kPopping == Threads::kOne || popping_ == 0;
-    ++pushing_;
+    const bool undisturbed_before = popping_ == 0;
+    const auto count = static_cast<std::uint32_t>(items.size());
+    pushing_ += count;
     ++pushes_begun_;
-    const Outcome outcome = ring_.try_push(item);
-    --pushing_;
-    if (outcome == Outcome::kOk) {
-      ++pushed_;
-    } else if (program_.check_refusals) {
-      // With several poppers one may have claimed the cell and not emptied it, while others went
-      // by.
-      const bool undisturbed = kPopping == Threads::kOne || (undisturbed_before && begun_before == pops_begun_);
-      expect(!undisturbed || pushed_ + pushing_ >= ring_.capacity() + popped_before, "kFull with room");
+    const std::uint32_t pushed = test::push_some(ring_, items);
+    pushing_ -= count;
+    pushed_ += pushed;
+    if (pushed < count && program_.check_refusals) {
+      // With several poppers one may have claimed the cell and not emptied it, while others went by.
+      const bool undisturbed = program_.poppers == 1 || (undisturbed_before && begun_before == pops_begun_);
+      expect(!undisturbed || pushed_ + pushing_ >= ring_.capacity() + popped_before, "refused with room");
     }
-    return outcome == Outcome::kOk;
+    return pushed;
   }
 
-  void pop(std::vector<std::uint32_t>& popped) {
+  std::uint32_t pop(std::span<std::uint32_t> items) {
     const std::uint32_t pushed_before = pushed_;
     const std::uint32_t begun_before = pushes_begun_;
-    const bool undisturbed_before = kPushing == Threads::kOne || pushing_ == 0;
-    ++popping_;
+    const bool undisturbed_before = pushing_ == 0;
+    const auto count = static_cast<std::uint32_t>(items.size());
+    popping_ += count;
     ++pops_begun_;
-    std::uint32_t item = 0;
-    const Outcome outcome = ring_.try_pop(item);
-    --popping_;
-    if (outcome == Outcome::kOk) {
-      ++popped_;
+    Scheduler::current()->tick();
+    const Moment before = Scheduler::current()->now();
+    const std::uint32_t popped = test::pop_some(ring_, items);
+    popping_ -= count;
+    popped_ += popped;
+    popped_at_.insert(popped_at_.end(), popped, before);
+    for (const std::uint32_t item : items.first(popped)) {
       expect(payload_[item].read() == item + 1000, "wrong payload");
-      popped.push_back(item);
-    } else if (program_.check_refusals) {
-      // With several pushers the one at the front may have claimed its cell and not filled it.
-      const bool undisturbed = kPushing == Threads::kOne || (undisturbed_before && begun_before == pushes_begun_);
-      expect(!undisturbed || pushed_before <= popped_ + popping_, "kEmpty with items");
     }
+    if (popped < count && program_.check_refusals) {
+      // With several pushers the one at the front may have claimed its cell and not filled it.
+      const bool undisturbed = program_.pushers == 1 || (undisturbed_before && begun_before == pushes_begun_);
+      expect(!undisturbed || pushed_before <= popped_ + popping_, "too few with items");
+    }
+    return popped;
   }
 
   void expect_order(const std::vector<std::uint32_t>& items) {
@@ -141,16 +148,12 @@ class RingRun {
       }
     }
   }
-  static void count(const std::vector<std::uint32_t>& items, std::vector<int>& times) {
-    for (const std::uint32_t item : items) {
-      ++times[item];
-    }
-  }
 
   RingProgram program_;
-  IndexRing<kPushing, kPopping, Atom> ring_;
+  IndexRing<Atom> ring_;
   std::deque<Plain<std::uint32_t>> payload_;  // by item: written before its push, read after its pop
-  std::deque<Plain<int>> emptied_;            // by pop: written before it, read by the cell's next push
+  std::vector<VectorClock> knew_;             // by item: what its pusher knew of the others after its push
+  std::vector<Moment> popped_at_;             // by pop: when its call began
   std::vector<std::vector<std::uint32_t>> popped_by_;
   std::vector<std::uint32_t> sent_;
   // The model's own view, free of races because one thread runs at a time.
@@ -163,9 +166,8 @@ class RingRun {
 };
 
 // Threads 0.. push, the ones after them pop.
-template <Threads kPushing, Threads kPopping>
-Program make_ring_program(const RingProgram& description) {
-  auto run = std::make_shared<RingRun<kPushing, kPopping>>(description);
+inline Program make_ring_program(const RingProgram& description) {
+  auto run = std::make_shared<RingRun>(description);
   Program program;
   for (int pusher = 0; pusher < description.pushers; ++pusher) {
     program.threads.push_back([run, pusher] { run->push_all(pusher); });

@@ -3,46 +3,53 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <numeric>
+#include <span>
 #include <string>
 #include <thread>
 #include <tuple>
 #include <vector>
 
+#include "../support/ring_calls.hpp"
 #include "../support/stress_items.hpp"
+#include "core/plan/random.hpp"
 #include "core/sync/event_count.hpp"
 #include "core/sync/index_ring.hpp"
+#include "core/sync/reorder_ring.hpp"
 
 namespace pyecho::test {
 namespace {
 
 // A blocking ring: IndexRing carries, EventCounts wait.
-template <Threads kPushing, Threads kPopping>
 class BlockingRing {
  public:
   BlockingRing(std::uint32_t capacity, WaitStrategy strategy) : ring_(capacity), strategy_(strategy) {}
 
-  void push(std::uint32_t item) {
-    for (;;) {
+  void push(std::span<const std::uint32_t> items) {
+    while (!items.empty()) {
       const std::uint64_t seen = popped_.read();
-      if (ring_.try_push(item) == Outcome::kOk) {
-        return pushed_.advance();
+      if (const std::uint32_t pushed = push_some(ring_, items); pushed > 0) {
+        pushed_.advance(pushed);
+        items = items.subspan(pushed);
+      } else {
+        static_cast<void>(popped_.await(seen + 1, kNever, strategy_, [] { return false; }));
       }
-      static_cast<void>(popped_.await(seen + 1, kNever, strategy_, [] { return false; }));
     }
   }
-  // False when there will be no more.
-  bool pop(std::uint32_t& item) {
+  // 0 when there will be no more.
+  std::uint32_t pop(std::span<std::uint32_t> items) {
+    const auto ended = [this] { return closed_.load_acquire() != 0 && ring_.approx_size() == 0; };
     for (;;) {
       const std::uint64_t seen = pushed_.read();
-      if (ring_.try_pop(item) == Outcome::kOk) {
-        popped_.advance();
-        return true;
+      if (const std::uint32_t popped = pop_some(ring_, items); popped > 0) {
+        popped_.advance(popped);
+        return popped;
       }
-      if (closed_.load_acquire() != 0 && ring_.approx_size() == 0) {
-        return false;
+      if (ended()) {
+        return 0;
       }
-      static_cast<void>(pushed_.await(seen + 1, kNever, strategy_,
-                                      [this] { return closed_.load_acquire() != 0 && ring_.approx_size() == 0; }));
+      static_cast<void>(pushed_.await(seen + 1, kNever, strategy_, ended));
     }
   }
   void close() {
@@ -52,7 +59,7 @@ class BlockingRing {
   void alert_after_last() { pushed_.alert(); }
 
  private:
-  IndexRing<kPushing, kPopping> ring_;
+  IndexRing<> ring_;
   WaitStrategy strategy_;
   EventCount pushed_;
   EventCount popped_;
@@ -76,26 +83,40 @@ struct Tally {
   }
 };
 
-template <Threads kPushing, Threads kPopping>
-void stress(unsigned producers, unsigned consumers, std::uint32_t capacity, WaitStrategy strategy,
+// The items of a call: one, or in bulk up to 32.
+struct Groups {
+  bool bulk;
+  Xoshiro256 random{1};
+  std::array<std::uint32_t, 32> items{};
+
+  std::span<std::uint32_t> next() { return std::span(items).first(bulk ? 1 + random.below(32) : 1); }
+};
+
+void stress(unsigned producers, unsigned consumers, std::uint32_t capacity, WaitStrategy strategy, bool bulk,
             std::uint64_t items) {
-  BlockingRing<kPushing, kPopping> ring(capacity, strategy);
+  BlockingRing ring(capacity, strategy);
   const auto share = static_cast<std::uint32_t>(items / producers);
   std::vector<std::thread> pushing;
   std::vector<std::thread> popping;
   std::vector<Tally> tallies(consumers);
   for (unsigned producer = 0; producer < producers; ++producer) {
-    pushing.emplace_back([&ring, producer, share] {
-      for (std::uint32_t position = 0; position < share; ++position) {
-        ring.push((producer << 29) | position);
+    pushing.emplace_back([&ring, producer, share, bulk] {
+      Groups groups{bulk};
+      for (std::uint32_t position = 0; position < share;) {
+        auto group = groups.next();
+        group = group.first(std::min<std::size_t>(group.size(), share - position));
+        std::iota(group.begin(), group.end(), (producer << 29) | position);
+        ring.push(group);
+        position += static_cast<std::uint32_t>(group.size());
       }
     });
   }
   for (Tally& tally : tallies) {
-    popping.emplace_back([&ring, &tally] {
+    popping.emplace_back([&ring, &tally, bulk] {
       Tally mine;
-      for (std::uint32_t item = 0; ring.pop(item);) {
-        mine.add(item);
+      Groups groups{bulk};
+      for (auto group = groups.next(); const std::uint32_t popped = ring.pop(group); group = groups.next()) {
+        std::for_each_n(group.begin(), popped, [&](std::uint32_t item) { mine.add(item); });
       }
       ring.alert_after_last();
       tally = mine;
@@ -125,42 +146,85 @@ void stress(unsigned producers, unsigned consumers, std::uint32_t capacity, Wait
   EXPECT_EQ(checksum, expected.checksum);
 }
 
-using Shape = std::tuple<unsigned, unsigned, std::uint32_t, bool>;  // last: spin before sleeping
+// Producers, consumers, capacity, spin before sleeping, several items a call.
+using Shape = std::tuple<unsigned, unsigned, std::uint32_t, bool, bool>;
 
-class RingStress : public testing::TestWithParam<Shape> {
- protected:
-  static constexpr std::uint64_t kShapes = 36;
-};
+class RingStress : public testing::TestWithParam<Shape> {};
 
 TEST_P(RingStress, nothing_is_lost_doubled_or_reordered) {
-  const auto [producers, consumers, capacity, spin] = GetParam();
+  const auto [producers, consumers, capacity, spin, bulk] = GetParam();
   const WaitStrategy strategy = spin ? WaitStrategy::spin_then_sleep() : WaitStrategy::sleep();
-  const std::uint64_t items = stress_items() / kShapes;
-  if (producers == 1 && consumers == 1) {
-    stress<Threads::kOne, Threads::kOne>(1, 1, capacity, strategy, items);
-  } else if (producers == 1) {
-    stress<Threads::kOne, Threads::kMany>(1, consumers, capacity, strategy, items);
-  } else if (consumers == 1) {
-    stress<Threads::kMany, Threads::kOne>(producers, 1, capacity, strategy, items);
-  } else {
-    stress<Threads::kMany, Threads::kMany>(producers, consumers, capacity, strategy, items);
-  }
+  stress(producers, consumers, capacity, strategy, bulk, stress_items() / 72);
 }
 
 std::string name_of(const testing::TestParamInfo<Shape>& info) {
-  const auto [producers, consumers, capacity, spin] = info.param;
+  const auto [producers, consumers, capacity, spin, bulk] = info.param;
   return std::to_string(producers) + "_to_" + std::to_string(consumers) + "_capacity_" + std::to_string(capacity) +
-         (spin ? "_spin" : "_sleep");
+         (spin ? "_spin" : "_sleep") + (bulk ? "_bulk" : "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, RingStress,
                          testing::Combine(testing::Values(1U, 2U, 4U), testing::Values(1U, 2U, 4U),
-                                          testing::Values(4U, 1024U), testing::Bool()),
+                                          testing::Values(4U, 1024U), testing::Bool(), testing::Bool()),
                          name_of);
 
-// The rings that take several threads also serve one.
-TEST(RingStressOneThreadASide, rings_for_many_serve_one) {
-  stress<Threads::kMany, Threads::kMany>(1, 1, 1, WaitStrategy::spin_then_sleep(), stress_items() / 100);
+TEST(RingStressOfCapacityOne, nothing_is_lost_doubled_or_reordered) {
+  stress(1, 1, 1, WaitStrategy::spin_then_sleep(), false, stress_items() / 100);
+  stress(2, 2, 1, WaitStrategy::spin_then_sleep(), true, stress_items() / 100);
+}
+
+// The way of a slot through SlotPool: free ring, ticket, filled ring, and back. The payload is plain memory.
+void rotate(unsigned producers, std::uint32_t slots, bool bulk, std::uint64_t items) {
+  IndexRing<> free(slots);
+  ReorderRing<> filled(slots);
+  Sequence<> tickets;
+  std::vector<std::uint64_t> payload(slots);
+  std::vector<std::uint32_t> all(slots);
+  std::iota(all.begin(), all.end(), 0U);
+  ASSERT_EQ(free.try_push(all), slots);
+  const auto put = [&] {
+    for (Groups groups{bulk}; tickets.load_relaxed() < items;) {
+      auto group = groups.next();
+      group = group.first(pop_some(free, group));
+      if (group.empty()) {
+        std::this_thread::yield();
+      }
+      const std::uint64_t first = tickets.fetch_add_acq_rel(group.size());
+      for (std::size_t i = 0; i < group.size(); ++i) {
+        payload[group[i]] = first + i;
+      }
+      filled.publish(first, group);
+    }
+  };
+  std::vector<std::thread> putting;
+  for (unsigned producer = 0; producer < producers; ++producer) {
+    putting.emplace_back(put);
+  }
+  Groups groups{bulk};
+  for (std::uint64_t taken = 0; taken < items;) {
+    auto group = groups.next();
+    group = group.first(filled.take(group));
+    if (group.empty()) {
+      std::this_thread::yield();
+    }
+    for (const std::uint32_t slot : group) {
+      EXPECT_EQ(payload[slot], taken++);
+    }
+    while (!(group = group.subspan(push_some(free, group))).empty()) {
+      std::this_thread::yield();
+    }
+  }
+  for (std::thread& thread : putting) {
+    thread.join();
+  }
+}
+
+TEST(RotationStress, tickets_order_the_items) {
+  for (const bool bulk : {false, true}) {
+    rotate(1, 64, bulk, stress_items() / 20);
+    rotate(3, 2, bulk, stress_items() / 20);
+    rotate(3, 64, bulk, stress_items() / 20);
+  }
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
-// Runs an EchoBuffer over an epoch with a producer thread, and checks each row that comes out.
+// Runs an EchoBuffer with a producer thread over several passes, and checks each row that comes out.
 #pragma once
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <thread>
@@ -11,7 +13,7 @@
 #include "core/memory/stream_copy.hpp"
 #include "core/stage/echo_buffer.hpp"
 #include "perturb.hpp"
-#include "reference_planner.hpp"
+#include "plan_output.hpp"
 
 namespace pyecho::test {
 
@@ -24,29 +26,28 @@ inline std::byte byte_of(std::uint64_t item, std::size_t leaf, std::size_t i) {
   return static_cast<std::byte>(mix64(item * 1000 + leaf * 40 + i));
 }
 
-inline void fill_item(EchoBuffer& buffer, std::uint32_t slot, std::uint64_t item) {
-  std::byte* const data = buffer.slot_data(slot);
-  const auto& leaves = buffer.layout().leaves();
-  std::memcpy(data + leaves[0].slot_offset, &item, sizeof(item));
+inline void fill_item(const SlotLayout& layout, std::byte* slot, std::uint64_t item, bool stream = false) {
+  const auto& leaves = layout.leaves();
+  std::memcpy(slot + leaves[0].slot_offset, &item, sizeof(item));
   std::vector<std::byte> bytes;
   for (std::size_t leaf = 1; leaf < leaves.size(); ++leaf) {
     bytes.resize(leaves[leaf].size_bytes);
     for (std::size_t i = 0; i < bytes.size(); ++i) {
       bytes[i] = byte_of(item, leaf, i);
     }
-    copy_bytes(data + leaves[leaf].slot_offset, bytes.data(), bytes.size(), buffer.stream_slots());
+    copy_bytes(slot + leaves[leaf].slot_offset, bytes.data(), bytes.size(), stream);
   }
 }
 
 // The number of the item in a row, after a look at its other bytes.
-inline std::uint64_t item_in(const Lease& lease, std::uint32_t row) {
-  const auto& leaves = lease.layout().leaves();
+inline std::uint64_t item_in(const SlotLayout& layout, const std::byte* block, std::uint32_t row) {
+  const auto& leaves = layout.leaves();
   std::uint64_t item = 0;
-  std::memcpy(&item, lease.data() + leaves[0].batch_offset + row * sizeof(item), sizeof(item));
+  std::memcpy(&item, block + leaves[0].batch_offset + row * sizeof(item), sizeof(item));
   for (std::size_t leaf = 1; leaf < leaves.size(); ++leaf) {
+    const std::byte* const bytes = block + leaves[leaf].batch_offset + row * leaves[leaf].size_bytes;
     for (std::size_t i = 0; i < leaves[leaf].size_bytes; ++i) {
-      const std::size_t at = leaves[leaf].batch_offset + row * leaves[leaf].size_bytes + i;
-      if (lease.data()[at] != byte_of(item, leaf, i)) {
+      if (bytes[i] != byte_of(item, leaf, i)) {
         ADD_FAILURE() << "item " << item << ", leaf " << leaf << ", byte " << i;
         return item;
       }
@@ -55,57 +56,112 @@ inline std::uint64_t item_in(const Lease& lease, std::uint32_t row) {
   return item;
 }
 
-// Item and use of each row; use is 0 without info.
-inline std::vector<Emission> rows_of(const Lease& lease) {
+// What the rows of a batch are, which is what its uses and its info say.
+inline std::vector<Emission> rows_of(const SlotLayout& layout, const std::byte* block, std::span<const Use> uses) {
   std::vector<Emission> rows;
-  for (std::uint32_t row = 0; row < lease.rows(); ++row) {
-    Emission emission{item_in(lease, row), 0};
-    if (lease.layout().with_info()) {
+  for (std::uint32_t row = 0; row < uses.size(); ++row) {
+    if (layout.with_info()) {
       std::int64_t index = 0;
-      std::int32_t use = 0;
-      std::memcpy(&index, lease.data() + lease.layout().source_index_offset() + row * 8, 8);
-      std::memcpy(&use, lease.data() + lease.layout().use_offset() + row * 4, 4);
-      EXPECT_EQ(static_cast<std::uint64_t>(index), emission.item);
-      emission.use = static_cast<std::uint32_t>(use);
+      std::int32_t ordinal = 0;
+      std::memcpy(&index, block + layout.source_index_offset() + row * sizeof(index), sizeof(index));
+      std::memcpy(&ordinal, block + layout.use_offset() + row * sizeof(ordinal), sizeof(ordinal));
+      EXPECT_EQ(static_cast<std::uint64_t>(index), uses[row].source_index);
+      EXPECT_EQ(static_cast<std::uint32_t>(ordinal), uses[row].ordinal);
     }
-    rows.push_back(emission);
+    rows.push_back({item_in(layout, block, row), uses[row].ordinal});
   }
   return rows;
 }
+inline std::vector<Emission> rows_of(const Lease& lease) { return rows_of(lease.layout(), lease.data(), lease.uses()); }
 
-// Puts items [begin, end) and leaves the input open.
-inline void put_items(EchoBuffer& buffer, std::uint64_t begin, std::uint64_t end, std::uint32_t delays = 0) {
+// Commits item number `item` in a slot that was reserved for it.
+inline void put_item(EchoBuffer& buffer, Reservation reservation, std::uint64_t item) {
+  fill_item(buffer.layout(), buffer.slot_data(reservation.slot), item, buffer.stream_slots());
+  buffer.commit(reservation);
+}
+
+// Puts items [begin, end) and leaves the input open. False if it was stopped or closed meanwhile.
+inline bool put_items(EchoBuffer& buffer, std::uint64_t begin, std::uint64_t end, std::uint32_t delays = 0) {
   Perturb perturb(begin + delays, delays);
   for (std::uint64_t item = begin; item < end; ++item) {
     Reservation reservation{};
-    ASSERT_EQ(buffer.reserve(reservation, kNever), Outcome::kOk);
+    if (buffer.reserve(reservation, kNever) != Outcome::kOk) {
+      return false;
+    }
     perturb();
-    fill_item(buffer, reservation.slot, item);
-    buffer.commit(reservation);
+    put_item(buffer, reservation, item);
   }
+  return true;
 }
 
-// All batches of an epoch of `items` items.
-inline Batches run_buffer(const EchoBufferConfig& config, std::uint64_t items, std::uint32_t delays = 0) {
-  EchoBuffer buffer(config);
-  std::thread producer([&] {
-    put_items(buffer, 0, items, delays);
-    buffer.close();
-  });
-  Batches batches;
-  Perturb perturb(items + 1, delays);
-  Lease lease;
-  Outcome outcome = Outcome::kOk;
-  while ((outcome = buffer.acquire(lease, kNever)) == Outcome::kOk) {
-    perturb();
-    batches.push_back(rows_of(lease));
+// Puts the items of these passes, numbered over all of them, and closes the input.
+inline void put_passes(EchoBuffer& buffer, const Passes& passes, std::uint32_t delays = 0) {
+  std::uint64_t item = 0;
+  for (std::size_t pass = 0; pass < passes.size(); item += passes[pass++]) {
+    Reservation mark{};
+    if (pass > 0) {
+      if (buffer.reserve(mark, kNever) != Outcome::kOk) {
+        return;
+      }
+      buffer.end_pass(mark);
+    }
+    if (!put_items(buffer, item, item + passes[pass], delays)) {
+      return;
+    }
   }
-  EXPECT_EQ(outcome, Outcome::kEnd);
+  buffer.close();
+}
+
+// So many iterations of what is put. With `delays` the consumer is slow, and impatient, at random.
+inline Iterations take_iterations(EchoBuffer& buffer, std::size_t iterations, std::uint32_t delays = 0) {
+  Perturb perturb(delays + 1, delays);
+  Xoshiro256 random(delays);
+  Iterations all(iterations);
+  for (Batches& batches : all) {
+    Outcome outcome = Outcome::kOk;
+    do {
+      Lease lease;
+      const bool patient = delays == 0 || random.below(4) > 0;
+      outcome = buffer.acquire(lease, patient ? kNever : Clock::now() + std::chrono::microseconds(random.below(100)));
+      if (outcome == Outcome::kOk) {
+        perturb();
+        batches.push_back(rows_of(lease));
+      }
+    } while (outcome == Outcome::kOk || outcome == Outcome::kTimeout);
+    EXPECT_EQ(outcome, Outcome::kEnd);
+  }
+  return all;
+}
+
+// The output of a buffer that has just begun.
+inline Iterations run_buffer(EchoBuffer& buffer, const Passes& passes, std::size_t iterations,
+                             std::uint32_t delays = 0) {
+  std::thread producer([&] { put_passes(buffer, passes, delays); });
+  Iterations all = take_iterations(buffer, iterations, delays);
   producer.join();
-  EXPECT_EQ(buffer.stats().grown_blocks, 0U);
-  EXPECT_EQ(buffer.stats().batches, batches.size());
-  EXPECT_EQ(buffer.stats().fresh, items);
-  return batches;
+  Lease lease;
+  EXPECT_EQ(buffer.acquire(lease, kNever), Outcome::kEnd);
+  return all;
+}
+inline Iterations run_buffer(const EchoBufferConfig& config, const Passes& passes, std::uint32_t delays = 0) {
+  EchoBuffer buffer(config);
+  return run_buffer(buffer, passes, passes.size(), delays);
+}
+
+// What a buffer must put out in epoch `epoch`: its plan.
+inline Iterations plan_output(const EchoBufferConfig& config, std::uint64_t epoch, const Passes& passes) {
+  const PlanConfig plan_config{.capacity = config.capacity,
+                               .slots = config.capacity + config.batch_rows,
+                               .factor = config.factor,
+                               .seed = config.seed,
+                               .unique_in_batch = config.unique_in_batch,
+                               .iteration_uses = config.steps * config.batch_rows};
+  BatchPlan plan(plan_config);
+  plan.begin(epoch, config.items);
+  return run_plan(plan, plan_config, passes, config.batch_rows);
+}
+inline Iterations plan_output(const EchoBufferConfig& config, const Passes& passes) {
+  return plan_output(config, config.epoch, passes);
 }
 
 }  // namespace pyecho::test

@@ -1,0 +1,50 @@
+// Reads the Python side's one configuration (pyecho/config.py) into the structs of the core.
+#pragma once
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "core/stage/echo_buffer.hpp"
+#include "core/stage/echo_queue.hpp"
+
+namespace pyecho::bindings {
+
+// One attribute of the configuration.
+template <class T>
+T option(pybind11::handle config, const char* name) {
+  return config.attr(name).cast<T>();
+}
+
+inline EchoBufferConfig buffer_config(pybind11::handle config) {
+  EchoBufferConfig native;
+  native.batch_rows = option<std::uint32_t>(config, "batch_size");
+  native.capacity = option<std::uint32_t>(config, "capacity");
+  native.factor = option<double>(config, "factor");
+  native.seed = option<std::uint64_t>(config, "seed");
+  native.epoch = option<std::uint64_t>(config, "epoch");
+  native.steps = option<std::optional<std::uint64_t>>(config, "steps_per_epoch").value_or(0);
+  native.unique_in_batch = option<bool>(config, "unique_in_batch");
+  native.drop_last = option<bool>(config, "drop_last");
+  native.with_info = option<bool>(config, "with_info");
+  native.prefetch = option<std::uint32_t>(config, "prefetch");
+  native.threads = option<std::uint32_t>(config, "threads");
+  native.burst = option<std::uint32_t>(config, "burst");
+  native.max_bytes = option<std::optional<std::size_t>>(config, "max_bytes").value_or(kUnlimited);
+  native.held = option<std::uint32_t>(config, "held");
+  return native;
+}
+
+inline EchoQueueConfig queue_config(pybind11::handle config) {
+  return {.capacity = option<std::uint32_t>(config, "capacity"),
+          .factor = option<double>(config, "factor"),
+          .seed = option<std::uint64_t>(config, "seed"),
+          .epoch = option<std::uint64_t>(config, "epoch"),
+          .steps = option<std::optional<std::uint64_t>>(config, "steps_per_epoch").value_or(0),
+          .prefetch = option<std::uint32_t>(config, "prefetch")};
+}
+
+}  // namespace pyecho::bindings

@@ -1,0 +1,32 @@
+// Giving up the GIL for native work.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <cstddef>
+#include <utility>
+
+#include "bindings/waiting.hpp"
+
+namespace pyecho::bindings {
+
+// Shorter copies keep the GIL: giving it up and taking it back costs more, and a busy consumer may keep it for long.
+inline constexpr std::size_t kGilFreeBytes = std::size_t{32} << 10;
+
+// Gives up the GIL for a stretch of native code, if asked to; taken back by hand (see take_gil).
+class GilRelease {
+ public:
+  explicit GilRelease(bool wanted) : wanted_(wanted) { release(); }
+  void release() { state_ = wanted_ ? PyEval_SaveThread() : nullptr; }
+  void take_back() {
+    if (state_ != nullptr) {
+      take_gil(std::exchange(state_, nullptr));
+    }
+  }
+
+ private:
+  bool wanted_;
+  PyThreadState* state_ = nullptr;
+};
+
+}  // namespace pyecho::bindings

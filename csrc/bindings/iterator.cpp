@@ -1,0 +1,207 @@
+// A raw Python type, because __next__ is called for every emission and pybind11's dispatch would cost more than the echo
+// itself.
+#include "bindings/iterator.hpp"
+
+#include <cstdint>
+#include <new>
+
+#include "bindings/errors.hpp"
+#include "bindings/stage.hpp"
+
+namespace py = pybind11;
+
+namespace pyecho::bindings {
+namespace {
+
+struct IteratorObject {
+  PyObject_HEAD PyObject* stage_object;  // keeps `stage`; null before the first next()
+  PyObject* owner;                       // null: there is none, or it was told of the end
+  Stage* stage;
+  std::uint64_t generation;  // of the stage, when this iterator began; 0: it never retires
+  bool ended;                // once exhausted, always exhausted
+};
+
+PyTypeObject* iterator_type = nullptr;
+
+IteratorObject* self_of(PyObject* object) noexcept { return reinterpret_cast<IteratorObject*>(object); }
+
+// Keeps the exception that is set, whatever happens meanwhile.
+class KeepError {
+ public:
+  KeepError() { PyErr_Fetch(&type_, &value_, &traceback_); }
+  ~KeepError() { PyErr_Restore(type_, value_, traceback_); }
+  KeepError(const KeepError&) = delete;
+  KeepError& operator=(const KeepError&) = delete;
+
+ private:
+  PyObject* type_ = nullptr;
+  PyObject* value_ = nullptr;
+  PyObject* traceback_ = nullptr;
+};
+
+// A stage has one consumer at a time. Waits give up the GIL, so another thread could come in: it gets an error instead.
+class OneConsumer {
+ public:
+  explicit OneConsumer(Stage& stage) : busy_(stage.busy()) {
+    if (busy_) {
+      raise(errors().echo_error,
+            "another thread is waiting for the next batch here; iterate from one thread at a time and hand the batches "
+            "on");
+    }
+    busy_ = true;
+  }
+  ~OneConsumer() { busy_ = false; }
+  OneConsumer(const OneConsumer&) = delete;
+  OneConsumer& operator=(const OneConsumer&) = delete;
+
+ private:
+  bool& busy_;
+};
+
+// A later iteration has begun, and the owner has ended this one.
+bool retired(const IteratorObject& self) noexcept {
+  return self.generation != 0 && self.generation != self.stage->generation();
+}
+
+// Calls the owner's finish(), the first time. A signal handler may raise in the middle of it (Ctrl-C; PyTorch's, when a
+// worker process died): then it is called again, to be whole, and that exception is left set.
+void finish(PyObject* object, bool completed) {
+  PyObject* const owner = self_of(object)->owner;
+  if (owner == nullptr || self_of(object)->stage == nullptr || retired(*self_of(object))) {
+    return;  // an iteration that never began has nothing to end
+  }
+  self_of(object)->owner = nullptr;
+  PyObject* answer = PyObject_CallMethod(owner, "finish", "O", completed ? Py_True : Py_False);
+  if (answer == nullptr) {
+    const KeepError raised;
+    answer = PyObject_CallMethod(owner, "finish", "O", completed ? Py_True : Py_False);
+    if (answer == nullptr) {
+      PyErr_WriteUnraisable(owner);
+    }
+  }
+  Py_XDECREF(answer);
+  Py_DECREF(owner);
+}
+
+void begin(PyObject* object) {
+  auto* const self = self_of(object);
+  const auto stage = py::reinterpret_steal<py::object>(PyObject_CallMethod(self->owner, "begin", nullptr));
+  if (!stage) {
+    throw py::error_already_set();
+  }
+  self->stage = &stage.cast<Stage&>();
+  self->stage_object = py::object(stage).release().ptr();
+  self->generation = self->stage->generation();
+}
+
+PyObject* next(PyObject* object) {
+  auto* const self = self_of(object);
+  if (self->ended) {
+    return nullptr;
+  }
+  try {
+    if (self->stage == nullptr) {
+      begin(object);
+    }
+    Stage& stage = *self->stage;
+    if (retired(*self)) [[unlikely]] {
+      raise(errors().closed,
+            "a later iter() or set_epoch() of this loader has ended this iteration; a loader has one iteration at a "
+            "time, so make a loader for each");
+    }
+    const OneConsumer consumer(stage);
+    PyObject* const emitted = stage.next_reference();
+    if (emitted == nullptr) {
+      self->ended = true;
+      finish(object, true);
+    }
+    return emitted;
+  } catch (py::error_already_set& error) {
+    error.restore();
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+  return nullptr;
+}
+
+void finalize(PyObject* object) {
+  const KeepError pending;
+  finish(object, false);
+  if (PyErr_Occurred() != nullptr) {
+    if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) != 0) {
+      PyErr_Clear();
+      PyErr_SetInterrupt();  // let Ctrl-C come again where it can be raised
+    } else {
+      PyErr_WriteUnraisable(object);
+    }
+  }
+}
+
+int traverse(PyObject* object, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(object));
+  Py_VISIT(self_of(object)->stage_object);
+  Py_VISIT(self_of(object)->owner);
+  return 0;
+}
+
+// The collector calls finalize() (tp_finalize) before it takes a cycle apart, while the owner is still whole.
+void dealloc(PyObject* object) {
+  if (PyObject_CallFinalizerFromDealloc(object) != 0) {
+    return;
+  }
+  PyObject_GC_UnTrack(object);
+  Py_CLEAR(self_of(object)->stage_object);
+  Py_CLEAR(self_of(object)->owner);
+  PyTypeObject* const type = Py_TYPE(object);
+  type->tp_free(object);
+  Py_DECREF(type);
+}
+
+PyType_Slot slots[] = {
+    {Py_tp_iter, reinterpret_cast<void*>(PyObject_SelfIter)},
+    {Py_tp_iternext, reinterpret_cast<void*>(next)},
+    {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
+    {Py_tp_finalize, reinterpret_cast<void*>(finalize)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
+    {Py_tp_doc, const_cast<char*>("Iterates what a stage emits.")},
+    {0, nullptr},
+};
+
+PyType_Spec spec = {
+    .name = "pyecho._core.Iterator",
+    .basicsize = sizeof(IteratorObject),
+    .itemsize = 0,
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = slots,
+};
+
+}  // namespace
+
+py::object new_iterator(const py::object& stage, const py::object& owner) {
+  Stage* const native = stage.is_none() ? nullptr : &stage.cast<Stage&>();
+  PyObject* const object = iterator_type->tp_alloc(iterator_type, 0);
+  if (object == nullptr) {
+    throw py::error_already_set();
+  }
+  auto* const self = self_of(object);  // zeroed
+  self->stage = native;
+  self->stage_object = stage.is_none() ? nullptr : py::object(stage).release().ptr();
+  self->owner = owner.is_none() ? nullptr : py::object(owner).release().ptr();
+  return py::reinterpret_steal<py::object>(object);
+}
+
+void register_iterator(py::module_& module) {
+  PyObject* const type = PyType_FromSpec(&spec);
+  if (type == nullptr) {
+    throw py::error_already_set();
+  }
+  iterator_type = reinterpret_cast<PyTypeObject*>(type);
+  module.attr("Iterator") = py::handle(type);
+  module.def(
+      "iterate", [](const py::object& owner) { return new_iterator(py::none(), owner); }, py::arg("owner"),
+      "An iterator of the stage that `owner.begin()` will return.");
+}
+
+}  // namespace pyecho::bindings

@@ -1,0 +1,192 @@
+#include "bindings/stage.hpp"
+
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "bindings/errors.hpp"
+#include "bindings/iterator.hpp"
+#include "bindings/waiting.hpp"
+#include "core/plan/echo_factor.hpp"
+
+namespace py = pybind11;
+
+namespace pyecho::bindings {
+namespace {
+
+// The exception object, with its traceback.
+py::object caught(const py::error_already_set& error) {
+  if (error.trace()) {
+    PyException_SetTraceback(error.value().ptr(), error.trace().ptr());
+  }
+  return error.value();
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------- producers
+
+void Stage::read(const py::object& passes, bool by_consumer) {
+  reader_ = std::make_shared<Reader>(passes, source_ns_);
+  by_consumer_ = by_consumer;
+  pass_ended_ = false;
+}
+
+// Reads an item, or the end of a pass, unless there is one already. False at the end of the source, which is then closed.
+bool Stage::read_one(Reader& reader) {
+  if (holds_item() || pass_ended_) {
+    return true;
+  }
+  py::object item;
+  switch (reader.next(item)) {
+    case Reader::Read::kItem:
+      hold(item);
+      return true;
+    case Reader::Read::kPassEnd:
+      pass_ended_ = true;
+      return true;
+    case Reader::Read::kEnd:
+      break;
+  }
+  close();
+  return false;
+}
+
+void Stage::feed() {
+  const std::shared_ptr<Reader> reader = reader_;
+  try {
+    Outcome outcome = Outcome::kOk;
+    while (outcome == Outcome::kOk && !stopped() && !paused() && read_one(*reader)) {
+      if (pass_ended_) {
+        outcome = wait_answering_signals(
+            kNever, [this](Deadline slice) { return mark_pass_end(slice); }, [this] { return paused(); });
+        pass_ended_ = outcome != Outcome::kOk;
+      } else {
+        std::uint64_t put = 0;
+        outcome = put_held(true, put);
+      }
+    }
+  } catch (const py::error_already_set& error) {
+    fail(caught(error));
+  }
+}
+
+// Reads what the consumer needs. What the source raises comes after everything that was read before; but Ctrl-C, which
+// meets the consumer's thread wherever it is, is raised at once.
+void Stage::pull() {
+  const std::shared_ptr<Reader> reader = reader_;
+  try {
+    for (std::uint64_t missing = needed(); missing > 0 && read_one(*reader);) {
+      std::uint64_t put = 0;
+      if (pass_ended_) {
+        pass_ended_ = mark_pass_end(Deadline::min()) != Outcome::kOk;
+        return;  // the plan may have all that it needs now
+      }
+      if (put_held(false, put) != Outcome::kOk) {
+        return;
+      }
+      missing -= std::min(missing, put);
+    }
+  } catch (const py::error_already_set& error) {
+    if (error.matches(PyExc_KeyboardInterrupt)) {
+      throw;
+    }
+    fail(caught(error));
+  }
+}
+
+void Stage::fail(py::object error) {
+  error = checked_failure(error);
+  if (failure_.is_none() && !stopped()) {  // after stop() nothing would ever let go of it
+    failure_ = std::move(error);
+  }
+  close();
+}
+
+void Stage::stop() {
+  stop_core();
+  reader_.reset();
+  clear();
+}
+
+// ---------------------------------------------------------------- consumer
+
+// Goes on after try_emit() has answered `outcome`.
+PyObject* Stage::next_reference(Outcome outcome, bool may_pause) {
+  PyObject* emission = nullptr;
+  for (;; outcome = try_emit(emission)) {
+    if (outcome == Outcome::kEmpty) {
+      if (by_consumer_ && needed() > 0) {
+        pull();
+        continue;
+      }
+      outcome = wait_answering_signals(
+          kNever, [this](Deadline slice) { return wait(slice); }, [&] { return may_pause && paused(); });
+      if (outcome == Outcome::kOk || outcome == Outcome::kEmpty) {
+        continue;
+      }
+    }
+    if (outcome == Outcome::kOk) {
+      return emission;
+    }
+    if (outcome != Outcome::kEnd) {
+      raise_for(outcome == Outcome::kTimeout ? Outcome::kClosed : outcome);
+    }
+    if (at_end() && !failure_.is_none()) {
+      raise_object(std::exchange(failure_, py::none()));
+    }
+    return nullptr;
+  }
+}
+
+py::object Stage::take() {
+  PyObject* emission = nullptr;
+  if (const Outcome outcome = try_emit(emission); outcome != Outcome::kOk) {
+    emission = next_reference(outcome, true);
+  }
+  if (emission == nullptr) {
+    throw py::stop_iteration();
+  }
+  return py::reinterpret_steal<py::object>(emission);
+}
+
+void Stage::begin(std::uint64_t epoch, std::optional<std::uint64_t> items) {
+  stop();
+  begin_core(epoch, items.value_or(kUnknown));
+}
+
+void Stage::raise_for(Outcome outcome) const { raise_outcome(outcome, name_); }
+
+// ---------------------------------------------------------------- garbage collection and registration
+
+int Stage::traverse(visitproc visit, void* arg) const {
+  Py_VISIT(failure_.ptr());
+  return reader_ ? reader_->traverse(visit, arg) : 0;
+}
+
+void Stage::clear() {
+  reader_.reset();
+  failure_ = py::none();
+}
+
+void register_stage(py::module_& module) {
+  py::class_<Stage, std::shared_ptr<Stage>>(module, "Stage", "What the native stages have in common.")
+      .def("close", &Stage::close,
+           "close()\n\nNo more input. What is in the stage drains, then iteration ends. Idempotent.")
+      .def("fail", &Stage::fail, py::arg("error"),
+           "fail(error)\n\nAs close(), and once everything has been emitted the consumer receives this exception.")
+      .def("stop", &Stage::stop,
+           "stop()\n\nAbandon everything: threads end, every wait ends with Closed. Views stay valid. Idempotent.")
+      .def("_read", &Stage::read, py::arg("passes"), py::kw_only(), py::arg("by_consumer"))
+      .def("_feed", &Stage::feed)
+      .def("_set_paused", &Stage::set_paused, py::arg("paused"))
+      .def("_begin", &Stage::begin, py::arg("epoch"), py::arg("items"))
+      .def("_take", &Stage::take)
+      .def("_retire", &Stage::retire)
+      .def_property_readonly("_at_end", &Stage::at_end)
+      .def("_stats", &Stage::stats)
+      .def("__iter__", [](const py::object& self) { return new_iterator(self, py::none()); });
+}
+
+}  // namespace pyecho::bindings

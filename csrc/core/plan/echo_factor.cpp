@@ -1,0 +1,43 @@
+#include "core/plan/echo_factor.hpp"
+
+#include <stdexcept>
+#include <string>
+
+#include "core/plan/random.hpp"
+
+namespace pyecho {
+namespace {
+
+double checked(double factor) {
+  if (!(factor >= 1.0 && factor < 0xFFFFFFFFU)) {  // false for NaN too
+    throw std::invalid_argument("the echo factor must be at least 1 and below 2^32 - 1, got " + std::to_string(factor));
+  }
+  return factor;
+}
+
+}  // namespace
+
+EchoFactor::EchoFactor(double factor)
+    : whole_(static_cast<std::uint32_t>(std::floor(checked(factor)))), fraction_(factor - std::floor(factor)) {}
+
+void EchoFactor::begin_pass(std::uint64_t seed, std::uint64_t pass, std::uint64_t items) noexcept {
+  key_ = stream_key(seed, pass, Stream::kFactor);
+  items_ = items;
+  index_ = 0;
+  given_ = 0;
+}
+
+bool EchoFactor::next_gets_more() noexcept {
+  const std::uint64_t index = index_++;
+  bool more = false;
+  if (items_ != kUnknown && index < items_) {
+    const auto left = static_cast<double>(items_ - index);
+    more = unit_at(key_, index) * left < static_cast<double>(more_among(items_) - given_);
+  } else {
+    more = more_among(index + 1) > more_among(index);
+  }
+  given_ += more ? 1 : 0;
+  return more;
+}
+
+}  // namespace pyecho

@@ -1,0 +1,53 @@
+// How often each item of a pass is used. Pure arithmetic.
+//
+// With a whole factor every item gets `factor` uses. With a fraction f = factor - floor(factor) some items get one use
+// more, so arranged that a pass of N items has exactly floor(N * f + 0.5) of them:
+//
+// - If N is known, they are a random choice in which every item is equally likely (selection sampling; Knuth, volume 2,
+//   3.4.2, algorithm S), seeded by (seed, pass).
+// - If N is unknown, the total has to be right after every item, which leaves no choice: item i gets one more where
+//   floor(i * f + 0.5) grows, the same items in every pass.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+namespace pyecho {
+
+inline constexpr std::uint64_t kUnknown = std::numeric_limits<std::uint64_t>::max();
+
+class EchoFactor {
+ public:
+  // Throws std::invalid_argument unless factor is finite, at least 1 and below 2^32 - 1.
+  explicit EchoFactor(double factor);
+
+  // The next item is the first of pass number `pass`, of `items` items (kUnknown: not known beforehand). A pass that
+  // turns out longer than `items` still has the exact total; a shorter one may miss it.
+  void begin_pass(std::uint64_t seed, std::uint64_t pass, std::uint64_t items) noexcept;
+  // Uses of the next item.
+  [[nodiscard]] std::uint32_t next() noexcept { return whole_ + (fraction_ > 0.0 && next_gets_more() ? 1U : 0U); }
+
+  // Uses of a pass of `items` items together.
+  [[nodiscard]] std::uint64_t uses_of_pass(std::uint64_t items) const noexcept {
+    return items * whole_ + more_among(items);
+  }
+  [[nodiscard]] std::uint32_t min_uses() const noexcept { return whole_; }
+  [[nodiscard]] std::uint32_t max_uses() const noexcept { return whole_ + (fraction_ > 0.0 ? 1U : 0U); }
+
+ private:
+  [[nodiscard]] bool next_gets_more() noexcept;
+  // Items among the first `items` that get one use more.
+  [[nodiscard]] std::uint64_t more_among(std::uint64_t items) const noexcept {
+    return static_cast<std::uint64_t>(std::floor(static_cast<double>(items) * fraction_ + 0.5));
+  }
+
+  std::uint32_t whole_;
+  double fraction_;
+  std::uint64_t key_ = 0;
+  std::uint64_t items_ = kUnknown;
+  std::uint64_t index_ = 0;  // of the next item
+  std::uint64_t given_ = 0;  // items so far that got one use more
+};
+
+}  // namespace pyecho

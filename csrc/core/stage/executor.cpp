@@ -1,0 +1,84 @@
+#include "core/stage/executor.hpp"
+
+#include <utility>
+
+namespace pyecho {
+
+void Executor::begin(std::uint64_t epoch, std::uint64_t items) {
+  if (open_ != nullptr) {
+    batches_.give_back(std::exchange(open_, nullptr), false);
+  }
+  plan_.begin(epoch, items);
+  slots_.reset();
+  reclaimer_.reset(planned_);
+  finished_ = false;
+  resident_.store_relaxed(0);
+}
+
+// Feeds the plan what producers have committed. False if there was nothing.
+bool Executor::feed() {
+  for (bool fed = false;; fed = true) {
+    std::span<const std::uint32_t> slots;
+    switch (slots_.take(slots)) {
+      case SlotPool::Taken::kItems:
+        plan_.feed(slots);
+        break;
+      case SlotPool::Taken::kPassEnd:
+        plan_.end_pass();
+        break;
+      case SlotPool::Taken::kEnd:
+        return plan_.end_input() || fed;
+      case SlotPool::Taken::kNothing:
+        return fed;
+    }
+  }
+}
+
+// Draws rows of the open batch: kOk when it is complete, or kEmpty, kEnd, kExhausted.
+Outcome Executor::draw() {
+  if (open_ == nullptr) {
+    if (const Outcome outcome = plan_.ready(); outcome != Outcome::kOk) {
+      return outcome;  // the end of the iteration is found before a block is asked for
+    }
+    open_ = batches_.obtain();
+    if (open_ == nullptr) {
+      return Outcome::kExhausted;
+    }
+    open_->number = planned_;
+  }
+  std::uint32_t drawn = 0;
+  const Outcome outcome = plan_.draw(open_->missing(), drawn);
+  open_->rows += drawn;
+  return outcome == Outcome::kEnd ? Outcome::kOk : outcome;  // with what it has
+}
+
+Outcome Executor::plan(Batch*& batch) {
+  for (;;) {
+    if (finished_ || slots_.stopped()) {
+      return Outcome::kClosed;
+    }
+    feed();
+    const Outcome outcome = draw();
+    resident_.store_relaxed(plan_.resident());
+    switch (outcome) {
+      case Outcome::kOk:
+        batch = std::exchange(open_, nullptr);
+        ++planned_;
+        plan_.end_batch();
+        return outcome;
+      case Outcome::kEnd:
+        plan_.next_iteration();
+        finished_ = plan_.finished();
+        return outcome;
+      case Outcome::kEmpty:
+        if (feed() || (open_ != nullptr && builder_.copy(*open_))) {
+          continue;
+        }
+        return outcome;
+      default:
+        return outcome;
+    }
+  }
+}
+
+}  // namespace pyecho

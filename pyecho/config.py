@@ -1,0 +1,229 @@
+"""The configuration of a loader or buffer: every option once, with its default and its check."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import operator
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict
+
+import numpy as np
+
+from pyecho._core import ConfigError
+
+__all__ = ["Config", "Memory", "Options"]
+
+MAX_CAPACITY = 2**29 - 1
+MAX_USES = 2**32 - 1
+
+Memory = Literal["auto", "pageable", "pinned"]
+"""``"pinned"`` memory can be read by a CUDA device while everybody goes on, and must be had;
+``"auto"`` is pinned if a device is in use and the system allows it."""
+
+
+class Options(TypedDict, total=False):
+    """The options of a loader besides its source and its factor; `EchoLoader` says what they do."""
+
+    batch_size: int | None
+    unbatch: bool
+    shuffle_buffer: int | None
+    unique_in_batch: bool
+    drop_last: bool
+    seed: int
+    epochs: int | None
+    steps_per_epoch: int | None
+    prefetch: int
+    threads: int | None
+    collate_fn: Callable[[list[Any]], Any] | None
+    augment: Callable[[Any, np.random.Generator], Any] | None
+    augment_workers: int
+    memory: Memory
+    max_bytes: int | None
+    with_info: bool
+    copy: bool
+    progress: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """The options, checked. The native stages read theirs from here by name.
+
+    Raises `ConfigError` if an option is wrong or two do not fit together. `loader` is False for an
+    `EchoBuffer`, which calls its pool `capacity` and makes batches in any case.
+    """
+
+    factor: float = 2
+    batch_size: int | None = None
+    unbatch: bool = False
+    shuffle_buffer: int | None = None
+    unique_in_batch: bool = False
+    drop_last: bool = False
+    seed: int = 0
+    epochs: int | None = None
+    steps_per_epoch: int | None = None
+    prefetch: int = 2
+    threads: int | None = None
+    collate_fn: Callable[[list[Any]], Any] | None = None
+    augment: Callable[[Any, np.random.Generator], Any] | None = None
+    augment_workers: int = 0
+    memory: Memory = "auto"
+    max_bytes: int | None = None
+    with_info: bool = False
+    copy: bool = False
+    progress: bool = False
+    # Set by the stages that a loader or buffer is made of.
+    epoch: int = 0
+    burst: int = 1
+    held: int = 2
+    loader: bool = True
+
+    def __post_init__(self) -> None:
+        """Check everything, and settle what has a default that depends on the rest."""
+
+        def settle(name: str, value: Any) -> None:
+            object.__setattr__(self, name, value)
+
+        settle("factor", checked_factor(self.factor))
+        for name, least, most in _INTEGERS:
+            settle(name, checked_int(self._shown(name), getattr(self, name), least, most))
+        for name, least, most in _OPTIONAL_INTEGERS:
+            if getattr(self, name) is not None:
+                settle(name, checked_int(self._shown(name), getattr(self, name), least, most))
+        for name in _FLAGS:
+            settle(name, bool(getattr(self, name)))
+        for name, call in (("augment", "(batch, rng)"), ("collate_fn", "a list of examples")):
+            value = getattr(self, name)
+            if value is not None and not callable(value):
+                raise ConfigError(f"{name} must be a function of {call}, got {value!r}")
+        if self.memory not in _MEMORIES:
+            raise ConfigError(
+                f"memory must be one of {', '.join(map(repr, _MEMORIES))}, got {self.memory!r}"
+            )
+        if not self.loader and self.shuffle_buffer == 0:
+            raise ConfigError("capacity must be at least 1, got 0")
+        if self.shuffle_buffer is None:
+            settle("shuffle_buffer", 10 * self.batch_size if self.batch_size else 0)
+        if self.capacity * math.ceil(self.factor) >= MAX_USES:
+            raise ConfigError(
+                f"{self._shown('shuffle_buffer')} times factor must stay below {MAX_USES}, "
+                f"got {self.capacity} * {self.factor:g}"
+            )
+        self._check_batches()
+
+    def _check_batches(self) -> None:
+        if self.batch_size is None:
+            for name in ("unbatch", "unique_in_batch", "drop_last"):
+                if getattr(self, name):
+                    raise ConfigError(
+                        f"{name}=True makes new batches of examples, so it needs a batch_size"
+                    )
+            if self.collate_fn is not None:
+                raise ConfigError(
+                    "collate_fn makes batches of examples, so it needs a batch_size; in batch "
+                    "echoing the source makes the batches"
+                )
+            return
+        if self.collate_fn is not None and self.unbatch:
+            raise ConfigError(
+                "collate_fn makes batches of whole examples, and unbatch=True splits batches; pass "
+                "a source that yields examples, or leave out one of the two"
+            )
+        if self.unique_in_batch and self.capacity < self.batch_size:
+            name = self._shown("shuffle_buffer")
+            raise ConfigError(
+                f"unique_in_batch needs a pool of at least batch_size = {self.batch_size} items, "
+                f"but {name} = {self.shuffle_buffer}; raise {name}"
+            )
+
+    def _shown(self, name: str) -> str:
+        return "capacity" if name == "shuffle_buffer" and not self.loader else name
+
+    @property
+    def capacity(self) -> int:
+        """Distinct items in the pool."""
+        return max(1, self.shuffle_buffer or 0)
+
+    def capacity_for(self, items: int | None) -> int:
+        """Return a capacity that gives the same output for a pass of so many items."""
+        if items is None or self.epochs is not None or self.steps_per_epoch is not None:
+            return self.capacity
+        least = self.batch_size or 1 if self.unique_in_batch else 1
+        return min(self.capacity, max(items, least))
+
+    def threads_for(self, example_bytes: int) -> int:
+        """Return how many native threads make batches; 0 if the consumer had better do it.
+
+        Parameters
+        ----------
+        example_bytes
+            Payload of one example.
+        """
+        if self.threads is not None:
+            return self.threads
+        rows = self.batch_size or 1
+        if rows * (PLAN_NS + example_bytes * COPY_NS) <= HAND_OVER_NS:
+            return 0
+        return max(1, min(4, available_cores() - 1))
+
+
+PLAN_NS, COPY_NS = 30, 0.2
+"""What a row costs to plan, and a byte to copy, about."""
+
+HAND_OVER_NS = 50_000
+"""What waking another thread can cost: batches that are made in less are not worth a thread."""
+
+_INTEGERS = (
+    ("seed", 0, 2**64 - 1),
+    ("prefetch", 1, 2**20),
+    ("augment_workers", 0, 256),
+    ("epoch", 0, 2**64 - 1),
+    ("burst", 1, 2**30),
+    ("held", 1, 2**20),
+)
+_OPTIONAL_INTEGERS = (
+    ("batch_size", 1, 2**30),
+    ("shuffle_buffer", 0, MAX_CAPACITY),
+    ("epochs", 1, 2**63),
+    ("steps_per_epoch", 1, 2**32),
+    ("threads", 0, 256),
+    ("max_bytes", 0, 2**63 - 1),
+)
+_FLAGS = ("unbatch", "unique_in_batch", "drop_last", "with_info", "copy", "progress")
+_MEMORIES = ("auto", "pageable", "pinned")
+
+
+def checked_int(name: str, value: Any, minimum: int, maximum: int) -> int:
+    """Return `value` as an int within bounds, or raise `ConfigError`."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool | np.bool_):
+        raise ConfigError(f"{name} must be an int, got {value!r}")
+    if not minimum <= number <= maximum:
+        raise ConfigError(f"{name} must be at least {minimum} and at most {maximum}, got {number}")
+    return number
+
+
+def checked_factor(value: Any) -> float:
+    """Return the echo factor as a float >= 1, or raise `ConfigError`."""
+    number = math.nan
+    if not isinstance(value, bool | str | bytes | bytearray):
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
+            number = float(value)
+    if not math.isfinite(number) or number < 1 or number >= MAX_USES:
+        raise ConfigError(
+            f"factor must be a number of at least 1 (1 means no echoing) and below {MAX_USES}, "
+            f"got {value!r}"
+        )
+    return number
+
+
+def available_cores() -> int:
+    """Return the number of processor cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

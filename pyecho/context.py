@@ -1,0 +1,82 @@
+"""The calling thread's context, carried to the thread that reads the source."""
+
+from __future__ import annotations
+
+import contextvars
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any, TypeVar
+
+__all__ = ["CallerContext"]
+
+Result = TypeVar("Result")
+
+
+class CallerContext:
+    """The context of the thread that makes this object, for use in other threads.
+
+    Holds a copy of the context variables (`contextvars`). If PyTorch is imported, also its grad
+    mode, inference mode, autocast state (CPU and CUDA), default device and, once CUDA is
+    initialised, current CUDA device: PyTorch keeps all of them for each thread.
+
+    What a function sets in a context variable, the next call of `run` sees.
+    """
+
+    def __init__(self) -> None:
+        self._variables = contextvars.copy_context()
+        self._torch = TorchState() if sys.modules.get("torch") is not None else None
+
+    def run(self, function: Callable[..., Result], *args: Any) -> Result:
+        """Return ``function(*args)``, called in this context; then restore the thread's own.
+
+        May be called from several threads, one call at a time.
+        """
+        if self._torch is None:
+            return self._variables.run(function, *args)
+        with ExitStack() as stack:
+            self._torch.enter(stack)
+            return self._variables.run(function, *args)
+
+
+class TorchState:
+    """What PyTorch keeps for each thread and a source may depend on."""
+
+    def __init__(self) -> None:
+        import torch  # also waits for an import that another thread has begun
+
+        self._grad = torch.is_grad_enabled()
+        self._inference = torch.is_inference_mode_enabled()
+        self._autocast = {device_type: _autocast(device_type) for device_type in ("cpu", "cuda")}
+        self._cache = torch.is_autocast_cache_enabled()
+        self._device = torch.get_default_device()
+        cuda_used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        self._cuda = torch.cuda.current_device() if cuda_used else None
+
+    def enter(self, stack: ExitStack) -> None:
+        """Set this state in the calling thread until `stack` is closed."""
+        import torch
+
+        if torch.is_inference_mode_enabled() != self._inference:
+            stack.enter_context(torch.inference_mode(self._inference))
+        for device_type, (enabled, dtype) in self._autocast.items():
+            if _autocast(device_type) != (enabled, dtype) or (
+                enabled and torch.is_autocast_cache_enabled() != self._cache
+            ):
+                stack.enter_context(
+                    torch.autocast(
+                        device_type, dtype=dtype, enabled=enabled, cache_enabled=self._cache
+                    )
+                )
+        if torch.get_default_device() != self._device:
+            stack.enter_context(self._device)
+        if self._cuda is not None:
+            stack.enter_context(torch.cuda.device(self._cuda))
+        # Last and in any case: inference mode changes it, and so may the function.
+        stack.enter_context(torch.set_grad_enabled(self._grad))
+
+
+def _autocast(device_type: str) -> tuple[bool, Any]:
+    import torch
+
+    return torch.is_autocast_enabled(device_type), torch.get_autocast_dtype(device_type)

@@ -1,0 +1,127 @@
+"""Links: threads that make something of every batch of a stage, and the queue behind them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from pyecho import _core
+from pyecho._core import Closed
+from pyecho.config import Config
+
+__all__ = ["Link", "Make", "Upstream"]
+
+Make = Callable[[Any, int, int], Any]
+"""Makes something of (emission, epoch, number of the emission in its epoch)."""
+
+
+class Upstream(Protocol):
+    """What a link takes from: a native stage, or something that behaves like one."""
+
+    def _take(self) -> Any:
+        """Return the next emission; raise `StopIteration` at the end of an epoch."""
+
+    @property
+    def _at_end(self) -> bool:
+        """Whether no epoch follows."""
+
+    def _set_paused(self, paused: bool) -> None:
+        """Have `_take` raise `Closed` while it would wait, until this is undone."""
+
+
+class Link:
+    """Takes emissions from a stage, in any number of threads, and queues what is made of them.
+
+    The order is kept: threads take turns in taking an emission and a place in the queue, and fill
+    their places in any order. An exception reaches the consumer in the place of what was to be
+    made. A link refers to nothing of the run.
+
+    Parameters
+    ----------
+    upstream
+        The stage.
+    make
+        What to make of each emission.
+    name, threads
+        Of the threads; `work` is their job.
+    prefetch
+        Results made ahead of the consumer.
+    fetch
+        Called in the consumer's thread with (result, number, 0); the consumer gets what it returns.
+    """
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        make: Make,
+        *,
+        name: str,
+        threads: int,
+        prefetch: int,
+        fetch: Callable[[Any, int, int], Any] | None = None,
+    ) -> None:
+        self.name = name
+        self.threads = threads
+        self._upstream = upstream
+        self._make = make
+        self.failed = False
+        """An exception is, or will be, in the queue."""
+        self._turn = threading.Lock()
+        self._over = True
+        self._epoch = 0
+        self._number = 0
+        self.queue = _core.EchoQueue(
+            Config(factor=1, shuffle_buffer=0, prefetch=prefetch), transform=fetch
+        )
+
+    def begin(self, epoch: int) -> None:
+        """Start again with this epoch. No thread is inside."""
+        self.queue._begin(epoch, None)
+        self.failed = False
+        self._epoch = epoch
+        self._number = 0
+        self._over = False  # last: a thread may still wait for its turn to see the end
+
+    def work(self) -> None:
+        """Make what there is to make, until the last epoch ends or a stage is stopped or paused."""
+        try:
+            while self._step():
+                pass
+        except Closed:
+            pass
+        except BaseException as error:  # of pyecho's own making
+            self.queue.fail(error)
+
+    def _step(self) -> bool:
+        queue = self.queue
+        with self._turn:
+            if self._over:
+                return False
+            place = queue.reserve()
+            try:
+                emission = self._upstream._take()
+            except StopIteration:
+                self._over = self._upstream._at_end
+                queue.end_here(place, self._over)
+                self._epoch += 1
+                self._number = 0
+                return True
+            except BaseException as error:
+                if isinstance(error, Closed) and not self._upstream._at_end:
+                    queue.abort(place)  # stopped or paused
+                    raise
+                self._over = self.failed = True
+                queue.fill_error(place, error)
+                return False
+            epoch, number = self._epoch, self._number
+            self._number += 1
+        try:
+            made = self._make(emission, epoch, number)
+        except BaseException as error:
+            self.failed = True
+            queue.fill_error(place, error)
+            return True
+        del emission  # the consumer alone decides how long a batch lives
+        queue.fill(place, made)
+        return True

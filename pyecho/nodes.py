@@ -1,0 +1,300 @@
+"""The kinds of nodes that nests are made of, each in one class: how it is read and rebuilt."""
+
+from __future__ import annotations
+
+import copy
+import operator
+import sys
+from collections import UserDict
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from pyecho._core import ConfigError
+
+_MISSING = object()
+
+
+class Node:
+    """One node of a nest: its children in order, how a path names them, how to make another.
+
+    Parameters
+    ----------
+    like
+        The dict, list, ... itself. `rebuild` gives others its type and attributes.
+    keys
+        What tells the children apart, in order.
+    children
+        Left out, they are read from `like`.
+    """
+
+    kind: ClassVar[str] = "other"
+    """How the native stage reads further items: as a ``"dict"``, ``"list"``, ``"tuple"`` or
+    ``"namedtuple"``, without a call of Python, or by `read`."""
+
+    def __init__(self, like: Any, keys: Sequence[Any], children: list[Any] | None = None) -> None:
+        self.like = like
+        self.keys = keys
+        found = self.read(like) if children is None else children
+        if isinstance(found, str):
+            raise ConfigError(f"a {type(like).__name__} cannot be taken apart: it has {found}")
+        self.children = found
+
+    @property
+    def expected(self) -> str:
+        """What `read` wants, for messages."""
+        return f"a {type(self.like).__name__} with keys {tuple(self.keys)!r}"
+
+    def step(self, position: int) -> str:
+        """Return how a path names a child: ``['image']``, ``.image``, ``[0]``."""
+        return f"[{self.keys[position]!r}]"
+
+    def read(self, item: Any) -> list[Any] | str:
+        """Return the children of a node like this one, or what `item` is or has instead."""
+        raise NotImplementedError
+
+    def make(self, children: list[Any]) -> Any:
+        """Do what `rebuild` does; may raise anything."""
+        raise NotImplementedError
+
+    def rebuild(self, children: list[Any]) -> Any:
+        """Return a new node like this one with other children, or raise `ConfigError`."""
+        try:
+            return self.make(children)
+        except Exception as error:
+            raise ConfigError(
+                f"a {type(self.like).__name__} cannot be made of new children ({error}); convert "
+                "it in the source (dict(), dataclasses.asdict()), or register its type with "
+                "torch.utils._pytree or optree"
+            ) from error
+
+    def _checked(self, made: Any, children: list[Any]) -> Any:
+        found = self.read(made)
+        if isinstance(found, str) or not all(map(operator.is_, found, children)):
+            raise TypeError("its copy does not hold what was put into it")
+        return made
+
+
+class DictNode(Node):
+    """A dict, or an instance of a subclass: read as the dict that it is."""
+
+    kind = "dict"
+
+    def read(self, item: Any) -> list[Any] | str:
+        """Return the values of the keys, in whatever order the item has them."""
+        if not isinstance(item, dict):
+            return type(item).__name__
+        children = [dict.get(item, key, _MISSING) for key in self.keys]
+        if len(children) == dict.__len__(item) and all(child is not _MISSING for child in children):
+            return children
+        return f"keys {tuple(item)!r}"
+
+    def make(self, children: list[Any]) -> Any:
+        """Return a dict, or fill a shallow copy of an instance of a subclass."""
+        entries = dict(zip(self.keys, children, strict=True))
+        if type(self.like) is dict:
+            return entries
+        made = copy.copy(self.like)
+        if made is self.like or type(made) is not type(self.like):
+            raise TypeError(f"copy.copy() makes a {type(made).__name__} of it")
+        for key, child in entries.items():
+            made[key] = child
+        return self._checked(made, children)
+
+
+class MappingNode(Node):
+    """Any other mapping: of a `UserDict` a copy is filled, others are made anew, of a dict."""
+
+    def read(self, item: Any) -> list[Any] | str:
+        """Return the values of the keys."""
+        if type(item) is not type(self.like):
+            return type(item).__name__
+        try:
+            children = [item[key] for key in self.keys]
+        except LookupError:
+            return f"keys {tuple(item)!r}"
+        return children if len(item) == len(children) else f"keys {tuple(item)!r}"
+
+    def make(self, children: list[Any]) -> Any:
+        """Fill a copy, or call the type with a dict."""
+        entries = dict(zip(self.keys, children, strict=True))
+        if not isinstance(self.like, UserDict):
+            return self._checked(type(self.like)(entries), children)
+        made = copy.copy(self.like)
+        if made.data is self.like.data:
+            raise TypeError("copy.copy() shares its data")
+        made.update(entries)
+        return self._checked(made, children)
+
+
+class ListNode(Node):
+    """A list. Of a subclass that cannot be made of its children, a plain list is made."""
+
+    kind = "list"
+    plain: ClassVar[type] = list
+
+    @property
+    def expected(self) -> str:
+        """The kind and the length."""
+        return f"a {self.kind} of {len(self.keys)}"
+
+    def read(self, item: Any) -> list[Any] | str:
+        """Return the elements."""
+        if not isinstance(item, self.plain):
+            return type(item).__name__
+        children: list[Any] = list(item)  # type: ignore[call-overload]
+        return (
+            children
+            if len(children) == len(self.keys)
+            else f"{type(item).__name__} of {len(children)}"
+        )
+
+    def make(self, children: list[Any]) -> Any:
+        """Call the type with the children."""
+        if type(self.like) is not self.plain:
+            try:
+                return self._checked(type(self.like)(children), children)
+            except Exception:  # torch.Size, say, takes nothing but numbers
+                pass
+        return self.plain(children)
+
+
+class TupleNode(ListNode):
+    """A tuple, likewise."""
+
+    kind = "tuple"
+    plain = tuple
+
+
+class NamedTupleNode(TupleNode):
+    """A namedtuple; its `__new__` does not run."""
+
+    kind = "namedtuple"
+
+    @property
+    def expected(self) -> str:
+        """The type and its names."""
+        return f"a {type(self.like).__name__} of {', '.join(self.keys)}"
+
+    def step(self, position: int) -> str:
+        """Name the field."""
+        return f".{self.keys[position]}"
+
+    def read(self, item: Any) -> list[Any] | str:
+        """Return the elements, also of a tuple without names."""
+        if getattr(item, "_fields", self.keys) != self.keys:
+            return type(item).__name__
+        return super().read(item)
+
+    def make(self, children: list[Any]) -> Any:
+        """Do what `_make` does."""
+        return tuple.__new__(type(self.like), children)
+
+
+class FieldsNode(Node):
+    """A dataclass instance, with the fields that it has. Neither `__init__` nor `__copy__` runs."""
+
+    @property
+    def expected(self) -> str:
+        """The type and its fields."""
+        return f"a {type(self.like).__name__} with {', '.join(self.keys)}"
+
+    def step(self, position: int) -> str:
+        """Name the field."""
+        return f".{self.keys[position]}"
+
+    def read(self, item: Any) -> list[Any] | str:
+        """Return the values of the fields."""
+        if type(item) is not type(self.like):
+            return type(item).__name__
+        children = [getattr(item, name, _MISSING) for name in self.keys]
+        lacking = [
+            name for name, child in zip(self.keys, children, strict=True) if child is _MISSING
+        ]
+        return f"no {', '.join(lacking)}" if lacking else children
+
+    def make(self, children: list[Any]) -> Any:
+        """Set the fields of a new instance that has the attributes of this one."""
+        made = object.__new__(type(self.like))
+        if hasattr(made, "__dict__"):
+            made.__dict__.update(self.like.__dict__)
+        for name, child in zip(self.keys, children, strict=True):
+            object.__setattr__(made, name, child)
+        return made
+
+
+Flatten = Callable[[Any], tuple[list[Any], tuple[str, ...], Any]]
+"""Returns children, the steps to them, and the context that `unflatten` needs beside them."""
+
+
+class PytreeNode(Node):
+    """An instance of a registered type, which is what the registered functions say."""
+
+    def __init__(self, like: Any, flatten: Flatten, unflatten: Callable[..., Any]) -> None:
+        self._flatten = flatten
+        self._unflatten = unflatten
+        children, steps, self._context = flatten(like)
+        super().__init__(like, steps, children)
+
+    @property
+    def expected(self) -> str:
+        """The type and its children."""
+        return f"a {type(self.like).__name__} with {', '.join(self.keys)}"
+
+    def step(self, position: int) -> str:
+        """Name the child as its registration does."""
+        return str(self.keys[position])
+
+    def read(self, item: Any) -> list[Any] | str:
+        """Return the children; steps and context must be the same."""
+        if type(item) is not type(self.like):
+            return type(item).__name__
+        children, steps, context = self._flatten(item)
+        if steps != self.keys:
+            return f"{type(item).__name__} with {', '.join(steps)}"
+        if context is not self._context and context != self._context:
+            return f"a context of {context!r} instead of {self._context!r}"
+        return children
+
+    def make(self, children: list[Any]) -> Any:
+        """Call the registered function."""
+        return self._unflatten(children, self._context)
+
+
+def registered_node(value: Any) -> PytreeNode | None:
+    """Describe an instance of a registered type; None if `value` is none."""
+    kind = type(value)
+    if kind.__module__ in sys.stdlib_module_names:
+        return None  # a deque is a leaf, whether or not the program has imported torch
+    torch_nodes = getattr(sys.modules.get("torch.utils._pytree"), "SUPPORTED_NODES", {})
+    if kind in torch_nodes:
+        return _torch_node(value, torch_nodes[kind])
+    optree_nodes = getattr(sys.modules.get("optree.registry"), "_NODETYPE_REGISTRY", {})
+    for entry in tuple(optree_nodes.values()):  # of all namespaces
+        if entry.type is kind:
+            return _optree_node(value, entry)
+    return None
+
+
+def _torch_node(value: Any, entry: Any) -> PytreeNode:
+    def flatten(item: Any) -> tuple[list[Any], tuple[str, ...], Any]:
+        if entry.flatten_with_keys_fn is None:
+            children, context = entry.flatten_fn(item)
+            return list(children), tuple(f"[{number}]" for number in range(len(children))), context
+        pairs, context = entry.flatten_with_keys_fn(item)
+        return [child for _, child in pairs], tuple(str(key) for key, _ in pairs), context
+
+    return PytreeNode(value, flatten, entry.unflatten_fn)
+
+
+def _optree_node(value: Any, entry: Any) -> PytreeNode:
+    def flatten(item: Any) -> tuple[list[Any], tuple[str, ...], Any]:
+        children, context, *rest = entry.flatten_func(item)
+        children = list(children)
+        names = rest[0] if rest and rest[0] is not None else range(len(children))
+        keys = (entry.path_entry_type(name, entry.type, entry.kind) for name in names)
+        return children, tuple(key.codify("") for key in keys), context
+
+    def unflatten(children: list[Any], context: Any) -> Any:
+        return entry.unflatten_func(context, children)
+
+    return PytreeNode(value, flatten, unflatten)

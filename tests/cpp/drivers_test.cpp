@@ -1,0 +1,271 @@
+// What comes out of an EchoBuffer is its plan, whichever driver makes the batches, whatever the timing, and however often
+// it began before.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/stage/consumer_driver.hpp"
+#include "core/stage/workers_driver.hpp"
+#include "support/run_buffer.hpp"
+#include "support/stage_parts.hpp"
+
+namespace pyecho::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::uint32_t kDrivers[] = {0, 1, 2, 4};  // threads; 0: the consumer makes the batches
+
+struct Case {
+  EchoBufferConfig config;
+  Passes passes;
+};
+
+Case random_case(Xoshiro256& random) {
+  constexpr double kFactors[] = {1.0, 1.0, 1.5, 2.0, 2.9, 4.0, 11.0};
+  Case made;
+  EchoBufferConfig& config = made.config;
+  config.leaf_bytes = random.below(2) == 0 ? kItemLeaves : kLongItemLeaves;
+  config.batch_rows = 1 + random.below(random.below(2) == 0 ? 4 : 40);
+  config.unique_in_batch = random.below(3) == 0;
+  config.capacity = random.below(4) == 0 && !config.unique_in_batch ? 1 : config.batch_rows + random.below(50);
+  config.factor = kFactors[random.below(7)];
+  config.seed = random.next();
+  config.epoch = random.below(5);
+  config.steps = random.below(4) == 0 ? 1 + random.below(20) : 0;
+  config.with_info = random.below(2) == 0;
+  config.prefetch = 1 + random.below(4);
+  for (std::uint32_t pass = random.below(3); pass < 3; ++pass) {
+    made.passes.push_back(random.below(4) == 0 ? 0 : random.below(120));
+  }
+  if (made.passes.size() == 1 && random.below(2) == 0) {
+    config.items = made.passes[0];
+  }
+  return made;
+}
+
+std::string describe(const Case& test) {
+  const EchoBufferConfig& config = test.config;
+  return testing::PrintToString(test.passes) + " items, rows " + std::to_string(config.batch_rows) + ", capacity " +
+         std::to_string(config.capacity) + ", factor " + std::to_string(config.factor) + ", prefetch " +
+         std::to_string(config.prefetch) + ", threads " + std::to_string(config.threads) + ", steps " +
+         std::to_string(config.steps) + (config.leaf_bytes == kLongItemLeaves ? ", long items" : "") +
+         (config.unique_in_batch ? ", unique" : "");
+}
+
+TEST(Drivers, all_put_out_the_plan_whatever_the_timing) {
+  Xoshiro256 random(2024);
+  for (int round = 0; round < 40; ++round) {
+    Case test = random_case(random);
+    const Iterations expected = plan_output(test.config, test.passes);
+    for (const std::uint32_t threads : kDrivers) {
+      test.config.threads = threads;
+      test.config.max_bytes = round % 2 == 0 ? kUnlimited : EchoBuffer::min_bytes(test.config);
+      for (const std::uint32_t delays : {0U, 1 + random.below(16)}) {
+        EchoBuffer buffer(test.config);
+        ASSERT_EQ(run_buffer(buffer, test.passes, expected.size(), delays), expected) << describe(test);
+        ASSERT_EQ(buffer.stats().grown_blocks, 0U);
+      }
+    }
+  }
+}
+
+TEST(Drivers, begin_starts_afresh_after_an_end_and_after_a_stop_half_way_with_the_same_memory) {
+  Xoshiro256 random(7);
+  for (const std::uint32_t threads : kDrivers) {
+    for (int round = 0; round < 8; ++round) {
+      Case test = random_case(random);
+      EchoBufferConfig& config = test.config;
+      config.threads = threads;
+      config.held = 4;
+      EchoBuffer buffer(config);
+      const std::uint64_t allocations = HostMemory::allocations();
+      std::vector<Lease> kept(3);
+      for (std::uint64_t epoch = config.epoch; epoch < config.epoch + 12; ++epoch) {
+        const bool half_way = epoch % 2 == 0;
+        const Iterations expected = plan_output(config, epoch, test.passes);
+        if (half_way) {
+          std::thread producer([&] { put_passes(buffer, test.passes); });
+          for (std::uint32_t batches = random.below(8); batches > 0; --batches) {
+            Lease lease;
+            if (buffer.acquire(lease, kNever) == Outcome::kOk) {
+              kept[batches % kept.size()] = std::move(lease);
+            }
+          }
+          buffer.stop();
+          producer.join();
+        } else {
+          ASSERT_EQ(run_buffer(buffer, test.passes, expected.size()), expected) << describe(test);
+        }
+        std::vector<std::vector<Emission>> before;
+        for (const Lease& lease : kept) {
+          before.push_back(lease ? rows_of(lease) : std::vector<Emission>{});
+        }
+        ASSERT_EQ(buffer.begin(epoch + 1, config.items), Outcome::kOk);
+        for (std::size_t lease = 0; lease < kept.size(); ++lease) {
+          ASSERT_TRUE(!kept[lease] || rows_of(kept[lease]) == before[lease]);
+        }
+      }
+      EXPECT_EQ(HostMemory::allocations(), allocations);
+    }
+  }
+}
+
+TEST(Drivers, begin_with_an_open_reservation_is_an_error_that_changes_nothing) {
+  for (const std::uint32_t threads : kDrivers) {
+    EchoBufferConfig config{.leaf_bytes = kItemLeaves, .batch_rows = 4, .capacity = 4, .threads = threads};
+    EchoBuffer buffer(config);
+    ASSERT_TRUE(put_items(buffer, 0, 2));
+    Reservation open{};
+    ASSERT_EQ(buffer.reserve(open, kNever), Outcome::kOk);
+    EXPECT_THROW(static_cast<void>(buffer.begin(1, kUnknown)), std::logic_error);
+    buffer.abort(open);
+    ASSERT_EQ(buffer.begin(1, kUnknown), Outcome::kOk);
+    EXPECT_EQ(run_buffer(buffer, {20}, 1), plan_output(config, 1, {20}));
+  }
+}
+
+// A producer that is just about to take a slot while the stage is stopped leaves nothing behind.
+TEST(Drivers, begin_after_a_stop_that_met_a_producer_at_its_ticket_is_allowed) {
+  EchoBuffer buffer({.leaf_bytes = {8}, .capacity = 4, .threads = 0});
+  Perturb perturb(1, 16);
+  for (std::uint64_t epoch = 1; epoch < 3000; ++epoch) {
+    std::thread producer([&] {
+      std::array<Reservation, 8> group{};
+      for (std::uint32_t count = 0; buffer.try_reserve(group, count) != Outcome::kClosed;) {
+        buffer.commit(std::span(group).first(count));
+        Lease lease;
+        static_cast<void>(buffer.try_acquire(lease));
+      }
+    });
+    perturb();
+    buffer.stop();
+    producer.join();
+    ASSERT_EQ(buffer.begin(epoch, kUnknown), Outcome::kOk);
+  }
+}
+
+TEST(Drivers, one_thread_that_puts_what_is_needed_runs_the_whole_stage) {
+  Xoshiro256 random(5);
+  for (int round = 0; round < 60; ++round) {
+    Case test = random_case(random);
+    test.config.threads = 0;
+    test.passes.resize(1);
+    EchoBuffer buffer(test.config);
+    Batches batches;
+    std::uint64_t item = 0;
+    std::size_t ends = 0;
+    const Iterations expected = plan_output(test.config, test.passes);
+    Iterations all(1);
+    while (ends < expected.size()) {
+      Lease lease;
+      const Outcome outcome = buffer.try_acquire(lease);
+      if (outcome == Outcome::kOk) {
+        all.back().push_back(rows_of(lease));
+      } else if (outcome == Outcome::kEnd) {
+        ++ends;
+        all.emplace_back();
+      } else {
+        ASSERT_EQ(outcome, Outcome::kEmpty);
+        ASSERT_GT(buffer.needed(), 0U);
+        for (std::uint64_t needed = buffer.needed(); needed > 0; --needed) {
+          if (item == test.passes[0]) {
+            buffer.close();
+            break;
+          }
+          std::array<Reservation, 1> place{};
+          std::uint32_t count = 0;
+          ASSERT_EQ(buffer.try_reserve(place, count), Outcome::kOk) << "room for all that is needed";
+          put_item(buffer, place[0], item++);
+        }
+      }
+    }
+    all.pop_back();
+    ASSERT_EQ(all, expected) << describe(test);
+  }
+}
+
+// The old stage: a producer's put slept for slots that were free once the consumer had fallen behind.
+TEST(Drivers, the_slot_of_an_item_whose_last_use_was_handed_out_can_be_reserved_at_once) {
+  for (const std::uint32_t threads : kDrivers) {
+    EchoBuffer buffer({.leaf_bytes = kItemLeaves, .batch_rows = 8, .capacity = 64, .threads = threads});
+    std::uint64_t item = 0;
+    std::array<Reservation, 64> group{};
+    for (std::uint32_t count = 0; buffer.try_reserve(group, count) == Outcome::kOk;) {
+      for (const Reservation& reservation : std::span(group).first(count)) {
+        put_item(buffer, reservation, item++);
+      }
+    }
+    for (int batch = 0; batch < 300; ++batch) {
+      Lease lease;
+      ASSERT_EQ(buffer.acquire(lease, kNever), Outcome::kOk);
+      for (const Use& use : lease.uses()) {
+        Reservation reservation{};
+        if (use.last) {
+          ASSERT_EQ(buffer.reserve(reservation, Clock::now() + 20s), Outcome::kOk);
+          put_item(buffer, reservation, item++);
+        }
+      }
+    }
+  }
+}
+
+TEST(Drivers, the_end_of_an_iteration_does_not_wait_for_items_of_the_next_one) {
+  for (const std::uint32_t threads : kDrivers) {
+    EchoBuffer buffer({.leaf_bytes = kItemLeaves, .batch_rows = 8, .threads = threads});
+    for (int pass = 0; pass < 20; ++pass) {
+      std::thread producer([&] {
+        put_items(buffer, 0, 5);
+        std::this_thread::sleep_for(1ms);  // the consumer has taken all there is, and waits
+        Reservation mark{};
+        ASSERT_EQ(buffer.reserve(mark, kNever), Outcome::kOk);
+        buffer.end_pass(mark);
+      });
+      Lease lease;
+      ASSERT_EQ(buffer.acquire(lease, Clock::now() + 20s), Outcome::kOk);
+      ASSERT_EQ(buffer.acquire(lease, Clock::now() + 20s), Outcome::kOk);
+      EXPECT_EQ(lease.rows(), 2U);
+      ASSERT_EQ(buffer.acquire(lease, Clock::now() + 20s), Outcome::kEnd);
+      producer.join();
+    }
+  }
+}
+
+TEST(Drivers, after_a_stop_the_end_is_no_longer_told) {
+  for (const std::uint32_t threads : kDrivers) {
+    EchoBuffer buffer({.leaf_bytes = kItemLeaves, .threads = threads});
+    Lease lease;
+    buffer.close();
+    EXPECT_EQ(buffer.acquire(lease, kNever), Outcome::kEnd);
+    EXPECT_EQ(buffer.try_acquire(lease), Outcome::kEnd);
+    buffer.stop();
+    EXPECT_EQ(buffer.acquire(lease, kNever), Outcome::kClosed);
+    EXPECT_EQ(buffer.try_acquire(lease), Outcome::kClosed);
+  }
+}
+
+// Without workers a helping consumer is the only one to make batches.
+TEST(WorkersDriver, a_consumer_that_helps_makes_batches_while_it_waits) {
+  for (const bool helps : {true, false}) {
+    StageParts parts({.capacity = 4, .slots = 12}, 4);
+    WorkersDriver driver(parts.executor, parts.pool, *parts.batches, 0, 3, helps, 1);
+    parts.put(0, 12);
+    Batch* batch = nullptr;
+    EXPECT_EQ(driver.try_acquire(batch), Outcome::kEmpty);
+    for (std::uint64_t taken = 0; taken < 4; ++taken) {
+      ASSERT_EQ(driver.acquire(batch, Clock::now() + 2ms), helps ? Outcome::kOk : Outcome::kTimeout);
+      if (helps) {
+        EXPECT_EQ(batch->number, taken);
+        EXPECT_EQ(parts.rows_of(*batch).size(), 4U);
+        parts.batches->give_back(batch, false);
+      }
+    }
+    parts.pool.stop();
+  }
+}
+
+}  // namespace
+}  // namespace pyecho::test

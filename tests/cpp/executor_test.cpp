@@ -1,0 +1,110 @@
+// One step at a time. None of them blocks: a test that hangs here has found one that does.
+#include "core/stage/executor.hpp"
+
+#include <gtest/gtest.h>
+
+#include "support/stage_parts.hpp"
+
+namespace pyecho::test {
+namespace {
+
+TEST(Executor, plans_whole_batches_and_says_how_many_items_the_next_one_lacks) {
+  StageParts parts({.slots = 8, .factor = 1.0}, 4);
+  Batch* batch = nullptr;
+  EXPECT_EQ(parts.executor.plan(batch), Outcome::kEmpty);
+  EXPECT_EQ(parts.executor.needed(), 4U);
+  parts.put(0, 5);
+  ASSERT_EQ(parts.executor.plan(batch), Outcome::kOk);
+  parts.executor.copy(*batch);
+  EXPECT_EQ(parts.rows_of(*batch), (std::vector<Emission>{{0, 0}, {1, 0}, {2, 0}, {3, 0}}));
+  EXPECT_EQ(parts.executor.plan(batch), Outcome::kEmpty);
+  EXPECT_EQ(parts.executor.needed(), 3U);
+  EXPECT_EQ(parts.executor.planned(), 1U);
+}
+
+TEST(Executor, needs_no_more_items_than_there_are_slots_for) {
+  StageParts parts({.capacity = 2, .slots = 5, .factor = 1.0}, 16);
+  Batch* batch = nullptr;
+  EXPECT_EQ(parts.executor.plan(batch), Outcome::kEmpty);
+  EXPECT_EQ(parts.executor.needed(), 5U);
+  parts.put(0, 5);
+  EXPECT_EQ(parts.executor.plan(batch), Outcome::kEmpty);
+  EXPECT_EQ(parts.executor.resident(), 1U);
+  EXPECT_EQ(parts.executor.needed(), 4U);
+  EXPECT_EQ(parts.reserve_all(), 4U);
+}
+
+// Or a producer without a slot would wait for a batch that waits for an item.
+TEST(Executor, while_an_item_is_missing_it_copies_what_is_planned_and_gives_slots_back) {
+  StageParts parts({.slots = 3, .factor = 1.0}, 4);
+  Batch* batch = nullptr;
+  parts.put(0, 3);
+  EXPECT_EQ(parts.executor.plan(batch), Outcome::kEmpty);
+  parts.put(3, 5);
+  ASSERT_EQ(parts.executor.plan(batch), Outcome::kOk);
+  EXPECT_EQ(batch->copied, 3U);
+  EXPECT_EQ(parts.reserve_all(), 1U);
+  parts.executor.copy(*batch);
+  EXPECT_EQ(parts.rows_of(*batch), (std::vector<Emission>{{0, 0}, {1, 0}, {2, 0}, {3, 0}}));
+  EXPECT_EQ(parts.reserve_all(), 1U);
+}
+
+TEST(Executor, slots_come_back_when_a_batch_that_was_planned_before_is_copied_after) {
+  StageParts parts({.capacity = 2, .slots = 6, .factor = 2.0}, 4);
+  parts.put(0, 4);
+  parts.pool.close();
+  Batch* first = nullptr;
+  Batch* second = nullptr;
+  ASSERT_EQ(parts.executor.plan(first), Outcome::kOk);
+  ASSERT_EQ(parts.executor.plan(second), Outcome::kOk);
+  const std::vector<Emission> expected = run_plan({.capacity = 2, .slots = 6}, {4}, 4)[0][0];
+  parts.executor.copy(*second);
+  parts.executor.copy(*first);
+  EXPECT_EQ(parts.rows_of(*first), expected);
+  parts.executor.begin(1, kUnknown);
+  EXPECT_EQ(parts.reserve_all(), 6U);
+}
+
+TEST(Executor, without_a_block_it_is_exhausted_until_one_comes_back) {
+  StageParts parts({.slots = 8}, 4, 3, 1);
+  Batch* held = nullptr;
+  Batch* batch = nullptr;
+  parts.put(0, 4);
+  ASSERT_EQ(parts.executor.plan(held), Outcome::kOk);
+  parts.executor.copy(*held);
+  EXPECT_EQ(parts.executor.plan(batch), Outcome::kExhausted);
+  EXPECT_EQ(parts.executor.plan(batch), Outcome::kExhausted);
+  parts.batches->give_back(held, false);
+  EXPECT_EQ(parts.executor.plan(batch), Outcome::kOk);
+}
+
+TEST(Executor, tells_the_end_of_each_pass_and_then_that_it_has_finished) {
+  StageParts parts({.slots = 8}, 4, 3, 1);
+  Batch* batch = nullptr;
+  parts.put(0, 2);
+  parts.pool.end_pass(parts.reserve());
+  parts.pool.close();
+  ASSERT_EQ(parts.executor.plan(batch), Outcome::kOk);
+  EXPECT_EQ(parts.executor.plan(batch), Outcome::kEnd);  // found before a block is asked for, and there is none
+  EXPECT_FALSE(parts.executor.finished());
+  EXPECT_EQ(parts.executor.plan(batch), Outcome::kEnd);
+  EXPECT_TRUE(parts.executor.finished());
+  EXPECT_EQ(parts.executor.plan(batch), Outcome::kClosed);
+}
+
+TEST(Executor, after_a_stop_it_is_closed_until_it_begins_again) {
+  StageParts parts({.slots = 8}, 4, 3, 1);
+  Batch* batch = nullptr;
+  parts.put(0, 1);
+  EXPECT_EQ(parts.executor.plan(batch), Outcome::kEmpty);  // with half a batch
+  parts.pool.stop();
+  EXPECT_EQ(parts.executor.plan(batch), Outcome::kClosed);
+  parts.executor.begin(1, kUnknown);
+  parts.put(7, 9);
+  ASSERT_EQ(parts.executor.plan(batch), Outcome::kOk);  // in the same block
+  parts.executor.copy(*batch);
+  EXPECT_EQ(parts.rows_of(*batch), (std::vector<Emission>{{7, 0}, {7, 1}, {8, 0}, {8, 1}}));
+}
+
+}  // namespace
+}  // namespace pyecho::test

@@ -1,0 +1,156 @@
+// Runs a BatchPlan alone, in one thread, over several passes: what every stage and driver must put out.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <numeric>
+#include <ostream>
+#include <span>
+#include <vector>
+
+#include "core/plan/batch_plan.hpp"
+
+namespace pyecho::test {
+
+// One use of an item. Items are numbered over all passes.
+struct Emission {
+  std::uint64_t item;
+  std::uint32_t use;
+  bool operator==(const Emission&) const = default;
+};
+
+// As "item/use" in the messages of failed tests.
+inline void PrintTo(const Emission& emission, std::ostream* out) { *out << emission.item << '/' << emission.use; }
+
+using Batches = std::vector<std::vector<Emission>>;
+using Iterations = std::vector<Batches>;
+using Passes = std::vector<std::uint64_t>;  // items of each
+
+// Hands out the slots of a plan's items and the ends of its passes, in source order.
+class PlanSource {
+ public:
+  PlanSource(BatchPlan& plan, std::uint32_t slots, const Passes& passes)
+      : plan_(plan), passes_(passes), free_(slots), item_in_(slots), pass_begin_of_(slots) {
+    std::iota(free_.rbegin(), free_.rend(), 0U);
+  }
+  // Feeds the next item, or the end that follows. False if the input has ended, or no slot is free.
+  bool feed() {
+    if (pass_ == passes_.size() || (in_pass_ < passes_[pass_] && free_.empty())) {
+      return false;
+    }
+    if (in_pass_ < passes_[pass_]) {
+      const std::uint32_t slot = free_.back();
+      free_.pop_back();
+      item_in_[slot] = items_++;
+      pass_begin_of_[slot] = item_in_[slot] - in_pass_++;
+      plan_.feed(std::span(&slot, 1));
+    } else if (++pass_ < passes_.size()) {
+      plan_.end_pass();
+      in_pass_ = 0;
+    } else {
+      EXPECT_TRUE(plan_.end_input());
+    }
+    return true;
+  }
+  // What the use is of; its slot is free again with the last one.
+  Emission take(const Use& use) {
+    EXPECT_EQ(use.source_index, item_in_[use.slot] - pass_begin_of_[use.slot]);
+    if (use.last) {
+      free_.push_back(use.slot);  // last out, first in: a batch may see one slot number twice
+    }
+    return {item_in_[use.slot], use.ordinal};
+  }
+  [[nodiscard]] std::uint64_t items() const { return items_; }
+  [[nodiscard]] bool ended() const { return pass_ == passes_.size(); }
+
+ private:
+  BatchPlan& plan_;
+  const Passes passes_;
+  std::vector<std::uint32_t> free_;
+  std::vector<std::uint64_t> item_in_;
+  std::vector<std::uint64_t> pass_begin_of_;
+  std::size_t pass_ = 0;
+  std::uint64_t in_pass_ = 0;
+  std::uint64_t items_ = 0;
+};
+
+// The iterations of a run in batches of `rows`. `timing` 0: each item is fed when it is needed, and whole batches are
+// drawn. Else items come earlier, and fewer uses are drawn at once, at random.
+inline Iterations run_plan(BatchPlan& plan, const PlanConfig& config, const Passes& passes, std::uint32_t rows,
+                           std::uint64_t timing = 0) {
+  Xoshiro256 random(timing);
+  PlanSource source(plan, config.slots, passes);
+  Iterations iterations(1);
+  std::vector<Emission> batch;
+  std::vector<Use> uses(rows);
+  std::uint64_t bound = 0;  // items that the open batch cannot be whole without
+  for (bool finished = false; !finished;) {
+    for (std::uint32_t ahead = timing == 0 ? 0 : random.below(4); ahead > 0 && source.feed(); --ahead) {
+    }
+    const auto missing = static_cast<std::uint32_t>(rows - batch.size());
+    std::uint32_t drawn = 0;
+    const Outcome outcome = plan.draw(std::span(uses).first(timing == 0 ? missing : 1 + random.below(missing)), drawn);
+    for (const Use& use : std::span(uses).first(drawn)) {
+      batch.push_back(source.take(use));
+    }
+    if (outcome == Outcome::kEmpty) {
+      bound = std::max(bound, source.items() + plan.min_items(rows - batch.size()));
+      EXPECT_TRUE(source.feed()) << "a plan with " << plan.resident() << " items wants more";
+    } else if (batch.size() == rows || (outcome == Outcome::kEnd && !batch.empty())) {
+      EXPECT_TRUE(batch.size() < rows || source.ended() || bound <= source.items());
+      iterations.back().push_back(std::move(batch));
+      batch.clear();
+      plan.end_batch();
+      bound = 0;
+    } else if (outcome == Outcome::kEnd) {
+      plan.next_iteration();
+      finished = plan.finished();
+      iterations.emplace_back();
+    }
+  }
+  EXPECT_EQ(plan.resident(), 0U);
+  EXPECT_TRUE(source.ended());
+  iterations.pop_back();
+  if (config.iteration_uses > 0 && !iterations.empty() && iterations.back().empty()) {
+    iterations.pop_back();  // the end of the input was not known yet at the end of the last iteration
+  }
+  return iterations;
+}
+
+inline Iterations run_plan(const PlanConfig& config, const Passes& passes, std::uint32_t rows,
+                           std::uint64_t timing = 0) {
+  BatchPlan plan(config);
+  return run_plan(plan, config, passes, rows, timing);
+}
+
+// As many as the contract says: N items of a factor e have floor(N * e + 0.5) uses.
+inline std::uint64_t uses_of(double factor, std::uint64_t items) {
+  return static_cast<std::uint64_t>(std::floor(static_cast<double>(items) * factor + 0.5));
+}
+
+// Every item of every pass was used floor(factor) or once more times, its uses came in order, and each pass had the
+// exact total.
+inline void expect_exact(const Iterations& iterations, double factor, const Passes& passes) {
+  std::vector<std::uint32_t> uses(std::accumulate(passes.begin(), passes.end(), std::uint64_t{0}));
+  for (const Batches& batches : iterations) {
+    for (const auto& batch : batches) {
+      for (const Emission& emission : batch) {
+        ASSERT_LT(emission.item, uses.size());
+        ASSERT_EQ(emission.use, uses[emission.item]++);
+      }
+    }
+  }
+  auto item = uses.cbegin();
+  for (const std::uint64_t items : passes) {
+    const auto end = item + static_cast<std::ptrdiff_t>(items);
+    EXPECT_EQ(std::accumulate(item, end, std::uint64_t{0}), uses_of(factor, items));
+    for (; item != end; ++item) {
+      ASSERT_TRUE(*item == std::floor(factor) || *item == std::ceil(factor));
+    }
+  }
+}
+
+}  // namespace pyecho::test

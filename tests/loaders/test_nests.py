@@ -1,0 +1,263 @@
+"""Nests of every kind: taken apart, put together as what they were, shared, watched, copied."""
+
+import collections
+import types
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nest_kinds import KINDS, Encoding, Node, OptreeNode, Pair, Sample
+
+import pyecho
+
+torch = pytest.importorskip("torch")
+
+kinds = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+
+
+def rows(kind, count=3):
+    return [kind.make(np.full(2, float(n)), {"n": n, "name": str(n)}) for n in range(count)]
+
+
+def same(kind, node, like):
+    return type(node) is type(like) and kind.rest(node) == kind.rest(like)
+
+
+@kinds
+def test_batches_are_what_the_examples_are(kind):
+    examples = rows(kind)
+    [batch] = pyecho.EchoLoader(examples, 1, batch_size=3)
+    assert same(kind, batch, examples[0])
+    a, b = kind.parts(batch)
+    assert a.tolist() == [[0, 0], [1, 1], [2, 2]]
+    assert b["n"].tolist() == [0, 1, 2]
+    assert b["name"] == ["0", "1", "2"]
+    assert kind.parts(examples[0])[1] == {"n": 0, "name": "0"}, "and examples stay what they are"
+
+
+@kinds
+def test_batches_are_split_and_put_together_again(kind):
+    source = [kind.make(np.arange(6).reshape(3, 2), {"name": list("xyz")})] * 2
+    [batch] = pyecho.EchoLoader(source, 1, batch_size=6, unbatch=True)
+    assert same(kind, batch, source[0])
+    a, b = kind.parts(batch)
+    assert a.tolist() == [[0, 1], [2, 3], [4, 5]] * 2
+    assert b == {"name": list("xyzxyz")}
+
+
+@kinds
+def test_shared_items_are_what_they_were_with_read_only_arrays(kind):
+    [item] = rows(kind, 1)
+    first, second = pyecho.EchoLoader([item], 2)
+    assert first is second
+    assert same(kind, first, item)
+    used, given = kind.parts(first)[0], kind.parts(item)[0]
+    assert np.shares_memory(used, given)
+    assert (used.flags.writeable, given.flags.writeable) == (False, True)
+
+
+@kinds
+def test_copies_are_what_the_items_were_and_private(kind):
+    [item] = rows(kind, 1)
+    for use in pyecho.EchoLoader([item], 2, copy=True):
+        assert same(kind, use, item)
+        a, b = kind.parts(use)
+        a += 1
+        b["n"] = "changed"
+    assert kind.parts(item)[0].tolist() == [0, 0]
+    assert kind.parts(item)[1]["n"] == 0
+
+
+@kinds
+def test_a_path_names_each_part(kind):
+    good, bad = rows(kind, 1), kind.make(np.zeros(2), {"n": 0, "name": b"", "more": 1})
+    for wrong, path in (
+        (kind.make(np.zeros(3), {"n": 0, "name": ""}), f"item{kind.steps[0]}: expected float64"),
+        (bad, f"item{kind.steps[1]}: expected a dict with keys ('n', 'name'), got keys"),
+    ):
+        with pytest.raises(pyecho.SpecMismatch) as raised:
+            list(pyecho.EchoLoader([*good, wrong], 1, batch_size=2))
+        assert str(raised.value).startswith(path)
+
+
+@kinds
+@pytest.mark.parametrize("other", [3, None, {"z": 1, "a": 2}, (1, 2, 3), [1]])
+def test_another_kind_is_a_mismatch(kind, other):
+    with pytest.raises(pyecho.SpecMismatch, match=r"^item: expected a .*, got .*unify them"):
+        list(pyecho.EchoLoader([*rows(kind, 1), other], 1, batch_size=2))
+
+
+@kinds
+@pytest.mark.parametrize("deep", [False, True])
+def test_a_tensor_that_was_changed_in_place_is_named(kind, deep):
+    item = kind.make(torch.zeros(2), {"x": torch.zeros(2)})
+    uses = iter(pyecho.EchoLoader([item], 2))
+    a, b = kind.parts(next(uses))
+    (b["x"] if deep else a).add_(1)
+    with pytest.raises(pyecho.EchoMutated) as raised:
+        next(uses)
+    path = f"item{kind.steps[1]}['x'] " if deep else f"item{kind.steps[0]} "
+    assert str(raised.value).startswith(path + "was changed in place")
+
+
+@kinds
+def test_a_part_that_was_replaced_is_named(kind):
+    if not kind.mutable:
+        pytest.skip("nothing can be replaced in it")
+    for part in (np.zeros(2), torch.zeros(2), 7):
+        uses = iter(pyecho.EchoLoader([kind.make(part, 2)], 2))
+        kind.replace(next(uses), np.ones(2))
+        with pytest.raises(pyecho.EchoMutated) as raised:
+            next(uses)
+        assert str(raised.value).startswith(f"item{kind.steps[0]} was changed")
+
+
+@kinds
+def test_what_is_only_looked_at_passes(kind):
+    item = kind.make(torch.zeros(2), {"x": [np.zeros(2), "text"]})
+    for use in pyecho.EchoLoader([item], 5):
+        assert kind.parts(use)[0].sum() == 0
+
+
+# ---------------------------------------------------------------- what is a node, and what is not
+
+
+def test_keys_may_come_in_another_order_and_dicts_of_other_types():
+    source = [{"a": 1, "b": 2}, collections.OrderedDict(b=4, a=3), {"b": 6, "a": 5}]
+    [batch] = pyecho.EchoLoader(source, 1, batch_size=3)
+    assert (batch["a"].tolist(), batch["b"].tolist()) == ([1, 3, 5], [2, 4, 6])
+
+
+def test_a_namedtuple_is_the_same_by_its_names():
+    again = collections.namedtuple("Pair", ["a", "b"])
+    swapped = collections.namedtuple("Pair", ["b", "a"])
+    assert len(list(pyecho.EchoLoader([Pair(1, 2), again(3, 4), (5, 6)], 1, batch_size=3))) == 1
+    with pytest.raises(pyecho.SpecMismatch, match=r"item: expected a Pair of a, b, got Pair"):
+        list(pyecho.EchoLoader([Pair(1, 2), swapped(3, 4)], 1, batch_size=2))
+
+
+def test_the_context_of_a_registered_node_is_part_of_its_structure():
+    source = [OptreeNode(1, 2, "m"), OptreeNode(3, 4, "km")]
+    with pytest.raises(pyecho.SpecMismatch, match="a context of 'km' instead of 'm'"):
+        list(pyecho.EchoLoader(source, 1, batch_size=2))
+
+
+@pytest.mark.parametrize(
+    "leaf", [Sample, collections.deque([1]), Node(1, 2, "m"), range(2), {1, 2}, Encoding]
+)
+def test_everything_else_is_a_leaf(leaf):
+    [batch] = pyecho.EchoLoader([{"x": 1, "it": leaf}] * 2, 1, batch_size=2)
+    assert batch["it"] == [leaf, leaf]
+    assert all(it is leaf for it in batch["it"])
+
+
+def test_a_tuple_that_takes_numbers_only_comes_back_as_a_tuple():
+    [batch] = pyecho.EchoLoader([torch.Size([3, 4])] * 2, 1, batch_size=2)
+    assert type(batch) is tuple
+    assert [sizes.tolist() for sizes in batch] == [[3, 3], [4, 4]]
+
+
+class Sealed(collections.abc.Mapping):
+    """A mapping that can neither be copied nor made of a dict."""
+
+    def __init__(self, *, a):
+        self._a = a
+
+    def __getitem__(self, key):
+        return {"a": self._a}[key]
+
+    def __iter__(self):
+        return iter("a")
+
+    def __len__(self):
+        return 1
+
+
+def test_what_cannot_be_made_again_is_refused_as_an_example_and_passes_as_an_item():
+    with pytest.raises(pyecho.ConfigError, match=r"a Sealed cannot be made of new children.*dict"):
+        iter(pyecho.EchoLoader([Sealed(a=np.zeros(2))], 1, batch_size=1))
+    item = Sealed(a={"x": np.zeros(2), "t": torch.zeros(2)})
+    uses = iter(pyecho.EchoLoader([item], 2))
+    assert next(uses) is item
+    item["a"]["t"].add_(1)
+    with pytest.raises(pyecho.EchoMutated, match=r"item\['a'\]\['t'\]"):
+        next(uses)
+    copy = next(iter(pyecho.EchoLoader([item], 1, copy=True)))
+    assert copy["a"]["x"] is not item["a"]["x"]
+
+
+class Lazy(Sealed):
+    def __getitem__(self, key):
+        return np.full(2, float(ord(key)))
+
+
+def test_a_mapping_that_makes_its_values_when_asked_is_no_mutation():
+    item = Lazy(a=None)
+    assert list(pyecho.EchoLoader([item], 3)) == [item] * 3
+
+
+def test_nests_that_contain_themselves_are_an_error_not_a_crash():
+    item = [1]
+    item.append(item)
+    for arguments in ({}, {"batch_size": 1}):
+        with pytest.raises(RecursionError):
+            list(pyecho.EchoLoader([item], 1, **arguments))
+
+
+# ---------------------------------------------------------------- objects
+
+
+@pytest.mark.parametrize(
+    ("path", "change"),
+    [
+        ("item.x", lambda item: setattr(item, "x", np.ones(2))),
+        ("item.t", lambda item: item.t.add_(1)),
+        ("item.deep['y']", lambda item: item.deep.update(y=np.ones(2))),
+    ],
+)
+def test_arrays_of_an_object_are_watched_and_nothing_else_of_it(path, change):
+    item = types.SimpleNamespace(x=np.zeros(2), t=torch.zeros(2), deep={"y": np.zeros(2)}, n=1)
+    uses = iter(pyecho.EchoLoader([item], 3))
+    assert next(uses) is item
+    item.n, item.cache, item.deep["cache"] = 2, [np.zeros(2)], np.zeros(2)
+    assert next(uses) is item
+    change(item)
+    with pytest.raises(pyecho.EchoMutated) as raised:
+        next(uses)
+    assert str(raised.value).startswith(path + " was changed")
+
+
+# ---------------------------------------------------------------- any nest of them
+
+leaves = st.one_of(
+    st.integers(-5, 5),
+    st.floats(allow_nan=False),
+    st.text(max_size=3),
+    st.sampled_from([(), (2,), (2, 3)]).map(np.ones),
+)
+nests = st.recursive(
+    leaves,
+    lambda inner: st.builds(
+        lambda kind, a, b: kind.make(a, b), st.sampled_from(list(KINDS.values())), inner, inner
+    ),
+    max_leaves=8,
+)
+
+
+def equal(kind_of_leaf, node, like):
+    for kind in KINDS.values():
+        if type(like) is type(kind.make(0, 0)):
+            return same(kind, node, like) and all(
+                equal(kind_of_leaf, *pair)
+                for pair in zip(kind.parts(node), kind.parts(like), strict=True)
+            )
+    return kind_of_leaf(node, like)
+
+
+@given(nests)
+def test_any_nest_comes_back_with_a_batch_axis(example):
+    [batch] = pyecho.EchoLoader([example] * 3, 1, batch_size=3)
+    assert equal(lambda leaf, like: np.array_equal(np.array(leaf), [like] * 3), batch, example)
+    [again] = pyecho.EchoLoader([example], 1)
+    assert equal(lambda leaf, like: np.array_equal(leaf, like), again, example)

@@ -1,0 +1,177 @@
+"""Every kind of node that a nest can have, each made of two parts."""
+
+import collections
+import dataclasses
+import types
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import optree
+import torch.utils._pytree as torch_pytree
+
+Pair = collections.namedtuple("Pair", ["a", "b"])
+
+
+class Odd(dict):
+    """A dict whose copy() is something else, and which has an attribute."""
+
+    unit = "?"
+
+    def copy(self):
+        return "something else"
+
+
+class Columns(list):
+    pass
+
+
+class Encoding(collections.UserDict):
+    """As BatchEncoding of Hugging Face: arguments, attributes and indexing of its own."""
+
+    def __init__(self, data, unit):
+        super().__init__(data)
+        self.unit = unit
+
+    def __getitem__(self, key):
+        return self.data[key] if isinstance(key, str) else [self.unit][key]
+
+    def __getattr__(self, name):
+        if name == "data":  # copies ask before there is any
+            raise AttributeError(name)
+        return self.data[name]
+
+
+@dataclasses.dataclass
+class Sample:
+    a: Any
+    b: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    a: Any
+    b: Any
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Slotted:
+    a: Any
+    b: Any
+
+
+@dataclasses.dataclass
+class Derived:
+    """What its `__init__` does must happen once for each example, and to no batch."""
+
+    a: Any
+    b: Any = dataclasses.field(init=False)
+    unset: Any = dataclasses.field(init=False)
+    scale: dataclasses.InitVar[int] = 2
+
+    def __post_init__(self, scale):
+        self.a, self.b = self.a
+        self.unit = scale * "m"
+
+
+class Node:
+    """Registered below; `unit` is its context."""
+
+    def __init__(self, a, b, unit):
+        self.a, self.b, self.unit = a, b, unit
+
+
+class TorchNode(Node):
+    pass
+
+
+class NamedTorchNode(Node):
+    pass
+
+
+class OptreeNode(Node):
+    pass
+
+
+torch_pytree.register_pytree_node(
+    TorchNode,
+    lambda node: ([node.a, node.b], node.unit),
+    lambda children, unit: TorchNode(*children, unit),
+)
+torch_pytree.register_pytree_node(
+    NamedTorchNode,
+    lambda node: ([node.a, node.b], node.unit),
+    lambda children, unit: NamedTorchNode(*children, unit),
+    flatten_with_keys_fn=lambda node: (
+        [(torch_pytree.GetAttrKey(name), getattr(node, name)) for name in "ab"],
+        node.unit,
+    ),
+)
+optree.register_pytree_node(
+    OptreeNode,
+    lambda node: ((node.a, node.b), node.unit, "ab"),
+    lambda unit, children: OptreeNode(*children, unit),
+    path_entry_type=optree.GetAttrEntry,
+    namespace="pyecho-tests",
+)
+
+
+def odd(a, b):
+    made = Odd(a=a, b=b)
+    made.unit = "m"
+    return made
+
+
+class Kind(NamedTuple):
+    make: Callable[[Any, Any], Any]
+    steps: tuple[str, str]
+    """How a message names the parts."""
+    rest: Callable[[Any], Any] = type
+    """What a batch has in common with its examples, beside the type."""
+    mutable: bool = True
+
+    def parts(self, node):
+        if isinstance(node, list | tuple):
+            return tuple(node)
+        return (node["a"], node["b"]) if hasattr(node, "keys") else (node.a, node.b)
+
+    def replace(self, node, part):
+        """Put `part` in the place of `a`."""
+        if hasattr(node, "keys"):
+            node["a"] = part
+        elif isinstance(node, list):
+            node[0] = part
+        else:
+            node.a = part
+
+
+KEYS, NAMES, NUMBERS = ("['a']", "['b']"), (".a", ".b"), ("[0]", "[1]")
+
+
+def unit(node):
+    return node.unit
+
+
+KINDS = {
+    "dict": Kind(lambda a, b: {"a": a, "b": b}, KEYS),
+    "OrderedDict": Kind(lambda a, b: collections.OrderedDict(a=a, b=b), KEYS),
+    "defaultdict": Kind(
+        lambda a, b: collections.defaultdict(list, a=a, b=b), KEYS, lambda d: d.default_factory
+    ),
+    "dict with an odd copy()": Kind(odd, KEYS, unit),
+    "UserDict": Kind(lambda a, b: collections.UserDict(a=a, b=b), KEYS),
+    "UserDict like BatchEncoding": Kind(lambda a, b: Encoding({"a": a, "b": b}, "m"), KEYS, unit),
+    "MappingProxyType": Kind(
+        lambda a, b: types.MappingProxyType({"a": a, "b": b}), KEYS, mutable=False
+    ),
+    "list": Kind(lambda a, b: [a, b], NUMBERS),
+    "list subclass": Kind(lambda a, b: Columns([a, b]), NUMBERS),
+    "tuple": Kind(lambda a, b: (a, b), NUMBERS, mutable=False),
+    "namedtuple": Kind(Pair, NAMES, mutable=False),
+    "dataclass": Kind(Sample, NAMES),
+    "frozen dataclass": Kind(Frozen, NAMES, mutable=False),
+    "dataclass with slots": Kind(Slotted, NAMES, mutable=False),
+    "dataclass with fields of its own making": Kind(lambda a, b: Derived((a, b)), NAMES, unit),
+    "torch pytree": Kind(lambda a, b: TorchNode(a, b, "m"), NUMBERS, unit),
+    "torch pytree with keys": Kind(lambda a, b: NamedTorchNode(a, b, "m"), NAMES, unit),
+    "optree": Kind(lambda a, b: OptreeNode(a, b, "m"), NAMES, unit),
+}
