@@ -400,7 +400,7 @@ class Run:
         warnings.warn(
             f"the source ({type(self._source.object).__name__}) yielded nothing: {reason}",
             RuntimeWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
 
     # ------------------------------------------------------------ stages
