@@ -66,7 +66,7 @@ StridedRow::StridedRow(std::span<const std::ptrdiff_t> shape, std::span<const st
     if (shape[axis] == 1) {
       continue;
     }
-    if (axes_.empty() && strides[axis] == static_cast<std::ptrdiff_t>(piece_bytes_)) {
+    if (axes_.empty() && std::cmp_equal(strides[axis], piece_bytes_)) {
       piece_bytes_ *= static_cast<std::size_t>(shape[axis]);
     } else if (!axes_.empty() && strides[axis] == axes_.back().stride_bytes * axes_.back().extent) {
       axes_.back().extent *= shape[axis];
