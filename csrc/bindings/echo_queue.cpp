@@ -69,7 +69,7 @@ Reservation EchoQueueObject::reserve() {
   return place;
 }
 
-void EchoQueueObject::fill_error(Reservation place, py::object error) {
+void EchoQueueObject::fill_error(Reservation place, const py::object& error) {
   items_[place.slot] = {.object = checked_failure(error).release().ptr(), .guards = nullptr, .is_error = true};
   core_.commit(place);
 }
