@@ -159,7 +159,7 @@ void dealloc(PyObject* object) {
   Py_DECREF(type);
 }
 
-PyType_Slot slots[] = {
+PyType_Slot iterator_slots[] = {
     {Py_tp_iter, reinterpret_cast<void*>(PyObject_SelfIter)},
     {Py_tp_iternext, reinterpret_cast<void*>(next)},
     {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
@@ -169,12 +169,12 @@ PyType_Slot slots[] = {
     {0, nullptr},
 };
 
-PyType_Spec spec = {
+PyType_Spec iterator_spec = {
     .name = "pyecho._core.Iterator",
     .basicsize = sizeof(IteratorObject),
     .itemsize = 0,
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = slots,
+    .slots = iterator_slots,
 };
 
 }  // namespace
@@ -193,7 +193,7 @@ py::object new_iterator(const py::object& stage, const py::object& owner) {
 }
 
 void register_iterator(py::module_& module) {
-  PyObject* const type = PyType_FromSpec(&spec);
+  PyObject* const type = PyType_FromSpec(&iterator_spec);
   if (type == nullptr) {
     throw py::error_already_set();
   }
