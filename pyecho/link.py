@@ -74,7 +74,7 @@ class Link:
         )
 
     def begin(self, epoch: int) -> None:
-        """Start again with this epoch. No thread is inside."""
+        """Start again with this epoch. `work` has returned in every thread."""
         self.queue._begin(epoch, None)
         self._over = False
         self._epoch = epoch
