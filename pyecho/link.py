@@ -104,10 +104,10 @@ class Link:
                 self._epoch += 1
                 self._number = 0
                 return True
-            except Closed:
-                queue.abort(place)
-                raise
             except BaseException as error:
+                if isinstance(error, Closed) and not self._upstream._at_end:
+                    queue.abort(place)  # stopped or paused
+                    raise
                 self._over = True
                 queue.fill_error(place, error)
                 return False

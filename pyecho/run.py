@@ -34,7 +34,7 @@ from pyecho.sharing import transform_for
 from pyecho.source import Source
 from pyecho.spec import Field
 from pyecho.stats import EchoStats
-from pyecho.threads import EXIT_SECONDS, Job, Worker, close_at_exit
+from pyecho.threads import EXIT_SECONDS, Worker, close_at_exit
 
 __all__ = ["Run"]
 
@@ -96,11 +96,11 @@ class Run:
         self._capacity = 0
         self._workers: list[Worker] = []  # the feeder, then those of the links
         self._leaving: list[Worker] = []  # told to end, perhaps still inside the source
-        self._jobs: list[Job] = []  # of all workers, perhaps done
         self._working = False  # every worker has its job for the pass that has begun
         self._opening: _Opening | None = None
         self._opening_seconds = 0.0
         self._unfinished: object | None = None  # token of the iteration that has begun
+        self._warned = False  # that the next iteration goes on with it
         self._flows = False  # passes flow into each other, so the next epoch has begun
 
     # ------------------------------------------------------------ epochs
@@ -120,6 +120,7 @@ class Run:
 
     def _begin(self, token: object, filling: Filling | None) -> Any:
         self._check_open()
+        self._retire()
         if self._unfinished is not None and self._goes_on():
             self._go_on()
         elif self._unfinished is not None or not self._flows:
@@ -127,6 +128,11 @@ class Run:
             self._start(token, filling)
         self._unfinished = token
         return self._stages[-1]
+
+    def _retire(self) -> None:
+        """End the iterators there are."""
+        if self._stages:
+            self._stages[-1]._retire()
 
     def finish(self, token: object, completed: bool) -> None:
         """End the epoch of an iteration: at its end, or because its iterator died."""
@@ -156,6 +162,7 @@ class Run:
 
     def _set_epoch(self, epoch: int) -> None:
         if not self._source.one_shot:
+            self._retire()
             self._abandon()
             self._opening = None
         self.epoch = epoch
@@ -170,7 +177,7 @@ class Run:
         """Wait for the threads, `EXIT_SECONDS` at most."""
         deadline = time.monotonic() + EXIT_SECONDS
         for worker in tuple(self._leaving):
-            worker.join(max(0.0, deadline - time.monotonic()))
+            worker.ended(max(0.0, deadline - time.monotonic()))
 
     def __del__(self) -> None:
         """End with the loader and its iterators."""
@@ -213,19 +220,22 @@ class Run:
 
     def _go_on(self) -> None:
         """Go on with an unfinished epoch, since what was read cannot be read again."""
-        warnings.warn(
-            f"the source ({type(self._source.object).__name__}) is an iterator, and an iteration "
-            "over it was left half-way: this one goes on where that one was left; for epochs of "
-            "their own pass something that can be iterated again",
-            RuntimeWarning,
-            stacklevel=5,
-        )
+        if not self._warned:
+            self._warned = True  # where the warning is an error, the next attempt goes on
+            warnings.warn(
+                f"the source ({type(self._source.object).__name__}) is an iterator, and an "
+                "iteration over it was left half-way: this one goes on where that one was left; "
+                "for epochs of their own pass something that can be iterated again",
+                RuntimeWarning,
+                stacklevel=5,
+            )
         if not self._by_consumer and not self._working:
             self._pause()
-            self._await_jobs()
+            self._await_workers()
             for stage in self._stages:
                 stage._set_paused(False)
             self._set_to_work(CallerContext())
+        self._warned = False
 
     def _pause(self) -> None:
         """Have the threads leave; nothing is lost."""
@@ -250,9 +260,9 @@ class Run:
     def _let_go(self) -> None:
         self._working = False
         while self._workers:
-            worker = self._workers.pop()
-            self._leaving.append(worker)
-            worker.end()
+            self._leaving.append(self._workers[-1])
+            self._workers[-1].end()
+            self._workers.pop()
 
     def _drop_stages(self) -> None:
         self._stop()
@@ -271,7 +281,7 @@ class Run:
         items = self._source.items()
         if self._stages and self._config.capacity_for(items) > self._capacity:
             self._drop_stages()  # the source has grown
-        self._await_jobs()
+        self._await_workers()
         if self._stages and self._opening is None:
             passes = self._passes(filling)
         else:
@@ -310,25 +320,20 @@ class Run:
         for name in names[len(self._workers) :]:
             self._workers.append(Worker(name))
         for worker, function in zip(self._workers, functions, strict=True):
-            self._submit(worker, Job(function))
+            worker.give(function)
         self._working = True
 
-    def _submit(self, worker: Worker, job: Job) -> None:
-        self._jobs.append(job)
-        worker.submit(job)
-
-    def _await_jobs(self) -> None:
+    def _await_workers(self) -> None:
         """Wait for threads that may still be inside the source or a stage."""
-        while self._jobs:
-            self._await(self._jobs[-1])
-            self._jobs.pop()
         for worker in self._leaving:
-            worker.join()  # it has nothing to do any more
+            self._await(worker.ended)
         self._leaving = []
+        for worker in self._workers:
+            self._await(worker.done)
 
-    def _await(self, job: Job) -> None:
-        """Wait for the end of a job; answers Ctrl-C and close()."""
-        while not job.done.wait(SLICE_SECONDS):
+    def _await(self, what: Callable[[float], bool]) -> None:
+        """Wait until ``what(seconds to wait)`` is true; answers Ctrl-C and close()."""
+        while not what(SLICE_SECONDS):
             self._check_open()
 
     # ------------------------------------------------------------ the source
@@ -344,9 +349,8 @@ class Run:
             if not self._workers:
                 self._workers.append(Worker("feeder"))
             # A second time, if Ctrl-C has cut short the first: then there is nothing left to do.
-            job = Job(partial(context.run, opening.read))
-            self._submit(self._workers[0], job)
-            self._await(job)
+            self._workers[0].give(partial(context.run, opening.read))
+            self._await(self._workers[0].done)
         self._opening_seconds += opening.seconds
         opening.seconds = 0.0
         error, opening.error = opening.error, None
@@ -491,6 +495,7 @@ class Run:
             max_bytes=config.max_bytes,
             to_array=self._adapter.as_array,
             from_array=self._adapter.decoder(leaves_of(spec)),
+            _name="EchoLoader",
             _batched=batched,
         )
 

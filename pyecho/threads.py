@@ -11,7 +11,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
-__all__ = ["EXIT_SECONDS", "Job", "Worker", "close_at_exit"]
+__all__ = ["EXIT_SECONDS", "Worker", "close_at_exit"]
 
 EXIT_SECONDS = 2.0
 """How long the exit waits for threads that are still inside a source or an augmentation."""
@@ -20,8 +20,8 @@ _alive: set[threading.Thread] = set()
 _to_close: set[weakref.ref[Any]] = set()
 
 
-class Job:
-    """A function that a worker calls; `done` is set afterwards. The function must not raise."""
+class _Job:
+    """A function that is called once, however often the job is run."""
 
     def __init__(self, function: Callable[[], None]) -> None:
         self._function: Callable[[], None] | None = function
@@ -38,48 +38,67 @@ class Job:
 
 
 class Worker:
-    """A daemon thread that runs one job after the other, until `end`.
+    """A daemon thread that calls one function after the other. It ends with the worker.
 
-    No method blocks but `join`.
+    Ctrl-C may cut short any method, and calling it again is safe then.
     """
 
     def __init__(self, name: str) -> None:
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._last: _Job | None = None
         self._thread = threading.Thread(
             target=_work, args=(self._jobs,), name=f"pyecho-{name}", daemon=True
         )
-        self._thread.start()
+        _alive.add(self._thread)
+        try:
+            self._thread.start()
+        except BaseException:
+            _alive.discard(self._thread)
+            raise
 
-    def submit(self, job: Job) -> None:
-        """Have `job` run after those before it."""
-        self._jobs.put(job)
+    def give(self, function: Callable[[], None]) -> None:
+        """Have a function called after those before it. It must not raise."""
+        self._last = _Job(function)
+        self._jobs.put(self._last)
+
+    def done(self, timeout: float) -> bool:
+        """Wait until nothing is left to do; whether that is so."""
+        last = self._last
+        if last is None or last.done.is_set():
+            return True
+        if self._jobs.empty():  # it is being run; or Ctrl-C came before put()
+            self._jobs.put(last)
+        return last.done.wait(timeout)
 
     def end(self) -> None:
-        """End the thread after the jobs that were submitted."""
+        """End the thread after the functions that were given."""
         self._jobs.put(None)
 
-    def join(self, timeout: float | None = None) -> None:
-        """Wait for the end of the thread."""
+    def ended(self, timeout: float) -> bool:
+        """Wait for the end of the thread; whether it has ended."""
         if self._thread is not threading.current_thread():
             self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def __del__(self) -> None:
+        """End the thread."""
+        self.end()
 
 
-def _work(jobs: SimpleQueue[Job | None]) -> None:
-    thread = threading.current_thread()
-    _alive.add(thread)
+def _work(jobs: SimpleQueue[_Job | None]) -> None:
     try:
         while (job := jobs.get()) is not None:
             job.run()
             del job  # what it refers to must not live until the next one comes
     finally:
-        _alive.discard(thread)
+        _alive.discard(threading.current_thread())
 
 
 def close_at_exit(run: Any) -> None:
     """Have ``run.close()`` called when Python exits, if `run` is alive then.
 
-    It is called before all exit handlers that were registered before, those of PyTorch and of
-    multiprocessing among them: they would end worker processes that a source still waits for.
+    That happens before all exit handlers that are registered by now, those of PyTorch and of
+    multiprocessing among them: they end worker processes that a source may still wait for.
     """
     _to_close.add(weakref.ref(run, _to_close.discard))
     atexit.unregister(_close_all)
@@ -95,7 +114,8 @@ def _close_all() -> None:
     # out dies wherever it is, and in the destructor of a tensor that aborts the process.
     deadline = time.monotonic() + EXIT_SECONDS
     for thread in tuple(_alive):
-        thread.join(max(0.0, deadline - time.monotonic()))
+        if thread.is_alive():
+            thread.join(max(0.0, deadline - time.monotonic()))
 
 
 def _forget() -> None:

@@ -48,9 +48,9 @@ struct Timeout {
 // All members with the GIL held; waits and long copies release it.
 class EchoBufferObject final : public Stage {
  public:
-  // `batched`: items that are fed are batches, whose rows are the examples.
-  EchoBufferObject(std::shared_ptr<Structure> structure, EchoBufferConfig config, bool batched, Adapter adapter,
-                   const DeviceMemory& memory);
+  // `name`: see Stage. `batched`: items that are fed are batches, whose rows are the examples.
+  EchoBufferObject(std::string name, std::shared_ptr<Structure> structure, EchoBufferConfig config, bool batched,
+                   Adapter adapter, const DeviceMemory& memory);
 
   void put(pybind11::handle example, std::optional<double> timeout_s);
   void put_batch(pybind11::handle batch, std::optional<double> timeout_s);

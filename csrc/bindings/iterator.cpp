@@ -18,7 +18,7 @@ struct IteratorObject {
   PyObject_HEAD PyObject* stage_object;  // keeps `stage`; null before the first next()
   PyObject* owner;                       // null: there is none, or it was told of the end
   Stage* stage;
-  std::uint64_t generation;  // of the stage, when this iterator began; 0: iterators share the stage
+  std::uint64_t generation;  // of the stage, when this iterator began; 0: it never retires
   bool ended;                // once exhausted, always exhausted
 };
 
@@ -59,12 +59,17 @@ class OneConsumer {
   bool& busy_;
 };
 
+// A later iteration has begun, and the owner has ended this one.
+bool retired(const IteratorObject& self) noexcept {
+  return self.generation != 0 && self.generation != self.stage->generation();
+}
+
 // Calls the owner's finish(), the first time. A signal handler may raise in the middle of it (Ctrl-C; PyTorch's, when a
 // worker process died): then it is called again, to be whole, and that exception is left set.
 void finish(PyObject* object, bool completed) {
   PyObject* const owner = self_of(object)->owner;
-  if (owner == nullptr || self_of(object)->stage == nullptr) {
-    return;  // a stage that never began has nothing to end
+  if (owner == nullptr || self_of(object)->stage == nullptr || retired(*self_of(object))) {
+    return;  // an iteration that never began has nothing to end
   }
   self_of(object)->owner = nullptr;
   const auto call = [&] {
@@ -91,7 +96,7 @@ void begin(PyObject* object) {
   }
   self->stage = &stage.cast<Stage&>();
   self->stage_object = py::object(stage).release().ptr();
-  self->generation = ++self->stage->generation();
+  self->generation = self->stage->generation();
 }
 
 PyObject* next(PyObject* object) {
@@ -104,10 +109,10 @@ PyObject* next(PyObject* object) {
       begin(object);
     }
     Stage& stage = *self->stage;
-    if (self->generation != 0 && self->generation != stage.generation()) [[unlikely]] {
+    if (retired(*self)) [[unlikely]] {
       raise(errors().closed,
-            "a later iter() of this loader has ended this iteration; a loader has one iteration at a time, so make a "
-            "loader for each");
+            "a later iter() or set_epoch() of this loader has ended this iteration; a loader has one iteration at a "
+            "time, so make a loader for each");
     }
     const OneConsumer consumer(stage);
     PyObject* const emitted = stage.next_reference();

@@ -31,8 +31,7 @@ Case random_case(Xoshiro256& random) {
   config.leaf_bytes = random.below(2) == 0 ? kItemLeaves : kLongItemLeaves;
   config.batch_rows = 1 + random.below(random.below(2) == 0 ? 4 : 40);
   config.unique_in_batch = random.below(3) == 0;
-  config.capacity =
-      random.below(4) == 0 && !config.unique_in_batch ? 1 : config.batch_rows + random.below(50);
+  config.capacity = random.below(4) == 0 && !config.unique_in_batch ? 1 : config.batch_rows + random.below(50);
   config.factor = kFactors[random.below(7)];
   config.seed = random.next();
   config.epoch = random.below(5);
@@ -112,17 +111,6 @@ TEST(Drivers, begin_starts_afresh_after_an_end_and_after_a_stop_half_way_with_th
       }
       EXPECT_EQ(HostMemory::allocations(), allocations);
     }
-  }
-}
-
-TEST(Drivers, begin_before_anything_was_put_or_taken_is_allowed) {
-  for (const std::uint32_t threads : kDrivers) {
-    EchoBufferConfig config{.leaf_bytes = kItemLeaves, .batch_rows = 4, .capacity = 4, .threads = threads};
-    EchoBuffer buffer(config);
-    for (std::uint64_t epoch = 1; epoch < 30; ++epoch) {
-      ASSERT_EQ(buffer.begin(epoch, kUnknown), Outcome::kOk);
-    }
-    EXPECT_EQ(run_buffer(buffer, {20}, 1), plan_output(config, 29, {20}));
   }
 }
 

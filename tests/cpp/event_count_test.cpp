@@ -47,33 +47,6 @@ TEST_P(EventCountTest, advancing_by_nothing_changes_nothing) {
   EXPECT_EQ(events_.read(), 2U);
 }
 
-TEST_P(EventCountTest, sleepers_with_different_targets_all_wake) {
-  std::vector<std::thread> sleepers;
-  for (std::uint64_t target = 1; target <= 4; ++target) {
-    sleepers.emplace_back([this, target] {
-      EXPECT_EQ(events_.await(target, kNever, strategy(), kNotInterrupted), Outcome::kOk);
-      EXPECT_GE(events_.read(), target);
-    });
-  }
-  for (int event = 0; event < 4; ++event) {
-    std::this_thread::yield();
-    events_.advance();
-  }
-  for (std::thread& sleeper : sleepers) {
-    sleeper.join();
-  }
-}
-
-TEST_P(EventCountTest, an_alert_shows_the_sleeper_a_changed_condition) {
-  std::atomic<bool> closed{false};
-  std::thread sleeper(
-      [&] { EXPECT_EQ(events_.await(1, kNever, strategy(), [&] { return closed.load(); }), Outcome::kEmpty); });
-  std::this_thread::yield();
-  closed = true;
-  events_.alert();
-  sleeper.join();
-}
-
 TEST_P(EventCountTest, two_threads_hand_over_many_times) {
   EventCount back;
   constexpr std::uint64_t kRounds = 3000;

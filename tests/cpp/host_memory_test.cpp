@@ -41,11 +41,6 @@ TEST(HostMemory, is_zeroed_aligned_and_writable_to_its_end) {
   }
 }
 
-TEST(HostMemory, several_threads_may_touch_it) {
-  const HostMemory memory(100 * kHugePage + 1, {.threads = 4});
-  EXPECT_EQ(memory.data()[memory.size_bytes() - 1], std::byte{0});
-}
-
 TEST(HostMemory, moves_without_a_copy) {
   HostMemory first(10);
   std::byte* const data = first.data();
@@ -94,14 +89,6 @@ TEST(HostMemory, pages_that_cannot_be_prepared_are_given_back) {
       .prepare = [](std::byte*, std::size_t) -> std::shared_ptr<void> { throw std::runtime_error("no more"); }};
   EXPECT_THROW(HostMemory(10, policy), std::runtime_error);
   EXPECT_EQ(HostMemory::allocations(), before);
-}
-
-TEST(HostMemory, mappings_are_counted) {
-  const std::uint64_t before = HostMemory::allocations();
-  const HostMemory none;
-  const HostMemory one(1);
-  const HostMemory two(kHugePage);
-  EXPECT_EQ(HostMemory::allocations(), before + 2);
 }
 
 TEST(HostMemory, more_than_there_is_throws) {

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <set>
 #include <vector>
 
 namespace pyecho {
@@ -35,35 +34,6 @@ TEST(Random, keys_and_units_never_change) {
   EXPECT_EQ(stream_key(0, 0, Stream::kDraw), 0x238275bc38fcbe91U);
   EXPECT_EQ(stream_key(7, 3, Stream::kFactor), 0x1c24566e5926353eU);
   EXPECT_DOUBLE_EQ(unit_at(0x1c24566e5926353eU, 5), 0.8912198197914626);
-}
-
-TEST(Random, keys_differ_by_seed_epoch_and_stream) {
-  std::set<std::uint64_t> keys;
-  for (std::uint64_t seed = 0; seed < 20; ++seed) {
-    for (std::uint64_t epoch = 0; epoch < 20; ++epoch) {
-      keys.insert(stream_key(seed, epoch, Stream::kDraw));
-      keys.insert(stream_key(seed, epoch, Stream::kFactor));
-    }
-  }
-  EXPECT_EQ(keys.size(), 800U);
-}
-
-TEST(Random, a_bound_of_one_leaves_only_zero) {
-  Xoshiro256 random(1);
-  for (int i = 0; i < 100; ++i) {
-    EXPECT_EQ(random.below(1), 0U);
-  }
-}
-
-TEST(Random, the_largest_bound_is_kept_and_used) {
-  Xoshiro256 random(2);
-  std::uint32_t largest = 0;
-  for (int i = 0; i < 10'000; ++i) {
-    const std::uint32_t number = random.below(0xFFFFFFFFU);
-    ASSERT_LT(number, 0xFFFFFFFFU);
-    largest = std::max(largest, number);
-  }
-  EXPECT_GT(largest, 0xFF000000U);
 }
 
 double chi_square(const std::vector<std::uint64_t>& counts, double expected) {

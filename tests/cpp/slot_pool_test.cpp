@@ -4,13 +4,16 @@
 
 #include <chrono>
 #include <set>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
-namespace pyecho {
+namespace pyecho::test {
 namespace {
 
 using namespace std::chrono_literals;
+using Slots = std::vector<std::uint32_t>;
+using Taken = SlotPool::Taken;
 
 Deadline soon() { return Clock::now() + 2ms; }
 
@@ -19,205 +22,179 @@ Reservation reserve(SlotPool& pool) {
   EXPECT_EQ(pool.try_reserve(reservation), Outcome::kOk);
   return reservation;
 }
+// Everything up to the next answer that is not items.
+Slots take_items(SlotPool& pool, Taken then) {
+  Slots all;
+  std::span<const std::uint32_t> slots;
+  Taken taken = pool.take(slots);
+  for (; taken == Taken::kItems; taken = pool.take(slots)) {
+    all.insert(all.end(), slots.begin(), slots.end());
+  }
+  EXPECT_EQ(taken, then);
+  return all;
+}
 
-TEST(SlotPool, all_slots_can_be_reserved_and_then_it_is_full) {
-  for (const std::uint32_t slots : {1U, 2U, 3U, 8U}) {
+TEST(SlotPool, takes_1_to_its_maximum_of_slots) {
+  for (const std::uint32_t slots : {0U, SlotPool::kMaxSlots + 1, 1U << 31, 0xFFFFFFFFU}) {
+    EXPECT_THROW(SlotPool(slots, 1), std::invalid_argument);
+  }
+  for (const std::uint32_t slots : {1U, 3U, 64U, 1000U}) {
     SlotPool pool(slots, 1);
     std::set<std::uint32_t> seen;
-    for (std::uint32_t i = 0; i < slots; ++i) {
-      const Reservation reservation = reserve(pool);
-      EXPECT_EQ(reservation.ticket, i);
-      EXPECT_LT(reservation.slot, slots);
-      seen.insert(reservation.slot);
-    }
-    EXPECT_EQ(seen.size(), slots);
-    Reservation reservation{};
-    EXPECT_EQ(pool.try_reserve(reservation), Outcome::kFull);
-    EXPECT_EQ(pool.reserve(reservation, soon()), Outcome::kTimeout);
-  }
-}
-
-TEST(SlotPool, slots_are_taken_in_the_order_of_their_reservations) {
-  SlotPool pool(3, 1);
-  const Reservation first = reserve(pool);
-  const Reservation second = reserve(pool);
-  const Reservation third = reserve(pool);
-  std::uint32_t slot = 0;
-  pool.commit(third);
-  pool.commit(second);
-  EXPECT_EQ(pool.try_take(slot), Outcome::kEmpty);
-  pool.commit(first);
-  for (const Reservation& reservation : {first, second, third}) {
-    ASSERT_EQ(pool.try_take(slot), Outcome::kOk);
-    EXPECT_EQ(slot, reservation.slot);
-  }
-  EXPECT_EQ(pool.try_take(slot), Outcome::kEmpty);
-  EXPECT_EQ(pool.committed(), 3U);
-}
-
-TEST(SlotPool, an_aborted_slot_is_skipped_and_comes_back) {
-  SlotPool pool(2, 1);
-  const Reservation first = reserve(pool);
-  const Reservation second = reserve(pool);
-  pool.abort(first);
-  pool.commit(second);
-  std::uint32_t slot = 0;
-  ASSERT_EQ(pool.try_take(slot), Outcome::kOk);
-  EXPECT_EQ(slot, second.slot);
-  EXPECT_EQ(pool.committed(), 1U);
-  EXPECT_EQ(reserve(pool).slot, first.slot);
-}
-
-TEST(SlotPool, a_released_slot_can_be_reserved_again) {
-  SlotPool pool(1, 1);
-  for (std::uint64_t lap = 0; lap < 20; ++lap) {
-    const Reservation reservation = reserve(pool);
-    EXPECT_EQ(reservation.ticket, lap);
-    pool.commit(reservation);
-    std::uint32_t slot = 0;
-    ASSERT_EQ(pool.try_take(slot), Outcome::kOk);
-    pool.release(slot);
-    pool.announce_released(1);
-  }
-}
-
-TEST(SlotPool, close_ends_reservations_and_then_the_taking) {
-  SlotPool pool(2, 1);
-  pool.commit(reserve(pool));
-  EXPECT_FALSE(pool.closed());
-  pool.close();
-  pool.close();
-  EXPECT_TRUE(pool.closed());
-  EXPECT_FALSE(pool.stopped());
-  Reservation reservation{};
-  EXPECT_EQ(pool.try_reserve(reservation), Outcome::kClosed);
-  EXPECT_EQ(pool.reserve(reservation, kNever), Outcome::kClosed);
-  std::uint32_t slot = 0;
-  EXPECT_EQ(pool.try_take(slot), Outcome::kOk);
-  EXPECT_EQ(pool.try_take(slot), Outcome::kEnd);
-  EXPECT_EQ(pool.try_take(slot), Outcome::kEnd);
-}
-
-TEST(SlotPool, an_outstanding_reservation_may_be_committed_after_close) {
-  SlotPool pool(2, 1);
-  const Reservation first = reserve(pool);
-  const Reservation second = reserve(pool);
-  pool.close();
-  std::uint32_t slot = 0;
-  EXPECT_EQ(pool.try_take(slot), Outcome::kEmpty);
-  EXPECT_EQ(pool.await_items(1, soon()), Outcome::kTimeout);
-  pool.commit(first);
-  EXPECT_EQ(pool.try_take(slot), Outcome::kOk);
-  EXPECT_EQ(pool.try_take(slot), Outcome::kEmpty);
-  pool.abort(second);
-  EXPECT_EQ(pool.try_take(slot), Outcome::kEnd);
-}
-
-TEST(SlotPool, an_empty_closed_pool_is_at_its_end) {
-  SlotPool pool(2, 1);
-  pool.close();
-  std::uint32_t slot = 0;
-  EXPECT_EQ(pool.try_take(slot), Outcome::kEnd);
-}
-
-TEST(SlotPool, stop_closes_and_ends_every_wait) {
-  SlotPool pool(1, 1);
-  const Reservation kept = reserve(pool);
-  std::thread producer([&] {
-    Reservation reservation{};
-    EXPECT_EQ(pool.reserve(reservation, kNever), Outcome::kClosed);
-  });
-  std::thread planner([&] {
-    std::uint32_t slot = 0;
-    while (!pool.stopped()) {
-      ASSERT_EQ(pool.try_take(slot), Outcome::kEmpty);
-      static_cast<void>(pool.await_items(1, kNever));
-    }
-  });
-  std::this_thread::yield();
-  pool.stop();
-  producer.join();
-  planner.join();
-  EXPECT_TRUE(pool.closed());
-  pool.abort(kept);
-}
-
-TEST(SlotPool, a_sleeping_producer_is_woken_by_a_release) {
-  SlotPool pool(1, 1);
-  pool.commit(reserve(pool));
-  std::thread producer([&] {
-    Reservation reservation{};
-    ASSERT_EQ(pool.reserve(reservation, kNever), Outcome::kOk);
-    pool.commit(reservation);
-  });
-  std::uint32_t slot = 0;
-  ASSERT_EQ(pool.try_take(slot), Outcome::kOk);
-  pool.release(slot);
-  pool.announce_released(1);
-  producer.join();
-  EXPECT_EQ(pool.try_take(slot), Outcome::kOk);
-}
-
-// One thread on both sides of a full pool cannot deadlock as long as it asks with a deadline.
-TEST(SlotPool, a_timed_reserve_changes_nothing_when_it_fails) {
-  SlotPool pool(1, 1);
-  pool.commit(reserve(pool));
-  Reservation reservation{99, 99};
-  EXPECT_EQ(pool.reserve(reservation, soon()), Outcome::kTimeout);
-  EXPECT_EQ(reservation.slot, 99U);
-  EXPECT_EQ(reservation.ticket, 99U);
-}
-
-// The planning side asks for more items than there are slots left: the producer that sleeps for
-// want of a slot makes it look at what there is.
-TEST(SlotPool, a_hungry_planner_and_a_sleeping_producer_do_not_deadlock) {
-  SlotPool pool(2, 1);
-  constexpr int kItems = 2000;
-  std::thread producer([&] {
-    for (int item = 0; item < kItems; ++item) {
-      Reservation reservation{};
-      ASSERT_EQ(pool.reserve(reservation, kNever), Outcome::kOk);
-      pool.commit(reservation);
-    }
-    pool.close();
-  });
-  int taken = 0;
-  for (;;) {
-    std::uint32_t slot = 0;
-    const Outcome outcome = pool.try_take(slot);
-    if (outcome == Outcome::kEnd) {
-      break;
-    }
-    if (outcome == Outcome::kEmpty) {
-      static_cast<void>(pool.await_items(1000, kNever));
-      continue;
-    }
-    ++taken;
-    pool.release(slot);
-    pool.announce_released(1);
-  }
-  producer.join();
-  EXPECT_EQ(taken, kItems);
-}
-
-TEST(SlotPool, commits_may_be_announced_together) {
-  SlotPool pool(4, 1);
-  std::thread planner([&] {
-    std::uint32_t slot = 0;
-    for (int item = 0; item < 3;) {
-      if (pool.try_take(slot) == Outcome::kOk) {
-        ++item;
-      } else {
-        static_cast<void>(pool.await_items(static_cast<std::uint64_t>(3 - item), kNever));
+    std::vector<Reservation> group(48);
+    for (std::uint32_t count = 0; pool.try_reserve(group, count) == Outcome::kOk;) {
+      for (const Reservation& reservation : std::span(group).first(count)) {
+        EXPECT_EQ(reservation.ticket, seen.size());
+        EXPECT_LT(reservation.slot, slots);
+        seen.insert(reservation.slot);
       }
     }
-  });
-  for (int item = 0; item < 3; ++item) {
-    pool.commit_quietly(reserve(pool));
+    EXPECT_EQ(seen.size(), slots);
+    EXPECT_EQ(pool.try_reserve(group[0]), Outcome::kFull);
   }
-  pool.announce_committed(3);
-  planner.join();
+}
+
+TEST(SlotPool, items_marks_and_aborts_are_taken_in_the_order_of_their_tickets) {
+  SlotPool pool(7, 1);
+  for (std::uint64_t lap = 1; lap <= 300; ++lap) {
+    std::vector<Reservation> r(7);
+    std::uint32_t count = 0;
+    ASSERT_EQ(pool.try_reserve(r, count), Outcome::kOk);
+    ASSERT_EQ(count, 7U);
+    pool.end_pass(r[4]);
+    pool.commit(std::span(r).subspan(5));
+    pool.abort(r[1]);
+    pool.end_pass(r[3]);
+    pool.commit(r[2]);
+    EXPECT_EQ(take_items(pool, Taken::kNothing), Slots{});
+    pool.commit(r[0]);
+    EXPECT_EQ(take_items(pool, Taken::kPassEnd), (Slots{r[0].slot, r[2].slot}));
+    EXPECT_EQ(take_items(pool, Taken::kPassEnd), Slots{});
+    EXPECT_EQ(take_items(pool, Taken::kNothing), (Slots{r[5].slot, r[6].slot}));
+    EXPECT_EQ(pool.committed(), 4 * lap);
+    pool.release(Slots{r[5].slot, r[2].slot, r[0].slot, r[6].slot});  // the others are free already
+  }
+}
+
+TEST(SlotPool, close_refuses_reservations_and_ends_the_taking_after_those_that_are_open) {
+  SlotPool pool(2, 1);
+  const Reservation first = reserve(pool);
+  const Reservation second = reserve(pool);
+  pool.close();
+  pool.close();
+  EXPECT_TRUE(pool.closed() && !pool.stopped());
+  Reservation refused{9, 9};
+  EXPECT_EQ(pool.try_reserve(refused), Outcome::kClosed);
+  EXPECT_EQ(pool.reserve(refused, kNever), Outcome::kClosed);
+  EXPECT_EQ(refused.slot, 9U);
+  EXPECT_EQ(take_items(pool, Taken::kNothing), Slots{});
+  EXPECT_EQ(pool.await_items(1, soon()), Outcome::kTimeout);
+  pool.commit(first);
+  EXPECT_EQ(take_items(pool, Taken::kNothing), Slots{first.slot});
+  pool.abort(second);
+  EXPECT_EQ(take_items(pool, Taken::kEnd), Slots{});
+  EXPECT_EQ(take_items(pool, Taken::kEnd), Slots{});
+}
+
+TEST(SlotPool, a_reservation_whose_deadline_has_passed_is_answered_at_once) {
+  SlotPool pool(1, 1);
+  Reservation reservation{};
+  ASSERT_EQ(pool.reserve(reservation, Clock::now() - 1s), Outcome::kOk);
+  const Clock::time_point start = Clock::now();
+  for (int attempt = 0; attempt < 1000; ++attempt) {
+    ASSERT_EQ(pool.reserve(reservation, start), Outcome::kTimeout);
+  }
+  EXPECT_LT(Clock::now() - start, 50ms);  // no yields, no sleep
+  EXPECT_EQ(pool.reserve(reservation, soon()), Outcome::kTimeout);
+}
+
+// The planner asks for more items than will come.
+TEST(SlotPool, the_planner_waits_for_so_many_items_or_until_there_may_be_news) {
+  enum class News { kItems, kPassEnd, kClose, kStop, kProducerWithoutSlot };
+  for (const News news : {News::kItems, News::kPassEnd, News::kClose, News::kStop, News::kProducerWithoutSlot}) {
+    for (const bool late : {false, true}) {
+      SlotPool pool(4, 1);
+      EXPECT_EQ(take_items(pool, Taken::kNothing), Slots{});
+      pool.commit(reserve(pool));
+      EXPECT_EQ(pool.await_items(3, soon()), Outcome::kTimeout);
+      std::thread producer([&] {
+        std::this_thread::sleep_for(late ? 2ms : 0ms);
+        Reservation reservation{};
+        if (news == News::kItems || news == News::kProducerWithoutSlot) {
+          pool.commit(reserve(pool));
+          pool.commit(reserve(pool));
+        }
+        if (news == News::kPassEnd) {
+          pool.end_pass(reserve(pool));
+        } else if (news == News::kClose) {
+          pool.close();
+        } else if (news == News::kStop) {
+          pool.stop();
+        } else if (news == News::kProducerWithoutSlot) {
+          pool.commit(reserve(pool));
+          EXPECT_EQ(pool.reserve(reservation, kNever), Outcome::kClosed);
+        }
+      });
+      const std::uint64_t items = news == News::kItems ? 3 : 100;
+      EXPECT_NE(pool.await_items(items, Clock::now() + 20s), Outcome::kTimeout) << static_cast<int>(news);
+      pool.stop();
+      producer.join();
+    }
+  }
+}
+
+TEST(SlotPool, producers_sleep_until_a_group_of_slots_is_announced) {
+  SlotPool pool(8, 3);
+  std::vector<Reservation> all(8);
+  std::uint32_t count = 0;
+  ASSERT_EQ(pool.try_reserve(all, count), Outcome::kOk);
+  for (const bool by_hand : {false, true}) {
+    std::thread producer([&] {
+      Reservation reservation{};
+      ASSERT_EQ(pool.reserve(reservation, kNever), Outcome::kOk);
+    });
+    std::this_thread::sleep_for(2ms);
+    pool.release(Slots{all[by_hand ? 3 : 0].slot});
+    if (by_hand) {
+      pool.announce_released();
+    } else {
+      pool.release(Slots{all[1].slot, all[2].slot});
+    }
+    producer.join();
+    Reservation rest{};
+    while (pool.try_reserve(rest) == Outcome::kOk) {
+    }
+  }
+}
+
+TEST(SlotPool, reset_makes_it_as_new_unless_a_reservation_is_open) {
+  SlotPool pool(5, 1);
+  for (std::uint64_t round = 0; round < 20; ++round) {
+    pool.commit(reserve(pool));
+    pool.end_pass(reserve(pool));
+    pool.commit(reserve(pool));
+    std::span<const std::uint32_t> slots;
+    if (round % 2 == 0) {
+      EXPECT_EQ(pool.take(slots), Taken::kItems);  // looked at the mark and the other item as well
+    }
+    const Reservation open = reserve(pool);
+    round % 3 == 0 ? pool.close() : pool.stop();
+    EXPECT_THROW(pool.reset(), std::logic_error);
+    pool.abort(open);
+    pool.reset();
+    EXPECT_FALSE(pool.closed() || pool.stopped());
+    EXPECT_EQ(take_items(pool, Taken::kNothing), Slots{});
+    EXPECT_EQ(pool.await_items(1, soon()), Outcome::kTimeout);
+    std::vector<Reservation> all(6);
+    std::uint32_t count = 0;
+    ASSERT_EQ(pool.try_reserve(all, count), Outcome::kOk);
+    EXPECT_EQ(count, 5U);
+    for (const Reservation& reservation : std::span(all).first(count)) {
+      pool.abort(reservation);
+    }
+    EXPECT_EQ(take_items(pool, Taken::kNothing), Slots{});  // and all slots are free
+  }
 }
 
 }  // namespace
-}  // namespace pyecho
+}  // namespace pyecho::test

@@ -7,6 +7,7 @@ namespace pyecho {
 
 BatchPool::BatchPool(SlotLayout layout, std::uint32_t blocks, std::size_t max_bytes, PagePolicy pages)
     : layout_(std::move(layout)), max_bytes_(max_bytes), pages_(std::move(pages)) {
+  owned_.reserve(blocks);
   for (std::uint32_t block = 0; block < blocks; ++block) {
     Batch* const batch = add_block();
     batch->next = free_;

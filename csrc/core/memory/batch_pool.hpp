@@ -52,9 +52,10 @@ class BatchPool {
 
   [[nodiscard]] const SlotLayout& layout() const noexcept { return layout_; }
 
-  // Bytes of one block with its uses.
+  // Bytes of one block with its uses, and of what the pool keeps about it.
   [[nodiscard]] static std::size_t block_bytes(const SlotLayout& layout) noexcept {
-    return HostMemory::rounded_bytes(layout.batch_bytes()) + layout.rows() * sizeof(Use);
+    return HostMemory::rounded_bytes(layout.batch_bytes()) + layout.rows() * sizeof(Use) + sizeof(Batch) +
+           sizeof(owned_[0]);
   }
 
   // -- The filling side: one thread at a time --

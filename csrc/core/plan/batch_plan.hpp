@@ -115,9 +115,9 @@ class BatchPlan {
   Xoshiro256 random_{0};
 
   // Input
-  std::vector<std::uint32_t> inbox_;     // slots of items that were fed and not admitted: a ring of config_.slots
-  std::uint64_t fed_ = 0;                // items so far
-  std::uint64_t admitted_ = 0;           // items so far
+  std::vector<std::uint32_t> inbox_;      // slots of items that were fed and not admitted: a ring of config_.slots
+  std::uint64_t fed_ = 0;                 // items so far
+  std::uint64_t admitted_ = 0;            // items so far
   std::vector<std::uint64_t> pass_ends_;  // items fed when a pass ended, of passes that were not admitted to their end
   bool ended_ = false;
   std::uint64_t items_ = kUnknown;  // of a pass
@@ -126,9 +126,9 @@ class BatchPlan {
   std::uint64_t uses_ = 0;          // of all items admitted so far
 
   // Output
-  std::uint64_t drawn_ = 0;                   // uses so far
-  std::uint64_t iteration_ = 0;               // its number
-  std::uint64_t iteration_begin_ = 0;         // uses drawn before it
+  std::uint64_t drawn_ = 0;                    // uses so far
+  std::uint64_t iteration_ = 0;                // its number
+  std::uint64_t iteration_begin_ = 0;          // uses drawn before it
   std::vector<std::uint64_t> iteration_ends_;  // uses drawn when an iteration is over, where that is known
 
   // The pool

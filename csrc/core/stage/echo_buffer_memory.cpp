@@ -5,6 +5,7 @@
 
 #include "core/stage/echo_buffer.hpp"
 #include "core/stage/echo_buffer_sizes.hpp"
+#include "core/stage/workers_driver.hpp"
 
 namespace pyecho {
 namespace {
@@ -68,13 +69,14 @@ std::size_t EchoBuffer::min_bytes(const EchoBufferConfig& config) {
   const SlotLayout layout(config.leaf_bytes, config.batch_rows, config.with_info);
   const double estimate =
       static_cast<double>(sizes.slots) * static_cast<double>(layout.slot_bytes()) +
-      static_cast<double>(sizes.blocks) * static_cast<double>(BatchPool::block_bytes(layout) +
-                                                              SlotReclaimer::size_bytes(1, config.batch_rows));
+      static_cast<double>(sizes.blocks) *
+          static_cast<double>(BatchPool::block_bytes(layout) + SlotReclaimer::size_bytes(1, config.batch_rows));
   if (estimate > kMaxBytes) {
     throw std::length_error("slots and batches do not fit the address space");
   }
   const std::size_t bookkeeping = BatchPlan::size_bytes(plan_of(config)) + SlotPool::size_bytes(sizes.slots) +
-                                  SlotReclaimer::size_bytes(sizes.depth, config.batch_rows);
+                                  SlotReclaimer::size_bytes(sizes.depth, config.batch_rows) +
+                                  WorkersDriver::size_bytes(sizes.depth);
   return HostMemory::rounded_bytes(sizes.slots * layout.slot_bytes()) + sizes.blocks * BatchPool::block_bytes(layout) +
          bookkeeping;
 }

@@ -19,6 +19,7 @@
 // ending_       | the destructor      | workers          | release, acquire | -          | followed by resume()
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <thread>
@@ -41,6 +42,10 @@ class WorkersDriver final : public Driver {
   // outlive the driver. Throws std::bad_alloc, std::system_error.
   WorkersDriver(Executor& executor, SlotPool& slots, BatchPool& batches, std::uint32_t threads, std::uint32_t depth,
                 bool consumer_helps, std::uint64_t wake_items);
+  // Bytes that a driver of this depth allocates.
+  [[nodiscard]] static std::size_t size_bytes(std::uint32_t depth) noexcept {
+    return RingGeometry(depth).cells() * (sizeof(std::uint64_t) + sizeof(Batch*));
+  }
   // Needs stopped slots.
   ~WorkersDriver() override;
   WorkersDriver(const WorkersDriver&) = delete;

@@ -92,8 +92,7 @@ inline Iterations run_plan(BatchPlan& plan, const PlanConfig& config, const Pass
     }
     const auto missing = static_cast<std::uint32_t>(rows - batch.size());
     std::uint32_t drawn = 0;
-    const Outcome outcome =
-        plan.draw(std::span(uses).first(timing == 0 ? missing : 1 + random.below(missing)), drawn);
+    const Outcome outcome = plan.draw(std::span(uses).first(timing == 0 ? missing : 1 + random.below(missing)), drawn);
     for (const Use& use : std::span(uses).first(drawn)) {
       batch.push_back(source.take(use));
     }

@@ -1,0 +1,25 @@
+"""Ctrl-C while the main thread is inside a call."""
+
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+
+def interrupted(call: Callable[[], Any], inside: threading.Event) -> None:
+    """Make the call in the main thread, where Ctrl-C ends it once `inside` is set."""
+    main = threading.main_thread()
+
+    def interrupt() -> None:
+        assert inside.wait(60)
+        signal.pthread_kill(main.ident, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            call()
+    finally:
+        thread.join()
