@@ -29,7 +29,7 @@ void EchoQueueObject::commit(Reservation place, py::object object, py::object gu
 }
 
 void EchoQueueObject::hold(const py::object& item) {
-  SharedItem held{.item = prepare_.is_none() ? item : prepare_(item), .guards = {}};
+  SharedItem held{.item = prepare_.is_none() ? item : call_python([&] { return prepare_(item); }), .guards = {}};
   held_ = shared_ ? share_item(held.item) : std::move(held);
 }
 
@@ -146,7 +146,9 @@ Outcome EchoQueueObject::emit_error(Item& item) {
 // What the transform makes of a use. If it fails, the use stays pending, and is checked again the next time.
 PyObject* EchoQueueObject::transformed(Emission emission) {
   try {
-    return transform_(emission.object, emission.source_index, emission.ordinal).release().ptr();
+    return call_python([&] { return transform_(emission.object, emission.source_index, emission.ordinal); })
+        .release()
+        .ptr();
   } catch (const py::error_already_set&) {
     if (!core_.stopped()) {  // after stop() nothing would ever let go of it
       pending_ = std::move(emission);

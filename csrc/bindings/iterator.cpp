@@ -7,6 +7,7 @@
 
 #include "bindings/errors.hpp"
 #include "bindings/stage.hpp"
+#include "bindings/waiting.hpp"
 
 namespace py = pybind11;
 
@@ -71,10 +72,13 @@ void finish(PyObject* object, bool completed) {
     return;  // an iteration that never began has nothing to end
   }
   self_of(object)->owner = nullptr;
-  PyObject* answer = PyObject_CallMethod(owner, "finish", "O", completed ? Py_True : Py_False);
+  const auto call = [&] {
+    return call_python([&] { return PyObject_CallMethod(owner, "finish", "O", completed ? Py_True : Py_False); });
+  };
+  PyObject* answer = call();
   if (answer == nullptr) {
     const KeepError raised;
-    answer = PyObject_CallMethod(owner, "finish", "O", completed ? Py_True : Py_False);
+    answer = call();
     if (answer == nullptr) {
       PyErr_WriteUnraisable(owner);
     }
@@ -85,7 +89,8 @@ void finish(PyObject* object, bool completed) {
 
 void begin(PyObject* object) {
   auto* const self = self_of(object);
-  const auto stage = py::reinterpret_steal<py::object>(PyObject_CallMethod(self->owner, "begin", nullptr));
+  const auto stage = py::reinterpret_steal<py::object>(
+      call_python([&] { return PyObject_CallMethod(self->owner, "begin", nullptr); }));
   if (!stage) {
     throw py::error_already_set();
   }
