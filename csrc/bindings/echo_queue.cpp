@@ -214,7 +214,7 @@ void EchoQueueObject::clear() {
 }
 
 void register_echo_queue(py::module_& module) {
-  py::class_<Reservation>(module, "Place", "A place in the order of an EchoQueue.");
+  const py::class_<Reservation> place(module, "Place", "A place in the order of an EchoQueue.");
   py::class_<EchoQueueObject, Stage, std::shared_ptr<EchoQueueObject>>(
       module, "EchoQueue", collect_cycles<EchoQueueObject>(), "The native stage of batch echoing.")
       .def(py::init([](const py::object& config, py::object transform, py::object prepare, bool shared) {
