@@ -47,6 +47,7 @@ Iterations run_queue(EchoQueue& queue, const Passes& passes, std::size_t iterati
         queue.release(use.slot);
       }
     }
+    EXPECT_EQ(queue.at_end(), &batches == &all.back());
   }
   EXPECT_EQ(queue.next(use, kNever), Outcome::kEnd);
   producer.join();

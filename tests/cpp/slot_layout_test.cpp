@@ -27,7 +27,7 @@ TEST(SlotLayout, regions_never_overlap) {
     std::size_t end_of_batch = 0;
     for (const SlotLayout::Leaf& leaf : layout.leaves()) {
       EXPECT_GE(leaf.slot_offset, end_of_slot);
-      EXPECT_TRUE(leaf.size_bytes % SlotLayout::kLeafAlignment != 0 ||
+      EXPECT_TRUE(leaf.size_bytes % SlotLayout::kLeafAlignment != 0 || leaf.size_bytes == 0 ||
                   leaf.slot_offset % SlotLayout::kLeafAlignment == 0);
       EXPECT_GE(leaf.batch_offset, end_of_batch);
       EXPECT_EQ(leaf.batch_offset % SlotLayout::kRegionAlignment, 0U);

@@ -55,6 +55,7 @@ void BatchPlan::begin(std::uint64_t epoch, std::uint64_t items) {
   drawn_ = iteration_begin_ = 0;
   iteration_ = epoch;
   iteration_ends_.clear();
+  finished_ = false;
   random_ = Xoshiro256(stream_key(config_.seed, iteration_, Stream::kDraw));
   resident_ = left_ = 0;
   batch_ = 1;
@@ -125,7 +126,9 @@ Outcome BatchPlan::ready() noexcept {
   // Looked at before items are admitted, or the order of entries would depend on how early they were fed: entries that
   // the batch has deferred come before those of new items.
   if (uses_left_in_iteration() == 0) {
-    return Outcome::kEnd;
+    // Nor may timing decide whether an iteration of a fixed number of uses is the last: another item, or the end, will.
+    const bool known = config_.iteration_uses == 0 || remaining_uses_ > 0 || admitted_ < fed_ || ended_;
+    return known ? Outcome::kEnd : Outcome::kEmpty;
   }
   const bool full = fill_pool();
   if (exhausted()) {
@@ -138,6 +141,7 @@ void BatchPlan::next_iteration() noexcept {
   if (!iteration_ends_.empty()) {
     iteration_ends_.erase(iteration_ends_.begin());
   }
+  finished_ = exhausted() && iteration_ends_.empty();
   ++iteration_;
   iteration_begin_ = drawn_;
   random_ = Xoshiro256(stream_key(config_.seed, iteration_, Stream::kDraw));
@@ -247,7 +251,11 @@ std::uint32_t BatchPlan::draw_unique(std::span<Use> rows) noexcept {
 std::uint64_t BatchPlan::min_items(std::uint64_t draws) const noexcept {
   // With the pool full and u uses in it, u - capacity draws leave every item in, and one more may empty a place.
   const std::uint64_t room = config_.capacity - resident_;
-  const std::uint64_t needed_uses = std::min(draws, uses_left_in_iteration()) - 1 + config_.capacity;
+  const std::uint64_t wanted = std::min(draws, uses_left_in_iteration());
+  if (wanted == 0) {
+    return 1;  // or the end
+  }
+  const std::uint64_t needed_uses = wanted - 1 + config_.capacity;
   const std::uint64_t missing = needed_uses > remaining_uses_ ? needed_uses - remaining_uses_ : 0;
   return std::max<std::uint64_t>({1, room, (missing + factor_.max_uses() - 1) / factor_.max_uses()});
 }

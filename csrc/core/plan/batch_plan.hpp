@@ -73,7 +73,7 @@ class BatchPlan {
   // -- Output --
 
   // Draws the next uses; `drawn` of them were written to `rows` whatever is returned.
-  // kOk: rows.size() of them. kEmpty: an item must be fed first. kEnd: nothing is left for this batch; if nothing was
+  // kOk: rows.size() of them. kEmpty: an item must be fed first (or the end). kEnd: nothing is left for this batch; if nothing was
   // drawn, the iteration is over.
   Outcome draw(std::span<Use> rows, std::uint32_t& drawn) noexcept;
   // Whether a draw would answer kOk, kEmpty or kEnd.
@@ -83,9 +83,8 @@ class BatchPlan {
   // Goes on to the next iteration. Requires the current one to be over.
   void next_iteration() noexcept;
 
-  // Every use of every item has been drawn, every iteration was ended, and no input can follow. Valid after
-  // next_iteration().
-  [[nodiscard]] bool finished() const noexcept { return exhausted() && iteration_ends_.empty(); }
+  // The last iteration is over: every use of every item has been drawn, and no input can follow.
+  [[nodiscard]] bool finished() const noexcept { return finished_; }
   // At least this many items must be fed before `draws` more draws, or those that the iteration has left, can be made (if
   // the input does not end). Valid after draw() or ready() answered kEmpty.
   [[nodiscard]] std::uint64_t min_items(std::uint64_t draws) const noexcept;
@@ -128,6 +127,7 @@ class BatchPlan {
   // Output
   std::uint64_t drawn_ = 0;                    // uses so far
   std::uint64_t iteration_ = 0;                // its number
+  bool finished_ = false;
   std::uint64_t iteration_begin_ = 0;          // uses drawn before it
   std::vector<std::uint64_t> iteration_ends_;  // uses drawn when an iteration is over, where that is known
 

@@ -87,7 +87,7 @@ inline Iterations run_plan(BatchPlan& plan, const PlanConfig& config, const Pass
   std::vector<Emission> batch;
   std::vector<Use> uses(rows);
   std::uint64_t bound = 0;  // items that the open batch cannot be whole without
-  for (bool finished = false; !finished;) {
+  while (!plan.finished()) {
     for (std::uint32_t ahead = timing == 0 ? 0 : random.below(4); ahead > 0 && source.feed(); --ahead) {
     }
     const auto missing = static_cast<std::uint32_t>(rows - batch.size());
@@ -107,16 +107,12 @@ inline Iterations run_plan(BatchPlan& plan, const PlanConfig& config, const Pass
       bound = 0;
     } else if (outcome == Outcome::kEnd) {
       plan.next_iteration();
-      finished = plan.finished();
       iterations.emplace_back();
     }
   }
   EXPECT_EQ(plan.resident(), 0U);
   EXPECT_TRUE(source.ended());
   iterations.pop_back();
-  if (config.iteration_uses > 0 && !iterations.empty() && iterations.back().empty()) {
-    iterations.pop_back();  // the end of the input was not known yet at the end of the last iteration
-  }
   return iterations;
 }
 

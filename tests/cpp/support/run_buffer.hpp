@@ -129,6 +129,7 @@ inline Iterations take_iterations(EchoBuffer& buffer, std::size_t iterations, st
       }
     } while (outcome == Outcome::kOk || outcome == Outcome::kTimeout);
     EXPECT_EQ(outcome, Outcome::kEnd);
+    EXPECT_EQ(buffer.at_end(), &batches == &all.back());
   }
   return all;
 }
