@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "bindings/errors.hpp"
@@ -162,6 +163,13 @@ py::object Stage::take() {
 
 void Stage::begin(std::uint64_t epoch, std::optional<std::uint64_t> items) {
   stop();
+  if (busy_) {  // a consumer in another thread is on its way out
+    const auto sleep = [](Deadline slice) {
+      std::this_thread::sleep_until(slice);
+      return Outcome::kTimeout;
+    };
+    static_cast<void>(wait_answering_signals(kNever, sleep, [this] { return !busy_; }));
+  }
   begin_core(epoch, items.value_or(kUnknown));
 }
 
