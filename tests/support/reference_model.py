@@ -219,9 +219,9 @@ def iterations(
             pool.deferred = []
             drawn: list[int] = []
             batch = []
-            while len(batch) < batch_size:
+            while len(batch) < batch_size and left() > 0:
                 pool.admit()
-                if left() == 0:
+                if left() == 0:  # a pass without items
                     break
                 index = pool.draw(random, drawn if unique_in_batch else [])
                 if index is None:
