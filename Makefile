@@ -82,8 +82,7 @@ $(WITH_TOOLS) cmake --build --preset $(1)
 endef
 
 gtest:
-	@echo '#include <gtest/gtest.h>' | $(CXX) -x c++ -E - >/dev/null 2>&1 || \
-	  { echo "GoogleTest is missing: sudo apt-get install libgtest-dev" >&2; exit 1; }
+	@CXX="$(CXX)" sh tests/googletest/install.sh
 
 .venv/created.stamp:
 	$(PYTHON) -m venv .venv

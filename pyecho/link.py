@@ -65,8 +65,6 @@ class Link:
         self.threads = threads
         self._upstream = upstream
         self._make = make
-        self.failed = False
-        """An exception is, or will be, in the queue."""
         self._turn = threading.Lock()
         self._over = True
         self._epoch = 0
@@ -76,12 +74,11 @@ class Link:
         )
 
     def begin(self, epoch: int) -> None:
-        """Start again with this epoch. No thread is inside."""
+        """Start again with this epoch. `work` has returned in every thread."""
         self.queue._begin(epoch, None)
-        self.failed = False
+        self._over = False
         self._epoch = epoch
         self._number = 0
-        self._over = False  # last: a thread may still wait for its turn to see the end
 
     def work(self) -> None:
         """Make what there is to make, until the last epoch ends or a stage is stopped or paused."""
@@ -111,7 +108,7 @@ class Link:
                 if isinstance(error, Closed) and not self._upstream._at_end:
                     queue.abort(place)  # stopped or paused
                     raise
-                self._over = self.failed = True
+                self._over = True
                 queue.fill_error(place, error)
                 return False
             epoch, number = self._epoch, self._number
@@ -119,7 +116,6 @@ class Link:
         try:
             made = self._make(emission, epoch, number)
         except BaseException as error:
-            self.failed = True
             queue.fill_error(place, error)
             return True
         del emission  # the consumer alone decides how long a batch lives

@@ -57,7 +57,7 @@ class EchoBufferObject final : public Stage {
   // A slot to write to; raises PutTimeout, Closed.
   Reservation reserve(const Timeout& timeout);
   // New writable arrays on the slot, whose base is `owner`.
-  std::vector<pybind11::object> slot_views(Reservation reservation, pybind11::handle owner) const;
+  [[nodiscard]] std::vector<pybind11::object> slot_views(Reservation reservation, pybind11::handle owner) const;
 
   void close() override { core_->close(); }
   [[nodiscard]] bool at_end() const override { return core_->at_end(); }

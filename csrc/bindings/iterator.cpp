@@ -7,6 +7,7 @@
 
 #include "bindings/errors.hpp"
 #include "bindings/stage.hpp"
+#include "bindings/waiting.hpp"
 
 namespace py = pybind11;
 
@@ -71,10 +72,13 @@ void finish(PyObject* object, bool completed) {
     return;  // an iteration that never began has nothing to end
   }
   self_of(object)->owner = nullptr;
-  PyObject* answer = PyObject_CallMethod(owner, "finish", "O", completed ? Py_True : Py_False);
+  const auto call = [&] {
+    return call_python([&] { return PyObject_CallMethod(owner, "finish", "O", completed ? Py_True : Py_False); });
+  };
+  PyObject* answer = call();
   if (answer == nullptr) {
     const KeepError raised;
-    answer = PyObject_CallMethod(owner, "finish", "O", completed ? Py_True : Py_False);
+    answer = call();
     if (answer == nullptr) {
       PyErr_WriteUnraisable(owner);
     }
@@ -85,7 +89,8 @@ void finish(PyObject* object, bool completed) {
 
 void begin(PyObject* object) {
   auto* const self = self_of(object);
-  const auto stage = py::reinterpret_steal<py::object>(PyObject_CallMethod(self->owner, "begin", nullptr));
+  const auto stage = py::reinterpret_steal<py::object>(
+      call_python([&] { return PyObject_CallMethod(self->owner, "begin", nullptr); }));
   if (!stage) {
     throw py::error_already_set();
   }
@@ -159,7 +164,7 @@ void dealloc(PyObject* object) {
   Py_DECREF(type);
 }
 
-PyType_Slot slots[] = {
+PyType_Slot iterator_slots[] = {
     {Py_tp_iter, reinterpret_cast<void*>(PyObject_SelfIter)},
     {Py_tp_iternext, reinterpret_cast<void*>(next)},
     {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
@@ -169,12 +174,12 @@ PyType_Slot slots[] = {
     {0, nullptr},
 };
 
-PyType_Spec spec = {
+PyType_Spec iterator_spec = {
     .name = "pyecho._core.Iterator",
     .basicsize = sizeof(IteratorObject),
     .itemsize = 0,
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = slots,
+    .slots = iterator_slots,
 };
 
 }  // namespace
@@ -193,7 +198,7 @@ py::object new_iterator(const py::object& stage, const py::object& owner) {
 }
 
 void register_iterator(py::module_& module) {
-  PyObject* const type = PyType_FromSpec(&spec);
+  PyObject* const type = PyType_FromSpec(&iterator_spec);
   if (type == nullptr) {
     throw py::error_already_set();
   }

@@ -57,7 +57,7 @@ void Stage::feed() {
   const std::shared_ptr<Reader> reader = reader_;
   try {
     Outcome outcome = Outcome::kOk;
-    while (outcome == Outcome::kOk && !stopped() && !paused() && read_one(*reader)) {
+    while (reader && outcome == Outcome::kOk && !stopped() && !paused() && read_one(*reader)) {
       if (pass_ended_) {
         outcome = wait_answering_signals(
             kNever, [this](Deadline slice) { return mark_pass_end(slice); }, [this] { return paused(); });
@@ -69,6 +69,14 @@ void Stage::feed() {
     }
   } catch (const py::error_already_set& error) {
     fail(caught(error));
+  }
+  drop_if_stopped();
+}
+
+// An item that was read while another thread stopped the stage.
+void Stage::drop_if_stopped() {
+  if (stopped()) {
+    clear();
   }
 }
 
@@ -84,6 +92,7 @@ void Stage::pull() {
         return;  // the plan may have all that it needs now
       }
       if (put_held(false, put) != Outcome::kOk) {
+        drop_if_stopped();
         return;
       }
       missing -= std::min(missing, put);

@@ -101,6 +101,7 @@ class Stage {
  private:
   PyObject* next_reference(Outcome outcome, bool may_pause);
   bool read_one(Reader& reader);
+  void drop_if_stopped();
   void pull();
 
   const std::string name_;
