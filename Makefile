@@ -55,7 +55,7 @@ format: .venv/dev.stamp ## Format all sources in place
 	$(BIN)/ruff format
 	$(BIN)/clang-format -i $(CPP_FILES)
 
-bench: .venv/tools.stamp .venv/bench.stamp ## Measure what echoing costs, each number beside its limit (minutes); BENCH_ARGS="-k gather"
+bench: .venv/tools.stamp .venv/bench.stamp ## Measure what echoing costs, each number beside its limit (half an hour); BENCH_ARGS="-k gather"
 	$(WITH_TOOLS) cmake --preset release -DPYECHO_BUILD_TESTS=OFF
 	$(WITH_TOOLS) cmake --build --preset release --target ring_benchmark
 	PYECHO_RING_BENCHMARK=build/release/benchmarks/cpp/ring_benchmark \
@@ -82,8 +82,7 @@ $(WITH_TOOLS) cmake --build --preset $(1)
 endef
 
 gtest:
-	@echo '#include <gtest/gtest.h>' | $(CXX) -x c++ -E - >/dev/null 2>&1 || \
-	  { echo "GoogleTest is missing: sudo apt-get install libgtest-dev" >&2; exit 1; }
+	@CXX="$(CXX)" sh tests/googletest/install.sh
 
 .venv/created.stamp:
 	$(PYTHON) -m venv .venv

@@ -113,6 +113,7 @@ class EchoBuffer(_core.EchoBuffer):
         to_array: Callable[[Any], Any] | None = None,
         from_array: Callable[[Any, int], Any] | None = None,
         steps_per_epoch: int | None = None,
+        _name: str = "EchoBuffer",
         _batched: bool = False,
         _uploaded: bool = False,
     ) -> None:
@@ -140,6 +141,7 @@ class EchoBuffer(_core.EchoBuffer):
         super().__init__(
             structure_of(spec),
             replace(config, threads=config.threads_for(_example_bytes(spec))),
+            name=_name,
             batched=_batched,
             pinning=pinning,
             copy_streams=None if _uploaded else copy_streams,

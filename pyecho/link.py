@@ -66,6 +66,7 @@ class Link:
         self._upstream = upstream
         self._make = make
         self._turn = threading.Lock()
+        self._begun = 0  # how often
         self._over = True
         self._epoch = 0
         self._number = 0
@@ -74,8 +75,9 @@ class Link:
         )
 
     def begin(self, epoch: int) -> None:
-        """Start again with this epoch. No thread is inside."""
+        """Start again with this epoch. `work` has returned in every thread."""
         self.queue._begin(epoch, None)
+        self._begun += 1
         self._over = False
         self._epoch = epoch
         self._number = 0
@@ -83,31 +85,33 @@ class Link:
     def work(self) -> None:
         """Make what there is to make, until the last epoch ends or a stage is stopped or paused."""
         try:
-            while self._step():
+            begun = self._begun
+            while self._step(begun):
                 pass
         except Closed:
             pass
         except BaseException as error:  # of pyecho's own making
             self.queue.fail(error)
 
-    def _step(self) -> bool:
+    def _step(self, begun: int) -> bool:
         queue = self.queue
         with self._turn:
-            if self._over:
+            if self._over or begun != self._begun:  # this thread is late: others do that now
                 return False
             place = queue.reserve()
             try:
                 emission = self._upstream._take()
             except StopIteration:
-                self._over = self._upstream._at_end
-                queue.end_here(place, self._over)
+                # All before end_here(): the consumer may begin the next epoch right behind it.
+                over = self._over = self._upstream._at_end
                 self._epoch += 1
                 self._number = 0
-                return True
-            except Closed:
-                queue.abort(place)
-                raise
+                queue.end_here(place, over)
+                return not over
             except BaseException as error:
+                if isinstance(error, Closed) and not self._upstream._at_end:
+                    queue.abort(place)  # stopped or paused
+                    raise
                 self._over = True
                 queue.fill_error(place, error)
                 return False

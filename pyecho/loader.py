@@ -121,7 +121,9 @@ class EchoLoader:
             )
         self._config = Config(factor=factor, **options)
         self._source = Source(
-            source, batch_size=self._config.batch_size, unbatch=self._config.unbatch
+            source,
+            batch_size=None if self._config.collate_fn else self._config.batch_size,
+            unbatch=self._config.unbatch,
         )
         self._held = 0
         if isinstance(source, EchoLoader) and self._config.batch_size is None:

@@ -8,6 +8,7 @@ imported one of them. Everything else is a leaf.
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -55,11 +56,14 @@ def node_of(value: Any) -> Node | None:
 
 
 def map_nest(function: Callable[[Any], Any], nest: Any) -> Any:
-    """Return the nest with each leaf replaced by ``function(leaf)``."""
+    """Return the nest with each leaf replaced by ``function(leaf)``; itself if none changes."""
     node = node_of(nest)
     if node is None:
         return function(nest)
-    return node.rebuild([map_nest(function, child) for child in node.children])
+    children = [map_nest(function, child) for child in node.children]
+    if children and all(map(operator.is_, children, node.children)):
+        return nest
+    return node.rebuild(children)
 
 
 def walk(nest: Any, path: str = "item") -> Iterator[tuple[str, Any]]:

@@ -21,23 +21,26 @@ class Filling:
     """A bar for the first items, until the shuffle pool is full or the source ends."""
 
     def __init__(self, capacity: int) -> None:
-        self._bar = require_tqdm()(
-            total=capacity, desc="filling", leave=False, disable=capacity < 2
-        )
+        self._capacity = capacity
+        self._bar: Any = None
 
     def counted(self, items: Iterator[Any], rows_of: Callable[[Any], int] | None) -> Iterator[Any]:
         """Yield the items of a source, counting them; `rows_of`: their rows."""
+        bar = self._bar = require_tqdm()(
+            total=self._capacity, desc="filling", leave=False, disable=self._capacity < 2
+        )
         for item in items:
-            if not self._bar.disable:
-                self._bar.update(1 if rows_of is None else rows_of(item))
-                if self._bar.n >= self._bar.total:
-                    self._bar.close()
+            if not bar.disable:
+                bar.update(1 if rows_of is None else rows_of(item))
+                if bar.n >= bar.total:
+                    bar.close()
             yield item
             del item
 
     def close(self) -> None:
         """Remove the bar, should it still be there."""
-        self._bar.close()
+        if self._bar is not None:
+            self._bar.close()
 
 
 def shown(batches: Iterator[Any], total: int | None, filling: Filling) -> Iterator[Any]:

@@ -17,8 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from queue import SimpleQueue
-from typing import Any, NamedTuple
+from typing import Any
 
 from pyecho import _core
 from pyecho._core import Closed, ConfigError
@@ -44,25 +43,23 @@ MOST_ITEMS_AHEAD = 256
 """Cheap items go from the feeder to the consumer in groups: the queue between them holds as many
 items as these allow."""
 
+SLICE_SECONDS = 0.05
+"""How long a wait may last before it looks whether the run was closed."""
+
 _NOTHING = object()
-
-
-class _Opened(NamedTuple):
-    """A source whose first item was read."""
-
-    passes: Iterator[Any]
-    first: Any
-    """`_NOTHING` if there is none."""
-    seconds: float
 
 
 class Run:
     """Owns the stages and threads of a loader, from its first epoch to its end.
 
-    The native iterator calls `begin` and `finish`. An iterator that is dropped half-way ends its
-    epoch: the threads leave, and what they have read is dropped; or, if the source is an iterator,
-    it is kept for the next epoch. `finish` and `close` may be called from any thread and by the
-    garbage collector at any point; so there is no lock in here, and every step may be done twice.
+    The native iterator calls `begin` and `finish`, by way of an `_Iteration`. An iterator that is
+    dropped half-way ends its epoch: the threads leave, and what they have read is dropped; or, if
+    the source is an iterator, it is kept for the next epoch.
+
+    `finish` and `close` may be called from any thread, and by the garbage collector at any point.
+    So there is no lock: whatever changes the run takes its turn, and what cannot have it at once is
+    left to the call that is under way. A call may be cut short by Ctrl-C wherever it is, and the
+    next one finds the run fit for use.
 
     Parameters
     ----------
@@ -76,6 +73,8 @@ class Run:
         Batches that the consumer holds at a time, besides those of a loop.
     """
 
+    _closed = True  # until it is made
+
     def __init__(self, source: Source, config: Config, adapter: Adapter, *, held: int = 0) -> None:
         self._source = source
         self._config = config
@@ -83,99 +82,122 @@ class Run:
         self._held = held
         self._by_consumer = self._links_needed() == 0 and (source.in_memory or config.threads == 0)
         self._process = os.getpid()
-        self._closed = False
         self._past = EchoStats()  # of stages that are gone
-        self._filling: Filling | None = None
         self.epoch = 0
         """Number of the running epoch, else of the next one."""
         self._forget()
+        self._closed = False
         close_at_exit(self)
 
     def _forget(self) -> None:
+        self._turns = _core.Turns()
         self._stages: list[Any] = []  # the first reads the source, the last is the consumer's
         self._links: list[Link] = []
         self._capacity = 0
         self._workers: list[Worker] = []  # the feeder, then those of the links
         self._leaving: list[Worker] = []  # told to end, perhaps still inside the source
-        self._opening: SimpleQueue[_Opened | BaseException] | None = None
+        self._working = False  # every worker has its job for the pass that has begun
+        self._opening: _Opening | None = None
         self._opening_seconds = 0.0
-        self._unfinished = False  # an epoch has begun and is not at its end
+        self._unfinished: object | None = None  # token of the iteration that has begun
+        self._warned = False  # that the next iteration goes on with it
         self._flows = False  # passes flow into each other, so the next epoch has begun
 
     # ------------------------------------------------------------ epochs
 
     def iterate(self, filling: Filling | None = None) -> Iterator[Any]:
         """Return an iterator for the next epoch, which begins with its first ``next()``."""
-        if self._closed:
-            raise _closed()
-        self._filling = filling
-        iterator: Iterator[Any] = _core.iterate(self)
+        self._check_open()
+        iterator: Iterator[Any] = _core.iterate(_Iteration(self, filling))
         return iterator
 
-    def begin(self) -> Any:
+    def begin(self, token: object, filling: Filling | None) -> Any:
         """Begin the next epoch, and end an unfinished one. Return the consumer's stage."""
-        if self._closed:
-            raise _closed()
         if self._process != os.getpid():  # the threads stayed in the parent process
             self._process = os.getpid()
             self._forget()
-        if self._unfinished and self._goes_on():
+        return self._turns.run(partial(self._begin, token, filling))
+
+    def _begin(self, token: object, filling: Filling | None) -> Any:
+        self._check_open()
+        self._retire()
+        if self._unfinished is not None and self._goes_on():
             self._go_on()
-        elif self._unfinished or not self._flows:
+        elif self._unfinished is not None or not self._flows:
             self._abandon()
-            self._start()
-        self._unfinished = True
+            self._start(token, filling)
+        self._unfinished = token
         return self._stages[-1]
 
-    def finish(self, completed: bool) -> None:
-        """End the epoch: at its end, or because its iterator died."""
-        if self._process != os.getpid() or not self._unfinished:
-            return
+    def _retire(self) -> None:
+        """End the iterators there are."""
+        if self._stages:
+            self._stages[-1]._retire()
+
+    def finish(self, token: object, completed: bool) -> None:
+        """End the epoch of an iteration: at its end, or because its iterator died."""
+        if not self._closed and self._process == os.getpid():
+            self._turns.post(partial(self._finish, token, completed))
+
+    def _finish(self, token: object, completed: bool) -> None:
+        if self._unfinished is not token:
+            return  # another one has begun since
         at_end = bool(self._stages[-1]._at_end)
         if completed or at_end:
-            self._unfinished = False
             self._flows = not at_end
+            if at_end and not all(stage._at_end for stage in self._stages):
+                self._stop()  # a link has failed
             self.epoch += 1
+            self._unfinished = None
             if self._capacity == 0:
                 self._stages = []  # there was no item to make them of
-        elif self._goes_on():
-            for stage in self._stages:
-                stage._set_paused(True)
-            self._let_go()
+        elif self._source.one_shot:
+            self._pause()
         else:
             self._abandon()
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the number of the next epoch; an unfinished one ends."""
+        self._turns.post(partial(self._set_epoch, epoch))
+
+    def _set_epoch(self, epoch: int) -> None:
         if not self._source.one_shot:
+            self._retire()
             self._abandon()
+            self._opening = None
         self.epoch = epoch
 
     def close(self) -> None:
         """End everything. Threads inside a source end when the source returns."""
-        self._closed = True
+        self._closed = True  # first: whoever waits in _begin() looks at it
         if self._process == os.getpid():
-            self._drop_stages()
+            self._turns.post(self._drop_stages)
 
     def join(self) -> None:
-        """Wait for the threads, `EXIT_SECONDS` at most for each."""
-        for worker in self._leaving:
-            worker.join(EXIT_SECONDS)
+        """Wait for the threads, `EXIT_SECONDS` at most."""
+        deadline = time.monotonic() + EXIT_SECONDS
+        for worker in tuple(self._leaving):
+            worker.ended(max(0.0, deadline - time.monotonic()))
 
     def __del__(self) -> None:
         """End with the loader and its iterators."""
-        self.close()
+        if not self._closed:
+            self.close()
 
     @property
     def unfinished(self) -> bool:
         """Whether an epoch has begun and is not at its end."""
-        return self._unfinished
+        return self._unfinished is not None
 
     def stats(self) -> EchoStats:
         """Return the counts and times of all epochs so far."""
+        return self._past + self._stats()
+
+    def _stats(self) -> EchoStats:
+        """Return those of the stages there are."""
         stages = self._stages  # another thread may drop them meanwhile
         if not stages:
-            return self._past
+            return EchoStats()
         # The first stage knows items and uses, the last one knows the consumer.
         counters = stages[0]._stats()
         consumer = stages[-1]._stats()
@@ -185,81 +207,101 @@ class Run:
         for name in ("batches", "consumer_wait_ns", "downstream_ns"):
             counters[name] = consumer[name]
         stats = stats_of(counters, max(1, self._capacity))
-        return self._past + replace(
-            stats, source_seconds=stats.source_seconds + self._opening_seconds
-        )
+        return replace(stats, source_seconds=stats.source_seconds + self._opening_seconds)
 
     # ------------------------------------------------------------ start and stop
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed("this EchoLoader is closed; make a new one")
+
     def _goes_on(self) -> bool:
-        return self._source.one_shot and not self._stages[-1]._at_end
+        return self._source.one_shot and bool(self._stages) and not self._stages[-1]._at_end
 
     def _go_on(self) -> None:
         """Go on with an unfinished epoch, since what was read cannot be read again."""
-        warnings.warn(
-            f"the source ({type(self._source.object).__name__}) is an iterator, and an iteration "
-            "over it was left half-way: this one goes on where that one was left; for epochs of "
-            "their own pass something that can be iterated again",
-            RuntimeWarning,
-            stacklevel=4,
-        )
-        if not self._by_consumer and not self._workers:
-            self._await_leaving()
+        if not self._warned:
+            self._warned = True  # where the warning is an error, the next attempt goes on
+            warnings.warn(
+                f"the source ({type(self._source.object).__name__}) is an iterator, and an "
+                "iteration over it was left half-way: this one goes on where that one was left; "
+                "for epochs of their own pass something that can be iterated again",
+                RuntimeWarning,
+                stacklevel=5,
+            )
+        if not self._by_consumer and not self._working:
+            self._pause()
+            self._await_workers()
             for stage in self._stages:
                 stage._set_paused(False)
             self._set_to_work(CallerContext())
+        self._warned = False
+
+    def _pause(self) -> None:
+        """Have the threads leave; nothing is lost."""
+        for stage in self._stages:
+            stage._set_paused(True)
+        self._let_go()
 
     def _abandon(self) -> None:
         """Drop what the epoch that has begun has left; the threads leave."""
-        if self._unfinished:
-            self.epoch += 1
-        if self._unfinished or self._flows:
-            for stage in self._stages:
-                stage.stop()
+        if self._unfinished is not None or self._flows:
+            self._stop()
             self._let_go()
-        self._unfinished = self._flows = False
+            self._flows = False
+            if self._unfinished is not None:
+                self._unfinished = None
+                self.epoch += 1
+
+    def _stop(self) -> None:
+        for stage in self._stages:
+            stage.stop()
 
     def _let_go(self) -> None:
-        workers, self._workers = self._workers, []
-        for worker in workers:
-            worker.end()
-        self._leaving = [*self._leaving, *workers]
+        self._working = False
+        while self._workers:
+            self._leaving.append(self._workers[-1])
+            self._workers[-1].end()
+            self._workers.pop()
 
     def _drop_stages(self) -> None:
-        self._past = replace(self.stats(), occupancy=0.0, outstanding_leases=0)
-        stages, self._stages, self._links = self._stages, [], []
+        self._stop()
+        self._let_go()
+        self._past += replace(self._stats(), occupancy=0.0, outstanding_leases=0)
+        self._stages, self._links = [], []
         self._capacity = 0
         self._opening_seconds = 0.0
-        for stage in stages:
-            stage.stop()
-        self._let_go()
-        self._unfinished = self._flows = False
+        self._opening = None
+        self._unfinished = None
+        self._flows = False
 
-    def _start(self) -> None:
+    def _start(self, token: object, filling: Filling | None) -> None:
         """Begin a pass: with the stages there are, or read the first item and make them."""
         context = CallerContext()
         items = self._source.items()
         if self._stages and self._config.capacity_for(items) > self._capacity:
             self._drop_stages()  # the source has grown
-        if self._stages:
-            self._await_leaving()
-            passes = self._passes()
-            self._begin_stages(items)
+        self._await_workers()
+        if self._stages and self._opening is None:
+            passes = self._passes(filling)
         else:
-            opened = self._open(context)
-            passes = opened.passes
-            self._opening_seconds += opened.seconds
-            if opened.first is _NOTHING:
+            opening = self._open(context, filling)
+            if opening.first is _NOTHING:
+                self._opening = None
                 self._warn_of_nothing()
                 nothing = _core.EchoQueue(Config(prefetch=1))
                 nothing.close()
                 self._stages = [nothing]
                 return
-            self._capacity = self._config.capacity_for(items)
-            self._build(opened.first)
-            del opened
-            self._begin_stages(items)
+            passes = opening.passes
+            if not self._stages:
+                close_at_exit(self)  # before whatever the source has registered
+                self._capacity = self._config.capacity_for(items)
+                self._build(opening.first)
+        self._begin_stages(items)
         self._stages[0]._read(passes, by_consumer=self._by_consumer)
+        self._unfinished = token
+        self._opening = None
         if not self._by_consumer:
             self._set_to_work(context)
 
@@ -270,49 +312,57 @@ class Run:
 
     def _set_to_work(self, context: CallerContext) -> None:
         """Give the feeder and the threads of the links their work for this pass."""
+        self._working = False
+        functions = [partial(_feed, self._stages[0], context)]
+        for link in self._links:
+            functions += [partial(CallerContext().run, link.work) for _ in range(link.threads)]
         names = ["feeder", *(link.name for link in self._links for _ in range(link.threads))]
         for name in names[len(self._workers) :]:
             self._workers.append(Worker(name))
-        feeder, *others = self._workers
-        feeder.submit(partial(_feed, self._stages[0], context))
-        for link in self._links:
-            for worker in others[: link.threads]:
-                worker.submit(partial(CallerContext().run, link.work))
-            others = others[link.threads :]
+        for worker, function in zip(self._workers, functions, strict=True):
+            worker.give(function)
+        self._working = True
 
-    def _await_leaving(self) -> None:
-        """Wait for threads that may still be inside the source or a stage; answers Ctrl-C."""
-        if not self._leaving:
-            return
-        answer: SimpleQueue[None] = SimpleQueue()
-        self._feeder().submit(partial(_join, tuple(self._leaving), answer))
-        answer.get()
+    def _await_workers(self) -> None:
+        """Wait for threads that may still be inside the source or a stage."""
+        for worker in self._leaving:
+            self._await(worker.ended)
         self._leaving = []
+        for worker in self._workers:
+            self._await(worker.done)
 
-    def _feeder(self) -> Worker:
-        if not self._workers:
-            self._workers = [Worker("feeder")]
-        return self._workers[0]
+    def _await(self, what: Callable[[float], bool]) -> None:
+        """Wait until ``what(seconds to wait)`` is true; answers Ctrl-C and close()."""
+        while not what(SLICE_SECONDS):
+            self._check_open()
 
     # ------------------------------------------------------------ the source
 
-    def _open(self, context: CallerContext) -> _Opened:
-        """Read the first item, in the thread that will read the others; answers Ctrl-C."""
+    def _open(self, context: CallerContext, filling: Filling | None) -> _Opening:
+        """Read the first item, in the thread that will read the others."""
+        opening = self._opening
+        if opening is None:
+            self._opening = opening = _Opening(self._passes(filling))
         if self._by_consumer:
-            return _open(self._passes())
-        if self._opening is None:
-            answer: SimpleQueue[_Opened | BaseException] = SimpleQueue()
-            self._feeder().submit(
-                partial(_answer_open, self._passes(), context, tuple(self._leaving), answer)
-            )
-            self._opening = answer
-        opened = self._opening.get()
-        self._opening = None
-        if isinstance(opened, BaseException):
-            raise opened
-        return opened
+            opening.read()
+        else:
+            if not self._workers:
+                self._workers.append(Worker("feeder"))
+            # A second time, if Ctrl-C has cut short the first: then there is nothing left to do.
+            self._workers[0].give(partial(context.run, opening.read))
+            self._await(self._workers[0].done)
+        self._opening_seconds += opening.seconds
+        opening.seconds = 0.0
+        error, opening.error = opening.error, None
+        if error is not None:
+            self._opening = None
+            try:
+                raise error
+            finally:
+                del error  # its traceback has this frame
+        return opening
 
-    def _passes(self) -> Iterator[Any]:
+    def _passes(self, filling: Filling | None) -> Iterator[Any]:
         config = self._config
         count: int | None = 1
         if not self._source.one_shot:
@@ -320,7 +370,6 @@ class Run:
                 count = None
             elif config.epochs is not None:
                 count = max(1, config.epochs - self.epoch)
-        filling, self._filling = self._filling, None
         return _passes(self._source, self.epoch, count, filling)
 
     def _warn_of_nothing(self) -> None:
@@ -335,7 +384,7 @@ class Run:
         warnings.warn(
             f"the source ({type(self._source.object).__name__}) yielded nothing: {reason}",
             RuntimeWarning,
-            stacklevel=4,
+            stacklevel=6,
         )
 
     # ------------------------------------------------------------ stages
@@ -446,6 +495,7 @@ class Run:
             max_bytes=config.max_bytes,
             to_array=self._adapter.as_array,
             from_array=self._adapter.decoder(leaves_of(spec)),
+            _name="EchoLoader",
             _batched=batched,
         )
 
@@ -455,7 +505,58 @@ class Run:
         return self._links_needed() * (config.prefetch + 1 + max(1, config.augment_workers))
 
 
+class _Iteration:
+    """What a native iterator calls. Its run knows the token alone, and so dies with its iterators.
+
+    Parameters
+    ----------
+    run
+        The run.
+    filling
+        Shows the first items of the epoch.
+    """
+
+    def __init__(self, run: Run, filling: Filling | None) -> None:
+        self._run = run
+        self._filling = filling
+        self._token = object()
+
+    def begin(self) -> Any:
+        return self._run.begin(self._token, self._filling)
+
+    def finish(self, completed: bool) -> None:
+        self._run.finish(self._token, completed)
+
+
 # ---------------------------------------------------------------- jobs; none refers to the run
+
+
+class _Opening:
+    """The first item of a source, which is read once, however often it is asked for."""
+
+    def __init__(self, passes: Iterator[Any]) -> None:
+        self.passes = passes
+        """Before `read` all passes, after it those with all items, the first one included."""
+        self.first: Any = _NOTHING
+        self.seconds = 0.0
+        self.error: BaseException | None = None
+        self._is_read = False
+
+    def read(self) -> None:
+        """Read it. If the source raises, that is `error`."""
+        if self._is_read:
+            return
+        self._is_read = True
+        began = time.perf_counter()
+        try:
+            items = next(self.passes, iter(()))
+            self.first = next(items, _NOTHING)
+        except BaseException as error:
+            self.error = error
+        else:
+            items = itertools.chain([self.first], items)
+            self.passes = itertools.chain([items], self.passes)
+        self.seconds = time.perf_counter() - began
 
 
 def _passes(
@@ -477,35 +578,6 @@ def _passes(
             del first
         yield items
         del items
-
-
-def _open(passes: Iterator[Any]) -> _Opened:
-    began = time.perf_counter()
-    items = next(passes, iter(()))
-    first = next(items, _NOTHING)
-    seconds = time.perf_counter() - began
-    items = itertools.chain([first], items)
-    return _Opened(itertools.chain([items], passes), first, seconds)
-
-
-def _answer_open(
-    passes: Iterator[Any],
-    context: CallerContext,
-    leaving: tuple[Worker, ...],
-    answer: SimpleQueue[_Opened | BaseException],
-) -> None:
-    for worker in leaving:
-        worker.join()
-    try:
-        answer.put(context.run(_open, passes))
-    except BaseException as error:
-        answer.put(error)
-
-
-def _join(leaving: tuple[Worker, ...], answer: SimpleQueue[None]) -> None:
-    for worker in leaving:
-        worker.join()
-    answer.put(None)
 
 
 def _feed(stage: Any, context: CallerContext) -> None:
@@ -542,7 +614,3 @@ def _size_of(item: Any) -> int | None:
         else:
             return None
     return total
-
-
-def _closed() -> Closed:
-    return Closed("this EchoLoader is closed; make a new one")

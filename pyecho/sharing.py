@@ -81,12 +81,11 @@ def path_to(value: Any, target: Any, path: str = "item") -> str | None:
     if value is target:
         return path
     node = describe(value)
-    if node is None:
-        return None
-    for position, child in enumerate(node.children):
-        found = path_to(child, target, path + node.step(position))
-        if found is not None:
-            return found
+    if node is not None:
+        for position, child in enumerate(node.children):
+            found = path_to(child, target, path + node.step(position))
+            if found is not None:
+                return found
     return None
 
 

@@ -58,9 +58,9 @@ EchoBufferConfig with_leaves(EchoBufferConfig config, const Structure& structure
 
 }  // namespace
 
-EchoBufferObject::EchoBufferObject(std::shared_ptr<Structure> structure, EchoBufferConfig config, bool batched,
-                                   Adapter adapter, const DeviceMemory& memory)
-    : Stage("EchoBuffer"),
+EchoBufferObject::EchoBufferObject(std::string name, std::shared_ptr<Structure> structure, EchoBufferConfig config,
+                                   bool batched, Adapter adapter, const DeviceMemory& memory)
+    : Stage(std::move(name)),
       structure_(std::move(structure)),
       adapter_(std::move(adapter)),
       batched_(batched),
@@ -276,15 +276,15 @@ void EchoBufferObject::clear() {
 void register_echo_buffer(py::module_& module) {
   py::class_<EchoBufferObject, Stage, std::shared_ptr<EchoBufferObject>>(
       module, "EchoBuffer", collect_cycles<EchoBufferObject>(), "The native stage of example echoing.")
-      .def(py::init([](std::shared_ptr<Structure> structure, const py::object& config, bool batched,
+      .def(py::init([](std::shared_ptr<Structure> structure, const py::object& config, std::string name, bool batched,
                        const std::shared_ptr<cuda::Pinning>& pinning, py::object copy_streams, py::object to_array,
                        py::object from_array, py::object info_type) {
              return std::make_shared<EchoBufferObject>(
-                 std::move(structure), buffer_config(config), batched,
+                 std::move(name), std::move(structure), buffer_config(config), batched,
                  Adapter{std::move(to_array), std::move(from_array), std::move(info_type)},
                  DeviceMemory{pinning, std::move(copy_streams)});
            }),
-           py::arg("structure"), py::arg("config"), py::kw_only(), py::arg("batched"), py::arg("pinning"),
+           py::arg("structure"), py::arg("config"), py::kw_only(), py::arg("name"), py::arg("batched"), py::arg("pinning"),
            py::arg("copy_streams"), py::arg("to_array"), py::arg("from_array"), py::arg("info_type"))
       .def("put", &EchoBufferObject::put, py::arg("example"), py::arg("timeout") = py::none(),
            "put(example, timeout=None)\n\n"

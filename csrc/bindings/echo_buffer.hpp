@@ -48,16 +48,16 @@ struct Timeout {
 // All members with the GIL held; waits and long copies release it.
 class EchoBufferObject final : public Stage {
  public:
-  // `batched`: items that are fed are batches, whose rows are the examples.
-  EchoBufferObject(std::shared_ptr<Structure> structure, EchoBufferConfig config, bool batched, Adapter adapter,
-                   const DeviceMemory& memory);
+  // `name`: see Stage. `batched`: items that are fed are batches, whose rows are the examples.
+  EchoBufferObject(std::string name, std::shared_ptr<Structure> structure, EchoBufferConfig config, bool batched,
+                   Adapter adapter, const DeviceMemory& memory);
 
   void put(pybind11::handle example, std::optional<double> timeout_s);
   void put_batch(pybind11::handle batch, std::optional<double> timeout_s);
   // A slot to write to; raises PutTimeout, Closed.
   Reservation reserve(const Timeout& timeout);
   // New writable arrays on the slot, whose base is `owner`.
-  std::vector<pybind11::object> slot_views(Reservation reservation, pybind11::handle owner) const;
+  [[nodiscard]] std::vector<pybind11::object> slot_views(Reservation reservation, pybind11::handle owner) const;
 
   void close() override { core_->close(); }
   [[nodiscard]] bool at_end() const override { return core_->at_end(); }

@@ -142,7 +142,8 @@ py::object EchoBufferObject::make_batch(const py::object& owner) {
   py::object source_index =
       array_on(data + layout.source_index_offset(), PyArray_DescrFromType(NPY_INT64), dims, 1, owner);
   py::object use = array_on(data + layout.use_offset(), PyArray_DescrFromType(NPY_INT32), dims, 1, owner);
-  return py::make_tuple(std::move(batch), adapter_.info_type(std::move(source_index), std::move(use)));
+  py::object info = call_python([&] { return adapter_.info_type(std::move(source_index), std::move(use)); });
+  return py::make_tuple(std::move(batch), std::move(info));
 }
 
 py::object EchoBufferObject::array_leaf(std::size_t index, std::byte* data, std::uint32_t rows,
@@ -153,7 +154,10 @@ py::object EchoBufferObject::array_leaf(std::size_t index, std::byte* data, std:
   std::ranges::copy(leaf.shape, dims.begin() + 1);
   py::object array = array_on(data, as_descr(py::object(leaf.dtype).release().ptr()), dims.data(),
                               static_cast<int>(leaf.shape.size()) + 1, owner);
-  return adapter_.from_array.is_none() ? array : adapter_.from_array(std::move(array), index);
+  if (adapter_.from_array.is_none()) {
+    return array;
+  }
+  return call_python([&] { return adapter_.from_array(std::move(array), index); });
 }
 
 // Entries of the ReferenceTable, for each row; empty if there are no references.

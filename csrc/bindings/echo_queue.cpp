@@ -29,7 +29,7 @@ void EchoQueueObject::commit(Reservation place, py::object object, py::object gu
 }
 
 void EchoQueueObject::hold(const py::object& item) {
-  SharedItem held{.item = prepare_.is_none() ? item : prepare_(item), .guards = {}};
+  SharedItem held{.item = prepare_.is_none() ? item : call_python([&] { return prepare_(item); }), .guards = {}};
   held_ = shared_ ? share_item(held.item) : std::move(held);
 }
 
@@ -69,7 +69,7 @@ Reservation EchoQueueObject::reserve() {
   return place;
 }
 
-void EchoQueueObject::fill_error(Reservation place, py::object error) {
+void EchoQueueObject::fill_error(Reservation place, const py::object& error) {
   items_[place.slot] = {.object = checked_failure(error).release().ptr(), .guards = nullptr, .is_error = true};
   core_.commit(place);
 }
@@ -146,7 +146,9 @@ Outcome EchoQueueObject::emit_error(Item& item) {
 // What the transform makes of a use. If it fails, the use stays pending, and is checked again the next time.
 PyObject* EchoQueueObject::transformed(Emission emission) {
   try {
-    return transform_(emission.object, emission.source_index, emission.ordinal).release().ptr();
+    return call_python([&] { return transform_(emission.object, emission.source_index, emission.ordinal); })
+        .release()
+        .ptr();
   } catch (const py::error_already_set&) {
     if (!core_.stopped()) {  // after stop() nothing would ever let go of it
       pending_ = std::move(emission);
@@ -212,7 +214,7 @@ void EchoQueueObject::clear() {
 }
 
 void register_echo_queue(py::module_& module) {
-  py::class_<Reservation>(module, "Place", "A place in the order of an EchoQueue.");
+  const py::class_<Reservation> place(module, "Place", "A place in the order of an EchoQueue.");
   py::class_<EchoQueueObject, Stage, std::shared_ptr<EchoQueueObject>>(
       module, "EchoQueue", collect_cycles<EchoQueueObject>(), "The native stage of batch echoing.")
       .def(py::init([](const py::object& config, py::object transform, py::object prepare, bool shared) {

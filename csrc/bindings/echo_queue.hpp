@@ -34,7 +34,7 @@ class EchoQueueObject final : public Stage {
   Reservation reserve();
   void fill(Reservation place, pybind11::object item) { commit(place, std::move(item), {}); }
   // The consumer gets this exception in the place of an item; then its iteration is over, and the queue is stopped.
-  void fill_error(Reservation place, pybind11::object error);
+  void fill_error(Reservation place, const pybind11::object& error);
   // Nothing comes here.
   void abort(Reservation place) { core_.abort(place); }
   // An iteration ends here; another one follows, or not.

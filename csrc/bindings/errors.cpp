@@ -51,14 +51,14 @@ void raise_object(const py::object& error) {
   throw py::error_already_set();
 }
 
-void raise_outcome(Outcome outcome, const char* what) {
+void raise_outcome(Outcome outcome, const std::string& what) {
   if (outcome == Outcome::kForked) {
     raise(types.echo_error,
-          std::string("this ") + what +
+          "this " + what +
               " was made before fork() and its threads stayed in the parent process; make a new one in"
               " the child, or use the 'spawn' start method");
   }
-  raise(types.closed, std::string("this ") + what + " is closed and takes no more; make a new one");
+  raise(types.closed, "this " + what + " is closed and takes no more; make a new one");
 }
 
 std::string readable_bytes(std::size_t bytes) {

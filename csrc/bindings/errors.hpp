@@ -34,7 +34,7 @@ pybind11::object checked_failure(const pybind11::object& error);
 [[noreturn]] void raise_object(const pybind11::object& error);
 
 // The exception for an outcome that both sides can meet: kClosed, kForked. `what` names the object ("EchoBuffer").
-[[noreturn]] void raise_outcome(Outcome outcome, const char* what);
+[[noreturn]] void raise_outcome(Outcome outcome, const std::string& what);
 
 // How a size reads in a message: "1.5 MiB", and exactly how many bytes.
 [[nodiscard]] std::string readable_bytes(std::size_t bytes);

@@ -64,7 +64,7 @@ void Guards::set(std::size_t place, py::object object, py::object was, py::objec
 }
 
 py::object Guards::packed(const py::object& item) const {
-  const auto count = std::ranges::count_if(guards_, [](const Guard& guard) { return bool(guard.object); });
+  const auto count = std::ranges::count_if(guards_, [](const Guard& guard) { return static_cast<bool>(guard.object); });
   if (count == 0) {
     return {};
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bindings/errors.hpp"
+#include "bindings/waiting.hpp"
 #include "core/memory/stream_copy.hpp"
 
 namespace py = pybind11;
@@ -161,7 +162,7 @@ void ItemView::resolve(const LeafSpec& leaf, Source& source, const py::object& t
     if (PyArray_CheckScalar(source.owner)) {
       array = py::reinterpret_steal<py::object>(PyArray_FromAny(source.owner, nullptr, 0, 0, 0, nullptr));
     } else if (!to_array.is_none()) {
-      array = to_array(py::handle(source.owner));
+      array = call_python([&] { return to_array(py::handle(source.owner)); });
     }
     if (!array || !PyArray_Check(array.ptr())) {
       PyErr_Clear();

@@ -7,6 +7,7 @@
 
 #include "bindings/errors.hpp"
 #include "bindings/stage.hpp"
+#include "bindings/waiting.hpp"
 
 namespace py = pybind11;
 
@@ -17,7 +18,7 @@ struct IteratorObject {
   PyObject_HEAD PyObject* stage_object;  // keeps `stage`; null before the first next()
   PyObject* owner;                       // null: there is none, or it was told of the end
   Stage* stage;
-  std::uint64_t generation;  // of the stage, when this iterator began; 0: iterators share the stage
+  std::uint64_t generation;  // of the stage, when this iterator began; 0: it never retires
   bool ended;                // once exhausted, always exhausted
 };
 
@@ -58,18 +59,26 @@ class OneConsumer {
   bool& busy_;
 };
 
+// A later iteration has begun, and the owner has ended this one.
+bool retired(const IteratorObject& self) noexcept {
+  return self.generation != 0 && self.generation != self.stage->generation();
+}
+
 // Calls the owner's finish(), the first time. A signal handler may raise in the middle of it (Ctrl-C; PyTorch's, when a
 // worker process died): then it is called again, to be whole, and that exception is left set.
 void finish(PyObject* object, bool completed) {
   PyObject* const owner = self_of(object)->owner;
-  if (owner == nullptr || self_of(object)->stage == nullptr) {
-    return;  // a stage that never began has nothing to end
+  if (owner == nullptr || self_of(object)->stage == nullptr || retired(*self_of(object))) {
+    return;  // an iteration that never began has nothing to end
   }
   self_of(object)->owner = nullptr;
-  PyObject* answer = PyObject_CallMethod(owner, "finish", "O", completed ? Py_True : Py_False);
+  const auto call = [&] {
+    return call_python([&] { return PyObject_CallMethod(owner, "finish", "O", completed ? Py_True : Py_False); });
+  };
+  PyObject* answer = call();
   if (answer == nullptr) {
     const KeepError raised;
-    answer = PyObject_CallMethod(owner, "finish", "O", completed ? Py_True : Py_False);
+    answer = call();
     if (answer == nullptr) {
       PyErr_WriteUnraisable(owner);
     }
@@ -80,13 +89,14 @@ void finish(PyObject* object, bool completed) {
 
 void begin(PyObject* object) {
   auto* const self = self_of(object);
-  const auto stage = py::reinterpret_steal<py::object>(PyObject_CallMethod(self->owner, "begin", nullptr));
+  const auto stage = py::reinterpret_steal<py::object>(
+      call_python([&] { return PyObject_CallMethod(self->owner, "begin", nullptr); }));
   if (!stage) {
     throw py::error_already_set();
   }
   self->stage = &stage.cast<Stage&>();
   self->stage_object = py::object(stage).release().ptr();
-  self->generation = ++self->stage->generation();
+  self->generation = self->stage->generation();
 }
 
 PyObject* next(PyObject* object) {
@@ -99,10 +109,10 @@ PyObject* next(PyObject* object) {
       begin(object);
     }
     Stage& stage = *self->stage;
-    if (self->generation != 0 && self->generation != stage.generation()) [[unlikely]] {
+    if (retired(*self)) [[unlikely]] {
       raise(errors().closed,
-            "a later iter() of this loader has ended this iteration; a loader has one iteration at a time, so make a "
-            "loader for each");
+            "a later iter() or set_epoch() of this loader has ended this iteration; a loader has one iteration at a "
+            "time, so make a loader for each");
     }
     const OneConsumer consumer(stage);
     PyObject* const emitted = stage.next_reference();
@@ -154,7 +164,7 @@ void dealloc(PyObject* object) {
   Py_DECREF(type);
 }
 
-PyType_Slot slots[] = {
+PyType_Slot iterator_slots[] = {
     {Py_tp_iter, reinterpret_cast<void*>(PyObject_SelfIter)},
     {Py_tp_iternext, reinterpret_cast<void*>(next)},
     {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
@@ -164,12 +174,12 @@ PyType_Slot slots[] = {
     {0, nullptr},
 };
 
-PyType_Spec spec = {
+PyType_Spec iterator_spec = {
     .name = "pyecho._core.Iterator",
     .basicsize = sizeof(IteratorObject),
     .itemsize = 0,
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = slots,
+    .slots = iterator_slots,
 };
 
 }  // namespace
@@ -188,7 +198,7 @@ py::object new_iterator(const py::object& stage, const py::object& owner) {
 }
 
 void register_iterator(py::module_& module) {
-  PyObject* const type = PyType_FromSpec(&spec);
+  PyObject* const type = PyType_FromSpec(&iterator_spec);
   if (type == nullptr) {
     throw py::error_already_set();
   }

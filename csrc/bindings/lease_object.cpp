@@ -16,7 +16,7 @@ struct LeaseObject {
 
 PyTypeObject* lease_type = nullptr;
 
-void dealloc(PyObject* self) {
+void dealloc_lease(PyObject* self) {
   PyTypeObject* const type = Py_TYPE(self);
   auto* const object = reinterpret_cast<LeaseObject*>(self);
   if (object->keeper) {
@@ -28,18 +28,18 @@ void dealloc(PyObject* self) {
   Py_DECREF(type);
 }
 
-PyType_Slot slots[] = {
-    {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
+PyType_Slot lease_slots[] = {
+    {Py_tp_dealloc, reinterpret_cast<void*>(dealloc_lease)},
     {Py_tp_doc, const_cast<char*>("Keeps the memory of one batch; arrays of the batch refer to it.")},
     {0, nullptr},
 };
 
-PyType_Spec spec = {
+PyType_Spec lease_spec = {
     .name = "pyecho._core.Lease",
     .basicsize = sizeof(LeaseObject),
     .itemsize = 0,
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = slots,
+    .slots = lease_slots,
 };
 
 }  // namespace
@@ -57,7 +57,7 @@ py::object make_lease_object(Lease lease, const std::shared_ptr<LeaseKeeper>& ke
 const Lease& lease_of(const py::object& object) noexcept { return reinterpret_cast<LeaseObject*>(object.ptr())->lease; }
 
 void register_lease(py::module_& module) {
-  PyObject* const type = PyType_FromSpec(&spec);
+  PyObject* const type = PyType_FromSpec(&lease_spec);
   if (type == nullptr) {
     throw py::error_already_set();
   }

@@ -14,6 +14,7 @@
 #include "bindings/sharing.hpp"
 #include "bindings/stage.hpp"
 #include "bindings/structure.hpp"
+#include "bindings/turns.hpp"
 #include "core/plan/echo_factor.hpp"
 
 namespace py = pybind11;
@@ -31,6 +32,7 @@ PYBIND11_MODULE(_core, module) {
   register_lease(module);
   register_iterator(module);
   register_stage(module);
+  register_turns(module);
   register_reservation(module);
   register_echo_buffer(module);
   register_echo_queue(module);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "bindings/waiting.hpp"
 #include "core/sync/atomic.hpp"
 
 namespace pyecho::bindings {
@@ -42,7 +43,7 @@ class Reader {
  private:
   bool advance(const pybind11::object& iterator, pybind11::object& next) {
     const auto begin = std::chrono::steady_clock::now();
-    next = pybind11::reinterpret_steal<pybind11::object>(PyIter_Next(iterator.ptr()));
+    next = pybind11::reinterpret_steal<pybind11::object>(call_python([&] { return PyIter_Next(iterator.ptr()); }));
     const auto spent = std::chrono::steady_clock::now() - begin;
     source_ns_.store_relaxed(
         source_ns_.load_relaxed() +

@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "bindings/errors.hpp"
@@ -57,7 +58,7 @@ void Stage::feed() {
   const std::shared_ptr<Reader> reader = reader_;
   try {
     Outcome outcome = Outcome::kOk;
-    while (outcome == Outcome::kOk && !stopped() && !paused() && read_one(*reader)) {
+    while (reader && outcome == Outcome::kOk && !stopped() && !paused() && read_one(*reader)) {
       if (pass_ended_) {
         outcome = wait_answering_signals(
             kNever, [this](Deadline slice) { return mark_pass_end(slice); }, [this] { return paused(); });
@@ -69,6 +70,14 @@ void Stage::feed() {
     }
   } catch (const py::error_already_set& error) {
     fail(caught(error));
+  }
+  drop_if_stopped();
+}
+
+// An item that was read while another thread stopped the stage.
+void Stage::drop_if_stopped() {
+  if (stopped()) {
+    clear();
   }
 }
 
@@ -84,6 +93,7 @@ void Stage::pull() {
         return;  // the plan may have all that it needs now
       }
       if (put_held(false, put) != Outcome::kOk) {
+        drop_if_stopped();
         return;
       }
       missing -= std::min(missing, put);
@@ -153,6 +163,13 @@ py::object Stage::take() {
 
 void Stage::begin(std::uint64_t epoch, std::optional<std::uint64_t> items) {
   stop();
+  if (busy_) {  // a consumer in another thread is on its way out
+    const auto sleep = [](Deadline slice) {
+      std::this_thread::sleep_until(slice);
+      return Outcome::kTimeout;
+    };
+    static_cast<void>(wait_answering_signals(kNever, sleep, [this] { return !busy_; }));
+  }
   begin_core(epoch, items.value_or(kUnknown));
 }
 
@@ -183,6 +200,7 @@ void register_stage(py::module_& module) {
       .def("_set_paused", &Stage::set_paused, py::arg("paused"))
       .def("_begin", &Stage::begin, py::arg("epoch"), py::arg("items"))
       .def("_take", &Stage::take)
+      .def("_retire", &Stage::retire)
       .def_property_readonly("_at_end", &Stage::at_end)
       .def("_stats", &Stage::stats)
       .def("__iter__", [](const py::object& self) { return new_iterator(self, py::none()); });

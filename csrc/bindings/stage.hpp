@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 
 #include "bindings/reader.hpp"
 #include "core/sync/atomic.hpp"
@@ -16,8 +18,8 @@ namespace pyecho::bindings {
 // All members with the GIL held; waits and long copies release it.
 class Stage {
  public:
-  // `name` names the object in messages ("EchoBuffer"); a literal.
-  explicit Stage(const char* name) : name_(name) {}
+  // `name` names the object in messages ("EchoBuffer").
+  explicit Stage(std::string name) : name_(std::move(name)) {}
   virtual ~Stage() = default;
   Stage(const Stage&) = delete;
   Stage& operator=(const Stage&) = delete;
@@ -58,9 +60,11 @@ class Stage {
 
   // A consumer is inside; see Iterator.
   [[nodiscard]] bool& busy() noexcept { return busy_; }
-  // How many iterators that end older ones have been started.
-  [[nodiscard]] std::uint64_t& generation() noexcept { return generation_; }
-  [[nodiscard]] const char* name() const noexcept { return name_; }
+  // Iterators that began before end here; see Iterator.
+  void retire() noexcept { ++generation_; }
+  // How often retire() was called, and 1.
+  [[nodiscard]] std::uint64_t generation() const noexcept { return generation_; }
+  [[nodiscard]] const std::string& name() const noexcept { return name_; }
 
   // Any thread.
   [[nodiscard]] virtual pybind11::dict stats() const = 0;
@@ -97,9 +101,10 @@ class Stage {
  private:
   PyObject* next_reference(Outcome outcome, bool may_pause);
   bool read_one(Reader& reader);
+  void drop_if_stopped();
   void pull();
 
-  const char* name_;
+  const std::string name_;
   pybind11::object failure_ = pybind11::none();
   std::shared_ptr<Reader> reader_;  // another thread may stop the stage while one reads
   bool by_consumer_ = false;
@@ -107,7 +112,7 @@ class Stage {
   Atomic<bool> paused_;
   Atomic<std::uint64_t> source_ns_;
   bool busy_ = false;
-  std::uint64_t generation_ = 0;
+  std::uint64_t generation_ = 1;
 };
 
 void register_stage(pybind11::module_& module);

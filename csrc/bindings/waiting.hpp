@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <exception>
 #include <optional>
 
 #include "bindings/errors.hpp"
@@ -16,22 +17,41 @@ namespace pyecho::bindings {
 // How long a wait may last before signal handlers (Ctrl-C) get their turn.
 inline constexpr std::chrono::milliseconds kSignalSlice{50};
 
-// Takes the GIL back. Before Python 3.14 a daemon thread that does so while the interpreter finalizes is ended right here
-// by unwinding its stack, which would run destructors that need the GIL: it is parked instead, as 3.14 does.
-inline void take_gil(PyThreadState* state) {
-  struct Park {
-    bool unwinding = true;
-    Park() = default;
-    Park(const Park&) = delete;
-    Park& operator=(const Park&) = delete;
-    ~Park() {
-      while (unwinding) {
-        pause();
-      }
+// Python ends a daemon thread that asks for the GIL while the interpreter finalizes; before Python 3.14 by unwinding its
+// stack from there, which would run destructors that need the GIL. This object, on the way, parks the thread instead, as
+// 3.14 does.
+class ParkIfKilled {
+ public:
+  ParkIfKilled() = default;
+  ParkIfKilled(const ParkIfKilled&) = delete;
+  ParkIfKilled& operator=(const ParkIfKilled&) = delete;
+  ~ParkIfKilled() {
+    while (!passed_ && std::uncaught_exceptions() == exceptions_) {
+      pause();
     }
-  } park;
+  }
+  // The call into Python has returned.
+  void passed() noexcept { passed_ = true; }
+
+ private:
+  bool passed_ = false;
+  const int exceptions_ = std::uncaught_exceptions();
+};
+
+// Takes the GIL back.
+inline void take_gil(PyThreadState* state) {
+  ParkIfKilled park;
   PyEval_RestoreThread(state);
-  park.unwinding = false;
+  park.passed();
+}
+
+// Returns what `call`, which calls into Python, returns.
+template <class Call>
+auto call_python(const Call& call) {
+  ParkIfKilled park;
+  auto result = call();
+  park.passed();
+  return result;
 }
 
 // `timeout_s`: seconds from now, none for ever. Raises ConfigError for nan.
@@ -50,8 +70,8 @@ inline Deadline deadline_after(std::optional<double> timeout_s) {
 }
 
 // Calls `attempt(deadline of a slice)` without the GIL until it answers something else than kTimeout, `deadline` has
-// passed, or `give_up()`, called with the GIL, is true. Throws error_already_set when a signal handler raised; nothing has been obtained then, nor when
-// `attempt` throws.
+// passed, or `give_up()`, called with the GIL, is true. Throws error_already_set when a signal handler raised; nothing has
+// been obtained then, nor when `attempt` throws.
 template <class Attempt, class GiveUp>
 Outcome wait_answering_signals(Deadline deadline, const Attempt& attempt, const GiveUp& give_up) {
   for (;;) {

@@ -105,15 +105,14 @@ class DeviceRun(Run):
     def _batches_held(self) -> int:
         return super()._batches_held() + DEPTH
 
-    def stats(self) -> EchoStats:
-        """Return the counts and times of all epochs so far."""
-        stats = super().stats()
+    def _stats(self) -> EchoStats:
+        stats = super()._stats()
         echo, uploader = self._echo, self._uploader
         if echo is not None:
             stats = replace(
                 stats, emitted=echo.emitted, occupancy=echo.resident / max(1, self._capacity)
             )
-        return replace(stats, h2d_bytes=0 if uploader is None else uploader.h2d_bytes)
+        return stats if uploader is None else replace(stats, h2d_bytes=uploader.h2d_bytes)
 
     def _drop_stages(self) -> None:
         super()._drop_stages()

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from nest_kinds import KINDS
 from standin import StandinTensors
 
 import pyecho.torch
@@ -49,6 +50,26 @@ CONFIGURATIONS = [
     {"factor": 9, "shuffle_buffer": 3, "batch_size": 5},
     {"factor": 2, "shuffle_buffer": 4, "batch_size": 1},
 ]
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize(
+    "arguments",
+    [{"batch_size": 4}, {"batch_size": 4, "echo_on": "device"}, {}],
+    ids=["examples", "echo on the device", "batches"],
+)
+def test_nests_of_every_kind(read, kind, arguments):
+    source = [
+        kind.make(torch.full((2, 3), float(n)), {"n": np.full(2, n), "t": "t"}) for n in range(6)
+    ]
+    on_host = list(pyecho.torch.EchoLoader(source, 2, **(arguments | {"echo_on": "host"})))
+    on_device = read(pyecho.torch.EchoLoader(source, 2, device="cuda:0", **arguments))
+    for ours, theirs in zip(on_device, on_host, strict=True):
+        assert (type(ours), kind.rest(ours)) == (type(theirs), kind.rest(theirs))
+        assert plain(kind.parts(ours)[0]) == plain(kind.parts(theirs)[0])
+        n = kind.parts(ours)[1]["n"]
+        assert isinstance(n, torch.Tensor), "arrays go to the device too"
+        assert n.tolist() == kind.parts(theirs)[1]["n"].tolist()
 
 
 @pytest.mark.parametrize("echo_on", ["host", "device"])

@@ -1,90 +1,121 @@
-"""augment is called on every use, with a generator of its own, in a thread of its own."""
+"""augment and collate_fn are called on every use, in threads of their own, and keep the order."""
 
+import contextvars
+import random
 import threading
+import time
 import traceback
 import warnings
 
 import numpy as np
 import pytest
+import reference_model as model
+import torch
 from delays import dawdling
+from drivers import Blocked, Iterated, flat, levels, repeated
+from torch.utils.data import default_collate
 
 import pyecho
+import pyecho.torch
+
+workers = pytest.mark.parametrize("augment_workers", [0, 1, 2, 4])
+VARIABLE = contextvars.ContextVar("VARIABLE", default="default")
 
 
-def noisy(batch, rng):
-    return batch + rng.integers(0, 1000, batch.shape)
+def unchanged(batch, rng):
+    return batch
 
 
-def loader_of(source=None, factor=2, *, augment=noisy, **arguments):
-    source = [np.arange(3) for _ in range(20)] if source is None else source
+def loader_of(source, factor=2, *, augment=unchanged, **arguments):
     return pyecho.EchoLoader(source, factor, augment=augment, **arguments)
 
 
-@pytest.mark.parametrize("batch_size", [None, 4])
-@pytest.mark.parametrize("shuffle_buffer", [0, 6])
-def test_it_is_called_once_for_every_use_and_its_result_is_what_comes_out(
-    batch_size, shuffle_buffer
+def late():
+    """Upset the order in which threads are done."""
+    time.sleep(random.random() * 0.002)
+
+
+# ---------------------------------------------------------------- every use
+
+
+@workers
+@levels
+@pytest.mark.parametrize("epochs", [None, 3])
+def test_every_use_has_random_numbers_of_its_own_whatever_the_threads(
+    augment_workers, batch_size, epochs
 ):
-    made = []
+    def augment(batch, rng):
+        late()
+        drawn = rng.bit_generator.random_raw(2).tolist()
+        late()
+        return drawn, torch.rand(1).item()
+
+    loader = loader_of(
+        Iterated(range(15)),
+        3,
+        augment=augment,
+        augment_workers=augment_workers,
+        batch_size=batch_size,
+        seed=7,
+        epochs=epochs,
+    )
+    loader.set_epoch(1)
+    uses = len(repeated(range(15), 3))
+    seen = set()
+    for epoch in (1, 2, 3):
+        emitted = list(loader)
+        assert len(emitted) == -(-uses // (batch_size or 1))
+        for number, (drawn, _) in enumerate(emitted):
+            philox = np.random.Philox(key=7, counter=[0, 0, number, epoch])
+            assert drawn == philox.random_raw(2).tolist()
+        seen.update(torch_draw for _, torch_draw in emitted)
+    assert len(seen) == 3 * len(emitted)
+    if augment_workers:
+        again = loader_of(range(15), 3, augment=augment, batch_size=batch_size, seed=7)
+        again.set_epoch(3)
+        assert list(again) == emitted
+
+
+@workers
+@levels
+def test_results_come_out_as_they_are_in_order_with_their_info(augment_workers, batch_size):
+    made = {}
 
     def augment(batch, rng):
-        assert isinstance(rng, np.random.Generator)
-        made.append(["result", batch.shape])
-        return made[-1]
+        assert not isinstance(batch, tuple), "the info stays with the batch"
+        late()
+        made[key(batch)] = object()
+        return made[key(batch)]
 
-    emitted = list(loader_of(augment=augment, batch_size=batch_size, shuffle_buffer=shuffle_buffer))
-    assert len(emitted) == (40 if batch_size is None else 10)
-    assert all(one is other for one, other in zip(emitted, made, strict=True))
+    def key(batch):
+        return tuple(np.atleast_1d(batch).tolist())
 
-
-def test_every_use_gets_other_random_numbers():
-    emitted = [batch.tolist() for batch in loader_of(factor=5)]
-    assert len({tuple(batch) for batch in emitted}) == 100
-
-
-@pytest.mark.parametrize("batch_size", [None, 4])
-def test_it_is_reproducible_whatever_the_timing(batch_size):
-    def run(source, slow):
-        loader = loader_of(source, factor=3, batch_size=batch_size, seed=3, shuffle_buffer=5)
-        batches = iter(loader)
-        return [b.tolist() for b in (dawdling(batches, 1) if slow else batches)]
-
-    source = [np.full(2, number) for number in range(20)]
-    assert run(source, slow=False) == run(dawdling(source, 2), slow=True)
+    arguments = {"batch_size": batch_size, "shuffle_buffer": 8, "with_info": True}
+    plain = pyecho.EchoLoader(range(40), 1, **arguments)
+    loader = loader_of(
+        range(40), 1, augment=augment, augment_workers=augment_workers, prefetch=3, **arguments
+    )
+    for (result, info), (batch, expected_info) in zip(loader, plain, strict=True):
+        assert result is made[key(batch)]
+        assert info.source_index.tolist() == expected_info.source_index.tolist()
 
 
-def test_seed_and_epoch_change_the_numbers():
-    zeros = [np.zeros(2, int)] * 3
-    one, other = loader_of(zeros, seed=1), loader_of(zeros, seed=2)
-    runs = [[batch.tolist() for batch in loader] for loader in (one, one, other)]
-    assert runs[0] != runs[1]
-    assert runs[0] != runs[2]
-    one.set_epoch(0)
-    assert [batch.tolist() for batch in one] == runs[0]
-
-
-def test_random_numbers_of_a_batch_do_not_depend_on_those_drawn_before():
-    def greedy(batch, rng):
-        first = rng.integers(0, 2**60)
-        rng.random(int(batch[0]) * 100)  # some batches draw more than others
-        return first
-
-    one = list(loader_of([np.array([n]) for n in range(9)], augment=greedy))
-    other = list(loader_of([np.array([9 - n]) for n in range(9)], augment=greedy))
-    assert one == other
-
-
-def test_it_runs_in_one_thread_of_its_own():
-    threads = []
+@pytest.mark.parametrize("augment_workers", [1, 3])
+def test_so_many_threads_run_side_by_side_in_the_callers_context(augment_workers):
+    together = threading.Barrier(augment_workers, timeout=60)
+    seen = set()
 
     def augment(batch, rng):
-        threads.append(threading.current_thread())
+        together.wait()
+        seen.add((threading.current_thread().name, VARIABLE.get()))
         return batch
 
-    list(loader_of(augment=augment))
-    assert len(set(threads)) == 1
-    assert threads[0] is not threading.main_thread()
-    assert threads[0].name == "pyecho-augment"
+    token = VARIABLE.set("caller")
+    try:
+        assert flat(loader_of(range(30), 1, augment=augment, augment_workers=augment_workers))
+    finally:
+        VARIABLE.reset(token)
+    assert seen == {("pyecho-augment", "caller")}
 
 
 def test_it_overlaps_the_consumer():
@@ -96,58 +127,89 @@ def test_it_overlaps_the_consumer():
             reached.set()
         return batch
 
-    batches = iter(loader_of(range(5), factor=1, augment=augment))
+    batches = iter(loader_of(range(5), 1, augment=augment))
     assert next(batches) == 0
     assert reached.wait(60)
 
 
-def test_info_stays_with_the_batch_and_is_not_augmented():
-    seen = []
-
+@pytest.mark.parametrize("augment_workers", [0, 3])
+def test_the_global_generators_are_left_alone(augment_workers):
     def augment(batch, rng):
-        seen.append(batch)
-        return batch * 10
+        drawn = torch.rand(3) + torch.nn.functional.dropout(torch.ones(3))
+        return drawn + float(rng.random())
 
-    emitted = list(loader_of(range(6), augment=augment, shuffle_buffer=3, with_info=True))
-    assert all(not isinstance(batch, tuple) for batch in seen)
-    assert [batch for batch, _ in emitted] == [10 * int(i.source_index[0]) for _, i in emitted]
+    states = torch.get_rng_state(), random.getstate(), np.random.get_state()
+    assert len(list(loader_of(range(9), augment=augment, augment_workers=augment_workers))) == 18
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert random.getstate() == states[1]
+    assert np.array_equal(np.random.get_state()[1], states[2][1])
 
 
-@pytest.mark.parametrize("batch_size", [None, 4])
-def test_an_exception_reaches_the_consumer_after_what_came_before(batch_size):
-    error = RuntimeError("no such crop")
-    calls = 0
+# ---------------------------------------------------------------- errors
 
-    def augment(batch, rng):
-        nonlocal calls
-        calls += 1
-        if calls == 4:
-            raise error
-        return calls
 
-    batches = iter(loader_of(augment=augment, batch_size=batch_size))
-    assert [next(batches) for _ in range(3)] == [1, 2, 3]
+@workers
+@levels
+@pytest.mark.parametrize("epochs", [None, 2])
+def test_an_error_arrives_in_its_place_and_the_next_epoch_is_whole(
+    augment_workers, batch_size, epochs
+):
+    error, fails = RuntimeError("no such crop"), True
+
+    def call(batch, *rng):
+        if fails:
+            late()
+            if 20 in np.atleast_1d(batch):
+                raise error
+        return batch
+
+    loader = pyecho.EchoLoader(
+        Iterated(range(600)),
+        2,
+        batch_size=batch_size,
+        shuffle_buffer=0,
+        augment_workers=augment_workers,
+        epochs=epochs,
+        **{"augment" if batch_size is None or epochs else "collate_fn": call},
+    )
+    emitted = []
     with pytest.raises(RuntimeError) as raised:
-        next(batches)
+        for batch in loader:
+            emitted += flat([batch])
     assert raised.value is error
-    assert "in augment" in "".join(traceback.format_exception(error))
+    assert "in call" in "".join(traceback.format_exception(error))
+    assert emitted == repeated(range(20))
+    fails = False
+    assert [flat(loader) for _ in range(2)] == [repeated(range(600))] * 2
 
 
-@pytest.mark.parametrize("augment", [3, "flip", object()])
-def test_what_cannot_be_called_is_refused(augment):
-    with pytest.raises(pyecho.ConfigError, match=r"augment must be a function of \(batch, rng\)"):
-        loader_of(augment=augment)
-
-
-def test_a_source_error_comes_through_it():
+@workers
+def test_an_error_of_the_source_comes_after_what_came_before(augment_workers):
     def source():
-        yield np.zeros(1)
+        yield from range(5)
         raise OSError("disk gone")
 
-    batches = iter(loader_of(source(), factor=3))
-    assert len([next(batches) for _ in range(3)]) == 3
+    emitted = []
     with pytest.raises(OSError, match="disk gone"):
-        next(batches)
+        emitted.extend(loader_of(source(), 3, augment_workers=augment_workers))
+    assert emitted == repeated(range(5), 3)
+
+
+@pytest.mark.parametrize("augment", [None, unchanged])
+def test_a_source_that_was_closed_is_an_error_of_the_source(augment):
+    inner_source = Blocked(range(40), after=10)
+    inner = pyecho.EchoLoader(inner_source, 1)
+    outer = iter(pyecho.EchoLoader(inner, 1, augment=augment))
+    assert inner_source.inside.wait(60) if next(outer) == 0 else None
+    closer = threading.Thread(target=inner.close)
+    closer.start()
+    with pytest.raises(pyecho.Closed, match="EchoLoader is closed"):
+        list(outer)
+    inner_source.release.set()
+    closer.join()
+
+
+# ---------------------------------------------------------------- memory
 
 
 def test_changing_batches_in_place_costs_no_memory_and_no_warning():
@@ -159,9 +221,16 @@ def test_changing_batches_in_place_costs_no_memory_and_no_warning():
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for prefetch in (1, 2, 5):
-            loader = loader_of(np.ones((3000, 4)), augment=double, batch_size=4, prefetch=prefetch)
+        for prefetch, threads in ((1, 0), (2, 1), (5, 4)):
+            loader = loader_of(
+                np.ones((3000, 4)),
+                augment=double,
+                augment_workers=threads,
+                batch_size=4,
+                prefetch=prefetch,
+            )
             batches = iter(loader)
+            assert next(batches).max() == 2
             before = loader.stats().host_allocations
             for batch in dawdling(batches, seed=prefetch, most_seconds=0.0005):
                 assert batch.min() == batch.max() == 2
@@ -171,9 +240,9 @@ def test_changing_batches_in_place_costs_no_memory_and_no_warning():
 def test_max_bytes_leaves_room_for_the_batches_that_wait_after_augmentation():
     rows = np.zeros((400, 1024))
     with pytest.raises(pyecho.ConfigError) as refused:
-        iter(loader_of(rows, augment=lambda b, rng: b, batch_size=4, max_bytes=1))
+        next(iter(loader_of(rows, batch_size=4, max_bytes=1, augment_workers=3)))
     least = int(str(refused.value).split("(")[1].split()[0])
-    loader = loader_of(rows, augment=lambda b, rng: b, batch_size=4, max_bytes=least)
+    loader = loader_of(rows, batch_size=4, max_bytes=least, augment_workers=3)
     assert sum(len(batch) for batch in dawdling(iter(loader), 3, 0.0005)) == 800
 
 
@@ -182,18 +251,100 @@ def test_shared_storage_is_read_only_for_it_and_copy_makes_it_writable():
         batch += 1
         return batch
 
+    rows = [np.arange(3)] * 4
     with pytest.raises(ValueError, match="read-only"):
-        list(loader_of(augment=in_place))
-    assert all(b.tolist() == [1, 2, 3] for b in loader_of(augment=in_place, copy=True))
+        list(loader_of(rows, augment=in_place))
+    assert all(b.tolist() == [1, 2, 3] for b in loader_of(rows, augment=in_place, copy=True))
 
 
-def test_torch_batches_are_augmented_as_tensors():
-    torch = pytest.importorskip("torch")
-    import pyecho.torch
+# ---------------------------------------------------------------- collate_fn
+
+
+class Word:
+    """What no array can hold."""
+
+    def __init__(self, number):
+        self.number = number
+
+
+@workers
+@pytest.mark.parametrize("unique_in_batch", [False, True])
+@pytest.mark.parametrize("epochs", [None, 2])
+def test_collate_fn_gets_lists_of_the_examples_themselves(augment_workers, unique_in_batch, epochs):
+    words = [Word(number) for number in range(30)]
+    plan = {
+        "factor": 3,
+        "batch_size": 4,
+        "unique_in_batch": unique_in_batch,
+        "drop_last": True,
+        "seed": 5,
+    }
+
+    def collate(examples):
+        late()
+        return list(examples)
+
+    loader = pyecho.EchoLoader(
+        words,
+        **plan,
+        shuffle_buffer=10,
+        epochs=epochs,
+        collate_fn=collate,
+        augment_workers=augment_workers,
+    )
+    passes = [30] * (epochs or 1)
+    for expected in model.iterations(passes, capacity=10, **plan):
+        emitted = list(loader)
+        assert [[word.number for word in batch] for batch in emitted] == [
+            [use.item for use in batch] for batch in expected
+        ]
+        assert all(word is words[word.number] for batch in emitted for word in batch)
+
+
+def test_collate_fn_comes_before_augment_and_both_leave_the_info_alone():
+    source = [{"text": "a" * n, "label": n} for n in range(1, 9)]
+
+    def collate(examples):
+        return {"length": [len(example["text"]) for example in examples]}
 
     def augment(batch, rng):
-        assert isinstance(batch, torch.Tensor)
-        return batch.add_(int(rng.integers(5)))
+        return {"doubled": [2 * length for length in batch["length"]]}
 
-    loader = pyecho.torch.EchoLoader(list(torch.zeros(20, 2)), 2, batch_size=4, augment=augment)
-    assert len({int(batch[0, 0]) for batch in loader}) > 1
+    loader = pyecho.EchoLoader(
+        source, 2, batch_size=4, collate_fn=collate, augment=augment, with_info=True
+    )
+    for batch, info in loader:
+        assert batch == {"doubled": [2 * (n + 1) for n in info.source_index.tolist()]}
+
+
+@pytest.mark.parametrize("kind", ["array", "tensor", "pair", "dataset"])
+def test_collate_fn_of_torch_makes_batches_of_whatever_the_source_is(kind):
+    x, y = np.arange(60.0, dtype=np.float32).reshape(20, 3), torch.arange(20)
+    source = {
+        "array": x,
+        "tensor": torch.tensor(x),
+        "pair": (torch.tensor(x), y),
+        "dataset": torch.utils.data.TensorDataset(torch.tensor(x), y),
+    }[kind]
+    loader = pyecho.torch.EchoLoader(
+        source, 1, batch_size=6, shuffle_buffer=0, collate_fn=default_collate
+    )
+    batches = list(loader)
+    rows = [batch if kind in ("array", "tensor") else batch[0] for batch in batches]
+    assert torch.equal(torch.cat(rows), torch.tensor(x))
+    assert len(loader) == len(batches) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"augment": 3}, r"augment must be a function of \(batch, rng\)"),
+        ({"batch_size": 2, "collate_fn": "list"}, "collate_fn must be a function of a list"),
+        ({"collate_fn": list}, "collate_fn makes batches of examples, so it needs a batch_size"),
+        ({"collate_fn": list, "batch_size": 2, "unbatch": True}, "unbatch=True splits"),
+        ({"augment": unchanged, "augment_workers": -1}, "augment_workers must be at least 0"),
+    ],
+)
+def test_what_cannot_be_is_refused(options, message):
+    with pytest.raises(pyecho.ConfigError, match=message):
+        pyecho.EchoLoader([1], **options)

@@ -1,149 +1,385 @@
-"""Epochs: each iter() is one; they differ, and the same (seed, epoch) gives the same output."""
+"""Epochs: each iter() is one, which begins with its first next() and ends an earlier one."""
+
+import copy
+import gc
+import itertools
+import pickle
+import resource
+import time
+import warnings
+from collections import Counter
 
 import numpy as np
 import pytest
-from rows import rows_of
+from drivers import (
+    Iterated,
+    drivers,
+    flat,
+    levels,
+    loader_of,
+    pyecho_threads,
+    repeated,
+    waiting_drivers,
+)
 
 import pyecho
 
-
-def loader_of(source=range(40), factor=2.5, **arguments):
-    return pyecho.EchoLoader(source, factor, shuffle_buffer=10, **arguments)
+SHUFFLED = {"shuffle_buffer": 10}
 
 
-def test_epochs_differ_in_order():
-    loader = loader_of(factor=2)
-    first, second = list(loader), list(loader)
-    assert first != second
-    assert sorted(first) == sorted(second)
+def epoch_of(number, items=range(40), factor=2.5, **arguments):
+    """What an epoch of a loader of its own emits."""
+    loader = pyecho.EchoLoader(items, factor, **SHUFFLED, **arguments)
+    loader.set_epoch(number)
+    return flat(loader)
 
 
-def test_epochs_differ_in_which_items_a_fraction_gives_one_use_more():
-    loader = loader_of()
-    counts = [tuple(np.bincount(list(loader), minlength=40)) for _ in range(3)]
-    assert len(set(counts)) == 3
+@waiting_drivers
+def test_an_iterator_that_is_never_asked_costs_nothing(driver):
+    source = Iterated(range(40))
+    loader = loader_of(driver, source, **SHUFFLED)
+    threads = pyecho_threads()
+    iterators = [iter(loader) for _ in range(3)]
+    assert (source.passes, pyecho_threads()) == (0, threads)
+    del iterators
+    assert (source.passes, pyecho_threads()) == (0, threads)
+    assert flat(loader) == epoch_of(0, factor=2)
 
 
-def test_epochs_are_reproducible_by_a_new_loader():
-    one, other = loader_of(seed=4), loader_of(seed=4)
-    assert [list(one) for _ in range(3)] == [list(other) for _ in range(3)]
+@drivers
+def test_epochs_differ_and_each_can_be_had_again(driver):
+    loader = loader_of(driver, range(40), **SHUFFLED)
+    epochs = [flat(loader) for _ in range(3)]
+    assert epochs == [epoch_of(number, factor=2) for number in range(3)]
+    assert len({tuple(epoch) for epoch in epochs}) == 3
+    for number in (2, 0, 1):
+        loader.set_epoch(number)
+        assert flat(loader) == epochs[number]
+    assert flat(loader) == epochs[2], "the one after it follows"
 
 
-def test_set_epoch_chooses_the_next_epoch():
-    loader = loader_of()
-    epochs = [list(loader) for _ in range(3)]
-    for epoch in (2, 0, 1):
-        loader.set_epoch(epoch)
-        assert list(loader) == epochs[epoch]
-    assert list(loader) == epochs[2], "and the one after it follows"
+@drivers
+@levels
+def test_a_later_iteration_ends_an_earlier_one_and_not_the_other_way_round(driver, batch_size):
+    loader = loader_of(driver, range(40), 2, batch_size=batch_size, **SHUFFLED)
+    one = iter(loader)
+    next(one)
+    other = iter(loader)
+    next(one)  # goes on until the other one begins
+    first = flat([next(other)])
+    for _ in range(2):
+        with pytest.raises(pyecho.Closed, match=r"a later iter\(\).*has ended this iteration"):
+            next(one)
+    del one
+    gc.collect()
+    assert first + flat(other) == epoch_of(1, factor=2)
 
 
-def test_an_epoch_that_was_abandoned_counts():
-    loader, other = loader_of(), loader_of()
-    next(iter(loader))
-    other.set_epoch(1)
-    assert list(loader) == list(other)
+@drivers
+@pytest.mark.parametrize("taken", [1, 30])
+def test_an_epoch_that_was_left_counts(driver, taken):
+    loader = loader_of(driver, range(40), 2, **SHUFFLED)
+    list(itertools.islice(loader, taken))
+    assert flat(loader) == epoch_of(1, factor=2)
 
 
-def test_an_epoch_that_never_began_does_not_count():
-    source = []
-    loader = loader_of(source)
-    with pytest.raises(pyecho.EchoError):
-        iter(loader)
-    source += range(40)
-    assert list(loader) == list(loader_of())
-
-
-def test_set_epoch_is_passed_on_to_source_and_sampler():
-    class Told:
-        told = None
-
-        def set_epoch(self, epoch):
-            self.told = epoch
-
-    class Source(Told, list):
-        sampler = Told()
-
-    source = Source(range(3))
-    pyecho.EchoLoader(source).set_epoch(7)
-    assert (source.told, source.sampler.told) == (7, 7)
-
-
-def test_a_distributed_sampler_is_told():
-    data = pytest.importorskip("torch").utils.data
-    sampler = data.DistributedSampler(range(10), num_replicas=2, rank=0, shuffle=True)
-    pyecho.EchoLoader(data.DataLoader(range(10), sampler=sampler)).set_epoch(5)
-    assert sampler.epoch == 5
+@drivers
+def test_set_epoch_ends_a_running_epoch(driver):
+    loader = loader_of(driver, range(40), 2, **SHUFFLED)
+    uses = iter(loader)
+    next(uses)
+    loader.set_epoch(0)
+    with pytest.raises(pyecho.Closed, match=r"set_epoch\(\) of this loader has ended"):
+        next(uses)
+    assert flat(loader) == epoch_of(0, factor=2)
 
 
 @pytest.mark.parametrize("epoch", [-1, 1.5, "1", None])
 def test_a_wrong_epoch_is_refused(epoch):
     with pytest.raises(pyecho.ConfigError, match="epoch must be"):
-        loader_of().set_epoch(epoch)
+        pyecho.EchoLoader([1]).set_epoch(epoch)
 
 
-def test_a_generator_that_was_read_to_its_end_says_so_in_the_second_epoch():
-    loader = pyecho.EchoLoader(number for number in range(3))
-    assert len(list(loader)) == 6
-    with pytest.raises(
-        pyecho.EchoError, match=r"generator.*yielded nothing.*can be iterated again"
-    ):
-        list(loader)
+@pytest.mark.parametrize("epochs", [None, 3])
+@waiting_drivers
+def test_every_pass_is_told_its_number(driver, epochs):
+    class Told(Iterated):
+        told = ()
+
+        def set_epoch(self, epoch):
+            self.told += (epoch,)
+
+    source = Told(range(40))
+    loader = loader_of(driver, source, epochs=epochs)
+    assert [flat(loader) for _ in range(4)] == [repeated(range(40))] * 4
+    assert source.told == (0, 1, 2, 3)
+    loader.set_epoch(7)
+    flat(loader)
+    assert source.told[4:] == (7, 7)
 
 
-def test_two_iterations_of_one_loader_side_by_side_do_not_mix():
-    loader, other = loader_of(), loader_of()
-    one, two = iter(loader), iter(loader)
-    mixed = [(next(one), next(two)) for _ in range(50)]
-    assert [first for first, _ in mixed] == list(other)[:50]
-    assert [second for _, second in mixed] == list(other)[:50]
+@drivers
+@pytest.mark.parametrize("turn", [lambda loader: pickle.loads(pickle.dumps(loader)), copy.deepcopy])
+def test_a_copy_goes_on_with_the_next_epoch(driver, turn):
+    arguments = SHUFFLED if driver == "augmented" else {}
+    loader = loader_of(driver, range(40), **SHUFFLED) if not arguments else None
+    if loader is None:  # a lambda cannot be pickled
+        loader = pyecho.EchoLoader(Iterated(range(40)), augment=keep, augment_workers=2, **SHUFFLED)
+    assert flat(turn(loader)) == epoch_of(0, factor=2)
+    flat(loader)
+    assert flat(turn(loader)) == epoch_of(1, factor=2)
+    next(iter(loader))
+    assert flat(turn(loader)) == epoch_of(2, factor=2)
+    assert flat(loader) == epoch_of(2, factor=2)
+
+
+def keep(batch, rng):
+    return batch
+
+
+# ---------------------------------------------------------------- epochs that flow
+
+
+class Numbered(Iterated):
+    """Other items in each pass: 100 * pass + number."""
+
+    fails = None
+
+    def __iter__(self):
+        number, self.passes = self.passes, self.passes + 1
+        for item in self.items:
+            if (number, item) == self.fails:
+                raise OSError("gone")
+            yield 100 * number + item
+
+
+def pass_of(number, items=40):
+    return range(100 * number, 100 * number + items)
+
+
+@waiting_drivers
+@levels
+@pytest.mark.parametrize("factor", [2, 2.25])
+def test_passes_flow_into_each_other(driver, batch_size, factor):
+    source = Numbered(range(41))
+    loader = loader_of(driver, source, factor, batch_size=batch_size, epochs=3, **SHUFFLED)
+    plain = loader_of(driver, range(41), factor, batch_size=batch_size)
+    epochs = []
+    for number in range(4):
+        emitted = []
+        for batch in loader:
+            emitted.append(np.copy(batch))
+            passes = source.passes
+        assert len(emitted) == sum(1 for _ in plain)
+        assert passes >= min(number + 2, 3) if number < 3 else 4, "begun before the last batch"
+        epochs.append(flat(emitted))
+    assert set(epochs[0]) & set(pass_of(1)), "the pool does not drain"
+    assert set(epochs[3]) == set(pass_of(3, 41)), "passes after the last are on their own"
+    uses = Counter(itertools.chain(*epochs[:3]))
+    assert uses.keys() == {*pass_of(0, 41), *pass_of(1, 41), *pass_of(2, 41)}
+    assert set(uses.values()) <= {2, 3}
+    for number in range(3):
+        assert sum(uses[item] for item in pass_of(number, 41)) == int(41 * factor + 0.5)
+
+
+@waiting_drivers
+@levels
+def test_an_iteration_that_is_left_ends_the_flow_and_the_next_pass_is_whole(driver, batch_size):
+    source = Numbered(range(40))
+    loader = loader_of(driver, source, 3, batch_size=batch_size, epochs=3, **SHUFFLED)
+    flat(loader)
+    next(iter(loader))
+    begun = source.passes
+    emitted = flat(loader)
+    assert Counter(emitted) == dict.fromkeys(pass_of(begun), 3)
+    loader.set_epoch(0)
+    begun = source.passes
+    emitted = [item for _ in range(3) for item in flat(loader)]
+    expected = itertools.chain(*(pass_of(begun + number) for number in range(3)))
+    assert Counter(emitted) == dict.fromkeys(expected, 3)
+
+
+@waiting_drivers
+@levels
+def test_an_error_in_a_later_pass_comes_after_every_use_of_what_came_before(driver, batch_size):
+    source = Numbered(range(40))
+    source.fails = (1, 25)
+    loader = loader_of(driver, source, 3, batch_size=batch_size, epochs=3, **SHUFFLED)
+    emitted = flat(loader)
+    assert len(emitted) == 120
+    with pytest.raises(OSError, match="gone"):
+        for batch in loader:
+            emitted += flat([batch])
+    assert Counter(emitted) == dict.fromkeys([*pass_of(0), *pass_of(1, 25)], 3)
+    assert Counter(flat(loader)) == dict.fromkeys(pass_of(2), 3), "and the loader goes on"
+
+
+# ---------------------------------------------------------------- iterators as sources
+
+
+@waiting_drivers
+@levels
+@pytest.mark.parametrize("kept", [False, True])
+def test_over_an_iterator_the_next_iteration_goes_on_with_a_warning(driver, batch_size, kept):
+    loader = loader_of(driver, iter(range(90)), 2, batch_size=batch_size, shuffle_buffer=0)
+    emitted, iterators, warned = [], [], 0
+    for count in (2, 1, 0, 5, 1):
+        batches = iter(loader)
+        if kept:
+            iterators.append(batches)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(count):
+                emitted += flat([next(batches)])
+        for warning in caught:
+            assert warning.filename == __file__
+            assert "goes on where that one was left" in str(warning.message)
+        warned += len(caught)
+    assert warned == 3
+    assert emitted + flat(batches) == repeated(range(90))
+
+
+@waiting_drivers
+def test_the_warning_as_an_error_loses_nothing(driver):
+    loader = loader_of(driver, iter(range(50)))
+    assert next(iter(loader)) == 0
+    uses = iter(loader)
+    with pytest.raises(RuntimeWarning, match="goes on"):
+        next(uses)
+    assert flat(uses) == repeated(range(50))[1:]
+
+
+@pytest.mark.parametrize("epochs", [None, 3])
+@pytest.mark.parametrize(
+    "source", [[], (), np.zeros((0, 3)), iter(()), {}.keys(), Iterated([])], ids=repr
+)
+@levels
+def test_a_source_that_yields_nothing_is_an_empty_epoch_with_a_warning(source, batch_size, epochs):
+    loader = pyecho.EchoLoader(source, batch_size=batch_size, epochs=epochs)
+    reason = "read to its end" if iter(source) is source else "check its length"
+    for _ in range(2):
+        batches = iter(loader)
+        with pytest.warns(
+            RuntimeWarning, match=rf"{type(source).__name__}.*yielded nothing.*{reason}"
+        ) as caught:
+            assert next(batches, None) is None
+        assert caught[0].filename == __file__
+    assert loader.stats() == pyecho.EchoStats(source_seconds=loader.stats().source_seconds)
+
+
+@drivers
+@levels
+@pytest.mark.filterwarnings("ignore:the source .* yielded nothing")
+def test_sources_may_be_empty_grow_and_shrink_from_epoch_to_epoch(driver, batch_size):
+    items = []
+    source = items if driver == "in memory" else Iterated(items)
+    loader = loader_of(driver, source, 2, batch_size=batch_size, shuffle_buffer=8)
+    for count in (0, 3, 40, 0, 2, 90):
+        items[:] = range(count)
+        assert Counter(flat(loader)) == dict.fromkeys(items, 2)
+
+
+# ---------------------------------------------------------------- steps
+
+
+@waiting_drivers
+@levels
+def test_steps_of_an_endless_source(driver, batch_size):
+    loader = loader_of(
+        driver, itertools.count(), 2, batch_size=batch_size, steps_per_epoch=10, **SHUFFLED
+    )
+    assert len(loader) == 10
+    uses = Counter()
+    for _ in range(5):
+        emitted = flat(loader)
+        assert len(emitted) == 10 * (batch_size or 1)
+        uses.update(emitted)
+    left = [item for item in range(max(uses)) if uses[item] < 2]
+    assert max(uses.values()) == 2
+    assert len(left) <= 10, "nothing but what the pool still has"
+
+
+@drivers
+def test_steps_of_a_source_that_has_become_empty_end(driver):
+    items = list(range(3))
+
+    class Ending(Iterated):
+        def __iter__(self):
+            yield from list(items)
+            items.clear()
+
+    loader = loader_of(driver, Ending([]), steps_per_epoch=4)
+    assert [flat(loader) for _ in range(2)] == [[0, 0, 1, 1], [2, 2]]
 
 
 # ---------------------------------------------------------------- len()
 
 
-@pytest.mark.parametrize("factor", [1, 2, 2.5, 3.7])
-@pytest.mark.parametrize("batch_size", [None, 1, 7, 100])
-@pytest.mark.parametrize("drop_last", [False, True])
-def test_length_is_the_number_of_batches_of_each_epoch(factor, batch_size, drop_last):
-    if batch_size is None and drop_last:
-        pytest.skip("drop_last needs a batch_size")
-    loader = pyecho.EchoLoader(
-        np.arange(30), factor, batch_size=batch_size, drop_last=drop_last, shuffle_buffer=5, seed=1
-    )
-    for _ in range(3):
-        expected = len(loader)
-        assert sum(1 for _ in loader) == expected
-
-
-def test_length_follows_set_epoch():
-    loader = loader_of(factor=1.5)
-    lengths = [len(list(loader)) for _ in range(4)]
-    for epoch, length in enumerate(lengths):
-        loader.set_epoch(epoch)
-        assert len(loader) == length
+def test_the_length_is_known_where_the_source_tells_it_or_the_user():
+    known = {"factor": 2.5, "batch_size": 4}
+    assert len(pyecho.EchoLoader(range(9), **known)) == 6
+    assert len(pyecho.EchoLoader(range(9), **known, drop_last=True)) == 5
+    assert len(pyecho.EchoLoader([np.zeros(4), np.zeros(5)], **known, unbatch=True)) == 6
+    assert len(pyecho.EchoLoader(Iterated(range(9)), **known, steps_per_epoch=7)) == 7
 
 
 @pytest.mark.parametrize(
-    ("loader", "reason"),
+    ("source", "arguments", "reason"),
     [
-        (pyecho.EchoLoader(iter([1])), "no len"),
-        (pyecho.EchoLoader([np.arange(2)], batch_size=2, unbatch=True), "unbatch"),
-        (pyecho.EchoLoader([1, 2], batch_size=2, shuffle_buffer=2, unique_in_batch=True), "unique"),
+        (iter([1]), {}, "does not tell how many items.*steps_per_epoch="),
+        (Iterated([np.zeros(3)]), {"batch_size": 2, "unbatch": True}, "how many examples"),
+        ([1, 2], {"batch_size": 2, "shuffle_buffer": 2, "unique_in_batch": True}, "the draws"),
     ],
 )
-def test_where_the_length_is_not_known_len_raises_type_error(loader, reason):
+def test_where_the_length_is_not_known_len_says_why(source, arguments, reason):
+    loader = pyecho.EchoLoader(source, 2, **arguments)
     with pytest.raises(TypeError, match=reason):
         len(loader)
-    assert rows_of(map(np.atleast_1d, loader)).size > 0, "and iteration does without"
+    assert flat(loader), "and iteration does without"
 
 
-def test_a_data_loader_of_unknown_length_gives_none():
-    data = pytest.importorskip("torch").utils.data
+# ---------------------------------------------------------------- many epochs
 
-    class Stream(data.IterableDataset):
-        def __iter__(self):
-            yield from range(3)
 
-    with pytest.raises(TypeError):
-        len(pyecho.EchoLoader(data.DataLoader(Stream())))
+@drivers
+def test_thousands_of_epochs_cost_neither_time_nor_memory(driver):
+    loader = loader_of(driver, range(3))
+
+    def seconds(epochs):
+        began = time.process_time()
+        for _ in range(epochs):
+            assert sum(1 for _ in loader) == 6
+            loader.stats()
+        return time.process_time() - began
+
+    seconds(100)
+    gc.collect()
+    before = len(gc.get_objects()), len(pyecho_threads())
+    first = seconds(300)
+    seconds(2000)
+    last = seconds(300)
+    gc.collect()
+    objects, threads = len(gc.get_objects()), len(pyecho_threads())
+    assert objects < before[0] + 100
+    assert threads == before[1]
+    assert last < 3 * first
+
+
+@drivers
+def test_the_second_epoch_allocates_nothing_and_faults_no_page_in(driver):
+    rows = list(np.random.default_rng(0).integers(0, 255, (64, 150_000), np.uint8))
+    loader = loader_of(driver, rows, 3, batch_size=8, shuffle_buffer=32)
+
+    def epoch():
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for batch in loader:
+            assert batch[0, 0] >= 0
+            del batch
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    first = epoch()
+    allocations = loader.stats().host_allocations
+    assert allocations > 0
+    assert first > 1000, "the pool and the batches have as many pages"
+    assert epoch() < first / 10
+    assert loader.stats().host_allocations == allocations

@@ -70,6 +70,18 @@ def test_copies_are_what_the_items_were_and_private(kind):
 
 
 @kinds
+def test_reserved_views_are_what_the_examples_are(kind):
+    example = kind.make(np.zeros(2), 1)
+    buffer = pyecho.EchoBuffer(pyecho.spec_of(example), batch_size=1, factor=1)
+    with buffer.reserve() as view:
+        assert same(kind, view, example)
+        a, b = kind.parts(view)
+        a[:], b[...] = 3, 4
+    batch = next(iter(buffer))
+    assert [part.tolist() for part in kind.parts(batch)] == [[[3, 3]], [4]]
+
+
+@kinds
 def test_a_path_names_each_part(kind):
     good, bad = rows(kind, 1), kind.make(np.zeros(2), {"n": 0, "name": b"", "more": 1})
     for wrong, path in (

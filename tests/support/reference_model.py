@@ -1,13 +1,14 @@
 """What pyecho must emit, in plain Python: slow, short, and to be checked by eye.
 
-Nothing in here knows of threads, memory or time. `uses` says in which order the uses of items are
-emitted; `batches` cuts them into batches. Both speak of items by their number in source order.
+Nothing in here knows of threads, memory or time. `iterations` says which uses make up which batch
+of which iteration; it speaks of items by their number in their pass over the source.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain, count
 from typing import NamedTuple
 
 MASK = 2**64 - 1
@@ -16,7 +17,7 @@ DRAW_STREAM, FACTOR_STREAM = 1, 2
 
 
 class Use(NamedTuple):
-    """One emission: the item's number in source order, and which use of it this is."""
+    """One emission: the item's number in its pass, and which use of it this is."""
 
     item: int
     use: int
@@ -77,103 +78,160 @@ class Xoshiro256:
 # ---------------------------------------------------------------- how often
 
 
-def uses_of(item: int, factor: float, seed: int = 0, epoch: int = 0) -> int:
-    """How often an item is emitted. The fraction is a chance that every item has on its own."""
+def more_among(items: int, fraction: float) -> int:
+    """How many of the first items get one use more."""
+    return math.floor(items * fraction + 0.5)
+
+
+def uses_of_pass(items: int, factor: float) -> int:
+    """How many uses the items of a pass have together."""
     whole = math.floor(factor)
-    lucky = unit_at(stream_key(seed, epoch, FACTOR_STREAM), item) < factor - whole
-    return whole + (1 if lucky else 0)
+    return items * whole + more_among(items, factor - whole)
+
+
+def uses_of_items(items: int, factor: float, seed: int, number: int, known: bool) -> Iterator[int]:
+    """How often each item of pass `number` is emitted.
+
+    If the number of items is known beforehand, any of them may get one use more (Knuth's algorithm
+    S); else they are spread evenly.
+    """
+    whole = math.floor(factor)
+    fraction = factor - whole
+    key = stream_key(seed, number, FACTOR_STREAM)
+    missing = more_among(items, fraction)
+    for item in range(items):
+        if known:
+            more = unit_at(key, item) * (items - item) < missing
+        else:
+            more = more_among(item + 1, fraction) > more_among(item, fraction)
+        missing -= more
+        yield whole + more
 
 
 # ---------------------------------------------------------------- in which order
 
 
+def with_end(uses: Iterable[int]) -> Iterator[tuple[int | None, int]]:
+    """Every item of a pass with its uses, and None for its end."""
+    yield from enumerate(uses)
+    yield None, 0
+
+
 class Pool:
     """Distinct items, and one entry for each use they still have."""
 
-    def __init__(self, items: int, factor: float, capacity: int, seed: int, epoch: int) -> None:
-        self.source = iter(range(items))
-        self.ended = False
+    def __init__(self, passes: Iterable[Iterable[int]], capacity: int) -> None:
+        self.source = chain.from_iterable(map(with_end, passes))
+        self.next = next(self.source, None)
         self.capacity = capacity
-        self.uses_of: Callable[[int], int] = lambda item: uses_of(item, factor, seed, epoch)
-        self.random = Xoshiro256(stream_key(seed, epoch, DRAW_STREAM))
-        self.left: dict[int, int] = {}  # uses left of each resident item
-        self.drawn: dict[int, int] = {}  # uses made of each item
-        self.entries: list[int] = []  # what a draw chooses from
+        self.admitted = 0  # uses of all items so far
+        self.pass_ends: list[int] = []  # uses of the items of all passes up to each
+        self.emitted = 0  # uses so far
+        self.items: list[list[int]] = []  # number in its pass, uses left, uses made
+        self.resident: set[int] = set()  # indices of `items`
+        self.entries: list[int] = []  # what a draw chooses from: indices of `items`
         self.deferred: list[int] = []  # entries that wait for the next batch
-
-    def begin_batch(self) -> None:
-        self.entries += self.deferred
-        self.deferred = []
 
     def admit(self) -> None:
         """Take items from the source until the pool is full or the source has ended."""
-        while not self.ended and len(self.left) < self.capacity:
-            item = next(self.source, None)
+        while self.next is not None:
+            item, uses = self.next
             if item is None:
-                self.ended = True
+                self.pass_ends.append(self.admitted)
+            elif len(self.resident) == self.capacity:
                 return
-            self.left[item] = self.uses_of(item)
-            self.drawn[item] = 0
-            self.entries += [item] * self.left[item]
+            else:
+                self.resident.add(len(self.items))
+                self.entries += [len(self.items)] * uses
+                self.items.append([item, uses, 0])
+                self.admitted += uses
+            self.next = next(self.source, None)
 
-    def draw(self, refused: set[int]) -> Use | None:
-        """Choose among all entries whose item is not refused; None if there is none."""
+    def draw(self, random: Xoshiro256, batch: list[int]) -> int | None:
+        """Choose among all entries whose item is not in `batch`; None if there is none."""
         while self.entries:
-            # A pool of one item has nothing to choose, and no number is drawn for it.
-            position = self.random.below(len(self.entries)) if self.capacity > 1 else 0
-            item = self.entries[position]
+            position = random.below(len(self.entries))
+            index = self.entries[position]
             self.entries[position] = self.entries[-1]  # swap-remove
             self.entries.pop()
-            if item in refused:
-                self.deferred.append(item)
-                continue
-            use = self.drawn[item]
-            self.drawn[item] += 1
-            self.left[item] -= 1
-            if self.left[item] == 0:
-                del self.left[item]
-            return Use(item, use)
+            if index not in batch:
+                return index
+            self.deferred.append(index)
         return None
 
+    def use(self, index: int) -> Use:
+        item = self.items[index]
+        item[1] -= 1
+        item[2] += 1
+        if item[1] == 0:
+            self.resident.remove(index)
+        self.emitted += 1
+        return Use(item[0], item[2] - 1)
 
-def uses(
-    items: int, *, factor: float, capacity: int = 1, seed: int = 0, epoch: int = 0
-) -> list[Use]:
-    """Batch echoing: every use of every item of an epoch, in order."""
-    return [use for batch in batches(items, 1, factor, capacity, seed, epoch) for use in batch]
+
+# ---------------------------------------------------------------- in which batch and iteration
 
 
-# ---------------------------------------------------------------- in which batch
-
-
-def batches(
-    items: int,
-    batch_size: int,
+def iterations(
+    passes: Iterable[int],
+    *,
     factor: float,
     capacity: int = 1,
-    seed: int = 0,
-    epoch: int = 0,
+    batch_size: int = 1,
     unique_in_batch: bool = False,
     drop_last: bool = False,
-) -> list[list[Use]]:
-    """Example echoing: the batches of an epoch, each a list of uses."""
+    seed: int = 0,
+    epoch: int = 0,
+    steps: int | None = None,
+    known: bool = True,
+) -> Iterator[list[list[Use]]]:
+    """Yield the batches of each iteration over passes that flow into each other.
 
-    def made() -> Iterator[list[Use]]:
-        pool = Pool(items, factor, max(1, capacity), seed, epoch)
+    Parameters
+    ----------
+    passes
+        How many items each pass has.
+    steps
+        Batches of an iteration; None: as many as the uses of a pass make.
+    known
+        Whether the number of items is known before a pass is read.
+    """
+    pool = Pool(
+        (
+            uses_of_items(items, factor, seed, number, known)
+            for number, items in enumerate(passes, epoch)
+        ),
+        max(1, capacity),
+    )
+    for iteration in count():
+        random = Xoshiro256(stream_key(seed, epoch + iteration, DRAW_STREAM))
+        begin = pool.emitted
+
+        def left() -> float:
+            if steps is not None:
+                return begin + steps * batch_size - pool.emitted
+            ends = pool.pass_ends
+            return ends[iteration] - pool.emitted if iteration < len(ends) else math.inf
+
+        batches = []
         while True:
-            pool.begin_batch()
-            pool.admit()
-            if not pool.left:
-                return
-            batch: list[Use] = []
-            while len(batch) < batch_size:
+            pool.entries += pool.deferred
+            pool.deferred = []
+            drawn: list[int] = []
+            batch = []
+            while len(batch) < batch_size and left() > 0:
                 pool.admit()
-                refused = {use.item for use in batch} if unique_in_batch else set()
-                use = pool.draw(refused)
-                if use is None:
+                if left() == 0:  # a pass without items
                     break
-                batch.append(use)
-            yield batch
-
-    whole = batch_size if drop_last else 1
-    return [batch for batch in made() if len(batch) >= whole]
+                index = pool.draw(random, drawn if unique_in_batch else [])
+                if index is None:
+                    break
+                drawn.append(index)
+                batch.append(pool.use(index))
+            if not batch:
+                break
+            if len(batch) == batch_size or not drop_last:
+                batches.append(batch)
+        yield batches
+        if pool.next is None and not pool.resident and (steps or iteration + 1 == len(pool.pass_ends)):
+            return

@@ -14,7 +14,7 @@ std::uint64_t most_uses(const PlanConfig& config) {
   return std::uint64_t{config.capacity} * EchoFactor(config.factor).max_uses();
 }
 
-const PlanConfig& checked(const PlanConfig& config) {
+PlanConfig checked(PlanConfig config) {
   if (config.capacity < 1 || config.slots < config.capacity) {
     throw std::invalid_argument("a plan needs a capacity of at least 1 and as many slots");
   }

@@ -99,9 +99,8 @@ Outcome EchoQueue::plan(Use& use) {
   if (outcome == Outcome::kEnd) {
     plan_.next_iteration();
     finished_ = plan_.finished();
-  } else {
-    pool_.announce_released();  // this thread leaves the stage, or waits
   }
+  pool_.announce_released();  // this thread leaves the stage, or waits
   return outcome;
 }
 

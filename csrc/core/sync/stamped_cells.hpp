@@ -82,6 +82,7 @@ class StampedCells {
   // Calls visit(i, cell) for i = 0, 1, ... with the cell of sequence `first` + i until it returns false, at most `most`
   // times and one lap. Returns how many calls returned true.
   template <class Visit>
+  // NOLINTNEXTLINE(modernize-use-nodiscard): a caller that knows how many calls return true may ignore the count
   std::uint32_t visit(std::uint64_t first, std::size_t most, const Visit& visit) const noexcept {
     const auto count = static_cast<std::uint32_t>(std::min<std::size_t>(most, size()));
     std::uint32_t i = 0;

@@ -1,0 +1,286 @@
+"""Reading the source: in which thread, how far ahead, and what a source that blocks leaves possible."""
+
+import contextvars
+import itertools
+import sqlite3
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+from drivers import (
+    Blocked,
+    Iterated,
+    drivers,
+    flat,
+    levels,
+    loader_of,
+    pyecho_threads,
+    repeated,
+    waiting_drivers,
+)
+from interrupts import interrupted
+from torch.utils import data
+
+import pyecho
+import pyecho.torch
+
+VARIABLE = contextvars.ContextVar("VARIABLE", default="default")
+
+
+# ---------------------------------------------------------------- in which thread
+
+
+@waiting_drivers
+@pytest.mark.parametrize("epochs", [None, 2])
+def test_every_item_is_read_by_one_thread_in_the_callers_context(driver, epochs):
+    seen = set()
+
+    class Noting(Iterated):
+        def __iter__(self):
+            for item in self.items:
+                thread = threading.current_thread()
+                state = VARIABLE.get(), torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")
+                seen.add((thread.name, thread.daemon, *state))
+                yield item
+
+    loader = loader_of(driver, Noting(range(30)), epochs=epochs)
+    token = VARIABLE.set("caller")
+    try:
+        with torch.no_grad(), torch.autocast("cpu"):
+            assert [flat(loader) for _ in range(2)] == [repeated(range(30))] * 2
+    finally:
+        VARIABLE.reset(token)
+    thread = ("MainThread", False) if driver == "consumer" else ("pyecho-feeder", True)
+    assert seen == {(*thread, "caller", False, True)}
+
+
+@waiting_drivers
+def test_a_source_may_keep_what_belongs_to_one_thread(driver):
+    class Rows:
+        def __iter__(self):
+            database = sqlite3.connect(":memory:")  # of this thread alone
+            try:
+                database.execute("create table rows (x)")
+                database.executemany("insert into rows values (?)", [(n,) for n in range(3000)])
+                yield from (x for (x,) in database.execute("select x from rows order by x"))
+            finally:
+                database.close()
+
+    loader = loader_of(driver, Rows())
+    for _ in range(2):
+        assert flat(loader) == repeated(range(3000))
+    next(iter(loader))
+    assert flat(loader) == repeated(range(3000)), "also closed in its thread"
+
+
+def test_sources_in_memory_need_no_thread():
+    threads = set()
+    for batch in pyecho.EchoLoader(np.zeros((100, 3)), 2, batch_size=4):
+        threads.update(pyecho_threads())
+        del batch
+    assert not threads
+
+
+@levels
+def test_pyechos_threads_are_daemons_that_serve_all_epochs(batch_size):
+    loader = loader_of("augmented", range(20), batch_size=batch_size)
+    seen = set()
+    for _ in range(3):
+        for _ in loader:
+            seen.update(pyecho_threads())
+    assert sorted(thread.name for thread in seen) == ["pyecho-augment"] * 2 + ["pyecho-feeder"]
+    assert all(thread.daemon for thread in seen)
+    loader.close()
+    assert not seen & set(pyecho_threads())
+
+
+def test_a_data_loader_with_persistent_workers_is_read_by_one_feeder_at_a_time():
+    source = data.DataLoader(
+        torch.arange(400), batch_size=4, num_workers=2, persistent_workers=True
+    )
+    loader = pyecho.torch.EchoLoader(source, 2, shuffle_buffer=3)
+    for taken in (1, 7, 3):
+        assert len(list(itertools.islice(loader, taken))) == taken
+        batches = list(loader)
+        assert sorted(torch.cat(batches).tolist()) == repeated(range(400))
+
+
+# ---------------------------------------------------------------- how far
+
+
+@drivers
+@levels
+def test_a_source_is_read_once_in_order_and_no_further_ahead_than_asked(driver, batch_size):
+    """What others had: prefetch off by one, or the last prefetched items dropped."""
+    capacity, prefetch, asked = 8, 3, []
+
+    class Noting(list):
+        def __iter__(self):
+            for item in range(3000):
+                asked.append(item)
+                yield np.full(2000, item)
+
+    loader = loader_of(
+        driver, Noting(), 1, batch_size=batch_size, shuffle_buffer=capacity, prefetch=prefetch
+    )
+    batches, emitted = iter(loader), []
+    for _ in range(10):
+        emitted += np.copy(next(batches)).reshape(-1, 2000)[:, 0].tolist()
+        # Small items and batches go in groups of 4 MiB; see the documentation of `prefetch`.
+        ahead = max(prefetch, 2**22 // (2000 * 8 * (batch_size or 1))) * (batch_size or 1)
+        assert len(asked) <= len(emitted) + capacity + 4 * ahead
+    for batch in batches:
+        emitted += np.copy(batch).reshape(-1, 2000)[:, 0].tolist()
+    assert asked == list(range(3000))
+    assert sorted(emitted) == asked, "the items read ahead come out, too"
+
+
+@waiting_drivers
+def test_a_map_style_dataset_is_read_over_its_length(driver):
+    class Endless:
+        """Never raises IndexError."""
+
+        def __len__(self):
+            return 9
+
+        def __getitem__(self, index):
+            return index
+
+    loader = loader_of(driver, Endless())
+    assert len(loader) == 18
+    assert [flat(loader) for _ in range(2)] == [repeated(range(9))] * 2
+
+
+@pytest.mark.parametrize("batch_size", [None, 7])
+@pytest.mark.parametrize("make", [np.array, torch.tensor], ids=["numpy", "torch"])
+def test_pairs_of_arrays_are_examples(make, batch_size):
+    x, y = make(np.arange(90.0).reshape(30, 3)), make(np.arange(30))
+    loader = pyecho.torch.EchoLoader((x, y), 2, batch_size=batch_size, shuffle_buffer=0)
+    assert len(loader) == (60 if batch_size is None else 9)
+    rows = [
+        (row.tolist(), int(label))
+        for batch, labels in loader
+        for row, label in (
+            [(batch, labels)] if batch_size is None else zip(batch, labels, strict=True)
+        )
+    ]
+    assert rows == repeated(list(zip(x.tolist(), range(30), strict=True)))
+
+
+def test_a_tensor_is_read_as_fast_as_an_array():
+    array = np.zeros((60_000, 2), np.float32)
+    seconds = {}
+    for source in (array, torch.from_numpy(array)):
+        for loader in (pyecho.EchoLoader, pyecho.torch.EchoLoader):
+            best = min(timed(loader(source, 1, batch_size=1000)) for _ in range(3))
+            seconds[type(source), loader] = best
+    assert max(seconds.values()) < 10 * min(seconds.values()), "not row by row, as once"
+
+
+def timed(batches):
+    began = time.thread_time()
+    for batch in batches:
+        del batch
+    return time.thread_time() - began
+
+
+# ---------------------------------------------------------------- sources that block
+
+
+@pytest.mark.parametrize("driver", ["feeder", "workers", "augmented"])
+@levels
+def test_iter_returns_at_once_while_the_source_blocks_and_next_answers_ctrl_c(driver, batch_size):
+    source = Blocked(range(40), after=0)
+    loader = loader_of(driver, source, batch_size=batch_size)
+    batches = iter(loader)
+    interrupted(lambda: next(batches), source.inside)
+    batches = iter(loader)
+    source.release.set()
+    assert flat(batches) == flat(loader_of(driver, range(40), batch_size=batch_size))
+
+
+@pytest.mark.parametrize("driver", ["feeder", "workers", "augmented"])
+@pytest.mark.parametrize("one_shot", [False, True])
+@pytest.mark.filterwarnings("ignore:.* goes on where that one was left")
+def test_a_new_iteration_waits_for_the_thread_in_the_source_and_answers_ctrl_c(driver, one_shot):
+    source = Blocked(range(40), after=20)
+    loader = loader_of(driver, iter(source) if one_shot else source)
+    uses = iter(loader)
+    emitted = [next(uses) for _ in range(4)]
+    assert source.inside.wait(60)
+    del uses
+    uses = iter(loader)
+
+    source.inside.clear()
+
+    def blocked():
+        source.inside.set()
+        emitted.extend(uses if one_shot else [next(uses)])
+
+    interrupted(blocked, source.inside)
+    source.release.set()
+    rest = flat(uses)
+    assert (emitted if one_shot else []) + rest == repeated(range(40))
+
+
+def test_set_epoch_after_ctrl_c_reads_the_pass_that_was_chosen():
+    class Told(Blocked):
+        told = ()
+
+        def set_epoch(self, epoch):
+            self.told += (epoch,)
+
+    source = Told(range(10), after=0)
+    loader = loader_of("feeder", source, shuffle_buffer=5)
+    interrupted(lambda: next(iter(loader)), source.inside)
+    source.release.set()
+    loader.set_epoch(7)
+    expected = loader_of("in memory", range(10), shuffle_buffer=5)
+    expected.set_epoch(7)
+    assert flat(loader) == flat(expected)
+    assert source.told[-1] == 7
+
+
+@pytest.mark.parametrize("after", [0, 3])
+@pytest.mark.parametrize("driver", ["feeder", "workers", "augmented"])
+def test_close_wakes_a_consumer_that_waits_for_the_source(driver, after):
+    source = Blocked(range(10), after=after)
+    loader = loader_of(driver, source)
+    caught = []
+
+    def consume():
+        try:
+            list(loader)
+        except pyecho.Closed as error:
+            caught.append(str(error))
+
+    consumer = threading.Thread(target=consume)
+    consumer.start()
+    assert source.inside.wait(60)
+    closer = threading.Thread(target=loader.close)  # waits a little for the thread in the source
+    closer.start()
+    consumer.join(30)
+    assert caught == ["this EchoLoader is closed and takes no more; make a new one"] or (
+        caught == ["this EchoLoader is closed; make a new one"]
+    )
+    source.release.set()
+    closer.join()
+
+
+@pytest.mark.parametrize("driver", ["feeder", "augmented"])
+def test_a_second_thread_that_asks_for_the_first_batch_is_refused(driver):
+    source = Blocked(range(10), after=0)
+    loader = loader_of(driver, source)
+    uses = iter(loader)
+    emitted = []
+    first = threading.Thread(target=lambda: emitted.extend(uses))
+    first.start()
+    assert source.inside.wait(60)
+    for late in (uses, iter(loader)):
+        with pytest.raises(pyecho.EchoError, match="another thread"):
+            next(late)
+    source.release.set()
+    first.join(60)
+    assert emitted == repeated(range(10))

@@ -1,0 +1,77 @@
+"""Sources and the ways to drive a loader: who reads the source, and who makes the batches."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import pyecho
+
+FEEDER = {"threads": 1}
+DRIVERS = {
+    "in memory": {},
+    "consumer": {"threads": 0},
+    "feeder": FEEDER,
+    "workers": {"threads": 3},
+    "augmented": {"augment": lambda batch, rng: batch, "augment_workers": 2},
+}
+"""By name: arguments of a loader. All but the first read a source that may wait."""
+
+drivers = pytest.mark.parametrize("driver", DRIVERS)
+waiting_drivers = pytest.mark.parametrize("driver", list(DRIVERS)[1:])
+levels = pytest.mark.parametrize("batch_size", [None, 4])
+
+
+class Iterated:
+    """Can be read again, and may wait."""
+
+    def __init__(self, items):
+        self.items = items
+        self.passes = 0
+
+    def __iter__(self):
+        self.passes += 1
+        yield from self.items
+
+
+class Sized(Iterated):
+    """Tells how many items it has."""
+
+    def __len__(self):
+        return len(self.items)
+
+
+class Blocked:
+    """Yields some items, and the others once it is released."""
+
+    def __init__(self, items, after):
+        self.items, self.after = items, after
+        self.inside, self.release = threading.Event(), threading.Event()
+
+    def __iter__(self):
+        for number, item in enumerate(self.items):
+            if number == self.after:
+                self.inside.set()
+                assert self.release.wait(60)
+            yield item
+
+
+def loader_of(driver, items, factor=2, **arguments):
+    """A loader that is driven in this way; what is no iterable of one's own becomes one."""
+    if isinstance(items, list | range) and driver != "in memory":
+        items = Iterated(items)
+    return pyecho.EchoLoader(items, factor, **DRIVERS[driver], **arguments)
+
+
+def flat(batches):
+    """All items of all batches, copied, whatever the level: the batches are dropped one by one."""
+    return [item for batch in batches for item in np.atleast_1d(batch).tolist()]
+
+
+def repeated(items, factor=2):
+    """What comes out without a shuffle buffer."""
+    return [item for item in items for _ in range(factor)]
+
+
+def pyecho_threads():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("pyecho")]

@@ -1,0 +1,91 @@
+"""The program of `exits.Nursery`: forks one interpreter for each script that it is given.
+
+Arguments: folders for sys.path, separated by colons, then the modules to import. Reads a line of
+JSON for each script and answers with one: exit code (None: it hung), what was written, how long
+the interpreter took to end after the script's last line, and how many processes it left behind.
+"""
+
+import importlib
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path[:0] = sys.argv[1].split(":")
+for name in sys.argv[2:]:
+    importlib.import_module(name)
+
+HANG_SECONDS = 30
+ORPHAN_SECONDS = 10
+
+
+def wait_for(pid):
+    """Return the exit code, None after a hang, whose tracebacks then are on stderr."""
+    deadline = time.monotonic() + HANG_SECONDS
+    while True:
+        reaped, status = os.waitpid(pid, os.WNOHANG)
+        if reaped:
+            return os.waitstatus_to_exitcode(status)
+        if time.monotonic() > deadline:
+            os.kill(pid, signal.SIGABRT)  # faulthandler, on in dev mode, shows where it hangs
+            os.waitpid(pid, 0)
+            return None
+        time.sleep(1e-3)
+
+
+def alive_in_group(group):
+    count = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, its_group = stat.read_text().rpartition(")")[2].split()[:3]
+        except OSError:
+            continue
+        count += int(its_group) == group and state not in "ZX"
+    return count
+
+
+def orphans_of(group):
+    deadline = time.monotonic() + ORPHAN_SECONDS
+    while (count := alive_in_group(group)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    if count:
+        os.killpg(group, signal.SIGKILL)
+    return count
+
+
+script = None
+for line in sys.stdin:
+    script = json.loads(line)
+    files = [tempfile.TemporaryFile() for _ in range(3)]  # stdout, stderr, time of the end
+    pid = os.fork()
+    if pid == 0:
+        break
+    code = wait_for(pid)
+    ended = time.monotonic()
+    answer = {"code": code, "orphans": orphans_of(pid)}
+    for file in files:
+        file.seek(0)
+    answer["output"], answer["errors"], began = (file.read().decode() for file in files)
+    answer["seconds"] = ended - float(began) if began else None
+    for file in files:
+        file.close()
+    print(json.dumps(answer), flush=True)
+    script = None
+
+if script is not None:  # in a child, which now ends as any interpreter does
+    os.setpgid(0, 0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for number, end in enumerate((nothing, files[0].fileno(), files[1].fileno())):
+        os.dup2(end, number)
+    os.close(nothing)
+    mark = os.dup(files[2].fileno())
+    for file in files:
+        file.close()
+    del file, files
+    try:
+        exec(compile(script, "script.py", "exec"))
+    finally:
+        os.write(mark, str(time.monotonic()).encode())
