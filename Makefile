@@ -55,7 +55,7 @@ format: .venv/dev.stamp ## Format all sources in place
 	$(BIN)/ruff format
 	$(BIN)/clang-format -i $(CPP_FILES)
 
-bench: .venv/tools.stamp .venv/bench.stamp ## Measure what echoing costs, each number beside its limit (minutes); BENCH_ARGS="-k gather"
+bench: .venv/tools.stamp .venv/bench.stamp ## Measure what echoing costs, each number beside its limit (half an hour); BENCH_ARGS="-k gather"
 	$(WITH_TOOLS) cmake --preset release -DPYECHO_BUILD_TESTS=OFF
 	$(WITH_TOOLS) cmake --build --preset release --target ring_benchmark
 	PYECHO_RING_BENCHMARK=build/release/benchmarks/cpp/ring_benchmark \

@@ -24,6 +24,8 @@ class Report:
     notes: list[str] = field(default_factory=list)
     ratio_name: str = "Ratio"
     """What the ratios are, where they are not those to the limit."""
+    runs: int = 1
+    """How many runs the rows come from."""
     partial: bool = False
     """Something is left out: the files of a whole run are not replaced."""
 
@@ -56,7 +58,7 @@ class Report:
         """Return a document with one table for each section."""
         lines = [f"# {self.title}", ""]
         lines += [f"- {name}: {value}" for name, value in self.facts.items()]
-        lines += ["", "Medians of the rounds with [lowest, highest]; ratios are those of rounds."]
+        lines += ["", self._spread()]
         for section, rows in self.sections.items():
             lines += ["", f"## {section}", ""]
             lines.append(
@@ -67,6 +69,14 @@ class Report:
         if self.notes:
             lines += ["", "## Notes", "", *(f"- {note}" for note in self.notes)]
         return "\n".join(lines) + "\n"
+
+    def _spread(self) -> str:
+        if self.runs == 1:
+            return "Medians of the rounds with [lowest, highest]; ratios are those of rounds."
+        return (
+            f"Medians of {self.runs} runs with [lowest, highest]; each run counts with the median "
+            "of its rounds, and ratios are those of rounds."
+        )
 
     def write(self, folder: Path) -> list[Path]:
         """Write both files and return their paths."""

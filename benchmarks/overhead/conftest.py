@@ -1,8 +1,10 @@
 """Runs the measurements of `pyecho.bench` under pytest-benchmark and writes what they gave.
 
-After the run, benchmarks/results/overhead-<processor>.json, .md and .svg hold every row with its
-limit. `make bench` runs all of it; `make bench BENCH_ARGS="-k gather"` some of it, and then the
-names of the files end in -partial.
+Everything is measured in several runs, one after the other: minutes lie between two runs of a row,
+so their range tells how much the machine varies. At the end, benchmarks/results/
+overhead-<processor>.json, .md and .svg hold every row with its limit, the commit, and the numbers
+of runs and rounds. `make bench` runs all of it; `make bench BENCH_ARGS="-k gather"` some of it, and
+then the names of the files end in -partial.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ import pytest
 
 from pyecho import info
 from pyecho.arguments import positive_int
-from pyecho.bench.row import Row
+from pyecho.bench.commit import commit_of
+from pyecho.bench.row import Row, pooled
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
@@ -40,7 +43,13 @@ class NoProgress:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add what `make bench` can be told."""
     parser.addoption(
-        "--rounds", type=positive_int, default=7, help="how often each contestant runs (default: 7)"
+        "--runs", type=positive_int, default=3, help="how often all is measured (default: 3)"
+    )
+    parser.addoption(
+        "--rounds",
+        type=positive_int,
+        default=3,
+        help="how often each contestant takes its turn in a run (default: 3)",
     )
     parser.addoption(
         "--results",
@@ -51,6 +60,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 REPORT = pytest.StashKey[Report]()
+MEASURED = pytest.StashKey[dict[tuple[str, str, str], list[Row]]]()
+"""The rows of all runs, by section, what was measured, and the limit."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -60,8 +71,10 @@ def pytest_configure(config: pytest.Config) -> None:
     except OSError as error:
         raise pytest.UsageError(f"{error}; see --results") from None
     facts = info.collect()
+    facts["commit"] = commit_of(HERE.parents[1])
     facts["kernel"] = platform.release()
     facts["date"] = datetime.date.today().isoformat()
+    facts["runs"] = config.getoption("runs")
     facts["rounds"] = config.getoption("rounds")
     name = facts["cpu"] or facts["system"]
     report = Report(f"What echoing costs on {name}", f"overhead-{slug(str(name))}", facts)
@@ -70,7 +83,16 @@ def pytest_configure(config: pytest.Config) -> None:
         "other ratios are times: below 1, it is"
     )
     report.note("half as many rounds, rounded up, for Eq. 1")
+    report.runs = facts["runs"]
     config.stash[REPORT] = report
+    config.stash[MEASURED] = {}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run every measurement so many times; the scope makes it one whole run after the other."""
+    if "run" in metafunc.fixturenames:
+        runs = range(1, metafunc.config.getoption("runs") + 1)
+        metafunc.parametrize("run", runs, ids="run{}".format, scope="session")
 
 
 def pytest_deselected(items: list[pytest.Item]) -> None:
@@ -88,7 +110,7 @@ Measured = Callable[..., list[Row]]
 
 
 @pytest.fixture
-def measured(benchmark: Any, pytestconfig: pytest.Config) -> Measured:
+def measured(benchmark: Any, pytestconfig: pytest.Config, run: int) -> Measured:
     """Take a measurement once, keep its rows for the report, and return them.
 
     The contestants take turns inside of it, and are timed there; what pytest-benchmark times is
@@ -99,7 +121,9 @@ def measured(benchmark: Any, pytestconfig: pytest.Config) -> Measured:
         rows: list[Row] = benchmark.pedantic(measurement, args=(NoProgress(),), rounds=1)
         benchmark.group = section
         benchmark.extra_info["rows"] = [row.as_json() for row in rows]
-        pytestconfig.stash[REPORT].add(section, rows)
+        kept = pytestconfig.stash[MEASURED]
+        for row in rows:
+            kept.setdefault((section, row.what, row.limit_name), []).append(row)
         return rows
 
     return measure
@@ -111,6 +135,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     whole = [Path(argument).resolve() for argument in session.config.args] == [HERE]
     if exitstatus != 0 or not whole:
         report.partial = True
+    for (section, _, _), rows in session.config.stash[MEASURED].items():
+        report.add(section, [pooled(rows)])
     if report.sections:
         folder = session.config.getoption("results")
         paths = report.write(folder)

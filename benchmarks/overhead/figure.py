@@ -52,7 +52,9 @@ def write_figure(report: Report, path: Path) -> bool:
         axes.tick_params(axis="x", which="both", labelsize=7)
     figure.suptitle(
         f"{report.title}, {report.facts['cores']} cores, {report.facts['date']}: "
-        "ratios to the limits in the same run",
+        f"ratios to the limits in the same run\n"
+        f"commit {report.facts['commit'] or 'unknown'}, {report.runs} "
+        f"run{'s' if report.runs > 1 else ''} of {report.facts['rounds']} rounds",
         fontsize=10,
     )
     with rc_context({"svg.fonttype": "none"}):  # text stays text: a tenth of the size

@@ -83,20 +83,24 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    from pyecho.bench.commit import commit_of
     from pyecho.bench.progress import shown
 
     if arguments.plot is not None:
         from pyecho.bench.figure import check_path, write_figure
 
         check_path(arguments.plot)
-    facts = info.collect()
+    facts = info.collect() | {
+        "commit": commit_of(Path(__file__).resolve().parents[2]),
+        "date": datetime.date.today().isoformat(),
+        "rounds": arguments.rounds,
+    }
     rows: list[Row] = []
     with shown() as progress:
         for name, measure in _measurements(arguments.rounds, progress).items():
             if name in arguments.only:
                 rows += measure()
     if arguments.json:
-        facts |= {"date": datetime.date.today().isoformat(), "rounds": arguments.rounds}
         document = {"facts": facts, "rows": [row.as_json() for row in rows]}
         print(json.dumps(document, indent=2))
     else:

@@ -122,7 +122,7 @@ def _row(workload: Workload, echo: Sample, memcpy: Sample) -> Row:
     what, limit_name = workload.name(), f"memcpy, {_threads(workload.threads)}"
     if workload.row_bytes <= TINY_ROW_BYTES:
         extra = Sample(tuple(a - b for a, b in zip(echo.values, memcpy.values, strict=True)))
-        target = "<= 25 ns over memcpy"
+        target = "<= 25 ns"
         return Row(f"{what}, over memcpy", extra, "ns", memcpy, limit_name, memcpy / echo, target)
     target = ">= 0.95" if workload.row_bytes >= LARGE_ROW_BYTES else ">= 0.90"
     return Row(what, echo, "ns", memcpy, limit_name, memcpy / echo, target)

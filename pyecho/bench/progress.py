@@ -63,8 +63,8 @@ def shown() -> Iterator[Progress]:
         yield Lines()
         return
     columns = (
-        progress.TextColumn("{task.description:60.60}"),
-        progress.BarColumn(),
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(bar_width=None),  # what is left of the line
         progress.MofNCompleteColumn(),
         progress.TimeElapsedColumn(),
     )

@@ -1,12 +1,21 @@
 """`pyecho bench`: what it measures, prints, draws, and refuses."""
 
+import io
 import json
+import subprocess
 import sys
 
 import pytest
+from rich.console import Console
+from rich.text import Text
 
 from pyecho import cli
 from pyecho.bench import command, gather, repeat
+from pyecho.bench.commit import commit_of
+from pyecho.bench.progress import shown
+from pyecho.bench.row import Row
+from pyecho.bench.sampling import Sample
+from pyecho.bench.table import print_table
 
 
 @pytest.fixture(autouse=True)
@@ -19,6 +28,7 @@ def test_json_has_every_row_with_its_limit(capsys):
     document = json.loads(capsys.readouterr().out)
     assert document["facts"]["cores"] >= 1
     assert document["facts"]["rounds"] == 2
+    assert "commit" in document["facts"]
     first, *others = document["rows"]
     assert first["what"] == "one repeat"
     assert first["limit_name"] == "bare generator"
@@ -33,7 +43,76 @@ def test_a_table_shows_medians_limits_and_the_machine(capsys):
     assert "one repeat" in output
     assert "bare generator" in output
     assert "Medians of rounds" in output
-    assert max(map(len, output.splitlines()[:-2])) <= 80
+    assert "pyecho 0" in output
+
+
+ROWS = [
+    Row("gather 150,528 B rows, of all cores", Sample((32_322.0, 48_117.0)), "ns"),
+    Row(
+        "hand-over of a batch of one example, p99",
+        Sample((12_345.0, 98_765.0)),
+        "ns",
+        Sample((11_111.0, 11_111.0)),
+        "condition variable",
+        target="<= 1.5 us",
+    ),
+]
+FACTS = {
+    "cpu": "AMD EPYC 9654 96-Core Processor with a long name",
+    "cores": 192,
+    "python": "CPython 3.11.7",
+    "pyecho": "0.1.0",
+    "commit": "v0.1.0-123-gde26ce2-dirty",
+}
+
+
+@pytest.mark.parametrize("columns", [80, 60])
+def test_a_table_fits_the_terminal_and_cuts_no_name(columns, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    print_table(ROWS, FACTS)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= columns
+    words = " ".join(" ".join(lines).split())
+    for row in ROWS:
+        assert row.what in words
+    assert "against condition variable" in words
+    assert "[1.11, 8.89]" in words
+    assert "v0.1.0-123-gde26ce2-dirty" in words
+
+
+@pytest.mark.parametrize("columns", [80, 60])
+def test_progress_fits_the_terminal_and_cuts_no_name(columns, monkeypatch):
+    terminal = Console(width=columns, force_terminal=True, file=io.StringIO())
+    monkeypatch.setattr("rich.console.Console", lambda **_: terminal)
+    with shown() as progress:
+        progress.begin("Eq. 1", 2)
+        progress.advance("e = 5, example echoing")
+    text = Text.from_ansi(terminal.file.getvalue()).plain
+    assert "Eq. 1: e = 5, example echoing" in text
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= columns
+
+
+def test_results_name_the_commit_of_a_checkout_only(tmp_path):
+    def git(*arguments):
+        command = ["git", "-c", "user.name=t", "-c", "user.email=t@t", *arguments]
+        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+
+    assert commit_of(tmp_path) is None
+    git("init")
+    assert commit_of(tmp_path) is None  # no commit yet
+    results = tmp_path / "benchmarks" / "results"
+    results.mkdir(parents=True)
+    for path in (results / "a.json", tmp_path / "b.py"):
+        path.write_text("1")
+    git("add", ".")
+    git("commit", "-m", "c")
+    name = commit_of(tmp_path)
+    assert name
+    (results / "a.json").write_text("2")
+    assert commit_of(tmp_path) == name
+    assert commit_of(results) is None
+    (tmp_path / "b.py").write_text("2")
+    assert commit_of(tmp_path) == f"{name}-dirty"
 
 
 def test_the_figure_is_written(tmp_path, capsys):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pyecho.bench.formatting import number
-from pyecho.bench.row import Row
+from pyecho.bench.row import Row, pooled
 from pyecho.bench.sampling import Sample, interleaved, steps_of
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -98,3 +98,26 @@ def test_a_report_has_every_row_in_both_files(tmp_path):
     assert [row["what"] for row in rows] == ["copy | all", "alone"]
     assert rows[0]["ratio"]["values"] == [0.9, 1.0, 1.1]
     assert rows[1]["limit"] is None
+
+
+def test_rows_of_several_runs_become_the_medians_of_the_runs(tmp_path):
+    from common.report import Report
+
+    runs = [
+        Row("copy", Sample((1.0, 2.0, 9.0)), "s", Sample((1.0, 1.0, 3.0)), "raw"),
+        Row("copy", Sample((4.0, 4.0, 4.0)), "s", Sample((1.0, 1.0, 1.0)), "raw", target="<= 2"),
+    ]
+    assert pooled(runs[:1]) is runs[0]
+    row = pooled(runs)
+    assert (row.measured.values, row.limit.values) == ((2.0, 4.0), (1.0, 1.0))
+    assert row.compared().values == (2.0, 4.0)  # of the ratios 1, 2 and 3 of the rounds, and of 4
+    assert row.target == "<= 2"
+    assert row.as_json()["runs"][0]["ratio"] == [1.0, 2.0, 3.0]
+    assert pooled([Row("alone", Sample((1.0,)), "s")] * 2).compared() is None
+
+    report = Report("what it costs", "overhead", {"commit": "de26ce2", "runs": 2}, runs=2)
+    report.add("Link", [row])
+    table = report.as_markdown()
+    assert "- commit: de26ce2" in table
+    assert "Medians of 2 runs with [lowest, highest]" in table
+    assert "| copy | 3.00 s [2.00, 4.00] | raw: 1.00 s | 3.00 [2.00, 4.00] | <= 2 |" in table

@@ -1,6 +1,7 @@
 """The producers' side of a buffer: put, put_batch, reserve, commit, abort, timeouts."""
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -23,51 +24,69 @@ def fill(buffer):
     count = 0
     while True:
         try:
-            buffer.put(count, timeout=0)
+            buffer.put(count, timeout=0.2 if count > 3 else 5)  # a worker may free a slot yet
         except pyecho.PutTimeout:
-            try:  # a worker may have been about to free a slot
-                buffer.put(count, timeout=0.2)
-            except pyecho.PutTimeout:
-                return count
+            return count
         count += 1
+
+
+def run_with(produce, values):
+    """Call ``produce(value)`` for each value, all in threads; a thread that closes after them."""
+    threads = [threading.Thread(target=produce, args=(value,)) for value in values]
+    for thread in threads:
+        thread.start()
+
+    def close(buffer):
+        for thread in threads:
+            thread.join()
+        buffer.close()
+
+    return lambda buffer: threading.Thread(target=close, args=(buffer,)).start()
 
 
 # ---------------------------------------------------------------- put
 
 
-def test_what_is_put_comes_out_in_order():
-    buffer = make()
-    for number in range(3):
-        assert buffer.put(number) is None
-    assert drained(buffer) == [0, 1, 2]
-
-
-def test_an_array_may_be_changed_after_put():
+def test_what_is_put_comes_out_in_order_and_may_be_changed_after_put():
     buffer, row = make(pyecho.Field(3, int)), np.arange(3)
-    buffer.put(row)
-    row[...] = -1
-    assert drained(buffer) == [[0, 1, 2]]
+    for _ in range(3):
+        assert buffer.put(row) is None
+        row += 1
+    assert drained(buffer) == [[0, 1, 2], [1, 2, 3], [2, 3, 4]]
 
 
 def test_a_wrong_example_takes_nothing():
-    buffer = make()
-    buffer.put(1)
-    for wrong in ("text", 1.5, None, np.zeros(2, int), {"a": 1}):
+    buffer = make({"x": pyecho.Field(2, float), "y": pyecho.Field((), int)})
+    good = {"x": np.zeros(2), "y": 1}
+    buffer.put(good)
+    for wrong in ("text", None, {"x": np.zeros(2)}, good | {"y": 1.5}, good | {"x": np.zeros(3)}):
         with pytest.raises(pyecho.SpecMismatch):
             buffer.put(wrong)
-    buffer.put(2)
+    for wrong in (
+        {"x": np.zeros((3, 2)), "y": np.zeros(2, int)},
+        {"x": np.zeros((3, 3)), "y": np.zeros(3, int)},
+        {"x": np.zeros((3, 2)), "y": 5},
+    ):
+        with pytest.raises(pyecho.SpecMismatch):
+            buffer.put_batch(wrong)
+    buffer.put(good)
     assert buffer.stats().fresh == 2
-    assert drained(buffer) == [1, 2]
 
 
-@pytest.mark.parametrize("timeout", [0, 0.05, -1])
-def test_put_on_a_full_buffer_times_out_and_takes_nothing(timeout):
+@pytest.mark.parametrize("timeout", [0, -1, 0.05])
+@pytest.mark.parametrize("way", ["put", "put_batch", "reserve"])
+def test_a_full_buffer_times_out_and_takes_nothing(way, timeout):
     """What others had: a deadlock with one thread on both sides. Here that thread is told."""
     buffer = make()
     count = fill(buffer)
+    began = time.perf_counter()
     with pytest.raises(pyecho.PutTimeout, match=r"no slot became free within .*consumer") as raised:
-        buffer.put(-1, timeout=timeout)
+        if way == "reserve":
+            buffer.reserve(timeout=timeout)
+        else:
+            getattr(buffer, way)(-1 if way == "put" else np.array([-1]), timeout=timeout)
     assert isinstance(raised.value, TimeoutError)
+    assert timeout > 0 or time.perf_counter() - began < 0.05, "at once"
     assert drained(buffer) == list(range(count))
 
 
@@ -80,44 +99,31 @@ def test_one_thread_can_be_both_producer_and_consumer():
             number += 1
         except pyecho.PutTimeout:
             emitted += next(batches).tolist()
-    buffer.close()
-    for batch in batches:
-        emitted += batch.tolist()
+    emitted += drained(buffer)
     assert emitted == [value for value in range(100) for _ in range(2)]
 
 
-def test_a_very_long_timeout_is_none():
+def test_a_timeout_may_be_very_long_and_must_be_a_number():
     buffer = make()
     buffer.put(1, timeout=1e300)
+    with pytest.raises(pyecho.ConfigError, match="got nan"):
+        buffer.put(2, timeout=float("nan"))
     assert drained(buffer) == [1]
 
 
 def test_many_producers_lose_and_double_nothing_and_each_keeps_its_order():
-    buffer = make(factor=2, batch_size=16, threads=2)
+    buffer = make(factor=2, batch_size=16, capacity=1, threads=2)
 
-    def produce(first):
-        for number in range(first, first + 2000):
+    def produce(start):
+        for number in range(start * 10_000, start * 10_000 + 2000):
             buffer.put(number)
 
-    producers = [threading.Thread(target=produce, args=(start * 10_000,)) for start in range(4)]
-    for producer in producers:
-        producer.start()
-
-    def close():
-        for producer in producers:
-            producer.join()
-        buffer.close()
-
-    closer = threading.Thread(target=close)
-    closer.start()
+    run_with(produce, range(4))(buffer)
     emitted = [value for batch in buffer for value in batch.tolist()]
-    closer.join()
     assert emitted[::2] == emitted[1::2]
-    fresh = emitted[::2]
-    assert sorted(fresh) == [start * 10_000 + n for start in range(4) for n in range(2000)]
     for start in range(4):
-        mine = [value for value in fresh if value // 10_000 == start]
-        assert mine == sorted(mine)
+        mine = [value for value in emitted[::2] if value // 10_000 == start]
+        assert mine == list(range(start * 10_000, start * 10_000 + 2000))
 
 
 def test_rows_are_never_torn():
@@ -128,21 +134,11 @@ def test_rows_are_never_torn():
         for number in range(150):
             buffer.put(np.full(3000, value * 1000 + number, np.uint32))
 
-    producers = [threading.Thread(target=produce, args=(value,)) for value in range(3)]
-
-    def close():
-        for producer in producers:
-            producer.join()
-        buffer.close()
-
-    closer = threading.Thread(target=close)
-    for thread in (*producers, closer):
-        thread.start()
+    run_with(produce, range(3))(buffer)
     rows = 0
     for batch in buffer:
         assert (batch == batch[:, :1]).all()
         rows += len(batch)
-    closer.join()
     assert rows == 3 * 450
 
 
@@ -151,9 +147,8 @@ def test_rows_are_never_torn():
 
 def test_the_rows_of_a_batch_are_examples():
     buffer = make(batch_size=2)
-    buffer.put_batch(np.arange(3))
-    buffer.put_batch(np.arange(0))
-    buffer.put_batch(np.arange(3, 4))
+    for batch in (np.arange(3), np.arange(0), np.arange(3, 4)):
+        buffer.put_batch(batch)
     assert drained(buffer) == [0, 1, 2, 3]
 
 
@@ -165,34 +160,18 @@ def test_put_batch_that_times_out_says_how_many_rows_were_taken():
     assert drained(buffer) == list(range(taken))
 
 
-def test_a_wrong_batch_takes_nothing():
-    buffer = make({"x": pyecho.Field(2, float), "y": pyecho.Field((), int)})
-    for wrong in (
-        {"x": np.zeros((3, 2)), "y": np.zeros(2, int)},
-        {"x": np.zeros((3, 3)), "y": np.zeros(3, int)},
-        {"x": np.zeros((3, 2)), "y": 5},
-        {"x": np.zeros((3, 2))},
-    ):
-        with pytest.raises(pyecho.SpecMismatch):
-            buffer.put_batch(wrong)
-    assert buffer.stats().fresh == 0
-
-
 # ---------------------------------------------------------------- reserve
 
 
-SPEC = {"x": pyecho.Field(2, np.float32), "y": pyecho.Field((), int)}
-
-
 def test_a_reservation_is_written_in_place_and_committed_by_its_block():
-    buffer = make(SPEC, batch_size=2)
+    spec = {"x": pyecho.Field(2, np.float32), "y": pyecho.Field((), int)}
+    buffer = make(spec, batch_size=2, capacity=1)
     for number in range(2):
         with buffer.reserve() as views:
-            assert views["x"].shape == (2,)
-            assert views["x"].dtype == np.float32
-            assert views["y"].shape == ()
+            assert (views["x"].shape, views["x"].dtype) == ((2,), np.float32)
             views["x"][...] = number
             views["y"][...] = 10 * number
+        assert not views["x"].flags.writeable
     buffer.close()
     [batch] = buffer
     assert batch["x"].tolist() == [[0, 0], [1, 1]]
@@ -210,25 +189,22 @@ def test_an_exception_in_the_block_aborts_and_passes_through():
     assert drained(buffer) == [2]
 
 
-def test_aborted_slots_come_back():
-    buffer = make()
+@pytest.mark.parametrize("how", ["aborted", "forgotten"])
+def test_slots_that_were_not_committed_come_back(how):
+    buffer = make(threads=1)  # or a consumer that waits
     for _ in range(1000):
-        buffer.reserve(timeout=5).abort()
+        reservation = buffer.reserve(timeout=5)
+        if how == "aborted":
+            reservation.abort()
+    del reservation
     buffer.put(1)
     assert drained(buffer) == [1]
 
 
-def test_a_forgotten_reservation_holds_nothing_up():
-    buffer = make()
-    for _ in range(1000):
-        buffer.reserve(timeout=5)
-    buffer.put(1)
-    assert drained(buffer) == [1]
-
-
-def test_order_is_that_of_the_reservations_not_of_the_commits():
+def test_order_is_that_of_the_reservations_also_after_close():
     buffer = make(batch_size=3, capacity=1)
     reservations = [buffer.reserve() for _ in range(2)]
+    buffer.close()
     for number in (1, 0):
         reservations[number].views[...] = number
         reservations[number].commit()
@@ -240,16 +216,8 @@ def test_order_is_that_of_the_reservations_not_of_the_commits():
 def test_a_reservation_is_finished_once(first, then):
     reservation = make().reserve()
     getattr(reservation, first)()
-    with pytest.raises(pyecho.Closed, match="committed or aborted"):  # noqa: PT012
-        result = getattr(reservation, then)
-        result()
-
-
-def test_reserve_times_out_on_a_full_buffer():
-    buffer = make()
-    fill(buffer)
-    with pytest.raises(pyecho.PutTimeout):
-        buffer.reserve(timeout=0.05)
+    with pytest.raises(pyecho.Closed, match="committed or aborted"):
+        getattr(reservation, then)()
 
 
 def test_reserve_needs_a_spec_of_arrays_and_numbers():
@@ -258,10 +226,35 @@ def test_reserve_needs_a_spec_of_arrays_and_numbers():
         buffer.reserve()
 
 
-def test_a_reservation_made_before_close_may_still_be_committed():
-    buffer = make()
-    reservation = buffer.reserve()
+# ---------------------------------------------------------------- memory and delivery
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_memory_that_cannot_be_had_is_a_memory_error(threads):
+    with pytest.raises(MemoryError, match="the system has no memory.*lower capacity"):
+        make(pyecho.Field(2**30, float), capacity=2**14, threads=threads)
+    with pytest.raises(pyecho.ConfigError, match="lower capacity"):
+        make(pyecho.Field((2**40, 2**20), float), batch_size=2**20, threads=threads)
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_a_batch_whose_delivery_fails_comes_with_the_next_call(threads):
+    calls = []
+
+    def deliver(array, leaf):
+        calls.append(leaf)
+        if len(calls) in (1, 4, 5):
+            raise ZeroDivisionError
+        return array
+
+    buffer = make(batch_size=2, capacity=1, factor=2, threads=threads, from_array=deliver)
+    for number in range(3):
+        buffer.put(number)
     buffer.close()
-    reservation.views[...] = 5
-    reservation.commit()
-    assert drained(buffer) == [5]
+    batches, emitted = iter(buffer), []
+    for _ in range(6):
+        try:
+            emitted.append(next(batches).tolist())
+        except ZeroDivisionError:
+            emitted.append("error")
+    assert emitted == ["error", [0, 0], [1, 1], "error", "error", [2, 2]]

@@ -173,8 +173,9 @@ def test_a_loader_emits_what_the_model_says(
         assert told == len(iteration) or told is None or form in ONE_SHOT
     assert emitted == expected
     made = list(chain.from_iterable(expected))
-    stats = loader.stats()
-    assert (stats.batches, stats.emitted) == (len(made), sum(map(len, made)))
+    assert loader.stats().batches == len(made)
+    if workers is None or (epochs is None and steps is None):  # else augmentation is ahead
+        assert loader.stats().emitted == sum(map(len, made))
     loader.close()
 
 
