@@ -48,7 +48,7 @@ lint: .venv/tools.stamp .venv/demo.stamp .venv/test.stamp .venv/dev.stamp ## Che
 	$(BIN)/stubtest --mypy-config-file pyproject.toml pyecho._core
 	$(BIN)/clang-format --dry-run -Werror $(CPP_FILES)
 	$(call build_cpp,tidy,-DPYECHO_BUILD_PYTHON=ON -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python \
-	  -Dpybind11_DIR="$$($(BIN)/pybind11-config --cmakedir)")
+	  -Dpybind11_DIR="$$($(BIN)/pybind11-config --cmakedir)",-- -k 0)
 
 format: .venv/dev.stamp ## Format all sources in place
 	$(BIN)/ruff check --fix
@@ -75,10 +75,10 @@ clean: ## Remove what make has made, but for the hours of make paper and make pe
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis pyecho-demo.png
 	find benchmarks docs pyecho tests -name __pycache__ -prune -exec rm -rf {} +
 
-# $(call build_cpp,preset,extra options): configure and build one preset.
+# $(call build_cpp,preset,options of configuring,options of building): configure and build one preset.
 define build_cpp
 $(WITH_TOOLS) cmake --preset $(1) $(2)
-$(WITH_TOOLS) cmake --build --preset $(1)
+$(WITH_TOOLS) cmake --build --preset $(1) $(3)
 endef
 
 gtest:
