@@ -11,6 +11,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
+from pyecho import _core
+
 __all__ = ["EXIT_SECONDS", "Worker", "close_at_exit"]
 
 EXIT_SECONDS = 2.0
@@ -86,6 +88,7 @@ class Worker:
 
 
 def _work(jobs: SimpleQueue[_Job | None]) -> None:
+    _core.enter_thread()
     try:
         while (job := jobs.get()) is not None:
             job.run()
@@ -112,10 +115,19 @@ def _close_all() -> None:
             run.close()
     # Also threads of runs that were abandoned long ago: a thread that Python has to kill on its way
     # out dies wherever it is, and in the destructor of a tensor that aborts the process.
-    deadline = time.monotonic() + EXIT_SECONDS
+    if not _all_ended(EXIT_SECONDS / 2):
+        for thread in tuple(_alive):  # a source may be looking for its next item, and never find it
+            if thread.ident is not None and thread.is_alive():
+                _core.exit_thread(thread.ident)
+        _all_ended(EXIT_SECONDS / 2)
+
+
+def _all_ended(timeout: float) -> bool:
+    deadline = time.monotonic() + timeout
     for thread in tuple(_alive):
         if thread.is_alive():
             thread.join(max(0.0, deadline - time.monotonic()))
+    return not any(thread.is_alive() for thread in tuple(_alive))
 
 
 def _forget() -> None:

@@ -7,6 +7,7 @@
 #include "bindings/echo_buffer.hpp"
 #include "bindings/echo_queue.hpp"
 #include "bindings/errors.hpp"
+#include "bindings/exit.hpp"
 #include "bindings/iterator.hpp"
 #include "bindings/lease_object.hpp"
 #include "bindings/numpy_api.hpp"
@@ -25,6 +26,7 @@ PYBIND11_MODULE(_core, module) {
   module.doc() = "The native parts of pyecho. Use them through the package.";
   import_numpy();
   register_errors(module);
+  register_exit(module);
   register_structure(module);
   register_sharing(module);
   register_cuda(module);

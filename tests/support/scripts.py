@@ -12,11 +12,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyecho
+
 LIMIT_SECONDS = 120
 """A script that takes longer hangs."""
 
-PRELUDE = """
+PRELUDE = f"""
 import contextlib, itertools, os, sys, threading, time, gc
+sys.path.insert(0, {str(Path(pyecho.__file__).parents[1])!r})  # the package under test
 import numpy as np
 import pyecho
 
