@@ -48,8 +48,9 @@ class Worker:
     def __init__(self, name: str) -> None:
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._last: _Job | None = None
+        self._over = threading.Event()
         self._thread = threading.Thread(
-            target=_work, args=(self._jobs,), name=f"pyecho-{name}", daemon=True
+            target=_work, args=(self._jobs, self._over), name=f"pyecho-{name}", daemon=True
         )
         _alive.add(self._thread)
         try:
@@ -78,16 +79,19 @@ class Worker:
 
     def ended(self, timeout: float) -> bool:
         """Wait for the end of the thread; whether it has ended."""
-        if self._thread is not threading.current_thread():
-            self._thread.join(timeout)
-        return not self._thread.is_alive()
+        # Not by join() alone: before Python 3.13 a running thread counts as ended once Ctrl-C has
+        # cut short a join().
+        if self._thread is threading.current_thread() or not self._over.wait(timeout):
+            return False
+        self._thread.join()
+        return True
 
     def __del__(self) -> None:
         """End the thread."""
         self.end()
 
 
-def _work(jobs: SimpleQueue[_Job | None]) -> None:
+def _work(jobs: SimpleQueue[_Job | None], over: threading.Event) -> None:
     _core.enter_thread()
     try:
         while (job := jobs.get()) is not None:
@@ -95,6 +99,7 @@ def _work(jobs: SimpleQueue[_Job | None]) -> None:
             del job  # what it refers to must not live until the next one comes
     finally:
         _alive.discard(threading.current_thread())
+        over.set()
 
 
 def close_at_exit(run: Any) -> None:

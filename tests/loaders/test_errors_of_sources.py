@@ -1,11 +1,13 @@
 """A source that fails: its exception reaches the consumer, after every use of what came before."""
 
 import gc
-import threading
+import os
+import signal
 import traceback
 
 import numpy as np
 import pytest
+from drivers import Iterated, drivers, flat, levels, loader_of, repeated, waiting_drivers
 
 import pyecho
 
@@ -18,72 +20,74 @@ class Unreadable(Exception):
         self.path = path
 
 
-def failing_source(items, error):
-    yield from items
-    raise error
+class Failing(Iterated):
+    """Raises after its items, as often as it is told."""
+
+    def __init__(self, items, error, failures=1):
+        super().__init__(items)
+        self.error, self.failures = error, failures
+
+    def __iter__(self):
+        yield from super().__iter__()
+        if self.failures:
+            self.failures -= 1
+            raise self.error
 
 
+def outcome(loader, error):
+    """What a loader emits before it raises `error`, which must be the same object."""
+    emitted, batches = [], iter(loader)
+    with pytest.raises(type(error)) as raised:
+        for batch in batches:
+            emitted += flat([batch])
+    assert raised.value is error
+    if emitted:  # else the iteration has not begun
+        assert [next(batches, "end") for _ in range(2)] == ["end"] * 2
+    return emitted
+
+
+@waiting_drivers
+@levels
 @pytest.mark.parametrize("shuffle_buffer", [0, 4, 100])
-@pytest.mark.parametrize("augment", [None, lambda batch, rng: batch])
+@pytest.mark.parametrize("count", [0, 9])
+def test_every_use_of_what_came_before_then_the_same_exception_and_the_next_epoch_is_whole(
+    driver, batch_size, shuffle_buffer, count
+):
+    error = Unreadable("a.png", 7)
+    source = Failing(range(count), error)
+    loader = loader_of(driver, source, 3, batch_size=batch_size, shuffle_buffer=shuffle_buffer)
+    emitted = outcome(loader, error)
+    assert sorted(emitted) == repeated(range(count), 3), "the last batch may be short"
+    assert "in __iter__" in "".join(traceback.format_exception(error))
+    source.items = range(5)
+    assert sorted(flat(loader)) == repeated(range(5), 3)
+
+
+@pytest.mark.parametrize("driver", ["feeder", "augmented"])
+@pytest.mark.parametrize("count", [0, 3])
 @pytest.mark.parametrize(
     "error",
-    [
-        Unreadable("a.png", 7),
-        OSError(5, "io"),
-        MemoryError("big"),
-        BaseException("odd"),
-        SystemExit(3),
-        KeyboardInterrupt(),
-        GeneratorExit("early"),
-    ],
+    [OSError(5, "io"), MemoryError("big"), BaseException("odd"), SystemExit(3), GeneratorExit()]
+    + [KeyboardInterrupt("of the source's own")],
     ids=lambda error: type(error).__name__,
 )
-def test_batch_echoing_delivers_everything_then_the_same_exception(error, shuffle_buffer, augment):
-    loader = pyecho.EchoLoader(
-        failing_source(range(9), error), 3, shuffle_buffer=shuffle_buffer, augment=augment
-    )
-    emitted = []
-    with pytest.raises(type(error)) as raised:
-        emitted.extend(loader)
-    assert raised.value is error
-    # list.extend has taken them one by one before the exception came
-    assert sorted(emitted) == sorted(list(range(9)) * 3)
+def test_any_exception_can_cross_the_threads(driver, count, error):
+    source = Failing(range(count), error)
+    assert outcome(loader_of(driver, source), error) == repeated(range(count))
 
 
-@pytest.mark.parametrize("shuffle_buffer", [0, 4, 100])
-@pytest.mark.parametrize("threads", [1, 3])
-def test_example_echoing_delivers_everything_then_the_same_exception(shuffle_buffer, threads):
-    error = Unreadable("b.png", 8)
-    loader = pyecho.EchoLoader(
-        failing_source(range(9), error),
-        3,
-        batch_size=4,
-        threads=threads,
-        shuffle_buffer=shuffle_buffer,
-    )
+@drivers
+def test_an_item_unlike_the_first_is_an_error_of_the_source(driver):
+    loader = loader_of(driver, [1, 2, "three", 4], batch_size=4, shuffle_buffer=0)
     emitted = []
-    with pytest.raises(Unreadable) as raised:  # noqa: PT012
+    with pytest.raises(pyecho.SpecMismatch):
         for batch in loader:
-            emitted += batch.tolist()
-    assert raised.value is error
-    assert sorted(emitted) == sorted(list(range(9)) * 3), "the last batch is short"
+            emitted += flat([batch])
+    assert emitted == [1, 1, 2, 2]
 
 
-def test_the_traceback_leads_into_the_source():
-    with pytest.raises(Unreadable) as raised:
-        list(pyecho.EchoLoader(failing_source([1], Unreadable("c", 1)), 2))
-    assert "in failing_source" in "".join(traceback.format_exception(raised.value))
-    assert raised.value.path == "c"
-
-
-def test_an_error_at_the_first_item_comes_from_iter():
-    error = Unreadable("d", 1)
-    with pytest.raises(Unreadable) as raised:
-        iter(pyecho.EchoLoader(failing_source([], error)))
-    assert raised.value is error
-
-
-def test_cause_context_and_notes_survive():
+@waiting_drivers
+def test_cause_and_notes_survive(driver):
     def source():
         yield 1
         try:
@@ -92,47 +96,13 @@ def test_cause_context_and_notes_survive():
             raise ValueError("outer") from inner
 
     with pytest.raises(ValueError, match="outer") as raised:
-        list(pyecho.EchoLoader(source()))
+        list(loader_of(driver, source()))
     assert isinstance(raised.value.__cause__, KeyError)
 
 
-def test_after_the_error_the_iterator_is_exhausted():
-    uses = iter(pyecho.EchoLoader(failing_source([1], Unreadable("e", 1)), 1))
-    assert next(uses) == 1
-    with pytest.raises(Unreadable):
-        next(uses)
-    for _ in range(3):
-        with pytest.raises(StopIteration):
-            next(uses)
-
-
-def test_the_error_does_not_end_the_loader():
-    class Flaky:
-        failures = 1
-
-        def __iter__(self):
-            yield from range(3)
-            if self.failures:
-                self.failures -= 1
-                raise Unreadable("f", 1)
-
-    loader = pyecho.EchoLoader(Flaky(), 2)
-    with pytest.raises(Unreadable):
-        list(loader)
-    assert len(list(loader)) == 6
-
-
-def test_an_iter_that_fails_raises_as_itself():
-    class Broken:
-        def __iter__(self):
-            raise Unreadable("g", 1)
-
-    with pytest.raises(Unreadable):
-        iter(pyecho.EchoLoader(Broken()))
-
-
-def test_stop_iteration_inside_a_source_is_its_end():
-    class Source:
+@waiting_drivers
+def test_stop_iteration_ends_a_source_but_is_an_error_inside_a_generator(driver):
+    class Counting:
         count = 0
 
         def __iter__(self):
@@ -144,19 +114,19 @@ def test_stop_iteration_inside_a_source_is_its_end():
                 raise StopIteration
             return self.count
 
-    assert list(pyecho.EchoLoader(Source(), 2)) == [1, 1, 2, 2, 3, 3]
-
-
-def test_a_generator_that_leaks_stop_iteration_fails_with_runtime_error():
-    def source():
+    def leaking():
         yield 1
         next(iter(()))
 
+    assert flat(loader_of(driver, Counting())) == repeated([1, 2, 3])
     with pytest.raises(RuntimeError, match="StopIteration"):
-        list(pyecho.EchoLoader(source()))
+        list(loader_of(driver, leaking()))
 
 
-class Failing(torch.utils.data.Dataset):
+# ---------------------------------------------------------------- worker processes
+
+
+class Pictures(torch.utils.data.Dataset):
     """Item 6 raises, or kills the worker process that reads it."""
 
     def __init__(self, kill=False):
@@ -168,9 +138,6 @@ class Failing(torch.utils.data.Dataset):
     def __getitem__(self, index):
         if index == 6:
             if self.kill:
-                import os
-                import signal
-
                 os.kill(os.getpid(), signal.SIGKILL)
             raise Unreadable("h.png", 9)
         return index
@@ -179,74 +146,61 @@ class Failing(torch.utils.data.Dataset):
 @pytest.fixture
 def quick_shutdown(monkeypatch):
     """Collect a failed DataLoader iterator here and now; it waits 5 s for each of its workers."""
-    yield
     monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.1)
-    for thread in threading.enumerate():
-        if thread.name.startswith("pyecho"):
-            thread.join(60)
+    yield
     gc.collect()
 
 
 @pytest.mark.usefixtures("quick_shutdown")
-@pytest.mark.parametrize("workers", [0, 2])
-def test_an_error_in_a_data_loader_worker_reaches_the_consumer(workers):
-    source = torch.utils.data.DataLoader(Failing(), batch_size=2, num_workers=workers)
+def test_an_error_in_a_data_loader_worker_reaches_the_consumer():
+    source = torch.utils.data.DataLoader(Pictures(), batch_size=2, num_workers=2)
     emitted = []
-    with pytest.raises((Unreadable, RuntimeError)) as raised:
-        emitted.extend(pyecho.EchoLoader(source, 2))
-    assert "h.png" in str(raised.value)
+    with (
+        pyecho.EchoLoader(source, 2) as loader,
+        pytest.raises((Unreadable, RuntimeError), match=r"h\.png"),
+    ):
+        emitted.extend(loader)
     assert [batch.tolist() for batch in emitted[::2]] == [[0, 1], [2, 3], [4, 5]]
 
 
 @pytest.mark.usefixtures("quick_shutdown")
-@pytest.mark.parametrize("batch_size", [None, 4])
-def test_a_killed_data_loader_worker_is_an_error_not_a_hang(batch_size):
+def test_a_killed_data_loader_worker_is_an_error_not_a_hang():
     # Arrays, because they cross in one write: a tensor that is in transit when its worker dies is
     # an EOFError of PyTorch's.
     source = torch.utils.data.DataLoader(
-        Failing(kill=True), batch_size=2, num_workers=2, collate_fn=np.array
+        Pictures(kill=True), batch_size=2, num_workers=2, collate_fn=np.array
     )
-    with pytest.raises(RuntimeError, match="worker"):
-        for _ in pyecho.EchoLoader(
-            source, 2, batch_size=batch_size, unbatch=batch_size is not None
-        ):
-            pass
+    with (
+        pyecho.EchoLoader(source, 2, batch_size=4, unbatch=True) as loader,
+        pytest.raises(RuntimeError, match="worker"),
+    ):
+        for batch in loader:
+            del batch
 
 
 # ---------------------------------------------------------------- use after close
 
 
-@pytest.mark.parametrize("batch_size", [None, 2])
-def test_a_closed_loader_says_so(batch_size):
-    loader = pyecho.EchoLoader(np.arange(5), batch_size=batch_size)
-    running = iter(loader)
+@drivers
+@levels
+def test_a_closed_loader_says_so(driver, batch_size):
+    loader = loader_of(driver, list(range(50)), batch_size=batch_size)
+    ended, running, never = iter(loader), iter(loader), iter(loader)
+    batches = sum(1 for _ in ended)
     next(running)
     loader.close()
     loader.close()
-    with pytest.raises(pyecho.Closed, match=r"closed.*make a new one"):
-        next(running)
-    with pytest.raises(pyecho.Closed, match=r"closed.*make a new one"):
-        iter(loader)
-    assert loader.stats().emitted >= 1
+    for attempt in (lambda: next(running), lambda: next(never), lambda: iter(loader)):
+        with pytest.raises(pyecho.Closed, match=r"^this EchoLoader is closed.*make a new one"):
+            attempt()
+    assert next(ended, "end") == "end"
+    stats = loader.stats()
+    assert (stats.batches, stats.outstanding_leases) == (batches + 1, 0)
 
 
-def test_leaving_the_with_block_closes():
-    with pyecho.EchoLoader(range(3)) as loader:
-        assert len(list(loader)) == 6
-    with pytest.raises(pyecho.Closed):
-        list(loader)
-
-
-def test_an_exception_in_the_with_block_passes_through():
+def test_a_with_block_closes_and_lets_exceptions_through():
     with pytest.raises(ZeroDivisionError), pyecho.EchoLoader(range(3)) as loader:  # noqa: PT012
         for _ in loader:
             raise ZeroDivisionError
-
-
-def test_an_iterator_that_had_ended_stays_ended_when_its_loader_is_closed():
-    loader = pyecho.EchoLoader(range(3))
-    uses = iter(loader)
-    list(uses)
-    assert next(uses, "end") == "end"
-    loader.close()
-    assert next(uses, "end") == "end"
+    with pytest.raises(pyecho.Closed):
+        list(loader)

@@ -1,81 +1,78 @@
-"""prefetch, threads and max_bytes: how far ahead, how many, how much."""
+"""prefetch, threads, held and max_bytes: how far ahead, how many, how much."""
 
 import itertools
 
 import numpy as np
 import pytest
+from drivers import drivers, loader_of
 
 import pyecho
 
 ROW = np.zeros(1024)  # 8 KiB
-PAGE = 4096
+EXAMPLES = {"batch_size": 4, "shuffle_buffer": 8}
 
 
-def loader_of(source, **arguments):
-    return pyecho.EchoLoader(source, 2, batch_size=4, shuffle_buffer=8, **arguments)
-
-
-def least_bytes(**arguments):
+def least_bytes(driver, **arguments):
     """What the message of a refusal says is needed."""
-    with pytest.raises(pyecho.ConfigError, match="but max_bytes is") as error:
-        iter(loader_of([ROW] * 40, max_bytes=0, **arguments))
+    with pytest.raises(
+        pyecho.ConfigError, match=r"need .* bytes.*max_bytes is.*lower capacity.*or raise max_bytes"
+    ) as error:
+        next(iter(loader_of(driver, [ROW] * 40, max_bytes=0, **EXAMPLES, **arguments)))
     return int(str(error.value).split("(")[1].split()[0])
 
 
-def test_a_max_bytes_that_is_too_small_says_what_is_needed_and_what_to_lower():
-    with pytest.raises(
-        pyecho.ConfigError, match=r"need .* bytes.*max_bytes is.*lower capacity.*or raise max_bytes"
-    ):
-        iter(loader_of([ROW], max_bytes=1000))
-
-
-def test_exactly_what_is_needed_is_enough():
-    loader = loader_of([ROW] * 40, max_bytes=least_bytes())
+@drivers
+def test_max_bytes_bounds_everything_and_a_refusal_says_exactly_what_is_needed(driver):
+    least = least_bytes(driver)
+    loader = loader_of(driver, [ROW] * 40, max_bytes=least, **EXAMPLES)
     assert sum(len(batch) for batch in loader) == 80
+    with pytest.raises(pyecho.ConfigError, match="but max_bytes is"):
+        next(iter(loader_of(driver, [ROW] * 40, max_bytes=least - 1, **EXAMPLES)))
+    assert least_bytes(driver, prefetch=6) > least_bytes(driver, prefetch=5)
 
 
-def test_one_byte_less_is_not_enough():
-    with pytest.raises(pyecho.ConfigError):
-        iter(loader_of([ROW] * 40, max_bytes=least_bytes() - 1))
-
-
-def test_more_prefetch_needs_more():
-    assert least_bytes(prefetch=6) > least_bytes(prefetch=5)
-
-
-def test_slots_are_as_large_as_their_contents():
+def test_slots_are_as_large_as_their_contents_and_refused_before_memory_is_touched():
     """What others had: sizes rounded to powers of two doubled the memory."""
-    pool, bytes_of_row = 1000, ROW.nbytes + 64
-    row = np.zeros(bytes_of_row, np.uint8)
-    with pytest.raises(pyecho.ConfigError) as error:
-        iter(pyecho.EchoLoader([row], 2, batch_size=4, shuffle_buffer=pool, max_bytes=0))
-    needed = int(str(error.value).split("(")[1].split()[0])
-    assert needed < 1.05 * pool * bytes_of_row
+    row = np.zeros(ROW.nbytes + 64, np.uint8)
+    for capacity in (1000, 2**28):
+        with pytest.raises(pyecho.ConfigError) as error:
+            pyecho.EchoBuffer(
+                pyecho.spec_of(row), batch_size=4, capacity=capacity, max_bytes=2**20
+            )
+        needed = int(str(error.value).split("(")[1].split()[0])
+        assert needed < 1.05 * capacity * row.nbytes
 
 
+@drivers
 @pytest.mark.parametrize("shuffle_buffer", [0, 8])
-def test_batch_echoing_checks_the_first_item_against_max_bytes(shuffle_buffer):
-    arguments = {"shuffle_buffer": shuffle_buffer, "prefetch": 3}
+def test_batch_echoing_checks_the_first_item_against_max_bytes(driver, shuffle_buffer):
     items = max(1, shuffle_buffer) + 3
-    loader = pyecho.EchoLoader([{"x": ROW}], 2, max_bytes=items * ROW.nbytes, **arguments)
-    assert len(list(loader)) == 2
-    with pytest.raises(pyecho.ConfigError, match=rf"{items} items.*{ROW.nbytes} bytes.*max_bytes"):
-        iter(pyecho.EchoLoader([{"x": ROW}], 2, max_bytes=items * ROW.nbytes - 1, **arguments))
+    source = [{"x": ROW}] * 20
+    for bytes_left, emitted in ((0, 40), (-1, None)):
+        loader = loader_of(
+            driver,
+            source,
+            2,
+            shuffle_buffer=shuffle_buffer,
+            prefetch=3,
+            max_bytes=items * ROW.nbytes + bytes_left,
+        )
+        if emitted is not None:
+            assert len(list(loader)) == emitted
+            continue
+        with pytest.raises(pyecho.ConfigError, match=rf"{items} items.*{ROW.nbytes} bytes"):
+            next(iter(loader))
 
 
-def test_a_capacity_beyond_max_bytes_is_refused_before_memory_is_touched():
-    with pytest.raises(pyecho.ConfigError, match="max_bytes"):
-        iter(pyecho.EchoLoader([ROW], 2, batch_size=4, shuffle_buffer=2**29, max_bytes=2**30))
-
-
-def test_memory_does_not_grow_for_a_consumer_that_drops_its_batches():
-    """What others had: host allocations in mid-training."""
-    loader = loader_of([ROW] * 2000)
-    batches = iter(loader)
-    before = loader.stats().host_allocations
-    for _ in batches:
-        pass
-    assert loader.stats().host_allocations == before
+@drivers
+def test_the_default_shuffle_buffer_is_ten_batches_and_a_short_source_needs_no_more(driver):
+    source = [ROW] * 30
+    with_default = loader_of(driver, source, 2, batch_size=4, seed=3)
+    explicit = loader_of(driver, source, 2, batch_size=4, seed=3, shuffle_buffer=40)
+    assert [b.tobytes() for b in with_default] == [b.tobytes() for b in explicit]
+    if driver == "in memory":
+        loader = pyecho.EchoLoader(source, 2, batch_size=4, max_bytes=2**21, shuffle_buffer=2**20)
+        assert sum(len(batch) for batch in loader) == 60
 
 
 @pytest.mark.parametrize("held", [1, 2, 5])
@@ -90,8 +87,13 @@ def test_a_buffer_sets_memory_aside_for_as_many_batches_as_are_said_to_be_held(h
     assert buffer.stats().outstanding_leases == len(kept)
 
 
-@pytest.mark.parametrize("prefetch", [1, 2, 50])
-@pytest.mark.parametrize("threads", [1, 3, None])
-def test_any_prefetch_and_threads(prefetch, threads):
-    loader = loader_of([ROW] * 10, prefetch=prefetch, threads=threads)
-    assert sum(len(batch) for batch in loader) == 20
+@drivers
+@pytest.mark.parametrize("prefetch", [1, 50])
+def test_memory_does_not_grow_for_a_consumer_that_drops_its_batches(driver, prefetch):
+    """What others had: host allocations in mid-training."""
+    loader = loader_of(driver, [ROW] * 2000, prefetch=prefetch, **EXAMPLES)
+    batches = iter(loader)
+    next(batches)
+    before = loader.stats().host_allocations
+    assert sum(len(batch) for batch in batches) == 3996
+    assert loader.stats().host_allocations == before
