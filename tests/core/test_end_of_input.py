@@ -244,7 +244,7 @@ def test_a_signal_during_the_death_is_reported_and_finish_is_called_again(unrais
 
 def test_ctrl_c_during_the_death_comes_again():
     owner = Owner(KeyboardInterrupt(), items=[1, 2])
-    with pytest.raises(KeyboardInterrupt):  # noqa: PT012
+    with pytest.raises(KeyboardInterrupt):
         next(_core.iterate(owner))
         signal.raise_signal(signal.SIGCONT)  # a point where Python looks for signals
     assert owner.told == [False, False]

@@ -180,7 +180,7 @@ def test_a_reservation_is_written_in_place_and_committed_by_its_block():
 
 def test_an_exception_in_the_block_aborts_and_passes_through():
     buffer = make()
-    with pytest.raises(ZeroDivisionError), buffer.reserve() as view:  # noqa: PT012
+    with pytest.raises(ZeroDivisionError), buffer.reserve() as view:
         view[...] = 1
         raise ZeroDivisionError
     with buffer.reserve() as view:

@@ -30,7 +30,7 @@ def mismatched_source(items):
 def emitted_before(error, loader, synchronize=lambda: None):
     """What an epoch emits before the error that ends it, and that error."""
     batches = []
-    with pytest.raises(error) as raised:  # noqa: PT012
+    with pytest.raises(error) as raised:
         for batch in loader:
             synchronize()
             batches.append(batch[:, 0].tolist())

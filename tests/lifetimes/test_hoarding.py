@@ -105,7 +105,7 @@ def test_a_view_counts_as_its_batch():
     loader = loader_of(max_bytes=least_bytes())
     batches = iter(loader)
     views = []
-    with pytest.raises(pyecho.BufferExhausted):  # noqa: PT012
+    with pytest.raises(pyecho.BufferExhausted):
         for batch in batches:
             views.append(batch[:1, :1])
             del batch

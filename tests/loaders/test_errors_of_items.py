@@ -15,7 +15,7 @@ def outcome(source, factor=2, batch_size=3, **arguments):
     """The rows emitted before the error, and the error."""
     rows = 0
     batches = iter(pyecho.EchoLoader(source, factor, batch_size=batch_size, **arguments))
-    with pytest.raises(pyecho.SpecMismatch) as raised:  # noqa: PT012
+    with pytest.raises(pyecho.SpecMismatch) as raised:
         for batch in batches:
             rows += len(batch["label"])
     assert list(batches) == [], "after the error the iteration is over"

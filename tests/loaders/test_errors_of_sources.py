@@ -199,7 +199,7 @@ def test_a_closed_loader_says_so(driver, batch_size):
 
 
 def test_a_with_block_closes_and_lets_exceptions_through():
-    with pytest.raises(ZeroDivisionError), pyecho.EchoLoader(range(3)) as loader:  # noqa: PT012
+    with pytest.raises(ZeroDivisionError), pyecho.EchoLoader(range(3)) as loader:
         for _ in loader:
             raise ZeroDivisionError
     with pytest.raises(pyecho.Closed):

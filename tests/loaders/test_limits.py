@@ -36,9 +36,7 @@ def test_slots_are_as_large_as_their_contents_and_refused_before_memory_is_touch
     row = np.zeros(ROW.nbytes + 64, np.uint8)
     for capacity in (1000, 2**28):
         with pytest.raises(pyecho.ConfigError) as error:
-            pyecho.EchoBuffer(
-                pyecho.spec_of(row), batch_size=4, capacity=capacity, max_bytes=2**20
-            )
+            pyecho.EchoBuffer(pyecho.spec_of(row), batch_size=4, capacity=capacity, max_bytes=2**20)
         needed = int(str(error.value).split("(")[1].split()[0])
         assert needed < 1.05 * capacity * row.nbytes
 

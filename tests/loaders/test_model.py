@@ -127,7 +127,7 @@ def uses_in(batch, info, *, whole):
         batch = {name: [leaf] for name, leaf in batch.items()}
     assert np.array_equal(batch["row"], [[item] * 5 for item in items])
     assert np.array_equal(batch["number"], [item * 7 for item in items])
-    assert batch.get("name", None) in (None, [f"item {item}" for item in items])
+    assert batch.get("name") in (None, [f"item {item}" for item in items])
     return list(map(model.Use, items, uses))
 
 
@@ -226,9 +226,7 @@ def test_a_buffer_fed_by_hand_emits_what_the_model_says(items, configuration, th
 # ---------------------------------------------------------------- the model itself
 
 
-@given(
-    items=st.integers(0, 200), factor=factors, seed=seeds, epoch=seeds, known=st.booleans()
-)
+@given(items=st.integers(0, 200), factor=factors, seed=seeds, epoch=seeds, known=st.booleans())
 def test_each_pass_has_exactly_the_rounded_number_of_uses(items, factor, seed, epoch, known):
     uses = list(model.uses_of_items(items, factor, seed, epoch, known))
     assert all(int(factor) <= each <= factor + 1 for each in uses)

@@ -233,5 +233,9 @@ def iterations(
             if len(batch) == batch_size or not drop_last:
                 batches.append(batch)
         yield batches
-        if pool.next is None and not pool.resident and (steps or iteration + 1 == len(pool.pass_ends)):
+        if (
+            pool.next is None
+            and not pool.resident
+            and (steps or iteration + 1 == len(pool.pass_ends))
+        ):
             return
