@@ -128,7 +128,11 @@ class EchoLoader:
         self._held = 0
         if isinstance(source, EchoLoader) and self._config.batch_size is None:
             # The outer pool keeps batches of the inner loader: no reason for it to warn.
-            source._held += self._config.capacity + self._config.prefetch + 1
+            config = self._config
+            augmented = config.augment is not None
+            source._held += config.capacity + (1 + augmented) * (config.prefetch + 1)
+            source._held += augmented * config.augment_workers
+            self._source.scarce = True
         self._epoch = 0
         self._run: Run | None = None
         self._closed = False

@@ -454,7 +454,8 @@ class Run:
                     f"{items * (item_bytes or 0)} bytes, but max_bytes is {config.max_bytes}; "
                     "lower shuffle_buffer or prefetch, or raise max_bytes"
                 )
-        if self._by_consumer or config.max_bytes is not None or item_bytes is None:
+        few = self._by_consumer or self._source.scarce or config.max_bytes is not None
+        if few or item_bytes is None:
             return config.prefetch
         return max(config.prefetch, min(MOST_ITEMS_AHEAD, AHEAD_BYTES // max(1, item_bytes)))
 

@@ -84,6 +84,9 @@ class Source:
     batched: bool
     """True if `read` yields batches whose rows are the examples."""
 
+    scarce: bool = False
+    """True if whoever makes the items waits for those that are kept: read no more than asked."""
+
     def __init__(self, source: Any, *, batch_size: int | None, unbatch: bool) -> None:
         _check(source)
         columns = _columns(source)

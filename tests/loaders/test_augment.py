@@ -12,7 +12,7 @@ import pytest
 import reference_model as model
 import torch
 from delays import dawdling
-from drivers import Blocked, Iterated, flat, levels, repeated
+from drivers import Iterated, flat, levels, repeated
 from torch.utils.data import default_collate
 
 import pyecho
@@ -193,20 +193,6 @@ def test_an_error_of_the_source_comes_after_what_came_before(augment_workers):
     with pytest.raises(OSError, match="disk gone"):
         emitted.extend(loader_of(source(), 3, augment_workers=augment_workers))
     assert emitted == repeated(range(5), 3)
-
-
-@pytest.mark.parametrize("augment", [None, unchanged])
-def test_a_source_that_was_closed_is_an_error_of_the_source(augment):
-    inner_source = Blocked(range(40), after=10)
-    inner = pyecho.EchoLoader(inner_source, 1)
-    outer = iter(pyecho.EchoLoader(inner, 1, augment=augment))
-    assert inner_source.inside.wait(60) if next(outer) == 0 else None
-    closer = threading.Thread(target=inner.close)
-    closer.start()
-    with pytest.raises(pyecho.Closed, match="EchoLoader is closed"):
-        list(outer)
-    inner_source.release.set()
-    closer.join()
 
 
 # ---------------------------------------------------------------- memory

@@ -1,34 +1,33 @@
-"""Every dtype of a fixed size travels, byte by byte."""
+"""Every dtype of a fixed size travels, byte by byte; others travel by reference."""
 
 import numpy as np
 import pytest
+import torch
 
 import pyecho
+import pyecho.torch
 
 NUMPY_DTYPES = [
     *"?bBhHiIlLqQefdgFDG",
-    "S5",
-    "U7",
-    "V3",
-    "M8[ns]",
-    "M8[D]",
-    "m8[us]",
-    ">i4",
-    ">f8",
-    "<f2",
-    ">U3",
-    ">M8[s]",
+    *("S5", "U7", "V3", "M8[ns]", "m8[us]", ">i4", ">f8", ">U3", ">M8[s]"),
     np.dtype([("a", "i1"), ("b", ">f8"), ("c", "U2", (2,))]),
-    np.dtype([("a", "i1"), ("b", "f8")], align=True),
     np.dtype({"names": ["x"], "formats": ["f4"], "offsets": [12], "itemsize": 20}),
-    np.dtype((np.void, 13)),
 ]
+TORCH_DTYPES = sorted(
+    {
+        dtype
+        for dtype in vars(torch).values()
+        if isinstance(dtype, torch.dtype)
+        and not str(dtype).startswith(("torch.q", "torch.bits", "torch.int", "torch.uint"))
+    }
+    | {getattr(torch, f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)},
+    key=str,
+)
 
 
-def random_bytes(dtype, shape):
-    """An array of any dtype whose every byte is random (bools apart)."""
-    dtype = np.dtype(dtype)
-    count = int(np.prod(shape))
+def random_array(dtype, shape):
+    """An array of any dtype whose every byte is random, where any byte will do."""
+    dtype, count = np.dtype(dtype), int(np.prod(shape))
     rng = np.random.default_rng(count)
     if dtype.kind == "b":
         return rng.integers(0, 2, shape).astype(bool)
@@ -36,8 +35,7 @@ def random_bytes(dtype, shape):
         return np.array([f"{n:x}" for n in rng.integers(0, 99, count)], dtype).reshape(shape)
     if dtype.names and "c" in dtype.names:
         array = np.zeros(shape, dtype)
-        array["b"] = rng.random(shape)
-        array["c"] = "xy"
+        array["b"], array["c"] = rng.random(shape), "xy"
         return array
     return np.frombuffer(rng.bytes(count * dtype.itemsize), dtype).reshape(shape)
 
@@ -46,69 +44,68 @@ def bytes_of(arrays):
     return b"".join(array.tobytes() for array in arrays)
 
 
-@pytest.mark.parametrize("dtype", NUMPY_DTYPES, ids=str)
-@pytest.mark.parametrize("shape", [(), (3,), (2, 3)], ids=str)
-def test_numpy_dtypes_arrive_bit_by_bit(dtype, shape):
-    source = random_bytes(dtype, (4, *shape))
-    rows = [np.array(row, dtype=dtype) for row in source]
-    batches = list(pyecho.EchoLoader(rows, 1, batch_size=2))
-    assert all(batch.dtype == np.dtype(dtype) and batch.shape == (2, *shape) for batch in batches)
-    assert bytes_of(batches) == bytes_of(rows)
+def emitted(source, loader=pyecho.EchoLoader, **arguments):
+    return list(loader(source, 1, shuffle_buffer=0, **arguments))
 
 
 @pytest.mark.parametrize("dtype", NUMPY_DTYPES, ids=str)
-def test_numpy_dtypes_arrive_when_batches_are_split(dtype):
-    source = random_bytes(dtype, (6, 2))
-    batches = list(pyecho.EchoLoader([source], 1, batch_size=3, unbatch=True))
-    assert bytes_of(batches) == source.tobytes()
-    batches = list(pyecho.EchoLoader(source, 1, batch_size=3))
-    assert bytes_of(batches) == source.tobytes()
+def test_numpy_dtypes_arrive_bit_by_bit(dtype):
+    for shape in ((), (3,), (2, 3)):
+        source = random_array(dtype, (4, *shape))
+        rows = [np.array(row, dtype=dtype) for row in source]
+        for given, batches in (
+            (rows, emitted(rows, batch_size=2)),
+            ([source], emitted(source, batch_size=2)),
+            ([source], emitted([source[:3], source[3:]], batch_size=2, unbatch=True)),
+        ):
+            if not isinstance(batches[0], list):  # strings of a batch are objects
+                kinds = {(batch.dtype, batch.shape) for batch in batches}
+                assert kinds == {(np.dtype(dtype), (2, *shape))}
+                assert bytes_of(batches) == bytes_of(given)
 
 
-def test_byte_order_is_part_of_the_dtype():
-    with pytest.raises(pyecho.SpecMismatch, match=r"expected >f4 array.*got float32 array"):
-        list(pyecho.EchoLoader([np.zeros(2, ">f4"), np.zeros(2, "<f4")], 1, batch_size=2))
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
+@pytest.mark.parametrize("dtype", TORCH_DTYPES, ids=str)
+def test_torch_dtypes_arrive_bit_by_bit(dtype):
+    size = torch.empty((), dtype=dtype).element_size()
+    if dtype == torch.bool:
+        source = torch.randint(0, 2, (4, 6)).bool()
+    else:
+        flat = torch.randint(0, 256, (24 * size,), dtype=torch.uint8)
+        source = flat.view(dtype).reshape(4, -1)
+    for batches in (
+        emitted(list(source), pyecho.torch.EchoLoader, batch_size=4),
+        emitted([source[:3], source[3:]], pyecho.torch.EchoLoader, batch_size=4, unbatch=True),
+    ):
+        [batch] = batches
+        assert (batch.dtype, batch.shape) == (dtype, source.shape)
+        assert torch.equal(batch.view(torch.uint8), source.view(torch.uint8))
 
 
-def test_the_length_of_strings_is_part_of_the_dtype():
-    with pytest.raises(pyecho.SpecMismatch, match=r"<U3.*got <U5"):
-        list(pyecho.EchoLoader([np.array(["abc"]), np.array(["abcde"])], 1, batch_size=2))
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        (np.zeros(2, ">f4"), np.zeros(2, "<f4"), "expected >f4 array.*got float32 array"),
+        (np.array(["abc"]), np.array(["abcde"]), "<U3.*got <U5"),
+        (np.float16(1), np.float32(1), "float16"),
+        (torch.zeros(2, dtype=torch.bfloat16), torch.zeros(2, dtype=torch.float16), "bfloat16"),
+    ],
+)
+def test_dtypes_are_not_mixed_up(first, second, message):
+    with pytest.raises(pyecho.SpecMismatch, match=message):
+        emitted([first, second], pyecho.torch.EchoLoader if torch.is_tensor(first) else
+                pyecho.EchoLoader, batch_size=2)
 
 
-def test_variable_width_strings_travel_by_reference():
+def test_strings_of_any_length_and_objects_travel_by_reference():
     array = np.array(["a", "b" * 100], dtype=np.dtypes.StringDType())
-    assert list(pyecho.EchoLoader(array, 2, batch_size=2)) == [["a", "a"], ["b" * 100] * 2]
-
-
-def test_object_arrays_travel_by_reference():
+    assert emitted(array, batch_size=2) == [["a", "b" * 100]]
     row = np.array([{"a": 1}, "b"], dtype=object)
-    [batch] = pyecho.EchoLoader([row, row], 1, batch_size=2)
+    [batch] = emitted([row, row], batch_size=2)
     assert batch[0] is row
-
-
-def test_rows_of_an_object_array_are_its_objects():
-    source = np.array(["a", ("b",), None], dtype=object)
-    [batch] = pyecho.EchoLoader(source[::2], 1, batch_size=3)
-    assert batch == ["a", None]
-
-
-def test_a_record_dtype_with_objects_inside_is_refused():
-    row = np.zeros(2, dtype=[("a", object)])
+    assert emitted(np.array(["a", ("b",), None], dtype=object)[::2], batch_size=3) == [["a", None]]
     with pytest.raises(pyecho.ConfigError, match="Python objects"):
-        pyecho.Field((2,), row.dtype)
-
-
-def test_float16_and_float32_are_not_mixed_up():
-    with pytest.raises(pyecho.SpecMismatch, match="float16"):
-        list(pyecho.EchoLoader([np.float16(1), np.float32(1)], 1, batch_size=2))
-
-
-def test_ml_dtypes_travel():
-    ml_dtypes = pytest.importorskip("ml_dtypes")
-    source = np.arange(4).astype(ml_dtypes.bfloat16)
-    [batch] = pyecho.EchoLoader(source, 1, batch_size=4)
-    assert batch.dtype == ml_dtypes.bfloat16
-    assert batch.tobytes() == source.tobytes()
+        pyecho.Field((2,), np.dtype([("a", object)]))
 
 
 class JaxLike:
@@ -127,15 +124,14 @@ class JaxLike:
         return self.array
 
 
-def test_bfloat16_arrays_of_other_libraries_travel():
+@pytest.mark.parametrize("wrap", [np.asarray, JaxLike])
+def test_bfloat16_arrays_travel(wrap):
     ml_dtypes = pytest.importorskip("ml_dtypes")
-    torch = pytest.importorskip("torch")
-    import pyecho.torch
-
     source = np.arange(6).astype(ml_dtypes.bfloat16).reshape(2, 3)
-    [batch] = pyecho.EchoLoader([JaxLike(row) for row in source], 1, batch_size=2)
+    rows = [wrap(row) for row in source]
+    [batch] = emitted(rows, batch_size=2)
     assert batch.dtype == ml_dtypes.bfloat16
     assert batch.tobytes() == source.tobytes()
-    [batch] = pyecho.torch.EchoLoader([JaxLike(row) for row in source], 1, batch_size=2)
+    [batch] = emitted(rows, pyecho.torch.EchoLoader, batch_size=2)
     assert batch.dtype == torch.bfloat16
     assert batch.tolist() == source.astype(float).tolist()

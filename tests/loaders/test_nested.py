@@ -2,49 +2,55 @@
 
 import numpy as np
 import pytest
+from drivers import Iterated, flat
 
 import pyecho
 
 
-# The outer loader keeps batches of the inner one, which then has to make more of them.
-@pytest.mark.filterwarnings("ignore:the consumer keeps batches:ResourceWarning")
-def test_echoing_examples_then_batches_multiplies_the_uses():
-    inner = pyecho.EchoLoader(np.arange(12), 2, batch_size=4, shuffle_buffer=6)
-    outer = pyecho.EchoLoader(inner, 3, prefetch=1)
-    counts = np.zeros(12, int)
-    for batch in outer:
-        counts += np.bincount(batch, minlength=12)
-    assert counts.tolist() == [6] * 12
+@pytest.mark.parametrize("threads", [None, 0, 2])
+@pytest.mark.parametrize("prefetch", [1, 5])
+@pytest.mark.parametrize("augment", [None, lambda batch, rng: batch])
+def test_echoing_examples_then_batches_is_no_hoard(threads, prefetch, augment):
+    inner = pyecho.EchoLoader(
+        Iterated(range(600)), 2, batch_size=4, shuffle_buffer=6, threads=threads
+    )
+    outer = pyecho.EchoLoader(
+        inner,
+        3,
+        shuffle_buffer=4,
+        prefetch=prefetch,
+        threads=threads,
+        augment=augment,
+        augment_workers=3,
+    )
+    assert np.bincount(flat(outer)).tolist() == [6] * 600  # any warning is an error here
 
 
 def test_echoing_batches_then_examples():
     inner = pyecho.EchoLoader(np.split(np.arange(12), 3), 2, shuffle_buffer=2)
     outer = pyecho.EchoLoader(inner, 3, batch_size=5, unbatch=True, shuffle_buffer=4)
-    counts = np.zeros(12, int)
-    for batch in outer:
-        counts += np.bincount(batch, minlength=12)
-    assert counts.tolist() == [6] * 12
+    assert np.bincount(flat(outer)).tolist() == [6] * 12
 
 
-def test_three_levels_are_deterministic_over_epochs():
-    def make():
+def test_three_levels_are_deterministic_over_epochs_that_flow_or_not():
+    def make(epochs):
         loader = pyecho.EchoLoader(range(10), 2, shuffle_buffer=4)
-        loader = pyecho.EchoLoader(loader, 1.5, shuffle_buffer=4)
+        loader = pyecho.EchoLoader(loader, 1.5, shuffle_buffer=4, epochs=epochs)
         return pyecho.EchoLoader(loader, 2, batch_size=3, shuffle_buffer=4)
 
-    def epochs(loader):
-        return [[batch.tolist() for batch in loader] for _ in range(3)]
-
-    first = epochs(make())
-    assert first == epochs(make())
-    assert first[0] != first[1]
+    for epochs in (None, 3):
+        one, other = make(epochs), make(epochs)
+        first = [flat(one) for _ in range(3)]
+        assert first == [flat(other) for _ in range(3)]
+        assert first[0] != first[1]
+        assert [len(epoch) for epoch in first] == [60] * 3
 
 
 def test_length_and_epoch_pass_through():
     inner = pyecho.EchoLoader(range(10), 2.5)
     outer = pyecho.EchoLoader(inner, 3)
     outer.set_epoch(4)
-    assert len(outer) == 3 * len(inner)
+    assert len(outer) == 3 * len(inner) == 75
     expected = pyecho.EchoLoader(range(10), 2.5)
     expected.set_epoch(4)
     assert list(outer)[::3] == list(expected)
@@ -57,19 +63,19 @@ def test_an_error_at_the_bottom_arrives_at_the_top_as_itself():
         yield from range(3)
         raise error
 
-    inner = pyecho.EchoLoader(source(), 2)
     emitted = []
     with pytest.raises(OSError, match="cable out") as raised:
-        emitted.extend(pyecho.EchoLoader(inner, 2))
+        emitted.extend(pyecho.EchoLoader(pyecho.EchoLoader(source(), 2), 2))
     assert raised.value is error
     assert emitted == [n for n in range(3) for _ in range(4)]
 
 
-def test_closing_the_inner_loader_reaches_the_consumer():
+@pytest.mark.parametrize("augment", [None, lambda batch, rng: batch])
+def test_closing_the_inner_loader_reaches_the_consumer(augment):
     inner = pyecho.EchoLoader(iter(int, 1), 2)
-    uses = iter(pyecho.EchoLoader(inner, 2))
+    uses = iter(pyecho.EchoLoader(inner, 2, augment=augment))
     next(uses)
     inner.close()
-    with pytest.raises(pyecho.Closed):
+    with pytest.raises(pyecho.Closed, match="EchoLoader is closed"):
         for _ in uses:
             pass
