@@ -231,7 +231,7 @@ def test_reserve_needs_a_spec_of_arrays_and_numbers():
 
 @pytest.mark.parametrize("threads", [0, 2])
 def test_memory_that_cannot_be_had_is_a_memory_error(threads):
-    with pytest.raises(MemoryError, match="the system has no memory.*lower capacity"):
+    with pytest.raises(MemoryError, match=r"the system has no memory.*lower capacity"):
         make(pyecho.Field(2**30, float), capacity=2**14, threads=threads)
     with pytest.raises(pyecho.ConfigError, match="lower capacity"):
         make(pyecho.Field((2**40, 2**20), float), batch_size=2**20, threads=threads)

@@ -93,8 +93,11 @@ def test_torch_dtypes_arrive_bit_by_bit(dtype):
 )
 def test_dtypes_are_not_mixed_up(first, second, message):
     with pytest.raises(pyecho.SpecMismatch, match=message):
-        emitted([first, second], pyecho.torch.EchoLoader if torch.is_tensor(first) else
-                pyecho.EchoLoader, batch_size=2)
+        emitted(
+            [first, second],
+            pyecho.torch.EchoLoader if torch.is_tensor(first) else pyecho.EchoLoader,
+            batch_size=2,
+        )
 
 
 def test_strings_of_any_length_and_objects_travel_by_reference():

@@ -68,7 +68,7 @@ def test_a_buffer_speaks_of_its_own_names():
         pyecho.EchoBuffer(pyecho.Field((), int), batch_size=3, capacity=2, unique_in_batch=True)
     buffer = pyecho.EchoBuffer(pyecho.Field((), int), batch_size=1)
     buffer.stop()
-    with pytest.raises(pyecho.Closed, match="^this EchoBuffer is closed"):
+    with pytest.raises(pyecho.Closed, match=r"^this EchoBuffer is closed"):
         buffer.put(1)
 
 

@@ -67,8 +67,14 @@ def test_every_use_of_what_came_before_then_the_same_exception_and_the_next_epoc
 @pytest.mark.parametrize("count", [0, 3])
 @pytest.mark.parametrize(
     "error",
-    [OSError(5, "io"), MemoryError("big"), BaseException("odd"), SystemExit(3), GeneratorExit()]
-    + [KeyboardInterrupt("of the source's own")],
+    [
+        OSError(5, "io"),
+        MemoryError("big"),
+        BaseException("odd"),
+        SystemExit(3),
+        GeneratorExit(),
+        KeyboardInterrupt("of the source's own"),
+    ],
     ids=lambda error: type(error).__name__,
 )
 def test_any_exception_can_cross_the_threads(driver, count, error):

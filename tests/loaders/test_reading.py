@@ -1,4 +1,4 @@
-"""Reading the source: in which thread, how far ahead, and what a source that blocks leaves possible."""
+"""Reading the source: in which thread, how far ahead, and what a blocked source leaves possible."""
 
 import contextvars
 import itertools

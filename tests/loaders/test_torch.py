@@ -17,8 +17,9 @@ def loader(source, factor=1, **arguments):
 def test_tensors_arrays_and_numbers_become_tensors_and_text_stays():
     source = [(torch.full((2,), float(n)), {"n": n, "a": np.full(3, n)}, str(n)) for n in range(3)]
     for zero_dimensional in (torch.tensor(5), torch.tensor(0.5, dtype=torch.bfloat16)):
-        [batch] = loader([(*row, zero_dimensional) for row in source], batch_size=3,
-                         shuffle_buffer=0)
+        [batch] = loader(
+            [(*row, zero_dimensional) for row in source], batch_size=3, shuffle_buffer=0
+        )
         x, nest, names, last = batch
         assert x.tolist() == [[n, n] for n in range(3)]
         assert nest["n"].dtype == torch.int64

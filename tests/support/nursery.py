@@ -59,7 +59,8 @@ def orphans_of(group):
 script = None
 for line in sys.stdin:
     script = json.loads(line)
-    files = [tempfile.TemporaryFile() for _ in range(3)]  # stdout, stderr, time of the end
+    # stdout, stderr, time of the end
+    files = [tempfile.TemporaryFile() for _ in range(3)]  # noqa: SIM115
     pid = os.fork()
     if pid == 0:
         break

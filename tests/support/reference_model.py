@@ -207,7 +207,7 @@ def iterations(
         random = Xoshiro256(stream_key(seed, epoch + iteration, DRAW_STREAM))
         begin = pool.emitted
 
-        def left() -> float:
+        def left(begin: int = begin, iteration: int = iteration) -> float:
             if steps is not None:
                 return begin + steps * batch_size - pool.emitted
             ends = pool.pass_ends
