@@ -27,7 +27,7 @@ def same(kind, node, like):
 @kinds
 def test_batches_are_what_the_examples_are(kind):
     examples = rows(kind)
-    [batch] = pyecho.EchoLoader(examples, 1, batch_size=3)
+    [batch] = pyecho.EchoLoader(examples, 1, batch_size=3, shuffle_buffer=0)
     assert same(kind, batch, examples[0])
     a, b = kind.parts(batch)
     assert a.tolist() == [[0, 0], [1, 1], [2, 2]]
@@ -39,7 +39,7 @@ def test_batches_are_what_the_examples_are(kind):
 @kinds
 def test_batches_are_split_and_put_together_again(kind):
     source = [kind.make(np.arange(6).reshape(3, 2), {"name": list("xyz")})] * 2
-    [batch] = pyecho.EchoLoader(source, 1, batch_size=6, unbatch=True)
+    [batch] = pyecho.EchoLoader(source, 1, batch_size=6, unbatch=True, shuffle_buffer=0)
     assert same(kind, batch, source[0])
     a, b = kind.parts(batch)
     assert a.tolist() == [[0, 1], [2, 3], [4, 5]] * 2
@@ -89,7 +89,7 @@ def test_a_path_names_each_part(kind):
         (bad, f"item{kind.steps[1]}: expected a dict with keys ('n', 'name'), got keys"),
     ):
         with pytest.raises(pyecho.SpecMismatch) as raised:
-            list(pyecho.EchoLoader([*good, wrong], 1, batch_size=2))
+            list(pyecho.EchoLoader([*good, wrong], 1, batch_size=2, shuffle_buffer=0))
         assert str(raised.value).startswith(path)
 
 
@@ -97,7 +97,7 @@ def test_a_path_names_each_part(kind):
 @pytest.mark.parametrize("other", [3, None, {"z": 1, "a": 2}, (1, 2, 3), [1]])
 def test_another_kind_is_a_mismatch(kind, other):
     with pytest.raises(pyecho.SpecMismatch, match=r"^item: expected a .*, got .*unify them"):
-        list(pyecho.EchoLoader([*rows(kind, 1), other], 1, batch_size=2))
+        list(pyecho.EchoLoader([*rows(kind, 1), other], 1, batch_size=2, shuffle_buffer=0))
 
 
 @kinds
@@ -137,35 +137,44 @@ def test_what_is_only_looked_at_passes(kind):
 
 def test_keys_may_come_in_another_order_and_dicts_of_other_types():
     source = [{"a": 1, "b": 2}, collections.OrderedDict(b=4, a=3), {"b": 6, "a": 5}]
-    [batch] = pyecho.EchoLoader(source, 1, batch_size=3)
+    [batch] = pyecho.EchoLoader(source, 1, batch_size=3, shuffle_buffer=0)
     assert (batch["a"].tolist(), batch["b"].tolist()) == ([1, 3, 5], [2, 4, 6])
 
 
 def test_a_namedtuple_is_the_same_by_its_names():
     again = collections.namedtuple("Pair", ["a", "b"])
     swapped = collections.namedtuple("Pair", ["b", "a"])
-    assert len(list(pyecho.EchoLoader([Pair(1, 2), again(3, 4), (5, 6)], 1, batch_size=3))) == 1
+    assert (
+        len(
+            list(
+                pyecho.EchoLoader(
+                    [Pair(1, 2), again(3, 4), (5, 6)], 1, batch_size=3, shuffle_buffer=0
+                )
+            )
+        )
+        == 1
+    )
     with pytest.raises(pyecho.SpecMismatch, match=r"item: expected a Pair of a, b, got Pair"):
-        list(pyecho.EchoLoader([Pair(1, 2), swapped(3, 4)], 1, batch_size=2))
+        list(pyecho.EchoLoader([Pair(1, 2), swapped(3, 4)], 1, batch_size=2, shuffle_buffer=0))
 
 
 def test_the_context_of_a_registered_node_is_part_of_its_structure():
     source = [OptreeNode(1, 2, "m"), OptreeNode(3, 4, "km")]
     with pytest.raises(pyecho.SpecMismatch, match="a context of 'km' instead of 'm'"):
-        list(pyecho.EchoLoader(source, 1, batch_size=2))
+        list(pyecho.EchoLoader(source, 1, batch_size=2, shuffle_buffer=0))
 
 
 @pytest.mark.parametrize(
     "leaf", [Sample, collections.deque([1]), Node(1, 2, "m"), range(2), {1, 2}, Encoding]
 )
 def test_everything_else_is_a_leaf(leaf):
-    [batch] = pyecho.EchoLoader([{"x": 1, "it": leaf}] * 2, 1, batch_size=2)
+    [batch] = pyecho.EchoLoader([{"x": 1, "it": leaf}] * 2, 1, batch_size=2, shuffle_buffer=0)
     assert batch["it"] == [leaf, leaf]
     assert all(it is leaf for it in batch["it"])
 
 
 def test_a_tuple_that_takes_numbers_only_comes_back_as_a_tuple():
-    [batch] = pyecho.EchoLoader([torch.Size([3, 4])] * 2, 1, batch_size=2)
+    [batch] = pyecho.EchoLoader([torch.Size([3, 4])] * 2, 1, batch_size=2, shuffle_buffer=0)
     assert type(batch) is tuple
     assert [sizes.tolist() for sizes in batch] == [[3, 3], [4, 4]]
 
@@ -188,7 +197,7 @@ class Sealed(collections.abc.Mapping):
 
 def test_what_cannot_be_made_again_is_refused_as_an_example_and_passes_as_an_item():
     with pytest.raises(pyecho.ConfigError, match=r"a Sealed cannot be made of new children.*dict"):
-        iter(pyecho.EchoLoader([Sealed(a=np.zeros(2))], 1, batch_size=1))
+        next(iter(pyecho.EchoLoader([Sealed(a=np.zeros(2))], 1, batch_size=1, shuffle_buffer=0)))
     item = Sealed(a={"x": np.zeros(2), "t": torch.zeros(2)})
     uses = iter(pyecho.EchoLoader([item], 2))
     assert next(uses) is item
@@ -269,7 +278,7 @@ def equal(kind_of_leaf, node, like):
 
 @given(nests)
 def test_any_nest_comes_back_with_a_batch_axis(example):
-    [batch] = pyecho.EchoLoader([example] * 3, 1, batch_size=3)
+    [batch] = pyecho.EchoLoader([example] * 3, 1, batch_size=3, shuffle_buffer=0)
     assert equal(lambda leaf, like: np.array_equal(np.array(leaf), [like] * 3), batch, example)
     [again] = pyecho.EchoLoader([example], 1)
     assert equal(lambda leaf, like: np.array_equal(leaf, like), again, example)
