@@ -9,7 +9,7 @@ from scripts import await_idle, finished, started
 
 WAITS = {
     "the iterator of example echoing": """
-        batches = iter(pyecho.EchoLoader(stuck(1), 1, batch_size=4))
+        batches = iter(pyecho.EchoLoader(stuck(1), 1, batch_size=4, shuffle_buffer=0))
         blocked = lambda: next(batches)
     """,
     "the iterator of batch echoing": """
@@ -85,7 +85,7 @@ def test_nothing_is_lost_by_a_ctrl_c_that_is_caught():
                 if number == 10:
                     release.wait()
                 yield number
-        uses, emitted = iter(pyecho.EchoLoader(source(), 2, batch_size=3)), []
+        uses, emitted = iter(pyecho.EchoLoader(source(), 2, batch_size=3, shuffle_buffer=0)), []
         print("ready", flush=True)
         while True:
             try:
@@ -126,7 +126,7 @@ def test_a_put_that_was_interrupted_took_nothing():
 def test_ctrl_c_without_a_handler_ends_the_process_as_it_should():
     script = """
         print("ready", flush=True)
-        for _ in pyecho.EchoLoader(stuck(3), 2, batch_size=64):
+        for _ in pyecho.EchoLoader(stuck(3), 2, batch_size=64, shuffle_buffer=0):
             pass
     """
     with started(script) as process:

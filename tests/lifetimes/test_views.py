@@ -32,7 +32,7 @@ def test_a_consumer_that_keeps_its_batches_sees_them_unchanged(threads):
 @hoarding
 def test_views_outlive_iterator_loader_and_source():
     source = [row.copy() for row in rows(40)]
-    loader = pyecho.EchoLoader(source, 2, batch_size=8)
+    loader = pyecho.EchoLoader(source, 2, batch_size=8, shuffle_buffer=0)
     batches = iter(loader)
     kept = [next(batches)[2:, ::2] for _ in range(5)]
     expected = [view.copy() for view in kept]
@@ -56,7 +56,7 @@ def test_views_outlive_a_stopped_buffer():
 
 @hoarding
 def test_the_smallest_view_keeps_the_whole_batch():
-    loader = pyecho.EchoLoader(rows(100), 2, batch_size=4)
+    loader = pyecho.EchoLoader(rows(100), 2, batch_size=4, shuffle_buffer=0)
     batches = iter(loader)
     view = next(batches)[3, 5:6]
     for _ in batches:
@@ -66,7 +66,7 @@ def test_the_smallest_view_keeps_the_whole_batch():
 
 @hoarding
 def test_info_keeps_its_memory_too():
-    loader = pyecho.EchoLoader(rows(100), 2, batch_size=4, with_info=True)
+    loader = pyecho.EchoLoader(rows(100), 2, batch_size=4, shuffle_buffer=0, with_info=True)
     batches = iter(loader)
     _, info = next(batches)
     for batch, _ in batches:
@@ -76,7 +76,7 @@ def test_info_keeps_its_memory_too():
 
 
 def test_memory_of_a_dropped_batch_is_used_again():
-    batches = iter(pyecho.EchoLoader(rows(2000), 2, batch_size=4, threads=1))
+    batches = iter(pyecho.EchoLoader(rows(2000), 2, batch_size=4, shuffle_buffer=0, threads=1))
     addresses = set()
     for batch in batches:
         addresses.add(batch.ctypes.data)
@@ -120,7 +120,7 @@ def test_torch_tensors_hold_the_batch():
     torch = pytest.importorskip("torch")
     import pyecho.torch
 
-    loader = pyecho.torch.EchoLoader(rows(100), 2, batch_size=4)
+    loader = pyecho.torch.EchoLoader(rows(100), 2, batch_size=4, shuffle_buffer=0)
     batches = iter(loader)
     first = next(batches)
     part, flat = first[1:, :3], first.view(-1)
@@ -137,7 +137,7 @@ def test_torch_tensors_hold_the_batch():
 @hoarding
 def test_dlpack_consumers_hold_the_batch():
     torch = pytest.importorskip("torch")
-    batches = iter(pyecho.EchoLoader(rows(100), 2, batch_size=4))
+    batches = iter(pyecho.EchoLoader(rows(100), 2, batch_size=4, shuffle_buffer=0))
     tensor = torch.from_dlpack(next(batches))
     copy = tensor.clone()
     for batch in batches:
@@ -152,7 +152,7 @@ def test_views_tensors_and_capsules_in_globals_at_exit_are_no_trouble():
     run("""
         import torch, warnings
         warnings.simplefilter("ignore", ResourceWarning)  # batches are kept, and that is the point
-        loader = pyecho.EchoLoader(np.arange(400).reshape(100, 4), 2, batch_size=4)
+        loader = pyecho.EchoLoader(np.arange(400).reshape(100, 4), 2, batch_size=4, shuffle_buffer=0)
         batches = iter(loader)
         view = next(batches)[1:]
         tensor = torch.from_numpy(next(batches))
