@@ -152,7 +152,8 @@ def test_views_tensors_and_capsules_in_globals_at_exit_are_no_trouble():
     run("""
         import torch, warnings
         warnings.simplefilter("ignore", ResourceWarning)  # batches are kept, and that is the point
-        loader = pyecho.EchoLoader(np.arange(400).reshape(100, 4), 2, batch_size=4, shuffle_buffer=0)
+        rows = np.arange(400).reshape(100, 4)
+        loader = pyecho.EchoLoader(rows, 2, batch_size=4, shuffle_buffer=0)
         batches = iter(loader)
         view = next(batches)[1:]
         tensor = torch.from_numpy(next(batches))
