@@ -446,4 +446,3 @@ def test_training_over_the_network_is_the_same_training(tmp_path):
         assert network.train(each, bandwidth=2e6).held_out == slow.held_out
     assert [point.step for point in usual.curve] == [50, 100]
     assert [point.held_out for point in slow.curve] == [point.held_out for point in usual.curve]
-    assert slow.curve[-1].seconds > usual.curve[-1].seconds
