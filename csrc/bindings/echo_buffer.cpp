@@ -284,8 +284,9 @@ void register_echo_buffer(py::module_& module) {
                  Adapter{std::move(to_array), std::move(from_array), std::move(info_type)},
                  DeviceMemory{pinning, std::move(copy_streams)});
            }),
-           py::arg("structure"), py::arg("config"), py::kw_only(), py::arg("name"), py::arg("batched"), py::arg("pinning"),
-           py::arg("copy_streams"), py::arg("to_array"), py::arg("from_array"), py::arg("info_type"))
+           py::arg("structure"), py::arg("config"), py::kw_only(), py::arg("name"), py::arg("batched"),
+           py::arg("pinning"), py::arg("copy_streams"), py::arg("to_array"), py::arg("from_array"),
+           py::arg("info_type"))
       .def("put", &EchoBufferObject::put, py::arg("example"), py::arg("timeout") = py::none(),
            "put(example, timeout=None)\n\n"
            "Copy one example into the buffer; wait while every slot is in use.\n\n"

@@ -33,8 +33,7 @@ void exit_thread(unsigned long ident) {
 }  // namespace
 
 void register_exit(py::module_& module) {
-  module.def(
-      "enter_thread", [] { is_ours = true; }, "The calling thread is one of pyecho's.");
+  module.def("enter_thread", [] { is_ours = true; }, "The calling thread is one of pyecho's.");
   module.def("exit_thread", &exit_thread, py::arg("ident"),
              "Ask a thread of pyecho's to end, by SystemExit. If it cannot, it must not abort the process when Python "
              "ends it. To be called when Python exits.");

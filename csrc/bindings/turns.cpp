@@ -47,7 +47,8 @@ void Turns::serve() {
 py::object Turns::run(const py::object& function) {
   if (taken_) {
     raise(errors().echo_error,
-          "another thread is about to begin an iteration here; a loader has one iteration at a time, so make a loader for "
+          "another thread is about to begin an iteration here; a loader has one iteration at a time, so make a loader "
+          "for "
           "each thread");
   }
   const Turn turn(taken_);

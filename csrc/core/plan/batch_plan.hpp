@@ -125,8 +125,8 @@ class BatchPlan {
   std::uint64_t uses_ = 0;          // of all items admitted so far
 
   // Output
-  std::uint64_t drawn_ = 0;                    // uses so far
-  std::uint64_t iteration_ = 0;                // its number
+  std::uint64_t drawn_ = 0;      // uses so far
+  std::uint64_t iteration_ = 0;  // its number
   bool finished_ = false;
   std::uint64_t iteration_begin_ = 0;          // uses drawn before it
   std::vector<std::uint64_t> iteration_ends_;  // uses drawn when an iteration is over, where that is known
