@@ -1,6 +1,7 @@
 """Settings of the whole test-suite."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -8,6 +9,9 @@ import pytest
 
 # `from reference_model import ...` in any test; pytest's importlib mode adds no paths of its own.
 sys.path.insert(0, str(Path(__file__).parent / "support"))
+
+# A shell starts background jobs with Ctrl-C ignored, and programs started here would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 STRESS = os.environ.get("PYECHO_STRESS", "") not in ("", "0")
 

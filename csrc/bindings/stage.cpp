@@ -129,6 +129,9 @@ PyObject* Stage::next_reference(Outcome outcome, bool may_pause) {
     if (outcome == Outcome::kEmpty) {
       if (by_consumer_ && needed() > 0) {
         pull();
+        if (PyErr_CheckSignals() != 0) {  // a source in C answers none
+          throw py::error_already_set();
+        }
         continue;
       }
       outcome = wait_answering_signals(
