@@ -78,15 +78,14 @@ class Xoshiro256:
 # ---------------------------------------------------------------- how often
 
 
-def more_among(items: int, fraction: float) -> int:
-    """How many of the first items get one use more."""
-    return math.floor(items * fraction + 0.5)
-
-
 def uses_of_pass(items: int, factor: float) -> int:
     """How many uses the items of a pass have together."""
-    whole = math.floor(factor)
-    return items * whole + more_among(items, factor - whole)
+    return math.floor(items * factor + 0.5)
+
+
+def more_among(items: int, factor: float) -> int:
+    """How many of the first items get one use more."""
+    return uses_of_pass(items, factor) - items * math.floor(factor)
 
 
 def uses_of_items(items: int, factor: float, seed: int, number: int, known: bool) -> Iterator[int]:
@@ -96,14 +95,13 @@ def uses_of_items(items: int, factor: float, seed: int, number: int, known: bool
     S); else they are spread evenly.
     """
     whole = math.floor(factor)
-    fraction = factor - whole
     key = stream_key(seed, number, FACTOR_STREAM)
-    missing = more_among(items, fraction)
+    missing = more_among(items, factor)
     for item in range(items):
         if known:
             more = unit_at(key, item) * (items - item) < missing
         else:
-            more = more_among(item + 1, fraction) > more_among(item, fraction)
+            more = more_among(item + 1, factor) > more_among(item, factor)
         missing -= more
         yield whole + more
 

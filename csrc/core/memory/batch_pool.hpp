@@ -77,8 +77,11 @@ class BatchPool {
   void lease() noexcept { outstanding_.fetch_add_relaxed(1); }
   // A lease will end by itself soon: no reason to add a block meanwhile.
   void expect_return() noexcept { returning_.fetch_add_relaxed(1); }
-  // Not soon after all: who waited for it looks whether to add a block.
+  // Cancels expect_return(), and wakes the filling side, which may then add a block.
   void expect_no_return() noexcept {
+    if (fork_guard_.forked()) {
+      return;
+    }
     returning_.fetch_add_relaxed(static_cast<std::uint64_t>(-1));
     returns_.advance();
   }
@@ -139,14 +142,14 @@ class Lease {
   [[nodiscard]] std::span<const Use> uses() const noexcept { return std::span(batch_->uses).first(batch_->rows); }
   [[nodiscard]] const SlotLayout& layout() const noexcept { return pool_->layout(); }
 
-  // The consumer is done; who has the lease now ends it as soon as it can, whatever the consumer does.
+  // The consumer is done with the batch; the present holder ends the lease as soon as it can, whatever the consumer does.
   void expect_end() noexcept {
     if (batch_ != nullptr && !std::exchange(returning_, true)) {
       pool_->expect_return();
     }
   }
 
-  // That is no longer so.
+  // Cancels expect_end().
   void expect_no_end() noexcept {
     if (std::exchange(returning_, false)) {
       pool_->expect_no_return();

@@ -18,7 +18,7 @@ double checked(double factor) {
 }  // namespace
 
 EchoFactor::EchoFactor(double factor)
-    : whole_(static_cast<std::uint32_t>(std::floor(checked(factor)))), fraction_(factor - std::floor(factor)) {}
+    : whole_(static_cast<std::uint32_t>(std::floor(checked(factor)))), factor_(factor), fractional_(factor > whole_) {}
 
 void EchoFactor::begin_pass(std::uint64_t seed, std::uint64_t pass, std::uint64_t items) noexcept {
   key_ = stream_key(seed, pass, Stream::kFactor);

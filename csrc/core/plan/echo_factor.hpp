@@ -1,12 +1,11 @@
 // How often each item of a pass is used. Pure arithmetic.
 //
-// With a whole factor every item gets `factor` uses. With a fraction f = factor - floor(factor) some items get one use
-// more, so arranged that a pass of N items has exactly floor(N * f + 0.5) of them:
+// With a whole factor every item gets `factor` uses. With a fractional one every item gets floor(factor) uses, and some
+// items get one more, so that a pass of N items has exactly floor(N * factor + 0.5) uses:
 //
-// - If N is known, they are a random choice in which every item is equally likely (selection sampling; Knuth, volume 2,
-//   3.4.2, algorithm S), seeded by (seed, pass).
-// - If N is unknown, the total has to be right after every item, which leaves no choice: item i gets one more where
-//   floor(i * f + 0.5) grows, the same items in every pass.
+// - If N is known, these items are a random choice in which every item is equally likely (selection sampling; Knuth,
+//   volume 2, 3.4.2, algorithm S), seeded by (seed, pass).
+// - If N is unknown, the total has to be right after every item, which leaves no choice: the same items in every pass.
 #pragma once
 
 #include <cmath>
@@ -26,24 +25,28 @@ class EchoFactor {
   // turns out longer than `items` still has the exact total; a shorter one may miss it.
   void begin_pass(std::uint64_t seed, std::uint64_t pass, std::uint64_t items) noexcept;
   // Uses of the next item.
-  [[nodiscard]] std::uint32_t next() noexcept { return whole_ + (fraction_ > 0.0 && next_gets_more() ? 1U : 0U); }
+  [[nodiscard]] std::uint32_t next() noexcept { return whole_ + (fractional_ && next_gets_more() ? 1U : 0U); }
 
   // Uses of a pass of `items` items together.
   [[nodiscard]] std::uint64_t uses_of_pass(std::uint64_t items) const noexcept {
-    return items * whole_ + more_among(items);
+    if (!fractional_) {
+      return items * whole_;
+    }
+    return static_cast<std::uint64_t>(std::floor(static_cast<double>(items) * factor_ + 0.5));
   }
   [[nodiscard]] std::uint32_t min_uses() const noexcept { return whole_; }
-  [[nodiscard]] std::uint32_t max_uses() const noexcept { return whole_ + (fraction_ > 0.0 ? 1U : 0U); }
+  [[nodiscard]] std::uint32_t max_uses() const noexcept { return whole_ + (fractional_ ? 1U : 0U); }
 
  private:
   [[nodiscard]] bool next_gets_more() noexcept;
   // Items among the first `items` that get one use more.
   [[nodiscard]] std::uint64_t more_among(std::uint64_t items) const noexcept {
-    return static_cast<std::uint64_t>(std::floor(static_cast<double>(items) * fraction_ + 0.5));
+    return uses_of_pass(items) - items * whole_;
   }
 
   std::uint32_t whole_;
-  double fraction_;
+  double factor_;
+  bool fractional_;
   std::uint64_t key_ = 0;
   std::uint64_t items_ = kUnknown;
   std::uint64_t index_ = 0;  // of the next item
