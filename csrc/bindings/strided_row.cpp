@@ -25,6 +25,16 @@ using CopyPlane = void (*)(std::byte* to, const std::byte* from, Axis outer, Axi
 template <std::size_t kBytes>
 void copy_plane(std::byte* to, const std::byte* from, Axis outer, Axis inner) {
   const std::ptrdiff_t to_stride = inner.extent * static_cast<std::ptrdiff_t>(kBytes);
+  if (inner.stride_bytes == 0) {  // a broadcast axis: the piece is read once
+    for (std::ptrdiff_t i = 0; i < outer.extent; ++i) {
+      std::array<std::byte, kBytes> piece;
+      std::memcpy(piece.data(), from + i * outer.stride_bytes, kBytes);
+      for (std::byte* const end = to + to_stride; to != end; to += kBytes) {
+        std::memcpy(to, piece.data(), kBytes);
+      }
+    }
+    return;
+  }
   const auto copy_line = [](std::byte* line, const std::byte* source, std::ptrdiff_t pieces, std::ptrdiff_t line_stride,
                             std::ptrdiff_t source_stride) {
     std::ptrdiff_t i = 0;
