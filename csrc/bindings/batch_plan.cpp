@@ -167,11 +167,11 @@ class SlotPlan {
 }  // namespace
 
 void register_batch_plan(py::module_& module) {
-  py::class_<SlotPlan>(module, "BatchPlan", "Which examples go into which slots, and which slots make up each batch.")
+  py::class_<SlotPlan>(module, "BatchPlan", "Decides the slot of each example, and the slots of each batch.")
       .def(py::init<py::handle>(), py::arg("config"))
       .def("begin", &SlotPlan::begin, py::arg("epoch"), py::arg("items"), "Forget everything and start again.")
       .def("advance", &SlotPlan::advance,
-           "Plan on: True when a batch is complete, False when it needs examples, None at the end of an iteration.")
+           "Continue: True when a batch is complete, False when it needs examples, None at the end of an iteration.")
       .def("offer", &SlotPlan::offer, py::arg("examples"), "Add this many examples.")
       .def("end_pass", &SlotPlan::end_pass, "Mark the examples so far as a pass; another one follows.")
       .def("end_input", &SlotPlan::end_input, "Mark the examples so far as the last pass.")
@@ -180,7 +180,7 @@ void register_batch_plan(py::module_& module) {
       .def_property_readonly("at_end", &SlotPlan::at_end, "The last iteration is over.")
       .def("take", &SlotPlan::take,
            "The planned batch: slots of the examples to store first, in source order, then slot, source index and use\n"
-           "of each row. Goes on to the next batch.");
+           "of each row. Starts the next batch.");
 }
 
 }  // namespace pyecho::bindings

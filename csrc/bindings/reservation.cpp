@@ -96,7 +96,7 @@ void register_reservation(py::module_& module) {
           "views", [](const py::object& self) { return self.cast<ReservationObject&>().views(self); },
           "New writable arrays on the slot, in the nest of the spec.")
       .def("commit", &ReservationObject::commit, "commit()\n\nHand the example over. The views become read-only.")
-      .def("abort", &ReservationObject::abort, "abort()\n\nGive the slot back; the example does not exist.")
+      .def("abort", &ReservationObject::abort, "abort()\n\nGive the slot back without an example.")
       .def("__enter__", [](const py::object& self) { return self.cast<ReservationObject&>().views(self); })
       .def(
           "__exit__",

@@ -10,8 +10,8 @@ enum class [[nodiscard]] Outcome : unsigned char {
   kFull,       // no room now; nothing changed
   kEmpty,      // nothing available now; nothing changed
   kTimeout,    // the deadline passed first; nothing changed
-  kClosed,     // no more input is accepted; nothing changed
-  kEnd,        // closed and drained: nothing will ever come again
+  kClosed,     // no more input is accepted, or the stage was stopped; nothing changed
+  kEnd,        // the end of an iteration
   kExhausted,  // the consumer holds every batch that the memory limit allows
   kForked,     // this process is a fork of the one that made the object; its threads stayed there
 };
