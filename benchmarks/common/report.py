@@ -25,7 +25,7 @@ class Report:
     ratio_name: str = "Ratio"
     """The heading of the ratios, if they are not ratios to the limit."""
     runs: int = 1
-    """How many runs the rows come from."""
+    """Number of runs."""
     partial: bool = False
     """Something is left out: the files of a whole run are not replaced."""
 

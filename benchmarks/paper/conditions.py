@@ -53,7 +53,7 @@ class Job:
     rate: float
     seed: int
     timed: bool = False
-    """Whether the data come over a slow line, and seconds count."""
+    """True if the data come over a slow line and the run is timed."""
 
     def key(self, data: str) -> str:
         """Return the name of the result: a hash of everything that it depends on."""

@@ -18,7 +18,7 @@ PACKAGE = "dataset-fashion-mnist"
 INSIDE_PACKAGE = Path("usr/share/datasets/fashion-mnist")
 PARTS = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
 HELD_OUT_EVERY = 10
-"""One file in so many is held out."""
+"""One of this many files is held out."""
 LEFT_OUT_FOLDERS = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
 """Left out, because not every installation has the tests, and other packages differ as well."""
 

@@ -87,7 +87,7 @@ def seconds(job: Job) -> float:
 
 
 def total_seconds(plan: Plan, jobs: int) -> float:
-    """Estimate how long everything takes with so many processes."""
+    """Estimate the time of the whole plan with `jobs` processes."""
     trials = sum(EXPECTED_TRIALS * seconds(setting.job(0.0, 0)) for setting in plan.tuned)
     runs = sum(seconds(setting.job(0.0, 0)) for setting in plan.untimed) * len(plan.seeds)
     timed = sum(seconds(setting.job(0.0, 0, timed=True)) for setting in plan.timed)

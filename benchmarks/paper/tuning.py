@@ -11,7 +11,7 @@ from paper.train import Result
 TUNING_SEED = 0
 """Never reported."""
 MOST_DOUBLINGS = 5
-"""How far from the first rate the search goes, either way."""
+"""Maximum distance of the search from the first rate, either way."""
 
 
 def rate_of(first: float, doublings: int) -> float:

@@ -168,7 +168,7 @@ def _checked(work: Work, process: Asked, contestant: Contestant, seconds: float)
 def _calibrated(
     work: Work, process: Asked, contestant: Contestant, threads: int, seconds: float
 ) -> tuple[int, float]:
-    """Return how many batches to time with so many threads, and their rate."""
+    """Return the number of batches to time with this number of threads, and their rate."""
     rate = 0.0
 
     def seconds_for(batches: int) -> float:

@@ -108,7 +108,7 @@ TEST(EventCountModel, two_counters_wake_a_sleeper_between_them) {
   expect_none_fails(explore_all(make, kThorough));
 }
 
-// A condition beside the count (closed, say) is seen if alert() follows it.
+// A condition other than the count (for example, closed) is seen if alert() follows it.
 TEST(EventCountModel, an_alert_makes_the_sleeper_look_again) {
   const auto make = [] {
     struct State {
