@@ -1,4 +1,4 @@
-"""Measures pyecho on a GPU; `python benchmarks/gpu.py --help` says what."""
+"""Measures pyecho on a GPU; see `python benchmarks/gpu.py --help`."""
 
 import sys
 from pathlib import Path

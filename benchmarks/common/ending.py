@@ -1,4 +1,4 @@
-"""How a benchmark ends before its time."""
+"""Handles the early end of a benchmark."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ _TERMINATED = 143
 
 
 def exit_when_terminated() -> None:
-    """Let SIGTERM raise SystemExit, so that the processes that were started end as well."""
+    """Let SIGTERM raise SystemExit, so that child processes end as well."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))

@@ -1,4 +1,4 @@
-"""What was measured, as JSON and as a table."""
+"""The report of a benchmark, as JSON and as a table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyecho.bench.row import Row
 
 @dataclass
 class Report:
-    """All of a run."""
+    """All results of a run."""
 
     title: str
     stem: str
@@ -23,9 +23,9 @@ class Report:
     sections: dict[str, list[Row]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     ratio_name: str = "Ratio"
-    """What the ratios are, where they are not those to the limit."""
+    """The heading of the ratios, if they are not ratios to the limit."""
     runs: int = 1
-    """How many runs the rows come from."""
+    """Number of runs."""
     partial: bool = False
     """Something is left out: the files of a whole run are not replaced."""
 
@@ -39,7 +39,7 @@ class Report:
         self.sections.setdefault(section, []).extend(rows)
 
     def note(self, text: str) -> None:
-        """Append a remark, such as what could not be measured."""
+        """Append a remark, such as a measurement that was not possible."""
         self.notes.append(text)
 
     def as_json(self) -> dict[str, Any]:

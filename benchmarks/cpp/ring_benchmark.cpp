@@ -1,10 +1,9 @@
-// pyecho's index ring against the queues that one would take instead, with the same producers and consumers.
+// Compares pyecho's index ring with alternative queues, with the same producers and consumers.
 //
-// Every contestant hands 32-bit numbers from producers to consumers through 1,024 places, is asked again at once
-// when it is full or empty (after a pause, every 64th time after giving up the processor), and must deliver what
-// it was given: the sum of the numbers is checked. One producer with one consumer is given to the variants made for
-// that, where there are any. pyecho's ring runs twice: with one number a call, and with up to 32. Contestants take
-// turns, in reverse every other round; the first round does not count.
+// Every contestant moves 32-bit numbers from producers to consumers through 1,024 places. When it is full or empty, it is
+// retried after a pause, and every 64th time after a yield. The sum of the numbers is checked. For one producer with one
+// consumer, queues with a variant for that case use it. pyecho's ring runs twice: with one number per call, and with up
+// to 32. Contestants take turns, in reverse order every other round; the first round does not count.
 //
 //     ring_benchmark [rounds] [million items]
 //
@@ -53,7 +52,7 @@ struct PyechoRing {
   pyecho::IndexRing<> ring{kCapacity};
 };
 
-// Up to kGroup numbers a call.
+// Moves up to kGroup numbers per call.
 struct PyechoRingInGroups {
   static constexpr std::size_t kGroup = 32;
   struct End {
@@ -66,7 +65,7 @@ struct PyechoRingInGroups {
 };
 
 #ifdef PYECHO_WITH_ATOMIC_QUEUE
-// Zero stands for an empty place in it, and is never sent.
+// Zero means an empty place, and is never sent.
 template <bool kSingle, bool kThroughput>
 struct AtomicQueue {
   // Arguments: type, size, nil, minimize contention, maximize throughput, total order, single producer and consumer.
@@ -82,7 +81,7 @@ struct AtomicQueue {
 #endif
 
 #ifdef PYECHO_WITH_ATOMIC_QUEUE
-// The variant for any type, whose places carry a state.
+// The variant for any type, with a state in each place.
 template <bool kSingle>
 struct AtomicQueue2 {
   using Queue = atomic_queue::AtomicQueue2<std::uint32_t, kCapacity, true, true, false, kSingle>;
@@ -97,9 +96,9 @@ struct AtomicQueue2 {
 #endif
 
 #ifdef PYECHO_WITH_CONCURRENTQUEUE
-// Its documentation recommends a token for each side of each thread. It has no bound that several producers could share
-// (with try_enqueue() the blocks stay with the producer that had them first, and another may get none for ever), so it
-// grows as it likes: nobody ever finds it full.
+// Its documentation recommends a token for each side of each thread. Several producers cannot share a bound, because with
+// try_enqueue() blocks stay with the producer that used them first, and another producer may never get one. So the queue
+// is unbounded and never full.
 struct Moodycamel {
   struct End {
     explicit End(Moodycamel& whole) : queue(whole.queue), producer(queue), consumer(queue) {}
@@ -128,7 +127,7 @@ using BoostMany = Boost<boost::lockfree::queue<std::uint32_t, boost::lockfree::c
 using BoostOne = Boost<boost::lockfree::spsc_queue<std::uint32_t, boost::lockfree::capacity<kCapacity>>>;
 #endif
 
-// Asks again until `done`.
+// Retries until `done`.
 template <class Attempt>
 void insist(const Attempt& attempt) {
   for (unsigned tries = 1; !attempt(); ++tries) {
@@ -208,7 +207,7 @@ double run(unsigned producers, unsigned consumers, std::uint64_t items) {
       push_all(end, share);
     });
   }
-  // Consumers divide the items beforehand, so that nobody has to count with the others on the way.
+  // Consumers divide the items beforehand, so that they need no shared count.
   const std::uint64_t all = share * producers;
   for (unsigned consumer = 0; consumer < consumers; ++consumer) {
     const std::uint64_t mine = all / consumers + (consumer < all % consumers ? 1 : 0);

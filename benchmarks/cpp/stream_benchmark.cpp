@@ -1,11 +1,11 @@
-// Whether streaming stores pay, by how much memory is written in turn: what the threshold in stream_copy.cpp rests on.
+// Measures for which amount of memory streaming stores pay. The threshold in stream_copy.cpp is based on it.
 //
-// One thread copies rows of 150 KB at random out of a pool into blocks, in turn; another reads each block when it is
-// whole, as a consumer would. Both kinds of copy take turns, in reverse every other round; the first round does not count.
+// One thread copies random rows of 150 KB out of a pool into blocks, in turn. Another one reads each whole block, as a
+// consumer would. Both kinds of copy take turns, in reverse order every other round; the first round does not count.
 //
 //     stream_benchmark [rounds]
 //
-// Prints a table: medians of the nanoseconds that a row takes to be written and to be read.
+// Prints a table: median nanoseconds to write and to read a row.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -53,7 +53,7 @@ void await(const Condition& condition) {
   }
 }
 
-// Written throughout, so that no page of it is the system's page of zeros.
+// Writes every page, so that none of them is the system's page of zeros.
 pyecho::HostMemory filled(std::size_t size_bytes) {
   pyecho::HostMemory memory(size_bytes);
   std::memset(memory.data(), 1, size_bytes);

@@ -61,7 +61,7 @@ def chosen(names: str) -> tuple[str, ...]:
 
 
 def missing() -> str:
-    """Return what is missing to measure anything; "" if nothing is."""
+    """Return the first missing requirement, or ""."""
     if importlib.util.find_spec("torch") is None:
         return "PyTorch is not installed: pip install torch"
     import torch
@@ -79,7 +79,7 @@ def missing() -> str:
 
 
 def facts(device: Any) -> dict[str, Any]:
-    """Describe what is measured on."""
+    """Describe the machine and the software."""
     import torch
 
     import pyecho
@@ -101,7 +101,7 @@ def facts(device: Any) -> dict[str, Any]:
 
 
 def run_tests(report: Any, progress: Any) -> None:
-    """Run tests/gpu in a process of its own, and note how that went."""
+    """Run tests/gpu in a process of its own, and note the result."""
     progress.begin("tests/gpu", 1)
     if importlib.util.find_spec("pytest") is None or not TESTS.is_dir():
         report.note("tests: not run, because pytest or the folder tests/gpu is missing")
@@ -160,7 +160,7 @@ def main(arguments: list[str] | None = None) -> int:
                 continue
             try:
                 measurements[name](device, report, progress, quick=options.quick)
-            except Exception as error:  # the others are worth having
+            except Exception as error:  # the other measurements continue
                 failed = True
                 traceback.print_exc()
                 report.note(f"{name}: failed with {type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""Examples a second that arrive on the device, and what each costs on the link."""
+"""Examples per second that arrive on the device, and the bytes of each on the link."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _measure_rows(
     array = workload.random_rows(rows, SOURCE_BYTES)
     workers = max(1, min(4, available_cores() - 1))  # as many as pyecho's own threads
     workers = peers.workers_for(workers, rows.batch_bytes, loaders=2)
-    # As 8-byte words, which the device gathers faster than bytes: the limit is the better one.
+    # As 8-byte words, because the device gathers them faster than bytes: a better limit.
     words = torch.from_numpy(array[: rows.pool].view("int64")).to(device)
     pool_bytes = words.view(torch.uint8)
     with contextlib.ExitStack() as stack:
@@ -72,7 +72,7 @@ def _measure_rows(
         iterators[_name(RESIDENT_FACTOR, "device")] = loader(RESIDENT_FACTOR, "device")
 
         def rate(name: str) -> Callable[[], float]:
-            # What never leaves the device is over in no time, so more of it is timed.
+            # Batches that never leave the device are very fast, so more of them are timed.
             count = rows.batches * (10 if name in (WORDS, BYTES) else 1)
             return lambda: (
                 count * rows.batch / seconds_of_batches(device, iterators[name], count) * 1e-3

@@ -1,4 +1,4 @@
-"""Synthetic images that are decoded on the processor, as those of a training set are."""
+"""Synthetic images, decoded on the CPU like the images of a training set."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Codec(NamedTuple):
 
 
 def codec() -> Codec:
-    """Return JPEG as Pillow or torchvision has it, else deflate, as in PNG."""
+    """Return JPEG by Pillow or torchvision, else deflate, as in PNG."""
     for find in (_pillow, _torchvision):
         try:
             return find()
@@ -86,14 +86,14 @@ def synthetic_images(count: int) -> list[Image]:
 
 
 class DecodedBatches:
-    """Endless batches of (images, labels) that are decoded when they are asked for.
+    """Endless batches of (images, labels), decoded on demand.
 
     Parameters
     ----------
     batch
         Images of a batch.
     threads
-        That decode.
+        Number of decoding threads.
     work
         How often each image is decoded, to make the source slower.
     """
@@ -104,7 +104,7 @@ class DecodedBatches:
         self.threads = threads
         self.work = work
         self.seconds_of_batches: list[float] = []
-        """That those made so far have taken."""
+        """Time of all batches made so far."""
         self._data = [self.codec.encode(image) for image in synthetic_images(IMAGES)]
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
 
@@ -139,7 +139,7 @@ class DecodedBatches:
             start += self.batch
 
     def seconds(self) -> float:
-        """Return how long a batch takes when nothing else goes on."""
+        """Return the time of a batch while nothing else runs."""
         batches = iter(self)
         for _ in range(2):
             next(batches)
@@ -147,9 +147,9 @@ class DecodedBatches:
 
 
 def speed_for(seconds_of_one_thread: float, wanted: float, most_threads: int) -> tuple[int, int]:
-    """Return (threads, work) with which a batch takes about `wanted` seconds; few rather than many.
+    """Return (threads, work) with which a batch takes about `wanted` seconds. Prefers few threads.
 
-    Assumes that threads do not slow each other down; what it came to is measured.
+    Assumes that threads do not slow each other down; the caller measures the actual time.
     """
     best = (1, 1)
 

@@ -1,4 +1,4 @@
-"""How much of the link the loader uses, and whether copies cost the consumer anything."""
+"""The loader's use of the link, and the cost of copies to the consumer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FACTOR = 4
 
 
 def measure(device: torch.device, report: Report, progress: Progress, *, quick: bool) -> None:
-    """GB/s from host to device, for both sizes of rows."""
+    """Measure GB/s from host to device, for both sizes of rows."""
     for rows in (workload.LARGE, workload.SMALL):
         _measure_rows(device, report, progress, workload.quick(rows) if quick else rows, quick)
 
@@ -119,7 +119,7 @@ def _measure_rows(
 def measure_overlap(
     device: torch.device, report: Report, progress: Progress, *, quick: bool
 ) -> None:
-    """Time of a step that computes half as long again as its batch takes to be copied."""
+    """Measure a step that computes 1.5 times as long as its batch takes to copy."""
     rows = workload.quick(workload.LARGE) if quick else workload.LARGE
     rounds = 3 if quick else 7
     pinned = workload.pinned_batches(rows, PINNED_BATCHES)

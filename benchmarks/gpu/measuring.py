@@ -1,4 +1,4 @@
-"""How times are taken on a device: warmed up, and with the device idle at both ends."""
+"""Times work on a device: after a warm-up, and with the device idle at both ends."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def new_event() -> Any:
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until the device has done all it was given."""
+    """Wait until the device has finished all its work."""
     torch.cuda.synchronize(device)
 
 
 def seconds(device: torch.device, work: Callable[[], Any]) -> float:
-    """Return how long `work` takes, with what it leaves to the device."""
+    """Return the time of `work`, including the work that it queues on the device."""
     synchronize(device)
     began = time.perf_counter()
     work()

@@ -1,4 +1,4 @@
-"""How fast memory is pinned."""
+"""The speed of pinning memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyecho.bench.sampling import Progress, Sample, interleaved, steps_of
 
 
 def measure(device: torch.device, report: Report, progress: Progress, *, quick: bool) -> None:
-    """Obtain pinned memory and give it back: pyecho against PyTorch, the same size."""
+    """Allocate and free pinned memory of the same size with pyecho and PyTorch."""
     size_bytes = (256 << 20) if quick else (1 << 30)  # a power of two: PyTorch rounds up to one
     rounds = 3 if quick else 5
     give_back = getattr(torch._C, "_host_emptyCache", None)

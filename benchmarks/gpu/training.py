@@ -19,7 +19,7 @@ from pyecho.config import available_cores
 
 FACTORS = (1, 2, 3, 4, 5)
 R = 4.0
-"""t_up / t_down that is aimed at; what it came to is reported."""
+"""The intended t_up / t_down; the report has the measured one."""
 RESIDENT_STEPS = 10
 MOST_SECONDS = 120
 
@@ -44,14 +44,14 @@ class Trainer:
 
 
 class Steps(NamedTuple):
-    """What a run of some steps came to, in seconds."""
+    """The times of a run of some steps, in seconds."""
 
     wall: float
     """For a step."""
     busy: float
-    """Of these, those in which the device trained."""
+    """The part of `wall` in which the device trained."""
     up: float
-    """That the source took for a fresh batch."""
+    """The source's time for a fresh batch."""
 
 
 def batch_size_for(free_bytes: int) -> int:
@@ -64,8 +64,8 @@ def run(
 ) -> Steps:
     """Train until `fresh` batches have been used, in the steady state of the loader.
 
-    Every fresh batch gives `factor` steps. A loop that waits for its source keeps step with it, so
-    that a multiple of `factor` steps takes as many times of the source, wherever it starts.
+    Every fresh batch gives `factor` steps. A loop that waits for its source runs at the source's
+    speed, so n * `factor` steps take n times the source's time for a batch, wherever they start.
     """
     loader = pyecho.torch.EchoLoader(
         iter(source),
@@ -82,7 +82,7 @@ def run(
         for _ in range(steps):
             images, labels = next(batches)
             began, ended = new_event(), new_event()
-            began.record()  # after the wait for the batch, which next() gave to the stream
+            began.record()  # after the wait for the batch, which next() queued on the stream
             trainer.step(images, labels)
             ended.record()
             events.append((began, ended))
@@ -101,7 +101,7 @@ def run(
 
 
 def measure(device: torch.device, report: Report, progress: Progress, *, quick: bool) -> None:
-    """Steps a second for each factor."""
+    """Measure steps per second for each factor."""
     fresh = 4 if quick else 10
     batch = batch_size_for(torch.cuda.mem_get_info(device)[0])
     trainer = Trainer(device)
@@ -117,7 +117,7 @@ def measure(device: torch.device, report: Report, progress: Progress, *, quick: 
 
     resident()
     down_seconds = resident()
-    # A slow GPU takes fewer rounds, so that all is done in time.
+    # Fewer rounds on a slow GPU, to stay within the time limit.
     expected = R * down_seconds * (fresh + 6) * len(FACTORS)
     rounds = 1 if quick or expected > MOST_SECONDS / 3 else 3
     progress.begin("training", 1 + rounds * (1 + len(FACTORS)))
@@ -143,7 +143,7 @@ def measure(device: torch.device, report: Report, progress: Progress, *, quick: 
 def _report(
     report: Report, source: DecodedBatches, down: list[float], runs: dict[int, list[Steps]]
 ) -> None:
-    """Add the rows; `down` has the seconds of a step with a resident batch, `runs` those of e."""
+    """Add the rows. `down`: seconds of a step with a resident batch; `runs`: results for each e."""
 
     def predicted(factor: int) -> Sample:
         """Return the seconds of a step by Eq. 1: the slower of source and step."""

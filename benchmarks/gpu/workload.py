@@ -1,4 +1,4 @@
-"""What is echoed: rows of random bytes in host memory, more of them than any cache holds."""
+"""The echoed data: rows of random bytes in host memory, larger than any cache."""
 
 from __future__ import annotations
 

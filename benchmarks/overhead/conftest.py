@@ -1,10 +1,10 @@
-"""Runs the measurements of `pyecho.bench` under pytest-benchmark and writes what they gave.
+"""Runs the measurements of `pyecho.bench` under pytest-benchmark and writes the results.
 
-Everything is measured in several runs, one after the other: minutes lie between two runs of a row,
-so their range tells how much the machine varies. At the end, benchmarks/results/
-overhead-<processor>.json, .md and .svg hold every row with its limit, the commit, and the numbers
-of runs and rounds. `make bench` runs all of it; `make bench BENCH_ARGS="-k gather"` some of it, and
-then the names of the files end in -partial.
+Everything is measured in several runs, one after the other. Two runs of a row are minutes apart, so
+their range shows how much the machine varies. At the end, benchmarks/results/
+overhead-<processor>.json, .md and .svg contain every row with its limit, the commit, and the
+numbers of runs and rounds. `make bench` runs everything; `make bench BENCH_ARGS="-k gather"` runs a
+part, and then the names of the files end in -partial.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from overhead.figure import write_figure  # noqa: E402
 
 
 class NoProgress:
-    """pytest shows how far it is."""
+    """Shows nothing, because pytest shows the progress."""
 
     def begin(self, name: str, steps: int) -> None:
         """Do nothing."""
@@ -41,7 +41,7 @@ class NoProgress:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add what `make bench` can be told."""
+    """Add the options of `make bench`."""
     parser.addoption(
         "--runs", type=positive_int, default=3, help="how often all is measured (default: 3)"
     )
@@ -61,7 +61,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 REPORT = pytest.StashKey[Report]()
 MEASURED = pytest.StashKey[dict[tuple[str, str, str], list[Row]]]()
-"""The rows of all runs, by section, what was measured, and the limit."""
+"""The rows of all runs, by section, measurement and limit."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -89,14 +89,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run every measurement so many times; the scope makes it one whole run after the other."""
+    """Make a test for each run. The scope puts all tests of a run before those of the next."""
     if "run" in metafunc.fixturenames:
         runs = range(1, metafunc.config.getoption("runs") + 1)
         metafunc.parametrize("run", runs, ids="run{}".format, scope="session")
 
 
 def pytest_deselected(items: list[pytest.Item]) -> None:
-    """Mark a part as such."""
+    """Mark a partial run."""
     items[0].config.stash[REPORT].partial = True
 
 
@@ -113,8 +113,8 @@ Measured = Callable[..., list[Row]]
 def measured(benchmark: Any, pytestconfig: pytest.Config, run: int) -> Measured:
     """Take a measurement once, keep its rows for the report, and return them.
 
-    The contestants take turns inside of it, and are timed there; what pytest-benchmark times is
-    the whole.
+    The contestants take turns inside the measurement, which times them. pytest-benchmark times the
+    whole measurement.
     """
 
     def measure(section: str, measurement: Callable[[NoProgress], list[Row]]) -> list[Row]:

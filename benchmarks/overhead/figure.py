@@ -12,7 +12,7 @@ from pyecho.bench.formatting import number
 
 
 def write_figure(report: Report, path: Path) -> bool:
-    """Draw the median and the range of every ratio; return whether there was one."""
+    """Draw the median and the range of every ratio. Return False if there is none."""
     panels = {
         section: [(row, ratio) for row in rows if (ratio := row.compared()) is not None]
         for section, rows in report.sections.items()

@@ -1,4 +1,4 @@
-"""What a blocked side costs: processor time while there is nothing to do."""
+"""The processor time of a blocked side."""
 
 import contextlib
 import threading
@@ -44,7 +44,7 @@ def test_processor_time_while_blocked(waits, measured, rounds):
                 pyecho.Field((3072,), np.uint8), batch_size=64, capacity=256, threads=1
             )
             waiting = waits(buffer)
-            time.sleep(0.2)  # until everybody sleeps
+            time.sleep(0.2)  # until all threads sleep
             before, began = time.process_time(), time.perf_counter()
             time.sleep(SECONDS)
             shares.append(100 * (time.process_time() - before) / (time.perf_counter() - began))

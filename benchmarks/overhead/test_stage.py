@@ -16,7 +16,7 @@ def test_repeat(measured, rounds):
 
 
 def test_shuffled_repeat_at_every_capacity(measured, rounds):
-    """The cost of a draw must not grow with the pool; what grows is what the caches miss."""
+    """The cost of a draw must not grow with the pool, except for cache misses."""
     assert measured(
         "Batch echoing: capacity", lambda progress: repeat.measure_capacities(rounds, progress)
     )
@@ -38,7 +38,7 @@ def test_hand_over(measured, rounds):
 
 @pytest.mark.parametrize("factor", [1, 2, 5, 8])
 def test_pipeline(measured, rounds, factor):
-    """Long enough for filling and draining, which Eq. 1 leaves out, to be a small part."""
+    """Long enough that filling and draining, which Eq. 1 ignores, are a small part."""
     assert measured(
         "Eq. 1 (t_up = 5 ms, t_down = 1 ms)",
         lambda progress: pipeline.measure((rounds + 1) // 2, progress, [factor], 800),
@@ -54,7 +54,7 @@ def test_pipeline_of_short_steps(measured, rounds, factor):
 
 
 def test_memory_after_warm_up(measured):
-    """What is mapped while a buffer runs; tests/cpp/allocation_test.cpp counts the heap as well."""
+    """Counts mappings while a buffer runs; tests/cpp/allocation_test.cpp also counts the heap."""
 
     def measure(_):
         row = np.zeros(3072, np.uint8)

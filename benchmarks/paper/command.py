@@ -2,9 +2,9 @@
 pyecho, on real data and at a scale that two CPU cores can train: a small residual net on
 Fashion-MNIST and a small Transformer on the sources of Python's standard library.
 
-Every condition is trained to the same held-out target, with a learning rate of its own that a seed
-apart has chosen. Finished runs are kept in --cache, so an interrupted command goes on where it
-was: Ctrl-C loses the runs under way only. Fig. 4 is timed: leave the machine alone meanwhile.
+Every condition is trained to the same held-out target, with a learning rate of its own that was
+chosen with a separate seed. Finished runs are kept in --cache, so an interrupted command continues:
+Ctrl-C loses only the runs in progress. Fig. 4 is timed, so leave the machine idle meanwhile.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _figures(text: str) -> tuple[str, ...]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Train what is not yet trained, and report."""
+    """Make the runs that are not in the cache, and report."""
     options = parsed_arguments(arguments)
     missing = [name for module, name in PACKAGES.items() if find_spec(module) is None]
     if missing:
@@ -138,7 +138,7 @@ def _run(options: argparse.Namespace) -> int:
         print(listing(plan, jobs))
         return 0
     cache = options.cache
-    for folder in (options.output, cache):  # not after hours
+    for folder in (options.output, cache):  # fails now rather than after hours
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:

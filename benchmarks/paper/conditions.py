@@ -1,4 +1,4 @@
-"""What is varied, and the single runs that follow from it; each has a key for the cache."""
+"""The varied conditions, and the single runs under them. Each run has a key for the cache."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ BUFFERED_BATCHES = 10
 """The shuffle buffer of every baseline, in batches."""
 
 REVISION = 2
-"""Part of every key: raised when the training code changes what a run gives."""
+"""Part of every key. Increased when the training code changes the results of runs."""
 
 
 @dataclass(frozen=True)
 class Condition:
-    """All that the learning rate is retuned for."""
+    """All parameters that the learning rate is retuned for."""
 
     workload: str
     variant: Variant
@@ -53,7 +53,7 @@ class Job:
     rate: float
     seed: int
     timed: bool = False
-    """Whether the data come over a slow line, and seconds count."""
+    """True if the data come over a slow line and the run is timed."""
 
     def key(self, data: str) -> str:
         """Return the name of the result: a hash of everything that it depends on."""

@@ -18,13 +18,13 @@ PACKAGE = "dataset-fashion-mnist"
 INSIDE_PACKAGE = Path("usr/share/datasets/fashion-mnist")
 PARTS = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
 HELD_OUT_EVERY = 10
-"""One file in so many is held out."""
+"""One of this many files is held out."""
 LEFT_OUT_FOLDERS = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
-"""Not every installation has the tests, and what else is installed differs between machines."""
+"""Left out, because not every installation has the tests, and other packages differ as well."""
 
 
 class DataError(Exception):
-    """Data that cannot be had, and what to do about it."""
+    """Data are not available; the message says how to get them."""
 
 
 def fashion_folder(given: Path | None, cache: Path) -> Path:
@@ -64,7 +64,7 @@ def _fetch(target: Path) -> None:
         if shutil.which(program) is None:
             raise DataError(f"Fashion-MNIST cannot be fetched without {program}: {remedy}")
     target.parent.mkdir(parents=True, exist_ok=True)
-    # Beside the target, so that it can be moved there when it is complete.
+    # In the same folder as the target, so that it can be moved there when it is complete.
     with tempfile.TemporaryDirectory(dir=target.parent) as name:
         folder = Path(name)
         try:
@@ -106,8 +106,8 @@ def read_fashion(folder: Path, part: str) -> tuple[NDArray[np.uint8], NDArray[np
 def text_files(folder: Path | None) -> tuple[list[Path], list[Path]]:
     """Return the files to train on and the held-out ones, each in a fixed order.
 
-    A hash of a file's relative path decides, so that the split does not depend on the rest of the
-    folder. Without a `folder`, it is that of the standard library's modules.
+    A hash of each file's relative path decides, so that the split does not depend on the rest of
+    the folder. The default folder is that of the standard library's modules.
     """
     suffixes = {".py"} if folder is None else {".py", ".txt", ".md", ".rst"}
     root = Path(sysconfig.get_path("stdlib")) if folder is None else folder
@@ -143,7 +143,7 @@ def read_windows(files: Sequence[Path], length: int, count: int, seed: int) -> N
 
 
 def fingerprint(*arrays: NDArray[np.generic]) -> str:
-    """Return a short hash, by which results of other data are told apart."""
+    """Return a short hash that distinguishes results of different data."""
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(np.ascontiguousarray(array).tobytes())

@@ -1,4 +1,4 @@
-"""What the person in front of it sees: a bar with the time left, and a line for each run."""
+"""The progress display: a bar with the remaining time, and a line for each run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Display:
     console
         Of rich.
     bars
-        Of rich; estimated seconds are what fills them.
+        Of rich, in estimated seconds.
     total_seconds
         The estimate for everything.
     """
@@ -34,7 +34,7 @@ class Display:
         self._runs = 0
 
     def finished(self, job: Job, result: Result, *, known: bool) -> None:
-        """Print a line, unless the run was known from a session before."""
+        """Print a line, unless the run was known from an earlier session."""
         with self._lock:
             self._runs += 1
             self._bars.update(self._task, description=f"{self._runs} runs")
@@ -42,7 +42,7 @@ class Display:
                 self._console.print(line(job, result), soft_wrap=True, markup=False)
 
     def passed(self, seconds: float) -> None:
-        """Move the bar."""
+        """Advance the bar."""
         self._bars.advance(self._task, seconds)
 
 

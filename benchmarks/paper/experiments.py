@@ -1,4 +1,4 @@
-"""The figures: which conditions each compares with which baseline, and with which of the paper."""
+"""The figures: the conditions in each, with their baselines and the paper's conditions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIGURES = {
 }
 WORKLOADS: dict[str, type[Workload]] = {each.name: each for each in (Fashion, MoreFashion, Text)}
 GIVES_UP_AFTER = 4
-"""Times what the baseline is expected to need."""
+"""Multiple of the fresh examples that the baseline is expected to need."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,13 @@ def condition(
     """
     size = int(WORKLOADS[name].batch_size * batches)
     if buffer is None:
-        # Batches that are echoed stay in order, unless a figure is about that.
+        # Echoed batches stay in order, unless a figure varies that.
         buffer = 1 if variant == "batch" else BUFFERED_BATCHES
     return Condition(name, variant, factor, size, buffer * (1 if variant == "batch" else size))
 
 
 def to_target(of: Condition) -> Goal:
-    """Return the goal of a workload, which gives up later where batches are larger."""
+    """Return the goal of a workload. Runs with larger batches give up later."""
     workload = WORKLOADS[of.workload]
     larger = max(1.0, of.batch_size / workload.batch_size)
     return Goal(workload.target, int(GIVES_UP_AFTER * workload.expected_fresh * larger))
@@ -74,7 +74,7 @@ def entries(figures: Iterable[str], *, full: bool) -> list[Entry]:
 
 
 def default_figures(*, full: bool) -> tuple[str, ...]:
-    """Return what is run where nothing is chosen."""
+    """Return the figures to run by default."""
     return tuple(FIGURES) if full else ("3", "4", "5")
 
 

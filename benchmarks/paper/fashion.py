@@ -24,7 +24,7 @@ MOMENTUM = 0.9
 class Fashion(Workload):
     """Few of the images are used, so that training takes ten passes or so, as in the paper.
 
-    In small batches, what is short is the data and not the steps.
+    With small batches the data are scarce, not the steps.
     """
 
     name = "fashion"
@@ -66,15 +66,15 @@ class Fashion(Workload):
         return functional.cross_entropy(network(_as_input(batch["image"])), batch["label"])
 
     def held_out(self, network: nn.Module) -> float:
-        """Return the share of test images that are taken for something else."""
+        """Return the share of test images that are misclassified."""
         guesses = torch.cat([network(images).argmax(1) for images in self._test])
         return float((guesses != self._test_labels).float().mean())
 
 
 class MoreFashion(Fashion):
-    """More images in larger batches, with which the steps are what is short, not the data.
+    """More images in larger batches, so that the steps are scarce, not the data.
 
-    It then hardly matters whether the copies of an image differ, and large factors pay.
+    Then it hardly matters whether the copies of an image differ, and large factors pay.
     """
 
     name = "fashion-more"

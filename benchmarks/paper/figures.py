@@ -22,7 +22,7 @@ SHADES = ("tab:purple", "tab:cyan", "tab:red")
 
 
 def draw(marks: Sequence[Mark], folder: Path, stem: str) -> dict[str, Path]:
-    """Draw every figure that has anything to show; return where they are."""
+    """Draw every figure that has data; return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     drawn = {}
     for name in FIGURES:
@@ -105,8 +105,8 @@ def _bars(figure: Figure, name: str, marks: Sequence[Mark]) -> None:
 
 
 def _missing(axes: Axes, x: float) -> None:
-    """Say where a condition or its baseline has not reached the target."""
-    axes.axvline(x, color="none")  # so that the place is in view
+    """Mark a condition that has not reached the target, or whose baseline has not."""
+    axes.axvline(x, color="none")  # keeps the place in view
     axes.annotate(
         "not reached",
         (x, 0.02),
@@ -127,7 +127,7 @@ def _title(workload: str) -> str:
 
 
 def _paper_fractions(axes: Axes, workload: str, marks: Sequence[Mark]) -> None:
-    """Mark what the paper found for each of its own workloads of this kind."""
+    """Mark the paper's results for each of its own workloads of this kind."""
     shapes = dict(zip(reference.FRACTIONS, "sD^os", strict=True))
     for paper, fractions in reference.FRACTIONS.items():
         if ("Transformer" in paper) != (workload == "text"):
@@ -152,7 +152,7 @@ def _paper_fractions(axes: Axes, workload: str, marks: Sequence[Mark]) -> None:
 
 
 def _speedups(figure: Figure, name: str, marks: Sequence[Mark]) -> None:
-    """Draw speedups and fresh examples against e, with what Eq. 1 allows."""
+    """Draw speedups and fresh examples against e, with the bound of Eq. 1."""
     figure.set_size_inches(10.4, 4.4)
     factors = [mark.entry.x for mark in marks]
     found = [(mark.entry.x, mark) for mark in marks if mark.measured is not None]

@@ -16,8 +16,8 @@ LAYERS = 2
 class Residual(nn.Module):
     """Two convolutions beside an identity; both halve the resolution where the width grows.
 
-    There is no batch normalisation, whose statistics copies of an example within a batch would
-    disturb. A scale that starts at zero makes the net trainable without it (De and Smith, 2020).
+    There is no batch normalisation, because copies of an example within a batch would disturb its
+    statistics. A scale that starts at zero makes the net trainable without it (De and Smith, 2020).
     """
 
     def __init__(self, inputs: int, outputs: int) -> None:

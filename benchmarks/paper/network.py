@@ -1,4 +1,4 @@
-"""The slow network of Fig. 4: images over HTTP, at a bandwidth that makes R what it is to be."""
+"""The slow network of Fig. 4: images over HTTP, at the bandwidth that gives the wanted R."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ TIMED_BATCHES = 10
 
 @dataclass(frozen=True)
 class Line:
-    """How slow the network is.
+    """The speed of the network.
 
     Parameters
     ----------
     bandwidth
         The limit of the server, in bytes of images a second.
     upstream_seconds
-        t_up: what a batch then takes, measured while nothing else holds the source back.
+        t_up: time of a batch at that bandwidth, measured while the source never waits.
     """
 
     bandwidth: float
@@ -78,8 +78,8 @@ class Network:
     def calibrate(self) -> Line:
         """Limit the bandwidth so that t_up is `RATIO` times t_down, and measure t_up.
 
-        t_down is measured in the surroundings of a real run, as the demonstration does: every
-        round trains under the limit that the round before has found, beginning without one.
+        t_down is measured under the conditions of a real run, as in the demonstration: every round
+        trains under the limit that the previous round found; the first round has no limit.
         """
         workload = self._workload
         of = condition(workload.name, "before", CALIBRATION_FACTOR)

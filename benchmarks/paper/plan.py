@@ -1,4 +1,4 @@
-"""What there is to do, in which order, and about how long it takes; pure arithmetic."""
+"""The runs to do, their order, and an estimate of their time. Pure arithmetic."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXPECTED_TRIALS = 4
 
 @dataclass(frozen=True)
 class Setting:
-    """A condition with its goal: what a learning rate is chosen for."""
+    """A condition with its goal. Each setting has a learning rate of its own."""
 
     condition: Condition
     goal: Goal
@@ -43,7 +43,7 @@ class Plan:
 
 
 def planned(entries: Sequence[Entry], seeds: int) -> Plan:
-    """Return what the entries need; figures share runs where their conditions are the same."""
+    """Return the settings that the entries need. Figures with equal conditions share runs."""
     found: dict[bool, dict[Setting, None]] = {False: {}, True: {}}
     for entry in entries:
         for each in (entry.baseline, entry.condition):
@@ -87,7 +87,7 @@ def seconds(job: Job) -> float:
 
 
 def total_seconds(plan: Plan, jobs: int) -> float:
-    """Estimate how long everything takes with so many processes."""
+    """Estimate the time of the whole plan with `jobs` processes."""
     trials = sum(EXPECTED_TRIALS * seconds(setting.job(0.0, 0)) for setting in plan.tuned)
     runs = sum(seconds(setting.job(0.0, 0)) for setting in plan.untimed) * len(plan.seeds)
     timed = sum(seconds(setting.job(0.0, 0, timed=True)) for setting in plan.timed)

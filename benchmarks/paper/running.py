@@ -1,4 +1,4 @@
-"""Carries out a plan: several processes train, and what they find is kept at once."""
+"""Carries out a plan: several processes train, and their results are stored at once."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from paper.train import Result
 
 
 class Watcher(Protocol):
-    """Who is told what happens; threads call it."""
+    """Receives the progress. Several threads may call it."""
 
     def finished(self, job: Job, result: Result, *, known: bool) -> None:
-        """Learn what a run came to, and whether that was known already."""
+        """Receive the result of a run; `known` if it was stored before."""
 
     def passed(self, seconds: float) -> None:
-        """Learn how much of the estimate is done."""
+        """Receive the estimated seconds of finished work."""
 
 
 def run(
@@ -42,7 +42,7 @@ def run(
             _timed(plan, store, pool, costs, watcher)
         pool.shutdown()
     except BaseException:
-        # Runs under way are lost, all that has ended is in the store.
+        # Loses the runs in progress only; finished runs are in the store.
         pool.shutdown(wait=False, cancel_futures=True)
         for process in multiprocessing.active_children():
             process.terminate()
@@ -51,7 +51,7 @@ def run(
 
 
 def doing(store: Store, execute: Callable[[Job], Result], watcher: Watcher) -> Do:
-    """Return what runs a job unless it has been run, and keeps what it finds."""
+    """Return a function that runs a job unless it is in the store, and stores its result."""
 
     def do(job: Job) -> Result:
         result = store.get(job)
@@ -96,7 +96,7 @@ def _timed(
     costs: dict[Setting, dict[int, float]],
     watcher: Watcher,
 ) -> None:
-    """Run what is timed, one after the other, with the factors taking turns."""
+    """Run the timed jobs one after the other, with the factors taking turns."""
     jobs = [
         setting.job(chosen_rate(setting, costs[setting]), seed, timed=True)
         for seed in plan.seeds

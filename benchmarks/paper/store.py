@@ -1,4 +1,4 @@
-"""Finished runs on disk: a line of JSON each, so that a run that is done is never done again."""
+"""Finished runs on disk, a line of JSON each, so that no run is repeated."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from paper.train import Result
 
 
 class Store:
-    """A file of lines, each with a key and what was found out; threads may share it.
+    """A file of lines, each with a key and a result. Threads may share it.
 
-    An interrupted write leaves a torn last line, which is passed over.
+    An interrupted write leaves a torn last line, which is skipped.
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ class Store:
     data
         The hash of the data of each workload.
     machine
-        What the runs are timed on. Other runs give the same on any machine, nearly.
+        The machine of the timed runs. Other runs give nearly the same result on any machine.
     """
 
     def __init__(self, path: Path, data: dict[str, str], machine: str) -> None:
@@ -51,12 +51,12 @@ class Store:
         self.put_other(self._key(job), result.as_json(), job=described)
 
     def get_other(self, key: str) -> Any:
-        """Return what was kept beside the runs."""
+        """Return a value that was stored in addition to the runs."""
         with self._lock:
             return self._found.get(key)
 
     def put_other(self, key: str, value: Any, **described: Any) -> None:
-        """Keep something else, such as a calibration."""
+        """Store another value, such as a calibration."""
         line = json.dumps({"key": key, **described, "result": value})
         with self._lock:
             self._path.parent.mkdir(parents=True, exist_ok=True)

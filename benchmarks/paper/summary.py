@@ -1,4 +1,4 @@
-"""What the runs say, figure by figure: plain arithmetic, nothing is trained or drawn here."""
+"""The results, figure by figure. Plain arithmetic, without training or drawing."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ Results = Callable[[Condition, Entry], Sequence[Result]]
 
 @dataclass(frozen=True)
 class Mark:
-    """An entry with what was measured.
+    """An entry with its measurements.
 
-    Ratios are taken seed by seed, so that the spread of the baseline is in them. Nothing is
-    compared unless every seed of both has reached the target: a median of those that were lucky
-    would flatter.
+    Ratios are taken seed by seed, so that they include the spread of the baseline. Nothing is
+    compared unless every seed of both has reached the target, because a median of the successful
+    runs would be biased.
     """
 
     entry: Entry
@@ -41,14 +41,14 @@ class Mark:
     reached: int
     rate: float
     tried: Mapping[float, float]
-    """What every learning rate cost with the tuning seed."""
+    """The cost of every learning rate with the tuning seed."""
     measured: Sample | None = None
     fresh: Sample | None = None
     more: dict[str, Sample] = field(default_factory=dict)
 
     @property
     def missed(self) -> str:
-        """Why nothing is compared; "" if something is."""
+        """The reason why nothing is compared; "" if there is a comparison."""
         if self.measured is not None:
             return ""
         if self.reached < self.runs or not self.runs:
@@ -57,7 +57,7 @@ class Mark:
 
     @property
     def name(self) -> str:
-        """What is compared, in words."""
+        """A description of the comparison."""
         condition = self.entry.condition
         if condition.factor == 1:
             return "baseline"
@@ -123,7 +123,7 @@ def _sample(runs: Sequence[Result], name: str) -> Sample:
 
 
 def findings(found: Sequence[Mark]) -> list[str]:
-    """Say which of the paper's findings hold, and which do not."""
+    """Return for each of the paper's findings whether it holds."""
     said = [
         f"Fig. {mark.entry.figure}, {mark.entry.condition}: {mark.missed}, so nothing is compared"
         for mark in found

@@ -26,20 +26,20 @@ class Point:
 
     step: int
     fresh: int
-    """Examples read from the source: what the paper counts."""
+    """Examples read from the source, as counted in the paper."""
     seconds: float
     held_out: float
 
 
 @dataclass
 class Result:
-    """What a run came to."""
+    """The result of a run."""
 
     reached: bool = False
     fresh: float = float("nan")
     """Examples read when the target was crossed, between two tests."""
     used: float = float("nan")
-    """The same without those that waited in the shuffle buffer or ahead of it."""
+    """The same without the examples that waited in the shuffle buffer or ahead of it."""
     steps: float = float("nan")
     seconds: float = float("nan")
     held_out: float = float("nan")
@@ -58,14 +58,14 @@ class Result:
 
     @classmethod
     def from_json(cls, stored: dict[str, Any]) -> Result:
-        """Return what `as_json` was made of."""
+        """Return the result that `as_json` was called on."""
         return cls(**{**stored, "curve": [Point(*row) for row in stored["curve"]]})
 
 
 def crossing(curve: list[Point], target: float) -> tuple[float, float, float] | None:
     """Return step, fresh examples and seconds at which the target was crossed for the first time.
 
-    They are interpolated between the two tests on either side; None if it never was.
+    They are interpolated between the two adjacent tests. None if the target was never reached.
     """
     for before, after in zip([None, *curve], curve, strict=False):
         if after.held_out > target:
@@ -86,7 +86,7 @@ def crossing(curve: list[Point], target: float) -> tuple[float, float, float] | 
 
 
 def augmented(workload: Workload, batches: Iterable[Batch], seed: int) -> Iterator[Batch]:
-    """Augment in the source, which is to say once for each fresh example."""
+    """Augment in the source, so once for each fresh example."""
     rng = np.random.default_rng([seed, 1])
     for batch in batches:
         yield workload.augment(batch, rng)
@@ -94,7 +94,7 @@ def augmented(workload: Workload, batches: Iterable[Batch], seed: int) -> Iterat
 
 @dataclass(frozen=True)
 class Loaders:
-    """The loader that is trained from, and the one that reads the source; mostly the same."""
+    """The loader for training, and the loader that reads the source; mostly the same one."""
 
     last: EchoLoader
     first: EchoLoader
@@ -111,10 +111,10 @@ class Loaders:
 
 
 def new_loaders(workload: Workload, condition: Condition, seed: int, source: Any = None) -> Loaders:
-    """Return what a variant trains from, over the batches of a workload or a source of examples.
+    """Return a variant's loaders over the batches of a workload or a source of examples.
 
     The baseline is the loader of example echoing with a factor of 1. Batch echoing repeats the
-    batches of the baseline's loader, as in the paper, where the baseline's buffer stays in place.
+    batches of the baseline's loader, because the paper also keeps the baseline's buffer.
     """
     size = condition.batch_size
     whole = condition.variant == "batch"
@@ -147,7 +147,7 @@ def train(workload: Workload, job: Job, source: Any = None) -> Result:
     torch.manual_seed(job.seed)
     network = workload.network()
     optimizer = workload.optimizer(network, job.rate)
-    # A running average keeps the noise of single steps out of the moment of crossing.
+    # With a running average, the noise of single steps does not decide the moment of crossing.
     decay = get_ema_multi_avg_fn(workload.average_decay)  # type: ignore[no-untyped-call]
     average = AveragedModel(network, multi_avg_fn=decay)
     most_steps = goal.budget * condition.factor // condition.batch_size

@@ -1,4 +1,4 @@
-"""What the processes that train do: every one has the data, and one thread to compute with."""
+"""The processes that train. Each has the data, and one thread to compute with."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _workloads: dict[str, Workload] = {}
 
 
 def initialize(places: Places, niceness: int) -> None:
-    """Prepare a process; Ctrl-C is for the one that started it, which then ends this one."""
+    """Prepare a process. It ignores Ctrl-C, because its parent handles it and then ends it."""
     global _places
     _places = places
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -44,7 +44,7 @@ def initialize(places: Places, niceness: int) -> None:
 
 
 def _end_with_parent() -> None:
-    """Leave nothing behind if the parent is killed."""
+    """End this process if the parent is killed."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

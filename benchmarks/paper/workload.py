@@ -1,4 +1,4 @@
-"""What is trained: a data set, a network, and the held-out target."""
+"""The training workloads: a data set, a network, and the held-out target."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ Batch = dict[str, torch.Tensor]
 class Workload(ABC):
     """A data set in memory and the network that learns from it.
 
-    What is measured on held-out data is always such that lower is better.
+    The measure on held-out data is always one for which lower is better.
     """
 
     name: ClassVar[str]
     held_out_unit: ClassVar[str]
     target: ClassVar[float]
     batch_size: ClassVar[int]
-    """Of all figures but that of batch sizes."""
+    """Used in all figures except that of batch sizes."""
     rate: ClassVar[float]
     """The learning rate at which the search of every condition begins."""
     average_decay: ClassVar[float]
-    """Of the running average of the weights, which is what is tested."""
+    """Decay of the running average of the weights. Tests use that average."""
     tested_every: ClassVar[int]
     """Steps."""
     expected_fresh: ClassVar[int]
-    """What the baseline needs to the target, about: for estimates, and for giving up."""
+    """Approximate need of the baseline to the target, for estimates and for giving up."""
     quality_budget: ClassVar[int]
-    """Fresh examples of the runs that compare what is reached."""
+    """Fresh examples of the runs that compare the quality reached."""
     seconds_per_row: ClassVar[float]
-    """Of training, tests included, on one core: for estimates."""
+    """Time of training on one core, tests included; for estimates."""
     arrays: dict[str, np.ndarray[Any, Any]]
     data: str
     """A hash of the data."""
 
     @property
     def examples(self) -> int:
-        """How many there are to train on."""
+        """The number of training examples."""
         return len(next(iter(self.arrays.values())))
 
     def orders(self, seed: int) -> Iterator[int]:
@@ -68,7 +68,7 @@ class Workload(ABC):
 
     @property
     def augmented(self) -> bool:
-        """Whether `augment` does anything."""
+        """True if `augment` does anything."""
         return type(self).augment is not Workload.augment
 
     @abstractmethod
@@ -81,8 +81,8 @@ class Workload(ABC):
 
     @abstractmethod
     def loss(self, network: nn.Module, batch: Batch) -> torch.Tensor:
-        """Return what is minimised."""
+        """Return the quantity to minimise."""
 
     @abstractmethod
     def held_out(self, network: nn.Module) -> float:
-        """Return what the network makes of the held-out data."""
+        """Return the network's measure on the held-out data."""

@@ -1,9 +1,9 @@
 """Measures pyecho beside the tools a user would pick instead, in turns in one run.
 
-All do the same: read fresh examples from memory in order, use each 4 times, shuffled among a pool,
-and hand out batches of 256 into which every row has been copied. Each tool has a virtual
-environment of its own, which is made the first time (gigabytes, several minutes), and a process of
-its own, which is idle while the others are measured. Writes a table, JSON and a figure to
+All do the same work: read fresh examples from memory in order, use each 4 times, shuffled among a
+pool, and emit batches of 256 into which every row has been copied. Each tool has a virtual
+environment of its own, made at the first run (gigabytes, several minutes), and a process of its
+own, which is idle while the others are measured. Writes a table, JSON and a figure to
 benchmarks/results/peers-<name of the CPU>, and to ...-partial if anything is left out. Exits with 1
 if a contestant could not take part.
 """
@@ -136,9 +136,9 @@ def started(
     stack: contextlib.ExitStack,
     report: Report,
 ) -> tuple[dict[str, WorkerProcess], dict[str, str]]:
-    """Start all contestants; return their processes, and what is installed for them.
+    """Start all contestants; return their processes and their installed packages.
 
-    Who cannot be installed or started gets a note in the report.
+    A contestant that cannot be installed or started gets a note in the report.
     """
     processes: dict[str, WorkerProcess] = {}
     versions: dict[str, str] = {}
@@ -165,7 +165,7 @@ def started(
 
 
 def run(options: argparse.Namespace, report: Report, outcomes: list[measuring.Outcome]) -> None:
-    """Measure one workload after the other; what is finished is in the report and in outcomes."""
+    """Measure one workload after the other. Finished ones are in `report` and `outcomes`."""
     contestants = named(options.only)
     planned = [each for each in PLANNED if each.name in options.work]
     with contextlib.ExitStack() as stack:
@@ -191,7 +191,7 @@ def run(options: argparse.Namespace, report: Report, outcomes: list[measuring.Ou
 
 
 def describe(report: Report, planned: Sequence[Planned]) -> None:
-    """Say what the numbers mean."""
+    """Explain the numbers."""
     report.note("where the number of threads is an option, the faster of 1 and all cores is used")
     report.note(
         "ratios are pyecho's rate over the contestant's, round by round: above 1, pyecho is faster"
@@ -207,7 +207,7 @@ def describe(report: Report, planned: Sequence[Planned]) -> None:
 
 
 def leaves_out(options: argparse.Namespace) -> bool:
-    """Say whether this is less than a whole run."""
+    """Return True if this is less than a whole run."""
     everything = set(options.only) == set(all_names()) and len(options.work) == len(PLANNED)
     return options.quick or not everything
 

@@ -25,7 +25,7 @@ class EnvironmentFailed(Exception):
 class Environments:
     """Makes environments in a folder.
 
-    Those who need the same packages share one. What pip needs to find them is up to its own
+    Contestants with the same packages share one. Package indexes are part of pip's own
     configuration (`PIP_EXTRA_INDEX_URL` for a PyTorch without CUDA).
     """
 
@@ -43,12 +43,12 @@ class Environments:
         self._failed: dict[str, str] = {}
 
     def python(self, requirements: str) -> Path:
-        """Return the interpreter of the environment; "" is the one that runs this.
+        """Return the interpreter of the environment; for "", the running interpreter.
 
         Raises
         ------
         EnvironmentFailed
-            If it cannot be made, with pip's reason; again for whoever else needs it.
+            If it cannot be made, with pip's reason. Raised again at each later request.
         """
         if not requirements:
             return Path(sys.executable)
@@ -86,14 +86,14 @@ class Environments:
         return python
 
     def _fingerprint(self, requirements: str) -> str:
-        """Return what changes when the environment would be another."""
+        """Return a value that changes whenever the environment would differ."""
         tables = (self._requirements / requirements, self._constraints)
         text = "\n".join([sys.version, *(table.read_text() for table in tables)])
         return hashlib.sha256(text.encode()).hexdigest()
 
 
 def reason(output: str) -> str:
-    """Return the line of the output which says why pip failed."""
+    """Return the line of the output with the reason why pip failed."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ERROR:")]
     chosen = errors[-1] if errors else lines[-1] if lines else "no reason given"

@@ -27,7 +27,7 @@ class Asked(Protocol):
 
 @dataclass
 class Result:
-    """What one contestant did with one workload."""
+    """The result of one contestant with one workload."""
 
     contestant: Contestant
     threads: int = 0
@@ -61,7 +61,7 @@ class Result:
 
 @dataclass
 class Outcome:
-    """What all contestants did with one workload."""
+    """The results of all contestants with one workload."""
 
     work: Work
     results: dict[str, Result] = field(default_factory=dict)
@@ -88,7 +88,7 @@ def measure(
 ) -> Outcome:
     """Check and measure all contestants that can do this work.
 
-    A contestant that fails is out, with its reason; the others go on.
+    A contestant that fails is excluded, with its reason; the others continue.
     """
     outcome = Outcome(work)
     taking_part = [each for each in contestants if each.function(work.kind)]
@@ -109,7 +109,7 @@ def measure(
             samples = interleaved(rounds, turns, progress)
         except _Out as out:
             out.result.failure = str(out)
-            continue  # whoever is left begins anew: all samples have the same rounds
+            continue  # the remaining contestants restart, so that all samples have the same rounds
         for name, sample in samples.items():
             outcome.results[name].rate = sample
         break
@@ -142,7 +142,7 @@ class _Out(Exception):
 
 
 def _checked(work: Work, process: Asked, contestant: Contestant, seconds: float) -> Result:
-    """Look at the contestant's output, choose its threads and how many batches it is timed for."""
+    """Check the contestant's output, and choose its threads and the number of timed batches."""
     result = Result(contestant)
     threads = sorted({1, work.threads}) if contestant.tuned else [work.threads]
     try:
@@ -168,7 +168,7 @@ def _checked(work: Work, process: Asked, contestant: Contestant, seconds: float)
 def _calibrated(
     work: Work, process: Asked, contestant: Contestant, threads: int, seconds: float
 ) -> tuple[int, float]:
-    """Return how many batches to time with so many threads, and their rate."""
+    """Return the number of batches to time with this number of threads, and their rate."""
     rate = 0.0
 
     def seconds_for(batches: int) -> float:

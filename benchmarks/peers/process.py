@@ -19,11 +19,11 @@ TAIL_CHARACTERS = 400
 
 
 class WorkerFailed(Exception):
-    """A contestant could not be started, gave up, or was too slow."""
+    """A contestant could not be started, has ended, or was too slow."""
 
 
 class WorkerProcess:
-    """A contestant's process, idle except while it is asked something.
+    """A contestant's process, idle between requests.
 
     Parameters
     ----------
@@ -42,13 +42,13 @@ class WorkerProcess:
         self._log = log
         self._rest = b""
         log.parent.mkdir(parents=True, exist_ok=True)
-        # Passive: threads of OpenMP that wait for work would spin into the next contestant's turn,
-        # and where they outnumber the free cores, keep each other from working.
+        # PASSIVE, because waiting threads of OpenMP would spin into the next contestant's turn, and
+        # if they outnumber the free cores, keep each other from working.
         environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "TF_CPP_MIN_LOG_LEVEL": "2"}
         environment.pop("PYTHONPATH", None)
         with log.open("wb") as errors:
-            # A session of its own: ending it ends its worker processes, and Ctrl-C reaches the
-            # runner alone.
+            # A session of its own, so that its worker processes end with it, and Ctrl-C reaches
+            # only the runner.
             self._process = subprocess.Popen(
                 [str(python), "-m", "peers.worker", module],
                 cwd=HERE.parent,
@@ -80,7 +80,7 @@ class WorkerProcess:
         return self._read()
 
     def close(self) -> None:
-        """End the process, and those that it started."""
+        """End the process and its child processes."""
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 with contextlib.suppress(OSError):
@@ -124,7 +124,7 @@ class WorkerProcess:
             selector.register(self._process.stdout, selectors.EVENT_READ)
             while b"\n" not in self._rest:
                 if not selector.select(max(0.0, until - time.monotonic())):
-                    # It would take its time from the others, and answer the wrong question later.
+                    # It would take time from the others, and answer an outdated request later.
                     self._kill()
                     raise WorkerFailed(f"no answer within {self._seconds:.0f} s")
                 more = os.read(self._process.stdout.fileno(), 1 << 16)

@@ -1,4 +1,4 @@
-"""Who takes part, and what it takes to run them."""
+"""The contestants and their requirements."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Contestant:
     tuned: bool = False
     """Its number of threads is an option, and more are not always faster: try one, too."""
     limit: bool = False
-    """It is no tool, but what any tool has to do at least."""
+    """True for a limit: not a tool, but the minimum of work that any tool must do."""
 
     def function(self, kind: str) -> str:
         """Return the name of the function for this kind of work, or ""."""
@@ -199,7 +199,7 @@ CONTESTANTS = (
 
 
 def named(names: tuple[str, ...]) -> list[Contestant]:
-    """Return these contestants, and what all of them are compared to, in the roster's order."""
+    """Return these contestants, pyecho and the limits, in the roster's order."""
     always = {PYECHO, LIMIT, BARE}
     return [each for each in CONTESTANTS if each.name in always or each.name in names]
 

@@ -49,7 +49,7 @@ def add_remarks(
     versions: Mapping[str, str],
     outcomes: Sequence[Outcome],
 ) -> None:
-    """Say of each contestant what it is, what it promises, and what it used."""
+    """Describe each contestant, its guarantees, and the resources it used."""
     for contestant in contestants:
         if contestant.limit:
             continue
@@ -77,7 +77,7 @@ def add_remarks(
 
 
 def extras(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
-    """Return what the tables leave out, for the JSON file."""
+    """Return the facts that the tables leave out, for the JSON file."""
     return [
         {
             "work": outcome.work.as_json(),
@@ -100,7 +100,7 @@ def _remark(outcome: Outcome, result: Result) -> str:
 
 
 def _shown(rate: Any, batches: bool) -> Any:
-    """Return examples in a second as they are, batches as microseconds for each."""
+    """Return examples per second unchanged, and batches as microseconds per batch."""
     if not batches:
         return rate
     return type(rate)(tuple(MICROSECONDS / value for value in rate.values))

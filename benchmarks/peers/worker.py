@@ -32,7 +32,7 @@ SETTLE_SECONDS = 0.5
 
 
 class Worker:
-    """Does the work when it is told to, and nothing in between."""
+    """Works on request, and is idle in between."""
 
     def __init__(self, module: str) -> None:
         self._module = importlib.import_module(f"peers.contestants.{module}")
@@ -42,7 +42,7 @@ class Worker:
         self._idle_since: tuple[float, float] | None = None
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Do what is asked, and return what is to be told."""
+        """Execute a request and return the answer."""
         idle = self._idle_cpu_share()
         actions: dict[str, Callable[..., dict[str, Any]]] = {
             "versions": self._versions,
@@ -83,7 +83,7 @@ class Worker:
         return getattr(self._module, self._function)(self._work, self._source)
 
     def _check(self) -> dict[str, Any]:
-        """Read the source once, and look at all that comes out."""
+        """Read the source once, and check the whole output."""
         work = self._work
         assert work is not None, "prepare comes first"
         most = 2 * work.rows * work.factor // work.batch
@@ -94,7 +94,7 @@ class Worker:
             ]
         emitted = np.concatenate(found) if found else np.empty(0, np.int64)
         if work.kind == "batches":
-            # A batch counts as one item: its number is that of its first row.
+            # A batch counts as one item, with the number of its first row.
             emitted = emitted // work.batch
             items = dataclasses.replace(
                 work, rows=work.rows // work.batch, pool=1, batch=1, threads=1
@@ -118,12 +118,12 @@ class Worker:
             began = time.perf_counter()
             _use(iterator, batches, work.kind)
             seconds = time.perf_counter() - began
-            next(iterator)  # the source is endless: if this is the end, fewer batches were timed
+            next(iterator)  # raises at an end of the endless source, where fewer batches were timed
             del iterator
         return {"seconds": seconds}
 
     def _idle_cpu_share(self) -> float | None:
-        """Return the share of a core that was used since the last answer; it should be none."""
+        """Return the share of a core used since the last answer, which should be 0."""
         if self._idle_since is None:
             return None
         wall, cpu = self._idle_since
@@ -138,7 +138,7 @@ def _use(iterator: Any, batches: int, kind: str) -> None:
         # A repeat costs less than the steps of a loop would.
         collections.deque(uses, maxlen=0)
     else:
-        for _batch in uses:  # as in a training loop, which holds one while it asks for the next
+        for _batch in uses:  # like a training loop, which holds one and requests the next
             pass
 
 
@@ -155,14 +155,14 @@ def serve(worker: Worker, requests: TextIO, answers: TextIO) -> None:
 
 
 def end_with_parent() -> None:
-    """Leave nothing behind that computes if the runner is killed; Linux only."""
+    """End this process if the runner is killed. Linux only."""
     set_parent_death_signal = 1
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
 
 
 def main() -> None:
-    """Serve on stdin and on what was stdout."""
+    """Serve on stdin and the original stdout."""
     end_with_parent()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

@@ -18,7 +18,7 @@ ID_BYTES = 8
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """What is to be done; the same for everybody."""
+    """The work, the same for all contestants."""
 
     title: str
     kind: Literal["examples", "batches"]
@@ -34,7 +34,7 @@ class Work:
     """Cores that a contestant may use."""
 
     def __post_init__(self) -> None:
-        # Or the last batch of each block that is shuffled by itself would be short.
+        # Otherwise the last batch of each separately shuffled block would be short.
         if self.rows % self.pool or self.pool % (self.batch * self.threads):
             raise ValueError(f"rows, pool and batches times threads must divide each other: {self}")
         if self.row_bytes < ID_BYTES:
@@ -49,8 +49,8 @@ class Work:
     def period(self) -> int:
         """Batches after which the whole pool has been replaced.
 
-        Contestants that fill a block, shuffle it and empty it are fast or slow within a period;
-        so only whole periods are timed.
+        Only whole periods are timed, because the speed of contestants that fill, shuffle and empty
+        a block varies within a period.
         """
         return self.pool * self.factor // self.batch
 
@@ -68,8 +68,8 @@ class Source:
     """Fresh examples in memory, read in order."""
 
     def __init__(self, work: Work) -> None:
-        # Every byte is written: pages that were never written all map to one page of zeros, which
-        # stays in the cache, and reading would be free.
+        # Writes every byte, because unwritten pages all map to one page of zeros, which stays in
+        # the cache, so that reading would be free.
         flat = np.resize(np.arange(251, dtype=np.uint8), (work.rows, work.row_bytes))
         numbers = np.arange(work.rows, dtype=np.int64)
         flat[:, :ID_BYTES] = numbers.view(np.uint8).reshape(work.rows, ID_BYTES)
@@ -92,7 +92,7 @@ class Source:
 
 
 def ids(batch: Any) -> NDArray[np.int64]:
-    """Return the numbers of a batch's rows, in whatever kind of array on the host it comes."""
+    """Return the numbers of a batch's rows. The batch may be any kind of array on the host."""
     array = np.asarray(batch)
     flat = array.reshape(len(array), -1)
     return np.ascontiguousarray(flat[:, :ID_BYTES]).view(np.int64).reshape(-1)
@@ -100,7 +100,7 @@ def ids(batch: Any) -> NDArray[np.int64]:
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """What the output of one pass over the source was like."""
+    """Properties of the output of one pass over the source."""
 
     exact: bool
     """Every example came exactly as often as the factor says."""

@@ -1,4 +1,4 @@
-"""The workloads that are measured, and what pyecho should reach in each."""
+"""The measured workloads, and pyecho's target in each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Planned:
     """How many times as fast as each peer pyecho should be."""
 
     def work(self, threads: int) -> Work:
-        """Return the work for so many cores; the pool is made to divide among them."""
+        """Return the work for `threads` cores, with a pool that divides evenly among them."""
         step = BATCH * threads
         pool = -(-self.pool // step) * step
         return Work(

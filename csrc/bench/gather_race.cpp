@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kSourceBytes = std::size_t{256} << 20;
 constexpr std::size_t kOrderLength = std::size_t{1} << 20;
-// Batches that bare memcpy writes to in turn, besides one for each thread: about as many as pyecho has.
+// Batches that bare memcpy writes to in turn, in addition to one per thread: about as many as pyecho has.
 constexpr std::size_t kBatchesAhead = 4;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
@@ -36,7 +36,7 @@ GatherRace::GatherRace(const Workload& workload)
   }
 }
 
-// As many for each thread, which writes to its own.
+// Returns a multiple of `threads`, because each thread writes to its own blocks.
 std::size_t GatherRace::blocks_for(unsigned threads) noexcept {
   return (threads + kBatchesAhead + threads - 1) / threads * threads;
 }
@@ -47,8 +47,8 @@ const std::byte* GatherRace::source_row(std::uint64_t index) const noexcept {
   return source_.data() + index % (source_.size_bytes() / workload_.row_bytes) * workload_.row_bytes;
 }
 
-// What one thread of bare memcpy does: every threads-th fresh row, and whole batches of uses. A row of the pool may be
-// written by one thread while another reads it: nobody looks at what is copied.
+// Copies the share of one thread of bare memcpy: every threads-th fresh row, and whole batches of uses. One thread may
+// write a row of the pool while another reads it; that is harmless, because the data is never checked.
 void GatherRace::copy_share(unsigned thread, unsigned threads) noexcept {
   const Workload& work = workload_;
   const std::size_t blocks = blocks_for(threads);
@@ -94,7 +94,7 @@ double GatherRace::echo_seconds() {
   EchoBuffer buffer(config);
   const Clock::time_point start = Clock::now();
   std::thread producer([&] {
-    // As a batch of rows is put: handed over in groups.
+    // Hands over in groups, the same way as rows of a batch are put.
     std::array<Reservation, 32> group{};
     for (std::uint64_t fresh = 0; fresh < workload_.fresh;) {
       const std::size_t wanted = std::min<std::uint64_t>(group.size(), workload_.fresh - fresh);

@@ -1,10 +1,10 @@
-// Example echoing against its limit: bare memcpy of the same bytes.
+// Compares example echoing with its limit: bare memcpy of the same bytes.
 //
 // Both sides copy each fresh row once into the pool and each of its uses once out of it, in random order, from and to
 // the same kind of memory (page-aligned, huge pages where granted, touched beforehand). The limit is a plain loop per
-// thread over slot numbers that were drawn beforehand: no hand-over, no order among threads. pyecho gets its rows from
-// one producer thread, gathers with the given number of workers, and its consumer drops every batch at once; while it
-// waits it makes batches, too. So two limits are of interest: as many threads as workers, and one on every core.
+// thread over slot numbers drawn beforehand, without hand-over or order among threads. pyecho gets its rows from one
+// producer thread and gathers with the given number of workers. Its consumer drops every batch at once and makes batches
+// while it waits. So two limits are of interest: as many threads as workers, and one thread on every core.
 #pragma once
 
 #include <cstddef>
@@ -26,13 +26,13 @@ struct Workload {
 
 class GatherRace {
  public:
-  // Allocates all but pyecho's own memory. Throws std::bad_alloc.
+  // Allocates everything except pyecho's own memory. Throws std::bad_alloc.
   explicit GatherRace(const Workload& workload);
 
-  // Seconds of one run each, without the allocation of memory. Both block; one thread at a time.
+  // Returns the seconds of one run, without the allocation of memory. Both functions block; one thread at a time.
   // `threads` >= 1. Throws std::bad_alloc.
   [[nodiscard]] double memcpy_seconds(unsigned threads);
-  // Throws what EchoBuffer's constructor throws, and std::logic_error if not every use arrives.
+  // Throws the exceptions of EchoBuffer's constructor, and std::logic_error if not every use arrives.
   [[nodiscard]] double echo_seconds();
 
  private:
@@ -42,7 +42,7 @@ class GatherRace {
   [[nodiscard]] std::size_t batch_bytes() const noexcept;
 
   Workload workload_;
-  HostMemory source_;                 // rows that are read in order and over again, more than a cache holds
+  HostMemory source_;                 // rows, read in order and repeatedly; larger than a cache
   HostMemory pool_;                   // bare memcpy's slots
   HostMemory batches_;                // bare memcpy's batches
   std::vector<std::uint32_t> order_;  // slots in random order

@@ -12,7 +12,7 @@
 namespace pyecho::bench {
 namespace {
 
-// The least there can be between two threads: one waits, one tells.
+// The minimum between two threads: one waits, the other notifies it.
 class ConditionHandOver {
  public:
   void give() {
@@ -83,7 +83,7 @@ std::vector<std::uint64_t> measure(std::uint32_t count, std::uint64_t pause_ns) 
     }
   });
   for (Clock::time_point& time : given) {
-    // The pause is much longer than a hand-over, which is how the last item is known to have arrived.
+    // The pause is much longer than a hand-over, so the last item has arrived.
     std::this_thread::sleep_for(std::chrono::nanoseconds(pause_ns));
     time = Clock::now();
     stage.give();

@@ -1,4 +1,4 @@
-// Addresses and handles, which Python knows as numbers.
+// Converts addresses and handles, which are numbers in Python.
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,7 @@ namespace py = pybind11;
 namespace pyecho::bindings {
 namespace {
 
-// One array of `size` elements, each made by `element(i)`.
+// Returns an array of `size` elements, each made by `element(i)`.
 template <class T, class Element>
 py::array_t<T> array_of(std::size_t size, const Element& element) {
   py::array_t<T> array(static_cast<py::ssize_t>(size));
@@ -28,9 +28,9 @@ py::array_t<T> array_of(std::size_t size, const Element& element) {
   return array;
 }
 
-// A BatchPlan, and the slots that it deals in, for an executor that keeps the examples elsewhere (on a device). A slot
-// whose last use is in a batch is not stored to before that batch has been taken, so all stores of a batch may be done at
-// once, before all of its reads.
+// A BatchPlan and its slots, for an executor that stores the examples elsewhere (on a device). A slot whose last use is
+// in a batch is not reused before that batch has been taken, so an executor may do all stores of a batch before all of
+// its reads.
 class SlotPlan {
  public:
   explicit SlotPlan(py::handle config)
@@ -57,7 +57,7 @@ class SlotPlan {
     stored_.clear();
     free_.clear();
     for (std::uint32_t slot = slots_; slot > 0; --slot) {
-      free_.push_back(slot - 1);  // so that slot 0 is the first to be taken
+      free_.push_back(slot - 1);  // slot 0 is taken first
     }
   }
 
@@ -65,11 +65,11 @@ class SlotPlan {
   [[nodiscard]] std::uint32_t resident() const noexcept { return plan_.resident(); }
   [[nodiscard]] bool at_end() const noexcept { return plan_.finished(); }
   void offer(std::uint64_t examples) { offered_ += examples; }
-  // The marks of passes are known only when every example before them has its slot.
+  // The plan is told of the end of a pass only after every example before it has a slot.
   void end_pass() { marks_.push_back({offered_, false}); }
   void end_input() { marks_.push_back({offered_, true}); }
 
-  // True: a batch is complete. False: examples are needed. None: the iteration is over.
+  // Returns true if a batch is complete, false if examples are needed, nothing if the iteration is over.
   std::optional<bool> advance() {
     for (;;) {
       feed();
@@ -95,11 +95,11 @@ class SlotPlan {
       if (rows_ == batch_rows_ || !drop_last_) {
         return true;
       }
-      rows_ = 0;  // a short batch that is not handed out; its spent slots stay taken for one more
+      rows_ = 0;  // drops a short batch; its slots are freed with the next batch that is taken
     }
   }
 
-  // (slots of the examples to store first, in source order; slot, source index and use of each row of the batch).
+  // Returns (slots of the examples to store first, in source order; slot, source index and use of each row).
   py::tuple take() {
     py::tuple taken =
         py::make_tuple(array_of<std::int64_t>(stored_.size(), [&](std::size_t i) { return stored_[i]; }),
@@ -115,11 +115,11 @@ class SlotPlan {
 
  private:
   struct Mark {
-    std::uint64_t after;  // examples offered, and not fed, before it
+    std::uint64_t after;  // examples before it that were offered and not fed
     bool last;
   };
 
-  // Gives slots to examples that were offered. False if there was nothing to do.
+  // Gives slots to offered examples. Returns false if there was nothing to do.
   bool feed() {
     bool fed = false;
     for (;;) {
@@ -156,7 +156,7 @@ class SlotPlan {
   const std::uint32_t slots_;
   BatchPlan plan_;
   std::vector<Use> uses_;
-  std::uint32_t rows_ = 0;     // of uses_, drawn
+  std::uint32_t rows_ = 0;     // rows drawn into uses_
   std::uint64_t offered_ = 0;  // examples without a slot
   std::vector<Mark> marks_;
   std::vector<std::uint32_t> free_;    // slots without an example
@@ -167,20 +167,20 @@ class SlotPlan {
 }  // namespace
 
 void register_batch_plan(py::module_& module) {
-  py::class_<SlotPlan>(module, "BatchPlan", "Which examples go into which slots, and which slots make up each batch.")
+  py::class_<SlotPlan>(module, "BatchPlan", "Decides the slot of each example, and the slots of each batch.")
       .def(py::init<py::handle>(), py::arg("config"))
       .def("begin", &SlotPlan::begin, py::arg("epoch"), py::arg("items"), "Forget everything and start again.")
       .def("advance", &SlotPlan::advance,
-           "Plan on: True when a batch is complete, False when it needs examples, None at the end of an iteration.")
-      .def("offer", &SlotPlan::offer, py::arg("examples"), "So many more have come.")
-      .def("end_pass", &SlotPlan::end_pass, "Those that have come are a pass; another one follows.")
-      .def("end_input", &SlotPlan::end_input, "Those that have come are a pass, the last one.")
-      .def_property_readonly("slots", &SlotPlan::slots, "How many slots the plan deals in.")
+           "Continue: True when a batch is complete, False when it needs examples, None at the end of an iteration.")
+      .def("offer", &SlotPlan::offer, py::arg("examples"), "Add this many examples.")
+      .def("end_pass", &SlotPlan::end_pass, "Mark the examples so far as a pass; another one follows.")
+      .def("end_input", &SlotPlan::end_input, "Mark the examples so far as the last pass.")
+      .def_property_readonly("slots", &SlotPlan::slots, "Number of slots.")
       .def_property_readonly("resident", &SlotPlan::resident, "Examples in the pool.")
       .def_property_readonly("at_end", &SlotPlan::at_end, "The last iteration is over.")
       .def("take", &SlotPlan::take,
            "The planned batch: slots of the examples to store first, in source order, then slot, source index and use\n"
-           "of each row. Goes on to the next batch.");
+           "of each row. Starts the next batch.");
 }
 
 }  // namespace pyecho::bindings

@@ -1,4 +1,4 @@
-// What `pyecho bench` measures natively: _core.GatherRace, _core.hand_over_ns.
+// The native measurements of `pyecho bench`: _core.GatherRace, _core.hand_over_ns.
 #pragma once
 
 #include <pybind11/pybind11.h>

@@ -13,7 +13,7 @@
 
 namespace pyecho::bindings {
 
-// One attribute of the configuration.
+// Returns one attribute of the configuration.
 template <class T>
 T option(pybind11::handle config, const char* name) {
   return config.attr(name).cast<T>();

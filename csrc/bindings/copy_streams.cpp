@@ -13,13 +13,13 @@ namespace py = pybind11;
 namespace pyecho::bindings {
 namespace {
 
-// Tells what a consumer says of its streams to the DeferredRelease, with the GIL.
+// Asks Python for the consumer's streams, and passes them on to the DeferredRelease. Needs the GIL.
 class CopyStreams {
  public:
   CopyStreams(std::shared_ptr<cuda::DeferredRelease> release, py::object ask)
       : release_(std::move(release)), ask_(std::move(ask)) {}
 
-  // Those that are current, and is told of the others.
+  // Returns the current streams. Starts to watch the further streams of each device once there are any.
   std::vector<cuda::ConsumerStream> current() {
     std::vector<cuda::ConsumerStream> streams;
     try {
@@ -33,7 +33,7 @@ class CopyStreams {
         }
       }
     } catch (const std::exception&) {
-      PyErr_Clear();  // the library is on its way out: the default stream, then
+      PyErr_Clear();  // the library is shutting down; the default stream is waited for in any case
     }
     return streams;
   }
@@ -61,7 +61,7 @@ class CopiedLeases final : public LeaseKeeper {
       : release_(std::make_shared<cuda::DeferredRelease>(device)), streams_(release_, ask) {}
 
   void dropped(Lease lease) override {
-    const py::error_scope pending;  // the object may die while an exception is on its way
+    const py::error_scope pending;  // the object may be destroyed while an exception propagates
     const std::vector<cuda::ConsumerStream> current = streams_.current();
     release_->poll();
     release_->retire(std::move(lease), current);

@@ -1,4 +1,4 @@
-// Batches that the consumer copies to a device by itself, on streams that only Python knows.
+// Keeps batches that the consumer copies to a device by itself, on streams that only Python knows.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -10,8 +10,8 @@
 
 namespace pyecho::bindings {
 
-// Keeps a dropped lease until the copies are done that may read it. `copy_streams` is asked at each drop, see
-// DeviceMemory.
+// Returns a keeper that holds each dropped lease until the copies that may read it are done. Calls `copy_streams` (see
+// DeviceMemory) at each drop.
 std::shared_ptr<LeaseKeeper> keep_while_copied(const cuda::Device& device, const pybind11::object& copy_streams);
 
 }  // namespace pyecho::bindings

@@ -22,17 +22,17 @@ namespace py = pybind11;
 namespace pyecho::bindings {
 namespace {
 
-// Python objects that native code is done with, until a thread with the GIL comes along.
+// Python objects that native code has released, kept until a thread with the GIL destroys them.
 class Graveyard {
  public:
-  // A handle on `object` that may be dropped without the GIL.
+  // Returns a handle on `object` that may be dropped without the GIL.
   static std::shared_ptr<void> keep(const std::shared_ptr<Graveyard>& graveyard, py::object object) {
     return {object.release().ptr(), [graveyard](void* dead) {
               const std::scoped_lock lock(graveyard->mutex_);
               graveyard->dead_.push_back(static_cast<PyObject*>(dead));
             }};
   }
-  // GIL.
+  // Destroys the released objects. Needs the GIL.
   void bury() {
     std::vector<PyObject*> dead;
     {
@@ -49,7 +49,7 @@ class Graveyard {
   std::vector<PyObject*> dead_;
 };
 
-// Members with the GIL held; waits release it.
+// All members need the GIL; waits release it.
 class TransferEngineObject {
  public:
   TransferEngineObject(int device, unsigned depth, unsigned kept) {
@@ -103,7 +103,7 @@ class TransferEngineObject {
       std::rethrow_exception(failure);
     }
   }
-  // Calls the engine, and lets go of the sources it is done with, also when it fails.
+  // Calls the engine, and destroys the sources it has released, even if the call fails.
   template <class Action>
   void act(const Action& action) {
     try {
@@ -149,7 +149,7 @@ void register_cuda(py::module_& module) {
   py::register_exception_translator(translate);
 
   module.def("cuda_driver_info", &driver_info,
-             "What the CUDA driver is: available, explanation (why not), version, device_count. Loads it.");
+             "Describe the CUDA driver: available, explanation (why not), version, device_count. Loads it.");
   module.def("cuda_active_devices", &cuda::active_devices,
              "The numbers of the devices on which this process has a context.");
   module.def(
@@ -165,7 +165,7 @@ void register_cuda(py::module_& module) {
         return static_cast<double>(pinning->pinning_ns()) * 1e-9;
       },
       py::arg("device"), py::arg("size_bytes"),
-      "The time that it takes to pin so much memory, once it has been touched. Raises CudaError, MemoryError.");
+      "Measure the time to pin this much memory, once it has been touched. Raises CudaError, MemoryError.");
 
   module.def(
       "cuda_relax_capture",
@@ -175,10 +175,10 @@ void register_cuda(py::module_& module) {
         int mode = cuda::kCaptureModeRelaxed;
         driver.call(&cuda::DriverApi::thread_exchange_capture_mode, &mode);
       },
-      "From now on, what this thread does cannot disturb a CUDA graph that another thread captures. Raises CudaError.");
+      "Keep later calls of this thread from disturbing a CUDA graph that another thread captures. Raises CudaError.");
 
   py::class_<cuda::Pinning, std::shared_ptr<cuda::Pinning>>(module, "Pinning",
-                                                            "Pins arenas for a device, and says how that went.")
+                                                            "Pins memory for a device, and reports the outcome.")
       .def(py::init([](int device, bool required) {
              return std::make_shared<cuda::Pinning>(cuda::Device::get(device), required);
            }),
@@ -196,17 +196,17 @@ void register_cuda(py::module_& module) {
             self.wait_on(static_cast<cuda::StreamHandle>(pointer(stream)));
           },
           py::arg("stream"),
-          "wait_on(stream)\n\nWork that this CUDA stream gets from now on waits for the copies. Never blocks.")
-      .def_property_readonly("done", &cuda::Transfer::done, "The device was seen to be done with them.");
+          "wait_on(stream)\n\nMake later work on this CUDA stream wait for the copies. Never blocks.")
+      .def_property_readonly("done", &cuda::Transfer::done, "True if the engine has found the copies done.");
 
-  py::class_<TransferEngineObject>(module, "TransferEngine", "Copies to a device that run by themselves.")
+  py::class_<TransferEngineObject>(module, "TransferEngine", "Asynchronous copies to a device.")
       .def(py::init<int, unsigned, unsigned>(), py::kw_only(), py::arg("device"), py::arg("depth"), py::arg("kept"))
       .def("start", &TransferEngineObject::start, py::arg("copies"), py::arg("source"),
            "start(copies, source)\n\n"
            "Issue copies, each (device address, host address, bytes), and keep `source` until they are done.")
       .def("mark", &TransferEngineObject::mark,
-           "mark()\n\nA transfer that is done when everything is that pyecho's stream was given so far.")
-      .def("poll", &TransferEngineObject::poll, "poll()\n\nLet go of the sources that the device is done with.")
+           "mark()\n\nReturn a transfer that is done once all work queued so far on pyecho's stream is done.")
+      .def("poll", &TransferEngineObject::poll, "poll()\n\nRelease the sources that the device is done with.")
       .def("drain", &TransferEngineObject::drain, "drain()\n\nWait until nothing is under way.")
       .def_property_readonly("bytes", [](const TransferEngineObject& self) { return self.engine().bytes(); })
       .def_property_readonly("staged_bytes",

@@ -1,4 +1,4 @@
-// pyecho._core's view of CUDA: what there is, pinned memory, and transfers.
+// The CUDA part of pyecho._core: driver and devices, pinned memory, transfers.
 #pragma once
 
 #include <pybind11/pybind11.h>

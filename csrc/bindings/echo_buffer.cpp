@@ -1,4 +1,4 @@
-// The life of EchoBufferObject, its producers' side, and what Python sees of it.
+// EchoBufferObject: construction, the producers' side, and the Python bindings.
 #include "bindings/echo_buffer.hpp"
 
 #include <pybind11/stl.h>
@@ -25,7 +25,7 @@ namespace py = pybind11;
 namespace pyecho::bindings {
 namespace {
 
-// Rows of a batch that are handed over together.
+// Rows of a batch that are committed together.
 constexpr std::size_t kGroupRows = 32;
 
 constexpr const char* kLessMemory = "lower capacity (shuffle_buffer), batch_size or prefetch";
@@ -34,8 +34,8 @@ bool any_reference(const Structure& structure) {
   return std::ranges::any_of(structure.leaves(), [](const LeafSpec& leaf) { return leaf.by_reference; });
 }
 
-// The leaves of the structure; references have no bytes of their own, but together an entry of the ReferenceTable, which
-// is the last leaf.
+// Adds the leaves of the structure to the configuration. Reference leaves have no bytes of their own; all of them together
+// are one entry of the ReferenceTable, which is the last leaf.
 EchoBufferConfig with_leaves(EchoBufferConfig config, const Structure& structure) {
   for (const LeafSpec& leaf : structure.leaves()) {
     config.leaf_bytes.push_back(leaf.size_bytes);
@@ -73,7 +73,7 @@ EchoBufferObject::EchoBufferObject(std::string name, std::shared_ptr<Structure> 
   if (pinning_ && !memory.copy_streams.is_none()) {
     keeper_ = keep_while_copied(pinning_->device(), memory.copy_streams);
   }
-  GilRelease gil(true);  // every page is touched here, which takes a while for a large pool
+  GilRelease gil(true);  // the constructor touches every page, which is slow for a large pool
   std::exception_ptr failure;
   try {
     core_ = std::make_shared<EchoBuffer>(config_);
@@ -89,7 +89,7 @@ EchoBufferObject::EchoBufferObject(std::string name, std::shared_ptr<Structure> 
     raise(PyExc_MemoryError, "the system has no memory for the " + readable_bytes(EchoBuffer::min_bytes(config_)) +
                                  " that slots and batches need; " + kLessMemory);
   }
-  warned_of_pages_ = pinning_ && !pinning_->failure().empty();  // the maker of this object says so, once it is made
+  warned_of_pages_ = pinning_ && !pinning_->failure().empty();  // the Python caller warns of a failure at construction
 }
 
 // ---------------------------------------------------------------- producers
@@ -118,7 +118,7 @@ Reservation EchoBufferObject::reserve(const Timeout& timeout) {
   return reservation[0];
 }
 
-// Puts the rows from `row` on and moves `row` behind those that were put. kOk: all of them. kFull, where not to wait; or
+// Puts the rows from `row` on, and advances `row` past the rows that were put. kOk: all rows. kFull only without `wait`.
 // kTimeout, kClosed, kForked.
 Outcome EchoBufferObject::put_rows(const ItemView& view, std::size_t& row, Timeout& timeout, bool wait) {
   std::array<Reservation, kGroupRows> group{};
@@ -127,7 +127,7 @@ Outcome EchoBufferObject::put_rows(const ItemView& view, std::size_t& row, Timeo
   while (row < view.rows()) {
     std::uint32_t count = 0;
     outcome = core_->try_reserve(std::span(group).first(std::min(group.size(), view.rows() - row)), count);
-    if (outcome == Outcome::kFull && wait) {  // nothing is held while this thread sleeps
+    if (outcome == Outcome::kFull && wait) {  // this thread holds no reservation while it sleeps
       gil.take_back();
       outcome = wait_answering_signals(
           timeout.deadline, [&](Deadline slice) { return core_->reserve(group[0], slice); },
@@ -149,7 +149,7 @@ Outcome EchoBufferObject::put_rows(const ItemView& view, std::size_t& row, Timeo
   return outcome;
 }
 
-// Copies the rows from `row` on into these slots and hands them over together.
+// Copies the rows from `row` on into these slots, and commits them together.
 void EchoBufferObject::copy_rows(const ItemView& view, std::size_t row, std::span<const Reservation> reservations) {
   for (std::size_t i = 0; i < reservations.size(); ++i) {
     view.copy_row(row + i, *core_, reservations[i].slot);
@@ -250,7 +250,7 @@ py::dict EchoBufferObject::stats() const {
   dict["downstream_ns"] = stats.downstream_ns;
   dict["resident"] = stats.resident;
   dict["outstanding_leases"] = stats.outstanding_leases;
-  dict["host_allocations"] = stats.batch_blocks + 1;  // and the slots
+  dict["host_allocations"] = stats.batch_blocks + 1;  // plus one for the slots
   return dict;
 }
 

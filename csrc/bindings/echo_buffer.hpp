@@ -1,4 +1,4 @@
-// pyecho._core.EchoBuffer: the native stage of example echoing, with Python's items on one side and batches on the other.
+// pyecho._core.EchoBuffer: the native stage of example echoing, from Python items to batches of arrays.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -20,23 +20,23 @@
 
 namespace pyecho::bindings {
 
-// Python callables by which an adapter speaks another library's arrays; none for NumPy.
+// Python callables that convert another library's arrays; None for NumPy.
 struct Adapter {
   pybind11::object to_array;    // leaf -> ndarray, or None if it is not an array
-  pybind11::object from_array;  // (ndarray, leaf number) -> what the consumer gets
+  pybind11::object from_array;  // (ndarray, leaf number) -> array for the consumer
   pybind11::object info_type;   // (source_index, use) -> the info of a batch
 };
 
-// Where batches live that a device may read.
+// The memory of batches that a device may read.
 struct DeviceMemory {
   std::shared_ptr<cuda::Pinning> pinning;  // null: pageable memory
   // () -> (device, handle of the calling thread's current stream, handles of further streams or ()) for each device that
-  // the consumer may copy batches to, so that a batch that was dropped is not filled before those copies are done; the
-  // further streams must not change, once there are any, nor ever be destroyed. None if the consumer copies nothing.
+  // the consumer may copy batches to. A dropped batch is not filled before the copies on these streams are done. Once
+  // there are further streams, they must not change or be destroyed. None if the consumer copies nothing.
   pybind11::object copy_streams;
 };
 
-// How long a producer is willing to wait, and what to add to the message when it was too long.
+// The timeout of a producer. `progress` is appended to the message of a PutTimeout.
 struct Timeout {
   explicit Timeout(std::optional<double> timeout_s)
       : seconds(timeout_s.value_or(0)), deadline(deadline_after(timeout_s)) {}
@@ -45,18 +45,18 @@ struct Timeout {
   std::string progress;
 };
 
-// All members with the GIL held; waits and long copies release it.
+// All members need the GIL; waits and long copies release it.
 class EchoBufferObject final : public Stage {
  public:
-  // `name`: see Stage. `batched`: items that are fed are batches, whose rows are the examples.
+  // `name`: see Stage. `batched`: items of the source are batches, and their rows are the examples.
   EchoBufferObject(std::string name, std::shared_ptr<Structure> structure, EchoBufferConfig config, bool batched,
                    Adapter adapter, const DeviceMemory& memory);
 
   void put(pybind11::handle example, std::optional<double> timeout_s);
   void put_batch(pybind11::handle batch, std::optional<double> timeout_s);
-  // A slot to write to; raises PutTimeout, Closed.
+  // Reserves a slot to write to. Raises PutTimeout, Closed.
   Reservation reserve(const Timeout& timeout);
-  // New writable arrays on the slot, whose base is `owner`.
+  // Returns new writable arrays on the slot, with `owner` as their base.
   [[nodiscard]] std::vector<pybind11::object> slot_views(Reservation reservation, pybind11::handle owner) const;
 
   void close() override { core_->close(); }
@@ -85,7 +85,7 @@ class EchoBufferObject final : public Stage {
  private:
   // An item, and its next row.
   struct Rows {
-    std::shared_ptr<ItemView> view;  // null: none. Another thread may stop the stage while rows are copied
+    std::shared_ptr<ItemView> view;  // null: none; shared, because another thread may stop the stage during a copy
     std::size_t next = 0;
   };
 
@@ -110,13 +110,13 @@ class EchoBufferObject final : public Stage {
   EchoBufferConfig config_;
   std::shared_ptr<EchoBuffer> core_;
   ReferenceTable references_;
-  Rows held_;                               // what was read and is not put
+  Rows held_;                               // the item that was read and is not completely put
   std::shared_ptr<cuda::Pinning> pinning_;  // null: pageable memory
   std::shared_ptr<LeaseKeeper> keeper_;     // null: leases end when they are dropped
-  Lease acquired_;                          // by wait(), for try_emit(); the consumer's
+  Lease acquired_;                          // consumer only: acquired by wait() for try_emit()
   pybind11::object pending_;                // the lease of a batch whose delivery failed, for the next attempt
   bool warned_of_growth_ = false;
-  bool warned_of_pages_ = false;  // that they are pageable
+  bool warned_of_pages_ = false;  // warned of pageable memory
 };
 
 void register_echo_buffer(pybind11::module_& module);

@@ -18,7 +18,7 @@ namespace py = pybind11;
 namespace pyecho::bindings {
 namespace {
 
-// How often to ask the keeper for batches that can be used again, while waiting for one.
+// Interval between calls of the keeper's poll() while waiting for a batch.
 constexpr std::chrono::milliseconds kKeeperLook{1};
 
 }  // namespace
@@ -44,18 +44,18 @@ Outcome EchoBufferObject::try_emit(PyObject*& emission) {
     }
   }
   warn_of_growth();
-  // Where delivery fails, the batch comes with the next call.
-  const py::object owner = pending_;  // another thread may stop the buffer meanwhile
+  // If delivery fails, pending_ keeps the batch for the next call.
+  const py::object owner = pending_;  // a reference of its own, because another thread may stop the buffer meanwhile
   emission = make_batch(owner).release().ptr();
   pending_ = py::object();
   release_references(lease_of(owner));
   return Outcome::kOk;
 }
 
-// Batches that the device still reads come back when the keeper is asked, and that is here.
+// Polls the keeper, because batches that the device has finished reading are only returned by poll().
 Outcome EchoBufferObject::wait(Deadline slice) {
   if (read_by_consumer() && core_->needed() > 0) {
-    return Outcome::kEmpty;  // a block has come back, and now items are missing
+    return Outcome::kEmpty;  // a block was returned, and now items are missing
   }
   if (!keeper_) {
     return core_->acquire(acquired_, slice);
@@ -63,7 +63,7 @@ Outcome EchoBufferObject::wait(Deadline slice) {
   for (;;) {
     keeper_->poll();
     const std::size_t kept = keeper_->kept();
-    const bool coming = kept > keeper_->held_back();  // without anything that the consumer has to do
+    const bool coming = kept > keeper_->held_back();  // true if a lease will end without action by the consumer
     const Deadline look = kept > 0 ? std::min(slice, Clock::now() + kKeeperLook) : slice;
     const Outcome outcome = core_->acquire(acquired_, look);
     if (outcome == Outcome::kExhausted && coming) {
@@ -94,8 +94,8 @@ void EchoBufferObject::raise_for(Outcome outcome) const {
   Stage::raise_for(outcome);
 }
 
-// Warns once of batches that are added, and once of those that could not be pinned. Where a warning is an error, the
-// batch comes with the next call.
+// Warns once of added batches, and once of added batches that could not be pinned. If a warning is an error, the next call
+// returns the batch.
 void EchoBufferObject::warn_of_growth() {
   const auto warn = [&](PyObject* category, const std::string& message) {
     if (PyErr_WarnEx(category, message.c_str(), 1) != 0) {
@@ -160,7 +160,7 @@ py::object EchoBufferObject::array_leaf(std::size_t index, std::byte* data, std:
   return call_python([&] { return adapter_.from_array(std::move(array), index); });
 }
 
-// Entries of the ReferenceTable, for each row; empty if there are no references.
+// Returns the entry of the ReferenceTable for each row; empty if there are no references.
 std::span<const ReferenceTable::Entry> EchoBufferObject::entries_of(const Lease& lease) const noexcept {
   if (!has_references_) {
     return {};
@@ -169,7 +169,7 @@ std::span<const ReferenceTable::Entry> EchoBufferObject::entries_of(const Lease&
   return {reinterpret_cast<const ReferenceTable::Entry*>(region), lease.rows()};
 }
 
-// The list of the reference leaf with this position among reference leaves. Raises Closed if stop() came first.
+// Returns the list for the reference leaf at `position` among the reference leaves. Raises Closed if stop() came first.
 py::list EchoBufferObject::reference_list(std::size_t position, std::span<const ReferenceTable::Entry> entries) const {
   py::list list(entries.size());
   for (std::size_t row = 0; row < entries.size(); ++row) {
@@ -182,7 +182,7 @@ py::list EchoBufferObject::reference_list(std::size_t position, std::span<const 
   return list;
 }
 
-// Lets go of the references whose last use is in this batch.
+// Releases the references whose last use is in this batch.
 void EchoBufferObject::release_references(const Lease& lease) {
   const std::span<const ReferenceTable::Entry> entries = entries_of(lease);
   for (std::size_t row = 0; row < entries.size(); ++row) {
@@ -195,7 +195,7 @@ void EchoBufferObject::release_references(const Lease& lease) {
 void EchoBufferObject::raise_exhausted() const {
   const EchoBufferStats stats = core_->stats();
   const std::string refusal = core_->refusal();
-  const bool ours = refusal.empty();  // the limit, and not the system's or the device's
+  const bool ours = refusal.empty();  // true if max_bytes is the limit, not the system or the device
   const std::size_t held_back = keeper_ ? keeper_->held_back() : 0;
   raise(errors().buffer_exhausted,
         "all " + std::to_string(stats.batch_blocks) + " batches" +

@@ -85,7 +85,7 @@ void EchoQueueObject::end_here(Reservation place, bool last) {
 
 // ---------------------------------------------------------------- consumer
 
-// A repeat without guards and transform takes a few nanoseconds: all that is rarer is elsewhere.
+// The fast path: a repeat without guards and transform takes a few nanoseconds. emit_rarely() handles everything else.
 Outcome EchoQueueObject::try_emit(PyObject*& emission) {
   if (pending_.object) [[unlikely]] {
     emission = emit_pending();
@@ -132,7 +132,8 @@ PyObject* EchoQueueObject::emit_pending() {
   return transformed(std::move(pending));
 }
 
-// An exception in the place of an item; or stop() came while this thread waited for the GIL.
+// Raises the exception in the place of the item. Returns kClosed if there is none, because stop() came while this thread
+// waited for the GIL.
 Outcome EchoQueueObject::emit_error(Item& item) {
   if (item.object == nullptr) {
     return Outcome::kClosed;
@@ -143,14 +144,14 @@ Outcome EchoQueueObject::emit_error(Item& item) {
   raise_object(error);
 }
 
-// What the transform makes of a use. If it fails, the use stays pending, and is checked again the next time.
+// Returns the result of the transform. If the transform fails, the use stays pending and is checked again the next time.
 PyObject* EchoQueueObject::transformed(Emission emission) {
   try {
     return call_python([&] { return transform_(emission.object, emission.source_index, emission.ordinal); })
         .release()
         .ptr();
   } catch (const py::error_already_set&) {
-    if (!core_.stopped()) {  // after stop() nothing would ever let go of it
+    if (!core_.stopped()) {  // after stop() nothing would release it
       pending_ = std::move(emission);
     }
     throw;

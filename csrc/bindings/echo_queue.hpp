@@ -1,4 +1,4 @@
-// pyecho._core.EchoQueue: the native stage of batch echoing. Python objects go through by reference.
+// pyecho._core.EchoQueue: the native stage of batch echoing. Python objects pass by reference.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -12,12 +12,12 @@
 
 namespace pyecho::bindings {
 
-// All members with the GIL held; waits release it.
+// All members need the GIL; waits release it.
 class EchoQueueObject final : public Stage {
  public:
-  // `transform`: None, or called for every use with (item, source index, use); the consumer gets what it returns.
-  // `shared`: items that are fed are protected between their uses (sharing.hpp). `prepare`: None, or called with every
-  // item that is fed; what it returns is queued.
+  // `transform`: None, or called for every use with (item, source index, use); the consumer gets its result.
+  // `prepare`: None, or called with every item of the source; its result is queued. `shared`: items of the source are
+  // protected between their uses (sharing.hpp).
   EchoQueueObject(const EchoQueueConfig& config, pybind11::object transform, pybind11::object prepare, bool shared);
   ~EchoQueueObject() override { drop_items(); }
   EchoQueueObject(const EchoQueueObject&) = delete;
@@ -29,15 +29,15 @@ class EchoQueueObject final : public Stage {
   int traverse(visitproc visit, void* arg) const override;
   void clear() override;
 
-  // For threads that fill the queue in an order they agree on: waits for room; raises Closed, when paused too. Each
-  // reservation must be used up by one of the others.
+  // For threads that fill the queue in an order of their own: waits for room. Raises Closed, also if paused. Each
+  // reservation must be consumed by one of the next four functions.
   Reservation reserve();
   void fill(Reservation place, pybind11::object item) { commit(place, std::move(item), {}); }
-  // The consumer gets this exception in the place of an item; then its iteration is over, and the queue is stopped.
+  // Raises this exception in the consumer in the place of an item. That ends the iteration and stops the queue.
   void fill_error(Reservation place, const pybind11::object& error);
-  // Nothing comes here.
+  // Leaves the place empty.
   void abort(Reservation place) { core_.abort(place); }
-  // An iteration ends here; another one follows, or not.
+  // Ends an iteration here; `last`: no other one follows.
   void end_here(Reservation place, bool last);
 
  protected:
@@ -59,7 +59,7 @@ class EchoQueueObject final : public Stage {
     bool is_error = false;
   };
 
-  // A use that was taken off the queue.
+  // A use taken off the queue.
   struct Emission {
     pybind11::object object;  // null: none
     pybind11::object guards;  // or null
@@ -76,14 +76,14 @@ class EchoQueueObject final : public Stage {
   void drop_items();
 
   EchoQueue core_;
-  std::vector<Item> items_;  // by slot; a slot is one thread's at a time
-  SharedItem held_;          // read and not put
+  std::vector<Item> items_;  // by slot; one thread at a time owns a slot
+  SharedItem held_;          // the item that was read and is not put
   Emission pending_;         // the use whose transform failed
   pybind11::object transform_;
   pybind11::object prepare_;
   const bool has_transform_;
   const bool shared_;
-  bool failed_ = false;  // an error was emitted: nothing follows
+  bool failed_ = false;  // true after an error was emitted; nothing follows
 };
 
 void register_echo_queue(pybind11::module_& module);

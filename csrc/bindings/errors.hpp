@@ -1,4 +1,4 @@
-// The exception types of pyecho, and how native outcomes become exceptions.
+// The exception types of pyecho, and the conversion of native outcomes to exceptions.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -26,17 +26,17 @@ struct ErrorTypes {
 // Sets a Python exception and throws pybind11::error_already_set.
 [[noreturn]] void raise(PyObject* type, const std::string& message);
 
-// What fail() was given, if it is an exception object; else raises TypeError. A StopIteration, which would end the
-// consumer's loop in silence, comes back inside a RuntimeError, as from a generator.
+// Checks the argument of fail(). Raises TypeError if it is not an exception object. Wraps StopIteration in a RuntimeError,
+// as generators do, because it would end the consumer's loop silently.
 pybind11::object checked_failure(const pybind11::object& error);
 
-// Raises an exception object as it is, with the traceback it carries.
+// Raises an exception object with its own traceback.
 [[noreturn]] void raise_object(const pybind11::object& error);
 
-// The exception for an outcome that both sides can meet: kClosed, kForked. `what` names the object ("EchoBuffer").
+// Raises the exception for kForked, or else for kClosed. `what` names the object ("EchoBuffer").
 [[noreturn]] void raise_outcome(Outcome outcome, const std::string& what);
 
-// How a size reads in a message: "1.5 MiB", and exactly how many bytes.
+// Formats a size for messages: "1.5 MiB (1572864 bytes)".
 [[nodiscard]] std::string readable_bytes(std::size_t bytes);
 
 void register_errors(pybind11::module_& module);

@@ -1,5 +1,5 @@
-// A thread inside a source can outlive the interpreter. Before Python 3.14 it is unwound as soon as it asks for the GIL (see
-// ParkIfKilled), and where that meets a C++ destructor, as it does in PyTorch's operations, the process is aborted.
+// A thread inside a source can outlive the interpreter. Before Python 3.14 it is unwound as soon as it requests the GIL
+// (see ParkIfKilled). If the unwinding meets a C++ destructor, as in PyTorch's operations, the process is aborted.
 #include "bindings/exit.hpp"
 
 #include <unistd.h>
@@ -33,10 +33,10 @@ void exit_thread(unsigned long ident) {
 }  // namespace
 
 void register_exit(py::module_& module) {
-  module.def("enter_thread", [] { is_ours = true; }, "The calling thread is one of pyecho's.");
+  module.def("enter_thread", [] { is_ours = true; }, "Mark the calling thread as one of pyecho's.");
   module.def("exit_thread", &exit_thread, py::arg("ident"),
-             "Ask a thread of pyecho's to end, by SystemExit. If it cannot, it must not abort the process when Python "
-             "ends it. To be called when Python exits.");
+             "Ask a thread of pyecho's to end, by SystemExit. If it does not, keep it from aborting the process when "
+             "Python ends it. Call this when Python exits.");
 }
 
 }  // namespace pyecho::bindings

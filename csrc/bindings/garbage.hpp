@@ -1,19 +1,19 @@
-// Lets Python's cycle collector see into a bound class.
+// Support for Python's cycle collector in bound classes.
 #pragma once
 
 #include <pybind11/pybind11.h>
 
 namespace pyecho::bindings {
 
-// The C++ object of `self`, or null while it is under construction. Unlike pybind11::cast this looks nothing up in
-// pybind11's registry, which is gone when the last collections of a finalizing interpreter run.
+// Returns the C++ object of `self`, or null while it is under construction. Unlike pybind11::cast, does not use pybind11's
+// registry, which no longer exists during the last collections of a finalizing interpreter.
 template <class Bound>
 Bound* bound_object(PyObject* self) {
   auto value_and_holder = reinterpret_cast<pybind11::detail::instance*>(self)->get_value_and_holder();
   return value_and_holder.holder_constructed() ? value_and_holder.template value_ptr<Bound>() : nullptr;
 }
 
-// `Bound` has traverse(visit, arg), which visits what it holds, and clear(), which lets go of it.
+// `Bound` has traverse(visit, arg), which visits its references, and clear(), which drops them.
 template <class Bound>
 pybind11::custom_type_setup collect_cycles() {
   return pybind11::custom_type_setup([](PyHeapTypeObject* heap_type) {

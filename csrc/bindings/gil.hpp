@@ -1,4 +1,4 @@
-// Giving up the GIL for native work.
+// Releases the GIL for native work.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -10,10 +10,10 @@
 
 namespace pyecho::bindings {
 
-// Shorter copies keep the GIL: giving it up and taking it back costs more, and a busy consumer may keep it for long.
+// Shorter copies keep the GIL, because releasing and retaking it costs more, and a busy consumer may keep it for long.
 inline constexpr std::size_t kGilFreeBytes = std::size_t{32} << 10;
 
-// Gives up the GIL for a stretch of native code, if asked to; taken back by hand (see take_gil).
+// Releases the GIL if `wanted`. The destructor does not retake it, so call take_back() (see take_gil).
 class GilRelease {
  public:
   explicit GilRelease(bool wanted) : wanted_(wanted) { release(); }

@@ -11,13 +11,13 @@ namespace py = pybind11;
 namespace pyecho::bindings {
 namespace {
 
-constexpr Py_ssize_t kParts = 3;  // of a guard in the packed tuple, whose first element is the item
+constexpr Py_ssize_t kParts = 3;  // elements per guard in the packed tuple, whose first element is the item
 
-PyObject* path_hook = nullptr;  // never let go of: it is used until the very end of the interpreter
+PyObject* path_hook = nullptr;  // never released, because it is used until the very end of the interpreter
 
 std::string step_to(py::handle key) { return "[" + std::string(py::repr(key)) + "]"; }
 
-// As change_of().
+// change_of() for a dict.
 std::optional<std::string> change_of_dict(PyObject* now, PyObject* was) {
   if (PyDict_GET_SIZE(now) != PyDict_GET_SIZE(was)) {
     return "";
@@ -29,7 +29,7 @@ std::optional<std::string> change_of_dict(PyObject* now, PyObject* was) {
     if (PyDict_Next(now, &at_now, &key_now, &child_now) != 0 && key == key_now && child == child_now) {
       continue;
     }
-    // Perhaps in another order. Keys may run code that changes the dict: what was found is only compared.
+    // The order may differ. Comparing keys may run code that changes the dict, so the result is only compared.
     if (PyDict_GetItemWithError(now, key) != child) {
       PyErr_Clear();
       return step_to(key);
@@ -38,7 +38,7 @@ std::optional<std::string> change_of_dict(PyObject* now, PyObject* was) {
   return std::nullopt;
 }
 
-// `description`: what knows the steps to children; none for a list.
+// change_of() for a list, or for the children of a described node. `description`: None for a list.
 std::optional<std::string> change_of_children(PyObject* now, PyObject* was, py::handle description) {
   const Py_ssize_t size = PyTuple_GET_SIZE(was);
   if (PyList_Check(now) == 0 || PyList_GET_SIZE(now) != size) {

@@ -1,4 +1,4 @@
-// What batch echoing compares before each repeat of an item (see sharing.hpp), and how it is kept.
+// Guards detect changes of an item between its uses in batch echoing (see sharing.hpp).
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -10,42 +10,43 @@
 
 namespace pyecho::bindings {
 
-// One thing that is watched, with what it was:
+// A watched object and its former state (object | was | description):
 //   a tensor | its version | none            a list | tuple of its elements | none
 //   a dict   | a copy      | none            else   | tuple of its children | its description (pyecho.nodes.Node)
 struct Guard {
-  pybind11::object object;  // null: a place that was not needed
+  pybind11::object object;  // null: an unused place
   pybind11::object was;
   pybind11::object description;
 };
 
-// Containers come before what they contain, so the first guard that finds a change can still be reached from the item.
+// Containers precede their contents, so the object of the first guard that finds a change is still reachable from the
+// item.
 class Guards {
  public:
-  // Keeps a place for a container, before its contents are guarded.
+  // Reserves a place for a container, before its contents are guarded.
   [[nodiscard]] std::size_t place();
   void set(std::size_t place, pybind11::object object, pybind11::object was,
            pybind11::object description = pybind11::none());
-  // Forgets everything behind a place.
+  // Drops all guards after a place.
   void drop_behind(std::size_t place) { guards_.resize(place + 1); }
 
-  // As one Python object, which the garbage collector sees; null if there are no guards.
+  // Returns the guards as one Python object, visible to the garbage collector; null if there are none.
   [[nodiscard]] pybind11::object packed(const pybind11::object& item) const;
 
  private:
   std::vector<Guard> guards_;
 };
 
-// The version of a tensor, or null for an inference tensor, which has none.
+// Returns the version of a tensor, or null for an inference tensor, because it has none.
 [[nodiscard]] pybind11::object version_of(PyObject* tensor);
 
-// How a path names what has changed, beginning at `object`: empty if it has changed itself, or has other children in number.
-// Nothing if it is what it was. Children are compared by identity. Python code runs for described objects, and for dicts
-// whose entries are in another order.
+// Returns the step from `object` to the changed child, or "" if the object itself or its number of children has changed.
+// Returns nothing if there is no change. Compares children by identity. Runs Python code for described objects, and for
+// dicts whose entries are in another order.
 [[nodiscard]] std::optional<std::string> change_of(pybind11::handle object, pybind11::handle was,
                                                    pybind11::handle description);
 
-// `path_to`: (item, object inside) -> how a path names it, or None. For the messages of check_guards().
+// Sets `path_to`: (item, object inside) -> path of the object, or None. Used in the messages of check_guards().
 void name_paths_with(pybind11::object path_to);
 
 }  // namespace pyecho::bindings

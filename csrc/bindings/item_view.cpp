@@ -25,7 +25,7 @@ std::string describe_object(py::handle object) {
   return py::str(py::type::handle_of(object).attr("__name__"));
 }
 
-// What to do about an array that is like the leaf but for the length of its first axis; empty if it is not.
+// Returns a remedy for an array that differs from the leaf only in the length of its first axis; "" for other arrays.
 const char* remedy_for_length(const LeafSpec& leaf, ItemKind kind, py::handle got) {
   if (!PyArray_Check(got.ptr()) || leaf.shape.empty() || kind != ItemKind::kExample) {
     return "";
@@ -49,7 +49,7 @@ const char* remedy_for_length(const LeafSpec& leaf, ItemKind kind, py::handle go
                                     (remedy.empty() ? "convert, crop or pad in the source" : remedy) + ")");
 }
 
-// Of a masked array only the data would arrive.
+// Raises ConfigError for a masked array, because it would lose its mask.
 void refuse_masked(const LeafSpec& leaf, py::handle array) {
   if (PyArray_CheckExact(array.ptr())) {
     return;
@@ -62,7 +62,7 @@ void refuse_masked(const LeafSpec& leaf, py::handle array) {
   }
 }
 
-// An array in the place of what the first item had no array for: batches would have a list of arrays in its place.
+// Raises SpecMismatch for an array where the first item had none, because batches would contain a list of arrays there.
 void refuse_array(const LeafSpec& leaf, py::handle object) {
   if (leaf.seen.empty() || PyUnicode_CheckExact(object.ptr()) || object.is_none() ||
       !py::hasattr(py::type::handle_of(object), "__dlpack__")) {
@@ -201,7 +201,7 @@ void ItemView::resolve_references(const LeafSpec& leaf, Source& source) {
     return;
   }
   PyObject* const column = source.owner;
-  PyObject* rows = nullptr;  // of its own: a list could shrink while this thread waits for a slot
+  PyObject* rows = nullptr;  // a copy, because a list could shrink while this thread waits for a slot
   if (PyList_Check(column) || PyTuple_Check(column)) {
     rows = PySequence_Tuple(column);
   } else if (PyArray_Check(column) && PyArray_NDIM(as_array(column)) == 1) {
@@ -217,7 +217,7 @@ void ItemView::resolve_references(const LeafSpec& leaf, Source& source) {
   set_rows(leaf, static_cast<std::size_t>(PyTuple_GET_SIZE(rows)));
 }
 
-// Python numbers, without a detour through NumPy. False if `leaf` wants something else.
+// Stores a Python number without going through NumPy. Returns false if it does not match `leaf`.
 bool ItemView::resolve_number(const LeafSpec& leaf, Source& source) const {
   if (!leaf.shape.empty() || PyDataType_ISBYTESWAPPED(as_descr(leaf.dtype.ptr()))) {
     return false;

@@ -16,11 +16,11 @@ namespace pyecho::bindings {
 
 enum class ItemKind : unsigned char { kExample, kBatch };
 
-// Holds references to whatever the bytes belong to; construct and destroy with the GIL, copy without it.
+// Holds references to the owners of the bytes. Construct and destroy with the GIL; copying does not need it.
 class ItemView {
  public:
-  // Raises SpecMismatch (naming the leaf, what was expected, what came) before anything has happened.
-  // `to_array`: callable that makes an ndarray of a leaf that is none (a tensor), or returns None.
+  // Raises SpecMismatch (with the leaf, the expected and the actual value) without side effects.
+  // `to_array`: callable that converts another library's array (a tensor) to an ndarray, or returns None.
   ItemView(const Structure& structure, pybind11::handle item, ItemKind kind, const pybind11::object& to_array);
   ~ItemView();
   ItemView(const ItemView&) = delete;
@@ -30,10 +30,10 @@ class ItemView {
   [[nodiscard]] std::size_t rows() const noexcept { return rows_; }
   // Payload of all rows.
   [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
-  // Copies one row into a slot, for this thread to commit (EchoBuffer::stream_slots). The buffer's layout has a leaf for
-  // each of the structure's, empty for a reference leaf. No Python call.
+  // Copies one row into a slot, which the same thread must commit (see EchoBuffer::stream_slots). The buffer's layout has
+  // a leaf for each leaf of the structure, empty for a reference leaf. Calls no Python.
   void copy_row(std::size_t row, const EchoBuffer& buffer, std::uint32_t slot) const noexcept;
-  // The reference leaves of one row, in leaf order. GIL.
+  // Returns the reference leaves of one row, in leaf order. Needs the GIL.
   [[nodiscard]] pybind11::tuple references(std::size_t row) const;
 
  private:
@@ -59,7 +59,7 @@ class ItemView {
   std::array<Source, Structure::kInlineLeaves> inline_sources_;
   std::unique_ptr<Source[]> many_sources_;
   Source* sources_;
-  std::size_t count_ = 0;  // sources that hold a reference
+  std::size_t count_ = 0;  // sources with a reference
   std::size_t rows_ = 1;
   bool rows_known_;
   std::size_t size_bytes_ = 0;

@@ -1,4 +1,4 @@
-// A raw Python type, because __next__ is called for every emission and pybind11's dispatch would cost more than the echo
+// A raw Python type, because __next__ is called for every emission, and pybind11's dispatch would cost more than the echo
 // itself.
 #include "bindings/iterator.hpp"
 
@@ -15,8 +15,8 @@ namespace pyecho::bindings {
 namespace {
 
 struct IteratorObject {
-  PyObject_HEAD PyObject* stage_object;  // keeps `stage`; null before the first next()
-  PyObject* owner;                       // null: there is none, or it was told of the end
+  PyObject_HEAD PyObject* stage_object;  // keeps `stage` alive; null before the first next()
+  PyObject* owner;                       // null: no owner, or its finish() was called
   Stage* stage;
   std::uint64_t generation;  // of the stage, when this iterator began; 0: it never retires
   bool ended;                // once exhausted, always exhausted
@@ -26,7 +26,7 @@ PyTypeObject* iterator_type = nullptr;
 
 IteratorObject* self_of(PyObject* object) noexcept { return reinterpret_cast<IteratorObject*>(object); }
 
-// Keeps the exception that is set, whatever happens meanwhile.
+// Saves the current Python exception and restores it in the destructor.
 class KeepError {
  public:
   KeepError() { PyErr_Fetch(&type_, &value_, &traceback_); }
@@ -40,7 +40,7 @@ class KeepError {
   PyObject* traceback_ = nullptr;
 };
 
-// A stage has one consumer at a time. Waits give up the GIL, so another thread could come in: it gets an error instead.
+// Allows one consumer of a stage at a time. Waits release the GIL, so another thread could enter; it gets an error.
 class OneConsumer {
  public:
   explicit OneConsumer(Stage& stage) : busy_(stage.busy()) {
@@ -59,17 +59,17 @@ class OneConsumer {
   bool& busy_;
 };
 
-// A later iteration has begun, and the owner has ended this one.
+// True if a later iteration has begun, for which the owner has ended this one.
 bool retired(const IteratorObject& self) noexcept {
   return self.generation != 0 && self.generation != self.stage->generation();
 }
 
-// Calls the owner's finish(), the first time. A signal handler may raise in the middle of it (Ctrl-C; PyTorch's, when a
-// worker process died): then it is called again, to be whole, and that exception is left set.
+// Calls the owner's finish() once per iterator. If a signal handler raises in the middle of it (Ctrl-C, or PyTorch's
+// handler for a dead worker process), calls it again, so that it completes, and leaves the exception set.
 void finish(PyObject* object, bool completed) {
   PyObject* const owner = self_of(object)->owner;
   if (owner == nullptr || self_of(object)->stage == nullptr || retired(*self_of(object))) {
-    return;  // an iteration that never began has nothing to end
+    return;  // without a stage, the iteration never began
   }
   self_of(object)->owner = nullptr;
   const auto call = [&] {
@@ -137,7 +137,7 @@ void finalize(PyObject* object) {
   if (PyErr_Occurred() != nullptr) {
     if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) != 0) {
       PyErr_Clear();
-      PyErr_SetInterrupt();  // let Ctrl-C come again where it can be raised
+      PyErr_SetInterrupt();  // repeats Ctrl-C, so that it is raised where it can propagate
     } else {
       PyErr_WriteUnraisable(object);
     }
@@ -151,7 +151,7 @@ int traverse(PyObject* object, visitproc visit, void* arg) {
   return 0;
 }
 
-// The collector calls finalize() (tp_finalize) before it takes a cycle apart, while the owner is still whole.
+// The collector calls finalize() (tp_finalize) before it breaks a cycle, while the owner is still intact.
 void dealloc(PyObject* object) {
   if (PyObject_CallFinalizerFromDealloc(object) != 0) {
     return;
@@ -170,7 +170,7 @@ PyType_Slot iterator_slots[] = {
     {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
     {Py_tp_finalize, reinterpret_cast<void*>(finalize)},
     {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
-    {Py_tp_doc, const_cast<char*>("Iterates what a stage emits.")},
+    {Py_tp_doc, const_cast<char*>("Iterates over the emissions of a stage.")},
     {0, nullptr},
 };
 

@@ -1,13 +1,14 @@
-// pyecho._core.Iterator: iterates what a stage emits.
+// pyecho._core.Iterator: iterates over the emissions of a stage.
 #pragma once
 
 #include <pybind11/pybind11.h>
 
 namespace pyecho::bindings {
 
-// Either `stage` is None, and `owner` has two methods: begin(), called at the first next(), returns the stage, and ends
-// what older iterators of it have left; finish(completed) is called at the end of the iteration (True) or when the
-// iterator dies before it (False), and once more if that call raised. Or `owner` is None.
+// Either `stage` or `owner` is None. An owner has two methods:
+// - begin(), called at the first next(), returns the stage and ends older iterations over it.
+// - finish(completed) is called at the end of the iteration (True), or if the iterator is destroyed earlier (False). It is
+//   called once more if it raises.
 pybind11::object new_iterator(const pybind11::object& stage, const pybind11::object& owner);
 
 void register_iterator(pybind11::module_& module);

@@ -8,7 +8,7 @@ namespace py = pybind11;
 namespace pyecho::bindings {
 namespace {
 
-// A raw type, because one is made for every batch: the lease lies in the object itself and costs no allocation of its own.
+// A raw type, because one is made for every batch. The lease is stored in the object, without an allocation of its own.
 struct LeaseObject {
   PyObject_HEAD Lease lease;
   std::shared_ptr<LeaseKeeper> keeper;  // null: the lease ends with the object

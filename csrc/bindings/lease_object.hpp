@@ -1,4 +1,4 @@
-// The Python object that owns a batch's memory: the base of the arrays that show it.
+// The Python object that owns a batch's memory. It is the base of the arrays of the batch.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -10,8 +10,8 @@
 
 namespace pyecho::bindings {
 
-// Keeps leases that the consumer has dropped, where something that pyecho does not see may still read the memory. All
-// members may be called by any thread; dropped() and nothing else needs the GIL.
+// Keeps leases that the consumer has dropped while something outside pyecho may still read the memory. Any thread may call
+// all members. Only dropped() needs the GIL.
 class LeaseKeeper {
  public:
   LeaseKeeper() = default;
@@ -19,19 +19,20 @@ class LeaseKeeper {
   LeaseKeeper(const LeaseKeeper&) = delete;
   LeaseKeeper& operator=(const LeaseKeeper&) = delete;
 
-  // The last view of this batch was dropped.
+  // Called when the last view of the batch was dropped.
   virtual void dropped(Lease lease) = 0;
-  // Ends leases that can end.
+  // Ends the leases that can end.
   virtual void poll() = 0;
-  // Leases that it keeps; of these, those that end only after something that the consumer has to do.
+  // Returns the number of kept leases.
   [[nodiscard]] virtual std::size_t kept() const = 0;
+  // Returns how many of them end only after an action of the consumer.
   [[nodiscard]] virtual std::size_t held_back() const = 0;
 };
 
-// A new object that holds the lease; when its last reference goes, the memory may be filled again, or `keeper` (null:
-// none) decides when.
+// Returns a new object that holds the lease. When the object is destroyed, the lease ends, or passes to `keeper` if that
+// is not null.
 pybind11::object make_lease_object(Lease lease, const std::shared_ptr<LeaseKeeper>& keeper);
-// The lease in such an object.
+// Returns the lease in such an object.
 [[nodiscard]] const Lease& lease_of(const pybind11::object& object) noexcept;
 
 void register_lease(pybind11::module_& module);

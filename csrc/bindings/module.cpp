@@ -42,7 +42,7 @@ PYBIND11_MODULE(_core, module) {
 
   module.def(
       "uses_of_pass", [](std::uint64_t items, double factor) { return pyecho::EchoFactor(factor).uses_of_pass(items); },
-      py::arg("items"), py::arg("factor"), "How many uses a pass of so many items has.");
+      py::arg("items"), py::arg("factor"), "Return the number of uses of a pass of `items` items.");
   module.def(
       "build_info",
       [] {

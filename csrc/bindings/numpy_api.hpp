@@ -16,11 +16,11 @@ namespace pyecho::bindings {
 // Loads the API; throws error_already_set if NumPy is missing or too old.
 void import_numpy();
 
-// As PyArrayObject; `object` must be an ndarray.
+// Casts `object`, which must be an ndarray (or a dtype).
 inline PyArrayObject* as_array(PyObject* object) noexcept { return reinterpret_cast<PyArrayObject*>(object); }
 inline PyArray_Descr* as_descr(PyObject* object) noexcept { return reinterpret_cast<PyArray_Descr*>(object); }
 
-// A writable array on memory that `owner` keeps. Takes over the reference to `descr`. Throws error_already_set.
+// Returns a writable array on memory that `owner` keeps alive. Steals the reference to `descr`. Throws error_already_set.
 pybind11::object array_on(std::byte* data, PyArray_Descr* descr, const npy_intp* dims, int axes,
                           pybind11::handle owner);
 

@@ -12,17 +12,17 @@
 
 namespace pyecho::bindings {
 
-// With the GIL, one thread at a time.
+// Needs the GIL. One thread at a time.
 class Reader {
  public:
-  // `passes`: an iterator of iterators, one for each pass. Time inside of both is added to `source_ns`, which outlives
+  // `passes`: an iterator of iterators, one for each pass. The time spent in them is added to `source_ns`, which outlives
   // the reader.
   Reader(pybind11::object passes, Atomic<std::uint64_t>& source_ns)
       : passes_(std::move(passes)), source_ns_(source_ns) {}
 
   enum class Read : unsigned char { kItem, kPassEnd, kEnd };
-  // kItem: the next item. kPassEnd: none is left in this pass, and another pass follows. kEnd: none is left. Raises what
-  // the source raises.
+  // kItem: `item` is the next item. kPassEnd: the pass is over, and another one follows. kEnd: the source is over. Raises
+  // any exception of the source.
   Read next(pybind11::object& item) {
     if (!items_ && !advance(passes_, items_)) {
       return Read::kEnd;

@@ -1,5 +1,5 @@
-// The leaves that travel by reference: kept here, one entry for each item, while the item's slot and the rows of its
-// batches carry the number of the entry.
+// Holds the leaves that travel by reference, in one entry for each item. The item's slot and its rows in batches contain
+// the number of the entry.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -10,12 +10,12 @@
 
 namespace pyecho::bindings {
 
-// All calls with the GIL.
+// All calls need the GIL.
 class ReferenceTable {
  public:
   using Entry = std::uint32_t;
 
-  // Keeps the reference leaves of an item. Returns the number of its entry.
+  // Stores the reference leaves of an item. Returns the number of the entry.
   Entry put(pybind11::object references) {
     if (free_.empty()) {
       free_.reserve(items_.size() + 1);  // so that release() never allocates
@@ -28,12 +28,13 @@ class ReferenceTable {
     return entry;
   }
   [[nodiscard]] const pybind11::object& at(Entry entry) const noexcept { return items_[entry]; }
-  // The last use of the item has been handed out.
+  // Frees the entry, after the last use of the item was emitted.
   void release(Entry entry) {
     const pybind11::object dying = std::exchange(items_[entry], {});
     free_.push_back(entry);
   }
-  // References die outside of the table: their destructors may run anything, also this table's traverse().
+  // Drops all references. They are destroyed outside of the table, because destructors may run any code, including this
+  // table's traverse().
   void clear() {
     const auto dying = std::exchange(items_, {});
     free_.clear();

@@ -18,7 +18,7 @@ class ReservationObject {
  public:
   ReservationObject(std::shared_ptr<EchoBufferObject> buffer, Reservation reservation)
       : buffer_(std::move(buffer)), reservation_(reservation) {}
-  // A reservation that is forgotten must not hold up those after it.
+  // Aborts an open reservation, because it would hold up all later ones.
   ~ReservationObject() {
     if (open_) {
       buffer_->core()->abort(reservation_);
@@ -27,7 +27,7 @@ class ReservationObject {
   ReservationObject(const ReservationObject&) = delete;
   ReservationObject& operator=(const ReservationObject&) = delete;
 
-  // The nest of arrays on the slot. They keep the buffer's memory through `self`.
+  // Returns the nest of arrays on the slot. They keep the buffer's memory alive through `self`.
   py::object views(const py::object& self) {
     require_open("views");
     std::vector<py::object> arrays = buffer_->slot_views(reservation_, self);
@@ -65,14 +65,14 @@ class ReservationObject {
         }
       }
     } catch (py::error_already_set& error) {
-      error.discard_as_unraisable("pyecho.Reservation");  // the slot must be handed on all the same
+      error.discard_as_unraisable("pyecho.Reservation");  // the slot must still be committed or aborted
     }
     views_.clear();
   }
 
   std::shared_ptr<EchoBufferObject> buffer_;
   Reservation reservation_;
-  std::vector<py::object> views_;  // weak: an array refers to this object
+  std::vector<py::object> views_;  // weak references, because the arrays refer to this object
   bool open_ = true;
 };
 
@@ -96,7 +96,7 @@ void register_reservation(py::module_& module) {
           "views", [](const py::object& self) { return self.cast<ReservationObject&>().views(self); },
           "New writable arrays on the slot, in the nest of the spec.")
       .def("commit", &ReservationObject::commit, "commit()\n\nHand the example over. The views become read-only.")
-      .def("abort", &ReservationObject::abort, "abort()\n\nGive the slot back; the example does not exist.")
+      .def("abort", &ReservationObject::abort, "abort()\n\nGive the slot back without an example.")
       .def("__enter__", [](const py::object& self) { return self.cast<ReservationObject&>().views(self); })
       .def(
           "__exit__",

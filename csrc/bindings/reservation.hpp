@@ -1,4 +1,4 @@
-// pyecho._core.Reservation: a slot that Python code writes to in place.
+// pyecho._core.Reservation: a slot for Python code to fill in place.
 #pragma once
 
 #include <pybind11/pybind11.h>

@@ -11,8 +11,8 @@ namespace py = pybind11;
 namespace pyecho::bindings {
 namespace {
 
-// pyecho.sharing.describe: value -> pyecho.nodes.Node, or None. Never let go of: it is used until the very end of the
-// interpreter.
+// pyecho.sharing.describe: value -> pyecho.nodes.Node, or None. Never released, because it is used until the very end of
+// the interpreter.
 PyObject* describe_hook = nullptr;
 
 template <class Object = py::object>
@@ -23,14 +23,14 @@ Object take(PyObject* object) {
   return py::reinterpret_steal<Object>(object);
 }
 
-// torch.Tensor, or null while nobody has imported torch.
+// Returns torch.Tensor, or null while torch is not imported.
 PyTypeObject* tensor_type() {
   static PyTypeObject* found = nullptr;
   if (found == nullptr) {
     static PyObject* const name = PyUnicode_InternFromString("torch");
     PyObject* const torch = PyDict_GetItemWithError(PyImport_GetModuleDict(), name);
     if (torch != nullptr) {
-      const py::object type = py::getattr(torch, "Tensor", py::none());  // none: another thread is importing it
+      const py::object type = py::getattr(torch, "Tensor", py::none());  // None while another thread imports torch
       if (PyType_Check(type.ptr())) {
         found = reinterpret_cast<PyTypeObject*>(type.inc_ref().ptr());
       }
@@ -77,7 +77,7 @@ class Sharer {
   py::object share_described(py::handle value);
 
   Guards guards_;
-  bool protects_ = true;  // whether arrays are replaced by views
+  bool protects_ = true;  // true if arrays are replaced by read-only views
 };
 
 py::object Sharer::share(py::handle value) {
@@ -111,7 +111,7 @@ py::object Sharer::share(py::handle value) {
   return PyDict_CheckExact(object) ? share_dict(value) : share_described(value);
 }
 
-// The children as they are to be shared: the same tuple if none has to be replaced.
+// Returns the children to share; the same tuple if none is replaced.
 py::tuple Sharer::share_children(const py::tuple& children) {
   py::tuple shared = children;
   const auto size = static_cast<Py_ssize_t>(children.size());
@@ -135,7 +135,7 @@ py::tuple Sharer::share_children(const py::tuple& children) {
 py::object Sharer::share_dict(py::handle dict) {
   const std::size_t at = guards_.place();
   auto shared = py::reinterpret_borrow<py::object>(dict);
-  auto was = take<py::dict>(PyDict_Copy(dict.ptr()));  // what Python code does to the dict meanwhile changes no copy
+  auto was = take<py::dict>(PyDict_Copy(dict.ptr()));  // a copy, because Python code may change the dict meanwhile
   PyObject* key = nullptr;
   PyObject* child = nullptr;
   for (Py_ssize_t position = 0; PyDict_Next(was.ptr(), &position, &key, &child) != 0;) {
@@ -157,7 +157,7 @@ py::object Sharer::share_dict(py::handle dict) {
   return shared;
 }
 
-// A node, or an object with arrays inside, as pyecho.sharing.describe() sees it.
+// Shares a node, or an object with arrays inside, through its description by pyecho.sharing.describe().
 py::object Sharer::share_described(py::handle value) {
   auto shared = py::reinterpret_borrow<py::object>(value);
   const py::object description = describe_hook == nullptr ? py::none() : py::handle(describe_hook)(value);
@@ -176,7 +176,7 @@ py::object Sharer::share_described(py::handle value) {
       if (!error.matches(PyExc_Exception)) {
         throw;
       }
-      guards_.drop_behind(at);  // then it passes as it is, watched but not protected
+      guards_.drop_behind(at);  // falls back to the original object, watched but not protected
       protects_ = false;
       after = share_children(before);
     }
@@ -187,7 +187,7 @@ py::object Sharer::share_described(py::handle value) {
   } else if (PyList_Check(shared.ptr())) {
     guards_.set(at, shared, std::move(after));
   } else if (PyTuple_Check(shared.ptr()) == 0 && !change_of(shared, after, description)) {
-    // Left out is what changes by itself, as mappings do that make their values when asked.
+    // Skips objects that change by themselves, such as mappings that make their values on access.
     guards_.set(at, shared, std::move(after), description);
   }
   return shared;
@@ -209,7 +209,7 @@ void register_sharing(py::module_& module) {
         SharedItem shared = share_item(item);
         return py::make_tuple(std::move(shared.item), shared.guards ? std::move(shared.guards) : py::none());
       },
-      py::arg("item"), "The item as its uses share it, and what check_guards() compares (or None).");
+      py::arg("item"), "Return the item as its uses share it, and its guards (or None).");
   module.def(
       "check_guards", [](const py::object& guards) { check_guards(guards); }, py::arg("guards"),
       "Raises EchoMutated if a shared item has changed since.");
@@ -219,7 +219,7 @@ void register_sharing(py::module_& module) {
         describe_hook = describe.release().ptr();
         name_paths_with(std::move(path_to));
       },
-      py::arg("describe"), py::arg("path_to"), "Takes the functions that know the nodes which are not native.");
+      py::arg("describe"), py::arg("path_to"), "Set the functions that describe nodes of other types.");
 }
 
 }  // namespace pyecho::bindings

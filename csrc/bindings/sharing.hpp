@@ -1,4 +1,4 @@
-// What batch echoing does to an item whose uses share one storage: it is protected where that is possible, and watched.
+// Protects and watches items of batch echoing, because all uses of an item share one storage.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -7,14 +7,15 @@ namespace pyecho::bindings {
 
 struct SharedItem {
   pybind11::object item;    // the item with read-only views for its NumPy arrays; itself if it has none
-  pybind11::object guards;  // what check_guards() compares (visible to the garbage collector); null: nothing
+  pybind11::object guards;  // for check_guards(), visible to the garbage collector; null: nothing to check
 };
 
-// Watched are the versions of torch tensors, and which objects the dicts, lists and described nodes of the nest contain,
-// as well as objects in which arrays are found. Python code runs for the latter two only. Raises what that raises.
+// Watches the versions of torch tensors, and the identity of the children of dicts, lists, described nodes and objects
+// with arrays inside. Runs Python code only for described nodes and such objects, and raises any exception of that code.
 [[nodiscard]] SharedItem share_item(pybind11::handle item);
 
-// Raises EchoMutated if something has changed since. The caller keeps a reference to `guards`: user code may run.
+// Raises EchoMutated if the item has changed since. The caller must keep a reference to `guards`, because user code may
+// run.
 void check_guards(pybind11::handle guards);
 
 void register_sharing(pybind11::module_& module);

@@ -16,7 +16,7 @@ namespace py = pybind11;
 namespace pyecho::bindings {
 namespace {
 
-// The exception object, with its traceback.
+// Returns the exception object, with its traceback.
 py::object caught(const py::error_already_set& error) {
   if (error.trace()) {
     PyException_SetTraceback(error.value().ptr(), error.trace().ptr());
@@ -34,7 +34,8 @@ void Stage::read(const py::object& passes, bool by_consumer) {
   pass_ended_ = false;
 }
 
-// Reads an item, or the end of a pass, unless there is one already. False at the end of the source, which is then closed.
+// Reads an item or the end of a pass, unless one is held already. At the end of the source, closes the stage and returns
+// false.
 bool Stage::read_one(Reader& reader) {
   if (holds_item() || pass_ended_) {
     return true;
@@ -74,15 +75,15 @@ void Stage::feed() {
   drop_if_stopped();
 }
 
-// An item that was read while another thread stopped the stage.
+// Drops an item that was read while another thread stopped the stage.
 void Stage::drop_if_stopped() {
   if (stopped()) {
     clear();
   }
 }
 
-// Reads what the consumer needs. What the source raises comes after everything that was read before; but Ctrl-C, which
-// meets the consumer's thread wherever it is, is raised at once.
+// Reads as many items as the consumer needs. An exception of the source is raised after everything read before it has
+// been emitted. KeyboardInterrupt is raised at once, because it may hit the consumer's thread anywhere.
 void Stage::pull() {
   const std::shared_ptr<Reader> reader = reader_;
   try {
@@ -90,7 +91,7 @@ void Stage::pull() {
       std::uint64_t put = 0;
       if (pass_ended_) {
         pass_ended_ = mark_pass_end(Deadline::min()) != Outcome::kOk;
-        return;  // the plan may have all that it needs now
+        return;  // the plan may need no more items now
       }
       if (put_held(false, put) != Outcome::kOk) {
         drop_if_stopped();
@@ -108,7 +109,7 @@ void Stage::pull() {
 
 void Stage::fail(py::object error) {
   error = checked_failure(error);
-  if (failure_.is_none() && !stopped()) {  // after stop() nothing would ever let go of it
+  if (failure_.is_none() && !stopped()) {  // after stop() nothing would release it
     failure_ = std::move(error);
   }
   close();
@@ -122,14 +123,14 @@ void Stage::stop() {
 
 // ---------------------------------------------------------------- consumer
 
-// Goes on after try_emit() has answered `outcome`.
+// Continues after try_emit() has returned `outcome`, which is not kOk.
 PyObject* Stage::next_reference(Outcome outcome, bool may_pause) {
   PyObject* emission = nullptr;
   for (;; outcome = try_emit(emission)) {
     if (outcome == Outcome::kEmpty) {
       if (by_consumer_ && needed() > 0) {
         pull();
-        if (PyErr_CheckSignals() != 0) {  // a source in C answers none
+        if (PyErr_CheckSignals() != 0) {  // a source in C does not run signal handlers
           throw py::error_already_set();
         }
         continue;
@@ -166,7 +167,7 @@ py::object Stage::take() {
 
 void Stage::begin(std::uint64_t epoch, std::optional<std::uint64_t> items) {
   stop();
-  if (busy_) {  // a consumer in another thread is on its way out
+  if (busy_) {  // a consumer in another thread is leaving
     const auto sleep = [](Deadline slice) {
       std::this_thread::sleep_until(slice);
       return Outcome::kTimeout;
@@ -191,13 +192,13 @@ void Stage::clear() {
 }
 
 void register_stage(py::module_& module) {
-  py::class_<Stage, std::shared_ptr<Stage>>(module, "Stage", "What the native stages have in common.")
+  py::class_<Stage, std::shared_ptr<Stage>>(module, "Stage", "Common base of the native stages.")
       .def("close", &Stage::close,
-           "close()\n\nNo more input. What is in the stage drains, then iteration ends. Idempotent.")
+           "close()\n\nEnd the input. The items in the stage are still emitted, then iteration ends. Idempotent.")
       .def("fail", &Stage::fail, py::arg("error"),
-           "fail(error)\n\nAs close(), and once everything has been emitted the consumer receives this exception.")
+           "fail(error)\n\nSame as close(), but the consumer receives this exception after everything was emitted.")
       .def("stop", &Stage::stop,
-           "stop()\n\nAbandon everything: threads end, every wait ends with Closed. Views stay valid. Idempotent.")
+           "stop()\n\nStop at once: threads end, every wait ends with Closed. Views stay valid. Idempotent.")
       .def("_read", &Stage::read, py::arg("passes"), py::kw_only(), py::arg("by_consumer"))
       .def("_feed", &Stage::feed)
       .def("_set_paused", &Stage::set_paused, py::arg("paused"))

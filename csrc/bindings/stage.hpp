@@ -1,4 +1,4 @@
-// pyecho._core.Stage: what the native stages have in common for Python: reading a source, epochs, errors, the end.
+// pyecho._core.Stage: the common base of the native stages. Handles reading a source, epochs, errors and the end.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -15,7 +15,7 @@
 
 namespace pyecho::bindings {
 
-// All members with the GIL held; waits and long copies release it.
+// All members need the GIL; waits and long copies release it.
 class Stage {
  public:
   // `name` names the object in messages ("EchoBuffer").
@@ -26,43 +26,43 @@ class Stage {
 
   // -- Producers --
 
-  // Sets what is read from now on: an iterator of iterators, one for each pass over the source. `by_consumer`: the consumer
-  // reads it whenever it needs items, and there is no producer. Else a thread calls feed().
+  // Sets the source: `passes` is an iterator of iterators, one for each pass. `by_consumer`: the consumer reads the source
+  // when it needs items, and there is no producer. Otherwise a thread must call feed().
   void read(const pybind11::object& passes, bool by_consumer);
-  // Reads and puts every item; waits for room. Returns when the source has ended or raised, which the consumer learns,
-  // or when the stage is stopped or paused. One thread at a time.
+  // Reads and puts every item; waits for room. Returns when the source has ended or raised (the consumer gets the
+  // exception), or when the stage is stopped or paused. One thread at a time.
   void feed();
-  // No more input.
+  // Ends the input.
   virtual void close() = 0;
-  // As close(), and the consumer receives `error` once everything before it has been emitted.
+  // Same as close(), but the consumer receives `error` once everything before it has been emitted.
   void fail(pybind11::object error);
-  // Ends feed(), and waits of other threads that fill or take, within a moment; nothing is lost, and another thread may go
-  // on after set_paused(false).
+  // Ends feed(), and soon also the waits of other threads that fill or take. Nothing is lost: another thread may continue
+  // after set_paused(false).
   void set_paused(bool paused) noexcept { paused_.store_relaxed(paused); }
-  // Abandons everything.
+  // Stops the stage and drops its items.
   void stop();
 
   // -- Consumer --
 
-  // The next batch or item as a new reference, or null at the end of an iteration. Raises what fail() was given, Closed,
-  // and what the stage itself raises.
+  // Returns the next batch or item as a new reference, or null at the end of an iteration. Raises the exception passed to
+  // fail(), Closed, and exceptions of the stage.
   PyObject* next_reference() {
     PyObject* emission = nullptr;
     const Outcome outcome = try_emit(emission);
     return outcome == Outcome::kOk ? emission : next_reference(outcome, false);
   }
-  // As next_reference(), for a thread of pyecho's: raises StopIteration at the end of an iteration, Closed when paused.
+  // Same as next_reference(), for pyecho's own threads. Raises StopIteration at the end of an iteration, Closed if paused.
   pybind11::object take();
-  // The last iteration is over: next_reference() goes on answering null.
+  // True once the last iteration is over. From then on, next_reference() returns null.
   [[nodiscard]] virtual bool at_end() const = 0;
-  // Starts with iteration `epoch`; what the last one has left is dropped. Needs that no producer is inside.
+  // Starts with iteration `epoch` and drops the rest of the last one. No producer may be inside.
   void begin(std::uint64_t epoch, std::optional<std::uint64_t> items);
 
-  // A consumer is inside; see Iterator.
+  // True while a consumer is inside; see Iterator.
   [[nodiscard]] bool& busy() noexcept { return busy_; }
-  // Iterators that began before end here; see Iterator.
+  // Retires all iterators that began before; see Iterator.
   void retire() noexcept { ++generation_; }
-  // How often retire() was called, and 1.
+  // Returns 1 + the number of calls of retire().
   [[nodiscard]] std::uint64_t generation() const noexcept { return generation_; }
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
 
@@ -73,25 +73,26 @@ class Stage {
   virtual void clear();
 
  protected:
-  // Checks an item that was read, and keeps it for put_held().
+  // Checks an item of the source, and keeps it for put_held().
   virtual void hold(const pybind11::object& item) = 0;
   [[nodiscard]] virtual bool holds_item() const = 0;
-  // Puts the item that is held, or as many of its rows as there is room for; `put` counts items as the stage does. kOk: it
-  // is not held any more. kFull if not to wait; kTimeout if paused meanwhile; kClosed, kForked.
+  // Puts the held item, or as many of its rows as fit, and adds their number to `put` (rows in example echoing). kOk: the
+  // item is no longer held. kFull only without `wait`; kTimeout if paused meanwhile; kClosed, kForked.
   virtual Outcome put_held(bool wait, std::uint64_t& put) = 0;
   // Marks the end of a pass: kOk, kTimeout, kClosed, kForked. No GIL needed.
   virtual Outcome mark_pass_end(Deadline deadline) = 0;
-  // The next emission: kOk with `emission` set; kEnd; kEmpty; others.
+  // Takes the next emission: kOk with `emission` set; kEnd; kEmpty; others.
   virtual Outcome try_emit(PyObject*& emission) = 0;
-  // Waits until try_emit() may answer something else, without the GIL: kOk, kEmpty; kTimeout if the slice has passed; or
-  // what try_emit() would have answered.
+  // Waits until the result of try_emit() may have changed. Called without the GIL. kOk, kEmpty; kTimeout if the slice has
+  // passed; or another result of try_emit().
   virtual Outcome wait(Deadline slice) = 0;
-  // Items that have to be put before try_emit() can answer something else than kEmpty; 0 if not items are missing.
+  // After try_emit() returned kEmpty: returns how many items must be put before the next attempt is useful, or 0 if it does
+  // not wait for items.
   [[nodiscard]] virtual std::uint64_t needed() const = 0;
   virtual void begin_core(std::uint64_t epoch, std::uint64_t items) = 0;
   virtual void stop_core() = 0;
   [[nodiscard]] virtual bool stopped() const = 0;
-  // The exception for an outcome that no consumer gets in the ordinary course.
+  // Raises the exception for an outcome other than kOk, kEmpty and kEnd.
   [[noreturn]] virtual void raise_for(Outcome outcome) const;
 
   [[nodiscard]] bool read_by_consumer() const noexcept { return by_consumer_; }
@@ -106,9 +107,9 @@ class Stage {
 
   const std::string name_;
   pybind11::object failure_ = pybind11::none();
-  std::shared_ptr<Reader> reader_;  // another thread may stop the stage while one reads
+  std::shared_ptr<Reader> reader_;  // shared, because another thread may stop the stage during a read
   bool by_consumer_ = false;
-  bool pass_ended_ = false;  // the end of a pass was read, and not marked yet
+  bool pass_ended_ = false;  // true if the end of a pass was read and is not marked yet
   Atomic<bool> paused_;
   Atomic<std::uint64_t> source_ns_;
   bool busy_ = false;

@@ -11,12 +11,12 @@
 namespace pyecho::bindings {
 namespace {
 
-constexpr std::size_t kMaxSmallBytes = 16;  // pieces up to this are copied without a call
+constexpr std::size_t kMaxSmallBytes = 16;  // pieces of at most this size are copied inline
 
-// Where pieces that share a line of the caches go to different rows (a transposed matrix), so many rows are written
-// together: then each line is fetched once.
+// Rows written together if pieces in the same cache line go to different rows (a transposed matrix), so that each line is
+// fetched only once.
 constexpr std::ptrdiff_t kTile = 16;
-constexpr std::ptrdiff_t kUnrolled = 8;  // twice as fast as a plain loop, for single bytes
+constexpr std::ptrdiff_t kUnrolled = 8;  // for single bytes, twice as fast as a plain loop
 constexpr std::ptrdiff_t kLineBytes = 64;
 
 using Axis = StridedRow::Axis;

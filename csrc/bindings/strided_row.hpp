@@ -1,4 +1,4 @@
-// One row of an array whose elements do not lie side by side: a crop, a transposed image, every second column.
+// One row of an array with elements that are not contiguous: a crop, a transposed image, every second column.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace pyecho::bindings {
 
-// How the elements of a row lie: as pieces of contiguous bytes, in as few nested loops as possible. Copied in C order.
+// Describes a row as pieces of contiguous bytes, in as few nested loops as possible. Copies in C order.
 class StridedRow {
  public:
   struct Axis {
@@ -15,10 +15,10 @@ class StridedRow {
     std::ptrdiff_t stride_bytes;
   };
 
-  // `shape` and `strides` (in bytes) of a row, of `item_bytes` for each element.
+  // `shape` and `strides` (in bytes) of a row; `item_bytes`: size of an element.
   StridedRow(std::span<const std::ptrdiff_t> shape, std::span<const std::ptrdiff_t> strides, std::size_t item_bytes);
 
-  // Copies the row whose first element is at `from`; no Python. `stream`: as copy_bytes().
+  // Copies the row whose first element is at `from`. Calls no Python. `stream`: see copy_bytes().
   void copy(std::byte* to, const std::byte* from, bool stream) const noexcept { copy(0, to, from, stream); }
 
  private:

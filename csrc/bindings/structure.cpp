@@ -89,7 +89,7 @@ Structure::Node Structure::parse(const py::object& tree, const std::string& path
   return node;
 }
 
-// Raises SpecMismatch with what `item` is or has instead of the node.
+// Raises SpecMismatch for an `item` that does not match the node.
 void Structure::mismatch(const Node& node, py::handle item) {
   py::object got = node.read(item);
   if (!py::isinstance<py::str>(got)) {
@@ -111,8 +111,8 @@ void Structure::flatten(const Node& node, py::handle item, PyObject** out, std::
       mismatch(node, item);
     }
   };
-  // Reading a child may run Python code, which may change `item`: so each child is held while it is read, and the length
-  // is looked at again for the next one.
+  // Reading a child may run Python code that changes `item`, so each child is held while it is read, and the length is
+  // checked again for the next one.
   const std::size_t size = node.children.size();
   if (node.kind == Kind::kDict) {
     require(PyDict_Check(object) && std::cmp_equal(PyDict_GET_SIZE(object), size));
@@ -126,7 +126,7 @@ void Structure::flatten(const Node& node, py::handle item, PyObject** out, std::
     }
     return;
   }
-  py::object described;  // keeps the children of a node that is described
+  py::object described;  // keeps the children of a described node alive
   PyObject* children = object;
   if (node.kind == Kind::kOther) {
     described = node.read(item);
@@ -146,7 +146,7 @@ void Structure::flatten(const Node& node, py::handle item, PyObject** out, std::
   require(std::cmp_equal(PySequence_Fast_GET_SIZE(children), size));
 }
 
-// Whether a tuple names its elements as the node does, or not at all.
+// True if the tuple names its elements the same as the node, or not at all.
 bool Structure::has_names(PyObject* tuple, const Node& node) {
   if (node.type.is(py::type::handle_of(tuple)) || PyTuple_CheckExact(tuple)) {
     return true;

@@ -1,5 +1,5 @@
-// The nest of an example and its leaves: taking items apart, putting batches together. Dicts, lists, tuples and namedtuples
-// are read and made natively, other nodes through their description (pyecho/nodes.py).
+// The nest of an example and its leaves. Flattens items and unflattens batches. Dicts, lists, tuples and namedtuples are
+// handled natively, other nodes through their description (pyecho/nodes.py).
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -14,12 +14,12 @@
 
 namespace pyecho::bindings {
 
-// One leaf of the nest. An array leaf has a dtype and the shape of one example; a reference leaf (str, bytes, any object)
+// One leaf of the nest. An array leaf has a dtype and the shape of one example. A reference leaf (str, bytes, any object)
 // has neither and travels as a Python reference.
 struct LeafSpec {
-  std::string path;  // how a message names it: item['image']
+  std::string path;  // for messages: item['image']
   bool by_reference = false;
-  std::string seen;  // of a reference leaf: type of the first item's object, and arrays are refused; empty: any will do
+  std::string seen;  // reference leaf: the type of the first item's object; arrays are then refused, unless it is empty
   pybind11::object dtype = pybind11::none();  // numpy.dtype; none for a reference leaf
   std::vector<npy_intp> shape;
   std::size_t size_bytes = 0;  // of one example; 0 for a reference leaf
@@ -30,19 +30,19 @@ struct LeafSpec {
 
 class Structure {
  public:
-  static constexpr std::size_t kInlineLeaves = 8;  // nests of so few leaves are handled without an allocation
+  static constexpr std::size_t kInlineLeaves = 8;  // nests with at most this many leaves need no allocation
 
   // `tree`: a leaf number (int), or a description whose children are such trees; leaves are numbered in order. `leaves`:
-  // per leaf (dtype, shape), or for a reference leaf the name of the type that the first item has there, or None.
+  // per leaf (dtype, shape), or for a reference leaf the type's name in the first item (see LeafSpec::seen), or None.
   Structure(const pybind11::object& tree, const pybind11::sequence& leaves);
 
   [[nodiscard]] const std::vector<LeafSpec>& leaves() const noexcept { return leaves_; }
 
   // Appends new references to the leaves of `item`, in leaf order, to `out` (room for leaves().size()). Raises
-  // SpecMismatch if the nest differs; `out` then holds *count references. What Python code runs meanwhile (of keys that
-  // compare themselves, of nodes that are described) may change the item.
+  // SpecMismatch if the nest differs; `out` then holds *count references. Python code may run (comparisons of keys,
+  // described nodes) and may change the item.
   void flatten(pybind11::handle item, PyObject** out, std::size_t* count) const { flatten(root_, item, out, count); }
-  // The nest with these leaves (leaves().size() of them), which are moved from.
+  // Returns the nest with these leaves (leaves().size() of them). Moves from the leaves.
   [[nodiscard]] pybind11::object unflatten(pybind11::object* leaves) const { return unflatten(root_, leaves); }
 
  private:
@@ -55,8 +55,8 @@ class Structure {
     pybind11::tuple keys;  // of a dict; the names of a namedtuple
     pybind11::object type;
     pybind11::object rebuild;  // list of children -> node; null: made natively
-    pybind11::object read;     // item -> list of children, or str: what it is or has instead
-    std::string expected;      // what `read` wants, for messages
+    pybind11::object read;     // item -> list of children, or a str that describes the mismatch
+    std::string expected;      // description of a matching item, for messages
   };
 
   Node parse(const pybind11::object& tree, const std::string& path);
@@ -69,8 +69,8 @@ class Structure {
   Node root_;
 };
 
-// While it lives, one level of a walk down a nest: nests may be deeper than the stack, and contain themselves. Raises
-// RecursionError.
+// Counts one level of a walk down a nest, until it is destroyed. Raises RecursionError for nests that are too deep for the
+// stack or contain themselves.
 class Descent {
  public:
   Descent() {
@@ -83,7 +83,7 @@ class Descent {
   Descent& operator=(const Descent&) = delete;
 };
 
-// A tuple of this type, which is tuple or a namedtuple. Calls no Python.
+// Returns a tuple of this type, which is tuple or a namedtuple. Calls no Python.
 pybind11::object tuple_of_type(PyTypeObject* type, pybind11::tuple children);
 
 void register_structure(pybind11::module_& module);

@@ -22,7 +22,7 @@ class Turns::Turn {
   bool& taken_;
 };
 
-// Calls what was posted. Throws the last exception, once nothing is left.
+// Calls the posted functions. Throws the last exception once none is left.
 void Turns::serve() {
   std::exception_ptr raised;
   while (!posted_.empty()) {

@@ -1,4 +1,4 @@
-// pyecho._core.Turns: calls that change the same thing take turns, and none of them waits for another.
+// pyecho._core.Turns: serialises calls that change the same state, without waiting.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -7,14 +7,14 @@
 
 namespace pyecho::bindings {
 
-// For what threads, signal handlers and the garbage collector call at any point, also in the middle of one another: a lock
-// would block them, or deadlock. The GIL makes each member atomic up to the call of a function.
+// For calls by threads, signal handlers and the garbage collector, which may interrupt one another at any point, so a lock
+// would block or deadlock. The GIL makes each member atomic up to the call of a function.
 class Turns {
  public:
-  // Calls function() now, and then what was posted meanwhile; returns its result. Raises EchoError if a call is under way.
+  // Calls function() now, then the functions posted meanwhile. Returns its result. Raises EchoError if a call is under way.
   pybind11::object run(const pybind11::object& function);
-  // Calls function() now; or leaves it to the call that is under way, in whatever thread, which then does it at its end.
-  // An exception (Ctrl-C) has the function called once more, so it must bear that.
+  // Calls function() now. If a call is under way in any thread, that call runs function() at its end instead. If function()
+  // raises (Ctrl-C), it is called once more, so it must tolerate a second call.
   void post(pybind11::object function);
 
  private:

@@ -1,4 +1,4 @@
-// Native waits as Python wants them: the GIL is released, signals are answered.
+// Native waits for Python: they release the GIL and run signal handlers.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -14,12 +14,12 @@
 
 namespace pyecho::bindings {
 
-// How long a wait may last before signal handlers (Ctrl-C) get their turn.
+// Maximum time of a wait between runs of signal handlers (Ctrl-C).
 inline constexpr std::chrono::milliseconds kSignalSlice{50};
 
-// Python ends a daemon thread that asks for the GIL while the interpreter finalizes; before Python 3.14 by unwinding its
-// stack from there, which would run destructors that need the GIL. This object, on the way, parks the thread instead, as
-// 3.14 does.
+// Python ends a daemon thread that requests the GIL while the interpreter finalizes. Before Python 3.14 it unwinds the
+// thread's stack, which would run destructors that need the GIL. The destructor of this object, which that unwinding
+// reaches first, parks the thread instead, as 3.14 does.
 class ParkIfKilled {
  public:
   ParkIfKilled() = default;
@@ -30,7 +30,7 @@ class ParkIfKilled {
       pause();
     }
   }
-  // The call into Python has returned.
+  // Call when the call into Python has returned.
   void passed() noexcept { passed_ = true; }
 
  private:
@@ -38,14 +38,14 @@ class ParkIfKilled {
   const int exceptions_ = std::uncaught_exceptions();
 };
 
-// Takes the GIL back.
+// Retakes the GIL.
 inline void take_gil(PyThreadState* state) {
   ParkIfKilled park;
   PyEval_RestoreThread(state);
   park.passed();
 }
 
-// Returns what `call`, which calls into Python, returns.
+// Calls `call`, which calls into Python, and returns its result.
 template <class Call>
 auto call_python(const Call& call) {
   ParkIfKilled park;
@@ -54,7 +54,7 @@ auto call_python(const Call& call) {
   return result;
 }
 
-// `timeout_s`: seconds from now, none for ever. Raises ConfigError for nan.
+// Returns the deadline for a timeout in seconds from now; none means forever. Raises ConfigError for nan.
 inline Deadline deadline_after(std::optional<double> timeout_s) {
   constexpr double kForeverSeconds = 1e9;
   if (timeout_s && std::isnan(*timeout_s)) {
@@ -69,13 +69,13 @@ inline Deadline deadline_after(std::optional<double> timeout_s) {
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(*timeout_s));
 }
 
-// Calls `attempt(deadline of a slice)` without the GIL until it answers something else than kTimeout, `deadline` has
-// passed, or `give_up()`, called with the GIL, is true. Throws error_already_set when a signal handler raised; nothing has
-// been obtained then, nor when `attempt` throws.
+// Calls `attempt(deadline of a slice)` without the GIL until it returns something other than kTimeout, `deadline` has
+// passed, or `give_up()`, called with the GIL, is true. Throws error_already_set if a signal handler raised. If this
+// function throws, no attempt has succeeded.
 template <class Attempt, class GiveUp>
 Outcome wait_answering_signals(Deadline deadline, const Attempt& attempt, const GiveUp& give_up) {
   for (;;) {
-    if (PyErr_CheckSignals() != 0) {  // at the start too: many short waits must not keep Ctrl-C out
+    if (PyErr_CheckSignals() != 0) {  // also at the start, so that many short waits do not lock out Ctrl-C
       throw pybind11::error_already_set();
     }
     const Deadline now = Clock::now();

@@ -10,10 +10,10 @@
 namespace pyecho::cuda {
 namespace {
 
-// How many leases a look may find unfinished: it is made at every batch, and the consumer may have dropped thousands.
+// Maximum of unfinished leases that look() checks. It runs at every batch, and the consumer may have dropped thousands.
 constexpr int kFruitlessLooks = 16;
 
-// A failure that will pass when the capture of a graph is over, and tells nothing about the context.
+// True if the failure comes from the capture of a graph. It ends with the capture and says nothing about the context.
 bool of_capture(Result result) { return result >= kStreamCaptureUnsupported && result <= kCapturedEvent; }
 
 }  // namespace
@@ -21,7 +21,8 @@ bool of_capture(Result result) { return result >= kStreamCaptureUnsupported && r
 DeferredRelease::DeferredRelease(const Device& device) : device_(device) { lane_of(device); }
 
 DeferredRelease::~DeferredRelease() {
-  // Of all calls one may fail: a second attempt does not meet that failure again, and a third one not what it left.
+  // Retries, because a single failed call must not lose the memory. A third attempt helps if the failed call left state
+  // that makes the second one fail.
   Result failure = kSuccess;
   for (int attempt = 0; attempt < 3 && !waiting_.empty(); ++attempt) {
     try {
@@ -38,7 +39,7 @@ DeferredRelease::~DeferredRelease() {
   }
 }
 
-// They stay reachable, so that leak checkers know it is meant.
+// Leaks the waiting leases. They stay reachable, so that leak checkers do not report them.
 void DeferredRelease::lose() {
   struct Lost {
     std::mutex mutex;
@@ -62,9 +63,9 @@ DeferredRelease::Lane& DeferredRelease::lane_of(const Device& device) {
 void DeferredRelease::retire(Lease lease, std::span<const ConsumerStream> streams) noexcept {
   lease.expect_end();
   if (!device_.driver().ready()) {
-    return;  // a forked child; the mutex may be held by a thread that stayed in the parent
+    return;  // a forked child; a thread that stayed in the parent may hold the mutex
   }
-  std::list<Waiting> made;  // may die after the lock
+  std::list<Waiting> made;  // declared before the lock, so that it is destroyed after the mutex is released
   const std::scoped_lock lock(mutex_);
   try {
     list_streams(made.emplace_back(), streams);
@@ -78,8 +79,8 @@ void DeferredRelease::retire(Lease lease, std::span<const ConsumerStream> stream
   waiting_count_.store_relaxed(waiting_.size());
 }
 
-// Makes a mark of each stream that may have work, and records it where that is possible. What goes wrong in the driver is
-// seen by poll().
+// Makes a mark for each stream that may have work, and records it where possible. Ignores driver errors, because poll()
+// will meet them again.
 void DeferredRelease::list_streams(Waiting& entry, std::span<const ConsumerStream> streams) {
   entry.marks.reserve(2 * streams.size() + 1);
   const auto add = [&entry](const Lane& lane, StreamHandle stream) {
@@ -109,7 +110,7 @@ void DeferredRelease::list_streams(Waiting& entry, std::span<const ConsumerStrea
       }
       list_watched(entry, lane);
     } catch (const CudaError&) {
-      for (const StreamHandle stream : lane.watched) {  // it is not known which of them have work
+      for (const StreamHandle stream : lane.watched) {  // all of them, because any may have work
         add(lane, stream);
       }
     }
@@ -126,7 +127,7 @@ void DeferredRelease::list_watched(Waiting& entry, const Lane& lane) const {
   }
 }
 
-// There is no way left to keep the lease for longer.
+// Blocks until the streams are done, because without memory the lease cannot be kept for longer.
 void DeferredRelease::wait_without_memory(std::span<const ConsumerStream> streams) const noexcept {
   const auto wait_for = [this](StreamHandle stream) {
     for (int attempt = 0; attempt < 2 && capturing(stream) == kSuccess; ++attempt) {
@@ -140,7 +141,7 @@ void DeferredRelease::wait_without_memory(std::span<const ConsumerStream> stream
       const CurrentContext current(device);
       std::ranges::for_each(handles, wait_for);
     } catch (const std::exception&) {
-      // Nor can it be waited for.
+      // The device cannot be waited for.
     }
   };
   for (const ConsumerStream& stream : streams) {
@@ -152,19 +153,19 @@ void DeferredRelease::wait_without_memory(std::span<const ConsumerStream> stream
   }
 }
 
-// kSuccess if the stream is not being captured.
+// Returns kSuccess if the stream is not being captured.
 Result DeferredRelease::capturing(StreamHandle stream) const noexcept {
   int status = kCaptureStatusNone;
   const Result result = device_.driver().try_call(&DriverApi::stream_is_capturing, stream, &status);
   return result == kSuccess && status != kCaptureStatusNone ? kStreamCaptureUnsupported : result;
 }
 
-// Whether it is known to have no work, and is not being captured.
+// True if the stream is known to have no work and is not being captured.
 bool DeferredRelease::idle(StreamHandle stream) const noexcept {
   return capturing(stream) == kSuccess && device_.driver().try_call(&DriverApi::stream_query, stream) == kSuccess;
 }
 
-// Records its event. What is wrong if that fails will be seen another time.
+// Records the event of the mark. Returns the failure, if any; the caller may retry later.
 Result DeferredRelease::record(Mark& mark) const noexcept {
   try {
     const CurrentContext current(*mark.lane->device);
@@ -175,7 +176,7 @@ Result DeferredRelease::record(Mark& mark) const noexcept {
       mark.event = mark.lane->events->take();
     }
     device_.driver().call(&DriverApi::event_record, mark.event.handle(), mark.stream);
-    // Another thread may have begun a capture meanwhile, of which the event has become a part.
+    // Another thread may have begun a capture meanwhile, and the event would be part of it.
     const Result result = capturing(mark.stream);
     mark.recorded = result == kSuccess;
     return result;
@@ -186,7 +187,7 @@ Result DeferredRelease::record(Mark& mark) const noexcept {
   }
 }
 
-// Whether the device will never read anything again: `failure` says so, or a second look does not get further either.
+// True if the device will never read anything again: `failure` says so, or synchronizing pyecho's stream fails as well.
 bool DeferredRelease::gone(const Device& device, Result failure) {
   if (torn_down(failure)) {
     return true;
@@ -199,7 +200,7 @@ bool DeferredRelease::gone(const Device& device, Result failure) {
   }
 }
 
-// Whether the device has done what the stream had been given, or will never read anything again.
+// True if the device has finished the marked work of the stream, or will never read anything again.
 bool DeferredRelease::over(Mark& mark) const {
   Result result = kNotReady;
   if (mark.recorded) {
@@ -211,7 +212,7 @@ bool DeferredRelease::over(Mark& mark) const {
   return result == kSuccess || (result != kNotReady && !of_capture(result) && gone(*mark.lane->device, result));
 }
 
-// Whether this is so for all of its streams.
+// Removes the marks that are over. Returns true if none is left.
 bool DeferredRelease::over(Waiting& entry) {
   for (std::size_t i = 0; i < entry.marks.size();) {
     if (over(entry.marks[i])) {
@@ -224,7 +225,7 @@ bool DeferredRelease::over(Waiting& entry) {
   return entry.marks.empty();
 }
 
-// Blocks until the device has done what the stream had been given. False if that cannot be told.
+// Blocks until the device has finished the marked work of the stream. Returns false on any failure.
 bool DeferredRelease::wait(Mark& mark) const {
   if (!mark.recorded && record(mark) != kSuccess) {
     return false;
@@ -239,7 +240,7 @@ bool DeferredRelease::wait(Waiting& entry) const {
   return entry.marks.empty();
 }
 
-// The lease ends by itself once all is recorded, and not before.
+// Tells the pool whether the lease will end by itself, which is the case once all marks are recorded.
 void DeferredRelease::update(Waiting& entry) {
   bool held_back = false;
   for (const Mark& mark : entry.marks) {
@@ -252,7 +253,7 @@ void DeferredRelease::update(Waiting& entry) {
   }
 }
 
-// Those that were looked at in vain go to the end, so that the next look begins with others.
+// Moves finished entries to `ended`, and unfinished ones to the back, so that the next call starts with other entries.
 void DeferredRelease::look(std::list<Waiting>& ended) {
   int in_vain = 0;
   for (std::size_t left = waiting_.size(); left > 0 && in_vain < kFruitlessLooks; --left) {
@@ -266,9 +267,9 @@ void DeferredRelease::look(std::list<Waiting>& ended) {
 
 void DeferredRelease::poll() noexcept {
   if (waiting() == 0 || !device_.driver().ready()) {
-    return;  // nothing to do, or a forked child, as above
+    return;  // nothing to do, or a forked child
   }
-  std::list<Waiting> ended;  // outside of the mutex
+  std::list<Waiting> ended;  // declared before the lock, so that leases end after the mutex is released
   const std::scoped_lock lock(mutex_);
   try {
     const CurrentContext current(device_);

@@ -1,13 +1,13 @@
 // Leases of pinned batches that the consumer has dropped while the device may still read them.
 //
-// A consumer may copy a pinned batch to a device by itself, asynchronously, and drop the batch at once. Nobody but the
-// driver knows when that copy is done. So a dropped lease does not end before all work that the consumer's streams had
-// been given by then: those that are named when it is dropped, the legacy default streams of their devices (and with them
-// all streams that are not non-blocking), and those that are watched.
+// A consumer may copy a pinned batch to a device by itself, asynchronously, and drop the batch at once. Only the driver
+// knows when that copy is done. So a dropped lease ends only after all work that was queued by then on the consumer's
+// streams: the streams named at the drop, the legacy default streams of their devices (and with them all streams that
+// are not non-blocking), and the watched streams.
 //
-// No event is recorded on a stream that is being captured into a CUDA graph: it would become a part of the graph, and to
-// ask it would break the capture. What the stream had been given before is waited for once the capture is over. Until
-// then the lease is held back, and its pool is told not to count on it.
+// No event is recorded on a stream that is being captured into a CUDA graph, because the event would become part of the
+// graph, and querying it would break the capture. Work queued before the capture is waited for once the capture is over.
+// Until then the lease is held back, and its pool is told not to expect its end.
 #pragma once
 
 #include <array>
@@ -34,29 +34,30 @@ struct ConsumerStream {
 // Any thread.
 class DeferredRelease {
  public:
-  // `device` is the one whose legacy default stream is waited for in any case.
+  // The legacy default stream of `device` is always waited for.
   explicit DeferredRelease(const Device& device);
-  // Waits for the device, then ends the leases that are left. What cannot be waited for (a stream is being captured
-  // still) is lost, and with it the memory: better than overwritten.
+  // Waits for the device, then ends the remaining leases. A lease that cannot be waited for (for example, because its
+  // stream is still being captured) is leaked with its memory, so that the memory is not overwritten.
   ~DeferredRelease();
   DeferredRelease(const DeferredRelease&) = delete;
   DeferredRelease& operator=(const DeferredRelease&) = delete;
 
-  // From now on these streams of the device count as the consumer's, as far as they have work. They must not be
-  // destroyed. Replaces those that were watched on the device before. Throws std::bad_alloc.
+  // Watches these streams of the device from now on, in place of all streams watched on it before. They must not be
+  // destroyed. A stream without work is not waited for. Throws std::bad_alloc.
   void watch(const Device& device, std::span<const StreamHandle> streams);
-  // Ends the lease once `streams` and those above have done what they were given so far. Does not block, unless there is
-  // no memory to remember the lease in. In a forked child the lease ends at once: the device is not ours.
+  // Ends the lease once `streams`, the default streams and the watched streams have finished the work queued so far. Blocks
+  // only if there is no memory to keep the lease. In a forked child the lease ends at once, because the device belongs to
+  // the parent.
   void retire(Lease lease, std::span<const ConsumerStream> streams) noexcept;
   void retire(Lease lease, StreamHandle stream) noexcept {
     retire(std::move(lease), std::array{ConsumerStream{.device = &device_, .handle = stream}});
   }
-  // Ends leases that the device is done with, in any order. Looks in vain at a few only, at others the next time. If the
-  // driver or the context has ended, or is beyond repair, all leases end. Does not block, save to find that out.
+  // Ends leases that the device is done with, in any order. Checks only a few unfinished entries per call, in rotation.
+  // If the driver or the context has ended or is broken, all leases end. Blocks only to find that out.
   void poll() noexcept;
-  // How many leases are waiting.
+  // Returns the number of waiting leases.
   [[nodiscard]] std::size_t waiting() const noexcept { return waiting_count_.load_relaxed(); }
-  // How many of them wait for more than the device: for the end of a capture, or for a call to succeed that did not.
+  // Returns how many of them wait for the end of a capture or for the success of a call that failed.
   [[nodiscard]] std::size_t held_back() const noexcept { return held_back_count_.load_relaxed(); }
 
  private:
@@ -65,7 +66,7 @@ class DeferredRelease {
     std::shared_ptr<EventPool> events;
     std::vector<StreamHandle> watched;
   };
-  // What a stream had been given.
+  // The work queued on a stream when a lease was dropped.
   struct Mark {
     const Lane* lane;
     StreamHandle stream;
@@ -74,8 +75,8 @@ class DeferredRelease {
   };
   struct Waiting {
     Lease lease{};
-    std::vector<Mark> marks{};  // those that are not seen to be done
-    bool held_back = false;     // one of them is not recorded
+    std::vector<Mark> marks{};  // not known to be done
+    bool held_back = false;     // true if a mark is not recorded
   };
 
   [[nodiscard]] Result capturing(StreamHandle stream) const noexcept;
@@ -96,10 +97,10 @@ class DeferredRelease {
 
   const Device& device_;
   std::mutex mutex_;
-  std::list<Lane> lanes_;                // guarded by mutex_; the first one is that of device_
-  std::list<Waiting> waiting_;           // guarded by mutex_; the next one to look at is the first
-  Atomic<std::size_t> waiting_count_;    // waiting_.size(), for a look without the mutex
-  Atomic<std::size_t> held_back_count_;  // of these, held back
+  std::list<Lane> lanes_;                // guarded by mutex_; the first lane is that of device_
+  std::list<Waiting> waiting_;           // guarded by mutex_; the next entry to check is the first
+  Atomic<std::size_t> waiting_count_;    // waiting_.size(), readable without the mutex
+  Atomic<std::size_t> held_back_count_;  // held-back entries of waiting_
 };
 
 }  // namespace pyecho::cuda

@@ -7,7 +7,7 @@
 namespace pyecho::cuda {
 
 const Device& Device::get(int ordinal) {
-  // Leaked, with the devices in it: at exit the driver may end before us.
+  // Leaked, with the devices in it, because at exit the driver may end before us.
   static auto* const mutex = new std::mutex;
   static auto* const devices = new std::map<int, const Device*>;
   Driver::get().require();
@@ -44,7 +44,7 @@ int Device::numa_node() const noexcept {
   }
   int node = -1;
   const Result result = driver_.try_call(&DriverApi::device_get_attribute, &node, kAttributeHostNumaId, handle_);
-  return result == kSuccess ? node : -1;  // an attribute that older drivers do not know
+  return result == kSuccess ? node : -1;  // older drivers do not know the attribute
 }
 
 std::vector<int> active_devices() {

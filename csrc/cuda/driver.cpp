@@ -14,7 +14,7 @@ constexpr const char* kNone = "none";
 constexpr int kOldestVersion = 12000;
 
 std::string path_from_environment() {
-  const char* const path = std::getenv(kPathVariable);  // NOLINT(concurrency-mt-unsafe): read once, nobody sets it
+  const char* const path = std::getenv(kPathVariable);  // NOLINT(concurrency-mt-unsafe): read once, never set here
   return path == nullptr || *path == '\0' ? kDefaultPath : path;
 }
 
@@ -23,7 +23,7 @@ std::string dotted(int version) { return std::to_string(version / 1000) + "." + 
 }  // namespace
 
 const Driver& Driver::get() {
-  // Leaked: whatever is destroyed at exit may still ask for it.
+  // Leaked, because objects destroyed at exit may still use it.
   static const Driver* const driver = new Driver(path_from_environment());
   return *driver;
 }
@@ -60,7 +60,7 @@ void Driver::load(const std::string& path) {
   }
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    const char* const reason = dlerror();  // NOLINT(concurrency-mt-unsafe): of this thread, where we run
+    const char* const reason = dlerror();  // NOLINT(concurrency-mt-unsafe): per thread on our platforms
     give_up(DriverState::kNoLibrary, std::string("no CUDA driver was found (") +
                                          (reason == nullptr ? path.c_str() : reason) +
                                          "); install NVIDIA's driver, or name its libcuda in " + kPathVariable);
@@ -103,7 +103,7 @@ void Driver::resolve(GetProcAddress get_proc_address) {
 }
 
 void Driver::initialize() {
-  static_cast<void>(api_.driver_get_version(&version_));  // which needs no cuInit()
+  static_cast<void>(api_.driver_get_version(&version_));  // needs no cuInit()
   if (version_ != 0 && version_ < kOldestVersion) {
     give_up(DriverState::kTooOld, "the CUDA driver is of version " + dotted(version_) + ", and pyecho needs " +
                                       dotted(kOldestVersion) + " or newer; update the driver");

@@ -1,10 +1,10 @@
-// The CUDA driver of this machine: loaded when it is first asked for, never linked against.
+// The CUDA driver of this machine: loaded at the first use, never linked against.
 //
-// That there is no driver, or none that will do, is a state with an explanation and not an error; only calls that need
-// CUDA throw. The library named by PYECHO_CUDA_DRIVER is taken instead of libcuda.so.1; "none" means to do without.
+// A missing or unsuitable driver is a state with an explanation, not an error; only calls that need CUDA throw.
+// PYECHO_CUDA_DRIVER names the library to load instead of libcuda.so.1; "none" disables CUDA.
 //
-// Loaded once and never unloaded: threads of the driver outlive everything. cuInit() is called with the first look, not
-// at import. In a child of fork() the driver is dead, and every call says so.
+// Loaded once and never unloaded, because threads of the driver outlive everything. cuInit() is called at the first use,
+// not at import. In a child of fork() the driver cannot be used: state() is kForked, and require() throws.
 #pragma once
 
 #include <cstddef>
@@ -29,10 +29,10 @@ enum class DriverState : unsigned char {
 
 class Driver {
  public:
-  // The driver of this process; the first call loads it. Any thread.
+  // Returns the driver of this process. The first call loads it. Any thread.
   static const Driver& get();
 
-  // Loads `path` ("none" to do without). For tests; others use get().
+  // Loads `path` ("none" disables CUDA). For tests; other code uses get().
   explicit Driver(const std::string& path);
   ~Driver() = default;  // the library stays loaded
   Driver(const Driver&) = delete;
@@ -40,7 +40,7 @@ class Driver {
 
   [[nodiscard]] DriverState state() const noexcept;
   [[nodiscard]] bool ready() const noexcept { return state() == DriverState::kReady; }
-  // What is missing and what to do about it; empty when ready.
+  // Describes the problem and its remedy; empty if ready.
   [[nodiscard]] std::string explanation() const;
   // 1000 * major + 10 * minor of the newest CUDA the driver supports; 0 if there is no driver.
   [[nodiscard]] int version() const noexcept { return version_; }
@@ -57,12 +57,12 @@ class Driver {
       throw error(result, offset_of(static_cast<const void*>(&(api_.*function))));
     }
   }
-  // As call(), but answers the result instead.
+  // Same as call(), but returns the result instead of throwing.
   template <class... Parameters, class... Arguments>
   [[nodiscard]] Result try_call(Result (*DriverApi::*function)(Parameters...), Arguments... arguments) const noexcept {
     return (api_.*function)(arguments...);
   }
-  // The error that call() would throw for this result.
+  // Returns the error that call() would throw for this result.
   template <class... Parameters>
   [[nodiscard]] CudaError error_of(Result result, Result (*DriverApi::*function)(Parameters...)) const {
     return error(result, offset_of(static_cast<const void*>(&(api_.*function))));
@@ -87,8 +87,8 @@ class Driver {
   int device_count_ = 0;
 };
 
-// In the destructors of what the driver owns: the driver, or the context, may be gone already at exit, and then there is
-// nothing left to free.
+// True if the result means that the driver or the context has ended. Destructors that run at exit then have nothing left
+// to free.
 [[nodiscard]] constexpr bool torn_down(Result result) noexcept {
   return result == kNotInitialized || result == kDeinitialized || result == kContextIsDestroyed;
 }

@@ -1,9 +1,9 @@
-// The part of the CUDA driver's C interface that pyecho calls, declared by hand: no CUDA header is needed to build, and
-// nothing links against CUDA. Facts (names, versions, values) follow NVIDIA's published driver API; tests/gpu checks the
+// The part of the CUDA driver's C interface that pyecho calls, declared by hand, so that building needs no CUDA header and
+// nothing links against CUDA. Names, versions and values follow NVIDIA's published driver API; tests/gpu checks the
 // values against cuda.h where a toolkit is installed.
 //
-// A symbol is asked for with the version in which its present form appeared, never a newer one: a driver refuses
-// versions above its own.
+// Each symbol is requested with the version in which its present form appeared, never a newer one, because a driver
+// refuses versions above its own.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace pyecho::cuda {
 
-// ---------------------------------------------------------------- types, of the sizes that the ABI has
+// ---------------------------------------------------------------- types, with the sizes of the ABI
 
 using Result = int;                   // CUresult
 using DeviceHandle = int;             // CUdevice
@@ -60,11 +60,11 @@ inline constexpr int kSymbolNeedsNewerDriver = 2;             // CU_GET_PROC_ADD
 
 // ---------------------------------------------------------------- functions
 
-// cuGetProcAddress_v2, the only symbol that is looked up by dlsym(); drivers of CUDA 12.0 and newer have it.
+// cuGetProcAddress_v2, the only symbol looked up by dlsym(). Drivers of CUDA 12.0 and newer have it.
 using GetProcAddress = Result (*)(const char* name, void** function, int version, std::uint64_t flags,
                                   int* symbol_status);
 
-// All of them may be called by any thread. Those marked [context] need a current context.
+// Any thread may call these functions. Functions marked [context] need a current context.
 struct DriverApi {
   Result (*init)(unsigned flags);
   Result (*driver_get_version)(int* version);

@@ -1,4 +1,4 @@
-// What a failed call of the CUDA driver throws.
+// The exception for failed calls of the CUDA driver.
 #pragma once
 
 #include <stdexcept>
@@ -12,7 +12,7 @@ namespace pyecho::cuda {
 // what(): "cuEventRecord failed: CUDA_ERROR_INVALID_HANDLE (400): invalid resource handle; ..."
 class CudaError : public std::runtime_error {
  public:
-  // `name` and `call` are the driver's names, or "" where no call was made (there is no driver, say).
+  // `name` and `call` are the driver's names, or "" if no call was made (for example, without a driver).
   CudaError(const std::string& message, Result code, std::string name, std::string call)
       : std::runtime_error(message), code_(code), name_(std::move(name)), call_(std::move(call)) {}
 

@@ -32,7 +32,7 @@ Event EventPool::take() {
 
 void EventPool::give_back(EventHandle handle) noexcept {
   if (!device_.driver().ready()) {
-    return;  // a forked child; the mutex may be held by a thread that stayed in the parent
+    return;  // a forked child; a thread that stayed in the parent may hold the mutex
   }
   const std::scoped_lock lock(mutex_);
   idle_.push_back(handle);
@@ -48,7 +48,7 @@ EventPool::~EventPool() {
       static_cast<void>(device_.driver().try_call(&DriverApi::event_destroy, handle));
     }
   } catch (const CudaError&) {
-    // The driver has ended, or stayed in the parent process: the events went with it.
+    // The driver has ended or stayed in the parent process, so its events need no destruction.
   }
 }
 

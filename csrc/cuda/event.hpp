@@ -1,4 +1,4 @@
-// Events from a pool: making one while kernels run is dear, so each is made once and used again.
+// A pool of events, because creating an event while kernels run is expensive.
 #pragma once
 
 #include <memory>
@@ -12,8 +12,8 @@ namespace pyecho::cuda {
 
 class EventPool;
 
-// An event of a pool; goes back to it when it dies. Move-only. A stream that was told to wait for the event still waits
-// for what the event meant then, so it may be recorded anew at once.
+// An event of a pool, returned to the pool by the destructor. Move-only. A stream that waits for the event keeps waiting
+// for the work recorded at that time, so the event may be recorded again at once.
 class Event {
  public:
   Event() noexcept = default;
@@ -43,9 +43,9 @@ class EventPool : public std::enable_shared_from_this<EventPool> {
   EventPool(const EventPool&) = delete;
   EventPool& operator=(const EventPool&) = delete;
 
-  // Makes events until this many exist. A context must be current. Throws CudaError.
+  // Creates events until `events` are idle. A context must be current. Throws CudaError.
   void prepare(std::size_t events);
-  // Makes one if none is idle; a context must be current. Throws CudaError.
+  // Returns an idle event, or creates one. A context must be current. Throws CudaError.
   Event take();
 
  private:
@@ -55,7 +55,7 @@ class EventPool : public std::enable_shared_from_this<EventPool> {
   const Device& device_;
   std::mutex mutex_;
   std::vector<EventHandle> idle_;
-  std::size_t made_ = 0;  // room for as many in idle_, so that give_back() never allocates
+  std::size_t made_ = 0;  // events created; idle_ has room for all of them, so give_back() never allocates
 };
 
 }  // namespace pyecho::cuda

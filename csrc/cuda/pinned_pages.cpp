@@ -23,7 +23,7 @@ PinnedPages::~PinnedPages() {
     const CurrentContext current(device_);
     unregister();
   } catch (const CudaError&) {
-    // The driver has ended, or stayed in the parent process, and the registration with it.
+    // The driver has ended or stayed in the parent process, so nothing is registered here.
   }
 }
 

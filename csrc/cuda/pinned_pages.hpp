@@ -1,4 +1,4 @@
-// Pinned (page-locked) host memory: pages that the device reads by itself, so that a copy needs no host thread.
+// Pinned (page-locked) host memory: pages that the device reads directly, so that a copy needs no host thread.
 #pragma once
 
 #include <cstddef>
@@ -7,10 +7,10 @@
 
 namespace pyecho::cuda {
 
-// Registers memory of ours with the driver for as long as it lives; the memory must outlive it. The pages should have been
-// touched before, which is much faster than leaving it to the driver. Neither copied nor moved.
+// Registers memory with the driver until the destructor runs; the memory must outlive this object. The pages should have
+// been touched before, which is much faster than leaving it to the driver. Neither copyable nor movable.
 //
-// Registration happens in pieces, because the driver holds locks meanwhile that stall other processes on the device.
+// Registers in pieces, because the driver holds locks meanwhile that stall other processes on the device.
 class PinnedPages {
  public:
   static constexpr std::size_t kPieceBytes = std::size_t{1} << 30;
@@ -26,10 +26,10 @@ class PinnedPages {
 
   const Device& device_;
   std::byte* data_;
-  std::size_t registered_bytes_ = 0;  // whole pieces, save for the last one
+  std::size_t registered_bytes_ = 0;  // whole pieces, except for the last one
 };
 
-// Whether the device can read this host memory by itself. A context must be current.
+// True if the device can read this host memory directly. A context must be current.
 [[nodiscard]] bool is_pinned(const Driver& driver, const void* data) noexcept;
 
 }  // namespace pyecho::cuda

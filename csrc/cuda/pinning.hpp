@@ -1,4 +1,4 @@
-// How arenas are pinned for a device, and how that went.
+// Pins memory for a device, and keeps statistics and the first failure.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,20 @@
 
 namespace pyecho::cuda {
 
-// Owned by a shared_ptr, because memory that is made later (a batch added to a pool) reports here too. Any thread.
+// Owned by a shared_ptr, because memory allocated later (a batch added to a pool) is pinned through it, too. Any thread.
 class Pinning : public std::enable_shared_from_this<Pinning> {
  public:
-  // `required`: HostMemory throws CudaError if its pages cannot be pinned; else they stay pageable, and failure() says why.
+  // `required`: HostMemory throws CudaError if its pages cannot be pinned. Otherwise they stay pageable, and failure()
+  // returns the reason.
   Pinning(const Device& device, bool required) : device_(device), required_(required) {}
 
   [[nodiscard]] const Device& device() const noexcept { return device_; }
-  // Memory near the device, pinned for it.
+  // Returns a policy for memory near the device, pinned for it.
   [[nodiscard]] PagePolicy policy();
 
-  // Why pages stayed pageable, the first time; "" if none did.
+  // Returns the reason why pages first stayed pageable; "" if all were pinned.
   [[nodiscard]] std::string failure() const;
-  // What was pinned so far, and the time that registering it took.
+  // Bytes pinned so far, and the time that pinning them took.
   [[nodiscard]] std::uint64_t pinned_bytes() const noexcept { return pinned_bytes_.load_relaxed(); }
   [[nodiscard]] std::uint64_t pinning_ns() const noexcept { return pinning_ns_.load_relaxed(); }
 

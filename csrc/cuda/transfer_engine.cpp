@@ -13,7 +13,7 @@
 namespace pyecho::cuda {
 namespace {
 
-// Pieces of one staging block start at multiples of this, as device allocations do.
+// Alignment of the pieces of a staging block, the same as that of device allocations.
 constexpr std::size_t kStagingAlignment = 256;
 
 std::size_t aligned(std::size_t bytes) noexcept {
@@ -46,7 +46,7 @@ TransferEngine::~TransferEngine() {
   try {
     drain();
   } catch (const std::exception& error) {
-    // Something is under way still if no context could be made current.
+    // Transfers remain only if no context could be made current; every other failure has called abandon().
     const auto* const failure = dynamic_cast<const CudaError*>(&error);
     if (!under_way_.empty() && (failure == nullptr || !torn_down(failure->code()))) {
       lose();
@@ -63,7 +63,7 @@ std::shared_ptr<const Transfer> TransferEngine::start(std::span<const Copy> copi
   const Driver& driver = device_.driver();
   copies_.assign(copies.begin(), copies.end());
   HostMemory staging = stage();
-  // All that is needed before the first copy is issued: a copy without an owner could not be taken back.
+  // Allocates everything before the first copy is issued, because an issued copy without an owner cannot be cancelled.
   auto transfer = std::make_shared<Transfer>(device_, events_->take());
   under_way_.push_back({.transfer = transfer, .source = std::move(source), .staging = std::move(staging)});
   std::uint64_t bytes = 0;
@@ -136,8 +136,8 @@ void TransferEngine::retire_oldest() {
   }
 }
 
-// After a failed call nobody knows which copies run. Once the stream is idle none does. Where not even that can be had,
-// the context is most likely broken, but nothing says so for sure.
+// After a failed call it is unknown which copies still run. None does once the stream is idle. If even waiting for that
+// fails, the context is probably broken, but not certainly, so the sources are leaked.
 void TransferEngine::abandon() {
   const Result result = device_.driver().try_call(&DriverApi::stream_synchronize, device_.stream());
   if (result == kSuccess) {
@@ -151,8 +151,8 @@ void TransferEngine::abandon() {
   }
 }
 
-// Nothing tells when the device will be done with these sources: better lost than overwritten. They stay reachable, so
-// that leak checkers know it is meant.
+// Leaks the sources, because the device may still read them at any time. They stay reachable, so that leak checkers do
+// not report them.
 void TransferEngine::lose() {
   struct Lost {
     std::mutex mutex;
@@ -163,12 +163,12 @@ void TransferEngine::lose() {
   lost->under_way.emplace_back().swap(under_way_);
 }
 
-// Copies what is not pinned into pinned memory and lets `copies_` read from there.
+// Copies unpinned sources into pinned memory and redirects `copies_` to it.
 HostMemory TransferEngine::stage() {
   if (!pinning_->failure().empty()) {
     return {};
   }
-  // Each is asked about once: another thread may pin or unpin it meanwhile.
+  // Queries each source only once, because another thread may pin or unpin it meanwhile.
   unpinned_.clear();
   std::size_t size_bytes = 0;
   for (Copy& copy : copies_) {
@@ -194,8 +194,8 @@ HostMemory TransferEngine::stage() {
   return staging;
 }
 
-// The smallest idle block that is large enough; else a new one, in place of the smallest. So there are `depth_` blocks at
-// most, and for any mix of sizes a time comes from which on none is made.
+// Returns the smallest idle block that is large enough, or else a new one in place of the smallest. So there are at most
+// `depth_` blocks, and for any mix of sizes allocation eventually stops.
 HostMemory TransferEngine::obtain_staging(std::size_t size_bytes) {
   std::ranges::sort(staging_, {}, &HostMemory::size_bytes);
   const auto fitting = std::ranges::lower_bound(staging_, size_bytes, {}, &HostMemory::size_bytes);

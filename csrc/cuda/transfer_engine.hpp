@@ -1,17 +1,17 @@
-// Copies from host to device that run by themselves, on pyecho's stream, while host and device go on with their work.
+// Asynchronous copies from host to device, on pyecho's stream.
 //
 //     one thread       auto transfer = engine.start(copies, source);     // issues the copies and returns
 //     any thread       transfer->wait_on(stream);                        // before the stream's kernels read the data
 //
-// Three parties, three rules:
-// - The host memory that is read belongs to `source`, which the engine keeps until the device has read all of it.
-// - Work on a stream that was given to wait_on() afterwards sees the data; the host never waits for it.
-// - The device memory that is written must be free when start() is called, for work in the order of pyecho's stream: it
-//   was allocated for that stream, or whoever used it before is known to be done.
+// Lifetimes:
+// - `source` owns the host memory that is read. The engine keeps it until the device has read all of it.
+// - After wait_on(stream), later work on the stream sees the data. The host never waits for it.
+// - When start() is called, the destination must be free for work in the order of pyecho's stream: it was allocated for
+//   that stream, or its earlier use is known to be done.
 //
-// Host memory that is not pinned is first copied into pinned memory of the engine (by the calling thread), so that the
-// copy to the device is asynchronous for any source. Where no memory can be pinned, the driver copies from pageable
-// memory, and start() may take as long as the copy.
+// The calling thread first copies unpinned host memory into pinned memory of the engine, so that the copy to the device is
+// asynchronous for any source. Where no memory can be pinned, the driver copies from pageable memory, and start() may
+// take as long as the copy.
 #pragma once
 
 #include <cstddef>
@@ -35,14 +35,14 @@ struct Copy {
   std::size_t size_bytes;  // may be 0
 };
 
-// Copies that were started together, or what mark() was called for. Any thread.
+// Copies that were started together, or the work covered by mark(). Any thread.
 class Transfer {
  public:
   Transfer(const Device& device, Event event) : device_(device), event_(std::move(event)) {}
 
-  // Makes all work that `stream` is given from now on wait for the copies. Does not block. Throws CudaError.
+  // Makes all later work on `stream` wait for the copies. Does not block. Throws CudaError.
   void wait_on(StreamHandle stream) const;
-  // The device was seen to be done with the copies; false also if nobody has looked since.
+  // True if the engine has found the copies done. Only updated when the engine checks.
   [[nodiscard]] bool done() const noexcept { return done_.load_acquire() != 0; }
 
  private:
@@ -52,16 +52,16 @@ class Transfer {
   Atomic<std::uint32_t> done_;  // set by the engine's thread
 };
 
-// One thread at a time, save for the counters.
+// One thread at a time, except for the counters.
 //
-// When a call fails while copies are under way, the engine waits until pyecho's stream is idle and lets go of all sources.
-// If it cannot even wait, it never lets go of them: they are lost, and with them the memory.
+// If a call fails while copies are under way, the engine waits until pyecho's stream is idle and then releases all
+// sources. If even waiting fails, it leaks the sources and their memory, unless the driver or the context has ended.
 class TransferEngine {
  public:
-  // At most `depth` (>= 1) transfers are under way. `kept`: Transfer objects that are usually alive beside those, for
-  // which events are made in advance, unless it is 0. Throws CudaError.
+  // At most `depth` (>= 1) transfers are under way. `kept`: further Transfer objects that are usually alive. Unless it is
+  // 0, depth + kept events are created now. Throws CudaError.
   TransferEngine(const Device& device, unsigned depth, unsigned kept = 0);
-  // Waits for what is under way. Where the driver fails, sources that the device may be reading still are lost.
+  // Waits for the transfers under way. If the driver fails, leaks sources that the device may still be reading.
   ~TransferEngine();
   TransferEngine(const TransferEngine&) = delete;
   TransferEngine& operator=(const TransferEngine&) = delete;
@@ -69,17 +69,18 @@ class TransferEngine {
   // Issues the copies in this order. Blocks only while `depth` transfers are under way, and to copy unpinned sources.
   // Throws CudaError; none of these copies is under way then.
   std::shared_ptr<const Transfer> start(std::span<const Copy> copies, std::shared_ptr<void> source);
-  // Done when everything is that pyecho's stream was given so far, by whomever. Does not block. Throws CudaError.
+  // Returns a Transfer that is done once all work queued so far on pyecho's stream is done. Does not block. Throws
+  // CudaError.
   std::shared_ptr<const Transfer> mark();
-  // Lets go of the sources that the device is done with. Does not block. Throws CudaError.
+  // Releases the sources that the device is done with. Does not block unless a call fails. Throws CudaError.
   void poll();
   // Blocks until nothing is under way. Throws CudaError.
   void drain();
 
   [[nodiscard]] const Device& device() const noexcept { return device_; }
-  // Payload of all copies so far. Any thread.
+  // Returns the payload of all copies so far. Any thread.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_.load_relaxed(); }
-  // Of these, what went through the engine's own pinned memory. Any thread.
+  // Returns how much of it went through the engine's own pinned memory. Any thread.
   [[nodiscard]] std::uint64_t staged_bytes() const noexcept { return staged_bytes_.load_relaxed(); }
 
  private:
@@ -103,7 +104,7 @@ class TransferEngine {
   std::deque<UnderWay> under_way_;   // in the order of the stream
   std::vector<HostMemory> staging_;  // idle
   std::vector<Copy> copies_;         // of the transfer that is being started
-  std::vector<Copy*> unpinned_;      // of these
+  std::vector<Copy*> unpinned_;      // the unpinned ones of copies_
   Atomic<std::uint64_t> bytes_;
   Atomic<std::uint64_t> staged_bytes_;
 };

@@ -123,7 +123,7 @@ def _measurements(rounds: int, progress: Progress) -> dict[str, Callable[[], Any
         ),
         "put": lambda: put.measure(rounds, progress),
         "hand-over": lambda: hand_over.measure(rounds, progress),
-        # Most of the time goes in here, and its numbers hardly vary.
+        # Fewer rounds, because this takes most of the time, and its numbers hardly vary.
         "pipeline": lambda: pipeline.measure((rounds + 1) // 2, progress),
     }
 

@@ -1,4 +1,4 @@
-"""Which commit was measured."""
+"""Finds the measured commit."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 
 
 def commit_of(checkout: Path) -> str | None:
-    """Return what ``git describe --always --dirty`` says, or None outside a checkout.
+    """Return the output of ``git describe --always --dirty``, or None outside a checkout.
 
-    A changed file in benchmarks/results does not count as dirty: each benchmark writes there.
+    A changed file in benchmarks/results does not count as dirty, because benchmarks write there.
 
     Parameters
     ----------
     checkout
-        The top folder of the checkout. Below it the answer is None: a ``site-packages`` may lie in
-        a repository of another project.
+        The top folder of the checkout. For folders below it the result is None, because a
+        ``site-packages`` may lie in a repository of another project.
     """
     if not (checkout / ".git").exists():
         return None

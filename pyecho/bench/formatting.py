@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Readable numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pyecho.bench.sampling import Sample
 
 
 def number(value: float) -> str:
-    """Return a number with three significant digits, or all of those before the point."""
+    """Return a number with three significant digits, but with all digits before the point."""
     if value == 0:
         return "0"
     digits = 0

@@ -1,8 +1,8 @@
 """Example echoing against bare memcpy of the same rows.
 
-The limit of the targets copies with as many threads as there are gather workers. Producer and
-consumer of the stage run beside the workers, and a consumer that waits copies as well, so the other
-limit is bare memcpy on every core.
+The limit for the targets copies with as many threads as there are gather workers. The stage also
+has a producer and a consumer, and a waiting consumer copies as well, so the other limit is bare
+memcpy on every core.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LARGE_ROW_BYTES = 100_000
 
 @dataclass(frozen=True)
 class Workload:
-    """What is echoed."""
+    """The rows to echo."""
 
     row_bytes: int
     batch_size: int = 256
@@ -31,7 +31,7 @@ class Workload:
     threads: int = 1
 
     def name(self) -> str:
-        """Return what it is; all but the size of a row only where it is not as usual."""
+        """Return the size of a row, and the other fields that differ from their defaults."""
         name = f"gather {self.row_bytes:,} B rows"
         for field, text in (
             ("factor", f"e = {self.factor}"),
@@ -44,10 +44,10 @@ class Workload:
         return name
 
     def fresh(self, bytes_emitted: int) -> int:
-        """Return how many rows have to be read.
+        """Return the number of rows to read.
 
-        Eight pools full at least, since only the producer has work while the pool is filled; and
-        not for ever.
+        At least eight pools full, because only the producer works while the pool is filled. The
+        number is bounded, so that a measurement ends.
         """
         rows = bytes_emitted // (self.row_bytes * self.factor)
         return max(min(rows, 6_000_000 // self.factor), 8 * self.capacity, self.batch_size)
@@ -71,7 +71,7 @@ def measure(
     *,
     every_core: bool = False,
 ) -> list[Row]:
-    """Compare both for each workload; with `every_core` also to bare memcpy on all of them."""
+    """Compare both for each workload; with `every_core`, also with bare memcpy on every core."""
     chosen = list(workloads)
     sides = 3 if every_core else 2
     progress.begin("gather", steps_of(rounds, sides * len(chosen)))

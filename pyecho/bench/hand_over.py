@@ -1,4 +1,4 @@
-"""How long an item takes to a consumer that sleeps, against a bare condition variable."""
+"""The time of an item to a sleeping consumer, against a bare condition variable."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STAGES = {"queue": "hand-over of an item", "buffer": "hand-over of a batch of on
 
 
 def measure(rounds: int, progress: Progress) -> list[Row]:
-    """Hand over single items to a sleeper: the median and the 99th percentile of each round."""
+    """Hand over single items to a sleeper; return median and 99th percentile of each round."""
     stages = ("condition", *STAGES)
     progress.begin("hand-over", rounds * len(stages))
     quantiles: dict[tuple[str, int], list[float]] = {}

@@ -1,6 +1,6 @@
 """Wall time of a whole pipeline against Eq. 1 of the paper.
 
-Eq. 1 leaves out what it takes to fill the pipeline and to drain it, and that threads hand over.
+Eq. 1 ignores the time to fill and drain the pipeline, and the hand-overs between threads.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyecho.loader import EchoLoader
 
 DOWNSTREAM_SECONDS = 1e-3
 RATIO = 5
-"""What the source takes for a batch, as a multiple of what the consumer takes."""
+"""The source's time for a batch, as a multiple of the consumer's time."""
 ROWS = 32
 LEVELS: dict[str, dict[str, Any]] = {
     "batch echoing": {},
@@ -32,7 +32,7 @@ def measure(
     batches: int = 160,
     downstream_seconds: float = DOWNSTREAM_SECONDS,
 ) -> list[Row]:
-    """Run a source and a consumer that is five times as fast side by side."""
+    """Run a source beside a consumer that is five times as fast."""
     chosen = list(factors)
     progress.begin("Eq. 1", rounds * len(chosen) * len(LEVELS))
     rows = []
@@ -60,7 +60,7 @@ def measure(
 def _run(
     factor: int, options: dict[str, Any], batches: int, downstream_seconds: float
 ) -> tuple[float, float]:
-    """Return the wall time, and the slower side's own time as it really was."""
+    """Return the wall time, and the actual time of the slower side."""
     batch = np.zeros((ROWS, 3072), np.uint8)
 
     def source() -> Iterator[Any]:

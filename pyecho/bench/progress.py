@@ -1,4 +1,4 @@
-"""A progress bar where rich is installed, else a line for each measurement."""
+"""A progress bar if rich is installed, otherwise a line for each measurement."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyecho.bench.sampling import Progress
 
 
 class Lines:
-    """Prints what is measured, and how long it took."""
+    """Prints the name and the duration of each measurement."""
 
     def __init__(self) -> None:
         self._began = 0.0
@@ -45,7 +45,7 @@ class Bars:
         self._task = self._bars.add_task(name, total=steps)
 
     def advance(self, what: str) -> None:
-        """Move it on."""
+        """Advance the bar."""
         self._bars.update(self._task, advance=1, description=f"{self._name}: {what}")
 
 
@@ -64,7 +64,7 @@ def shown() -> Iterator[Progress]:
         return
     columns = (
         progress.TextColumn("{task.description}"),
-        progress.BarColumn(bar_width=None),  # what is left of the line
+        progress.BarColumn(bar_width=None),  # the rest of the line
         progress.MofNCompleteColumn(),
         progress.TimeElapsedColumn(),
     )

@@ -1,4 +1,4 @@
-"""What `EchoBuffer.put` costs beside the copy that it makes."""
+"""The cost of `EchoBuffer.put` beyond its copy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LARGE_ROW_BYTES = 100_000
 
 
 def measure(rounds: int, progress: Progress) -> list[Row]:
-    """Put examples of two leaves, and assign the same rows in NumPy."""
+    """Measure put() for examples of two leaves, and the assignment of the same rows in NumPy."""
     contestants = sum(2 if row_bytes >= LARGE_ROW_BYTES else 3 for row_bytes in EXAMPLES)
     progress.begin("put", steps_of(rounds, contestants))
     return [_row(rounds, progress, row_bytes, count) for row_bytes, count in EXAMPLES.items()]
@@ -42,8 +42,8 @@ def _row(rounds: int, progress: Progress, row_bytes: int, count: int) -> Row:
             "NumPy's assignment",
             us["assign"] / us["put"],
         )
-    # NumPy's row assignment is a memcpy with the interpreter's loop around it; what that loop
-    # costs with an empty row is no copy.
+    # NumPy's row assignment is a memcpy inside an interpreted loop. The cost of that loop, measured
+    # with an empty row, is subtracted.
     rounds_of = zip(us["put"].values, us["assign"].values, us["empty"].values, strict=True)
     extra = Sample(tuple(put - max(0.0, assign - empty) for put, assign, empty in rounds_of))
     return Row(

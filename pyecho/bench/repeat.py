@@ -1,4 +1,4 @@
-"""What one repeat costs in batch echoing, against a generator that yields the object again."""
+"""The cost of a repeat in batch echoing, against a generator that yields the object again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHUFFLED_AMONG = 16
 
 
 def measure(rounds: int, progress: Progress) -> list[Row]:
-    """Repeats of one item, and of some that are shuffled."""
+    """Measure repeats of one item, and of several shuffled items."""
     progress.begin("one repeat", steps_of(rounds, 3))
     item = object()
 
@@ -60,7 +60,7 @@ def measure(rounds: int, progress: Progress) -> list[Row]:
 
 
 def measure_factors(rounds: int, progress: Progress) -> list[Row]:
-    """Take items from a source that costs nothing: the feeder's hand-over of each is all."""
+    """Measure the feeder's hand-over of each item, with a source that costs nothing."""
     factors = (1, 2, 4, 8, 16)
     progress.begin("a use, by echo factor", steps_of(rounds, 2 * len(factors)))
     item = object()
@@ -95,7 +95,7 @@ def measure_factors(rounds: int, progress: Progress) -> list[Row]:
 
 
 def measure_capacities(rounds: int, progress: Progress) -> list[Row]:
-    """Draws from full pools of more and more items, against those from a pool of 100."""
+    """Measure draws from full pools of increasing size, against draws from a pool of 100."""
     distincts = (100, 1000, 10_000, 100_000, 1_000_000)
     progress.begin("one repeat, by capacity", steps_of(rounds, len(distincts)))
 

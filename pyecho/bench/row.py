@@ -1,4 +1,4 @@
-"""One number, what it is compared to, and what it should be."""
+"""A measured number, its limit and its target."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Row:
     measured: Sample
     unit: str
     limit: Sample | None = None
-    """What it is compared to, measured in the same rounds."""
+    """The number to compare with, measured in the same rounds."""
     limit_name: str = ""
     ratio: Sample | None = None
     """Of the rounds; measured over limit where nothing else is given."""

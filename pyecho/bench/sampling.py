@@ -1,4 +1,4 @@
-"""Samples, and how they are taken: interleaved, so that a noisy machine favours nobody."""
+"""Samples, taken interleaved, so that a noisy machine favours no contestant."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ class Sample:
 
 
 class Progress(Protocol):
-    """Shows how far a measurement is."""
+    """Shows the progress of a measurement."""
 
     def begin(self, name: str, steps: int) -> None:
-        """Start a measurement of so many steps."""
+        """Start a measurement of `steps` steps."""
 
     def advance(self, what: str) -> None:
-        """Say that a step is done."""
+        """Report that a step is done."""
 
 
 def interleaved(
     rounds: int, contestants: Mapping[str, Callable[[], float]], progress: Progress
 ) -> dict[str, Sample]:
-    """Measure every contestant once in each round, every other round in reverse.
+    """Measure every contestant once in each round, every other round in reverse order.
 
-    One more round comes first and is not counted: whatever is made at the first use is there then.
+    An extra first round is not counted; it is for initialisation at the first use.
     """
     values: dict[str, list[float]] = {name: [] for name in contestants}
     for number in range(-1, rounds):

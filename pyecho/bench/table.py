@@ -16,7 +16,7 @@ _HEADINGS = ("measured", "limit", "ratio", "target")
 
 
 def print_table(rows: Sequence[Row], facts: dict[str, Any], console: Console | None = None) -> None:
-    """Print every row with its limit, and the machine that it holds for.
+    """Print every row with its limit, and the measured machine.
 
     A row has a line for its name, which wraps at words, and a line for its numbers.
     """

@@ -46,7 +46,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     Parameters
     ----------
     subparsers
-        What `argparse.ArgumentParser.add_subparsers` returned.
+        The result of `argparse.ArgumentParser.add_subparsers`.
     """
     parser = subparsers.add_parser(
         "demo",
@@ -110,11 +110,11 @@ def run(arguments: argparse.Namespace) -> int:
     Parameters
     ----------
     arguments
-        What was given on the command line.
+        The parsed command line.
     """
     missing = [name for module, name in _PACKAGES.items() if find_spec(module) is None]
     if missing:
-        # Not `pyecho[demo]`: the name pyecho on PyPI belongs to another project.
+        # Not `pyecho[demo]`, because the name pyecho on PyPI belongs to another project.
         print(
             f"pyecho demo needs {', '.join(missing)}: pip install {' '.join(missing)}",
             file=sys.stderr,

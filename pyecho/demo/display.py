@@ -1,4 +1,4 @@
-"""What the person in front of the demonstration sees while it runs, and the table at the end."""
+"""The display of the demonstration's progress, and the table at the end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Display:
     Parameters
     ----------
     plan
-        What is going to run.
+        The plan of the demonstration.
     console
         Where to write; by default the standard output.
     """
@@ -50,7 +50,7 @@ class Display:
         return self._progress
 
     def images_found(self, images: ImageSet) -> None:
-        """Say what is trained on, and that the calibration begins."""
+        """Print the training data, and that the calibration begins."""
         origin = "Handwritten digits" if self._plan.folder is None else "Your images"
         channels, height, width = images.shape
         self._console.print(
@@ -62,7 +62,7 @@ class Display:
         self._current = self._progress.add_task("calibrating", total=None, state="")
 
     def calibrated(self, calibration: Calibration) -> None:
-        """Say how fast either side is, and that the runs begin."""
+        """Print the speed of both sides, and that the runs begin."""
         down, up = calibration.downstream_seconds, calibration.upstream_seconds
         self._console.print(
             f"Set before training: t_up = {TARGET_RATIO:g} x t_down. Training takes "
@@ -82,7 +82,7 @@ class Display:
         )
 
     def run_tested(self, run: Run) -> None:
-        """Move the bar of the run under way."""
+        """Advance the bar of the current run."""
         accuracy = run.curve[-1].accuracy
         if self._current is not None:
             self._progress.update(

@@ -1,5 +1,5 @@
-"""What the demonstration reports to the person in front of it, rather than as a traceback."""
+"""The error that the demonstration reports as a message, without a traceback."""
 
 
 class DemoError(Exception):
-    """A failure that one sentence explains: what was needed, what was found, what to do."""
+    """A failure with a message of one sentence: the need, the finding, the remedy."""

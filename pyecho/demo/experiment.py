@@ -27,7 +27,7 @@ _TIMED_BATCHES = 8
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run.
+    """The runs to make.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class Plan:
     target
         Test accuracy to reach.
     max_steps
-        When a run gives up.
+        Number of steps after which a run gives up.
     folder
         Images of the user's own, or None for the handwritten digits.
     """
@@ -59,7 +59,7 @@ class Calibration:
     downstream_seconds
         t_down: time for a batch during which the training loop is busy, tests included.
     upstream_seconds
-        t_up: what the source takes for a batch once the bandwidth is limited.
+        t_up: time of the source for a batch once the bandwidth is limited.
     bandwidth
         The limit, in image bytes per second.
     """
@@ -71,7 +71,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the demonstration found out."""
+    """The results of the demonstration."""
 
     plan: Plan
     images: ImageSet
@@ -80,22 +80,22 @@ class Outcome:
 
 
 class Observer(Protocol):
-    """Who is told about the progress of the demonstration."""
+    """Receives the progress of the demonstration."""
 
     def images_found(self, images: ImageSet) -> None:
-        """Learn what is trained on."""
+        """Receive the training data."""
 
     def calibrated(self, calibration: Calibration) -> None:
-        """Learn how fast either side is."""
+        """Receive the speed of both sides."""
 
     def run_started(self, factor: float, seed: int) -> None:
-        """Learn which run begins."""
+        """Receive the start of a run."""
 
     def run_tested(self, run: Run) -> None:
-        """Learn the state of the run under way."""
+        """Receive the state of the current run."""
 
     def run_finished(self, run: Run) -> None:
-        """Learn how a run ended."""
+        """Receive the result of a run."""
 
 
 def run_experiment(plan: Plan, observer: Observer) -> Outcome:
@@ -106,9 +106,9 @@ def run_experiment(plan: Plan, observer: Observer) -> Outcome:
     Parameters
     ----------
     plan
-        What to run.
+        The runs to make.
     observer
-        Who is told about the progress.
+        Receives the progress.
     """
     torch.set_num_threads(1)
     with ExitStack() as stack:
@@ -144,16 +144,16 @@ def run_experiment(plan: Plan, observer: Observer) -> Outcome:
 def calibrate(trainer: Trainer, images: ImageSet, server: ServerProcess) -> Calibration:
     """Measure the training loop, then limit the bandwidth so that t_up is 6 x t_down.
 
-    The loop is measured in the surroundings of a real run, since the source, the loader and the
-    augmentation share the machine with it: every round trains under the limit that the round
-    before has found, beginning without one.
+    The loop is measured under the conditions of a real run, because the source, the loader and the
+    augmentation share the machine with it. Every round trains under the limit that the previous
+    round found; the first round has no limit.
 
     Parameters
     ----------
     trainer
         The training loop to measure.
     images
-        What the source serves.
+        The images that the source serves.
     server
         The server whose bandwidth is to be limited.
     """

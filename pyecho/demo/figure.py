@@ -1,4 +1,4 @@
-"""The figure: how accuracy grew over time, and what each echo factor gained."""
+"""The figure: accuracy over time, and the gain of each echo factor."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def write_figure(outcome: Outcome, rows: Sequence[Row], path: Path) -> None:
     Parameters
     ----------
     outcome
-        What the demonstration found out.
+        The results of the demonstration.
     rows
         The summary of its runs.
     path

@@ -18,7 +18,7 @@ from .outputs import reason
 TEST_SHARE = 0.22
 MIN_TRAINING_IMAGES = 256
 _SIDES = (16, 32)
-# Pillow's decoders were written by many hands: broken files raise all of these.
+# Pillow's decoders raise all of these for broken files.
 DECODE_ERRORS = (
     OSError,
     ValueError,
@@ -32,7 +32,7 @@ _GREY_MODES = {"1", "L", "LA", "I", "I;16", "F"}
 
 @dataclass(frozen=True)
 class LabelledPath:
-    """Where one image lies and which class it shows."""
+    """The path of an image and its class."""
 
     path: Path
     label: int
@@ -82,8 +82,8 @@ def write_digits(root: Path) -> None:
 def read_folder(root: Path) -> ImageSet:
     """List the images below `root` and split every class into training and test images.
 
-    The split is the same on every call. Hidden files, and files whose name does not end like that
-    of an image, are passed over.
+    The split is the same on every call. Skips hidden files, and files without the suffix of an
+    image.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def decode(file: object, shape: tuple[int, int, int]) -> NDArray[np.uint8]:
     Parameters
     ----------
     file
-        What `PIL.Image.open` accepts: a path, or a binary file.
+        A path or a binary file, as for `PIL.Image.open`.
     shape
         Channels (1 or 3), height and width of the result.
     """
@@ -172,7 +172,7 @@ def unreadable(path: Path, error: Exception) -> DemoError:
     path
         The file.
     error
-        What decoding it raised.
+        The exception raised by decoding it.
     """
     unknown = isinstance(error, UnidentifiedImageError)
     why = "its content is of no known format" if unknown else reason(error)
@@ -224,7 +224,7 @@ def _image_files(folder: Path) -> list[Path]:
 
 
 def _common_shape(images: Sequence[LabelledPath]) -> tuple[int, int, int]:
-    """Choose the shape that all images are brought to: small ones are trained on faster."""
+    """Choose the common shape of all images. Small images train faster."""
     longest = 0
     grey = True
     for image in images:

@@ -107,11 +107,11 @@ def write_outputs(writers: Sequence[tuple[Output, Callable[[Path], object]]]) ->
 
 
 def reason(error: Exception) -> str:
-    """Return what the system says went wrong, without the path that the message names anyway.
+    """Return the system's reason for an error, without the path, which the message names anyway.
 
     Parameters
     ----------
     error
-        What was raised.
+        The exception that was raised.
     """
     return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -16,8 +16,8 @@ _STOP_SECONDS = 5.0
 class ServerProcess:
     """An image server in a process of its own.
 
-    It ends with `close`, and also when this program ends in any other way: the server stops as
-    soon as its standard input closes.
+    It ends with `close`, and also if this program ends in any other way, because the server stops
+    as soon as its standard input closes.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class ServerProcess:
             Image bytes per second; ``inf`` lifts the limit.
         """
         assert self._process.stdin is not None
-        # Should the server be gone, then the missing reply says so.
+        # If the server has ended, the missing reply below reports it.
         with contextlib.suppress(BrokenPipeError):
             print("bandwidth", bytes_per_second, file=self._process.stdin, flush=True)
         self._reply()

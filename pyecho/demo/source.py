@@ -31,10 +31,10 @@ class Example(TypedDict):
 class RemoteImages:
     """Iterate over images that an HTTP server on loopback holds.
 
-    Every iteration is one pass over all images in a new order, which the seed and the number of
-    the pass decide. Threads fetch and decode ahead of the consumer, by a bounded number of images,
-    and across the end of a pass, so that the line never idles between two passes. Results leave in
-    order, whichever thread is done first.
+    Every iteration is one pass over all images in a new order, which depends on the seed and the
+    number of the pass. Threads fetch and decode a bounded number of images ahead of the consumer,
+    also across the end of a pass, so that the line never idles between two passes. Results leave
+    in order.
 
     Parameters
     ----------
@@ -43,13 +43,13 @@ class RemoteImages:
     root
         The folder it serves, which the paths of `images` are relative to.
     images
-        What to fetch.
+        The images to fetch.
     shape
         Channels, height and width to bring every image to.
     seed
         Decides the order of every pass.
     threads
-        How many requests are under way at a time, each on a connection that is kept.
+        Number of concurrent requests, each on a connection of its own that is reused.
     look_ahead
         How many images are fetched ahead of the consumer.
     """
@@ -82,7 +82,7 @@ class RemoteImages:
         return len(self._images)
 
     def __iter__(self) -> Iterator[Example]:
-        """Start the next pass. What an abandoned pass left unread is skipped."""
+        """Start the next pass. The unread rest of an abandoned pass is skipped."""
         for _ in range(self._unread):
             self._next_future().cancel()
         self._unread = len(self._images)

@@ -28,8 +28,8 @@ class Spread:
 class Row:
     """All runs with one echo factor, medians over the seeds.
 
-    A speedup or a reduction is against the baseline's median. It is None unless every run on both
-    sides reached the target, since a median over the lucky ones would flatter.
+    Speedups and reductions are relative to the baseline's median. They are None unless every run
+    on both sides reached the target, because a median over the successful runs would be biased.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class Row:
 
     @property
     def complete(self) -> bool:
-        """Whether every run reached the target."""
+        """True if every run reached the target."""
         return self.reached == self.runs
 
 
@@ -90,8 +90,8 @@ def summarize(runs: Sequence[Run], upstream_seconds: float) -> list[Row]:
     runs
         Finished runs, among them the baseline with factor 1.
     upstream_seconds
-        t_up, measured while nothing held the source back. During a run with a high factor the
-        source sometimes waits for the trainer, and its speed cannot be told.
+        t_up, measured while the source never waited. During a run with a high factor the source
+        sometimes waits for the trainer, so its speed cannot be measured then.
     """
     rows: list[Row] = []
     for factor in sorted({run.factor for run in runs}):
@@ -128,7 +128,7 @@ def summarize(runs: Sequence[Run], upstream_seconds: float) -> list[Row]:
 
 
 def conclusion(rows: Sequence[Row], target: float) -> str:
-    """Say in a sentence or two what the runs have shown.
+    """Return the conclusion from the runs, in a sentence or two.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ def conclusion(rows: Sequence[Row], target: float) -> str:
             f" from {best.fresh:,.0f} fresh examples instead of {base.fresh:,.0f}. "
             f"At the R = {best.ratio:.2f} of these runs, Eq. 1 allows {best.allowed:.2f} times."
         )
-    # Compared as shown: a difference that cannot be seen raises no question.
+    # Compares the rounded values, because the reader sees only these.
     above = [row for value, row in compared if round(value, 2) > round(row.allowed, 2)]
     if above:
         factors = " and ".join(f"e = {row.factor:g}" for row in above)
@@ -175,9 +175,9 @@ def as_json(outcome: Outcome, machine: dict[str, Any]) -> dict[str, Any]:
     Parameters
     ----------
     outcome
-        What the demonstration found out.
+        The results of the demonstration.
     machine
-        What it ran on.
+        Description of the machine.
     """
     plan, images = outcome.plan, outcome.images
     document = {
@@ -211,7 +211,7 @@ def _spread(values: Sequence[float]) -> Spread | None:
 
 
 def _finite(value: Any) -> Any:
-    """Replace what JSON has no name for (NaN, infinity) by None."""
+    """Replace values that JSON cannot express (NaN, infinity) by None."""
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -39,7 +39,7 @@ class Point:
 
 @dataclass
 class Run:
-    """What one training run took.
+    """The result of one training run.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class Run:
     downstream_seconds
         t_down: time for a batch during which the training loop was busy, tests included.
     loader_ratio
-        R = t_up / t_down as the loader itself saw it.
+        R = t_up / t_down as measured by the loader.
     curve
         One point for every test.
     """
@@ -76,10 +76,10 @@ class Run:
 class Trainer:
     """A network, its optimizer and its test images.
 
-    The learning rate is constant and the same for every echo factor: the one that was fastest
-    without echoing, among those tried. Gradients are clipped, so that it suits images of other
-    kinds too. What is tested is a running average of the weights, which keeps the noise of single
-    steps out of the moment at which the target is reached.
+    The learning rate is constant and the same for every echo factor: the fastest one without
+    echoing, among several that were tried. Gradients are clipped, so that it suits other images,
+    too. Tests use a running average of the weights, so that the noise of single steps does not
+    decide when the target is reached.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ class Trainer:
         Parameters
         ----------
         seed
-            The same seed gives the same weights, whatever the echo factor.
+            The same seed gives the same weights for every echo factor.
         """
         self._net = convolutional_net(self._shape, self._classes, seed)
         self._optimizer = torch.optim.SGD(
@@ -128,7 +128,7 @@ class Trainer:
     def test_accuracy(self) -> float:
         """Return the share of test images that the network classifies correctly."""
         with torch.inference_mode():
-            # One batch at a time, since activations that stay in the cache are faster.
+            # One batch at a time, which is faster because the activations stay in the cache.
             guesses = [self._average(batch).argmax(dim=1) for batch in self._test_batches]
         return float((torch.cat(guesses) == self._test_labels).float().mean())
 
@@ -148,7 +148,7 @@ def train_to_target(
     Parameters
     ----------
     trainer
-        What to train; it starts anew.
+        The trainer; it is restarted.
     source
         Where the images come from.
     factor

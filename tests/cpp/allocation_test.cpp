@@ -1,4 +1,4 @@
-// What is allocated: as much as max_bytes accounts for, and after warm-up nothing, over epochs too.
+// Allocations: as much as max_bytes accounts for, and none after warm-up, also over epochs.
 //
 // Replaces the global operator new of the whole test program by one that counts while armed.
 #include <gtest/gtest.h>
@@ -59,7 +59,7 @@ void* allocate(std::size_t size_bytes, std::size_t alignment) {
 namespace pyecho::test {
 namespace {
 
-// Counts what every thread allocates from its making to its end.
+// Counts the allocations of all threads during its lifetime.
 class AllocationWatch {
  public:
   AllocationWatch() {
@@ -79,7 +79,7 @@ class AllocationWatch {
 
 TEST(Allocation, the_watch_sees_allocations) {
   const AllocationWatch watch;
-  auto* volatile object = new int(1);  // which a compiler may not leave out
+  auto* volatile object = new int(1);  // volatile, so that the compiler cannot remove it
   delete object;
   EXPECT_FALSE(watch.none());
   EXPECT_GE(heap_bytes.load(), sizeof(int));
@@ -101,8 +101,8 @@ std::uint64_t take_iteration(EchoQueue& queue) {
   return uses;
 }
 
-// Epochs of three passes that flow into each other, of 150 items each, three uses an item. Nothing is allocated from the
-// third epoch on.
+// Epochs of three passes that flow into each other, with 150 items each and three uses per item. Nothing is allocated
+// from the third epoch on.
 template <class Stage>
 void expect_no_allocations(Stage& stage) {
   constexpr std::uint64_t kEpochs = 100;
@@ -159,7 +159,7 @@ TEST(Allocation, after_warm_up_there_is_none_over_epochs_too) {
   expect_no_allocations(queue);
 }
 
-constexpr std::size_t kFixedBytes = 8192;  // one of each thing, whatever the configuration
+constexpr std::size_t kFixedBytes = 8192;  // the objects that do not depend on the configuration
 
 // Entries of the plan, rings and uses as well as slots and batches.
 TEST(Allocation, max_bytes_covers_everything_that_grows_with_the_configuration) {

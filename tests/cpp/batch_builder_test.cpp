@@ -7,7 +7,7 @@
 namespace pyecho::test {
 namespace {
 
-// Leaves of every size that is copied in its own way, with stores that go past the caches and without.
+// Leaves of every size with a copy path of its own, with and without streaming stores.
 class BatchBuilderTest : public testing::TestWithParam<bool> {
  protected:
   static constexpr std::uint32_t kSlots = 40;
@@ -58,7 +58,7 @@ TEST_P(BatchBuilderTest, rows_and_info_land_where_they_belong_and_last_uses_free
     const std::uint32_t slot = row * 7 % kSlots;
     add(batch_, {slot, row, std::uint64_t{row} << 33, row >= kRows - kSlots});  // the last use of each
     expected.push_back({slot, row});
-    if (row % 30 == 20) {  // planned as far as this
+    if (row % 30 == 20) {  // planned up to here
       EXPECT_TRUE(builder_.copy(batch_));
       EXPECT_FALSE(builder_.copy(batch_));
       EXPECT_EQ(free_slots(), row == 20 ? 0U : 21U);

@@ -102,7 +102,7 @@ TEST(BatchPlan, the_pool_is_full_at_every_draw_until_it_drains) {
     ASSERT_TRUE(source.ended() || plan.resident() + (use[0].last ? 1 : 0) == 3U);
   }
   EXPECT_EQ(plan.ready(), Outcome::kEnd);
-  EXPECT_FALSE(plan.end_input());  // it is known
+  EXPECT_FALSE(plan.end_input());  // the input has ended before
 }
 
 TEST(BatchPlan, items_are_drawn_in_proportion_to_their_remaining_uses) {
@@ -222,7 +222,7 @@ TEST(BatchPlan, only_the_last_of_passes_that_flow_drains) {
   const PlanConfig config{.capacity = 10, .slots = 10};
   const Batches alone = run_plan(config, {100}, 10)[0];
   const Iterations flowing = run_plan(config, {100, 100}, 10);
-  EXPECT_TRUE(std::equal(alone.begin(), alone.begin() + 17, flowing[0].begin()));  // as long as its items suffice
+  EXPECT_TRUE(std::equal(alone.begin(), alone.begin() + 17, flowing[0].begin()));  // until its last item is admitted
   EXPECT_TRUE(std::ranges::any_of(flowing[0].back(), [](const Emission& emission) { return emission.item >= 100; }));
   EXPECT_TRUE(std::ranges::any_of(flowing[1].front(), [](const Emission& emission) { return emission.item < 100; }));
 }
@@ -252,7 +252,7 @@ TEST(BatchPlan, min_items_counts_places_in_the_pool_and_uses_that_are_missing) {
   EXPECT_EQ(of_fresh(1, 1.0, 8), 8U);
   EXPECT_EQ(of_fresh(1, 2.0, 8), 4U);
   EXPECT_EQ(of_fresh(1, 2.5, 9), 3U);    // some may have three uses
-  EXPECT_EQ(of_fresh(10, 2.0, 8), 10U);  // the pool has to be full, and then there are enough
+  EXPECT_EQ(of_fresh(10, 2.0, 8), 10U);  // the pool must be full, and that is enough
   EXPECT_EQ(of_fresh(10, 2.0, 13), 11U);
   EXPECT_EQ(of_fresh(10, 1.0, 13), 22U);
 }

@@ -46,7 +46,7 @@ TEST(BatchPool, is_exhausted_when_all_blocks_are_leased_and_growth_was_refused) 
   const auto pool = pool_of(2, 2);
   Lease first(pool, pool->obtain());
   Lease second(pool, pool->obtain());
-  EXPECT_FALSE(pool->exhausted());  // nobody was refused yet
+  EXPECT_FALSE(pool->exhausted());  // no block was refused yet
   EXPECT_EQ(pool->obtain(), nullptr);
   EXPECT_TRUE(pool->exhausted());
   first.reset();
@@ -63,7 +63,7 @@ TEST(BatchPool, does_not_grow_while_a_lease_is_about_to_end) {
   EXPECT_FALSE(pool->exhausted());
   const std::uint64_t seen = pool->returns();
   lease.expect_no_end();
-  EXPECT_EQ(pool->await_return(seen, kNever, kNotInterrupted), Outcome::kOk);  // look again
+  EXPECT_EQ(pool->await_return(seen, kNever, kNotInterrupted), Outcome::kOk);  // check again
   EXPECT_NE(pool->obtain(), nullptr);
 }
 

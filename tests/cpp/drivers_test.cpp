@@ -1,5 +1,4 @@
-// What comes out of an EchoBuffer is its plan, whichever driver makes the batches, whatever the timing, and however often
-// it began before.
+// The output of an EchoBuffer equals its plan, for every driver and timing, and after any number of earlier epochs.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -125,7 +124,7 @@ TEST(Drivers, begin_with_an_open_reservation_is_an_error_that_changes_nothing) {
   }
 }
 
-// A producer that is just about to take a slot while the stage is stopped leaves nothing behind.
+// A producer that is about to take a slot while the stage is stopped leaves nothing behind.
 TEST(Drivers, begin_after_a_stop_that_met_a_producer_at_its_ticket_is_allowed) {
   EchoBuffer buffer({.leaf_bytes = {8}, .capacity = 4, .threads = 0});
   Perturb perturb(1, 16);
@@ -185,7 +184,7 @@ TEST(Drivers, one_thread_that_puts_what_is_needed_runs_the_whole_stage) {
   }
 }
 
-// The old stage: a producer's put slept for slots that were free once the consumer had fallen behind.
+// Regression: put() slept although slots were free, once the consumer had fallen behind.
 TEST(Drivers, the_slot_of_an_item_whose_last_use_was_handed_out_can_be_reserved_at_once) {
   for (const std::uint32_t threads : kDrivers) {
     EchoBuffer buffer({.leaf_bytes = kItemLeaves, .batch_rows = 8, .capacity = 64, .threads = threads});
@@ -216,7 +215,7 @@ TEST(Drivers, the_end_of_an_iteration_does_not_wait_for_items_of_the_next_one) {
     for (int pass = 0; pass < 20; ++pass) {
       std::thread producer([&] {
         put_items(buffer, 0, 5);
-        std::this_thread::sleep_for(1ms);  // the consumer has taken all there is, and waits
+        std::this_thread::sleep_for(1ms);  // the consumer has taken everything, and waits
         Reservation mark{};
         ASSERT_EQ(buffer.reserve(mark, kNever), Outcome::kOk);
         buffer.end_pass(mark);

@@ -1,4 +1,4 @@
-// The life of an EchoBuffer: hoarding, stopping in the middle of anything, leases that outlive it, fork.
+// The life of an EchoBuffer: kept batches, stops at any moment, leases that outlive it, fork.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -46,7 +46,7 @@ TEST_P(EchoBufferLife, a_hoarding_consumer_gets_more_memory) {
 
 TEST_P(EchoBufferLife, at_the_memory_limit_it_is_exhausted_until_a_lease_ends) {
   const std::size_t block_bytes = BatchPool::block_bytes(SlotLayout(small_.leaf_bytes, 4, true));
-  small_.max_bytes = EchoBuffer::min_bytes(small_) + 2 * block_bytes;  // at most half is taken to look further ahead
+  small_.max_bytes = EchoBuffer::min_bytes(small_) + 2 * block_bytes;  // at most half goes to prefetch and burst
   EchoBuffer buffer(small_);
   std::thread producer([&] { put_passes(buffer, {200}); });
   std::vector<Lease> hoard;
@@ -95,7 +95,7 @@ TEST_P(EchoBufferLife, a_wait_can_time_out_on_either_side) {
   EXPECT_EQ(buffer.acquire(lease, Clock::now() + 2ms), Outcome::kTimeout);
   EXPECT_EQ(buffer.acquire(lease, Clock::now() - 1s), Outcome::kTimeout);
   Outcome outcome = Outcome::kOk;
-  while (outcome == Outcome::kOk) {  // nobody takes what is put
+  while (outcome == Outcome::kOk) {  // until the buffer is full, because no batch is taken
     Reservation reservation{};
     outcome = buffer.reserve(reservation, Clock::now() + 20ms);
     if (outcome == Outcome::kOk) {
@@ -127,7 +127,7 @@ TEST_P(EchoBufferLife, close_waits_for_open_reservations) {
   late.join();
 }
 
-// A consumer and workers without items, a producer without slots, or everybody without blocks.
+// A consumer and workers without items, a producer without slots, or all of them without blocks.
 TEST_P(EchoBufferLife, stop_ends_every_wait_and_destruction_joins) {
   small_.max_bytes = EchoBuffer::min_bytes(small_);
   for (std::uint64_t round = 0; round < 60; ++round) {
@@ -188,7 +188,7 @@ constexpr bool kForks = false;  // ThreadSanitizer does not support threads afte
 constexpr bool kForks = true;
 #endif
 
-// True if `child` says so in a forked child, and does not hang there.
+// True if `child` returns true in a forked child and does not hang there.
 bool in_child(const std::function<bool()>& child) {
   const pid_t pid = fork();
   if (pid == 0) {
@@ -223,12 +223,12 @@ TEST_P(EchoBufferLife, a_forked_child_is_told_and_can_destroy_the_buffer) {
     held.reset();
     return right;
   }));
-  put_items(*buffer, 2, 4);  // the parent goes on
+  put_items(*buffer, 2, 4);  // the parent continues
   EXPECT_EQ(buffer->acquire(lease, kNever), Outcome::kOk);
   delete buffer;
 }
 
-// A child may be born in the middle of any step of any thread.
+// A fork may happen in the middle of any step of any thread.
 TEST_P(EchoBufferLife, a_child_that_is_forked_while_everybody_works_can_destroy_the_buffer) {
   auto* const buffer = new EchoBuffer({.leaf_bytes = {600}, .factor = 64.0, .threads = GetParam()});
   std::thread producer([&] {

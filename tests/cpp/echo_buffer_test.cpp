@@ -1,4 +1,4 @@
-// Configurations, sizes and counts of an EchoBuffer. What comes out of it: drivers_test.cpp.
+// Configurations, sizes and counts of an EchoBuffer. Its output is tested in drivers_test.cpp.
 #include "core/stage/echo_buffer.hpp"
 
 #include <gtest/gtest.h>
@@ -75,12 +75,12 @@ TEST(EchoBuffer, small_examples_are_taken_further_ahead_up_to_another_capacity) 
     }
     return items;
   };
-  EXPECT_EQ(taken_ahead(1 << 16, 1000, false), 1000U + 64 + 32);  // 4 MiB of them, and of the batches ahead
+  EXPECT_EQ(taken_ahead(1 << 16, 1000, false), 1000U + 64 + 32);  // 4 MiB of items, and the items of the batches ahead
   EXPECT_EQ(taken_ahead(64, 100, false), 100U + 100 + 32);
   EXPECT_EQ(taken_ahead(64, 100, true), 100U + 2);
 }
 
-// 100 MB of slots and 80 MB of batches: more than the share of most caches, so copies are streamed.
+// 100 MB of slots and 80 MB of batches exceed the share of most caches, so copies are streamed.
 TEST(EchoBuffer, memory_that_outgrows_the_caches_holds_what_was_put) {
   EchoBufferConfig config{.leaf_bytes = {8, 200'001}, .batch_rows = 80, .capacity = 400, .with_info = true};
   for (const std::uint32_t threads : {0U, 2U}) {
@@ -94,7 +94,7 @@ TEST(EchoBuffer, stats_add_up_and_with_drop_last_short_batches_do_not_count) {
     EchoBufferConfig config{
         .leaf_bytes = kItemLeaves, .batch_rows = 8, .capacity = 5, .factor = 3.0, .drop_last = drop_last};
     EchoBuffer buffer(config);
-    EXPECT_EQ(run_buffer(buffer, {50}, 1).back().back().size(), 6U);  // it is for the caller to drop
+    EXPECT_EQ(run_buffer(buffer, {50}, 1).back().back().size(), 6U);  // the caller must drop it
     Reservation reservation{};
     EXPECT_EQ(buffer.reserve(reservation, kNever), Outcome::kClosed);
     const EchoBufferStats stats = buffer.stats();

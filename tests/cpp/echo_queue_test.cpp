@@ -15,7 +15,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// The output of a queue that has just begun, as iterations of one batch each. The items are their numbers.
+// Returns the output of a newly begun queue, as iterations of one batch each. Each item is its own number.
 Iterations run_queue(EchoQueue& queue, const Passes& passes, std::size_t iterations, std::uint32_t delays) {
   std::vector<std::uint64_t> item_in(queue.slots());
   std::thread producer([&] {

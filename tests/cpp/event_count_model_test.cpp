@@ -1,6 +1,6 @@
-// The sleep/wake hand-shake of EventCount, in the model's world: nobody sleeps through an event, and what came before
-// the event is seen after the wait. Each run executes core/sync/event_count.hpp itself. Where that code is weakened, the
-// model must find what goes wrong.
+// The sleep/wake hand-shake of EventCount in the model: no thread sleeps through an event, and writes before the event
+// are visible after the wait. Each run executes core/sync/event_count.hpp itself. If that code is weakened, the model
+// must find a failure.
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -79,7 +79,7 @@ TEST(EventCountModel, nobody_sleeps_through_an_event) {
   EXPECT_EQ(random.failed_runs, 0U) << random.first_failure;
 }
 
-// The second event comes from the sleeper for the first: the later target must not hide the earlier one.
+// The sleeper for the first event causes the second one, so the later target must not hide the earlier one.
 TEST(EventCountModel, the_least_target_is_the_one_that_counts) {
   const auto make = [] {
     auto count = std::make_shared<ModelEventCount>();
@@ -108,7 +108,7 @@ TEST(EventCountModel, two_counters_wake_a_sleeper_between_them) {
   expect_none_fails(explore_all(make, kThorough));
 }
 
-// A condition beside the count (closed, say) is seen if alert() follows it.
+// A condition other than the count (for example, closed) is seen if alert() follows it.
 TEST(EventCountModel, an_alert_makes_the_sleeper_look_again) {
   const auto make = [] {
     struct State {
@@ -169,7 +169,7 @@ TEST(EventCountModel, a_sleeper_that_gives_up_is_no_obstacle) {
   }
 }
 
-// Whoever comes back late looks at the count, not at the clock. (Without preemptions and stale reads `advanced` is exact.)
+// A thread that wakes late checks the count, not the clock. (Without preemptions and stale reads `advanced` is exact.)
 TEST(EventCountModel, a_wait_times_out_only_if_the_count_has_not_come) {
   std::uint64_t timeouts = 0;
   std::uint64_t reached = 0;
@@ -216,7 +216,7 @@ TEST(EventCountModel, a_relaxed_read_modify_write_on_either_side_would_lose_orde
   }
 }
 
-// Reads where it should write: adding nothing looks like a load.
+// Replaces the read-modify-write that adds 0 by a load.
 template <class T>
 class AtomAddingNothingByLoad : public Atom<T> {
  public:

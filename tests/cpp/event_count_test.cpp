@@ -26,7 +26,7 @@ TEST_P(EventCountTest, a_wait_ends_at_its_target_its_deadline_or_an_interruption
   EXPECT_EQ(events_.await(2, Clock::now() + 2ms, strategy(), kNotInterrupted), Outcome::kTimeout);
   events_.advance(0);
   EXPECT_EQ(events_.read(), 0U);
-  events_.advance(2);  // a sleeper that gave up is no obstacle
+  events_.advance(2);  // after a sleeper has timed out
   EXPECT_EQ(events_.await(2, Clock::now() - 1s, strategy(), kNotInterrupted), Outcome::kOk);
   EXPECT_EQ(events_.await(1, kNever, strategy(), interrupted), Outcome::kOk);
 }

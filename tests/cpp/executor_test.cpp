@@ -1,4 +1,4 @@
-// One step at a time. None of them blocks: a test that hangs here has found one that does.
+// The executor, one step at a time. No step may block, so a test that hangs here has found a blocking step.
 #include "core/stage/executor.hpp"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ TEST(Executor, needs_no_more_items_than_there_are_slots_for) {
   EXPECT_EQ(parts.reserve_all(), 4U);
 }
 
-// Or a producer without a slot would wait for a batch that waits for an item.
+// Otherwise a producer without a slot would wait for a batch that waits for an item.
 TEST(Executor, while_an_item_is_missing_it_copies_what_is_planned_and_gives_slots_back) {
   StageParts parts({.slots = 3, .factor = 1.0}, 4);
   Batch* batch = nullptr;
@@ -69,7 +69,7 @@ TEST(Executor, tells_the_end_of_each_pass_and_then_that_it_has_finished) {
   parts.pool.end_pass(parts.reserve());
   parts.pool.close();
   ASSERT_EQ(parts.executor.plan(batch), Outcome::kOk);
-  EXPECT_EQ(parts.executor.plan(batch), Outcome::kEnd);  // found before a block is asked for, and there is none
+  EXPECT_EQ(parts.executor.plan(batch), Outcome::kEnd);  // found before a block is needed, and there is none
   EXPECT_FALSE(parts.executor.finished());
   EXPECT_EQ(parts.executor.plan(batch), Outcome::kEnd);
   EXPECT_TRUE(parts.executor.finished());

@@ -15,7 +15,7 @@ void expect_no_failure(RingProgram description, const Limits& limits) {
   EXPECT_GT(report.runs, 10U);
 }
 
-// Items a call, by thread.
+// Items per call, by thread.
 using Groups = std::array<std::uint32_t, kMaxThreads>;
 class IndexRingModel : public testing::TestWithParam<Groups> {};
 

@@ -13,7 +13,7 @@
 namespace pyecho {
 namespace {
 
-// Where a ring may start: at zero, at an odd place, where stamps wrap to 0 (lap 2^31), near 2^63.
+// First sequences: zero, an odd place, where stamps wrap to 0 (lap 2^31), near 2^63.
 std::vector<std::uint64_t> first_sequences(std::uint64_t capacity) {
   const std::uint64_t wrap = capacity << 31;
   const std::uint64_t full_wrap = capacity << 32;
@@ -32,7 +32,7 @@ TEST(IndexRing, calls_that_move_nothing_change_nothing) {
   EXPECT_EQ(ring.approx_size(), 1U);
 }
 
-// Numbers a push and a pop.
+// Numbers per push and per pop.
 class IndexRingCalls : public testing::TestWithParam<std::tuple<std::uint32_t, std::uint32_t>> {};
 
 TEST_P(IndexRingCalls, move_all_there_is_room_for_first_in_first_out_wherever_the_sequences_start) {
@@ -42,7 +42,7 @@ TEST_P(IndexRingCalls, move_all_there_is_room_for_first_in_first_out_wherever_th
       IndexRing<> ring(capacity, first);
       std::uint32_t next_in = 0xFFFFFFE0U;  // passes through 0
       std::uint32_t next_out = next_in;
-      // Fill levels rise and fall through many laps; every fourth round moves one number a call.
+      // Fill levels rise and fall through many laps. Every fourth round moves one number per call.
       for (std::uint32_t round = 0; round < 60; ++round) {
         std::vector<std::uint32_t> in(round % 4 == 3 ? 1 : push_group);
         std::vector<std::uint32_t> out(round % 4 == 3 ? 1 : pop_group);

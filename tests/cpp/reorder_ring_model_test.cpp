@@ -1,4 +1,4 @@
-// ReorderRing, alone and as SlotPool composes it with a ring of free slots and a ticket counter.
+// ReorderRing alone, and combined with a ring of free slots and a ticket counter as in SlotPool.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -79,7 +79,7 @@ TEST(ReorderRingModel, races_without_p1_or_t1) {
   }
 }
 
-// The way of a slot through SlotPool: free ring, ticket, filled ring, and back.
+// The cycle of a slot through SlotPool: free ring, ticket, filled ring, free ring.
 struct Rotation {
   static constexpr std::uint32_t kSlots = 2;
   IndexRing<Atom> free{kSlots};
@@ -145,8 +145,8 @@ TEST(SlotRotationModel, no_slot_is_lost_and_tickets_order_the_items) {
   EXPECT_EQ(random.failed_runs, 0U) << random.first_failure;
 }
 
-// A producer that stalls between claiming a free slot and emptying its cell makes the free ring look full, though fewer
-// slots than cells are in it. So a release must try again.
+// A producer that stalls between claiming a free slot and emptying its cell makes the free ring look full, although it has
+// fewer slots than cells. So a release must retry.
 TEST(SlotRotationModel, a_release_that_did_not_retry_would_lose_a_slot) {
   const Report report = explore_random([] { return rotation(6, 12, false); }, 5000);
   EXPECT_EQ(report.first_failure, "a slot was lost");

@@ -22,7 +22,7 @@ Reservation reserve(SlotPool& pool) {
   EXPECT_EQ(pool.try_reserve(reservation), Outcome::kOk);
   return reservation;
 }
-// Everything up to the next answer that is not items.
+// Takes all items up to the next result other than kItems.
 Slots take_items(SlotPool& pool, Taken then) {
   Slots all;
   std::span<const std::uint32_t> slots;
@@ -108,7 +108,7 @@ TEST(SlotPool, a_reservation_whose_deadline_has_passed_is_answered_at_once) {
   EXPECT_EQ(pool.reserve(reservation, soon()), Outcome::kTimeout);
 }
 
-// The planner asks for more items than will come.
+// The planner waits for more items than will be committed.
 TEST(SlotPool, the_planner_waits_for_so_many_items_or_until_there_may_be_news) {
   enum class News { kItems, kPassEnd, kClose, kStop, kProducerWithoutSlot };
   for (const News news : {News::kItems, News::kPassEnd, News::kClose, News::kStop, News::kProducerWithoutSlot}) {
@@ -175,7 +175,7 @@ TEST(SlotPool, reset_makes_it_as_new_unless_a_reservation_is_open) {
     pool.commit(reserve(pool));
     std::span<const std::uint32_t> slots;
     if (round % 2 == 0) {
-      EXPECT_EQ(pool.take(slots), Taken::kItems);  // looked at the mark and the other item as well
+      EXPECT_EQ(pool.take(slots), Taken::kItems);  // has also read the mark and the other item
     }
     const Reservation open = reserve(pool);
     round % 3 == 0 ? pool.close() : pool.stop();

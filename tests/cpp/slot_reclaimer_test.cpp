@@ -15,7 +15,7 @@ using Released = std::set<std::uint32_t>;
 TEST(SlotReclaimer, the_front_gives_back_at_once_and_later_batches_wait_for_it) {
   SlotPool pool(12, 1);
   SlotReclaimer reclaimer(pool, 3, 4);
-  // The slots given back since the last call, which are in use again.
+  // Returns the slots released since the last call, and reserves them again.
   const auto released = [&] {
     Released slots;
     for (Reservation reservation{}; pool.try_reserve(reservation) == Outcome::kOk;) {
@@ -31,7 +31,7 @@ TEST(SlotReclaimer, the_front_gives_back_at_once_and_later_batches_wait_for_it) 
   reclaimer.copied(1, Slots{3}, false);
   EXPECT_EQ(released(), Released{});
   reclaimer.copied(0, Slots{0}, true);
-  EXPECT_EQ(released(), (Released{0, 1, 3}));  // batch 1 is the front, and goes on
+  EXPECT_EQ(released(), (Released{0, 1, 3}));  // batch 1 is the front, and continues
   reclaimer.copied(1, Slots{8}, true);
   EXPECT_EQ(released(), (Released{4, 8}));
   reclaimer.copied(5, Slots{11}, true);
@@ -41,7 +41,7 @@ TEST(SlotReclaimer, the_front_gives_back_at_once_and_later_batches_wait_for_it) 
   reclaimer.copied(7, Slots{7}, true);
   reclaimer.reset(8);
   reclaimer.copied(8, Slots{6}, true);
-  EXPECT_EQ(released(), (Released{6}));  // what was parked is forgotten
+  EXPECT_EQ(released(), (Released{6}));  // the parked slots are forgotten
 }
 
 }  // namespace

@@ -69,14 +69,14 @@ TEST(StreamCopyTest, little_memory_and_short_copies_stay_in_the_caches) {
   EXPECT_EQ(worth_streaming(kAll, 4096), !stream_copies().empty());
 }
 
-// A writer and a reader who comes in the nanoseconds after it: lines whose stores have not been waited for are still on
-// their way to memory then, in about one round of a thousand.
+// A writer, and a reader that follows within nanoseconds. Without a fence, lines are still on their way to memory then, in
+// about one round of a thousand.
 class Chase {
  public:
   static constexpr std::size_t kBytes = 4096;
 
-  // Every round `write(round)` has to leave the round's number in all words of the place that `read(round)` returns.
-  // Returns how many words the reader found that did not have it.
+  // In every round, `write(round)` must store the round's number in all words that `read(round)` returns. Returns the
+  // number of words in which the reader found another number.
   template <class Write, class Read>
   static std::ptrdiff_t missing(const Write& write, const Read& read) {
     std::atomic<std::uint32_t> published{0};
@@ -96,7 +96,7 @@ class Chase {
     for (std::uint32_t round = 1; round <= kRounds; ++round) {
       await([&] { return published.load(std::memory_order_acquire) == round; });
       const std::span<const std::uint32_t> place = read(round);
-      // From the end: what was stored last is what might be missing.
+      // From the end, because the last stores are the ones that may be missing.
       words += std::ranges::count_if(place | std::views::reverse, [&](std::uint32_t word) { return word != round; });
       const bool enough = std::chrono::steady_clock::now() - start > kLongest;
       seen.store(enough ? kEnough : round, std::memory_order_release);
@@ -127,7 +127,7 @@ class Chase {
 
 constexpr std::uint32_t kPlaces = 64;
 
-// A BatchBuilder that leaves its batch to another thread half made: nothing but its own fence comes between.
+// A BatchBuilder that hands a half-made batch to another thread. Only its own fence orders the two.
 TEST(StreamCopyTest, a_builder_fences_what_it_has_copied) {
   if (stream_copies().empty()) {
     GTEST_SKIP() << "no streaming stores in this build";

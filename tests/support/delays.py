@@ -1,4 +1,4 @@
-"""Delays that upset the timing of a pipeline. Nothing waits *for* them: results must not change."""
+"""Delays that disturb the timing of a pipeline. Results must not depend on them."""
 
 import random
 import time
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def dawdling(items: Iterable[Any], seed: int, most_seconds: float = 0.002) -> Iterator[Any]:
-    """Yield the items, now and then late."""
+    """Yield the items, some of them late."""
     rng = random.Random(seed)
     for item in items:
         if rng.random() < 0.3:

@@ -1,4 +1,4 @@
-"""Sources and the ways to drive a loader: who reads the source, and who makes the batches."""
+"""Sources, and the drivers of a loader: the threads that read the source and make batches."""
 
 import threading
 
@@ -23,7 +23,7 @@ levels = pytest.mark.parametrize("batch_size", [None, 4])
 
 
 class Iterated:
-    """Can be read again, and may wait."""
+    """A source that can be read again, and may wait."""
 
     def __init__(self, items):
         self.items = items
@@ -35,14 +35,14 @@ class Iterated:
 
 
 class Sized(Iterated):
-    """Tells how many items it has."""
+    """A source with a length."""
 
     def __len__(self):
         return len(self.items)
 
 
 class Blocked:
-    """Yields some items, and the others once it is released."""
+    """A source that yields some items at once and the rest after it is released."""
 
     def __init__(self, items, after):
         self.items, self.after = items, after
@@ -57,19 +57,19 @@ class Blocked:
 
 
 def loader_of(driver, items, factor=2, **arguments):
-    """A loader that is driven in this way; what is no iterable of one's own becomes one."""
+    """A loader with this driver. Lists and ranges become an `Iterated` unless kept in memory."""
     if isinstance(items, list | range) and driver != "in memory":
         items = Iterated(items)
     return pyecho.EchoLoader(items, factor, **DRIVERS[driver], **arguments)
 
 
 def flat(batches):
-    """All items of all batches, copied, whatever the level: the batches are dropped one by one."""
+    """Copies of all items of all batches, at either level. Drops the batches one by one."""
     return [item for batch in batches for item in np.atleast_1d(batch).tolist()]
 
 
 def repeated(items, factor=2):
-    """What comes out without a shuffle buffer."""
+    """The output without a shuffle buffer."""
     return [item for item in items for _ in range(factor)]
 
 

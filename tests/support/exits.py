@@ -1,4 +1,4 @@
-"""Many interpreters that end, in little time: forked from one that has imported everything."""
+"""Ends many interpreters quickly, by forking each from one that has imported everything."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ PATHS = [str(Path(pyecho.__file__).parents[1]), str(Path(__file__).parent)]
 
 
 class Nursery:
-    """Runs scripts, each in an interpreter of its own that is strict about everything.
+    """Runs scripts, each in an interpreter of its own in dev mode with warnings as errors.
 
     Parameters
     ----------
     modules
-        Imported before, in this order.
+        Imported beforehand, in this order.
     """
 
     def __init__(self, *modules: str) -> None:
@@ -33,7 +33,7 @@ class Nursery:
         )
 
     def run(self, script: str) -> dict[str, Any]:
-        """Run a script to its end, and return what nursery.py answers."""
+        """Run a script to its end, and return the answer of nursery.py."""
         print(json.dumps(textwrap.dedent(script)), file=self._process.stdin, flush=True)
         answer: dict[str, Any] = json.loads(self._process.stdout.readline())
         return answer

@@ -13,7 +13,7 @@ Pair = collections.namedtuple("Pair", ["a", "b"])
 
 
 class Odd(dict):
-    """A dict whose copy() is something else, and which has an attribute."""
+    """A dict with an attribute, whose copy() returns something else."""
 
     unit = "?"
 
@@ -26,7 +26,7 @@ class Columns(list):
 
 
 class Encoding(collections.UserDict):
-    """As BatchEncoding of Hugging Face: arguments, attributes and indexing of its own."""
+    """Same as BatchEncoding of Hugging Face: arguments, attributes and indexing of its own."""
 
     def __init__(self, data, unit):
         super().__init__(data)
@@ -36,7 +36,7 @@ class Encoding(collections.UserDict):
         return self.data[key] if isinstance(key, str) else [self.unit][key]
 
     def __getattr__(self, name):
-        if name == "data":  # copies ask before there is any
+        if name == "data":  # copying reads it before it exists
             raise AttributeError(name)
         return self.data[name]
 
@@ -61,7 +61,7 @@ class Slotted:
 
 @dataclasses.dataclass
 class Derived:
-    """What its `__init__` does must happen once for each example, and to no batch."""
+    """A class whose `__init__` must run once for each example, and for no batch."""
 
     a: Any
     b: Any = dataclasses.field(init=False)
@@ -126,7 +126,7 @@ class Kind(NamedTuple):
     steps: tuple[str, str]
     """How a message names the parts."""
     rest: Callable[[Any], Any] = type
-    """What a batch has in common with its examples, beside the type."""
+    """The part that a batch has in common with its examples, besides the type."""
     mutable: bool = True
 
     def parts(self, node):

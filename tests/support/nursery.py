@@ -1,8 +1,8 @@
-"""The program of `exits.Nursery`: forks one interpreter for each script that it is given.
+"""The program of `exits.Nursery`: forks one interpreter for each script.
 
 Arguments: folders for sys.path, separated by colons, then the modules to import. Reads a line of
-JSON for each script and answers with one: exit code (None: it hung), what was written, how long
-the interpreter took to end after the script's last line, and how many processes it left behind.
+JSON for each script and answers with one: exit code (None: it hung), stdout and stderr, the time
+from the script's last line to the interpreter's end, and the number of processes left behind.
 """
 
 import importlib
@@ -23,7 +23,7 @@ ORPHAN_SECONDS = 10
 
 
 def wait_for(pid):
-    """Return the exit code, None after a hang, whose tracebacks then are on stderr."""
+    """Return the exit code. After a hang, return None and leave the tracebacks on stderr."""
     deadline = time.monotonic() + HANG_SECONDS
     while True:
         reaped, status = os.waitpid(pid, os.WNOHANG)
@@ -76,7 +76,7 @@ for line in sys.stdin:
     print(json.dumps(answer), flush=True)
     script = None
 
-if script is not None:  # in a child, which now ends as any interpreter does
+if script is not None:  # in a child, which now ends like any interpreter
     os.setpgid(0, 0)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for number, end in enumerate((nothing, files[0].fileno(), files[1].fileno())):

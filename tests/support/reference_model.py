@@ -1,7 +1,7 @@
-"""What pyecho must emit, in plain Python: slow, short, and to be checked by eye.
+"""A model of pyecho's output in plain Python: slow, and short enough to check by eye.
 
-Nothing in here knows of threads, memory or time. `iterations` says which uses make up which batch
-of which iteration; it speaks of items by their number in their pass over the source.
+There are no threads, memory or time in here. `iterations` yields the uses of each batch of each
+iteration. An item is represented by its number in its pass over the source.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ DRAW_STREAM, FACTOR_STREAM = 1, 2
 
 
 class Use(NamedTuple):
-    """One emission: the item's number in its pass, and which use of it this is."""
+    """One emission: the item's number in its pass, and the number of the use."""
 
     item: int
     use: int
@@ -49,7 +49,7 @@ def rotated_left(word: int, bits: int) -> int:
 
 
 class Xoshiro256:
-    """xoshiro256**, and a draw below a bound that is equally likely for each outcome."""
+    """xoshiro256**, with uniform draws below a bound."""
 
     def __init__(self, key: int) -> None:
         self.state = [mix64((key + (word + 1) * GOLDEN_GAMMA) & MASK) for word in range(4)]
@@ -67,7 +67,7 @@ class Xoshiro256:
         return result
 
     def below(self, bound: int) -> int:
-        """Lemire's method: the high half of a product, unless its low half favours an outcome."""
+        """Lemire's method: the high half of a product, redrawn if its low half would cause bias."""
         refused_below = (2**32 - bound) % bound
         while True:
             product = (self.next() >> 32) * bound
@@ -79,20 +79,20 @@ class Xoshiro256:
 
 
 def uses_of_pass(items: int, factor: float) -> int:
-    """How many uses the items of a pass have together."""
+    """Return the number of uses of a whole pass."""
     return math.floor(items * factor + 0.5)
 
 
 def more_among(items: int, factor: float) -> int:
-    """How many of the first items get one use more."""
+    """Return how many of the first `items` items get one more use."""
     return uses_of_pass(items, factor) - items * math.floor(factor)
 
 
 def uses_of_items(items: int, factor: float, seed: int, number: int, known: bool) -> Iterator[int]:
-    """How often each item of pass `number` is emitted.
+    """Yield the number of uses of each item of pass `number`.
 
-    If the number of items is known beforehand, any of them may get one use more (Knuth's algorithm
-    S); else they are spread evenly.
+    If the number of items is known beforehand, any of them may get one more use (Knuth's algorithm
+    S). Otherwise the additional uses are spread evenly.
     """
     whole = math.floor(factor)
     key = stream_key(seed, number, FACTOR_STREAM)
@@ -110,7 +110,7 @@ def uses_of_items(items: int, factor: float, seed: int, number: int, known: bool
 
 
 def with_end(uses: Iterable[int]) -> Iterator[tuple[int | None, int]]:
-    """Every item of a pass with its uses, and None for its end."""
+    """Yield every item of a pass with its uses, then None for the end."""
     yield from enumerate(uses)
     yield None, 0
 
@@ -123,12 +123,12 @@ class Pool:
         self.next = next(self.source, None)
         self.capacity = capacity
         self.admitted = 0  # uses of all items so far
-        self.pass_ends: list[int] = []  # uses of the items of all passes up to each
+        self.pass_ends: list[int] = []  # uses of all items up to the end of each pass
         self.emitted = 0  # uses so far
         self.items: list[list[int]] = []  # number in its pass, uses left, uses made
         self.resident: set[int] = set()  # indices of `items`
-        self.entries: list[int] = []  # what a draw chooses from: indices of `items`
-        self.deferred: list[int] = []  # entries that wait for the next batch
+        self.entries: list[int] = []  # one per remaining use: indices of `items`
+        self.deferred: list[int] = []  # entries deferred to the next batch
 
     def admit(self) -> None:
         """Take items from the source until the pool is full or the source has ended."""
@@ -192,7 +192,7 @@ def iterations(
     steps
         Batches of an iteration; None: as many as the uses of a pass make.
     known
-        Whether the number of items is known before a pass is read.
+        True if the number of items is known before a pass is read.
     """
     pool = Pool(
         (

@@ -1,4 +1,4 @@
-"""Collecting what a loader emits, without keeping its batches."""
+"""Collects the rows of a loader without keeping its batches."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -8,5 +8,5 @@ from numpy.typing import NDArray
 
 
 def rows_of(batches: Iterable[NDArray[Any]]) -> NDArray[Any]:
-    """All rows of all batches, copied: the batches themselves are dropped, one after the other."""
+    """Return copies of all rows of all batches. Drops the batches one by one."""
     return np.concatenate([batch.copy() for batch in batches])

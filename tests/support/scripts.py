@@ -1,4 +1,4 @@
-"""Runs a script in an interpreter of its own that is strict about everything."""
+"""Runs a script in an interpreter of its own in dev mode with warnings as errors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def command(path: Path) -> list[str]:
 
 @contextmanager
 def started(script: str) -> Iterator[subprocess.Popen[str]]:
-    """Start a script from a folder of its own; kill it at the end, should it still be there."""
+    """Start a script in a folder of its own. Kill it at the end if it is still running."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "script.py"
         path.write_text(PRELUDE + textwrap.dedent(script))
@@ -57,7 +57,7 @@ def started(script: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def finished(process: subprocess.Popen[str], code: int = 0, errors: str | None = "") -> str:
-    """Wait for the end, check exit code and stderr (None: whatever it is), and return stdout."""
+    """Wait for the end, check exit code and stderr (None: anything), and return stdout."""
     try:
         output, problems = process.communicate(timeout=LIMIT_SECONDS)
     except subprocess.TimeoutExpired:
@@ -77,9 +77,9 @@ def run(script: str, code: int = 0, errors: str | None = "") -> str:
 
 
 def await_idle(process: subprocess.Popen[str], wakeups: int = 3) -> None:
-    """Return once the main thread sleeps in a wait that it leaves now and then, as native waits do.
+    """Return once the main thread sleeps in a wait with regular wake-ups, as native waits do.
 
-    Seen from outside, by the number of times it gave up its core since it was first found asleep.
+    Detects this from outside, by the number of times it yielded its core since it first slept.
     """
     status = Path(f"/proc/{process.pid}/task/{process.pid}/status")
     first = None

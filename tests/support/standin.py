@@ -1,8 +1,8 @@
 """The stand-in CUDA driver in Python: building it, steering it, and tensors for it.
 
-What the control functions do is in tests/cuda_standin/standin.h. Device memory of the stand-in is
-host memory, so a CPU tensor can play a CUDA tensor: it holds nothing right until the copies that
-were issued to it have been executed, which happens late, on threads of the stand-in.
+The control functions are documented in tests/cuda_standin/standin.h. Device memory of the stand-in
+is host memory, so a CPU tensor can act as a CUDA tensor. Its contents are wrong until the copies to
+it have been executed, which happens late, on threads of the stand-in.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _POISON = 0xA5
 
 
 def build(folder: Path) -> Path:
-    """Compile the stand-in; the compiler is the one that pyecho itself was built with, or c++."""
+    """Compile the stand-in with $CXX, else c++, else g++."""
     library = folder / "libcuda_standin.so"
     compiler = os.environ.get("CXX") or shutil.which("c++") or "g++"
     sources = sorted(str(path) for path in (_ROOT / "tests/cuda_standin").glob("*.cpp"))
@@ -108,16 +108,16 @@ class Standin:
         return stream.value
 
     def synchronize(self, stream: int) -> None:
-        """Wait until a stream has done all it was given."""
+        """Wait until a stream has finished all its work."""
         self.call("cuStreamSynchronize", 2000, ctypes.c_void_p(stream))
 
 
 class StandinTensors(pyecho.device.torch.TorchDevice):
     """Device arrays that are CPU tensors, filled by the stand-in's copies.
 
-    Work of PyTorch's on pyecho's stream (gathers, conversions) is done at once, after what the
-    stream was given before. PyTorch gives device memory that was let go to nobody while a stream
-    may still write to it; here it is kept by the stand-in, which outlives all copies.
+    PyTorch's work on pyecho's stream (gathers, conversions) is done at once, after the earlier work
+    of the stream. PyTorch does not reuse freed device memory while a stream may still write to it.
+    Here the stand-in keeps that memory, and it outlives all copies.
     """
 
     eager = False
@@ -148,9 +148,9 @@ class StandinTensors(pyecho.device.torch.TorchDevice):
 
     @contextlib.contextmanager
     def _computing(self):
-        self._standin.drain()  # no call of the driver, which could be made to fail
+        self._standin.drain()  # not a call of the driver, because a test may make that fail
         yield
 
     def synchronize(self):
-        """Wait until what was delivered can be read."""
+        """Wait until delivered data can be read."""
         self._standin.synchronize(self.consumer)

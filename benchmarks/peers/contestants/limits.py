@@ -1,4 +1,4 @@
-"""What any tool has to do at least: copy the bytes, or hand over the object."""
+"""The minimum of work that any tool must do: copy the bytes, or hand over the object."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def memcpy_single(work: Work, source: Source) -> Iterator[Iterator[Any]]:
 def _copied(
     work: Work, source: Source, threads: ThreadPoolExecutor, shares: int
 ) -> Iterator[NDArray[np.uint8]]:
-    # No hand-over for each batch, no random numbers, no exact counts, nothing allocated: each
-    # thread copies its share of a period with calls that let go of the interpreter.
+    # Each thread copies its share of a period with calls that release the GIL. No hand-over for
+    # each batch, no random numbers, no exact counts, no allocation.
     pool = source.rows[: work.pool].copy()
     order = np.random.default_rng(1).integers(work.pool, size=ORDER)
     share = work.pool // shares
@@ -48,7 +48,7 @@ def _copied(
         for turn, begin in enumerate(range(0, share * work.factor, rows)):
             start = (at + number * share * work.factor + begin) % (ORDER - rows)
             length = min(rows, share * work.factor - begin)
-            # With "raise", take would copy into a temporary first.
+            # With mode "raise", take would copy into a temporary first.
             np.take(
                 pool,
                 order[start : start + length],

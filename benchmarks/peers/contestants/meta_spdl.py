@@ -1,9 +1,9 @@
 """SPDL: a pipeline of stages in threads, whose functions are NumPy's.
 
 https://facebookresearch.github.io/spdl/latest/: a stage costs microseconds for each item, so items
-are blocks and batches rather than examples; `concurrency` runs the copying stage on all cores, and
-`take` lets go of the interpreter meanwhile. `use_thread_output_queue` is documented to hand a batch
-over in 10 us instead of 200 to 400.
+are blocks and batches rather than examples. `concurrency` runs the copying stage on all cores, and
+`take` releases the GIL meanwhile. `use_thread_output_queue` is documented to hand a batch over in
+10 us instead of 200 to 400.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def examples(work: Work, source: Source) -> Iterator[Iterator[Any]]:
 
 @contextlib.contextmanager
 def batches(work: Work, source: Source) -> Iterator[Iterator[Any]]:
-    """Echo batches by reference: all uses of one are handed over together.
+    """Echo batches by reference. Hands over all uses of a batch together.
 
-    `disaggregate` would hand over each by itself, and be slower.
+    `disaggregate` would hand over each use separately, and be slower.
     """
     builder = (
         PipelineBuilder()

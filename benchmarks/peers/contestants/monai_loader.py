@@ -18,7 +18,7 @@ from peers.workload import Source, Work
 
 
 class Batches(IterableDataset[Any]):
-    """Batches that are there already."""
+    """Batches in memory."""
 
     def __init__(self, work: Work, source: Source) -> None:
         self._source = source

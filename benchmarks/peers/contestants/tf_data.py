@@ -4,7 +4,7 @@ The paper's form, `flat_map(lambda x: Dataset.from_tensors(x).repeat(e))`, calls
 example; a `flat_map` of chunks calls it for each chunk, as "vectorizing" in
 https://www.tensorflow.org/guide/data_performance recommends. From there, too: parallel `batch` and
 `prefetch` with AUTOTUNE; from https://www.tensorflow.org/api_docs/python/tf/data/Options: no
-determinism, which lets parallel parts hand over whatever is ready.
+determinism, so that parallel parts hand over results as soon as they are ready.
 
 The shuffle buffer holds uses, not examples: it is given pool * e of them, which hold about as many
 distinct examples as the other contestants' pools. It holds references, so a use costs one copy, and

@@ -71,7 +71,7 @@ def examples_with_workers(work: Work, source: Source) -> Iterator[Iterator[Any]]
         prefetch_factor=2,
         multiprocessing_context="fork",  # the source is shared with the workers, not sent
     )
-    # Its workers end when the last reference to the iterator goes.
+    # Its workers end when the last reference to the iterator is dropped.
     yield iter(loader)
 
 

@@ -13,7 +13,7 @@ BatchPool::BatchPool(SlotLayout layout, std::uint32_t blocks, std::size_t max_by
     batch->next = free_;
     free_ = batch;
   }
-  pages_.threads = 1;  // blocks that are added later are touched by the one who needs them
+  pages_.threads = 1;  // a block added later is touched by the thread that adds it
 }
 
 Batch* BatchPool::add_block() {
@@ -40,7 +40,7 @@ Batch* BatchPool::refuse(const char* reason) {
 
 Batch* BatchPool::obtain() {
   if (free_ == nullptr) {
-    // Taking the whole stack at once leaves nothing to be confused with an older top of it.
+    // Taking the whole stack at once avoids the ABA problem.
     free_ = returned_.exchange_acq_rel(nullptr);  // [B2] pairs with [B1]
   }
   if (free_ != nullptr) {
@@ -58,7 +58,7 @@ Batch* BatchPool::obtain() {
     } catch (const std::bad_alloc&) {
       return refuse("the system has no memory for another one");
     } catch (const std::exception& error) {
-      return refuse(error.what());  // the system's limit, or the device's, is as good as ours
+      return refuse(error.what());  // a limit of the system or the device counts like max_bytes
     }
   }
   return refuse("");
@@ -71,7 +71,7 @@ std::string BatchPool::refusal() const {
 
 void BatchPool::give_back(Batch* batch, bool was_leased, bool was_expected) {
   if (fork_guard_.forked()) {
-    return;  // nobody fills batches here, and a lock may be held by a thread that stayed in the parent
+    return;  // no thread fills batches here, and a thread that stayed in the parent may hold a lock
   }
   if (was_leased) {
     outstanding_.fetch_add_relaxed(static_cast<std::uint64_t>(-1));

@@ -21,7 +21,7 @@ namespace pyecho {
 namespace {
 
 constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
-// Below this many bytes a thread costs more than the page faults it takes over.
+// For fewer bytes, starting a thread costs more than it saves.
 constexpr std::size_t kTouchBytesPerThread = std::size_t{32} << 20;
 
 Atomic<std::uint64_t> allocation_count;
@@ -39,7 +39,7 @@ std::byte* map_pages(std::size_t size_bytes) {
   return static_cast<std::byte*>(pages);
 }
 
-// Maps with room to spare and gives back what lies outside the aligned part.
+// Maps more than needed and unmaps the parts before and after the aligned range.
 std::byte* map_aligned(std::size_t size_bytes, std::size_t alignment) {
   std::byte* const base = map_pages(size_bytes + alignment);
   const std::size_t before = (alignment - reinterpret_cast<std::uintptr_t>(base) % alignment) % alignment;
@@ -52,7 +52,7 @@ std::byte* map_aligned(std::size_t size_bytes, std::size_t alignment) {
   return base + before;
 }
 
-// A wish, made before the first touch: where the system does not grant it, pages come from wherever they come.
+// Asks for pages of `node`, before the first touch. Errors are ignored, because any node's pages will do.
 void prefer_node([[maybe_unused]] std::byte* data, [[maybe_unused]] std::size_t size_bytes, int node) noexcept {
   constexpr int kMaxNodes = 1024;
   if (node < 0 || node >= kMaxNodes) {
@@ -76,7 +76,7 @@ void touch(std::byte* begin, std::byte* end) noexcept {
 void touch_in_parallel(std::byte* data, std::size_t size_bytes, unsigned threads) {
   const std::size_t useful = size_bytes / kTouchBytesPerThread + 1;
   const std::size_t parts = std::clamp<std::size_t>(useful, 1, std::max(threads, 1U));
-  // Whole huge pages a part, so that no two threads fault on the same one.
+  // Whole huge pages per part, so that no two threads fault on the same one.
   const std::size_t part_bytes = (size_bytes / parts / kHugePageBytes + 1) * kHugePageBytes;
   std::vector<std::thread> helpers;
   std::size_t offset = part_bytes;
@@ -85,7 +85,7 @@ void touch_in_parallel(std::byte* data, std::size_t size_bytes, unsigned threads
     for (; offset < size_bytes; offset += part_bytes) {
       helpers.emplace_back(touch, data + offset, data + std::min(offset + part_bytes, size_bytes));
     }
-  } catch (const std::exception&) {  // no more threads to be had: this one does the rest
+  } catch (const std::exception&) {  // no more threads can be started, so this one touches the rest
     touch(data + offset, data + size_bytes);
   }
   touch(data, data + std::min(part_bytes, size_bytes));
@@ -108,7 +108,7 @@ HostMemory::HostMemory(std::size_t size_bytes, const PagePolicy& policy) : size_
   } else {
     data_ = map_aligned(size_bytes_, kHugePageBytes);
 #ifdef MADV_HUGEPAGE
-    madvise(data_, size_bytes_, MADV_HUGEPAGE);  // a wish; without it the pages are small
+    madvise(data_, size_bytes_, MADV_HUGEPAGE);  // on failure the pages are small
 #endif
   }
   prefer_node(data_, size_bytes_, policy.numa_node);

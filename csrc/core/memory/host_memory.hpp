@@ -8,11 +8,11 @@
 
 namespace pyecho {
 
-// What is done to pages once, when they are made.
+// How new pages are placed, touched and prepared.
 struct PagePolicy {
-  unsigned threads = 1;  // that touch them, at most
-  int numa_node = -1;    // whose memory to take if it has any; -1: whichever comes
-  // Makes touched pages fit for a device (pins them, say) for as long as the result lives. May throw. Null: not needed.
+  unsigned threads = 1;  // at most this many touch the pages
+  int numa_node = -1;    // preferred NUMA node; -1: no preference
+  // Prepares touched pages for a device (for example, pins them) for as long as the result lives. May throw. Optional.
   std::function<std::shared_ptr<void>(std::byte* data, std::size_t size_bytes)> prepare = {};
 };
 
@@ -20,8 +20,8 @@ struct PagePolicy {
 class HostMemory {
  public:
   HostMemory() noexcept = default;
-  // Maps `size_bytes` (> 0, rounded up to whole pages), aligned to a huge page when it is at least one long, and touches
-  // every page, so that no page fault is left for the hot path. Throws std::bad_alloc, and what policy.prepare throws.
+  // Maps `size_bytes` (> 0, rounded up to whole pages) and touches every page, so that the hot path has no page faults.
+  // Mappings of at least a huge page are aligned to one. Throws std::bad_alloc, and any exception of policy.prepare.
   explicit HostMemory(std::size_t size_bytes, const PagePolicy& policy = {});
   ~HostMemory();
   HostMemory(HostMemory&& other) noexcept;
@@ -32,9 +32,9 @@ class HostMemory {
   [[nodiscard]] std::byte* data() const noexcept { return data_; }
   [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
 
-  // What a mapping of `size_bytes` occupies.
+  // Returns the bytes that a mapping of `size_bytes` occupies.
   [[nodiscard]] static std::size_t rounded_bytes(std::size_t size_bytes) noexcept;
-  // Mappings made so far in this process, all objects together: tests assert that it stands still.
+  // Returns the number of mappings made so far in this process. Tests assert that it does not grow.
   [[nodiscard]] static std::uint64_t allocations() noexcept;
 
  private:
@@ -42,7 +42,7 @@ class HostMemory {
 
   std::byte* data_ = nullptr;
   std::size_t size_bytes_ = 0;
-  std::shared_ptr<void> prepared_;  // ends before the mapping
+  std::shared_ptr<void> prepared_;  // destroyed before the memory is unmapped
 };
 
 }  // namespace pyecho

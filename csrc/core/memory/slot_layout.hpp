@@ -1,8 +1,8 @@
-// Where the leaves of an example lie: in its slot, and in a batch. Pure arithmetic.
+// Offsets of the leaves of an example, in its slot and in a batch. Pure arithmetic.
 //
-// A slot is a record: all leaves of one example side by side, so that one example is one place in memory. A batch is one
-// block of memory with a region per leaf, each a contiguous array of rows, so that every leaf of the batch is an
-// ordinary C-contiguous array. Two more regions may follow: the source index and the use of each row.
+// A slot is a record with all leaves of one example side by side. A batch is one block of memory with a region per leaf.
+// Each region is a contiguous array of rows, so every leaf of the batch is an ordinary C-contiguous array. Two more
+// regions may follow: the source index and the use of each row.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +13,11 @@ namespace pyecho {
 
 class SlotLayout {
  public:
-  // Leaves may start at multiples of this many bytes in a slot, enough for every dtype...
+  // Maximum alignment of a leaf in its slot, in bytes; enough for every dtype.
   static constexpr std::size_t kLeafAlignment = 16;
-  // ... a slot at multiples of a cache line ...
+  // Alignment of a slot: one cache line.
   static constexpr std::size_t kSlotAlignment = 64;
-  // ... and the regions of a batch likewise.
+  // Alignment of each region of a batch: one cache line.
   static constexpr std::size_t kRegionAlignment = 64;
 
   struct Leaf {
@@ -35,11 +35,11 @@ class SlotLayout {
   [[nodiscard]] bool with_info() const noexcept { return with_info_; }
   // Payload of one example, without padding.
   [[nodiscard]] std::size_t example_bytes() const noexcept { return example_bytes_; }
-  // Distance between slots.
+  // Distance between slots, padding included.
   [[nodiscard]] std::size_t slot_bytes() const noexcept { return slot_bytes_; }
   // Size of a batch's block; at least 1.
   [[nodiscard]] std::size_t batch_bytes() const noexcept { return batch_bytes_; }
-  // Regions of int64 source indices and int32 uses, `rows` each. Meaningful with_info().
+  // Offsets of the regions of int64 source indices and int32 uses, rows() each. Valid only if with_info().
   [[nodiscard]] std::size_t source_index_offset() const noexcept { return source_index_offset_; }
   [[nodiscard]] std::size_t use_offset() const noexcept { return use_offset_; }
 

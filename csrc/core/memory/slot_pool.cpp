@@ -40,7 +40,7 @@ Outcome SlotPool::try_reserve(std::span<Reservation> wanted, std::uint32_t& coun
     return Outcome::kFull;
   }
   const std::span<const std::uint32_t> slots = std::span(popped).first(found);
-  // The tickets decide the order, and the same word decides whether this reservation came before close().
+  // One word holds the tickets and the closed bit, so it also decides whether this reservation came before close().
   const std::uint64_t ticket = tickets_.fetch_add_acq_rel(found);
   if ((ticket & kClosedBit) != 0) {
     push_free(slots);
@@ -54,7 +54,7 @@ Outcome SlotPool::try_reserve(std::span<Reservation> wanted, std::uint32_t& coun
 
 Outcome SlotPool::reserve(Reservation& reservation, Deadline deadline) {
   for (;;) {
-    // Read before the attempt: a release between the two ends the wait below at once.
+    // Read before the attempt, so that a release between the two ends the wait below at once.
     const std::uint64_t seen = released_.read();
     if (const Outcome outcome = try_reserve(reservation); outcome != Outcome::kFull) {
       return outcome;
@@ -62,7 +62,7 @@ Outcome SlotPool::reserve(Reservation& reservation, Deadline deadline) {
     if (Clock::now() >= deadline) {
       return Outcome::kTimeout;
     }
-    // The planner may be asleep until many items have come; it can free slots with the few there are.
+    // The planner may be sleeping until many items are committed, but it can free slots with the few there are.
     if (waiting_.fetch_add_acq_rel(1) == 0) {
       committed_.alert();
     }
@@ -86,10 +86,10 @@ void SlotPool::commit(std::span<const Reservation> reservations) {
 void SlotPool::publish_mark(Reservation reservation, std::uint32_t mark) {
   filled_.publish(reservation.ticket, reservation.slot | mark);
   committed_.advance();
-  not_items_.fetch_add_acq_rel(1);  // after it was counted as committed
+  not_items_.fetch_add_acq_rel(1);  // after committed_, see committed()
 }
 
-// An iteration may end here, and no item need follow for a long time: the planner is to know at once.
+// Wakes the planner at once, because an iteration may end here and the next item may come much later.
 void SlotPool::end_pass(Reservation reservation) {
   pass_ends_.fetch_add_acq_rel(1);
   publish_mark(reservation, kPassEnd);
@@ -112,7 +112,7 @@ void SlotPool::stop() {
 
 // ---------------------------------------------------------------- planner
 
-// Takes what is committed off the ring; false if there is nothing.
+// Takes committed slots off the ring. Returns false if there are none.
 bool SlotPool::look() noexcept {
   end_ = filled_.take(looked_);
   next_ = 0;
@@ -122,7 +122,7 @@ bool SlotPool::look() noexcept {
 SlotPool::Taken SlotPool::take(std::span<const std::uint32_t>& slots) {
   for (;;) {
     if (next_ == end_ && !look()) {
-      // Count first, then look again: whatever is committed after the count ends the wait that follows.
+      // Count first, then look again, so that every later commit ends the wait that follows.
       known_ = committed_.read();
       if (!look()) {
         return filled_.taken() == end_ticket_.load_acquire() ? Taken::kEnd : Taken::kNothing;  // [C2] pairs with [C1]
@@ -153,7 +153,7 @@ Outcome SlotPool::await_items(std::uint64_t items, Deadline deadline) {
   };
   const std::uint64_t taken = filled_.taken();
   const bool was_urgent = urgent();
-  // A commit that came while an older ticket is still open is known already (known_): wait for another.
+  // known_ includes commits that are blocked by an older open ticket, so wait for at least one more.
   const std::uint64_t target = std::max(known_ + 1, was_urgent ? 0 : taken + items);
   return committed_.await(target, deadline, WaitStrategy::spin_then_sleep(), [&] {
     return stopped() || taken == end_ticket_.load_acquire() || (!was_urgent && urgent());
@@ -162,8 +162,8 @@ Outcome SlotPool::await_items(std::uint64_t items, Deadline deadline) {
 
 // ---------------------------------------------------------------- release
 
-// There is a cell for every slot, yet the ring can look full: a producer that was suspended between claiming a cell and
-// emptying it holds up that cell, while the slots of others go round. It needs only to run on for a few instructions.
+// There is a cell for every slot, yet the ring can look full while a producer is suspended between claiming a cell and
+// emptying it. That producer needs only a few more instructions, so yield to it.
 void SlotPool::push_free(std::span<const std::uint32_t> slots) noexcept {
   while (!slots.empty()) {
     const std::uint32_t pushed = free_.try_push(slots);
@@ -188,7 +188,7 @@ void SlotPool::reset() {
   while (look()) {
   }
   end_ = next_ = 0;
-  // Reservations that were refused because of close() have advanced tickets_ beyond the end.
+  // Reservations refused after close() have advanced tickets_ beyond end_ticket_.
   const std::uint64_t end = end_ticket_.load_acquire();
   if (filled_.taken() != (end == kOpen ? tickets_.load_acquire() : end)) {
     throw std::logic_error("a pool with open reservations cannot be reset");

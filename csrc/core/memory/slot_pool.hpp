@@ -1,17 +1,17 @@
-// The slots of an echo stage, on their way round: free -> reserved -> filled -> planned -> free.
+// The slots of an echo stage and their cycle: free -> reserved -> filled -> planned -> free.
 //
-// A slot is fixed storage for one item; the pool deals in slot numbers and leaves the storage to its user. Producers
-// reserve free slots, fill and commit them; the planning side takes filled slots in the order of their reservations;
-// the thread that finishes the last use of a slot releases it. Two rings of slot numbers carry them: `free`, between any
-// threads, and `filled`, ordered by ticket. Every operation has a form for several slots, which claims them at once.
+// A slot is fixed storage for one item. The pool handles slot numbers only; its user owns the storage. Producers reserve
+// free slots, fill and commit them. The planning side takes filled slots in the order of their reservations. The thread
+// that finishes the last use of a slot releases it. Two rings carry the slot numbers: `free_`, between any threads, and
+// `filled_`, ordered by ticket. Most operations have a form for several slots, which claims them at once.
 //
 //     producer, any thread        Reservation r;  if (pool.reserve(r, deadline) == kOk) { fill r.slot; pool.commit(r); }
 //     planner, one at a time      pool.take(slots), pool.await_items(n, deadline)
 //     any thread                  pool.release(slots), pool.announce_released()
 //
-// end_pass() marks the end of a pass over the source in the order of tickets. close() ends the input: reservations that
-// were made before may still be committed, later ones answer kClosed, and take() answers kEnd once everything reserved
-// has been taken. stop() abandons: every wait ends at once. reset() makes a pool that was closed or stopped as new.
+// end_pass() marks the end of a pass over the source in the order of tickets. close() ends the input: earlier
+// reservations may still be committed, later ones return kClosed, and take() returns kEnd once everything reserved has
+// been taken. stop() also ends every wait at once. reset() makes a closed or stopped pool usable again.
 //
 // variable     | written by             | read by       | order        | pairs with | why
 // tickets_     | reserve, close         | reserve,      | acq_rel RMW, | itself     | orders a reservation against close(); carries
@@ -26,9 +26,9 @@
 //              |                        |               | acquire      |            |
 // released_    | release,               | reserve       | EventCount   |            | producers without a slot sleep on it
 //              | announce_released      |               |              |            |
-// unannounced_ | release,               | the same      | acq_rel RMW  | itself     | released slots that released_ does not count yet
+// unannounced_ | release,               | the same      | acq_rel RMW  | itself     | released slots not yet counted by released_
 //              | announce_released      |               |              |            |
-// not_items_   | abort, end_pass        | committed()   | acq_rel RMW, | itself     | never more than committed_ has counted
+// not_items_   | abort, end_pass        | committed()   | acq_rel RMW, | itself     | never more than committed_
 //              |                        |               | acquire      |            |
 // (slot data)  | producer before commit | builder       | by the rings |            | free ring: the last reader happens before the
 //              |                        |               |              |            | next writer; filled ring: writer before reader
@@ -47,8 +47,8 @@
 
 namespace pyecho {
 
-// A producer's right to fill one slot. Must be committed or aborted, once; a reservation that is kept holds up all
-// that were made after it.
+// A producer's right to fill one slot. Must be committed or aborted exactly once. An open reservation holds up all later
+// ones.
 struct Reservation {
   std::uint32_t slot;
   std::uint64_t ticket;  // its place in the order of reservations
@@ -58,17 +58,17 @@ class SlotPool {
  public:
   static constexpr std::uint32_t kMaxSlots = (1U << 30) - 1;
 
-  // Producers that wait for a slot are woken for `announce_group` (at least 1) released slots together, or when
-  // announce_released() is called. Throws std::invalid_argument unless there are 1 to kMaxSlots slots, std::bad_alloc.
+  // Waiting producers are woken once `announce_group` (at least 1) slots have been released, or by announce_released().
+  // Throws std::invalid_argument unless 1 <= slots <= kMaxSlots, std::bad_alloc.
   SlotPool(std::uint32_t slots, std::uint32_t announce_group);
-  // Bytes that a pool of so many slots allocates.
+  // Returns the bytes that a pool of `slots` slots allocates.
   [[nodiscard]] static std::size_t size_bytes(std::uint32_t slots) noexcept;
 
   [[nodiscard]] std::uint32_t slots() const noexcept { return slots_; }
 
   // -- Producers: any number of threads --
 
-  // Reserves as many slots as are free, at most 64 and wanted.size(), which is at least 1; `count` of them. kOk, kFull,
+  // Reserves free slots, at most 64 and at most wanted.size() (>= 1), and sets `count` to their number. kOk, kFull,
   // kClosed. Never blocks.
   Outcome try_reserve(std::span<Reservation> wanted, std::uint32_t& count) noexcept;
   Outcome try_reserve(Reservation& reservation) noexcept {
@@ -80,45 +80,45 @@ class SlotPool {
   // Hands the filled slots to the planner.
   void commit(std::span<const Reservation> reservations);
   void commit(Reservation reservation) { commit(std::span(&reservation, 1)); }
-  // Gives the slot back unfilled; the item does not exist.
+  // Gives the slot back without an item.
   void abort(Reservation reservation) { publish_mark(reservation, kAborted); }
-  // As abort(), and marks the end of a pass: the items reserved before belong to it, those reserved later to the next.
+  // Same as abort(), and ends the pass: items reserved earlier belong to this pass, items reserved later to the next.
   void end_pass(Reservation reservation);
-  // No more input. Idempotent.
+  // Ends the input. Idempotent.
   void close();
-  // Abandon everything. Idempotent.
+  // Closes the input and ends every wait at once. Idempotent.
   void stop();
 
   [[nodiscard]] bool closed() const noexcept { return (tickets_.load_acquire() & kClosedBit) != 0; }
   [[nodiscard]] bool stopped() const noexcept { return stopped_.load_acquire() != 0; }
-  // Items committed so far, over all resets. Any thread.
+  // Returns the number of items committed so far, over all resets. Any thread.
   [[nodiscard]] std::uint64_t committed() const noexcept {
-    const std::uint64_t not_items = not_items_.load_acquire();  // first: what it counts, committed_ has counted
+    const std::uint64_t not_items = not_items_.load_acquire();  // read first, so that it never exceeds committed_
     return committed_.read() - not_items;
   }
 
   // -- The planning side: one thread at a time --
 
   enum class Taken : unsigned char { kItems, kPassEnd, kNothing, kEnd };
-  // The next filled slots in ticket order, a span that is valid until the next call. kPassEnd: a pass ends here.
-  // kNothing: none is committed. kEnd: closed and drained. Never blocks.
+  // Takes the next filled slots in ticket order; the span is valid until the next call. kPassEnd: a pass ends here.
+  // kNothing: the next ticket is not committed yet. kEnd: closed and drained. Never blocks.
   Taken take(std::span<const std::uint32_t>& slots);
-  // To be called after take() answered kNothing. Blocks until `items` more than have been taken were committed, or there
-  // may be news sooner: input was closed or stopped, or a pass ended, or a producer sleeps for want of a slot, in which
-  // case every single commit counts. kTimeout if the deadline passed first.
+  // Call after take() returned kNothing. Blocks until `items` more items have been committed than taken (kOk). Returns
+  // early if the input was closed or stopped, or a pass ended. While a producer sleeps for a slot, returns at every
+  // commit. kTimeout if the deadline passed first.
   Outcome await_items(std::uint64_t items, Deadline deadline);
 
   // -- Any thread --
 
-  // The slots are free again.
+  // Frees the slots.
   void release(std::span<const std::uint32_t> slots);
-  // Wakes producers for slots that were released and not announced. To be called before a thread that released slots
-  // waits for anything or leaves the stage.
+  // Wakes producers for released slots that were not announced yet. A thread that released slots must call this before
+  // it waits or leaves the stage.
   void announce_released() { released_.advance(unannounced_.exchange_acq_rel(0)); }
 
-  // -- Nobody inside --
+  // -- No other thread inside --
 
-  // Frees every slot and opens the input again. Every reservation must have been committed or aborted.
+  // Frees every slot and opens the input again. Throws std::logic_error if a reservation is still open.
   void reset();
 
  private:
@@ -138,7 +138,7 @@ class SlotPool {
   IndexRing<> free_;                         // releasing threads -> reserving threads
   ReorderRing<> filled_;                     // committing threads -> the planner, by ticket
   EventCount released_;                      // advanced by releasing threads; reserving threads sleep on it
-  EventCount committed_;                     // advanced by producers, for marks too; the planner sleeps on it
+  EventCount committed_;                     // advanced by producers, also for marks; the planner sleeps on it
   Sequence<> tickets_;                       // advanced by reserving threads; kClosedBit set by close()
   Sequence<> not_items_;                     // tickets that carried a mark, for statistics
   Sequence<> pass_ends_;                     // advanced by end_pass()
@@ -146,7 +146,7 @@ class SlotPool {
   Sequence<> end_ticket_{kOpen};             // set by close()
   Atomic<std::uint32_t> stopped_;            // set by stop()
   Atomic<std::uint32_t> waiting_;            // reserving threads asleep
-  std::uint64_t known_ = 0;                  // the planner's own, with the next four: commits counted at its last look
+  std::uint64_t known_ = 0;                  // planner only, like the next four: committed_ at the last look
   std::uint64_t pass_ends_taken_ = 0;        // of pass_ends_
   std::array<std::uint32_t, 256> looked_{};  // taken off filled_
   std::uint32_t next_ = 0;                   // in looked_

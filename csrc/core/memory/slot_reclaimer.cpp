@@ -17,7 +17,7 @@ void SlotReclaimer::copied(std::uint64_t batch, std::span<const std::uint32_t> s
     if (front_.load_relaxed() != batch) {
       Parked& parked = parked_[batch % parked_.size()];
       parked.slots.insert(parked.slots.end(), slots.begin(),
-                          slots.end());  // within what was reserved: a batch has no more rows
+                          slots.end());  // never allocates, because a batch has at most `rows` rows
       parked.whole = whole;
       return;
     }

@@ -1,6 +1,6 @@
 #include "core/memory/stream_copy.hpp"
 
-// ThreadSanitizer does not see streaming stores: under it, copies are plain, so that no race is missed.
+// ThreadSanitizer does not see streaming stores, so copies are plain under it and no race is missed.
 #if defined(__SANITIZE_THREAD__)
 #define PYECHO_TSAN 1
 #elif defined(__has_feature)
@@ -22,13 +22,14 @@ namespace pyecho {
 namespace {
 
 constexpr std::size_t kLineBytes = 64;
-// Between a copy and its reading all else in that memory is written, about as much is read from the slots and from the
-// source, and others use the cache, too. benchmarks/cpp/stream_benchmark, in a cache of 260 MiB: batches of 36 MiB
-// together lose by streaming, of 73 and 147 gain.
+// Stream if the memory is at least this fraction of the cache. Before a copy is read, the rest of that memory is written,
+// about as much is read from the slots and from the source, and other programs use the cache, too. In
+// benchmarks/cpp/stream_benchmark with a cache of 260 MiB, batches of 36 MiB in total were slower with streaming, and
+// batches of 73 and 147 MiB were faster.
 constexpr std::size_t kCacheShare = 4;
 constexpr std::size_t kUnknownCacheBytes = std::size_t{32} << 20;
 
-// Copies what lies before the first whole line of `to`; returns how much that is.
+// Copies the bytes before the first cache line boundary of `to`, and returns their number.
 std::size_t copy_head(std::byte* to, const std::byte* from, std::size_t size_bytes) noexcept {
   const std::size_t past = reinterpret_cast<std::uintptr_t>(to) % kLineBytes;
   const std::size_t head = std::min(size_bytes, past == 0 ? 0 : kLineBytes - past);
@@ -54,7 +55,7 @@ void sse2_copy(std::byte* to, const std::byte* from, std::size_t size_bytes) noe
   std::memcpy(to + done, from + done, size_bytes - done);
 }
 
-// A whole line with each store.
+// Stores a whole cache line at a time.
 __attribute__((target("avx512f"))) void avx512_copy(std::byte* to, const std::byte* from,
                                                     std::size_t size_bytes) noexcept {
   std::size_t done = copy_head(to, from, size_bytes);
@@ -64,7 +65,7 @@ __attribute__((target("avx512f"))) void avx512_copy(std::byte* to, const std::by
   std::memcpy(to + done, from + done, size_bytes - done);
 }
 
-// Of the last cache, as far as the system says; others may share it.
+// Returns the size of the last-level cache, or an estimate if the system does not report it.
 std::size_t cache_bytes() noexcept {
 #if defined(_SC_LEVEL3_CACHE_SIZE)
   if (const auto size_bytes = ::sysconf(_SC_LEVEL3_CACHE_SIZE); size_bytes > 0) {

@@ -7,7 +7,7 @@
 namespace pyecho {
 namespace {
 
-// Passes whose ends lie in the slots or in the pool at the same time: memory for more is allocated when they come.
+// Passes that may end within the slots or the pool at the same time. For more, the vectors grow on demand.
 constexpr std::size_t kEndsAtOnce = 16;
 
 std::uint64_t most_uses(const PlanConfig& config) {
@@ -73,7 +73,7 @@ void BatchPlan::feed(std::span<const std::uint32_t> slots) noexcept {
   }
 }
 
-// Draws the line under passes whose last item has been admitted.
+// Closes passes whose last item has been admitted.
 inline void BatchPlan::close_passes() noexcept {
   while (!pass_ends_.empty() && pass_ends_.front() == admitted_) {
     pass_ends_.erase(pass_ends_.begin());
@@ -104,7 +104,7 @@ inline void BatchPlan::admit_next() noexcept {
   }
 }
 
-// Admits what has been fed while there is room. True if the next draw need not wait for an item.
+// Admits fed items while there is room. Returns true if the next draw need not wait for an item.
 bool BatchPlan::fill_pool() noexcept {
   while (resident_ < config_.capacity && admitted_ < fed_) {
     admit_next();
@@ -123,10 +123,10 @@ std::uint64_t BatchPlan::uses_left_in_iteration() const noexcept {
 
 Outcome BatchPlan::ready() noexcept {
   close_passes();
-  // Looked at before items are admitted, or the order of entries would depend on how early they were fed: entries that
-  // the batch has deferred come before those of new items.
+  // Checked before items are admitted. Otherwise the order of entries would depend on how early items were fed, because
+  // the deferred entries of the batch must come before the entries of new items.
   if (uses_left_in_iteration() == 0) {
-    // Nor may timing decide whether an iteration of a fixed number of uses is the last: another item, or the end, will.
+    // Timing must not decide whether an iteration of a fixed number of uses is the last, so wait for an item or the end.
     const bool known = config_.iteration_uses == 0 || remaining_uses_ > 0 || admitted_ < fed_ || ended_;
     return known ? Outcome::kEnd : Outcome::kEmpty;
   }
@@ -160,7 +160,7 @@ Outcome BatchPlan::draw(std::span<Use> rows, std::uint32_t& drawn) noexcept {
     if (const Outcome outcome = ready(); outcome != Outcome::kOk) {
       return outcome;
     }
-    // An iteration whose end is unknown has at least as many uses left as the pool.
+    // An iteration whose end is unknown has at least as many uses left as the pool holds.
     const std::uint64_t most = std::min<std::uint64_t>(rows.size() - drawn, uses_left_in_iteration());
     const std::span<Use> wanted = rows.subspan(drawn, most);
     const std::uint32_t got = config_.unique_in_batch ? draw_unique(wanted)
@@ -174,7 +174,7 @@ Outcome BatchPlan::draw(std::span<Use> rows, std::uint32_t& drawn) noexcept {
   return Outcome::kOk;
 }
 
-// Takes one use of the item; with the last one it leaves the pool.
+// Takes one use of the item. The item leaves the pool with its last use.
 inline Use BatchPlan::take_use(std::uint32_t slot) noexcept {
   Item& item = pool_[slot];
   const bool last = --item.uses_left == 0;
@@ -182,7 +182,8 @@ inline Use BatchPlan::take_use(std::uint32_t slot) noexcept {
   return {.slot = slot, .ordinal = item.uses_drawn++, .source_index = item.source_index, .last = last};
 }
 
-// Draws until there are enough, an item has to be fed, or a pass ends. What changes with every draw is kept in registers.
+// Draws until `rows` is full, an item must be fed, or the end of the iteration becomes known. Local copies keep the
+// state of the draw in registers.
 std::uint32_t BatchPlan::draw_shuffled(std::span<Use> rows) noexcept {
   Xoshiro256 random = random_;
   std::uint32_t* const entries = entries_.data();
@@ -216,7 +217,7 @@ std::uint32_t BatchPlan::draw_shuffled(std::span<Use> rows) noexcept {
   return drawn;
 }
 
-// The same for a pool of one item, whose uses need no draw: as many as it has left.
+// Same for a pool of one item. Its remaining uses are taken without drawing.
 std::uint32_t BatchPlan::draw_in_order(std::span<Use> rows) noexcept {
   const std::uint32_t slot = entries_[0];
   const auto drawn = static_cast<std::uint32_t>(std::min<std::size_t>(rows.size(), left_));
@@ -229,7 +230,7 @@ std::uint32_t BatchPlan::draw_in_order(std::span<Use> rows) noexcept {
   return drawn;
 }
 
-// As draw_shuffled(), but sets aside the uses of items that this batch already has.
+// Same as draw_shuffled(), but defers uses of items that are already in this batch.
 std::uint32_t BatchPlan::draw_unique(std::span<Use> rows) noexcept {
   std::uint32_t drawn = 0;
   while (drawn < rows.size() && left_ > 0 && (drawn == 0 || resident_ == config_.capacity || drains())) {
@@ -249,7 +250,7 @@ std::uint32_t BatchPlan::draw_unique(std::span<Use> rows) noexcept {
 }
 
 std::uint64_t BatchPlan::min_items(std::uint64_t draws) const noexcept {
-  // With the pool full and u uses in it, u - capacity draws leave every item in, and one more may empty a place.
+  // With u uses in a full pool, u - capacity draws may leave every item in the pool, and the next draw removes one.
   const std::uint64_t room = config_.capacity - resident_;
   const std::uint64_t wanted = std::min(draws, uses_left_in_iteration());
   if (wanted == 0) {

@@ -1,22 +1,22 @@
-// Decides which item fills which position of which batch. Pure arithmetic: no threads, no clock, no payload.
+// Decides which item fills which row of which batch. Pure arithmetic: no threads, no clock, no payload.
 //
-// The plan deals in slot numbers. It is fed the slots of items in source order, admits items while its pool has room,
+// The plan works on slot numbers. It is fed the slots of items in source order, admits items while its pool has room,
 // and draws uniformly among all remaining uses of the items in the pool. An item leaves the pool with its last use, and
-// the next one is admitted before the next draw. So the draws are a function of (factor, capacity, seed, epoch) and the
-// number of items alone.
+// the next one is admitted before the next draw. So the draws depend only on (factor, capacity, seed, epoch) and the
+// number of items.
 //
 //     BatchPlan plan(config);
 //     plan.begin(epoch, items);
 //     plan.feed(slots of the next items);  or  plan.end_pass();  or  plan.end_input();
 //     Outcome outcome = plan.draw(rows, drawn);  and after the last row of a batch  plan.end_batch();
 //
-// The remaining uses are an array of slot numbers, one entry for each use; a draw takes a random entry and moves the last
-// one into its place. Cost of a draw: constant, whatever the capacity.
+// The remaining uses are an array of slot numbers, one entry for each use. A draw takes a random entry and moves the last
+// one into its place, so its cost is constant for any capacity.
 //
-// Iterations. One iteration hands out as many uses as the items of one pass over the source have together, or a fixed
-// number (PlanConfig::iteration_uses). Passes flow into each other: end_pass() says that the items fed so far complete
-// a pass, and the items of the next one may follow while the pool still holds older ones. Only end_input() makes the
-// pool drain. Iteration n draws from the random numbers of (seed, epoch + n).
+// Iterations. One iteration emits as many uses as the items of one pass over the source have together, or a fixed number
+// (PlanConfig::iteration_uses). Passes flow into each other: end_pass() marks the items fed so far as a complete pass,
+// and the items of the next pass may follow while the pool still holds older ones. The pool drains only after
+// end_input(). Iteration n draws from the random numbers of (seed, epoch + n).
 //
 // Not thread-safe: one thread at a time.
 #pragma once
@@ -34,12 +34,12 @@
 namespace pyecho {
 
 struct PlanConfig {
-  std::uint32_t capacity = 1;  // distinct items in the pool; 1: no shuffling, the uses of an item follow each other
+  std::uint32_t capacity = 1;  // distinct items in the pool; 1: no shuffling, uses of an item are consecutive
   std::uint32_t slots = 1;     // slot numbers are below this; at least capacity
   double factor = 2.0;         // at least 1
   std::uint64_t seed = 0;
   bool unique_in_batch = false;      // no item twice in a batch
-  std::uint64_t iteration_uses = 0;  // uses of an iteration; 0: those of the items of one pass
+  std::uint64_t iteration_uses = 0;  // uses of an iteration; 0: all uses of one pass
 
   // Remaining uses are counted in 32 bits: capacity * ceil(factor) must stay below this.
   static constexpr std::uint64_t kMaxUses = 0xFFFFFFFFU;
@@ -47,21 +47,22 @@ struct PlanConfig {
 
 class BatchPlan {
  public:
-  // Throws std::invalid_argument if the configuration cannot be, std::bad_alloc.
+  // Throws std::invalid_argument if the configuration is invalid, std::bad_alloc.
   explicit BatchPlan(const PlanConfig& config);
-  // Bytes that a plan of this configuration allocates. Throws as the constructor.
+  // Returns the bytes that a plan of this configuration allocates. Throws std::invalid_argument.
   [[nodiscard]] static std::size_t size_bytes(const PlanConfig& config);
 
-  // Forgets everything and starts with iteration and pass number `epoch`. `items`: how many a pass has, if known.
+  // Drops all state and starts with iteration and pass number `epoch`. `items`: items in a pass, or kUnknown.
   void begin(std::uint64_t epoch, std::uint64_t items);
 
   // -- Input, in source order --
 
-  // The next items are in these slots. At most `slots` may be fed and not yet left the pool.
+  // Adds the next items, which lie in these slots. At most PlanConfig::slots items may be fed and not yet drawn to their
+  // last use.
   void feed(std::span<const std::uint32_t> slots) noexcept;
-  // The items fed since the last end_pass() are a pass; another one follows.
+  // Marks the items fed since the last end_pass() as a complete pass. Another pass follows.
   void end_pass() { pass_ends_.push_back(fed_); }
-  // As end_pass(), but nothing follows: the pool drains. False if that was known.
+  // Same as end_pass(), but no item follows, so the pool drains. Returns false if the input had ended before.
   bool end_input() {
     if (ended_) {
       return false;
@@ -72,23 +73,23 @@ class BatchPlan {
 
   // -- Output --
 
-  // Draws the next uses; `drawn` of them were written to `rows` whatever is returned.
-  // kOk: rows.size() of them. kEmpty: an item must be fed first (or the end). kEnd: nothing is left for this batch; if nothing was
-  // drawn, the iteration is over.
+  // Draws the next uses into `rows` and sets `drawn` to their number, for every outcome.
+  // kOk: all of `rows`. kEmpty: an item or the end must be fed first. kEnd: no use is left for this batch; if `drawn` is
+  // also 0, the iteration is over.
   Outcome draw(std::span<Use> rows, std::uint32_t& drawn) noexcept;
-  // Whether a draw would answer kOk, kEmpty or kEnd.
+  // Returns the outcome that a draw of one use would have.
   Outcome ready() noexcept;
-  // The next draw belongs to another batch. Matters to unique_in_batch only.
+  // Ends the batch; the next draw belongs to another one. Only matters with unique_in_batch.
   void end_batch() noexcept;
-  // Goes on to the next iteration. Requires the current one to be over.
+  // Starts the next iteration. Requires the current one to be over.
   void next_iteration() noexcept;
 
-  // The last iteration is over: every use of every item has been drawn, and no input can follow.
+  // True once the last iteration is over: every use of every item has been drawn, and no input can follow.
   [[nodiscard]] bool finished() const noexcept { return finished_; }
-  // At least this many items must be fed before `draws` more draws, or those that the iteration has left, can be made (if
-  // the input does not end). Valid after draw() or ready() answered kEmpty.
+  // Returns a lower bound of the items to feed before `draws` more draws, or all that the iteration has left, can be made
+  // (if the input does not end). Valid after draw() or ready() returned kEmpty.
   [[nodiscard]] std::uint64_t min_items(std::uint64_t draws) const noexcept;
-  // Items in the pool.
+  // Returns the number of items in the pool.
   [[nodiscard]] std::uint32_t resident() const noexcept { return resident_; }
 
  private:
@@ -114,13 +115,13 @@ class BatchPlan {
   Xoshiro256 random_{0};
 
   // Input
-  std::vector<std::uint32_t> inbox_;      // slots of items that were fed and not admitted: a ring of config_.slots
+  std::vector<std::uint32_t> inbox_;      // slots of items fed and not yet admitted: a ring of config_.slots
   std::uint64_t fed_ = 0;                 // items so far
   std::uint64_t admitted_ = 0;            // items so far
-  std::vector<std::uint64_t> pass_ends_;  // items fed when a pass ended, of passes that were not admitted to their end
+  std::vector<std::uint64_t> pass_ends_;  // value of fed_ at the end of each pass that is not completely admitted
   bool ended_ = false;
   std::uint64_t items_ = kUnknown;  // of a pass
-  std::uint64_t pass_ = 0;          // the one that is being admitted
+  std::uint64_t pass_ = 0;          // number of the pass that is being admitted
   std::uint64_t pass_begin_ = 0;    // items admitted before it
   std::uint64_t uses_ = 0;          // of all items admitted so far
 
@@ -129,14 +130,14 @@ class BatchPlan {
   std::uint64_t iteration_ = 0;  // its number
   bool finished_ = false;
   std::uint64_t iteration_begin_ = 0;          // uses drawn before it
-  std::vector<std::uint64_t> iteration_ends_;  // uses drawn when an iteration is over, where that is known
+  std::vector<std::uint64_t> iteration_ends_;  // value of drawn_ at the end of each iteration with a known end
 
   // The pool
   std::uint32_t resident_ = 0;
   std::uint64_t remaining_uses_ = 0;
   std::uint32_t left_ = 0;               // entries in use
   std::vector<std::uint32_t> entries_;   // slot numbers that may be drawn, one for each use
-  std::vector<std::uint32_t> deferred_;  // entries that wait for the next batch; unique_in_batch only
+  std::vector<std::uint32_t> deferred_;  // entries deferred to the next batch; unique_in_batch only
   std::vector<Item> pool_;               // by slot
   std::uint32_t batch_ = 1;              // never 0
   std::vector<std::uint32_t>

@@ -1,11 +1,11 @@
-// How often each item of a pass is used. Pure arithmetic.
+// Decides how many uses each item of a pass gets. Pure arithmetic.
 //
 // With a whole factor every item gets `factor` uses. With a fractional one every item gets floor(factor) uses, and some
 // items get one more, so that a pass of N items has exactly floor(N * factor + 0.5) uses:
 //
-// - If N is known, these items are a random choice in which every item is equally likely (selection sampling; Knuth,
-//   volume 2, 3.4.2, algorithm S), seeded by (seed, pass).
-// - If N is unknown, the total has to be right after every item, which leaves no choice: the same items in every pass.
+// - If N is known, these items are chosen at random, each item being equally likely (selection sampling; Knuth, volume 2,
+//   3.4.2, algorithm S), seeded by (seed, pass).
+// - If N is unknown, the total must be right after every item, so the same items get one more use in every pass.
 #pragma once
 
 #include <cmath>
@@ -21,13 +21,13 @@ class EchoFactor {
   // Throws std::invalid_argument unless factor is finite, at least 1 and below 2^32 - 1.
   explicit EchoFactor(double factor);
 
-  // The next item is the first of pass number `pass`, of `items` items (kUnknown: not known beforehand). A pass that
-  // turns out longer than `items` still has the exact total; a shorter one may miss it.
+  // Starts pass number `pass` of `items` items (or kUnknown). A pass that turns out longer than `items` still has the
+  // exact total; a shorter one may miss it.
   void begin_pass(std::uint64_t seed, std::uint64_t pass, std::uint64_t items) noexcept;
-  // Uses of the next item.
+  // Returns the number of uses of the next item.
   [[nodiscard]] std::uint32_t next() noexcept { return whole_ + (fractional_ && next_gets_more() ? 1U : 0U); }
 
-  // Uses of a pass of `items` items together.
+  // Returns the number of uses of a whole pass of `items` items.
   [[nodiscard]] std::uint64_t uses_of_pass(std::uint64_t items) const noexcept {
     if (!fractional_) {
       return items * whole_;
@@ -39,7 +39,7 @@ class EchoFactor {
 
  private:
   [[nodiscard]] bool next_gets_more() noexcept;
-  // Items among the first `items` that get one use more.
+  // Returns how many of the first `items` items get one more use.
   [[nodiscard]] std::uint64_t more_among(std::uint64_t items) const noexcept {
     return uses_of_pass(items) - items * whole_;
   }
@@ -50,7 +50,7 @@ class EchoFactor {
   std::uint64_t key_ = 0;
   std::uint64_t items_ = kUnknown;
   std::uint64_t index_ = 0;  // of the next item
-  std::uint64_t given_ = 0;  // items so far that got one use more
+  std::uint64_t given_ = 0;  // items so far that got one more use
 };
 
 }  // namespace pyecho

@@ -1,8 +1,8 @@
 // The seeded random numbers of the planner: the same on every platform and in every build.
 //
-// Draws come from xoshiro256** (Blackman and Vigna). Its state, and every per-item decision, is derived from
-// (seed, epoch, stream) by the SplitMix64 finaliser, so that streams and epochs are independent and a per-item decision
-// depends on the item's number alone, not on how many draws came before.
+// Draws come from xoshiro256** (Blackman and Vigna). The SplitMix64 finaliser derives its state, and every per-item
+// decision, from (seed, epoch, stream). So streams and epochs are independent, and a per-item decision depends only on
+// the item's number, not on the number of draws before it.
 #pragma once
 
 #include <array>
@@ -21,14 +21,14 @@ inline constexpr std::uint64_t kGoldenGamma = 0x9E3779B97F4A7C15U;
 
 enum class Stream : std::uint8_t { kDraw = 1, kFactor = 2 };
 
-// A key from which a stream of numbers is derived.
+// Returns the key from which a stream of numbers is derived.
 [[nodiscard]] constexpr std::uint64_t stream_key(std::uint64_t seed, std::uint64_t epoch, Stream stream) noexcept {
   const std::uint64_t of_seed = mix64(seed + kGoldenGamma);
   const std::uint64_t of_epoch = mix64(of_seed + epoch + kGoldenGamma);
   return mix64(of_epoch + static_cast<std::uint64_t>(stream) * kGoldenGamma);
 }
 
-// The `counter`-th number in [0, 1) of the stream `key`, with 53 random bits.
+// Returns the `counter`-th number in [0, 1) of the stream `key`, with 53 random bits.
 [[nodiscard]] constexpr double unit_at(std::uint64_t key, std::uint64_t counter) noexcept {
   return static_cast<double>(mix64(key + (counter + 1) * kGoldenGamma) >> 11) * 0x1.0p-53;
 }
@@ -54,7 +54,7 @@ class Xoshiro256 {
     return result;
   }
 
-  // A number in [0, bound), each equally likely (Lemire's multiplication with rejection). bound >= 1.
+  // Returns a uniform number in [0, bound), by Lemire's multiplication with rejection. Requires bound >= 1.
   constexpr std::uint32_t below(std::uint32_t bound) noexcept {
     std::uint64_t product = (next() >> 32) * bound;
     if (static_cast<std::uint32_t>(product) < bound) {

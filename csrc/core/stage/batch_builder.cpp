@@ -10,18 +10,18 @@
 namespace pyecho {
 namespace {
 
-// Rows ahead of the copy whose source is fetched into the cache, and how much of each: enough to hide the latency of
-// memory for small rows; in longer ones the processor's own prefetcher takes over after the first lines.
+// How many rows ahead of the copy are prefetched, and how many bytes of each. That hides the memory latency of small
+// rows; in longer rows the processor's own prefetcher takes over after the first lines.
 constexpr std::uint32_t kPrefetchRows = 6;
 constexpr std::size_t kPrefetchBytes = 512;
 constexpr std::size_t kPrefetchStep = 64;
 
-// Rows (and at most about this many bytes) that are copied before their uses are spent: a read-modify-write after every
-// row would wait until the row has left the store buffer, and sleeping producers are better woken for several slots.
+// Rows copied before their slots are reported, but at most about kGroupBytes. A read-modify-write after every row would
+// wait until the row has left the store buffer, and it is cheaper to wake producers for several slots at once.
 constexpr std::uint32_t kGroupRows = 32;
 constexpr std::size_t kGroupBytes = std::size_t{256} << 10;
 
-// A leaf is often a label of a few bytes, for which a call of memcpy costs more than the copy.
+// Handles short leaves (labels, often) inline, because for them the call of memcpy costs more than the copy.
 inline void copy_leaf(std::byte* to, const std::byte* from, std::size_t size_bytes, bool stream) noexcept {
   switch (size_bytes) {
     case 1:
@@ -87,7 +87,7 @@ bool BatchBuilder::copy(Batch& batch) const {
       }
       copy_row(uses[row], block, row);
       spent[count] = uses[row].slot;
-      count += uses[row].last ? 1 : 0;  // without a branch, which would be unpredictable
+      count += uses[row].last ? 1 : 0;  // no branch, because it would be unpredictable
     }
     if (count > 0) {
       reclaimer_.copied(batch.number, std::span(spent).first(count), false);
@@ -95,7 +95,7 @@ bool BatchBuilder::copy(Batch& batch) const {
   }
   batch.copied = end;
   if (stream_) {
-    stream_fence();  // before the batch is handed over; slots that went back above were only read
+    stream_fence();  // before the batch is handed over; the slots released above were only read
   }
   return true;
 }

@@ -1,6 +1,6 @@
-// Copies the planned rows of a batch out of their slots, and gives slots back whose last use has been copied.
+// Copies the planned rows of a batch out of their slots, and releases each slot after its last use has been copied.
 //
-// Any number of threads, each with a batch of its own. A batch may go from one thread to another between two calls.
+// Any number of threads, each with a batch of its own. A batch may change threads between two calls.
 #pragma once
 
 #include <cstddef>
@@ -14,14 +14,14 @@ namespace pyecho {
 
 class BatchBuilder {
  public:
-  // `slots`: storage of slot 0, laid out by `layout`. `stream`: copy past the caches (stream_copy.hpp). `layout`, the
-  // slots and `reclaimer` outlive the builder.
+  // `slots`: storage of slot 0, in the format of `layout`. `stream`: copy past the caches (stream_copy.hpp). `layout`,
+  // the slots and `reclaimer` outlive the builder.
   BatchBuilder(const SlotLayout& layout, const std::byte* slots, SlotReclaimer& reclaimer, bool stream) noexcept
       : layout_(layout), slots_(slots), reclaimer_(reclaimer), stream_(stream) {}
 
-  // Copies the rows that are planned and not yet copied. False if there are none.
+  // Copies the rows that are planned and not yet copied. Returns false if there are none.
   bool copy(Batch& batch) const;
-  // As copy(), and no row will follow: the slots of later batches may go.
+  // Same as copy(), and declares the batch complete, so that the slots of later batches may be released.
   void finish(Batch& batch) const {
     copy(batch);
     reclaimer_.copied(batch.number, {}, true);

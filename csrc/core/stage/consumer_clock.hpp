@@ -1,4 +1,4 @@
-// Splits a consumer's time into waiting for pyecho and working downstream of it.
+// Splits a consumer's time into waiting for pyecho and downstream work.
 #pragma once
 
 #include <chrono>
@@ -9,8 +9,8 @@
 
 namespace pyecho {
 
-// enter() when the consumer asks for something, leave() when it gets it. Both by the consuming thread (one at a time);
-// asking again before an answer is the same request. The sums may be read by any thread.
+// Call enter() when the consumer requests a batch (or use) and leave() when it gets one, both in the consuming thread
+// (one at a time). A second enter() before leave() counts as the same request. Any thread may read the sums.
 class ConsumerClock {
  public:
   void enter() noexcept {

@@ -7,7 +7,7 @@ Outcome ConsumerDriver::try_acquire(Batch*& batch) {
   if (outcome == Outcome::kOk) {
     executor_.copy(*batch);
   } else {
-    slots_.announce_released();  // of rows that were copied meanwhile
+    slots_.announce_released();  // plan() may have copied rows and so released slots
   }
   if (outcome == Outcome::kClosed && executor_.finished() && !slots_.stopped()) {
     return Outcome::kEnd;

@@ -1,4 +1,4 @@
-// The driver without threads: the consumer makes each batch when it asks for it. See driver.hpp.
+// The driver without threads: the consumer makes each batch when it requests it. See driver.hpp.
 #pragma once
 
 #include "core/memory/batch_pool.hpp"
@@ -27,7 +27,7 @@ class ConsumerDriver final : public Driver {
   Executor& executor_;
   SlotPool& slots_;
   BatchPool& batches_;
-  bool lacks_block_ = false;  // the last try_acquire() answered kEmpty for want of a block
+  bool lacks_block_ = false;  // true if the last try_acquire() returned kEmpty because it got no block
 };
 
 }  // namespace pyecho

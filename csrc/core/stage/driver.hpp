@@ -1,11 +1,11 @@
-// Decides which threads step the executor, and which of them sleep for what.
+// Decides which threads step the executor, and how each of them waits.
 //
-// - ConsumerDriver: the consumer plans and copies each batch when it asks for it. No thread of its own. With a consumer
-//   that also reads the source (try_acquire() answers kEmpty: put items, ask again) the stage is *inline*; with a
-//   producer thread it is *consumer-led*.
+// - ConsumerDriver: the consumer plans and copies each batch when it requests it. No thread of its own. If the consumer
+//   also reads the source (it puts items when try_acquire() returns kEmpty, then tries again), the stage is *inline*.
+//   With a producer thread it is *consumer-led*.
 // - WorkersDriver: native threads make batches ahead of the consumer.
 //
-// The output is the executor's, so it is the same for all drivers.
+// The executor determines the output, so it is the same for all drivers.
 #pragma once
 
 #include <cstdint>
@@ -22,25 +22,25 @@ class Driver {
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
 
-  // The next batch. kOk; kEnd at the end of an iteration, the next call goes on with the next one, if there can be one;
-  // kEmpty if it would have to wait; kExhausted if only the end of a lease can help. One thread at a time.
+  // Takes the next batch. kOk; kEnd at the end of an iteration, after which the next call starts the next iteration, if
+  // any; kEmpty if it would have to wait; kExhausted if no batch can be made until a lease ends. One thread at a time.
   virtual Outcome try_acquire(Batch*& batch) = 0;
-  // The last iteration is over; try_acquire() goes on answering kEnd.
+  // True once the last iteration is over. From then on, try_acquire() returns kEnd.
   [[nodiscard]] virtual bool at_end() const = 0;
-  // As try_acquire(), but waits: kTimeout instead of kEmpty; kClosed after a stop.
+  // Same as try_acquire(), but waits: kTimeout instead of kEmpty; kClosed after a stop.
   virtual Outcome acquire(Batch*& batch, Deadline deadline) = 0;
 
-  // How many items have to be committed before another try_acquire() makes sense, after it answered kEmpty; 0 if items
-  // are not what it waits for.
+  // After try_acquire() returned kEmpty: returns how many items must be committed before the next attempt is useful, or 0
+  // if it does not wait for items.
   [[nodiscard]] virtual std::uint64_t needed() const = 0;
 
   // Wakes the threads of this driver and a waiting consumer, after the slots were stopped. Any thread.
   virtual void alert() = 0;
-  // Parks the threads of this driver, after the slots were stopped, and gives back batches that were made ahead. From
-  // here to resume() the executor is the caller's.
+  // Parks the threads of this driver, after the slots were stopped, and gives back batches made ahead. Blocks until all
+  // threads are parked. The caller then owns the executor until resume().
   virtual void park() = 0;
   virtual void resume() = 0;
-  // In a forked child: the threads stayed in the parent.
+  // Abandons the threads without joining them. For a forked child, because the threads stayed in the parent.
   virtual void abandon_threads() noexcept = 0;
 };
 

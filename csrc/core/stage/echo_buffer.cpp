@@ -9,13 +9,14 @@
 namespace pyecho {
 namespace {
 
-// Copying starts once this much has arrived, so that a batch of large examples is not copied in one late burst.
+// A worker is woken once this many bytes are committed, so that a batch of large examples is not copied in one late
+// burst.
 constexpr std::size_t kWakeBytes = std::size_t{1} << 20;
-// A consumer that waits makes batches itself where this much is copied for each use. Planning goes from one processor's
-// cache to the other's with every change of hands, and with smaller examples that costs more than the second copier gains.
+// A waiting consumer makes batches itself if examples have at least this many bytes. Each change of the planning thread
+// moves the plan between the processors' caches. For smaller examples that costs more than the second copier gains.
 constexpr std::size_t kHelpBytes = 512;
-// A producer without a slot is woken for this part of the slots ahead: it has to get the processor before the rest runs
-// out, and every wake-up costs the thread that wakes.
+// A producer without a slot is woken once 1 / kAnnounceParts of the slots ahead are free: early enough to run before the
+// planner has used up the rest, but not for every slot, because each wake-up costs the waking thread time.
 constexpr std::uint32_t kAnnounceParts = 4;
 
 std::size_t longest_leaf(const EchoBufferConfig& config) {
@@ -82,7 +83,7 @@ void EchoBuffer::commit(std::span<const Reservation> reservations) {
 
 void EchoBuffer::abort(Reservation reservation) {
   if (!fork_guard_.forked()) {
-    fence_slots();  // the next producer of the slot overwrites it
+    fence_slots();  // because the next producer of the slot overwrites it
     pool_.abort(reservation);
   }
 }
@@ -101,7 +102,7 @@ void EchoBuffer::close() {
 
 // ---------------------------------------------------------------- consumer
 
-// Makes a lease of what the driver has answered, and counts it.
+// Turns the driver's batch into a lease, and counts it.
 Outcome EchoBuffer::hand_out(Outcome outcome, Batch* batch, Lease& lease) {
   if (outcome != Outcome::kOk) {
     return outcome;
@@ -152,7 +153,7 @@ Outcome EchoBuffer::begin(std::uint64_t epoch, std::uint64_t items) {
 // ---------------------------------------------------------------- any thread
 
 void EchoBuffer::stop() {
-  if (!fork_guard_.forked()) {  // else a lock may be held by a thread that stayed in the parent
+  if (!fork_guard_.forked()) {  // in a forked child, a thread that stayed in the parent may hold a lock
     pool_.stop();
     driver_->alert();
   }

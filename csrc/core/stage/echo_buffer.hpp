@@ -1,9 +1,9 @@
-// Example echoing: the stage that takes examples and hands out shuffled batches of their uses.
+// Example echoing: the stage that takes examples and emits shuffled batches of their uses.
 //
 //     producers ──▶ SlotPool ──▶ Executor (BatchPlan, BatchBuilder) ──▶ Driver ──▶ Lease
 //
-// Output is a function of (items in the order of their reservations, configuration, epoch): threads and timing do not
-// show.
+// The output depends only on the items in the order of their reservations, the configuration and the epoch, not on
+// threads or timing.
 //
 //     EchoBuffer buffer(config);
 //     Reservation r;                                   // any thread(s)
@@ -12,11 +12,11 @@
 //     Lease lease;                                     // one thread at a time
 //     while (buffer.acquire(lease, kNever) == Outcome::kOk) { ... lease.data(), lease.rows() ...; lease.reset(); }
 //
-// One buffer serves any number of epochs with the same memory and threads: begin() starts the next one after the end of
-// the last, or abandons it half-way. Or several passes flow into each other in one epoch: end_pass() between their items
-// makes acquire() answer kEnd after as many batches as the uses of each pass make, while the pool keeps its items.
+// One buffer serves any number of epochs with the same memory and threads: begin() starts the next one, after the end of
+// the last or in the middle of it. Several passes can also flow into each other in one epoch: with end_pass() between
+// their items, acquire() returns kEnd after the batches that the uses of each pass make, while the pool keeps its items.
 //
-// emitted_, batches_taken_: the consumer's, read by any thread, relaxed, statistics.
+// emitted_, batches_taken_: written by the consumer, read by any thread, relaxed, statistics.
 #pragma once
 
 #include <cstddef>
@@ -50,21 +50,21 @@ struct EchoBufferConfig {
   std::uint32_t capacity = 1;           // >= 1; >= batch_rows with unique_in_batch
   double factor = 2.0;                  // >= 1
   std::uint64_t seed = 0;
-  std::uint64_t epoch = 0;         // that the buffer starts with
+  std::uint64_t epoch = 0;         // the first epoch
   std::uint64_t items = kUnknown;  // of a pass, if known: see EchoFactor
   std::uint64_t steps = 0;         // batches of an iteration; 0: as many as the uses of a pass make
   bool unique_in_batch = false;
-  bool drop_last = false;              // batches of fewer than batch_rows rows do not count; see acquire()
+  bool drop_last = false;              // batches of fewer than batch_rows rows are not counted; see acquire()
   bool with_info = false;              // batches carry source indices and uses
-  std::uint32_t prefetch = 2;          // >= 1: batches made ahead of the consumer; of small ones as many as
-                                       // 4 MiB hold, up to 32, if that takes at most half of what
-                                       // max_bytes leaves over
+  std::uint32_t prefetch = 2;          // >= 1: batches made ahead of the consumer; raised for small batches to
+                                       // as many as 4 MiB hold, at most 32, within half of the memory
+                                       // that max_bytes leaves over
   std::uint32_t threads = 1;           // native threads that make batches; 0: the consumer makes them
-  std::uint32_t burst = 1;             // >= 1: items that arrive together; room for them is kept ahead of the pool,
-                                       // and for as many small ones as 4 MiB hold, up to capacity, if
-                                       // max_bytes leaves it over in the same way
+  std::uint32_t burst = 1;             // >= 1: items that arrive together; each gets a slot ahead of the pool; raised
+                                       // for small items to as many as 4 MiB hold, at most capacity, with
+                                       // the same bound on memory
   std::size_t max_bytes = kUnlimited;  // of everything that grows with these numbers; at least min_bytes()
-  std::uint32_t held = 2;              // batches a consumer holds at a time; a loop has one while it asks for the next
+  std::uint32_t held = 2;              // batches a consumer holds at a time; a loop holds one and requests the next
   PagePolicy batch_pages = {.threads = std::thread::hardware_concurrency()};
 };
 
@@ -77,22 +77,22 @@ struct EchoBufferStats {
   std::uint64_t downstream_ns;
   std::uint32_t resident;  // items in the planner's pool, of capacity
   std::uint64_t outstanding_leases;
-  std::uint64_t batch_blocks;  // batches memory exists for
-  std::uint64_t grown_blocks;  // blocks that were added because the consumer held all others
+  std::uint64_t batch_blocks;  // batches that have memory
+  std::uint64_t grown_blocks;  // blocks added because all others were in use
 };
 
 class EchoBuffer {
  public:
-  // Allocates everything, starts the threads and begins config.epoch. Throws std::bad_alloc, std::length_error (no machine
-  // has the memory, or max_bytes does not allow it), std::invalid_argument, std::system_error.
+  // Allocates everything, starts the threads and begins config.epoch. Throws std::bad_alloc, std::length_error (too large
+  // for any machine, or for max_bytes), std::invalid_argument, std::system_error.
   explicit EchoBuffer(const EchoBufferConfig& config);
   // Stops and joins the threads. Leases stay valid.
   ~EchoBuffer();
   EchoBuffer(const EchoBuffer&) = delete;
   EchoBuffer& operator=(const EchoBuffer&) = delete;
 
-  // Bytes a buffer of this configuration needs before any growth. Throws std::length_error if no machine has them,
-  // std::invalid_argument.
+  // Returns the bytes that a buffer of this configuration needs before any growth. Throws std::length_error if they are
+  // too many for any machine, std::invalid_argument.
   [[nodiscard]] static std::size_t min_bytes(const EchoBufferConfig& config);
   [[nodiscard]] const SlotLayout& layout() const noexcept { return layout_; }
 
@@ -100,49 +100,49 @@ class EchoBuffer {
 
   // kOk, kClosed, kTimeout, kForked.
   Outcome reserve(Reservation& reservation, Deadline deadline);
-  // As many as are free at once, `count` of them: kOk, kFull, kClosed, kForked; never blocks.
+  // Reserves free slots and sets `count` to their number: kOk, kFull, kClosed, kForked. Never blocks.
   Outcome try_reserve(std::span<Reservation> wanted, std::uint32_t& count);
-  // layout().slot_bytes() writable bytes, from the reservation to its commit or abort.
+  // Returns layout().slot_bytes() bytes, writable from the reservation to its commit or abort.
   [[nodiscard]] std::byte* slot_data(std::uint32_t slot) const noexcept {
     return slot_memory_.data() + slot * layout_.slot_bytes();
   }
   // True if slots should be filled with streaming stores (see copy_bytes()). commit() and abort() fence for the thread
-  // that calls them; a thread that copies on behalf of another calls stream_fence() itself before it hands over.
+  // that calls them. A thread that copies for another one must call stream_fence() itself before it hands over.
   [[nodiscard]] bool stream_slots() const noexcept { return stream_slots_; }
   void commit(std::span<const Reservation> reservations);
   void commit(Reservation reservation) { commit(std::span(&reservation, 1)); }
   void abort(Reservation reservation);
-  // Marks the end of a pass over the source, another one follows. Uses up the reservation.
+  // Marks the end of a pass over the source; another pass follows. Consumes the reservation.
   void end_pass(Reservation reservation);
   void close();
   [[nodiscard]] bool closed() const noexcept { return pool_.closed(); }
 
   // -- Consumer: one thread at a time --
 
-  // Waits until there is a batch, or the deadline has passed; a batch that this thread has begun to make before that is
-  // finished first, and memory that it takes may be added.
+  // Blocks until there is a batch or the deadline has passed. If this thread is making a batch at the deadline, it
+  // finishes that batch first, and may add memory for it.
   // kOk; kEnd at the end of an iteration (and from then on, after close()); kTimeout; kClosed after stop(); kExhausted
-  // when only the end of a lease can help (call again after it); kForked.
-  // With drop_last also short batches come, for the caller to drop: Lease::rows() is less than batch_rows then.
+  // if no batch can be made until a lease ends (call again after that); kForked.
+  // With drop_last, short batches are returned too, with Lease::rows() below batch_rows; the caller must drop them.
   Outcome acquire(Lease& lease, Deadline deadline);
-  // As acquire(), but kEmpty instead of waiting.
+  // Same as acquire(), but kEmpty instead of waiting.
   Outcome try_acquire(Lease& lease);
-  // The last iteration is over: acquire() goes on answering kEnd.
+  // True once the last iteration is over. From then on, acquire() returns kEnd.
   [[nodiscard]] bool at_end() const { return driver_->at_end(); }
-  // How many items have to be committed before another try_acquire() makes sense, after it answered kEmpty; 0 if it is
-  // not for the caller to put them (there are workers), or not items that are missing.
+  // After try_acquire() returned kEmpty: returns how many items must be committed before the next attempt is useful.
+  // Returns 0 if there are workers, or if the missing part is not an item.
   [[nodiscard]] std::uint64_t needed() const { return driver_->needed(); }
-  // Starts with iteration `epoch`; what the last one has left is dropped. Waits for threads that copy a batch. No
-  // producer may be inside, nor have open reservations.
+  // Starts with iteration `epoch` and drops the rest of the last one. Waits for threads that copy a batch. No producer
+  // may be inside or have open reservations.
   Outcome begin(std::uint64_t epoch, std::uint64_t items);
 
   // -- Any thread --
 
-  // Abandons everything: every wait ends with kClosed. Idempotent.
+  // Stops the stage: every wait ends with kClosed. Idempotent.
   void stop();
   [[nodiscard]] bool stopped() const noexcept { return pool_.stopped(); }
   [[nodiscard]] EchoBufferStats stats() const;
-  // Why acquire() answered kExhausted; "" if max_bytes is the limit.
+  // Returns the reason why acquire() returned kExhausted; "" if max_bytes is the limit.
   [[nodiscard]] std::string refusal() const { return batches_->refusal(); }
 
  private:
@@ -166,12 +166,12 @@ class EchoBuffer {
   const bool stream_slots_;
   SlotPool pool_;
   SlotReclaimer reclaimer_;
-  const std::uint32_t blocks_;  // that batches_ starts with
+  const std::uint32_t blocks_;  // initial size of batches_
   std::shared_ptr<BatchPool> batches_;
   const BatchBuilder builder_;
   Executor executor_;
 
-  ConsumerClock clock_;  // the consumer's, with the next two
+  ConsumerClock clock_;  // written by the consumer only, like the next two
   Atomic<std::uint64_t> emitted_;
   Atomic<std::uint64_t> batches_taken_;
 

@@ -1,4 +1,4 @@
-// How much of everything an EchoBuffer has: slots, batches, and how far ahead they reach.
+// Sizes of an EchoBuffer: its slots, its batches, and how many of them are ahead.
 #include <algorithm>
 #include <limits>
 #include <stdexcept>
@@ -10,18 +10,18 @@
 namespace pyecho {
 namespace {
 
-// Threads hand over in bursts, some tens of microseconds apart: a sleeper wakes, or gets the processor, that late. Batches
-// are made ahead, and examples taken ahead of them, for as long as it takes to copy this much, so that nobody runs dry in
-// between, but not ever more of them.
+// Threads hand over in bursts, some tens of microseconds apart, because a sleeper needs that long to wake or to get the
+// processor. So many bytes of batches are made ahead, and as many bytes of examples taken ahead of them, so that no
+// thread runs dry in between.
 constexpr std::size_t kAheadBytes = std::size_t{4} << 20;
 constexpr std::size_t kMaxBatchesAhead = 32;
 constexpr std::uint64_t kMaxBlocks = 1U << 30;
 // No machine has more.
 constexpr double kMaxBytes = 0x1.0p56;
-// Capacity may take half of the slots that there can be.
+// At most half of the possible slots are ahead of the pool; the rest are for the capacity.
 constexpr std::uint32_t kMaxAhead = 1U << 29;
 
-// What no size may be computed from.
+// Throws std::invalid_argument if no sizes can be computed from the configuration.
 void check(const EchoBufferConfig& config) {
   if (config.batch_rows < 1 || config.capacity < 1 || config.prefetch < 1 || config.burst < 1) {
     throw std::invalid_argument("batch_rows, capacity, prefetch and burst are at least 1");
@@ -44,13 +44,13 @@ void check(const EchoBufferConfig& config) {
 
 EchoBuffer::Sizes EchoBuffer::sizes_of(const EchoBufferConfig& config) {
   check(config);
-  // Slots ahead of the pool: the fresh examples of as many batches as are made ahead, and one burst, so that a source can
-  // make the next one while the last one waits to be admitted.
+  // Slots ahead of the pool: the fresh examples of the batches made ahead, and one burst, so that a source can produce
+  // the next burst while the last one waits to be admitted.
   const std::uint32_t min_uses = EchoFactor(config.factor).min_uses();
   const std::uint64_t fresh_per_batch = (config.batch_rows - 1) / min_uses + 1;
   const auto ahead = static_cast<std::uint32_t>(
       std::clamp<std::uint64_t>(config.burst + config.prefetch * fresh_per_batch, 2, kMaxAhead));
-  // Batches ready for the consumer, and one in the hands of each worker. Without workers there are none ahead.
+  // Batches ready for the consumer, and one in each worker. Without workers no batches are made ahead.
   const std::uint32_t depth = config.threads == 0 ? 1 : config.prefetch + config.threads;
   return {.slots = config.capacity + ahead, .ahead = ahead, .depth = depth, .blocks = depth + config.held};
 }
@@ -65,7 +65,7 @@ PlanConfig EchoBuffer::plan_of(const EchoBufferConfig& config) {
 }
 
 std::size_t EchoBuffer::min_bytes(const EchoBufferConfig& config) {
-  const Sizes sizes = sizes_of(config);  // first: it refuses what cannot be
+  const Sizes sizes = sizes_of(config);  // first, because it checks the configuration
   const SlotLayout layout(config.leaf_bytes, config.batch_rows, config.with_info);
   const double estimate =
       static_cast<double>(sizes.slots) * static_cast<double>(layout.slot_bytes()) +
@@ -81,8 +81,8 @@ std::size_t EchoBuffer::min_bytes(const EchoBufferConfig& config) {
          bookkeeping;
 }
 
-// Looks further ahead where examples and batches are small. Of what max_bytes leaves over at most half goes into that: the
-// other half is for batches that the consumer keeps.
+// Raises `prefetch` and `burst` if batches and examples are small. Uses at most half of the memory that max_bytes leaves
+// over; the other half is for batches that the consumer keeps.
 EchoBufferConfig EchoBuffer::settled(EchoBufferConfig config) {
   const std::size_t least = min_bytes(config);
   if (least > config.max_bytes) {
@@ -90,7 +90,7 @@ EchoBufferConfig EchoBuffer::settled(EchoBufferConfig config) {
   }
   const std::size_t allowed = least + (config.max_bytes - least) / 2;
   const SlotLayout layout(config.leaf_bytes, config.batch_rows, config.with_info);
-  // Raises `count` as far as kAheadBytes hold, and as far as is allowed.
+  // Raises `count` to as many as kAheadBytes hold, within `most` and `allowed`.
   const auto raise = [&](std::uint32_t& count, std::size_t bytes, std::size_t most) {
     const auto wanted = static_cast<std::uint32_t>(std::min(most, kAheadBytes / std::max<std::size_t>(1, bytes)));
     const std::uint32_t asked = count;

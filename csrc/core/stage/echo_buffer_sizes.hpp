@@ -1,4 +1,4 @@
-// How much of everything an EchoBuffer has. Private to its two source files.
+// Sizes of an EchoBuffer. Private to its two source files.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@ namespace pyecho {
 
 struct EchoBuffer::Sizes {
   std::uint32_t slots;
-  std::uint32_t ahead;   // of the slots, those that the pool does not need
-  std::uint32_t depth;   // batches planned and not yet taken, at most
-  std::uint32_t blocks;  // of batches, before the consumer keeps more than it said
+  std::uint32_t ahead;   // slots beyond the capacity
+  std::uint32_t depth;   // maximum of batches planned and not yet taken
+  std::uint32_t blocks;  // initial blocks of batches; more are added if the consumer keeps more than `held`
 };
 
 }  // namespace pyecho

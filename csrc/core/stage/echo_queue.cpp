@@ -5,7 +5,7 @@
 namespace pyecho {
 namespace {
 
-// As in EchoBuffer: a producer without a slot is woken for this part of those ahead.
+// Same as in EchoBuffer: a producer without a slot is woken once 1 / kAnnounceParts of the slots ahead are free.
 constexpr std::uint32_t kAnnounceParts = 4;
 
 }  // namespace
@@ -56,7 +56,7 @@ void EchoQueue::close() {
 
 // ---------------------------------------------------------------- consumer
 
-// Feeds the plan what producers have committed. False if there was nothing.
+// Feeds committed items to the plan. Returns false if there were none.
 bool EchoQueue::feed() {
   for (bool fed = false;; fed = true) {
     std::span<const std::uint32_t> slots;

@@ -1,10 +1,9 @@
-// Batch echoing: the stage that hands out slot numbers in echoed, shuffled order. Whatever the slots stand for stays with
-// the caller and is never copied.
+// Batch echoing: the stage that emits slot numbers in echoed, shuffled order. The items of the slots stay with the caller
+// and are never copied.
 //
 //     producers ──▶ SlotPool ──▶ BatchPlan ──▶ consumer
 //
-// There are no threads in here: the consumer plans as it goes, some uses ahead, and a repeat is a few arithmetic
-// operations.
+// There are no threads in here. The consumer plans some uses ahead, and a repeat is a few arithmetic operations.
 //
 //     EchoQueue queue(config);
 //     Reservation r;                                    // any thread(s)
@@ -31,9 +30,9 @@ struct EchoQueueConfig {
   std::uint32_t capacity = 1;  // >= 1; 1: no shuffling
   double factor = 2.0;         // >= 1
   std::uint64_t seed = 0;
-  std::uint64_t epoch = 0;         // that the queue starts with
+  std::uint64_t epoch = 0;         // the first epoch
   std::uint64_t items = kUnknown;  // of a pass, if known: see EchoFactor
-  std::uint64_t steps = 0;         // uses of an iteration; 0: those of the items of a pass
+  std::uint64_t steps = 0;         // uses of an iteration; 0: all uses of one pass
   std::uint32_t prefetch = 2;      // >= 1: items taken from producers ahead of the pool
 };
 
@@ -62,14 +61,14 @@ class EchoQueue {
   void commit(Reservation reservation);
   // Gives the slot back unfilled.
   void abort(Reservation reservation);
-  // Marks the end of a pass, another one follows. Uses up the reservation.
+  // Marks the end of a pass; another pass follows. Consumes the reservation.
   void end_pass(Reservation reservation);
   void close();
 
   // -- Consumer: one thread at a time --
 
-  // The next use: kOk; kEnd at the end of an iteration (and from then on, after close()); kEmpty; kClosed after stop();
-  // kForked. Never blocks.
+  // Takes the next use: kOk; kEnd at the end of an iteration (and from then on, after close()); kEmpty; kClosed after
+  // stop(); kForked. Never blocks.
   Outcome try_next(Use& use) {
     if (next_ < ahead_ && !pool_.stopped() && !fork_guard_.forked()) [[likely]] {
       use = uses_[next_++];
@@ -78,23 +77,23 @@ class EchoQueue {
     }
     return plan(use);
   }
-  // As try_next(), but waits: kTimeout instead of kEmpty.
+  // Same as try_next(), but waits: kTimeout instead of kEmpty.
   Outcome next(Use& use, Deadline deadline);
-  // After try_next() answered kEmpty: blocks until it may answer something else, or kTimeout.
+  // After try_next() returned kEmpty: blocks until its result may have changed. kTimeout if the deadline passed first.
   Outcome await_items(Deadline deadline) { return pool_.await_items(needed(), deadline); }
-  // The last iteration is over.
+  // True once the last iteration is over.
   [[nodiscard]] bool at_end() const noexcept { return finished_; }
-  // How many items have to be committed before another try_next() makes sense, after it answered kEmpty.
+  // After try_next() returned kEmpty: returns how many items must be committed before the next attempt is useful.
   [[nodiscard]] std::uint64_t needed() const noexcept { return plan_.min_items(1); }
-  // The caller is done with the slot whose last use it was given. A producer that waits for a slot may learn of it as late
-  // as at the next call that takes a use.
+  // Frees the slot after its last use. A waiting producer may be woken only after more slots are released, or when a call
+  // finds no use to return.
   void release(std::uint32_t slot) { pool_.release(std::span(&slot, 1)); }
-  // Starts with iteration `epoch`; every slot is free again, whether it was released or not. No producer may be inside.
+  // Starts with iteration `epoch` and frees every slot, released or not. No producer may be inside.
   Outcome begin(std::uint64_t epoch, std::uint64_t items);
 
   // -- Any thread --
 
-  // Abandons everything: every wait ends with kClosed. Idempotent.
+  // Stops the stage: every wait ends with kClosed. Idempotent.
   void stop();
   [[nodiscard]] bool stopped() const noexcept { return pool_.stopped(); }
   [[nodiscard]] EchoQueueStats stats() const;
@@ -107,12 +106,12 @@ class EchoQueue {
 
   const ForkGuard fork_guard_;
   SlotPool pool_;
-  BatchPlan plan_;  // the consumer's, with the next five
+  BatchPlan plan_;  // consumer only, like the next five
   std::array<Use, kUsesAhead> uses_{};
   std::uint32_t next_ = 0;   // in uses_
   std::uint32_t ahead_ = 0;  // uses in uses_
   bool finished_ = false;
-  ConsumerClock clock_;  // read only when uses are planned: a repeat costs no clock
+  ConsumerClock clock_;  // used only when uses are planned, so that a repeat does not read the clock
   Atomic<std::uint64_t> emitted_;
   Atomic<std::uint32_t> resident_;  // plan_.resident(), for stats()
 };

@@ -15,7 +15,7 @@ void Executor::begin(std::uint64_t epoch, std::uint64_t items) {
   resident_.store_relaxed(0);
 }
 
-// Feeds the plan what producers have committed. False if there was nothing.
+// Feeds committed items to the plan. Returns false if there were none.
 bool Executor::feed() {
   for (bool fed = false;; fed = true) {
     std::span<const std::uint32_t> slots;
@@ -38,7 +38,7 @@ bool Executor::feed() {
 Outcome Executor::draw() {
   if (open_ == nullptr) {
     if (const Outcome outcome = plan_.ready(); outcome != Outcome::kOk) {
-      return outcome;  // the end of the iteration is found before a block is asked for
+      return outcome;  // finds the end of the iteration before a block is needed
     }
     open_ = batches_.obtain();
     if (open_ == nullptr) {
@@ -49,7 +49,7 @@ Outcome Executor::draw() {
   std::uint32_t drawn = 0;
   const Outcome outcome = plan_.draw(open_->missing(), drawn);
   open_->rows += drawn;
-  return outcome == Outcome::kEnd ? Outcome::kOk : outcome;  // with what it has
+  return outcome == Outcome::kEnd ? Outcome::kOk : outcome;  // the end completes the batch, which may be short
 }
 
 Outcome Executor::plan(Batch*& batch) {

@@ -7,10 +7,11 @@
 namespace pyecho {
 namespace {
 
-// Entries of ready_ beside cells of in_flight_.
+// Flag of an entry of ready_ that ends the last iteration. The rest of an entry is a cell of in_flight_.
 constexpr std::uint32_t kLastEnd = 1U << 31;
 
-// Planning takes microseconds, unless the source is slow: looks for the lock that long before sleeping for it.
+// Tries to get the lock for some microseconds without sleeping, because planning takes no longer unless the source is
+// slow. Returns false if that failed.
 bool lock_soon(std::unique_lock<std::mutex>& lock) {
   static const int looks = std::thread::hardware_concurrency() < 2 ? 1 : 200;
   for (int look = 0; look < looks; ++look) {
@@ -54,7 +55,7 @@ WorkersDriver::~WorkersDriver() { join(); }
 
 void WorkersDriver::join() {
   if (workers_.empty()) {
-    return;  // in a forked child, where a lock may be held by a thread that stayed in the parent
+    return;  // a forked child; a thread that stayed in the parent may hold a lock
   }
   ending_.store_release(1);
   alert();
@@ -64,7 +65,7 @@ void WorkersDriver::join() {
   }
 }
 
-// Their handles may by now name threads that were made here, so they are neither joined nor detached but left alone.
+// Leaks the thread handles. They may by now name threads of this process, so they must be neither joined nor detached.
 void WorkersDriver::abandon_threads() noexcept {
   static_cast<void>(new (std::nothrow) std::vector<std::thread>(std::move(workers_)));
   workers_.clear();
@@ -83,7 +84,7 @@ void WorkersDriver::work() {
       std::unique_lock turn(turn_, std::defer_lock);
       lock(turn);
       Outcome outcome = make(turn);
-      while (outcome != Outcome::kOk && outcome != Outcome::kClosed) {  // the turn is kept
+      while (outcome != Outcome::kOk && outcome != Outcome::kClosed) {  // keeps the turn
         await(outcome);
         outcome = make(turn);
       }
@@ -92,13 +93,13 @@ void WorkersDriver::work() {
   }
 }
 
-// Plans, copies and publishes a batch, or the end of an iteration. Needs the turn, and gives it up with kOk.
-// kFull: the consumer has to take a batch first; for the rest see Executor::plan().
+// Plans, copies and publishes a batch, or the end of an iteration. Needs the turn, and releases it if it returns kOk.
+// kFull: the consumer must take a batch first. Other outcomes: see Executor::plan().
 Outcome WorkersDriver::make(std::unique_lock<std::mutex>& turn) {
   if (next_number_ >= taken_.read() + depth_) {
     return slots_.stopped() ? Outcome::kClosed : Outcome::kFull;
   }
-  returns_seen_ = batches_.returns();  // before the attempt: a return between the two ends the wait for a block
+  returns_seen_ = batches_.returns();  // before the attempt, so that a return between the two ends the wait for a block
   Batch* batch = nullptr;
   const Outcome outcome = executor_.plan(batch);
   if (outcome != Outcome::kOk && outcome != Outcome::kEnd) {
@@ -117,12 +118,12 @@ Outcome WorkersDriver::make(std::unique_lock<std::mutex>& turn) {
   return Outcome::kOk;
 }
 
-// Sleeps until what make() lacked may be there.
+// Sleeps until make(), which returned `lacking`, may succeed.
 void WorkersDriver::await(Outcome lacking) {
   const auto stopped = [this] { return slots_.stopped(); };
   slots_.announce_released();
   if (lacking == Outcome::kExhausted) {
-    ready_count_.alert();  // the consumer may sleep for a batch that cannot be made
+    ready_count_.alert();  // the consumer may be waiting for a batch that cannot be made
     static_cast<void>(batches_.await_return(returns_seen_, kNever, stopped));
   } else if (lacking == Outcome::kFull) {
     static_cast<void>(taken_.await(next_number_ - depth_ + 1, kNever, WaitStrategy::spin_then_sleep(), stopped));
@@ -131,7 +132,7 @@ void WorkersDriver::await(Outcome lacking) {
   }
 }
 
-// Makes a batch in the consumer's thread, which would else be idle; false if there is nothing to do at once.
+// Makes a batch in the consumer's thread, which would otherwise be idle. Returns false if that is not possible now.
 bool WorkersDriver::help() {
   std::unique_lock turn(turn_, std::defer_lock);
   if (!consumer_helps_ || !lock_soon(turn)) {
@@ -160,7 +161,7 @@ Outcome WorkersDriver::try_acquire(Batch*& batch) {
 
 Outcome WorkersDriver::acquire(Batch*& batch, Deadline deadline) {
   for (;;) {
-    // Read before the attempt: whatever is published after it ends the wait below.
+    // Read before the attempt, so that a batch published between the two ends the wait below.
     const std::uint64_t seen = ready_count_.read();
     if (slots_.stopped()) {
       return Outcome::kClosed;

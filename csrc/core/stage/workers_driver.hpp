@@ -1,9 +1,9 @@
-// The driver with native threads: each plans a batch under the turn, a mutex, and copies it without, so that several
-// batches are copied at the same time while the plan stays one sequence. See driver.hpp.
+// The driver with native threads. Each plans a batch under the turn, a mutex, and copies it without the turn. So several
+// batches are copied at the same time while planning stays sequential. See driver.hpp.
 //
-// The thread that has the turn keeps it while it waits for what the plan lacks, so one thread at a time waits for input,
-// and the others wait for the turn. A consumer that finds no batch ready takes the turn if it is free and makes a batch
-// itself: to wake a thread on another processor can take longer than to copy a batch.
+// The thread with the turn keeps it while it waits for an item or a block, so only one thread waits for input, and the
+// others wait for the turn. A consumer that finds no batch ready takes the turn if it is free and makes a batch itself,
+// because waking a thread on another processor can take longer than copying a batch.
 //
 // Batches and ends of iterations are numbered in the order of planning and leave in that order.
 //
@@ -14,8 +14,8 @@
 // ready_count_  | maker               | consumer         | EventCount       | E1 <-> E4  | wakes the consumer
 // taken_        | consumer            | makers           | EventCount       | E1 -> E5,  | wakes a worker; orders the consumer's
 //               |                     |                  |                  | E1 <-> E4  | last look at a cell before its next filling
-// parked_       | workers             | park()           | EventCount       | E1 <-> E4  | the executor is the caller's
-// resumed_      | resume()            | workers          | EventCount       | E1 <-> E4  | it is the workers' again
+// parked_       | workers             | park()           | EventCount       | E1 <-> E4  | the caller owns the executor
+// resumed_      | resume()            | workers          | EventCount       | E1 <-> E4  | the workers own it again
 // ending_       | the destructor      | workers          | release, acquire | -          | followed by resume()
 #pragma once
 
@@ -37,16 +37,16 @@ namespace pyecho {
 
 class WorkersDriver final : public Driver {
  public:
-  // `threads` workers, which start parked. `depth`: batches planned and not yet taken, at most. `consumer_helps`: the
-  // consumer makes batches while it waits. `wake_items`: committed items worth waking a worker for. The other arguments
-  // outlive the driver. Throws std::bad_alloc, std::system_error.
+  // Starts `threads` workers, parked. `depth`: maximum of batches planned and not yet taken. `consumer_helps`: the
+  // consumer makes batches while it waits. `wake_items`: committed items that wake a worker. The other arguments outlive
+  // the driver. Throws std::bad_alloc, std::system_error.
   WorkersDriver(Executor& executor, SlotPool& slots, BatchPool& batches, std::uint32_t threads, std::uint32_t depth,
                 bool consumer_helps, std::uint64_t wake_items);
-  // Bytes that a driver of this depth allocates.
+  // Returns the bytes that a driver of this depth allocates.
   [[nodiscard]] static std::size_t size_bytes(std::uint32_t depth) noexcept {
     return RingGeometry(depth).cells() * (sizeof(std::uint64_t) + sizeof(Batch*));
   }
-  // Needs stopped slots.
+  // Joins the workers. The slots must have been stopped.
   ~WorkersDriver() override;
   WorkersDriver(const WorkersDriver&) = delete;
   WorkersDriver& operator=(const WorkersDriver&) = delete;
@@ -75,18 +75,18 @@ class WorkersDriver final : public Driver {
   const std::uint64_t wake_items_;
 
   std::mutex turn_;
-  std::uint64_t next_number_ = 0;   // of a batch or an end; guarded by turn_, like the next
-  std::uint64_t returns_seen_ = 0;  // of batches_, at the last attempt
+  std::uint64_t next_number_ = 0;   // of a batch or an end; guarded by turn_, like the next member
+  std::uint64_t returns_seen_ = 0;  // batches_.returns() before the last attempt
 
   ReorderRing<> ready_;            // makers -> consumer, by number
   std::vector<Batch*> in_flight_;  // by cell of ready_; null for the end of an iteration
   EventCount ready_count_;         // advanced by makers
   EventCount taken_;               // advanced by the consumer
-  bool at_end_ = false;            // the consumer's: it has taken the last end
+  bool at_end_ = false;            // consumer only: true once it has taken the last end
   EventCount parked_;              // advanced by workers
   EventCount resumed_;             // advanced by resume()
   Atomic<std::uint32_t> ending_;
-  std::vector<std::thread> workers_;  // last: they use all of the above
+  std::vector<std::thread> workers_;  // last, because they use all of the above
 };
 
 }  // namespace pyecho

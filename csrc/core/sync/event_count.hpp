@@ -1,25 +1,24 @@
-// A counter one can sleep on (the eventcount of Reed and Kanodia, 1979: advance, read, await).
+// A counter that threads can sleep on (the eventcount of Reed and Kanodia, 1979: advance, read, await).
 //
-// advance() counts events; await() returns once the count has reached a target. Every wait in pyecho is of this form:
-// "until 17 slots have been freed", "until batch 4 has been taken". Because a sleeper names its target, the one who
-// counts wakes nobody before there is enough for somebody, and while nobody sleeps advance() costs one read-modify-write
-// and one load.
+// advance() counts events; await() returns once the count has reached a target. Every wait in pyecho has this form:
+// "until 17 slots have been freed", "until batch 4 has been taken". Each sleeper names its target, so advance() wakes
+// no thread before a target is reached. While no thread sleeps, it costs one read-modify-write and one load.
 //
-// The hand-shake. The sleeper lowers wake_at_ to its target and then reads the count with a read-modify-write; the
-// counter adds to the count with a read-modify-write and then loads wake_at_. Read-modify-writes of one word have a
-// single order, so either the sleeper's comes later and sees the new count, or the counter's comes later, reads from
-// the sleeper's, and therefore sees wake_at_. Nobody sleeps through its event; no fence is needed, and TSan sees it all.
+// The hand-shake. A sleeper lowers wake_at_ to its target and then reads the count with a read-modify-write. advance()
+// adds to the count with a read-modify-write and then loads wake_at_. Read-modify-writes of one word have a single
+// order. If the sleeper's comes later, it sees the new count. If advance()'s comes later, it reads from the sleeper's
+// and therefore sees wake_at_. So no wake-up is lost, no fence is needed, and TSan can check it all.
 //
 // variable | written by          | read by         | order              | pairs with | why
-// count_   | advance [E1]        | await [E4]      | acq_rel RMW        | E1 <-> E4  | see the hand-shake; what the advancing
-//          |                     | read [E5]       | acquire            | E1 -> E5   | thread did before is visible to the awaiting
+// count_   | advance [E1]        | await [E4]      | acq_rel RMW        | E1 <-> E4  | see the hand-shake; also makes writes
+//          |                     | read [E5]       | acquire            | E1 -> E5   | before advance visible after await or read
 // wake_at_ | await [E3], wake    | advance [E2]    | relaxed            | by count_  | ordered by E1 <-> E4; writers hold mutex_
 //
-// A condition that is not a count (closed, stopped) is given to await() as `interrupted`, evaluated under the mutex;
-// whoever changes such a condition calls alert() afterwards.
+// A condition that is not a count (closed, stopped) is passed to await() as `interrupted`, which is evaluated under the
+// mutex. A thread that changes such a condition must call alert() afterwards.
 //
 // `Atom`, `Mutex` and `Condition` are the standard ones in the product. The model tests put a scheduler behind them and
-// run this very code in chosen orders.
+// run the same code in chosen orders.
 #pragma once
 
 #include <atomic>
@@ -45,7 +44,7 @@ class BasicEventCount {
   BasicEventCount(const BasicEventCount&) = delete;
   BasicEventCount& operator=(const BasicEventCount&) = delete;
 
-  // Counts `events` (0 is allowed and does nothing). Any thread. Blocks only to wake a sleeper whose target is reached.
+  // Counts `events` (0 does nothing). Any thread. Blocks only to wake a sleeper whose target is reached.
   void advance(std::uint64_t events = 1) {
     if (events == 0) {
       return;
@@ -56,14 +55,14 @@ class BasicEventCount {
     }
   }
 
-  // The count so far. Any thread, wait-free.
+  // Returns the count so far. Any thread, wait-free.
   [[nodiscard]] std::uint64_t read() const noexcept { return count_.load_acquire(); }  // [E5] pairs with [E1]
 
   // Makes every sleeper evaluate its `interrupted` again. Any thread.
   void alert() { wake(); }
 
   // Blocks until the count is at least `target` (kOk), `interrupted()` is true (kEmpty) or the deadline has passed
-  // (kTimeout). `interrupted` may be called with the mutex held and must not call back into this object.
+  // (kTimeout). `interrupted` is called with the mutex held and must not call back into this object.
   template <class Interrupted>
   Outcome await(std::uint64_t target, Deadline deadline, WaitStrategy strategy, const Interrupted& interrupted) {
     if (look_for(target, strategy)) {
@@ -89,12 +88,12 @@ class BasicEventCount {
   }
 
  private:
-  // A yield that takes this long has let another program run, and the next ones will...
+  // A yield that takes this long has let another program run, and the next yields probably would as well.
   static constexpr std::chrono::microseconds kSlowYield{50};
-  // ... so that many waits go to sleep without yielding.
+  // Number of waits after a slow yield that go to sleep without yielding.
   static constexpr std::uint32_t kWaitsWithoutYield = 256;
 
-  // The part of a wait before sleep: true if the target was reached.
+  // Spins and yields before sleep. Returns true if the target was reached.
   bool look_for(std::uint64_t target, WaitStrategy strategy) noexcept {
     for (std::uint32_t spin = 0; spin < strategy.spins; ++spin) {
       if (read() >= target) {
@@ -122,7 +121,7 @@ class BasicEventCount {
 
   static constexpr std::uint64_t kNobody = std::numeric_limits<std::uint64_t>::max();
 
-  // Wakes all sleepers; each registers its target again if it has to sleep on.
+  // Wakes all sleepers. Each registers its target again if it must continue to sleep.
   void wake() {
     {
       const std::scoped_lock lock(mutex_);
@@ -132,12 +131,12 @@ class BasicEventCount {
   }
 
   Sequence<Atom> count_;             // advanced by any thread
-  Sequence<Atom> wake_at_{kNobody};  // lowered by sleepers, reset by wakers, both under mutex_: the least target
-                                     // slept for
+  Sequence<Atom> wake_at_{kNobody};  // the lowest target of any sleeper; lowered by sleepers and reset by wakers, both
+                                     // under mutex_
   Atomic<std::uint32_t, Atom> waits_without_yield_;  // set and counted down by waiting threads; a heuristic, relaxed
   Mutex mutex_;
-  // Never destroyed: destruction of a std::condition_variable waits for sleepers to leave, and in a forked child those
-  // stayed in the parent. A Condition must hold no resources beyond its own bytes.
+  // Never destroyed, because destroying a std::condition_variable waits for its sleepers to leave, and in a forked child
+  // they stayed in the parent. A Condition must hold no resources beyond its own bytes.
   union {
     Condition wakened_;  // NOLINT(readability-identifier-naming): a private member, in a union
   };

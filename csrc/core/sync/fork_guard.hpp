@@ -1,7 +1,7 @@
 // Tells an object whether this process is a fork of the one that made it.
 //
-// fork() copies memory but only the calling thread, so an object with threads is dead in the child: waiting for it would
-// hang. Such an object keeps a ForkGuard and asks it at each entry, which costs one load.
+// fork() copies memory but only the calling thread, so an object with threads is dead in the child, and waiting for it
+// would hang. Such an object keeps a ForkGuard and checks it at each entry, at the cost of one load.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace pyecho {
 
 class ForkGuard {
  public:
-  // Installs the process-wide fork handler when the first guard is made.
+  // The first guard of a process installs the fork handler. Throws std::system_error if that fails.
   ForkGuard();
 
   // True in a child of the process in which this guard was made.

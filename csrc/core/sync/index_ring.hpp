@@ -1,27 +1,26 @@
 // A bounded first-in first-out ring of slot numbers, lock-free, for any number of threads on either side.
 //
-// A push looks at the cells (stamped_cells.hpp) from the write position on until one is not empty, claims the sequences
+// A push scans the cells (stamped_cells.hpp) from the write position until one is not empty, claims the sequences
 // before that one with a single compare-and-swap of the 64-bit position, then fills their cells. A pop does the same
-// with full cells from the read position on, then empties them. Full/empty is read off the cells themselves, so neither
-// side reads the other's position.
+// with full cells from the read position, then empties them. Each cell says whether it is full or empty, so neither side
+// reads the other's position.
 //
 // Only a thread that has claimed a sequence changes its cell. A claim succeeds only if the position has not moved since
-// it was loaded, so the cells are then still as they were seen. Stamps are lap numbers modulo 2^31, which is enough: a
-// thread that slept through 2^31 laps fails its claim, because the claim compares the whole sequence.
+// it was loaded, so the cells have not changed since they were read. Stamps are lap numbers modulo 2^31. That is enough,
+// because the claim compares the whole sequence, so a thread that slept through 2^31 laps fails its claim.
 //
 // variable | written by            | read by         | order            | pairs with | why
 // write_   | pushing threads       | pushing threads | relaxed          | -          | only claims positions
 // read_    | popping threads       | popping threads | relaxed          | -          | only claims positions
-// cell     | push [W1]             | pop [R1]        | release, acquire | W1 -> R1   | what the pusher did to the slot
-//          |                       |                 |                  |            | happens before the popper's use
+// cell     | push [W1]             | pop [R1]        | release, acquire | W1 -> R1   | the pusher's writes to the slot
+//          |                       |                 |                  |            | happen before the popper's use
 // cell     | pop [R2]              | push [W2]       | release, acquire | R2 -> W2   | the popper is done with the cell
 //          |                       |                 |                  |            | before it is filled again
 //
 // try_push and try_pop never block, never allocate and never throw. They are lock-free in this sense: a thread that
-// stalls between its claim and its cell stores delays only threads that need those very cells. If several threads pop,
-// a push may therefore find less room than there is while one of their calls is in progress: full although a later pop
-// is complete. If several threads push, a pop may likewise find too few. With one thread on the other side answers are
-// exact.
+// stalls between its claim and its cell stores delays only threads that need the same cells. So if several threads pop,
+// a push during one of their calls may report full although a later pop is complete. If several threads push, a pop may
+// likewise find too few numbers. With one thread on the other side the answers are exact.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +41,7 @@ class IndexRing {
 
   [[nodiscard]] std::uint32_t capacity() const noexcept { return cells_.size(); }
 
-  // Pushes the first of `indices`, as many as there is room for. Returns how many; 0: full.
+  // Pushes as many of `indices` as fit, in order. Returns the number pushed, 0 if the ring is full.
   std::uint32_t try_push(std::span<const std::uint32_t> indices) noexcept {
     const auto [first, count] = claim(write_, [&](std::uint64_t sequence) {
       return cells_.visit(sequence, indices.size(), [](std::uint32_t, Cell cell) { return awaits(cell); });
@@ -59,8 +58,8 @@ class IndexRing {
     return range.count == 1 && fill(cell, index) ? Outcome::kOk : Outcome::kFull;
   }
 
-  // Pops into the first of `indices`, as many as there are. Returns how many; 0: empty. The rest of `indices` is
-  // unspecified.
+  // Pops up to indices.size() numbers into `indices`. Returns the number popped, 0 if the ring is empty. The rest of
+  // `indices` is unspecified.
   std::uint32_t try_pop(std::span<std::uint32_t> indices) noexcept {
     const auto [first, count] = claim(read_, [&](std::uint64_t sequence) {
       return cells_.visit(sequence, indices.size(),
@@ -68,7 +67,7 @@ class IndexRing {
     });
     return cells_.visit(first, count, [](std::uint32_t, Cell cell) { return clear(cell); });
   }
-  // kOk or kEmpty, which leaves `index` unchanged.
+  // kOk, or kEmpty with `index` unchanged.
   Outcome try_pop(std::uint32_t& index) noexcept {
     Cell cell{};
     std::uint32_t popped = 0;
@@ -84,7 +83,7 @@ class IndexRing {
     return Outcome::kOk;
   }
 
-  // A number that was true at some moment during the call, if no other thread was at work; else near it.
+  // Exact if no other thread pushes or pops during the call, otherwise an estimate.
   [[nodiscard]] std::uint64_t approx_size() const noexcept {
     const std::uint64_t read = read_.load_relaxed();
     const std::uint64_t write = write_.load_relaxed();
@@ -98,8 +97,8 @@ class IndexRing {
     std::uint32_t count;
   };
 
-  // Takes the next sequences of `position` for the calling thread: `look(first)` says how many from `first` on can be
-  // had now. None if it said so of the position's present value.
+  // Claims the next sequences of `position` for the calling thread. `look(first)` returns how many from `first` on can
+  // be claimed now. Returns none if `look` returned 0 for the position's current value.
   template <class Look>
   static Range claim(Sequence<Atom>& position, const Look& look) noexcept {
     std::uint64_t first = position.load_relaxed();

@@ -1,4 +1,4 @@
-// What a hand-over operation can answer. Hot paths return one of these; they never throw.
+// The results of a hand-over operation. Hot paths return one of these; they never throw.
 #pragma once
 
 #include <chrono>
@@ -8,11 +8,11 @@ namespace pyecho {
 enum class [[nodiscard]] Outcome : unsigned char {
   kOk,         // done
   kFull,       // no room now; nothing changed
-  kEmpty,      // nothing there now; nothing changed
+  kEmpty,      // nothing available now; nothing changed
   kTimeout,    // the deadline passed first; nothing changed
-  kClosed,     // no more input is taken; nothing changed
-  kEnd,        // closed and drained: nothing will ever come again
-  kExhausted,  // every batch the memory limit allows is held by the consumer
+  kClosed,     // no more input is accepted, or the stage was stopped; nothing changed
+  kEnd,        // the end of an iteration
+  kExhausted,  // the consumer holds every batch that the memory limit allows
   kForked,     // this process is a fork of the one that made the object; its threads stayed there
 };
 

@@ -1,16 +1,16 @@
 // A ring in which numbers are published in any order and taken in the order of their tickets.
 //
-// Several threads that fill slots (or batches) at their own pace each hold a ticket that was declared beforehand. The
-// taker waits for the oldest ticket, so the order of the tickets, not the speed of the threads, decides what comes
-// out first. Cells (stamped_cells.hpp) hold a stamp and a number in one word.
+// Several threads fill slots (or batches) at their own pace, and each holds a ticket that was issued beforehand. The
+// taker waits for the oldest ticket, so the order of the tickets decides the order of the output, not the speed of the
+// threads. Cells (stamped_cells.hpp) hold a stamp and a number in one word.
 //
-// Contract: at most capacity() tickets are open (issued and not yet taken) at a time. pyecho keeps it by having as
-// many cells as there are things a ticket can stand for.
+// Contract: at most capacity() tickets are open (issued and not yet taken) at a time. pyecho ensures it by having at
+// least one cell for each slot (or batch) that a ticket can stand for.
 //
 // variable | written by      | read by        | order            | pairs with | why
-// read_    | the taker       | the taker      | relaxed          | -          | one taker at a time; a change of taker is
-//          |                 |                |                  |            | ordered by whatever hands over the turn
-// cell     | publisher [P1]  | taker [T1]     | release, acquire | P1 -> T1   | what was written to the slot is seen
+// read_    | the taker       | the taker      | relaxed          | -          | one taker at a time; the hand-over of the
+//          |                 |                |                  |            | turn orders a change of taker
+// cell     | publisher [P1]  | taker [T1]     | release, acquire | P1 -> T1   | makes writes to the slot visible
 // cell     | taker [T2]      | publisher      | relaxed          | -          | the contract orders it: a later ticket for
 //          |                 |                |                  |            | this cell is issued after T2
 //
@@ -35,20 +35,20 @@ class ReorderRing {
 
   [[nodiscard]] std::uint32_t capacity() const noexcept { return cells_.size(); }
 
-  // Any thread that holds `ticket`, once.
+  // Publishes `index` under `ticket`. Called once, by the thread that holds the ticket.
   void publish(std::uint64_t ticket, std::uint32_t index) noexcept { fill(cells_.of(ticket), index); }
-  // The same for the tickets from `first_ticket` on, one for each of `indices`: at most capacity().
+  // Publishes `indices` (at most capacity()) under consecutive tickets from `first_ticket` on.
   void publish(std::uint64_t first_ticket, std::span<const std::uint32_t> indices) noexcept {
     assert(indices.size() <= capacity());
     cells_.visit(first_ticket, indices.size(), [&](std::uint32_t i, Cell cell) { return fill(cell, indices[i]); });
   }
 
-  // The number published under the oldest open ticket: kOk, or kEmpty if it is not published yet. One thread at a time.
+  // Takes the number of the oldest open ticket. kOk, or kEmpty if it is not published yet. One thread at a time.
   Outcome try_take(std::uint32_t& index) noexcept {
     return take(std::span<std::uint32_t>(&index, 1)) == 1 ? Outcome::kOk : Outcome::kEmpty;
   }
-  // The numbers published under the oldest open ticket and those that follow it, up to the first that is not published
-  // yet. Returns how many. One thread at a time.
+  // Takes the numbers of the oldest open tickets, up to the first ticket that is not published yet. Returns the count.
+  // One thread at a time.
   std::uint32_t take(std::span<std::uint32_t> indices) noexcept {
     const std::uint64_t first = read_.load_relaxed();
     const std::uint32_t count =
@@ -59,7 +59,7 @@ class ReorderRing {
     return count;
   }
 
-  // How many tickets have been taken; the oldest open ticket. The taker's own view is exact.
+  // Returns the number of tickets taken, which is also the oldest open ticket. Exact in the taker's thread.
   [[nodiscard]] std::uint64_t taken() const noexcept { return read_.load_relaxed(); }
 
  private:

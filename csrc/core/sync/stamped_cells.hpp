@@ -1,14 +1,14 @@
-// The cells of a ring. Each is one 64-bit word: a number (low half) and a stamp (high half) that says for which lap the
-// cell is empty or full. One atomic store thus publishes number and state together, and full/empty is read off the cell
-// itself:
+// The cells of a ring. Each is one 64-bit word: a number (low half) and a stamp (high half) that tells for which lap the
+// cell is empty or full. So one atomic store publishes number and state together, and each cell tells whether it is full
+// or empty:
 //
 //     sequence s, ring of 2^k cells:   cell = s mod 2^k,  lap = s / 2^k
 //     stamp 2 * lap        empty, awaits the number with sequence s
 //     stamp 2 * lap + 1    full, holds it
 //     stamp 2 * lap + 2    emptied, which is "empty" for the sequence one lap later
 //
-// Stamps are lap numbers modulo 2^31. The rings (index_ring.hpp, reorder_ring.hpp) say who stores what, and in which
-// memory order.
+// Stamps are lap numbers modulo 2^31. The rings (index_ring.hpp, reorder_ring.hpp) document which thread stores which
+// stamp, and in which memory order.
 #pragma once
 
 #include <algorithm>
@@ -45,7 +45,7 @@ class RingGeometry {
   [[nodiscard]] std::uint32_t cell_of(std::uint64_t sequence) const noexcept {
     return static_cast<std::uint32_t>(sequence) & (cells() - 1);
   }
-  // The stamp of the cell while it awaits `sequence`; + 1: it holds it; + 2: it was emptied.
+  // The stamp of the cell while it awaits `sequence`. Add 1 for a full cell, 2 for an emptied one.
   [[nodiscard]] std::uint32_t empty_stamp(std::uint64_t sequence) const noexcept {
     return static_cast<std::uint32_t>((sequence >> shift_) << 1);
   }
@@ -59,13 +59,13 @@ class StampedCells {
  public:
   using Word = Atomic<std::uint64_t, Atom>;
 
-  // A cell, and its stamp while it awaits the sequence it was asked for.
+  // A cell, and its stamp while it awaits the requested sequence.
   struct Cell {
     Word* word;
     std::uint32_t empty;
   };
 
-  // As many cells as RingGeometry(min_cells) has; they await the sequences from `first` on.
+  // Makes as many cells as RingGeometry(min_cells) has. They await the sequences from `first` on.
   StampedCells(std::uint32_t min_cells, std::uint64_t first)
       : geometry_(min_cells), words_(std::make_unique<Word[]>(size())) {
     for (std::uint64_t s = first; s < first + size(); ++s) {
@@ -80,7 +80,7 @@ class StampedCells {
   }
 
   // Calls visit(i, cell) for i = 0, 1, ... with the cell of sequence `first` + i until it returns false, at most `most`
-  // times and one lap. Returns how many calls returned true.
+  // times and at most one lap. Returns the number of calls that returned true.
   template <class Visit>
   // NOLINTNEXTLINE(modernize-use-nodiscard): a caller that knows how many calls return true may ignore the count
   std::uint32_t visit(std::uint64_t first, std::size_t most, const Visit& visit) const noexcept {

@@ -1,4 +1,4 @@
-// How a thread waits; never what for.
+// How long a thread spins and yields before it sleeps.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,15 @@
 
 namespace pyecho {
 
-// Looks `spins` times, some nanoseconds apart, then `yields` times, each after offering the processor to another thread,
-// and then goes to sleep. A hand-over that is about to happen is met without a system call; where threads share too few
-// processors, yielding lets the other side get there. A wait that lasts costs some tens of microseconds of processor time
-// once, then nothing. Where other programs keep the processors busy a yield costs a whole time slice: the waiting object
-// then leaves yielding out for a while (EventCount).
+// Checks `spins` times, some nanoseconds apart, then `yields` times, with a yield after each check, and then sleeps.
+// A hand-over that is about to happen needs no system call. Where threads share too few processors, yielding lets the
+// other side proceed. A long wait costs some tens of microseconds of processor time once, then nothing. Where other
+// programs keep the processors busy, a yield costs a whole time slice, so EventCount then stops yielding for a while.
 struct WaitStrategy {
   std::uint32_t spins;
   std::uint32_t yields;
 
-  // For hand-overs that are usually imminent. With one processor nothing can happen while we spin.
+  // For hand-overs that are usually imminent. On a single processor spinning is useless.
   [[nodiscard]] static WaitStrategy spin_then_sleep() noexcept {
     static const bool alone = std::thread::hardware_concurrency() < 2;
     return {.spins = alone ? 0U : 32U, .yields = 64U};

@@ -1,5 +1,5 @@
-// Batches that are dropped while a CUDA graph is captured. Nothing may be recorded then, and nothing asked that would
-// invalidate the capture; and copies from before it may be under way.
+// Batches that are dropped while a CUDA graph is captured. Then nothing may be recorded, and no query may invalidate the
+// capture. Copies from before the capture may be under way.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -112,7 +112,7 @@ TEST_F(DeferredReleaseCapture, batches_on_other_streams_end_meanwhile) {
   EXPECT_TRUE(batch.arrived());
 }
 
-// Who waited for it inside the capture would wait for ever.
+// Waiting for it inside the capture would hang forever.
 TEST_F(DeferredReleaseCapture, its_pool_does_not_count_on_a_batch_that_is_held_back) {
   DeferredRelease retirement(device);
   standin_hold(STANDIN_HOLD);
@@ -138,7 +138,7 @@ TEST_F(DeferredReleaseCapture, its_pool_does_not_count_on_a_batch_that_is_held_b
   EXPECT_EQ(unlimited->blocks(), 2U);
 }
 
-// Not even where it begins between the look at the stream and the record.
+// Also if the capture begins between the query of the stream and the record.
 TEST_F(DeferredReleaseCapture, an_event_that_a_capture_took_in_is_not_asked) {
   DeferredRelease retirement(device);
   batch.take(1);
@@ -206,7 +206,7 @@ TEST_F(DeferredReleaseCapture, the_end_waits_for_what_was_dropped_in_one) {
   EXPECT_TRUE(batch.arrived());
 }
 
-// In a process of its own: a batch that is lost stays registered.
+// In a process of its own, because a lost batch stays registered.
 void end_during_a_capture() {
   const Device& device = Device::get(0);
   const StreamHandle stream = new_stream(device);

@@ -112,8 +112,8 @@ TEST_F(DeferredReleaseEnd, a_forked_child_does_not_wait_for_threads_that_are_not
   EXPECT_TRUE(batch.ended() && other.ended());
 }
 
-// Each in a process of its own, as the driver is of no use afterwards. `then` is told of one batch that waits, and of one
-// that is still held.
+// Runs in a process of its own, because the driver is unusable afterwards. `then` gets a batch that waits, and one that is
+// still held.
 template <class End, class Then>
 void after(const End& end, const Then& then) {
   alarm(60);

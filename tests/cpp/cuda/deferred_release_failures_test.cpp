@@ -1,7 +1,7 @@
-// Every driver call of a whole scenario fails in turn: once, or it and all after it. Whatever fails, no batch is given
-// back while a copy of it is to come, and none stays away for ever.
+// Every driver call of a whole scenario fails in turn: only once, or together with all later calls. In each case, no batch
+// is given back before its copies are done, and none is lost forever.
 //
-// Each run is a process of its own, as those of transfer_failures_test.cpp are.
+// Each run is a process of its own, as in transfer_failures_test.cpp.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -34,7 +34,7 @@ class Scenario {
     run();
   }
 
-  // Whether the scenario is so long that it met the failure.
+  // True if the scenario was long enough to reach the failure.
   [[nodiscard]] bool met() const { return met_; }
   [[nodiscard]] bool ok() const { return ok_; }
 
@@ -65,7 +65,7 @@ class Scenario {
       look();
       standin_drain();
     }
-    // A single failure has been made up for by now.
+    // By now a single failure has been recovered from.
     look();
     expect(failure_.sticky || retirement_->waiting() == 0, "a batch was forgotten");
     for (std::size_t i = 0; i < kBatches; ++i) {
@@ -94,7 +94,7 @@ class Scenario {
 
   [[nodiscard]] bool reached() const { return standin_calls_of(failure_.call.c_str()) >= failure_.nth; }
 
-  // What is copied on the second stream is dropped while the first one is current.
+  // Batches copied on the second stream are dropped while the first one is current.
   void copy_and_drop(std::size_t index, StreamHandle stream) {
     OwnBatch& batch = *batches_[index];
     batch.take(index + 1);
@@ -120,8 +120,7 @@ class Scenario {
     sweep();
   }
 
-  // What has been given back must have been copied, save for a copy that was captured. Without a device nothing is
-  // copied any more.
+  // Batches that were given back must have been copied, except for captured copies. Without a device nothing is copied.
   void sweep() {
     for (std::size_t i = 0; i < kBatches; ++i) {
       if (leased_[i] && batches_[i]->ended()) {
@@ -162,7 +161,7 @@ class Scenario {
 
 enum class Answer : int { kMet = 0, kNotMet = 1, kWrong = 2 };
 
-// In a process of its own, which must not hang.
+// Runs the scenario in a process of its own, which must not hang.
 Answer run_scenario(const Failure& failure, int hold) {
   constexpr unsigned kSeconds = 60;
   const int answer = in_forked_child([&] {
@@ -179,7 +178,7 @@ Answer run_scenario(const Failure& failure, int hold) {
   return static_cast<Answer>(answer);
 }
 
-// Exits with 0 if all went well, with 1 if not, and with 2 if there was next to nothing to fail.
+// Exits with 0 on success, with 1 on failure, and with 2 if there were too few calls to fail.
 void fail_every_call(Result code, bool sticky, int hold) {
   bool ok = true;
   std::uint64_t met = 0;

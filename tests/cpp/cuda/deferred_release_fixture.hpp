@@ -1,4 +1,4 @@
-// Pinned batches that the consumer copies to a device by itself, and drops.
+// Pinned batches that the consumer copies to a device by itself and drops.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,8 @@
 
 namespace pyecho::cuda {
 
-// A batch that is leased again and again, alone in its pool, so that the pool tells whether the lease has ended; and
-// where the consumer's copies of it go.
+// A batch that is leased repeatedly, and the destination of the consumer's copies of it. It is alone in its pool, so the
+// pool tells whether the lease has ended.
 class OwnBatch {
  public:
   static constexpr std::size_t kBytes = 1000;
@@ -24,7 +24,7 @@ class OwnBatch {
         pool_(std::make_shared<BatchPool>(SlotLayout({kBytes}, 1, false), 1, kBytes,
                                           std::make_shared<Pinning>(device, true)->policy())) {}
 
-  // Only if the lease before has ended.
+  // Requires that the previous lease has ended.
   void take(std::uint64_t key) {
     ASSERT_TRUE(ended());
     lease_ = Lease(pool_, pool_->obtain());
@@ -34,7 +34,7 @@ class OwnBatch {
     fill({data_, kBytes}, key);
     std::fill(target_.begin(), target_.end(), std::byte{0});
   }
-  // Throws CudaError; the copy is not made then.
+  // Throws CudaError, and then makes no copy.
   void copy(StreamHandle stream) {
     const CurrentContext current(device_);
     device_.driver().call(&DriverApi::memory_copy_to_device_async, device_pointer(target_.data()),
@@ -50,13 +50,13 @@ class OwnBatch {
   }
 
   [[nodiscard]] bool ended() const { return pool_->outstanding() == 0; }
-  // Whether there is a copy and it brought what the batch contained.
+  // True if there is a copy with the contents of the batch.
   [[nodiscard]] bool arrived() const {
     static_cast<void>(standin_pending());  // another thread may have seen the copy's end; its mutex orders us after it
     return copies_ > 0 && is_filled(target_, key_);
   }
   [[nodiscard]] int copies() const noexcept { return copies_; }
-  // The batch is filled anew: a copy that is still to come brings something wrong.
+  // Refills the batch, so that a copy that is not done yet gets wrong data.
   void overwrite() { std::fill(data_, data_ + kBytes, std::byte{0xEE}); }
   [[nodiscard]] const std::shared_ptr<BatchPool>& pool() const noexcept { return pool_; }
 
@@ -79,7 +79,7 @@ class DeferredReleaseTest : public CudaTest {
     }
     return made;
   }
-  // Lets the streams go after a while; says whether the batch was leased still by then.
+  // Releases the streams after a while. Returns true if the batch was still leased then.
   static std::jthread let_go_soon(const OwnBatch& batch, bool& kept_until_then) {
     return std::jthread([&batch, &kept_until_then] {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));

@@ -1,4 +1,4 @@
-// When there is no memory left to remember a batch in.
+// A dropped batch when there is no memory to keep it in the list.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -10,7 +10,7 @@ namespace {
 thread_local int allocations_until_failure = 0;  // 0: none fails
 }  // namespace
 
-// For the whole test program; the plain form is the one that containers of the library use.
+// Replaced for the whole test program. The standard containers use the plain form.
 [[gnu::noinline]] void* operator new(std::size_t size) {
   const bool fails = allocations_until_failure > 0 && --allocations_until_failure == 0;
   void* const memory = fails ? nullptr : std::malloc(size == 0 ? 1 : size);
@@ -25,7 +25,7 @@ thread_local int allocations_until_failure = 0;  // 0: none fails
 namespace pyecho::cuda {
 namespace {
 
-// The first two are those for remembering a batch; the third one is the stand-in's, for what is recorded.
+// The first two allocations keep a batch in the list; the third is the stand-in's, for a recorded event.
 TEST_F(DeferredReleaseTest, a_batch_is_kept_when_memory_runs_out) {
   constexpr std::size_t kBatches = 42;
   constexpr int kAllocations = 3;

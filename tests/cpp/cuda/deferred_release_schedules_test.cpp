@@ -1,6 +1,6 @@
-// Random schedules: a consumer copies batches on several streams, captures some of these, and drops the batches; which
-// stream gets on when is drawn by the stand-in. Batches are overwritten as soon as they are given back, and yet what
-// arrives is always right.
+// Random schedules: a consumer copies batches on several streams, captures some of the streams, and drops the batches. The
+// stand-in draws which stream proceeds when. Batches are overwritten as soon as they are given back, yet the data that
+// arrives must always be right.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace pyecho::cuda {
 namespace {
 
 #ifdef __SANITIZE_THREAD__
-constexpr std::uint64_t kSchedules = 500;  // all in one thread, so that there is nothing for it to see
+constexpr std::uint64_t kSchedules = 500;  // fewer, because a single thread has no races for the sanitizer to find
 #else
 constexpr std::uint64_t kSchedules = 5'000;
 #endif
@@ -25,7 +25,7 @@ class DeferredReleaseSchedules : public DeferredReleaseTest {
 
   StreamHandle any_stream(Xoshiro256& random) { return streams_[random.below(kStreams)]; }
 
-  // On streams of which the last one says that it is the current one.
+  // Copies on the current stream (any stream if watched_) or the default one, and drops. The current stream is random.
   void copy_and_drop(std::size_t index, DeferredRelease& retirement, Xoshiro256& random) {
     OwnBatch& own = *batches_[index];
     own.take(random.next());
@@ -38,7 +38,7 @@ class DeferredReleaseSchedules : public DeferredReleaseTest {
     dropped_[index] = true;
   }
 
-  // Whether all that was given back had been copied.
+  // True if every batch that was given back had been copied.
   bool sweep() {
     bool right = true;
     for (std::size_t i = 0; i < kBatches; ++i) {
@@ -71,7 +71,7 @@ class DeferredReleaseSchedules : public DeferredReleaseTest {
   bool undisturbed_ = true;  // no capture was invalidated
 };
 
-// Whether all went well.
+// True on success.
 bool DeferredReleaseSchedules::run(std::uint64_t seed) {
   Xoshiro256 random(seed);
   standin_set_seed(seed);

@@ -11,7 +11,7 @@ namespace {
 
 class DeviceTest : public CudaTest {
  protected:
-  // What the thread's capture mode is; sets it to what it was.
+  // Returns the thread's capture mode, and leaves it unchanged.
   int capture_mode() const {
     int mode = 1;
     device.driver().call(&DriverApi::thread_exchange_capture_mode, &mode);
@@ -20,7 +20,7 @@ class DeviceTest : public CudaTest {
     return mode;
   }
   void set_capture_mode(int mode) const { device.driver().call(&DriverApi::thread_exchange_capture_mode, &mode); }
-  // Whether no context is current in this thread.
+  // True if no context is current in this thread.
   bool no_context() const {
     ContextHandle popped = nullptr;
     return device.driver().try_call(&DriverApi::context_pop, &popped) == kInvalidContext;
@@ -42,7 +42,7 @@ TEST_F(DeviceTest, it_is_the_same_each_time_and_retained_once) {
   EXPECT_EQ(standin_calls(), 0U);
 }
 
-// In a process of its own, as devices keep their contexts.
+// In a process of its own, because devices keep their contexts.
 TEST(DeviceDeathTest, devices_are_active_once_they_have_a_context) {
   const auto expect = [](const std::vector<int>& devices) { return active_devices() == devices ? 0 : 1; };
   EXPECT_EXIT(
@@ -185,7 +185,7 @@ TEST_F(DeviceTest, in_a_forked_child_nothing_reaches_the_driver) {
             0);
 }
 
-// Also shows what happens to a device that could not be opened: the next one who asks tries again.
+// Also tests a device that could not be opened: the next call retries.
 void open_a_device_in_spite_of_failures() {
   for (const char* const call : {"cuDeviceGet", "cuDevicePrimaryCtxRetain", "cuCtxPushCurrent",
                                  "cuThreadExchangeStreamCaptureMode", "cuStreamCreate"}) {

@@ -9,7 +9,7 @@
 namespace pyecho::cuda {
 namespace {
 
-// Each test loads drivers of its own, from a stand-in that it has set up.
+// Each test configures the stand-in and loads drivers of its own from it.
 class DriverTest : public testing::Test {
  protected:
   DriverTest() { standin_restore(); }

@@ -114,7 +114,7 @@ TEST_F(EventTest, any_thread_may_take_and_give_back) {
           if (handed_over.size() < 4) {
             handed_over.push_back(std::move(mine));
           } else {
-            dropped = std::move(handed_over.back());  // another thread's, most likely
+            dropped = std::move(handed_over.back());  // probably made by another thread
             handed_over.pop_back();
           }
         }
@@ -180,7 +180,7 @@ void end_the_driver_before_the_pool() {
   const std::uint64_t pushes = standin_calls_of("cuCtxPushCurrent");
   event = Event();
   pool.reset();
-  // What answers that the driver has ended is the only call, save for those that put it into words.
+  // Only one call tells that the driver has ended; the others describe the error.
   const std::uint64_t words = standin_calls_of("cuGetErrorName") + standin_calls_of("cuGetErrorString");
   std::exit(standin_calls() == calls + 1 + words && standin_calls_of("cuCtxPushCurrent") == pushes + 1 ? 0 : 1);
 }

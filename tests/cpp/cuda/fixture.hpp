@@ -1,4 +1,4 @@
-// The CUDA layer on the stand-in driver, as a program with two devices uses it.
+// The CUDA layer on the stand-in driver, with two devices.
 #pragma once
 
 #include <dlfcn.h>
@@ -32,7 +32,7 @@ inline std::string standin_path() {
   return info.dli_fname;
 }
 
-// Before anything looks for the driver.
+// Runs before the driver is loaded.
 class StandInEnvironment : public testing::Environment {
  public:
   void SetUp() override {
@@ -44,7 +44,7 @@ class StandInEnvironment : public testing::Environment {
 };
 inline testing::Environment* const kEnvironment = testing::AddGlobalTestEnvironment(new StandInEnvironment);
 
-// Functions that stand for the user's program.
+// Functions that act as the user's program.
 inline const standin::ExtraApi& extra_api() {
   static const standin::ExtraApi api = [] {
     standin::ExtraApi loaded{};
@@ -60,7 +60,7 @@ inline const standin::ExtraApi& extra_api() {
   return api;
 }
 
-// Whether a message has all of these parts.
+// True if a message has all of these parts.
 inline testing::AssertionResult says(const std::string& message, const std::vector<std::string>& parts) {
   for (const std::string& part : parts) {
     if (message.find(part) == std::string::npos) {
@@ -79,7 +79,7 @@ inline StreamHandle new_stream(const Device& device) {
   return stream;
 }
 
-// Page-aligned memory of `size_bytes` that is pinned as long as it lives.
+// Page-aligned memory of `size_bytes`, pinned during its lifetime.
 class PinnedBuffer {
  public:
   PinnedBuffer(const Device& device, std::size_t size_bytes)
@@ -92,7 +92,7 @@ class PinnedBuffer {
   PinnedPages pages_;
 };
 
-// Runs `body` in a child made by fork() and answers what it returned; -1 if it crashed.
+// Runs `body` in a child made by fork(). Returns its result, or -1 if it crashed.
 template <class Body>
 int in_forked_child(const Body& body) {
   const pid_t child = fork();
@@ -104,7 +104,7 @@ int in_forked_child(const Body& body) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-// Each test begins with a stand-in that has counted nothing, and leaves nothing behind.
+// Resets the counts of the stand-in before each test, and checks that the test leaves nothing behind.
 class CudaTest : public testing::Test {
  protected:
   CudaTest() : device((standin_restore(), Device::get(0))) {

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kGiB = std::size_t{1} << 30;
 
-// Address space whose pages nobody touches.
+// Address space with pages that are never touched.
 class Reserved {
  public:
   explicit Reserved(std::size_t size_bytes)

@@ -81,7 +81,7 @@ void break_the_context_before_the_engine() {
       }
     }
   }
-  std::exit(source.times_let_go() == 0 ? 0 : 3);  // and LeakSanitizer looks
+  std::exit(source.times_let_go() == 0 ? 0 : 3);  // LeakSanitizer checks at exit
 }
 
 TEST(TransferEndDeathTest, a_source_is_lost_if_nothing_tells_that_its_copies_are_done) {

@@ -223,7 +223,7 @@ TEST_F(TransferEngineTest, nothing_is_made_in_10000_transfers_after_the_first_on
   TransferEngine engine(device, 3);
   const StreamHandle stream = new_stream(device);
   standin_set_max_delay_us(0);
-  {  // As much as will ever be needed at a time.
+  {  // The maximum that is ever needed at a time.
     standin_hold(STANDIN_HOLD);
     std::vector<std::shared_ptr<const Transfer>> kept(8);
     std::generate(kept.begin(), kept.end(), [&] { return engine.mark(); });

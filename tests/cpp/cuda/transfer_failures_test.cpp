@@ -1,7 +1,8 @@
-// Every driver call of a whole scenario fails in turn: once, or it and all after it, as a fault of the context has it.
+// Every driver call of a whole scenario fails in turn: only once, or together with all later calls, as after a fault of
+// the context.
 //
-// Each run is a process of its own, forked before the stand-in is initialised: what a failed call leaves behind (a
-// registration, say) is nobody else's.
+// Each run is a process of its own, forked before the stand-in is initialised, so that leftovers of a failed call (for
+// example, a registration) do not affect other runs.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -12,7 +13,7 @@
 #include "transfer_fixture.hpp"
 
 #ifdef __SANITIZE_THREAD__
-// Hundreds of processes end here, and ThreadSanitizer would let each sleep for a second.
+// Hundreds of processes end here, and ThreadSanitizer would make each sleep for a second.
 extern "C" const char* __tsan_default_options() { return "atexit_sleep_ms=0"; }
 #endif
 
@@ -26,7 +27,7 @@ struct Failure {
   bool sticky;
 };
 
-// What can be seen from outside of one transfer.
+// The observable state of one transfer.
 struct Attempt {
   std::vector<std::unique_ptr<Source>> sources;  // one a copy; all kept by the first one's holder
   std::vector<std::unique_ptr<Target>> targets;
@@ -42,7 +43,7 @@ struct Attempt {
     return true;
   }
   [[nodiscard]] bool kept() const { return sources.front()->times_let_go() == 0; }
-  // Whether start() got as far as to issue a copy, or to try.
+  // True if start() issued a copy, or tried to.
   [[nodiscard]] bool issued() const {
     return failed_call.empty() || failed_call == "cuMemcpyHtoDAsync" || failed_call == "cuEventRecord";
   }
@@ -58,7 +59,7 @@ class Scenario {
     run();
   }
 
-  // Whether the scenario is so long that it met the failure.
+  // True if the scenario was long enough to reach the failure.
   [[nodiscard]] bool met() const { return met_; }
   [[nodiscard]] bool ok() const { return ok_; }
 
@@ -97,7 +98,7 @@ class Scenario {
     attempt.failed_call = errors_ > errors ? last_failed_call_ : "";
   }
 
-  // Only a CudaError may come, and only that of the failure.
+  // The only permitted exception is a CudaError for the failure.
   template <class Action>
   void act(const Action& action) {
     try {
@@ -167,7 +168,7 @@ class Scenario {
     engine.reset();
     met_ = standin_calls_of(failure_.call.c_str()) >= failure_.nth;
     const bool in_destructor = met_ && failure_.nth > calls_before;
-    // What was not let go of may still be read: after a fault, by a copy that had begun.
+    // A source that was not released may still be read: after a fault, by a copy that had begun.
     standin_drain();
     standin_hold(STANDIN_HOLD);
     check_data();
@@ -175,7 +176,7 @@ class Scenario {
       check_after_one_failure(in_destructor, in_destructor ? failure_.nth - calls_before : 0, kept_before,
                               standin_live_events() - events, standin_registered_ranges() - ranges);
     } else {
-      // By the end of the last scope before the destructor, whose failures nobody is told.
+      // At the end of the last scope before the destructor, because the destructor does not report failures.
       const bool in_last_scope = failure_.nth == calls_before && (failure_.call == "cuCtxPopCurrent" ||
                                                                   failure_.call == "cuThreadExchangeStreamCaptureMode");
       check_after_a_fault(in_destructor || in_last_scope);
@@ -214,16 +215,16 @@ class Scenario {
     expect(errors_ <= 1, "one failure made several errors");
     const bool entering = failure_.call == "cuCtxPushCurrent" || failure_.call == "cuThreadExchangeStreamCaptureMode";
     const bool swallowed = met_ && errors_ == 0;
-    // Sources are lost only where the destructor cannot make a context current to wait in: all that were under way, or
-    // those after the first.
+    // Sources are lost only if the destructor cannot make a context current in order to wait: either all that were under
+    // way, or all but the first.
     if (met_ && in_destructor && entering) {
       expect(nth_in_destructor > 1 || kept() == static_cast<std::ptrdiff_t>(kept_before), "some were let go of");
       expect(hold_ == STANDIN_RUN || nth_in_destructor > 1 || kept_before == 2, "the end should find two under way");
     } else {
       expect(kept() == 0, "a source was not let go of");
     }
-    // A call that nobody could be told about: it left its own object behind, or, having been to enter a context in a
-    // destructor, all of that destructor's.
+    // A failure that could not be reported leaves its own object behind. If it failed to enter a context in a destructor,
+    // it leaves all objects of that destructor behind.
     const bool may_leave_any = swallowed && entering;
     expect(new_events == 0 || may_leave_any || (swallowed && failure_.call == "cuEventDestroy" && new_events == 1),
            "events were left behind");
@@ -245,7 +246,7 @@ class Scenario {
       if (torn_down(failure_.code)) {
         expect(!attempt.kept(), "a source was not let go of, though there is no device any more");
       } else if (attempt.issued()) {
-        // Lost if the fault came first.
+        // Leaked if the fault came first.
         expect(attempt.kept() || attempt.arrived(), "a source was let go of before its copies were done");
       } else {
         expect(!attempt.kept(), "a source was kept of which no copy was issued");
@@ -270,12 +271,12 @@ class Scenario {
 
 enum class Answer : int { kMet = 0, kNotMet = 1, kWrong = 2 };
 
-// In a process of its own, which must not hang.
+// Runs the scenario in a process of its own, which must not hang.
 Answer run_scenario(const Failure& failure, int hold) {
   constexpr unsigned kSeconds = 60;
   const int answer = in_forked_child([&] {
     alarm(kSeconds);
-    // Neither destroyed nor, as the process ends at once, looked for: what a fault left behind refers to it.
+    // Never destroyed, because leftovers of a fault refer to it. The process ends at once, so no leak is reported.
     const auto* const scenario = new Scenario(failure, hold);
     return static_cast<int>(!scenario->ok() ? Answer::kWrong : scenario->met() ? Answer::kMet : Answer::kNotMet);
   });
@@ -288,7 +289,7 @@ Answer run_scenario(const Failure& failure, int hold) {
   return static_cast<Answer>(answer);
 }
 
-// Exits with 0 if all went well, with 1 if not, and with 2 if there was next to nothing to fail.
+// Exits with 0 on success, with 1 on failure, and with 2 if there were too few calls to fail.
 void fail_every_call(Result code, bool sticky, int hold) {
   bool ok = true;
   std::uint64_t met = 0;

@@ -1,4 +1,4 @@
-// What transfers copy, and what becomes of it.
+// Sources and destinations of transfers.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 
 namespace pyecho::cuda {
 
-// Bytes that tell to whom they belong and where they were.
+// Bytes that identify their source and their position in it.
 inline void fill(std::span<std::byte> bytes, std::uint64_t key) {
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     bytes[i] = static_cast<std::byte>(mix64(key + i / 8) >> (8 * (i % 8)));
@@ -31,12 +31,12 @@ inline void fill(std::span<std::byte> bytes, std::uint64_t key) {
   return true;
 }
 
-// Host memory that is overwritten as soon as it is let go of, as that of a batch is.
+// Host memory that is overwritten as soon as it is released, as the memory of a batch is.
 class Source {
  public:
   Source(std::span<std::byte> bytes, std::uint64_t key) : bytes_(bytes), key_(key) { fill(bytes_, key_); }
 
-  // To be given to an engine. The source must outlive it.
+  // Returns a holder for an engine. The source must outlive it.
   std::shared_ptr<void> hold() {
     return {this, [](void* self) { static_cast<Source*>(self)->let_go(); }};
   }
@@ -56,7 +56,7 @@ class Source {
   std::atomic<int> times_let_go_ = 0;
 };
 
-// Device memory, which with the stand-in is like any other.
+// Device memory, which is ordinary memory with the stand-in.
 class Target {
  public:
   explicit Target(std::size_t size) : bytes_(size) {}
@@ -74,7 +74,7 @@ class Target {
   std::vector<std::byte> bytes_;
 };
 
-// Tests of engines: with a pinned source and one that is not.
+// Tests of engines, with a pinned source and an unpinned one.
 class TransferTest : public CudaTest {
  protected:
   static constexpr std::size_t kBytes = 5000;
@@ -83,7 +83,7 @@ class TransferTest : public CudaTest {
   static std::shared_ptr<const Transfer> start(TransferEngine& engine, Target& target, Source& source) {
     return engine.start(only(target.from(source)), source.hold());
   }
-  // Lets the streams go after a while, in which the test waits for them.
+  // Releases the streams after a while, in which the test waits for them.
   static std::jthread let_go_soon() {
     return std::jthread([] {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));

@@ -1,5 +1,5 @@
-// Random schedules: sources are overwritten as soon as they are let go of, other streams read what has arrived, and
-// which stream gets on when is drawn by the stand-in. What is read is always right.
+// Random schedules: sources are overwritten as soon as they are released, other streams read the data after its arrival,
+// and the stand-in draws which stream proceeds when. The data read must always be right.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -13,13 +13,13 @@ namespace {
 constexpr std::size_t kMaxBytes = 300;
 constexpr std::uint32_t kMaxCopies = 3;
 #ifdef __SANITIZE_THREAD__
-constexpr std::uint64_t kSchedules = 1'000;  // all in one thread, so that there is nothing for it to see
+constexpr std::uint64_t kSchedules = 1'000;  // fewer, because a single thread has no races for the sanitizer to find
 #else
 constexpr std::uint64_t kSchedules = 10'000;
 #endif
 
-// Copies of which the data is read by work on another stream; the device memory belongs to a Place, which is used again
-// when that work is done, in the order of the streams.
+// Copies whose data is read by work on another stream. The device memory belongs to a Place, which is reused after that
+// work, in the order of the streams.
 struct Item {
   struct Part {
     std::array<std::byte, kMaxBytes>* target;
@@ -91,7 +91,7 @@ class TransferSchedules : public CudaTest {
     item.computed = random.below(3) == 0;
   }
 
-  // The item's place may be read still: pyecho's stream waits, as an allocator would have it.
+  // The item's place may still be read, so pyecho's stream waits, as an allocator would require.
   std::shared_ptr<const Transfer> start(TransferEngine& engine, Item& item, std::size_t number) {
     if (number >= kPlaces) {
       const CurrentContext current(device);

@@ -177,7 +177,7 @@ TEST_F(TransferStagingTest, whether_memory_is_pinned_is_asked_once) {
   Source large(pinned(0), 2);
   Target targets[2] = {Target(kBytes), Target(kBytes)};
   TransferEngine engine(device, 1);
-  // Each answer in turn is that the memory is not pinned: harmless, and staged if it is the pinned one's.
+  // Each query in turn fails, so that its memory counts as unpinned. That is harmless: pinned memory is staged then, too.
   for (std::uint64_t nth = 1; nth <= 3; ++nth) {
     standin_fail_call("cuPointerGetAttribute", nth, kInvalidValue, 0);
     const std::uint64_t calls = standin_calls_of("cuPointerGetAttribute");

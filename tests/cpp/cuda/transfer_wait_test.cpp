@@ -10,7 +10,7 @@ namespace {
 
 using TransferWaitTest = TransferTest;
 
-// Work of the user's program on a stream: looks whether the data is there when its turn comes.
+// Work of the user's program on a stream: checks whether the data is there when it runs.
 struct Reader {
   const Target& target;
   const Source& source;
@@ -38,7 +38,7 @@ TEST_F(TransferWaitTest, another_stream_can_be_made_to_wait) {
     Reader reader{target, source};
     standin_set_seed(seed);
     standin_hold(STANDIN_HOLD);
-    start(engine, target, source)->wait_on(stream);  // and the transfer is gone before its copies are done
+    start(engine, target, source)->wait_on(stream);  // the transfer is destroyed before its copies are done
     reader.enqueue(device, stream);
     EXPECT_EQ(standin_pending(), 4U);
     standin_drain();

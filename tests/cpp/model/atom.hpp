@@ -2,8 +2,8 @@
 //
 // `Atom` keeps the history of its stores. A load may return any of them that coherence and
 // happens-before leave visible to the loading thread, so relaxed loads can be stale as on real
-// machines; read-modify-writes see the latest, and continue the release sequence they extend. (The
-// modification order is the order of execution; cyclic "out of thin air" reads are not modelled.)
+// machines. Read-modify-writes see the latest, and continue its release sequence. (The modification
+// order is the order of execution; cyclic "out of thin air" reads are not modelled.)
 // `Plain` reports a data race when two accesses, one of them a write, are unordered.
 #pragma once
 
@@ -79,7 +79,7 @@ class Atom {
  private:
   struct Store {
     T value;
-    VectorClock released;  // what a load with acquire learns from it
+    VectorClock released;  // the knowledge that a load with acquire gets from it
   };
   struct Seen {
     Moment moment;
@@ -101,7 +101,7 @@ class Atom {
     return value;
   }
 
-  // Nothing older than what was read or written before, by this thread or in its past.
+  // No value is older than values that were read or written by this thread or in its past.
   [[nodiscard]] std::size_t oldest_visible() const {
     std::size_t oldest = 0;
     for (const Seen& seen : seen_) {

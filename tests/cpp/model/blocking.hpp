@@ -1,5 +1,5 @@
-// A mutex and a condition variable in the model's world, used through std::unique_lock and std::scoped_lock as the
-// standard ones are.
+// A mutex and a condition variable for the model, used through std::unique_lock and std::scoped_lock like the standard
+// ones.
 #pragma once
 
 #include <array>
@@ -43,8 +43,7 @@ class Mutex {
   VectorClock released_;
 };
 
-// Waits end by notify_all() or by their deadline, never without cause. A wait that nobody was left to end throws
-// Aborted.
+// Waits end by notify_all() or by their deadline, never spuriously. A wait that no thread can end throws Aborted.
 class Condition {
  public:
   template <class Lockable>
@@ -56,8 +55,8 @@ class Condition {
     end(lock);
   }
 
-  // What the deadline is does not matter: it passes at any time, or never. If it passes the wait has timed out, notified
-  // or not, since standard libraries ask the clock when they are back.
+  // Ignores the value of the deadline: it passes at any time, or never. If it passes, the wait has timed out, notified or
+  // not, because standard libraries check the clock when they return.
   template <class Lockable, class Deadline>
   std::cv_status wait_until(std::unique_lock<Lockable>& lock, const Deadline&) {
     if (scheduler().choose(2) == 0) {
@@ -85,7 +84,7 @@ class Condition {
 
   template <class Lockable>
   void begin(std::unique_lock<Lockable>& lock) {
-    scheduler().step();  // before it others may notify, and this thread does not hear it
+    scheduler().step();  // others may notify before this step, and this thread misses it
     is_asleep() = true;
     lock.unlock();
   }

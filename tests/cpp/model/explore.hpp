@@ -15,7 +15,7 @@ namespace pyecho::model {
 // One run: fresh state, held by the functions.
 struct Program {
   std::vector<std::function<void()>> threads;
-  std::function<void()> afterwards = [] {};  // when all threads are done: sees everything
+  std::function<void()> afterwards = [] {};  // runs when all threads are done; sees all their steps
 };
 
 struct Report {
@@ -25,7 +25,7 @@ struct Report {
   std::string first_failure;
 };
 
-// Depth-first over the tree of choices: each run repeats a prefix of the last and then differs.
+// Depth-first over the tree of choices. Each run repeats a prefix of the last one and then differs.
 class Exhaustive : public Chooser {
  public:
   std::uint32_t choose(std::uint32_t options) override {
@@ -37,7 +37,7 @@ class Exhaustive : public Chooser {
     }
     return trail_[depth_++].choice;
   }
-  // Goes to the next run; false if there is none.
+  // Proceeds to the next run. Returns false if there is none.
   bool advance() {
     depth_ = 0;
     while (!trail_.empty() && trail_.back().choice + 1 == trail_.back().options) {
@@ -62,7 +62,7 @@ class Exhaustive : public Chooser {
 class Random : public Chooser {
  public:
   explicit Random(std::uint64_t seed) : random_(seed) {}
-  // The unremarkable choice half of the time, so that threads also get somewhere.
+  // Makes the default choice half of the time, so that threads also progress.
   std::uint32_t choose(std::uint32_t options) override {
     return options < 2 || random_.below(2) == 0 ? 0 : random_.below(options);
   }
@@ -81,7 +81,7 @@ inline void run_once(Scheduler& scheduler, Chooser& chooser, const Program& prog
   }
 }
 
-// All runs within `limits`, but no more than `max_runs`.
+// Explores all runs within `limits`, at most `max_runs`.
 inline Report explore_all(const std::function<Program()>& make, const Limits& limits,
                           std::uint64_t max_runs = 400'000) {
   Report report;
@@ -97,7 +97,7 @@ inline Report explore_all(const std::function<Program()>& make, const Limits& li
   return report;
 }
 
-// `runs` random ones, without a limit on switches and stale reads.
+// Makes `runs` random runs, without a limit on switches and stale reads.
 inline Report explore_random(const std::function<Program()>& make, std::uint64_t runs, Limits limits = {}) {
   Report report;
   limits.preemptions = limits.stale_reads = 1'000'000;

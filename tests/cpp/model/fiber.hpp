@@ -1,4 +1,4 @@
-// A stack of its own that can be switched to. Sanitizers are told of the switches.
+// A fiber: a stack of its own to switch to. Notifies sanitizers of the switches.
 #pragma once
 
 #include <ucontext.h>
@@ -46,7 +46,7 @@ class Fiber {
 #endif
   }
 
-  // Prepares `body`, which must never return; it begins at the first switch_to() after this one.
+  // Prepares `body`, which must never return. It starts at the first switch_to() after this call.
   void start(std::function<void()> body, Fiber& caller) {
     body_ = std::move(body);
     caller_ = &caller;

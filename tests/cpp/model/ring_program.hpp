@@ -1,4 +1,4 @@
-// Small programs that push to and pop from an IndexRing, with everything checked that must hold.
+// Small programs that push to and pop from an IndexRing, and check every guarantee.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ struct RingProgram {
   std::uint32_t attempts = 2;  // made by each popper, and by each pusher until one moves something
   std::array<std::uint32_t, kMaxThreads> groups{1, 1, 1, 1};  // items a call, by thread
   std::uint64_t first_sequence = 0;
-  bool check_refusals = false;  // a call that moves too few must have had to at some time
+  bool check_refusals = false;  // check that a call that moved too few items had a reason at some moment
 };
 
 class RingRun {
@@ -67,7 +67,7 @@ class RingRun {
     }
   }
 
-  // When all threads are done: what is left comes out, and everything is accounted for.
+  // When all threads are done: pops the rest, and checks that every item is accounted for.
   void conclude() {
     std::vector<std::uint32_t> left;
     for (std::uint32_t item = 0; ring_.try_pop(item) == Outcome::kOk;) {
@@ -109,7 +109,7 @@ class RingRun {
     pushing_ -= count;
     pushed_ += pushed;
     if (pushed < count && program_.check_refusals) {
-      // With several poppers one may have claimed the cell and not emptied it, while others went by.
+      // With several poppers one may have claimed the cell and not emptied it, while others passed it.
       const bool undisturbed = program_.poppers == 1 || (undisturbed_before && begun_before == pops_begun_);
       expect(!undisturbed || pushed_ + pushing_ >= ring_.capacity() + popped_before, "refused with room");
     }
@@ -152,7 +152,7 @@ class RingRun {
   RingProgram program_;
   IndexRing<Atom> ring_;
   std::deque<Plain<std::uint32_t>> payload_;  // by item: written before its push, read after its pop
-  std::vector<VectorClock> knew_;             // by item: what its pusher knew of the others after its push
+  std::vector<VectorClock> knew_;             // by item: its pusher's clock after the push
   std::vector<Moment> popped_at_;             // by pop: when its call began
   std::vector<std::vector<std::uint32_t>> popped_by_;
   std::vector<std::uint32_t> sent_;
@@ -165,7 +165,7 @@ class RingRun {
   std::uint32_t pops_begun_ = 0;
 };
 
-// Threads 0.. push, the ones after them pop.
+// The first threads push, the others pop.
 inline Program make_ring_program(const RingProgram& description) {
   auto run = std::make_shared<RingRun>(description);
   Program program;

@@ -1,9 +1,8 @@
 // Runs a few small threads one shared-memory step at a time, in an order chosen from outside.
 //
-// Threads are fibers, so exactly one runs at any moment and a run is a function of the choices
-// made: which thread takes the next step, and which of the values it may still see a load returns.
-// Happens-before is tracked by vector clocks from the memory orders that the code under test
-// passes.
+// Threads are fibers, so exactly one runs at any moment. A run depends only on the choices made: the
+// thread of the next step, and the value that a load returns among all values it may still see.
+// Vector clocks track happens-before, from the memory orders that the code under test passes.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +20,7 @@ namespace pyecho::model {
 inline constexpr int kMaxThreads = 4;
 inline constexpr int kNoThread = -1;  // set-up and tear-down, outside of all threads
 
-// What a thread knows of the others: how many steps of each happened before its own next step.
+// A thread's knowledge of the others: the number of steps of each that happened before its own next step.
 struct VectorClock {
   std::array<std::uint32_t, kMaxThreads> steps{};
 
@@ -32,16 +31,16 @@ struct VectorClock {
   }
 };
 
-// One step of one thread, for asking whether it happened before the present one.
+// One step of one thread, to check whether it happened before the current step.
 struct Moment {
   int thread = kNoThread;
   std::uint32_t step = 0;
 };
 
-// Thrown to end a body whose run was aborted, where the code under test would go on waiting.
+// Thrown to end a body after its run was aborted, if the code under test would continue to wait.
 struct Aborted {};
 
-// Makes the choices of a run; choice 0 is always the unremarkable one (stay, read the latest).
+// Makes the choices of a run. Choice 0 is always the default (stay on the thread, read the latest value).
 class Chooser {
  public:
   Chooser() = default;
@@ -54,10 +53,10 @@ class Chooser {
 enum class Access : unsigned char { kLoad, kStore, kReadModifyWrite };
 
 struct Limits {
-  unsigned preemptions = 2;  // switches away from a thread that could go on
-  unsigned stale_reads = 1;  // loads that return another value than the latest
-  unsigned steps = 5000;     // more than any thread needs: beyond it there is no progress
-  // True to treat the order of such an access by such a thread as relaxed: what must then go wrong.
+  unsigned preemptions = 2;  // switches away from a thread that could continue
+  unsigned stale_reads = 1;  // loads that return an older value than the latest
+  unsigned steps = 5000;     // more than any thread needs; beyond this there is no progress
+  // Returns true for an access whose order is weakened to relaxed, so that the model must find a failure.
   std::function<bool(int thread, Access access)> weakened = {};
 };
 
@@ -73,7 +72,7 @@ class Scheduler {
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  // The one that the atoms of this process report to, or null.
+  // The scheduler to which the atoms of this process report, or null.
   static Scheduler* current() { return current_; }
 
   // Runs the threads to their ends. Returns the failures of this run.
@@ -98,7 +97,7 @@ class Scheduler {
       fail(what);
     }
   }
-  // Called before each shared step: another thread may go first.
+  // Called before each shared step. Another thread may run first.
   void step() {
     if (running_ == kNoThread) {
       return;
@@ -119,13 +118,13 @@ class Scheduler {
     }
     tick();
   }
-  // A step that no other thread can come between, because it is of no interest to them.
+  // A step without a switch, because it cannot affect other threads.
   void tick() {
     if (running_ != kNoThread) {
       ++clock().steps[static_cast<std::size_t>(running_)];
     }
   }
-  // For loops that wait for another thread: the next one goes on, at no cost in preemptions.
+  // For loops that wait for another thread. Switches to the next one, which does not count as a preemption.
   void yield() {
     for (int distance = 1; distance < kMaxThreads; ++distance) {
       const int other = (running_ + distance) % kMaxThreads;
@@ -135,7 +134,7 @@ class Scheduler {
     }
   }
 
-  // -- What the running thread knows --
+  // -- The running thread's knowledge --
 
   [[nodiscard]] int thread() const { return running_; }
   [[nodiscard]] bool aborted() const { return aborted_; }
@@ -150,7 +149,7 @@ class Scheduler {
   [[nodiscard]] bool weakened(Access access) const {
     return running_ != kNoThread && limits_.weakened && limits_.weakened(running_, access);
   }
-  // Which of `options` values to read; 0 is the latest.
+  // Chooses one of `options` values to read; 0 is the latest.
   std::uint32_t choose_age(std::uint32_t options) {
     if (running_ == kNoThread || options < 2 || aborted_ || stale_reads_ >= limits_.stale_reads) {
       return 0;
@@ -160,18 +159,18 @@ class Scheduler {
     return age;
   }
 
-  // For what the outside world decides, such as whether a deadline passes.
+  // Makes a choice of the outside world, such as whether a deadline passes.
   std::uint32_t choose(std::uint32_t options) { return aborted_ ? 0 : chooser_->choose(options); }
 
   // -- Blocking, for models of mutexes and condition variables --
 
-  // Suspends the running thread until wake(). False if all threads were asleep: nobody can wake it.
+  // Suspends the running thread until wake(). Returns false if all threads are asleep, so that none can wake it.
   bool sleep() {
     state_[static_cast<std::size_t>(running_)] = State::kAsleep;
     switch_to(pick_next());
     return !aborted_;
   }
-  // As sleep(), but nobody has to wake it: it goes on at any time, perhaps at once.
+  // Same as sleep(), but the thread may also continue by itself at any time.
   void pause() {
     if (!aborted_) {
       switch_to(pick_next());
@@ -196,7 +195,7 @@ class Scheduler {
     return threads;
   }
 
-  // Who goes on when the running thread cannot; kNoThread when all are done.
+  // Returns the thread that continues when the running one cannot; kNoThread when all are done.
   int pick_next() {
     auto ready = ready_threads(kNoThread);
     if (ready.empty()) {
@@ -228,13 +227,13 @@ class Scheduler {
     running_ = self;
   }
 
-  // A fiber's life: one body per run.
+  // The loop of a fiber: one body per run.
   void live(int thread) {
     for (;;) {
       running_ = thread;
       try {
         bodies_[static_cast<std::size_t>(thread)]();
-      } catch (const Aborted&) {  // the run has failed already
+      } catch (const Aborted&) {  // the run has already failed
       }
       state_[static_cast<std::size_t>(thread)] = State::kDone;
       switch_to(pick_next());

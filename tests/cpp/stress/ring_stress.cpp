@@ -1,5 +1,5 @@
-// Rings under real threads: producers x consumers x wait strategies. Nothing is lost, nothing comes
-// twice, and each producer's items come in order.
+// Rings under real threads: producers x consumers x wait strategies. No item is lost or duplicated, and
+// each producer's items arrive in order.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 namespace pyecho::test {
 namespace {
 
-// A blocking ring: IndexRing carries, EventCounts wait.
+// A blocking ring, made of an IndexRing and EventCounts.
 class BlockingRing {
  public:
   BlockingRing(std::uint32_t capacity, WaitStrategy strategy) : ring_(capacity), strategy_(strategy) {}
@@ -37,7 +37,7 @@ class BlockingRing {
       }
     }
   }
-  // 0 when there will be no more.
+  // Returns 0 after the last item.
   std::uint32_t pop(std::span<std::uint32_t> items) {
     const auto ended = [this] { return closed_.load_acquire() != 0 && ring_.approx_size() == 0; };
     for (;;) {
@@ -66,7 +66,7 @@ class BlockingRing {
   Atomic<std::uint32_t> closed_;
 };
 
-// What one consumer saw. The number of an item is producer * 2^29 + its position.
+// The items that one consumer received. The number of an item is producer * 2^29 + its position.
 struct Tally {
   std::uint64_t count = 0;
   std::uint64_t checksum = 0;
@@ -83,7 +83,7 @@ struct Tally {
   }
 };
 
-// The items of a call: one, or in bulk up to 32.
+// The number of items per call: one, or in bulk up to 32.
 struct Groups {
   bool bulk;
   Xoshiro256 random{1};
@@ -146,7 +146,7 @@ void stress(unsigned producers, unsigned consumers, std::uint32_t capacity, Wait
   EXPECT_EQ(checksum, expected.checksum);
 }
 
-// Producers, consumers, capacity, spin before sleeping, several items a call.
+// Producers, consumers, capacity, spin before sleeping, several items per call.
 using Shape = std::tuple<unsigned, unsigned, std::uint32_t, bool, bool>;
 
 class RingStress : public testing::TestWithParam<Shape> {};
@@ -173,7 +173,7 @@ TEST(RingStressOfCapacityOne, nothing_is_lost_doubled_or_reordered) {
   stress(2, 2, 1, WaitStrategy::spin_then_sleep(), true, stress_items() / 100);
 }
 
-// The way of a slot through SlotPool: free ring, ticket, filled ring, and back. The payload is plain memory.
+// The cycle of a slot through SlotPool: free ring, ticket, filled ring, free ring. The payload is plain memory.
 void rotate(unsigned producers, std::uint32_t slots, bool bulk, std::uint64_t items) {
   IndexRing<> free(slots);
   ReorderRing<> filled(slots);

@@ -17,7 +17,7 @@ struct PoolCase {
   std::uint32_t slots;
   std::uint32_t announce_group;
   unsigned producers;
-  std::uint32_t take_at_once;  // items the planning side asks for
+  std::uint32_t take_at_once;  // items that the planning side waits for
   bool marks;                  // some reservations are aborted, some end a pass
 };
 

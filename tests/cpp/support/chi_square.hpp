@@ -1,4 +1,4 @@
-// How far counts are from being equal.
+// The chi-square statistic of counts against equal counts.
 #pragma once
 
 #include <numeric>

@@ -1,4 +1,4 @@
-// Random delays that shake up the interleaving. They are never what a test relies on.
+// Random delays that vary the interleaving. No test relies on them.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// Runs a BatchPlan alone, in one thread, over several passes: what every stage and driver must put out.
+// Runs a BatchPlan alone, in one thread, over several passes. Its output is required of every stage and driver.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,21 +22,21 @@ struct Emission {
   bool operator==(const Emission&) const = default;
 };
 
-// As "item/use" in the messages of failed tests.
+// Prints "item/use" in the messages of failed tests.
 inline void PrintTo(const Emission& emission, std::ostream* out) { *out << emission.item << '/' << emission.use; }
 
 using Batches = std::vector<std::vector<Emission>>;
 using Iterations = std::vector<Batches>;
 using Passes = std::vector<std::uint64_t>;  // items of each
 
-// Hands out the slots of a plan's items and the ends of its passes, in source order.
+// Feeds a plan the slots of items and the ends of passes, in source order.
 class PlanSource {
  public:
   PlanSource(BatchPlan& plan, std::uint32_t slots, const Passes& passes)
       : plan_(plan), passes_(passes), free_(slots), item_in_(slots), pass_begin_of_(slots) {
     std::iota(free_.rbegin(), free_.rend(), 0U);
   }
-  // Feeds the next item, or the end that follows. False if the input has ended, or no slot is free.
+  // Feeds the next item, or the end of a pass or the input. Returns false if the input has ended or no slot is free.
   bool feed() {
     if (pass_ == passes_.size() || (in_pass_ < passes_[pass_] && free_.empty())) {
       return false;
@@ -55,7 +55,7 @@ class PlanSource {
     }
     return true;
   }
-  // What the use is of; its slot is free again with the last one.
+  // Returns the item and number of the use. The last use frees the slot.
   Emission take(const Use& use) {
     EXPECT_EQ(use.source_index, item_in_[use.slot] - pass_begin_of_[use.slot]);
     if (use.last) {
@@ -77,8 +77,8 @@ class PlanSource {
   std::uint64_t items_ = 0;
 };
 
-// The iterations of a run in batches of `rows`. `timing` 0: each item is fed when it is needed, and whole batches are
-// drawn. Else items come earlier, and fewer uses are drawn at once, at random.
+// Returns the iterations of a run in batches of `rows`. `timing` 0: each item is fed when it is needed, and whole batches
+// are drawn. Otherwise items are fed earlier, and fewer uses are drawn at once, at random.
 inline Iterations run_plan(BatchPlan& plan, const PlanConfig& config, const Passes& passes, std::uint32_t rows,
                            std::uint64_t timing = 0) {
   Xoshiro256 random(timing);
@@ -86,7 +86,7 @@ inline Iterations run_plan(BatchPlan& plan, const PlanConfig& config, const Pass
   Iterations iterations(1);
   std::vector<Emission> batch;
   std::vector<Use> uses(rows);
-  std::uint64_t bound = 0;  // items that the open batch cannot be whole without
+  std::uint64_t bound = 0;  // items that the open batch still needs, at least
   while (!plan.finished()) {
     for (std::uint32_t ahead = timing == 0 ? 0 : random.below(4); ahead > 0 && source.feed(); --ahead) {
     }
@@ -122,13 +122,13 @@ inline Iterations run_plan(const PlanConfig& config, const Passes& passes, std::
   return run_plan(plan, config, passes, rows, timing);
 }
 
-// As many as the contract says: N items of a factor e have floor(N * e + 0.5) uses.
+// Returns the number of uses by the contract: N items with factor e have floor(N * e + 0.5) uses.
 inline std::uint64_t uses_of(double factor, std::uint64_t items) {
   return static_cast<std::uint64_t>(std::floor(static_cast<double>(items) * factor + 0.5));
 }
 
-// Every item of every pass was used floor(factor) or once more times, its uses came in order, and each pass had the
-// exact total.
+// Checks that every item of every pass was used floor(factor) times or once more, that its uses came in order, and that
+// each pass had the exact total.
 inline void expect_exact(const Iterations& iterations, double factor, const Passes& passes) {
   std::vector<std::uint32_t> uses(std::accumulate(passes.begin(), passes.end(), std::uint64_t{0}));
   for (const Batches& batches : iterations) {

@@ -1,4 +1,4 @@
-// The forms of IndexRing for one number and for several, under one name: a span of one takes the form for one.
+// One name for both forms of IndexRing's calls. A span of one number uses the form for one.
 #pragma once
 
 #include <cstdint>

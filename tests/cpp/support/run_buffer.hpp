@@ -17,9 +17,9 @@
 
 namespace pyecho::test {
 
-// The leaves of a test item: its number, and bytes that are a function of it.
+// The leaves of a test item: its number, and bytes computed from it.
 inline const std::vector<std::size_t> kItemLeaves{8, 24, 3};
-// Of these a waiting consumer makes batches itself.
+// Large enough that a waiting consumer makes batches itself.
 inline const std::vector<std::size_t> kLongItemLeaves{8, 530, 3};
 
 inline std::byte byte_of(std::uint64_t item, std::size_t leaf, std::size_t i) {
@@ -39,7 +39,7 @@ inline void fill_item(const SlotLayout& layout, std::byte* slot, std::uint64_t i
   }
 }
 
-// The number of the item in a row, after a look at its other bytes.
+// Returns the number of the item in a row, after checking its other bytes.
 inline std::uint64_t item_in(const SlotLayout& layout, const std::byte* block, std::uint32_t row) {
   const auto& leaves = layout.leaves();
   std::uint64_t item = 0;
@@ -56,7 +56,7 @@ inline std::uint64_t item_in(const SlotLayout& layout, const std::byte* block, s
   return item;
 }
 
-// What the rows of a batch are, which is what its uses and its info say.
+// Returns the uses in the rows of a batch, after checking that its uses and its info agree.
 inline std::vector<Emission> rows_of(const SlotLayout& layout, const std::byte* block, std::span<const Use> uses) {
   std::vector<Emission> rows;
   for (std::uint32_t row = 0; row < uses.size(); ++row) {
@@ -80,7 +80,7 @@ inline void put_item(EchoBuffer& buffer, Reservation reservation, std::uint64_t 
   buffer.commit(reservation);
 }
 
-// Puts items [begin, end) and leaves the input open. False if it was stopped or closed meanwhile.
+// Puts items [begin, end) and leaves the input open. Returns false if it was stopped or closed meanwhile.
 inline bool put_items(EchoBuffer& buffer, std::uint64_t begin, std::uint64_t end, std::uint32_t delays = 0) {
   Perturb perturb(begin + delays, delays);
   for (std::uint64_t item = begin; item < end; ++item) {
@@ -112,7 +112,7 @@ inline void put_passes(EchoBuffer& buffer, const Passes& passes, std::uint32_t d
   buffer.close();
 }
 
-// So many iterations of what is put. With `delays` the consumer is slow, and impatient, at random.
+// Returns the output of this many iterations. With `delays`, the consumer is slow, and impatient, at random.
 inline Iterations take_iterations(EchoBuffer& buffer, std::size_t iterations, std::uint32_t delays = 0) {
   Perturb perturb(delays + 1, delays);
   Xoshiro256 random(delays);
@@ -134,7 +134,7 @@ inline Iterations take_iterations(EchoBuffer& buffer, std::size_t iterations, st
   return all;
 }
 
-// The output of a buffer that has just begun.
+// Returns the output of a newly begun buffer.
 inline Iterations run_buffer(EchoBuffer& buffer, const Passes& passes, std::size_t iterations,
                              std::uint32_t delays = 0) {
   std::thread producer([&] { put_passes(buffer, passes, delays); });
@@ -149,7 +149,7 @@ inline Iterations run_buffer(const EchoBufferConfig& config, const Passes& passe
   return run_buffer(buffer, passes, passes.size(), delays);
 }
 
-// What a buffer must put out in epoch `epoch`: its plan.
+// Returns the required output of a buffer in epoch `epoch`: its plan.
 inline Iterations plan_output(const EchoBufferConfig& config, std::uint64_t epoch, const Passes& passes) {
   const PlanConfig plan_config{.capacity = config.capacity,
                                .slots = config.capacity + config.batch_rows,

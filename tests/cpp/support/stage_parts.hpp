@@ -38,7 +38,7 @@ struct StageParts {
       commit(reserve(), item);
     }
   }
-  // How many slots are free. Reserves them.
+  // Reserves all free slots and returns their number.
   [[nodiscard]] std::uint32_t reserve_all() {
     std::vector<Reservation> all(pool.slots());
     std::uint32_t count = 0;

@@ -1,4 +1,4 @@
-// How many items the stress tests move.
+// The number of items that the stress tests move.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace pyecho::test {
 
-// PYECHO_STRESS_ITEMS, or `fallback`. A test takes its share of it.
+// Returns PYECHO_STRESS_ITEMS, or `fallback`. A test uses its share of it.
 [[nodiscard]] inline std::uint64_t stress_items(std::uint64_t fallback = 4'000'000) {
   const char* const text = std::getenv("PYECHO_STRESS_ITEMS");
   return text == nullptr ? fallback : std::stoull(text);
