@@ -73,18 +73,8 @@ EchoBufferObject::EchoBufferObject(std::string name, std::shared_ptr<Structure> 
   if (pinning_ && !memory.copy_streams.is_none()) {
     keeper_ = keep_while_copied(pinning_->device(), memory.copy_streams);
   }
-  GilRelease gil(true);  // the constructor touches every page, which is slow for a large pool
-  std::exception_ptr failure;
-  try {
-    core_ = std::make_shared<EchoBuffer>(config_);
-  } catch (...) {
-    failure = std::current_exception();
-  }
-  gil.take_back();
-  try {
-    if (failure) {
-      std::rethrow_exception(failure);
-    }
+  try {  // touches every page, which is slow for a large pool
+    core_ = without_gil(true, [this] { return std::make_shared<EchoBuffer>(config_); });
   } catch (const std::bad_alloc&) {
     raise(PyExc_MemoryError, "the system has no memory for the " + readable_bytes(EchoBuffer::min_bytes(config_)) +
                                  " that slots and batches need; " + kLessMemory);

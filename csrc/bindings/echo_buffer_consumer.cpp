@@ -28,9 +28,8 @@ Outcome EchoBufferObject::try_emit(PyObject*& emission) {
     Lease lease = std::move(acquired_);
     Outcome outcome = core_->stopped() ? Outcome::kClosed : Outcome::kOk;
     if (!lease) {
-      GilRelease gil(config_.threads == 0 && core_->layout().batch_bytes() >= kGilFreeBytes);
-      outcome = core_->try_acquire(lease);
-      gil.take_back();
+      outcome = without_gil(config_.threads == 0 && core_->layout().batch_bytes() >= kGilFreeBytes,
+                            [&] { return core_->try_acquire(lease); });
     }
     if (outcome != Outcome::kOk) {
       return outcome == Outcome::kExhausted && keeper_ && keeper_->kept() > keeper_->held_back() ? Outcome::kEmpty
@@ -43,9 +42,10 @@ Outcome EchoBufferObject::try_emit(PyObject*& emission) {
       pending_ = make_lease_object(std::move(lease), keeper_);
     }
   }
-  warn_of_growth();
   // If delivery fails, pending_ keeps the batch for the next call.
-  const py::object owner = pending_;  // a reference of its own, because another thread may stop the buffer meanwhile
+  // A reference of its own, because another thread, or the hook of a warning, may stop the buffer meanwhile.
+  const py::object owner = pending_;
+  warn_of_growth();
   emission = make_batch(owner).release().ptr();
   pending_ = py::object();
   release_references(lease_of(owner));
@@ -79,9 +79,7 @@ Outcome EchoBufferObject::wait(Deadline slice) {
 
 void EchoBufferObject::begin_core(std::uint64_t epoch, std::uint64_t items) {
   acquired_.reset();
-  GilRelease gil(true);
-  const Outcome outcome = core_->begin(epoch, items);
-  gil.take_back();
+  const Outcome outcome = without_gil(true, [&] { return core_->begin(epoch, items); });
   if (outcome != Outcome::kOk) {
     raise_for(outcome);
   }

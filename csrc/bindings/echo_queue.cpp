@@ -72,6 +72,7 @@ Reservation EchoQueueObject::reserve() {
 void EchoQueueObject::fill_error(Reservation place, const py::object& error) {
   items_[place.slot] = {.object = checked_failure(error).release().ptr(), .guards = nullptr, .is_error = true};
   core_.commit(place);
+  drop_if_stopped();
 }
 
 void EchoQueueObject::end_here(Reservation place, bool last) {

@@ -32,7 +32,10 @@ class EchoQueueObject final : public Stage {
   // For threads that fill the queue in an order of their own: waits for room. Raises Closed, also if paused. Each
   // reservation must be consumed by one of the next four functions.
   Reservation reserve();
-  void fill(Reservation place, pybind11::object item) { commit(place, std::move(item), {}); }
+  void fill(Reservation place, pybind11::object item) {
+    commit(place, std::move(item), {});
+    drop_if_stopped();
+  }
   // Raises this exception in the consumer in the place of an item. That ends the iteration and stops the queue.
   void fill_error(Reservation place, const pybind11::object& error);
   // Leaves the place empty.

@@ -29,4 +29,18 @@ class GilRelease {
   PyThreadState* state_ = nullptr;
 };
 
+// Returns what `call`, which needs no Python, returns; without the GIL if that is wanted.
+template <class Call>
+auto without_gil(bool wanted, const Call& call) {
+  GilRelease gil(wanted);
+  try {
+    auto result = call();
+    gil.take_back();
+    return result;
+  } catch (...) {
+    gil.take_back();
+    throw;
+  }
+}
+
 }  // namespace pyecho::bindings

@@ -54,7 +54,11 @@ void refuse_masked(const LeafSpec& leaf, py::handle array) {
   if (PyArray_CheckExact(array.ptr())) {
     return;
   }
-  static PyObject* const masked = py::object(py::module_::import("numpy.ma").attr("MaskedArray")).release().ptr();
+  // No guarded initialisation: the import gives up the GIL, which a thread that waits for the guard would keep.
+  static PyObject* masked = nullptr;
+  if (masked == nullptr) {
+    masked = py::object(py::module_::import("numpy.ma").attr("MaskedArray")).release().ptr();
+  }
   if (PyObject_IsInstance(array.ptr(), masked) == 1) {
     raise(errors().config_error, leaf.path +
                                      ": masked arrays would lose their mask in a batch; use .filled(), or pass "

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <new>
+#include <thread>
 
 #include "bindings/errors.hpp"
 #include "bindings/stage.hpp"
@@ -43,20 +44,20 @@ class KeepError {
 // Allows one consumer of a stage at a time. Waits release the GIL, so another thread could enter; it gets an error.
 class OneConsumer {
  public:
-  explicit OneConsumer(Stage& stage) : busy_(stage.busy()) {
-    if (busy_) {
+  explicit OneConsumer(Stage& stage) : consumer_(stage.consumer()) {
+    if (consumer_ != std::thread::id()) {
       raise(errors().echo_error,
             "another thread is waiting for the next batch here; iterate from one thread at a time and hand the batches "
             "on");
     }
-    busy_ = true;
+    consumer_ = std::this_thread::get_id();
   }
-  ~OneConsumer() { busy_ = false; }
+  ~OneConsumer() { consumer_ = {}; }
   OneConsumer(const OneConsumer&) = delete;
   OneConsumer& operator=(const OneConsumer&) = delete;
 
  private:
-  bool& busy_;
+  std::thread::id& consumer_;
 };
 
 // True if a later iteration has begun, for which the owner has ended this one.

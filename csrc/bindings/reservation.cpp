@@ -16,8 +16,7 @@ namespace {
 
 class ReservationObject {
  public:
-  ReservationObject(std::shared_ptr<EchoBufferObject> buffer, Reservation reservation)
-      : buffer_(std::move(buffer)), reservation_(reservation) {}
+  explicit ReservationObject(std::shared_ptr<EchoBufferObject> buffer) : buffer_(std::move(buffer)) {}
   // Aborts an open reservation, because it would hold up all later ones.
   ~ReservationObject() {
     if (open_) {
@@ -26,6 +25,11 @@ class ReservationObject {
   }
   ReservationObject(const ReservationObject&) = delete;
   ReservationObject& operator=(const ReservationObject&) = delete;
+
+  void open(const Timeout& timeout) {
+    reservation_ = buffer_->reserve(timeout);
+    open_ = true;
+  }
 
   // Returns the nest of arrays on the slot. They keep the buffer's memory alive through `self`.
   py::object views(const py::object& self) {
@@ -71,9 +75,9 @@ class ReservationObject {
   }
 
   std::shared_ptr<EchoBufferObject> buffer_;
-  Reservation reservation_;
+  Reservation reservation_{};
   std::vector<py::object> views_;  // weak references, because the arrays refer to this object
-  bool open_ = true;
+  bool open_ = false;
 };
 
 }  // namespace
@@ -84,8 +88,10 @@ py::object make_reservation(const py::object& buffer, std::optional<double> time
     raise(errors().config_error,
           "reserve() needs a spec of arrays and numbers, but this one has leaves that travel by reference; use put()");
   }
-  const Reservation reservation = native->reserve(Timeout(timeout_s));
-  return py::cast(std::make_shared<ReservationObject>(std::move(native), reservation));
+  auto reservation = std::make_shared<ReservationObject>(std::move(native));
+  py::object object = py::cast(reservation);
+  reservation->open(Timeout(timeout_s));  // last, because nobody could end it if an allocation failed
+  return object;
 }
 
 void register_reservation(py::module_& module) {

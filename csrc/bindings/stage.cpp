@@ -86,6 +86,9 @@ void Stage::drop_if_stopped() {
 // been emitted. KeyboardInterrupt is raised at once, because it may hit the consumer's thread anywhere.
 void Stage::pull() {
   const std::shared_ptr<Reader> reader = reader_;
+  if (!reader) {
+    return;  // another thread stopped the stage while try_emit() had given up the GIL
+  }
   try {
     for (std::uint64_t missing = needed(); missing > 0 && read_one(*reader);) {
       std::uint64_t put = 0;
@@ -166,13 +169,18 @@ py::object Stage::take() {
 }
 
 void Stage::begin(std::uint64_t epoch, std::optional<std::uint64_t> items) {
+  if (consumer_ == std::this_thread::get_id()) {
+    raise(errors().echo_error,
+          "this thread is inside next() of the same loader, perhaps in a signal handler; begin the next iteration once "
+          "that call has returned");
+  }
   stop();
-  if (busy_) {  // a consumer in another thread is leaving
+  if (consumer_ != std::thread::id()) {  // it is leaving
     const auto sleep = [](Deadline slice) {
       std::this_thread::sleep_until(slice);
       return Outcome::kTimeout;
     };
-    static_cast<void>(wait_answering_signals(kNever, sleep, [this] { return !busy_; }));
+    static_cast<void>(wait_answering_signals(kNever, sleep, [this] { return consumer_ == std::thread::id(); }));
   }
   begin_core(epoch, items.value_or(kUnknown));
 }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "bindings/reader.hpp"
@@ -56,10 +57,11 @@ class Stage {
   // True once the last iteration is over. From then on, next_reference() returns null.
   [[nodiscard]] virtual bool at_end() const = 0;
   // Starts with iteration `epoch` and drops the rest of the last one. No producer may be inside.
+  // Waits for a consumer in another thread to leave. Raises EchoError in a signal handler or destructor inside of next().
   void begin(std::uint64_t epoch, std::optional<std::uint64_t> items);
 
-  // True while a consumer is inside; see Iterator.
-  [[nodiscard]] bool& busy() noexcept { return busy_; }
+  // The thread inside next_reference(); none: std::thread::id(). See Iterator.
+  [[nodiscard]] std::thread::id& consumer() noexcept { return consumer_; }
   // Retires all iterators that began before; see Iterator.
   void retire() noexcept { ++generation_; }
   // Returns 1 + the number of calls of retire().
@@ -95,6 +97,8 @@ class Stage {
   // Raises the exception for an outcome other than kOk, kEmpty and kEnd.
   [[noreturn]] virtual void raise_for(Outcome outcome) const;
 
+  // Lets go of what another thread was about to put when the stage was stopped.
+  void drop_if_stopped();
   [[nodiscard]] bool read_by_consumer() const noexcept { return by_consumer_; }
   [[nodiscard]] bool paused() const noexcept { return paused_.load_relaxed(); }
   [[nodiscard]] std::uint64_t source_ns() const noexcept { return source_ns_.load_relaxed(); }
@@ -102,7 +106,6 @@ class Stage {
  private:
   PyObject* next_reference(Outcome outcome, bool may_pause);
   bool read_one(Reader& reader);
-  void drop_if_stopped();
   void pull();
 
   const std::string name_;
@@ -112,7 +115,7 @@ class Stage {
   bool pass_ended_ = false;  // true if the end of a pass was read and is not marked yet
   Atomic<bool> paused_;
   Atomic<std::uint64_t> source_ns_;
-  bool busy_ = false;
+  std::thread::id consumer_;
   std::uint64_t generation_ = 1;
 };
 

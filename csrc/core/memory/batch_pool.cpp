@@ -39,6 +39,7 @@ Batch* BatchPool::refuse(const char* reason) {
 }
 
 Batch* BatchPool::obtain() {
+  forget_refusal();
   if (free_ == nullptr) {
     // Taking the whole stack at once avoids the ABA problem.
     free_ = returned_.exchange_acq_rel(nullptr);  // [B2] pairs with [B1]

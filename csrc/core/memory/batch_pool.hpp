@@ -9,7 +9,7 @@
 // outstanding_ | lease, give_back  | any           | relaxed          | -          | a count for messages and decisions; may be
 //              |                   |               |                  |            | stale, because the caller checks again
 // block_count_ | obtain            | any           | release, acquire | -          | the number of blocks
-// refused_     | obtain            | any           | release, acquire | -          | a limit was reached once; stays set
+// refused_     | obtain, begin     | any           | release, acquire | -          | the last attempt to obtain reached a limit
 // refusal_     | obtain            | any           | mutex            | -          | the limit that was reached last
 // returning_   | Lease, give_back  | obtain        | relaxed          | -          | a hint not to grow; may be stale, because
 //              |                   |               |                  |            | returns_ wakes the waiting filler
@@ -64,6 +64,12 @@ class BatchPool {
   // Returns a block to fill. Returns null if all are in use and either one is about to be returned or the limit (or the
   // system) allows no more.
   Batch* obtain();
+  // Cancels a refusal: it concerns one attempt of one plan.
+  void forget_refusal() noexcept {
+    if (refused_.load_relaxed() != 0) {
+      refused_.store_release(0);
+    }
+  }
   // Blocks until returns() exceeds `seen` (kOk), `interrupted()` is true (kEmpty), or the deadline has passed (kTimeout).
   template <class Interrupted>
   Outcome await_return(std::uint64_t seen, Deadline deadline, const Interrupted& interrupted) {
@@ -90,7 +96,8 @@ class BatchPool {
   void give_back(Batch* batch, bool was_leased, bool was_expected = false);
   [[nodiscard]] std::uint64_t outstanding() const noexcept { return outstanding_.load_relaxed(); }
   [[nodiscard]] std::uint64_t blocks() const noexcept { return block_count_.load_acquire(); }
-  // True if every block is leased and no more can be added, so that filling cannot continue until a lease ends.
+  // True if the last attempt to obtain was refused and every block is leased, so that filling continues only after a
+  // lease ends.
   [[nodiscard]] bool exhausted() const noexcept { return refused_.load_acquire() != 0 && outstanding() == blocks(); }
   // Returns the reason why the last attempt to add a block failed; "" if `max_bytes` was the limit.
   [[nodiscard]] std::string refusal() const;

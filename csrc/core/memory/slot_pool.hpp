@@ -14,11 +14,11 @@
 // been taken. stop() also ends every wait at once. reset() makes a closed or stopped pool usable again.
 //
 // variable     | written by             | read by       | order        | pairs with | why
-// tickets_     | reserve, close         | reserve,      | acq_rel RMW, | itself     | orders a reservation against close(); carries
+// tickets_     | reserve, close, reset  | reserve,      | acq_rel RMW, | itself     | orders a reservation against close(); carries
 //              |                        | close         | acquire      |            | the taker's cell store to the next publisher
-// end_ticket_  | close [C1]             | take [C2]     | release,     | C1 -> C2   | the number of tickets is final
-//              |                        |               | acquire      |            |
-// stopped_     | stop                   | all waits     | release,     | -          | followed by an alert of every sleeper
+// end_ticket_  | close [C1], reset      | take [C2],    | release,     | C1 -> C2   | the number of tickets is final
+//              |                        | await_items   | acquire      |            |
+// stopped_     | stop, reset            | all waits     | release,     | -          | followed by an alert of every sleeper
 //              |                        |               | acquire      |            |
 // waiting_     | reserve (sleeping)     | await_items   | acq_rel RMW, | -          | followed by an alert of the planner
 //              |                        |               | acquire      |            |

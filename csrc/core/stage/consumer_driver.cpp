@@ -12,8 +12,8 @@ Outcome ConsumerDriver::try_acquire(Batch*& batch) {
   if (outcome == Outcome::kClosed && executor_.finished() && !slots_.stopped()) {
     return Outcome::kEnd;
   }
-  lacks_block_ = outcome == Outcome::kExhausted && !batches_.exhausted();
-  return lacks_block_ ? Outcome::kEmpty : outcome;
+  lacks_block_ = outcome == Outcome::kExhausted;
+  return lacks_block_ && !batches_.exhausted() ? Outcome::kEmpty : outcome;
 }
 
 Outcome ConsumerDriver::acquire(Batch*& batch, Deadline deadline) {

@@ -27,7 +27,7 @@ class ConsumerDriver final : public Driver {
   Executor& executor_;
   SlotPool& slots_;
   BatchPool& batches_;
-  bool lacks_block_ = false;  // true if the last try_acquire() returned kEmpty because it got no block
+  bool lacks_block_ = false;  // true if the last try_acquire() got no block
 };
 
 }  // namespace pyecho

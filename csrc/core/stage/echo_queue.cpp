@@ -83,7 +83,7 @@ Outcome EchoQueue::plan(Use& use) {
     return Outcome::kClosed;
   }
   clock_.enter();
-  if (finished_) {
+  if (at_end()) {
     return Outcome::kEnd;
   }
   feed();
@@ -98,7 +98,7 @@ Outcome EchoQueue::plan(Use& use) {
   }
   if (outcome == Outcome::kEnd) {
     plan_.next_iteration();
-    finished_ = plan_.finished();
+    finished_.store_relaxed(plan_.finished());
   }
   pool_.announce_released();  // this thread leaves the stage, or waits
   return outcome;
@@ -124,7 +124,7 @@ Outcome EchoQueue::begin(std::uint64_t epoch, std::uint64_t items) {
   pool_.reset();
   plan_.begin(epoch, items);
   next_ = ahead_ = 0;
-  finished_ = false;
+  finished_.store_relaxed(false);
   resident_.store_relaxed(0);
   return Outcome::kOk;
 }

@@ -82,7 +82,7 @@ class EchoQueue {
   // After try_next() returned kEmpty: blocks until its result may have changed. kTimeout if the deadline passed first.
   Outcome await_items(Deadline deadline) { return pool_.await_items(needed(), deadline); }
   // True once the last iteration is over.
-  [[nodiscard]] bool at_end() const noexcept { return finished_; }
+  [[nodiscard]] bool at_end() const noexcept { return finished_.load_relaxed(); }
   // After try_next() returned kEmpty: returns how many items must be committed before the next attempt is useful.
   [[nodiscard]] std::uint64_t needed() const noexcept { return plan_.min_items(1); }
   // Frees the slot after its last use. A waiting producer may be woken only after more slots are released, or when a call
@@ -110,7 +110,7 @@ class EchoQueue {
   std::array<Use, kUsesAhead> uses_{};
   std::uint32_t next_ = 0;   // in uses_
   std::uint32_t ahead_ = 0;  // uses in uses_
-  bool finished_ = false;
+  Atomic<bool> finished_;
   ConsumerClock clock_;  // used only when uses are planned, so that a repeat does not read the clock
   Atomic<std::uint64_t> emitted_;
   Atomic<std::uint32_t> resident_;  // plan_.resident(), for stats()

@@ -8,10 +8,11 @@ void Executor::begin(std::uint64_t epoch, std::uint64_t items) {
   if (open_ != nullptr) {
     batches_.give_back(std::exchange(open_, nullptr), false);
   }
+  batches_.forget_refusal();
   plan_.begin(epoch, items);
   slots_.reset();
   reclaimer_.reset(planned_);
-  finished_ = false;
+  finished_.store_relaxed(false);
   resident_.store_relaxed(0);
 }
 
@@ -54,7 +55,7 @@ Outcome Executor::draw() {
 
 Outcome Executor::plan(Batch*& batch) {
   for (;;) {
-    if (finished_ || slots_.stopped()) {
+    if (finished() || slots_.stopped()) {
       return Outcome::kClosed;
     }
     feed();
@@ -68,7 +69,7 @@ Outcome Executor::plan(Batch*& batch) {
         return outcome;
       case Outcome::kEnd:
         plan_.next_iteration();
-        finished_ = plan_.finished();
+        finished_.store_relaxed(plan_.finished());
         return outcome;
       case Outcome::kEmpty:
         if (feed() || (open_ != nullptr && builder_.copy(*open_))) {

@@ -40,7 +40,7 @@ class Executor {
   }
 
   // True once every iteration has ended and no input can follow.
-  [[nodiscard]] bool finished() const noexcept { return finished_; }
+  [[nodiscard]] bool finished() const noexcept { return finished_.load_relaxed(); }
   // After plan() returned kEmpty: returns how many items must be committed before the open batch can be complete, at most
   // as many as there are slots for.
   [[nodiscard]] std::uint64_t needed() const noexcept {
@@ -64,7 +64,7 @@ class Executor {
   const std::uint32_t rows_;
   Batch* open_ = nullptr;  // the batch that is being planned
   std::uint64_t planned_ = 0;
-  bool finished_ = false;
+  Atomic<bool> finished_;
   Atomic<std::uint32_t> resident_;  // plan_.resident(), for stats()
 };
 

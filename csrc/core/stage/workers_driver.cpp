@@ -147,7 +147,7 @@ bool WorkersDriver::help() {
 
 Outcome WorkersDriver::try_acquire(Batch*& batch) {
   std::uint32_t entry = 0;
-  if (at_end_) {
+  if (at_end()) {
     return Outcome::kEnd;
   }
   if (ready_.try_take(entry) != Outcome::kOk) {
@@ -155,7 +155,7 @@ Outcome WorkersDriver::try_acquire(Batch*& batch) {
   }
   batch = in_flight_[entry & ~kLastEnd];
   taken_.advance();
-  at_end_ = (entry & kLastEnd) != 0;
+  at_end_.store_relaxed((entry & kLastEnd) != 0);
   return batch == nullptr ? Outcome::kEnd : Outcome::kOk;
 }
 
@@ -200,7 +200,7 @@ void WorkersDriver::park() {
       batches_.give_back(batch, false);
     }
   }
-  at_end_ = false;
+  at_end_.store_relaxed(false);
 }
 
 void WorkersDriver::resume() { resumed_.advance(); }

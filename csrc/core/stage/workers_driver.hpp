@@ -53,7 +53,7 @@ class WorkersDriver final : public Driver {
 
   Outcome try_acquire(Batch*& batch) override;
   Outcome acquire(Batch*& batch, Deadline deadline) override;
-  [[nodiscard]] bool at_end() const override { return at_end_; }
+  [[nodiscard]] bool at_end() const override { return at_end_.load_relaxed(); }
   [[nodiscard]] std::uint64_t needed() const override { return 0; }
   void alert() override;
   void park() override;
@@ -82,7 +82,7 @@ class WorkersDriver final : public Driver {
   std::vector<Batch*> in_flight_;  // by cell of ready_; null for the end of an iteration
   EventCount ready_count_;         // advanced by makers
   EventCount taken_;               // advanced by the consumer
-  bool at_end_ = false;            // consumer only: true once it has taken the last end
+  Atomic<bool> at_end_;            // written by the consumer only: true once it has taken the last end
   EventCount parked_;              // advanced by workers
   EventCount resumed_;             // advanced by resume()
   Atomic<std::uint32_t> ending_;
