@@ -8,10 +8,12 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
 from pyecho import _core
+from pyecho._core import Closed
 
 __all__ = ["EXIT_SECONDS", "Worker", "close_at_exit"]
 
@@ -20,6 +22,8 @@ EXIT_SECONDS = 2.0
 
 _alive: set[threading.Thread] = set()
 _to_close: set[weakref.ref[Any]] = set()
+_exiting = False  # the threads are being ended, and no other may start
+_starting = threading.RLock()  # for a thread to start, or for the exit to begin
 
 
 class _Job:
@@ -52,12 +56,15 @@ class Worker:
         self._thread = threading.Thread(
             target=_work, args=(self._jobs, self._over), name=f"pyecho-{name}", daemon=True
         )
-        _alive.add(self._thread)
-        try:
-            self._thread.start()
-        except BaseException:
-            _alive.discard(self._thread)
-            raise
+        with _starting:
+            if _exiting:  # an exit handler or a daemon thread of the program's still iterates
+                raise Closed("Python is exiting, and no thread can be started any more")
+            _alive.add(self._thread)
+            try:
+                self._thread.start()
+            except Exception:  # after Ctrl-C it may be running, and leaves the set by itself
+                _alive.discard(self._thread)
+                raise
 
     def give(self, function: Callable[[], None]) -> None:
         """Have a function called after those before it. It must not raise."""
@@ -114,6 +121,10 @@ def close_at_exit(run: Any) -> None:
 
 
 def _close_all() -> None:
+    global _exiting
+    with _starting:
+        _exiting = True
+    threading.excepthook = partial(_report, threading.excepthook)
     for reference in tuple(_to_close):
         run = reference()
         if run is not None:
@@ -127,6 +138,22 @@ def _close_all() -> None:
         _all_ended(EXIT_SECONDS / 2)
 
 
+def _close_rest() -> None:
+    # An exit handler that began an iteration has moved _close_all() to a place that Python has
+    # passed already.
+    if not _exiting:
+        _close_all()
+
+
+def _report(report: Callable[[Any], Any], failure: Any) -> None:
+    """Report what ended a thread, unless it is the exit, which closes loaders that are in use.
+
+    A daemon thread iterates until Python ends it, and nobody waits for it: that is no failure.
+    """
+    if not issubclass(failure.exc_type, Closed):
+        report(failure)
+
+
 def _all_ended(timeout: float) -> bool:
     deadline = time.monotonic() + timeout
     for thread in tuple(_alive):
@@ -136,10 +163,15 @@ def _all_ended(timeout: float) -> bool:
 
 
 def _forget() -> None:
-    # In a forked child there are no threads to end, and their locks may be held for ever.
+    # In a forked child there are no threads to end, and their locks may be held for ever. A child
+    # that was forked while its parent exits may still do work of its own.
+    global _exiting, _starting
+    _exiting = False
+    _starting = threading.RLock()
     _alive.clear()
     _to_close.clear()
 
 
+atexit.register(_close_rest)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
