@@ -15,10 +15,17 @@ from typing import Any
 from pyecho import _core
 from pyecho._core import Closed
 
-__all__ = ["EXIT_SECONDS", "Worker", "close_at_exit"]
+__all__ = ["EXIT_SECONDS", "Worker", "close_at_exit", "tidying"]
 
 EXIT_SECONDS = 2.0
 """How long the exit waits for threads that are still inside a source or an augmentation."""
+
+tidying: set[int] = set()
+"""Threads (`threading.get_ident`) that are about to drop a source's iterator.
+
+That may take long: a DataLoader's waits for its worker processes. The exit waits too, as it would
+if no thread had been between.
+"""
 
 _alive: set[threading.Thread] = set()
 _to_close: set[weakref.ref[Any]] = set()
@@ -94,8 +101,9 @@ class Worker:
         return True
 
     def __del__(self) -> None:
-        """End the thread."""
-        self.end()
+        """End the thread, if there is one: Ctrl-C may have cut short the beginning."""
+        if hasattr(self, "_jobs"):
+            self.end()
 
 
 def _work(jobs: SimpleQueue[_Job | None], over: threading.Event) -> None:
@@ -133,9 +141,12 @@ def _close_all() -> None:
     # out dies wherever it is, and in the destructor of a tensor that aborts the process.
     if not _all_ended(EXIT_SECONDS / 2):
         for thread in tuple(_alive):  # a source may be looking for its next item, and never find it
-            if thread.ident is not None and thread.is_alive():
+            if thread.ident is not None and thread.ident not in tidying and thread.is_alive():
                 _core.exit_thread(thread.ident)
         _all_ended(EXIT_SECONDS / 2)
+        for thread in tuple(_alive):
+            if thread.ident in tidying:
+                thread.join()
 
 
 def _close_rest() -> None:

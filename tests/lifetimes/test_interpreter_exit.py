@@ -167,6 +167,21 @@ def test_an_exit_is_clean_while(state):
     run(OTHERS[state])
 
 
+def test_the_exit_waits_for_a_source_that_takes_long_to_end():
+    output = run("""
+        class Source:
+            def __iter__(self):
+                try:
+                    yield from itertools.count()
+                finally:
+                    time.sleep(pyecho.threads.EXIT_SECONDS + 1)
+                    print("ended")
+        batches = iter(pyecho.EchoLoader(Source(), 2, batch_size=4))
+        next(batches)
+    """)
+    assert output == "ended\n"
+
+
 def test_threads_end_that_an_exit_handler_has_started():
     """It moves pyecho's own exit handler to a place that Python has passed already."""
     output = run("""

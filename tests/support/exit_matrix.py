@@ -165,9 +165,17 @@ class Exit(NamedTuple):
 
     @property
     def possible(self) -> bool:
-        """Whether the script would end. An abandoned source that blocks gives no batch again."""
-        stuck = SOURCES[self.source].blocks and self.stage == "abandoned"
-        return not (stuck and ENDS[self.end].needs_batch)
+        """Whether the script can end cleanly at all.
+
+        An abandoned source that blocks gives no batch again. With threads=0 PyTorch runs in the
+        program's own thread: Python before 3.14 aborts when it ends a daemon thread there, and
+        Ctrl-C is lost when it comes while worker processes are forked.
+        """
+        source, end = SOURCES[self.source], ENDS[self.end]
+        if source.torch and self.form == "threads=0":
+            forks = self.stage in ("before the first next", "abandoned")
+            return "daemon" not in self.end and not (forks and self.end == "Ctrl-C")
+        return not (source.blocks and self.stage == "abandoned" and end.needs_batch)
 
     @property
     def script(self) -> str:
