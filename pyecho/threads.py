@@ -23,8 +23,8 @@ EXIT_SECONDS = 2.0
 tidying: set[int] = set()
 """Threads (`threading.get_ident`) that are about to drop a source's iterator.
 
-That may take long: a DataLoader's waits for its worker processes. The exit waits too, as it would
-if no thread had been between.
+That may take long: a DataLoader's waits for its worker processes. The exit waits for it, as Python
+does where the main thread drops the iterator.
 """
 
 _alive: set[threading.Thread] = set()
@@ -157,9 +157,9 @@ def _close_rest() -> None:
 
 
 def _report(report: Callable[[Any], Any], failure: Any) -> None:
-    """Report what ended a thread, unless it is the exit, which closes loaders that are in use.
+    """Report the failure of a thread, except `Closed`: the exit has closed loaders in use.
 
-    A daemon thread iterates until Python ends it, and nobody waits for it: that is no failure.
+    The only threads left are daemon threads, which Python would end without a report as well.
     """
     if not issubclass(failure.exc_type, Closed):
         report(failure)
