@@ -179,6 +179,7 @@ def _forget() -> None:
     global _exiting, _starting
     _exiting = False
     _starting = threading.RLock()
+    tidying.clear()
     _alive.clear()
     _to_close.clear()
 
