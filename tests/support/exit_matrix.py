@@ -168,13 +168,14 @@ class Exit(NamedTuple):
         """Whether the script can end cleanly at all.
 
         An abandoned source that blocks gives no batch again. With threads=0 PyTorch runs in the
-        program's own thread: Python before 3.14 aborts when it ends a daemon thread there, and
-        Ctrl-C is lost when it comes while worker processes are forked.
+        program's own thread: Python before 3.14 aborts when it ends a daemon thread there. And
+        Ctrl-C meets PyTorch as it forks worker processes (CPython loses it then) or receives a
+        tensor from them (they complain).
         """
         source, end = SOURCES[self.source], ENDS[self.end]
         if source.torch and self.form == "threads=0":
-            forks = self.stage in ("before the first next", "abandoned")
-            return "daemon" not in self.end and not (forks and self.end == "Ctrl-C")
+            workers = "num_workers" in source.source
+            return "daemon" not in self.end and not (workers and self.end == "Ctrl-C")
         return not (source.blocks and self.stage == "abandoned" and end.needs_batch)
 
     @property
