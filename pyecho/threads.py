@@ -107,7 +107,6 @@ class Worker:
 
 
 def _work(jobs: SimpleQueue[_Job | None], over: threading.Event) -> None:
-    _core.enter_thread()
     try:
         while (job := jobs.get()) is not None:
             job.run()
@@ -132,6 +131,7 @@ def _close_all() -> None:
     global _exiting
     with _starting:
         _exiting = True
+    _core.begin_exit()
     threading.excepthook = partial(_report, threading.excepthook)
     for reference in tuple(_to_close):
         run = reference()

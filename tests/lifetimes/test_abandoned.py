@@ -183,3 +183,22 @@ def test_a_thousand_abandoned_iterators_leave_no_thread():
         next(iter(loader))
     join_all(pyecho_threads())
     assert loader.stats().emitted == 1000
+
+
+@pytest.mark.parametrize("threads", [0, 1])
+def test_an_item_may_close_the_loader_when_it_dies(threads):
+    """It dies between the reading and the copying of its leaves."""
+
+    class Item(dict):
+        def __del__(self):
+            if self["x"].shape == (4,) and self["x"][0] == 5:
+                loader.close()
+
+    class Source:
+        def __iter__(self):
+            return (Item(x=np.full(4, number)) for number in range(10))
+
+    loader = pyecho.EchoLoader(Source(), 2, batch_size=2, shuffle_buffer=2, threads=threads)
+    with pytest.raises(pyecho.Closed):
+        for _ in loader:
+            pass

@@ -167,6 +167,22 @@ def test_an_exit_is_clean_while(state):
     run(OTHERS[state])
 
 
+def test_a_daemon_thread_of_the_programs_may_be_inside_pytorch():
+    """Python before 3.14 ends it there, in a C++ destructor."""
+    run("""
+        import torch
+        def work():
+            while True:
+                torch.zeros(3) + 1
+                begun.set()
+        begun = threading.Event()
+        next(iter(pyecho.EchoLoader(itertools.count(), 2)))
+        for _ in range(3):
+            threading.Thread(target=work, daemon=True).start()
+        begun.wait()
+    """)
+
+
 def test_the_exit_waits_for_a_source_that_takes_long_to_end():
     output = run("""
         class Source:
