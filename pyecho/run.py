@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -34,7 +35,7 @@ from pyecho.sharing import transform_for
 from pyecho.source import Source
 from pyecho.spec import Field
 from pyecho.stats import EchoStats
-from pyecho.threads import EXIT_SECONDS, Worker, close_at_exit
+from pyecho.threads import EXIT_SECONDS, Worker, close_at_exit, tidying
 
 __all__ = ["Run"]
 
@@ -556,14 +557,22 @@ class _Opening:
             self.error = error
         else:
             items = itertools.chain([self.first], items)
-            self.passes = itertools.chain([items], self.passes)
+            self.passes = _beginning_with(items, self.passes)
         self.seconds = time.perf_counter() - began
+
+
+def _beginning_with(items: Iterator[Any], passes: Iterator[Any]) -> Iterator[Any]:
+    # Not itertools.chain(): that would drop `passes` first, and `_passes` is to be the last one.
+    yield items
+    del items
+    yield from passes
 
 
 def _passes(
     source: Source, epoch: int, count: int | None, filling: Filling | None
 ) -> Iterator[Iterator[Any]]:
     """Yield an iterator for each of `count` passes over the source; None: no end."""
+    leaving, ident = tidying, threading.get_ident  # modules may be empty by then
     numbers = itertools.count(epoch) if count is None else range(epoch, epoch + count)
     for number in numbers:
         source.tell_epoch(number)
@@ -577,8 +586,12 @@ def _passes(
                 return
             items = itertools.chain([first], items)
             del first
-        yield items
-        del items
+        try:
+            yield items
+        finally:
+            leaving.add(ident())
+            del items
+            leaving.discard(ident())
 
 
 def _feed(stage: Any, context: CallerContext) -> None:

@@ -8,18 +8,29 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
 from pyecho import _core
+from pyecho._core import Closed
 
-__all__ = ["EXIT_SECONDS", "Worker", "close_at_exit"]
+__all__ = ["EXIT_SECONDS", "Worker", "close_at_exit", "tidying"]
 
 EXIT_SECONDS = 2.0
 """How long the exit waits for threads that are still inside a source or an augmentation."""
 
+tidying: set[int] = set()
+"""Threads (`threading.get_ident`) that are about to drop a source's iterator.
+
+That may take long: a DataLoader's waits for its worker processes. The exit waits for it, as Python
+does where the main thread drops the iterator.
+"""
+
 _alive: set[threading.Thread] = set()
 _to_close: set[weakref.ref[Any]] = set()
+_exiting = False  # the threads are being ended, and no other may start
+_starting = threading.RLock()  # for a thread to start, or for the exit to begin
 
 
 class _Job:
@@ -52,12 +63,15 @@ class Worker:
         self._thread = threading.Thread(
             target=_work, args=(self._jobs, self._over), name=f"pyecho-{name}", daemon=True
         )
-        _alive.add(self._thread)
-        try:
-            self._thread.start()
-        except BaseException:
-            _alive.discard(self._thread)
-            raise
+        with _starting:
+            if _exiting:  # an exit handler or a daemon thread of the program's still iterates
+                raise Closed("Python is exiting, and no thread can be started any more")
+            _alive.add(self._thread)
+            try:
+                self._thread.start()
+            except Exception:  # after Ctrl-C it may be running, and leaves the set by itself
+                _alive.discard(self._thread)
+                raise
 
     def give(self, function: Callable[[], None]) -> None:
         """Have a function called after those before it. It must not raise."""
@@ -87,12 +101,12 @@ class Worker:
         return True
 
     def __del__(self) -> None:
-        """End the thread."""
-        self.end()
+        """End the thread, if there is one: Ctrl-C may have cut short the beginning."""
+        if hasattr(self, "_jobs"):
+            self.end()
 
 
 def _work(jobs: SimpleQueue[_Job | None], over: threading.Event) -> None:
-    _core.enter_thread()
     try:
         while (job := jobs.get()) is not None:
             job.run()
@@ -114,6 +128,11 @@ def close_at_exit(run: Any) -> None:
 
 
 def _close_all() -> None:
+    global _exiting
+    with _starting:
+        _exiting = True
+    _core.begin_exit()
+    threading.excepthook = partial(_report, threading.excepthook)
     for reference in tuple(_to_close):
         run = reference()
         if run is not None:
@@ -122,9 +141,28 @@ def _close_all() -> None:
     # out dies wherever it is, and in the destructor of a tensor that aborts the process.
     if not _all_ended(EXIT_SECONDS / 2):
         for thread in tuple(_alive):  # a source may be looking for its next item, and never find it
-            if thread.ident is not None and thread.is_alive():
+            if thread.ident is not None and thread.ident not in tidying and thread.is_alive():
                 _core.exit_thread(thread.ident)
         _all_ended(EXIT_SECONDS / 2)
+        for thread in tuple(_alive):
+            if thread.ident in tidying:
+                thread.join()
+
+
+def _close_rest() -> None:
+    # An exit handler that began an iteration has moved _close_all() to a place that Python has
+    # passed already.
+    if not _exiting:
+        _close_all()
+
+
+def _report(report: Callable[[Any], Any], failure: Any) -> None:
+    """Report the failure of a thread, except `Closed`: the exit has closed loaders in use.
+
+    The only threads left are daemon threads, which Python would end without a report as well.
+    """
+    if not issubclass(failure.exc_type, Closed):
+        report(failure)
 
 
 def _all_ended(timeout: float) -> bool:
@@ -136,10 +174,16 @@ def _all_ended(timeout: float) -> bool:
 
 
 def _forget() -> None:
-    # In a forked child there are no threads to end, and their locks may be held for ever.
+    # In a forked child there are no threads to end, and their locks may be held for ever. A child
+    # that was forked while its parent exits may still do work of its own.
+    global _exiting, _starting
+    _exiting = False
+    _starting = threading.RLock()
+    tidying.clear()
     _alive.clear()
     _to_close.clear()
 
 
+atexit.register(_close_rest)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)

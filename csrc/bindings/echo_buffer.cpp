@@ -196,6 +196,9 @@ void EchoBufferObject::hold(const py::object& item) {
 
 Outcome EchoBufferObject::put_held(bool wait, std::uint64_t& put) {
   const std::shared_ptr<ItemView> view = held_.view;
+  if (view == nullptr) {  // the item's destructor, or a thread that had the GIL during it, has stopped the stage
+    return Outcome::kClosed;
+  }
   Timeout forever(std::nullopt);
   std::size_t row = held_.next;
   const Outcome outcome = put_rows(*view, row, forever, wait);

@@ -17,10 +17,6 @@ WAITS = {
         next(uses)
         blocked = lambda: next(uses)
     """,
-    "the iterator of a shuffled batch echo": """
-        uses = iter(pyecho.EchoLoader(stuck(3), 2, shuffle_buffer=10))
-        blocked = lambda: next(uses)
-    """,
     "an iterator behind a blocked augment": """
         uses = iter(pyecho.EchoLoader(itertools.count(), 2, augment=lambda b, rng: NEVER.wait()))
         blocked = lambda: next(uses)
@@ -121,22 +117,6 @@ def test_a_put_that_was_interrupted_took_nothing():
         await_idle(process)
         process.send_signal(signal.SIGINT)
         finished(process)
-
-
-def test_ctrl_c_without_a_handler_ends_the_process_as_it_should():
-    script = """
-        print("ready", flush=True)
-        for _ in pyecho.EchoLoader(stuck(3), 2, batch_size=64, shuffle_buffer=0):
-            pass
-    """
-    with started(script) as process:
-        assert process.stdout.readline() == "ready\n"
-        await_idle(process)
-        process.send_signal(signal.SIGINT)
-        _, problems = process.communicate(timeout=60)
-    assert process.returncode == -signal.SIGINT
-    assert problems.strip().endswith("KeyboardInterrupt")
-    assert problems.count("Traceback") == 1
 
 
 def test_other_signal_handlers_run_during_a_wait_and_it_goes_on():

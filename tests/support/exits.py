@@ -35,7 +35,9 @@ class Nursery:
     def run(self, script: str) -> dict[str, Any]:
         """Run a script to its end, and return the answer of nursery.py."""
         print(json.dumps(textwrap.dedent(script)), file=self._process.stdin, flush=True)
-        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+        line = self._process.stdout.readline()
+        assert line, f"the nursery has died: {self._process.wait()}"
+        answer: dict[str, Any] = json.loads(line)
         return answer
 
     def close(self) -> None:

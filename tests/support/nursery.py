@@ -5,6 +5,7 @@ JSON for each script and answers with one: exit code (None: it hung), stdout and
 from the script's last line to the interpreter's end, and the number of processes left behind.
 """
 
+import gc
 import importlib
 import json
 import os
@@ -17,6 +18,8 @@ from pathlib import Path
 sys.path[:0] = sys.argv[1].split(":")
 for name in sys.argv[2:]:
     importlib.import_module(name)
+gc.collect()
+gc.freeze()  # the last collections of a child pass over it: an exit takes 0.1 s instead of 0.6
 
 HANG_SECONDS = 30
 ORPHAN_SECONDS = 10
