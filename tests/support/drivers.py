@@ -73,5 +73,13 @@ def repeated(items, factor=2):
     return [item for item in items for _ in range(factor)]
 
 
+def length_of(loader):
+    """What len() says; None if it cannot be known."""
+    try:
+        return len(loader)
+    except TypeError:
+        return None
+
+
 def pyecho_threads():
     return [thread for thread in threading.enumerate() if thread.name.startswith("pyecho")]
