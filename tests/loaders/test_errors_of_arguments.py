@@ -11,6 +11,8 @@ import torch
 import pyecho
 import pyecho.torch
 
+NUMBER = pyecho.Field((), int)
+
 
 @pytest.mark.parametrize(
     "factor", [0, 0.99, -1, math.nan, math.inf, "2", None, [2], 1j, 10**400, 1e18, True], ids=str
@@ -18,7 +20,7 @@ import pyecho.torch
 def test_a_factor_is_a_number_of_at_least_one(factor):
     for make in (
         lambda: pyecho.EchoLoader([1], factor),
-        lambda: pyecho.EchoBuffer(pyecho.Field((), int), batch_size=1, factor=factor),
+        lambda: pyecho.EchoBuffer(NUMBER, batch_size=1, factor=factor),
     ):
         with pytest.raises(pyecho.ConfigError, match=r"factor must be a number .* and below.*got"):
             make()
@@ -35,9 +37,7 @@ def test_any_kind_of_number_is_a_factor(factor):
         ({"batch_size": 0}, "batch_size must be at least 1.*got 0"),
         ({"batch_size": 2.0}, "batch_size must be an int, got 2.0"),
         ({"batch_size": False}, "batch_size must be an int, got False"),
-        ({"batch_size": 2**40}, "batch_size must be at least 1 and at most"),
         ({"shuffle_buffer": -1}, "shuffle_buffer must be at least 0.*got -1"),
-        ({"shuffle_buffer": 2**31}, "shuffle_buffer must be at least 0 and at most"),
         ({"shuffle_buffer": 2**28, "factor": 16}, "shuffle_buffer times factor must stay below"),
         ({"prefetch": 0}, "prefetch must be at least 1.*got 0"),
         ({"prefetch": None}, "prefetch must be an int, got None"),
@@ -54,6 +54,11 @@ def test_any_kind_of_number_is_a_factor(factor):
         ({"unbatch": True}, "unbatch=True.*needs a batch_size"),
         ({"unique_in_batch": True}, "unique_in_batch=True.*needs a batch_size"),
         ({"drop_last": True}, "drop_last=True.*needs a batch_size"),
+        ({"augment": 3}, r"augment must be a function of \(batch, rng\)"),
+        ({"batch_size": 2, "collate_fn": "list"}, "collate_fn must be a function of a list"),
+        ({"collate_fn": list}, "collate_fn makes batches of examples, so it needs a batch_size"),
+        ({"collate_fn": list, "batch_size": 2, "unbatch": True}, "unbatch=True splits"),
+        ({"augment_workers": -1}, "augment_workers must be at least 0"),
     ],
 )
 def test_an_argument_out_of_bounds_is_named_with_its_bounds(arguments, message):
@@ -61,12 +66,18 @@ def test_an_argument_out_of_bounds_is_named_with_its_bounds(arguments, message):
         pyecho.EchoLoader([1], **arguments)
 
 
+@pytest.mark.parametrize("epoch", [-1, 1.5, "1", None])
+def test_a_wrong_epoch_is_refused(epoch):
+    with pytest.raises(pyecho.ConfigError, match="epoch must be"):
+        pyecho.EchoLoader([1]).set_epoch(epoch)
+
+
 def test_a_buffer_speaks_of_its_own_names():
     with pytest.raises(pyecho.ConfigError, match="capacity must be at least 1, got 0"):
-        pyecho.EchoBuffer(pyecho.Field((), int), batch_size=1, capacity=0)
+        pyecho.EchoBuffer(NUMBER, batch_size=1, capacity=0)
     with pytest.raises(pyecho.ConfigError, match="capacity = 2; raise capacity"):
-        pyecho.EchoBuffer(pyecho.Field((), int), batch_size=3, capacity=2, unique_in_batch=True)
-    buffer = pyecho.EchoBuffer(pyecho.Field((), int), batch_size=1)
+        pyecho.EchoBuffer(NUMBER, batch_size=3, capacity=2, unique_in_batch=True)
+    buffer = pyecho.EchoBuffer(NUMBER, batch_size=1)
     buffer.stop()
     with pytest.raises(pyecho.Closed, match=r"^this EchoBuffer is closed"):
         buffer.put(1)
@@ -95,7 +106,7 @@ def test_batches_of_batches_are_warned_of():
     pyecho.torch.EchoLoader(source, 2)
 
 
-def test_a_loader_shows_what_it_is():
+def test_a_loader_shows_what_it_is_and_the_package_what_it_has():
     loader = pyecho.EchoLoader([1, 2], 2.5, batch_size=4, shuffle_buffer=9)
     assert repr(loader) == (
         "pyecho.loader.EchoLoader(list, factor=2.5, batch_size=4, shuffle_buffer=9)"
@@ -111,9 +122,8 @@ def test_a_loader_shows_what_it_is():
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        (3, r"nest of pyecho\.Field.*spec_of"),
         (np.float32, r"nest of pyecho\.Field.*spec_of"),
-        ({"x": np.float32}, r"nest of pyecho\.Field.*spec_of"),
+        ({"x": 3}, r"nest of pyecho\.Field.*spec_of"),
         ({"a": []}, "at least one leaf"),
     ],
 )
@@ -122,20 +132,20 @@ def test_a_spec_is_a_nest_of_fields(spec, message):
         pyecho.EchoBuffer(spec, batch_size=1)
 
 
-@pytest.mark.parametrize("source", [[{}], [[]], [()]])
-def test_examples_have_leaves(source):
+def test_examples_have_leaves():
     with pytest.raises(pyecho.ConfigError, match="at least one leaf"):
-        list(pyecho.EchoLoader(source, batch_size=1))
+        list(pyecho.EchoLoader([{}], batch_size=1))
 
 
 def test_fields_are_values():
     assert pyecho.Field(3, "f4") == pyecho.Field([np.int8(3)], np.float32)
     assert hash(pyecho.Field(3, "f4")) == hash(pyecho.Field((3,), np.float32))
-    assert pyecho.Field((), "f4").shape == ()
     with pytest.raises(AttributeError):
         pyecho.Field(3, "f4").shape = (4,)
     with pytest.raises(pyecho.ConfigError, match="extents of at least 0"):
         pyecho.Field((3, -1), float)
+    with pytest.raises(pyecho.ConfigError, match="Python objects"):
+        pyecho.Field((), np.dtype([("a", object)]))
 
 
 def test_spec_of_describes_an_example():
