@@ -127,5 +127,5 @@ def test_masked_arrays_are_refused_wherever_they_come(position, arguments):
 
 def test_the_torch_loader_names_torch_dtypes():
     first, second = torch.zeros(2, dtype=torch.bfloat16), torch.zeros(2, dtype=torch.float16)
-    with pytest.raises(pyecho.SpecMismatch, match="bfloat16.*got float16"):
+    with pytest.raises(pyecho.SpecMismatch, match=r"bfloat16.*got float16"):
         list(pyecho.torch.EchoLoader([first, second], 1, batch_size=2))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from drivers import Iterated, flat, length_of, levels, pyecho_threads, repeated
+from scripts import run
 from torch.utils import data
 
 import pyecho
@@ -161,6 +162,17 @@ def test_data_loaders_are_sources(workers, dataset, way):
         unbatch=way == "split",
     )
     assert sorted(flat(batch for batches in loader for batch in batches)) == repeated(range(4))
+
+
+def test_torch_is_not_imported_for_sources_and_batches_of_arrays():
+    output = run(
+        """
+        source = np.arange(3), np.arange(3)
+        loader = pyecho.EchoLoader(source, 1, batch_size=2, augment=lambda batch, rng: batch)
+        print(len(list(loader)), "torch" in sys.modules)
+        """
+    )
+    assert output == "2 False\n"
 
 
 # ---------------------------------------------------------------- what is known beforehand
