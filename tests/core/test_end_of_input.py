@@ -87,34 +87,14 @@ def test_ending_wakes_blocked_producers_and_consumers(end):
     full.stop()
 
 
-def test_fail_wants_an_exception_object():
+def test_fail_wants_an_exception_and_a_stop_iteration_does_not_end_the_loop_in_silence():
+    buffer = made()
     for error in (None, "text", ValueError):
         with pytest.raises(TypeError):
-            made().fail(error)
-
-
-def test_a_stop_iteration_does_not_end_the_loop_in_silence():
-    buffer = made()
+            buffer.fail(error)
     buffer.fail(StopIteration(3))
     with pytest.raises(RuntimeError, match="StopIteration"):
         list(buffer)
-
-
-def test_one_thread_at_a_time_iterates():
-    buffer, refused = made(), []
-    batches = iter(buffer)
-    waiting = threading.Thread(target=lambda: list(batches))
-    waiting.start()
-    while not refused:
-        try:
-            next(iter(buffer), None)
-        except pyecho.EchoError as error:
-            refused.append(str(error))
-        else:  # this thread came first
-            break
-    buffer.close()
-    waiting.join(60)
-    assert all("another thread" in message for message in refused)
 
 
 # ---------------------------------------------------------------- owners of an iteration
@@ -152,29 +132,26 @@ def unraisable(monkeypatch):
 
 
 def test_begin_is_called_by_the_first_next_and_finish_once_at_the_end():
-    owner, unasked = Owner(), Owner()
-    parts = _core.iterate(owner)
-    assert owner.begun == 0
+    ended, left, unasked = Owner(), Owner(items=[1, 2]), Owner()
+    parts = _core.iterate(ended)
+    assert ended.begun == 0
     assert [list(parts), list(parts)] == [[], []]
     del parts
+    next(_core.iterate(left))
     _core.iterate(unasked)
-    assert (owner.begun, owner.told) == (1, [True])
-    assert (unasked.begun, unasked.told) == (0, [])
-
-
-def test_an_iterator_that_dies_half_way_says_so():
-    owner = Owner(items=[1, 2])
-    assert next(_core.iterate(owner)) == 1
-    assert owner.told == [False]
+    assert [owner.begun for owner in (ended, left, unasked)] == [1, 1, 0]
+    assert [owner.told for owner in (ended, left, unasked)] == [[True], [False], []]
 
 
 @pytest.mark.parametrize("error", [Alarm(), KeyboardInterrupt()])
-def test_a_signal_during_the_end_is_raised_and_finish_is_called_again(error):
-    owner = Owner(error)
+def test_a_signal_during_the_end_is_raised_and_finish_is_called_again(error, unraisable):
+    second = Alarm("must not hide the first")
+    owner = Owner(error, second)
     parts = _core.iterate(owner)
     with pytest.raises(type(error)) as raised:
         next(parts)
     assert raised.value is error
+    assert unraisable == [second]
     assert owner.told == [True, True]
     assert next(parts, "end") == "end"
 
@@ -193,11 +170,3 @@ def test_ctrl_c_during_the_death_comes_again():
         next(_core.iterate(owner))
         signal.raise_signal(signal.SIGCONT)  # a point where Python looks for signals
     assert owner.told == [False, False]
-
-
-def test_a_second_error_does_not_hide_the_first(unraisable):
-    first, second = Alarm(1), Alarm(2)
-    with pytest.raises(Alarm) as raised:
-        next(_core.iterate(Owner(first, second)))
-    assert raised.value is first
-    assert unraisable == [second]

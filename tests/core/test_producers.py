@@ -112,13 +112,6 @@ def test_many_producers_tear_lose_and_double_nothing_and_each_keeps_its_order():
 # ---------------------------------------------------------------- put_batch
 
 
-def test_the_rows_of_a_batch_are_examples():
-    buffer = make(batch_size=2)
-    for batch in (np.arange(3), np.arange(0), np.arange(3, 4)):
-        buffer.put_batch(batch)
-    assert drained(buffer) == [0, 1, 2, 3]
-
-
 def test_put_batch_that_times_out_says_how_many_rows_were_taken():
     buffer = make()
     with pytest.raises(pyecho.PutTimeout, match=r"\((\d+) of 1000 rows were taken\)") as raised:

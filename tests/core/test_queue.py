@@ -1,4 +1,4 @@
-"""EchoQueue, the native stage of batch echoing: places, transforms, references."""
+"""EchoQueue, the native stage of batch echoing: failing transforms, and references."""
 
 import contextlib
 import itertools
@@ -10,22 +10,6 @@ import pytest
 import pyecho
 from pyecho import _core
 from pyecho.config import Config
-
-
-def test_threads_that_agree_on_an_order_fill_places_in_any():
-    queue = _core.EchoQueue(Config(factor=2, prefetch=5))
-    places = [queue.reserve() for _ in range(5)]
-    queue.fill(places[3], "b")
-    queue.abort(places[1])
-    queue.end_here(places[2], False)
-    queue.fill_error(places[4], KeyError("c"))
-    queue.fill(places[0], "a")
-    assert [*queue] == ["a", "a"]
-    emitted = []
-    with pytest.raises(KeyError):
-        emitted.extend(queue)
-    assert emitted == ["b", "b"]
-    assert [*queue] == []
 
 
 def test_where_the_transform_fails_the_consumer_gets_the_error_and_then_the_use():

@@ -49,24 +49,15 @@ def test_every_use_has_random_numbers_of_its_own_whatever_the_threads(
         late()
         return drawn, torch.rand(1).item()
 
-    loader = loader_of(
-        Iterated(range(15)),
-        3,
-        augment=augment,
-        augment_workers=augment_workers,
-        batch_size=batch_size,
-        seed=7,
-        epochs=epochs,
-    )
+    arguments = {"batch_size": batch_size, "seed": 7, "augment_workers": augment_workers}
+    loader = loader_of(Iterated(range(15)), 3, augment=augment, epochs=epochs, **arguments)
     loader.set_epoch(1)
-    uses = len(repeated(range(15), 3))
     seen = set()
     for epoch in (1, 2, 3):
         emitted = list(loader)
-        assert len(emitted) == -(-uses // (batch_size or 1))
         for number, (drawn, _) in enumerate(emitted):
             philox = np.random.Philox(key=7, counter=[0, 0, number, epoch])
-            assert drawn == philox.random_raw(2).tolist()
+            assert drawn == philox.random_raw(2).tolist(), "fixed for ever"
         seen.update(torch_draw for _, torch_draw in emitted)
     assert len(seen) == 3 * len(emitted)
     if augment_workers:

@@ -27,25 +27,40 @@ def test_a_factor_is_a_number_of_at_least_one(factor):
 
 
 @pytest.mark.parametrize("factor", [1.5, np.float32(1.5), Fraction(3, 2), Decimal("1.5")])
-def test_any_kind_of_number_is_a_factor(factor):
-    assert len(list(pyecho.EchoLoader(range(2), factor))) == 3
+def test_any_kind_of_number_will_do(factor):
+    loader = pyecho.EchoLoader(range(2), factor, batch_size=np.int16(2), seed=np.uint64(3))
+    assert [len(batch) for batch in loader] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [
+        ("batch_size", 1),
+        ("shuffle_buffer", 0),
+        ("prefetch", 1),
+        ("threads", 0),
+        ("epochs", 1),
+        ("steps_per_epoch", 1),
+        ("seed", 0),
+        ("augment_workers", 0),
+        ("max_bytes", 0),
+    ],
+)
+def test_a_whole_number_is_named_with_its_bounds(name, least):
+    for wrong in (least - 1, 2**64):
+        with pytest.raises(
+            pyecho.ConfigError, match=rf"^{name} must be .* {least} .*, got {wrong}"
+        ):
+            pyecho.EchoLoader([1], **{name: wrong})
+    for wrong in (2.0, "1G", False):
+        with pytest.raises(pyecho.ConfigError, match=rf"^{name} must be an int, got {wrong!r}"):
+            pyecho.EchoLoader([1], **{name: wrong})
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"batch_size": 0}, "batch_size must be at least 1.*got 0"),
-        ({"batch_size": 2.0}, "batch_size must be an int, got 2.0"),
-        ({"batch_size": False}, "batch_size must be an int, got False"),
-        ({"shuffle_buffer": -1}, "shuffle_buffer must be at least 0.*got -1"),
         ({"shuffle_buffer": 2**28, "factor": 16}, "shuffle_buffer times factor must stay below"),
-        ({"prefetch": 0}, "prefetch must be at least 1.*got 0"),
-        ({"prefetch": None}, "prefetch must be an int, got None"),
-        ({"threads": -1}, "threads must be at least 0.*got -1"),
-        ({"epochs": 0}, "epochs must be at least 1.*got 0"),
-        ({"steps_per_epoch": 0}, "steps_per_epoch must be at least 1.*got 0"),
-        ({"seed": 2**64}, "seed must be at least 0 and at most"),
-        ({"max_bytes": "1G"}, "max_bytes must be an int, got '1G'"),
         ({"memory": "mapped"}, "memory must be one of 'auto', 'pageable', 'pinned', got 'mapped'"),
         (
             {"batch_size": 8, "shuffle_buffer": 7, "unique_in_batch": True},
@@ -58,10 +73,9 @@ def test_any_kind_of_number_is_a_factor(factor):
         ({"batch_size": 2, "collate_fn": "list"}, "collate_fn must be a function of a list"),
         ({"collate_fn": list}, "collate_fn makes batches of examples, so it needs a batch_size"),
         ({"collate_fn": list, "batch_size": 2, "unbatch": True}, "unbatch=True splits"),
-        ({"augment_workers": -1}, "augment_workers must be at least 0"),
     ],
 )
-def test_an_argument_out_of_bounds_is_named_with_its_bounds(arguments, message):
+def test_options_that_are_wrong_or_do_not_go_together_are_named(arguments, message):
     with pytest.raises(pyecho.ConfigError, match=message):
         pyecho.EchoLoader([1], **arguments)
 
@@ -83,12 +97,6 @@ def test_a_buffer_speaks_of_its_own_names():
         buffer.put(1)
 
 
-@pytest.mark.parametrize("name", ["batch_size", "shuffle_buffer", "prefetch", "threads", "seed"])
-def test_numpy_integers_are_integers(name):
-    arguments = {"batch_size": 2, name: np.int16(2)}
-    assert sum(len(batch) for batch in pyecho.EchoLoader(range(3), 2, **arguments)) == 6
-
-
 @pytest.mark.parametrize("loader", [pyecho.EchoLoader, pyecho.torch.EchoLoader])
 def test_unknown_and_positional_options_are_refused_with_the_names_there_are(loader):
     with pytest.raises(TypeError, match=r"'shufle_buffer'; the options are batch_size, .*progress"):
@@ -106,14 +114,9 @@ def test_batches_of_batches_are_warned_of():
     pyecho.torch.EchoLoader(source, 2)
 
 
-def test_a_loader_shows_what_it_is_and_the_package_what_it_has():
+def test_a_loader_shows_what_it_is():
     loader = pyecho.EchoLoader([1, 2], 2.5, batch_size=4, shuffle_buffer=9)
-    assert repr(loader) == (
-        "pyecho.loader.EchoLoader(list, factor=2.5, batch_size=4, shuffle_buffer=9)"
-    )
-    assert repr(pyecho.torch.EchoLoader((1,))) == "pyecho.torch.EchoLoader(tuple, factor=2)"
-    assert {"EchoLoader", "cuda", "torch"} <= set(dir(pyecho))
-    assert not {"loader", "run", "numpy", "options"} & set(dir(pyecho))
+    assert "EchoLoader(list, factor=2.5, batch_size=4, shuffle_buffer=9)" in repr(loader)
 
 
 # ---------------------------------------------------------------- specs

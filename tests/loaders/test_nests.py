@@ -174,16 +174,6 @@ def test_what_cannot_be_made_again_is_refused_as_an_example_and_passes_as_an_ite
     assert copy["a"]["x"] is not item["a"]["x"]
 
 
-class Lazy(Sealed):
-    def __getitem__(self, key):
-        return np.full(2, float(ord(key)))
-
-
-def test_a_mapping_that_makes_its_values_when_asked_is_no_mutation():
-    item = Lazy(a=None)
-    assert list(pyecho.EchoLoader([item], 3)) == [item] * 3
-
-
 def test_nests_that_contain_themselves_are_an_error_not_a_crash():
     item = [1]
     item.append(item)

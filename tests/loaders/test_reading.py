@@ -225,32 +225,6 @@ def test_set_epoch_after_ctrl_c_reads_the_pass_that_was_chosen():
     assert source.told[-1] == 7
 
 
-@pytest.mark.parametrize("after", [0, 3])
-@pytest.mark.parametrize("driver", ["feeder", "workers", "augmented"])
-def test_close_wakes_a_consumer_that_waits_for_the_source(driver, after):
-    source = Blocked(range(10), after=after)
-    loader = loader_of(driver, source)
-    caught = []
-
-    def consume():
-        try:
-            list(loader)
-        except pyecho.Closed as error:
-            caught.append(str(error))
-
-    consumer = threading.Thread(target=consume)
-    consumer.start()
-    assert source.inside.wait(60)
-    closer = threading.Thread(target=loader.close)  # waits a little for the thread in the source
-    closer.start()
-    consumer.join(30)
-    assert caught == ["this EchoLoader is closed and takes no more; make a new one"] or (
-        caught == ["this EchoLoader is closed; make a new one"]
-    )
-    source.release.set()
-    closer.join()
-
-
 @pytest.mark.parametrize("driver", ["feeder", "augmented"])
 def test_a_second_thread_that_asks_for_the_first_batch_is_refused(driver):
     source = Blocked(range(10), after=0)

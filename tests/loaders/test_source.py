@@ -254,15 +254,6 @@ def test_examples_that_cannot_be_counted_with_certainty_are_unknown(source):
         len(loader)
 
 
-def test_the_users_steps_decide_the_length_and_unique_draws_leave_it_open():
-    arguments = {"batch_size": 2, "shuffle_buffer": 2, "unique_in_batch": True}
-    assert len(pyecho.EchoLoader([1, 2], steps_per_epoch=7, **arguments)) == 7
-    loader = pyecho.EchoLoader([1, 2], **arguments)
-    with pytest.raises(TypeError, match="the draws"):
-        len(loader)
-    assert flat(loader), "and iteration does without"
-
-
 def test_the_epoch_is_told_once_to_all_that_ask_for_it():
     told = []
 

@@ -15,23 +15,10 @@ def loader_of(source, factor=1, batch_size=4, **arguments):
     return pyecho.EchoLoader(source, factor, batch_size=batch_size, unbatch=True, **arguments)
 
 
-def test_batches_of_any_size_are_put_together_again():
-    source = np.split(np.arange(23), [1, 5, 5, 12])
-    assert [batch.tolist() for batch in loader_of(source)] == [
-        list(range(start, min(start + 4, 23))) for start in range(0, 23, 4)
-    ]
-
-
 def test_batches_larger_than_pool_and_prefetch_go_through():
     source = [np.arange(10_000), np.arange(10_000, 20_000)]
     emitted = flat(loader_of(source, factor=2, shuffle_buffer=7, prefetch=1, threads=2))
     assert np.bincount(emitted).tolist() == [2] * 20_000
-
-
-def test_batches_of_other_layouts_are_split():
-    source = [np.asfortranarray(np.arange(12).reshape(4, 3)), np.arange(24).reshape(4, 6)[:, ::2]]
-    [batch] = loader_of(source, batch_size=8)
-    assert np.array_equal(batch, np.concatenate(source))
 
 
 # ---------------------------------------------------------------- columns
