@@ -122,6 +122,7 @@ def test_what_a_library_prints_does_not_reach_the_protocol(small_work):
 
 def test_an_interrupted_run_keeps_what_is_finished(tmp_path, monkeypatch):
     from peers import command, measuring
+    from peers.environments import Environments
 
     measure = measuring.measure
     works = []
@@ -133,6 +134,7 @@ def test_an_interrupted_run_keeps_what_is_finished(tmp_path, monkeypatch):
         return measure(work, *arguments, **options)
 
     monkeypatch.setattr(measuring, "measure", interrupted)
+    monkeypatch.setattr(Environments, "python", lambda self, requirements: Path(sys.executable))
     arguments = ["--only", "numpy-take", "--quick", "--seconds", "0.01", "--rounds", "1"]
     assert command.main([*arguments, "--output", str(tmp_path)]) == 130
     (as_markdown,) = tmp_path.glob("peers-*-partial.md")

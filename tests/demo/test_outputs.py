@@ -29,8 +29,12 @@ def test_a_path_that_cannot_be_written_is_named_with_its_option(
 ):
     (tmp_path / "old.json").touch()
     access = os.access
-    refused = denied and tmp_path / denied
-    monkeypatch.setattr(os, "access", lambda path, mode: path != refused and access(path, mode))
+
+    def without_permission(path, mode):  # holds for root as well
+        refused = denied is not None and path == tmp_path / denied and mode & os.W_OK
+        return not refused and access(path, mode)
+
+    monkeypatch.setattr(os, "access", without_permission)
     output = Output("--json", tmp_path / path)
     if problem is None:  # no new file is made
         output.check()
