@@ -136,6 +136,7 @@ def test_an_interrupted_run_keeps_what_is_finished(tmp_path, monkeypatch):
     monkeypatch.setattr(measuring, "measure", interrupted)
     monkeypatch.setattr(Environments, "python", lambda self, requirements: Path(sys.executable))
     arguments = ["--only", "numpy-take", "--quick", "--seconds", "0.01", "--rounds", "1"]
+    arguments += ["--environments", str(tmp_path / "environments")]
     assert command.main([*arguments, "--output", str(tmp_path)]) == 130
     (as_markdown,) = tmp_path.glob("peers-*-partial.md")
     assert "interrupted" in as_markdown.read_text()
