@@ -26,24 +26,13 @@ def little(monkeypatch):
 def test_json_has_every_row_with_its_limit(capsys):
     assert cli.main(["bench", "--only", "repeat,put", "--rounds", "2", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["facts"]["cores"] >= 1
-    assert document["facts"]["rounds"] == 2
-    assert "commit" in document["facts"]
+    assert {"cores", "commit"} < set(document["facts"])
     first, *others = document["rows"]
     assert first["what"] == "one repeat"
     assert first["limit_name"] == "bare generator"
     assert len(first["measured"]["values"]) == 2
     assert first["ratio"]["median"] > 0
     assert [row["unit"] for row in others] == ["ns", "us", "us", "us"]
-
-
-def test_a_table_shows_medians_limits_and_the_machine(capsys):
-    assert cli.main(["bench", "--only", "repeat", "--rounds", "1"]) == 0
-    output = capsys.readouterr().out
-    assert "one repeat" in output
-    assert "bare generator" in output
-    assert "Medians of rounds" in output
-    assert "pyecho 0" in output
 
 
 ROWS = [
@@ -115,12 +104,11 @@ def test_results_name_the_commit_of_a_checkout_only(tmp_path):
     assert commit_of(tmp_path) == f"{name}-dirty"
 
 
-def test_the_figure_is_written(tmp_path, capsys):
+def test_a_table_and_a_figure_are_written(tmp_path, capsys):
     figure = tmp_path / "bench.svg"
-    arguments = ["bench", "--only", "repeat", "--rounds", "1", "--json", "--plot", str(figure)]
-    assert cli.main(arguments) == 0
+    assert cli.main(["bench", "--only", "repeat", "--rounds", "1", "--plot", str(figure)]) == 0
+    assert "bare generator" in capsys.readouterr().out
     assert "<svg" in figure.read_text()
-    assert str(figure) in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -166,18 +154,3 @@ def test_names_of_workloads_tell_what_is_not_usual():
 def test_work_is_bounded_and_fills_the_pool_eight_times():
     assert gather.Workload(602_112, capacity=1024).fresh(1) == 8192
     assert gather.Workload(1).fresh(1 << 40) == 1_500_000
-
-
-def test_uses_of_free_items_are_compared_by_echo_factor(monkeypatch):
-    monkeypatch.setattr(repeat, "FREE_USES", 1600)
-
-    class NoProgress:
-        def begin(self, name, steps):
-            pass
-
-        def advance(self, what):
-            pass
-
-    rows = repeat.measure_factors(1, NoProgress())
-    assert [row.what.split(",")[1] for row in rows] == [f" e = {e}" for e in (1, 2, 4, 8, 16)]
-    assert all(row.compared().median > 0 for row in rows)

@@ -25,17 +25,15 @@ def test_both_sides_run(row_bytes, capacity, factor, fresh, threads):
         assert race.echo_seconds() > 0  # raises if a use is missing
 
 
-@pytest.mark.parametrize("missing", ["row_bytes", "batch_size", "capacity", "factor", "threads"])
-def test_a_race_of_nothing_is_refused(missing):
+def test_what_cannot_be_raced_is_refused():
     sizes = dict.fromkeys(["row_bytes", "batch_size", "capacity", "factor", "threads"], 1)
-    with pytest.raises(ValueError, match="must be at least 1"):
-        _core.GatherRace(fresh=1, **sizes | {missing: 0})
-
-
-def test_a_limit_without_threads_is_refused():
-    race = _core.GatherRace(row_bytes=1, batch_size=1, capacity=1, factor=1, fresh=1, threads=1)
+    for missing in sizes:
+        with pytest.raises(ValueError, match="must be at least 1"):
+            _core.GatherRace(fresh=1, **sizes | {missing: 0})
     with pytest.raises(ValueError, match="threads must be at least 1"):
-        race.memcpy_seconds(0)
+        _core.GatherRace(fresh=1, **sizes).memcpy_seconds(0)
+    with pytest.raises(ValueError, match="got 'pigeon'"):
+        _core.hand_over_ns("pigeon", 1, 1)
 
 
 @pytest.mark.parametrize("stage", ["condition", "queue", "buffer"])
@@ -43,8 +41,3 @@ def test_every_hand_over_is_timed(stage):
     times = _core.hand_over_ns(stage, 20, 100_000)
     assert len(times) == 20
     assert all(time > 0 for time in times)
-
-
-def test_an_unknown_stage_is_refused():
-    with pytest.raises(ValueError, match="got 'pigeon'"):
-        _core.hand_over_ns("pigeon", 1, 1)

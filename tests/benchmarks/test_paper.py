@@ -10,13 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-
-
-@pytest.fixture(autouse=True)
-def importable(monkeypatch):
-    monkeypatch.syspath_prepend(BENCHMARKS)
-
 
 def curve(*held_out):
     from paper.train import Point
@@ -47,24 +40,20 @@ def job(**changes):
     return dataclasses.replace(Job(fashion(), to_target(fashion()), 0.1, 1), **changes)
 
 
-def test_a_crossing_lies_between_two_tests():
+@pytest.mark.parametrize(
+    ("held_out", "expected"),
+    [
+        ((0.9, 0.5, 0.3, 0.1), (50.0, 1750.0, 1.25)),
+        ((0.5, 0.3, 0.5, 0.3), (30.0, 1050.0, 0.75)),
+        ((0.4,), (20, 700, 0.5)),
+        ((0.5, 0.41), None),
+        ((), None),
+    ],
+)
+def test_the_first_crossing_of_the_target_lies_between_two_tests(held_out, expected):
     from paper.train import crossing
 
-    assert crossing(curve(0.9, 0.5, 0.3, 0.1), 0.4) == (50.0, 1750.0, 1.25)
-
-
-def test_the_first_of_several_crossings_counts():
-    from paper.train import crossing
-
-    assert crossing(curve(0.5, 0.3, 0.5, 0.3), 0.4) == (30.0, 1050.0, 0.75)
-
-
-def test_there_may_be_no_crossing_or_one_at_the_first_test():
-    from paper.train import crossing
-
-    assert crossing(curve(0.5, 0.41), 0.4) is None
-    assert crossing([], 0.4) is None
-    assert crossing(curve(0.4), 0.4) == (20, 700, 0.5)
+    assert crossing(curve(*held_out), 0.4) == expected
 
 
 def test_a_key_changes_with_everything_that_a_run_depends_on():
@@ -102,15 +91,18 @@ def new_store(path, machine="a cpu"):
     )
 
 
-def test_results_are_found_again(tmp_path):
+def test_results_are_found_again_and_only_timed_ones_belong_to_a_machine(tmp_path):
     store = new_store(tmp_path)
     assert store.get(job()) is None
     store.put(job(), result())
+    store.put(job(timed=True), result())
     store.put(job(seed=2), result(reached=False))
-    for each in (store, new_store(tmp_path)):
+    for each in (store, new_store(tmp_path), new_store(tmp_path, "another cpu")):
         assert each.get(job()) == result()
         assert math.isnan(each.get(job(seed=2)).fresh)
         assert each.get(job(seed=3)) is None
+    assert new_store(tmp_path).get(job(timed=True)) is not None
+    assert new_store(tmp_path, "another cpu").get(job(timed=True)) is None
 
 
 def test_a_torn_line_costs_one_result(tmp_path):
@@ -119,20 +111,9 @@ def test_a_torn_line_costs_one_result(tmp_path):
     store.put(job(seed=2), result(2.0))
     file = tmp_path / "cache" / "runs.jsonl"
     file.write_text(file.read_text()[:-40])
-    again = new_store(tmp_path)
-    assert again.get(job(seed=2)) is None
-    again.put(job(seed=3), result(3.0))
+    new_store(tmp_path).put(job(seed=3), result(3.0))
     last = new_store(tmp_path)
     assert [last.get(job(seed=seed)) is None for seed in (1, 2, 3)] == [False, True, False]
-
-
-def test_only_timed_results_belong_to_a_machine(tmp_path):
-    store = new_store(tmp_path)
-    store.put(job(), result())
-    store.put(job(timed=True), result())
-    other = new_store(tmp_path, "another cpu")
-    assert other.get(job()) is not None
-    assert other.get(job(timed=True)) is None
 
 
 class Watcher:
@@ -169,37 +150,26 @@ def test_what_is_done_is_not_done_again(tmp_path):
     assert executed == [1, 2, 3]
 
 
-def search(cost_of):
+@pytest.mark.parametrize(
+    ("cost_of", "tried", "chosen"),
+    [
+        (lambda doublings: abs(doublings + 0.4), [0, -1, 1], 0),
+        (lambda doublings: abs(doublings - 2.1), [0, -1, 1, 2, 3], 2),
+        (lambda doublings: abs(doublings + 3), [0, -1, -2, -3, -4], -3),
+        (lambda doublings: 2.0 if doublings in (-1, 0) else 3.0, [0, -1, -2], -1),
+        (lambda doublings: 5.0 if doublings == -2 else math.inf, [0, -1, 1, -2, -3], -2),
+    ],
+)
+def test_the_rate_with_two_worse_neighbours_is_chosen_and_the_lower_of_equals(
+    cost_of, tried, chosen
+):
     from paper.tuning import best, next_doublings
 
     costs = {}
     while (doublings := next_doublings(costs)) is not None:
         costs[doublings] = cost_of(doublings)
-    return list(costs), best(costs)
-
-
-def test_the_rate_with_two_worse_neighbours_is_chosen():
-    assert search(lambda d: abs(d + 0.4)) == ([0, -1, 1], 0)
-    assert search(lambda d: abs(d - 2.1)) == ([0, -1, 1, 2, 3], 2)
-
-
-def test_the_search_walks_down_past_the_first_neighbours():
-    tried, best = search(lambda d: abs(d + 3))
-    assert best == -3
-    assert sorted(tried) == [-4, -3, -2, -1, 0, *([1] if 1 in tried else [])]
-
-
-def test_the_search_goes_on_where_nothing_reaches_the_target():
-    tried, best = search(lambda d: 5.0 if d == -2 else math.inf)
-    assert best == -2
-    assert {-3, -2, -1}.issubset(tried)
-    assert len(search(lambda d: math.inf)[0]) == 11
-
-
-def test_of_equal_rates_the_lower_one_is_chosen():
-    from paper.tuning import best
-
-    assert best({0: 2.0, -1: 2.0, 1: 3.0}) == -1
+    assert sorted(costs) == sorted(tried)
+    assert best(costs) == chosen
 
 
 def test_a_trial_ends_when_it_cannot_win():
@@ -287,37 +257,28 @@ def test_ratios_are_taken_seed_by_seed():
 def test_findings_name_the_order_of_the_variants():
     from paper.summary import findings
 
-    said = findings(all_marks(by_variant))
-    assert (
-        "Fig. 3, fashion: before needs fewer fresh examples than after (0.60, 0.70), "
-        "with every seed" in said
-    )
-    assert len(said) == 3
+    [found, *_] = [text for text in findings(all_marks(by_variant)) if "fashion" in text]
+    assert "before needs fewer fresh examples than after (0.60, 0.70)" in found
 
 
-def test_nothing_is_compared_where_a_seed_missed_the_target():
+@pytest.mark.parametrize(
+    ("missed", "reason"),
+    [
+        (lambda condition: condition.variant == "after", "2 of 3 runs reached the target"),
+        (lambda condition: condition.factor == 1, "the baseline has not reached the target"),
+    ],
+    ids=["a variant", "the baseline"],
+)
+def test_nothing_is_compared_where_a_seed_missed_the_target(missed, reason):
     from paper.summary import findings
 
     def results(condition, entry):
         found = by_variant(condition, entry)
-        return [*found[:2], result(reached=False)] if condition.variant == "after" else found
+        return [*found[:2], result(reached=False)] if missed(condition) else found
 
-    found = all_marks(results)
-    missed = [mark for mark in found if mark.entry.condition.variant == "after"]
-    assert [mark.measured for mark in missed] == [None]
-    assert "2 of 3 runs reached the target" in findings(found)[0]
-
-
-def test_nothing_is_compared_with_a_baseline_that_missed_the_target():
-    from paper.summary import findings
-
-    def results(condition, entry):
-        found = by_variant(condition, entry)
-        return [*found[:2], result(reached=False)] if condition.factor == 1 else found
-
-    found = all_marks(results)
-    assert {mark.measured for mark in found} == {None}
-    assert "the baseline has not reached the target with every seed" in findings(found)[1]
+    marks = all_marks(results)
+    assert any(reason in text for text in findings(marks))
+    assert all(mark.measured is None for mark in marks if missed(mark.entry.condition))
 
 
 def test_a_report_shows_every_mark(tmp_path):
@@ -340,8 +301,6 @@ def test_a_report_shows_every_mark(tmp_path):
     table = [line for line in markdown.splitlines() if line.startswith("| fashion |")]
     assert len(table) == sum(mark.entry.condition.workload == "fashion" for mark in found)
     assert "![Fig. 3: fresh examples to the target at e = 2](a-fig3.png)" in markdown
-    assert "0.200: worse" not in markdown
-    assert "0.05: 1.00, 0.1: worse" in markdown
     assert figures.FIGURES.keys() == {"3", "4", "5", "6", "7", "quality"}
 
 
@@ -401,18 +360,6 @@ def test_batches_are_in_the_order_of_the_images_of_the_network():
     assert not Numbers().augmented
 
 
-def test_the_command_lists_what_it_would_do(capsys):
-    from paper.command import main
-
-    assert main(["--dry-run", "--only", "4", "--seeds", "2"]) == 0
-    listed = capsys.readouterr().out
-    assert "2 seeds over the network" in listed
-    assert listed.splitlines()[-1].startswith("3 conditions, about")
-    with pytest.raises(SystemExit):
-        main(["--only", "8"])
-    assert "figures are 3, 4, 5, 6, 7, quality" in capsys.readouterr().err
-
-
 def test_training_over_the_network_is_the_same_training(tmp_path):
     import torch
     from paper.conditions import Goal
@@ -420,16 +367,11 @@ def test_training_over_the_network_is_the_same_training(tmp_path):
     from paper.network import Network
     from paper.train import train
 
-    rng = np.random.default_rng(0)
-
-    images = rng.integers(256, size=(48, 1, 28, 28), dtype=np.uint8)
+    images = np.random.default_rng(0).integers(256, size=(48, 1, 28, 28), dtype=np.uint8)
 
     class Noise(Fashion):
         def __init__(self):
-            self.arrays = {
-                "image": images,
-                "label": np.arange(48) % 10,
-            }
+            self.arrays = {"image": images, "label": np.arange(48) % 10}
             self.data = "noise"
 
         def network(self):

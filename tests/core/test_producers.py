@@ -1,7 +1,6 @@
 """The producers' side of a buffer: put, put_batch, reserve, commit, abort, timeouts."""
 
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -30,18 +29,16 @@ def fill(buffer):
         count += 1
 
 
-def run_with(produce, values):
-    """Call ``produce(value)`` for each value, all in threads; a thread that closes after them."""
-    threads = [threading.Thread(target=produce, args=(value,)) for value in values]
-    for thread in threads:
-        thread.start()
+def close_after(buffer, threads):
+    """Start the threads, and close the buffer when all of them have ended."""
 
-    def close(buffer):
+    def close():
         for thread in threads:
             thread.join()
         buffer.close()
 
-    return lambda buffer: threading.Thread(target=close, args=(buffer,)).start()
+    for thread in (*threads, threading.Thread(target=close)):
+        thread.start()
 
 
 # ---------------------------------------------------------------- put
@@ -59,16 +56,13 @@ def test_a_wrong_example_takes_nothing():
     buffer = make({"x": pyecho.Field(2, float), "y": pyecho.Field((), int)})
     good = {"x": np.zeros(2), "y": 1}
     buffer.put(good)
-    for wrong in ("text", None, {"x": np.zeros(2)}, good | {"y": 1.5}, good | {"x": np.zeros(3)}):
+    for wrong in ("text", {"x": np.zeros(2)}, good | {"y": 1.5}, good | {"x": np.zeros(3)}):
         with pytest.raises(pyecho.SpecMismatch):
             buffer.put(wrong)
-    for wrong in (
-        {"x": np.zeros((3, 2)), "y": np.zeros(2, int)},
-        {"x": np.zeros((3, 3)), "y": np.zeros(3, int)},
-        {"x": np.zeros((3, 2)), "y": 5},
-    ):
+    batch = {"x": np.zeros((3, 2)), "y": np.zeros(3, int)}
+    for wrong in ({"y": np.zeros(2, int)}, {"x": np.zeros((3, 3))}, {"y": 5}):
         with pytest.raises(pyecho.SpecMismatch):
-            buffer.put_batch(wrong)
+            buffer.put_batch(batch | wrong)
     buffer.put(good)
     assert buffer.stats().fresh == 2
 
@@ -79,28 +73,12 @@ def test_a_full_buffer_times_out_and_takes_nothing(way, timeout):
     """What others had: a deadlock with one thread on both sides. Here that thread is told."""
     buffer = make()
     count = fill(buffer)
-    began = time.perf_counter()
-    with pytest.raises(pyecho.PutTimeout, match=r"no slot became free within .*consumer") as raised:
+    with pytest.raises(pyecho.PutTimeout, match=r"no slot became free within .*consumer"):
         if way == "reserve":
             buffer.reserve(timeout=timeout)
         else:
             getattr(buffer, way)(-1 if way == "put" else np.array([-1]), timeout=timeout)
-    assert isinstance(raised.value, TimeoutError)
-    assert timeout > 0 or time.perf_counter() - began < 0.05, "at once"
     assert drained(buffer) == list(range(count))
-
-
-def test_one_thread_can_be_both_producer_and_consumer():
-    buffer = make(batch_size=2, factor=2)
-    batches, emitted, number = iter(buffer), [], 0
-    while number < 100:
-        try:
-            buffer.put(number, timeout=0)
-            number += 1
-        except pyecho.PutTimeout:
-            emitted += next(batches).tolist()
-    emitted += drained(buffer)
-    assert emitted == [value for value in range(100) for _ in range(2)]
 
 
 def test_a_timeout_may_be_very_long_and_must_be_a_number():
@@ -111,45 +89,27 @@ def test_a_timeout_may_be_very_long_and_must_be_a_number():
     assert drained(buffer) == [1]
 
 
-def test_many_producers_lose_and_double_nothing_and_each_keeps_its_order():
-    buffer = make(factor=2, batch_size=16, capacity=1, threads=2)
+def test_many_producers_tear_lose_and_double_nothing_and_each_keeps_its_order():
+    """What others had: concurrent add and sample mixed two examples in one row."""
+    buffer = make(pyecho.Field(500, int), factor=2, batch_size=16, capacity=1, threads=3)
 
     def produce(start):
-        for number in range(start * 10_000, start * 10_000 + 2000):
-            buffer.put(number)
+        for number in range(start, start + 1000):
+            buffer.put(np.full(500, number))
 
-    run_with(produce, range(4))(buffer)
-    emitted = [value for batch in buffer for value in batch.tolist()]
-    assert emitted[::2] == emitted[1::2]
-    for start in range(4):
-        mine = [value for value in emitted[::2] if value // 10_000 == start]
-        assert mine == list(range(start * 10_000, start * 10_000 + 2000))
-
-
-def test_rows_are_never_torn():
-    """What others had: concurrent add and sample mixed two examples in one row."""
-    buffer = make(pyecho.Field(3000, np.uint32), batch_size=8, capacity=20, factor=3, threads=3)
-
-    def produce(value):
-        for number in range(150):
-            buffer.put(np.full(3000, value * 1000 + number, np.uint32))
-
-    run_with(produce, range(3))(buffer)
-    rows = 0
+    starts = range(0, 40_000, 10_000)
+    close_after(buffer, [threading.Thread(target=produce, args=(start,)) for start in starts])
+    emitted = []
     for batch in buffer:
         assert (batch == batch[:, :1]).all()
-        rows += len(batch)
-    assert rows == 3 * 450
+        emitted += batch[:, 0].tolist()
+    assert emitted[::2] == emitted[1::2]
+    for start in starts:
+        mine = [value for value in emitted[::2] if start <= value < start + 10_000]
+        assert mine == list(range(start, start + 1000))
 
 
 # ---------------------------------------------------------------- put_batch
-
-
-def test_the_rows_of_a_batch_are_examples():
-    buffer = make(batch_size=2)
-    for batch in (np.arange(3), np.arange(0), np.arange(3, 4)):
-        buffer.put_batch(batch)
-    assert drained(buffer) == [0, 1, 2, 3]
 
 
 def test_put_batch_that_times_out_says_how_many_rows_were_taken():

@@ -14,7 +14,8 @@ import pyecho
 @st.composite
 def layouts(draw):
     """An array with axes cropped, reversed, skipped, repeated and transposed."""
-    shape = draw(st.lists(st.integers(1, 6), min_size=1, max_size=4))
+    small, large = st.integers(1, 6), st.integers(1, 70)
+    shape = draw(st.one_of(st.lists(small, min_size=1, max_size=4), st.tuples(large, large)))
     item_bytes = draw(st.sampled_from([1, 2, 3, 4, 8, 12, 16, 17, 40]))
     size = int(np.prod(shape)) * item_bytes
     array = np.frombuffer(np.random.default_rng(size).bytes(size), f"V{item_bytes}").reshape(shape)
@@ -41,13 +42,6 @@ def test_rows_arrive_in_order(array):
     field = pyecho.Field(array.shape[1:], array.dtype)
     rows = emitted(field, lambda buffer: buffer.put_batch(array))
     assert [row.tobytes() for row in rows] == [row.tobytes() for row in array]
-
-
-def test_large_transposed_matrices_arrive_in_order():
-    for shape in ((70, 33), (33, 70), (16, 64), (1, 50), (50, 1)):
-        array = np.arange(shape[0] * shape[1], dtype=np.int32).reshape(shape).T
-        [row] = emitted(pyecho.spec_of(array), lambda buffer, array=array: buffer.put(array))
-        assert np.array_equal(row, array)
 
 
 def test_others_run_while_a_large_strided_array_is_copied():

@@ -3,14 +3,12 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from pyecho import ConfigError
 from pyecho.cli import main
 from pyecho.demo import command
-from pyecho.demo.errors import DemoError
 
 PACKAGES = ("torch", "sklearn", "PIL", "rich", "matplotlib")
 
@@ -25,7 +23,6 @@ def needs_demo_packages():
     [
         (["--help"], "demo"),
         (["demo", "--help"], "(default: 1,2,3,5)"),
-        (["demo", "--help"], "each from 1 to 100"),
         (["info", "--help"], "--json"),
         (["--version"], "pyecho "),
     ],
@@ -43,7 +40,6 @@ def test_help_and_version(capsys, arguments, expected):
         (["--factors", "1,0.5"], "0.5 is not an echo factor"),
         (["--factors", "two"], "'two' is not a list of numbers"),
         (["--factors", "nan"], "nan is not an echo factor"),
-        (["--factors", "1e9"], "1e9 is not an echo factor from 1 to 100"),
         (["--factors", "2,100.5"], "100.5 is not an echo factor from 1 to 100"),
         (["--seeds", "0"], "'0' is not a whole number"),
         (["--target", "95"], "'95' is not a number between 0 and 1"),
@@ -65,21 +61,13 @@ def test_factors_are_sorted_and_always_with_the_baseline(text, factors):
 
 
 def test_missing_packages_are_one_line_that_says_what_to_install(capsys, monkeypatch):
-    absent = {"torch", "sklearn"}
-    monkeypatch.setattr(command, "find_spec", lambda name: None if name in absent else object())
+    """And never a package that goes by the name of a module on PyPI."""
+    monkeypatch.setattr(command, "find_spec", lambda name: None)
     assert main(["demo"]) == 2
     captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err == (
-        "pyecho demo needs torch, scikit-learn: pip install torch scikit-learn\n"
-    )
-
-
-def test_the_name_of_another_project_on_pypi_is_never_to_be_installed(capsys, monkeypatch):
-    monkeypatch.setattr(command, "find_spec", lambda name: None)
-    main(["demo"])
-    packages = capsys.readouterr().err.partition("pip install ")[2].split()
+    packages = captured.err.partition("pip install ")[2].split()
     assert packages == ["torch", "scikit-learn", "pillow", "rich", "matplotlib"]
+    assert (captured.out, captured.err.count("\n")) == ("", 1)
 
 
 def error_of(capsys, *arguments):
@@ -90,12 +78,6 @@ def error_of(capsys, *arguments):
     assert captured.err.startswith("pyecho demo: ")
     assert captured.err.count("\n") == 1
     return captured.err
-
-
-def test_a_folder_that_does_not_work_is_one_line(capsys, tmp_path):
-    needs_demo_packages()
-    error = error_of(capsys, "--images", tmp_path, "--output", tmp_path / "figure.png")
-    assert f"--images {tmp_path} needs at least two class sub-folders" in error
 
 
 @pytest.fixture
@@ -111,63 +93,36 @@ def no_experiment(monkeypatch):
     return replace
 
 
-@pytest.mark.parametrize(
-    ("option", "name", "expected"),
-    [
-        ("--json", ".", "must be a file, but it is a folder"),
-        ("--output", "d.png", "must be a file, but it is a folder"),
-        ("--output", "missing/x.png", "is not a folder: create it"),
-        ("--json", "missing/x.json", "is not a folder: create it"),
-        ("--json", "n" * 300, "File name too long"),
-        ("--output", "x.docx", "needs a suffix that names a format, but it has .docx"),
-        ("--output", "x", "needs a suffix that names a format, but it has none"),
-    ],
-)
 @pytest.mark.usefixtures("no_experiment")
-def test_a_path_that_cannot_work_is_one_line_before_training(
-    capsys, tmp_path, monkeypatch, option, name, expected
+def test_a_path_that_cannot_work_is_one_line_before_training(capsys, tmp_path):
+    path = tmp_path / "missing" / "x.json"
+    assert f"--json {path} " in error_of(capsys, "--json", path)
+    path = tmp_path / "x.docx"
+    assert f"--output {path} " in error_of(capsys, "--output", path)
+    assert "need files of their own" in error_of(
+        capsys, "--output", tmp_path / "x.png", "--json", tmp_path / "x.png"
+    )
+
+
+def test_a_folder_that_does_not_work_is_one_line(capsys, tmp_path):
+    needs_demo_packages()
+    error = error_of(capsys, "--images", tmp_path, "--output", tmp_path / "figure.png")
+    assert f"--images {tmp_path} " in error
+
+
+def test_an_error_of_the_package_is_one_line_and_leaves_earlier_results(
+    capsys, tmp_path, no_experiment
 ):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "d.png").mkdir()
-    error = error_of(capsys, option, tmp_path / name)
-    assert f"{option} {tmp_path / name} " in error
-    assert expected in error
-
-
-@pytest.mark.usefixtures("no_experiment")
-def test_one_file_for_figure_and_numbers_is_refused(capsys, tmp_path):
-    path = tmp_path / "x.png"
-    error = error_of(capsys, "--output", path, "--json", path)
-    assert "--output and --json need files of their own" in error
-
-
-def test_an_error_of_the_package_is_one_line(capsys, tmp_path, no_experiment):
     def fail():
         raise ConfigError("no such factor")
 
     no_experiment(fail)
-    error = error_of(capsys, "--output", tmp_path / "figure.png")
-    assert error == "pyecho demo: no such factor\n"
-
-
-def test_results_that_exist_already_are_written_over(tmp_path, no_experiment):
-    def stop():
-        raise DemoError("training began")
-
-    no_experiment(stop)
     paths = [tmp_path / "x.png", tmp_path / "x.json"]
     for path in paths:
         path.write_text("before")
-    assert main(["demo", "--output", str(paths[0]), "--json", str(paths[1])]) == 1
+    error = error_of(capsys, "--output", paths[0], "--json", paths[1])
+    assert error == "pyecho demo: no such factor\n"
     assert [path.read_text() for path in paths] == ["before", "before"]
-
-
-@pytest.mark.parametrize("place", ["Makefile", ".gitignore"])
-def test_the_figure_is_cleaned_up_and_never_committed(place):
-    path = Path(__file__).parents[2] / place
-    if not path.exists():
-        pytest.skip(f"{place} is not here")
-    assert "pyecho-demo.png" in path.read_text()
 
 
 @pytest.fixture
@@ -189,9 +144,6 @@ def test_the_whole_demonstration_on_a_folder(capsys, image_folder, tmp_path):
     assert captured.err == ""
     assert "\x1b" not in captured.out
     assert "[2/2] e = 4, seed 1: " in captured.out
-    assert "times as fast" in captured.out
-    assert "Set before training: t_up = 6 x t_down." in captured.out
-    assert "R = t_up / t_down as measured in the runs" in captured.out
     assert figure.read_bytes().startswith(b"\x89PNG")
     document = json.loads(numbers.read_text())
     assert [run["factor"] for run in document["runs"]] == [1, 4]
@@ -203,11 +155,8 @@ def test_a_missed_target_is_shown_and_changes_the_exit_status(capsys, image_fold
     needs_demo_packages()
     figure = tmp_path / "figure.svg"
     plan = ["--factors", "1", "--seeds", "1", "--target", "1.0", "--max-steps", "1"]
-    folder = ["--images", str(image_folder), "--output", str(figure)]
-    assert main(["demo", *plan, *folder]) == 1
-    captured = capsys.readouterr()
-    assert "target not reached" in captured.out
-    assert "1 of 1 runs did not reach 100.0% test accuracy" in captured.out
+    assert main(["demo", *plan, "--images", str(image_folder), "--output", str(figure)]) == 1
+    assert "1 of 1 runs did not reach 100.0%" in capsys.readouterr().out
     assert figure.exists()
 
 
@@ -231,7 +180,7 @@ def test_ctrl_c_ends_the_demonstration_with_one_line(tmp_path):
     while not process.stdout.readline().startswith("Target"):
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=240)
     assert errors == "interrupted\n"
     assert process.returncode == 130
     assert list(tmp_path.glob("pyecho-demo*")) == []

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from pyecho import _core, info
+from pyecho import info
 from pyecho.cli import main
 
 NO_CUDA = {
@@ -23,24 +23,14 @@ def no_cuda(monkeypatch):
     monkeypatch.setenv("PYECHO_CUDA_DRIVER", "none")
 
 
-def test_text_names_every_fact(capsys):
+def test_text_names_every_fact_in_aligned_columns(capsys):
     assert main(["info"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    build = _core.build_info()
-    assert lines[0].split(None, 1)[1] == (
-        f"{build['version']} ({build['build_type']} build, {build['compiler']})"
-    )
-    names = "\n".join(lines)
-    for name in ("Python", "NumPy", "torch", "cores", "huge pages", "memlock limit", "CUDA"):
-        assert name in names
-
-
-def test_values_are_aligned(capsys):
-    main(["info"])
-    starts = set()
-    for line in capsys.readouterr().out.splitlines():
-        name = line.split("  ")[0]
-        starts.add(len(line) - len(line[len(name) :].lstrip()))
+    names = [line.split("  ")[0] for line in lines]
+    assert {"NumPy", "torch", "huge pages", "memlock limit", "CUDA"} <= set(names)
+    starts = {
+        len(line) - len(line[len(name) :].lstrip()) for line, name in zip(lines, names, strict=True)
+    }
     assert len(starts) == 1
 
 
@@ -61,17 +51,15 @@ def test_only_numpy_is_needed(tmp_path):
         "sys.exit(main(['info']))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == b""
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_python_m_pyecho_is_the_same(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-m", "pyecho", "info"], cwd=tmp_path, capture_output=True, text=True
+        [sys.executable, "-m", "pyecho", "info", "--json"], cwd=tmp_path, capture_output=True
     )
-    facts = info.collect() | NO_CUDA
-    facts["cuda_missing"] = "CUDA is switched off by PYECHO_CUDA_DRIVER=none; unset it"
-    assert done.stdout == info.as_text(facts) + "\n"
+    missing = {"cuda_missing": "CUDA is switched off by PYECHO_CUDA_DRIVER=none; unset it"}
+    assert json.loads(done.stdout) == info.collect() | NO_CUDA | missing
 
 
 @pytest.mark.parametrize(
@@ -89,15 +77,11 @@ def test_what_the_system_does_not_tell_is_said_so(monkeypatch, tmp_path):
     monkeypatch.setattr(info, "_HUGE_PAGES", tmp_path / "missing")
     monkeypatch.setattr(info, "_CPU_LIST", tmp_path / "missing")
     monkeypatch.setattr(info, "_installed", lambda name: None)
-    text = info.as_text(info.collect() | NO_CUDA)
-    assert "CPU            unknown" in text
-    assert "huge pages     unknown" in text
-    assert "torch          not found" in text
-
-
-def test_no_memlock_limit_is_called_unlimited():
-    facts = info.collect() | NO_CUDA | {"memlock_bytes": None}
-    assert "memlock limit  unlimited" in info.as_text(facts)
+    text = info.as_text(info.collect() | NO_CUDA | {"memlock_bytes": None})
+    values = dict(line.split("  ", 1) for line in text.splitlines())
+    assert values["CPU"].strip() == values["huge pages"].strip() == "unknown"
+    assert values["torch"].strip() == "not found"
+    assert values["memlock limit"].strip() == "unlimited"
 
 
 def test_devices_are_listed_with_the_speed_of_pinning():
@@ -107,9 +91,7 @@ def test_devices_are_listed_with_the_speed_of_pinning():
         "cuda_devices": ["one", "two"],
         "pinning_bytes_per_second": 2.5 * 2**30,
     }
-    lines = info.as_text(info.collect() | found).splitlines()
-    assert [line.split(None, 1)[1] for line in lines[-3:]] == [
-        "driver for CUDA 12.8",
-        "one, two",
-        "2.5 GiB/s",
-    ]
+    text = info.as_text(info.collect() | found)
+    assert "12.8" in text
+    assert "one, two" in text
+    assert "2.5 GiB/s" in text

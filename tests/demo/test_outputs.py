@@ -1,4 +1,5 @@
 import os
+import re
 
 import pytest
 
@@ -6,45 +7,40 @@ from pyecho.demo.errors import DemoError
 from pyecho.demo.outputs import Output, check_outputs, write_outputs
 
 
-@pytest.fixture
-def denied(monkeypatch):
-    """Return a set of paths that must not be written, which holds for root as well."""
-    paths = set()
-    access = os.access
-    monkeypatch.setattr(os, "access", lambda path, mode: path not in paths and access(path, mode))
-    return paths
-
-
-def test_checking_creates_nothing(tmp_path):
+def test_paths_that_can_be_written_pass_and_checking_creates_nothing(tmp_path):
     check_outputs([Output("--output", tmp_path / "x.png"), Output("--json", tmp_path / "x.json")])
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_without_write_permission_is_named(tmp_path, denied):
-    denied.add(tmp_path)
-    with pytest.raises(DemoError, match=rf"--json .*have none for {tmp_path}: choose another"):
-        Output("--json", tmp_path / "x.json").check()
+@pytest.mark.parametrize(
+    ("path", "denied", "problem"),
+    [
+        ("new.json", ".", "have none for .*: choose another"),
+        ("old.json", "old.json", "have none for this file: choose"),
+        ("old.json/x.json", None, "old.json is not a folder: create it"),
+        ("missing/x.json", None, "missing is not a folder: create it"),
+        (".", None, "must be a file, but it is a folder"),
+        ("n" * 300, None, "File name too long"),
+        ("old.json", ".", None),
+    ],
+)
+def test_a_path_that_cannot_be_written_is_named_with_its_option(
+    tmp_path, monkeypatch, path, denied, problem
+):
+    (tmp_path / "old.json").touch()
+    access = os.access
 
+    def without_permission(path, mode):  # holds for root as well
+        refused = denied is not None and path == tmp_path / denied and mode & os.W_OK
+        return not refused and access(path, mode)
 
-def test_a_file_without_write_permission_is_named(tmp_path, denied):
-    path = tmp_path / "x.json"
-    path.touch()
-    denied.add(path)
-    with pytest.raises(DemoError, match=r"x\.json needs write .*have none for this file: choose"):
-        Output("--json", path).check()
-
-
-def test_an_existing_file_in_a_folder_that_takes_no_new_ones_is_fine(tmp_path, denied):
-    path = tmp_path / "x.json"
-    path.touch()
-    denied.add(tmp_path)
-    Output("--json", path).check()
-
-
-def test_a_file_in_place_of_the_folder_is_reported(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(DemoError, match="file is not a folder: create it"):
-        Output("--json", tmp_path / "file" / "x.json").check()
+    monkeypatch.setattr(os, "access", without_permission)
+    output = Output("--json", tmp_path / path)
+    if problem is None:  # no new file is made
+        output.check()
+        return
+    with pytest.raises(DemoError, match=f"^--json {re.escape(str(tmp_path / path))}.*{problem}"):
+        output.check()
 
 
 def test_one_file_under_two_names_is_reported(tmp_path):

@@ -12,41 +12,35 @@ from pyecho.demo.server import TokenBucket
 from pyecho.demo.server_process import ServerProcess
 
 
-class TestTokenBucket:
-    def test_a_message_waits_until_its_last_byte_has_passed(self):
-        bucket = TokenBucket(rate=100.0, burst=0.0)
-        assert bucket.take(50, now=10.0) == pytest.approx(0.5)
+@pytest.mark.parametrize(
+    ("burst", "asked", "waits"),
+    [
+        (0.0, [(10.0, 50)], [0.5]),
+        (0.0, [(0.0, 10), (0.0, 10), (0.0, 10)], [0.1, 0.2, 0.3]),
+        (0.0, [(0.0, 10), (60.0, 10)], [0.1, 0.1]),
+        (20.0, [(60.0, 10), (60.0, 10), (60.0, 10)], [0.0, 0.0, 0.1]),
+    ],
+    ids=["until the last byte has passed", "behind each other", "idle time is lost", "burst"],
+)
+def test_messages_wait_for_the_bandwidth(burst, asked, waits):
+    bucket = TokenBucket(rate=100.0, burst=burst)
+    assert [bucket.take(size, now=now) for now, size in asked] == pytest.approx(waits)
 
-    def test_messages_queue_behind_each_other(self):
-        bucket = TokenBucket(rate=100.0, burst=0.0)
-        assert [bucket.take(10, now=0.0) for _ in range(3)] == pytest.approx([0.1, 0.2, 0.3])
 
-    def test_bytes_over_a_long_time_keep_to_the_rate_however_they_are_asked_for(self):
-        bucket = TokenBucket(rate=1000.0, burst=0.0)
-        now = sent = 0.0
-        for size in [1, 700, 13, 250, 99] * 100:
-            now += bucket.take(size, now)
-            sent += size
-        assert sent / now == pytest.approx(1000.0)
+def test_bytes_over_a_long_time_keep_to_the_rate_however_they_are_asked_for():
+    bucket = TokenBucket(rate=1000.0, burst=0.0)
+    now = sent = 0.0
+    for size in [1, 700, 13, 250, 99] * 100:
+        now += bucket.take(size, now)
+        sent += size
+    assert sent / now == pytest.approx(1000.0)
 
-    def test_an_idle_time_is_not_made_up_for_without_burst(self):
-        bucket = TokenBucket(rate=100.0, burst=0.0)
-        bucket.take(10, now=0.0)
-        assert bucket.take(10, now=60.0) == pytest.approx(0.1)
 
-    def test_a_burst_passes_at_once_after_an_idle_time_and_no_more_than_that(self):
-        bucket = TokenBucket(rate=100.0, burst=20.0)
-        assert [bucket.take(10, now=60.0) for _ in range(3)] == pytest.approx([0.0, 0.0, 0.1])
-
-    def test_no_limit_means_no_wait(self):
-        bucket = TokenBucket(rate=float("inf"), burst=0.0)
-        assert bucket.take(10**9, now=0.0) == 0.0
-
-    def test_a_new_rate_holds_for_what_is_asked_for_next(self):
-        bucket = TokenBucket(rate=float("inf"), burst=0.0)
-        bucket.take(100, now=5.0)
-        bucket.rate = 100.0
-        assert bucket.take(100, now=5.0) == pytest.approx(1.0)
+def test_no_limit_means_no_wait_and_a_new_rate_holds_from_then_on():
+    bucket = TokenBucket(rate=float("inf"), burst=0.0)
+    assert bucket.take(10**9, now=5.0) == 0.0
+    bucket.rate = 100.0
+    assert bucket.take(100, now=5.0) == pytest.approx(1.0)
 
 
 @pytest.fixture
@@ -63,43 +57,37 @@ def server(folder):
         yield server
 
 
-def get(connection, url, method="GET", headers=None):
-    connection.request(method, url, headers=headers or {})
-    response = connection.getresponse()
-    return response.status, response.read()
-
-
 @pytest.fixture
-def connection(server):
+def get(server):
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
-    yield connection
+
+    def get(url, method="GET", **headers):
+        connection.request(method, url, headers=headers)
+        response = connection.getresponse()
+        return response.status, response.read()
+
+    get.connection = connection
+    yield get
     connection.close()
 
 
-def test_the_server_sends_the_bytes_of_the_files_over_one_connection(connection):
-    assert get(connection, "/a%20class/%C3%A9%201.png") == (200, b"first")
-    port = connection.sock.getsockname()[1]
-    assert get(connection, "/a%20class/2.png") == (200, b"second")
-    assert connection.sock.getsockname()[1] == port
+def test_the_server_sends_the_bytes_of_the_files_over_one_connection(server, get):
+    assert get("/a%20class/%C3%A9%201.png") == (200, b"first")
+    port = get.connection.sock.getsockname()[1]
+    server.set_bandwidth(10_000.0)
+    assert get("/a%20class/2.png") == (200, b"second"), "also with limited bandwidth"
+    assert get.connection.sock.getsockname()[1] == port
+    assert get("/a%20class/2.png", Connection="close")[0] == 200
+    assert get.connection.sock.recv(1) == b""
 
 
 @pytest.mark.parametrize("url", ["/", "/missing.png", "/a%20class/../../x", "//etc/hostname"])
-def test_only_files_below_the_folder_are_served(connection, url):
-    assert get(connection, url)[0] == 404
+def test_only_files_below_the_folder_are_served(get, url):
+    assert get(url)[0] == 404
 
 
-def test_other_methods_than_get_are_refused(connection):
-    assert get(connection, "/a%20class/2.png", method="DELETE")[0] == 405
-
-
-def test_the_connection_is_closed_on_request(connection):
-    assert get(connection, "/a%20class/2.png", headers={"Connection": "close"})[0] == 200
-    assert connection.sock.recv(1) == b""
-
-
-def test_limited_bandwidth_still_delivers_every_byte(server, connection):
-    server.set_bandwidth(10_000.0)
-    assert get(connection, "/a%20class/2.png") == (200, b"second")
+def test_other_methods_than_get_are_refused(get):
+    assert get("/a%20class/2.png", method="DELETE")[0] == 405
 
 
 def test_closing_stops_the_process_even_while_a_connection_is_open(folder):

@@ -1,10 +1,9 @@
+import threading
 from contextlib import closing
 
 import pytest
 
 pytest.importorskip("PIL")
-
-import numpy as np
 
 from pyecho.demo.errors import DemoError
 from pyecho.demo.images import decode, read_folder
@@ -43,69 +42,53 @@ def contents(examples):
     return [(example["image"].tobytes(), example["label"]) for example in examples]
 
 
-def test_a_pass_delivers_every_image_once(images, open_source):
+def test_every_pass_delivers_every_image_once_in_an_order_of_its_own(images, open_source):
     source = open_source()
     expected = [(decode(i.path, images.shape).tobytes(), i.label) for i in images.train]
     assert len(source) == len(expected)
-    assert sorted(contents(source)) == sorted(expected)
-
-
-def test_every_pass_has_an_order_of_its_own(open_source):
-    source = open_source()
     first, second = contents(source), contents(source)
+    assert sorted(first) == sorted(second) == sorted(expected)
     assert first != second
-    assert sorted(first) == sorted(second)
 
 
 def test_the_order_depends_on_the_seed_only(open_source):
     few = open_source(seed=3, threads=1, look_ahead=1)
     many = open_source(seed=3, threads=6, look_ahead=500)
+    first = contents(few)
+    assert contents(many) == first
+    next(iter(many))  # a pass that is abandoned counts
+    contents(few)
     assert contents(few) == contents(many)
-    assert contents(few) == contents(many)
-    assert contents(open_source(seed=4)) != contents(open_source(seed=3))
-
-
-def test_an_abandoned_pass_does_not_disturb_the_next_one(open_source):
-    disturbed, straight = open_source(), open_source()
-    examples = iter(disturbed)
-    for _ in range(5):
-        next(examples)
-    contents(straight)
-    assert contents(disturbed) == contents(straight)
-
-
-def test_images_are_uint8_with_channels_first(open_source):
-    example = next(iter(open_source()))
-    assert example["image"].shape == (1, 16, 16)
-    assert example["image"].dtype == np.uint8
+    assert contents(open_source(seed=4)) != first
 
 
 def test_a_server_that_dies_in_the_middle_of_a_pass_is_reported(open_source, server):
-    source = open_source(look_ahead=4)
-    examples = iter(source)
+    examples = iter(open_source(look_ahead=4))
     next(examples)
     server._process.kill()
     with pytest.raises(DemoError, match="image server stopped answering"):
         list(examples)
 
 
-def test_an_image_that_vanished_is_reported(images, open_source):
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda path: path.unlink(), "500"),
+        (
+            lambda path: path.write_bytes(b"not a PNG file"),
+            r"\.png cannot be decoded \(.*: replace",
+        ),
+    ],
+    ids=["vanished", "no image"],
+)
+def test_an_image_that_cannot_be_had_is_reported(images, open_source, change, problem):
     for image in images.train:
-        image.path.unlink()
-    with pytest.raises(DemoError, match="500"):
-        list(open_source())
-
-
-def test_an_image_that_cannot_be_decoded_is_named(images, open_source):
-    for image in images.train:
-        image.path.write_bytes(b"not a PNG file")
-    with pytest.raises(DemoError, match=r"\.png cannot be decoded \(its content .*: replace"):
+        change(image.path)
+    with pytest.raises(DemoError, match=problem):
         list(open_source())
 
 
 def test_closing_in_the_middle_of_a_pass_leaves_no_thread(open_source):
-    import threading
-
     before = threading.active_count()
     source = open_source()
     next(iter(source))

@@ -14,7 +14,7 @@ import pyecho
 @drivers
 @pytest.mark.parametrize("shuffle_buffer", [0, 1, 4])
 def test_objects_come_out_as_they_went_in(driver, shuffle_buffer):
-    source = [object(), "text", b"bytes", 3, {1, 2}, {"a": 1}, [1, "b"], (None,)]
+    source = [object(), "text", 3, {1, 2}, {"a": 1}, [1, "b"], (None,)]
     emitted = list(loader_of(driver, source, 3, shuffle_buffer=shuffle_buffer))
     assert sorted(map(id, emitted)) == sorted(id(item) for item in source for _ in range(3))
 
@@ -40,17 +40,14 @@ def test_views_of_a_read_only_array_cannot_be_made_writable():
     [view] = pyecho.EchoLoader([array], 1)
     with pytest.raises(ValueError, match="WRITEABLE"):
         view.flags.writeable = True
-    for batch in pyecho.EchoLoader([array] * 4, 2, batch_size=2):
-        torch.from_numpy(batch).add_(1)
-    assert array.tolist() == [0, 1, 2]
 
 
-@drivers
-def test_items_may_differ_in_everything(driver):
-    source = [np.zeros(2), np.zeros((3, 3), np.uint8), {"a": 1}, "text", np.zeros(0)]
-    emitted = list(loader_of(driver, source, 2))
-    assert [type(use) for use in emitted[::2]] == [type(use) for use in source]
-    assert [use.shape for use in emitted[2:4]] == [(3, 3), (3, 3)]
+def test_a_masked_array_keeps_its_mask_and_both_are_read_only():
+    [use] = pyecho.EchoLoader([np.ma.masked_array([1.0, 2.0], [0, 1])], 1)
+    assert use.mask.tolist() == [False, True]
+    for value in (5, np.ma.masked):
+        with pytest.raises(ValueError, match="read-only"):
+            use[0] = value
 
 
 @drivers

@@ -4,8 +4,6 @@ import copy
 import gc
 import itertools
 import pickle
-import resource
-import time
 import warnings
 from collections import Counter
 
@@ -47,18 +45,6 @@ def test_an_iterator_that_is_never_asked_costs_nothing(driver):
 
 
 @drivers
-def test_epochs_differ_and_each_can_be_had_again(driver):
-    loader = loader_of(driver, range(40), **SHUFFLED)
-    epochs = [flat(loader) for _ in range(3)]
-    assert epochs == [epoch_of(number, factor=2) for number in range(3)]
-    assert len({tuple(epoch) for epoch in epochs}) == 3
-    for number in (2, 0, 1):
-        loader.set_epoch(number)
-        assert flat(loader) == epochs[number]
-    assert flat(loader) == epochs[2], "the one after it follows"
-
-
-@drivers
 @levels
 def test_a_later_iteration_ends_an_earlier_one_and_not_the_other_way_round(driver, batch_size):
     loader = loader_of(driver, range(40), 2, batch_size=batch_size, **SHUFFLED)
@@ -77,27 +63,16 @@ def test_a_later_iteration_ends_an_earlier_one_and_not_the_other_way_round(drive
 
 @drivers
 @pytest.mark.parametrize("taken", [1, 30])
-def test_an_epoch_that_was_left_counts(driver, taken):
+def test_an_epoch_that_was_left_counts_unless_set_epoch_says_otherwise(driver, taken):
     loader = loader_of(driver, range(40), 2, **SHUFFLED)
     list(itertools.islice(loader, taken))
     assert flat(loader) == epoch_of(1, factor=2)
-
-
-@drivers
-def test_set_epoch_ends_a_running_epoch(driver):
-    loader = loader_of(driver, range(40), 2, **SHUFFLED)
     uses = iter(loader)
     next(uses)
     loader.set_epoch(0)
     with pytest.raises(pyecho.Closed, match=r"set_epoch\(\) of this loader has ended"):
         next(uses)
     assert flat(loader) == epoch_of(0, factor=2)
-
-
-@pytest.mark.parametrize("epoch", [-1, 1.5, "1", None])
-def test_a_wrong_epoch_is_refused(epoch):
-    with pytest.raises(pyecho.ConfigError, match="epoch must be"):
-        pyecho.EchoLoader([1]).set_epoch(epoch)
 
 
 @pytest.mark.parametrize("epochs", [None, 3])
@@ -118,23 +93,16 @@ def test_every_pass_is_told_its_number(driver, epochs):
     assert source.told[4:] == (7, 7)
 
 
-@drivers
 @pytest.mark.parametrize("turn", [lambda loader: pickle.loads(pickle.dumps(loader)), copy.deepcopy])
-def test_a_copy_goes_on_with_the_next_epoch(driver, turn):
-    arguments = SHUFFLED if driver == "augmented" else {}
-    loader = loader_of(driver, range(40), **SHUFFLED) if not arguments else None
-    if loader is None:  # a lambda cannot be pickled
-        loader = pyecho.EchoLoader(Iterated(range(40)), augment=keep, augment_workers=2, **SHUFFLED)
+@pytest.mark.parametrize("source", [range(40), Iterated(range(40))], ids=["in memory", "iterated"])
+def test_a_copy_goes_on_with_the_next_epoch(source, turn):
+    loader = pyecho.EchoLoader(source, **SHUFFLED)
     assert flat(turn(loader)) == epoch_of(0, factor=2)
     flat(loader)
     assert flat(turn(loader)) == epoch_of(1, factor=2)
     next(iter(loader))
     assert flat(turn(loader)) == epoch_of(2, factor=2)
     assert flat(loader) == epoch_of(2, factor=2)
-
-
-def keep(batch, rng):
-    return batch
 
 
 # ---------------------------------------------------------------- epochs that flow
@@ -161,25 +129,17 @@ def pass_of(number, items=40):
 @levels
 @pytest.mark.parametrize("factor", [2, 2.25])
 def test_passes_flow_into_each_other(driver, batch_size, factor):
+    """What the uses are, and in which order, is held to the model in test_model.py."""
     source = Numbered(range(41))
     loader = loader_of(driver, source, factor, batch_size=batch_size, epochs=3, **SHUFFLED)
-    plain = loader_of(driver, range(41), factor, batch_size=batch_size)
-    epochs = []
-    for number in range(4):
+    for number in range(3):
         emitted = []
         for batch in loader:
-            emitted.append(np.copy(batch))
-            passes = source.passes
-        assert len(emitted) == sum(1 for _ in plain)
-        assert passes >= min(number + 2, 3) if number < 3 else 4, "begun before the last batch"
-        epochs.append(flat(emitted))
-    assert set(epochs[0]) & set(pass_of(1)), "the pool does not drain"
-    assert set(epochs[3]) == set(pass_of(3, 41)), "passes after the last are on their own"
-    uses = Counter(itertools.chain(*epochs[:3]))
-    assert uses.keys() == {*pass_of(0, 41), *pass_of(1, 41), *pass_of(2, 41)}
-    assert set(uses.values()) <= {2, 3}
-    for number in range(3):
-        assert sum(uses[item] for item in pass_of(number, 41)) == int(41 * factor + 0.5)
+            emitted += flat([batch])
+            begun = source.passes
+        assert begun >= min(number + 2, 3), "begun before the last batch"
+        assert bool(set(emitted) & set(pass_of(number + 1))) == (number < 2), "the pool is kept"
+    assert set(flat(loader)) == set(pass_of(3, 41)), "passes after the last are on their own"
 
 
 @waiting_drivers
@@ -219,23 +179,19 @@ def test_an_error_in_a_later_pass_comes_after_every_use_of_what_came_before(driv
 
 @waiting_drivers
 @levels
-@pytest.mark.parametrize("kept", [False, True])
-def test_over_an_iterator_the_next_iteration_goes_on_with_a_warning(driver, batch_size, kept):
+def test_over_an_iterator_the_next_iteration_goes_on_with_a_warning(driver, batch_size):
     loader = loader_of(driver, iter(range(90)), 2, batch_size=batch_size, shuffle_buffer=0)
-    emitted, iterators, warned = [], [], 0
-    for count in (2, 1, 0, 5, 1):
+    emitted = []
+    for number, count in enumerate((2, 1, 5)):
         batches = iter(loader)
-        if kept:
-            iterators.append(batches)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             for _ in range(count):
                 emitted += flat([next(batches)])
+        assert len(caught) == (number > 0)
         for warning in caught:
             assert warning.filename == __file__
             assert "goes on where that one was left" in str(warning.message)
-        warned += len(caught)
-    assert warned == 3
     assert emitted + flat(batches) == repeated(range(90))
 
 
@@ -247,6 +203,19 @@ def test_the_warning_as_an_error_loses_nothing(driver):
     with pytest.raises(RuntimeWarning, match="goes on"):
         next(uses)
     assert flat(uses) == repeated(range(50))[1:]
+
+
+class Prefetcher(Iterated):
+    """Has ``__next__``, yet every ``iter()`` begins a new pass."""
+
+    def __next__(self):
+        raise NotImplementedError
+
+
+def test_only_what_iterates_over_itself_is_read_once():
+    loader = pyecho.EchoLoader(Prefetcher(range(40)))
+    next(iter(loader))
+    assert flat(loader) == repeated(range(40))
 
 
 @pytest.mark.parametrize("epochs", [None, 3])
@@ -283,20 +252,11 @@ def test_sources_may_be_empty_grow_and_shrink_from_epoch_to_epoch(driver, batch_
 
 
 @waiting_drivers
-@levels
-def test_steps_of_an_endless_source(driver, batch_size):
-    loader = loader_of(
-        driver, itertools.count(), 2, batch_size=batch_size, steps_per_epoch=10, **SHUFFLED
-    )
+def test_steps_make_epochs_of_an_endless_source(driver):
+    loader = loader_of(driver, itertools.count(), steps_per_epoch=10)
     assert len(loader) == 10
-    uses = Counter()
-    for _ in range(5):
-        emitted = flat(loader)
-        assert len(emitted) == 10 * (batch_size or 1)
-        uses.update(emitted)
-    left = [item for item in range(max(uses)) if uses[item] < 2]
-    assert max(uses.values()) == 2
-    assert len(left) <= 10, "nothing but what the pool still has"
+    for number in range(3):
+        assert flat(loader) == repeated(range(5 * number, 5 * number + 5))
 
 
 @drivers
@@ -310,76 +270,3 @@ def test_steps_of_a_source_that_has_become_empty_end(driver):
 
     loader = loader_of(driver, Ending([]), steps_per_epoch=4)
     assert [flat(loader) for _ in range(2)] == [[0, 0, 1, 1], [2, 2]]
-
-
-# ---------------------------------------------------------------- len()
-
-
-def test_the_length_is_known_where_the_source_tells_it_or_the_user():
-    known = {"factor": 2.5, "batch_size": 4}
-    assert len(pyecho.EchoLoader(range(9), **known)) == 6
-    assert len(pyecho.EchoLoader(range(9), **known, drop_last=True)) == 5
-    assert len(pyecho.EchoLoader([np.zeros(4), np.zeros(5)], **known, unbatch=True)) == 6
-    assert len(pyecho.EchoLoader(Iterated(range(9)), **known, steps_per_epoch=7)) == 7
-
-
-@pytest.mark.parametrize(
-    ("source", "arguments", "reason"),
-    [
-        (iter([1]), {}, "does not tell how many items.*steps_per_epoch="),
-        (Iterated([np.zeros(3)]), {"batch_size": 2, "unbatch": True}, "how many examples"),
-        ([1, 2], {"batch_size": 2, "shuffle_buffer": 2, "unique_in_batch": True}, "the draws"),
-    ],
-)
-def test_where_the_length_is_not_known_len_says_why(source, arguments, reason):
-    loader = pyecho.EchoLoader(source, 2, **arguments)
-    with pytest.raises(TypeError, match=reason):
-        len(loader)
-    assert flat(loader), "and iteration does without"
-
-
-# ---------------------------------------------------------------- many epochs
-
-
-@drivers
-def test_thousands_of_epochs_cost_neither_time_nor_memory(driver):
-    loader = loader_of(driver, range(3))
-
-    def seconds(epochs):
-        began = time.process_time()
-        for _ in range(epochs):
-            assert sum(1 for _ in loader) == 6
-            loader.stats()
-        return time.process_time() - began
-
-    seconds(100)
-    gc.collect()
-    before = len(gc.get_objects()), len(pyecho_threads())
-    first = seconds(300)
-    seconds(2000)
-    last = seconds(300)
-    gc.collect()
-    objects, threads = len(gc.get_objects()), len(pyecho_threads())
-    assert objects < before[0] + 100
-    assert threads == before[1]
-    assert last < 3 * first
-
-
-@drivers
-def test_the_second_epoch_allocates_nothing_and_faults_no_page_in(driver):
-    rows = list(np.random.default_rng(0).integers(0, 255, (64, 150_000), np.uint8))
-    loader = loader_of(driver, rows, 3, batch_size=8, shuffle_buffer=32)
-
-    def epoch():
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        for batch in loader:
-            assert batch[0, 0] >= 0
-            del batch
-        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-    first = epoch()
-    allocations = loader.stats().host_allocations
-    assert allocations > 0
-    assert first > 1000, "the pool and the batches have as many pages"
-    assert epoch() < first / 10
-    assert loader.stats().host_allocations == allocations

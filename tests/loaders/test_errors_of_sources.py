@@ -46,14 +46,17 @@ def outcome(loader, error):
     return emitted
 
 
+ERRORS = [Unreadable("a.png", 7), BaseException("odd"), SystemExit(3)]
+
+
 @waiting_drivers
 @levels
-@pytest.mark.parametrize("shuffle_buffer", [0, 4, 100])
+@pytest.mark.parametrize("shuffle_buffer", [0, 4])
 @pytest.mark.parametrize("count", [0, 9])
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_every_use_of_what_came_before_then_the_same_exception_and_the_next_epoch_is_whole(
-    driver, batch_size, shuffle_buffer, count
+    driver, batch_size, shuffle_buffer, count, error
 ):
-    error = Unreadable("a.png", 7)
     source = Failing(range(count), error)
     loader = loader_of(driver, source, 3, batch_size=batch_size, shuffle_buffer=shuffle_buffer)
     emitted = outcome(loader, error)
@@ -61,49 +64,6 @@ def test_every_use_of_what_came_before_then_the_same_exception_and_the_next_epoc
     assert "in __iter__" in "".join(traceback.format_exception(error))
     source.items = range(5)
     assert sorted(flat(loader)) == repeated(range(5), 3)
-
-
-@pytest.mark.parametrize("driver", ["feeder", "augmented"])
-@pytest.mark.parametrize("count", [0, 3])
-@pytest.mark.parametrize(
-    "error",
-    [
-        OSError(5, "io"),
-        MemoryError("big"),
-        BaseException("odd"),
-        SystemExit(3),
-        GeneratorExit(),
-        KeyboardInterrupt("of the source's own"),
-    ],
-    ids=lambda error: type(error).__name__,
-)
-def test_any_exception_can_cross_the_threads(driver, count, error):
-    source = Failing(range(count), error)
-    assert outcome(loader_of(driver, source), error) == repeated(range(count))
-
-
-@drivers
-def test_an_item_unlike_the_first_is_an_error_of_the_source(driver):
-    loader = loader_of(driver, [1, 2, "three", 4], batch_size=4, shuffle_buffer=0)
-    emitted = []
-    with pytest.raises(pyecho.SpecMismatch):
-        for batch in loader:
-            emitted += flat([batch])
-    assert emitted == [1, 1, 2, 2]
-
-
-@waiting_drivers
-def test_cause_and_notes_survive(driver):
-    def source():
-        yield 1
-        try:
-            raise KeyError("inner")
-        except KeyError as inner:
-            raise ValueError("outer") from inner
-
-    with pytest.raises(ValueError, match="outer") as raised:
-        list(loader_of(driver, source()))
-    assert isinstance(raised.value.__cause__, KeyError)
 
 
 @waiting_drivers
@@ -158,30 +118,19 @@ def quick_shutdown(monkeypatch):
 
 
 @pytest.mark.usefixtures("quick_shutdown")
-def test_an_error_in_a_data_loader_worker_reaches_the_consumer():
-    source = torch.utils.data.DataLoader(Pictures(), batch_size=2, num_workers=2)
-    emitted = []
-    with (
-        pyecho.EchoLoader(source, 2) as loader,
-        pytest.raises((Unreadable, RuntimeError), match=r"h\.png"),
-    ):
-        emitted.extend(loader)
-    assert [batch.tolist() for batch in emitted[::2]] == [[0, 1], [2, 3], [4, 5]]
-
-
-@pytest.mark.usefixtures("quick_shutdown")
-def test_a_killed_data_loader_worker_is_an_error_not_a_hang():
+@pytest.mark.parametrize(("kill", "message"), [(False, r"h\.png"), (True, "worker")])
+def test_an_error_in_a_data_loader_worker_or_its_death_reaches_the_consumer(kill, message):
     # Arrays, because they cross in one write: a tensor that is in transit when its worker dies is
     # an EOFError of PyTorch's.
     source = torch.utils.data.DataLoader(
-        Pictures(kill=True), batch_size=2, num_workers=2, collate_fn=np.array
+        Pictures(kill), batch_size=2, num_workers=2, collate_fn=np.array
     )
     with (
-        pyecho.EchoLoader(source, 2, batch_size=4, unbatch=True) as loader,
-        pytest.raises(RuntimeError, match="worker"),
+        pyecho.EchoLoader(source, 2) as loader,
+        pytest.raises((Unreadable, RuntimeError), match=message),
     ):
-        for batch in loader:
-            del batch
+        for number, batch in enumerate(loader):
+            assert batch.tolist() == [number // 2 * 2, number // 2 * 2 + 1]
 
 
 # ---------------------------------------------------------------- use after close

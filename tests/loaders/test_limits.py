@@ -94,4 +94,5 @@ def test_memory_does_not_grow_for_a_consumer_that_drops_its_batches(driver, pref
     next(batches)
     before = loader.stats().host_allocations
     assert sum(len(batch) for batch in batches) == 3996
+    assert sum(len(batch) for batch in loader) == 4000, "nor in a second epoch"
     assert loader.stats().host_allocations == before

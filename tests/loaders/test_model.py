@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import reference_model as model
 from delays import dawdling
+from drivers import Iterated, Sized, length_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,23 +36,6 @@ def configurations(draw, *, batches=True):
 
 
 # ---------------------------------------------------------------- sources
-
-
-class Iterated:
-    """Can be read again, and waits: so a thread reads it."""
-
-    def __init__(self, items):
-        self.items = items
-
-    def __iter__(self):
-        return iter(self.items)
-
-
-class Sized(Iterated):
-    """Tells how many items it has."""
-
-    def __len__(self):
-        return len(self.items)
 
 
 def example(item):
@@ -167,7 +151,7 @@ def test_a_loader_emits_what_the_model_says(
     loader.set_epoch(epoch)
     emitted = []
     for _ in expected:
-        told = loader._length_or_none()
+        told = length_of(loader)
         iteration = [uses_in(batch, info, whole=not batches) for batch, info in loader]
         emitted.append(iteration)
         assert told == len(iteration) or told is None or form in ONE_SHOT

@@ -7,7 +7,7 @@ from drivers import Iterated, flat
 import pyecho
 
 
-@pytest.mark.parametrize("threads", [None, 0, 2])
+@pytest.mark.parametrize("threads", [0, 2])
 @pytest.mark.parametrize("prefetch", [1, 5])
 @pytest.mark.parametrize("augment", [None, lambda batch, rng: batch])
 def test_echoing_examples_then_batches_is_no_hoard(threads, prefetch, augment):
@@ -24,12 +24,6 @@ def test_echoing_examples_then_batches_is_no_hoard(threads, prefetch, augment):
         augment_workers=3,
     )
     assert np.bincount(flat(outer)).tolist() == [6] * 600  # any warning is an error here
-
-
-def test_echoing_batches_then_examples():
-    inner = pyecho.EchoLoader(np.split(np.arange(12), 3), 2, shuffle_buffer=2)
-    outer = pyecho.EchoLoader(inner, 3, batch_size=5, unbatch=True, shuffle_buffer=4)
-    assert np.bincount(flat(outer)).tolist() == [6] * 12
 
 
 def test_three_levels_are_deterministic_over_epochs_that_flow_or_not():

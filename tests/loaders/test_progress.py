@@ -1,12 +1,11 @@
 """progress=True shows a bar for the filling pool, then one for the epoch."""
 
-import builtins
 import gc
 import sys
 
 import numpy as np
 import pytest
-from drivers import drivers, flat, loader_of, waiting_drivers
+from drivers import drivers, flat, levels, loader_of
 
 import pyecho
 
@@ -14,7 +13,7 @@ tqdm = pytest.importorskip("tqdm")
 
 
 @drivers
-@pytest.mark.parametrize("batch_size", [None, 4])
+@levels
 def test_the_bar_counts_the_batches_of_the_epoch(capsys, driver, batch_size):
     arguments = {"batch_size": batch_size, "shuffle_buffer": 7, "seed": 3}
     loader = loader_of(driver, range(40), progress=True, **arguments)
@@ -37,38 +36,22 @@ def test_the_filling_counts_the_rows_of_batches(capsys):
     assert "20/20" in capsys.readouterr().err
 
 
-@waiting_drivers
-def test_abandoning_it_leaves_nothing(capsys, driver):
-    loader = loader_of(driver, range(40), progress=True, batch_size=4, shuffle_buffer=20)
+@drivers
+def test_neither_abandoning_it_nor_an_error_leaves_a_bar(driver):
+    arguments = {"progress": True, "batch_size": 4, "shuffle_buffer": 20}
+    loader = loader_of(driver, range(40), **arguments)
     batches = iter(loader)
     next(batches)
     batches.close()
-    iter(loader)
-    loader.close()
     assert not tqdm.tqdm._instances
-    capsys.readouterr()
-
-
-def test_a_configuration_error_leaves_no_bar(capsys):
-    loader = pyecho.EchoLoader(
-        np.arange(40), batch_size=4, shuffle_buffer=20, max_bytes=1, progress=True
-    )
     with pytest.raises(pyecho.ConfigError):
-        next(iter(loader))
+        next(iter(loader_of(driver, range(40), max_bytes=1, **arguments)))
     gc.collect()  # the traceback
     assert not tqdm.tqdm._instances
-    capsys.readouterr()
 
 
 def test_a_missing_tqdm_is_named_with_its_remedy(monkeypatch):
-    original = builtins.__import__
-
-    def without_tqdm(name, *args, **kwargs):
-        if name.startswith("tqdm"):
-            raise ImportError(name)
-        return original(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without_tqdm)
-    monkeypatch.delitem(sys.modules, "tqdm.auto", raising=False)
+    for name in ("tqdm", "tqdm.auto"):
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(pyecho.ConfigError, match=r"needs tqdm: pip install tqdm"):
         pyecho.EchoLoader([1], progress=True)

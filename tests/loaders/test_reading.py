@@ -1,10 +1,10 @@
 """Reading the source: in which thread, how far ahead, and what a blocked source leaves possible."""
 
+import contextlib
 import contextvars
 import itertools
 import sqlite3
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -31,29 +31,67 @@ VARIABLE = contextvars.ContextVar("VARIABLE", default="default")
 
 # ---------------------------------------------------------------- in which thread
 
+CONTEXTS = {
+    "none": contextlib.nullcontext,
+    "no_grad": torch.no_grad,
+    "inference": torch.inference_mode,
+    "autocast": lambda: torch.autocast("cpu", torch.float16),
+    "autocast without cache": lambda: torch.autocast("cpu", cache_enabled=False),
+    "default device": lambda: torch.device("meta"),
+    "none again": contextlib.nullcontext,
+}
+
+
+def state():
+    """What a source can see of its thread's context."""
+    autocast = torch.is_autocast_enabled("cpu")
+    return (
+        VARIABLE.get(),
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        autocast and (torch.get_autocast_dtype("cpu"), torch.is_autocast_cache_enabled()),
+        torch.get_default_device().type,
+    )
+
 
 @waiting_drivers
 @pytest.mark.parametrize("epochs", [None, 2])
 def test_every_item_is_read_by_one_thread_in_the_callers_context(driver, epochs):
-    seen = set()
-
     class Noting(Iterated):
-        def __iter__(self):
-            for item in self.items:
-                thread = threading.current_thread()
-                state = VARIABLE.get(), torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")
-                seen.add((thread.name, thread.daemon, *state))
-                yield item
+        noted = ()
 
-    loader = loader_of(driver, Noting(range(30)), epochs=epochs)
-    token = VARIABLE.set("caller")
-    try:
-        with torch.no_grad(), torch.autocast("cpu"):
-            assert [flat(loader) for _ in range(2)] == [repeated(range(30))] * 2
-    finally:
-        VARIABLE.reset(token)
+        def __iter__(self):
+            self.note(0)  # the pass begins where it is read
+            return map(self.note, self.items)
+
+        def note(self, item):
+            thread = threading.current_thread()
+            self.noted += ((thread.name, thread.daemon, *state()),)
+            return item
+
     thread = ("MainThread", False) if driver == "consumer" else ("pyecho-feeder", True)
-    assert seen == {(*thread, "caller", False, True)}
+    source = Noting(range(30))
+    loader = loader_of(driver, source, epochs=epochs)
+    noted = 0
+    for name in ("none", *CONTEXTS):  # the first two passes may flow into each other
+        token = VARIABLE.set(name)
+        with CONTEXTS[name]():
+            assert flat(loader) == repeated(range(30))
+            assert set(source.noted[noted:]) <= {(*thread, *state())}
+        VARIABLE.reset(token)
+        noted = len(source.noted)
+    assert noted == 31 * 8
+
+
+def test_a_source_sees_what_it_set_in_its_context_and_the_caller_does_not():
+    def source():
+        for number in range(30):
+            VARIABLE.set(number)
+            yield number
+            assert VARIABLE.get() == number
+
+    assert flat(loader_of("feeder", source())) == repeated(range(30))
+    assert VARIABLE.get() == "default"
 
 
 @waiting_drivers
@@ -73,14 +111,6 @@ def test_a_source_may_keep_what_belongs_to_one_thread(driver):
         assert flat(loader) == repeated(range(3000))
     next(iter(loader))
     assert flat(loader) == repeated(range(3000)), "also closed in its thread"
-
-
-def test_sources_in_memory_need_no_thread():
-    before, threads = set(pyecho_threads()), set()  # of other tests, on their way out
-    for batch in pyecho.EchoLoader(np.zeros((100, 3)), 2, batch_size=4):
-        threads.update(pyecho_threads())
-        del batch
-    assert threads <= before
 
 
 @levels
@@ -138,55 +168,6 @@ def test_a_source_is_read_once_in_order_and_no_further_ahead_than_asked(driver, 
     assert sorted(emitted) == asked, "the items read ahead come out, too"
 
 
-@waiting_drivers
-def test_a_map_style_dataset_is_read_over_its_length(driver):
-    class Endless:
-        """Never raises IndexError."""
-
-        def __len__(self):
-            return 9
-
-        def __getitem__(self, index):
-            return index
-
-    loader = loader_of(driver, Endless())
-    assert len(loader) == 18
-    assert [flat(loader) for _ in range(2)] == [repeated(range(9))] * 2
-
-
-@pytest.mark.parametrize("batch_size", [None, 7])
-@pytest.mark.parametrize("make", [np.array, torch.tensor], ids=["numpy", "torch"])
-def test_pairs_of_arrays_are_examples(make, batch_size):
-    x, y = make(np.arange(90.0).reshape(30, 3)), make(np.arange(30))
-    loader = pyecho.torch.EchoLoader((x, y), 2, batch_size=batch_size, shuffle_buffer=0)
-    assert len(loader) == (60 if batch_size is None else 9)
-    rows = [
-        (row.tolist(), int(label))
-        for batch, labels in loader
-        for row, label in (
-            [(batch, labels)] if batch_size is None else zip(batch, labels, strict=True)
-        )
-    ]
-    assert rows == repeated(list(zip(x.tolist(), range(30), strict=True)))
-
-
-def test_a_tensor_is_read_as_fast_as_an_array():
-    array = np.zeros((60_000, 2), np.float32)
-    seconds = {}
-    for source in (array, torch.from_numpy(array)):
-        for loader in (pyecho.EchoLoader, pyecho.torch.EchoLoader):
-            best = min(timed(loader(source, 1, batch_size=1000)) for _ in range(3))
-            seconds[type(source), loader] = best
-    assert max(seconds.values()) < 10 * min(seconds.values()), "not row by row, as once"
-
-
-def timed(batches):
-    began = time.thread_time()
-    for batch in batches:
-        del batch
-    return time.thread_time() - began
-
-
 # ---------------------------------------------------------------- sources that block
 
 
@@ -242,32 +223,6 @@ def test_set_epoch_after_ctrl_c_reads_the_pass_that_was_chosen():
     expected.set_epoch(7)
     assert flat(loader) == flat(expected)
     assert source.told[-1] == 7
-
-
-@pytest.mark.parametrize("after", [0, 3])
-@pytest.mark.parametrize("driver", ["feeder", "workers", "augmented"])
-def test_close_wakes_a_consumer_that_waits_for_the_source(driver, after):
-    source = Blocked(range(10), after=after)
-    loader = loader_of(driver, source)
-    caught = []
-
-    def consume():
-        try:
-            list(loader)
-        except pyecho.Closed as error:
-            caught.append(str(error))
-
-    consumer = threading.Thread(target=consume)
-    consumer.start()
-    assert source.inside.wait(60)
-    closer = threading.Thread(target=loader.close)  # waits a little for the thread in the source
-    closer.start()
-    consumer.join(30)
-    assert caught == ["this EchoLoader is closed and takes no more; make a new one"] or (
-        caught == ["this EchoLoader is closed; make a new one"]
-    )
-    source.release.set()
-    closer.join()
 
 
 @pytest.mark.parametrize("driver", ["feeder", "augmented"])

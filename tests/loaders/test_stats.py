@@ -47,15 +47,8 @@ def test_an_epoch_that_was_left_is_counted_as_far_as_it_went(driver, batch_size)
     assert rows / 2 <= loader.stats().fresh <= 100
     del batches
     assert len(flat(loader)) == 200
-    assert loader.stats().emitted == rows + 200
     loader.close()
     assert loader.stats().emitted == rows + 200
-
-
-def test_a_dropped_last_batch_was_not_emitted():
-    loader = pyecho.EchoLoader(np.arange(5), 1, batch_size=4, drop_last=True)
-    list(loader)
-    assert (loader.stats().fresh, loader.stats().emitted) == (5, 4)
 
 
 @drivers

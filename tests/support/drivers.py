@@ -73,5 +73,20 @@ def repeated(items, factor=2):
     return [item for item in items for _ in range(factor)]
 
 
+def batch_of(*examples, **arguments):
+    """The one batch that these examples make, in order."""
+    arguments = {"factor": 1, "batch_size": len(examples), "shuffle_buffer": 0} | arguments
+    [batch] = pyecho.EchoLoader(list(examples), **arguments)
+    return batch
+
+
+def length_of(loader):
+    """What len() says; None if it cannot be known."""
+    try:
+        return len(loader)
+    except TypeError:
+        return None
+
+
 def pyecho_threads():
     return [thread for thread in threading.enumerate() if thread.name.startswith("pyecho")]

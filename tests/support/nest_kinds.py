@@ -12,21 +12,8 @@ import torch.utils._pytree as torch_pytree
 Pair = collections.namedtuple("Pair", ["a", "b"])
 
 
-class Odd(dict):
-    """A dict with an attribute, whose copy() returns something else."""
-
-    unit = "?"
-
-    def copy(self):
-        return "something else"
-
-
-class Columns(list):
-    pass
-
-
 class Encoding(collections.UserDict):
-    """Same as BatchEncoding of Hugging Face: arguments, attributes and indexing of its own."""
+    """As BatchEncoding of Hugging Face: arguments, attributes and indexing of its own."""
 
     def __init__(self, data, unit):
         super().__init__(data)
@@ -36,19 +23,13 @@ class Encoding(collections.UserDict):
         return self.data[key] if isinstance(key, str) else [self.unit][key]
 
     def __getattr__(self, name):
-        if name == "data":  # copying reads it before it exists
+        if name == "data":  # copies ask before there is any
             raise AttributeError(name)
         return self.data[name]
 
 
 @dataclasses.dataclass
 class Sample:
-    a: Any
-    b: Any
-
-
-@dataclasses.dataclass(frozen=True)
-class Frozen:
     a: Any
     b: Any
 
@@ -61,7 +42,7 @@ class Slotted:
 
 @dataclasses.dataclass
 class Derived:
-    """A class whose `__init__` must run once for each example, and for no batch."""
+    """What its `__init__` does must happen once for each example, and to no batch."""
 
     a: Any
     b: Any = dataclasses.field(init=False)
@@ -84,10 +65,6 @@ class TorchNode(Node):
     pass
 
 
-class NamedTorchNode(Node):
-    pass
-
-
 class OptreeNode(Node):
     pass
 
@@ -96,11 +73,6 @@ torch_pytree.register_pytree_node(
     TorchNode,
     lambda node: ([node.a, node.b], node.unit),
     lambda children, unit: TorchNode(*children, unit),
-)
-torch_pytree.register_pytree_node(
-    NamedTorchNode,
-    lambda node: ([node.a, node.b], node.unit),
-    lambda children, unit: NamedTorchNode(*children, unit),
     flatten_with_keys_fn=lambda node: (
         [(torch_pytree.GetAttrKey(name), getattr(node, name)) for name in "ab"],
         node.unit,
@@ -115,18 +87,12 @@ optree.register_pytree_node(
 )
 
 
-def odd(a, b):
-    made = Odd(a=a, b=b)
-    made.unit = "m"
-    return made
-
-
 class Kind(NamedTuple):
     make: Callable[[Any, Any], Any]
     steps: tuple[str, str]
     """How a message names the parts."""
     rest: Callable[[Any], Any] = type
-    """The part that a batch has in common with its examples, besides the type."""
+    """What a batch has in common with its examples, beside the type."""
     mutable: bool = True
 
     def parts(self, node):
@@ -157,21 +123,16 @@ KINDS = {
     "defaultdict": Kind(
         lambda a, b: collections.defaultdict(list, a=a, b=b), KEYS, lambda d: d.default_factory
     ),
-    "dict with an odd copy()": Kind(odd, KEYS, unit),
-    "UserDict": Kind(lambda a, b: collections.UserDict(a=a, b=b), KEYS),
     "UserDict like BatchEncoding": Kind(lambda a, b: Encoding({"a": a, "b": b}, "m"), KEYS, unit),
     "MappingProxyType": Kind(
         lambda a, b: types.MappingProxyType({"a": a, "b": b}), KEYS, mutable=False
     ),
     "list": Kind(lambda a, b: [a, b], NUMBERS),
-    "list subclass": Kind(lambda a, b: Columns([a, b]), NUMBERS),
     "tuple": Kind(lambda a, b: (a, b), NUMBERS, mutable=False),
     "namedtuple": Kind(Pair, NAMES, mutable=False),
     "dataclass": Kind(Sample, NAMES),
-    "frozen dataclass": Kind(Frozen, NAMES, mutable=False),
-    "dataclass with slots": Kind(Slotted, NAMES, mutable=False),
+    "frozen dataclass with slots": Kind(Slotted, NAMES, mutable=False),
     "dataclass with fields of its own making": Kind(lambda a, b: Derived((a, b)), NAMES, unit),
-    "torch pytree": Kind(lambda a, b: TorchNode(a, b, "m"), NUMBERS, unit),
-    "torch pytree with keys": Kind(lambda a, b: NamedTorchNode(a, b, "m"), NAMES, unit),
+    "torch pytree": Kind(lambda a, b: TorchNode(a, b, "m"), NAMES, unit),
     "optree": Kind(lambda a, b: OptreeNode(a, b, "m"), NAMES, unit),
 }

@@ -1,0 +1,196 @@
+"""Leaves of example echoing: dtypes and layouts travel byte by byte; batches are one's own.
+
+Nests of every kind are in test_nests.py.
+"""
+
+import numpy as np
+import pytest
+import torch
+from drivers import batch_of, drivers, loader_of
+
+import pyecho
+import pyecho.torch
+
+NUMPY_DTYPES = [
+    *"?bBhHiIqQefdgFDG",
+    *("S5", "U7", "V3", "M8[ns]", "m8[us]", ">i4", ">f8"),
+    np.dtype([("a", "i1"), ("b", ">f8"), ("c", "U2", (2,))]),
+    np.dtype({"names": ["x"], "formats": ["f4"], "offsets": [12], "itemsize": 20}),
+]
+TORCH_DTYPES = [
+    getattr(torch, name)
+    for name in (
+        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+        *("float16", "bfloat16", "float32", "float64", "complex32", "complex64", "complex128"),
+        *(name for name in vars(torch) if name.startswith("float8_") or name.startswith("float4_")),
+    )
+]
+
+
+def random_array(dtype, shape):
+    """An array of any dtype whose every byte is random, where any byte will do."""
+    dtype, count = np.dtype(dtype), int(np.prod(shape))
+    rng = np.random.default_rng(count)
+    if dtype.kind == "b":
+        return rng.integers(0, 2, shape).astype(bool)
+    if dtype.kind == "U":  # code points have to be valid
+        return np.array([f"{n:x}" for n in rng.integers(0, 99, count)], dtype).reshape(shape)
+    if dtype.names and "c" in dtype.names:
+        array = np.zeros(shape, dtype)
+        array["b"], array["c"] = rng.random(shape), "xy"
+        return array
+    return np.frombuffer(rng.bytes(count * dtype.itemsize), dtype).reshape(shape)
+
+
+def in_three_ways(array):
+    """Rows one by one, the array as a source, and batches that are split."""
+    options = {"factor": 1, "batch_size": 4, "shuffle_buffer": 0}
+    loader = pyecho.torch.EchoLoader if torch.is_tensor(array) else pyecho.EchoLoader
+    for source in (list(array), array):
+        yield from loader(source, **options)
+    yield from loader([array[:3], array[3:]], unbatch=True, **options)
+
+
+@pytest.mark.parametrize("dtype", NUMPY_DTYPES, ids=str)
+def test_numpy_dtypes_arrive_bit_by_bit(dtype):
+    for shape in ((4, 3), (4, 2, 3)):
+        array = random_array(dtype, shape)
+        for batch in in_three_ways(array):
+            assert (batch.dtype, batch.shape) == (np.dtype(dtype), shape)
+            assert batch.tobytes() == array.tobytes()
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
+@pytest.mark.parametrize("dtype", TORCH_DTYPES, ids=str)
+def test_torch_dtypes_arrive_bit_by_bit(dtype):
+    if dtype == torch.bool:
+        tensor = torch.randint(0, 2, (4, 6)).bool()
+    else:
+        size = torch.empty((), dtype=dtype).element_size()
+        tensor = torch.randint(0, 256, (4, 6 * size), dtype=torch.uint8).view(dtype)
+    for batch in in_three_ways(tensor):
+        assert (batch.dtype, batch.shape) == (dtype, tensor.shape)
+        assert torch.equal(batch.view(torch.uint8), tensor.view(torch.uint8))
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [
+        (True, np.bool_),
+        (3, np.int64),
+        (2.5, np.float64),
+        (1 + 2j, np.complex128),
+        (np.float32(1.5), np.float32),
+        (np.array(7, np.int8), np.int8),
+        (np.datetime64("2026-01-02", "s"), np.dtype("datetime64[s]")),
+    ],
+)
+def test_numbers_become_arrays_of_their_dtype(value, dtype):
+    batch = batch_of(value, value)
+    assert (batch.dtype, batch.shape, batch[1]) == (dtype, (2,), value)
+
+
+def test_whole_numbers_are_fine_where_floats_were_first():
+    assert batch_of(0.5, 2).tolist() == [0.5, 2.0]
+
+
+def test_strings_of_any_length_and_objects_travel_by_reference():
+    array = np.array(["a", "b" * 100], dtype=np.dtypes.StringDType())
+    assert list(pyecho.EchoLoader(array, 1, batch_size=2, shuffle_buffer=0)) == [["a", "b" * 100]]
+    row = np.array([{"a": 1}, "b"], dtype=object)
+    assert all(it is row for it in batch_of(row, row))
+
+
+class JaxLike:
+    """An array of a dtype that DLPack has no name for in NumPy, as a bfloat16 array of JAX is."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **arguments):
+        raise BufferError("unsupported dtype")
+
+    def __dlpack_device__(self):
+        return 1, 0
+
+    def __array__(self, dtype=None, copy=None):
+        return self.array
+
+
+@pytest.mark.parametrize("wrap", [np.asarray, JaxLike])
+def test_bfloat16_arrays_travel(wrap):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    source = np.arange(6).astype(ml_dtypes.bfloat16).reshape(2, 3)
+    rows = [wrap(row) for row in source]
+    batch = batch_of(*rows)
+    assert (batch.dtype, batch.tobytes()) == (ml_dtypes.bfloat16, source.tobytes())
+    [batch] = pyecho.torch.EchoLoader(rows, 1, batch_size=2, shuffle_buffer=0)
+    assert batch.dtype == torch.bfloat16
+    assert batch.tolist() == source.astype(float).tolist()
+
+
+# ---------------------------------------------------------------- batches
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.complex(torch.ones(2), torch.ones(2)).conj().imag,
+        torch.nn.Parameter(torch.ones(2)),
+    ],
+    ids=["negative", "parameter"],
+)
+def test_batches_of_tensors_are_plain_tensors(tensor):
+    """Layouts and views of other kinds are among the configurations of tests/same_output."""
+    [batch] = pyecho.torch.EchoLoader([tensor, tensor], 1, batch_size=2)
+    assert torch.equal(batch, torch.stack([tensor.detach()] * 2))
+    assert not batch.requires_grad
+
+
+@drivers
+def test_batches_are_private_and_writable(driver):
+    source = [np.arange(4) for _ in range(6)]
+    for batch in loader_of(driver, source, 3, batch_size=4, shuffle_buffer=3):
+        assert batch.tolist() == [[0, 1, 2, 3]] * len(batch)
+        batch += 100
+    assert all(row.tolist() == [0, 1, 2, 3] for row in source)
+
+
+# ---------------------------------------------------------------- tensors
+
+
+def test_the_torch_loader_makes_tensors_of_tensors_arrays_and_numbers_and_leaves_text():
+    source = [
+        (torch.full((2,), n), {"n": n, "a": np.full(3, n), "t": torch.tensor(n / 2)}, str(n))
+        for n in range(3)
+    ]
+    [(x, nest, names)] = pyecho.torch.EchoLoader(source, 1, batch_size=3, shuffle_buffer=0)
+    assert x.tolist() == [[n, n] for n in range(3)]
+    assert nest["n"].dtype == torch.int64
+    assert isinstance(nest["a"], torch.Tensor)
+    assert nest["t"].tolist() == [0, 0.5, 1]
+    assert names == ["0", "1", "2"]
+
+
+def test_the_numpy_loader_takes_tensors_and_says_where_others_belong():
+    batch = batch_of(torch.arange(3), torch.arange(3))
+    assert type(batch) is np.ndarray
+    assert batch.tolist() == [[0, 1, 2]] * 2
+    with pytest.raises(pyecho.ConfigError, match=r"pyecho\.torch\.EchoLoader"):
+        batch_of(torch.zeros(2, dtype=torch.bfloat16))
+
+
+@pytest.mark.filterwarnings("ignore")  # torch calls sparse and quantized tensors experimental
+@pytest.mark.parametrize(
+    ("make", "remedy"),
+    [
+        (lambda: torch.eye(3).to_sparse(), "to_dense"),
+        (lambda: torch.zeros(2, device="meta"), "cpu"),
+        (lambda: torch.quantize_per_tensor(torch.zeros(2), 1.0, 0, torch.qint8), "dequantize"),
+        (lambda: np.zeros(2, "M8[s]"), r"PyTorch has no.*pyecho\.EchoLoader"),
+        (lambda: np.zeros(2, ">f4"), r"PyTorch has no.*pyecho\.EchoLoader"),
+    ],
+)
+def test_what_cannot_be_a_tensor_in_host_memory_is_refused_with_a_remedy(make, remedy):
+    with pytest.raises(pyecho.ConfigError, match=remedy):
+        list(pyecho.torch.EchoLoader([make()], 1, batch_size=1))
