@@ -105,12 +105,26 @@ def own(item: Any) -> Any:
     return item.detach().clone() if is_tensor(item) else copy.deepcopy(item)
 
 
-def transform_for(*, copied: bool, with_info: bool) -> Callable[[Any, int, int], Any] | None:
-    """Return what is done to an item on each use: a copy of its own, a label; None for nothing."""
-    if not copied and not with_info:
+def transform_for(
+    *, fetch: Callable[[Any], Any] | None, copied: bool, with_info: bool
+) -> Callable[[Any, int, int], Any] | None:
+    """Return what is done to an item on each use, or None for nothing.
+
+    Parameters
+    ----------
+    fetch
+        Makes what the consumer gets of what is in the queue; None: it is the same.
+    copied
+        Whether every use gets a copy of its own.
+    with_info
+        Whether it gets a label.
+    """
+    if fetch is None and not copied and not with_info:
         return None
 
     def transform(item: Any, source_index: int, use: int) -> Any:
+        if fetch is not None:
+            item = fetch(item)
         if copied:
             item = own(item)
         if with_info:

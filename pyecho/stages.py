@@ -180,12 +180,17 @@ class Stages:
         self._links.append(link)
         self._stages.append(link.queue)
 
-    def _echo_queue(self, first: Any, prepare: Callable[[Any], Any] | None = None) -> Any:
-        """Make the stage of batch echoing."""
+    def _echo_queue(
+        self,
+        first: Any,
+        prepare: Callable[[Any], Any] | None = None,
+        fetch: Callable[[Any], Any] | None = None,
+    ) -> Any:
+        """Make the stage of batch echoing: the feeder prepares items, each use is fetched."""
         config = self._config
         return _core.EchoQueue(
             replace(config, shuffle_buffer=self.capacity, prefetch=self._items_ahead(first)),
-            transform=transform_for(copied=config.copy, with_info=config.with_info),
+            transform=transform_for(fetch=fetch, copied=config.copy, with_info=config.with_info),
             prepare=prepare,
             shared=not config.copy,
         )

@@ -67,7 +67,7 @@ class DeviceStages(Stages):
         elif config.batch_size is None and not config.linked:
             # Every item is uploaded once, by the feeder. What augment makes of a use is another
             # batch: then uses are uploaded, not items.
-            self._stages = [self._echo_queue(first, uploader.upload)]
+            self._stages = [self._echo_queue(first, uploader.upload, uploader.deliver)]
         else:
             super()._build(first)
             make = partial(upload_use, uploader, config.with_info)
