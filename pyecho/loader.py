@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from dataclasses import fields
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyecho import _core
-from pyecho.adapter import Adapter
 from pyecho.config import Config, Options, checked_int
-from pyecho.numpy import NUMPY
+from pyecho.numpy import NUMPY, Adapter
 from pyecho.progress import Filling, require_tqdm, shown
 from pyecho.run import Run
 from pyecho.source import Source
@@ -148,13 +146,14 @@ class EchoLoader:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what copies and pickles hold: source, options and epoch, not the threads."""
-        return self.__dict__ | {"_run": self._run.epoch + self._run.unfinished}
+        run = self._run
+        return self.__dict__ | {"_run": (run.epoch + run.unfinished, run.held)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Go on with the next epoch."""
         self.__dict__.update(state)
         self._run = self._new_run()
-        self._run.epoch = state["_run"]
+        self._run.epoch, self._run.held = state["_run"]
 
     # ------------------------------------------------------------ iteration
 
@@ -214,7 +213,8 @@ class EchoLoader:
         Ends an unfinished iteration. A source, sampler or dataset with a ``set_epoch`` of its own
         is told as well.
         """
-        self._run.set_epoch(checked_int("epoch", epoch, 0, 2**63))
+        epoch = checked_int("epoch", epoch, 0, 2**63)
+        self._run.set_epoch(epoch)
         self._source.tell_epoch(epoch)
 
     def stats(self) -> EchoStats:
@@ -250,20 +250,18 @@ def signature_with(**more: tuple[Any, str]) -> inspect.Signature:
     more
         (default, annotation) of options that are not in `Options`.
     """
-    defaults = {field.name: field.default for field in fields(Config)}
-    options = more | {
-        name: (defaults[name], Options.__annotations__[name]) for name in Options.__annotations__
-    }
     parameter = inspect.Parameter
+    known = inspect.signature(Config).parameters
     return inspect.Signature(
         [
             parameter("self", parameter.POSITIONAL_OR_KEYWORD),
             parameter("source", parameter.POSITIONAL_OR_KEYWORD, annotation="Any"),
-            parameter("factor", parameter.POSITIONAL_OR_KEYWORD, default=2, annotation="float"),
+            known["factor"].replace(kind=parameter.POSITIONAL_OR_KEYWORD),
             *(
                 parameter(name, parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-                for name, (default, annotation) in options.items()
+                for name, (default, annotation) in more.items()
             ),
+            *(known[name] for name in Options.__annotations__),
         ],
         return_annotation=None,
     )

@@ -1,18 +1,35 @@
-"""The adapter for NumPy: arrays, and tensors of other libraries that can be shown as arrays."""
+"""Adapters, and the one for NumPy: arrays, and tensors that can be shown as arrays."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pyecho._core import ConfigError
-from pyecho.adapter import Adapter
 from pyecho.spec import Field, array_field
 
-__all__ = ["NUMPY"]
+__all__ = ["NUMPY", "Adapter"]
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """What a loader has to know about the library whose arrays it speaks."""
+
+    field_of: Callable[[Any], Field]
+    """Describes a leaf; ``Field((), object)`` for what travels by reference."""
+
+    as_array: Callable[[Any], Any]
+    """Returns a leaf as an ndarray that shares its memory, or None if it is not an array."""
+
+    decoder: Callable[[list[Field]], Callable[[Any, int], Any] | None]
+    """Given the leaves, returns what turns an ndarray of a batch (and its leaf number) into what
+    the consumer gets, or None for the ndarray itself. Raises `ConfigError` if nothing can.
+    """
 
 
 def is_tensor(leaf: Any) -> bool:

@@ -4,41 +4,19 @@ from __future__ import annotations
 
 import mmap
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from pyecho._core import ConfigError
+from pyecho.numpy import is_tensor
 from pyecho.rows import rows_of
 
-__all__ = ["Source", "SourceTimer", "timed"]
+__all__ = ["Source"]
 
 CHUNK_BYTES = 1 << 20
 TENSOR_ROWS = 256  # tensors made at a time when one is iterated by row
-
-
-class SourceTimer:
-    """Seconds spent inside a source."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-
-def timed(source: Iterator[Any], timer: SourceTimer) -> Iterator[Any]:
-    """Yield the items of `source` and add the time it takes to `timer`."""
-    clock = time.perf_counter
-    while True:
-        began = clock()
-        try:
-            item = next(source)
-        except StopIteration:
-            return
-        finally:
-            timer.seconds += clock() - began
-        yield item
-        del item  # the source may count on holding the only reference
 
 
 class Source:
@@ -145,7 +123,7 @@ class Source:
                 return int(batches.shape[0] * batches.shape[1])
         if self.in_memory:
             return _sum_of_rows(self.read())
-        data = _torch_module("torch.utils.data")
+        data = sys.modules.get("torch.utils.data")
         if data is not None and isinstance(source, data.DataLoader):
             return _examples_of_data_loader(source, data)
         return None
@@ -225,21 +203,10 @@ def _length(source: Any) -> int | None:
         return None
 
 
-def _torch_module(name: str = "torch") -> Any:
-    """Return a module of PyTorch if it is imported; without it no object can be PyTorch's."""
-    return sys.modules.get(name)
-
-
 def _is_array(value: Any) -> bool:
-    if isinstance(value, np.ndarray):
-        return True
-    torch = _torch_module()
-    return (
-        torch is not None
-        and isinstance(value, torch.Tensor)
-        and value.layout == torch.strided
-        and not value.is_nested
-    )
+    if is_tensor(value):
+        return value.layout == sys.modules["torch"].strided and not value.is_nested
+    return isinstance(value, np.ndarray)
 
 
 def _columns(source: Any) -> tuple[Any, ...] | None:

@@ -15,7 +15,6 @@ from typing import Any
 
 from pyecho import _core
 from pyecho._core import ConfigError
-from pyecho.adapter import Adapter
 from pyecho.augment import Augmenter
 from pyecho.buffer import native_arguments, stats_of
 from pyecho.config import Config
@@ -23,6 +22,7 @@ from pyecho.context import CallerContext
 from pyecho.device.memory import warn_if_pageable
 from pyecho.link import Link, Make
 from pyecho.nest import leaves_of, map_nest
+from pyecho.numpy import Adapter
 from pyecho.rows import row_spec, rows_of
 from pyecho.sharing import transform_for
 from pyecho.source import Source

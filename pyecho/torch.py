@@ -17,11 +17,11 @@ except ImportError as error:
 import pyecho
 from pyecho import numpy
 from pyecho._core import ConfigError
-from pyecho.adapter import Adapter
 from pyecho.config import Options
 from pyecho.device.stages import DeviceStages
 from pyecho.device.torch import TorchDevice, cuda_device, require_dense
 from pyecho.loader import signature_with
+from pyecho.numpy import Adapter
 from pyecho.run import Run
 from pyecho.spec import Field, array_field
 

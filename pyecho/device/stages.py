@@ -7,10 +7,10 @@ from functools import partial
 from typing import Any
 
 from pyecho import _core
-from pyecho.adapter import Adapter
 from pyecho.config import Config
 from pyecho.device.echo import DeviceEcho, EchoArrays
 from pyecho.device.upload import DEPTH, Uploader, upload_use
+from pyecho.numpy import Adapter
 from pyecho.source import Source
 from pyecho.stages import Stages
 from pyecho.stats import EchoStats
