@@ -64,9 +64,9 @@ class Opening:
         """Read it. If the source raises, that is `error`."""
         if self._is_read:
             return
-        self._is_read = True
         began = time.perf_counter()
         try:
+            self._is_read = True
             self.first, items = peeked(next(self.passes, iter(())))
             self.passes = itertools.chain([items], self.passes)
         except BaseException as error:

@@ -155,6 +155,7 @@ class Run:
         self._retire()
         again = self._begun is token  # an earlier attempt was cut short
         if self.unfinished:
+            self._opening = None  # should Ctrl-C have left it there: the stages have it
             self._leave()
         if self._stages is not None and self.unfinished:
             self._begun = token  # first: where the warning is an error, the next attempt goes on
