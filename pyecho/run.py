@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from pyecho import _core
 from pyecho._core import Closed
@@ -28,16 +28,6 @@ SLICE_SECONDS = 0.05
 
 _FLOWS = object()
 """Stands for the token of an iteration where the next epoch has begun by itself."""
-
-
-class _Iteration(NamedTuple):
-    """What a native iterator calls. Its run knows the token alone, and so dies with its iterators.
-
-    `begin` is called at the first ``next()``, `finish` at the end or when the iterator dies.
-    """
-
-    begin: Callable[[], Any]
-    finish: Callable[[bool], None]
 
 
 class Run:
@@ -100,19 +90,17 @@ class Run:
     def iterate(self, filling: Filling | None = None) -> Iterator[Any]:
         """Return an iterator for the next epoch, which begins with its first ``next()``."""
         self._check_open()
-        token = object()
-        owner = _Iteration(
-            partial(self._begin_in_turn, token, filling), partial(self._finish_in_turn, token)
-        )
-        iterator: Iterator[Any] = _core.iterate(owner)
+        iterator: Iterator[Any] = _core.iterate(_Iteration(self, filling))
         return iterator
 
-    def _begin_in_turn(self, token: object, filling: Filling | None) -> Any:
+    def begin(self, token: object, filling: Filling | None) -> Any:
+        """Begin the next epoch, and end an unfinished one. Return the consumer's stage."""
         if self._process != os.getpid():  # the threads stayed in the parent process
             self._forget()
         return self._turns.run(partial(self._begin, token, filling))
 
-    def _finish_in_turn(self, token: object, completed: bool) -> None:
+    def finish(self, token: object, completed: bool) -> None:
+        """End the epoch of an iteration: at its end, or because its iterator died."""
         if not self._closed and self._process == os.getpid():
             self._turns.post(partial(self._finish, token, completed))
 
@@ -150,7 +138,6 @@ class Run:
     # ------------------------------------------------------------ in turn
 
     def _begin(self, token: object, filling: Filling | None) -> Any:
-        """Begin the next epoch, and end an unfinished one. Return the consumer's stage."""
         self._check_open()
         self._retire()
         again = self._begun is token  # an earlier attempt was cut short
@@ -171,7 +158,6 @@ class Run:
         return self._stages.consumed
 
     def _finish(self, token: object, completed: bool) -> None:
-        """End the epoch of an iteration: at its end, or because its iterator died."""
         stages = self._stages
         if self._begun is not token:
             return  # another one has begun since
@@ -328,7 +314,7 @@ class Run:
             "iteration over it was left half-way: this one goes on where that one was left; "
             "for epochs of their own pass something that can be iterated again",
             RuntimeWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
 
     def _warn_of_nothing(self) -> None:
@@ -343,5 +329,23 @@ class Run:
         warnings.warn(
             f"the source ({type(self._source.object).__name__}) yielded nothing: {reason}",
             RuntimeWarning,
-            stacklevel=6,
+            stacklevel=7,
         )
+
+
+class _Iteration:
+    """What a native iterator calls; its run knows the token alone, and so dies with its iterators.
+
+    `begin` is called at the first ``next()``, `finish` at the end or when the iterator dies.
+    """
+
+    def __init__(self, run: Run, filling: Filling | None) -> None:
+        self._run = run
+        self._filling = filling
+        self._token = object()
+
+    def begin(self) -> Any:
+        return self._run.begin(self._token, self._filling)
+
+    def finish(self, completed: bool) -> None:
+        self._run.finish(self._token, completed)
