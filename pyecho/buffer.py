@@ -156,18 +156,10 @@ def native_arguments(
     to_array: Callable[[Any], Any] | None = None,
     from_array: Callable[[Any, int], Any] | None = None,
 ) -> dict[str, Any]:
-    """Return what the native stage of example echoing is made of, as its keyword arguments.
+    """Return what a native stage of example echoing is made of, as its keyword arguments.
 
-    Parameters
-    ----------
-    spec, config, device, to_array, from_array
-        See `EchoBuffer`.
-    name
-        What messages call the stage.
-    batched
-        Whether the items that it reads are batches, whose rows are the examples.
-    uploaded
-        Whether pyecho copies the batches to the device, and nobody else does.
+    `name` is what messages call it. `batched`: the items that it reads are batches, whose rows are
+    the examples. `uploaded`: pyecho copies its batches to the device, and nobody else does.
     """
     structure = structure_of(spec)  # first: it checks the spec
     example_bytes = sum(

@@ -159,13 +159,7 @@ class Config:
         return min(self.capacity, max(items, least))
 
     def threads_for(self, example_bytes: int) -> int:
-        """Return how many native threads make batches; 0 if the consumer had better do it.
-
-        Parameters
-        ----------
-        example_bytes
-            Payload of one example.
-        """
+        """Return how many native threads make batches; 0 if the consumer had better do it."""
         if self.threads is not None:
             return self.threads
         rows = self.batch_size or 1

@@ -245,10 +245,7 @@ class EchoLoader:
 def signature_with(**more: tuple[Any, str]) -> inspect.Signature:
     """Return a loader's signature with every option and its default, for help() and completion.
 
-    Parameters
-    ----------
-    more
-        (default, annotation) of options that are not in `Options`.
+    `more`: (default, annotation) of options that are not in `Options`.
     """
     parameter = inspect.Parameter
     known = inspect.signature(Config).parameters

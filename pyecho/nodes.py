@@ -17,14 +17,8 @@ _MISSING = object()
 class Node:
     """One node of a nest: its children in order, how a path names them, how to make another.
 
-    Parameters
-    ----------
-    like
-        The dict, list, ... itself. `rebuild` gives others its type and attributes.
-    keys
-        What tells the children apart, in order.
-    children
-        Left out, they are read from `like`.
+    `like` is the dict, list, ... itself; `rebuild` gives others its type and attributes. `keys`
+    tell the children apart, in order.
     """
 
     kind: ClassVar[str] = "other"

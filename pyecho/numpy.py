@@ -20,9 +20,6 @@ __all__ = ["NUMPY", "Adapter"]
 class Adapter:
     """What a loader has to know about the library whose arrays it speaks."""
 
-    field_of: Callable[[Any], Field]
-    """Describes a leaf; ``Field((), object)`` for what travels by reference."""
-
     as_array: Callable[[Any], Any]
     """Returns a leaf as an ndarray that shares its memory, or None if it is not an array."""
 
@@ -30,6 +27,11 @@ class Adapter:
     """Given the leaves, returns what turns an ndarray of a batch (and its leaf number) into what
     the consumer gets, or None for the ndarray itself. Raises `ConfigError` if nothing can.
     """
+
+    def field_of(self, leaf: Any) -> Field:
+        """Describe a leaf; ``Field((), object)`` for what travels by reference."""
+        array = self.as_array(leaf)
+        return array_field(leaf if array is None else array)
 
 
 def is_tensor(leaf: Any) -> bool:
@@ -56,10 +58,4 @@ def as_array(leaf: Any) -> Any:
         ) from error
 
 
-def field_of(leaf: Any) -> Field:
-    """Describe a leaf, taking tensors of other libraries for arrays."""
-    array = as_array(leaf)
-    return array_field(leaf if array is None else array)
-
-
-NUMPY = Adapter(field_of=field_of, as_array=as_array, decoder=lambda fields: None)
+NUMPY = Adapter(as_array=as_array, decoder=lambda fields: None)

@@ -40,17 +40,6 @@ class Run:
     So there is no lock: whatever changes the run takes its turn, and what cannot have it at once is
     left to the call that is under way. A call may be cut short by Ctrl-C wherever it is, and the
     next one finds the run fit for use.
-
-    Parameters
-    ----------
-    source
-        What is read.
-    config
-        The loader's.
-    make_stages
-        Makes the stages of (source, config, first item), see `Stages`.
-    by_consumer
-        Whether the consumer's thread reads the source, and the run has no threads.
     """
 
     _closed = True  # until it is made
@@ -59,9 +48,9 @@ class Run:
         self,
         source: Source,
         config: Config,
-        make_stages: Callable[..., Stages],
+        make_stages: Callable[..., Stages],  # of (source, config, first item), see there
         *,
-        by_consumer: bool,
+        by_consumer: bool,  # the consumer's thread reads the source, and the run has no threads
     ) -> None:
         self._source = source
         self._config = config

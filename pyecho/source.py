@@ -33,20 +33,8 @@ class Source:
 
     In example echoing the rows of arrays come in chunks of about a megabyte (`batched`).
 
-    Parameters
-    ----------
-    source
-        What the user gave.
-    batch_size
-        None in batch echoing.
-    unbatch
-        The items are batches, whose rows are the examples.
-
-    Raises
-    ------
-    ConfigError
-        If `source` cannot be iterated, if iterating it would yield names or characters instead of
-        data, or if it is a tuple of arrays of different lengths.
+    Raises `ConfigError` if the source cannot be iterated, if iterating it would yield names or
+    characters instead of data, or if it is a tuple of arrays of different lengths.
     """
 
     object: Any
@@ -86,10 +74,16 @@ class Source:
         if self._columns is None:
             return self._iterated()
         if self._chunked:
-            rows = _rows_of_a_chunk(self._columns)
+            row_bytes = sum(column.nbytes for column in self._columns) // max(
+                1, len(self._columns[0])
+            )
+            rows = max(1, CHUNK_BYTES // max(1, row_bytes))
             parts = [_chunks(column, rows) for column in self._columns]
         else:
-            parts = [_rows(column) for column in self._columns]
+            parts = [
+                iter(column) if isinstance(column, np.ndarray) else _tensor_rows(column)
+                for column in self._columns
+            ]
         if len(parts) == 1:
             return parts[0]
         make: Callable[[Iterable[Any]], Any] = getattr(type(self.object), "_make", tuple)
@@ -99,7 +93,7 @@ class Source:
         if not _has(self.object, "__iter__"):
             length = _length(self.object)
             if length is not None:
-                return _indexed(self.object, length)
+                return (self.object[index] for index in range(length))
         iterator: Iterator[Any] = iter(self.object)
         self.one_shot = iterator is self.object
         return iterator
@@ -252,24 +246,10 @@ def _is_mapped(array: np.ndarray[Any, Any]) -> bool:
 # ---------------------------------------------------------------- reading
 
 
-def _indexed(source: Any, length: int) -> Iterator[Any]:
-    for index in range(length):
-        yield source[index]
-
-
-def _rows(array: Any) -> Iterator[Any]:
-    return iter(array) if isinstance(array, np.ndarray) else _tensor_rows(array)
-
-
 def _tensor_rows(tensor: Any) -> Iterator[Any]:
     """Yield the rows of a tensor without making all of them at once, as ``iter(tensor)`` does."""
     for start in range(0, len(tensor), TENSOR_ROWS):
         yield from tensor[start : start + TENSOR_ROWS].unbind(0)
-
-
-def _rows_of_a_chunk(columns: tuple[Any, ...]) -> int:
-    row_bytes: int = sum(column.nbytes for column in columns) // max(1, len(columns[0]))
-    return max(1, CHUNK_BYTES // max(1, row_bytes))
 
 
 def _chunks(array: Any, rows: int) -> Iterator[Any]:

@@ -38,30 +38,10 @@ items as these allow."""
 
 
 class Stages:
-    """The stages for items like the first one.
+    """The stages for items like the first one; `ConfigError` if they cannot be echoed so.
 
     Refers to nothing of the run, so that threads at work do not keep a run alive. Any thread may
-    call `stats`.
-
-    Parameters
-    ----------
-    source, config
-        The loader's.
-    first
-        The first item.
-    capacity
-        Distinct items in the pool.
-    by_consumer
-        Whether the consumer's thread reads the source; else there is a feeder.
-    held
-        Batches that the consumer holds at a time, besides those of a loop.
-    adapter
-        Speaks the library of the loader's arrays.
-
-    Raises
-    ------
-    ConfigError
-        If such items cannot be echoed as `config` says.
+    call `stats`; the run calls all else in its turn.
     """
 
     def __init__(
@@ -70,9 +50,9 @@ class Stages:
         config: Config,
         first: Any,
         *,
-        capacity: int,
-        by_consumer: bool,
-        held: int,
+        capacity: int,  # distinct items in the pool
+        by_consumer: bool,  # the consumer's thread reads the source; else there is a feeder
+        held: int,  # batches that the consumer holds at a time, besides those of a loop
         adapter: Adapter,
     ) -> None:
         self.capacity = capacity

@@ -23,7 +23,7 @@ from pyecho.device.torch import TorchDevice, cuda_device, require_dense
 from pyecho.loader import signature_with
 from pyecho.numpy import Adapter
 from pyecho.run import Run
-from pyecho.spec import Field, array_field
+from pyecho.spec import Field
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -63,12 +63,6 @@ def _torch_dtype(dtype: np.dtype[Any]) -> torch.dtype | None:
         found = getattr(torch, dtype.name, None) if dtype.type.__module__ == "ml_dtypes" else None
         same = isinstance(found, torch.dtype) and found.is_floating_point
     return found if same else None
-
-
-def field_of(leaf: Any) -> Field:
-    """Describe a leaf: a tensor, or what NumPy takes for an array."""
-    array = as_array(leaf)
-    return array_field(leaf if array is None else array)
 
 
 def _to_tensor(array: Any) -> torch.Tensor:
@@ -135,7 +129,7 @@ class EchoLoader(pyecho.EchoLoader):
         If `device` is a CUDA device and CUDA is missing.
     """
 
-    _adapter = Adapter(field_of=field_of, as_array=as_array, decoder=decoder)
+    _adapter = Adapter(as_array=as_array, decoder=decoder)
 
     def __init__(
         self,

@@ -19,19 +19,7 @@ __all__ = ["DeviceStages"]
 
 
 class DeviceStages(Stages):
-    """Stages with one that brings batches to a device, or makes them there.
-
-    Parameters
-    ----------
-    source, config, first, capacity, by_consumer, adapter
-        See `Stages`.
-    held
-        Makes no difference: batches that the consumer holds are on the device.
-    arrays
-        The device arrays that batches become.
-    echo_on_device
-        Whether examples are echoed on the device.
-    """
+    """Stages with one that brings batches to a device, or makes them there (`echo_on_device`)."""
 
     def __init__(
         self,
@@ -56,7 +44,7 @@ class DeviceStages(Stages):
             first,
             capacity=capacity,
             by_consumer=by_consumer,
-            held=0,
+            held=0,  # those are on the device
             adapter=adapter,
         )
 
