@@ -25,13 +25,6 @@ class Augmenter:
     have been imported before the call.
 
     Several threads may call `apply` at the same time.
-
-    Parameters
-    ----------
-    augment
-        The user's function.
-    seed
-        The loader's.
     """
 
     def __init__(self, augment: Augment, seed: int) -> None:
@@ -39,21 +32,9 @@ class Augmenter:
         self._seed = seed
 
     def apply(self, batch: Any, epoch: int, number: int) -> Any:
-        """Return what ``augment`` makes of a batch.
+        """Return what ``augment`` makes of an epoch's batch of this number, from 0.
 
-        Parameters
-        ----------
-        batch
-            One use of a batch.
-        epoch
-            The epoch it belongs to.
-        number
-            Its number in that epoch, from 0.
-
-        Raises
-        ------
-        ConfigError
-            If ``augment`` returns None.
+        Raises `ConfigError` if that is None.
         """
         rng = np.random.Generator(self._bits(0, epoch, number))
         with self._seeded_torch(epoch, number):

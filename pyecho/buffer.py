@@ -14,6 +14,7 @@ from pyecho import _core
 from pyecho.config import Config, Memory
 from pyecho.device.memory import copy_streams, pinning_for, warn_if_pageable
 from pyecho.nest import leaves_of
+from pyecho.numpy import as_array
 from pyecho.spec import structure_of
 from pyecho.stats import EchoStats
 
@@ -113,12 +114,7 @@ class EchoBuffer(_core.EchoBuffer):
         to_array: Callable[[Any], Any] | None = None,
         from_array: Callable[[Any, int], Any] | None = None,
         steps_per_epoch: int | None = None,
-        _name: str = "EchoBuffer",
-        _batched: bool = False,
-        _uploaded: bool = False,
     ) -> None:
-        from pyecho.numpy import as_array
-
         config = Config(
             batch_size=batch_size,
             factor=factor,
@@ -137,32 +133,51 @@ class EchoBuffer(_core.EchoBuffer):
             steps_per_epoch=steps_per_epoch,
             loader=False,
         )
-        pinning = pinning_for(config.memory, device)
-        super().__init__(
-            structure_of(spec),
-            replace(config, threads=config.threads_for(_example_bytes(spec))),
-            name=_name,
-            batched=_batched,
-            pinning=pinning,
-            copy_streams=None if _uploaded else copy_streams,
-            to_array=to_array or as_array,
-            from_array=from_array,
-            info_type=EchoInfo,
+        arguments = native_arguments(
+            spec, config, device=device, to_array=to_array, from_array=from_array
         )
+        super().__init__(**arguments)
         self._capacity = config.capacity
-        warn_if_pageable(pinning)
+        warn_if_pageable(arguments["pinning"])
 
     def stats(self) -> EchoStats:
         """Return counts and times so far."""
         return stats_of(self._stats(), self._capacity)
 
 
-def _example_bytes(spec: Any) -> int:
-    return sum(
+def native_arguments(
+    spec: Any,
+    config: Config,
+    *,
+    name: str = "EchoBuffer",
+    batched: bool = False,
+    device: int | None = None,
+    uploaded: bool = False,
+    to_array: Callable[[Any], Any] | None = None,
+    from_array: Callable[[Any, int], Any] | None = None,
+) -> dict[str, Any]:
+    """Return what a native stage of example echoing is made of, as its keyword arguments.
+
+    `name` is what messages call it. `batched`: the items that it reads are batches, whose rows are
+    the examples. `uploaded`: pyecho copies its batches to the device, and nobody else does.
+    """
+    structure = structure_of(spec)  # first: it checks the spec
+    example_bytes = sum(
         field.dtype.itemsize * math.prod(field.shape)
         for field in leaves_of(spec)
         if not field.by_reference
     )
+    return {
+        "structure": structure,
+        "config": replace(config, threads=config.threads_for(example_bytes)),
+        "name": name,
+        "batched": batched,
+        "pinning": pinning_for(config.memory, device),
+        "copy_streams": None if uploaded else copy_streams,
+        "to_array": to_array or as_array,
+        "from_array": from_array,
+        "info_type": EchoInfo,
+    }
 
 
 def stats_of(counters: dict[str, int], capacity: int) -> EchoStats:

@@ -35,13 +35,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit status.
-
-    Parameters
-    ----------
-    argv
-        The arguments after the program's name; by default those of the process.
-    """
+    """Run the command line (by default that of the process) and return the exit status."""
     arguments = build_parser().parse_args(argv)
     try:
         status: int = arguments.run(arguments)

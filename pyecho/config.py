@@ -146,6 +146,11 @@ class Config:
         """Distinct items in the pool."""
         return max(1, self.shuffle_buffer or 0)
 
+    @property
+    def linked(self) -> bool:
+        """Whether threads of the loader make something of every batch."""
+        return self.augment is not None or self.collate_fn is not None
+
     def capacity_for(self, items: int | None) -> int:
         """Return a capacity that gives the same output for a pass of so many items."""
         if items is None or self.epochs is not None or self.steps_per_epoch is not None:
@@ -154,13 +159,7 @@ class Config:
         return min(self.capacity, max(items, least))
 
     def threads_for(self, example_bytes: int) -> int:
-        """Return how many native threads make batches; 0 if the consumer had better do it.
-
-        Parameters
-        ----------
-        example_bytes
-            Payload of one example.
-        """
+        """Return how many native threads make batches; 0 if the consumer had better do it."""
         if self.threads is not None:
             return self.threads
         rows = self.batch_size or 1

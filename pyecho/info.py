@@ -51,13 +51,7 @@ def collect_cuda() -> dict[str, Any]:
 
 
 def as_text(facts: dict[str, Any]) -> str:
-    """Arrange the facts in two aligned columns.
-
-    Parameters
-    ----------
-    facts
-        The results of `collect` and `collect_cuda`.
-    """
+    """Arrange the facts of `collect` and `collect_cuda` in two aligned columns."""
     rate = facts["pinning_bytes_per_second"]
     memlock = facts["memlock_bytes"]
     lines = {

@@ -36,19 +36,6 @@ class Link:
     The order is kept: threads take turns in taking an emission and a place in the queue, and fill
     their places in any order. An exception reaches the consumer in the place of what was to be
     made. A link refers to nothing of the run.
-
-    Parameters
-    ----------
-    upstream
-        The stage.
-    make
-        What to make of each emission.
-    name, threads
-        Of the threads; `work` is their job.
-    prefetch
-        Results made ahead of the consumer.
-    fetch
-        Called in the consumer's thread with (result, number, 0); the consumer gets what it returns.
     """
 
     def __init__(
@@ -57,9 +44,9 @@ class Link:
         make: Make,
         *,
         name: str,
-        threads: int,
+        threads: int,  # `work` is their job
         prefetch: int,
-        fetch: Callable[[Any, int, int], Any] | None = None,
+        fetch: Callable[[Any, int, int], Any] | None = None,  # makes what the consumer gets
     ) -> None:
         self.name = name
         self.threads = threads

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from dataclasses import fields
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyecho import _core
-from pyecho._core import Closed
-from pyecho.adapter import Adapter
 from pyecho.config import Config, Options, checked_int
-from pyecho.numpy import NUMPY
+from pyecho.numpy import NUMPY, Adapter
 from pyecho.progress import Filling, require_tqdm, shown
 from pyecho.run import Run
 from pyecho.source import Source
+from pyecho.stages import Stages
 from pyecho.stats import EchoStats
 
 if TYPE_CHECKING:
@@ -125,17 +124,13 @@ class EchoLoader:
             batch_size=None if self._config.collate_fn else self._config.batch_size,
             unbatch=self._config.unbatch,
         )
-        self._held = 0
         if isinstance(source, EchoLoader) and self._config.batch_size is None:
             # The outer pool keeps batches of the inner loader: no reason for it to warn.
-            config = self._config
-            augmented = config.augment is not None
-            source._held += config.capacity + (1 + augmented) * (config.prefetch + 1)
-            source._held += augmented * config.augment_workers
+            config, linked = self._config, self._config.linked
+            source._run.held += config.capacity + (1 + linked) * (config.prefetch + 1)
+            source._run.held += linked * config.augment_workers
             self._source.scarce = True
-        self._epoch = 0
-        self._run: Run | None = None
-        self._closed = False
+        self._run: Run = self._new_run()
         if self._config.progress:
             require_tqdm()
 
@@ -151,29 +146,32 @@ class EchoLoader:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what copies and pickles hold: source, options and epoch, not the threads."""
-        return self.__dict__ | {"_run": None, "_epoch": self._next_epoch()}
+        run = self._run
+        return self.__dict__ | {"_run": (run.epoch + run.unfinished, run.held)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Go on with the next epoch."""
+        self.__dict__.update(state)
+        self._run = self._new_run()
+        self._run.epoch, self._run.held = state["_run"]
 
     # ------------------------------------------------------------ iteration
 
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator for the next epoch, which begins with its first ``next()``."""
-        if self._closed:
-            raise Closed("this EchoLoader is closed; make a new one")
-        if self._run is None:
-            self._run = self._new_run()
-            self._run.epoch = self._epoch
         if not self._config.progress:
             return self._run.iterate()
         filling = Filling(self._config.capacity)
         return shown(self._run.iterate(filling), self._length_or_none(), filling)
 
     def _new_run(self) -> Run:
-        return Run(self._source, self._config, self._adapter, held=self._held)
-
-    def _next_epoch(self) -> int:
-        if self._run is None:
-            return self._epoch
-        return self._run.epoch + self._run.unfinished
+        source, config = self._source, self._config
+        return Run(
+            source,
+            config,
+            partial(Stages, adapter=self._adapter),
+            by_consumer=(source.in_memory or config.threads == 0) and not config.linked,
+        )
 
     # ------------------------------------------------------------ length, epochs, statistics
 
@@ -215,23 +213,20 @@ class EchoLoader:
         Ends an unfinished iteration. A source, sampler or dataset with a ``set_epoch`` of its own
         is told as well.
         """
-        self._epoch = checked_int("epoch", epoch, 0, 2**63)
-        if self._run is not None:
-            self._run.set_epoch(self._epoch)
-        self._source.tell_epoch(self._epoch)
+        epoch = checked_int("epoch", epoch, 0, 2**63)
+        self._run.set_epoch(epoch)
+        self._source.tell_epoch(epoch)
 
     def stats(self) -> EchoStats:
         """Return counts and times over all epochs of this loader, the running one included."""
-        return EchoStats() if self._run is None else self._run.stats()
+        return self._run.stats()
 
     # ------------------------------------------------------------ end
 
     def close(self) -> None:
         """Stop the iteration of this loader; its iterator then raises `Closed`. Idempotent."""
-        self._closed = True
-        if self._run is not None:
-            self._run.close()
-            self._run.join()
+        self._run.close()
+        self._run.join()
 
     def __enter__(self) -> Self:
         """Return the loader."""
@@ -250,25 +245,20 @@ class EchoLoader:
 def signature_with(**more: tuple[Any, str]) -> inspect.Signature:
     """Return a loader's signature with every option and its default, for help() and completion.
 
-    Parameters
-    ----------
-    more
-        (default, annotation) of options that are not in `Options`.
+    `more`: (default, annotation) of options that are not in `Options`.
     """
-    defaults = {field.name: field.default for field in fields(Config)}
-    options = more | {
-        name: (defaults[name], Options.__annotations__[name]) for name in Options.__annotations__
-    }
     parameter = inspect.Parameter
+    known = inspect.signature(Config).parameters
     return inspect.Signature(
         [
             parameter("self", parameter.POSITIONAL_OR_KEYWORD),
             parameter("source", parameter.POSITIONAL_OR_KEYWORD, annotation="Any"),
-            parameter("factor", parameter.POSITIONAL_OR_KEYWORD, default=2, annotation="float"),
+            known["factor"].replace(kind=parameter.POSITIONAL_OR_KEYWORD),
             *(
                 parameter(name, parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-                for name, (default, annotation) in options.items()
+                for name, (default, annotation) in more.items()
             ),
+            *(known[name] for name in Options.__annotations__),
         ],
         return_annotation=None,
     )

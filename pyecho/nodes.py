@@ -17,19 +17,16 @@ _MISSING = object()
 class Node:
     """One node of a nest: its children in order, how a path names them, how to make another.
 
-    Parameters
-    ----------
-    like
-        The dict, list, ... itself. `rebuild` gives others its type and attributes.
-    keys
-        What tells the children apart, in order.
-    children
-        Left out, they are read from `like`.
+    `like` is the dict, list, ... itself; `rebuild` gives others its type and attributes. `keys`
+    tell the children apart, in order.
     """
 
     kind: ClassVar[str] = "other"
     """How the native stage reads further items: as a ``"dict"``, ``"list"``, ``"tuple"`` or
     ``"namedtuple"``, without a call of Python, or by `read`."""
+
+    step_form: ClassVar[str] = "[{!r}]"
+    """How a path names a child by its key: ``['image']``, ``.image``, ``[0]``."""
 
     def __init__(self, like: Any, keys: Sequence[Any], children: list[Any] | None = None) -> None:
         self.like = like
@@ -42,11 +39,11 @@ class Node:
     @property
     def expected(self) -> str:
         """What `read` wants, for messages."""
-        return f"a {type(self.like).__name__} with keys {tuple(self.keys)!r}"
+        return f"a {type(self.like).__name__} with {', '.join(self.keys)}"
 
     def step(self, position: int) -> str:
-        """Return how a path names a child: ``['image']``, ``.image``, ``[0]``."""
-        return f"[{self.keys[position]!r}]"
+        """Return how a path names a child."""
+        return self.step_form.format(self.keys[position])
 
     def read(self, item: Any) -> list[Any] | str:
         """Return the children of a node like this one, or what `item` is or has instead."""
@@ -74,35 +71,13 @@ class Node:
         return made
 
 
-class DictNode(Node):
-    """A dict, or an instance of a subclass: read as the dict that it is."""
-
-    kind = "dict"
-
-    def read(self, item: Any) -> list[Any] | str:
-        """Return the values of the keys, in whatever order the item has them."""
-        if not isinstance(item, dict):
-            return type(item).__name__
-        children = [dict.get(item, key, _MISSING) for key in self.keys]
-        if len(children) == dict.__len__(item) and all(child is not _MISSING for child in children):
-            return children
-        return f"keys {tuple(item)!r}"
-
-    def make(self, children: list[Any]) -> Any:
-        """Return a dict, or fill a shallow copy of an instance of a subclass."""
-        entries = dict(zip(self.keys, children, strict=True))
-        if type(self.like) is dict:
-            return entries
-        made = copy.copy(self.like)
-        if made is self.like or type(made) is not type(self.like):
-            raise TypeError(f"copy.copy() makes a {type(made).__name__} of it")
-        for key, child in entries.items():
-            made[key] = child
-        return self._checked(made, children)
-
-
 class MappingNode(Node):
-    """Any other mapping: of a `UserDict` a copy is filled, others are made anew, of a dict."""
+    """A mapping: of a dict and a `UserDict` a copy is filled, others are made anew, of a dict."""
+
+    @property
+    def expected(self) -> str:
+        """The type and its keys."""
+        return f"a {type(self.like).__name__} with keys {tuple(self.keys)!r}"
 
     def read(self, item: Any) -> list[Any] | str:
         """Return the values of the keys."""
@@ -115,15 +90,35 @@ class MappingNode(Node):
         return children if len(item) == len(children) else f"keys {tuple(item)!r}"
 
     def make(self, children: list[Any]) -> Any:
-        """Fill a copy, or call the type with a dict."""
-        entries = dict(zip(self.keys, children, strict=True))
-        if not isinstance(self.like, UserDict):
-            return self._checked(type(self.like)(entries), children)
-        made = copy.copy(self.like)
-        if made.data is self.like.data:
+        """Fill a shallow copy, which keeps the attributes, or call the type with a dict."""
+        like, entries = self.like, dict(zip(self.keys, children, strict=True))
+        if type(like) is dict:
+            return entries
+        if not isinstance(like, dict | UserDict):
+            return self._checked(type(like)(entries), children)
+        made: Any = copy.copy(like)
+        if isinstance(like, UserDict) and made.data is like.data:
             raise TypeError("copy.copy() shares its data")
-        made.update(entries)
+        if made is like or type(made) is not type(like):
+            raise TypeError(f"copy.copy() makes a {type(made).__name__} of it")
+        for key, child in entries.items():
+            made[key] = child
         return self._checked(made, children)
+
+
+class DictNode(MappingNode):
+    """A dict, or an instance of a subclass: read as the dict that it is."""
+
+    kind = "dict"
+
+    def read(self, item: Any) -> list[Any] | str:
+        """Return the values of the keys, in whatever order the item has them."""
+        if not isinstance(item, dict):
+            return type(item).__name__
+        children = [dict.get(item, key, _MISSING) for key in self.keys]
+        if len(children) == dict.__len__(item) and all(child is not _MISSING for child in children):
+            return children
+        return f"keys {tuple(item)!r}"
 
 
 class ListNode(Node):
@@ -142,11 +137,9 @@ class ListNode(Node):
         if not isinstance(item, self.plain):
             return type(item).__name__
         children: list[Any] = list(item)  # type: ignore[call-overload]
-        return (
-            children
-            if len(children) == len(self.keys)
-            else f"{type(item).__name__} of {len(children)}"
-        )
+        if len(children) != len(self.keys):
+            return f"{type(item).__name__} of {len(children)}"
+        return children
 
     def make(self, children: list[Any]) -> Any:
         """Call the type with the children."""
@@ -169,15 +162,12 @@ class NamedTupleNode(TupleNode):
     """A namedtuple; its `__new__` does not run."""
 
     kind = "namedtuple"
+    step_form = ".{}"
 
     @property
     def expected(self) -> str:
         """The type and its names."""
         return f"a {type(self.like).__name__} of {', '.join(self.keys)}"
-
-    def step(self, position: int) -> str:
-        """Name the field."""
-        return f".{self.keys[position]}"
 
     def read(self, item: Any) -> list[Any] | str:
         """Return the elements, also of a tuple without names."""
@@ -193,24 +183,14 @@ class NamedTupleNode(TupleNode):
 class FieldsNode(Node):
     """A dataclass instance, with the fields that it has. Neither `__init__` nor `__copy__` runs."""
 
-    @property
-    def expected(self) -> str:
-        """The type and its fields."""
-        return f"a {type(self.like).__name__} with {', '.join(self.keys)}"
-
-    def step(self, position: int) -> str:
-        """Name the field."""
-        return f".{self.keys[position]}"
+    step_form = ".{}"
 
     def read(self, item: Any) -> list[Any] | str:
         """Return the values of the fields."""
         if type(item) is not type(self.like):
             return type(item).__name__
-        children = [getattr(item, name, _MISSING) for name in self.keys]
-        lacking = [
-            name for name, child in zip(self.keys, children, strict=True) if child is _MISSING
-        ]
-        return f"no {', '.join(lacking)}" if lacking else children
+        lacking = [name for name in self.keys if not hasattr(item, name)]
+        return f"no {', '.join(lacking)}" if lacking else [getattr(item, n) for n in self.keys]
 
     def make(self, children: list[Any]) -> Any:
         """Set the fields of a new instance that has the attributes of this one."""
@@ -229,20 +209,13 @@ Flatten = Callable[[Any], tuple[list[Any], tuple[str, ...], Any]]
 class PytreeNode(Node):
     """An instance of a registered type, which is what the registered functions say."""
 
+    step_form = "{}"
+
     def __init__(self, like: Any, flatten: Flatten, unflatten: Callable[..., Any]) -> None:
         self._flatten = flatten
         self._unflatten = unflatten
         children, steps, self._context = flatten(like)
         super().__init__(like, steps, children)
-
-    @property
-    def expected(self) -> str:
-        """The type and its children."""
-        return f"a {type(self.like).__name__} with {', '.join(self.keys)}"
-
-    def step(self, position: int) -> str:
-        """Name the child as its registration does."""
-        return str(self.keys[position])
 
     def read(self, item: Any) -> list[Any] | str:
         """Return the children; steps and context must be the same."""

@@ -1,18 +1,37 @@
-"""The adapter for NumPy: arrays, and tensors of other libraries that can be shown as arrays."""
+"""Adapters, and the one for NumPy: arrays, and tensors that can be shown as arrays."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pyecho._core import ConfigError
-from pyecho.adapter import Adapter
 from pyecho.spec import Field, array_field
 
-__all__ = ["NUMPY"]
+__all__ = ["NUMPY", "Adapter"]
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """What a loader has to know about the library whose arrays it speaks."""
+
+    as_array: Callable[[Any], Any]
+    """Returns a leaf as an ndarray that shares its memory, or None if it is not an array."""
+
+    decoder: Callable[[list[Field]], Callable[[Any, int], Any] | None]
+    """Given the leaves, returns what turns an ndarray of a batch (and its leaf number) into what
+    the consumer gets, or None for the ndarray itself. Raises `ConfigError` if nothing can.
+    """
+
+    def field_of(self, leaf: Any) -> Field:
+        """Describe a leaf; ``Field((), object)`` for what travels by reference."""
+        array = self.as_array(leaf)
+        return array_field(leaf if array is None else array)
 
 
 def is_tensor(leaf: Any) -> bool:
@@ -39,10 +58,4 @@ def as_array(leaf: Any) -> Any:
         ) from error
 
 
-def field_of(leaf: Any) -> Field:
-    """Describe a leaf, taking tensors of other libraries for arrays."""
-    array = as_array(leaf)
-    return array_field(leaf if array is None else array)
-
-
-NUMPY = Adapter(field_of=field_of, as_array=as_array, decoder=lambda fields: None)
+NUMPY = Adapter(as_array=as_array, decoder=lambda fields: None)

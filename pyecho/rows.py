@@ -45,15 +45,7 @@ def rows_of(batch: Any) -> int:
 
 
 def row_spec(batch: Any, field_of: FieldOf) -> Any:
-    """Return the spec of one row of a batch.
-
-    Parameters
-    ----------
-    batch
-        A nest of columns.
-    field_of
-        The adapter's notion of a leaf.
-    """
+    """Return the spec of one row; `ConfigError` if a batch cannot be split, or in two ways."""
     rows = rows_of(batch)
     _refuse_examples(batch, field_of)
 

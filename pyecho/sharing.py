@@ -108,17 +108,7 @@ def own(item: Any) -> Any:
 def transform_for(
     *, fetch: Callable[[Any], Any] | None, copied: bool, with_info: bool
 ) -> Callable[[Any, int, int], Any] | None:
-    """Return what is done to an item on each use, or None for nothing.
-
-    Parameters
-    ----------
-    fetch
-        Makes what the consumer gets of what is in the queue; None: it is the same.
-    copied
-        Whether every use gets a copy of its own.
-    with_info
-        Whether it gets a label.
-    """
+    """Return what is done to an item on each use: fetch it, copy it, label it. None: nothing."""
     if fetch is None and not copied and not with_info:
         return None
 

@@ -4,41 +4,19 @@ from __future__ import annotations
 
 import mmap
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from pyecho._core import ConfigError
+from pyecho.numpy import is_tensor
 from pyecho.rows import rows_of
 
-__all__ = ["Source", "SourceTimer", "timed"]
+__all__ = ["Source"]
 
 CHUNK_BYTES = 1 << 20
 TENSOR_ROWS = 256  # tensors made at a time when one is iterated by row
-
-
-class SourceTimer:
-    """Seconds spent inside a source."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-
-def timed(source: Iterator[Any], timer: SourceTimer) -> Iterator[Any]:
-    """Yield the items of `source` and add the time it takes to `timer`."""
-    clock = time.perf_counter
-    while True:
-        began = clock()
-        try:
-            item = next(source)
-        except StopIteration:
-            return
-        finally:
-            timer.seconds += clock() - began
-        yield item
-        del item  # the source may count on holding the only reference
 
 
 class Source:
@@ -55,20 +33,8 @@ class Source:
 
     In example echoing the rows of arrays come in chunks of about a megabyte (`batched`).
 
-    Parameters
-    ----------
-    source
-        What the user gave.
-    batch_size
-        None in batch echoing.
-    unbatch
-        The items are batches, whose rows are the examples.
-
-    Raises
-    ------
-    ConfigError
-        If `source` cannot be iterated, if iterating it would yield names or characters instead of
-        data, or if it is a tuple of arrays of different lengths.
+    Raises `ConfigError` if the source cannot be iterated, if iterating it would yield names or
+    characters instead of data, or if it is a tuple of arrays of different lengths.
     """
 
     object: Any
@@ -108,10 +74,16 @@ class Source:
         if self._columns is None:
             return self._iterated()
         if self._chunked:
-            rows = _rows_of_a_chunk(self._columns)
+            row_bytes = sum(column.nbytes for column in self._columns) // max(
+                1, len(self._columns[0])
+            )
+            rows = max(1, CHUNK_BYTES // max(1, row_bytes))
             parts = [_chunks(column, rows) for column in self._columns]
         else:
-            parts = [_rows(column) for column in self._columns]
+            parts = [
+                iter(column) if isinstance(column, np.ndarray) else _tensor_rows(column)
+                for column in self._columns
+            ]
         if len(parts) == 1:
             return parts[0]
         make: Callable[[Iterable[Any]], Any] = getattr(type(self.object), "_make", tuple)
@@ -121,7 +93,7 @@ class Source:
         if not _has(self.object, "__iter__"):
             length = _length(self.object)
             if length is not None:
-                return _indexed(self.object, length)
+                return (self.object[index] for index in range(length))
         iterator: Iterator[Any] = iter(self.object)
         self.one_shot = iterator is self.object
         return iterator
@@ -145,7 +117,7 @@ class Source:
                 return int(batches.shape[0] * batches.shape[1])
         if self.in_memory:
             return _sum_of_rows(self.read())
-        data = _torch_module("torch.utils.data")
+        data = sys.modules.get("torch.utils.data")
         if data is not None and isinstance(source, data.DataLoader):
             return _examples_of_data_loader(source, data)
         return None
@@ -225,21 +197,10 @@ def _length(source: Any) -> int | None:
         return None
 
 
-def _torch_module(name: str = "torch") -> Any:
-    """Return a module of PyTorch if it is imported; without it no object can be PyTorch's."""
-    return sys.modules.get(name)
-
-
 def _is_array(value: Any) -> bool:
-    if isinstance(value, np.ndarray):
-        return True
-    torch = _torch_module()
-    return (
-        torch is not None
-        and isinstance(value, torch.Tensor)
-        and value.layout == torch.strided
-        and not value.is_nested
-    )
+    if is_tensor(value):
+        return value.layout == sys.modules["torch"].strided and not value.is_nested
+    return isinstance(value, np.ndarray)
 
 
 def _columns(source: Any) -> tuple[Any, ...] | None:
@@ -285,24 +246,10 @@ def _is_mapped(array: np.ndarray[Any, Any]) -> bool:
 # ---------------------------------------------------------------- reading
 
 
-def _indexed(source: Any, length: int) -> Iterator[Any]:
-    for index in range(length):
-        yield source[index]
-
-
-def _rows(array: Any) -> Iterator[Any]:
-    return iter(array) if isinstance(array, np.ndarray) else _tensor_rows(array)
-
-
 def _tensor_rows(tensor: Any) -> Iterator[Any]:
     """Yield the rows of a tensor without making all of them at once, as ``iter(tensor)`` does."""
     for start in range(0, len(tensor), TENSOR_ROWS):
         yield from tensor[start : start + TENSOR_ROWS].unbind(0)
-
-
-def _rows_of_a_chunk(columns: tuple[Any, ...]) -> int:
-    row_bytes: int = sum(column.nbytes for column in columns) // max(1, len(columns[0]))
-    return max(1, CHUNK_BYTES // max(1, row_bytes))
 
 
 def _chunks(array: Any, rows: int) -> Iterator[Any]:

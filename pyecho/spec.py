@@ -62,13 +62,7 @@ leaf_types.add(Field)
 
 
 def array_field(leaf: Any) -> Field:
-    """Describe a leaf as NumPy sees it: arrays, scalars and numbers; the rest is an object.
-
-    Parameters
-    ----------
-    leaf
-        Anything that is not a nest.
-    """
+    """Describe a leaf as NumPy sees it: arrays, scalars and numbers; the rest is an object."""
     refuse_masked(leaf)
     if isinstance(leaf, np.ndarray) and not leaf.dtype.hasobject:
         return Field(leaf.shape, leaf.dtype)
@@ -100,9 +94,9 @@ def spec_of(example: Any) -> Any:
         and registered pytree node of them. Leaves of other kinds (str, bytes, objects) become
         ``Field((), object)``; if they come of an example, arrays are refused in their place.
     """
-    from pyecho.numpy import field_of
+    from pyecho.numpy import NUMPY
 
-    return map_nest(field_of, example)
+    return map_nest(NUMPY.field_of, example)
 
 
 def structure_of(spec: Any) -> Structure:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -16,13 +17,13 @@ except ImportError as error:
 import pyecho
 from pyecho import numpy
 from pyecho._core import ConfigError
-from pyecho.adapter import Adapter
 from pyecho.config import Options
-from pyecho.device.run import DeviceRun
+from pyecho.device.stages import DeviceStages
 from pyecho.device.torch import TorchDevice, cuda_device, require_dense
 from pyecho.loader import signature_with
+from pyecho.numpy import Adapter
 from pyecho.run import Run
-from pyecho.spec import Field, array_field
+from pyecho.spec import Field
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -62,12 +63,6 @@ def _torch_dtype(dtype: np.dtype[Any]) -> torch.dtype | None:
         found = getattr(torch, dtype.name, None) if dtype.type.__module__ == "ml_dtypes" else None
         same = isinstance(found, torch.dtype) and found.is_floating_point
     return found if same else None
-
-
-def field_of(leaf: Any) -> Field:
-    """Describe a leaf: a tensor, or what NumPy takes for an array."""
-    array = as_array(leaf)
-    return array_field(leaf if array is None else array)
 
 
 def _to_tensor(array: Any) -> torch.Tensor:
@@ -134,7 +129,7 @@ class EchoLoader(pyecho.EchoLoader):
         If `device` is a CUDA device and CUDA is missing.
     """
 
-    _adapter = Adapter(field_of=field_of, as_array=as_array, decoder=decoder)
+    _adapter = Adapter(as_array=as_array, decoder=decoder)
 
     def __init__(
         self,
@@ -146,28 +141,27 @@ class EchoLoader(pyecho.EchoLoader):
         device_dtype: torch.dtype | None = None,
         **options: Unpack[Options],
     ) -> None:
-        super().__init__(source, factor, **options)
         if echo_on not in ("host", "device"):
             raise ConfigError(f"echo_on must be 'host' or 'device', got {echo_on!r}")
         if device_dtype is not None and not isinstance(device_dtype, torch.dtype):
             raise ConfigError(f"device_dtype must be a torch.dtype or None, got {device_dtype!r}")
-        self._warn_of_batches_of_batches()
         self._device = cuda_device(device)
         self._echo_on = echo_on
         self._device_dtype = device_dtype
+        super().__init__(source, factor, **options)
+        self._warn_of_batches_of_batches()
         self._check_device_options()
 
     def _new_run(self) -> Run:
         if self._device is None:
             return super()._new_run()
-        arrays = TorchDevice(self._device, self._device_dtype)
-        return DeviceRun(
-            self._source,
-            self._config,
-            self._adapter,
-            arrays,
+        make_stages = partial(
+            DeviceStages,
+            adapter=self._adapter,
+            arrays=TorchDevice(self._device, self._device_dtype),
             echo_on_device=self._echo_on == "device",
         )
+        return Run(self._source, self._config, make_stages, by_consumer=False)
 
     def _warn_of_batches_of_batches(self) -> None:
         source, config = self._source.object, self._config

@@ -71,17 +71,11 @@ def _on_cpu(args: Any, kwargs: dict[str, Any]) -> bool:
 
 
 class SeededTorch(TorchFunctionMode):
-    """A context in which this thread's random numbers come from a generator of its own.
-
-    Parameters
-    ----------
-    seed
-        Returns the generator's seed; called at the first draw.
-    """
+    """A context in which this thread's random numbers come from a generator of its own."""
 
     def __init__(self, seed: Callable[[], int]) -> None:
         super().__init__()
-        self._seed = seed
+        self._seed = seed  # called at the first draw
         self._made: torch.Generator | None = None
         self._operations: _SeededOperations | None = None
 

@@ -1,0 +1,88 @@
+"""The passes over a source that one beginning reads, and the first item of the first one."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from pyecho.config import Config
+from pyecho.progress import Filling
+from pyecho.rows import rows_of
+from pyecho.source import Source
+from pyecho.threads import tidying
+
+__all__ = ["NOTHING", "Opening", "passes_over"]
+
+NOTHING = object()
+"""In the place of an item: there is none."""
+
+
+def passes_over(
+    source: Source, config: Config, epoch: int, filling: Filling | None
+) -> Iterator[Iterator[Any]]:
+    """Yield an iterator for each pass that flows into the one before it, from number `epoch` on."""
+    leaving, ident = tidying, threading.get_ident  # modules may be empty by then
+    if source.one_shot:
+        numbers: Iterator[int] = iter([epoch])
+    elif config.steps_per_epoch is not None:
+        numbers = itertools.count(epoch)
+    else:
+        numbers = iter(range(epoch, max(epoch + 1, config.epochs or 0)))
+    for number in numbers:
+        source.tell_epoch(number)
+        items = source.read()
+        if filling is not None:
+            items = filling.counted(items, rows_of if source.batched else None)
+            filling = None
+        if config.steps_per_epoch is not None:
+            first, items = peeked(items)
+            if first is NOTHING:
+                return  # a source that has become empty would never end
+            del first
+        try:
+            yield items
+        finally:
+            leaving.add(ident())
+            del items
+            leaving.discard(ident())
+
+
+def _beginning_with(items: Iterator[Any], passes: Iterator[Any]) -> Iterator[Any]:
+    # Not itertools.chain(): that would drop `passes` first, but `passes_over` is to drop the items.
+    yield items
+    del items
+    yield from passes
+
+
+def peeked(items: Iterator[Any]) -> tuple[Any, Iterator[Any]]:
+    """Return the first item and an iterator over all of them, the first one included."""
+    first = next(items, NOTHING)
+    return first, items if first is NOTHING else itertools.chain([first], items)
+
+
+class Opening:
+    """The first item of some passes, which is read once, however often it is asked for."""
+
+    def __init__(self, passes: Iterator[Iterator[Any]]) -> None:
+        self.passes = passes
+        """They are whole at any time, whether the first item has been read or not."""
+        self.first: Any = NOTHING
+        self.error: BaseException | None = None
+        self.seconds = 0.0
+        self._is_read = False
+
+    def read(self) -> None:
+        """Read it. If the source raises, that is `error`."""
+        if self._is_read:
+            return
+        began = time.perf_counter()
+        try:
+            self._is_read = True
+            self.first, items = peeked(next(self.passes, iter(())))
+            self.passes = _beginning_with(items, self.passes)
+        except BaseException as error:
+            self.error = error
+        self.seconds = time.perf_counter() - began

@@ -1,0 +1,272 @@
+"""The stages of a run: the echo stage, which reads the source, and the links behind it.
+
+    source ──▶ echo ──▶ links (collate and augment, upload) ──▶ consumer
+
+They are made when the first item is known, and serve all epochs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from pyecho import _core
+from pyecho._core import ConfigError
+from pyecho.augment import Augmenter
+from pyecho.buffer import native_arguments, stats_of
+from pyecho.config import Config
+from pyecho.context import CallerContext
+from pyecho.device.memory import warn_if_pageable
+from pyecho.link import Link, Make
+from pyecho.nest import leaves_of, map_nest
+from pyecho.numpy import Adapter
+from pyecho.rows import row_spec, rows_of
+from pyecho.sharing import transform_for
+from pyecho.source import Source
+from pyecho.spec import Field
+from pyecho.stats import EchoStats
+
+__all__ = ["Stages"]
+
+AHEAD_BYTES = 4 << 20
+MOST_ITEMS_AHEAD = 256
+"""Cheap items go from the feeder to the consumer in groups: the queue between them holds as many
+items as these allow."""
+
+
+class Stages:
+    """The stages for items like the first one; `ConfigError` if they cannot be echoed so.
+
+    Refers to nothing of the run, so that threads at work do not keep a run alive. Any thread may
+    call `stats`; the run calls all else in its turn.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        config: Config,
+        first: Any,
+        *,
+        capacity: int,  # distinct items in the pool
+        by_consumer: bool,  # the consumer's thread reads the source; else there is a feeder
+        held: int,  # batches that the consumer holds at a time, besides those of a loop
+        adapter: Adapter,
+    ) -> None:
+        self.capacity = capacity
+        self._source = source
+        self._config = config
+        self._by_consumer = by_consumer
+        self._held = held
+        self._adapter = adapter
+        self._stages: list[Any] = []  # the first reads the source, the last is the consumer's
+        self._links: list[Link] = []
+        self._build(first)
+
+    # ------------------------------------------------------------ epochs
+
+    @property
+    def consumed(self) -> Any:
+        """The stage that the consumer takes from."""
+        return self._stages[-1]
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the consumer has had all there is."""
+        return bool(self._stages[-1]._at_end)
+
+    def begin(self, epoch: int, items: int | None, passes: Iterator[Any]) -> None:
+        """Begin with the first of `passes`, of so many items. `jobs` of earlier ones are done."""
+        self._stages[0]._begin(epoch, items)
+        for link in self._links:
+            link.begin(epoch)
+        self._stages[0]._read(passes, by_consumer=self._by_consumer)
+
+    def jobs(self, context: CallerContext) -> list[tuple[str, Callable[[], None]]]:
+        """Return what threads have to do until the passes end, each with a name for its thread."""
+        if self._by_consumer:
+            return []
+        jobs: list[tuple[str, Callable[[], None]]] = [
+            ("feeder", partial(_feed, self._stages[0], context))
+        ]
+        for link in self._links:
+            for _ in range(link.threads):  # each in a context of its own, which serves one thread
+                jobs.append((link.name, partial(CallerContext().run, link.work)))
+        return jobs
+
+    def set_paused(self, paused: bool) -> None:
+        """Have the jobs end where they stand, so that nothing is lost, until this is undone."""
+        for stage in self._stages:
+            stage._set_paused(paused)
+
+    def stop(self) -> None:
+        """Have the jobs end, and drop what the stages hold."""
+        for stage in self._stages:
+            stage.stop()
+
+    def stop_if_failed(self) -> None:
+        """Stop the other stages if a link has failed, which ends the consumer's stage alone."""
+        if not all(stage._at_end for stage in self._stages):
+            self.stop()
+
+    def stats(self) -> EchoStats:
+        """Return counts and times so far."""
+        # The first stage knows items and uses, the last one knows the consumer.
+        counters = self._stages[0]._stats()
+        consumer = self._stages[-1]._stats()
+        ahead = counters["batches"] - consumer["batches"]  # in the hands of the links
+        counters["emitted"] = max(0, counters["emitted"] - ahead * (self._config.batch_size or 1))
+        for name in ("batches", "consumer_wait_ns", "downstream_ns"):
+            counters[name] = consumer[name]
+        return stats_of(counters, self.capacity)
+
+    # ------------------------------------------------------------ making them
+
+    def _build(self, first: Any) -> None:
+        make = self._echo_queue if self._config.batch_size is None else self._echo_buffer
+        self._stages = [make(first)]
+        if self._config.linked:
+            self._add_augmentation()
+
+    def _add_augmentation(self) -> None:
+        config = self._config
+        make = partial(
+            _collate_and_augment,
+            config.collate_fn,
+            None if config.augment is None else Augmenter(config.augment, config.seed),
+            config.with_info,
+        )
+        self._add_link("augment", make, threads=max(1, config.augment_workers))
+
+    def _add_link(
+        self,
+        name: str,
+        make: Make,
+        *,
+        threads: int = 1,
+        fetch: Callable[[Any, int, int], Any] | None = None,
+        upstream: Any = None,
+    ) -> None:
+        link = Link(
+            self._stages[-1] if upstream is None else upstream,
+            make,
+            name=name,
+            threads=threads,
+            prefetch=self._config.prefetch,
+            fetch=fetch,
+        )
+        self._links.append(link)
+        self._stages.append(link.queue)
+
+    def _echo_queue(
+        self,
+        first: Any,
+        prepare: Callable[[Any], Any] | None = None,
+        fetch: Callable[[Any], Any] | None = None,
+    ) -> Any:
+        """Make the stage of batch echoing: the feeder prepares items, each use is fetched."""
+        config = self._config
+        return _core.EchoQueue(
+            replace(config, shuffle_buffer=self.capacity, prefetch=self._items_ahead(first)),
+            transform=transform_for(fetch=fetch, copied=config.copy, with_info=config.with_info),
+            prepare=prepare,
+            shared=not config.copy,
+        )
+
+    def _items_ahead(self, first: Any) -> int:
+        config = self._config
+        item_bytes = _size_of(first)
+        if config.max_bytes is not None:
+            items = self.capacity + config.prefetch
+            if items * (item_bytes or 0) > config.max_bytes:
+                raise ConfigError(
+                    f"{items} items (shuffle_buffer + prefetch) of {item_bytes} bytes need "
+                    f"{items * (item_bytes or 0)} bytes, but max_bytes is {config.max_bytes}; "
+                    "lower shuffle_buffer or prefetch, or raise max_bytes"
+                )
+        few = self._by_consumer or self._source.scarce or config.max_bytes is not None
+        if few or item_bytes is None:
+            return config.prefetch
+        return max(config.prefetch, min(MOST_ITEMS_AHEAD, AHEAD_BYTES // max(1, item_bytes)))
+
+    def _echo_buffer(
+        self, first: Any, *, device: int | None = None, uploaded: bool = False, **changes: Any
+    ) -> Any:
+        """Make the stage of example echoing; `changes` are options unlike the loader's."""
+        config = self._config
+        self._spec = spec = self._spec_of_examples(first)
+        options: dict[str, Any] = {
+            "shuffle_buffer": self.capacity,
+            "threads": 0 if self._by_consumer else config.threads,
+            "burst": max(1, rows_of(first)) if config.unbatch else 1,
+            "held": 2 + self._held + self._held_by_links(),
+        }
+        arguments = native_arguments(
+            spec,
+            replace(config, **options | changes),
+            name="EchoLoader",
+            batched=self._source.batched,
+            device=device,
+            uploaded=uploaded,
+            to_array=self._adapter.as_array,
+            from_array=self._adapter.decoder(leaves_of(spec)),
+        )
+        stage = _core.EchoBuffer(**arguments)
+        warn_if_pageable(arguments["pinning"])
+        return stage
+
+    def _spec_of_examples(self, first: Any) -> Any:
+        field_of = self._adapter.field_of
+        if self._config.collate_fn is not None:
+            return Field((), object)
+        if self._config.unbatch:
+            return row_spec(first, field_of)
+        spec = map_nest(field_of, first)
+        if self._source.batched:  # chunks of rows of arrays
+            spec = map_nest(lambda field: Field(field.shape[1:], field.dtype), spec)
+        return spec
+
+    def _held_by_links(self) -> int:
+        """Return how many batches the links hold at a time, besides those of the consumer."""
+        return self._held_by_a_link() if self._config.linked else 0
+
+    def _held_by_a_link(self) -> int:
+        return self._config.prefetch + 1 + max(1, self._config.augment_workers)
+
+
+def _feed(stage: Any, context: CallerContext) -> None:
+    try:
+        context.run(stage._feed)
+    except BaseException as error:
+        stage.fail(error)
+
+
+def _collate_and_augment(
+    collate_fn: Callable[[list[Any]], Any] | None,
+    augmenter: Augmenter | None,
+    with_info: bool,
+    emission: Any,
+    epoch: int,
+    number: int,
+) -> Any:
+    batch, info = emission if with_info else (emission, None)
+    if collate_fn is not None:
+        batch = collate_fn(batch)
+    if augmenter is not None:
+        batch = augmenter.apply(batch, epoch, number)
+    return (batch, info) if with_info else batch
+
+
+def _size_of(item: Any) -> int | None:
+    """Return the bytes of an item, None if it cannot be told."""
+    total = 0
+    for leaf in leaves_of(item):
+        if hasattr(leaf, "nbytes") and getattr(leaf, "is_cpu", True):
+            total += int(leaf.nbytes)
+        elif isinstance(leaf, str | bytes | int | float | complex | None):
+            total += sys.getsizeof(leaf)
+        else:
+            return None
+    return total
