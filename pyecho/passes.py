@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyecho.config import Config
+from pyecho.context import CallerContext
 from pyecho.progress import Filling
 from pyecho.rows import rows_of
 from pyecho.source import Source
@@ -74,15 +75,18 @@ class Opening:
         self.seconds = 0.0
         self._is_read = False
 
-    def read(self) -> None:
-        """Read it. If the source raises, that is `error`."""
+    def read(self, context: CallerContext | None = None) -> None:
+        """Read it, in this context. If the source raises, that is `error`."""
         if self._is_read:
             return
         began = time.perf_counter()
         try:
             self._is_read = True
-            self.first, items = peeked(next(self.passes, iter(())))
+            self.first, items = self._peek() if context is None else context.run(self._peek)
             self.passes = _beginning_with(items, self.passes)
         except BaseException as error:
             self.error = error
         self.seconds = time.perf_counter() - began
+
+    def _peek(self) -> tuple[Any, Iterator[Any]]:
+        return peeked(next(self.passes, iter(())))

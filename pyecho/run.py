@@ -82,11 +82,16 @@ class Run:
         iterator: Iterator[Any] = _core.iterate(_Iteration(self, filling))
         return iterator
 
-    def begin(self, token: object, filling: Filling | None) -> Any:
-        """Begin the next epoch, and end an unfinished one. Return the consumer's stage."""
+    def begin(self, token: object, filling: Filling | None) -> tuple[Any, int]:
+        """Begin the next epoch, and end an unfinished one.
+
+        Returns the consumer's stage and its generation, by which the iterator knows that a later
+        iteration has begun.
+        """
         if self._process != os.getpid():  # the threads stayed in the parent process
             self._forget()
-        return self._turns.run(partial(self._begin, token, filling))
+        begun: tuple[Any, int] = self._turns.run(partial(self._begin, token, filling))
+        return begun
 
     def finish(self, token: object, completed: bool) -> None:
         """End the epoch of an iteration: at its end, or because its iterator died."""
@@ -126,7 +131,11 @@ class Run:
 
     # ------------------------------------------------------------ in turn
 
-    def _begin(self, token: object, filling: Filling | None) -> Any:
+    def _begin(self, token: object, filling: Filling | None) -> tuple[Any, int]:
+        stage = self._begin_stages(token, filling)
+        return stage, stage._generation  # no other iteration has retired this one yet
+
+    def _begin_stages(self, token: object, filling: Filling | None) -> Any:
         self._check_open()
         self._retire()
         again = self._begun is token  # an earlier attempt was cut short
@@ -261,7 +270,7 @@ class Run:
             if not self._workers:
                 self._workers.append(Worker("feeder"))
             # A second time, if Ctrl-C has cut short the first: then there is nothing left to do.
-            self._workers[0].give(partial(context.run, opening.read))
+            self._workers[0].give(partial(opening.read, context))
             self._await(self._workers[0].done)
         self._past += EchoStats(source_seconds=opening.seconds)
         opening.seconds = 0.0
@@ -333,7 +342,7 @@ class _Iteration:
         self._filling = filling
         self._token = object()
 
-    def begin(self) -> Any:
+    def begin(self) -> tuple[Any, int]:
         return self._run.begin(self._token, self._filling)
 
     def finish(self, completed: bool) -> None:

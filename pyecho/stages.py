@@ -89,11 +89,11 @@ class Stages:
         if self._by_consumer:
             return []
         jobs: list[tuple[str, Callable[[], None]]] = [
-            ("feeder", partial(_feed, self._stages[0], context))
+            ("feeder", partial(_work, self._stages[0], context, self._stages[0]._feed))
         ]
         for link in self._links:
             for _ in range(link.threads):  # each in a context of its own, which serves one thread
-                jobs.append((link.name, partial(CallerContext().run, link.work)))
+                jobs.append((link.name, partial(_work, link.queue, CallerContext(), link.work)))
         return jobs
 
     def set_paused(self, paused: bool) -> None:
@@ -236,9 +236,10 @@ class Stages:
         return self._config.prefetch + 1 + max(1, self._config.augment_workers)
 
 
-def _feed(stage: Any, context: CallerContext) -> None:
+def _work(stage: Any, context: CallerContext, work: Callable[[], None]) -> None:
+    """Do the work of a thread, with which `stage` fails."""
     try:
-        context.run(stage._feed)
+        context.run(work)
     except BaseException as error:
         stage.fail(error)
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <new>
 #include <thread>
+#include <utility>
 
 #include "bindings/errors.hpp"
 #include "bindings/stage.hpp"
@@ -21,6 +22,7 @@ struct IteratorObject {
   Stage* stage;
   std::uint64_t generation;  // of the stage, when this iterator began; 0: it never retires
   bool ended;                // once exhausted, always exhausted
+  bool beginning;            // a thread is inside begin()
 };
 
 PyTypeObject* iterator_type = nullptr;
@@ -90,14 +92,21 @@ void finish(PyObject* object, bool completed) {
 
 void begin(PyObject* object) {
   auto* const self = self_of(object);
-  const auto stage = py::reinterpret_steal<py::object>(
+  if (self->beginning) {
+    raise(errors().echo_error,
+          "another thread is about to begin this iteration; iterate from one thread at a time and hand the batches on");
+  }
+  self->beginning = true;
+  const auto begun = py::reinterpret_steal<py::object>(
       call_python([&] { return PyObject_CallMethod(self->owner, "begin", nullptr); }));
-  if (!stage) {
+  self->beginning = false;
+  if (!begun) {
     throw py::error_already_set();
   }
+  const auto [stage, generation] = begun.cast<std::pair<py::object, std::uint64_t>>();
   self->stage = &stage.cast<Stage&>();
   self->stage_object = py::object(stage).release().ptr();
-  self->generation = self->stage->generation();
+  self->generation = generation;
 }
 
 PyObject* next(PyObject* object) {

@@ -213,6 +213,7 @@ void register_stage(py::module_& module) {
       .def("_begin", &Stage::begin, py::arg("epoch"), py::arg("items"))
       .def("_take", &Stage::take)
       .def("_retire", &Stage::retire)
+      .def_property_readonly("_generation", &Stage::generation)
       .def_property_readonly("_at_end", &Stage::at_end)
       .def("_stats", &Stage::stats)
       .def("__iter__", [](const py::object& self) { return new_iterator(self, py::none()); });

@@ -116,7 +116,7 @@ class Owner:
 
     def begin(self):
         self.begun += 1
-        return self.stage
+        return self.stage, self.stage._generation
 
     def finish(self, completed):
         self.told.append(completed)
