@@ -312,7 +312,7 @@ class Run:
             "iteration over it was left half-way: this one goes on where that one was left; "
             "for epochs of their own pass something that can be iterated again",
             RuntimeWarning,
-            stacklevel=5,
+            stacklevel=6,
         )
 
     def _warn_of_nothing(self) -> None:
@@ -327,7 +327,7 @@ class Run:
         warnings.warn(
             f"the source ({type(self._source.object).__name__}) yielded nothing: {reason}",
             RuntimeWarning,
-            stacklevel=7,
+            stacklevel=8,
         )
 
 
