@@ -432,13 +432,18 @@ class Run:
         self._links.append(link)
         self._stages.append(link.queue)
 
-    def _echo_queue(self, first: Any, prepare: Callable[[Any], Any] | None = None) -> Any:
+    def _echo_queue(
+        self,
+        first: Any,
+        prepare: Callable[[Any], Any] | None = None,
+        fetch: Callable[[Any], Any] | None = None,
+    ) -> Any:
         """Make the stage of batch echoing."""
         config = self._config
         ahead = self._items_ahead(first)
         return _core.EchoQueue(
             replace(config, shuffle_buffer=self._capacity, prefetch=ahead, epoch=self.epoch),
-            transform=transform_for(fetch=None, copied=config.copy, with_info=config.with_info),
+            transform=transform_for(fetch=fetch, copied=config.copy, with_info=config.with_info),
             prepare=prepare,
             shared=not config.copy,
         )

@@ -60,7 +60,7 @@ class DeviceRun(Run):
         if config.batch_size is None and not augmented:
             # Every item is uploaded once, by the feeder. What augment makes of a use is another
             # batch: then uses are uploaded, not items.
-            self._stages = [self._echo_queue(first, uploader.upload)]
+            self._stages = [self._echo_queue(first, uploader.upload, uploader.deliver)]
             return
         self._stages = [
             self._echo_queue(first) if config.batch_size is None else self._echo_buffer(first)

@@ -67,7 +67,7 @@ def test_example_echoing_refuses_it_as_well(device, kind, echo_on):
     make, remedy = REFUSED[kind]
     loader = pyecho.torch.EchoLoader([make()], batch_size=1, device="cuda:0", echo_on=echo_on)
     with pytest.raises(pyecho.ConfigError, match=remedy):
-        iter(loader)
+        next(iter(loader))
 
 
 def test_on_the_host_a_masked_array_keeps_its_mask():

@@ -85,7 +85,7 @@ def test_an_item_that_differs_is_reported_after_those_before_it(device, echo_on)
 def test_errors_that_are_no_exceptions_do_so_as_well(device, echo_on, kind):
     error = kind("early")
     loader = pyecho.torch.EchoLoader(
-        failing_source(5, error), 2, batch_size=4, device="cuda:0", echo_on=echo_on
+        failing_source(5, error), 2, batch_size=4, shuffle_buffer=0, device="cuda:0", echo_on=echo_on
     )
     emitted, raised = emitted_before(kind, loader, lambda: device[-1].synchronize())
     assert list(itertools.chain(*emitted)) == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
@@ -98,7 +98,7 @@ def test_once_handled_the_error_is_kept_by_nobody(device, echo_on):
         yield from torch.zeros(5, 60)
         raise Unreadable
 
-    loader = pyecho.torch.EchoLoader(source(), 2, batch_size=4, device="cuda:0", echo_on=echo_on)
+    loader = pyecho.torch.EchoLoader(source(), 2, batch_size=4, shuffle_buffer=0, device="cuda:0", echo_on=echo_on)
     gc.collect()
     gc.disable()
     try:
@@ -106,7 +106,7 @@ def test_once_handled_the_error_is_kept_by_nobody(device, echo_on):
             list(loader)
         except Unreadable as error:
             watched = weakref.ref(error)
-        for run in loader._runs:
+        for run in [loader._run]:
             run.join()
         assert watched() is None
     finally:
