@@ -12,7 +12,6 @@ import standin as standin_driver  # noqa: E402
 
 import pyecho.torch  # noqa: E402
 
-
 FAILED = pytest.StashKey()
 
 
@@ -53,12 +52,12 @@ def standin(loaded, request):
             if issubclass(type(each), pyecho.EchoLoader):
                 each.close()
         return
-    gc.collect()
-    for thread in threading.enumerate():
-        if thread.name.startswith("pyecho"):
-            thread.join(60)
-            assert not thread.is_alive(), thread
-    gc.collect()
+    threads = [each for each in threading.enumerate() if each.name.startswith("pyecho")]
+    if threads or loaded.registered_ranges():
+        gc.collect()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive(), thread
     loaded.drain()
     loaded.device_memory.clear()
     assert loaded.violations() == 0, loaded.last_violation()

@@ -35,6 +35,15 @@ LOADER = f"""
 """
 """The beginning of a script that has the stand-in as a device; `library` is to be filled in."""
 
+WAYS = {
+    "batches": {},
+    "examples": {"batch_size": 4},
+    "on the device": {"batch_size": 4, "echo_on": "device", "shuffle_buffer": 6},
+    "converted": {"batch_size": 4, "device_dtype": torch.float16},
+    "augmented": {"batch_size": 4, "augment": lambda batch, rng: batch, "augment_workers": 3},
+}
+"""Arguments of loaders whose batches go to the device in different ways."""
+
 _ROOT = Path(__file__).parents[2]
 _SOURCES = _ROOT / "tests/cuda_standin"
 _POISON = 0xA5
