@@ -100,7 +100,8 @@ class Link:
                     queue.abort(place)  # stopped or paused
                     raise
                 self._over = True
-                queue.fill_error(place, error)
+                queue.abort(place)
+                queue.fail(error)
                 return False
             epoch, number = self._epoch, self._number
             self._number += 1

@@ -31,9 +31,16 @@ Outcome EchoBufferObject::try_emit(PyObject*& emission) {
       outcome = without_gil(config_.threads == 0 && core_->layout().batch_bytes() >= kGilFreeBytes,
                             [&] { return core_->try_acquire(lease); });
     }
+    if (outcome == Outcome::kExhausted && keeper_) {
+      const std::size_t kept = keeper_->kept();
+      keeper_->poll();  // a capture that held batches back may have ended
+      if (keeper_->kept() < kept) {
+        continue;
+      }
+      return kept > keeper_->held_back() ? Outcome::kEmpty : outcome;
+    }
     if (outcome != Outcome::kOk) {
-      return outcome == Outcome::kExhausted && keeper_ && keeper_->kept() > keeper_->held_back() ? Outcome::kEmpty
-                                                                                                 : outcome;
+      return outcome;
     }
     const bool dropped = config_.drop_last && lease.rows() < config_.batch_rows;
     if (dropped) {

@@ -12,11 +12,23 @@ import standin as standin_driver  # noqa: E402
 
 import pyecho.torch  # noqa: E402
 
+FAILED = pytest.StashKey()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Note failures."""
+    report = yield
+    item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
+    return report
+
 
 @pytest.fixture(scope="session")
-def standin_library(tmp_path_factory):
+def standin_library(request, tmp_path_factory):
     """The path of the stand-in, which is what pyecho loads in this process from now on."""
-    path = standin_driver.build(tmp_path_factory.mktemp("standin"))
+    cache = getattr(request.config, "cache", None)
+    folder = tmp_path_factory.mktemp("standin") if cache is None else cache.mkdir("standin")
+    path = standin_driver.build(folder)
     os.environ["PYECHO_CUDA_DRIVER"] = str(path)
     return path
 
@@ -28,18 +40,24 @@ def loaded(standin_library):
 
 
 @pytest.fixture
-def standin(loaded):
+def standin(loaded, request):
     """The stand-in in its initial state; everything must be in order at the end."""
     loaded.restore()
     yield loaded
     loaded.fail_call(0)
     loaded.hold(standin_driver.RUN)
-    gc.collect()
-    for thread in threading.enumerate():
-        if thread.name.startswith("pyecho"):
-            thread.join(60)
-            assert not thread.is_alive(), thread
-    gc.collect()
+    if request.node.stash.get(FAILED, False):
+        # The traceback keeps the loader, and so its threads: the tests to come get their own.
+        for each in gc.get_objects():
+            if issubclass(type(each), pyecho.EchoLoader):
+                each.close()
+        return
+    threads = [each for each in threading.enumerate() if each.name.startswith("pyecho")]
+    if threads or loaded.registered_ranges():
+        gc.collect()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive(), thread
     loaded.drain()
     loaded.device_memory.clear()
     assert loaded.violations() == 0, loaded.last_violation()

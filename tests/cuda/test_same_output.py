@@ -1,4 +1,4 @@
-"""What arrives on a device is what arrives without one, bit for bit."""
+"""What arrives on a device is what arrives without one, bit for bit; what cannot is refused."""
 
 import numpy as np
 import pytest
@@ -10,130 +10,157 @@ import pyecho.torch
 from pyecho.nest import leaves_of
 
 
+def plain(emissions):
+    """Return emissions as comparable values: types, dtypes, shapes and bits."""
+    return [(type(each), *map(plain_leaf, leaves_of(each))) for each in emissions]
+
+
+def plain_leaf(leaf):
+    if isinstance(leaf, torch.Tensor):
+        bits = leaf.contiguous().reshape(-1).view(torch.uint8).tolist() if leaf.numel() else []
+        return str(leaf.dtype), tuple(leaf.shape), bits
+    if isinstance(leaf, np.ndarray):
+        return str(leaf.dtype), leaf.shape, leaf.tolist()
+    return leaf
+
+
+@pytest.fixture
+def assert_same(read):
+    """Checks some epochs on a device against those without one; returns both loaders' stats."""
+
+    def check(source, times=1, *, device_options, **arguments):
+        on_host = pyecho.torch.EchoLoader(source, **arguments)
+        on_device = pyecho.torch.EchoLoader(source, **arguments, device="cuda:0", **device_options)
+        for _ in range(times):
+            assert plain(read(on_device)) == plain(on_host)
+        return on_device.stats(), on_host.stats()
+
+    return check
+
+
 def example(number):
     return {
         "image": torch.arange(number, number + 12, dtype=torch.float32).reshape(3, 4),
         "half": (torch.arange(5) * number).to(torch.bfloat16),
         "flag": torch.tensor(number % 3 == 0),
         "bytes": np.full(3, number % 251, np.uint8),
+        "nothing": torch.empty(0, 3),
         "label": number,
         "name": f"number {number}",
     }
 
 
-def plain(emission):
-    """An emission as comparable values, dtypes and shapes included."""
-    values = []
-    for leaf in leaves_of(emission):
-        if isinstance(leaf, torch.Tensor):
-            bits = leaf.contiguous().reshape(-1).view(torch.uint8).tolist() if leaf.numel() else []
-            values.append((str(leaf.dtype), tuple(leaf.shape), bits))
-        elif isinstance(leaf, np.ndarray):
-            values.append((str(leaf.dtype), leaf.shape, leaf.tolist()))
-        else:
-            values.append(leaf)
-    return values
+def add_noise(batch, rng):
+    return {**batch, "image": batch["image"] + rng.random() + torch.rand(batch["image"].shape)}
 
 
-def all_plain(emissions):
-    return [plain(emission) for emission in emissions]
-
-
-CONFIGURATIONS = [
-    {"factor": 1},
-    {"factor": 3},
-    {"factor": 2.5, "shuffle_buffer": 10},
-    {"factor": 4, "shuffle_buffer": 7, "drop_last": True},
-    {"factor": 3, "shuffle_buffer": 20, "unique_in_batch": True},
-    {"factor": 3, "shuffle_buffer": 8, "unique_in_batch": True, "drop_last": True},
-    {"factor": 2, "shuffle_buffer": 1000},
-    {"factor": 9, "shuffle_buffer": 3, "batch_size": 5},
-    {"factor": 2, "shuffle_buffer": 4, "batch_size": 1},
-]
-
-
-@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-@pytest.mark.parametrize(
-    "arguments",
-    [{"batch_size": 4}, {"batch_size": 4, "echo_on": "device"}, {}],
-    ids=["examples", "echo on the device", "batches"],
-)
-def test_nests_of_every_kind(read, kind, arguments):
-    source = [
-        kind.make(torch.full((2, 3), float(n)), {"n": np.full(2, n), "t": "t"}) for n in range(6)
-    ]
-    on_host = list(pyecho.torch.EchoLoader(source, 2, **(arguments | {"echo_on": "host"})))
-    on_device = read(pyecho.torch.EchoLoader(source, 2, device="cuda:0", **arguments))
-    for ours, theirs in zip(on_device, on_host, strict=True):
-        assert (type(ours), kind.rest(ours)) == (type(theirs), kind.rest(theirs))
-        assert plain(kind.parts(ours)[0]) == plain(kind.parts(theirs)[0])
-        n = kind.parts(ours)[1]["n"]
-        assert isinstance(n, torch.Tensor), "arrays go to the device too"
-        assert n.tolist() == kind.parts(theirs)[1]["n"].tolist()
+EXAMPLES = {
+    "each once": {"factor": 1, "shuffle_buffer": 0},
+    "by default": {"factor": 3},
+    "a fraction": {"factor": 2.5, "shuffle_buffer": 10, "with_info": True},
+    "whole batches": {"factor": 4, "shuffle_buffer": 7, "drop_last": True},
+    "unique": {"factor": 3, "shuffle_buffer": 20, "unique_in_batch": True, "with_info": True},
+    "unique, whole": {
+        "factor": 3,
+        "shuffle_buffer": 8,
+        "unique_in_batch": True,
+        "drop_last": True,
+    },
+    "a pool for all": {"factor": 2, "shuffle_buffer": 1000},
+    "many uses": {"factor": 9, "shuffle_buffer": 3, "batch_size": 5},
+    "batches of one": {"factor": 2, "shuffle_buffer": 4, "batch_size": 1},
+    "passes that flow": {"factor": 2.5, "shuffle_buffer": 30, "epochs": 2, "with_info": True},
+    "steps": {"factor": 2, "shuffle_buffer": 30, "steps_per_epoch": 20},
+}
 
 
 @pytest.mark.parametrize("echo_on", ["host", "device"])
-@pytest.mark.parametrize("configuration", CONFIGURATIONS)
-@pytest.mark.parametrize("with_info", [False, True])
-def test_example_echoing(read, configuration, echo_on, with_info):
-    arguments = {"batch_size": 8, "seed": 3, "with_info": with_info, **configuration}
+@pytest.mark.parametrize("arguments", EXAMPLES.values(), ids=EXAMPLES)
+def test_example_echoing(assert_same, arguments, echo_on):
     source = [example(number) for number in range(53)]
-    on_host = pyecho.torch.EchoLoader(source, **arguments)
-    on_device = pyecho.torch.EchoLoader(source, **arguments, device="cuda:0", echo_on=echo_on)
-    for _ in range(2):  # epochs differ, and so does what is drawn
-        assert all_plain(read(on_device)) == all_plain(on_host)
-    assert on_device.stats().emitted == on_host.stats().emitted
-    assert on_device.stats().batches == on_host.stats().batches
-    assert on_device.stats().fresh == 106
+    stats, expected = assert_same(
+        source, 3, device_options={"echo_on": echo_on}, **{"batch_size": 8, "seed": 3} | arguments
+    )
+    assert (stats.emitted, stats.batches) == (expected.emitted, expected.batches)
+    if "steps_per_epoch" not in arguments:  # else what is read ahead counts
+        assert stats.fresh == expected.fresh == 3 * 53
 
 
 @pytest.mark.parametrize("echo_on", ["host", "device"])
 @pytest.mark.parametrize("sizes", [[4, 4, 4], [7, 1, 13], [1] * 9])
-def test_unbatched(read, echo_on, sizes):
+def test_unbatched(assert_same, echo_on, sizes):
     starts = np.cumsum([0, *sizes])
     source = [
         (torch.arange(start, start + size), torch.randn(size, 6), [f"{start}"] * size)
         for start, size in zip(starts, sizes, strict=False)
     ]
+    device_options = {"echo_on": echo_on}
     arguments = {"factor": 3, "batch_size": 4, "unbatch": True, "shuffle_buffer": 5}
-    expected = all_plain(pyecho.torch.EchoLoader(source, **arguments))
-    loader = pyecho.torch.EchoLoader(source, **arguments, device="cuda:0", echo_on=echo_on)
-    assert all_plain(read(loader)) == expected
+    assert_same(source, 2, device_options=device_options, **arguments)
 
 
-@pytest.mark.parametrize("more", [{}, {"shuffle_buffer": 4}, {"copy": True}, {"with_info": True}])
-def test_batch_echoing(read, more, monkeypatch):
-    monkeypatch.setattr(StandinTensors, "eager", "copy" in more)
-    source = [{"x": torch.randn(6, 2), "y": np.arange(6), "tag": str(n)} for n in range(7)]
-    expected = all_plain(
-        [
-            ({**b, "y": torch.from_numpy(b["y"].copy())}, *info)
-            for b, *info in (
-                e if "with_info" in more else (e,)
-                for e in pyecho.torch.EchoLoader(source, 3, **more)
-            )
-        ]
+@pytest.mark.parametrize(
+    "arguments",
+    [{}, {"shuffle_buffer": 4}, {"copy": True}, {"with_info": True}, {"epochs": 2}],
+    ids=str,
+)
+def test_batch_echoing(assert_same, arguments, monkeypatch):
+    monkeypatch.setattr(StandinTensors, "eager", "copy" in arguments)
+    source = [{"x": torch.randn(6, 2), "tag": str(n)} for n in range(7)]
+    assert_same(source, 3, factor=3, device_options={}, **arguments)
+
+
+@pytest.mark.parametrize("batch_size", [None, 4])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_augmented_batches(assert_same, batch_size, workers):
+    source = [{"image": torch.randn(3, 4), "name": str(number)} for number in range(40)]
+    assert_same(
+        source,
+        2,
+        factor=2,
+        batch_size=batch_size,
+        augment=add_noise,
+        augment_workers=workers,
+        device_options={},
     )
-    loader = pyecho.torch.EchoLoader(source, 3, **more, device="cuda:0")
-    emitted = [e if "with_info" in more else (e,) for e in read(loader)]
-    assert all_plain(emitted) == expected
 
 
-def test_examples_without_elements(read):
-    source = [(torch.empty(0, 3), n) for n in range(6)]
-    for echo_on in ("host", "device"):
-        loader = pyecho.torch.EchoLoader(
-            source, 2, batch_size=4, device="cuda:0", echo_on=echo_on, shuffle_buffer=3
-        )
-        assert [tuple(x.shape) for x, _ in read(loader)] == [(4, 0, 3)] * 3
+def test_collated_batches(assert_same):
+    source = [torch.full((n % 5,), float(n)) for n in range(30)]
+    collate = torch.nn.utils.rnn.pad_sequence
+    assert_same(source, 2, factor=2, batch_size=4, collate_fn=collate, device_options={})
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"batch_size": 4}, {"batch_size": 4, "echo_on": "device"}, {}],
+    ids=["examples", "echo on the device", "batches"],
+)
+def test_nests_of_every_kind(read, arguments):
+    source = [
+        {
+            name: kind.make(torch.full((2, 3), float(n)), {"n": np.full(2, n), "t": "t"})
+            for name, kind in KINDS.items()
+        }
+        for n in range(6)
+    ]
+    on_host = pyecho.torch.EchoLoader(source, 2, **(arguments | {"echo_on": "host"}))
+    on_device = read(pyecho.torch.EchoLoader(source, 2, device="cuda:0", **arguments))
+    for ours, theirs in zip(on_device, on_host, strict=True):
+        for name, kind in KINDS.items():
+            our, their = ours[name], theirs[name]
+            assert (type(our), kind.rest(our)) == (type(their), kind.rest(their)), name
+            (our_a, our_b), (their_a, their_b) = kind.parts(our), kind.parts(their)
+            assert plain([our_a]) == plain([their_a]), name
+            assert isinstance(our_b["n"], torch.Tensor), "arrays go to the device too"
+            assert our_b["n"].tolist() == their_b["n"].tolist()
 
 
 def test_views_and_strides_are_copied_as_they_look(read):
     base = torch.arange(24.0).reshape(4, 6)
     source = [base.t(), base[:, ::2], base.flip(0), torch.complex(base, base).conj()]
-    assert all_plain(read(pyecho.torch.EchoLoader(source, 1, device="cuda:0"))) == all_plain(
-        [view.resolve_conj() for view in source]
-    )
+    emitted = read(pyecho.torch.EchoLoader(source, 1, device="cuda:0"))
+    assert plain(emitted) == plain(view.resolve_conj() for view in source)
 
 
 @pytest.mark.parametrize("wanted", [torch.float16, torch.bfloat16, torch.float64])
@@ -146,22 +173,67 @@ def test_device_dtype_converts_what_has_axes_of_its_own(read, echo_on, wanted):
     loader = pyecho.torch.EchoLoader(
         source, 2, batch_size=5, device="cuda:0", echo_on=echo_on, device_dtype=wanted
     )
-    for images, scalars, ints, labels in read(loader):
-        assert images.dtype == wanted
-        assert (scalars.dtype, ints.dtype, labels.dtype) == (
-            torch.float32,
-            torch.int32,
-            torch.int64,
-        )
+    for images, *others, labels in read(loader):
+        dtypes = [leaf.dtype for leaf in (images, *others, labels)]
+        assert dtypes == [wanted, torch.float32, torch.int32, torch.int64]
         assert (images == labels[:, None, None]).all()
 
 
-def test_augmented_batches_go_to_the_device(read):
-    def augment(batch, rng):
-        return batch + int(rng.integers(100))
+AS_THEY_ARE = {
+    "foreign byte order": np.arange(6, dtype=np.dtype("i4").newbyteorder()).reshape(2, 3),
+    "dates": np.array(["2020-01-01"], dtype="M8[D]"),
+    "strings": np.array(["a", "b"]),
+    "records": np.zeros(2, dtype=[("a", "i4")]),
+    "objects": np.array([1, "a"], dtype=object),
+    "a number": 3,
+    "a NumPy number": np.float32(2),
+    "text": "text",
+}
 
-    source = [torch.full((3,), n) for n in range(12)]
-    for more in ({"batch_size": 4}, {}):
-        expected = all_plain(pyecho.torch.EchoLoader(source, 2, augment=augment, **more))
-        loader = pyecho.torch.EchoLoader(source, 2, augment=augment, device="cuda:0", **more)
-        assert all_plain(read(loader)) == expected
+
+def test_in_batch_echoing_what_pytorch_has_no_tensors_of_stays_on_the_host(read):
+    elsewhere = torch.ones(3, device="meta")
+    (emitted,) = read(
+        pyecho.torch.EchoLoader([AS_THEY_ARE | {"there": elsewhere}], 1, device="cuda:0")
+    )
+    assert emitted.pop("there") is elsewhere
+    for name, leaf in AS_THEY_ARE.items():
+        assert type(emitted[name]) is type(leaf)
+        assert np.array_equal(emitted[name], leaf)
+
+
+REFUSED = {
+    "masked": (lambda: np.ma.masked_array(np.arange(4.0), [0, 1, 0, 1]), "mask"),
+    "sparse": (lambda: torch.eye(3).to_sparse(), "to_dense"),
+    "quantized": (
+        lambda: torch.quantize_per_tensor(torch.zeros(2), 1.0, 0, torch.quint8),
+        "dequantize",
+    ),
+    "nested": (lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), "to_padded"),
+    "jagged": (
+        lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
+        "to_padded",
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore")  # torch calls such tensors experimental
+@pytest.mark.parametrize("kind", REFUSED)
+@pytest.mark.parametrize("augment", [None, lambda batch, rng: batch], ids=["plain", "augmented"])
+def test_what_would_lose_something_is_refused_after_what_came_before(device, kind, augment):
+    make, remedy = REFUSED[kind]
+    loader = pyecho.torch.EchoLoader([torch.ones(3), make()], 2, device="cuda:0", augment=augment)
+    emitted = []
+    with pytest.raises(pyecho.ConfigError, match=remedy):
+        emitted.extend(loader)
+    assert len(emitted) == 2
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", REFUSED)
+@pytest.mark.parametrize("echo_on", ["host", "device"])
+def test_example_echoing_refuses_it_as_well(device, kind, echo_on):
+    make, remedy = REFUSED[kind]
+    loader = pyecho.torch.EchoLoader([make()], batch_size=1, device="cuda:0", echo_on=echo_on)
+    with pytest.raises(pyecho.ConfigError, match=remedy):
+        next(iter(loader))

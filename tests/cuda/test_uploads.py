@@ -1,121 +1,83 @@
-"""What crosses the link, when, and who waits for whom."""
+"""What crosses the link, when, who waits for whom, and what host memory it takes."""
 
-import gc
 import threading
 import warnings
 
 import numpy as np
 import pytest
 import torch
-from standin import HOLD, RUN, StandinTensors
+from standin import HOLD, RUN, WAYS, StandinTensors
 
 import pyecho
 import pyecho.torch
+from pyecho.device.upload import DEPTH, Uploader
 
 ROW_BYTES = 3000
+PINNING_FAILS = r"pageable.*cuMemHostRegister.*OUT_OF_MEMORY"
 
 
 def rows(count):
     return [torch.full((ROW_BYTES,), number % 251, dtype=torch.uint8) for number in range(count)]
 
 
-def test_an_item_crosses_once_in_batch_echoing(read):
+def values(batches):
+    """Return what the rows hold, each a constant; -1 for one that is torn."""
+    batch = torch.cat([each.reshape(-1, ROW_BYTES) for each in batches]).long()
+    return torch.where((batch == batch[:, :1]).all(dim=1), batch[:, 0], -1).tolist()
+
+
+def await_calls(standin, name, count):
+    never = threading.Event()
+    while standin.calls_of(name) < count:  # the test's time limit ends it
+        never.wait(0.001)
+
+
+# ---------------------------------------------------------------- what crosses
+
+
+def test_an_item_crosses_once_in_batch_echoing_and_its_uses_are_the_same_tensors(read):
     loader = pyecho.torch.EchoLoader(rows(10), 4, device="cuda:0")
-    assert len(read(loader)) == 40
+    emitted = read(loader)
+    assert values(emitted) == [number for number in range(10) for _ in range(4)]
+    assert all(emitted[use] is emitted[use - use % 4] for use in range(40))
     assert loader.stats().h2d_bytes == 10 * ROW_BYTES
 
 
-def test_all_uses_of_an_item_are_the_same_device_tensors(device):
-    loader = pyecho.torch.EchoLoader(rows(3), 4, device="cuda:0")
-    emitted = list(loader)
-    assert all(emitted[use] is emitted[use - use % 4] for use in range(12))
-
-
-def test_batches_echoed_on_the_host_cross_whole(read):
-    loader = pyecho.torch.EchoLoader(rows(64), 4, batch_size=8, device="cuda:0", shuffle_buffer=9)
-    read(loader)
-    assert loader.stats().h2d_bytes == 64 * 4 * ROW_BYTES
-
-
-@pytest.mark.parametrize("factor", [1, 2, 4, 8])
-def test_examples_echoed_on_the_device_cross_once(read, factor):
-    loader = pyecho.torch.EchoLoader(
-        rows(64), factor, batch_size=8, device="cuda:0", echo_on="device", shuffle_buffer=9
-    )
-    read(loader)
-    indices = (64 + 64 * factor) * 8  # where to store each example, and what each row is
-    assert loader.stats().h2d_bytes == 64 * ROW_BYTES + indices
-
-
-def test_a_batch_is_taken_before_its_copy_is_done(device, standin):
-    standin.hold(HOLD)
-    loader = pyecho.torch.EchoLoader(rows(40), 2, batch_size=4, device="cuda:0")
-    batches = iter(loader)
-    first = next(batches)  # comes although no copy can be executed
-    assert standin.pending() > 0
-    assert (first == 0xA5).all()
-    standin.hold(RUN)
-    device[-1].synchronize()
-    assert first[:, 0].tolist() == [0, 0, 1, 1]
-    del batches
-
-
-def test_copies_start_before_they_are_asked_for(device, standin):
-    loader = pyecho.torch.EchoLoader(rows(40), 2, batch_size=4, device="cuda:0")
-    batches = iter(loader)
-    calls = threading.Event()
-    for _ in range(2000):
-        if standin.calls_of(b"cuMemcpyHtoDAsync") >= 2:
-            break
-        calls.wait(0.01)
-    assert standin.calls_of(b"cuMemcpyHtoDAsync") >= 2
-    del batches
-
-
+@pytest.mark.parametrize("factor", [1, 4])
 @pytest.mark.parametrize("echo_on", ["host", "device"])
-def test_statistics_that_are_asked_for_while_the_epoch_ends_are_whole(device, monkeypatch, echo_on):
+def test_batches_echoed_on_the_host_cross_whole_and_examples_for_the_device_once(
+    read, factor, echo_on
+):
     loader = pyecho.torch.EchoLoader(
-        rows(8), 2, batch_size=4, device="cuda:0", echo_on=echo_on, drop_last=True
+        rows(64), factor, batch_size=8, device="cuda:0", echo_on=echo_on, shuffle_buffer=9
     )
-    batches = iter(loader)
-    for _ in range(4):
-        next(batches)
-    [run] = loader._runs
-    count, ends = run._stages[0]._stats, [run.finish]
-
-    def count_while_it_ends():
-        while ends:
-            ends.pop()()  # as in another thread, at the worst moment
-        return count()
-
-    monkeypatch.setattr(run._stages[0], "_stats", count_while_it_ends)
-    during = loader.stats()
-    after = loader.stats()
-    assert (during.fresh, during.emitted, during.batches) == (8, 16, 4)
-    assert during.h2d_bytes >= 8 * ROW_BYTES
-    assert (after.fresh, after.emitted, after.h2d_bytes) == (8, 16, during.h2d_bytes)
+    for epoch in (1, 2):
+        read(loader)
+        indices = (64 + 64 * factor) * 8  # where to store each example, and what each row is
+        crossed = 64 * factor * ROW_BYTES if echo_on == "host" else 64 * ROW_BYTES + indices
+        assert loader.stats().h2d_bytes == epoch * crossed
 
 
-def test_nothing_is_allocated_once_it_runs(device, standin):
-    loader = pyecho.torch.EchoLoader(rows(3000), 2, batch_size=4, device="cuda:0")
-    batches = iter(loader)
-    for _ in range(100):
-        next(batches)
+@pytest.mark.parametrize("way", WAYS)
+def test_late_copies_tear_no_batch(device, standin, way):
+    standin.set_max_delay_us(1500)
+    on_host = {"device": None, "echo_on": "host", "device_dtype": None}
+    outputs = []
+    for place in ({}, on_host):
+        arguments = {"factor": 3, "shuffle_buffer": 10, "device": "cuda:0"} | WAYS[way] | place
+        seen = []
+        for batch in pyecho.torch.EchoLoader(rows(60), **arguments):
+            device[-1].synchronize()
+            seen += values([batch])
+            if way != "batches":
+                batch.fill_(77)  # it is the consumer's own
+            del batch
+        outputs.append(seen)
+    assert outputs[0] == outputs[1]
 
-    def allocations():
-        names = (b"cuEventCreate", b"cuStreamCreate", b"cuMemHostRegister")
-        return [standin.calls_of(name) for name in names]
 
-    before = allocations()
-    assert sum(1 for _ in batches) == 1400
-    assert allocations() == before
-
-
-def test_pinned_sources_are_copied_in_place_and_others_through_pinned_memory(device, standin):
-    from pyecho.device.upload import Uploader
-
-    arrays = StandinTensors(standin)
-    uploader = Uploader(arrays, 1)
+def test_pinned_sources_are_copied_in_place_and_others_through_pinned_memory(standin):
+    uploader = Uploader(StandinTensors(standin), 1)
     buffer = pyecho.EchoBuffer(pyecho.Field(50, np.int32), batch_size=2, factor=1, device=0)
     buffer.put(np.arange(50, dtype=np.int32))
     buffer.close()
@@ -128,19 +90,6 @@ def test_pinned_sources_are_copied_in_place_and_others_through_pinned_memory(dev
     buffer.stop()
 
 
-@pytest.mark.parametrize("echo_on", ["host", "device"])
-def test_hoarded_batches_stay_as_they_are(read, echo_on):
-    loader = pyecho.torch.EchoLoader(
-        rows(100), 3, batch_size=8, device="cuda:0", echo_on=echo_on, shuffle_buffer=20
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # device memory is PyTorch's: pyecho has nothing to grow
-        batches = read(loader)
-    values = torch.cat(batches)
-    assert (values == values[:, :1]).all()
-    assert values[:, 0].bincount().tolist() == [3] * 100
-
-
 def test_a_device_tensor_that_was_changed_in_place_is_noticed(device):
     uses = iter(pyecho.torch.EchoLoader(rows(3), 2, device="cuda:0"))
     next(uses).zero_()
@@ -148,23 +97,61 @@ def test_a_device_tensor_that_was_changed_in_place_is_noticed(device):
         next(uses)
 
 
-@pytest.mark.parametrize("taken", [0, 1, 5])
-@pytest.mark.parametrize("more", [{}, {"batch_size": 4}, {"batch_size": 4, "echo_on": "device"}])
-def test_an_abandoned_iterator_lets_everything_go(device, standin, more, taken):
-    loader = pyecho.torch.EchoLoader(rows(500), 3, device="cuda:0", **more)
+# ---------------------------------------------------------------- when
+
+
+def test_a_batch_is_taken_before_its_copy_is_done_and_few_copies_are_under_way(device, standin):
+    standin.hold(HOLD)
+    loader = pyecho.torch.EchoLoader(
+        rows(400), 2, batch_size=4, shuffle_buffer=0, prefetch=9, device="cuda:0"
+    )
     batches = iter(loader)
-    for _ in range(taken):
-        next(batches)
-    del batches, loader
-    gc.collect()  # the fixture sees whether a thread or pinned memory is left
-
-
-def test_memory_that_cannot_be_pinned_is_a_warning(device, standin):
-    standin.set_register_limit(0)
-    with pytest.warns(RuntimeWarning, match=r"pageable.*cuMemHostRegister.*OUT_OF_MEMORY"):
-        emitted = list(pyecho.torch.EchoLoader(rows(8), 2, batch_size=4, device="cuda:0"))
+    first = next(batches)  # comes although no copy can be executed
+    assert (first == 0xA5).all()
+    await_calls(standin, b"cuMemcpyHtoDAsync", DEPTH)  # before they are asked for
+    assert standin.pending() > 0
+    assert standin.calls_of(b"cuMemcpyHtoDAsync") == DEPTH
+    pinned = standin.registered_bytes()
+    standin.hold(RUN)
     device[-1].synchronize()
-    assert torch.cat(emitted)[:, 0].tolist() == [n for n in range(8) for _ in range(2)]
+    assert values([first]) == [0, 0, 1, 1]
+    assert sum(1 for _ in batches) == 199
+    assert standin.registered_bytes() == pinned
+
+
+# ---------------------------------------------------------------- memory
+
+
+@pytest.mark.parametrize("echo_on", ["host", "device"])
+def test_hoarded_batches_stay_as_they_are_and_cost_no_host_memory(read, echo_on):
+    loader = pyecho.torch.EchoLoader(
+        rows(100), 3, batch_size=8, device="cuda:0", echo_on=echo_on, shuffle_buffer=20
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # device memory is PyTorch's: pyecho has nothing to grow
+        batches = read(loader)
+    assert torch.tensor(values(batches)).bincount().tolist() == [3] * 100
+
+
+@pytest.mark.parametrize("way", ["examples", "on the device", "augmented"])
+def test_host_memory_is_bounded(read, standin, way):
+    arguments = {"device": "cuda:0", "prefetch": 1} | WAYS[way]
+    tight = pyecho.torch.EchoLoader(rows(9), 3, **arguments, max_bytes=10_000)
+    with pytest.raises(pyecho.ConfigError, match="max_bytes is"):
+        next(iter(tight))
+    loader = pyecho.torch.EchoLoader(rows(300), 3, **arguments, max_bytes=1_000_000)
+    for _ in range(2):
+        assert len(values(read(loader))) == 900
+        assert 0 < standin.registered_bytes() <= 1_000_000
+
+
+@pytest.mark.parametrize("echo_on", ["host", "device"])
+def test_memory_that_cannot_be_pinned_is_a_warning(read, standin, echo_on):
+    standin.set_register_limit(0)
+    loader = pyecho.torch.EchoLoader(rows(8), 2, batch_size=4, device="cuda:0", echo_on=echo_on)
+    with pytest.warns(RuntimeWarning, match=PINNING_FAILS):
+        emitted = read(loader)
+    assert sorted(values(emitted)) == [number for number in range(8) for _ in range(2)]
     standin.restore()
 
 
@@ -172,21 +159,18 @@ def test_memory_that_must_be_pinned_is_an_error(device, standin):
     standin.set_register_limit(0)
     loader = pyecho.torch.EchoLoader(rows(8), 2, batch_size=4, device="cuda:0", memory="pinned")
     with pytest.raises(pyecho.CudaError, match="cuMemHostRegister") as raised:
-        iter(loader)
+        next(iter(loader))
     assert (raised.value.code, raised.value.call) == (2, "cuMemHostRegister")
     assert raised.value.name == "CUDA_ERROR_OUT_OF_MEMORY"
     standin.restore()
 
 
-def test_pageable_memory_is_taken_if_asked_for(device, standin):
+def test_pageable_memory_is_taken_if_asked_for(read):
     loader = pyecho.torch.EchoLoader(rows(8), 2, batch_size=4, device="cuda:0", memory="pageable")
-    assert len(list(loader)) == 4  # through the uploader's own pinned memory
+    assert len(read(loader)) == 4  # through the uploader's own pinned memory
 
 
 def test_pinned_memory_on_the_host(standin):
-    buffer = pyecho.EchoBuffer(pyecho.Field(5, float), batch_size=2, memory="pinned")
-    assert standin.registered_ranges() > 0
-    buffer.stop()
-    del buffer
     loader = pyecho.EchoLoader(np.arange(10), 2, batch_size=5, memory="pinned")
     assert len([batch.copy() for batch in loader]) == 4
+    assert standin.registered_ranges() > 0

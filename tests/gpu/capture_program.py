@@ -19,9 +19,9 @@ BATCHES = 6
 DEVICE = torch.device("cuda", 0)
 WAYS = {
     "batches": {},
-    "examples on the host": {"batch_size": BATCH},
-    "examples on the device": {"batch_size": BATCH, "echo_on": "device"},
-    "converted": {"batch_size": BATCH, "device_dtype": torch.bfloat16},
+    "examples on the host": {"batch_size": BATCH, "shuffle_buffer": 0},
+    "examples on the device": {"batch_size": BATCH, "shuffle_buffer": 0, "echo_on": "device"},
+    "converted": {"batch_size": BATCH, "shuffle_buffer": 0, "device_dtype": torch.bfloat16},
 }
 
 
@@ -97,7 +97,8 @@ def while_threads_run(way):
 def dropping_pinned_batches():
     """Drop a pinned batch, for which events are recorded, while the current stream is captured."""
     rows = [torch.full((1000,), number % 251, dtype=torch.uint8) for number in range(400)]
-    batches = iter(pyecho.torch.EchoLoader(rows, 1, batch_size=4, memory="pinned"))
+    options = {"batch_size": 4, "shuffle_buffer": 0, "memory": "pinned"}
+    batches = iter(pyecho.torch.EchoLoader(rows, 1, **options))
     batch = next(batches)
     seen = [batch.to(DEVICE, non_blocking=True)]
     static = torch.ones(8, device=DEVICE)

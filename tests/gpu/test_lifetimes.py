@@ -155,11 +155,11 @@ TWO_GPUS = """
 def test_work_on_the_second_device_makes_no_context_on_the_first(run, way, selected):
     if torch.cuda.device_count() < 2:
         pytest.skip("there is one GPU only")
-    arguments = {"device": "cuda:1", **WAYS.get(way, {})}
+    arguments = {"device": "cuda:1", "shuffle_buffer": 0, **WAYS.get(way, {})}
     if way == "pinned batches":
         if not selected:
             pytest.skip("nothing says which device pinned batches are for")
-        arguments = {"memory": "pinned", "batch_size": 8}
+        arguments = {"memory": "pinned", "batch_size": 8, "shuffle_buffer": 0}
     before = "torch.cuda.set_device(1)" if selected else ""
     output = run(TWO_GPUS.format(before=before, arguments=arguments))
     assert output == "False True\n"

@@ -11,6 +11,7 @@ import pyecho  # noqa: E402
 import pyecho.torch  # noqa: E402
 
 ROWS, WIDTH, COUNT, FACTOR = 4, 500_000, 200, 2
+PINNED = {"batch_size": ROWS, "shuffle_buffer": 0, "memory": "pinned"}
 
 
 def source():
@@ -28,7 +29,7 @@ def values_of(targets):
 
 
 def test_pytorch_sees_that_batches_are_pinned(device):
-    loader = pyecho.torch.EchoLoader(source(), FACTOR, batch_size=ROWS, memory="pinned")
+    loader = pyecho.torch.EchoLoader(source(), FACTOR, **PINNED)
     batches = iter(loader)
     batch = next(batches)
     assert batch.is_pinned()
@@ -49,7 +50,7 @@ def test_a_dropped_batch_is_not_filled_before_its_copy_is_done(
     )
     targets = []
     with torch.cuda.stream(stream):
-        for batch in pyecho.torch.EchoLoader(source(), FACTOR, batch_size=ROWS, memory="pinned"):
+        for batch in pyecho.torch.EchoLoader(source(), FACTOR, **PINNED):
             if busy_seconds:
                 sleep(busy_seconds)
             targets.append(batch.to(device, non_blocking=True))
@@ -64,7 +65,7 @@ def test_a_prefetcher_may_copy_on_a_side_stream_and_drop_the_batch_outside_of_it
 ):
     side = torch.cuda.Stream(device, priority=priority)
     targets = []
-    for batch in pyecho.torch.EchoLoader(source(), FACTOR, batch_size=ROWS, memory="pinned"):
+    for batch in pyecho.torch.EchoLoader(source(), FACTOR, **PINNED):
         with torch.cuda.stream(side):
             sleep(3e-3)
             targets.append(batch.to(device, non_blocking=True))
@@ -75,7 +76,7 @@ def test_a_prefetcher_may_copy_on_a_side_stream_and_drop_the_batch_outside_of_it
 def test_arrays_of_numpy_as_well(device, sleep):
     targets = []
     rows = (np.full(WIDTH, number % 251, np.uint8) for number in range(COUNT))
-    for batch in pyecho.EchoLoader(rows, FACTOR, batch_size=ROWS, memory="pinned"):
+    for batch in pyecho.EchoLoader(rows, FACTOR, **PINNED):
         sleep(3e-3)
         targets.append(torch.from_numpy(batch).to(device, non_blocking=True))
         del batch
@@ -83,7 +84,7 @@ def test_arrays_of_numpy_as_well(device, sleep):
 
 
 def test_the_last_batches_are_waited_for(device, sleep):
-    loader = pyecho.torch.EchoLoader(source(), 1, batch_size=ROWS, memory="pinned")
+    loader = pyecho.torch.EchoLoader(source(), 1, **PINNED)
     batches = iter(loader)
     sleep(0.2)
     targets = [next(batches).to(device, non_blocking=True) for _ in range(3)]

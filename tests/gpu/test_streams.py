@@ -8,6 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import pyecho.torch  # noqa: E402
+from pyecho._core import TransferEngine  # noqa: E402
 
 ROW_BYTES = 100_000
 BATCH = 16
@@ -145,7 +146,10 @@ def test_a_batch_is_had_before_its_copy_has_run(device, sleep, way):
             seen.append(checked(next(batches)))  # the second use of the first item
         torch.cuda.synchronize()
         done = torch.cuda.Event()
-        with torch.cuda.stream(loader._arrays._stream):  # ahead of all copies to come
+        # pyecho's, of which a device has one
+        handle = TransferEngine(device=device.index, depth=1, kept=0).stream
+        stream = torch.cuda.ExternalStream(handle, device=device)
+        with torch.cuda.stream(stream):  # ahead of all copies to come
             sleep(SLEEP_SECONDS)
             done.record()
         gate.set()
@@ -164,6 +168,7 @@ def test_a_batch_is_had_before_its_copy_has_run(device, sleep, way):
 def test_copies_start_before_they_are_asked_for(device, wait_until):
     loader = on_device("examples on the host", device)
     batches = iter(loader)
-    assert wait_until(lambda: loader.stats().h2d_bytes >= 2 * BATCH * ROW_BYTES)
-    assert loader.stats().batches == 0
+    next(batches)
+    assert wait_until(lambda: loader.stats().h2d_bytes >= 3 * BATCH * ROW_BYTES)
+    assert loader.stats().batches == 1
     del batches

@@ -1,0 +1,137 @@
+"""Epochs on a device: one set of memory and threads for all, and iterators that are left half-way.
+
+That pinned memory and threads end with the loader is what the fixture checks after each test.
+"""
+
+import threading
+
+import pytest
+import torch
+from standin import WAYS
+
+import pyecho
+import pyecho.torch
+
+ALLOCATIONS = (b"cuEventCreate", b"cuStreamCreate", b"cuMemHostRegister")
+HOST = {"device": None, "echo_on": "host", "device_dtype": None}
+
+
+def rows(count=40):
+    return [torch.full((3000,), number, dtype=torch.uint8) for number in range(count)]
+
+
+def arguments_of(way, **more):
+    return {"factor": 3, "shuffle_buffer": 8, "device": "cuda:0"} | WAYS[way] | more
+
+
+def values(batches):
+    return [int(value) for batch in batches for value in batch.reshape(-1, 3000)[:, 0]]
+
+
+@pytest.fixture
+def both(device):
+    """Does the same with a loader on the device and one without; returns what each emitted."""
+
+    def do(way, use, source=rows, **more):
+        outputs = []
+        for place in ({}, HOST):
+            loader = pyecho.torch.EchoLoader(source(), **arguments_of(way, **more) | place)
+            emitted = []
+            for batch in use(loader):
+                if not place:
+                    device[-1].synchronize()
+                emitted += values([batch])
+            outputs.append(emitted)
+        return outputs
+
+    return do
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_later_epochs_use_the_memory_and_threads_of_the_first(read, device, standin, way):
+    loader = pyecho.torch.EchoLoader(rows(), **arguments_of(way))
+
+    def used():
+        threads = {each for each in threading.enumerate() if each.name.startswith("pyecho")}
+        calls = [standin.calls_of(name) for name in (b"cuStreamCreate", b"cuMemHostRegister")]
+        return len(device), device[-1].pools, calls, threads
+
+    first = values(read(loader))
+    before = used()
+    assert before[-1]
+    for _ in range(2):
+        later = values(read(loader))
+        assert sorted(later) == sorted(first)
+        assert later != first
+        assert used() == before
+
+
+def test_nothing_is_allocated_once_it_runs(device, standin):
+    batches = iter(pyecho.torch.EchoLoader(rows(200) * 10, 2, batch_size=4, device="cuda:0"))
+    for _ in range(100):
+        next(batches)
+    before = [standin.calls_of(name) for name in ALLOCATIONS]
+    assert sum(1 for _ in batches) == 900
+    assert [standin.calls_of(name) for name in ALLOCATIONS] == before
+
+
+@pytest.mark.parametrize("taken", [0, 1, 5])
+@pytest.mark.parametrize("way", WAYS)
+def test_an_abandoned_iterator_lets_everything_go(device, way, taken):
+    batches = iter(pyecho.torch.EchoLoader(rows(200) * 3, **arguments_of(way)))
+    for _ in range(taken):
+        next(batches)
+    del batches
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("more", [{}, {"epochs": 3}, {"steps_per_epoch": 11}], ids=str)
+def test_after_a_break_the_next_epoch_is_whole(both, way, more):
+    def use(loader):
+        for taken in (3, 7, 10**6):
+            for number, batch in enumerate(loader):
+                yield batch
+                if number == taken:
+                    break
+
+    on_device, on_host = both(way, use, **more)
+    assert on_device == on_host
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_over_an_iterator_the_next_iteration_goes_on_and_loses_nothing(both, way):
+    def use(loader):
+        batches = iter(loader)
+        for _ in range(4):
+            yield next(batches)
+        del batches
+        with pytest.warns(RuntimeWarning, match="goes on where that one was left"):
+            yield from loader
+
+    on_device, on_host = both(way, use, source=lambda: iter(rows()))
+    assert on_device == on_host
+    assert len(on_device) == 120
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_chosen_epoch_is_the_same_again(both, way):
+    def use(loader):
+        for epoch in (5, 0, 5):
+            loader.set_epoch(epoch)
+            yield from loader
+
+    on_device, on_host = both(way, use)
+    assert on_device == on_host
+    assert on_device[:120] == on_device[240:]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_close_in_the_middle_of_an_epoch(device, way):
+    loader = pyecho.torch.EchoLoader(rows(), **arguments_of(way))
+    batches = iter(loader)
+    next(batches)
+    loader.close()
+    with pytest.raises(pyecho.Closed):
+        list(batches)
+    crossed = loader.stats().h2d_bytes
+    assert crossed > 0, "the counts outlive the stages"
