@@ -74,7 +74,10 @@ def device(standin, monkeypatch):
         made.append(standin_driver.StandinTensors(standin, dtype))
         return made[-1]
 
-    monkeypatch.setattr("pyecho.torch.cuda_device", lambda name: name and torch.device(name))
+    def named(name):
+        return torch.device(name) if str(name).startswith("cuda") else None
+
+    monkeypatch.setattr("pyecho.torch.cuda_device", named)
     monkeypatch.setattr("pyecho.torch.TorchDevice", make)
     return made
 

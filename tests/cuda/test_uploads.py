@@ -139,9 +139,9 @@ def test_host_memory_is_bounded(read, standin, way):
     tight = pyecho.torch.EchoLoader(rows(9), 3, **arguments, max_bytes=10_000)
     with pytest.raises(pyecho.ConfigError, match="max_bytes is"):
         next(iter(tight))
-    loader = pyecho.torch.EchoLoader(rows(300), 3, **arguments, max_bytes=1_000_000)
+    loader = pyecho.torch.EchoLoader(rows(100), 3, **arguments, max_bytes=1_000_000)
     for _ in range(2):
-        assert len(values(read(loader))) == 900
+        assert len(values(read(loader))) == 300
         assert 0 < standin.registered_bytes() <= 1_000_000
 
 
