@@ -12,7 +12,7 @@ from typing import Any, Literal, TypedDict
 
 import numpy as np
 
-from pyecho._core import ConfigError
+from pyecho._core import ConfigError, uses_of_pass
 
 __all__ = ["Config", "Memory", "Options"]
 
@@ -157,6 +157,15 @@ class Config:
             return self.capacity
         least = self.batch_size or 1 if self.unique_in_batch else 1
         return min(self.capacity, max(items, least))
+
+    def batches_of(self, items: int | None) -> int | None:
+        """Return the number of batches of an epoch whose pass has so many items, if it is known."""
+        if self.steps_per_epoch is not None or items is None or self.unique_in_batch:
+            return self.steps_per_epoch
+        uses = uses_of_pass(items, self.factor)
+        if self.batch_size is None:
+            return uses
+        return uses // self.batch_size if self.drop_last else -(-uses // self.batch_size)
 
     def threads_for(self, example_bytes: int) -> int:
         """Return how many native threads make batches; 0 if the consumer had better do it."""

@@ -8,7 +8,6 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pyecho import _core
 from pyecho.config import Config, Options, checked_int
 from pyecho.numpy import NUMPY, Adapter
 from pyecho.progress import Filling, require_tqdm, shown
@@ -161,7 +160,7 @@ class EchoLoader:
         """Return an iterator for the next epoch, which begins with its first ``next()``."""
         if not self._config.progress:
             return self._run.iterate()
-        filling = Filling(self._config.capacity)
+        filling = Filling(self._config.capacity_for(self._source.items()))
         return shown(self._run.iterate(filling), self._length_or_none(), filling)
 
     def _new_run(self) -> Run:
@@ -181,25 +180,20 @@ class EchoLoader:
         Raises `TypeError` where it cannot be known: the source does not tell how many items or
         examples it has, or `unique_in_batch` leaves it to the draws. `steps_per_epoch` decides it.
         """
-        config = self._config
-        if config.steps_per_epoch is not None:
-            return config.steps_per_epoch
-        items = self._source.items()
+        items = self._source.items() if self._config.steps_per_epoch is None else None
+        batches = self._config.batches_of(items)
+        if batches is not None:
+            return batches
         if items is None:
-            what = "examples" if config.unbatch else "items"
+            what = "examples" if self._config.unbatch else "items"
             raise TypeError(
                 f"the source ({type(self._source.object).__name__}) does not tell how many {what} "
                 "it has, so this loader has no len(); where you know better, pass steps_per_epoch="
             )
-        if config.unique_in_batch:
-            raise TypeError(
-                "with unique_in_batch=True the number of batches depends on the draws; to fix it, "
-                "pass steps_per_epoch="
-            )
-        uses = _core.uses_of_pass(items, config.factor)
-        if config.batch_size is None:
-            return uses
-        return uses // config.batch_size if config.drop_last else -(-uses // config.batch_size)
+        raise TypeError(
+            "with unique_in_batch=True the number of batches depends on the draws; to fix it, pass "
+            "steps_per_epoch="
+        )
 
     def _length_or_none(self) -> int | None:
         try:
@@ -211,11 +205,12 @@ class EchoLoader:
         """Choose the number of the next epoch, which with the seed selects the random numbers.
 
         Ends an unfinished iteration. A source, sampler or dataset with a ``set_epoch`` of its own
-        is told as well.
+        is told as well. The number that comes next anyway changes nothing.
         """
         epoch = checked_int("epoch", epoch, 0, 2**63)
         self._run.set_epoch(epoch)
-        self._source.tell_epoch(epoch)
+        if not (self._run.flows and self._run.epoch == epoch):  # else its pass has begun
+            self._source.tell_epoch(epoch)
 
     def stats(self) -> EchoStats:
         """Return counts and times over all epochs of this loader, the running one included."""

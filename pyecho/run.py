@@ -71,6 +71,7 @@ class Run:
         self._opening: Opening | None = None  # of the epoch that is about to begin
         self._stages: Stages | None = None  # made with the first item
         self._begun: object | None = None  # the epoch's token; None: it has not begun
+        self._length: int | None = None  # batches of the epoch, if known
         self._workers: list[Worker] = []  # the feeder, then those of the links
         self._leaving = False  # the workers were told to end; they may still be inside the source
 
@@ -120,6 +121,11 @@ class Run:
             self.close()
 
     @property
+    def flows(self) -> bool:
+        """Whether the next epoch has begun by itself."""
+        return self._begun is _FLOWS
+
+    @property
     def unfinished(self) -> bool:
         """Whether an iteration has begun and is not at its end."""
         return self._begun is not None and self._begun is not _FLOWS
@@ -137,6 +143,7 @@ class Run:
 
     def _begin_stages(self, token: object, filling: Filling | None) -> Any:
         self._check_open()
+        self._settle()
         self._retire()
         again = self._begun is token  # an earlier attempt was cut short
         if self.unfinished:
@@ -156,9 +163,11 @@ class Run:
         return self._stages.consumed
 
     def _finish(self, token: object, completed: bool) -> None:
-        stages = self._stages
+        if self._begun is token and not completed:
+            self._settle()
         if self._begun is not token:
-            return  # another one has begun since
+            return  # another one has begun since, or it is settled
+        stages = self._stages
         at_end = stages is None or stages.at_end
         if not completed and not at_end:
             self._leave()
@@ -168,7 +177,29 @@ class Run:
         self._begun = None if at_end else _FLOWS
         self.epoch += 1
 
+    def _settle(self) -> None:
+        """End an iteration of which nothing is left but its end: loops that count end before it."""
+        stages = self._stages
+        if not self.unfinished or stages is None or stages.consumed._delivered != self._length:
+            return
+        self._retire(completed=True)
+        if self._passes_follow():
+            self._begun = _FLOWS
+            self.epoch += 1
+        else:
+            self._abandon()
+
+    def _passes_follow(self) -> bool:
+        """Whether another pass flows into the one of this epoch."""
+        config = self._config
+        if self._source.one_shot or config.steps_per_epoch is not None:
+            return config.steps_per_epoch is not None
+        return config.epochs is not None and self.epoch + 1 < config.epochs
+
     def _set_epoch(self, epoch: int) -> None:
+        self._settle()
+        if epoch == self.epoch and not self.unfinished:
+            return
         if not self._source.one_shot:
             self._retire()
             self._abandon()
@@ -184,10 +215,10 @@ class Run:
         if self._closed:
             raise Closed("this EchoLoader is closed; make a new one")
 
-    def _retire(self) -> None:
-        """End the iterators there are."""
+    def _retire(self, *, completed: bool = False) -> None:
+        """End the iterators there are; they raise `Closed`, unless they are at their end."""
         if self._stages is not None:
-            self._stages.consumed._retire()
+            self._stages.consumed._retire(completed=completed)
 
     def _leave(self) -> None:
         """End an unfinished epoch; what an iterator has left is kept, and the epoch goes on."""
@@ -227,10 +258,11 @@ class Run:
         if self._opening is None:
             self._opening = Opening(passes_over(self._source, self._config, self.epoch, filling))
         opening = self._opening
-        if self._stages is None:
+        if self._stages is None or self._source.one_shot:  # which may have been read to its end
             self._read_first(opening, context)
             if opening.first is NOTHING:
                 return self._start_empty(token, opening)
+        if self._stages is None:
             close_at_exit(self)  # before whatever the source has registered
             self._stages = self._make_stages(
                 self._source,
@@ -240,6 +272,7 @@ class Run:
                 by_consumer=self._by_consumer,
                 held=self.held,
             )
+        self._length = self._config.batches_of(items)
         self._stages.begin(self.epoch, items, opening.passes)
         self._begun = token
         self._opening = None

@@ -275,19 +275,23 @@ def _sum_of_rows(batches: Iterable[Any]) -> int | None:
 
 def _examples_of_data_loader(loader: Any, data: Any) -> int | None:
     """Return how many examples the batches of a `torch.utils.data.DataLoader` have in all."""
-    # Another package's subclass that iterates in its own way may skip or repeat batches.
-    iterates = getattr(type(loader).__iter__, "__module__", "")
-    if iterates.split(".")[0] not in ("torch", "torchdata"):
+    if not _iterates_as_torch(loader):
         return None
     if isinstance(loader.dataset, data.IterableDataset):
         return None
     sampler = loader.batch_sampler
     if isinstance(sampler, list | tuple):
         return sum(map(len, sampler))
-    if getattr(type(sampler), "__iter__", None) is not data.BatchSampler.__iter__:
+    if not isinstance(sampler, data.BatchSampler) or not _iterates_as_torch(sampler):
         return None  # also where batch_size=None: the dataset decides what an item is
     examples = _length(sampler.sampler)
     if examples is None:
         return None
     left_out = examples % int(sampler.batch_size) if sampler.drop_last else 0
     return examples - left_out
+
+
+def _iterates_as_torch(source: Any) -> bool:
+    """Whether no other package's subclass may skip or repeat batches."""
+    module = getattr(type(source).__iter__, "__module__", "")
+    return module.split(".")[0] in ("torch", "torchdata")

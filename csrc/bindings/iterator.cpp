@@ -120,6 +120,10 @@ PyObject* next(PyObject* object) {
     }
     Stage& stage = *self->stage;
     if (retired(*self)) [[unlikely]] {
+      if (stage.was_completed(self->generation)) {
+        self->ended = true;
+        return nullptr;
+      }
       raise(errors().closed,
             "a later iter() or set_epoch() of this loader has ended this iteration; a loader has one iteration at a "
             "time, so make a loader for each");

@@ -145,7 +145,7 @@ PyObject* Stage::next_reference(Outcome outcome, bool may_pause) {
       }
     }
     if (outcome == Outcome::kOk) {
-      return emission;
+      return delivered(emission);
     }
     if (outcome != Outcome::kEnd) {
       raise_for(outcome == Outcome::kTimeout ? Outcome::kClosed : outcome);
@@ -153,7 +153,10 @@ PyObject* Stage::next_reference(Outcome outcome, bool may_pause) {
     if (at_end() && !failure_.is_none()) {
       raise_object(std::exchange(failure_, py::none()));
     }
-    return nullptr;
+    delivered_ = 0;
+    if (!std::exchange(end_is_next_, false) || at_end()) {
+      return nullptr;
+    }
   }
 }
 
@@ -183,6 +186,8 @@ void Stage::begin(std::uint64_t epoch, std::optional<std::uint64_t> items) {
     static_cast<void>(wait_answering_signals(kNever, sleep, [this] { return consumer_ == std::thread::id(); }));
   }
   begin_core(epoch, items.value_or(kUnknown));
+  delivered_ = 0;
+  end_is_next_ = false;
 }
 
 void Stage::raise_for(Outcome outcome) const { raise_outcome(outcome, name_); }
@@ -212,7 +217,8 @@ void register_stage(py::module_& module) {
       .def("_set_paused", &Stage::set_paused, py::arg("paused"))
       .def("_begin", &Stage::begin, py::arg("epoch"), py::arg("items"))
       .def("_take", &Stage::take)
-      .def("_retire", &Stage::retire)
+      .def("_retire", &Stage::retire, py::kw_only(), py::arg("completed"))
+      .def_property_readonly("_delivered", [](const Stage& self) { return self.delivered(); })
       .def_property_readonly("_generation", &Stage::generation)
       .def_property_readonly("_at_end", &Stage::at_end)
       .def("_stats", &Stage::stats)

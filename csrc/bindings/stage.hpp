@@ -50,7 +50,7 @@ class Stage {
   PyObject* next_reference() {
     PyObject* emission = nullptr;
     const Outcome outcome = try_emit(emission);
-    return outcome == Outcome::kOk ? emission : next_reference(outcome, false);
+    return outcome == Outcome::kOk ? delivered(emission) : next_reference(outcome, false);
   }
   // Same as next_reference(), for pyecho's own threads. Raises StopIteration at the end of an iteration, Closed if paused.
   pybind11::object take();
@@ -62,8 +62,21 @@ class Stage {
 
   // The thread inside next_reference(); none: std::thread::id(). See Iterator.
   [[nodiscard]] std::thread::id& consumer() noexcept { return consumer_; }
-  // Retires all iterators that began before; see Iterator.
-  void retire() noexcept { ++generation_; }
+  // Retires all iterators that began before; see Iterator. `completed`: the iteration has nothing left but its end, which
+  // the next one passes over, and its iterators end rather than raise.
+  void retire(bool completed) noexcept {
+    if (completed) {
+      completed_generation_ = generation_;
+      end_is_next_ = true;
+      delivered_ = 0;
+    }
+    ++generation_;
+  }
+  [[nodiscard]] bool was_completed(std::uint64_t generation) const noexcept {
+    return generation == completed_generation_;
+  }
+  // Batches or items of this iteration that the consumer has got so far.
+  [[nodiscard]] std::uint64_t delivered() const noexcept { return delivered_; }
   // Returns 1 + the number of calls of retire().
   [[nodiscard]] std::uint64_t generation() const noexcept { return generation_; }
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
@@ -104,6 +117,11 @@ class Stage {
   [[nodiscard]] std::uint64_t source_ns() const noexcept { return source_ns_.load_relaxed(); }
 
  private:
+  PyObject* delivered(PyObject* emission) noexcept {
+    ++delivered_;
+    end_is_next_ = false;
+    return emission;
+  }
   PyObject* next_reference(Outcome outcome, bool may_pause);
   bool read_one(Reader& reader);
   void pull();
@@ -117,6 +135,9 @@ class Stage {
   Atomic<std::uint64_t> source_ns_;
   std::thread::id consumer_;
   std::uint64_t generation_ = 1;
+  std::uint64_t completed_generation_ = 0;
+  std::uint64_t delivered_ = 0;
+  bool end_is_next_ = false;  // see retire()
 };
 
 void register_stage(pybind11::module_& module);

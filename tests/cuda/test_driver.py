@@ -123,7 +123,7 @@ def test_a_device_that_is_not_there_is_refused_when_the_loader_is_made(loaded, m
     [
         ({"echo_on": "device"}, "echo_on='device' needs a device"),
         ({"device_dtype": torch.float16}, "device_dtype needs a device"),
-        ({"device": "cpu", "echo_on": "device"}, "needs a device"),
+        ({"device": "cpu", "echo_on": "device", "batch_size": 2}, "needs a device"),
         ({"echo_on": "both"}, "'host' or 'device'"),
         ({"device_dtype": "float16"}, "torch.dtype"),
         ({"memory": "shared"}, "'auto', 'pageable', 'pinned'"),

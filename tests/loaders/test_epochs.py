@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from drivers import (
     Iterated,
+    Sized,
     drivers,
     flat,
     levels,
@@ -142,6 +143,32 @@ def test_passes_flow_into_each_other(driver, batch_size, factor):
     assert set(flat(loader)) == set(pass_of(3, 41)), "passes after the last are on their own"
 
 
+@pytest.mark.parametrize("told", [False, True], ids=["", "set_epoch"])
+@pytest.mark.parametrize("kept", [False, True], ids=["", "iterators kept"])
+@pytest.mark.parametrize("options", [{}, {"epochs": 3}, {"steps_per_epoch": 7}], ids=str)
+@drivers
+def test_a_loop_that_counts_to_the_length_ends_the_epoch(driver, options, kept, told):
+    """As training frameworks count: the end of the iteration is never asked for."""
+    source = range(14) if driver == "in memory" else Sized(range(14))
+    counted, whole = (
+        loader_of(driver, source, batch_size=4, shuffle_buffer=5, **options) for _ in range(2)
+    )
+    iterators = []
+    for epoch in range(3):
+        if told:
+            counted.set_epoch(epoch)
+        batches = iter(counted)
+        taken = [item for _ in range(len(counted)) for item in next(batches).tolist()]
+        assert taken == flat(whole)
+        if kept:
+            iterators.append(batches)
+    if kept:
+        counted.set_epoch(3)
+        assert next(iterators[-1], "end") == "end"
+    if not options.get("steps_per_epoch"):
+        assert counted.stats().fresh == 3 * 14, "every pass was read once"
+
+
 @waiting_drivers
 @levels
 def test_an_iteration_that_is_left_ends_the_flow_and_the_next_pass_is_whole(driver, batch_size):
@@ -234,6 +261,16 @@ def test_a_source_that_yields_nothing_is_an_empty_epoch_with_a_warning(source, b
             assert next(batches, None) is None
         assert caught[0].filename == __file__
     assert loader.stats() == pyecho.EchoStats(source_seconds=loader.stats().source_seconds)
+
+
+@waiting_drivers
+@levels
+def test_an_iterator_that_was_read_to_its_end_is_an_empty_epoch_with_a_warning(driver, batch_size):
+    loader = loader_of(driver, iter(Iterated(range(8))), batch_size=batch_size)
+    assert sorted(flat(loader)) == repeated(range(8))
+    for _ in range(2):
+        with pytest.warns(RuntimeWarning, match="yielded nothing: it is an iterator"):
+            assert list(loader) == []
 
 
 @drivers
