@@ -27,7 +27,7 @@ void copy_plane(std::byte* to, const std::byte* from, Axis outer, Axis inner) {
   const std::ptrdiff_t to_stride = inner.extent * static_cast<std::ptrdiff_t>(kBytes);
   if (inner.stride_bytes == 0) {  // a broadcast axis: the piece is read once
     for (std::ptrdiff_t i = 0; i < outer.extent; ++i) {
-      std::array<std::byte, kBytes> piece;
+      std::array<std::byte, kMaxSmallBytes> piece{};
       std::memcpy(piece.data(), from + i * outer.stride_bytes, kBytes);
       for (std::byte* const end = to + to_stride; to != end; to += kBytes) {
         std::memcpy(to, piece.data(), kBytes);
