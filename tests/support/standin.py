@@ -161,6 +161,12 @@ class StandinTensors(pyecho.device.torch.TorchDevice):
         self.pools += 1
         return super().pool(slots, like)
 
+    def gather(self, pool, index, like):
+        # After a failed copy the index is anything: a GPU reads somewhere, and PyTorch hears of it
+        # with its next call.
+        self._standin.drain()
+        return super().gather(pool, index.clamp(0, len(pool) - 1), like)
+
     def _empty(self, shape, dtype):
         tensor = torch.empty(shape, dtype=dtype)
         ctypes.memset(tensor.data_ptr(), _POISON, tensor.nbytes)
