@@ -45,8 +45,8 @@ class EchoBuffer(_core.EchoBuffer):
     batch_size
         Rows of a batch; the last one may have fewer.
     factor
-        How often each example is emitted: an int, or a float whose fraction is the chance of one
-        more use, drawn per example.
+        How often each example is emitted. With a fraction some examples get one use more, spread
+        evenly, so that N examples have ``floor(N * factor + 0.5)`` uses.
     capacity
         Distinct examples among which each emission is drawn; 1 means no shuffling.
     seed, epoch

@@ -104,8 +104,11 @@ class Config:
             )
         if not self.loader and self.shuffle_buffer == 0:
             raise ConfigError("capacity must be at least 1, got 0")
+        if not self.loader and self.batch_size is None:
+            raise ConfigError("batch_size must be an int, at least 1, got None")
         if self.shuffle_buffer is None:
-            settle("shuffle_buffer", 10 * self.batch_size if self.batch_size else 0)
+            most = (MAX_USES - 1) // math.ceil(self.factor)
+            settle("shuffle_buffer", min(10 * (self.batch_size or 0), most))
         if self.capacity * math.ceil(self.factor) >= MAX_USES:
             raise ConfigError(
                 f"{self._shown('shuffle_buffer')} times factor must stay below {MAX_USES}, "

@@ -25,19 +25,21 @@ FieldOf = Callable[[Any], Field]
 
 def rows_of(batch: Any) -> int:
     """Return the number of rows of a batch: the length of the outermost array."""
-    level, lists = [batch], False
+    level, lists, texts = [batch], False, False
     while level:
         lengths = [length for length in map(_length, level) if length is not None]
         if lengths:
             return lengths[0]
         nodes = [node for node in map(node_of, level) if node is not None]
         lists = lists or any(map(_is_list, nodes))
+        texts = texts or any(isinstance(value, str | bytes) for value in level)
         level = [child for node in nodes for child in node.children]
-    remedy = (
-        "make arrays of its lists of numbers (np.asarray())"
-        if lists
-        else "pass unbatch=False if the source yields single examples"
-    )
+    if lists and texts:
+        remedy = "a list of strings is a column beside an array; alone, make it one (np.asarray())"
+    elif lists:
+        remedy = "make arrays of its lists of numbers (np.asarray())"
+    else:
+        remedy = "pass unbatch=False if the source yields single examples"
     raise ConfigError(
         "unbatch=True needs items with at least one array that has a batch axis, got "
         f"{type(batch).__name__}; {remedy}"

@@ -273,6 +273,8 @@ class Run:
                 held=self.held,
             )
         self._length = self._config.batches_of(items)
+        if items and self._length == 0:
+            self._warn_of_no_batch(items)
         self._stages.begin(self.epoch, items, opening.passes)
         self._begun = token
         self._opening = None
@@ -349,7 +351,7 @@ class Run:
         )
 
     def _warn_of_nothing(self) -> None:
-        if self._source.one_shot:
+        if self._source.one_shot and self.stats().fresh > 0:
             reason = (
                 "it is an iterator and has been read to its end; for several epochs pass something "
                 "that can be iterated again (a list, a Dataset, a DataLoader, an object with "
@@ -361,6 +363,15 @@ class Run:
             f"the source ({type(self._source.object).__name__}) yielded nothing: {reason}",
             RuntimeWarning,
             stacklevel=8,
+        )
+
+    def _warn_of_no_batch(self, items: int) -> None:
+        warnings.warn(
+            f"the {items} items of the source, used {self._config.factor:g} times each, do not "
+            f"fill one batch of {self._config.batch_size}, and drop_last=True drops it: the epoch "
+            "has no batch; lower batch_size, or pass drop_last=False",
+            RuntimeWarning,
+            stacklevel=7,
         )
 
 

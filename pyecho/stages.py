@@ -264,8 +264,12 @@ def _size_of(item: Any) -> int | None:
     """Return the bytes of an item, None if it cannot be told."""
     total = 0
     for leaf in leaves_of(item):
-        if hasattr(leaf, "nbytes") and getattr(leaf, "is_cpu", True):
-            total += int(leaf.nbytes)
+        try:
+            size = leaf.nbytes if getattr(leaf, "is_cpu", True) else None
+        except (AttributeError, RuntimeError, NotImplementedError):  # the last ones: sparse tensors
+            size = None
+        if size is not None:
+            total += int(size)
         elif isinstance(leaf, str | bytes | int | float | complex | None):
             total += sys.getsizeof(leaf)
         else:

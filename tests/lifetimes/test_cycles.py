@@ -20,11 +20,11 @@ def is_collected(make):
 
     Whatever a finalizer complains about becomes an error: pytest watches sys.unraisablehook.
     """
+    before = set(threading.enumerate())
     reference = make()
     gc.collect()
-    for thread in threading.enumerate():
-        if thread.name.startswith("pyecho"):
-            thread.join(60)
+    for thread in set(threading.enumerate()) - before:
+        thread.join(60)
     gc.collect()
     return reference() is None
 

@@ -252,15 +252,24 @@ def test_only_what_iterates_over_itself_is_read_once():
 @levels
 def test_a_source_that_yields_nothing_is_an_empty_epoch_with_a_warning(source, batch_size, epochs):
     loader = pyecho.EchoLoader(source, batch_size=batch_size, epochs=epochs)
-    reason = "read to its end" if iter(source) is source else "check its length"
     for _ in range(2):
         batches = iter(loader)
         with pytest.warns(
-            RuntimeWarning, match=rf"{type(source).__name__}.*yielded nothing.*{reason}"
+            RuntimeWarning, match=rf"{type(source).__name__}.*yielded nothing: check its length"
         ) as caught:
             assert next(batches, None) is None
         assert caught[0].filename == __file__
     assert loader.stats() == pyecho.EchoStats(source_seconds=loader.stats().source_seconds)
+
+
+@waiting_drivers
+def test_an_epoch_whose_one_batch_is_dropped_warns(driver):
+    source = range(10) if driver == "in memory" else Sized(range(10))
+    loader = loader_of(driver, source, batch_size=64, drop_last=True)
+    batches = iter(loader)
+    with pytest.warns(RuntimeWarning, match="10 items.*drop_last=False") as caught:
+        assert next(batches, None) is None
+    assert caught[0].filename == __file__
 
 
 @waiting_drivers

@@ -9,6 +9,8 @@ pytest.importorskip("torch")
 from configurations import CONFIGURATIONS, DIGESTS, digest
 from delays import dawdling
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*the epoch has no batch")
+
 EXPECTED = json.loads(DIGESTS.read_text())["digests"]
 THREADS = [0, 1, 2, 4]
 
