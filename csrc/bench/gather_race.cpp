@@ -28,7 +28,7 @@ GatherRace::GatherRace(const Workload& workload)
     : workload_(workload),
       source_(std::max(workload.row_bytes, std::min(kSourceBytes, workload.fresh * workload.row_bytes)), all_cores()),
       pool_(workload.capacity * workload.row_bytes, all_cores()),
-      batches_(blocks_for(workload.threads) * batch_bytes(), all_cores()),
+      batches_(blocks_for(std::max(1U, workload.threads)) * batch_bytes(), all_cores()),
       order_(kOrderLength) {
   Xoshiro256 random(1);
   for (std::uint32_t& slot : order_) {

@@ -21,7 +21,7 @@ struct Workload {
   std::uint32_t capacity;    // >= 1: rows resident for shuffling
   std::uint32_t factor;      // >= 1
   std::uint64_t fresh;       // rows taken from the source
-  unsigned threads;          // >= 1: gather workers
+  unsigned threads;          // gather workers; 0: the consumer makes the batches
 };
 
 class GatherRace {

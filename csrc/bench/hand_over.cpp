@@ -68,7 +68,8 @@ class BufferHandOver {
   }
 
  private:
-  EchoBuffer buffer_{EchoBufferConfig{.leaf_bytes = {8}, .factor = 1.0}};
+  // Without workers, as loaders choose for batches this small: the consumer makes the batch itself.
+  EchoBuffer buffer_{EchoBufferConfig{.leaf_bytes = {8}, .factor = 1.0, .threads = 0}};
 };
 
 template <class Stage>

@@ -32,8 +32,8 @@ void register_bench(py::module_& module) {
                                 "Example echoing and bare memcpy of the same bytes, for benchmarks.")
       .def(py::init([](std::size_t row_bytes, std::uint32_t batch_size, std::uint32_t capacity, std::uint32_t factor,
                        std::uint64_t fresh, unsigned threads) {
-             if (row_bytes < 1 || batch_size < 1 || capacity < 1 || factor < 1 || threads < 1) {
-               throw py::value_error("row_bytes, batch_size, capacity, factor and threads must be at least 1");
+             if (row_bytes < 1 || batch_size < 1 || capacity < 1 || factor < 1) {
+               throw py::value_error("row_bytes, batch_size, capacity and factor must be at least 1");
              }
              return bench::GatherRace({row_bytes, batch_size, capacity, factor, fresh, threads});
            }),

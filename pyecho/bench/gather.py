@@ -14,7 +14,7 @@ from functools import partial
 from pyecho import _core
 from pyecho.bench.row import Row
 from pyecho.bench.sampling import Progress, Sample, interleaved, steps_of
-from pyecho.config import available_cores
+from pyecho.config import Config, available_cores
 
 TINY_ROW_BYTES = 256
 LARGE_ROW_BYTES = 100_000
@@ -28,7 +28,7 @@ class Workload:
     batch_size: int = 256
     capacity: int = 4096
     factor: int = 4
-    threads: int = 1
+    threads: int | None = None  # as many workers as a loader would have
 
     def name(self) -> str:
         """Return the size of a row, and the other fields that differ from their defaults."""
@@ -43,6 +43,11 @@ class Workload:
                 name += f", {text}"
         return name
 
+    @property
+    def workers(self) -> int:
+        """The number of threads that make batches; 0 if the consumer makes them."""
+        return Config(batch_size=self.batch_size, threads=self.threads).threads_for(self.row_bytes)
+
     def fresh(self, bytes_emitted: int) -> int:
         """Return the number of rows to read.
 
@@ -55,12 +60,7 @@ class Workload:
 
 def default_workloads() -> list[Workload]:
     """Return tiny, small and large rows."""
-    threads = max(1, min(4, available_cores() - 1))
-    return [
-        Workload(256, threads=threads),
-        Workload(3072, threads=threads),
-        Workload(150_528, capacity=512, threads=threads),
-    ]
+    return [Workload(256), Workload(3072), Workload(150_528, capacity=512)]
 
 
 def measure(
@@ -91,10 +91,10 @@ def _rows(
         capacity=workload.capacity,
         factor=workload.factor,
         fresh=fresh,
-        threads=workload.threads,
+        threads=workload.workers,
     )
     contestants: dict[str, Callable[[], float]] = {
-        "memcpy": partial(race.memcpy_seconds, workload.threads),
+        "memcpy": partial(race.memcpy_seconds, max(1, workload.workers)),
         "echo": race.echo_seconds,
     }
     if every_core:
@@ -119,7 +119,7 @@ def _rows(
 
 
 def _row(workload: Workload, echo: Sample, memcpy: Sample) -> Row:
-    what, limit_name = workload.name(), f"memcpy, {_threads(workload.threads)}"
+    what, limit_name = workload.name(), f"memcpy, {_threads(max(1, workload.workers))}"
     if workload.row_bytes <= TINY_ROW_BYTES:
         extra = Sample(tuple(a - b for a, b in zip(echo.values, memcpy.values, strict=True)))
         target = "<= 25 ns"

@@ -5,7 +5,7 @@ import pytest
 from pyecho import _core
 
 
-@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("threads", [0, 1, 3])
 @pytest.mark.parametrize(
     ("row_bytes", "capacity", "factor", "fresh"),
     [(1, 1, 1, 1), (64, 7, 3, 1000), (5000, 40, 1, 100), (3072, 100, 4, 99)],
@@ -20,18 +20,18 @@ def test_both_sides_run(row_bytes, capacity, factor, fresh, threads):
         threads=threads,
     )
     for _ in range(2):
-        assert race.memcpy_seconds(threads) > 0
+        assert race.memcpy_seconds(max(1, threads)) > 0
         assert race.memcpy_seconds(threads + 2) > 0
         assert race.echo_seconds() > 0  # raises if a use is missing
 
 
 def test_what_cannot_be_raced_is_refused():
-    sizes = dict.fromkeys(["row_bytes", "batch_size", "capacity", "factor", "threads"], 1)
+    sizes = dict.fromkeys(["row_bytes", "batch_size", "capacity", "factor"], 1)
     for missing in sizes:
         with pytest.raises(ValueError, match="must be at least 1"):
-            _core.GatherRace(fresh=1, **sizes | {missing: 0})
+            _core.GatherRace(fresh=1, threads=1, **sizes | {missing: 0})
     with pytest.raises(ValueError, match="threads must be at least 1"):
-        _core.GatherRace(fresh=1, **sizes).memcpy_seconds(0)
+        _core.GatherRace(fresh=1, threads=0, **sizes).memcpy_seconds(0)
     with pytest.raises(ValueError, match="got 'pigeon'"):
         _core.hand_over_ns("pigeon", 1, 1)
 
