@@ -175,7 +175,7 @@ class Config:
         if self.threads is not None:
             return self.threads
         rows = self.batch_size or 1
-        if rows * (PLAN_NS + example_bytes * COPY_NS) <= 2 * HAND_OVER_NS:
+        if rows * (PLAN_NS + example_bytes * COPY_NS) <= HAND_OVER_NS:
             return 0
         return max(1, min(4, available_cores() - 1))
 
@@ -184,8 +184,7 @@ PLAN_NS, COPY_NS = 30, 0.2
 """What a row costs to plan, and a byte to copy, about."""
 
 HAND_OVER_NS = 50_000
-"""What waking another thread can cost. A worker is woken for each batch and wakes the consumer, so
-batches that are made in less are not worth a thread."""
+"""What waking another thread can cost: batches that are made in less are not worth a thread."""
 
 _INTEGERS = (
     ("seed", 0, 2**64 - 1),
