@@ -50,11 +50,6 @@ def test_mistakes_are_found_where_they_are(cache):
     assert found == {number for number, line in enumerate(lines, 1) if line.endswith("# wrong")}
 
 
-def test_the_stub_agrees_with_the_extension(cache):
-    result = check(["mypy.stubtest", "pyecho._core"], cache)
-    assert result.returncode == 0, result.stdout + result.stderr
-
-
 def test_the_package_says_that_it_is_typed():
     import pyecho
 
