@@ -1,4 +1,4 @@
-"""What several commands read from their command lines. Needs nothing but the standard library."""
+"""Arguments that several commands share. Needs nothing but the standard library."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ class Config:
 
     @property
     def linked(self) -> bool:
-        """Whether threads of the loader make something of every batch."""
+        """True if threads of the loader collate or augment every batch."""
         return self.augment is not None or self.collate_fn is not None
 
     def capacity_for(self, items: int | None) -> int:
@@ -181,10 +181,10 @@ class Config:
 
 
 PLAN_NS, COPY_NS = 30, 0.2
-"""What a row costs to plan, and a byte to copy, about."""
+"""Approximate cost of planning a row, and of copying a byte."""
 
 HAND_OVER_NS = 50_000
-"""What waking another thread can cost: batches that are made in less are not worth a thread."""
+"""Cost of waking another thread, at worst. Cheaper batches are made without a worker."""
 
 _INTEGERS = (
     ("seed", 0, 2**64 - 1),

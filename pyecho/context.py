@@ -40,7 +40,7 @@ class CallerContext:
 
 
 class TorchState:
-    """What PyTorch keeps for each thread and a source may depend on."""
+    """State that PyTorch keeps for each thread, and that a source may depend on."""
 
     def __init__(self) -> None:
         import torch  # also waits for an import that another thread has begun

@@ -1,4 +1,4 @@
-"""What there is of CUDA on this machine. The first question loads the driver."""
+"""Queries of CUDA on this machine. The first one loads the driver."""
 
 from __future__ import annotations
 

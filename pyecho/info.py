@@ -1,4 +1,4 @@
-"""What ``pyecho info`` tells: the build, and what this machine offers to it."""
+"""The report of ``pyecho info``: the build, and the machine as it sees it."""
 
 from __future__ import annotations
 

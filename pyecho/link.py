@@ -17,14 +17,14 @@ Make = Callable[[Any, int, int], Any]
 
 
 class Upstream(Protocol):
-    """What a link takes from: a native stage, or something that behaves like one."""
+    """The input of a link: a native stage, or an object with the same methods."""
 
     def _take(self) -> Any:
         """Return the next emission; raise `StopIteration` at the end of an epoch."""
 
     @property
     def _at_end(self) -> bool:
-        """Whether no epoch follows."""
+        """True if no epoch follows."""
 
     def _set_paused(self, paused: bool) -> None:
         """Have `_take` raise `Closed` while it would wait, until this is undone."""

@@ -22,11 +22,11 @@ class Node:
     """
 
     kind: ClassVar[str] = "other"
-    """How the native stage reads further items: as a ``"dict"``, ``"list"``, ``"tuple"`` or
+    """The way the native stage reads further items: as a ``"dict"``, ``"list"``, ``"tuple"`` or
     ``"namedtuple"``, without a call of Python, or by `read`."""
 
     step_form: ClassVar[str] = "[{!r}]"
-    """How a path names a child by its key: ``['image']``, ``.image``, ``[0]``."""
+    """The step of a path to a child, by its key: ``['image']``, ``.image``, ``[0]``."""
 
     def __init__(self, like: Any, keys: Sequence[Any], children: list[Any] | None = None) -> None:
         self.like = like
@@ -38,7 +38,7 @@ class Node:
 
     @property
     def expected(self) -> str:
-        """What `read` wants, for messages."""
+        """Name of the kind that `read` accepts, for messages."""
         return f"a {type(self.like).__name__} with {', '.join(self.keys)}"
 
     def step(self, position: int) -> str:

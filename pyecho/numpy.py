@@ -18,7 +18,7 @@ __all__ = ["NUMPY", "Adapter"]
 
 @dataclass(frozen=True)
 class Adapter:
-    """What a loader has to know about the library whose arrays it speaks."""
+    """Converts between NumPy's arrays and those of another library."""
 
     as_array: Callable[[Any], Any]
     """Returns a leaf as an ndarray that shares its memory, or None if it is not an array."""
@@ -35,7 +35,7 @@ class Adapter:
 
 
 def is_tensor(leaf: Any) -> bool:
-    """Whether `leaf` is a torch tensor; torch is not imported for it."""
+    """Return True if `leaf` is a torch tensor; does not import torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(leaf, torch.Tensor)
 

@@ -20,7 +20,7 @@ from pyecho.spec import Field
 __all__ = ["row_spec", "rows_of"]
 
 FieldOf = Callable[[Any], Field]
-"""What an adapter makes of a leaf."""
+"""Returns the field of a leaf, as an adapter does."""
 
 
 def rows_of(batch: Any) -> int:
@@ -82,12 +82,12 @@ def _length(leaf: Any) -> int | None:
 
 
 def _is_list(node: Any) -> bool:
-    """Whether a node is a list or tuple without names."""
+    """Return True if a node is a list or tuple without names."""
     return isinstance(node, ListNode) and not isinstance(node, NamedTupleNode)
 
 
 def _splits(value: Any, rows: int) -> bool:
-    """Whether `value` could be split into this many rows."""
+    """Return True if `value` could be split into this many rows."""
     node = node_of(value)
     if node is None:
         return _length(value) == rows

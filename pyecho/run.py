@@ -24,7 +24,7 @@ from pyecho.threads import EXIT_SECONDS, Worker, close_at_exit
 __all__ = ["Run"]
 
 SLICE_SECONDS = 0.05
-"""How long a wait may last before it looks whether the run was closed."""
+"""A wait checks this often whether the run was closed."""
 
 _FLOWS = object()
 """Stands for the token of an iteration where the next epoch has begun by itself."""
@@ -122,12 +122,12 @@ class Run:
 
     @property
     def flows(self) -> bool:
-        """Whether the next epoch has begun by itself."""
+        """True if the next epoch has begun by itself."""
         return self._begun is _FLOWS
 
     @property
     def unfinished(self) -> bool:
-        """Whether an iteration has begun and is not at its end."""
+        """True if an iteration has begun and is not at its end."""
         return self._begun is not None and self._begun is not _FLOWS
 
     def stats(self) -> EchoStats:
@@ -190,7 +190,7 @@ class Run:
             self._abandon()
 
     def _passes_follow(self) -> bool:
-        """Whether another pass flows into the one of this epoch."""
+        """Return True if another pass follows the one of this epoch without a break."""
         config = self._config
         if self._source.one_shot or config.steps_per_epoch is not None:
             return config.steps_per_epoch is not None
@@ -376,7 +376,7 @@ class Run:
 
 
 class _Iteration:
-    """What a native iterator calls; its run knows the token alone, and so dies with its iterators.
+    """The owner of a native iterator. The run knows only the token, so it dies with its iterators.
 
     `begin` is called at the first ``next()``, `finish` at the end or when the iterator dies.
     """

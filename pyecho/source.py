@@ -38,7 +38,7 @@ class Source:
     """
 
     object: Any
-    """What the user gave."""
+    """The source, as the user passed it."""
 
     in_memory: bool
     """True if reading never waits, so that it needs no thread of its own."""
@@ -186,7 +186,7 @@ def _table_rows(source: Any) -> str | None:
 
 
 def _has(source: Any, name: str) -> bool:
-    """Whether Python finds the special method `name` of `source`."""
+    """Return True if Python finds the special method `name` of `source`."""
     return getattr(type(source), name, None) is not None
 
 
@@ -234,7 +234,7 @@ def _in_memory(source: Any) -> bool:
 
 
 def _is_mapped(array: np.ndarray[Any, Any]) -> bool:
-    """Whether the memory of an array, or of the one that it is a view of, is a mapped file."""
+    """Return True if an array, or the array it is a view of, lies in a mapped file."""
     owner: Any = array
     while isinstance(owner, np.ndarray):
         if isinstance(owner, np.memmap):
@@ -292,6 +292,6 @@ def _examples_of_data_loader(loader: Any, data: Any) -> int | None:
 
 
 def _iterates_as_torch(source: Any) -> bool:
-    """Whether no other package's subclass may skip or repeat batches."""
+    """Return True unless another package's subclass may skip or repeat batches."""
     module = getattr(type(source).__iter__, "__module__", "")
     return module.split(".")[0] in ("torch", "torchdata")

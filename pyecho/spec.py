@@ -54,7 +54,7 @@ class Field:
 
     @property
     def by_reference(self) -> bool:
-        """Whether the leaf travels as a Python reference."""
+        """True if the leaf travels as a Python reference."""
         return bool(self.dtype == object)
 
 

@@ -74,7 +74,7 @@ class Stages:
 
     @property
     def at_end(self) -> bool:
-        """Whether the consumer has had all there is."""
+        """True once the consumer has received everything."""
         return bool(self._stages[-1]._at_end)
 
     def begin(self, epoch: int, items: int | None, passes: Iterator[Any]) -> None:

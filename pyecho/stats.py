@@ -1,4 +1,4 @@
-"""What an echo stage has done so far."""
+"""Counts and times of an echo stage."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from pyecho._core import Closed
 __all__ = ["EXIT_SECONDS", "Worker", "close_at_exit", "tidying"]
 
 EXIT_SECONDS = 2.0
-"""How long the exit waits for threads that are still inside a source or an augmentation."""
+"""The exit waits so long for threads that are still inside a source or an augmentation."""
 
 tidying: set[int] = set()
 """Threads (`threading.get_ident`) that are about to drop a source's iterator.

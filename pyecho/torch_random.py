@@ -62,7 +62,7 @@ _FACTORY_OVERLOADS = {"default": "generator", "low": "low_generator"}
 
 
 def _on_cpu(args: Any, kwargs: dict[str, Any]) -> bool:
-    """Whether a random function with these arguments draws on the CPU."""
+    """Return True if a random function with these arguments draws on the CPU."""
     if kwargs.get("device") is not None:
         return torch.device(kwargs["device"]).type == "cpu"
     tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]

@@ -30,6 +30,16 @@ else:
     settings.load_profile("stress" if STRESS else "default")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Note failures, for fixtures that clean up (failures.py)."""
+    from failures import FAILED
+
+    report = yield
+    item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
+    return report
+
+
 def pytest_collection_modifyitems(config, items):
     """Leave out stress tests unless they are asked for, by `-m stress` or PYECHO_STRESS=1."""
     if STRESS or "stress" in (config.getoption("-m") or ""):

@@ -28,8 +28,8 @@ SWEEPS = {
     ],
     "Threads": [
         dataclasses.replace(USUAL, row_bytes=row_bytes, threads=threads, capacity=capacity)
-        for row_bytes, capacity in ((3072, 4096), (150_528, 1024))
-        for threads in sorted({1, 2, min(4, os.cpu_count() or 1)})
+        for row_bytes, capacity in ((256, 4096), (1024, 4096), (3072, 4096), (150_528, 1024))
+        for threads in sorted({0, 1, 2, min(4, os.cpu_count() or 1)})
     ],
 }
 

@@ -48,8 +48,7 @@ py::object Turns::run(const py::object& function) {
   if (taken_) {
     raise(errors().echo_error,
           "another thread is about to begin an iteration here; a loader has one iteration at a time, so make a loader "
-          "for "
-          "each thread");
+          "for each thread");
   }
   const Turn turn(taken_);
   py::object result;

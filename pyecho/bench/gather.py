@@ -1,8 +1,8 @@
 """Example echoing against bare memcpy of the same rows.
 
-The limit for the targets copies with as many threads as there are gather workers. The stage also
-has a producer and a consumer, and a waiting consumer copies as well, so the other limit is bare
-memcpy on every core.
+The stage has as many workers as a loader would have; with none, the consumer makes the batches. The
+limit for the targets copies with as many threads, at least one. The stage also has a producer and a
+consumer, which copies while it waits, so the other limit is bare memcpy on every core.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Calibration:
-    """How fast either side is on this machine.
+    """The speed of either side on this machine.
 
     Parameters
     ----------

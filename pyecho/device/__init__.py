@@ -1,1 +1,1 @@
-"""What the loaders do on devices: pinned memory, uploads, and echoing on the device."""
+"""Loaders on devices: pinned memory, uploads, and echoing on the device."""

@@ -1,4 +1,4 @@
-"""What host memory batches are made of."""
+"""The host memory of batches: pageable or pinned."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ class Placed(NamedTuple):
     """A leaf on its way: where it comes from, and where it goes."""
 
     source: Any
-    """What keeps the host memory."""
+    """Keeps the host memory alive."""
     source_address: int
     target: Any
     """The device array, allocated for pyecho's stream."""
@@ -52,7 +52,7 @@ class Uploaded(NamedTuple):
 
     item: Any
     arrays: list[Any]
-    """Those leaves of the item that are on the device."""
+    """The leaves of the item that are on the device."""
     transfer: Transfer
     """Done when they may be read."""
 

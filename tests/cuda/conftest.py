@@ -9,18 +9,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import standin as standin_driver  # noqa: E402
+from failures import has_failed  # noqa: E402
 
 import pyecho.torch  # noqa: E402
-
-FAILED = pytest.StashKey()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item, call):
-    """Note failures."""
-    report = yield
-    item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
-    return report
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +37,7 @@ def standin(loaded, request):
     yield loaded
     loaded.fail_call(0)
     loaded.hold(standin_driver.RUN)
-    if request.node.stash.get(FAILED, False):
+    if has_failed(request):
         # The traceback keeps the loader, and so its threads: the tests to come get their own.
         for each in gc.get_objects():
             if issubclass(type(each), pyecho.EchoLoader):

@@ -17,19 +17,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from failures import has_failed  # noqa: E402
+
 import pyecho  # noqa: E402
 
 JOIN_SECONDS = 60
 PROGRAM_SECONDS = 60
-FAILED = pytest.StashKey()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item, call):
-    """Note failures: what a traceback refers to (a loader, say) lives on."""
-    report = yield
-    item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
-    return report
 
 
 def reason_to_skip():
@@ -67,7 +60,7 @@ def device(gpu, request):
     """The device; after a test that passes, nothing is left that uses it."""
     torch.cuda.synchronize()
     yield gpu
-    if not request.node.stash.get(FAILED, False):
+    if not has_failed(request):
         settle()
 
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/stage/feed.hpp"
+
 namespace pyecho {
 namespace {
 
@@ -56,25 +58,6 @@ void EchoQueue::close() {
 
 // ---------------------------------------------------------------- consumer
 
-// Feeds committed items to the plan. Returns false if there were none.
-bool EchoQueue::feed() {
-  for (bool fed = false;; fed = true) {
-    std::span<const std::uint32_t> slots;
-    switch (pool_.take(slots)) {
-      case SlotPool::Taken::kItems:
-        plan_.feed(slots);
-        break;
-      case SlotPool::Taken::kPassEnd:
-        plan_.end_pass();
-        break;
-      case SlotPool::Taken::kEnd:
-        return plan_.end_input() || fed;
-      case SlotPool::Taken::kNothing:
-        return fed;
-    }
-  }
-}
-
 Outcome EchoQueue::plan(Use& use) {
   if (fork_guard_.forked()) {
     return Outcome::kForked;
@@ -86,7 +69,7 @@ Outcome EchoQueue::plan(Use& use) {
   if (at_end()) {
     return Outcome::kEnd;
   }
-  feed();
+  feed(pool_, plan_);
   next_ = 0;
   const Outcome outcome = plan_.draw(uses_, ahead_);
   resident_.store_relaxed(plan_.resident());

@@ -102,7 +102,6 @@ class EchoQueue {
   static constexpr std::size_t kUsesAhead = 64;
 
   Outcome plan(Use& use);
-  bool feed();
 
   const ForkGuard fork_guard_;
   SlotPool pool_;

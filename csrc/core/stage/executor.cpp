@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "core/stage/feed.hpp"
+
 namespace pyecho {
 
 void Executor::begin(std::uint64_t epoch, std::uint64_t items) {
@@ -14,25 +16,6 @@ void Executor::begin(std::uint64_t epoch, std::uint64_t items) {
   reclaimer_.reset(planned_);
   finished_.store_relaxed(false);
   resident_.store_relaxed(0);
-}
-
-// Feeds committed items to the plan. Returns false if there were none.
-bool Executor::feed() {
-  for (bool fed = false;; fed = true) {
-    std::span<const std::uint32_t> slots;
-    switch (slots_.take(slots)) {
-      case SlotPool::Taken::kItems:
-        plan_.feed(slots);
-        break;
-      case SlotPool::Taken::kPassEnd:
-        plan_.end_pass();
-        break;
-      case SlotPool::Taken::kEnd:
-        return plan_.end_input() || fed;
-      case SlotPool::Taken::kNothing:
-        return fed;
-    }
-  }
 }
 
 // Draws rows of the open batch: kOk when it is complete, or kEmpty, kEnd, kExhausted.
@@ -58,7 +41,7 @@ Outcome Executor::plan(Batch*& batch) {
     if (finished() || slots_.stopped()) {
       return Outcome::kClosed;
     }
-    feed();
+    feed(slots_, plan_);
     const Outcome outcome = draw();
     resident_.store_relaxed(plan_.resident());
     switch (outcome) {
@@ -72,7 +55,7 @@ Outcome Executor::plan(Batch*& batch) {
         finished_.store_relaxed(plan_.finished());
         return outcome;
       case Outcome::kEmpty:
-        if (feed() || (open_ != nullptr && builder_.copy(*open_))) {
+        if (feed(slots_, plan_) || (open_ != nullptr && builder_.copy(*open_))) {
           continue;
         }
         return outcome;

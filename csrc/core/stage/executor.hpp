@@ -53,7 +53,6 @@ class Executor {
   [[nodiscard]] std::uint32_t resident() const noexcept { return resident_.load_relaxed(); }
 
  private:
-  bool feed();
   Outcome draw();
 
   SlotPool& slots_;
