@@ -1,52 +1,50 @@
-"""Augmentation on every use."""
+"""Collation and augmentation, on every use."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 
 from pyecho._core import ConfigError
-
-__all__ = ["Augment", "Augmenter"]
-
-Augment = Callable[[Any, np.random.Generator], Any]
+from pyecho.config import Config
 
 
-class Augmenter:
-    """Calls ``augment(batch, rng)`` with random numbers that depend on the batch's number alone.
+class Augmentation:
+    """Does what ``collate_fn`` and ``augment`` of a loader do to a batch. What a link makes of it.
 
-    The generator of each call is seeded by (seed, epoch, number), so that the result depends
-    neither on the batches before it nor on threads. Random functions of PyTorch draw from a
-    generator seeded likewise instead of the global one, see `pyecho.torch_random`; PyTorch must
-    have been imported before the call.
+    The generator of each ``augment(batch, rng)`` is seeded by (seed, epoch, number), so that the
+    result depends neither on the batches before it nor on threads. Random functions of PyTorch draw
+    from a generator seeded likewise instead of the global one, see `pyecho.torch_random`; PyTorch
+    must have been imported before the call.
 
-    Several threads may call `apply` at the same time.
+    Several threads may call it at the same time.
     """
 
-    def __init__(self, augment: Augment, seed: int) -> None:
-        self._augment = augment
-        self._seed = seed
+    def __init__(self, config: Config) -> None:
+        self._config = config
 
-    def apply(self, batch: Any, epoch: int, number: int) -> Any:
-        """Return what ``augment`` makes of an epoch's batch of this number, from 0.
-
-        Raises `ConfigError` if that is None.
-        """
-        rng = np.random.Generator(self._bits(0, epoch, number))
-        with self._seeded_torch(epoch, number):
-            result = self._augment(batch, rng)
-        if result is None:
-            raise ConfigError(
-                "augment returned None; it must return the batch, also when it changes it in place"
-            )
-        return result
+    def __call__(self, emission: Any, epoch: int, number: int) -> Any:
+        """Return what becomes of an epoch's batch of this number, from 0; its info stays."""
+        config = self._config
+        batch, info = emission if config.with_info else (emission, None)
+        if config.collate_fn is not None:
+            batch = config.collate_fn(batch)
+        if config.augment is not None:
+            rng = np.random.Generator(self._bits(0, epoch, number))
+            with self._seeded_torch(epoch, number):
+                batch = config.augment(batch, rng)
+            if batch is None:
+                raise ConfigError(
+                    "augment returned None; it must return the batch, also when it changes it in "
+                    "place"
+                )
+        return (batch, info) if config.with_info else batch
 
     def _bits(self, stream: int, epoch: int, number: int) -> np.random.Philox:
-        return np.random.Philox(key=self._seed, counter=[0, stream, number, epoch])
+        return np.random.Philox(key=self._config.seed, counter=[0, stream, number, epoch])
 
     def _seeded_torch(self, epoch: int, number: int) -> AbstractContextManager[Any]:
         if sys.modules.get("torch") is None:

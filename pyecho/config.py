@@ -154,6 +154,11 @@ class Config:
         """True if threads of the loader collate or augment every batch."""
         return self.augment is not None or self.collate_fn is not None
 
+    @property
+    def held_by_link(self) -> int:
+        """Batches that these threads and their queue hold."""
+        return self.prefetch + 1 + max(1, self.augment_workers) if self.linked else 0
+
     def capacity_for(self, items: int | None) -> int:
         """Return a capacity that gives the same output for a pass of so many items."""
         if items is None or self.epochs is not None or self.steps_per_epoch is not None:
@@ -192,7 +197,7 @@ _INTEGERS = (
     ("augment_workers", 0, 256),
     ("epoch", 0, 2**64 - 1),
     ("burst", 1, 2**30),
-    ("held", 1, 2**20),
+    ("held", 1, 2**29),
 )
 _OPTIONAL_INTEGERS = (
     ("batch_size", 1, 2**30),

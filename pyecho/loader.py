@@ -125,9 +125,8 @@ class EchoLoader:
         )
         if isinstance(source, EchoLoader) and self._config.batch_size is None:
             # The outer pool keeps batches of the inner loader: no reason for it to warn.
-            config, linked = self._config, self._config.linked
-            source._run.held += config.capacity + (1 + linked) * (config.prefetch + 1)
-            source._run.held += linked * config.augment_workers
+            config = self._config
+            source._run.held += config.capacity + config.prefetch + 1 + config.held_by_link
             self._source.scarce = True
         self._run: Run = self._new_run()
         if self._config.progress:

@@ -252,7 +252,7 @@ class Run:
         context = CallerContext()
         items = self._source.items()
         capacity = self._config.capacity_for(items)
-        if self._stages is not None and capacity > self._stages.capacity:
+        if self._stages is not None and capacity > self._stages.config.capacity:
             self._drop_stages()  # the source has grown
         self._await_workers()
         if self._opening is None:
@@ -264,13 +264,9 @@ class Run:
                 return self._start_empty(token, opening)
         if self._stages is None:
             close_at_exit(self)  # before whatever the source has registered
+            config = replace(self._config, shuffle_buffer=capacity, held=2 + self.held)
             self._stages = self._make_stages(
-                self._source,
-                self._config,
-                opening.first,
-                capacity=capacity,
-                by_consumer=self._by_consumer,
-                held=self.held,
+                self._source, config, opening.first, by_consumer=self._by_consumer
             )
         self._length = self._config.batches_of(items)
         if items and self._length == 0:

@@ -15,12 +15,12 @@ from typing import Any
 
 from pyecho import _core
 from pyecho._core import ConfigError
-from pyecho.augment import Augmenter
+from pyecho.augment import Augmentation
 from pyecho.buffer import native_arguments, stats_of
 from pyecho.config import Config
 from pyecho.context import CallerContext
 from pyecho.device.memory import warn_if_pageable
-from pyecho.link import Link, Make
+from pyecho.link import Link
 from pyecho.nest import leaves_of, map_nest
 from pyecho.numpy import Adapter
 from pyecho.rows import row_spec, rows_of
@@ -28,8 +28,6 @@ from pyecho.sharing import transform_for
 from pyecho.source import Source
 from pyecho.spec import Field
 from pyecho.stats import EchoStats
-
-__all__ = ["Stages"]
 
 AHEAD_BYTES = 4 << 20
 MOST_ITEMS_AHEAD = 256
@@ -42,25 +40,22 @@ class Stages:
 
     Refers to nothing of the run, so that threads at work do not keep a run alive. Any thread may
     call `stats`; the run calls all else in its turn.
+
+    Parameters
+    ----------
+    config
+        The loader's, with the capacity for this source; `held`: batches that the consumer holds.
+    by_consumer
+        The consumer's thread reads the source; else there is a feeder.
     """
 
     def __init__(
-        self,
-        source: Source,
-        config: Config,
-        first: Any,
-        *,
-        capacity: int,  # distinct items in the pool
-        by_consumer: bool,  # the consumer's thread reads the source; else there is a feeder
-        held: int,  # batches that the consumer holds at a time, besides those of a loop
-        adapter: Adapter,
+        self, source: Source, config: Config, first: Any, *, adapter: Adapter, by_consumer: bool
     ) -> None:
-        self.capacity = capacity
+        self.config = config
         self._source = source
-        self._config = config
-        self._by_consumer = by_consumer
-        self._held = held
         self._adapter = adapter
+        self._by_consumer = by_consumer
         self._stages: list[Any] = []  # the first reads the source, the last is the consumer's
         self._links: list[Link] = []
         self._build(first)
@@ -88,8 +83,9 @@ class Stages:
         """Return what threads have to do until the passes end, each with a name for its thread."""
         if self._by_consumer:
             return []
+        feeder = self._stages[0]
         jobs: list[tuple[str, Callable[[], None]]] = [
-            ("feeder", partial(_work, self._stages[0], context, self._stages[0]._feed))
+            ("feeder", partial(_work, feeder, context, feeder._feed))
         ]
         for link in self._links:
             for _ in range(link.threads):  # each in a context of its own, which serves one thread
@@ -117,46 +113,25 @@ class Stages:
         counters = self._stages[0]._stats()
         consumer = self._stages[-1]._stats()
         ahead = counters["batches"] - consumer["batches"]  # in the hands of the links
-        counters["emitted"] = max(0, counters["emitted"] - ahead * (self._config.batch_size or 1))
+        counters["emitted"] = max(0, counters["emitted"] - ahead * (self.config.batch_size or 1))
         for name in ("batches", "consumer_wait_ns", "downstream_ns"):
             counters[name] = consumer[name]
-        return stats_of(counters, self.capacity)
+        return stats_of(counters, self.config.capacity)
 
     # ------------------------------------------------------------ making them
 
     def _build(self, first: Any) -> None:
-        make = self._echo_queue if self._config.batch_size is None else self._echo_buffer
+        config = self.config
+        make = self._echo_queue if config.batch_size is None else self._echo_buffer
         self._stages = [make(first)]
-        if self._config.linked:
-            self._add_augmentation()
-
-    def _add_augmentation(self) -> None:
-        config = self._config
-        make = partial(
-            _collate_and_augment,
-            config.collate_fn,
-            None if config.augment is None else Augmenter(config.augment, config.seed),
-            config.with_info,
-        )
-        self._add_link("augment", make, threads=max(1, config.augment_workers))
+        if config.linked:
+            self._add_link("augment", Augmentation(config), threads=max(1, config.augment_workers))
 
     def _add_link(
-        self,
-        name: str,
-        make: Make,
-        *,
-        threads: int = 1,
-        fetch: Callable[[Any, int, int], Any] | None = None,
-        upstream: Any = None,
+        self, name: str, make: Callable[[Any, int, int], Any], *, upstream: Any = None, **more: Any
     ) -> None:
-        link = Link(
-            self._stages[-1] if upstream is None else upstream,
-            make,
-            name=name,
-            threads=threads,
-            prefetch=self._config.prefetch,
-            fetch=fetch,
-        )
+        upstream = self._stages[-1] if upstream is None else upstream
+        link = Link(upstream, make, name=name, prefetch=self.config.prefetch, **more)
         self._links.append(link)
         self._stages.append(link.queue)
 
@@ -167,19 +142,19 @@ class Stages:
         fetch: Callable[[Any], Any] | None = None,
     ) -> Any:
         """Make the stage of batch echoing: the feeder prepares items, each use is fetched."""
-        config = self._config
+        config = self.config
         return _core.EchoQueue(
-            replace(config, shuffle_buffer=self.capacity, prefetch=self._items_ahead(first)),
+            replace(config, prefetch=self._items_ahead(first)),
             transform=transform_for(fetch=fetch, copied=config.copy, with_info=config.with_info),
             prepare=prepare,
             shared=not config.copy,
         )
 
     def _items_ahead(self, first: Any) -> int:
-        config = self._config
+        config = self.config
         item_bytes = _size_of(first)
         if config.max_bytes is not None:
-            items = self.capacity + config.prefetch
+            items = config.capacity + config.prefetch
             if items * (item_bytes or 0) > config.max_bytes:
                 raise ConfigError(
                     f"{items} items (shuffle_buffer + prefetch) of {item_bytes} bytes need "
@@ -195,13 +170,12 @@ class Stages:
         self, first: Any, *, device: int | None = None, uploaded: bool = False, **changes: Any
     ) -> Any:
         """Make the stage of example echoing; `changes` are options unlike the loader's."""
-        config = self._config
+        config = self.config
         self._spec = spec = self._spec_of_examples(first)
         options: dict[str, Any] = {
-            "shuffle_buffer": self.capacity,
             "threads": 0 if self._by_consumer else config.threads,
             "burst": max(1, rows_of(first)) if config.unbatch else 1,
-            "held": 2 + self._held + self._held_by_links(),
+            "held": config.held + config.held_by_link,
         }
         arguments = native_arguments(
             spec,
@@ -219,21 +193,14 @@ class Stages:
 
     def _spec_of_examples(self, first: Any) -> Any:
         field_of = self._adapter.field_of
-        if self._config.collate_fn is not None:
+        if self.config.collate_fn is not None:
             return Field((), object)
-        if self._config.unbatch:
+        if self.config.unbatch:
             return row_spec(first, field_of)
         spec = map_nest(field_of, first)
         if self._source.batched:  # chunks of rows of arrays
             spec = map_nest(lambda field: Field(field.shape[1:], field.dtype), spec)
         return spec
-
-    def _held_by_links(self) -> int:
-        """Return how many batches the links hold at a time, besides those of the consumer."""
-        return self._held_by_a_link() if self._config.linked else 0
-
-    def _held_by_a_link(self) -> int:
-        return self._config.prefetch + 1 + max(1, self._config.augment_workers)
 
 
 def _work(stage: Any, context: CallerContext, work: Callable[[], None]) -> None:
@@ -242,22 +209,6 @@ def _work(stage: Any, context: CallerContext, work: Callable[[], None]) -> None:
         context.run(work)
     except BaseException as error:
         stage.fail(error)
-
-
-def _collate_and_augment(
-    collate_fn: Callable[[list[Any]], Any] | None,
-    augmenter: Augmenter | None,
-    with_info: bool,
-    emission: Any,
-    epoch: int,
-    number: int,
-) -> Any:
-    batch, info = emission if with_info else (emission, None)
-    if collate_fn is not None:
-        batch = collate_fn(batch)
-    if augmenter is not None:
-        batch = augmenter.apply(batch, epoch, number)
-    return (batch, info) if with_info else batch
 
 
 def _size_of(item: Any) -> int | None:

@@ -158,7 +158,7 @@ class EchoLoader(pyecho.EchoLoader):
         make_stages = partial(
             DeviceStages,
             adapter=self._adapter,
-            arrays=TorchDevice(self._device, self._device_dtype),
+            device=TorchDevice(self._device, self._device_dtype),
             echo_on_device=self._echo_on == "device",
         )
         return Run(self._source, self._config, make_stages, by_consumer=False)

@@ -3,67 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from pyecho._core import BatchPlan, Closed
 from pyecho.buffer import EchoInfo
-from pyecho.device.upload import DeviceArrays, Uploaded, Uploader
-from pyecho.nest import leaves_like, leaves_of, map_nest
-from pyecho.spec import Field
-
-__all__ = ["DeviceEcho", "EchoArrays"]
-
-
-class EchoArrays(DeviceArrays, Protocol):
-    """Device arrays that an echo pool can be made of; it computes on pyecho's stream."""
-
-    def pool(self, slots: int, like: Any) -> Any:
-        """Allocate a pool of `slots` rows such as those of the device array `like`."""
-
-    def store(self, pool: Any, index: Any, rows: Any) -> None:
-        """Do ``pool[index] = rows``."""
-
-    def gather(self, pool: Any, index: Any, like: Any) -> Any:
-        """Return ``pool[index]``, a new array with rows such as those of `like`."""
-
-
-class _Column:
-    """One leaf of all resident examples: rows on the device, or references in a list."""
-
-    def __init__(self, arrays: EchoArrays, slots: int, *, by_reference: bool) -> None:
-        self._arrays = arrays
-        self._slots = slots
-        self._pool: Any = [None] * slots if by_reference else None
-        self._by_reference = by_reference
-        self._like: Any = None
-
-    def store(self, slots: Any, index: Any, rows: Any) -> None:
-        """Store rows; `index` is `slots` on the device."""
-        if self._by_reference:
-            for slot, row in zip(slots, rows, strict=True):
-                self._pool[slot] = row
-            return
-        if self._pool is None:
-            self._pool = self._arrays.pool(self._slots, rows)
-            self._like = rows
-        self._arrays.store(self._pool, index, rows)
-
-    def gather(self, slots: Any, index: Any) -> Any:
-        """Return the rows of a batch."""
-        if self._by_reference:
-            return [self._pool[slot] for slot in slots]
-        return self._arrays.gather(self._pool, index, self._like)
-
-
-class _Chunk:
-    """Examples that are on the device, or on their way, and not all stored yet."""
-
-    def __init__(self, columns: list[Any], rows: int) -> None:
-        self.columns = columns
-        self.rows = rows
-        self.stored = 0
+from pyecho.device.upload import Uploaded, Uploader
+from pyecho.nest import leaves_like, map_nest
 
 
 class DeviceEcho:
@@ -73,8 +20,7 @@ class DeviceEcho:
     pinned memory, scattered into the slots that the plan gives them, and batches are gathered from
     slots. A slot that is stored to again after its last use needs no other protection.
 
-    It is what a link takes from (`pyecho.link.Upstream`): `_take` returns a batch and the number of
-    its rows.
+    It is what a link takes from: `_take` returns a batch and the number of its rows.
 
     Parameters
     ----------
@@ -84,8 +30,6 @@ class DeviceEcho:
         The native stage: its batches are chunks of consecutive examples.
     plan
         Decides which example goes into which slot, and which slots make up a batch.
-    arrays
-        The device arrays that batches are made of.
     uploader
         Brings chunks to the device.
     with_info
@@ -93,39 +37,27 @@ class DeviceEcho:
     """
 
     def __init__(
-        self,
-        spec: Any,
-        staging: Any,
-        plan: BatchPlan,
-        arrays: EchoArrays,
-        uploader: Uploader,
-        *,
-        with_info: bool,
+        self, spec: Any, staging: Any, plan: BatchPlan, uploader: Uploader, *, with_info: bool
     ) -> None:
         self._spec = spec
         self._staging = staging
         self._plan = plan
-        self._arrays = arrays
         self._uploader = uploader
+        self._device = uploader.device
         self._with_info = with_info
-        self._fields: list[Field] = leaves_of(spec)
-        self._columns = [
-            _Column(arrays, plan.slots, by_reference=field.by_reference) for field in self._fields
-        ]
-        self._chunks: deque[_Chunk] = deque()
+        # A column is one leaf of several examples: a tensor, or a list if it travels by reference.
+        self._chunks: deque[list[Any]] = deque()  # columns of what is not stored yet
+        self._pools: list[Any] = []  # for each column, of rows or references, by slot
+        self._like: list[Any] = []  # columns with rows such as those of the pools
         self._failure: BaseException | None = None
-        self._emitted = 0
+        self.emitted = 0
+        """Rows that were handed to the consumer."""
 
     def begin(self, epoch: int, items: int | None) -> None:
         """Start again with this epoch."""
         self._plan.begin(epoch, items)
         self._chunks.clear()
         self._failure = None
-
-    @property
-    def emitted(self) -> int:
-        """Rows that were handed to the consumer."""
-        return self._emitted
 
     @property
     def resident(self) -> int:
@@ -175,66 +107,52 @@ class DeviceEcho:
     def deliver(self, uploaded: Uploaded, number: int, use: int) -> Any:
         """Return a batch, fit for the calling thread's current stream. Never blocks."""
         (batch, info), rows = self._uploader.deliver(uploaded)
-        self._emitted += rows
+        self.emitted += rows
         return batch if info is None else (batch, info)
 
     def _receive(self, chunk: Any) -> None:
         columns = leaves_like(self._spec, chunk)
-        rows = len(columns[0])
-        uploaded = self._uploader.copy(
-            [
-                () if field.by_reference else column
-                for field, column in zip(self._fields, columns, strict=True)
+        tensors = iter(self._uploader.copy([c for c in columns if not isinstance(c, list)]).tensors)
+        columns = [c if isinstance(c, list) else next(tensors) for c in columns]
+        if not self._pools:
+            slots = self._plan.slots
+            self._like = columns
+            self._pools = [
+                [None] * slots if isinstance(column, list) else self._device.pool(slots, column)
+                for column in columns
             ]
-        )
-        self._chunks.append(
-            _Chunk(
-                [
-                    column if field.by_reference else on_device
-                    for field, column, on_device in zip(
-                        self._fields, columns, uploaded.item, strict=True
-                    )
-                ],
-                rows,
-            )
-        )
-        self._plan.offer(rows)
+        self._chunks.append(columns)
+        self._plan.offer(len(columns[0]))
 
     def _batch(self) -> Uploaded:
         stored, slots, source_index, use = self._plan.take()
         index = self._uploader.copy(np.concatenate([stored, slots])).item
-        self._store(stored, index)
-        device_slots = index[len(stored) :]
+        self._store(stored, index[: len(stored)])
+        rows = index[len(stored) :]
         columns = [
-            column if field.by_reference else self._arrays.convert(column)
-            for field, column in zip(
-                self._fields,
-                (column.gather(slots, device_slots) for column in self._columns),
-                strict=True,
-            )
-        ]
-        on_device = [
-            column
-            for field, column in zip(self._fields, columns, strict=True)
-            if not field.by_reference
+            [pool[slot] for slot in slots]
+            if isinstance(pool, list)
+            else self._device.convert(self._device.gather(pool, rows, like))
+            for pool, like in zip(self._pools, self._like, strict=True)
         ]
         leaves = iter(columns)
         batch = map_nest(lambda _: next(leaves), self._spec)
         info = EchoInfo(source_index, use) if self._with_info else None
-        return self._uploader.computed(((batch, info), len(slots)), on_device)
+        tensors = [column for column in columns if not isinstance(column, list)]
+        return self._uploader.computed(((batch, info), len(slots)), tensors)
 
     def _store(self, slots: Any, index: Any) -> None:
-        """Store the next examples of the source into these slots."""
-        done = 0
-        while done < len(slots):
-            chunk = self._chunks[0]
-            rows = min(len(slots) - done, chunk.rows - chunk.stored)
-            begin, end = chunk.stored, chunk.stored + rows
-            for column, source in zip(self._columns, chunk.columns, strict=True):
-                column.store(
-                    slots[done : done + rows], index[done : done + rows], source[begin:end]
-                )
-            done += rows
-            chunk.stored = end
-            if chunk.stored == chunk.rows:
+        """Store the next examples of the source into these slots; `index`: those on the device."""
+        while len(slots) > 0:
+            columns = self._chunks[0]
+            rows = min(len(slots), len(columns[0]))
+            for pool, column in zip(self._pools, columns, strict=True):
+                if isinstance(pool, list):
+                    for slot, row in zip(slots[:rows], column[:rows], strict=True):
+                        pool[slot] = row
+                else:
+                    self._device.store(pool, index[:rows], column[:rows])
+            slots, index = slots[rows:], index[rows:]
+            self._chunks[0] = [column[rows:] for column in columns]
+            if len(self._chunks[0][0]) == 0:
                 self._chunks.popleft()

@@ -8,14 +8,13 @@ from typing import Any
 
 from pyecho import _core
 from pyecho.config import Config
-from pyecho.device.echo import DeviceEcho, EchoArrays
-from pyecho.device.upload import DEPTH, Uploader, upload_use
+from pyecho.device.echo import DeviceEcho
+from pyecho.device.torch import TorchDevice
+from pyecho.device.upload import DEPTH, Uploaded, Uploader
 from pyecho.numpy import Adapter
 from pyecho.source import Source
 from pyecho.stages import Stages
 from pyecho.stats import EchoStats
-
-__all__ = ["DeviceStages"]
 
 
 class DeviceStages(Stages):
@@ -27,43 +26,34 @@ class DeviceStages(Stages):
         config: Config,
         first: Any,
         *,
-        capacity: int,
-        by_consumer: bool,
-        held: int,
         adapter: Adapter,
-        arrays: EchoArrays,
+        by_consumer: bool,
+        device: TorchDevice,
         echo_on_device: bool,
     ) -> None:
-        self._arrays = arrays
+        self._uploader = Uploader(device, config.prefetch + 1)
         self._echo_on_device = echo_on_device
-        self._uploader = Uploader(arrays, config.prefetch + 1)
         self._echo: DeviceEcho | None = None
-        super().__init__(
-            source,
-            config,
-            first,
-            capacity=capacity,
-            by_consumer=by_consumer,
-            held=0,  # those are on the device
-            adapter=adapter,
-        )
+        # The upload link holds batches of the host; those that the consumer holds are elsewhere.
+        config = replace(config, held=2 + config.prefetch + 2 + DEPTH)
+        super().__init__(source, config, first, adapter=adapter, by_consumer=by_consumer)
 
     def _build(self, first: Any) -> None:
-        config, uploader = self._config, self._uploader
         if self._echo_on_device:
             self._build_device_echo(first)
-        elif config.batch_size is None and not config.linked:
+        elif self.config.batch_size is None and not self.config.linked:
             # Every item is uploaded once, by the feeder. What augment makes of a use is another
             # batch: then uses are uploaded, not items.
+            uploader = self._uploader
             self._stages = [self._echo_queue(first, uploader.upload, uploader.deliver)]
         else:
             super()._build(first)
-            make = partial(upload_use, uploader, config.with_info)
-            self._add_link("upload", make, fetch=uploader.deliver)
+            upload = partial(_upload_use, self._uploader, self.config.with_info)
+            self._add_link("upload", upload, fetch=self._uploader.deliver)
 
     def _build_device_echo(self, first: Any) -> None:
         """Examples cross the link once, in chunks; batches of their uses are made on the device."""
-        config = self._config
+        config = self.config
         assert config.batch_size is not None
         staging = self._echo_buffer(
             first,
@@ -75,9 +65,12 @@ class DeviceStages(Stages):
             with_info=False,
             steps_per_epoch=None,
         )
-        plan = _core.BatchPlan(replace(config, shuffle_buffer=self.capacity))
         self._echo = echo = DeviceEcho(
-            self._spec, staging, plan, self._arrays, self._uploader, with_info=config.with_info
+            self._spec,
+            staging,
+            _core.BatchPlan(config),
+            self._uploader,
+            with_info=config.with_info,
         )
         self._stages = [staging]
         self._add_link(
@@ -91,14 +84,25 @@ class DeviceStages(Stages):
         super().begin(epoch, items, passes)
 
     def _echo_buffer(self, first: Any, **changes: Any) -> Any:
-        return super()._echo_buffer(first, device=self._arrays.ordinal, uploaded=True, **changes)
-
-    def _held_by_links(self) -> int:
-        return super()._held_by_links() + self._held_by_a_link() + DEPTH
+        ordinal = self._uploader.device.ordinal
+        return super()._echo_buffer(first, device=ordinal, uploaded=True, **changes)
 
     def stats(self) -> EchoStats:
         """Return those of the pool on the device, and of the uploads."""
         stats, echo = super().stats(), self._echo
         if echo is not None:
-            stats = replace(stats, emitted=echo.emitted, occupancy=echo.resident / self.capacity)
+            occupancy = echo.resident / self.config.capacity
+            stats = replace(stats, emitted=echo.emitted, occupancy=occupancy)
         return replace(stats, h2d_bytes=self._uploader.h2d_bytes)
+
+
+def _upload_use(
+    uploader: Uploader, with_info: bool, emitted: Any, epoch: int, number: int
+) -> Uploaded:
+    """Upload a batch; its info stays on the host. What a link makes of it."""
+    batch, info = emitted if with_info else (emitted, None)
+    uploaded = uploader.upload(batch)
+    if info is not None:  # a view of the batch's host memory, which goes back now
+        info = type(info)(*(column.copy() for column in info))
+        uploaded = uploaded._replace(item=(uploaded.item, info))
+    return uploaded

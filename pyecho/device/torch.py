@@ -11,10 +11,7 @@ import torch
 
 from pyecho import cuda
 from pyecho._core import ConfigError, CudaError, cuda_relax_capture
-from pyecho.device.upload import Placed
 from pyecho.spec import refuse_masked
-
-__all__ = ["TorchDevice"]
 
 
 def cuda_device(device: Any) -> torch.device | None:
@@ -67,9 +64,9 @@ def _named_device(device: Any) -> torch.device | None:
 
 
 class TorchDevice:
-    """Device arrays that are CUDA tensors.
+    """CUDA tensors: makes and computes them.
 
-    Tensors are allocated by PyTorch for pyecho's stream; `hand_over` lets PyTorch keep their memory
+    They are allocated by PyTorch for pyecho's stream; `hand_over` lets PyTorch keep their memory
     until the consumer's stream is done with them. On further streams of the consumer's the usual
     rule holds: ``tensor.record_stream(stream)``.
 
@@ -88,45 +85,45 @@ class TorchDevice:
         self.ordinal: int = device.index
 
     def compute_on(self, stream: int) -> None:
-        """Allocate and compute on `stream` from now on."""
+        """Allocate and compute on `stream`, pyecho's own, from now on."""
         external: Any = torch.cuda.ExternalStream  # untyped in PyTorch
         self._stream = external(stream, device=self._device)
 
-    def place(self, leaf: Any) -> Placed | None:
-        """Allocate a tensor like a host tensor or array; None for everything else."""
+    def place(self, leaf: Any) -> tuple[Any, int, torch.Tensor] | None:
+        """Allocate a tensor like a host tensor or array; None for everything else.
+
+        Returns what keeps the host memory alive, the address of that memory, and the tensor.
+        """
         if isinstance(leaf, torch.Tensor):
             if leaf.device.type != "cpu":
                 return None
             require_dense(leaf)
             source: Any = leaf.detach().resolve_conj().resolve_neg().contiguous()
-            dtype, address, size_bytes = source.dtype, source.data_ptr(), source.nbytes
-        elif isinstance(leaf, np.ndarray):
+            return source, source.data_ptr(), self._empty(source.shape, source.dtype)
+        if isinstance(leaf, np.ndarray):
             dtype = _dtype_of(leaf.dtype)
             if dtype is None:
                 return None
             refuse_masked(leaf)
             source = np.ascontiguousarray(leaf)
-            address, size_bytes = source.ctypes.data, source.nbytes
-        else:
-            return None
-        target = self._empty(leaf.shape, dtype)
-        return Placed(source, address, target, target.data_ptr(), size_bytes)
+            return source, source.ctypes.data, self._empty(leaf.shape, dtype)
+        return None
 
-    def convert(self, array: torch.Tensor) -> torch.Tensor:
+    def convert(self, tensor: torch.Tensor) -> torch.Tensor:
         """Convert images, waves and the like: uint8 and floats, with axes beside the batch's."""
-        numeric = array.dtype == torch.uint8 or array.dtype.is_floating_point
-        if self._dtype is None or array.ndim < 2 or not numeric:
-            return array
+        numeric = tensor.dtype == torch.uint8 or tensor.dtype.is_floating_point
+        if self._dtype is None or tensor.ndim < 2 or not numeric:
+            return tensor
         with self._computing():
-            return array.to(self._dtype)
+            return tensor.to(self._dtype)
 
     def current_stream(self) -> int:
         """Return the calling thread's current stream."""
         return int(torch.cuda.current_stream(self._device).cuda_stream)
 
-    def hand_over(self, array: torch.Tensor) -> None:
+    def hand_over(self, tensor: torch.Tensor) -> None:
         """Have PyTorch keep the memory until the thread's current stream is done with it."""
-        array.record_stream(torch.cuda.current_stream(self._device))
+        tensor.record_stream(torch.cuda.current_stream(self._device))
 
     def pool(self, slots: int, like: torch.Tensor) -> torch.Tensor:
         """Allocate a pool of words, as wide as the rows of `like` allow."""
@@ -134,12 +131,12 @@ class TorchDevice:
         return self._empty((slots, words.shape[1]), words.dtype)
 
     def store(self, pool: torch.Tensor, index: torch.Tensor, rows: torch.Tensor) -> None:
-        """Scatter rows."""
+        """Do ``pool[index] = rows``."""
         with self._computing():
             pool.index_copy_(0, index, as_words(rows))
 
     def gather(self, pool: torch.Tensor, index: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-        """Gather rows into a new tensor."""
+        """Return ``pool[index]``, a new tensor with rows such as those of `like`."""
         with self._computing():
             return from_words(torch.index_select(pool, 0, index), like)
 

@@ -2,57 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+import operator
+from typing import Any, NamedTuple
 
 from pyecho._core import Transfer, TransferEngine
+from pyecho.device.torch import TorchDevice
 from pyecho.nest import map_nest
-
-__all__ = ["DEPTH", "DeviceArrays", "Placed", "Uploaded", "Uploader", "upload_use"]
 
 DEPTH = 2
 """Uploads under way at a time: one is copied while the next is being issued."""
-
-
-class Placed(NamedTuple):
-    """A leaf on its way: where it comes from, and where it goes."""
-
-    source: Any
-    """Keeps the host memory alive."""
-    source_address: int
-    target: Any
-    """The device array, allocated for pyecho's stream."""
-    target_address: int
-    size_bytes: int
-
-
-class DeviceArrays(Protocol):
-    """The device arrays of one library. Sizes are in bytes, streams are CUDA handles."""
-
-    ordinal: int
-    """Number of the device."""
-
-    def compute_on(self, stream: int) -> None:
-        """Allocate and compute on `stream`, pyecho's own, in all of the following."""
-
-    def place(self, leaf: Any) -> Placed | None:
-        """Allocate a device array like `leaf`; None for what does not go to the device."""
-
-    def convert(self, array: Any) -> Any:
-        """Return a device array in the dtype that the consumer wants; itself if it has that."""
-
-    def current_stream(self) -> int:
-        """Return the stream that the calling thread computes on."""
-
-    def hand_over(self, array: Any) -> None:
-        """Tell the allocator that the calling thread's current stream uses `array`."""
 
 
 class Uploaded(NamedTuple):
     """An item on the device, or on its way there."""
 
     item: Any
-    arrays: list[Any]
-    """The leaves of the item that are on the device."""
+    tensors: list[Any]
+    """The leaves of the item that are on the device, in order."""
     transfer: Transfer
     """Done when they may be read."""
 
@@ -62,17 +28,17 @@ class Uploader:
 
     Parameters
     ----------
-    arrays
-        The device arrays that items become.
+    device
+        Allocates the tensors that arrays become.
     ahead
         Items that are uploaded ahead of the consumer.
     """
 
-    def __init__(self, arrays: DeviceArrays, ahead: int) -> None:
-        self._arrays = arrays
+    def __init__(self, device: TorchDevice, ahead: int) -> None:
+        self.device = device
         # Besides those ahead: one being made, one at the consumer, and a mark for each kind.
-        self._engine = TransferEngine(device=arrays.ordinal, depth=DEPTH, kept=ahead + 4)
-        arrays.compute_on(self._engine.stream)
+        self._engine = TransferEngine(device=device.ordinal, depth=DEPTH, kept=ahead + 4)
+        device.compute_on(self._engine.stream)
 
     @property
     def h2d_bytes(self) -> int:
@@ -87,48 +53,37 @@ class Uploader:
         """
         sources: list[Any] = []
         copies: list[tuple[int, int, int]] = []
-        targets: list[Any] = []
+        tensors: list[Any] = []
 
         def place(leaf: Any) -> Any:
-            placed = self._arrays.place(leaf)
+            placed = self.device.place(leaf)
             if placed is None:
                 return leaf
-            sources.append(placed.source)
-            copies.append((placed.target_address, placed.source_address, placed.size_bytes))
-            targets.append(placed.target)
-            return placed.target
+            source, address, tensor = placed
+            sources.append(source)
+            copies.append((tensor.data_ptr(), address, tensor.nbytes))
+            tensors.append(tensor)
+            return tensor
 
         item = map_nest(place, item)
-        return Uploaded(item, targets, self._engine.start(copies, sources))
+        return Uploaded(item, tensors, self._engine.start(copies, sources))
 
-    def computed(self, item: Any, arrays: list[Any]) -> Uploaded:
-        """Return an item whose `arrays` were computed on pyecho's stream, to be delivered."""
-        return Uploaded(item, arrays, self._engine.mark())
+    def computed(self, item: Any, tensors: list[Any]) -> Uploaded:
+        """Return an item whose `tensors` were computed on pyecho's stream, to be delivered."""
+        return Uploaded(item, tensors, self._engine.mark())
 
     def upload(self, item: Any) -> Uploaded:
         """Copy the arrays of `item`, and convert them."""
-        item, arrays, transfer = self.copy(item)
-        converted = [self._arrays.convert(array) for array in arrays]
-        if all(new is old for new, old in zip(converted, arrays, strict=True)):
-            return Uploaded(item, arrays, transfer)
-        new_of = {id(old): new for new, old in zip(converted, arrays, strict=True)}
-        return self.computed(map_nest(lambda leaf: new_of.get(id(leaf), leaf), item), converted)
+        uploaded = self.copy(item)
+        new = {id(tensor): self.device.convert(tensor) for tensor in uploaded.tensors}
+        if all(map(operator.is_, new.values(), uploaded.tensors)):
+            return uploaded
+        item = map_nest(lambda leaf: new.get(id(leaf), leaf), uploaded.item)
+        return self.computed(item, list(new.values()))
 
     def deliver(self, uploaded: Uploaded, number: int = 0, use: int = 0) -> Any:
         """Return the item, fit for the calling thread's current stream. Never blocks."""
-        uploaded.transfer.wait_on(self._arrays.current_stream())
-        for array in uploaded.arrays:
-            self._arrays.hand_over(array)
+        uploaded.transfer.wait_on(self.device.current_stream())
+        for tensor in uploaded.tensors:
+            self.device.hand_over(tensor)
         return uploaded.item
-
-
-def upload_use(
-    uploader: Uploader, with_info: bool, emitted: Any, epoch: int, number: int
-) -> Uploaded:
-    """Upload a batch; its info stays on the host. What a link makes of it."""
-    batch, info = emitted if with_info else (emitted, None)
-    uploaded = uploader.upload(batch)
-    if info is not None:  # a view of the batch's host memory, which goes back now
-        info = type(info)(*(column.copy() for column in info))
-        uploaded = uploaded._replace(item=(uploaded.item, info))
-    return uploaded

@@ -58,8 +58,8 @@ def test_an_abandoned_iterator_lets_everything_go(device, registered, monkeypatc
 
     def noted(self, leaf):
         placed = place(self, leaf)
-        if placed is not None and registered(placed.source_address):
-            addresses.add(placed.source_address)
+        if placed is not None and registered(placed[1]):
+            addresses.add(placed[1])
         return placed
 
     monkeypatch.setattr(TorchDevice, "place", noted)
