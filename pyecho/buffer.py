@@ -14,11 +14,8 @@ from pyecho import _core
 from pyecho.config import Config, Memory
 from pyecho.device.memory import copy_streams, pinning_for, warn_if_pageable
 from pyecho.nest import leaves_of
-from pyecho.numpy import as_array
-from pyecho.spec import structure_of
+from pyecho.spec import NUMPY, structure_of
 from pyecho.stats import EchoStats
-
-__all__ = ["EchoBuffer", "EchoInfo"]
 
 
 class EchoInfo(NamedTuple):
@@ -162,11 +159,7 @@ def native_arguments(
     the examples. `uploaded`: pyecho copies its batches to the device, and nobody else does.
     """
     structure = structure_of(spec)  # first: it checks the spec
-    example_bytes = sum(
-        field.dtype.itemsize * math.prod(field.shape)
-        for field in leaves_of(spec)
-        if not field.by_reference
-    )
+    example_bytes = sum(each.dtype.itemsize * math.prod(each.shape) for each in leaves_of(spec))
     return {
         "structure": structure,
         "config": replace(config, threads=config.threads_for(example_bytes)),
@@ -174,7 +167,7 @@ def native_arguments(
         "batched": batched,
         "pinning": pinning_for(config.memory, device),
         "copy_streams": None if uploaded else copy_streams,
-        "to_array": to_array or as_array,
+        "to_array": to_array or NUMPY.as_array,
         "from_array": from_array,
         "info_type": EchoInfo,
     }
@@ -182,15 +175,8 @@ def native_arguments(
 
 def stats_of(counters: dict[str, int], capacity: int) -> EchoStats:
     """Make an `EchoStats` of a native stage's counters."""
-    return EchoStats(
-        fresh=counters["fresh"],
-        emitted=counters["emitted"],
-        batches=counters["batches"],
-        source_seconds=counters["source_ns"] * 1e-9,
-        consumer_wait_seconds=counters["consumer_wait_ns"] * 1e-9,
-        downstream_seconds=counters["downstream_ns"] * 1e-9,
-        bytes_gathered=counters["bytes_gathered"],
-        occupancy=counters["resident"] / capacity,
-        outstanding_leases=counters["outstanding_leases"],
-        host_allocations=counters["host_allocations"],
-    )
+    counts: dict[str, Any] = counters.copy()
+    occupancy = counts.pop("resident") / capacity
+    for name in ("source", "consumer_wait", "downstream"):
+        counts[f"{name}_seconds"] = counts.pop(f"{name}_ns") * 1e-9
+    return EchoStats(**counts, occupancy=occupancy)

@@ -14,8 +14,6 @@ import numpy as np
 
 from pyecho._core import ConfigError, uses_of_pass
 
-__all__ = ["Config", "Memory", "Options"]
-
 MAX_CAPACITY = 2**29 - 1
 MAX_USES = 2**32 - 1
 
@@ -88,10 +86,9 @@ class Config:
 
         settle("factor", checked_factor(self.factor))
         for name, least, most in _INTEGERS:
-            settle(name, checked_int(self._shown(name), getattr(self, name), least, most))
-        for name, least, most in _OPTIONAL_INTEGERS:
-            if getattr(self, name) is not None:
-                settle(name, checked_int(self._shown(name), getattr(self, name), least, most))
+            value = getattr(self, name)
+            if value is not None or getattr(Config, name) is not None:  # else None is its default
+                settle(name, checked_int(self._shown(name), value, least, most))
         for name in _FLAGS:
             settle(name, bool(getattr(self, name)))
         for name, call in (("augment", "(batch, rng)"), ("collate_fn", "a list of examples")):
@@ -198,8 +195,6 @@ _INTEGERS = (
     ("epoch", 0, 2**64 - 1),
     ("burst", 1, 2**30),
     ("held", 1, 2**29),
-)
-_OPTIONAL_INTEGERS = (
     ("batch_size", 1, 2**30),
     ("shuffle_buffer", 0, MAX_CAPACITY),
     ("epochs", 1, 2**63),

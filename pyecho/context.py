@@ -8,8 +8,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, TypeVar
 
-__all__ = ["CallerContext"]
-
 Result = TypeVar("Result")
 
 
@@ -25,21 +23,20 @@ class CallerContext:
 
     def __init__(self) -> None:
         self._variables = contextvars.copy_context()
-        self._torch = TorchState() if sys.modules.get("torch") is not None else None
+        self._torch = _TorchState() if sys.modules.get("torch") is not None else None
 
-    def run(self, function: Callable[..., Result], *args: Any) -> Result:
-        """Return ``function(*args)``, called in this context; then restore the thread's own.
+    def run(self, function: Callable[[], Result]) -> Result:
+        """Return ``function()``, called in this context; then restore the thread's own.
 
         May be called from several threads, one call at a time.
         """
-        if self._torch is None:
-            return self._variables.run(function, *args)
         with ExitStack() as stack:
-            self._torch.enter(stack)
-            return self._variables.run(function, *args)
+            if self._torch is not None:
+                self._torch.enter(stack)
+            return self._variables.run(function)
 
 
-class TorchState:
+class _TorchState:
     """State that PyTorch keeps for each thread, and that a source may depend on."""
 
     def __init__(self) -> None:
@@ -48,7 +45,6 @@ class TorchState:
         self._grad = torch.is_grad_enabled()
         self._inference = torch.is_inference_mode_enabled()
         self._autocast = {device_type: _autocast(device_type) for device_type in ("cpu", "cuda")}
-        self._cache = torch.is_autocast_cache_enabled()
         self._device = torch.get_default_device()
         cuda_used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         self._cuda = torch.cuda.current_device() if cuda_used else None
@@ -59,15 +55,9 @@ class TorchState:
 
         if torch.is_inference_mode_enabled() != self._inference:
             stack.enter_context(torch.inference_mode(self._inference))
-        for device_type, (enabled, dtype) in self._autocast.items():
-            if _autocast(device_type) != (enabled, dtype) or (
-                enabled and torch.is_autocast_cache_enabled() != self._cache
-            ):
-                stack.enter_context(
-                    torch.autocast(
-                        device_type, dtype=dtype, enabled=enabled, cache_enabled=self._cache
-                    )
-                )
+        for device_type, state in self._autocast.items():
+            if _autocast(device_type) != state:
+                stack.enter_context(torch.autocast(device_type, **state))
         if torch.get_default_device() != self._device:
             stack.enter_context(self._device)
         if self._cuda is not None:
@@ -76,7 +66,12 @@ class TorchState:
         stack.enter_context(torch.set_grad_enabled(self._grad))
 
 
-def _autocast(device_type: str) -> tuple[bool, Any]:
+def _autocast(device_type: str) -> dict[str, Any]:
+    """Return the arguments of `torch.autocast` for the calling thread's state."""
     import torch
 
-    return torch.is_autocast_enabled(device_type), torch.get_autocast_dtype(device_type)
+    return {
+        "enabled": torch.is_autocast_enabled(device_type),
+        "dtype": torch.get_autocast_dtype(device_type),
+        "cache_enabled": torch.is_autocast_cache_enabled(),
+    }

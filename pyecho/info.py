@@ -31,9 +31,9 @@ def collect() -> dict[str, Any]:
         "numpy": np.__version__,
         "torch": _installed("torch"),
         "system": f"{platform.system()} {platform.machine()}",
-        "cpu": _cpu(),
+        "cpu": _found(r"^model name\s*:\s*(.+)$", _CPU_LIST),
         "cores": available_cores(),
-        "huge_pages": _huge_pages(),
+        "huge_pages": _found(r"\[(\w+)\]", _HUGE_PAGES),
         "memlock_bytes": _memlock_bytes(),
     }
 
@@ -90,18 +90,10 @@ def _installed(distribution: str) -> str | None:
         return None
 
 
-def _cpu() -> str | None:
+def _found(pattern: str, path: Path) -> str | None:
+    """Return the first group of a pattern in a file of the system, None if it is not there."""
     try:
-        found = re.search(r"^model name\s*:\s*(.+)$", _CPU_LIST.read_text(), re.MULTILINE)
-    except OSError:
-        return None
-    return found.group(1) if found else None
-
-
-def _huge_pages() -> str | None:
-    """Return the mode of transparent huge pages: always, madvise or never."""
-    try:
-        found = re.search(r"\[(\w+)\]", _HUGE_PAGES.read_text())
+        found = re.search(pattern, path.read_text(), re.MULTILINE)
     except OSError:
         return None
     return found.group(1) if found else None

@@ -18,28 +18,17 @@ class Link:
     The order is kept: threads take turns in taking an emission and a place in the queue, and fill
     their places in any order. An exception reaches the consumer in the place of what was to be
     made. A link refers to nothing of the run.
-
-    Parameters
-    ----------
-    upstream
-        A native stage, or an object with its `_take`, `_at_end` and `_set_paused`.
-    make
-        Makes something of (emission, epoch, number of the emission in its epoch).
-    name, threads
-        Of the threads whose job `work` is.
-    fetch
-        Makes what the consumer gets, in its thread: of (what was made, its number, 0).
     """
 
     def __init__(
         self,
-        upstream: Any,
-        make: Callable[[Any, int, int], Any],
+        upstream: Any,  # a native stage, or an object with its _take, _at_end and _set_paused
+        make: Callable[[Any, int, int], Any],  # of (emission, epoch, its number in the epoch)
         *,
         name: str,
         prefetch: int,
-        threads: int = 1,
-        fetch: Callable[[Any, int, int], Any] | None = None,
+        threads: int = 1,  # `work` is their job
+        fetch: Callable[[Any, int, int], Any] | None = None,  # makes what the consumer gets
     ) -> None:
         self.name = name
         self.threads = threads

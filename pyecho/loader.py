@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+import operator
+from collections.abc import Callable, Iterator
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from pyecho.config import Config, Options, checked_int
-from pyecho.numpy import NUMPY, Adapter
-from pyecho.progress import Filling, require_tqdm, shown
+from pyecho.progress import require_tqdm, shown
 from pyecho.run import Run
 from pyecho.source import Source
+from pyecho.spec import NUMPY, Adapter
 from pyecho.stages import Stages
 from pyecho.stats import EchoStats
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
-__all__ = ["EchoLoader"]
+
+Init = TypeVar("Init", bound=Callable[..., None])
+
+
+def with_options(init: Init) -> Init:
+    """Have help() and completion show every option with its default in the place of `**options`."""
+    own, options = inspect.signature(init), inspect.signature(Config).parameters
+    shown = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    shown += [options[name] for name in Options.__annotations__]
+    init.__signature__ = own.replace(parameters=shown)  # type: ignore[attr-defined]
+    return init
 
 
 class EchoLoader:
@@ -110,6 +120,7 @@ class EchoLoader:
 
     _adapter: ClassVar[Adapter] = NUMPY
 
+    @with_options
     def __init__(self, source: Any, factor: float = 2, **options: Unpack[Options]) -> None:
         unknown = set(options) - set(Options.__annotations__)
         if unknown:
@@ -157,10 +168,10 @@ class EchoLoader:
 
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator for the next epoch, which begins with its first ``next()``."""
+        batches = self._run.iterate()
         if not self._config.progress:
-            return self._run.iterate()
-        filling = Filling(self._config.capacity_for(self._source.items()))
-        return shown(self._run.iterate(filling), self._length_or_none(), filling)
+            return batches
+        return shown(batches, operator.length_hint(self) or None)
 
     def _new_run(self) -> Run:
         source, config = self._source, self._config
@@ -194,12 +205,6 @@ class EchoLoader:
             "steps_per_epoch="
         )
 
-    def _length_or_none(self) -> int | None:
-        try:
-            return len(self)
-        except TypeError:
-            return None
-
     def set_epoch(self, epoch: int) -> None:
         """Choose the number of the next epoch, which with the seed selects the random numbers.
 
@@ -226,36 +231,6 @@ class EchoLoader:
         """Return the loader."""
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         """Close the loader."""
         self.close()
-
-
-def signature_with(**more: tuple[Any, str]) -> inspect.Signature:
-    """Return a loader's signature with every option and its default, for help() and completion.
-
-    `more`: (default, annotation) of options that are not in `Options`.
-    """
-    parameter = inspect.Parameter
-    known = inspect.signature(Config).parameters
-    return inspect.Signature(
-        [
-            parameter("self", parameter.POSITIONAL_OR_KEYWORD),
-            parameter("source", parameter.POSITIONAL_OR_KEYWORD, annotation="Any"),
-            known["factor"].replace(kind=parameter.POSITIONAL_OR_KEYWORD),
-            *(
-                parameter(name, parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-                for name, (default, annotation) in more.items()
-            ),
-            *(known[name] for name in Options.__annotations__),
-        ],
-        return_annotation=None,
-    )
-
-
-EchoLoader.__init__.__signature__ = signature_with()  # type: ignore[attr-defined]

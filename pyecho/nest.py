@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,6 @@ from pyecho.nodes import (
     registered_node,
 )
 
-__all__ = ["leaf_types", "leaves_like", "leaves_of", "map_nest", "node_of", "walk"]
-
 leaf_types: set[type] = set()
 """Types whose instances are leaves although they look like nodes."""
 
@@ -37,7 +35,7 @@ def node_of(value: Any) -> Node | None:
     """Describe a node of a nest; None if `value` is a leaf."""
     kind: Any = type(value)
     if issubclass(kind, dict):
-        return DictNode(value, tuple(dict.keys(value)), list(dict.values(value)))
+        return DictNode(value, tuple(dict.keys(value)))
     if issubclass(kind, tuple) and hasattr(kind, "_fields"):
         return NamedTupleNode(value, kind._fields)
     if issubclass(kind, list | tuple):
@@ -66,19 +64,12 @@ def map_nest(function: Callable[[Any], Any], nest: Any) -> Any:
     return node.rebuild(children)
 
 
-def walk(nest: Any, path: str = "item") -> Iterator[tuple[str, Any]]:
-    """Yield each leaf, in order, after its path."""
-    node = node_of(nest)
-    if node is None:
-        yield path, nest
-        return
-    for position, child in enumerate(node.children):
-        yield from walk(child, path + node.step(position))
-
-
 def leaves_of(nest: Any) -> list[Any]:
     """Return the leaves of a nest, in order."""
-    return [leaf for _, leaf in walk(nest)]
+    node = node_of(nest)
+    if node is None:
+        return [nest]
+    return [leaf for child in node.children for leaf in leaves_of(child)]
 
 
 def leaves_like(like: Any, nest: Any) -> list[Any]:

@@ -6,12 +6,10 @@ import copy
 import operator
 import sys
 from collections import UserDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from pyecho._core import ConfigError
-
-_MISSING = object()
 
 
 class Node:
@@ -80,14 +78,13 @@ class MappingNode(Node):
         return f"a {type(self.like).__name__} with keys {tuple(self.keys)!r}"
 
     def read(self, item: Any) -> list[Any] | str:
-        """Return the values of the keys."""
-        if type(item) is not type(self.like):
+        """Return the values of the keys, in whatever order the item has them."""
+        if not isinstance(item, dict if self.kind == "dict" else type(self.like)):
             return type(item).__name__
-        try:
-            children = [item[key] for key in self.keys]
-        except LookupError:
-            return f"keys {tuple(item)!r}"
-        return children if len(item) == len(children) else f"keys {tuple(item)!r}"
+        entries = dict(dict.items(item) if isinstance(item, dict) else item.items())
+        if len(entries) != len(self.keys) or not all(key in entries for key in self.keys):
+            return f"keys {tuple(entries)!r}"
+        return [entries[key] for key in self.keys]
 
     def make(self, children: list[Any]) -> Any:
         """Fill a shallow copy, which keeps the attributes, or call the type with a dict."""
@@ -110,15 +107,6 @@ class DictNode(MappingNode):
     """A dict, or an instance of a subclass: read as the dict that it is."""
 
     kind = "dict"
-
-    def read(self, item: Any) -> list[Any] | str:
-        """Return the values of the keys, in whatever order the item has them."""
-        if not isinstance(item, dict):
-            return type(item).__name__
-        children = [dict.get(item, key, _MISSING) for key in self.keys]
-        if len(children) == dict.__len__(item) and all(child is not _MISSING for child in children):
-            return children
-        return f"keys {tuple(item)!r}"
 
 
 class ListNode(Node):
@@ -202,19 +190,14 @@ class FieldsNode(Node):
         return made
 
 
-Flatten = Callable[[Any], tuple[list[Any], tuple[str, ...], Any]]
-"""Returns children, the steps to them, and the context that `unflatten` needs beside them."""
-
-
 class PytreeNode(Node):
     """An instance of a registered type, which is what the registered functions say."""
 
     step_form = "{}"
 
-    def __init__(self, like: Any, flatten: Flatten, unflatten: Callable[..., Any]) -> None:
-        self._flatten = flatten
-        self._unflatten = unflatten
-        children, steps, self._context = flatten(like)
+    def __init__(self, like: Any, entry: Any) -> None:
+        self._entry = entry
+        children, steps, self._context = self._flatten(like)
         super().__init__(like, steps, children)
 
     def read(self, item: Any) -> list[Any] | str:
@@ -228,9 +211,35 @@ class PytreeNode(Node):
             return f"a context of {context!r} instead of {self._context!r}"
         return children
 
+    def _flatten(self, item: Any) -> tuple[list[Any], tuple[str, ...], Any]:
+        """Return children, the steps to them, and the context that `make` needs beside them."""
+        raise NotImplementedError
+
+
+class _TorchNode(PytreeNode):
+    def _flatten(self, item: Any) -> tuple[list[Any], tuple[str, ...], Any]:
+        if self._entry.flatten_with_keys_fn is None:
+            children, context = self._entry.flatten_fn(item)
+            pairs = [(f"[{number}]", child) for number, child in enumerate(children)]
+        else:
+            pairs, context = self._entry.flatten_with_keys_fn(item)
+        return [child for _, child in pairs], tuple(str(key) for key, _ in pairs), context
+
     def make(self, children: list[Any]) -> Any:
-        """Call the registered function."""
-        return self._unflatten(children, self._context)
+        return self._entry.unflatten_fn(children, self._context)
+
+
+class _OptreeNode(PytreeNode):
+    def _flatten(self, item: Any) -> tuple[list[Any], tuple[str, ...], Any]:
+        entry = self._entry
+        children, context, *rest = entry.flatten_func(item)
+        children = list(children)
+        names = rest[0] if rest and rest[0] is not None else range(len(children))
+        keys = (entry.path_entry_type(name, entry.type, entry.kind) for name in names)
+        return children, tuple(key.codify("") for key in keys), context
+
+    def make(self, children: list[Any]) -> Any:
+        return self._entry.unflatten_func(self._context, children)
 
 
 def registered_node(value: Any) -> PytreeNode | None:
@@ -240,34 +249,9 @@ def registered_node(value: Any) -> PytreeNode | None:
         return None  # a deque is a leaf, whether or not the program has imported torch
     torch_nodes = getattr(sys.modules.get("torch.utils._pytree"), "SUPPORTED_NODES", {})
     if kind in torch_nodes:
-        return _torch_node(value, torch_nodes[kind])
+        return _TorchNode(value, torch_nodes[kind])
     optree_nodes = getattr(sys.modules.get("optree.registry"), "_NODETYPE_REGISTRY", {})
     for entry in tuple(optree_nodes.values()):  # of all namespaces
         if entry.type is kind:
-            return _optree_node(value, entry)
+            return _OptreeNode(value, entry)
     return None
-
-
-def _torch_node(value: Any, entry: Any) -> PytreeNode:
-    def flatten(item: Any) -> tuple[list[Any], tuple[str, ...], Any]:
-        if entry.flatten_with_keys_fn is None:
-            children, context = entry.flatten_fn(item)
-            return list(children), tuple(f"[{number}]" for number in range(len(children))), context
-        pairs, context = entry.flatten_with_keys_fn(item)
-        return [child for _, child in pairs], tuple(str(key) for key, _ in pairs), context
-
-    return PytreeNode(value, flatten, entry.unflatten_fn)
-
-
-def _optree_node(value: Any, entry: Any) -> PytreeNode:
-    def flatten(item: Any) -> tuple[list[Any], tuple[str, ...], Any]:
-        children, context, *rest = entry.flatten_func(item)
-        children = list(children)
-        names = rest[0] if rest and rest[0] is not None else range(len(children))
-        keys = (entry.path_entry_type(name, entry.type, entry.kind) for name in names)
-        return children, tuple(key.codify("") for key in keys), context
-
-    def unflatten(children: list[Any], context: Any) -> Any:
-        return entry.unflatten_func(context, children)
-
-    return PytreeNode(value, flatten, unflatten)

@@ -10,20 +10,16 @@ from typing import Any
 
 from pyecho.config import Config
 from pyecho.context import CallerContext
-from pyecho.progress import Filling
+from pyecho.progress import filling
 from pyecho.rows import rows_of
 from pyecho.source import Source
 from pyecho.threads import tidying
-
-__all__ = ["NOTHING", "Opening", "passes_over"]
 
 NOTHING = object()
 """In the place of an item: there is none."""
 
 
-def passes_over(
-    source: Source, config: Config, epoch: int, filling: Filling | None
-) -> Iterator[Iterator[Any]]:
+def passes_over(source: Source, config: Config, epoch: int) -> Iterator[Iterator[Any]]:
     """Yield an iterator for each pass that flows into the one before it, from number `epoch` on."""
     leaving, ident = tidying, threading.get_ident  # modules may be empty by then
     if source.one_shot:
@@ -35,11 +31,10 @@ def passes_over(
     for number in numbers:
         source.tell_epoch(number)
         items = source.read()
-        if filling is not None:
-            items = filling.counted(items, rows_of if source.batched else None)
-            filling = None
+        if config.progress and number == epoch:
+            items = filling(items, config.capacity, rows_of if source.batched else None)
         if config.steps_per_epoch is not None:
-            first, items = peeked(items)
+            first, items = _peeked(items)
             if first is NOTHING:
                 return  # a source that has become empty would never end
             del first
@@ -58,8 +53,8 @@ def _beginning_with(items: Iterator[Any], passes: Iterator[Any]) -> Iterator[Any
     yield from passes
 
 
-def peeked(items: Iterator[Any]) -> tuple[Any, Iterator[Any]]:
-    """Return the first item and an iterator over all of them, the first one included."""
+def _peeked(items: Iterator[Any]) -> tuple[Any, Iterator[Any]]:
+    """Return the first item, or `NOTHING`, and an iterator over all of them, it included."""
     first = next(items, NOTHING)
     return first, items if first is NOTHING else itertools.chain([first], items)
 
@@ -89,4 +84,4 @@ class Opening:
         self.seconds = time.perf_counter() - began
 
     def _peek(self) -> tuple[Any, Iterator[Any]]:
-        return peeked(next(self.passes, iter(())))
+        return _peeked(next(self.passes, iter(())))

@@ -17,18 +17,12 @@ def require_tqdm() -> Any:
     return tqdm
 
 
-class Filling:
-    """A bar for the first items, until the shuffle pool is full or the source ends."""
-
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
-        self._bar: Any = None
-
-    def counted(self, items: Iterator[Any], rows_of: Callable[[Any], int] | None) -> Iterator[Any]:
-        """Yield the items of a source, counting them; `rows_of`: their rows."""
-        bar = self._bar = require_tqdm()(
-            total=self._capacity, desc="filling", leave=False, disable=self._capacity < 2
-        )
+def filling(
+    items: Iterator[Any], capacity: int, rows_of: Callable[[Any], int] | None
+) -> Iterator[Any]:
+    """Yield the items of a source under a bar, until the pool is full. `rows_of`: counts rows."""
+    bar = require_tqdm()(total=capacity, desc="filling", leave=False, disable=capacity < 2)
+    try:
         for item in items:
             if not bar.disable:
                 bar.update(1 if rows_of is None else rows_of(item))
@@ -36,25 +30,20 @@ class Filling:
                     bar.close()
             yield item
             del item
-
-    def close(self) -> None:
-        """Remove the bar, should it still be there."""
-        if self._bar is not None:
-            self._bar.close()
+    finally:
+        bar.close()
 
 
-def shown(batches: Iterator[Any], total: int | None, filling: Filling) -> Iterator[Any]:
+def shown(batches: Iterator[Any], total: int | None) -> Iterator[Any]:
     """Yield the batches under a bar."""
     bar = None
     try:
         for batch in batches:
             if bar is None:
-                filling.close()
                 bar = require_tqdm()(total=total, desc="echoing", unit="batch")
             bar.update()
             yield batch
             del batch
     finally:
-        filling.close()
         if bar is not None:
             bar.close()

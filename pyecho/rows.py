@@ -7,20 +7,13 @@ reference. What can be read in two ways is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from pyecho._core import ConfigError
 from pyecho.nest import leaves_of, map_nest, node_of
-from pyecho.nodes import ListNode, NamedTupleNode
-from pyecho.spec import Field
-
-__all__ = ["row_spec", "rows_of"]
-
-FieldOf = Callable[[Any], Field]
-"""Returns the field of a leaf, as an adapter does."""
+from pyecho.spec import Adapter, Field
 
 
 def rows_of(batch: Any) -> int:
@@ -46,15 +39,15 @@ def rows_of(batch: Any) -> int:
     )
 
 
-def row_spec(batch: Any, field_of: FieldOf) -> Any:
+def row_spec(batch: Any, adapter: Adapter) -> Any:
     """Return the spec of one row; `ConfigError` if a batch cannot be split, or in two ways."""
     rows = rows_of(batch)
-    _refuse_examples(batch, field_of)
+    _refuse_examples(batch, adapter)
 
     def split(value: Any, path: str) -> Any:
         node = node_of(value)
         if node is None:
-            return _row_field(value, path, field_of)
+            return _row_field(value, path, adapter)
         if _is_list(node) and value is not batch:
             column, nest = len(value) == rows, _splits_children(node, rows)
             if column and nest and any(node_of(child) is not None for child in value):
@@ -83,7 +76,7 @@ def _length(leaf: Any) -> int | None:
 
 def _is_list(node: Any) -> bool:
     """Return True if a node is a list or tuple without names."""
-    return isinstance(node, ListNode) and not isinstance(node, NamedTupleNode)
+    return node is not None and node.kind in ("list", "tuple")
 
 
 def _splits(value: Any, rows: int) -> bool:
@@ -98,10 +91,10 @@ def _splits_children(node: Any, rows: int) -> bool:
     return bool(node.children) and all(_splits(child, rows) for child in node.children)
 
 
-def _row_field(leaf: Any, path: str, field_of: FieldOf) -> Field:
+def _row_field(leaf: Any, path: str, adapter: Adapter) -> Field:
     if isinstance(leaf, np.ndarray) and leaf.ndim == 1 and leaf.dtype.kind in "OSTU":
         return Field((), object)
-    field = field_of(leaf)
+    field = adapter.field_of(leaf)
     if not field.shape:
         raise ConfigError(
             f"{path}: unbatch=True cannot split a leaf of type {type(leaf).__name__} into rows; "
@@ -110,14 +103,14 @@ def _row_field(leaf: Any, path: str, field_of: FieldOf) -> Field:
     return Field(field.shape[1:], field.dtype)
 
 
-def _refuse_examples(batch: Any, field_of: FieldOf) -> None:
+def _refuse_examples(batch: Any, adapter: Adapter) -> None:
     """Raise `ConfigError` for a list of nests that are all alike, as a list of examples is."""
     node = node_of(batch)
     if not _is_list(node) or len(batch) < 2 or any(node_of(child) is None for child in batch):
         return
 
     def kind(leaf: Any) -> tuple[Any, int]:
-        field = field_of(leaf)
+        field = adapter.field_of(leaf)
         return field.dtype, len(field.shape)
 
     first, *others = (map_nest(kind, child) for child in batch)

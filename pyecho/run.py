@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 from pyecho import _core
@@ -15,13 +16,10 @@ from pyecho._core import Closed
 from pyecho.config import Config
 from pyecho.context import CallerContext
 from pyecho.passes import NOTHING, Opening, passes_over
-from pyecho.progress import Filling
 from pyecho.source import Source
 from pyecho.stages import Stages
 from pyecho.stats import EchoStats
 from pyecho.threads import EXIT_SECONDS, Worker, close_at_exit
-
-__all__ = ["Run"]
 
 SLICE_SECONDS = 0.05
 """A wait checks this often whether the run was closed."""
@@ -36,7 +34,7 @@ class Run:
     An iterator that is dropped half-way ends its epoch: the threads leave, and what they have read
     is dropped; or, if the source is an iterator, it is kept for the next epoch.
 
-    `finish` and `close` may be called from any thread, and by the garbage collector at any point.
+    `_finish` and `close` may be called from any thread, and by the garbage collector at any point.
     So there is no lock: whatever changes the run takes its turn, and what cannot have it at once is
     left to the call that is under way. A call may be cut short by Ctrl-C wherever it is, and the
     next one finds the run fit for use.
@@ -73,31 +71,34 @@ class Run:
         self._begun: object | None = None  # the epoch's token; None: it has not begun
         self._length: int | None = None  # batches of the epoch, if known
         self._workers: list[Worker] = []  # the feeder, then those of the links
-        self._leaving = False  # the workers were told to end; they may still be inside the source
 
     # ------------------------------------------------------------ from any thread
 
-    def iterate(self, filling: Filling | None = None) -> Iterator[Any]:
-        """Return an iterator for the next epoch, which begins with its first ``next()``."""
-        self._check_open()
-        iterator: Iterator[Any] = _core.iterate(_Iteration(self, filling))
-        return iterator
+    def iterate(self) -> Iterator[Any]:
+        """Return an iterator for the next epoch, which begins with its first ``next()``.
 
-    def begin(self, token: object, filling: Filling | None) -> tuple[Any, int]:
-        """Begin the next epoch, and end an unfinished one.
+        The run knows only its token, so it dies with its iterators.
+        """
+        self._check_open()
+        token = object()
+        begin, finish = partial(self._begin, token), partial(self._finish, token)
+        return _core.iterate(SimpleNamespace(begin=begin, finish=finish))
+
+    def _begin(self, token: object) -> tuple[Any, int]:
+        """Begin the next epoch, at the first ``next()``, and end an unfinished one.
 
         Returns the consumer's stage and its generation, by which the iterator knows that a later
         iteration has begun.
         """
         if self._process != os.getpid():  # the threads stayed in the parent process
             self._forget()
-        begun: tuple[Any, int] = self._turns.run(partial(self._begin, token, filling))
+        begun: tuple[Any, int] = self._turns.run(partial(self._begin_in_turn, token))
         return begun
 
-    def finish(self, token: object, completed: bool) -> None:
+    def _finish(self, token: object, completed: bool) -> None:
         """End the epoch of an iteration: at its end, or because its iterator died."""
         if not self._closed and self._process == os.getpid():
-            self._turns.post(partial(self._finish, token, completed))
+            self._turns.post(partial(self._finish_in_turn, token, completed))
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the number of the next epoch; an unfinished one ends."""
@@ -105,15 +106,16 @@ class Run:
 
     def close(self) -> None:
         """End everything. Threads inside a source end when the source returns."""
-        self._closed = True  # first: whoever waits in _begin() looks at it
+        self._closed = True  # first: whoever waits in a turn looks at it
         if self._process == os.getpid():
             self._turns.post(self._end)
 
     def join(self) -> None:
         """Wait for the threads that were told to end, `EXIT_SECONDS` at most."""
         deadline = time.monotonic() + EXIT_SECONDS
-        for worker in tuple(self._workers) if self._leaving else ():
-            worker.ended(max(0.0, deadline - time.monotonic()))
+        for worker in tuple(self._workers):
+            if worker.ending:
+                worker.done(max(0.0, deadline - time.monotonic()))
 
     def __del__(self) -> None:
         """End with the loader and its iterators."""
@@ -137,11 +139,7 @@ class Run:
 
     # ------------------------------------------------------------ in turn
 
-    def _begin(self, token: object, filling: Filling | None) -> tuple[Any, int]:
-        stage = self._begin_stages(token, filling)
-        return stage, stage._generation  # no other iteration has retired this one yet
-
-    def _begin_stages(self, token: object, filling: Filling | None) -> Any:
+    def _begin_in_turn(self, token: object) -> tuple[Any, int]:
         self._check_open()
         self._settle()
         self._retire()
@@ -156,13 +154,15 @@ class Run:
             self._await_workers()
             self._stages.set_paused(False)
             self._set_to_work(self._stages, CallerContext())
+            stage = self._stages.consumed
         elif self._stages is not None and self._begun is _FLOWS:
             self._begun = token
+            stage = self._stages.consumed
         else:
-            return self._start(token, filling)
-        return self._stages.consumed
+            stage = self._start(token)
+        return stage, stage._generation  # no other iteration has retired this one yet
 
-    def _finish(self, token: object, completed: bool) -> None:
+    def _finish_in_turn(self, token: object, completed: bool) -> None:
         if self._begun is token and not completed:
             self._settle()
         if self._begun is not token:
@@ -232,31 +232,32 @@ class Run:
         """Drop what the epoch that has begun has left."""
         if self._begun is None:
             return
-        if self._stages is not None:
-            self._stages.stop()
-        self._let_go()
+        self._stop()
         self.epoch += self.unfinished
         self._begun = None
 
-    def _drop_stages(self) -> None:
-        stages = self._stages
-        if stages is not None:
-            stages.stop()
+    def _stop(self) -> None:
+        if self._stages is not None:
+            self._stages.stop()
         self._let_go()
-        if stages is not None:
-            past = self._past + replace(stages.stats(), occupancy=0.0, outstanding_leases=0)
-            self._stages, self._past = None, past
 
-    def _start(self, token: object, filling: Filling | None) -> Any:
+    def _drop_stages(self) -> None:
+        self._stop()
+        if self._stages is not None:
+            past = replace(self._stages.stats(), occupancy=0.0, outstanding_leases=0)
+            self._stages, self._past = None, self._past + past
+
+    def _start(self, token: object) -> Any:
         """Begin a pass: with the stages there are, or read the first item and make them."""
         context = CallerContext()
         items = self._source.items()
         capacity = self._config.capacity_for(items)
+        config = replace(self._config, shuffle_buffer=capacity, held=2 + self.held)
         if self._stages is not None and capacity > self._stages.config.capacity:
             self._drop_stages()  # the source has grown
         self._await_workers()
         if self._opening is None:
-            self._opening = Opening(passes_over(self._source, self._config, self.epoch, filling))
+            self._opening = Opening(passes_over(self._source, config, self.epoch))
         opening = self._opening
         if self._stages is None or self._source.one_shot:  # which may have been read to its end
             self._read_first(opening, context)
@@ -264,7 +265,6 @@ class Run:
                 return self._start_empty(token, opening)
         if self._stages is None:
             close_at_exit(self)  # before whatever the source has registered
-            config = replace(self._config, shuffle_buffer=capacity, held=2 + self.held)
             self._stages = self._make_stages(
                 self._source, config, opening.first, by_consumer=self._by_consumer
             )
@@ -302,7 +302,7 @@ class Run:
                 self._workers.append(Worker("feeder"))
             # A second time, if Ctrl-C has cut short the first: then there is nothing left to do.
             self._workers[0].give(partial(opening.read, context))
-            self._await(self._workers[0].done)
+            self._await(self._workers[0])
         self._past += EchoStats(source_seconds=opening.seconds)
         opening.seconds = 0.0
 
@@ -317,22 +317,19 @@ class Run:
             worker.give(job)
 
     def _let_go(self) -> None:
-        """Tell the workers to end."""
-        self._leaving = True
+        """Tell the workers to end; they may still be inside the source."""
         for worker in self._workers:
             worker.end()
 
     def _await_workers(self) -> None:
         """Wait for threads that may still be inside the source or a stage."""
         for worker in self._workers:
-            self._await(worker.ended if self._leaving else worker.done)
-        if self._leaving:
-            self._workers = []
-            self._leaving = False
+            self._await(worker)
+        self._workers = [worker for worker in self._workers if not worker.ending]
 
-    def _await(self, what: Callable[[float], bool]) -> None:
-        """Wait until ``what(seconds to wait)`` is true; answers Ctrl-C and close()."""
-        while not what(SLICE_SECONDS):
+    def _await(self, worker: Worker) -> None:
+        """Wait until a worker is done; answers Ctrl-C and close()."""
+        while not worker.done(SLICE_SECONDS):
             self._check_open()
 
     # ------------------------------------------------------------ warnings
@@ -343,7 +340,7 @@ class Run:
             "iteration over it was left half-way: this one goes on where that one was left; "
             "for epochs of their own pass something that can be iterated again",
             RuntimeWarning,
-            stacklevel=6,
+            stacklevel=4,
         )
 
     def _warn_of_nothing(self) -> None:
@@ -358,7 +355,7 @@ class Run:
         warnings.warn(
             f"the source ({type(self._source.object).__name__}) yielded nothing: {reason}",
             RuntimeWarning,
-            stacklevel=8,
+            stacklevel=6,
         )
 
     def _warn_of_no_batch(self, items: int) -> None:
@@ -367,23 +364,5 @@ class Run:
             f"fill one batch of {self._config.batch_size}, and drop_last=True drops it: the epoch "
             "has no batch; lower batch_size, or pass drop_last=False",
             RuntimeWarning,
-            stacklevel=7,
+            stacklevel=5,
         )
-
-
-class _Iteration:
-    """The owner of a native iterator. The run knows only the token, so it dies with its iterators.
-
-    `begin` is called at the first ``next()``, `finish` at the end or when the iterator dies.
-    """
-
-    def __init__(self, run: Run, filling: Filling | None) -> None:
-        self._run = run
-        self._filling = filling
-        self._token = object()
-
-    def begin(self) -> tuple[Any, int]:
-        return self._run.begin(self._token, self._filling)
-
-    def finish(self, completed: bool) -> None:
-        self._run.finish(self._token, completed)

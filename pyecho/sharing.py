@@ -17,7 +17,7 @@ from pyecho._core import ConfigError, explain_nests
 from pyecho.buffer import EchoInfo
 from pyecho.nest import node_of
 from pyecho.nodes import Node
-from pyecho.numpy import is_tensor
+from pyecho.spec import is_tensor
 
 _MOST_ENTRIES = 64  # of an object's dict or list that is searched for arrays: a vocabulary is not
 
@@ -113,12 +113,10 @@ def transform_for(
         return None
 
     def transform(item: Any, source_index: int, use: int) -> Any:
-        if fetch is not None:
-            item = fetch(item)
-        if copied:
-            item = own(item)
-        if with_info:
-            return item, EchoInfo(np.array([source_index]), np.array([use], dtype=np.int32))
-        return item
+        item = item if fetch is None else fetch(item)
+        item = own(item) if copied else item
+        if not with_info:
+            return item
+        return item, EchoInfo(np.array([source_index]), np.array([use], dtype=np.int32))
 
     return transform

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -10,13 +11,11 @@ from typing import Any
 import numpy as np
 
 from pyecho._core import ConfigError
-from pyecho.numpy import is_tensor
 from pyecho.rows import rows_of
-
-__all__ = ["Source"]
+from pyecho.spec import is_tensor
 
 CHUNK_BYTES = 1 << 20
-TENSOR_ROWS = 256  # tensors made at a time when one is iterated by row
+TENSOR_ROWS = 256  # tensors made at a time when one is iterated by row: iter() would make all
 
 
 class Source:
@@ -73,17 +72,13 @@ class Source:
         """Begin one pass. Call this in the thread that will read the items."""
         if self._columns is None:
             return self._iterated()
+        rows = TENSOR_ROWS
         if self._chunked:
-            row_bytes = sum(column.nbytes for column in self._columns) // max(
-                1, len(self._columns[0])
-            )
-            rows = max(1, CHUNK_BYTES // max(1, row_bytes))
-            parts = [_chunks(column, rows) for column in self._columns]
-        else:
-            parts = [
-                iter(column) if isinstance(column, np.ndarray) else _tensor_rows(column)
-                for column in self._columns
-            ]
+            total_bytes = sum(column.nbytes for column in self._columns)
+            rows = max(1, CHUNK_BYTES * len(self._columns[0]) // max(1, total_bytes))
+        parts = [_chunks(column, rows, copied=self._chunked) for column in self._columns]
+        if not self._chunked:
+            parts = [itertools.chain.from_iterable(chunks) for chunks in parts]
         if len(parts) == 1:
             return parts[0]
         make: Callable[[Iterable[Any]], Any] = getattr(type(self.object), "_make", tuple)
@@ -128,20 +123,17 @@ class Source:
         That is its ``sampler``, its ``batch_sampler``, the sampler of that, and its ``dataset``;
         an object found twice is told once.
         """
-        if self._columns is not None:
-            return
         sampler = getattr(self.object, "batch_sampler", None)
-        told: list[Any] = []
-        for target in (
+        targets = (
             self.object,
             getattr(self.object, "sampler", None),
             sampler,
             getattr(sampler, "sampler", None),
             getattr(self.object, "dataset", None),
-        ):
+        )
+        for target in {id(target): target for target in targets}.values():
             set_epoch = getattr(target, "set_epoch", None)
-            if callable(set_epoch) and not any(target is other for other in told):
-                told.append(target)
+            if callable(set_epoch):
                 set_epoch(epoch)
 
 
@@ -158,12 +150,12 @@ def _check(source: Any) -> None:
             f"{'keys' if isinstance(source, Mapping) else 'characters'}; pass what yields one "
             "example or batch after the other, such as a list of dicts"
         )
-    rows = _table_rows(source)
-    if rows is not None:
-        raise ConfigError(
-            f"the source is a {type(source).__name__}, whose items would be its columns, not its "
-            f"rows; pass {rows}"
-        )
+    for names, rows in _TABLES:
+        if all(hasattr(source, name) for name in ("columns", *names)):
+            raise ConfigError(
+                f"the source is a {type(source).__name__}, whose items would be its columns, not "
+                f"its rows; pass {rows}"
+            )
     if not _has(source, "__iter__") and not _has(source, "__getitem__"):
         hint = "; call it and pass what it returns" if callable(source) else ""
         raise ConfigError(
@@ -172,17 +164,12 @@ def _check(source: Any) -> None:
         )
 
 
-def _table_rows(source: Any) -> str | None:
-    """Return how to get the rows of a data frame or table, None for any other source."""
-    if not hasattr(source, "columns"):
-        return None
-    if hasattr(source, "iterrows"):  # pandas
-        return "its .to_numpy(), or .to_dict('records') for a list of dicts"
-    if hasattr(source, "iter_rows") and hasattr(source, "to_dicts"):  # polars
-        return "its .to_numpy(), or .to_dicts() for a list of dicts"
-    if hasattr(source, "to_pylist"):  # pyarrow
-        return "its .to_pylist(), a list of dicts"
-    return None
+_TABLES = (
+    (("iterrows",), "its .to_numpy(), or .to_dict('records') for a list of dicts"),  # pandas
+    (("iter_rows", "to_dicts"), "its .to_numpy(), or .to_dicts() for a list of dicts"),  # polars
+    (("to_pylist",), "its .to_pylist(), a list of dicts"),  # pyarrow
+)
+"""Attributes of data frames and tables, besides ``columns``, and how to get their rows."""
 
 
 def _has(source: Any, name: str) -> bool:
@@ -246,18 +233,12 @@ def _is_mapped(array: np.ndarray[Any, Any]) -> bool:
 # ---------------------------------------------------------------- reading
 
 
-def _tensor_rows(tensor: Any) -> Iterator[Any]:
-    """Yield the rows of a tensor without making all of them at once, as ``iter(tensor)`` does."""
-    for start in range(0, len(tensor), TENSOR_ROWS):
-        yield from tensor[start : start + TENSOR_ROWS].unbind(0)
-
-
-def _chunks(array: Any, rows: int) -> Iterator[Any]:
-    """Yield an array in chunks of so many rows, read in if memory-mapped."""
-    mapped = isinstance(array, np.ndarray) and _is_mapped(array)
+def _chunks(array: Any, rows: int, *, copied: bool) -> Iterator[Any]:
+    """Yield an array in chunks of so many rows; `copied`: read in if memory-mapped."""
+    copied = copied and isinstance(array, np.ndarray) and _is_mapped(array)
     for start in range(0, len(array), rows):
         chunk = array[start : start + rows]
-        yield np.array(chunk) if mapped else chunk
+        yield np.array(chunk) if copied else chunk
 
 
 # ---------------------------------------------------------------- counting examples

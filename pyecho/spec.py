@@ -6,17 +6,17 @@ what counts as an array; the nests are the same for all.
 
 from __future__ import annotations
 
+import contextlib
 import operator
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from pyecho._core import ConfigError, Structure
-from pyecho.nest import leaf_types, leaves_of, map_nest, node_of
-
-__all__ = ["Field", "spec_of"]
+from pyecho.nest import leaf_types, map_nest, node_of
 
 
 @dataclass(frozen=True, init=False)
@@ -61,19 +61,60 @@ class Field:
 leaf_types.add(Field)
 
 
-def array_field(leaf: Any) -> Field:
-    """Describe a leaf as NumPy sees it: arrays, scalars and numbers; the rest is an object."""
-    refuse_masked(leaf)
-    if isinstance(leaf, np.ndarray) and not leaf.dtype.hasobject:
-        return Field(leaf.shape, leaf.dtype)
-    if isinstance(leaf, np.generic) and not isinstance(leaf, str | bytes | np.object_):
-        return Field((), leaf.dtype)
-    if isinstance(leaf, bool | int | float | complex):
-        kinds = (bool, int, float, complex)
-        return Field((), next(np.dtype(kind) for kind in kinds if isinstance(leaf, kind)))
-    reference = Field((), object)
-    object.__setattr__(reference, "seen", type(leaf).__name__)
-    return reference
+class Adapter:
+    """Converts between NumPy's arrays and those of another library; this one knows none.
+
+    Tensors and what else speaks DLPack can be shown as arrays.
+    """
+
+    def as_array(self, leaf: Any) -> Any:
+        """Return a leaf as an ndarray that shares its memory, or None if it is not an array."""
+        if isinstance(leaf, np.ndarray):
+            return leaf
+        if not hasattr(leaf, "__dlpack__"):
+            return None
+        try:
+            return np.from_dlpack(leaf.detach() if is_tensor(leaf) else leaf)
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            hint = "; use pyecho.torch.EchoLoader" if is_tensor(leaf) else ""
+            if not is_tensor(leaf) and hasattr(leaf, "__array__"):
+                with contextlib.suppress(BufferError, RuntimeError, TypeError, ValueError):
+                    return np.asarray(leaf)  # DLPack cannot name bfloat16 to NumPy, but JAX can
+            raise ConfigError(
+                f"a {type(leaf).__name__} cannot be shown as a NumPy array ({error}){hint}"
+            ) from error
+
+    def decoder(self, fields: list[Field]) -> Callable[[Any, int], Any] | None:
+        """Return what makes of an ndarray of a batch (and its leaf number) what the consumer gets.
+
+        None: it gets the ndarray. Raises `ConfigError` if a field cannot be decoded.
+        """
+        return None
+
+    def field_of(self, leaf: Any) -> Field:
+        """Describe a leaf: arrays, scalars and numbers; the rest is an object."""
+        array = self.as_array(leaf)
+        leaf = leaf if array is None else array
+        refuse_masked(leaf)
+        if isinstance(leaf, np.ndarray) and not leaf.dtype.hasobject:
+            return Field(leaf.shape, leaf.dtype)
+        if isinstance(leaf, np.generic) and not isinstance(leaf, str | bytes | np.object_):
+            return Field((), leaf.dtype)
+        for kind in (bool, int, float, complex):
+            if isinstance(leaf, kind):
+                return Field((), kind)
+        reference = Field((), object)
+        object.__setattr__(reference, "seen", type(leaf).__name__)
+        return reference
+
+
+NUMPY = Adapter()
+
+
+def is_tensor(leaf: Any) -> bool:
+    """Return True if `leaf` is a torch tensor; does not import torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(leaf, torch.Tensor)
 
 
 def refuse_masked(leaf: Any) -> None:
@@ -94,32 +135,27 @@ def spec_of(example: Any) -> Any:
         and registered pytree node of them. Leaves of other kinds (str, bytes, objects) become
         ``Field((), object)``; if they come of an example, arrays are refused in their place.
     """
-    from pyecho.numpy import NUMPY
-
     return map_nest(NUMPY.field_of, example)
 
 
 def structure_of(spec: Any) -> Structure:
     """Compile a spec for the native stage; raises `ConfigError` if it is not a nest of `Field`."""
-    fields = leaves_of(spec)
-    for leaf in fields:
-        if not isinstance(leaf, Field):
-            raise ConfigError(
-                "a spec is a nest of pyecho.Field, as spec_of(example) returns it, "
-                f"but it has a leaf of type {type(leaf).__name__}"
-            )
-    if not fields:
+    leaves: list[Any] = []
+    tree = _compiled(spec, leaves)
+    if not leaves:
         raise ConfigError("a spec needs at least one leaf, got an empty nest")
-    numbers = iter(range(len(fields)))
+    return Structure(tree, leaves)
 
-    def compiled(part: Any) -> Any:
-        node = node_of(part)
-        if node is None:
-            return next(numbers)
-        node.children = [compiled(child) for child in node.children]
+
+def _compiled(part: Any, leaves: list[Any]) -> Any:
+    node = node_of(part)
+    if node is not None:
+        node.children = [_compiled(child, leaves) for child in node.children]
         return node
-
-    return Structure(
-        compiled(spec),
-        [leaf.seen if leaf.by_reference else (leaf.dtype, leaf.shape) for leaf in fields],
-    )
+    if not isinstance(part, Field):
+        raise ConfigError(
+            "a spec is a nest of pyecho.Field, as spec_of(example) returns it, "
+            f"but it has a leaf of type {type(part).__name__}"
+        )
+    leaves.append(part.seen if part.by_reference else (part.dtype, part.shape))
+    return len(leaves) - 1

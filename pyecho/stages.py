@@ -22,11 +22,10 @@ from pyecho.context import CallerContext
 from pyecho.device.memory import warn_if_pageable
 from pyecho.link import Link
 from pyecho.nest import leaves_of, map_nest
-from pyecho.numpy import Adapter
 from pyecho.rows import row_spec, rows_of
 from pyecho.sharing import transform_for
 from pyecho.source import Source
-from pyecho.spec import Field
+from pyecho.spec import Adapter, Field
 from pyecho.stats import EchoStats
 
 AHEAD_BYTES = 4 << 20
@@ -40,17 +39,16 @@ class Stages:
 
     Refers to nothing of the run, so that threads at work do not keep a run alive. Any thread may
     call `stats`; the run calls all else in its turn.
-
-    Parameters
-    ----------
-    config
-        The loader's, with the capacity for this source; `held`: batches that the consumer holds.
-    by_consumer
-        The consumer's thread reads the source; else there is a feeder.
     """
 
     def __init__(
-        self, source: Source, config: Config, first: Any, *, adapter: Adapter, by_consumer: bool
+        self,
+        source: Source,
+        config: Config,  # with the capacity for this source; `held`: batches at the consumer
+        first: Any,
+        *,
+        adapter: Adapter,
+        by_consumer: bool,  # the consumer's thread reads the source; else there is a feeder
     ) -> None:
         self.config = config
         self._source = source
@@ -166,10 +164,11 @@ class Stages:
             return config.prefetch
         return max(config.prefetch, min(MOST_ITEMS_AHEAD, AHEAD_BYTES // max(1, item_bytes)))
 
-    def _echo_buffer(
-        self, first: Any, *, device: int | None = None, uploaded: bool = False, **changes: Any
-    ) -> Any:
-        """Make the stage of example echoing; `changes` are options unlike the loader's."""
+    def _echo_buffer(self, first: Any, *, device: int | None = None, **changes: Any) -> Any:
+        """Make the stage of example echoing; `changes` are options unlike the loader's.
+
+        `device`: its batches are uploaded there.
+        """
         config = self.config
         self._spec = spec = self._spec_of_examples(first)
         options: dict[str, Any] = {
@@ -183,7 +182,7 @@ class Stages:
             name="EchoLoader",
             batched=self._source.batched,
             device=device,
-            uploaded=uploaded,
+            uploaded=device is not None,
             to_array=self._adapter.as_array,
             from_array=self._adapter.decoder(leaves_of(spec)),
         )
@@ -192,12 +191,11 @@ class Stages:
         return stage
 
     def _spec_of_examples(self, first: Any) -> Any:
-        field_of = self._adapter.field_of
         if self.config.collate_fn is not None:
             return Field((), object)
         if self.config.unbatch:
-            return row_spec(first, field_of)
-        spec = map_nest(field_of, first)
+            return row_spec(first, self._adapter)
+        spec = map_nest(self._adapter.field_of, first)
         if self._source.batched:  # chunks of rows of arrays
             spec = map_nest(lambda field: Field(field.shape[1:], field.dtype), spec)
         return spec

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from math import isnan, nan
 
-__all__ = ["EchoStats"]
-
 
 @dataclass(frozen=True)
 class EchoStats:

@@ -15,8 +15,6 @@ from typing import Any
 from pyecho import _core
 from pyecho._core import Closed
 
-__all__ = ["EXIT_SECONDS", "Worker", "close_at_exit", "tidying"]
-
 EXIT_SECONDS = 2.0
 """The exit waits so long for threads that are still inside a source or an augmentation."""
 
@@ -33,23 +31,6 @@ _exiting = False  # the threads are being ended, and no other may start
 _starting = threading.RLock()  # for a thread to start, or for the exit to begin
 
 
-class _Job:
-    """A function that is called once, however often the job is run."""
-
-    def __init__(self, function: Callable[[], None]) -> None:
-        self._function: Callable[[], None] | None = function
-        self.done = threading.Event()
-
-    def run(self) -> None:
-        """Call the function and let go of it."""
-        function, self._function = self._function, None
-        try:
-            if function is not None:
-                function()
-        finally:
-            self.done.set()
-
-
 class Worker:
     """A daemon thread that calls one function after the other. It ends with the worker.
 
@@ -57,8 +38,10 @@ class Worker:
     """
 
     def __init__(self, name: str) -> None:
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        self._last: _Job | None = None
+        self.ending = False
+        """True if the thread was told to end."""
+        self._jobs: SimpleQueue[tuple[Callable[[], None], threading.Event] | None] = SimpleQueue()
+        self._last: threading.Event | None = None  # set once everything that was given is done
         self._over = threading.Event()
         self._thread = threading.Thread(
             target=_work, args=(self._jobs, self._over), name=f"pyecho-{name}", daemon=True
@@ -73,26 +56,24 @@ class Worker:
                 _alive.discard(self._thread)
                 raise
 
-    def give(self, function: Callable[[], None]) -> None:
-        """Have a function called after those before it. It must not raise."""
-        self._last = _Job(function)
-        self._jobs.put(self._last)
-
-    def done(self, timeout: float) -> bool:
-        """Wait until nothing is left to do; whether that is so."""
-        last = self._last
-        if last is None or last.done.is_set():
-            return True
-        if self._jobs.empty():  # it is being run; or Ctrl-C came before put()
-            self._jobs.put(last)
-        return last.done.wait(timeout)
+    def give(self, function: Callable[[], None]) -> threading.Event:
+        """Have a function called after those before it, and the event set. It must not raise."""
+        done = threading.Event()
+        self._last = None  # it is unknown, should Ctrl-C come in between
+        self._jobs.put((function, done))
+        self._last = done
+        return done
 
     def end(self) -> None:
         """End the thread after the functions that were given."""
+        self.ending = True
         self._jobs.put(None)
 
-    def ended(self, timeout: float) -> bool:
-        """Wait for the end of the thread; whether it has ended."""
+    def done(self, timeout: float) -> bool:
+        """Wait until nothing is left to do, or for the end of a thread that was told to end."""
+        if not self.ending:
+            last = self.give(lambda: None) if self._last is None else self._last
+            return last.wait(timeout)
         # Not by join() alone: before Python 3.13 a running thread counts as ended once Ctrl-C has
         # cut short a join().
         if self._thread is threading.current_thread() or not self._over.wait(timeout):
@@ -106,11 +87,16 @@ class Worker:
             self.end()
 
 
-def _work(jobs: SimpleQueue[_Job | None], over: threading.Event) -> None:
+def _work(
+    jobs: SimpleQueue[tuple[Callable[[], None], threading.Event] | None], over: threading.Event
+) -> None:
     try:
         while (job := jobs.get()) is not None:
-            job.run()
+            function, done = job
             del job  # what it refers to must not live until the next one comes
+            function()
+            del function
+            done.set()
     finally:
         _alive.discard(threading.current_thread())
         over.set()

@@ -15,39 +15,18 @@ except ImportError as error:
     raise ImportError("pyecho.torch needs PyTorch: pip install torch") from error
 
 import pyecho
-from pyecho import numpy
 from pyecho._core import ConfigError
 from pyecho.config import Options
 from pyecho.device.stages import DeviceStages
-from pyecho.device.torch import TorchDevice, cuda_device, require_dense
-from pyecho.loader import signature_with
-from pyecho.numpy import Adapter
+from pyecho.device.torch import WORDS, TorchDevice, cuda_device, require_dense
+from pyecho.loader import with_options
 from pyecho.run import Run
-from pyecho.spec import Field
+from pyecho.spec import Adapter, Field
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 __all__ = ["EchoLoader"]
-
-_SAME_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
-
-
-def as_array(leaf: Any) -> Any:
-    """Return a tensor or array as an ndarray that shares its memory, None for anything else.
-
-    A dtype that NumPy does not have (bfloat16, float8) becomes a record dtype of its own, named
-    after it, so that it cannot be taken for another of the same size.
-    """
-    if not isinstance(leaf, torch.Tensor):
-        return numpy.as_array(leaf)
-    require_dense(leaf)
-    tensor = leaf.detach().resolve_conj().resolve_neg()
-    try:
-        return tensor.numpy()
-    except TypeError:
-        storage = tensor.view(_SAME_SIZE[tensor.element_size()]).numpy()
-        return storage.view(_record_dtype(tensor.dtype))
 
 
 def _record_dtype(dtype: torch.dtype) -> np.dtype[Any]:
@@ -69,26 +48,41 @@ def _to_tensor(array: Any) -> torch.Tensor:
     dtype = _torch_dtype(array.dtype)
     if dtype is None:
         return torch.from_numpy(array)
-    storage = array.view(torch.empty((), dtype=_SAME_SIZE[dtype.itemsize]).numpy().dtype)
+    storage = array.view(torch.empty((), dtype=WORDS[dtype.itemsize]).numpy().dtype)
     return torch.from_numpy(storage).view(dtype)
 
 
-def decoder(fields: list[Field]) -> Callable[[Any, int], Any] | None:
-    """Batches arrive as arrays and are handed out as tensors on the same memory."""
-    for field in fields:
-        if not field.by_reference:
-            try:
-                _to_tensor(np.empty((1, *field.shape), field.dtype))
-            except (TypeError, ValueError) as error:  # ValueError: a foreign byte order
-                raise ConfigError(
-                    f"PyTorch has no tensors of dtype {field.dtype}; convert it in the source, "
-                    "or use pyecho.EchoLoader, which yields NumPy arrays"
-                ) from error
+class TorchAdapter(Adapter):
+    """Tensors: a batch arrives as arrays, and is handed out as tensors on the same memory."""
 
-    def decode(array: Any, leaf: int) -> torch.Tensor:
-        return _to_tensor(array)
+    def as_array(self, leaf: Any) -> Any:
+        """Return a tensor or array as an ndarray that shares its memory, None for anything else.
 
-    return decode
+        A dtype that NumPy does not have (bfloat16, float8) becomes a record dtype of its own, named
+        after it, so that it cannot be taken for another of the same size.
+        """
+        if not isinstance(leaf, torch.Tensor):
+            return super().as_array(leaf)
+        require_dense(leaf)
+        tensor = leaf.detach().resolve_conj().resolve_neg()
+        try:
+            return tensor.numpy()
+        except TypeError:
+            storage = tensor.view(WORDS[tensor.element_size()]).numpy()
+            return storage.view(_record_dtype(tensor.dtype))
+
+    def decoder(self, fields: list[Field]) -> Callable[[Any, int], Any]:
+        """Return what makes tensors of arrays."""
+        for field in fields:
+            if not field.by_reference:
+                try:
+                    _to_tensor(np.empty((1, *field.shape), field.dtype))
+                except (TypeError, ValueError) as error:  # ValueError: a foreign byte order
+                    raise ConfigError(
+                        f"PyTorch has no tensors of dtype {field.dtype}; convert it in the source, "
+                        "or use pyecho.EchoLoader, which yields NumPy arrays"
+                    ) from error
+        return lambda array, leaf: _to_tensor(array)
 
 
 class EchoLoader(pyecho.EchoLoader):
@@ -129,8 +123,9 @@ class EchoLoader(pyecho.EchoLoader):
         If `device` is a CUDA device and CUDA is missing.
     """
 
-    _adapter = Adapter(as_array=as_array, decoder=decoder)
+    _adapter = TorchAdapter()
 
+    @with_options
     def __init__(
         self,
         source: Any,
@@ -198,10 +193,3 @@ class EchoLoader(pyecho.EchoLoader):
                     f"{name} works on batches in host memory, and with echo_on='device' there are "
                     "none; augment on the device after the loader, or use echo_on='host'"
                 )
-
-
-EchoLoader.__init__.__signature__ = signature_with(  # type: ignore[attr-defined]
-    device=(None, "Any"),
-    echo_on=("host", 'Literal["host", "device"]'),
-    device_dtype=(None, "torch.dtype | None"),
-)

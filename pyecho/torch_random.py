@@ -21,8 +21,6 @@ from torch.nn import functional, init
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
 
-__all__ = ["SeededTorch"]
-
 
 def _functions(where: Any, names: str) -> set[Any]:
     return {getattr(where, name) for name in names.split() if hasattr(where, name)}

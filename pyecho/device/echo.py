@@ -21,23 +21,16 @@ class DeviceEcho:
     slots. A slot that is stored to again after its last use needs no other protection.
 
     It is what a link takes from: `_take` returns a batch and the number of its rows.
-
-    Parameters
-    ----------
-    spec
-        Of one example.
-    staging
-        The native stage: its batches are chunks of consecutive examples.
-    plan
-        Decides which example goes into which slot, and which slots make up a batch.
-    uploader
-        Brings chunks to the device.
-    with_info
-        Whether batches come with an `EchoInfo`.
     """
 
     def __init__(
-        self, spec: Any, staging: Any, plan: BatchPlan, uploader: Uploader, *, with_info: bool
+        self,
+        spec: Any,  # of one example
+        staging: Any,  # the native stage: its batches are chunks of consecutive examples
+        plan: BatchPlan,  # decides which slot an example goes to, and which make up a batch
+        uploader: Uploader,  # brings chunks to the device
+        *,
+        with_info: bool,
     ) -> None:
         self._spec = spec
         self._staging = staging

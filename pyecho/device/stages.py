@@ -11,7 +11,6 @@ from pyecho.config import Config
 from pyecho.device.echo import DeviceEcho
 from pyecho.device.torch import TorchDevice
 from pyecho.device.upload import DEPTH, Uploaded, Uploader
-from pyecho.numpy import Adapter
 from pyecho.source import Source
 from pyecho.stages import Stages
 from pyecho.stats import EchoStats
@@ -26,17 +25,16 @@ class DeviceStages(Stages):
         config: Config,
         first: Any,
         *,
-        adapter: Adapter,
-        by_consumer: bool,
         device: TorchDevice,
         echo_on_device: bool,
+        **more: Any,
     ) -> None:
         self._uploader = Uploader(device, config.prefetch + 1)
         self._echo_on_device = echo_on_device
         self._echo: DeviceEcho | None = None
         # The upload link holds batches of the host; those that the consumer holds are elsewhere.
         config = replace(config, held=2 + config.prefetch + 2 + DEPTH)
-        super().__init__(source, config, first, adapter=adapter, by_consumer=by_consumer)
+        super().__init__(source, config, first, **more)
 
     def _build(self, first: Any) -> None:
         if self._echo_on_device:
@@ -85,7 +83,7 @@ class DeviceStages(Stages):
 
     def _echo_buffer(self, first: Any, **changes: Any) -> Any:
         ordinal = self._uploader.device.ordinal
-        return super()._echo_buffer(first, device=ordinal, uploaded=True, **changes)
+        return super()._echo_buffer(first, device=ordinal, **changes)
 
     def stats(self) -> EchoStats:
         """Return those of the pool on the device, and of the uploads."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -177,7 +178,8 @@ def _dtype_of(dtype: np.dtype[Any]) -> torch.dtype | None:
         return None
 
 
-_WORDS = ((8, torch.int64), (4, torch.int32), (2, torch.int16), (1, torch.uint8))
+WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
+"""A dtype that every operation knows, by its size in bytes."""
 
 
 def as_words(rows: torch.Tensor) -> torch.Tensor:
@@ -186,7 +188,7 @@ def as_words(rows: torch.Tensor) -> torch.Tensor:
     row_bytes = flat.shape[1] * rows.element_size()
     if row_bytes == 0:
         return flat
-    return flat.view(next(word for size, word in _WORDS if row_bytes % size == 0))
+    return flat.view(WORDS[math.gcd(row_bytes, 8)])
 
 
 def from_words(words: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

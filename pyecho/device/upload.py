@@ -24,14 +24,9 @@ class Uploaded(NamedTuple):
 
 
 class Uploader:
-    """Copies items to a device, on pyecho's stream. One thread uploads, another one delivers.
+    """Copies up to `ahead` items to a device before they are asked for, on pyecho's stream.
 
-    Parameters
-    ----------
-    device
-        Allocates the tensors that arrays become.
-    ahead
-        Items that are uploaded ahead of the consumer.
+    One thread uploads, another one delivers.
     """
 
     def __init__(self, device: TorchDevice, ahead: int) -> None:

@@ -1,6 +1,7 @@
 """Pinned batches that the consumer copies to a device itself, asynchronously, and drops at once."""
 
 import ctypes
+import functools
 import gc
 import types
 
@@ -13,6 +14,7 @@ import pyecho.device.memory
 import pyecho.torch
 
 ROWS, WIDTH = 4, 2000
+LENT_STREAMS = pyecho.device.memory.lent_streams.__wrapped__
 PINNED = {"batch_size": ROWS, "shuffle_buffer": 0, "memory": "pinned"}
 
 
@@ -99,7 +101,7 @@ class FakeCuda:
 @pytest.fixture
 def fake_cuda(standin, monkeypatch):
     cuda = FakeCuda(standin)
-    monkeypatch.setattr("pyecho.device.memory._lent_streams", {})
+    monkeypatch.setattr("pyecho.device.memory.lent_streams", functools.cache(LENT_STREAMS))
     monkeypatch.setattr(torch.cuda, "is_initialized", cuda.is_initialized)
     monkeypatch.setattr(torch.cuda, "device_count", cuda.device_count)
     monkeypatch.setattr(torch.cuda, "current_device", cuda.current_device)
