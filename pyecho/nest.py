@@ -1,56 +1,12 @@
-"""Nests: what an item is made of, down to its leaves. Whatever walks an item walks it by this.
-
-A node is a dict, list, tuple, namedtuple, `Mapping` or dataclass instance, or an instance of a type
-that is registered as a pytree node with `torch.utils._pytree` or `optree`, if the program has
-imported one of them. Everything else is a leaf.
-"""
+"""Nests: what an item is made of, down to its leaves. Whatever walks an item walks it by this."""
 
 from __future__ import annotations
 
-import dataclasses
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from pyecho.nodes import (
-    DictNode,
-    FieldsNode,
-    ListNode,
-    MappingNode,
-    NamedTupleNode,
-    Node,
-    TupleNode,
-    registered_node,
-)
-
-leaf_types: set[type] = set()
-"""Types whose instances are leaves although they look like nodes."""
-
-_ATOMS = (str, bytes, int, float, complex, type(None), np.ndarray, np.generic)
-
-
-def node_of(value: Any) -> Node | None:
-    """Describe a node of a nest; None if `value` is a leaf."""
-    kind: Any = type(value)
-    if issubclass(kind, dict):
-        return DictNode(value, tuple(dict.keys(value)))
-    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
-        return NamedTupleNode(value, kind._fields)
-    if issubclass(kind, list | tuple):
-        return (ListNode if issubclass(kind, list) else TupleNode)(value, range(len(value)))
-    if issubclass(kind, _ATOMS) or kind in leaf_types or hasattr(kind, "__dlpack__"):
-        return None
-    registered = registered_node(value)
-    if registered is not None:
-        return registered if registered.children else None  # without children: a constant
-    if issubclass(kind, Mapping):
-        return MappingNode(value, tuple(value))
-    if dataclasses.is_dataclass(kind):
-        names = [field.name for field in dataclasses.fields(kind) if hasattr(value, field.name)]
-        return FieldsNode(value, names)
-    return None
+from pyecho.nodes import node_of
 
 
 def map_nest(function: Callable[[Any], Any], nest: Any) -> Any:

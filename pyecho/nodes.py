@@ -1,15 +1,28 @@
-"""The kinds of nodes that nests are made of, each in one class: how it is read and rebuilt."""
+"""Nodes: what a nest is made of. Each kind is one class, which says how it is read and rebuilt.
+
+A node is a dict, list, tuple, namedtuple, `Mapping` or dataclass instance, or an instance of a type
+that is registered as a pytree node with `torch.utils._pytree` or `optree`, if the program has
+imported one of them. Everything else is a leaf.
+"""
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import operator
 import sys
 from collections import UserDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
+
 from pyecho._core import ConfigError
+
+leaf_types: set[type] = set()
+"""Types whose instances are leaves although they look like nodes."""
+
+_ATOMS = (str, bytes, int, float, complex, type(None), np.ndarray, np.generic)
 
 
 class Node:
@@ -69,12 +82,11 @@ class Node:
         return made
 
 
-class MappingNode(Node):
+class _MappingNode(Node):
     """A mapping: of a dict and a `UserDict` a copy is filled, others are made anew, of a dict."""
 
     @property
     def expected(self) -> str:
-        """The type and its keys."""
         return f"a {type(self.like).__name__} with keys {tuple(self.keys)!r}"
 
     def read(self, item: Any) -> list[Any] | str:
@@ -103,13 +115,13 @@ class MappingNode(Node):
         return self._checked(made, children)
 
 
-class DictNode(MappingNode):
+class _DictNode(_MappingNode):
     """A dict, or an instance of a subclass: read as the dict that it is."""
 
     kind = "dict"
 
 
-class ListNode(Node):
+class _ListNode(Node):
     """A list. Of a subclass that cannot be made of its children, a plain list is made."""
 
     kind = "list"
@@ -117,11 +129,9 @@ class ListNode(Node):
 
     @property
     def expected(self) -> str:
-        """The kind and the length."""
         return f"a {self.kind} of {len(self.keys)}"
 
     def read(self, item: Any) -> list[Any] | str:
-        """Return the elements."""
         if not isinstance(item, self.plain):
             return type(item).__name__
         children: list[Any] = list(item)  # type: ignore[call-overload]
@@ -130,7 +140,6 @@ class ListNode(Node):
         return children
 
     def make(self, children: list[Any]) -> Any:
-        """Call the type with the children."""
         if type(self.like) is not self.plain:
             try:
                 return self._checked(type(self.like)(children), children)
@@ -139,14 +148,14 @@ class ListNode(Node):
         return self.plain(children)
 
 
-class TupleNode(ListNode):
+class _TupleNode(_ListNode):
     """A tuple, likewise."""
 
     kind = "tuple"
     plain = tuple
 
 
-class NamedTupleNode(TupleNode):
+class _NamedTupleNode(_TupleNode):
     """A namedtuple; its `__new__` does not run."""
 
     kind = "namedtuple"
@@ -154,7 +163,6 @@ class NamedTupleNode(TupleNode):
 
     @property
     def expected(self) -> str:
-        """The type and its names."""
         return f"a {type(self.like).__name__} of {', '.join(self.keys)}"
 
     def read(self, item: Any) -> list[Any] | str:
@@ -168,13 +176,12 @@ class NamedTupleNode(TupleNode):
         return tuple.__new__(type(self.like), children)
 
 
-class FieldsNode(Node):
+class _FieldsNode(Node):
     """A dataclass instance, with the fields that it has. Neither `__init__` nor `__copy__` runs."""
 
     step_form = ".{}"
 
     def read(self, item: Any) -> list[Any] | str:
-        """Return the values of the fields."""
         if type(item) is not type(self.like):
             return type(item).__name__
         lacking = [name for name in self.keys if not hasattr(item, name)]
@@ -190,7 +197,7 @@ class FieldsNode(Node):
         return made
 
 
-class PytreeNode(Node):
+class _PytreeNode(Node):
     """An instance of a registered type, which is what the registered functions say."""
 
     step_form = "{}"
@@ -216,7 +223,7 @@ class PytreeNode(Node):
         raise NotImplementedError
 
 
-class _TorchNode(PytreeNode):
+class _TorchNode(_PytreeNode):
     def _flatten(self, item: Any) -> tuple[list[Any], tuple[str, ...], Any]:
         if self._entry.flatten_with_keys_fn is None:
             children, context = self._entry.flatten_fn(item)
@@ -229,7 +236,7 @@ class _TorchNode(PytreeNode):
         return self._entry.unflatten_fn(children, self._context)
 
 
-class _OptreeNode(PytreeNode):
+class _OptreeNode(_PytreeNode):
     def _flatten(self, item: Any) -> tuple[list[Any], tuple[str, ...], Any]:
         entry = self._entry
         children, context, *rest = entry.flatten_func(item)
@@ -242,8 +249,29 @@ class _OptreeNode(PytreeNode):
         return self._entry.unflatten_func(self._context, children)
 
 
-def registered_node(value: Any) -> PytreeNode | None:
-    """Describe an instance of a registered type; None if `value` is none."""
+def node_of(value: Any) -> Node | None:
+    """Describe a node of a nest; None if `value` is a leaf."""
+    kind: Any = type(value)
+    if issubclass(kind, dict):
+        return _DictNode(value, tuple(dict.keys(value)))
+    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        return _NamedTupleNode(value, kind._fields)
+    if issubclass(kind, list | tuple):
+        return (_ListNode if issubclass(kind, list) else _TupleNode)(value, range(len(value)))
+    if issubclass(kind, _ATOMS) or kind in leaf_types or hasattr(kind, "__dlpack__"):
+        return None
+    registered = _registered_node(value)
+    if registered is not None:
+        return registered if registered.children else None  # without children: a constant
+    if issubclass(kind, Mapping):
+        return _MappingNode(value, tuple(value))
+    if dataclasses.is_dataclass(kind):
+        names = [field.name for field in dataclasses.fields(kind) if hasattr(value, field.name)]
+        return _FieldsNode(value, names)
+    return None
+
+
+def _registered_node(value: Any) -> _PytreeNode | None:
     kind = type(value)
     if kind.__module__ in sys.stdlib_module_names:
         return None  # a deque is a leaf, whether or not the program has imported torch

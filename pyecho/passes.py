@@ -19,7 +19,9 @@ NOTHING = object()
 """In the place of an item: there is none."""
 
 
-def passes_over(source: Source, config: Config, epoch: int) -> Iterator[Iterator[Any]]:
+def passes_over(
+    source: Source, config: Config, epoch: int, capacity: int
+) -> Iterator[Iterator[Any]]:
     """Yield an iterator for each pass that flows into the one before it, from number `epoch` on."""
     leaving, ident = tidying, threading.get_ident  # modules may be empty by then
     if source.one_shot:
@@ -32,7 +34,7 @@ def passes_over(source: Source, config: Config, epoch: int) -> Iterator[Iterator
         source.tell_epoch(number)
         items = source.read()
         if config.progress and number == epoch:
-            items = filling(items, config.capacity, rows_of if source.batched else None)
+            items = filling(items, capacity, rows_of if source.batched else None)
         if config.steps_per_epoch is not None:
             first, items = _peeked(items)
             if first is NOTHING:

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from pyecho._core import ConfigError
-from pyecho.nest import leaves_of, map_nest, node_of
+from pyecho.nest import leaves_of, map_nest
+from pyecho.nodes import node_of
 from pyecho.spec import Adapter, Field
 
 

@@ -168,7 +168,7 @@ class Run:
         if self._begun is not token:
             return  # another one has begun since, or it is settled
         stages = self._stages
-        at_end = stages is None or stages.at_end
+        at_end = stages is None or stages.consumed._at_end
         if not completed and not at_end:
             self._leave()
             return
@@ -222,7 +222,7 @@ class Run:
 
     def _leave(self) -> None:
         """End an unfinished epoch; what an iterator has left is kept, and the epoch goes on."""
-        if self._source.one_shot and self._stages is not None and not self._stages.at_end:
+        if self._source.one_shot and self._stages is not None and not self._stages.consumed._at_end:
             self._stages.set_paused(True)
             self._let_go()
         else:
@@ -252,12 +252,12 @@ class Run:
         context = CallerContext()
         items = self._source.items()
         capacity = self._config.capacity_for(items)
-        config = replace(self._config, shuffle_buffer=capacity, held=2 + self.held)
         if self._stages is not None and capacity > self._stages.config.capacity:
             self._drop_stages()  # the source has grown
         self._await_workers()
         if self._opening is None:
-            self._opening = Opening(passes_over(self._source, config, self.epoch))
+            passes = passes_over(self._source, self._config, self.epoch, capacity)
+            self._opening = Opening(passes)
         opening = self._opening
         if self._stages is None or self._source.one_shot:  # which may have been read to its end
             self._read_first(opening, context)
@@ -265,6 +265,7 @@ class Run:
                 return self._start_empty(token, opening)
         if self._stages is None:
             close_at_exit(self)  # before whatever the source has registered
+            config = replace(self._config, shuffle_buffer=capacity, held=2 + self.held)
             self._stages = self._make_stages(
                 self._source, config, opening.first, by_consumer=self._by_consumer
             )

@@ -15,8 +15,7 @@ import numpy as np
 
 from pyecho._core import ConfigError, explain_nests
 from pyecho.buffer import EchoInfo
-from pyecho.nest import node_of
-from pyecho.nodes import Node
+from pyecho.nodes import Node, node_of
 from pyecho.spec import is_tensor
 
 _MOST_ENTRIES = 64  # of an object's dict or list that is searched for arrays: a vocabulary is not

@@ -111,7 +111,10 @@ class Source:
             if batches is not None:
                 return int(batches.shape[0] * batches.shape[1])
         if self.in_memory:
-            return _sum_of_rows(self.read())
+            try:
+                return sum(map(rows_of, self.read()))
+            except ConfigError:  # a batch without arrays
+                return None
         data = sys.modules.get("torch.utils.data")
         if data is not None and isinstance(source, data.DataLoader):
             return _examples_of_data_loader(source, data)
@@ -242,16 +245,6 @@ def _chunks(array: Any, rows: int, *, copied: bool) -> Iterator[Any]:
 
 
 # ---------------------------------------------------------------- counting examples
-
-
-def _sum_of_rows(batches: Iterable[Any]) -> int | None:
-    total = 0
-    for batch in batches:
-        try:
-            total += rows_of(batch)
-        except ConfigError:  # a batch without arrays
-            return None
-    return total
 
 
 def _examples_of_data_loader(loader: Any, data: Any) -> int | None:

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from pyecho._core import ConfigError, Structure
-from pyecho.nest import leaf_types, map_nest, node_of
+from pyecho.nest import map_nest
+from pyecho.nodes import leaf_types, node_of
 
 
 @dataclass(frozen=True, init=False)

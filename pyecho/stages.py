@@ -62,13 +62,8 @@ class Stages:
 
     @property
     def consumed(self) -> Any:
-        """The stage that the consumer takes from."""
+        """The stage that the consumer takes from. It is at its end if that has got everything."""
         return self._stages[-1]
-
-    @property
-    def at_end(self) -> bool:
-        """True once the consumer has received everything."""
-        return bool(self._stages[-1]._at_end)
 
     def begin(self, epoch: int, items: int | None, passes: Iterator[Any]) -> None:
         """Begin with the first of `passes`, of so many items. `jobs` of earlier ones are done."""

@@ -34,7 +34,7 @@ class DeviceEcho:
     ) -> None:
         self._spec = spec
         self._staging = staging
-        self._plan = plan
+        self.plan = plan
         self._uploader = uploader
         self._device = uploader.device
         self._with_info = with_info
@@ -48,18 +48,13 @@ class DeviceEcho:
 
     def begin(self, epoch: int, items: int | None) -> None:
         """Start again with this epoch."""
-        self._plan.begin(epoch, items)
+        self.plan.begin(epoch, items)
         self._chunks.clear()
         self._failure = None
 
     @property
-    def resident(self) -> int:
-        """Examples in the pool."""
-        return self._plan.resident
-
-    @property
     def _at_end(self) -> bool:
-        return self._plan.at_end
+        return self.plan.at_end
 
     def _set_paused(self, paused: bool) -> None:
         self._staging._set_paused(paused)
@@ -70,27 +65,27 @@ class DeviceEcho:
         What the staging raises is raised after every use of what came before it, unless it is
         `Closed` or something of the device fails meanwhile.
         """
-        while (complete := self._plan.advance()) is not None:
+        while (complete := self.plan.advance()) is not None:
             if complete:
                 return self._batch()
             try:
                 chunk = self._staging._take()
             except StopIteration:
                 if self._staging._at_end:
-                    self._plan.end_input()
+                    self.plan.end_input()
                 else:
-                    self._plan.end_pass()
+                    self.plan.end_pass()
                 continue
             except Closed:
                 raise  # the loader is stopped or paused
             except BaseException as error:
                 self._failure = error
-                self._plan.end_input()
+                self.plan.end_input()
                 continue
             self._receive(chunk)
             del chunk
         failure, self._failure = self._failure, None
-        if failure is not None and self._plan.at_end:
+        if failure is not None and self.plan.at_end:
             try:
                 raise failure
             finally:
@@ -108,17 +103,17 @@ class DeviceEcho:
         tensors = iter(self._uploader.copy([c for c in columns if not isinstance(c, list)]).tensors)
         columns = [c if isinstance(c, list) else next(tensors) for c in columns]
         if not self._pools:
-            slots = self._plan.slots
+            slots = self.plan.slots
             self._like = columns
             self._pools = [
                 [None] * slots if isinstance(column, list) else self._device.pool(slots, column)
                 for column in columns
             ]
         self._chunks.append(columns)
-        self._plan.offer(len(columns[0]))
+        self.plan.offer(len(columns[0]))
 
     def _batch(self) -> Uploaded:
-        stored, slots, source_index, use = self._plan.take()
+        stored, slots, source_index, use = self.plan.take()
         index = self._uploader.copy(np.concatenate([stored, slots])).item
         self._store(stored, index[: len(stored)])
         rows = index[len(stored) :]

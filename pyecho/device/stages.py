@@ -89,7 +89,7 @@ class DeviceStages(Stages):
         """Return those of the pool on the device, and of the uploads."""
         stats, echo = super().stats(), self._echo
         if echo is not None:
-            occupancy = echo.resident / self.config.capacity
+            occupancy = echo.plan.resident / self.config.capacity
             stats = replace(stats, emitted=echo.emitted, occupancy=occupancy)
         return replace(stats, h2d_bytes=self._uploader.h2d_bytes)
 

@@ -70,16 +70,13 @@ class TorchDevice:
     They are allocated by PyTorch for pyecho's stream; `hand_over` lets PyTorch keep their memory
     until the consumer's stream is done with them. On further streams of the consumer's the usual
     rule holds: ``tensor.record_stream(stream)``.
-
-    Parameters
-    ----------
-    device
-        A CUDA device with its number.
-    dtype
-        What images and the like are converted to; None leaves them as they are.
     """
 
-    def __init__(self, device: torch.device, dtype: torch.dtype | None) -> None:
+    def __init__(
+        self,
+        device: torch.device,  # of CUDA, with its number
+        dtype: torch.dtype | None,  # `convert` makes this of images; None: leaves them as they are
+    ) -> None:
         self._device = device
         self._dtype = dtype
         self._stream: Any = None
