@@ -96,7 +96,6 @@ class Adapter:
         """Describe a leaf: arrays, scalars and numbers; the rest is an object."""
         array = self.as_array(leaf)
         leaf = leaf if array is None else array
-        refuse_masked(leaf)
         if isinstance(leaf, np.ndarray) and not leaf.dtype.hasobject:
             return Field(leaf.shape, leaf.dtype)
         if isinstance(leaf, np.generic) and not isinstance(leaf, str | bytes | np.object_):
@@ -116,14 +115,6 @@ def is_tensor(leaf: Any) -> bool:
     """Return True if `leaf` is a torch tensor; does not import torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(leaf, torch.Tensor)
-
-
-def refuse_masked(leaf: Any) -> None:
-    """Raise `ConfigError` for a masked array, of which only the data would arrive."""
-    if isinstance(leaf, np.ma.MaskedArray):
-        raise ConfigError(
-            "masked arrays would lose their mask in a batch; use .filled(), or pass data and mask"
-        )
 
 
 def spec_of(example: Any) -> Any:

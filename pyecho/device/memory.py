@@ -10,7 +10,7 @@ from typing import Any
 from pyecho._core import Pinning, cuda_active_devices
 from pyecho.config import Memory
 
-_MOST_LENT_STREAMS = 256  # of one priority; PyTorch has 32
+_DRAWS = 256  # of streams of one priority; PyTorch has 32
 
 
 def pinning_for(memory: Memory, device: int | None) -> Pinning | None:
@@ -54,23 +54,19 @@ def lent_streams(device: int) -> tuple[int, ...]:
     """Return the streams that PyTorch hands out as `torch.cuda.Stream`.
 
     It makes a fixed number for each device and priority, hands them out in turn and keeps them for
-    the life of the process, so asking until nothing new comes finds them all.
+    the life of the process, so asking more often than there are streams finds them all.
     """
     stream_type = _torch_cuda().Stream
-    found: set[int] = set()
     try:
         lowest, highest = stream_type.priority_range()
-        for priority in range(highest, lowest + 1):
-            known = 0  # draws in a row that brought nothing new
-            of_priority: set[int] = set()
-            while known <= len(of_priority) <= _MOST_LENT_STREAMS:
-                stream = int(stream_type(device, priority=priority).cuda_stream)
-                known = known + 1 if stream in of_priority else 0
-                of_priority.add(stream)
-            found |= of_priority
+        streams = {
+            int(stream_type(device, priority=priority).cuda_stream)
+            for priority in range(highest, lowest + 1)
+            for _ in range(_DRAWS)
+        }
     except (AttributeError, RuntimeError, TypeError, ValueError):
-        pass  # a PyTorch of another kind: what was found, and the current stream
-    return tuple(sorted(found))
+        return ()  # a PyTorch of another kind: the current stream is left
+    return tuple(sorted(streams))
 
 
 def warn_if_pageable(pinning: Pinning | None) -> None:

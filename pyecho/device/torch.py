@@ -12,7 +12,6 @@ import torch
 
 from pyecho import cuda
 from pyecho._core import ConfigError, CudaError, cuda_relax_capture
-from pyecho.spec import refuse_masked
 
 
 def cuda_device(device: Any) -> torch.device | None:
@@ -102,7 +101,11 @@ class TorchDevice:
             dtype = _dtype_of(leaf.dtype)
             if dtype is None:
                 return None
-            refuse_masked(leaf)
+            if isinstance(leaf, np.ma.MaskedArray):
+                raise ConfigError(
+                    "masked arrays would lose their mask in a batch; use .filled(), or pass data "
+                    "and mask"
+                )
             source = np.ascontiguousarray(leaf)
             return source, source.ctypes.data, self._empty(leaf.shape, dtype)
         return None
@@ -136,7 +139,8 @@ class TorchDevice:
     def gather(self, pool: torch.Tensor, index: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
         """Return ``pool[index]``, a new tensor with rows such as those of `like`."""
         with self._computing():
-            return from_words(torch.index_select(pool, 0, index), like)
+            words = torch.index_select(pool, 0, index)
+            return words.view(like.dtype).reshape(len(words), *like.shape[1:])
 
     def _empty(self, shape: Any, dtype: torch.dtype) -> torch.Tensor:
         with self._computing():
@@ -186,8 +190,3 @@ def as_words(rows: torch.Tensor) -> torch.Tensor:
     if row_bytes == 0:
         return flat
     return flat.view(WORDS[math.gcd(row_bytes, 8)])
-
-
-def from_words(words: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """Return rows of words as rows with the shape and dtype of those of `like`."""
-    return words.view(like.dtype).reshape(len(words), *like.shape[1:])
