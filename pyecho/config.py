@@ -7,7 +7,7 @@ import math
 import operator
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypedDict
 
 import numpy as np
@@ -45,6 +45,11 @@ class Options(TypedDict, total=False):
     progress: bool
 
 
+def bounded(default: int | None, minimum: int, maximum: int) -> Any:
+    """Return the field of a whole number; None is one only if it is the default."""
+    return field(default=default, metadata={"minimum": minimum, "maximum": maximum})
+
+
 @dataclass(frozen=True, kw_only=True)
 class Config:
     """The options, checked. The native stages read theirs from here by name.
@@ -54,28 +59,28 @@ class Config:
     """
 
     factor: float = 2
-    batch_size: int | None = None
+    batch_size: int | None = bounded(None, 1, 2**30)
     unbatch: bool = False
-    shuffle_buffer: int | None = None
+    shuffle_buffer: int | None = bounded(None, 0, MAX_CAPACITY)
     unique_in_batch: bool = False
     drop_last: bool = False
-    seed: int = 0
-    epochs: int | None = None
-    steps_per_epoch: int | None = None
-    prefetch: int = 2
-    threads: int | None = None
+    seed: int = bounded(0, 0, 2**64 - 1)
+    epochs: int | None = bounded(None, 1, 2**63)
+    steps_per_epoch: int | None = bounded(None, 1, 2**32)
+    prefetch: int = bounded(2, 1, 2**20)
+    threads: int | None = bounded(None, 0, 256)
     collate_fn: Callable[[list[Any]], Any] | None = None
     augment: Callable[[Any, np.random.Generator], Any] | None = None
-    augment_workers: int = 0
+    augment_workers: int = bounded(0, 0, 256)
     memory: Memory = "auto"
-    max_bytes: int | None = None
+    max_bytes: int | None = bounded(None, 0, 2**63 - 1)
     with_info: bool = False
     copy: bool = False
     progress: bool = False
     # Set by the stages that a loader or buffer is made of.
-    epoch: int = 0
-    burst: int = 1
-    held: int = 2
+    epoch: int = bounded(0, 0, 2**64 - 1)
+    burst: int = bounded(1, 1, 2**30)
+    held: int = bounded(2, 1, 2**29)
     loader: bool = True
 
     def __post_init__(self) -> None:
@@ -85,12 +90,12 @@ class Config:
             object.__setattr__(self, name, value)
 
         settle("factor", checked_factor(self.factor))
-        for name, least, most in _INTEGERS:
-            value = getattr(self, name)
-            if value is not None or getattr(Config, name) is not None:  # else None is its default
-                settle(name, checked_int(self._shown(name), value, least, most))
-        for name in _FLAGS:
-            settle(name, bool(getattr(self, name)))
+        for option in fields(self):
+            name, value = option.name, getattr(self, option.name)
+            if isinstance(option.default, bool):
+                settle(name, bool(value))
+            elif option.metadata and (value is not None or option.default is not None):
+                settle(name, checked_int(self._shown(name), value, **option.metadata))
         for name, call in (("augment", "(batch, rng)"), ("collate_fn", "a list of examples")):
             value = getattr(self, name)
             if value is not None and not callable(value):
@@ -188,21 +193,6 @@ PLAN_NS, COPY_NS = 30, 0.2
 HAND_OVER_NS = 50_000
 """Cost of waking another thread, at worst. Cheaper batches are made without a worker."""
 
-_INTEGERS = (
-    ("seed", 0, 2**64 - 1),
-    ("prefetch", 1, 2**20),
-    ("augment_workers", 0, 256),
-    ("epoch", 0, 2**64 - 1),
-    ("burst", 1, 2**30),
-    ("held", 1, 2**29),
-    ("batch_size", 1, 2**30),
-    ("shuffle_buffer", 0, MAX_CAPACITY),
-    ("epochs", 1, 2**63),
-    ("steps_per_epoch", 1, 2**32),
-    ("threads", 0, 256),
-    ("max_bytes", 0, 2**63 - 1),
-)
-_FLAGS = ("unbatch", "unique_in_batch", "drop_last", "with_info", "copy", "progress")
 _MEMORIES = ("auto", "pageable", "pinned")
 
 

@@ -41,6 +41,9 @@ class Stages:
     call `stats`; the run calls all else in its turn.
     """
 
+    _device: int | None = None
+    """Number of the device that batches are uploaded to."""
+
     def __init__(
         self,
         source: Source,
@@ -159,11 +162,8 @@ class Stages:
             return config.prefetch
         return max(config.prefetch, min(MOST_ITEMS_AHEAD, AHEAD_BYTES // max(1, item_bytes)))
 
-    def _echo_buffer(self, first: Any, *, device: int | None = None, **changes: Any) -> Any:
-        """Make the stage of example echoing; `changes` are options unlike the loader's.
-
-        `device`: its batches are uploaded there.
-        """
+    def _echo_buffer(self, first: Any, **changes: Any) -> Any:
+        """Make the stage of example echoing; `changes` are options unlike the loader's."""
         config = self.config
         self._spec = spec = self._spec_of_examples(first)
         options: dict[str, Any] = {
@@ -176,8 +176,8 @@ class Stages:
             replace(config, **options | changes),
             name="EchoLoader",
             batched=self._source.batched,
-            device=device,
-            uploaded=device is not None,
+            device=self._device,
+            uploaded=self._device is not None,
             to_array=self._adapter.as_array,
             from_array=self._adapter.decoder(leaves_of(spec)),
         )

@@ -29,6 +29,7 @@ class DeviceStages(Stages):
         echo_on_device: bool,
         **more: Any,
     ) -> None:
+        self._device = device.ordinal
         self._uploader = Uploader(device, config.prefetch + 1)
         self._echo_on_device = echo_on_device
         self._echo: DeviceEcho | None = None
@@ -80,10 +81,6 @@ class DeviceStages(Stages):
         if self._echo is not None:
             self._echo.begin(epoch, items)
         super().begin(epoch, items, passes)
-
-    def _echo_buffer(self, first: Any, **changes: Any) -> Any:
-        ordinal = self._uploader.device.ordinal
-        return super()._echo_buffer(first, device=ordinal, **changes)
 
     def stats(self) -> EchoStats:
         """Return those of the pool on the device, and of the uploads."""
