@@ -6,9 +6,7 @@ import contextvars
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any, TypeVar
-
-Result = TypeVar("Result")
+from typing import Any
 
 
 class CallerContext:
@@ -25,7 +23,7 @@ class CallerContext:
         self._variables = contextvars.copy_context()
         self._torch = _TorchState() if sys.modules.get("torch") is not None else None
 
-    def run(self, function: Callable[[], Result]) -> Result:
+    def run(self, function: Callable[[], Any]) -> Any:
         """Return ``function()``, called in this context; then restore the thread's own.
 
         May be called from several threads, one call at a time.
