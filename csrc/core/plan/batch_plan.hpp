@@ -121,7 +121,8 @@ class BatchPlan {
   void begin_iteration() noexcept;
   void admit_next() noexcept;
   void close_passes() noexcept;
-  [[nodiscard]] std::uint32_t draw_some(std::span<Use> rows) noexcept;
+  [[nodiscard]] std::uint32_t draw_shuffled(std::span<Use> rows) noexcept;
+  [[nodiscard]] std::uint32_t draw_in_order(std::span<Use> rows) noexcept;
   [[nodiscard]] Use take_use(std::uint32_t slot) noexcept;
 
   const PlanConfig config_;

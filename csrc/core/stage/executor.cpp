@@ -90,10 +90,11 @@ Outcome Executor::plan(Batch*& batch) {
         plan_.next_iteration();
         return outcome;
       case Outcome::kEmpty:
-        if (open_ == nullptr || !copy_planned(*open_)) {
-          return outcome;
+        // Looks once more, because copying here holds up the plan.
+        if (slots_.feed(plan_) || (open_ != nullptr && copy_planned(*open_))) {
+          continue;
         }
-        break;
+        return outcome;
       default:
         return outcome;
     }
