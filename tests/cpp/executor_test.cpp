@@ -67,20 +67,30 @@ TEST(Executor, rows_and_info_land_where_they_belong) {
   }
 }
 
-TEST(Executor, a_later_batch_gives_no_slot_back_before_the_earlier_one_is_whole) {
-  StageParts parts({.slots = 4, .factor = 3.0}, 2);
-  Batch* first = nullptr;
-  Batch* second = nullptr;
-  parts.put(0, 2);
-  ASSERT_EQ(parts.executor.plan(first), Outcome::kOk);
-  ASSERT_EQ(parts.executor.plan(second), Outcome::kOk);  // with the last use of the first item
+TEST(Executor, slots_come_back_in_the_order_of_the_batches) {
+  StageParts parts({.slots = 8, .factor = 3.0}, 2);
+  const auto plan = [&] {
+    Batch* batch = nullptr;
+    EXPECT_EQ(parts.executor.plan(batch), Outcome::kOk);
+    return batch;
+  };
+  parts.put(0, 6);
   EXPECT_EQ(parts.reserve_all(), 2U);
+  Batch* const first = plan();
+  Batch* const second = plan();  // with the last use of item 0
+  Batch* const third = plan();   // of item 1
+  parts.executor.copy(*third);
   parts.executor.copy(*second);
-  EXPECT_EQ(parts.reserve_all(), 0U);  // earlier uses of it are still to be copied
+  EXPECT_EQ(parts.reserve_all(), 0U);  // earlier uses are still to be copied
   parts.executor.copy(*first);
-  EXPECT_EQ(parts.reserve_all(), 1U);
+  EXPECT_EQ(parts.reserve_all(), 2U);
   EXPECT_EQ(parts.rows_of(*first), (std::vector<Emission>{{0, 0}, {0, 1}}));
   EXPECT_EQ(parts.rows_of(*second), (std::vector<Emission>{{0, 2}, {1, 0}}));
+  EXPECT_EQ(parts.rows_of(*third), (std::vector<Emission>{{1, 1}, {1, 2}}));
+  parts.executor.copy(*plan());  // two uses of item 2, and then the last one
+  EXPECT_EQ(parts.reserve_all(), 0U);
+  parts.executor.copy(*plan());
+  EXPECT_EQ(parts.reserve_all(), 1U);
 }
 
 TEST(Executor, without_a_block_it_is_exhausted_until_one_comes_back) {

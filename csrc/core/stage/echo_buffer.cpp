@@ -105,18 +105,16 @@ EchoBufferConfig settled(EchoBufferConfig config) {
 std::size_t EchoBuffer::min_bytes(const EchoBufferConfig& config) {
   const Sizes sizes = sizes_of(config);  // first, because it checks the configuration
   const SlotLayout layout(config.leaf_bytes, config.batch_rows, config.with_info);
-  const double estimate =
-      static_cast<double>(sizes.slots) * static_cast<double>(layout.slot_bytes()) +
-      static_cast<double>(sizes.blocks) *
-          static_cast<double>(BatchPool::block_bytes(layout) + SlotReclaimer::size_bytes(1, config.batch_rows));
-  if (estimate > kMaxBytes) {
+  const std::size_t block_bytes = BatchPool::block_bytes(layout);
+  const std::size_t row_bytes = std::size_t{config.batch_rows} * sizeof(std::uint32_t);  // of each batch ahead
+  if (static_cast<double>(sizes.slots) * static_cast<double>(layout.slot_bytes()) +
+          static_cast<double>(sizes.blocks) * static_cast<double>(block_bytes + row_bytes) >
+      kMaxBytes) {
     throw std::length_error("slots and batches do not fit the address space");
   }
-  const std::size_t bookkeeping = BatchPlan::size_bytes(plan_of(config)) + SlotPool::size_bytes(sizes.slots) +
-                                  SlotReclaimer::size_bytes(sizes.depth, config.batch_rows) +
-                                  sizes.depth * sizeof(Batch*);
-  return HostMemory::rounded_bytes(sizes.slots * layout.slot_bytes()) + sizes.blocks * BatchPool::block_bytes(layout) +
-         bookkeeping;
+  return HostMemory::rounded_bytes(sizes.slots * layout.slot_bytes()) + sizes.blocks * block_bytes +
+         SlotPool::size_bytes(sizes.slots) + Executor::size_bytes(plan_of(config), sizes.depth, config.batch_rows) +
+         sizes.depth * sizeof(Batch*);
 }
 
 EchoBuffer::EchoBuffer(const EchoBufferConfig& config)

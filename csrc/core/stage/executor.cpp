@@ -43,6 +43,20 @@ inline void copy_leaf(std::byte* to, const std::byte* from, std::size_t size_byt
 
 }  // namespace
 
+Executor::Executor(SlotPool& slots, BatchPool& batches, const PlanConfig& plan, const std::byte* slot_data,
+                   std::uint32_t depth, bool stream)
+    : slots_(slots),
+      batches_(batches),
+      layout_(batches.layout()),
+      slot_data_(slot_data),
+      stream_(stream),
+      plan_(plan),
+      parked_(depth) {
+  for (Parked& parked : parked_) {
+    parked.slots.reserve(layout_.rows());
+  }
+}
+
 // ---------------------------------------------------------------- planning
 
 void Executor::begin(std::uint64_t epoch, std::uint64_t items) {
@@ -52,7 +66,11 @@ void Executor::begin(std::uint64_t epoch, std::uint64_t items) {
   batches_.forget_refusal();
   plan_.begin(epoch, items);
   slots_.reset();
-  reclaimer_.reset(planned_);
+  for (Parked& parked : parked_) {
+    parked.slots.clear();
+    parked.whole = false;
+  }
+  front_.store_release(planned_);
 }
 
 // Draws rows of the open batch: kOk when it is complete, or kEmpty, kEnd, kExhausted.
@@ -150,7 +168,7 @@ bool Executor::copy_planned(Batch& batch) {
       count += uses[row].last ? 1 : 0;  // no branch, because it would be unpredictable
     }
     if (count > 0) {
-      reclaimer_.copied(batch.number, std::span(spent).first(count), false);
+      copied(batch.number, std::span(spent).first(count), false);
     }
   }
   batch.copied = end;
@@ -160,9 +178,36 @@ bool Executor::copy_planned(Batch& batch) {
   return true;
 }
 
+// Releases or parks slots whose last uses, in this batch, have been copied. `whole`: all rows of the batch have been copied.
+void Executor::copied(std::uint64_t batch, std::span<const std::uint32_t> slots, bool whole) {
+  if (front_.load_acquire() != batch) {  // [S2] pairs with [S1]
+    const std::scoped_lock lock(mutex_);
+    if (front_.load_relaxed() != batch) {
+      Parked& parked = parked_[batch % parked_.size()];
+      parked.slots.insert(parked.slots.end(), slots.begin(),
+                          slots.end());  // never allocates, because a batch has at most `rows` rows
+      parked.whole = whole;
+      return;
+    }
+  }
+  slots_.release(slots);
+  if (whole) {
+    const std::scoped_lock lock(mutex_);
+    for (std::uint64_t front = batch + 1;; ++front) {
+      Parked& parked = parked_[front % parked_.size()];
+      front_.store_release(front);  // [S1] pairs with [S2]
+      slots_.release(parked.slots);
+      parked.slots.clear();
+      if (!std::exchange(parked.whole, false)) {
+        break;
+      }
+    }
+  }
+}
+
 void Executor::copy(Batch& batch) {
   copy_planned(batch);
-  reclaimer_.copied(batch.number, {}, true);
+  copied(batch.number, {}, true);
   slots_.announce_released();  // producers may sleep for these slots, and this thread may leave the stage now
 }
 

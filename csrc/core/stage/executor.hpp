@@ -5,6 +5,20 @@
 // frees slots as early as possible and prevents a deadlock of a producer that waits for a slot and a batch that waits for
 // an item.
 //
+// Slots come back in the order of the batches. Batches are planned one after the other and copied at the same time by
+// several threads, so the last use of a slot may be copied before an earlier use that belongs to an earlier batch. The rule:
+// a slot may be released once its last use has been copied and every earlier batch is whole (all its rows are copied). The
+// oldest batch that is not whole, the front, releases its slots as they are copied. Slots of later batches are parked until
+// the front reaches them.
+//
+// variable    | written by         | read by     | order            | pairs with | why
+// front_      | copied [S1], with  | copied [S2] | release, acquire | S1 -> S2   | the copies of all earlier batches happen before
+//             | mutex_             |             |                  |            | the release of a slot of the front
+// parked_[i]  | copied             | copied      | mutex_           | -          | a batch parks its slots until it is the front
+//
+// A batch takes the mutex once, when it is whole, and more often only while it is ahead of the front. No thread waits
+// while it holds the mutex, except for a producer that was suspended while it took a slot (SlotPool::release).
+//
 // copy(), copy_planned(): any number of threads, each with its own batch; a batch may change threads between two calls. Everything else:
 // one thread at a time, ensured by the driver.
 #pragma once
@@ -12,12 +26,15 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
+#include <span>
+#include <vector>
 
 #include "core/memory/batch_pool.hpp"
 #include "core/memory/slot_layout.hpp"
 #include "core/memory/slot_pool.hpp"
-#include "core/memory/slot_reclaimer.hpp"
 #include "core/plan/batch_plan.hpp"
+#include "core/sync/atomic.hpp"
 
 namespace pyecho {
 
@@ -26,14 +43,11 @@ class Executor {
   // `slot_data`: storage of slot 0, in the format of batches.layout(). `depth`: maximum of batches that are planned and not
   // yet copied. `stream`: copy past the caches (stream_copy.hpp). The other arguments and the storage outlive the executor.
   Executor(SlotPool& slots, BatchPool& batches, const PlanConfig& plan, const std::byte* slot_data, std::uint32_t depth,
-           bool stream)
-      : slots_(slots),
-        batches_(batches),
-        layout_(batches.layout()),
-        slot_data_(slot_data),
-        stream_(stream),
-        reclaimer_(slots, depth, layout_.rows()),
-        plan_(plan) {}
+           bool stream);
+  // Returns the bytes that an executor of this plan and depth allocates, with batches of `rows` rows.
+  [[nodiscard]] static std::size_t size_bytes(const PlanConfig& plan, std::uint32_t depth, std::uint32_t rows) {
+    return BatchPlan::size_bytes(plan) + depth * (sizeof(Parked) + rows * sizeof(std::uint32_t));
+  }
 
   // Starts with iteration `epoch`. No other thread may be inside.
   void begin(std::uint64_t epoch, std::uint64_t items);
@@ -58,7 +72,13 @@ class Executor {
   [[nodiscard]] std::uint32_t resident() const noexcept { return plan_.resident(); }
 
  private:
+  struct Parked {
+    std::vector<std::uint32_t> slots;
+    bool whole = false;
+  };
+
   Outcome draw();
+  void copied(std::uint64_t batch, std::span<const std::uint32_t> slots, bool whole);
   void copy_row(const Use& use, std::byte* block, std::uint32_t row) const noexcept;
   void prefetch(std::uint32_t slot) const noexcept;
 
@@ -67,10 +87,13 @@ class Executor {
   const SlotLayout& layout_;
   const std::byte* const slot_data_;
   const bool stream_;
-  SlotReclaimer reclaimer_;
   BatchPlan plan_;
   Batch* open_ = nullptr;      // the batch that is being planned
   std::uint64_t planned_ = 0;  // batches planned so far, in all iterations, and the number of the next one
+
+  Sequence<> front_;  // the oldest batch that is not whole
+  std::mutex mutex_;
+  std::vector<Parked> parked_;  // by batch number modulo its size
 };
 
 }  // namespace pyecho
