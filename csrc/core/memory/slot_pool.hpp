@@ -103,7 +103,7 @@ class SlotPool {
   // -- The planning side: one thread at a time --
 
   // Feeds the plan everything that is committed, in ticket order, and the end of the input once the pool is closed and
-  // drained. Returns false if there was nothing. Never blocks.
+  // drained, and not stopped. Returns false if there was nothing. Never blocks.
   bool feed(BatchPlan& plan);
   // Call after feed() returned false. Blocks until `items` more items have been committed than fed (kOk). Returns early if
   // the input was closed or stopped, or a pass ended. While a producer sleeps for a slot, returns at every commit. kTimeout
