@@ -169,22 +169,6 @@ TEST_F(DeferredReleaseCapture, one_by_another_thread_is_not_disturbed) {
   EXPECT_TRUE(batch.arrived());
 }
 
-TEST_F(DeferredReleaseCapture, the_end_waits_for_what_was_dropped_in_one) {
-  bool kept_until_then = false;
-  std::jthread helper;
-  {
-    DeferredRelease retirement(device);
-    standin_hold(STANDIN_HOLD);
-    drop_in_a_capture(retirement);
-    EXPECT_EQ(standin_end_capture(), kSuccess);
-    helper = let_go_soon(batch, kept_until_then);
-  }
-  helper.join();
-  EXPECT_TRUE(kept_until_then);
-  EXPECT_TRUE(batch.ended());
-  EXPECT_TRUE(batch.arrived());
-}
-
 // In a process of its own, because a lost batch stays registered.
 void end_during_a_capture() {
   const Device& device = Device::get(0);

@@ -93,22 +93,5 @@ TEST_F(DeferredReleaseStreams, what_cannot_be_found_out_counts_as_work) {
   }
 }
 
-TEST_F(DeferredReleaseStreams, the_end_waits_for_them) {
-  bool kept_until_then = false;
-  std::jthread helper;
-  {
-    DeferredRelease retirement(device);
-    retirement.watch(device, side);
-    standin_hold(STANDIN_HOLD);
-    batch.take(1);
-    batch.copy(side[0]);
-    batch.drop(retirement, stream);
-    helper = let_go_soon(batch, kept_until_then);
-  }
-  helper.join();
-  EXPECT_TRUE(kept_until_then);
-  EXPECT_TRUE(batch.ended() && batch.arrived());
-}
-
 }  // namespace
 }  // namespace pyecho::cuda

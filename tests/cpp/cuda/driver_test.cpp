@@ -54,12 +54,6 @@ TEST_F(DriverTest, without_a_library_it_says_what_was_looked_for) {
   EXPECT_EQ(driver.version(), 0);
 }
 
-TEST_F(DriverTest, a_file_that_is_no_library_is_as_good_as_none) {
-  const Driver driver("/proc/self/cmdline");
-  expect_no_use(driver, kNotInitialized);
-  EXPECT_TRUE(says(driver.explanation(), {"/proc/self/cmdline"}));
-}
-
 TEST_F(DriverTest, a_library_that_is_no_driver_is_refused) {
   const Driver driver("libm.so.6");
   expect_no_use(driver, kNotInitialized);
@@ -170,11 +164,6 @@ TEST_F(DriverTest, in_a_forked_child_it_is_dead_and_says_why) {
   });
   EXPECT_EQ(answer, 0);
   EXPECT_TRUE(driver.ready());
-}
-
-TEST_F(DriverTest, a_state_that_was_bad_before_stays_so_in_a_forked_child) {
-  const Driver driver("none");
-  EXPECT_EQ(in_forked_child([&] { return says(driver.explanation(), {"unset"}) ? 0 : 1; }), 0);
 }
 
 TEST_F(DriverTest, an_error_carries_code_name_and_call) {

@@ -91,19 +91,6 @@ TEST_F(TransferStagingTest, any_mix_of_sizes_comes_to_rest) {
   standin_hold(STANDIN_RUN);
 }
 
-TEST_F(TransferStagingTest, blocks_that_grow_replace_the_smaller_ones) {
-  std::vector<std::byte> memory(std::size_t{1} << 20);
-  Target target(memory.size());
-  TransferEngine engine(device, 1);
-  for (std::size_t size_bytes = 1; size_bytes <= memory.size(); size_bytes *= 2) {
-    Source source({memory.data(), size_bytes}, size_bytes);
-    start(engine, target, source);
-    engine.drain();
-    EXPECT_TRUE(target.has(source));
-    EXPECT_EQ(new_registered_ranges(), 1 + 1);
-  }
-}
-
 TEST_F(TransferStagingTest, a_block_is_not_used_again_before_its_copies_are_done) {
   Target targets[4] = {Target(kBytes), Target(kBytes), Target(kBytes), Target(kBytes)};
   Source sources[4] = {{pageable(0), 1}, {pageable(1), 2}, {pageable(2), 3}, {pageable(3), 4}};
