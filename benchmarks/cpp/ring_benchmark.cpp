@@ -35,8 +35,8 @@
 #include <concurrentqueue/concurrentqueue.h>
 #endif
 
+#include "core/sync/event_count.hpp"
 #include "core/sync/index_ring.hpp"
-#include "core/sync/wait_strategy.hpp"
 
 namespace {
 
@@ -45,8 +45,8 @@ constexpr std::uint32_t kCapacity = 1024;
 struct PyechoRing {
   struct End {
     explicit End(PyechoRing& whole) : ring(whole.ring) {}
-    bool push(std::uint32_t value) { return ring.try_push(value) == pyecho::Outcome::kOk; }
-    bool pop(std::uint32_t& value) { return ring.try_pop(value) == pyecho::Outcome::kOk; }
+    bool push(std::uint32_t value) { return ring.try_push(std::span(&value, 1)) == 1; }
+    bool pop(std::uint32_t& value) { return ring.try_pop(std::span(&value, 1)) == 1; }
     pyecho::IndexRing<>& ring;
   };
   pyecho::IndexRing<> ring{kCapacity};

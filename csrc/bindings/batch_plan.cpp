@@ -131,7 +131,7 @@ class SlotPlan {
         const std::uint32_t slot = free_.back();
         free_.pop_back();
         stored_.push_back(slot);
-        plan_.feed(std::span(&slot, 1));
+        plan_.feed(slot);
       }
       offered_ -= wanted;
       for (Mark& mark : marks_) {

@@ -10,7 +10,6 @@
 // Until then the lease is held back, and its pool is told not to expect its end.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <list>
 #include <memory>
@@ -45,13 +44,10 @@ class DeferredRelease {
   // Watches these streams of the device from now on, in place of all streams watched on it before. They must not be
   // destroyed. A stream without work is not waited for. Throws std::bad_alloc.
   void watch(const Device& device, std::span<const StreamHandle> streams);
-  // Ends the lease once `streams`, the default streams and the watched streams have finished the work queued so far. Blocks
-  // only if there is no memory to keep the lease. In a forked child the lease ends at once, because the device belongs to
-  // the parent.
+  // Ends the lease once `streams`, the default streams and the watched streams have finished the work queued so far. Never
+  // blocks. In a forked child the lease ends at once, because the device belongs to the parent. Without memory to keep it
+  // in a list, the lease is leaked.
   void retire(Lease lease, std::span<const ConsumerStream> streams) noexcept;
-  void retire(Lease lease, StreamHandle stream) noexcept {
-    retire(std::move(lease), std::array{ConsumerStream{.device = &device_, .handle = stream}});
-  }
   // Ends leases that the device is done with, in any order. Checks only a few unfinished entries per call, in rotation.
   // If the driver or the context has ended or is broken, all leases end. Blocks only to find that out.
   void poll() noexcept;
@@ -79,21 +75,18 @@ class DeferredRelease {
     bool held_back = false;     // true if a mark is not recorded
   };
 
+  // event_query, or event_synchronize to wait.
+  using Ask = Result (*DriverApi::*)(EventHandle);
+
   [[nodiscard]] Result capturing(StreamHandle stream) const noexcept;
-  [[nodiscard]] bool idle(StreamHandle stream) const noexcept;
   Result record(Mark& mark) const noexcept;
-  [[nodiscard]] bool over(Mark& mark) const;
-  [[nodiscard]] bool over(Waiting& entry);
-  [[nodiscard]] bool wait(Mark& mark) const;
-  [[nodiscard]] bool wait(Waiting& entry) const;
+  [[nodiscard]] bool over(Mark& mark, Ask ask) const;
+  [[nodiscard]] bool over(Waiting& entry, Ask ask);
   [[nodiscard]] static bool gone(const Device& device, Result failure);
   Lane& lane_of(const Device& device);
-  void list_streams(Waiting& entry, std::span<const ConsumerStream> streams);
-  void list_watched(Waiting& entry, const Lane& lane) const;
-  void wait_without_memory(std::span<const ConsumerStream> streams) const noexcept;
+  void mark_streams(Waiting& entry, std::span<const ConsumerStream> streams);
   void update(Waiting& entry);
-  void look(std::list<Waiting>& ended);
-  void lose();
+  [[nodiscard]] std::list<Waiting> end_leases(Ask ask, std::size_t most_in_vain);
 
   const Device& device_;
   std::mutex mutex_;

@@ -28,14 +28,10 @@ const Driver& Driver::get() {
   return *driver;
 }
 
-Driver::Driver(const std::string& path) { load(path); }
-
-DriverState Driver::state() const noexcept {
-  return state_ == DriverState::kReady && fork_guard_.forked() ? DriverState::kForked : state_;
-}
+Driver::Driver(const std::string& path) : explanation_(load(path)) {}
 
 std::string Driver::explanation() const {
-  if (state() == DriverState::kForked) {
+  if (explanation_.empty() && fork_guard_.forked()) {
     return "CUDA was initialised before fork() and cannot be used in the child; use the 'spawn' start method, or start "
            "the child before the first use of CUDA";
   }
@@ -44,94 +40,85 @@ std::string Driver::explanation() const {
 
 void Driver::require() const {
   if (!ready()) {
-    throw CudaError(explanation(), state() == DriverState::kNoDevices ? kNoDevice : kNotInitialized, "", "");
+    throw CudaError(explanation(), code_, "", "");
   }
 }
 
-void Driver::give_up(DriverState state, std::string explanation) {
-  state_ = state;
-  explanation_ = std::move(explanation);
-}
-
-void Driver::load(const std::string& path) {
+// Returns the problem and its remedy, or "".
+std::string Driver::load(const std::string& path) {
   if (path == kNone) {
-    give_up(DriverState::kDisabled, std::string("CUDA is switched off by ") + kPathVariable + "=none; unset it");
-    return;
+    return std::string("CUDA is switched off by ") + kPathVariable + "=none; unset it";
   }
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* const reason = dlerror();  // NOLINT(concurrency-mt-unsafe): per thread on our platforms
-    give_up(DriverState::kNoLibrary, std::string("no CUDA driver was found (") +
-                                         (reason == nullptr ? path.c_str() : reason) +
-                                         "); install NVIDIA's driver, or name its libcuda in " + kPathVariable);
-    return;
+    return std::string("no CUDA driver was found (") + (reason == nullptr ? path.c_str() : reason) +
+           "); install NVIDIA's driver, or name its libcuda in " + kPathVariable;
   }
   void* const entry = dlsym(library, "cuGetProcAddress_v2");
   if (entry == nullptr) {
-    give_up(DriverState::kTooOld, path +
-                                      " has no cuGetProcAddress_v2: it is no CUDA driver, or one older than 12.0, "
-                                      "which pyecho needs; update the driver, or name another one in " +
-                                      kPathVariable);
-    return;
+    return path + " has no cuGetProcAddress_v2: it is no CUDA driver, or one older than 12.0, which pyecho needs; " +
+           "update the driver, or name another one in " + kPathVariable;
   }
-  resolve(reinterpret_cast<GetProcAddress>(entry));
-  if (state_ == DriverState::kReady) {
-    initialize();
-  }
+  std::string problem = resolve(reinterpret_cast<GetProcAddress>(entry));
+  return problem.empty() ? initialize() : problem;
 }
 
-void Driver::resolve(GetProcAddress get_proc_address) {
+std::string Driver::resolve(GetProcAddress get_proc_address) {
   for (const Symbol& symbol : kSymbols) {
     void* function = nullptr;
     int status = kSymbolFound;
     const Result result = get_proc_address(symbol.name, &function, symbol.version, kProcAddressLegacyStream, &status);
     if (result == kStubLibrary) {
-      give_up(DriverState::kFailed,
-              std::string("the libcuda that was found is CUDA's stub (CUDA_ERROR_STUB_LIBRARY), made for linking only; "
-                          "name the driver's own in ") +
-                  kPathVariable);
-      return;
+      return std::string(
+                 "the libcuda that was found is CUDA's stub (CUDA_ERROR_STUB_LIBRARY), made for linking only; "
+                 "name the driver's own in ") +
+             kPathVariable;
     }
     if (result != kSuccess || status != kSymbolFound || function == nullptr) {
-      give_up(DriverState::kTooOld, std::string("the CUDA driver lacks ") + symbol.name + " (as of CUDA " +
-                                        dotted(symbol.version) + "), which pyecho needs; update the driver");
-      return;
+      return std::string("the CUDA driver lacks ") + symbol.name + " (as of CUDA " + dotted(symbol.version) +
+             "), which pyecho needs; update the driver";
     }
     std::memcpy(reinterpret_cast<std::byte*>(&api_) + symbol.offset, static_cast<const void*>(&function),
                 sizeof(function));
   }
+  return "";
 }
 
-void Driver::initialize() {
+std::string Driver::initialize() {
   static_cast<void>(api_.driver_get_version(&version_));  // needs no cuInit()
   if (version_ != 0 && version_ < kOldestVersion) {
-    give_up(DriverState::kTooOld, "the CUDA driver is of version " + dotted(version_) + ", and pyecho needs " +
-                                      dotted(kOldestVersion) + " or newer; update the driver");
-    return;
+    return "the CUDA driver is of version " + dotted(version_) + ", and pyecho needs " + dotted(kOldestVersion) +
+           " or newer; update the driver";
   }
   if (const Result result = api_.init(0); result != kSuccess) {
-    give_up(result == kNoDevice ? DriverState::kNoDevices : DriverState::kFailed,
-            describe(result, "cuInit") + "; check that a device is visible (nvidia-smi, CUDA_VISIBLE_DEVICES)");
-    return;
+    code_ = result == kNoDevice ? kNoDevice : kNotInitialized;
+    return describe(result, "cuInit") + "; check that a device is visible (nvidia-smi, CUDA_VISIBLE_DEVICES)";
   }
   if (const Result result = api_.device_get_count(&device_count_); result != kSuccess) {
-    give_up(DriverState::kFailed, describe(result, "cuDeviceGetCount"));
-  } else if (device_count_ == 0) {
-    give_up(DriverState::kNoDevices,
-            "the CUDA driver sees no device; check that one is visible (nvidia-smi, CUDA_VISIBLE_DEVICES)");
+    return describe(result, "cuDeviceGetCount");
   }
+  if (device_count_ == 0) {
+    code_ = kNoDevice;
+    return "the CUDA driver sees no device; check that one is visible (nvidia-smi, CUDA_VISIBLE_DEVICES)";
+  }
+  return "";
+}
+
+// Returns the driver's name of a result, or "".
+std::string Driver::name_of(Result result) const {
+  const char* name = nullptr;
+  return api_.get_error_name(result, &name) != kSuccess || name == nullptr ? "" : name;
 }
 
 std::string Driver::describe(Result result, const char* call) const {
-  const char* name = nullptr;
+  const std::string name = name_of(result);
   const char* text = nullptr;
-  if (api_.get_error_name(result, &name) != kSuccess || name == nullptr) {
-    name = "unknown error";
-  }
   if (api_.get_error_string(result, &text) != kSuccess || text == nullptr) {
     text = "no description";
   }
-  return std::string(call) + " failed: " + name + " (" + std::to_string(result) + "): " + text;
+  return std::string(call) + " failed: " + (name.empty() ? "unknown error" : name) + " (" + std::to_string(result) +
+         "): " + text;
 }
 
 CudaError Driver::error(Result result, std::size_t symbol_offset) const {
@@ -141,11 +128,7 @@ CudaError Driver::error(Result result, std::size_t symbol_offset) const {
       call = symbol.name;
     }
   }
-  const char* name = nullptr;
-  if (api_.get_error_name(result, &name) != kSuccess || name == nullptr) {
-    name = "";
-  }
-  return {describe(result, call), result, name, call};
+  return {describe(result, call), result, name_of(result), call};
 }
 
 }  // namespace pyecho::cuda

@@ -2,11 +2,7 @@
 
 namespace pyecho::cuda {
 
-Event::~Event() {
-  if (pool_) {
-    pool_->give_back(handle_);
-  }
-}
+void GiveEventBack::operator()(EventHandle handle) const noexcept { pool->give_back(handle); }
 
 void EventPool::prepare(std::size_t events) {
   std::vector<Event> taken;
@@ -21,13 +17,13 @@ Event EventPool::take() {
     if (!idle_.empty()) {
       const EventHandle handle = idle_.back();
       idle_.pop_back();
-      return {shared_from_this(), handle};
+      return Event(handle, {shared_from_this()});
     }
     idle_.reserve(++made_);
   }
   EventHandle handle = nullptr;
   device_.driver().call(&DriverApi::event_create, &handle, kEventDisableTiming | kEventBlockingSync);
-  return {shared_from_this(), handle};
+  return Event(handle, {shared_from_this()});
 }
 
 void EventPool::give_back(EventHandle handle) noexcept {

@@ -3,7 +3,7 @@
 
 #include <memory>
 #include <mutex>
-#include <utility>
+#include <type_traits>
 #include <vector>
 
 #include "cuda/device.hpp"
@@ -12,28 +12,14 @@ namespace pyecho::cuda {
 
 class EventPool;
 
-// An event of a pool, returned to the pool by the destructor. Move-only. A stream that waits for the event keeps waiting
-// for the work recorded at that time, so the event may be recorded again at once.
-class Event {
- public:
-  Event() noexcept = default;
-  Event(std::shared_ptr<EventPool> pool, EventHandle handle) noexcept : pool_(std::move(pool)), handle_(handle) {}
-  ~Event();
-  Event(Event&& other) noexcept : pool_(std::move(other.pool_)), handle_(std::exchange(other.handle_, nullptr)) {}
-  Event& operator=(Event&& other) noexcept {
-    std::swap(pool_, other.pool_);
-    std::swap(handle_, other.handle_);
-    return *this;
-  }
-  Event(const Event&) = delete;
-  Event& operator=(const Event&) = delete;
-
-  [[nodiscard]] EventHandle handle() const noexcept { return handle_; }
-
- private:
-  std::shared_ptr<EventPool> pool_;
-  EventHandle handle_ = nullptr;
+struct GiveEventBack {
+  std::shared_ptr<EventPool> pool{};
+  void operator()(EventHandle handle) const noexcept;
 };
+
+// An event of a pool, returned to the pool by the destructor. A stream that waits for the event keeps waiting for the work
+// recorded at that time, so the event may be recorded again at once.
+using Event = std::unique_ptr<std::remove_pointer_t<EventHandle>, GiveEventBack>;
 
 // Any thread.
 class EventPool : public std::enable_shared_from_this<EventPool> {
@@ -47,11 +33,9 @@ class EventPool : public std::enable_shared_from_this<EventPool> {
   void prepare(std::size_t events);
   // Returns an idle event, or creates one. A context must be current. Throws CudaError.
   Event take();
-
- private:
-  friend class Event;
   void give_back(EventHandle handle) noexcept;
 
+ private:
   const Device& device_;
   std::mutex mutex_;
   std::vector<EventHandle> idle_;

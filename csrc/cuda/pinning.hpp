@@ -1,6 +1,7 @@
-// Pins memory for a device, and keeps statistics and the first failure.
+// Pinned (page-locked) host memory: pages that the device reads directly, so that a copy needs no host thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -12,6 +13,20 @@
 
 namespace pyecho::cuda {
 
+// Memory is registered in pieces of this size, because the driver holds locks meanwhile that stall other processes on the
+// device.
+inline constexpr std::size_t kPinnedPieceBytes = std::size_t{1} << 30;
+
+// Registers memory with the driver for as long as the result lives; the memory must outlive it. `data` is page-aligned,
+// `size_bytes` > 0 and whole pages. The pages should have been touched before, which is much faster than leaving it to the
+// driver. Throws CudaError; nothing stays registered then.
+[[nodiscard]] std::shared_ptr<void> pin_pages(const Device& device, std::byte* data, std::size_t size_bytes);
+
+// True if the device can read this host memory directly. A context must be current.
+[[nodiscard]] bool is_pinned(const Driver& driver, const void* data) noexcept;
+
+// Pins memory for a device, and keeps statistics and the first failure.
+//
 // Owned by a shared_ptr, because memory allocated later (a batch added to a pool) is pinned through it, too. Any thread.
 class Pinning : public std::enable_shared_from_this<Pinning> {
  public:

@@ -3,12 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
-#include <exception>
-#include <list>
-#include <mutex>
 #include <utility>
-
-#include "cuda/pinned_pages.hpp"
 
 namespace pyecho::cuda {
 namespace {
@@ -27,7 +22,7 @@ void Transfer::wait_on(StreamHandle stream) const {
     return;
   }
   const CurrentContext current(device_);
-  device_.driver().call(&DriverApi::stream_wait_event, stream, event_.handle(), kLaunchDefault);
+  device_.driver().call(&DriverApi::stream_wait_event, stream, event_.get(), kLaunchDefault);
 }
 
 TransferEngine::TransferEngine(const Device& device, unsigned depth, unsigned kept)
@@ -45,11 +40,10 @@ TransferEngine::TransferEngine(const Device& device, unsigned depth, unsigned ke
 TransferEngine::~TransferEngine() {
   try {
     drain();
-  } catch (const std::exception& error) {
+  } catch (const CudaError& error) {
     // Transfers remain only if no context could be made current; every other failure has called abandon().
-    const auto* const failure = dynamic_cast<const CudaError*>(&error);
-    if (!under_way_.empty() && (failure == nullptr || !torn_down(failure->code()))) {
-      lose();
+    if (!torn_down(error.code())) {
+      lose(std::exchange(under_way_, {}));
     }
   }
 }
@@ -57,25 +51,25 @@ TransferEngine::~TransferEngine() {
 std::shared_ptr<const Transfer> TransferEngine::start(std::span<const Copy> copies, std::shared_ptr<void> source) {
   poll();
   while (under_way_.size() >= depth_) {
-    finish_oldest();
+    finish_oldest(&DriverApi::event_synchronize);
   }
   const CurrentContext current(device_);
   const Driver& driver = device_.driver();
-  copies_.assign(copies.begin(), copies.end());
-  HostMemory staging = stage();
+  std::vector<Copy> staged(copies.begin(), copies.end());
+  HostMemory staging = stage(staged);
   // Allocates everything before the first copy is issued, because an issued copy without an owner cannot be cancelled.
   auto transfer = std::make_shared<Transfer>(device_, events_->take());
   under_way_.push_back({.transfer = transfer, .source = std::move(source), .staging = std::move(staging)});
   std::uint64_t bytes = 0;
   try {
-    for (const Copy& copy : copies_) {
+    for (const Copy& copy : staged) {
       if (copy.size_bytes > 0) {
         driver.call(&DriverApi::memory_copy_to_device_async, copy.to, static_cast<const void*>(copy.from),
                     copy.size_bytes, device_.stream());
         bytes += copy.size_bytes;
       }
     }
-    driver.call(&DriverApi::event_record, transfer->event_.handle(), device_.stream());
+    driver.call(&DriverApi::event_record, transfer->event_.get(), device_.stream());
   } catch (...) {
     abandon();
     throw;
@@ -87,44 +81,34 @@ std::shared_ptr<const Transfer> TransferEngine::start(std::span<const Copy> copi
 std::shared_ptr<const Transfer> TransferEngine::mark() {
   const CurrentContext current(device_);
   Event event = events_->take();
-  device_.driver().call(&DriverApi::event_record, event.handle(), device_.stream());
+  device_.driver().call(&DriverApi::event_record, event.get(), device_.stream());
   return std::make_shared<Transfer>(device_, std::move(event));
 }
 
 void TransferEngine::poll() {
-  if (under_way_.empty()) {
-    return;
-  }
-  const CurrentContext current(device_);
-  while (!under_way_.empty()) {
-    const Result result =
-        device_.driver().try_call(&DriverApi::event_query, under_way_.front().transfer->event_.handle());
-    if (result == kNotReady) {
-      return;
-    }
-    if (result != kSuccess) {
-      abandon();
-      throw device_.driver().error_of(result, &DriverApi::event_query);
-    }
-    retire_oldest();
+  while (!under_way_.empty() && finish_oldest(&DriverApi::event_query)) {
   }
 }
 
 void TransferEngine::drain() {
   while (!under_way_.empty()) {
-    finish_oldest();
+    finish_oldest(&DriverApi::event_synchronize);
   }
 }
 
-void TransferEngine::finish_oldest() {
+// Asks for the oldest transfer (event_query) or waits for it (event_synchronize). Returns false if it is not done yet.
+bool TransferEngine::finish_oldest(Result (*DriverApi::*ask)(EventHandle)) {
   const CurrentContext current(device_);
-  const Result result =
-      device_.driver().try_call(&DriverApi::event_synchronize, under_way_.front().transfer->event_.handle());
+  const Result result = device_.driver().try_call(ask, under_way_.front().transfer->event_.get());
+  if (result == kNotReady) {
+    return false;
+  }
   if (result != kSuccess) {
     abandon();
-    throw device_.driver().error_of(result, &DriverApi::event_synchronize);
+    throw device_.driver().error_of(result, ask);
   }
   retire_oldest();
+  return true;
 }
 
 void TransferEngine::retire_oldest() {
@@ -147,37 +131,22 @@ void TransferEngine::abandon() {
   } else if (torn_down(result)) {
     under_way_.clear();
   } else {
-    lose();
+    lose(std::exchange(under_way_, {}));
   }
 }
 
-// Leaks the sources, because the device may still read them at any time. They stay reachable, so that leak checkers do
-// not report them.
-void TransferEngine::lose() {
-  struct Lost {
-    std::mutex mutex;
-    std::list<std::deque<UnderWay>> under_way;
-  };
-  static auto* const lost = new Lost;
-  const std::scoped_lock lock(lost->mutex);
-  lost->under_way.emplace_back().swap(under_way_);
-}
-
-// Copies unpinned sources into pinned memory and redirects `copies_` to it.
-HostMemory TransferEngine::stage() {
-  if (!pinning_->failure().empty()) {
-    return {};
-  }
+// Copies unpinned sources into pinned memory and redirects `copies` to it.
+HostMemory TransferEngine::stage(std::vector<Copy>& copies) {
   // Queries each source only once, because another thread may pin or unpin it meanwhile.
-  unpinned_.clear();
+  std::vector<Copy*> unpinned;
   std::size_t size_bytes = 0;
-  for (Copy& copy : copies_) {
+  for (Copy& copy : copies) {
     if (copy.size_bytes > 0 && !is_pinned(device_.driver(), copy.from)) {
-      unpinned_.push_back(&copy);
+      unpinned.push_back(&copy);
       size_bytes += aligned(copy.size_bytes);
     }
   }
-  if (unpinned_.empty()) {
+  if (unpinned.empty() || !pinning_->failure().empty()) {
     return {};
   }
   HostMemory staging = obtain_staging(size_bytes);
@@ -185,7 +154,7 @@ HostMemory TransferEngine::stage() {
     return {};
   }
   std::size_t offset = 0;
-  for (Copy* const copy : unpinned_) {
+  for (Copy* const copy : unpinned) {
     std::memcpy(staging.data() + offset, copy->from, copy->size_bytes);
     copy->from = staging.data() + offset;
     offset += aligned(copy->size_bytes);

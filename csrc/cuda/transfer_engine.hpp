@@ -90,12 +90,11 @@ class TransferEngine {
     HostMemory staging;  // empty if the sources were pinned
   };
 
-  HostMemory stage();
+  HostMemory stage(std::vector<Copy>& copies);
   HostMemory obtain_staging(std::size_t size_bytes);
-  void finish_oldest();
+  bool finish_oldest(Result (*DriverApi::*ask)(EventHandle));
   void retire_oldest();
   void abandon();
-  void lose();
 
   const Device& device_;
   const unsigned depth_;
@@ -103,8 +102,6 @@ class TransferEngine {
   std::shared_ptr<EventPool> events_;
   std::deque<UnderWay> under_way_;   // in the order of the stream
   std::vector<HostMemory> staging_;  // idle
-  std::vector<Copy> copies_;         // of the transfer that is being started
-  std::vector<Copy*> unpinned_;      // the unpinned ones of copies_
   Atomic<std::uint64_t> bytes_;
   Atomic<std::uint64_t> staged_bytes_;
 };

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 #include <set>
 #include <stdexcept>
@@ -13,7 +14,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using Slots = std::vector<std::uint32_t>;
-using Taken = SlotPool::Taken;
 
 Deadline soon() { return Clock::now() + 2ms; }
 
@@ -22,17 +22,31 @@ Reservation reserve(SlotPool& pool) {
   EXPECT_EQ(pool.try_reserve(reservation), Outcome::kOk);
   return reservation;
 }
-// Takes all items up to the next result other than kItems.
-Slots take_items(SlotPool& pool, Taken then) {
-  Slots all;
-  std::span<const std::uint32_t> slots;
-  Taken taken = pool.take(slots);
-  for (; taken == Taken::kItems; taken = pool.take(slots)) {
-    all.insert(all.end(), slots.begin(), slots.end());
+
+// Feeds a plan that emits every item once, in order.
+struct Planner {
+  explicit Planner(SlotPool& of) : pool(of), plan({.capacity = 1, .slots = of.slots(), .factor = 1.0}) {}
+
+  // Returns the items up to `then`: kEnd at the end of a pass or of the input, kEmpty if more are to be committed.
+  Slots take(Outcome then) {
+    pool.feed(plan);
+    Slots all;
+    std::array<Use, 1> use{};
+    std::uint32_t drawn = 0;
+    Outcome outcome = Outcome::kOk;
+    while ((outcome = plan.draw(use, drawn)) == Outcome::kOk) {
+      all.push_back(use[0].slot);
+    }
+    EXPECT_EQ(outcome, then);
+    if (outcome == Outcome::kEnd) {
+      plan.next_iteration();
+    }
+    return all;
   }
-  EXPECT_EQ(taken, then);
-  return all;
-}
+
+  SlotPool& pool;
+  BatchPlan plan;
+};
 
 TEST(SlotPool, takes_1_to_its_maximum_of_slots) {
   for (const std::uint32_t slots : {0U, SlotPool::kMaxSlots + 1, 1U << 31, 0xFFFFFFFFU}) {
@@ -56,6 +70,7 @@ TEST(SlotPool, takes_1_to_its_maximum_of_slots) {
 
 TEST(SlotPool, items_marks_and_aborts_are_taken_in_the_order_of_their_tickets) {
   SlotPool pool(7, 1);
+  Planner planner(pool);
   for (std::uint64_t lap = 1; lap <= 300; ++lap) {
     std::vector<Reservation> r(7);
     std::uint32_t count = 0;
@@ -66,11 +81,11 @@ TEST(SlotPool, items_marks_and_aborts_are_taken_in_the_order_of_their_tickets) {
     pool.abort(r[1]);
     pool.end_pass(r[3]);
     pool.commit(r[2]);
-    EXPECT_EQ(take_items(pool, Taken::kNothing), Slots{});
+    EXPECT_EQ(planner.take(Outcome::kEmpty), Slots{});
     pool.commit(r[0]);
-    EXPECT_EQ(take_items(pool, Taken::kPassEnd), (Slots{r[0].slot, r[2].slot}));
-    EXPECT_EQ(take_items(pool, Taken::kPassEnd), Slots{});
-    EXPECT_EQ(take_items(pool, Taken::kNothing), (Slots{r[5].slot, r[6].slot}));
+    EXPECT_EQ(planner.take(Outcome::kEnd), (Slots{r[0].slot, r[2].slot}));
+    EXPECT_EQ(planner.take(Outcome::kEnd), Slots{});
+    EXPECT_EQ(planner.take(Outcome::kEmpty), (Slots{r[5].slot, r[6].slot}));
     EXPECT_EQ(pool.committed(), 4 * lap);
     pool.release(Slots{r[5].slot, r[2].slot, r[0].slot, r[6].slot});  // the others are free already
   }
@@ -78,6 +93,7 @@ TEST(SlotPool, items_marks_and_aborts_are_taken_in_the_order_of_their_tickets) {
 
 TEST(SlotPool, close_refuses_reservations_and_ends_the_taking_after_those_that_are_open) {
   SlotPool pool(2, 1);
+  Planner planner(pool);
   const Reservation first = reserve(pool);
   const Reservation second = reserve(pool);
   pool.close();
@@ -87,13 +103,14 @@ TEST(SlotPool, close_refuses_reservations_and_ends_the_taking_after_those_that_a
   EXPECT_EQ(pool.try_reserve(refused), Outcome::kClosed);
   EXPECT_EQ(pool.reserve(refused, kNever), Outcome::kClosed);
   EXPECT_EQ(refused.slot, 9U);
-  EXPECT_EQ(take_items(pool, Taken::kNothing), Slots{});
+  EXPECT_EQ(planner.take(Outcome::kEmpty), Slots{});
   EXPECT_EQ(pool.await_items(1, soon()), Outcome::kTimeout);
   pool.commit(first);
-  EXPECT_EQ(take_items(pool, Taken::kNothing), Slots{first.slot});
+  EXPECT_EQ(planner.take(Outcome::kEmpty), Slots{first.slot});
   pool.abort(second);
-  EXPECT_EQ(take_items(pool, Taken::kEnd), Slots{});
-  EXPECT_EQ(take_items(pool, Taken::kEnd), Slots{});
+  EXPECT_EQ(planner.take(Outcome::kEnd), Slots{});
+  EXPECT_TRUE(planner.plan.finished());
+  EXPECT_FALSE(pool.feed(planner.plan));
 }
 
 TEST(SlotPool, a_reservation_whose_deadline_has_passed_is_answered_at_once) {
@@ -114,7 +131,8 @@ TEST(SlotPool, the_planner_waits_for_so_many_items_or_until_there_may_be_news) {
   for (const News news : {News::kItems, News::kPassEnd, News::kClose, News::kStop, News::kProducerWithoutSlot}) {
     for (const bool late : {false, true}) {
       SlotPool pool(4, 1);
-      EXPECT_EQ(take_items(pool, Taken::kNothing), Slots{});
+      Planner planner(pool);
+      EXPECT_EQ(planner.take(Outcome::kEmpty), Slots{});
       pool.commit(reserve(pool));
       EXPECT_EQ(pool.await_items(3, soon()), Outcome::kTimeout);
       std::thread producer([&] {
@@ -144,7 +162,7 @@ TEST(SlotPool, the_planner_waits_for_so_many_items_or_until_there_may_be_news) {
 }
 
 TEST(SlotPool, producers_sleep_until_a_group_of_slots_is_announced) {
-  SlotPool pool(8, 3);
+  SlotPool pool(8, 12);  // in groups of 3
   std::vector<Reservation> all(8);
   std::uint32_t count = 0;
   ASSERT_EQ(pool.try_reserve(all, count), Outcome::kOk);
@@ -173,9 +191,9 @@ TEST(SlotPool, reset_makes_it_as_new_unless_a_reservation_is_open) {
     pool.commit(reserve(pool));
     pool.end_pass(reserve(pool));
     pool.commit(reserve(pool));
-    std::span<const std::uint32_t> slots;
+    Planner planner(pool);
     if (round % 2 == 0) {
-      EXPECT_EQ(pool.take(slots), Taken::kItems);  // has also read the mark and the other item
+      EXPECT_TRUE(pool.feed(planner.plan));
     }
     const Reservation open = reserve(pool);
     round % 3 == 0 ? pool.close() : pool.stop();
@@ -183,7 +201,8 @@ TEST(SlotPool, reset_makes_it_as_new_unless_a_reservation_is_open) {
     pool.abort(open);
     pool.reset();
     EXPECT_FALSE(pool.closed() || pool.stopped());
-    EXPECT_EQ(take_items(pool, Taken::kNothing), Slots{});
+    planner.plan.begin(0, kUnknown);
+    EXPECT_EQ(planner.take(Outcome::kEmpty), Slots{});
     EXPECT_EQ(pool.await_items(1, soon()), Outcome::kTimeout);
     std::vector<Reservation> all(6);
     std::uint32_t count = 0;
@@ -192,7 +211,7 @@ TEST(SlotPool, reset_makes_it_as_new_unless_a_reservation_is_open) {
     for (const Reservation& reservation : std::span(all).first(count)) {
       pool.abort(reservation);
     }
-    EXPECT_EQ(take_items(pool, Taken::kNothing), Slots{});  // and all slots are free
+    EXPECT_EQ(planner.take(Outcome::kEmpty), Slots{});  // and all slots are free
   }
 }
 

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "core/plan/random.hpp"
-#include "core/stage/batch_builder.hpp"
-#include "core/sync/wait_strategy.hpp"
+#include "core/stage/executor.hpp"
+#include "core/sync/event_count.hpp"
 
 namespace pyecho {
 namespace {
@@ -127,16 +127,16 @@ class Chase {
 
 constexpr std::uint32_t kPlaces = 64;
 
-// A BatchBuilder that hands a half-made batch to another thread. Only its own fence orders the two.
-TEST(StreamCopyTest, a_builder_fences_what_it_has_copied) {
+// An Executor that hands a half-made batch to another thread. Only its own fence orders the two.
+TEST(StreamCopyTest, an_executor_fences_what_it_has_copied) {
   if (stream_copies().empty()) {
     GTEST_SKIP() << "no streaming stores in this build";
   }
   const SlotLayout layout({Chase::kBytes}, 1, false);
   std::vector<std::byte> slot(layout.slot_bytes());
   SlotPool pool(1, 1);
-  SlotReclaimer reclaimer(pool, 1, 1);
-  const BatchBuilder builder(layout, slot.data(), reclaimer, true);
+  BatchPool blocks(layout, 1, 0, PagePolicy{});
+  Executor executor(pool, blocks, PlanConfig{}, slot.data(), 1, true);
   std::vector<Batch> batches(kPlaces);
   for (Batch& batch : batches) {
     batch.memory = HostMemory(layout.batch_bytes());
@@ -148,7 +148,7 @@ TEST(StreamCopyTest, a_builder_fences_what_it_has_copied) {
     std::ranges::fill(words, round);
     Batch& batch = batches[round % kPlaces];
     batch.copied = 0;
-    builder.copy(batch);
+    executor.copy_planned(batch);
   };
   const auto read = [&](std::uint32_t round) {
     const std::byte* const data = batches[round % kPlaces].memory.data();

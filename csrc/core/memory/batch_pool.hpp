@@ -25,7 +25,7 @@
 
 #include "core/memory/host_memory.hpp"
 #include "core/memory/slot_layout.hpp"
-#include "core/plan/use.hpp"
+#include "core/plan/batch_plan.hpp"
 #include "core/sync/atomic.hpp"
 #include "core/sync/event_count.hpp"
 #include "core/sync/fork_guard.hpp"

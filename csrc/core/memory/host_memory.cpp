@@ -9,13 +9,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <exception>
 #include <new>
 #include <thread>
-#include <utility>
 #include <vector>
-
-#include "core/sync/atomic.hpp"
 
 namespace pyecho {
 namespace {
@@ -23,8 +21,6 @@ namespace {
 constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
 // For fewer bytes, starting a thread costs more than it saves.
 constexpr std::size_t kTouchBytesPerThread = std::size_t{32} << 20;
-
-Atomic<std::uint64_t> allocation_count;
 
 std::size_t page_bytes() noexcept {
   static const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
@@ -100,49 +96,25 @@ std::size_t HostMemory::rounded_bytes(std::size_t size_bytes) noexcept {
   return (size_bytes + page_bytes() - 1) / page_bytes() * page_bytes();
 }
 
-std::uint64_t HostMemory::allocations() noexcept { return allocation_count.load_relaxed(); }
+void UnmapPages::operator()(std::byte* data) noexcept {
+  prepared.reset();
+  munmap(data, size_bytes);
+}
 
-HostMemory::HostMemory(std::size_t size_bytes, const PagePolicy& policy) : size_bytes_(rounded_bytes(size_bytes)) {
-  if (size_bytes_ < kHugePageBytes) {
-    data_ = map_pages(size_bytes_);
-  } else {
-    data_ = map_aligned(size_bytes_, kHugePageBytes);
+HostMemory::HostMemory(std::size_t size_bytes, const PagePolicy& policy) {
+  const std::size_t rounded = rounded_bytes(size_bytes);
+  const bool huge = rounded >= kHugePageBytes;
+  data_ = {huge ? map_aligned(rounded, kHugePageBytes) : map_pages(rounded), UnmapPages{.size_bytes = rounded}};
 #ifdef MADV_HUGEPAGE
-    madvise(data_, size_bytes_, MADV_HUGEPAGE);  // on failure the pages are small
+  if (huge) {
+    madvise(data(), rounded, MADV_HUGEPAGE);  // on failure the pages are small
+  }
 #endif
-  }
-  prefer_node(data_, size_bytes_, policy.numa_node);
-  touch_in_parallel(data_, size_bytes_, policy.threads);
+  prefer_node(data(), rounded, policy.numa_node);
+  touch_in_parallel(data(), rounded, policy.threads);
   if (policy.prepare) {
-    try {
-      prepared_ = policy.prepare(data_, size_bytes_);
-    } catch (...) {
-      unmap();
-      throw;
-    }
+    data_.get_deleter().prepared = policy.prepare(data(), rounded);
   }
-  allocation_count.fetch_add_relaxed(1);
-}
-
-HostMemory::~HostMemory() { unmap(); }
-
-void HostMemory::unmap() noexcept {
-  prepared_.reset();
-  if (data_ != nullptr) {
-    munmap(data_, size_bytes_);
-  }
-}
-
-HostMemory::HostMemory(HostMemory&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)),
-      size_bytes_(std::exchange(other.size_bytes_, 0)),
-      prepared_(std::move(other.prepared_)) {}
-
-HostMemory& HostMemory::operator=(HostMemory&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(size_bytes_, other.size_bytes_);
-  std::swap(prepared_, other.prepared_);
-  return *this;
 }
 
 }  // namespace pyecho

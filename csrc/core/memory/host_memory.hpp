@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <memory>
 
@@ -16,6 +15,12 @@ struct PagePolicy {
   std::function<std::shared_ptr<void>(std::byte* data, std::size_t size_bytes)> prepare = {};
 };
 
+struct UnmapPages {
+  std::size_t size_bytes = 0;
+  std::shared_ptr<void> prepared{};  // destroyed before the memory is unmapped
+  void operator()(std::byte* data) noexcept;
+};
+
 // A private anonymous mapping, zeroed. Move-only; unmapped by the destructor.
 class HostMemory {
  public:
@@ -23,26 +28,15 @@ class HostMemory {
   // Maps `size_bytes` (> 0, rounded up to whole pages) and touches every page, so that the hot path has no page faults.
   // Mappings of at least a huge page are aligned to one. Throws std::bad_alloc, and any exception of policy.prepare.
   explicit HostMemory(std::size_t size_bytes, const PagePolicy& policy = {});
-  ~HostMemory();
-  HostMemory(HostMemory&& other) noexcept;
-  HostMemory& operator=(HostMemory&& other) noexcept;
-  HostMemory(const HostMemory&) = delete;
-  HostMemory& operator=(const HostMemory&) = delete;
 
-  [[nodiscard]] std::byte* data() const noexcept { return data_; }
-  [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
+  [[nodiscard]] std::byte* data() const noexcept { return data_.get(); }
+  [[nodiscard]] std::size_t size_bytes() const noexcept { return data_ ? data_.get_deleter().size_bytes : 0; }
 
   // Returns the bytes that a mapping of `size_bytes` occupies.
   [[nodiscard]] static std::size_t rounded_bytes(std::size_t size_bytes) noexcept;
-  // Returns the number of mappings made so far in this process. Tests assert that it does not grow.
-  [[nodiscard]] static std::uint64_t allocations() noexcept;
 
  private:
-  void unmap() noexcept;
-
-  std::byte* data_ = nullptr;
-  std::size_t size_bytes_ = 0;
-  std::shared_ptr<void> prepared_;  // destroyed before the memory is unmapped
+  std::unique_ptr<std::byte, UnmapPages> data_;
 };
 
 }  // namespace pyecho

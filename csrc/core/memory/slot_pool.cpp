@@ -1,6 +1,7 @@
 #include "core/memory/slot_pool.hpp"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <stdexcept>
 #include <string>
@@ -8,6 +9,10 @@
 
 namespace pyecho {
 namespace {
+
+// Early enough for a producer to run before the planner has used up the rest, but not for every slot, because each wake-up
+// costs the waking thread time.
+constexpr std::uint32_t kAnnounceParts = 4;
 
 std::uint32_t checked(std::uint32_t slots) {
   if (slots < 1 || slots > SlotPool::kMaxSlots) {
@@ -18,19 +23,18 @@ std::uint32_t checked(std::uint32_t slots) {
 
 }  // namespace
 
-SlotPool::SlotPool(std::uint32_t slots, std::uint32_t announce_group)
-    : slots_(checked(slots)), announce_group_(announce_group), free_(slots), filled_(slots) {
+SlotPool::SlotPool(std::uint32_t slots, std::uint32_t ahead)
+    : slots_(checked(slots)), announce_group_(std::max(1U, ahead / kAnnounceParts)), free_(slots), filled_(slots) {
   reset();
-}
-
-std::size_t SlotPool::size_bytes(std::uint32_t slots) noexcept {
-  return 2 * std::size_t{RingGeometry(slots).cells()} * sizeof(std::uint64_t);
 }
 
 // ---------------------------------------------------------------- producers
 
 Outcome SlotPool::try_reserve(std::span<Reservation> wanted, std::uint32_t& count) noexcept {
   count = 0;
+  if (forked()) {
+    return Outcome::kForked;
+  }
   if (closed() || stopped()) {
     return Outcome::kClosed;
   }
@@ -63,20 +67,19 @@ Outcome SlotPool::reserve(Reservation& reservation, Deadline deadline) {
       return Outcome::kTimeout;
     }
     // The planner may be sleeping until many items are committed, but it can free slots with the few there are.
-    if (waiting_.fetch_add_acq_rel(1) == 0) {
+    if (urgent_.fetch_add_acq_rel(1) == 0) {
       committed_.alert();
     }
-    const Outcome outcome =
-        released_.await(seen + 1, deadline, WaitStrategy::spin_then_sleep(), [this] { return closed() || stopped(); });
-    waiting_.fetch_add_acq_rel(static_cast<std::uint32_t>(-1));
-    if (outcome == Outcome::kTimeout) {
-      const Outcome last = try_reserve(reservation);
-      return last == Outcome::kFull ? Outcome::kTimeout : last;
-    }
+    static_cast<void>(
+        released_.await(seen + 1, deadline, WaitStrategy::spin_then_sleep(), [this] { return closed() || stopped(); }));
+    urgent_.fetch_add_acq_rel(static_cast<std::uint32_t>(-1));
   }
 }
 
 void SlotPool::commit(std::span<const Reservation> reservations) {
+  if (forked()) {
+    return;
+  }
   for (const Reservation& reservation : reservations) {
     filled_.publish(reservation.ticket, reservation.slot);
   }
@@ -84,19 +87,24 @@ void SlotPool::commit(std::span<const Reservation> reservations) {
 }
 
 void SlotPool::publish_mark(Reservation reservation, std::uint32_t mark) {
+  if (forked()) {
+    return;
+  }
+  if (mark == kPassEnd) {
+    urgent_.fetch_add_acq_rel(1);
+  }
   filled_.publish(reservation.ticket, reservation.slot | mark);
   committed_.advance();
   not_items_.fetch_add_acq_rel(1);  // after committed_, see committed()
-}
-
-// Wakes the planner at once, because an iteration may end here and the next item may come much later.
-void SlotPool::end_pass(Reservation reservation) {
-  pass_ends_.fetch_add_acq_rel(1);
-  publish_mark(reservation, kPassEnd);
-  committed_.alert();
+  if (mark == kPassEnd) {
+    committed_.alert();  // an iteration may end here, and the next item may come much later
+  }
 }
 
 void SlotPool::close() {
+  if (forked()) {
+    return;
+  }
   const std::uint64_t tickets = tickets_.fetch_or_acq_rel(kClosedBit);
   if ((tickets & kClosedBit) == 0) {
     end_ticket_.store_release(tickets);  // [C1] pairs with [C2]
@@ -112,52 +120,43 @@ void SlotPool::stop() {
 
 // ---------------------------------------------------------------- planner
 
-// Takes committed slots off the ring. Returns false if there are none.
-bool SlotPool::look() noexcept {
-  end_ = filled_.take(looked_);
-  next_ = 0;
-  return end_ > 0;
-}
-
-SlotPool::Taken SlotPool::take(std::span<const std::uint32_t>& slots) {
-  for (;;) {
-    if (next_ == end_ && !look()) {
+bool SlotPool::feed(BatchPlan& plan) {
+  std::array<std::uint32_t, 256> taken;  // NOLINT(cppcoreguidelines-pro-type-member-init): written by try_pop
+  for (bool fed = false;; fed = true) {
+    std::uint32_t count = filled_.try_pop(taken);
+    if (count == 0) {
       // Count first, then look again, so that every later commit ends the wait that follows.
       known_ = committed_.read();
-      if (!look()) {
-        return filled_.taken() == end_ticket_.load_acquire() ? Taken::kEnd : Taken::kNothing;  // [C2] pairs with [C1]
+      count = filled_.try_pop(taken);
+    }
+    if (count == 0) {
+      const bool drained = filled_.read_position() == end_ticket_.load_acquire();  // [C2] pairs with [C1]
+      return (drained && !stopped() && plan.end_input()) || fed;  // a stop is no end
+    }
+    for (const std::uint32_t entry : std::span(taken).first(count)) {
+      if ((entry & kMarks) == 0) {
+        plan.feed(entry);
+        continue;
       }
-    }
-    const std::span<const std::uint32_t> rest = std::span(looked_).subspan(next_, end_ - next_);
-    const auto mark = std::ranges::find_if(rest, [](std::uint32_t slot) { return (slot & kMarks) != 0; });
-    const auto items = static_cast<std::uint32_t>(mark - rest.begin());
-    if (items > 0) {
-      next_ += items;
-      slots = rest.first(items);
-      return Taken::kItems;
-    }
-    ++next_;
-    const std::uint32_t slot = *mark & ~kMarks;
-    release(std::span(&slot, 1));
-    announce_released();
-    if ((*mark & kPassEnd) != 0) {
-      ++pass_ends_taken_;
-      return Taken::kPassEnd;
+      if ((entry & kPassEnd) != 0) {
+        plan.end_pass();
+        urgent_.fetch_add_acq_rel(static_cast<std::uint32_t>(-1));
+      }
+      const std::uint32_t slot = entry & ~kMarks;
+      release(std::span(&slot, 1));
+      announce_released();
     }
   }
 }
 
 Outcome SlotPool::await_items(std::uint64_t items, Deadline deadline) {
-  const auto urgent = [this] {
-    return waiting_.load_acquire() > 0 || closed() || pass_ends_.load_acquire() > pass_ends_taken_;
-  };
-  const std::uint64_t taken = filled_.taken();
+  const auto urgent = [this] { return urgent_.load_acquire() > 0 || closed(); };
+  const std::uint64_t fed = filled_.read_position();
   const bool was_urgent = urgent();
   // known_ includes commits that are blocked by an older open ticket, so wait for at least one more.
-  const std::uint64_t target = std::max(known_ + 1, was_urgent ? 0 : taken + items);
-  return committed_.await(target, deadline, WaitStrategy::spin_then_sleep(), [&] {
-    return stopped() || taken == end_ticket_.load_acquire() || (!was_urgent && urgent());
-  });
+  const std::uint64_t target = std::max(known_ + 1, was_urgent ? 0 : fed + items);
+  return committed_.await(target, deadline, WaitStrategy::spin_then_sleep(),
+                          [&] { return stopped() || fed == end_ticket_.load_acquire() || (!was_urgent && urgent()); });
 }
 
 // ---------------------------------------------------------------- release
@@ -185,25 +184,25 @@ void SlotPool::release(std::span<const std::uint32_t> slots) {
 }
 
 void SlotPool::reset() {
-  while (look()) {
+  std::array<std::uint32_t, 256> slots;  // NOLINT(cppcoreguidelines-pro-type-member-init): written before it is read
+  while (filled_.try_pop(slots) > 0) {
   }
-  end_ = next_ = 0;
   // Reservations refused after close() have advanced tickets_ beyond end_ticket_.
   const std::uint64_t end = end_ticket_.load_acquire();
-  if (filled_.taken() != (end == kOpen ? tickets_.load_acquire() : end)) {
+  if (filled_.read_position() != (end == kOpen ? tickets_.load_acquire() : end)) {
     throw std::logic_error("a pool with open reservations cannot be reset");
   }
-  pass_ends_taken_ = pass_ends_.load_acquire();
-  while (free_.try_pop(looked_) > 0) {
+  while (free_.try_pop(slots) > 0) {
   }
-  for (std::uint32_t first = 0; first < slots_; first += static_cast<std::uint32_t>(looked_.size())) {
-    std::iota(looked_.begin(), looked_.end(), first);
-    push_free(std::span(looked_).first(std::min<std::size_t>(looked_.size(), slots_ - first)));
+  for (std::uint32_t first = 0; first < slots_; first += static_cast<std::uint32_t>(slots.size())) {
+    std::iota(slots.begin(), slots.end(), first);
+    push_free(std::span(slots).first(std::min<std::size_t>(slots.size(), slots_ - first)));
   }
+  urgent_.store_relaxed(0);
   unannounced_.store_relaxed(0);
   end_ticket_.store_release(kOpen);
   stopped_.store_release(0);
-  tickets_.store_release(filled_.taken());
+  tickets_.store_release(filled_.read_position());
 }
 
 }  // namespace pyecho

@@ -1,29 +1,29 @@
 // The slots of an echo stage and their cycle: free -> reserved -> filled -> planned -> free.
 //
 // A slot is fixed storage for one item. The pool handles slot numbers only; its user owns the storage. Producers reserve
-// free slots, fill and commit them. The planning side takes filled slots in the order of their reservations. The thread
+// free slots, fill and commit them. The planning side is fed filled slots in the order of their reservations. The thread
 // that finishes the last use of a slot releases it. Two rings carry the slot numbers: `free_`, between any threads, and
 // `filled_`, ordered by ticket. Most operations have a form for several slots, which claims them at once.
 //
 //     producer, any thread        Reservation r;  if (pool.reserve(r, deadline) == kOk) { fill r.slot; pool.commit(r); }
-//     planner, one at a time      pool.take(slots), pool.await_items(n, deadline)
+//     planner, one at a time      pool.feed(plan), pool.await_items(n, deadline)
 //     any thread                  pool.release(slots), pool.announce_released()
 //
 // end_pass() marks the end of a pass over the source in the order of tickets. close() ends the input: earlier
-// reservations may still be committed, later ones return kClosed, and take() returns kEnd once everything reserved has
-// been taken. stop() also ends every wait at once. reset() makes a closed or stopped pool usable again.
+// reservations may still be committed, later ones return kClosed, and feed() ends the plan's input once everything reserved
+// has been fed. stop() also ends every wait at once. reset() makes a closed or stopped pool usable again. In a child of
+// fork(), reservations return kForked, and the other operations of producers, and stop(), do nothing, because a thread that
+// stayed in the parent may hold a lock.
 //
 // variable     | written by             | read by       | order        | pairs with | why
 // tickets_     | reserve, close, reset  | reserve,      | acq_rel RMW, | itself     | orders a reservation against close(); carries
 //              |                        | close         | acquire      |            | the taker's cell store to the next publisher
-// end_ticket_  | close [C1], reset      | take [C2],    | release,     | C1 -> C2   | the number of tickets is final
+// end_ticket_  | close [C1], reset      | feed [C2],    | release,     | C1 -> C2   | the number of tickets is final
 //              |                        | await_items   | acquire      |            |
 // stopped_     | stop, reset            | all waits     | release,     | -          | followed by an alert of every sleeper
 //              |                        |               | acquire      |            |
-// waiting_     | reserve (sleeping)     | await_items   | acq_rel RMW, | -          | followed by an alert of the planner
-//              |                        |               | acquire      |            |
-// pass_ends_   | end_pass               | await_items   | acq_rel RMW, | -          | followed by an alert of the planner
-//              |                        |               | acquire      |            |
+// urgent_      | reserve (sleeping),    | await_items   | acq_rel RMW, | -          | an increase is followed by an alert of the
+//              | end_pass, feed, reset  |               | acquire      |            | planner
 // released_    | release,               | reserve       | EventCount   |            | producers without a slot sleep on it
 //              | announce_released      |               |              |            |
 // unannounced_ | release,               | the same      | acq_rel RMW  | itself     | released slots not yet counted by released_
@@ -34,16 +34,16 @@
 //              |                        |               |              |            | next writer; filled ring: writer before reader
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "core/plan/batch_plan.hpp"
 #include "core/sync/atomic.hpp"
 #include "core/sync/event_count.hpp"
+#include "core/sync/fork_guard.hpp"
 #include "core/sync/index_ring.hpp"
 #include "core/sync/outcome.hpp"
-#include "core/sync/reorder_ring.hpp"
 
 namespace pyecho {
 
@@ -58,24 +58,26 @@ class SlotPool {
  public:
   static constexpr std::uint32_t kMaxSlots = (1U << 30) - 1;
 
-  // Waiting producers are woken once `announce_group` (at least 1) slots have been released, or by announce_released().
-  // Throws std::invalid_argument unless 1 <= slots <= kMaxSlots, std::bad_alloc.
-  SlotPool(std::uint32_t slots, std::uint32_t announce_group);
+  // `ahead`: slots beyond those that items occupy for long. Waiting producers are woken once a quarter of them has been
+  // released, or by announce_released(). Throws std::invalid_argument unless 1 <= slots <= kMaxSlots, std::bad_alloc.
+  SlotPool(std::uint32_t slots, std::uint32_t ahead);
   // Returns the bytes that a pool of `slots` slots allocates.
-  [[nodiscard]] static std::size_t size_bytes(std::uint32_t slots) noexcept;
+  [[nodiscard]] static std::size_t size_bytes(std::uint32_t slots) noexcept {
+    return 2 * IndexRing<>::size_bytes(slots);
+  }
 
   [[nodiscard]] std::uint32_t slots() const noexcept { return slots_; }
 
   // -- Producers: any number of threads --
 
   // Reserves free slots, at most 64 and at most wanted.size() (>= 1), and sets `count` to their number. kOk, kFull,
-  // kClosed. Never blocks.
+  // kClosed, kForked. Never blocks.
   Outcome try_reserve(std::span<Reservation> wanted, std::uint32_t& count) noexcept;
   Outcome try_reserve(Reservation& reservation) noexcept {
     std::uint32_t count = 0;
     return try_reserve(std::span(&reservation, 1), count);
   }
-  // Blocks while every slot is in use: kOk, kClosed, kTimeout.
+  // Blocks while every slot is in use: kOk, kClosed, kTimeout, kForked.
   Outcome reserve(Reservation& reservation, Deadline deadline);
   // Hands the filled slots to the planner.
   void commit(std::span<const Reservation> reservations);
@@ -83,7 +85,7 @@ class SlotPool {
   // Gives the slot back without an item.
   void abort(Reservation reservation) { publish_mark(reservation, kAborted); }
   // Same as abort(), and ends the pass: items reserved earlier belong to this pass, items reserved later to the next.
-  void end_pass(Reservation reservation);
+  void end_pass(Reservation reservation) { publish_mark(reservation, kPassEnd); }
   // Ends the input. Idempotent.
   void close();
   // Closes the input and ends every wait at once. Idempotent.
@@ -91,6 +93,7 @@ class SlotPool {
 
   [[nodiscard]] bool closed() const noexcept { return (tickets_.load_acquire() & kClosedBit) != 0; }
   [[nodiscard]] bool stopped() const noexcept { return stopped_.load_acquire() != 0; }
+  [[nodiscard]] bool forked() const noexcept { return fork_guard_.forked(); }
   // Returns the number of items committed so far, over all resets. Any thread.
   [[nodiscard]] std::uint64_t committed() const noexcept {
     const std::uint64_t not_items = not_items_.load_acquire();  // read first, so that it never exceeds committed_
@@ -99,13 +102,12 @@ class SlotPool {
 
   // -- The planning side: one thread at a time --
 
-  enum class Taken : unsigned char { kItems, kPassEnd, kNothing, kEnd };
-  // Takes the next filled slots in ticket order; the span is valid until the next call. kPassEnd: a pass ends here.
-  // kNothing: the next ticket is not committed yet. kEnd: closed and drained. Never blocks.
-  Taken take(std::span<const std::uint32_t>& slots);
-  // Call after take() returned kNothing. Blocks until `items` more items have been committed than taken (kOk). Returns
-  // early if the input was closed or stopped, or a pass ended. While a producer sleeps for a slot, returns at every
-  // commit. kTimeout if the deadline passed first.
+  // Feeds the plan everything that is committed, in ticket order, and the end of the input once the pool is closed and
+  // drained, and not stopped. Returns false if there was nothing. Never blocks.
+  bool feed(BatchPlan& plan);
+  // Call after feed() returned false. Blocks until `items` more items have been committed than fed (kOk). Returns early if
+  // the input was closed or stopped, or a pass ended. While a producer sleeps for a slot, returns at every commit. kTimeout
+  // if the deadline passed first.
   Outcome await_items(std::uint64_t items, Deadline deadline);
 
   // -- Any thread --
@@ -131,26 +133,21 @@ class SlotPool {
 
   void publish_mark(Reservation reservation, std::uint32_t mark);
   void push_free(std::span<const std::uint32_t> slots) noexcept;
-  bool look() noexcept;
 
-  std::uint32_t slots_;                      // constant
-  std::uint32_t announce_group_;             // constant
-  IndexRing<> free_;                         // releasing threads -> reserving threads
-  ReorderRing<> filled_;                     // committing threads -> the planner, by ticket
-  EventCount released_;                      // advanced by releasing threads; reserving threads sleep on it
-  EventCount committed_;                     // advanced by producers, also for marks; the planner sleeps on it
-  Sequence<> tickets_;                       // advanced by reserving threads; kClosedBit set by close()
-  Sequence<> not_items_;                     // tickets that carried a mark, for statistics
-  Sequence<> pass_ends_;                     // advanced by end_pass()
-  Sequence<> unannounced_;                   // advanced by releasing threads
-  Sequence<> end_ticket_{kOpen};             // set by close()
-  Atomic<std::uint32_t> stopped_;            // set by stop()
-  Atomic<std::uint32_t> waiting_;            // reserving threads asleep
-  std::uint64_t known_ = 0;                  // planner only, like the next four: committed_ at the last look
-  std::uint64_t pass_ends_taken_ = 0;        // of pass_ends_
-  std::array<std::uint32_t, 256> looked_{};  // taken off filled_
-  std::uint32_t next_ = 0;                   // in looked_
-  std::uint32_t end_ = 0;                    // of looked_
+  const ForkGuard fork_guard_;
+  const std::uint32_t slots_;
+  const std::uint32_t announce_group_;
+  IndexRing<> free_;               // releasing threads -> reserving threads
+  IndexRing<> filled_;             // committing threads -> the planner, by ticket
+  EventCount released_;            // advanced by releasing threads; reserving threads sleep on it
+  EventCount committed_;           // advanced by producers, also for marks; the planner sleeps on it
+  Sequence<> tickets_;             // advanced by reserving threads; kClosedBit set by close()
+  Sequence<> not_items_;           // tickets that carried a mark, for statistics
+  Sequence<> unannounced_;         // advanced by releasing threads
+  Sequence<> end_ticket_{kOpen};   // set by close()
+  Atomic<std::uint32_t> stopped_;  // set by stop()
+  Atomic<std::uint32_t> urgent_;   // reserving threads asleep, and ends of passes that are not fed yet
+  std::uint64_t known_ = 0;        // planner only: committed_ at the last look
 };
 
 }  // namespace pyecho

@@ -1,7 +1,6 @@
 #include "core/plan/batch_plan.hpp"
 
 #include <algorithm>
-#include <cassert>
 #include <stdexcept>
 
 namespace pyecho {
@@ -46,39 +45,32 @@ std::size_t BatchPlan::size_bytes(const PlanConfig& config) {
 }
 
 void BatchPlan::begin(std::uint64_t epoch, std::uint64_t items) {
-  fed_ = admitted_ = pass_begin_ = uses_ = 0;
+  fed_ = admitted_ = pass_begin_ = admitted_uses_ = 0;
   pass_ends_.clear();
   ended_ = false;
   items_ = items;
   pass_ = epoch;
   factor_.begin_pass(config_.seed, pass_, items_);
-  drawn_ = iteration_begin_ = 0;
+  drawn_ = 0;
   iteration_ = epoch;
   iteration_ends_.clear();
-  finished_ = false;
-  random_ = Xoshiro256(stream_key(config_.seed, iteration_, Stream::kDraw));
-  resident_ = left_ = 0;
+  finished_.store_relaxed(false);
+  begin_iteration();
+  resident_.store_relaxed(0);
+  left_ = 0;
   batch_ = 1;
-  remaining_uses_ = 0;
   deferred_.clear();
   std::ranges::fill(taken_by_, 0U);
 }
 
 // ---------------------------------------------------------------- input
 
-void BatchPlan::feed(std::span<const std::uint32_t> slots) noexcept {
-  assert(fed_ + slots.size() - admitted_ <= inbox_.size());
-  for (const std::uint32_t slot : slots) {
-    inbox_[fed_++ % inbox_.size()] = slot;
-  }
-}
-
 // Closes passes whose last item has been admitted.
 inline void BatchPlan::close_passes() noexcept {
   while (!pass_ends_.empty() && pass_ends_.front() == admitted_) {
     pass_ends_.erase(pass_ends_.begin());
     if (config_.iteration_uses == 0) {
-      iteration_ends_.push_back(uses_);
+      iteration_ends_.push_back(admitted_uses_);
     }
     ++pass_;
     pass_begin_ = admitted_;
@@ -96,29 +88,21 @@ inline void BatchPlan::admit_next() noexcept {
   std::fill_n(entries_.begin() + left_, uses, slot);
   left_ += uses;
   ++admitted_;
-  ++resident_;
-  remaining_uses_ += uses;
-  uses_ += uses;
+  resident_.store_relaxed(resident() + 1);
+  admitted_uses_ += uses;
   if (!pass_ends_.empty()) {
     close_passes();
   }
 }
 
-// Admits fed items while there is room. Returns true if the next draw need not wait for an item.
-bool BatchPlan::fill_pool() noexcept {
-  while (resident_ < config_.capacity && admitted_ < fed_) {
-    admit_next();
-  }
-  return resident_ == config_.capacity || drains();
-}
-
 // ---------------------------------------------------------------- output
 
-std::uint64_t BatchPlan::uses_left_in_iteration() const noexcept {
+// An iteration of a fixed number of uses has a known end; others end where their pass does, see close_passes().
+void BatchPlan::begin_iteration() noexcept {
   if (config_.iteration_uses > 0) {
-    return config_.iteration_uses - (drawn_ - iteration_begin_);
+    iteration_ends_.push_back(drawn_ + config_.iteration_uses);
   }
-  return iteration_ends_.empty() ? kUnknown : iteration_ends_.front() - drawn_;
+  random_ = Xoshiro256(stream_key(config_.seed, iteration_, Stream::kDraw));
 }
 
 Outcome BatchPlan::ready() noexcept {
@@ -127,24 +111,25 @@ Outcome BatchPlan::ready() noexcept {
   // the deferred entries of the batch must come before the entries of new items.
   if (uses_left_in_iteration() == 0) {
     // Timing must not decide whether an iteration of a fixed number of uses is the last, so wait for an item or the end.
-    const bool known = config_.iteration_uses == 0 || remaining_uses_ > 0 || admitted_ < fed_ || ended_;
+    const bool known = config_.iteration_uses == 0 || remaining_uses() > 0 || admitted_ < fed_ || ended_;
     return known ? Outcome::kEnd : Outcome::kEmpty;
   }
-  const bool full = fill_pool();
+  while (!full() && admitted_ < fed_) {
+    admit_next();
+  }
   if (exhausted()) {
     return Outcome::kEnd;
   }
-  return full ? Outcome::kOk : Outcome::kEmpty;
+  return full() || drains() ? Outcome::kOk : Outcome::kEmpty;
 }
 
 void BatchPlan::next_iteration() noexcept {
   if (!iteration_ends_.empty()) {
     iteration_ends_.erase(iteration_ends_.begin());
   }
-  finished_ = exhausted() && iteration_ends_.empty();
+  finished_.store_relaxed(exhausted() && iteration_ends_.empty());
   ++iteration_;
-  iteration_begin_ = drawn_;
-  random_ = Xoshiro256(stream_key(config_.seed, iteration_, Stream::kDraw));
+  begin_iteration();
 }
 
 void BatchPlan::end_batch() noexcept {
@@ -163,9 +148,8 @@ Outcome BatchPlan::draw(std::span<Use> rows, std::uint32_t& drawn) noexcept {
     // An iteration whose end is unknown has at least as many uses left as the pool holds.
     const std::uint64_t most = std::min<std::uint64_t>(rows.size() - drawn, uses_left_in_iteration());
     const std::span<Use> wanted = rows.subspan(drawn, most);
-    const std::uint32_t got = config_.unique_in_batch ? draw_unique(wanted)
-                              : config_.capacity == 1 ? draw_in_order(wanted)
-                                                      : draw_shuffled(wanted);
+    const bool in_order = config_.capacity == 1 && !config_.unique_in_batch;
+    const std::uint32_t got = in_order ? draw_in_order(wanted) : draw_shuffled(wanted);
     if (got == 0) {
       return Outcome::kEnd;
     }
@@ -178,15 +162,16 @@ Outcome BatchPlan::draw(std::span<Use> rows, std::uint32_t& drawn) noexcept {
 inline Use BatchPlan::take_use(std::uint32_t slot) noexcept {
   Item& item = pool_[slot];
   const bool last = --item.uses_left == 0;
-  resident_ -= last ? 1U : 0U;
+  resident_.store_relaxed(resident() - (last ? 1U : 0U));
   return {.slot = slot, .ordinal = item.uses_drawn++, .source_index = item.source_index, .last = last};
 }
 
-// Draws until `rows` is full, an item must be fed, or the end of the iteration becomes known. Local copies keep the
-// state of the draw in registers.
+// Draws until `rows` is full, an item must be fed, the end of the iteration becomes known, or every entry is deferred.
+// Local copies keep the state of the draw in registers.
 std::uint32_t BatchPlan::draw_shuffled(std::span<Use> rows) noexcept {
   Xoshiro256 random = random_;
   std::uint32_t* const entries = entries_.data();
+  const bool unique = config_.unique_in_batch;
   const bool draining = drains();
   std::uint32_t left = left_;
   std::uint32_t drawn = 0;
@@ -196,11 +181,18 @@ std::uint32_t BatchPlan::draw_shuffled(std::span<Use> rows) noexcept {
     const std::uint32_t position = random.below(left);
     const std::uint32_t slot = entries[position];
     entries[position] = entries[--left];
+    if (unique) {
+      if (taken_by_[slot] == batch_) {
+        deferred_.push_back(slot);
+        continue;
+      }
+      taken_by_[slot] = batch_;
+    }
     const Use use = take_use(slot);
     rows[drawn++] = use;
     if (use.last && !draining) {
-      if (admitted_ == fed_) {
-        break;
+      if (drawn == limit || admitted_ == fed_) {
+        break;  // after the last row of a batch, its deferred entries come first
       }
       left_ = left;
       admit_next();
@@ -212,12 +204,11 @@ std::uint32_t BatchPlan::draw_shuffled(std::span<Use> rows) noexcept {
   }
   random_ = random;
   left_ = left;
-  remaining_uses_ -= drawn;
   drawn_ += drawn;
   return drawn;
 }
 
-// Same for a pool of one item. Its remaining uses are taken without drawing.
+// Same for a pool of one item, without drawing: a repeat in batch echoing costs half as much.
 std::uint32_t BatchPlan::draw_in_order(std::span<Use> rows) noexcept {
   const std::uint32_t slot = entries_[0];
   const auto drawn = static_cast<std::uint32_t>(std::min<std::size_t>(rows.size(), left_));
@@ -225,39 +216,19 @@ std::uint32_t BatchPlan::draw_in_order(std::span<Use> rows) noexcept {
     use = take_use(slot);
   }
   left_ -= drawn;
-  remaining_uses_ -= drawn;
-  drawn_ += drawn;
-  return drawn;
-}
-
-// Same as draw_shuffled(), but defers uses of items that are already in this batch.
-std::uint32_t BatchPlan::draw_unique(std::span<Use> rows) noexcept {
-  std::uint32_t drawn = 0;
-  while (drawn < rows.size() && left_ > 0 && (drawn == 0 || resident_ == config_.capacity || drains())) {
-    const std::uint32_t position = random_.below(left_);
-    const std::uint32_t slot = entries_[position];
-    entries_[position] = entries_[--left_];
-    if (taken_by_[slot] == batch_) {
-      deferred_.push_back(slot);
-      continue;
-    }
-    taken_by_[slot] = batch_;
-    rows[drawn++] = take_use(slot);
-  }
-  remaining_uses_ -= drawn;
   drawn_ += drawn;
   return drawn;
 }
 
 std::uint64_t BatchPlan::min_items(std::uint64_t draws) const noexcept {
   // With u uses in a full pool, u - capacity draws may leave every item in the pool, and the next draw removes one.
-  const std::uint64_t room = config_.capacity - resident_;
+  const std::uint64_t room = config_.capacity - resident();
   const std::uint64_t wanted = std::min(draws, uses_left_in_iteration());
   if (wanted == 0) {
     return 1;  // or the end
   }
   const std::uint64_t needed_uses = wanted - 1 + config_.capacity;
-  const std::uint64_t missing = needed_uses > remaining_uses_ ? needed_uses - remaining_uses_ : 0;
+  const std::uint64_t missing = needed_uses - std::min(needed_uses, remaining_uses());
   return std::max<std::uint64_t>({1, room, (missing + factor_.max_uses() - 1) / factor_.max_uses()});
 }
 

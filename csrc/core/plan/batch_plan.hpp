@@ -7,7 +7,7 @@
 //
 //     BatchPlan plan(config);
 //     plan.begin(epoch, items);
-//     plan.feed(slots of the next items);  or  plan.end_pass();  or  plan.end_input();
+//     plan.feed(slot of the next item);  or  plan.end_pass();  or  plan.end_input();
 //     Outcome outcome = plan.draw(rows, drawn);  and after the last row of a batch  plan.end_batch();
 //
 // The remaining uses are an array of slot numbers, one entry for each use. A draw takes a random entry and moves the last
@@ -18,9 +18,10 @@
 // and the items of the next pass may follow while the pool still holds older ones. The pool drains only after
 // end_input(). Iteration n draws from the random numbers of (seed, epoch + n).
 //
-// Not thread-safe: one thread at a time.
+// Not thread-safe: one thread at a time, except for finished() and resident().
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -28,10 +29,18 @@
 
 #include "core/plan/echo_factor.hpp"
 #include "core/plan/random.hpp"
-#include "core/plan/use.hpp"
+#include "core/sync/atomic.hpp"
 #include "core/sync/outcome.hpp"
 
 namespace pyecho {
+
+// One emission of an item.
+struct Use {
+  std::uint32_t slot;
+  std::uint32_t ordinal;       // 0 is the fresh use
+  std::uint64_t source_index;  // number of the item in its pass over the source
+  bool last;                   // true for the last use of the item
+};
 
 struct PlanConfig {
   std::uint32_t capacity = 1;  // distinct items in the pool; 1: no shuffling, uses of an item are consecutive
@@ -57,9 +66,12 @@ class BatchPlan {
 
   // -- Input, in source order --
 
-  // Adds the next items, which lie in these slots. At most PlanConfig::slots items may be fed and not yet drawn to their
-  // last use.
-  void feed(std::span<const std::uint32_t> slots) noexcept;
+  // Adds the next item, which lies in this slot. At most PlanConfig::slots items may be fed and not yet drawn to their last
+  // use.
+  void feed(std::uint32_t slot) noexcept {
+    assert(fed_ - admitted_ < inbox_.size());
+    inbox_[fed_++ % inbox_.size()] = slot;
+  }
   // Marks the items fed since the last end_pass() as a complete pass. Another pass follows.
   void end_pass() { pass_ends_.push_back(fed_); }
   // Same as end_pass(), but no item follows, so the pool drains. Returns false if the input had ended before.
@@ -84,13 +96,13 @@ class BatchPlan {
   // Starts the next iteration. Requires the current one to be over.
   void next_iteration() noexcept;
 
-  // True once the last iteration is over: every use of every item has been drawn, and no input can follow.
-  [[nodiscard]] bool finished() const noexcept { return finished_; }
+  // True once the last iteration is over: every use of every item has been drawn, and no input can follow. Any thread.
+  [[nodiscard]] bool finished() const noexcept { return finished_.load_relaxed(); }
   // Returns a lower bound of the items to feed before `draws` more draws, or all that the iteration has left, can be made
   // (if the input does not end). Valid after draw() or ready() returned kEmpty.
   [[nodiscard]] std::uint64_t min_items(std::uint64_t draws) const noexcept;
-  // Returns the number of items in the pool.
-  [[nodiscard]] std::uint32_t resident() const noexcept { return resident_; }
+  // Returns the number of items in the pool. Any thread; in other threads a recent number.
+  [[nodiscard]] std::uint32_t resident() const noexcept { return resident_.load_relaxed(); }
 
  private:
   struct Item {
@@ -99,15 +111,18 @@ class BatchPlan {
     std::uint32_t uses_drawn;
   };
 
-  [[nodiscard]] bool exhausted() const noexcept { return drains() && remaining_uses_ == 0; }
+  [[nodiscard]] std::uint64_t remaining_uses() const noexcept { return admitted_uses_ - drawn_; }  // in the pool
+  [[nodiscard]] bool full() const noexcept { return resident() == config_.capacity; }
+  [[nodiscard]] bool exhausted() const noexcept { return drains() && remaining_uses() == 0; }
   [[nodiscard]] bool drains() const noexcept { return ended_ && admitted_ == fed_; }
-  [[nodiscard]] std::uint64_t uses_left_in_iteration() const noexcept;
-  [[nodiscard]] bool fill_pool() noexcept;
+  [[nodiscard]] std::uint64_t uses_left_in_iteration() const noexcept {
+    return iteration_ends_.empty() ? kUnknown : iteration_ends_.front() - drawn_;
+  }
+  void begin_iteration() noexcept;
   void admit_next() noexcept;
   void close_passes() noexcept;
   [[nodiscard]] std::uint32_t draw_shuffled(std::span<Use> rows) noexcept;
   [[nodiscard]] std::uint32_t draw_in_order(std::span<Use> rows) noexcept;
-  [[nodiscard]] std::uint32_t draw_unique(std::span<Use> rows) noexcept;
   [[nodiscard]] Use take_use(std::uint32_t slot) noexcept;
 
   const PlanConfig config_;
@@ -120,21 +135,19 @@ class BatchPlan {
   std::uint64_t admitted_ = 0;            // items so far
   std::vector<std::uint64_t> pass_ends_;  // value of fed_ at the end of each pass that is not completely admitted
   bool ended_ = false;
-  std::uint64_t items_ = kUnknown;  // of a pass
-  std::uint64_t pass_ = 0;          // number of the pass that is being admitted
-  std::uint64_t pass_begin_ = 0;    // items admitted before it
-  std::uint64_t uses_ = 0;          // of all items admitted so far
+  std::uint64_t items_ = kUnknown;   // of a pass
+  std::uint64_t pass_ = 0;           // number of the pass that is being admitted
+  std::uint64_t pass_begin_ = 0;     // items admitted before it
+  std::uint64_t admitted_uses_ = 0;  // of all items admitted so far
 
   // Output
   std::uint64_t drawn_ = 0;      // uses so far
   std::uint64_t iteration_ = 0;  // its number
-  bool finished_ = false;
-  std::uint64_t iteration_begin_ = 0;          // uses drawn before it
+  Atomic<bool> finished_;
   std::vector<std::uint64_t> iteration_ends_;  // value of drawn_ at the end of each iteration with a known end
 
   // The pool
-  std::uint32_t resident_ = 0;
-  std::uint64_t remaining_uses_ = 0;
+  Atomic<std::uint32_t> resident_;
   std::uint32_t left_ = 0;               // entries in use
   std::vector<std::uint32_t> entries_;   // slot numbers that may be drawn, one for each use
   std::vector<std::uint32_t> deferred_;  // entries deferred to the next batch; unique_in_batch only

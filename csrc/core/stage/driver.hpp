@@ -1,47 +1,108 @@
-// Decides which threads step the executor, and how each of them waits.
+// Decides which threads step the executor, and how each of them waits. The executor determines the output, so it is the
+// same for any number of threads.
 //
-// - ConsumerDriver: the consumer plans and copies each batch when it requests it. No thread of its own. If the consumer
-//   also reads the source (it puts items when try_acquire() returns kEmpty, then tries again), the stage is *inline*.
-//   With a producer thread it is *consumer-led*.
-// - WorkersDriver: native threads make batches ahead of the consumer.
+// Without workers the consumer plans and copies each batch when it requests it. If it also reads the source (it puts items
+// when try_acquire() returns kEmpty, then tries again), the stage is *inline*. With a producer thread it is *consumer-led*.
 //
-// The executor determines the output, so it is the same for all drivers.
+// Workers are native threads that make batches ahead of the consumer. Each plans a batch under the turn, a mutex, and
+// copies it without the turn. So several batches are copied at the same time while planning stays sequential. The thread
+// with the turn keeps it while it waits for an item or a block, so only one thread waits for input, and the others wait for
+// the turn. A consumer that finds no batch ready takes the turn if it is free and makes a batch itself, because waking a
+// thread on another processor can take longer than copying a batch.
+//
+// Batches and ends of iterations are numbered in the order of planning and leave in that order.
+//
+// variable      | written by          | read by          | order            | pairs with | why
+// turn_         | -                   | -                | mutex            | -          | guards the executor and two counters
+// ready_[i]     | maker [D1]          | consumer [D2]    | release, acquire | D1 -> D2   | the batch is whole
+// ready_[i]     | consumer            | -                | relaxed          | by taken_  | empty before its next filling
+// ready_count_  | maker               | consumer         | EventCount       | E1 <-> E4  | wakes the consumer
+// taken_        | consumer            | makers           | EventCount       | E1 -> E5,  | wakes a worker; orders the consumer's
+//               |                     |                  |                  | E1 <-> E4  | last use of ready_[i] before its next filling
+// parked_       | workers             | begin()          | EventCount       | E1 <-> E4  | the caller owns the executor
+// resumed_      | begin()             | workers          | EventCount       | E1 <-> E4  | the workers own it again
+// ending_       | the destructor      | workers          | release, acquire | -          | followed by resumed_
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <mutex>
+#include <thread>
+#include <vector>
 
 #include "core/memory/batch_pool.hpp"
-#include "core/sync/outcome.hpp"
+#include "core/memory/slot_pool.hpp"
+#include "core/stage/executor.hpp"
+#include "core/sync/atomic.hpp"
+#include "core/sync/event_count.hpp"
 
 namespace pyecho {
 
 class Driver {
  public:
-  Driver() = default;
-  virtual ~Driver() = default;
+  // Makes `threads` workers, parked until begin(). `depth`: maximum of batches planned and not yet taken.
+  // `consumer_helps`: the consumer makes batches while it waits for workers. `wake_items`: committed items that wake the
+  // thread that plans. The other arguments outlive the driver. Throws std::bad_alloc, std::system_error.
+  Driver(Executor& executor, SlotPool& slots, BatchPool& batches, std::uint32_t threads, std::uint32_t depth,
+         bool consumer_helps, std::uint64_t wake_items);
+  // Joins the workers. The slots must have been stopped. In a forked child, abandons the threads, which stayed in the
+  // parent.
+  ~Driver();
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
 
   // Takes the next batch. kOk; kEnd at the end of an iteration, after which the next call starts the next iteration, if
-  // any; kEmpty if it would have to wait; kExhausted if no batch can be made until a lease ends. One thread at a time.
-  virtual Outcome try_acquire(Batch*& batch) = 0;
+  // any; kEmpty if it would have to wait; kExhausted if no batch can be made until a lease ends; kClosed after a stop. One
+  // thread at a time.
+  Outcome try_acquire(Batch*& batch);
+  // Same as try_acquire(), but waits: kTimeout instead of kEmpty.
+  Outcome acquire(Batch*& batch, Deadline deadline);
   // True once the last iteration is over. From then on, try_acquire() returns kEnd.
-  [[nodiscard]] virtual bool at_end() const = 0;
-  // Same as try_acquire(), but waits: kTimeout instead of kEmpty; kClosed after a stop.
-  virtual Outcome acquire(Batch*& batch, Deadline deadline) = 0;
-
+  [[nodiscard]] bool at_end() const noexcept { return at_end_.load_relaxed(); }
   // After try_acquire() returned kEmpty: returns how many items must be committed before the next attempt is useful, or 0
   // if it does not wait for items.
-  [[nodiscard]] virtual std::uint64_t needed() const = 0;
+  [[nodiscard]] std::uint64_t needed() const noexcept {
+    return led_by_consumer() && lacking_ != Outcome::kExhausted ? executor_.needed() : 0;
+  }
 
-  // Wakes the threads of this driver and a waiting consumer, after the slots were stopped. Any thread.
-  virtual void alert() = 0;
-  // Parks the threads of this driver, after the slots were stopped, and gives back batches made ahead. Blocks until all
-  // threads are parked. The caller then owns the executor until resume().
-  virtual void park() = 0;
-  virtual void resume() = 0;
-  // Abandons the threads without joining them. For a forked child, because the threads stayed in the parent.
-  virtual void abandon_threads() noexcept = 0;
+  // Starts with iteration `epoch`, after the slots were stopped, and gives back batches made ahead. Blocks until the
+  // workers are parked. Throws as SlotPool::reset() does.
+  void begin(std::uint64_t epoch, std::uint64_t items);
+  // Wakes the workers and a waiting consumer, after the slots were stopped. Any thread.
+  void alert();
+
+ private:
+  [[nodiscard]] bool led_by_consumer() const noexcept { return workers_.empty(); }
+  Outcome lead(Batch*& batch);
+  Outcome take(Batch*& batch);
+  void work();
+  Outcome make(std::unique_lock<std::mutex>& turn);
+  Outcome await(Outcome lacking, Deadline deadline);
+  bool help();
+  void join();
+
+  Executor& executor_;
+  SlotPool& slots_;
+  BatchPool& batches_;
+  const std::uint32_t depth_;
+  const bool consumer_helps_;
+  const std::uint64_t wake_items_;
+
+  std::mutex turn_;
+  std::uint64_t next_number_ = 0;   // of a batch or an end; guarded by turn_, like the next member
+  std::uint64_t returns_seen_ = 0;  // batches_.returns() before the last attempt
+
+  std::vector<Atomic<Batch*>> ready_;  // by number modulo depth_; null: not ready
+  Batch end_;                          // stands in ready_ for the end of an iteration
+  Batch last_end_;                     // and for the last one
+  EventCount ready_count_;             // advanced by makers
+  EventCount taken_;                   // advanced by the consumer
+  Atomic<bool> at_end_;                // set by the consumer only, once it has taken the last end
+  Outcome lacking_ = Outcome::kEmpty;  // consumer only: what lead() lacked
+  EventCount parked_;                  // advanced by workers
+  EventCount resumed_;                 // advanced by begin()
+  Atomic<std::uint32_t> ending_;
+  std::vector<std::thread> workers_;  // last, because they use all of the above
 };
 
 }  // namespace pyecho

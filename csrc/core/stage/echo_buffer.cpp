@@ -1,10 +1,8 @@
 #include "core/stage/echo_buffer.hpp"
 
 #include <algorithm>
-
-#include "core/stage/consumer_driver.hpp"
-#include "core/stage/echo_buffer_sizes.hpp"
-#include "core/stage/workers_driver.hpp"
+#include <limits>
+#include <stdexcept>
 
 namespace pyecho {
 namespace {
@@ -15,147 +13,175 @@ constexpr std::size_t kWakeBytes = std::size_t{1} << 20;
 // A waiting consumer makes batches itself if examples have at least this many bytes. Each change of the planning thread
 // moves the plan between the processors' caches. For smaller examples that costs more than the second copier gains.
 constexpr std::size_t kHelpBytes = 512;
-// A producer without a slot is woken once 1 / kAnnounceParts of the slots ahead are free: early enough to run before the
-// planner has used up the rest, but not for every slot, because each wake-up costs the waking thread time.
-constexpr std::uint32_t kAnnounceParts = 4;
+// Threads hand over in bursts, some tens of microseconds apart, because a sleeper needs that long to wake or to get the
+// processor. So many bytes of batches are made ahead, and as many bytes of examples taken ahead of them, so that no
+// thread runs dry in between.
+constexpr std::size_t kAheadBytes = std::size_t{4} << 20;
+constexpr std::size_t kMaxBatchesAhead = 32;
+constexpr std::uint64_t kMaxBlocks = 1U << 30;
+// No machine has more.
+constexpr double kMaxBytes = 0x1.0p56;
+// At most half of the possible slots are ahead of the pool; the rest are for the capacity.
+constexpr std::uint32_t kMaxAhead = 1U << 29;
+
+struct Sizes {
+  std::uint32_t slots;
+  std::uint32_t ahead;   // slots beyond the capacity
+  std::uint32_t depth;   // maximum of batches planned and not yet taken
+  std::uint32_t blocks;  // initial blocks of batches; more are added if the consumer keeps more than `held`
+};
 
 std::size_t longest_leaf(const EchoBufferConfig& config) {
   return config.leaf_bytes.empty() ? 0 : *std::ranges::max_element(config.leaf_bytes);
 }
 
+// Throws std::invalid_argument if no sizes can be computed from the configuration.
+void check(const EchoBufferConfig& config) {
+  if (config.batch_rows < 1 || config.capacity < 1 || config.prefetch < 1 || config.burst < 1) {
+    throw std::invalid_argument("batch_rows, capacity, prefetch and burst are at least 1");
+  }
+  if (config.unique_in_batch && config.capacity < config.batch_rows) {
+    throw std::invalid_argument("unique_in_batch needs a capacity of at least batch_rows");
+  }
+  if (config.capacity > SlotPool::kMaxSlots - kMaxAhead) {
+    throw std::invalid_argument("capacity must stay below 2^29");
+  }
+  if (std::uint64_t{config.prefetch} + config.threads + config.held > kMaxBlocks) {
+    throw std::invalid_argument("prefetch, threads and held are less than 2^30 together");
+  }
+  if (config.steps > std::numeric_limits<std::uint64_t>::max() / config.batch_rows) {
+    throw std::invalid_argument("an iteration of so many steps has no end");
+  }
+}
+
+// Returns the sizes of a buffer. Throws std::invalid_argument.
+Sizes sizes_of(const EchoBufferConfig& config) {
+  check(config);
+  // Slots ahead of the pool: the fresh examples of the batches made ahead, and one burst, so that a source can produce
+  // the next burst while the last one waits to be admitted.
+  const std::uint32_t min_uses = EchoFactor(config.factor).min_uses();
+  const std::uint64_t fresh_per_batch = (config.batch_rows - 1) / min_uses + 1;
+  const auto ahead = static_cast<std::uint32_t>(
+      std::clamp<std::uint64_t>(config.burst + config.prefetch * fresh_per_batch, 2, kMaxAhead));
+  // Batches ready for the consumer, and one in each worker. Without workers no batches are made ahead.
+  const std::uint32_t depth = config.threads == 0 ? 1 : config.prefetch + config.threads;
+  return {.slots = config.capacity + ahead, .ahead = ahead, .depth = depth, .blocks = depth + config.held};
+}
+
+PlanConfig plan_of(const EchoBufferConfig& config) {
+  return {.capacity = config.capacity,
+          .slots = sizes_of(config).slots,
+          .factor = config.factor,
+          .seed = config.seed,
+          .unique_in_batch = config.unique_in_batch,
+          .iteration_uses = config.steps * config.batch_rows};
+}
+
+// Raises `prefetch` and `burst` if batches and examples are small. Uses at most half of the memory that max_bytes leaves
+// over; the other half is for batches that the consumer keeps.
+EchoBufferConfig settled(EchoBufferConfig config) {
+  const std::size_t least = EchoBuffer::min_bytes(config);
+  if (least > config.max_bytes) {
+    throw std::length_error("max_bytes is less than the slots and batches need");
+  }
+  const std::size_t allowed = least + (config.max_bytes - least) / 2;
+  const SlotLayout layout(config.leaf_bytes, config.batch_rows, config.with_info);
+  // Raises `count` to as many as kAheadBytes hold, within `most` and `allowed`.
+  const auto raise = [&](std::uint32_t& count, std::size_t bytes, std::size_t most) {
+    const auto wanted = static_cast<std::uint32_t>(std::min(most, kAheadBytes / std::max<std::size_t>(1, bytes)));
+    const std::uint32_t asked = count;
+    count = std::max(count, wanted);
+    while (count > asked && EchoBuffer::min_bytes(config) > allowed) {
+      count = asked + (count - asked) / 2;
+    }
+  };
+  raise(config.prefetch, layout.batch_bytes(), kMaxBatchesAhead);
+  raise(config.burst, layout.slot_bytes(), config.capacity);
+  return config;
+}
+
 }  // namespace
 
-EchoBuffer::EchoBuffer(const EchoBufferConfig& config) : EchoBuffer(settled(config), sizes_of(settled(config))) {}
+std::size_t EchoBuffer::min_bytes(const EchoBufferConfig& config) {
+  const Sizes sizes = sizes_of(config);  // first, because it checks the configuration
+  const SlotLayout layout(config.leaf_bytes, config.batch_rows, config.with_info);
+  const std::size_t block_bytes = BatchPool::block_bytes(layout);
+  const std::size_t row_bytes = std::size_t{config.batch_rows} * sizeof(std::uint32_t);  // of each batch ahead
+  if (static_cast<double>(sizes.slots) * static_cast<double>(layout.slot_bytes()) +
+          static_cast<double>(sizes.blocks) * static_cast<double>(block_bytes + row_bytes) >
+      kMaxBytes) {
+    throw std::length_error("slots and batches do not fit the address space");
+  }
+  return HostMemory::rounded_bytes(sizes.slots * layout.slot_bytes()) + sizes.blocks * block_bytes +
+         SlotPool::size_bytes(sizes.slots) + Executor::size_bytes(plan_of(config), sizes.depth, config.batch_rows) +
+         sizes.depth * sizeof(Batch*);
+}
 
-EchoBuffer::EchoBuffer(const EchoBufferConfig& config, const Sizes& sizes)
-    : config_(config),
-      layout_(config.leaf_bytes, config.batch_rows, config.with_info),
-      slot_memory_(sizes.slots * layout_.slot_bytes(), {.threads = std::thread::hardware_concurrency()}),
-      stream_slots_(worth_streaming(slot_memory_.size_bytes(), longest_leaf(config))),
-      pool_(sizes.slots, std::max(1U, sizes.ahead / kAnnounceParts)),
-      reclaimer_(pool_, sizes.depth, config.batch_rows),
-      blocks_(sizes.blocks),
+EchoBuffer::EchoBuffer(const EchoBufferConfig& config)
+    : config_(settled(config)),
+      layout_(config_.leaf_bytes, config_.batch_rows, config_.with_info),
+      slot_memory_(sizes_of(config_).slots * layout_.slot_bytes(), {.threads = std::thread::hardware_concurrency()}),
+      stream_slots_(worth_streaming(slot_memory_.size_bytes(), longest_leaf(config_))),
+      pool_(sizes_of(config_).slots, sizes_of(config_).ahead),
+      blocks_(sizes_of(config_).blocks),
       batches_(std::make_shared<BatchPool>(
           layout_, blocks_,
-          config.max_bytes == kUnlimited
+          config_.max_bytes == kUnlimited
               ? kUnlimited
-              : config.max_bytes - (min_bytes(config) - blocks_ * BatchPool::block_bytes(layout_)),
-          config.batch_pages)),
-      builder_(layout_, slot_memory_.data(), reclaimer_,
-               worth_streaming(blocks_ * layout_.batch_bytes(), longest_leaf(config))),
-      executor_(pool_, *batches_, reclaimer_, builder_, plan_of(config), config.batch_rows) {
-  executor_.begin(config.epoch, config.items);
-  if (config.threads == 0) {
-    driver_ = std::make_unique<ConsumerDriver>(executor_, pool_, *batches_);
-  } else {
-    driver_ = std::make_unique<WorkersDriver>(executor_, pool_, *batches_, config.threads, sizes.depth,
-                                              layout_.example_bytes() >= kHelpBytes,
-                                              std::max<std::size_t>(1, kWakeBytes / layout_.slot_bytes()));
-  }
-  driver_->resume();
-}
-
-EchoBuffer::~EchoBuffer() {
-  if (fork_guard_.forked()) {
-    driver_->abandon_threads();
-    return;
-  }
-  stop();
-}
-
-// ---------------------------------------------------------------- producers
-
-Outcome EchoBuffer::reserve(Reservation& reservation, Deadline deadline) {
-  return fork_guard_.forked() ? Outcome::kForked : pool_.reserve(reservation, deadline);
-}
-
-Outcome EchoBuffer::try_reserve(std::span<Reservation> wanted, std::uint32_t& count) {
-  count = 0;
-  return fork_guard_.forked() ? Outcome::kForked : pool_.try_reserve(wanted, count);
-}
-
-void EchoBuffer::commit(std::span<const Reservation> reservations) {
-  if (!fork_guard_.forked()) {
-    fence_slots();
-    pool_.commit(reservations);
-  }
-}
-
-void EchoBuffer::abort(Reservation reservation) {
-  if (!fork_guard_.forked()) {
-    fence_slots();  // because the next producer of the slot overwrites it
-    pool_.abort(reservation);
-  }
-}
-
-void EchoBuffer::end_pass(Reservation reservation) {
-  if (!fork_guard_.forked()) {
-    pool_.end_pass(reservation);
-  }
-}
-
-void EchoBuffer::close() {
-  if (!fork_guard_.forked()) {
-    pool_.close();
-  }
+              : config_.max_bytes - (min_bytes(config_) - blocks_ * BatchPool::block_bytes(layout_)),
+          config_.batch_pages)),
+      executor_(pool_, *batches_, plan_of(config_), slot_memory_.data(), sizes_of(config_).depth,
+                worth_streaming(blocks_ * layout_.batch_bytes(), longest_leaf(config_))),
+      driver_(executor_, pool_, *batches_, config_.threads, sizes_of(config_).depth,
+              layout_.example_bytes() >= kHelpBytes, std::max<std::size_t>(1, kWakeBytes / layout_.slot_bytes())) {
+  driver_.begin(config_.epoch, config_.items);
 }
 
 // ---------------------------------------------------------------- consumer
 
-// Turns the driver's batch into a lease, and counts it.
-Outcome EchoBuffer::hand_out(Outcome outcome, Batch* batch, Lease& lease) {
-  if (outcome != Outcome::kOk) {
-    return outcome;
+// Turns the batch that `take` gets from the driver into a lease, and counts it.
+template <class Take>
+Outcome EchoBuffer::hand_out(Lease& lease, const Take& take) {
+  if (pool_.forked()) {
+    return Outcome::kForked;
   }
-  lease = Lease(batches_, batch);
-  if (!config_.drop_last || batch->rows == config_.batch_rows) {
-    emitted_.store_relaxed(emitted_.load_relaxed() + batch->rows);
-    batches_taken_.store_relaxed(batches_taken_.load_relaxed() + 1);
-    clock_.leave();
+  clock_.enter();
+  Batch* batch = nullptr;
+  const Outcome outcome = take(batch);
+  if (outcome == Outcome::kOk) {
+    lease = Lease(batches_, batch);
+    if (!config_.drop_last || batch->rows == config_.batch_rows) {
+      emitted_.store_relaxed(emitted_.load_relaxed() + batch->rows);
+      batches_taken_.store_relaxed(batches_taken_.load_relaxed() + 1);
+      clock_.leave();
+    }
   }
   return outcome;
 }
 
 Outcome EchoBuffer::try_acquire(Lease& lease) {
-  if (fork_guard_.forked()) {
-    return Outcome::kForked;
-  }
-  if (pool_.stopped()) {
-    return Outcome::kClosed;
-  }
-  clock_.enter();
-  Batch* batch = nullptr;
-  const Outcome outcome = driver_->try_acquire(batch);
-  return hand_out(outcome, batch, lease);
+  return hand_out(lease, [this](Batch*& batch) { return driver_.try_acquire(batch); });
 }
 
 Outcome EchoBuffer::acquire(Lease& lease, Deadline deadline) {
-  if (fork_guard_.forked()) {
-    return Outcome::kForked;
-  }
-  clock_.enter();
-  Batch* batch = nullptr;
-  const Outcome outcome = driver_->acquire(batch, deadline);
-  return hand_out(outcome, batch, lease);
+  return hand_out(lease, [&](Batch*& batch) { return driver_.acquire(batch, deadline); });
 }
 
 Outcome EchoBuffer::begin(std::uint64_t epoch, std::uint64_t items) {
-  if (fork_guard_.forked()) {
+  if (pool_.forked()) {
     return Outcome::kForked;
   }
   stop();
-  driver_->park();
-  executor_.begin(epoch, items);
-  driver_->resume();
+  driver_.begin(epoch, items);
   return Outcome::kOk;
 }
 
 // ---------------------------------------------------------------- any thread
 
 void EchoBuffer::stop() {
-  if (!fork_guard_.forked()) {  // in a forked child, a thread that stayed in the parent may hold a lock
+  if (!pool_.forked()) {  // in a forked child, a thread that stayed in the parent may hold a lock
     pool_.stop();
-    driver_->alert();
+    driver_.alert();
   }
 }
 

@@ -1,6 +1,6 @@
 // Example echoing: the stage that takes examples and emits shuffled batches of their uses.
 //
-//     producers ──▶ SlotPool ──▶ Executor (BatchPlan, BatchBuilder) ──▶ Driver ──▶ Lease
+//     producers ──▶ SlotPool ──▶ Executor (BatchPlan) ──▶ Driver ──▶ Lease
 //
 // The output depends only on the items in the order of their reservations, the configuration and the epoch, not on
 // threads or timing.
@@ -31,14 +31,11 @@
 #include "core/memory/batch_pool.hpp"
 #include "core/memory/slot_layout.hpp"
 #include "core/memory/slot_pool.hpp"
-#include "core/memory/slot_reclaimer.hpp"
 #include "core/memory/stream_copy.hpp"
 #include "core/plan/batch_plan.hpp"
-#include "core/stage/batch_builder.hpp"
 #include "core/stage/consumer_clock.hpp"
 #include "core/stage/driver.hpp"
 #include "core/stage/executor.hpp"
-#include "core/sync/fork_guard.hpp"
 
 namespace pyecho {
 
@@ -87,7 +84,7 @@ class EchoBuffer {
   // for any machine, or for max_bytes), std::invalid_argument, std::system_error.
   explicit EchoBuffer(const EchoBufferConfig& config);
   // Stops and joins the threads. Leases stay valid.
-  ~EchoBuffer();
+  ~EchoBuffer() { stop(); }
   EchoBuffer(const EchoBuffer&) = delete;
   EchoBuffer& operator=(const EchoBuffer&) = delete;
 
@@ -99,9 +96,9 @@ class EchoBuffer {
   // -- Producers: any number of threads (see SlotPool) --
 
   // kOk, kClosed, kTimeout, kForked.
-  Outcome reserve(Reservation& reservation, Deadline deadline);
+  Outcome reserve(Reservation& reservation, Deadline deadline) { return pool_.reserve(reservation, deadline); }
   // Reserves free slots and sets `count` to their number: kOk, kFull, kClosed, kForked. Never blocks.
-  Outcome try_reserve(std::span<Reservation> wanted, std::uint32_t& count);
+  Outcome try_reserve(std::span<Reservation> wanted, std::uint32_t& count) { return pool_.try_reserve(wanted, count); }
   // Returns layout().slot_bytes() bytes, writable from the reservation to its commit or abort.
   [[nodiscard]] std::byte* slot_data(std::uint32_t slot) const noexcept {
     return slot_memory_.data() + slot * layout_.slot_bytes();
@@ -109,12 +106,18 @@ class EchoBuffer {
   // True if slots should be filled with streaming stores (see copy_bytes()). commit() and abort() fence for the thread
   // that calls them. A thread that copies for another one must call stream_fence() itself before it hands over.
   [[nodiscard]] bool stream_slots() const noexcept { return stream_slots_; }
-  void commit(std::span<const Reservation> reservations);
+  void commit(std::span<const Reservation> reservations) {
+    fence_slots();
+    pool_.commit(reservations);
+  }
   void commit(Reservation reservation) { commit(std::span(&reservation, 1)); }
-  void abort(Reservation reservation);
+  void abort(Reservation reservation) {
+    fence_slots();  // because the next producer of the slot overwrites it
+    pool_.abort(reservation);
+  }
   // Marks the end of a pass over the source; another pass follows. Consumes the reservation.
-  void end_pass(Reservation reservation);
-  void close();
+  void end_pass(Reservation reservation) { pool_.end_pass(reservation); }
+  void close() { pool_.close(); }
   [[nodiscard]] bool closed() const noexcept { return pool_.closed(); }
 
   // -- Consumer: one thread at a time --
@@ -128,10 +131,10 @@ class EchoBuffer {
   // Same as acquire(), but kEmpty instead of waiting.
   Outcome try_acquire(Lease& lease);
   // True once the last iteration is over. From then on, acquire() returns kEnd.
-  [[nodiscard]] bool at_end() const { return driver_->at_end(); }
+  [[nodiscard]] bool at_end() const { return driver_.at_end(); }
   // After try_acquire() returned kEmpty: returns how many items must be committed before the next attempt is useful.
   // Returns 0 if there are workers, or if the missing part is not an item.
-  [[nodiscard]] std::uint64_t needed() const { return driver_->needed(); }
+  [[nodiscard]] std::uint64_t needed() const { return driver_.needed(); }
   // Starts with iteration `epoch` and drops the rest of the last one. Waits for threads that copy a batch. No producer
   // may be inside or have open reservations.
   Outcome begin(std::uint64_t epoch, std::uint64_t items);
@@ -146,36 +149,28 @@ class EchoBuffer {
   [[nodiscard]] std::string refusal() const { return batches_->refusal(); }
 
  private:
-  struct Sizes;
-  static EchoBufferConfig settled(EchoBufferConfig config);
-  static Sizes sizes_of(const EchoBufferConfig& config);
-  static PlanConfig plan_of(const EchoBufferConfig& config);
-
-  EchoBuffer(const EchoBufferConfig& config, const Sizes& sizes);
   void fence_slots() const noexcept {
     if (stream_slots_) {
       stream_fence();
     }
   }
-  Outcome hand_out(Outcome outcome, Batch* batch, Lease& lease);
+  template <class Take>
+  Outcome hand_out(Lease& lease, const Take& take);
 
   const EchoBufferConfig config_;
   const SlotLayout layout_;
-  const ForkGuard fork_guard_;
   HostMemory slot_memory_;
   const bool stream_slots_;
   SlotPool pool_;
-  SlotReclaimer reclaimer_;
   const std::uint32_t blocks_;  // initial size of batches_
   std::shared_ptr<BatchPool> batches_;
-  const BatchBuilder builder_;
   Executor executor_;
 
   ConsumerClock clock_;  // written by the consumer only, like the next two
   Atomic<std::uint64_t> emitted_;
   Atomic<std::uint64_t> batches_taken_;
 
-  std::unique_ptr<Driver> driver_;  // last: its threads use all of the above
+  Driver driver_;  // last: its threads use all of the above
 };
 
 }  // namespace pyecho

@@ -22,7 +22,6 @@
 #include "core/memory/slot_pool.hpp"
 #include "core/plan/batch_plan.hpp"
 #include "core/stage/consumer_clock.hpp"
-#include "core/sync/fork_guard.hpp"
 
 namespace pyecho {
 
@@ -55,22 +54,22 @@ class EchoQueue {
   // -- Producers: any number of threads (see SlotPool) --
 
   // kOk, kClosed, kTimeout, kForked.
-  Outcome reserve(Reservation& reservation, Deadline deadline);
+  Outcome reserve(Reservation& reservation, Deadline deadline) { return pool_.reserve(reservation, deadline); }
   // kOk, kFull, kClosed, kForked; never blocks.
-  Outcome try_reserve(Reservation& reservation);
-  void commit(Reservation reservation);
+  Outcome try_reserve(Reservation& reservation) { return pool_.try_reserve(reservation); }
+  void commit(Reservation reservation) { pool_.commit(reservation); }
   // Gives the slot back unfilled.
-  void abort(Reservation reservation);
+  void abort(Reservation reservation) { pool_.abort(reservation); }
   // Marks the end of a pass; another pass follows. Consumes the reservation.
-  void end_pass(Reservation reservation);
-  void close();
+  void end_pass(Reservation reservation) { pool_.end_pass(reservation); }
+  void close() { pool_.close(); }
 
   // -- Consumer: one thread at a time --
 
   // Takes the next use: kOk; kEnd at the end of an iteration (and from then on, after close()); kEmpty; kClosed after
   // stop(); kForked. Never blocks.
   Outcome try_next(Use& use) {
-    if (next_ < ahead_ && !pool_.stopped() && !fork_guard_.forked()) [[likely]] {
+    if (next_ < ahead_ && !pool_.stopped() && !pool_.forked()) [[likely]] {
       use = uses_[next_++];
       emitted_.store_relaxed(emitted_.load_relaxed() + 1);
       return Outcome::kOk;
@@ -82,7 +81,7 @@ class EchoQueue {
   // After try_next() returned kEmpty: blocks until its result may have changed. kTimeout if the deadline passed first.
   Outcome await_items(Deadline deadline) { return pool_.await_items(needed(), deadline); }
   // True once the last iteration is over.
-  [[nodiscard]] bool at_end() const noexcept { return finished_.load_relaxed(); }
+  [[nodiscard]] bool at_end() const noexcept { return plan_.finished(); }
   // After try_next() returned kEmpty: returns how many items must be committed before the next attempt is useful.
   [[nodiscard]] std::uint64_t needed() const noexcept { return plan_.min_items(1); }
   // Frees the slot after its last use. A waiting producer may be woken only after more slots are released, or when a call
@@ -94,7 +93,7 @@ class EchoQueue {
   // -- Any thread --
 
   // Stops the stage: every wait ends with kClosed. Idempotent.
-  void stop();
+  void stop() { pool_.stop(); }
   [[nodiscard]] bool stopped() const noexcept { return pool_.stopped(); }
   [[nodiscard]] EchoQueueStats stats() const;
 
@@ -103,16 +102,13 @@ class EchoQueue {
 
   Outcome plan(Use& use);
 
-  const ForkGuard fork_guard_;
   SlotPool pool_;
-  BatchPlan plan_;  // consumer only, like the next five
+  BatchPlan plan_;  // consumer only, like the next four
   std::array<Use, kUsesAhead> uses_{};
   std::uint32_t next_ = 0;   // in uses_
   std::uint32_t ahead_ = 0;  // uses in uses_
-  Atomic<bool> finished_;
-  ConsumerClock clock_;  // used only when uses are planned, so that a repeat does not read the clock
+  ConsumerClock clock_;      // used only when uses are planned, so that a repeat does not read the clock
   Atomic<std::uint64_t> emitted_;
-  Atomic<std::uint32_t> resident_;  // plan_.resident(), for stats()
 };
 
 }  // namespace pyecho

@@ -1,10 +1,63 @@
 #include "core/stage/executor.hpp"
 
+#include <array>
+#include <cstring>
+#include <span>
 #include <utility>
 
-#include "core/stage/feed.hpp"
+#include "core/memory/stream_copy.hpp"
 
 namespace pyecho {
+namespace {
+
+// How many rows ahead of the copy are prefetched, and how many bytes of each. That hides the memory latency of small
+// rows; in longer rows the processor's own prefetcher takes over after the first lines.
+constexpr std::uint32_t kPrefetchRows = 6;
+constexpr std::size_t kPrefetchBytes = 512;
+constexpr std::size_t kPrefetchStep = 64;
+
+// Rows copied before their slots are reported, but at most about kGroupBytes. A read-modify-write after every row would
+// wait until the row has left the store buffer, and it is cheaper to wake producers for several slots at once.
+constexpr std::uint32_t kGroupRows = 32;
+constexpr std::size_t kGroupBytes = std::size_t{256} << 10;
+
+// Handles short leaves (labels, often) inline, because for them the call of memcpy costs more than the copy.
+inline void copy_leaf(std::byte* to, const std::byte* from, std::size_t size_bytes, bool stream) noexcept {
+  switch (size_bytes) {
+    case 1:
+      std::memcpy(to, from, 1);
+      break;
+    case 2:
+      std::memcpy(to, from, 2);
+      break;
+    case 4:
+      std::memcpy(to, from, 4);
+      break;
+    case 8:
+      std::memcpy(to, from, 8);
+      break;
+    default:
+      copy_bytes(to, from, size_bytes, stream);
+  }
+}
+
+}  // namespace
+
+Executor::Executor(SlotPool& slots, BatchPool& batches, const PlanConfig& plan, const std::byte* slot_data,
+                   std::uint32_t depth, bool stream)
+    : slots_(slots),
+      batches_(batches),
+      layout_(batches.layout()),
+      slot_data_(slot_data),
+      stream_(stream),
+      plan_(plan),
+      parked_(depth) {
+  for (Parked& parked : parked_) {
+    parked.slots.reserve(layout_.rows());
+  }
+}
+
+// ---------------------------------------------------------------- planning
 
 void Executor::begin(std::uint64_t epoch, std::uint64_t items) {
   if (open_ != nullptr) {
@@ -13,9 +66,11 @@ void Executor::begin(std::uint64_t epoch, std::uint64_t items) {
   batches_.forget_refusal();
   plan_.begin(epoch, items);
   slots_.reset();
-  reclaimer_.reset(planned_);
-  finished_.store_relaxed(false);
-  resident_.store_relaxed(0);
+  for (Parked& parked : parked_) {
+    parked.slots.clear();
+    parked.whole = false;
+  }
+  front_.store_release(planned_);
 }
 
 // Draws rows of the open batch: kOk when it is complete, or kEmpty, kEnd, kExhausted.
@@ -41,9 +96,8 @@ Outcome Executor::plan(Batch*& batch) {
     if (finished() || slots_.stopped()) {
       return Outcome::kClosed;
     }
-    feed(slots_, plan_);
+    slots_.feed(plan_);
     const Outcome outcome = draw();
-    resident_.store_relaxed(plan_.resident());
     switch (outcome) {
       case Outcome::kOk:
         batch = std::exchange(open_, nullptr);
@@ -52,10 +106,10 @@ Outcome Executor::plan(Batch*& batch) {
         return outcome;
       case Outcome::kEnd:
         plan_.next_iteration();
-        finished_.store_relaxed(plan_.finished());
         return outcome;
       case Outcome::kEmpty:
-        if (feed(slots_, plan_) || (open_ != nullptr && builder_.copy(*open_))) {
+        // Looks once more, because copying here holds up the plan.
+        if (slots_.feed(plan_) || (open_ != nullptr && copy_planned(*open_))) {
           continue;
         }
         return outcome;
@@ -63,6 +117,98 @@ Outcome Executor::plan(Batch*& batch) {
         return outcome;
     }
   }
+}
+
+// ---------------------------------------------------------------- copying
+
+void Executor::prefetch(std::uint32_t slot) const noexcept {
+  const std::byte* const begin = slot_data_ + slot * layout_.slot_bytes();
+  const std::size_t bytes = std::min(layout_.slot_bytes(), kPrefetchBytes);
+  for (std::size_t offset = 0; offset < bytes; offset += kPrefetchStep) {
+    __builtin_prefetch(begin + offset);
+  }
+}
+
+inline void Executor::copy_row(const Use& use, std::byte* block, std::uint32_t row) const noexcept {
+  const std::byte* const slot = slot_data_ + use.slot * layout_.slot_bytes();
+  for (const SlotLayout::Leaf& leaf : layout_.leaves()) {
+    copy_leaf(block + leaf.batch_offset + row * leaf.size_bytes, slot + leaf.slot_offset, leaf.size_bytes, stream_);
+  }
+  if (layout_.with_info()) {
+    const auto index = static_cast<std::int64_t>(use.source_index);
+    const auto ordinal = static_cast<std::int32_t>(use.ordinal);
+    std::memcpy(block + layout_.source_index_offset() + row * sizeof(index), &index, sizeof(index));
+    std::memcpy(block + layout_.use_offset() + row * sizeof(ordinal), &ordinal, sizeof(ordinal));
+  }
+}
+
+bool Executor::copy_planned(Batch& batch) {
+  if (batch.copied == batch.rows) {
+    return false;
+  }
+  const auto group_rows =
+      static_cast<std::uint32_t>(std::clamp<std::size_t>(kGroupBytes / layout_.slot_bytes(), 1, kGroupRows));
+  const Use* const uses = batch.uses.data();
+  std::byte* const block = batch.memory.data();
+  const std::uint32_t end = batch.rows;
+  std::uint32_t row = batch.copied;
+  for (std::uint32_t ahead = row; ahead < std::min(row + kPrefetchRows, end); ++ahead) {
+    prefetch(uses[ahead].slot);
+  }
+  while (row < end) {
+    const std::uint32_t group_end = std::min(row + group_rows, end);
+    std::array<std::uint32_t, kGroupRows> spent;  // NOLINT(cppcoreguidelines-pro-type-member-init): written below
+    std::size_t count = 0;
+    for (; row < group_end; ++row) {
+      if (row + kPrefetchRows < end) {
+        prefetch(uses[row + kPrefetchRows].slot);
+      }
+      copy_row(uses[row], block, row);
+      spent[count] = uses[row].slot;
+      count += uses[row].last ? 1 : 0;  // no branch, because it would be unpredictable
+    }
+    if (count > 0) {
+      copied(batch.number, std::span(spent).first(count), false);
+    }
+  }
+  batch.copied = end;
+  if (stream_) {
+    stream_fence();  // before the batch is handed over; the slots released above were only read
+  }
+  return true;
+}
+
+// Releases or parks slots whose last uses, in this batch, have been copied. `whole`: all rows of the batch have been copied.
+void Executor::copied(std::uint64_t batch, std::span<const std::uint32_t> slots, bool whole) {
+  if (front_.load_acquire() != batch) {  // [S2] pairs with [S1]
+    const std::scoped_lock lock(mutex_);
+    if (front_.load_relaxed() != batch) {
+      Parked& parked = parked_[batch % parked_.size()];
+      parked.slots.insert(parked.slots.end(), slots.begin(),
+                          slots.end());  // never allocates, because a batch has at most `rows` rows
+      parked.whole = whole;
+      return;
+    }
+  }
+  slots_.release(slots);
+  if (whole) {
+    const std::scoped_lock lock(mutex_);
+    for (std::uint64_t front = batch + 1;; ++front) {
+      Parked& parked = parked_[front % parked_.size()];
+      front_.store_release(front);  // [S1] pairs with [S2]
+      slots_.release(parked.slots);
+      parked.slots.clear();
+      if (!std::exchange(parked.whole, false)) {
+        break;
+      }
+    }
+  }
+}
+
+void Executor::copy(Batch& batch) {
+  copy_planned(batch);
+  copied(batch.number, {}, true);
+  slots_.announce_released();  // producers may sleep for these slots, and this thread may leave the stage now
 }
 
 }  // namespace pyecho

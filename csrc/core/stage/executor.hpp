@@ -1,31 +1,53 @@
-// Makes the batches of example echoing, one step at a time. Never waits; the drivers wait (driver.hpp).
+// Makes the batches of example echoing, one step at a time. Never waits; the driver waits (driver.hpp).
 //
 // A step takes the slots that producers have filled, feeds them to the plan, and plans rows of the open batch, until the
 // batch is complete or an item or a block is missing. While an item is missing, the rows planned so far are copied. That
 // frees slots as early as possible and prevents a deadlock of a producer that waits for a slot and a batch that waits for
 // an item.
 //
-// copy(): any number of threads, each with its own batch. Everything else: one thread at a time, ensured by the driver.
+// Slots come back in the order of the batches. Batches are planned one after the other and copied at the same time by
+// several threads, so the last use of a slot may be copied before an earlier use that belongs to an earlier batch. The rule:
+// a slot may be released once its last use has been copied and every earlier batch is whole (all its rows are copied). The
+// oldest batch that is not whole, the front, releases its slots as they are copied. Slots of later batches are parked until
+// the front reaches them.
+//
+// variable    | written by         | read by     | order            | pairs with | why
+// front_      | copied [S1], with  | copied [S2] | release, acquire | S1 -> S2   | the copies of all earlier batches happen before
+//             | mutex_             |             |                  |            | the release of a slot of the front
+// parked_[i]  | copied             | copied      | mutex_           | -          | a batch parks its slots until it is the front
+//
+// A batch takes the mutex once, when it is whole, and more often only while it is ahead of the front. No thread waits
+// while it holds the mutex, except for a producer that was suspended while it took a slot (SlotPool::release).
+//
+// copy(), copy_planned(): any number of threads, each with its own batch; a batch may change threads between two calls. Everything else:
+// one thread at a time, ensured by the driver.
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <mutex>
+#include <span>
+#include <vector>
 
 #include "core/memory/batch_pool.hpp"
+#include "core/memory/slot_layout.hpp"
 #include "core/memory/slot_pool.hpp"
-#include "core/memory/slot_reclaimer.hpp"
 #include "core/plan/batch_plan.hpp"
-#include "core/stage/batch_builder.hpp"
 #include "core/sync/atomic.hpp"
 
 namespace pyecho {
 
 class Executor {
  public:
-  // All arguments outlive the executor. `batch_rows`: rows of a whole batch.
-  Executor(SlotPool& slots, BatchPool& batches, SlotReclaimer& reclaimer, const BatchBuilder& builder,
-           const PlanConfig& plan, std::uint32_t batch_rows)
-      : slots_(slots), batches_(batches), reclaimer_(reclaimer), builder_(builder), plan_(plan), rows_(batch_rows) {}
+  // `slot_data`: storage of slot 0, in the format of batches.layout(). `depth`: maximum of batches that are planned and not
+  // yet copied. `stream`: copy past the caches (stream_copy.hpp). The other arguments and the storage outlive the executor.
+  Executor(SlotPool& slots, BatchPool& batches, const PlanConfig& plan, const std::byte* slot_data, std::uint32_t depth,
+           bool stream);
+  // Returns the bytes that an executor of this plan and depth allocates, with batches of `rows` rows.
+  [[nodiscard]] static std::size_t size_bytes(const PlanConfig& plan, std::uint32_t depth, std::uint32_t rows) {
+    return BatchPlan::size_bytes(plan) + depth * (sizeof(Parked) + rows * sizeof(std::uint32_t));
+  }
 
   // Starts with iteration `epoch`. No other thread may be inside.
   void begin(std::uint64_t epoch, std::uint64_t items);
@@ -33,38 +55,45 @@ class Executor {
   // kOk: `batch` is planned, and its rows must be copied. kEnd: the iteration is over; the next call starts the next one.
   // kEmpty: needed() more items are missing. kExhausted: a block is missing. kClosed: finished, or stopped.
   Outcome plan(Batch*& batch);
-  // Copies the rest of a batch that plan() returned.
-  void copy(Batch& batch) const {
-    builder_.finish(batch);
-    slots_.announce_released();  // producers may sleep for these slots, and this thread may leave the stage now
-  }
+  // Copies the rest of a batch that plan() returned, and frees each slot whose last use was copied.
+  void copy(Batch& batch);
+  // Copies the rows of a batch that are planned and not yet copied. Returns false if there are none.
+  bool copy_planned(Batch& batch);
 
-  // True once every iteration has ended and no input can follow.
-  [[nodiscard]] bool finished() const noexcept { return finished_.load_relaxed(); }
+  // True once every iteration has ended and no input can follow. Any thread.
+  [[nodiscard]] bool finished() const noexcept { return plan_.finished(); }
   // After plan() returned kEmpty: returns how many items must be committed before the open batch can be complete, at most
   // as many as there are slots for.
   [[nodiscard]] std::uint64_t needed() const noexcept {
-    const std::uint32_t missing = rows_ - (open_ == nullptr ? 0 : open_->rows);
+    const std::uint32_t missing = layout_.rows() - (open_ == nullptr ? 0 : open_->rows);
     return std::min<std::uint64_t>(plan_.min_items(missing), slots_.slots() - plan_.resident());
   }
-  // Returns the number of batches planned so far, in all iterations, which is also the number of the next one.
-  [[nodiscard]] std::uint64_t planned() const noexcept { return planned_; }
   // Returns a recent number of items in the pool. Any thread.
-  [[nodiscard]] std::uint32_t resident() const noexcept { return resident_.load_relaxed(); }
+  [[nodiscard]] std::uint32_t resident() const noexcept { return plan_.resident(); }
 
  private:
+  struct Parked {
+    std::vector<std::uint32_t> slots;
+    bool whole = false;
+  };
+
   Outcome draw();
+  void copied(std::uint64_t batch, std::span<const std::uint32_t> slots, bool whole);
+  void copy_row(const Use& use, std::byte* block, std::uint32_t row) const noexcept;
+  void prefetch(std::uint32_t slot) const noexcept;
 
   SlotPool& slots_;
   BatchPool& batches_;
-  SlotReclaimer& reclaimer_;
-  const BatchBuilder& builder_;
+  const SlotLayout& layout_;
+  const std::byte* const slot_data_;
+  const bool stream_;
   BatchPlan plan_;
-  const std::uint32_t rows_;
-  Batch* open_ = nullptr;  // the batch that is being planned
-  std::uint64_t planned_ = 0;
-  Atomic<bool> finished_;
-  Atomic<std::uint32_t> resident_;  // plan_.resident(), for stats()
+  Batch* open_ = nullptr;      // the batch that is being planned
+  std::uint64_t planned_ = 0;  // batches planned so far, in all iterations, and the number of the next one
+
+  Sequence<> front_;  // the oldest batch that is not whole
+  std::mutex mutex_;
+  std::vector<Parked> parked_;  // by batch number modulo its size
 };
 
 }  // namespace pyecho

@@ -12,7 +12,7 @@
 // variable | written by          | read by         | order              | pairs with | why
 // count_   | advance [E1]        | await [E4]      | acq_rel RMW        | E1 <-> E4  | see the hand-shake; also makes writes
 //          |                     | read [E5]       | acquire            | E1 -> E5   | before advance visible after await or read
-// wake_at_ | await [E3], wake    | advance [E2]    | relaxed            | by count_  | ordered by E1 <-> E4; writers hold mutex_
+// wake_at_ | await [E3], alert   | advance [E2]    | relaxed            | by count_  | ordered by E1 <-> E4; writers hold mutex_
 //
 // A condition that is not a count (closed, stopped) is passed to await() as `interrupted`, which is evaluated under the
 // mutex. A thread that changes such a condition must call alert() afterwards.
@@ -31,9 +31,38 @@
 
 #include "core/sync/atomic.hpp"
 #include "core/sync/outcome.hpp"
-#include "core/sync/wait_strategy.hpp"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 namespace pyecho {
+
+// How a thread waits: checks `spins` times, some nanoseconds apart, then `yields` times, with a yield after each check,
+// and then sleeps. A hand-over that is about to happen needs no system call. Where threads share too few processors,
+// yielding lets the other side proceed. A long wait costs some tens of microseconds of processor time once, then nothing.
+// Where other programs keep the processors busy, a yield costs a whole time slice, so EventCount then stops yielding for a
+// while.
+struct WaitStrategy {
+  std::uint32_t spins;
+  std::uint32_t yields;
+
+  // For hand-overs that are usually imminent. On a single processor spinning is useless.
+  [[nodiscard]] static WaitStrategy spin_then_sleep() noexcept {
+    static const bool alone = std::thread::hardware_concurrency() < 2;
+    return {.spins = alone ? 0U : 32U, .yields = 64U};
+  }
+  [[nodiscard]] static constexpr WaitStrategy sleep() noexcept { return {.spins = 0, .yields = 0}; }
+};
+
+// Tells the processor that this is a spin loop.
+inline void relax_processor() noexcept {
+#if defined(__x86_64__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb" ::: "memory");
+#endif
+}
 
 template <template <class> class Atom = std::atomic, class Mutex = std::mutex,
           class Condition = std::condition_variable>
@@ -51,15 +80,22 @@ class BasicEventCount {
     }
     const std::uint64_t now = count_.fetch_add_acq_rel(events) + events;  // [E1] pairs with [E4], [E5]
     if (wake_at_.load_relaxed() <= now) {                                 // [E2] sees [E3], by E4 -> E1
-      wake();
+      alert();
     }
   }
 
   // Returns the count so far. Any thread, wait-free.
   [[nodiscard]] std::uint64_t read() const noexcept { return count_.load_acquire(); }  // [E5] pairs with [E1]
 
-  // Makes every sleeper evaluate its `interrupted` again. Any thread.
-  void alert() { wake(); }
+  // Wakes every sleeper, to evaluate its `interrupted` again. Each registers its target again if it must continue to sleep.
+  // Any thread.
+  void alert() {
+    {
+      const std::scoped_lock lock(mutex_);
+      wake_at_.store_relaxed(kNobody);
+    }
+    wakened_.notify_all();
+  }
 
   // Blocks until the count is at least `target` (kOk), `interrupted()` is true (kEmpty) or the deadline has passed
   // (kTimeout). `interrupted` is called with the mutex held and must not call back into this object.
@@ -120,15 +156,6 @@ class BasicEventCount {
   }
 
   static constexpr std::uint64_t kNobody = std::numeric_limits<std::uint64_t>::max();
-
-  // Wakes all sleepers. Each registers its target again if it must continue to sleep.
-  void wake() {
-    {
-      const std::scoped_lock lock(mutex_);
-      wake_at_.store_relaxed(kNobody);
-    }
-    wakened_.notify_all();
-  }
 
   Sequence<Atom> count_;             // advanced by any thread
   Sequence<Atom> wake_at_{kNobody};  // the lowest target of any sleeper; lowered by sleepers and reset by wakers, both

@@ -4,7 +4,10 @@
 // would hang. Such an object keeps a ForkGuard and checks it at each entry, at the cost of one load.
 #pragma once
 
+#include <pthread.h>
+
 #include <cstdint>
+#include <system_error>
 
 #include "core/sync/atomic.hpp"
 
@@ -13,7 +16,12 @@ namespace pyecho {
 class ForkGuard {
  public:
   // The first guard of a process installs the fork handler. Throws std::system_error if that fails.
-  ForkGuard();
+  ForkGuard() : made_in_(generation_.load_relaxed()) {
+    static const int error = pthread_atfork(nullptr, nullptr, [] { generation_.fetch_add_relaxed(1); });
+    if (error != 0) {
+      throw std::system_error(error, std::generic_category(), "pthread_atfork");
+    }
+  }
 
   // True in a child of the process in which this guard was made.
   [[nodiscard]] bool forked() const noexcept { return generation_.load_relaxed() != made_in_; }

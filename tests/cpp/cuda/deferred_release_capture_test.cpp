@@ -91,27 +91,6 @@ TEST_F(DeferredReleaseCapture, what_cannot_be_recorded_is_recorded_later) {
   other.drop(retirement, device.stream());
 }
 
-TEST_F(DeferredReleaseCapture, batches_on_other_streams_end_meanwhile) {
-  const auto others = batches(2);
-  DeferredRelease retirement(device);
-  drop_in_a_capture(retirement);
-  for (std::uint64_t round = 0; round < 50; ++round) {
-    others[0]->take_copy_and_drop(2 * round, retirement, device.stream());
-    others[1]->take_copy_and_drop(2 * round + 1, retirement, nullptr);
-    while (retirement.waiting() > 1) {
-      retirement.poll();
-    }
-    EXPECT_TRUE(others[0]->ended() && others[0]->arrived());
-    EXPECT_TRUE(others[1]->ended() && others[1]->arrived());
-  }
-  EXPECT_FALSE(batch.ended());
-  EXPECT_EQ(standin_end_capture(), kSuccess);
-  while (!batch.ended()) {
-    retirement.poll();
-  }
-  EXPECT_TRUE(batch.arrived());
-}
-
 // Waiting for it inside the capture would hang forever.
 TEST_F(DeferredReleaseCapture, its_pool_does_not_count_on_a_batch_that_is_held_back) {
   DeferredRelease retirement(device);
@@ -123,7 +102,7 @@ TEST_F(DeferredReleaseCapture, its_pool_does_not_count_on_a_batch_that_is_held_b
   EXPECT_TRUE(batch.pool()->exhausted()) << "its limit is one block, else it would have grown";
 
   const auto unlimited = std::make_shared<BatchPool>(SlotLayout({64}, 1, false), 1, std::size_t{1} << 20, PagePolicy{});
-  retirement.retire(Lease(unlimited, unlimited->obtain()), stream);
+  retire(retirement, Lease(unlimited, unlimited->obtain()), device, stream);
   EXPECT_EQ(retirement.held_back(), 2U);
   Batch* const added = unlimited->obtain();
   EXPECT_NE(added, nullptr);
@@ -186,22 +165,6 @@ TEST_F(DeferredReleaseCapture, one_by_another_thread_is_not_disturbed) {
   }
   end.set_value();
   EXPECT_EQ(capture.get(), kSuccess);
-  EXPECT_TRUE(batch.ended());
-  EXPECT_TRUE(batch.arrived());
-}
-
-TEST_F(DeferredReleaseCapture, the_end_waits_for_what_was_dropped_in_one) {
-  bool kept_until_then = false;
-  std::jthread helper;
-  {
-    DeferredRelease retirement(device);
-    standin_hold(STANDIN_HOLD);
-    drop_in_a_capture(retirement);
-    EXPECT_EQ(standin_end_capture(), kSuccess);
-    helper = let_go_soon(batch, kept_until_then);
-  }
-  helper.join();
-  EXPECT_TRUE(kept_until_then);
   EXPECT_TRUE(batch.ended());
   EXPECT_TRUE(batch.arrived());
 }

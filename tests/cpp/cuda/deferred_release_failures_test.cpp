@@ -1,42 +1,26 @@
-// Every driver call of a whole scenario fails in turn: only once, or together with all later calls. In each case, no batch
-// is given back before its copies are done, and none is lost forever.
-//
-// Each run is a process of its own, as in transfer_failures_test.cpp.
+// A single failed call: no batch is given back before its copies are done, and none is lost forever. Also if all later calls
+// fail, because the context is broken or the driver has ended.
 #include <gtest/gtest.h>
 
 #include <array>
-#include <cstdio>
 #include <optional>
 #include <set>
 
 #include "deferred_release_fixture.hpp"
+#include "failing_calls.hpp"
 
 namespace pyecho::cuda {
 namespace {
 
-struct Failure {
-  std::string call;
-  std::uint64_t nth;
-  Result code;
-  bool sticky;
-};
-
-class Scenario {
+class Scenario : public FailingScenario {
  public:
-  Scenario(const Failure& failure, int hold) : failure_(failure) {
+  Scenario(const Failure& failure, int hold) : FailingScenario(failure) {
     for (std::size_t i = 0; i < kBatches; ++i) {
       batches_.push_back(std::make_unique<OwnBatch>(device_));
     }
-    standin_restore();  // counts from here on
-    standin_set_seed(failure.nth);
-    standin_hold(hold);
-    standin_fail_call(failure.call.c_str(), failure.nth, failure.code, failure.sticky ? 1 : 0);
+    arm(hold);
     run();
   }
-
-  // True if the scenario was long enough to reach the failure.
-  [[nodiscard]] bool met() const { return met_; }
-  [[nodiscard]] bool ok() const { return ok_; }
 
  private:
   static constexpr std::size_t kBatches = 7;
@@ -92,8 +76,6 @@ class Scenario {
     expect(standin_violations() == 0, standin_last_violation());
   }
 
-  [[nodiscard]] bool reached() const { return standin_calls_of(failure_.call.c_str()) >= failure_.nth; }
-
   // Batches copied on the second stream are dropped while the first one is current.
   void copy_and_drop(std::size_t index, StreamHandle stream) {
     OwnBatch& batch = *batches_[index];
@@ -139,75 +121,28 @@ class Scenario {
     expect(left <= 1 || failure_.sticky || entering, "more events than one were left behind");
   }
 
-  void expect(bool fact, const char* otherwise) {
-    if (!fact) {
-      std::fprintf(stderr, "call %lu of %s, %s %d: %s\n", static_cast<unsigned long>(failure_.nth),
-                   failure_.call.c_str(), failure_.sticky ? "and all later ones," : "only that one,", failure_.code,
-                   otherwise);
-      ok_ = false;
-    }
-  }
-
-  const Failure failure_;
   const Device& device_ = Device::get(0);
   const StreamHandle first_ = new_stream(device_);
   const StreamHandle second_ = new_stream(device_);
   std::vector<std::unique_ptr<OwnBatch>> batches_;
   bool leased_[kBatches] = {};
   std::optional<DeferredRelease> retirement_;
-  bool met_ = false;
-  bool ok_ = true;
 };
 
-enum class Answer : int { kMet = 0, kNotMet = 1, kWrong = 2 };
-
-// Runs the scenario in a process of its own, which must not hang.
-Answer run_scenario(const Failure& failure, int hold) {
-  constexpr unsigned kSeconds = 60;
-  const int answer = in_forked_child([&] {
-    alarm(kSeconds);
-    const auto* const scenario = new Scenario(failure, hold);  // not destroyed: a fault leaves its batches registered
-    return static_cast<int>(!scenario->ok() ? Answer::kWrong : scenario->met() ? Answer::kMet : Answer::kNotMet);
-  });
-  if (answer < 0 || answer > 1) {
-    std::fprintf(stderr, "call %lu of %s, code %d, sticky %d: %s\n", static_cast<unsigned long>(failure.nth),
-                 failure.call.c_str(), failure.code, static_cast<int>(failure.sticky),
-                 answer == 2 ? "wrong" : "hung or crashed");
-    return Answer::kWrong;
-  }
-  return static_cast<Answer>(answer);
-}
-
-// Exits with 0 on success, with 1 on failure, and with 2 if there were too few calls to fail.
-void fail_every_call(Result code, bool sticky, int hold) {
-  bool ok = true;
-  std::uint64_t met = 0;
-  for (const Symbol& symbol : kSymbols) {
-    Answer answer = Answer::kMet;
-    for (std::uint64_t nth = 1; answer == Answer::kMet; ++nth) {
-      answer = run_scenario({.call = symbol.name, .nth = nth, .code = code, .sticky = sticky}, hold);
-      ok = ok && answer != Answer::kWrong;
-      met += answer != Answer::kNotMet ? 1 : 0;
-    }
-  }
-  std::fprintf(stderr, "%lu calls failed\n", static_cast<unsigned long>(met));
-  std::exit(!ok ? 1 : met < 60 ? 2 : 0);
-}
-
 TEST(DeferredReleaseFailuresDeathTest, any_single_call_may_fail) {
-  EXPECT_EXIT(fail_every_call(kUnknown, false, STANDIN_STEP), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(fail_every_call<Scenario>(kUnknown, false, STANDIN_STEP, 60), testing::ExitedWithCode(0), "");
 }
 
 TEST(DeferredReleaseFailuresDeathTest, any_single_call_may_fail_while_the_streams_run) {
-  EXPECT_EXIT(fail_every_call(kOutOfMemory, false, STANDIN_RUN), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(fail_every_call<Scenario>(kOutOfMemory, false, STANDIN_RUN, 60), testing::ExitedWithCode(0), "");
 }
 
 TEST(DeferredReleaseFailuresDeathTest, the_context_may_break_at_any_call) {
-  EXPECT_EXIT(fail_every_call(kIllegalAddress, true, STANDIN_STEP), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(fail_every_call<Scenario>(kIllegalAddress, true, STANDIN_STEP, 60), testing::ExitedWithCode(0), "");
 }
 
 TEST(DeferredReleaseFailuresDeathTest, the_driver_may_end_at_any_call) {
-  EXPECT_EXIT(fail_every_call(kDeinitialized, true, STANDIN_STEP), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(fail_every_call<Scenario>(kDeinitialized, true, STANDIN_STEP, 60), testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

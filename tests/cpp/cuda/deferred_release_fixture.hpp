@@ -1,6 +1,7 @@
 // Pinned batches that the consumer copies to a device by itself and drops.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -12,6 +13,10 @@
 #include "transfer_fixture.hpp"
 
 namespace pyecho::cuda {
+
+inline void retire(DeferredRelease& retirement, Lease lease, const Device& device, StreamHandle stream) {
+  retirement.retire(std::move(lease), std::array{ConsumerStream{.device = &device, .handle = stream}});
+}
 
 // A batch that is leased repeatedly, and the destination of the consumer's copies of it. It is alone in its pool, so the
 // pool tells whether the lease has ended.
@@ -41,7 +46,9 @@ class OwnBatch {
                           static_cast<const void*>(data_), kBytes, stream);
     ++copies_;
   }
-  void drop(DeferredRelease& retirement, StreamHandle stream) { retirement.retire(std::move(lease_), stream); }
+  void drop(DeferredRelease& retirement, StreamHandle stream) {
+    retire(retirement, std::move(lease_), device_, stream);
+  }
   Lease give_away() { return std::move(lease_); }
   void take_copy_and_drop(std::uint64_t key, DeferredRelease& retirement, StreamHandle stream) {
     take(key);

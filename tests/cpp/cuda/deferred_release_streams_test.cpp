@@ -14,25 +14,6 @@ class DeferredReleaseStreams : public DeferredReleaseTest {
   const std::array<StreamHandle, 3> side{new_stream(device), new_stream(device), new_stream(device)};
 };
 
-TEST_F(DeferredReleaseStreams, a_copy_on_a_watched_stream_is_waited_for) {
-  DeferredRelease retirement(device);
-  retirement.watch(device, side);
-  standin_hold(STANDIN_STEP);
-  for (std::uint64_t seed = 0; seed < 20; ++seed) {
-    standin_set_seed(seed);
-    batch.take(seed);
-    batch.copy(side[seed % side.size()]);
-    batch.drop(retirement, stream);
-    while (!batch.ended()) {
-      ASSERT_EQ(standin_step(), 1);
-      retirement.poll();
-    }
-    EXPECT_TRUE(batch.arrived());
-    batch.overwrite();
-    standin_drain();
-  }
-}
-
 TEST_F(DeferredReleaseStreams, those_without_work_cost_no_event) {
   DeferredRelease retirement(device);
   retirement.watch(device, side);
@@ -110,23 +91,6 @@ TEST_F(DeferredReleaseStreams, what_cannot_be_found_out_counts_as_work) {
       standin_drain();
     }
   }
-}
-
-TEST_F(DeferredReleaseStreams, the_end_waits_for_them) {
-  bool kept_until_then = false;
-  std::jthread helper;
-  {
-    DeferredRelease retirement(device);
-    retirement.watch(device, side);
-    standin_hold(STANDIN_HOLD);
-    batch.take(1);
-    batch.copy(side[0]);
-    batch.drop(retirement, stream);
-    helper = let_go_soon(batch, kept_until_then);
-  }
-  helper.join();
-  EXPECT_TRUE(kept_until_then);
-  EXPECT_TRUE(batch.ended() && batch.arrived());
 }
 
 }  // namespace

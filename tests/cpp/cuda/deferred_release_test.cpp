@@ -38,23 +38,6 @@ TEST_F(DeferredReleaseTest, a_batch_is_kept_until_its_copy_is_done) {
   EXPECT_EQ(retirement.waiting(), 0U);
 }
 
-// A consumer that has a current stream may copy on the default stream all the same.
-TEST_F(DeferredReleaseTest, copies_on_the_default_stream_are_waited_for_as_well) {
-  DeferredRelease retirement(device);
-  standin_hold(STANDIN_STEP);
-  for (std::uint64_t seed = 0; seed < 20; ++seed) {
-    standin_set_seed(seed);
-    batch.take(seed);
-    batch.copy(nullptr);
-    batch.drop(retirement, stream);
-    while (!batch.ended()) {
-      ASSERT_EQ(standin_step(), 1);
-      retirement.poll();
-    }
-    EXPECT_TRUE(batch.arrived());
-  }
-}
-
 TEST_F(DeferredReleaseTest, work_that_a_stream_is_given_later_is_not_waited_for) {
   const auto others = batches(1);
   others[0]->take(2);
@@ -73,39 +56,12 @@ TEST_F(DeferredReleaseTest, work_that_a_stream_is_given_later_is_not_waited_for)
   standin_drain();
 }
 
-TEST_F(DeferredReleaseTest, neither_retire_nor_poll_blocks) {
-  const auto many = batches(10);
-  DeferredRelease retirement(device);
-  standin_hold(STANDIN_HOLD);
-  for (std::size_t i = 0; i < many.size(); ++i) {
-    many[i]->take_copy_and_drop(i, retirement, stream);
-    retirement.poll();
-    EXPECT_EQ(retirement.waiting(), i + 1);
-  }
-  standin_drain();
-  retirement.poll();
-  EXPECT_EQ(retirement.waiting(), 0U);
-  for (const auto& each : many) {
-    EXPECT_TRUE(each->ended());
-    EXPECT_TRUE(each->arrived());
-  }
-}
-
-TEST_F(DeferredReleaseTest, batches_without_a_copy_end_as_well) {
-  DeferredRelease retirement(device);
-  batch.take(1);
-  batch.drop(retirement, nullptr);
-  standin_drain();
-  retirement.poll();
-  EXPECT_TRUE(batch.ended());
-}
-
 TEST_F(DeferredReleaseTest, a_pool_waits_for_a_batch_that_is_on_its_way_and_does_not_grow) {
   const SlotLayout layout({64}, 1, false);
   const auto pool = std::make_shared<BatchPool>(layout, 1, std::size_t{1} << 20, PagePolicy{});
   DeferredRelease retirement(device);
   standin_hold(STANDIN_HOLD);
-  retirement.retire(Lease(pool, pool->obtain()), stream);
+  retire(retirement, Lease(pool, pool->obtain()), device, stream);
   EXPECT_EQ(pool->obtain(), nullptr);
   EXPECT_EQ(pool->blocks(), 1U);
   standin_drain();

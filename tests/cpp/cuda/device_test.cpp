@@ -113,17 +113,6 @@ TEST_F(DeviceTest, the_context_is_current_for_a_scope) {
   EXPECT_TRUE(no_context());
 }
 
-TEST_F(DeviceTest, the_context_that_the_thread_had_is_current_again_afterwards) {
-  device.driver().call(&DriverApi::context_push, Device::get(1).context());
-  {
-    const CurrentContext current(device);
-  }
-  ContextHandle popped = nullptr;
-  device.driver().call(&DriverApi::context_pop, &popped);
-  EXPECT_EQ(popped, Device::get(1).context());
-  EXPECT_TRUE(no_context());
-}
-
 TEST_F(DeviceTest, the_threads_capture_mode_is_restored) {
   for (const int mode : {0, 1, 2}) {
     set_capture_mode(mode);

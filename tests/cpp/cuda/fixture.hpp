@@ -14,7 +14,7 @@
 
 #include "core/memory/host_memory.hpp"
 #include "cuda/device.hpp"
-#include "cuda/pinned_pages.hpp"
+#include "cuda/pinning.hpp"
 #include "extra_api.hpp"
 #include "standin.h"
 
@@ -83,13 +83,13 @@ inline StreamHandle new_stream(const Device& device) {
 class PinnedBuffer {
  public:
   PinnedBuffer(const Device& device, std::size_t size_bytes)
-      : memory_(size_bytes), pages_(device, memory_.data(), memory_.size_bytes()) {}
+      : memory_(size_bytes), pages_(pin_pages(device, memory_.data(), memory_.size_bytes())) {}
   [[nodiscard]] std::byte* data() const noexcept { return memory_.data(); }
   [[nodiscard]] std::size_t size_bytes() const noexcept { return memory_.size_bytes(); }
 
  private:
   HostMemory memory_;
-  PinnedPages pages_;
+  std::shared_ptr<void> pages_;
 };
 
 // Runs `body` in a child made by fork(). Returns its result, or -1 if it crashed.

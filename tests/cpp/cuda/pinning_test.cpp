@@ -1,6 +1,7 @@
 #include "cuda/pinning.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <thread>
 
@@ -8,6 +9,136 @@
 
 namespace pyecho::cuda {
 namespace {
+
+constexpr std::size_t kGiB = std::size_t{1} << 30;
+
+// Address space with pages that are never touched.
+class Reserved {
+ public:
+  explicit Reserved(std::size_t size_bytes)
+      : size_bytes_(size_bytes),
+        data_(static_cast<std::byte*>(
+            mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))) {
+    EXPECT_NE(static_cast<void*>(data_), MAP_FAILED);
+  }
+  ~Reserved() { munmap(data_, size_bytes_); }
+  Reserved(const Reserved&) = delete;
+  Reserved& operator=(const Reserved&) = delete;
+  [[nodiscard]] std::byte* data() const noexcept { return data_; }
+  [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
+
+ private:
+  std::size_t size_bytes_;
+  std::byte* data_;
+};
+
+class PinnedPagesTest : public CudaTest {
+ protected:
+  bool pinned(const std::byte* data) const {
+    const CurrentContext current(device);
+    return is_pinned(device.driver(), data);
+  }
+};
+
+TEST_F(PinnedPagesTest, memory_is_pinned_from_its_first_to_its_last_byte) {
+  const HostMemory memory(3 * 4096);
+  EXPECT_FALSE(pinned(memory.data()));
+  {
+    const auto pages = pin_pages(device, memory.data(), memory.size_bytes());
+    EXPECT_TRUE(pinned(memory.data()));
+    EXPECT_TRUE(pinned(memory.data() + memory.size_bytes() - 1));
+    EXPECT_FALSE(pinned(memory.data() + memory.size_bytes()));
+    EXPECT_FALSE(pinned(memory.data() - 1));
+  }
+  EXPECT_FALSE(pinned(memory.data()));
+}
+
+TEST_F(PinnedPagesTest, memory_of_the_device_is_not_taken_for_pinned_memory) {
+  const CurrentContext current(device);
+  DevicePointer pointer = 0;
+  ASSERT_EQ(extra_api().memory_allocate(&pointer, 100), kSuccess);
+  EXPECT_FALSE(is_pinned(device.driver(), reinterpret_cast<const void*>(pointer)));
+  EXPECT_EQ(extra_api().memory_free(pointer), kSuccess);
+}
+
+TEST_F(PinnedPagesTest, large_memory_is_registered_in_pieces) {
+  const Reserved memory(2 * kGiB + kGiB / 2);
+  const std::uint64_t before = standin_registered_bytes();
+  {
+    const auto pages = pin_pages(device, memory.data(), memory.size_bytes());
+    EXPECT_EQ(standin_calls_of("cuMemHostRegister"), 3U);
+    EXPECT_EQ(new_registered_ranges(), 3);
+    EXPECT_EQ(standin_registered_bytes() - before, memory.size_bytes());
+    EXPECT_TRUE(pinned(memory.data() + kPinnedPieceBytes - 1));
+    EXPECT_TRUE(pinned(memory.data() + kPinnedPieceBytes));
+    EXPECT_TRUE(pinned(memory.data() + memory.size_bytes() - 1));
+  }
+  EXPECT_EQ(standin_calls_of("cuMemHostUnregister"), 3U);
+  EXPECT_EQ(new_registered_ranges(), 0);
+}
+
+TEST_F(PinnedPagesTest, a_failure_at_any_piece_leaves_nothing_registered) {
+  const Reserved memory(2 * kGiB + kGiB / 2);
+  for (const std::uint64_t piece : {1U, 2U, 3U}) {
+    standin_restore();
+    standin_fail_call("cuMemHostRegister", piece, kOutOfMemory, 0);
+    try {
+      const auto pages = pin_pages(device, memory.data(), memory.size_bytes());
+      ADD_FAILURE() << "registered in spite of a failure";
+    } catch (const CudaError& error) {
+      EXPECT_EQ(error.code(), kOutOfMemory);
+      EXPECT_EQ(error.name(), "CUDA_ERROR_OUT_OF_MEMORY");
+      EXPECT_EQ(error.call(), "cuMemHostRegister");
+    }
+    EXPECT_EQ(new_registered_ranges(), 0);
+    EXPECT_EQ(standin_calls_of("cuMemHostUnregister"), piece - 1);
+  }
+}
+
+TEST_F(PinnedPagesTest, a_failed_unregistration_harms_nobody) {
+  const Reserved memory(2 * kGiB);
+  standin_fail_call("cuMemHostUnregister", 1, kUnknown, 0);
+  {
+    const auto pages = pin_pages(device, memory.data(), memory.size_bytes());
+  }
+  EXPECT_EQ(new_registered_ranges(), 1) << "the other piece is to be unregistered all the same";
+  const CurrentContext current(device);
+  device.driver().call(&DriverApi::memory_host_unregister, static_cast<void*>(memory.data()));
+}
+
+TEST_F(PinnedPagesTest, they_come_and_go_while_another_thread_captures) {
+  const HostMemory memory(4096);
+  standin_begin_capture();
+  {
+    const auto pages = pin_pages(device, memory.data(), memory.size_bytes());
+  }
+  EXPECT_EQ(standin_end_capture(), kSuccess);
+}
+
+TEST_F(PinnedPagesTest, in_a_forked_child_they_end_without_the_driver) {
+  const HostMemory memory(4096);
+  auto pages = pin_pages(device, memory.data(), memory.size_bytes());
+  EXPECT_EQ(in_forked_child([&] {
+              const std::uint64_t calls = standin_calls();
+              pages.reset();
+              return standin_calls() == calls ? 0 : 1;
+            }),
+            0);
+  EXPECT_EQ(new_registered_ranges(), 1);
+}
+
+void end_the_driver_before_the_pages() {
+  const Device& device = Device::get(0);
+  const HostMemory memory(4096);
+  auto pages = pin_pages(device, memory.data(), memory.size_bytes());
+  standin_deinitialize();
+  pages.reset();
+  std::exit(standin_calls_of("cuMemHostUnregister") == 0 ? 0 : 1);
+}
+
+TEST(PinnedPagesDeathTest, after_the_drivers_end_they_end_without_it) {
+  EXPECT_EXIT(end_the_driver_before_the_pages(), testing::ExitedWithCode(0), "");
+}
 
 using PinningTest = CudaTest;
 
@@ -86,16 +217,6 @@ TEST_F(PinningTest, where_it_is_not_required_memory_stays_pageable_and_the_first
   EXPECT_EQ(pinning->pinned_bytes(), third.size_bytes());
 }
 
-TEST_F(PinningTest, a_limit_pins_what_it_allows) {
-  const auto pinning = new_pinning(device, false);
-  standin_set_register_limit(standin_registered_bytes() + HostMemory::rounded_bytes(1));
-  const HostMemory first(1, pinning->policy());
-  EXPECT_EQ(pinning->failure(), "");
-  const HostMemory second(1, pinning->policy());
-  EXPECT_NE(pinning->failure(), "");
-  EXPECT_EQ(new_registered_ranges(), 1);
-}
-
 TEST_F(PinningTest, threads_may_pin_at_the_same_time) {
   const auto pinning = new_pinning(device, false);
   {
@@ -116,39 +237,6 @@ TEST_F(PinningTest, threads_may_pin_at_the_same_time) {
   standin_fail_call(nullptr, 0, 0, 0);
   EXPECT_EQ(new_registered_ranges(), 0);
   EXPECT_EQ(standin_calls_of("cuMemHostRegister"), 200U);
-}
-
-TEST_F(PinningTest, in_a_forked_child_nothing_reaches_the_driver) {
-  const auto pinning = new_pinning(device, false);
-  const auto required = new_pinning(device, true);
-  auto memory = std::make_unique<HostMemory>(100, pinning->policy());
-  EXPECT_EQ(in_forked_child([&] {
-              const std::uint64_t calls = standin_calls();
-              memory.reset();
-              const HostMemory pageable(100, pinning->policy());
-              try {
-                const HostMemory never(100, required->policy());
-                return 1;
-              } catch (const CudaError&) {
-              }
-              const bool told = pinning->failure().find("fork()") != std::string::npos;
-              return told && standin_calls() == calls ? 0 : 2;
-            }),
-            0);
-}
-
-void end_the_driver_before_the_memory() {
-  const Device& device = Device::get(0);
-  const auto pinning = new_pinning(device, false);
-  auto memory = std::make_unique<HostMemory>(100, pinning->policy());
-  standin_deinitialize();
-  memory.reset();
-  const HostMemory pageable(100, pinning->policy());
-  std::exit(pinning->failure().find("CUDA_ERROR_DEINITIALIZED") != std::string::npos ? 0 : 1);
-}
-
-TEST(PinningDeathTest, after_the_drivers_end_memory_is_pageable) {
-  EXPECT_EXIT(end_the_driver_before_the_memory(), testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

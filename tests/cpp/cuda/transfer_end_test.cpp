@@ -88,25 +88,6 @@ TEST(TransferEndDeathTest, a_source_is_lost_if_nothing_tells_that_its_copies_are
   EXPECT_EXIT(break_the_context_before_the_engine(), testing::ExitedWithCode(0), "");
 }
 
-void let_the_destructor_find_no_context() {
-  const Device& device = Device::get(0);
-  PinnedBuffer memory(device, 100);
-  Source source({memory.data(), 100}, 1);
-  Target target(100);
-  {
-    TransferEngine engine(device, 2);
-    standin_hold(STANDIN_HOLD);
-    engine.start(std::vector{target.from(source)}, source.hold());
-    standin_fail_call("cuCtxPushCurrent", 1, kUnknown, 0);
-  }
-  standin_drain();
-  std::exit(source.times_let_go() == 0 && target.has(source) && standin_violations() == 0 ? 0 : 1);
-}
-
-TEST(TransferEndDeathTest, a_source_is_lost_if_the_destructor_cannot_wait) {
-  EXPECT_EXIT(let_the_destructor_find_no_context(), testing::ExitedWithCode(0), "");
-}
-
 // Until then static objects of the program may own it.
 void end_the_engine_after_main() {
   static PinnedBuffer memory(Device::get(0), 100);

@@ -1,15 +1,10 @@
-// Every driver call of a whole scenario fails in turn: only once, or together with all later calls, as after a fault of
-// the context.
-//
-// Each run is a process of its own, forked before the stand-in is initialised, so that leftovers of a failed call (for
-// example, a registration) do not affect other runs.
+// A single failed call, and one with all later calls: what arrives is right, and no source is let go of too early.
 #include <gtest/gtest.h>
 
-#include <csignal>
-#include <cstdio>
 #include <functional>
 #include <optional>
 
+#include "failing_calls.hpp"
 #include "transfer_fixture.hpp"
 
 #ifdef __SANITIZE_THREAD__
@@ -19,13 +14,6 @@ extern "C" const char* __tsan_default_options() { return "atexit_sleep_ms=0"; }
 
 namespace pyecho::cuda {
 namespace {
-
-struct Failure {
-  std::string call;
-  std::uint64_t nth;
-  Result code;
-  bool sticky;
-};
 
 // The observable state of one transfer.
 struct Attempt {
@@ -49,19 +37,12 @@ struct Attempt {
   }
 };
 
-class Scenario {
+class Scenario : public FailingScenario {
  public:
-  Scenario(const Failure& failure, int hold) : failure_(failure), hold_(hold) {
-    standin_restore();  // counts from here on
-    standin_set_seed(failure.nth);
-    standin_hold(hold);
-    standin_fail_call(failure.call.c_str(), failure.nth, failure.code, failure.sticky ? 1 : 0);
+  Scenario(const Failure& failure, int hold) : FailingScenario(failure), hold_(hold) {
+    arm(hold);
     run();
   }
-
-  // True if the scenario was long enough to reach the failure.
-  [[nodiscard]] bool met() const { return met_; }
-  [[nodiscard]] bool ok() const { return ok_; }
 
  private:
   static constexpr std::size_t kBytes = 3000;
@@ -111,15 +92,6 @@ class Scenario {
     }
   }
 
-  void expect(bool fact, const char* otherwise) {
-    if (!fact) {
-      std::fprintf(stderr, "call %lu of %s, %s %d: %s\n", static_cast<unsigned long>(failure_.nth),
-                   failure_.call.c_str(), failure_.sticky ? "and all later ones," : "only that one,", failure_.code,
-                   otherwise);
-      ok_ = false;
-    }
-  }
-
   void run() {
     const std::uint64_t events = standin_live_events();
     const std::uint64_t ranges = standin_registered_ranges();
@@ -166,7 +138,7 @@ class Scenario {
       attempt.transfer.reset();
     }
     engine.reset();
-    met_ = standin_calls_of(failure_.call.c_str()) >= failure_.nth;
+    met_ = reached();
     const bool in_destructor = met_ && failure_.nth > calls_before;
     // A source that was not released may still be read: after a fault, by a copy that had begun.
     standin_drain();
@@ -254,7 +226,6 @@ class Scenario {
     }
   }
 
-  const Failure failure_;
   const int hold_;
   const Device& device_ = Device::get(0);
   const StreamHandle stream_ = new_stream(device_);
@@ -265,64 +236,26 @@ class Scenario {
   std::deque<Attempt> attempts_;
   std::size_t errors_ = 0;
   std::string last_failed_call_;
-  bool met_ = false;
-  bool ok_ = true;
 };
 
-enum class Answer : int { kMet = 0, kNotMet = 1, kWrong = 2 };
-
-// Runs the scenario in a process of its own, which must not hang.
-Answer run_scenario(const Failure& failure, int hold) {
-  constexpr unsigned kSeconds = 60;
-  const int answer = in_forked_child([&] {
-    alarm(kSeconds);
-    // Never destroyed, because leftovers of a fault refer to it. The process ends at once, so no leak is reported.
-    const auto* const scenario = new Scenario(failure, hold);
-    return static_cast<int>(!scenario->ok() ? Answer::kWrong : scenario->met() ? Answer::kMet : Answer::kNotMet);
-  });
-  if (answer < 0 || answer > 1) {
-    std::fprintf(stderr, "call %lu of %s, code %d, sticky %d: %s\n", static_cast<unsigned long>(failure.nth),
-                 failure.call.c_str(), failure.code, static_cast<int>(failure.sticky),
-                 answer == 2 ? "wrong" : "hung or crashed");
-    return Answer::kWrong;
-  }
-  return static_cast<Answer>(answer);
-}
-
-// Exits with 0 on success, with 1 on failure, and with 2 if there were too few calls to fail.
-void fail_every_call(Result code, bool sticky, int hold) {
-  bool ok = true;
-  std::uint64_t met = 0;
-  for (const Symbol& symbol : kSymbols) {
-    Answer answer = Answer::kMet;
-    for (std::uint64_t nth = 1; answer == Answer::kMet; ++nth) {
-      answer = run_scenario({.call = symbol.name, .nth = nth, .code = code, .sticky = sticky}, hold);
-      ok = ok && answer != Answer::kWrong;
-      met += answer != Answer::kNotMet ? 1 : 0;
-    }
-  }
-  std::fprintf(stderr, "%lu calls failed\n", static_cast<unsigned long>(met));
-  std::exit(!ok ? 1 : met < 100 ? 2 : 0);
-}
-
 TEST(TransferFailuresDeathTest, any_single_call_may_fail) {
-  EXPECT_EXIT(fail_every_call(kUnknown, false, STANDIN_STEP), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(fail_every_call<Scenario>(kUnknown, false, STANDIN_STEP, 100), testing::ExitedWithCode(0), "");
 }
 
 TEST(TransferFailuresDeathTest, any_single_call_may_fail_while_the_streams_run) {
-  EXPECT_EXIT(fail_every_call(kOutOfMemory, false, STANDIN_RUN), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(fail_every_call<Scenario>(kOutOfMemory, false, STANDIN_RUN, 100), testing::ExitedWithCode(0), "");
 }
 
 TEST(TransferFailuresDeathTest, the_context_may_break_at_any_call) {
-  EXPECT_EXIT(fail_every_call(kIllegalAddress, true, STANDIN_STEP), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(fail_every_call<Scenario>(kIllegalAddress, true, STANDIN_STEP, 100), testing::ExitedWithCode(0), "");
 }
 
 TEST(TransferFailuresDeathTest, the_context_may_break_at_any_call_while_the_streams_run) {
-  EXPECT_EXIT(fail_every_call(kIllegalAddress, true, STANDIN_RUN), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(fail_every_call<Scenario>(kIllegalAddress, true, STANDIN_RUN, 100), testing::ExitedWithCode(0), "");
 }
 
 TEST(TransferFailuresDeathTest, the_driver_may_end_at_any_call) {
-  EXPECT_EXIT(fail_every_call(kDeinitialized, true, STANDIN_STEP), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(fail_every_call<Scenario>(kDeinitialized, true, STANDIN_STEP, 100), testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

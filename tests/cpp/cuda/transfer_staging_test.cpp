@@ -60,36 +60,6 @@ TEST_F(TransferStagingTest, many_small_sources_have_room_side_by_side) {
   EXPECT_EQ(standin_unpinned_copies(), 0U);
 }
 
-TEST_F(TransferStagingTest, staging_memory_is_used_again) {
-  Target target(kBytes);
-  TransferEngine engine(device, 2);
-  const std::uint64_t before = standin_calls_of("cuMemHostRegister");
-  for (std::uint64_t i = 0; i < 50; ++i) {
-    Source source(pageable(i % 4), i);
-    start(engine, target, source);
-    engine.drain();
-    EXPECT_TRUE(target.has(source));
-  }
-  EXPECT_EQ(standin_calls_of("cuMemHostRegister"), before + 1);
-}
-
-TEST_F(TransferStagingTest, there_are_at_most_depth_blocks_and_sizes_may_alternate) {
-  std::vector<std::byte> large(100'000);
-  Target target(large.size());
-  TransferEngine engine(device, 2);
-  const std::uint64_t before = standin_calls_of("cuMemHostRegister");
-  for (std::uint64_t i = 0; i < 20; ++i) {
-    Source first(large, i);
-    Source second(pageable(0), i);
-    start(engine, target, first);
-    start(engine, target, second);
-    EXPECT_LE(new_registered_ranges(), 1 + 2);
-    engine.drain();
-  }
-  EXPECT_EQ(standin_calls_of("cuMemHostRegister"), before + 2);
-  EXPECT_EQ(standin_calls_of("cuMemHostUnregister"), 0U);
-}
-
 TEST_F(TransferStagingTest, any_mix_of_sizes_comes_to_rest) {
   std::vector<std::byte> memory(200'000);
   std::vector<std::byte> target(memory.size());
@@ -119,19 +89,6 @@ TEST_F(TransferStagingTest, any_mix_of_sizes_comes_to_rest) {
   }
   EXPECT_EQ(standin_calls_of("cuMemHostRegister"), registered);
   standin_hold(STANDIN_RUN);
-}
-
-TEST_F(TransferStagingTest, blocks_that_grow_replace_the_smaller_ones) {
-  std::vector<std::byte> memory(std::size_t{1} << 20);
-  Target target(memory.size());
-  TransferEngine engine(device, 1);
-  for (std::size_t size_bytes = 1; size_bytes <= memory.size(); size_bytes *= 2) {
-    Source source({memory.data(), size_bytes}, size_bytes);
-    start(engine, target, source);
-    engine.drain();
-    EXPECT_TRUE(target.has(source));
-    EXPECT_EQ(new_registered_ranges(), 1 + 1);
-  }
 }
 
 TEST_F(TransferStagingTest, a_block_is_not_used_again_before_its_copies_are_done) {

@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "../support/ring_calls.hpp"
 #include "atom.hpp"
 #include "core/sync/index_ring.hpp"
 #include "explore.hpp"
@@ -70,8 +69,8 @@ class RingRun {
   // When all threads are done: pops the rest, and checks that every item is accounted for.
   void conclude() {
     std::vector<std::uint32_t> left;
-    for (std::uint32_t item = 0; ring_.try_pop(item) == Outcome::kOk;) {
-      left.push_back(item);
+    for (std::array<std::uint32_t, 1> item{}; ring_.try_pop(item) == 1;) {
+      left.push_back(item[0]);
     }
     popped_by_.push_back(std::move(left));
     std::vector<std::uint32_t> all;
@@ -89,7 +88,6 @@ class RingRun {
     std::ranges::sort(all);
     std::ranges::sort(sent_);
     expect(all == sent_, "an item was lost, or came twice, or was not pushed");
-    expect(ring_.approx_size() == 0, "an empty ring has size 0");
   }
 
  private:
@@ -105,7 +103,7 @@ class RingRun {
     const auto count = static_cast<std::uint32_t>(items.size());
     pushing_ += count;
     ++pushes_begun_;
-    const std::uint32_t pushed = test::push_some(ring_, items);
+    const std::uint32_t pushed = ring_.try_push(items);
     pushing_ -= count;
     pushed_ += pushed;
     if (pushed < count && program_.check_refusals) {
@@ -125,7 +123,7 @@ class RingRun {
     ++pops_begun_;
     Scheduler::current()->tick();
     const Moment before = Scheduler::current()->now();
-    const std::uint32_t popped = test::pop_some(ring_, items);
+    const std::uint32_t popped = ring_.try_pop(items);
     popping_ -= count;
     popped_ += popped;
     popped_at_.insert(popped_at_.end(), popped, before);

@@ -11,12 +11,10 @@
 #include <tuple>
 #include <vector>
 
-#include "../support/ring_calls.hpp"
 #include "../support/stress_items.hpp"
 #include "core/plan/random.hpp"
 #include "core/sync/event_count.hpp"
 #include "core/sync/index_ring.hpp"
-#include "core/sync/reorder_ring.hpp"
 
 namespace pyecho::test {
 namespace {
@@ -29,7 +27,7 @@ class BlockingRing {
   void push(std::span<const std::uint32_t> items) {
     while (!items.empty()) {
       const std::uint64_t seen = popped_.read();
-      if (const std::uint32_t pushed = push_some(ring_, items); pushed > 0) {
+      if (const std::uint32_t pushed = ring_.try_push(items); pushed > 0) {
         pushed_.advance(pushed);
         items = items.subspan(pushed);
       } else {
@@ -39,10 +37,10 @@ class BlockingRing {
   }
   // Returns 0 after the last item.
   std::uint32_t pop(std::span<std::uint32_t> items) {
-    const auto ended = [this] { return closed_.load_acquire() != 0 && ring_.approx_size() == 0; };
+    const auto ended = [this] { return closed_.load_acquire() != 0 && popped_.read() == pushed_.read(); };
     for (;;) {
       const std::uint64_t seen = pushed_.read();
-      if (const std::uint32_t popped = pop_some(ring_, items); popped > 0) {
+      if (const std::uint32_t popped = ring_.try_pop(items); popped > 0) {
         popped_.advance(popped);
         return popped;
       }
@@ -171,60 +169,6 @@ INSTANTIATE_TEST_SUITE_P(Shapes, RingStress,
 TEST(RingStressOfCapacityOne, nothing_is_lost_doubled_or_reordered) {
   stress(1, 1, 1, WaitStrategy::spin_then_sleep(), false, stress_items() / 100);
   stress(2, 2, 1, WaitStrategy::spin_then_sleep(), true, stress_items() / 100);
-}
-
-// The cycle of a slot through SlotPool: free ring, ticket, filled ring, free ring. The payload is plain memory.
-void rotate(unsigned producers, std::uint32_t slots, bool bulk, std::uint64_t items) {
-  IndexRing<> free(slots);
-  ReorderRing<> filled(slots);
-  Sequence<> tickets;
-  std::vector<std::uint64_t> payload(slots);
-  std::vector<std::uint32_t> all(slots);
-  std::iota(all.begin(), all.end(), 0U);
-  ASSERT_EQ(free.try_push(all), slots);
-  const auto put = [&] {
-    for (Groups groups{bulk}; tickets.load_relaxed() < items;) {
-      auto group = groups.next();
-      group = group.first(pop_some(free, group));
-      if (group.empty()) {
-        std::this_thread::yield();
-      }
-      const std::uint64_t first = tickets.fetch_add_acq_rel(group.size());
-      for (std::size_t i = 0; i < group.size(); ++i) {
-        payload[group[i]] = first + i;
-      }
-      filled.publish(first, group);
-    }
-  };
-  std::vector<std::thread> putting;
-  for (unsigned producer = 0; producer < producers; ++producer) {
-    putting.emplace_back(put);
-  }
-  Groups groups{bulk};
-  for (std::uint64_t taken = 0; taken < items;) {
-    auto group = groups.next();
-    group = group.first(filled.take(group));
-    if (group.empty()) {
-      std::this_thread::yield();
-    }
-    for (const std::uint32_t slot : group) {
-      EXPECT_EQ(payload[slot], taken++);
-    }
-    while (!(group = group.subspan(push_some(free, group))).empty()) {
-      std::this_thread::yield();
-    }
-  }
-  for (std::thread& thread : putting) {
-    thread.join();
-  }
-}
-
-TEST(RotationStress, tickets_order_the_items) {
-  for (const bool bulk : {false, true}) {
-    rotate(1, 64, bulk, stress_items() / 20);
-    rotate(3, 2, bulk, stress_items() / 20);
-    rotate(3, 64, bulk, stress_items() / 20);
-  }
 }
 
 }  // namespace

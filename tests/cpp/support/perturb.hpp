@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "core/plan/random.hpp"
-#include "core/sync/wait_strategy.hpp"
+#include "core/sync/event_count.hpp"
 
 namespace pyecho::test {
 

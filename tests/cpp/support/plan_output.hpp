@@ -46,7 +46,7 @@ class PlanSource {
       free_.pop_back();
       item_in_[slot] = items_++;
       pass_begin_of_[slot] = item_in_[slot] - in_pass_++;
-      plan_.feed(std::span(&slot, 1));
+      plan_.feed(slot);
     } else if (++pass_ < passes_.size()) {
       plan_.end_pass();
       in_pass_ = 0;

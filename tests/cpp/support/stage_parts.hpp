@@ -1,4 +1,4 @@
-// The parts of an echo stage without a driver and without threads: pool, reclaimer, batches, builder, executor.
+// The parts of an echo stage without a driver and without threads: slots, batches, executor.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,14 +12,13 @@
 namespace pyecho::test {
 
 struct StageParts {
-  StageParts(const PlanConfig& plan, std::uint32_t rows, std::uint32_t depth = 3, std::uint32_t most_blocks = 5)
-      : layout(kItemLeaves, rows, true),
+  StageParts(const PlanConfig& plan, std::uint32_t rows, std::uint32_t most_blocks = 5,
+             const std::vector<std::size_t>& leaves = kItemLeaves, bool stream = false)
+      : layout(leaves, rows, true),
         slots(plan.slots * layout.slot_bytes()),
         pool(plan.slots, 1),
-        reclaimer(pool, depth, rows),
         batches(std::make_shared<BatchPool>(layout, 1, most_blocks * BatchPool::block_bytes(layout), PagePolicy{})),
-        builder(layout, slots.data(), reclaimer, false),
-        executor(pool, *batches, reclaimer, builder, plan, rows) {
+        executor(pool, *batches, plan, slots.data(), 3, stream) {
     executor.begin(0, kUnknown);
   }
 
@@ -53,9 +52,7 @@ struct StageParts {
   SlotLayout layout;
   std::vector<std::byte> slots;
   SlotPool pool;
-  SlotReclaimer reclaimer;
   std::shared_ptr<BatchPool> batches;
-  BatchBuilder builder;
   Executor executor;
 };
 

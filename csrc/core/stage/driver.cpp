@@ -1,0 +1,221 @@
+#include "core/stage/driver.hpp"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+namespace pyecho {
+namespace {
+
+constexpr auto kNotInterrupted = [] { return false; };
+
+// Tries to get the lock for some microseconds without sleeping, because planning takes no longer unless the source is
+// slow. Returns false if that failed.
+bool lock_soon(std::unique_lock<std::mutex>& lock) {
+  static const int looks = std::thread::hardware_concurrency() < 2 ? 1 : 200;
+  for (int look = 0; look < looks; ++look) {
+    if (lock.try_lock()) {
+      return true;
+    }
+    relax_processor();
+  }
+  return false;
+}
+
+}  // namespace
+
+Driver::Driver(Executor& executor, SlotPool& slots, BatchPool& batches, std::uint32_t threads, std::uint32_t depth,
+               bool consumer_helps, std::uint64_t wake_items)
+    : executor_(executor),
+      slots_(slots),
+      batches_(batches),
+      depth_(depth),
+      consumer_helps_(consumer_helps),
+      wake_items_(wake_items),
+      ready_(depth) {
+  try {
+    for (std::uint32_t worker = 0; worker < threads; ++worker) {
+      workers_.emplace_back([this] { work(); });
+    }
+  } catch (...) {
+    join();
+    throw;
+  }
+}
+
+Driver::~Driver() {
+  if (slots_.forked()) {
+    // Leaks the handles. They may by now name threads of this process, so they must be neither joined nor detached.
+    static_cast<void>(new (std::nothrow) std::vector<std::thread>(std::move(workers_)));
+    return;
+  }
+  join();
+}
+
+void Driver::join() {
+  ending_.store_release(1);
+  alert();
+  resumed_.advance();
+  for (std::thread& worker : workers_) {
+    worker.join();
+  }
+}
+
+// ---------------------------------------------------------------- making batches
+
+void Driver::work() {
+  for (std::uint64_t resumes = 1;; ++resumes) {
+    parked_.advance();
+    static_cast<void>(resumed_.await(resumes, kNever, WaitStrategy::sleep(), kNotInterrupted));
+    if (ending_.load_acquire() != 0) {
+      return;
+    }
+    for (bool parked = false; !parked;) {
+      std::unique_lock turn(turn_, std::defer_lock);
+      if (!lock_soon(turn)) {
+        turn.lock();
+      }
+      Outcome outcome = make(turn);
+      while (outcome != Outcome::kOk && outcome != Outcome::kClosed) {  // keeps the turn
+        static_cast<void>(await(outcome, kNever));
+        outcome = make(turn);
+      }
+      parked = outcome == Outcome::kClosed;
+    }
+  }
+}
+
+// Plans, copies and publishes a batch, or the end of an iteration. Needs the turn, and releases it if it returns kOk.
+// kFull: the consumer must take a batch first. Other outcomes: see Executor::plan().
+Outcome Driver::make(std::unique_lock<std::mutex>& turn) {
+  if (next_number_ >= taken_.read() + depth_) {
+    return slots_.stopped() ? Outcome::kClosed : Outcome::kFull;
+  }
+  returns_seen_ = batches_.returns();  // before the attempt, so that a return between the two ends the wait for a block
+  Batch* batch = nullptr;
+  const Outcome outcome = executor_.plan(batch);
+  if (outcome == Outcome::kEnd) {
+    batch = executor_.finished() ? &last_end_ : &end_;
+  } else if (outcome != Outcome::kOk) {
+    return outcome;
+  }
+  const std::uint64_t number = next_number_++;
+  turn.unlock();
+  if (outcome == Outcome::kOk) {
+    executor_.copy(*batch);
+  }
+  ready_[number % depth_].store_release(batch);  // [D1] pairs with [D2]
+  ready_count_.advance();
+  return Outcome::kOk;
+}
+
+// Sleeps until the next step, after one that returned `lacking`, may succeed.
+Outcome Driver::await(Outcome lacking, Deadline deadline) {
+  const auto stopped = [this] { return slots_.stopped(); };
+  slots_.announce_released();
+  if (lacking == Outcome::kExhausted) {
+    ready_count_.alert();  // the consumer may be waiting for a batch that cannot be made
+    return batches_.await_return(returns_seen_, deadline, stopped);
+  }
+  if (lacking == Outcome::kFull) {
+    return taken_.await(next_number_ - depth_ + 1, deadline, WaitStrategy::spin_then_sleep(), stopped);
+  }
+  return slots_.await_items(std::min(executor_.needed(), wake_items_), deadline);
+}
+
+// Makes a batch in the consumer's thread, which would otherwise be idle. Returns false if that is not possible now.
+bool Driver::help() {
+  std::unique_lock turn(turn_, std::defer_lock);
+  if (led_by_consumer() || !consumer_helps_ || !lock_soon(turn)) {
+    return false;
+  }
+  const bool made = make(turn) == Outcome::kOk;
+  slots_.announce_released();
+  return made;
+}
+
+// ---------------------------------------------------------------- consumer
+
+// Makes the next batch.
+Outcome Driver::lead(Batch*& batch) {
+  returns_seen_ = batches_.returns();
+  const Outcome outcome = lacking_ = executor_.plan(batch);
+  if (outcome == Outcome::kOk) {
+    executor_.copy(*batch);
+    return outcome;
+  }
+  slots_.announce_released();  // plan() may have copied rows and so released slots
+  if (outcome == Outcome::kEnd) {
+    at_end_.store_relaxed(executor_.finished());
+  }
+  return outcome == Outcome::kExhausted && !batches_.exhausted() ? Outcome::kEmpty : outcome;
+}
+
+// Takes a batch that a worker has made.
+Outcome Driver::take(Batch*& batch) {
+  Atomic<Batch*>& place = ready_[taken_.read() % depth_];
+  batch = place.load_acquire();  // [D2] pairs with [D1]
+  if (batch == nullptr) {
+    return batches_.exhausted() ? Outcome::kExhausted : Outcome::kEmpty;
+  }
+  place.store_relaxed(nullptr);
+  taken_.advance();
+  at_end_.store_relaxed(batch == &last_end_);
+  return batch == &end_ || batch == &last_end_ ? Outcome::kEnd : Outcome::kOk;
+}
+
+Outcome Driver::try_acquire(Batch*& batch) {
+  if (slots_.stopped()) {
+    return Outcome::kClosed;
+  }
+  if (at_end()) {
+    return Outcome::kEnd;
+  }
+  return led_by_consumer() ? lead(batch) : take(batch);
+}
+
+Outcome Driver::acquire(Batch*& batch, Deadline deadline) {
+  for (bool late = false;;) {
+    // Read before the attempt, so that a batch published between the two ends the wait below.
+    const std::uint64_t seen = ready_count_.read();
+    if (const Outcome outcome = try_acquire(batch); outcome != Outcome::kEmpty) {
+      return outcome;
+    }
+    if (late) {
+      return Outcome::kTimeout;
+    }
+    if (help()) {
+      continue;
+    }
+    const Outcome waited =
+        led_by_consumer()
+            ? await(lacking_, deadline)
+            : ready_count_.await(std::max(seen, taken_.read()) + 1, deadline, WaitStrategy::spin_then_sleep(),
+                                 [this] { return slots_.stopped() || batches_.exhausted(); });
+    late = waited == Outcome::kTimeout;
+  }
+}
+
+// ---------------------------------------------------------------- stop and start
+
+void Driver::alert() {
+  ready_count_.alert();
+  taken_.alert();
+  batches_.alert();
+}
+
+void Driver::begin(std::uint64_t epoch, std::uint64_t items) {
+  // Workers park once before the first begin() and once after each.
+  const std::uint64_t parks = (resumed_.read() + 1) * workers_.size();
+  static_cast<void>(parked_.await(parks, kNever, WaitStrategy::sleep(), kNotInterrupted));
+  for (Batch* batch = nullptr; taken_.read() < next_number_;) {
+    if (take(batch) == Outcome::kOk) {
+      batches_.give_back(batch, false);
+    }
+  }
+  at_end_.store_relaxed(false);
+  executor_.begin(epoch, items);
+  resumed_.advance();
+}
+
+}  // namespace pyecho
