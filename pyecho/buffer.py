@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from pyecho import _core
 from pyecho.config import Config, Memory
 from pyecho.device.memory import copy_streams, pinning_for, warn_if_pageable
-from pyecho.nest import leaves_of
+from pyecho.nest import node_of
 from pyecho.numpy import as_array
-from pyecho.spec import structure_of
+from pyecho.spec import fields_of
 from pyecho.stats import EchoStats
 
 __all__ = ["EchoBuffer", "EchoInfo"]
@@ -161,14 +161,14 @@ def native_arguments(
     `name` is what messages call it. `batched`: the items that it reads are batches, whose rows are
     the examples. `uploaded`: pyecho copies its batches to the device, and nobody else does.
     """
-    structure = structure_of(spec)  # first: it checks the spec
     example_bytes = sum(
         field.dtype.itemsize * math.prod(field.shape)
-        for field in leaves_of(spec)
+        for field in fields_of(spec)
         if not field.by_reference
     )
     return {
-        "structure": structure,
+        "spec": spec,
+        "node_of": node_of,
         "config": replace(config, threads=config.threads_for(example_bytes)),
         "name": name,
         "batched": batched,

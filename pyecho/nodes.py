@@ -21,10 +21,6 @@ class Node:
     tell the children apart, in order.
     """
 
-    kind: ClassVar[str] = "other"
-    """The way the native stage reads further items: as a ``"dict"``, ``"list"``, ``"tuple"`` or
-    ``"namedtuple"``, without a call of Python, or by `read`."""
-
     step_form: ClassVar[str] = "[{!r}]"
     """The step of a path to a child, by its key: ``['image']``, ``.image``, ``[0]``."""
 
@@ -109,8 +105,6 @@ class MappingNode(Node):
 class DictNode(MappingNode):
     """A dict, or an instance of a subclass: read as the dict that it is."""
 
-    kind = "dict"
-
     def read(self, item: Any) -> list[Any] | str:
         """Return the values of the keys, in whatever order the item has them."""
         if not isinstance(item, dict):
@@ -124,13 +118,12 @@ class DictNode(MappingNode):
 class ListNode(Node):
     """A list. Of a subclass that cannot be made of its children, a plain list is made."""
 
-    kind = "list"
     plain: ClassVar[type] = list
 
     @property
     def expected(self) -> str:
         """The kind and the length."""
-        return f"a {self.kind} of {len(self.keys)}"
+        return f"a {self.plain.__name__} of {len(self.keys)}"
 
     def read(self, item: Any) -> list[Any] | str:
         """Return the elements."""
@@ -154,14 +147,12 @@ class ListNode(Node):
 class TupleNode(ListNode):
     """A tuple, likewise."""
 
-    kind = "tuple"
     plain = tuple
 
 
 class NamedTupleNode(TupleNode):
     """A namedtuple; its `__new__` does not run."""
 
-    kind = "namedtuple"
     step_form = ".{}"
 
     @property

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from pyecho._core import ConfigError, Structure
-from pyecho.nest import leaf_types, leaves_of, map_nest, node_of
+from pyecho._core import ConfigError
+from pyecho.nest import leaf_types, leaves_of, map_nest
 
 __all__ = ["Field", "spec_of"]
 
@@ -99,8 +99,8 @@ def spec_of(example: Any) -> Any:
     return map_nest(NUMPY.field_of, example)
 
 
-def structure_of(spec: Any) -> Structure:
-    """Compile a spec for the native stage; raises `ConfigError` if it is not a nest of `Field`."""
+def fields_of(spec: Any) -> list[Field]:
+    """Return the leaves of a spec; raises `ConfigError` if it is not a nest of `Field`."""
     fields = leaves_of(spec)
     for leaf in fields:
         if not isinstance(leaf, Field):
@@ -110,16 +110,4 @@ def structure_of(spec: Any) -> Structure:
             )
     if not fields:
         raise ConfigError("a spec needs at least one leaf, got an empty nest")
-    numbers = iter(range(len(fields)))
-
-    def compiled(part: Any) -> Any:
-        node = node_of(part)
-        if node is None:
-            return next(numbers)
-        node.children = [compiled(child) for child in node.children]
-        return node
-
-    return Structure(
-        compiled(spec),
-        [leaf.seen if leaf.by_reference else (leaf.dtype, leaf.shape) for leaf in fields],
-    )
+    return fields

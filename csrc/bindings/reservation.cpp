@@ -1,5 +1,3 @@
-#include "bindings/reservation.hpp"
-
 #include <pybind11/stl.h>
 
 #include <memory>
@@ -8,6 +6,7 @@
 
 #include "bindings/echo_buffer.hpp"
 #include "bindings/errors.hpp"
+#include "bindings/registration.hpp"
 
 namespace py = pybind11;
 
@@ -20,14 +19,14 @@ class ReservationObject {
   // Aborts an open reservation, because it would hold up all later ones.
   ~ReservationObject() {
     if (open_) {
-      buffer_->core()->abort(reservation_);
+      buffer_->core().abort(reservation_);
     }
   }
   ReservationObject(const ReservationObject&) = delete;
   ReservationObject& operator=(const ReservationObject&) = delete;
 
-  void open(const Timeout& timeout) {
-    reservation_ = buffer_->reserve(timeout);
+  void open(std::optional<double> timeout_s) {
+    reservation_ = buffer_->reserve(timeout_s);
     open_ = true;
   }
 
@@ -38,17 +37,24 @@ class ReservationObject {
     for (const py::object& array : arrays) {
       views_.emplace_back(py::weakref(array));
     }
-    return buffer_->structure().unflatten(arrays.data());
+    return buffer_->structure().unflatten(arrays);
   }
 
-  void commit() {
-    finish("commit");
-    buffer_->core()->commit(reservation_);
-  }
-
-  void abort() {
-    finish("abort");
-    buffer_->core()->abort(reservation_);
+  // Commits the slot, or else aborts it.
+  void finish(bool commit) {
+    require_open(commit ? "commit" : "abort");
+    open_ = false;
+    for (const py::object& reference : views_) {
+      if (const py::object array = reference(); !array.is_none()) {
+        PyArray_CLEARFLAGS(as_array(array), NPY_ARRAY_WRITEABLE);
+      }
+    }
+    views_.clear();
+    if (commit) {
+      buffer_->core().commit(reservation_);
+    } else {
+      buffer_->core().abort(reservation_);
+    }
   }
 
  private:
@@ -57,21 +63,6 @@ class ReservationObject {
       raise(errors().closed, std::string("this reservation was committed or aborted, ") + what +
                                  " is no longer possible; reserve() another slot");
     }
-  }
-
-  void finish(const char* what) {
-    require_open(what);
-    open_ = false;
-    try {
-      for (const py::object& reference : views_) {
-        if (const py::object array = reference(); !array.is_none()) {
-          PyArray_CLEARFLAGS(as_array(array.ptr()), NPY_ARRAY_WRITEABLE);
-        }
-      }
-    } catch (py::error_already_set& error) {
-      error.discard_as_unraisable("pyecho.Reservation");  // the slot must still be committed or aborted
-    }
-    views_.clear();
   }
 
   std::shared_ptr<EchoBufferObject> buffer_;
@@ -90,7 +81,7 @@ py::object make_reservation(const py::object& buffer, std::optional<double> time
   }
   auto reservation = std::make_shared<ReservationObject>(std::move(native));
   py::object object = py::cast(reservation);
-  reservation->open(Timeout(timeout_s));  // last, because nobody could end it if an allocation failed
+  reservation->open(timeout_s);  // last, because nobody could end it if an allocation failed
   return object;
 }
 
@@ -101,17 +92,17 @@ void register_reservation(py::module_& module) {
       .def_property_readonly(
           "views", [](const py::object& self) { return self.cast<ReservationObject&>().views(self); },
           "New writable arrays on the slot, in the nest of the spec.")
-      .def("commit", &ReservationObject::commit, "commit()\n\nHand the example over. The views become read-only.")
-      .def("abort", &ReservationObject::abort, "abort()\n\nGive the slot back without an example.")
+      .def(
+          "commit", [](ReservationObject& self) { self.finish(true); },
+          "commit()\n\nHand the example over. The views become read-only.")
+      .def(
+          "abort", [](ReservationObject& self) { self.finish(false); },
+          "abort()\n\nGive the slot back without an example.")
       .def("__enter__", [](const py::object& self) { return self.cast<ReservationObject&>().views(self); })
       .def(
           "__exit__",
           [](ReservationObject& self, const py::object& type, const py::object&, const py::object&) {
-            if (type.is_none()) {
-              self.commit();
-            } else {
-              self.abort();
-            }
+            self.finish(type.is_none());
           },
           py::arg("exc_type"), py::arg("exc"), py::arg("traceback"));
 }

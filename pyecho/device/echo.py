@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -57,13 +56,11 @@ class _Column:
         return self._arrays.gather(self._pool, index, self._like)
 
 
-class _Chunk:
-    """Examples that are on the device, or on their way, and not all stored yet."""
+class _Chunk(NamedTuple):
+    """Examples that are on the device, or on their way, and not stored yet."""
 
-    def __init__(self, columns: list[Any], rows: int) -> None:
-        self.columns = columns
-        self.rows = rows
-        self.stored = 0
+    slots: Any
+    columns: list[Any]
 
 
 class DeviceEcho:
@@ -112,7 +109,7 @@ class DeviceEcho:
         self._columns = [
             _Column(arrays, plan.slots, by_reference=field.by_reference) for field in self._fields
         ]
-        self._chunks: deque[_Chunk] = deque()
+        self._chunks: list[_Chunk] = []
         self._failure: BaseException | None = None
         self._emitted = 0
 
@@ -147,7 +144,10 @@ class DeviceEcho:
         """
         while (complete := self._plan.advance()) is not None:
             if complete:
-                return self._batch()
+                batch = self._batch()
+                if batch is None:
+                    continue  # too short for drop_last
+                return batch
             try:
                 chunk = self._staging._take()
             except StopIteration:
@@ -180,7 +180,6 @@ class DeviceEcho:
 
     def _receive(self, chunk: Any) -> None:
         columns = leaves_like(self._spec, chunk)
-        rows = len(columns[0])
         uploaded = self._uploader.copy(
             [
                 () if field.by_reference else column
@@ -189,22 +188,24 @@ class DeviceEcho:
         )
         self._chunks.append(
             _Chunk(
+                self._plan.offer(len(columns[0])),
                 [
                     column if field.by_reference else on_device
                     for field, column, on_device in zip(
                         self._fields, columns, uploaded.item, strict=True
                     )
                 ],
-                rows,
             )
         )
-        self._plan.offer(rows)
 
-    def _batch(self) -> Uploaded:
-        stored, slots, source_index, use = self._plan.take()
-        index = self._uploader.copy(np.concatenate([stored, slots])).item
-        self._store(stored, index)
-        device_slots = index[len(stored) :]
+    def _batch(self) -> Uploaded | None:
+        slots, source_index, use = self._plan.take()
+        stored = [chunk.slots for chunk in self._chunks]
+        index = self._uploader.copy(np.concatenate([*stored, slots])).item
+        self._store(index)
+        if len(slots) == 0:
+            return None
+        device_slots = index[len(index) - len(slots) :]
         columns = [
             column if field.by_reference else self._arrays.convert(column)
             for field, column in zip(
@@ -223,18 +224,12 @@ class DeviceEcho:
         info = EchoInfo(source_index, use) if self._with_info else None
         return self._uploader.computed(((batch, info), len(slots)), on_device)
 
-    def _store(self, slots: Any, index: Any) -> None:
-        """Store the next examples of the source into these slots."""
+    def _store(self, index: Any) -> None:
+        """Store the examples that came since the last batch; `index` begins with their slots."""
         done = 0
-        while done < len(slots):
-            chunk = self._chunks[0]
-            rows = min(len(slots) - done, chunk.rows - chunk.stored)
-            begin, end = chunk.stored, chunk.stored + rows
-            for column, source in zip(self._columns, chunk.columns, strict=True):
-                column.store(
-                    slots[done : done + rows], index[done : done + rows], source[begin:end]
-                )
-            done += rows
-            chunk.stored = end
-            if chunk.stored == chunk.rows:
-                self._chunks.popleft()
+        for slots, columns in self._chunks:
+            end = done + len(slots)
+            for column, rows in zip(self._columns, columns, strict=True):
+                column.store(slots, index[done:end], rows)
+            done = end
+        self._chunks.clear()
