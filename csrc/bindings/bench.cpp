@@ -1,6 +1,7 @@
 #include <pybind11/stl.h>
 
 #include <string>
+#include <utility>
 
 #include "bench/gather_race.hpp"
 #include "bench/hand_over.hpp"
@@ -12,14 +13,12 @@ namespace pyecho::bindings {
 namespace {
 
 bench::HandOver hand_over_named(const std::string& name) {
-  if (name == "condition") {
-    return bench::HandOver::kCondition;
-  }
-  if (name == "queue") {
-    return bench::HandOver::kQueue;
-  }
-  if (name == "buffer") {
-    return bench::HandOver::kBuffer;
+  using enum bench::HandOver;
+  for (const auto& [known, kind] :
+       {std::pair("condition", kCondition), std::pair("queue", kQueue), std::pair("buffer", kBuffer)}) {
+    if (name == known) {
+      return kind;
+    }
   }
   throw py::value_error("stage must be 'condition', 'queue' or 'buffer', got '" + name + "'");
 }

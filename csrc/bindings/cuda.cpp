@@ -25,9 +25,6 @@ namespace {
 class TransferEngineObject {
  public:
   TransferEngineObject(int device, unsigned depth, unsigned kept) {
-    if (depth < 1) {
-      raise(errors().config_error, "depth must be at least 1, got 0");
-    }
     engine_ = without_gil(
         true, [&] { return std::make_unique<cuda::TransferEngine>(cuda::Device::get(device), depth, kept); });
   }

@@ -138,7 +138,7 @@ py::object EchoBufferObject::make_batch(const py::object& owner) {
   }
   const auto column = [&](std::size_t offset, int type) {
     const npy_intp dims[] = {static_cast<npy_intp>(rows)};
-    PyObject* const dtype = reinterpret_cast<PyObject*>(PyArray_DescrFromType(type));
+    auto* const dtype = reinterpret_cast<PyObject*>(PyArray_DescrFromType(type));
     return array_on(data + offset, py::reinterpret_steal<py::object>(dtype), dims, owner);
   };
   py::object source_index = column(layout.source_index_offset(), NPY_INT64);

@@ -89,11 +89,8 @@ bool is_number_of(const LeafSpec& leaf, PyObject* object) {
 }  // namespace
 
 ItemView::ItemView(const Structure& structure, py::handle item, bool batched, const py::object& to_array)
-    : structure_(structure), batched_(batched), sources_(structure.leaves().size()) {
+    : structure_(structure), batched_(batched), sources_(structure.leaves().size()), rows_(batched ? kUnknownRows : 1) {
   std::vector<py::object> found = structure.flatten(item);
-  if (!batched) {
-    rows_ = 1;
-  }
   for (std::size_t i = 0; i < sources_.size(); ++i) {
     const LeafSpec& leaf = structure.leaves()[i];
     sources_[i].owner = std::move(found[i]);
@@ -104,9 +101,9 @@ ItemView::ItemView(const Structure& structure, py::handle item, bool batched, co
 }
 
 void ItemView::set_rows(const LeafSpec& leaf, Py_ssize_t rows) {
-  if (rows_ && std::cmp_not_equal(rows, *rows_)) {
+  if (rows_ != kUnknownRows && std::cmp_not_equal(rows, rows_)) {
     raise(errors().spec_mismatch, leaf.path + ": has " + std::to_string(rows) +
-                                      " rows, but the leaves before it have " + std::to_string(*rows_) +
+                                      " rows, but the leaves before it have " + std::to_string(rows_) +
                                       "; all leaves of a batch need the same length");
   }
   rows_ = static_cast<std::size_t>(rows);

@@ -6,7 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <limits>
 #include <vector>
 
 #include "bindings/structure.hpp"
@@ -26,7 +26,7 @@ class ItemView {
   ItemView& operator=(const ItemView&) = delete;
 
   // 1 for an example.
-  [[nodiscard]] std::size_t rows() const noexcept { return *rows_; }
+  [[nodiscard]] std::size_t rows() const noexcept { return rows_; }
   // Payload of all rows.
   [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
   // True if copy_row() needs the GIL. It releases the GIL for the long copies then.
@@ -38,6 +38,8 @@ class ItemView {
   [[nodiscard]] pybind11::tuple references(std::size_t row) const;
 
  private:
+  static constexpr std::size_t kUnknownRows = std::numeric_limits<std::size_t>::max();
+
   struct Source {
     pybind11::object owner;
     const std::byte* data = nullptr;     // of all rows, side by side; null: NumPy copies the rows, because they are not
@@ -54,7 +56,7 @@ class ItemView {
   const bool batched_;
   bool needs_gil_ = false;
   std::vector<Source> sources_;
-  std::optional<std::size_t> rows_;
+  std::size_t rows_;  // kUnknownRows: no leaf of the batch is known yet
   std::size_t size_bytes_ = 0;
 };
 

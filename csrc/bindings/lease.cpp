@@ -64,7 +64,7 @@ py::object make_lease_object(Lease lease, const std::shared_ptr<CopiedLeases>& k
   if (capsule == nullptr) {
     throw py::error_already_set();
   }
-  static_cast<void>(kept.release());  // the capsule's
+  std::ignore = kept.release();  // the capsule's
   return py::reinterpret_steal<py::object>(capsule);
 }
 

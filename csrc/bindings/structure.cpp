@@ -13,8 +13,8 @@ std::string text(py::handle object) { return py::str(object); }
 
 }  // namespace
 
-LeafSpec::LeafSpec(const py::object& field, const std::string& where)
-    : path(where), by_reference(field.attr("by_reference").cast<bool>()) {
+LeafSpec::LeafSpec(const py::object& field, std::string where)
+    : path(std::move(where)), by_reference(field.attr("by_reference").cast<bool>()) {
   if (by_reference) {
     if (const py::object name = field.attr("seen"); !name.is_none()) {
       seen = text(name);

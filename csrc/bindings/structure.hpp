@@ -16,7 +16,7 @@ namespace pyecho::bindings {
 // has neither and travels as a Python reference.
 struct LeafSpec {
   // `field`: a pyecho.Field. `where`: its path.
-  LeafSpec(const pybind11::object& field, const std::string& where);
+  LeafSpec(const pybind11::object& field, std::string where);
 
   std::string path;  // for messages: item['image']
   bool by_reference;
