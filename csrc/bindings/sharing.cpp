@@ -162,22 +162,29 @@ class Descent {
 class Sharer {
  public:
   py::object share(py::handle value);
-  [[nodiscard]] const py::list& guards() const { return guards_; }
+  // Returns a list, or null if there is nothing to watch.
+  [[nodiscard]] const py::object& guards() const { return guards_; }
 
  private:
   py::tuple share_children(const py::tuple& children);
   py::object share_dict(py::handle dict);
   py::object share_described(py::handle value);
   // Reserves the place of a guard, before the contents of its object are guarded.
-  std::size_t place() {
-    guards_.append(py::none());
-    return guards_.size() - 1;
+  Py_ssize_t place() {
+    if (!guards_) {
+      guards_ = py::list();
+    }
+    if (PyList_Append(guards_.ptr(), Py_None) != 0) {
+      throw py::error_already_set();
+    }
+    return PyList_GET_SIZE(guards_.ptr()) - 1;
   }
-  void guard(std::size_t place, py::handle object, py::handle was, py::handle description = Py_None) {
-    guards_[place] = take(PyTuple_Pack(3, object.ptr(), was.ptr(), description.ptr()));
+  void guard(Py_ssize_t place, py::handle object, py::handle was, py::handle description = Py_None) {
+    py::object made = take(PyTuple_Pack(3, object.ptr(), was.ptr(), description.ptr()));
+    PyList_SetItem(guards_.ptr(), place, made.release().ptr());
   }
 
-  py::list guards_;
+  py::object guards_;
   bool protects_ = true;  // true if arrays are replaced by read-only views
 };
 
@@ -202,7 +209,7 @@ py::object Sharer::share(py::handle value) {
     return after.is(before) ? py::object(before) : tuple_of_type(Py_TYPE(object), std::move(after));
   }
   if (PyList_CheckExact(object)) {
-    const std::size_t at = place();
+    const Py_ssize_t at = place();
     const auto before = take<py::tuple>(PyList_AsTuple(object));
     const py::tuple after = share_children(before);
     py::object list = after.is(before) ? py::reinterpret_borrow<py::object>(value) : py::list(after);
@@ -226,7 +233,7 @@ py::tuple Sharer::share_children(const py::tuple& children) {
 }
 
 py::object Sharer::share_dict(py::handle dict) {
-  const std::size_t at = place();
+  const Py_ssize_t at = place();
   const auto was =
       take<py::dict>(PyDict_Copy(dict.ptr()));  // at once, because Python code may change the dict meanwhile
   bool same = true;
@@ -253,7 +260,7 @@ py::object Sharer::share_described(py::handle value) {
   if (description.is_none()) {
     return shared;
   }
-  const std::size_t at = place();
+  const Py_ssize_t at = place();
   const py::object rebuild = description.attr("rebuild");
   const py::tuple before(description.attr("children"));
   const bool protects = std::exchange(protects_, protects_ && !rebuild.is_none());
@@ -266,7 +273,7 @@ py::object Sharer::share_described(py::handle value) {
         throw;
       }
       // Falls back to the original object, watched but not protected.
-      PyList_SetSlice(guards_.ptr(), static_cast<Py_ssize_t>(at) + 1, PY_SSIZE_T_MAX, nullptr);
+      PyList_SetSlice(guards_.ptr(), at + 1, PY_SSIZE_T_MAX, nullptr);
       protects_ = false;
       after = share_children(before);
     }
@@ -288,7 +295,7 @@ py::object Sharer::share_described(py::handle value) {
 SharedItem share_item(py::handle item) {
   Sharer sharer;
   py::object shared = sharer.share(item);
-  return {.item = std::move(shared), .guards = sharer.guards().empty() ? py::object() : py::object(sharer.guards())};
+  return {.item = std::move(shared), .guards = sharer.guards()};
 }
 
 void check_guards(py::handle item, py::handle guards) {
