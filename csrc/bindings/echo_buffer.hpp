@@ -94,7 +94,7 @@ class EchoBufferObject final : public StageOf<EchoBuffer> {
   bool warned_of_pages_ = false;  // warned of pageable memory
 };
 
-// Reserves a slot of an EchoBuffer (the Python object), to be filled in place (reservation.cpp).
-pybind11::object make_reservation(const pybind11::object& buffer, std::optional<double> timeout_s);
+// Reserves a slot, to be filled in place by Python (reservation.cpp).
+pybind11::object make_reservation(std::shared_ptr<EchoBufferObject> buffer, std::optional<double> timeout_s);
 
 }  // namespace pyecho::bindings

@@ -69,7 +69,7 @@ void refuse_array(const LeafSpec& leaf, py::handle object) {
             "; give every item an array (where there is none: zeros, and a flag), or none");
 }
 
-// True if a Python number is what NumPy makes of this dtype's elements, or an int for a float.
+// True for a Python number of the kind of this leaf's dtype, and for an int where the dtype is float64.
 bool is_number_of(const LeafSpec& leaf, PyObject* object) {
   switch (as_descr(leaf.dtype)->type_num) {
     case NPY_DOUBLE:

@@ -1,6 +1,8 @@
 #include <pybind11/stl.h>
 
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -15,7 +17,8 @@ namespace {
 
 class ReservationObject {
  public:
-  explicit ReservationObject(std::shared_ptr<EchoBufferObject> buffer) : buffer_(std::move(buffer)) {}
+  ReservationObject(std::shared_ptr<EchoBufferObject> buffer, std::optional<double> timeout_s)
+      : buffer_(std::move(buffer)), reservation_(buffer_->reserve(timeout_s)) {}
   // Aborts an open reservation, because it would hold up all later ones.
   ~ReservationObject() {
     if (open_) {
@@ -24,11 +27,6 @@ class ReservationObject {
   }
   ReservationObject(const ReservationObject&) = delete;
   ReservationObject& operator=(const ReservationObject&) = delete;
-
-  void open(std::optional<double> timeout_s) {
-    reservation_ = buffer_->reserve(timeout_s);
-    open_ = true;
-  }
 
   // Returns the nest of arrays on the slot. They keep the buffer's memory alive through `self`.
   py::object views(const py::object& self) {
@@ -66,23 +64,19 @@ class ReservationObject {
   }
 
   std::shared_ptr<EchoBufferObject> buffer_;
-  Reservation reservation_{};
+  Reservation reservation_;
   std::vector<py::object> views_;  // weak references, because the arrays refer to this object
-  bool open_ = false;
+  bool open_ = true;
 };
 
 }  // namespace
 
-py::object make_reservation(const py::object& buffer, std::optional<double> timeout_s) {
-  auto native = buffer.cast<std::shared_ptr<EchoBufferObject>>();
-  if (native->has_references()) {
+py::object make_reservation(std::shared_ptr<EchoBufferObject> buffer, std::optional<double> timeout_s) {
+  if (buffer->has_references()) {
     raise(errors().config_error,
           "reserve() needs a spec of arrays and numbers, but this one has leaves that travel by reference; use put()");
   }
-  auto reservation = std::make_shared<ReservationObject>(std::move(native));
-  py::object object = py::cast(reservation);
-  reservation->open(timeout_s);  // last, because nobody could end it if an allocation failed
-  return object;
+  return py::cast(std::make_shared<ReservationObject>(std::move(buffer), timeout_s));
 }
 
 void register_reservation(py::module_& module) {

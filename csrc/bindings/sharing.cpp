@@ -14,8 +14,8 @@ namespace py = pybind11;
 namespace pyecho::bindings {
 namespace {
 
-// pyecho.sharing.describe: value -> pyecho.nodes.Node, or None; and path_to: (item, object inside) -> path of the object,
-// or None. Never released, because they are used until the very end of the interpreter.
+// pyecho.sharing.describe: value -> pyecho.nodes.Node, or None; and path_to: (item, object inside) -> path of the
+// object, or None. Never released, because they are used until the very end of the interpreter.
 PyObject* describe_hook = nullptr;
 PyObject* path_hook = nullptr;
 

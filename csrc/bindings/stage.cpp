@@ -32,8 +32,8 @@ py::object caught(const py::error_already_set& error) {
 // Reads a source: its passes, and the items of each pass. Needs the GIL. One thread at a time.
 class Reader {
  public:
-  // `passes`: an iterator of iterators, one for each pass. The time spent in them is added to `source_ns`, which outlives
-  // the reader.
+  // `passes`: an iterator of iterators, one for each pass. The time spent in them is added to `source_ns`, which
+  // outlives the reader.
   Reader(py::object passes, Atomic<std::uint64_t>& source_ns) : passes_(std::move(passes)), source_ns_(source_ns) {}
 
   enum class Read : unsigned char { kItem, kPassEnd, kEnd };
@@ -79,8 +79,8 @@ void Stage::read(const py::object& passes, bool by_consumer) {
   pass_ended_ = false;
 }
 
-// Puts the held item, or else reads an item or the end of a pass and puts that. kOk; as put_held(); kEnd at the end of the
-// source, which closes the stage.
+// Puts the held item, or else reads an item or the end of a pass and puts that. Returns an outcome of put_held(), or kEnd
+// at the end of the source, which closes the stage.
 Outcome Stage::read_and_put(Reader& reader, bool wait, std::uint64_t& put) {
   if (!holds_item() && !pass_ended_) {
     py::object item;
