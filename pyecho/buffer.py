@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from pyecho import _core
 from pyecho.config import Config, Memory
 from pyecho.device.memory import copy_streams, pinning_for, warn_if_pageable
-from pyecho.nest import leaves_of
-from pyecho.spec import NUMPY, structure_of
+from pyecho.nodes import node_of
+from pyecho.spec import NUMPY, fields_of
 from pyecho.stats import EchoStats
 
 
@@ -158,10 +158,10 @@ def native_arguments(
     `name` is what messages call it. `batched`: the items that it reads are batches, whose rows are
     the examples. `uploaded`: pyecho copies its batches to the device, and nobody else does.
     """
-    structure = structure_of(spec)  # first: it checks the spec
-    example_bytes = sum(each.dtype.itemsize * math.prod(each.shape) for each in leaves_of(spec))
+    example_bytes = sum(each.dtype.itemsize * math.prod(each.shape) for each in fields_of(spec))
     return {
-        "structure": structure,
+        "spec": spec,
+        "node_of": node_of,
         "config": replace(config, threads=config.threads_for(example_bytes)),
         "name": name,
         "batched": batched,

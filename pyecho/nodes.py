@@ -32,10 +32,6 @@ class Node:
     tell the children apart, in order.
     """
 
-    kind: ClassVar[str] = "other"
-    """The way the native stage reads further items: as a ``"dict"``, ``"list"``, ``"tuple"`` or
-    ``"namedtuple"``, without a call of Python, or by `read`."""
-
     step_form: ClassVar[str] = "[{!r}]"
     """The step of a path to a child, by its key: ``['image']``, ``.image``, ``[0]``."""
 
@@ -85,13 +81,15 @@ class Node:
 class _MappingNode(Node):
     """A mapping: of a dict and a `UserDict` a copy is filled, others are made anew, of a dict."""
 
+    plain: ClassVar[Any] = None
+
     @property
     def expected(self) -> str:
         return f"a {type(self.like).__name__} with keys {tuple(self.keys)!r}"
 
     def read(self, item: Any) -> list[Any] | str:
         """Return the values of the keys, in whatever order the item has them."""
-        if not isinstance(item, dict if self.kind == "dict" else type(self.like)):
+        if not isinstance(item, self.plain or type(self.like)):
             return type(item).__name__
         entries = dict(dict.items(item) if isinstance(item, dict) else item.items())
         if len(entries) != len(self.keys) or not all(key in entries for key in self.keys):
@@ -118,18 +116,17 @@ class _MappingNode(Node):
 class _DictNode(_MappingNode):
     """A dict, or an instance of a subclass: read as the dict that it is."""
 
-    kind = "dict"
+    plain = dict
 
 
-class _ListNode(Node):
+class ListNode(Node):
     """A list. Of a subclass that cannot be made of its children, a plain list is made."""
 
-    kind = "list"
     plain: ClassVar[type] = list
 
     @property
     def expected(self) -> str:
-        return f"a {self.kind} of {len(self.keys)}"
+        return f"a {self.plain.__name__} of {len(self.keys)}"
 
     def read(self, item: Any) -> list[Any] | str:
         if not isinstance(item, self.plain):
@@ -148,17 +145,15 @@ class _ListNode(Node):
         return self.plain(children)
 
 
-class _TupleNode(_ListNode):
+class _TupleNode(ListNode):
     """A tuple, likewise."""
 
-    kind = "tuple"
     plain = tuple
 
 
-class _NamedTupleNode(_TupleNode):
+class NamedTupleNode(_TupleNode):
     """A namedtuple; its `__new__` does not run."""
 
-    kind = "namedtuple"
     step_form = ".{}"
 
     @property
@@ -255,9 +250,9 @@ def node_of(value: Any) -> Node | None:
     if issubclass(kind, dict):
         return _DictNode(value, tuple(dict.keys(value)))
     if issubclass(kind, tuple) and hasattr(kind, "_fields"):
-        return _NamedTupleNode(value, kind._fields)
+        return NamedTupleNode(value, kind._fields)
     if issubclass(kind, list | tuple):
-        return (_ListNode if issubclass(kind, list) else _TupleNode)(value, range(len(value)))
+        return (ListNode if issubclass(kind, list) else _TupleNode)(value, range(len(value)))
     if issubclass(kind, _ATOMS) or kind in leaf_types or hasattr(kind, "__dlpack__"):
         return None
     registered = _registered_node(value)

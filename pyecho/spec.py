@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from pyecho._core import ConfigError, Structure
-from pyecho.nest import map_nest
-from pyecho.nodes import leaf_types, node_of
+from pyecho._core import ConfigError
+from pyecho.nest import leaves_of, map_nest
+from pyecho.nodes import leaf_types
 
 
 @dataclass(frozen=True, init=False)
@@ -130,24 +130,15 @@ def spec_of(example: Any) -> Any:
     return map_nest(NUMPY.field_of, example)
 
 
-def structure_of(spec: Any) -> Structure:
-    """Compile a spec for the native stage; raises `ConfigError` if it is not a nest of `Field`."""
-    leaves: list[Any] = []
-    tree = _compiled(spec, leaves)
-    if not leaves:
+def fields_of(spec: Any) -> list[Field]:
+    """Return the leaves of a spec; raises `ConfigError` if it is not a nest of `Field`."""
+    fields = leaves_of(spec)
+    for leaf in fields:
+        if not isinstance(leaf, Field):
+            raise ConfigError(
+                "a spec is a nest of pyecho.Field, as spec_of(example) returns it, "
+                f"but it has a leaf of type {type(leaf).__name__}"
+            )
+    if not fields:
         raise ConfigError("a spec needs at least one leaf, got an empty nest")
-    return Structure(tree, leaves)
-
-
-def _compiled(part: Any, leaves: list[Any]) -> Any:
-    node = node_of(part)
-    if node is not None:
-        node.children = [_compiled(child, leaves) for child in node.children]
-        return node
-    if not isinstance(part, Field):
-        raise ConfigError(
-            "a spec is a nest of pyecho.Field, as spec_of(example) returns it, "
-            f"but it has a leaf of type {type(part).__name__}"
-        )
-    leaves.append(part.seen if part.by_reference else (part.dtype, part.shape))
-    return len(leaves) - 1
+    return fields

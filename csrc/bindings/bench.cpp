@@ -1,11 +1,11 @@
-#include "bindings/bench.hpp"
-
 #include <pybind11/stl.h>
 
 #include <string>
+#include <utility>
 
 #include "bench/gather_race.hpp"
 #include "bench/hand_over.hpp"
+#include "bindings/registration.hpp"
 
 namespace py = pybind11;
 
@@ -13,14 +13,12 @@ namespace pyecho::bindings {
 namespace {
 
 bench::HandOver hand_over_named(const std::string& name) {
-  if (name == "condition") {
-    return bench::HandOver::kCondition;
-  }
-  if (name == "queue") {
-    return bench::HandOver::kQueue;
-  }
-  if (name == "buffer") {
-    return bench::HandOver::kBuffer;
+  using enum bench::HandOver;
+  for (const auto& [known, kind] :
+       {std::pair("condition", kCondition), std::pair("queue", kQueue), std::pair("buffer", kBuffer)}) {
+    if (name == known) {
+      return kind;
+    }
   }
   throw py::value_error("stage must be 'condition', 'queue' or 'buffer', got '" + name + "'");
 }
@@ -32,23 +30,12 @@ void register_bench(py::module_& module) {
                                 "Example echoing and bare memcpy of the same bytes, for benchmarks.")
       .def(py::init([](std::size_t row_bytes, std::uint32_t batch_size, std::uint32_t capacity, std::uint32_t factor,
                        std::uint64_t fresh, unsigned threads) {
-             if (row_bytes < 1 || batch_size < 1 || capacity < 1 || factor < 1) {
-               throw py::value_error("row_bytes, batch_size, capacity and factor must be at least 1");
-             }
              return bench::GatherRace({row_bytes, batch_size, capacity, factor, fresh, threads});
            }),
            py::kw_only(), py::arg("row_bytes"), py::arg("batch_size"), py::arg("capacity"), py::arg("factor"),
            py::arg("fresh"), py::arg("threads"))
-      .def(
-          "memcpy_seconds",
-          [](bench::GatherRace& race, unsigned threads) {
-            if (threads < 1) {
-              throw py::value_error("threads must be at least 1");
-            }
-            const py::gil_scoped_release released;
-            return race.memcpy_seconds(threads);
-          },
-          py::arg("threads"))
+      .def("memcpy_seconds", &bench::GatherRace::memcpy_seconds, py::arg("threads"),
+           py::call_guard<py::gil_scoped_release>())
       .def("echo_seconds", &bench::GatherRace::echo_seconds, py::call_guard<py::gil_scoped_release>());
   module.def(
       "hand_over_ns",

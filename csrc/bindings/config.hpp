@@ -31,7 +31,7 @@ inline EchoBufferConfig buffer_config(pybind11::handle config) {
   native.drop_last = option<bool>(config, "drop_last");
   native.with_info = option<bool>(config, "with_info");
   native.prefetch = option<std::uint32_t>(config, "prefetch");
-  native.threads = option<std::uint32_t>(config, "threads");
+  native.threads = option<std::optional<std::uint32_t>>(config, "threads").value_or(0);
   native.burst = option<std::uint32_t>(config, "burst");
   native.max_bytes = option<std::optional<std::size_t>>(config, "max_bytes").value_or(kUnlimited);
   native.held = option<std::uint32_t>(config, "held");

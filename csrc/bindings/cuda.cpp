@@ -1,66 +1,38 @@
-#include "bindings/cuda.hpp"
-
 #include <pybind11/stl.h>
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "bindings/address.hpp"
 #include "bindings/errors.hpp"
-#include "bindings/waiting.hpp"
+#include "bindings/gil.hpp"
+#include "bindings/registration.hpp"
 #include "cuda/device.hpp"
 #include "cuda/driver.hpp"
 #include "cuda/pinning.hpp"
 #include "cuda/transfer_engine.hpp"
 
 namespace py = pybind11;
+using namespace py::literals;
 
 namespace pyecho::bindings {
 namespace {
-
-// Python objects that native code has released, kept until a thread with the GIL destroys them.
-class Graveyard {
- public:
-  // Returns a handle on `object` that may be dropped without the GIL.
-  static std::shared_ptr<void> keep(const std::shared_ptr<Graveyard>& graveyard, py::object object) {
-    return {object.release().ptr(), [graveyard](void* dead) {
-              const std::scoped_lock lock(graveyard->mutex_);
-              graveyard->dead_.push_back(static_cast<PyObject*>(dead));
-            }};
-  }
-  // Destroys the released objects. Needs the GIL.
-  void bury() {
-    std::vector<PyObject*> dead;
-    {
-      const std::scoped_lock lock(mutex_);
-      dead.swap(dead_);
-    }
-    for (PyObject* const object : dead) {
-      Py_DECREF(object);
-    }
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<PyObject*> dead_;
-};
 
 // All members need the GIL; waits release it.
 class TransferEngineObject {
  public:
   TransferEngineObject(int device, unsigned depth, unsigned kept) {
-    if (depth < 1) {
-      raise(errors().config_error, "depth must be at least 1, got 0");
-    }
-    without_gil([&] { engine_ = std::make_unique<cuda::TransferEngine>(cuda::Device::get(device), depth, kept); });
+    engine_ = without_gil(
+        true, [&] { return std::make_unique<cuda::TransferEngine>(cuda::Device::get(device), depth, kept); });
   }
   ~TransferEngineObject() {
-    without_gil([&] { engine_.reset(); });
-    graveyard_->bury();
+    without_gil(true, [&] {
+      engine_.reset();
+      return true;
+    });
   }
   TransferEngineObject(const TransferEngineObject&) = delete;
   TransferEngineObject& operator=(const TransferEngineObject&) = delete;
@@ -73,49 +45,25 @@ class TransferEngineObject {
     for (const auto& [to, from, size_bytes] : copies) {
       native.push_back({.to = to, .from = static_cast<const std::byte*>(pointer(from)), .size_bytes = size_bytes});
     }
-    std::shared_ptr<void> kept = Graveyard::keep(graveyard_, std::move(source));
-    std::shared_ptr<const cuda::Transfer> transfer;
-    act([&] { transfer = engine_->start(native, std::move(kept)); });
-    return transfer;
+    const std::shared_ptr<void> kept(source.release().ptr(), drop_without_gil);
+    return without_gil(true, [&] { return engine_->start(native, kept); });
   }
   std::shared_ptr<const cuda::Transfer> mark() { return engine_->mark(); }
-  void poll() {
-    act([&] { engine_->poll(); });
-  }
-  void drain() {
-    act([&] { engine_->drain(); });
-  }
 
-  [[nodiscard]] const cuda::TransferEngine& engine() const noexcept { return *engine_; }
+  [[nodiscard]] std::uint64_t bytes() const { return engine_->bytes(); }
+  [[nodiscard]] std::uint64_t staged_bytes() const { return engine_->staged_bytes(); }
+  [[nodiscard]] std::uintptr_t stream() const { return reinterpret_cast<std::uintptr_t>(engine_->device().stream()); }
 
  private:
-  template <class Action>
-  static void without_gil(const Action& action) {
-    std::exception_ptr failure;
-    PyThreadState* const state = PyEval_SaveThread();
-    try {
-      action();
-    } catch (...) {
-      failure = std::current_exception();
-    }
-    take_gil(state);
-    if (failure) {
-      std::rethrow_exception(failure);
-    }
-  }
-  // Calls the engine, and destroys the sources it has released, even if the call fails.
-  template <class Action>
-  void act(const Action& action) {
-    try {
-      without_gil(action);
-    } catch (...) {
-      graveyard_->bury();
-      throw;
-    }
-    graveyard_->bury();
+  // Drops a reference, in a thread that need not have the GIL.
+  static void drop_without_gil(void* object) noexcept {
+    ParkIfKilled park;
+    const PyGILState_STATE state = PyGILState_Ensure();
+    Py_DECREF(static_cast<PyObject*>(object));
+    PyGILState_Release(state);
+    park.passed();
   }
 
-  std::shared_ptr<Graveyard> graveyard_ = std::make_shared<Graveyard>();
   std::unique_ptr<cuda::TransferEngine> engine_;
 };
 
@@ -135,12 +83,8 @@ void translate(std::exception_ptr thrown) {  // NOLINT(performance-unnecessary-v
 
 py::dict driver_info() {
   const cuda::Driver& driver = cuda::Driver::get();
-  py::dict info;
-  info["available"] = driver.ready();
-  info["explanation"] = driver.explanation();
-  info["version"] = driver.version();
-  info["device_count"] = driver.device_count();
-  return info;
+  return py::dict("available"_a = driver.ready(), "explanation"_a = driver.explanation(),
+                  "version"_a = driver.version(), "device_count"_a = driver.device_count());
 }
 
 }  // namespace
@@ -183,11 +127,7 @@ void register_cuda(py::module_& module) {
              return std::make_shared<cuda::Pinning>(cuda::Device::get(device), required);
            }),
            py::kw_only(), py::arg("device"), py::arg("required"))
-      .def_property_readonly("failure", &cuda::Pinning::failure, "Why memory stayed pageable, or ''.")
-      .def_property_readonly("pinned_bytes", &cuda::Pinning::pinned_bytes)
-      .def_property_readonly(
-          "seconds", [](const cuda::Pinning& self) { return static_cast<double>(self.pinning_ns()) * 1e-9; },
-          "Time that pinning took.");
+      .def_property_readonly("failure", &cuda::Pinning::failure, "Why memory stayed pageable, or ''.");
 
   py::class_<cuda::Transfer, std::shared_ptr<cuda::Transfer>>(module, "Transfer", "Copies that were started together.")
       .def(
@@ -196,8 +136,7 @@ void register_cuda(py::module_& module) {
             self.wait_on(static_cast<cuda::StreamHandle>(pointer(stream)));
           },
           py::arg("stream"),
-          "wait_on(stream)\n\nMake later work on this CUDA stream wait for the copies. Never blocks.")
-      .def_property_readonly("done", &cuda::Transfer::done, "True if the engine has found the copies done.");
+          "wait_on(stream)\n\nMake later work on this CUDA stream wait for the copies. Never blocks.");
 
   py::class_<TransferEngineObject>(module, "TransferEngine", "Asynchronous copies to a device.")
       .def(py::init<int, unsigned, unsigned>(), py::kw_only(), py::arg("device"), py::arg("depth"), py::arg("kept"))
@@ -206,17 +145,9 @@ void register_cuda(py::module_& module) {
            "Issue copies, each (device address, host address, bytes), and keep `source` until they are done.")
       .def("mark", &TransferEngineObject::mark,
            "mark()\n\nReturn a transfer that is done once all work queued so far on pyecho's stream is done.")
-      .def("poll", &TransferEngineObject::poll, "poll()\n\nRelease the sources that the device is done with.")
-      .def("drain", &TransferEngineObject::drain, "drain()\n\nWait until nothing is under way.")
-      .def_property_readonly("bytes", [](const TransferEngineObject& self) { return self.engine().bytes(); })
-      .def_property_readonly("staged_bytes",
-                             [](const TransferEngineObject& self) { return self.engine().staged_bytes(); })
-      .def_property_readonly(
-          "stream",
-          [](const TransferEngineObject& self) {
-            return reinterpret_cast<std::uintptr_t>(self.engine().device().stream());
-          },
-          "The handle of pyecho's stream on the device.");
+      .def_property_readonly("bytes", &TransferEngineObject::bytes)
+      .def_property_readonly("staged_bytes", &TransferEngineObject::staged_bytes)
+      .def_property_readonly("stream", &TransferEngineObject::stream, "The handle of pyecho's stream on the device.");
 }
 
 }  // namespace pyecho::bindings

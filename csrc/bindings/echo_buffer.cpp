@@ -12,15 +12,12 @@
 #include <vector>
 
 #include "bindings/config.hpp"
-#include "bindings/copy_streams.hpp"
 #include "bindings/errors.hpp"
-#include "bindings/garbage.hpp"
 #include "bindings/gil.hpp"
-#include "bindings/iterator.hpp"
-#include "bindings/reservation.hpp"
-#include "cuda/pinning.hpp"
+#include "bindings/registration.hpp"
 
 namespace py = pybind11;
+using namespace py::literals;
 
 namespace pyecho::bindings {
 namespace {
@@ -58,23 +55,27 @@ EchoBufferConfig with_leaves(EchoBufferConfig config, const Structure& structure
 
 }  // namespace
 
-EchoBufferObject::EchoBufferObject(std::string name, std::shared_ptr<Structure> structure, EchoBufferConfig config,
-                                   bool batched, Adapter adapter, const DeviceMemory& memory)
-    : Stage(std::move(name)),
-      structure_(std::move(structure)),
-      adapter_(std::move(adapter)),
+EchoBufferObject::EchoBufferObject(const py::object& spec, const py::object& node_of, const py::object& config,
+                                   std::string name, bool batched, std::shared_ptr<cuda::Pinning> pinning,
+                                   py::object copy_streams, py::object to_array, py::object from_array,
+                                   py::object info_type)
+    : StageOf(std::move(name)),
+      structure_(spec, node_of),
+      to_array_(std::move(to_array)),
+      from_array_(std::move(from_array)),
+      info_type_(std::move(info_type)),
       batched_(batched),
-      has_references_(any_reference(*structure_)),
-      config_(with_leaves(std::move(config), *structure_)),
-      pinning_(memory.pinning) {
+      has_references_(any_reference(structure_)),
+      config_(with_leaves(buffer_config(config), structure_)),
+      pinning_(std::move(pinning)) {
   if (pinning_) {
     config_.batch_pages = pinning_->policy();
-  }
-  if (pinning_ && !memory.copy_streams.is_none()) {
-    keeper_ = keep_while_copied(pinning_->device(), memory.copy_streams);
+    if (!copy_streams.is_none()) {
+      keeper_ = std::make_shared<CopiedLeases>(pinning_->device(), std::move(copy_streams));
+    }
   }
   try {  // touches every page, which is slow for a large pool
-    core_ = without_gil(true, [this] { return std::make_shared<EchoBuffer>(config_); });
+    core_ = without_gil(true, [this] { return std::make_unique<EchoBuffer>(config_); });
   } catch (const std::bad_alloc&) {
     raise(PyExc_MemoryError, "the system has no memory for the " + readable_bytes(EchoBuffer::min_bytes(config_)) +
                                  " that slots and batches need; " + kLessMemory);
@@ -84,76 +85,67 @@ EchoBufferObject::EchoBufferObject(std::string name, std::shared_ptr<Structure> 
 
 // ---------------------------------------------------------------- producers
 
-void EchoBufferObject::raise_timeout(const Timeout& timeout) const {
-  raise(errors().put_timeout, "no slot became free within " + std::to_string(timeout.seconds) +
-                                  " s: the consumer takes batches too slowly, or not at all; take batches meanwhile, "
-                                  "or raise the timeout" +
-                                  timeout.progress);
+// Raises for the outcome of an attempt to put. `progress` is appended to the message of a PutTimeout.
+void EchoBufferObject::raise_for_put(Outcome outcome, std::optional<double> timeout_s,
+                                     const std::string& progress) const {
+  if (outcome == Outcome::kTimeout) {
+    raise(errors().put_timeout, "no slot became free within " + std::to_string(timeout_s.value_or(0)) +
+                                    " s: the consumer takes batches too slowly, or not at all; take batches meanwhile, "
+                                    "or raise the timeout" +
+                                    progress);
+  }
+  raise_for(outcome);
 }
 
-Reservation EchoBufferObject::reserve(const Timeout& timeout) {
-  std::array<Reservation, 1> reservation{};
+Reservation EchoBufferObject::reserve(std::optional<double> timeout_s) {
+  const Deadline deadline = deadline_after(timeout_s);
+  Reservation reservation{};
   std::uint32_t count = 0;
-  Outcome outcome = core_->try_reserve(reservation, count);
+  Outcome outcome = core_->try_reserve(std::span(&reservation, 1), count);
   if (outcome == Outcome::kFull) {
-    outcome =
-        wait_answering_signals(timeout.deadline, [&](Deadline slice) { return core_->reserve(reservation[0], slice); });
-  }
-  if (outcome == Outcome::kTimeout) {
-    raise_timeout(timeout);
+    outcome = wait_for_room(deadline, [&](Deadline slice) { return core_->reserve(reservation, slice); });
   }
   if (outcome != Outcome::kOk) {
-    raise_for(outcome);
+    raise_for_put(outcome, timeout_s, "");
   }
-  return reservation[0];
+  return reservation;
 }
 
 // Puts the rows from `row` on, and advances `row` past the rows that were put. kOk: all rows. kFull only without `wait`.
 // kTimeout, kClosed, kForked.
-Outcome EchoBufferObject::put_rows(const ItemView& view, std::size_t& row, Timeout& timeout, bool wait) {
+Outcome EchoBufferObject::put_rows(const ItemView& view, std::size_t& row, Deadline deadline, bool wait) {
   std::array<Reservation, kGroupRows> group{};
-  GilRelease gil(view.size_bytes() >= kGilFreeBytes && !has_references_);
+  GilRelease gil(view.size_bytes() >= kGilFreeBytes && !has_references_ && !view.needs_gil());
   Outcome outcome = Outcome::kOk;
   while (row < view.rows()) {
     std::uint32_t count = 0;
     outcome = core_->try_reserve(std::span(group).first(std::min(group.size(), view.rows() - row)), count);
     if (outcome == Outcome::kFull && wait) {  // this thread holds no reservation while it sleeps
       gil.take_back();
-      outcome = wait_answering_signals(
-          timeout.deadline, [&](Deadline slice) { return core_->reserve(group[0], slice); },
-          [this] { return paused(); });
+      outcome = wait_for_room(deadline, [&](Deadline slice) { return core_->reserve(group[0], slice); });
       gil.release();
       count = 1;
     }
     if (outcome != Outcome::kOk) {
       break;
     }
-    const std::span<const Reservation> reservations = std::span(group).first(count);
-    if (has_references_) {
-      put_references(view, row, reservations);
-    }
-    copy_rows(view, row, reservations);
+    fill(view, row, std::span(group).first(count));
     row += count;
   }
   gil.take_back();
   return outcome;
 }
 
-// Copies the rows from `row` on into these slots, and commits them together.
-void EchoBufferObject::copy_rows(const ItemView& view, std::size_t row, std::span<const Reservation> reservations) {
-  for (std::size_t i = 0; i < reservations.size(); ++i) {
-    view.copy_row(row + i, *core_, reservations[i].slot);
-  }
-  core_->commit(reservations);
-}
-
-void EchoBufferObject::put_references(const ItemView& view, std::size_t row,
-                                      std::span<const Reservation> reservations) {
-  const SlotLayout::Leaf& leaf = core_->layout().leaves().back();
+// Fills these slots with the rows from `row` on, and commits them together.
+void EchoBufferObject::fill(const ItemView& view, std::size_t row, std::span<const Reservation> reservations) {
   try {
-    for (std::size_t i = 0; i < reservations.size(); ++i) {
-      const ReferenceTable::Entry entry = references_.put(view.references(row + i));
-      std::memcpy(core_->slot_data(reservations[i].slot) + leaf.slot_offset, &entry, sizeof(entry));
+    for (const Reservation& reservation : reservations) {
+      if (has_references_) {
+        const ReferenceTable::Entry entry = references_.put(view.references(row));
+        std::memcpy(core_->slot_data(reservation.slot) + core_->layout().leaves().back().slot_offset, &entry,
+                    sizeof(entry));
+      }
+      view.copy_row(row++, *core_, reservation.slot);
     }
   } catch (...) {  // no memory
     for (const Reservation& reservation : reservations) {
@@ -161,37 +153,22 @@ void EchoBufferObject::put_references(const ItemView& view, std::size_t row,
     }
     throw;
   }
+  core_->commit(reservations);
 }
 
-void EchoBufferObject::put(py::handle example, std::optional<double> timeout_s) {
-  const ItemView view(*structure_, example, ItemKind::kExample, adapter_.to_array);
-  Timeout timeout(timeout_s);
+void EchoBufferObject::put_item(py::handle item, bool batched, std::optional<double> timeout_s) {
+  const ItemView view(structure_, item, batched, to_array_);
   std::size_t row = 0;
-  const Outcome outcome = put_rows(view, row, timeout, true);
-  if (outcome == Outcome::kTimeout) {
-    raise_timeout(timeout);
-  }
+  const Outcome outcome = put_rows(view, row, deadline_after(timeout_s), true);
   if (outcome != Outcome::kOk) {
-    raise_for(outcome);
-  }
-}
-
-void EchoBufferObject::put_batch(py::handle batch, std::optional<double> timeout_s) {
-  const ItemView view(*structure_, batch, ItemKind::kBatch, adapter_.to_array);
-  Timeout timeout(timeout_s);
-  std::size_t row = 0;
-  const Outcome outcome = put_rows(view, row, timeout, true);
-  if (outcome == Outcome::kTimeout) {
-    timeout.progress = " (" + std::to_string(row) + " of " + std::to_string(view.rows()) + " rows were taken)";
-    raise_timeout(timeout);
-  }
-  if (outcome != Outcome::kOk) {
-    raise_for(outcome);
+    raise_for_put(
+        outcome, timeout_s,
+        batched ? " (" + std::to_string(row) + " of " + std::to_string(view.rows()) + " rows were taken)" : "");
   }
 }
 
 void EchoBufferObject::hold(const py::object& item) {
-  held_ = {.view = std::make_shared<ItemView>(*structure_, item, item_kind(), adapter_.to_array), .next = 0};
+  held_ = {.view = std::make_shared<ItemView>(structure_, item, batched_, to_array_), .next = 0};
 }
 
 Outcome EchoBufferObject::put_held(bool wait, std::uint64_t& put) {
@@ -199,9 +176,8 @@ Outcome EchoBufferObject::put_held(bool wait, std::uint64_t& put) {
   if (view == nullptr) {  // the item's destructor, or a thread that had the GIL during it, has stopped the stage
     return Outcome::kClosed;
   }
-  Timeout forever(std::nullopt);
   std::size_t row = held_.next;
-  const Outcome outcome = put_rows(*view, row, forever, wait);
+  const Outcome outcome = put_rows(*view, row, kNever, wait);
   put += row - held_.next;
   held_.next = row;
   if (outcome == Outcome::kOk) {
@@ -210,49 +186,31 @@ Outcome EchoBufferObject::put_held(bool wait, std::uint64_t& put) {
   return outcome;
 }
 
-Outcome EchoBufferObject::mark_pass_end(Deadline deadline) {
-  Reservation place{};
-  const Outcome outcome = core_->reserve(place, deadline);
-  if (outcome == Outcome::kOk) {
-    core_->end_pass(place);
-  }
-  return outcome;
-}
-
 std::vector<py::object> EchoBufferObject::slot_views(Reservation reservation, py::handle owner) const {
   std::vector<py::object> views;
   std::byte* const slot = core_->slot_data(reservation.slot);
-  for (std::size_t i = 0; i < structure_->leaves().size(); ++i) {
-    const LeafSpec& leaf = structure_->leaves()[i];
-    views.push_back(array_on(slot + core_->layout().leaves()[i].slot_offset,
-                             as_descr(py::object(leaf.dtype).release().ptr()), leaf.shape.data(),
-                             static_cast<int>(leaf.shape.size()), owner));
+  for (const LeafSpec& leaf : structure_.leaves()) {
+    const std::size_t offset = core_->layout().leaves()[views.size()].slot_offset;
+    views.push_back(array_on(slot + offset, leaf.dtype, leaf.shape, owner));
   }
   return views;
 }
 
 py::dict EchoBufferObject::stats() const {
   const EchoBufferStats stats = core_->stats();
-  py::dict dict;
-  dict["fresh"] = stats.fresh;
-  dict["emitted"] = stats.emitted;
-  dict["batches"] = stats.batches;
-  dict["bytes_gathered"] = stats.bytes_gathered;
-  dict["source_ns"] = source_ns();
-  dict["consumer_wait_ns"] = stats.consumer_wait_ns;
-  dict["downstream_ns"] = stats.downstream_ns;
-  dict["resident"] = stats.resident;
-  dict["outstanding_leases"] = stats.outstanding_leases;
-  dict["host_allocations"] = stats.batch_blocks + 1;  // plus one for the slots
-  return dict;
+  return py::dict("fresh"_a = stats.fresh, "emitted"_a = stats.emitted, "batches"_a = stats.batches,
+                  "bytes_gathered"_a = stats.bytes_gathered, "source_ns"_a = source_ns(),
+                  "consumer_wait_ns"_a = stats.consumer_wait_ns, "downstream_ns"_a = stats.downstream_ns,
+                  "resident"_a = stats.resident, "outstanding_leases"_a = stats.outstanding_leases,
+                  "host_allocations"_a = stats.batch_blocks + 1);  // plus one for the slots
 }
 
 // ---------------------------------------------------------------- garbage collection and registration
 
 int EchoBufferObject::traverse(visitproc visit, void* arg) const {
-  Py_VISIT(adapter_.to_array.ptr());
-  Py_VISIT(adapter_.from_array.ptr());
-  Py_VISIT(adapter_.info_type.ptr());
+  Py_VISIT(to_array_.ptr());
+  Py_VISIT(from_array_.ptr());
+  Py_VISIT(info_type_.ptr());
   if (const int stop = references_.traverse(visit, arg); stop != 0) {
     return stop;
   }
@@ -267,17 +225,11 @@ void EchoBufferObject::clear() {
 }
 
 void register_echo_buffer(py::module_& module) {
-  py::class_<EchoBufferObject, Stage, std::shared_ptr<EchoBufferObject>>(
-      module, "EchoBuffer", collect_cycles<EchoBufferObject>(), "The native stage of example echoing.")
-      .def(py::init([](std::shared_ptr<Structure> structure, const py::object& config, std::string name, bool batched,
-                       const std::shared_ptr<cuda::Pinning>& pinning, py::object copy_streams, py::object to_array,
-                       py::object from_array, py::object info_type) {
-             return std::make_shared<EchoBufferObject>(
-                 std::move(name), std::move(structure), buffer_config(config), batched,
-                 Adapter{std::move(to_array), std::move(from_array), std::move(info_type)},
-                 DeviceMemory{pinning, std::move(copy_streams)});
-           }),
-           py::arg("structure"), py::arg("config"), py::kw_only(), py::arg("name"), py::arg("batched"),
+  py::class_<EchoBufferObject, Stage, std::shared_ptr<EchoBufferObject>>(module, "EchoBuffer",
+                                                                         "The native stage of example echoing.")
+      .def(py::init<const py::object&, const py::object&, const py::object&, std::string, bool,
+                    std::shared_ptr<cuda::Pinning>, py::object, py::object, py::object, py::object>(),
+           py::arg("spec"), py::arg("node_of"), py::arg("config"), py::kw_only(), py::arg("name"), py::arg("batched"),
            py::arg("pinning"), py::arg("copy_streams"), py::arg("to_array"), py::arg("from_array"),
            py::arg("info_type"))
       .def("put", &EchoBufferObject::put, py::arg("example"), py::arg("timeout") = py::none(),
@@ -290,16 +242,13 @@ void register_echo_buffer(py::module_& module) {
            "Put every row of a batch: the nest of an example whose leaves have one more, leading axis of equal "
            "length.\n\n"
            "Raises as put(); PutTimeout says how many rows were taken before the time was up.")
-      .def(
-          "reserve",
-          [](const py::object& self, std::optional<double> timeout) { return make_reservation(self, timeout); },
-          py::arg("timeout") = py::none(),
-          "reserve(timeout=None)\n\n"
-          "Obtain a slot and write the example into it in place:\n\n"
-          "    with buffer.reserve() as views:\n"
-          "        views['image'][...] = ...\n\n"
-          "Leaving the block commits the example, an exception aborts it. The views must not be written to "
-          "afterwards.");
+      .def("reserve", &make_reservation, py::arg("timeout") = py::none(),
+           "reserve(timeout=None)\n\n"
+           "Obtain a slot and write the example into it in place:\n\n"
+           "    with buffer.reserve() as views:\n"
+           "        views['image'][...] = ...\n\n"
+           "Leaving the block commits the example, an exception aborts it. The views must not be written to "
+           "afterwards.");
 }
 
 }  // namespace pyecho::bindings

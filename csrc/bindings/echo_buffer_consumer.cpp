@@ -10,8 +10,6 @@
 #include "bindings/echo_buffer.hpp"
 #include "bindings/errors.hpp"
 #include "bindings/gil.hpp"
-#include "bindings/lease_object.hpp"
-#include "cuda/pinning.hpp"
 
 namespace py = pybind11;
 
@@ -42,8 +40,7 @@ Outcome EchoBufferObject::try_emit(PyObject*& emission) {
     if (outcome != Outcome::kOk) {
       return outcome;
     }
-    const bool dropped = config_.drop_last && lease.rows() < config_.batch_rows;
-    if (dropped) {
+    if (config_.drop_last && lease.rows() < config_.batch_rows) {
       release_references(lease);
     } else {
       pending_ = make_lease_object(std::move(lease), keeper_);
@@ -84,12 +81,9 @@ Outcome EchoBufferObject::wait(Deadline slice) {
   }
 }
 
-void EchoBufferObject::begin_core(std::uint64_t epoch, std::uint64_t items) {
+Outcome EchoBufferObject::begin_core(std::uint64_t epoch, std::uint64_t items) {
   acquired_.reset();
-  const Outcome outcome = without_gil(true, [&] { return core_->begin(epoch, items); });
-  if (outcome != Outcome::kOk) {
-    raise_for(outcome);
-  }
+  return StageOf::begin_core(epoch, items);
 }
 
 void EchoBufferObject::raise_for(Outcome outcome) const {
@@ -130,39 +124,40 @@ py::object EchoBufferObject::make_batch(const py::object& owner) {
   std::byte* const data = lease.data();
   const std::uint32_t rows = lease.rows();
   const SlotLayout& layout = core_->layout();
-  const std::vector<LeafSpec>& leaves = structure_->leaves();
-  std::array<py::object, Structure::kInlineLeaves> few_objects;
-  std::vector<py::object> many_objects(leaves.size() > few_objects.size() ? leaves.size() : 0);
-  py::object* const objects = many_objects.empty() ? few_objects.data() : many_objects.data();
+  std::vector<py::object> objects;
+  objects.reserve(structure_.leaves().size());
   std::size_t references = 0;
-  for (std::size_t i = 0; i < leaves.size(); ++i) {
-    objects[i] = leaves[i].by_reference ? py::object(reference_list(references++, entries_of(lease)))
-                                        : array_leaf(i, data + layout.leaves()[i].batch_offset, rows, owner);
+  for (const LeafSpec& leaf : structure_.leaves()) {
+    const std::size_t i = objects.size();
+    objects.push_back(leaf.by_reference ? py::object(reference_list(references++, entries_of(lease)))
+                                        : array_leaf(i, data + layout.leaves()[i].batch_offset, rows, owner));
   }
-  py::object batch = structure_->unflatten(objects);
+  py::object batch = structure_.unflatten(objects);
   if (!config_.with_info) {
     return batch;
   }
-  const npy_intp dims[] = {static_cast<npy_intp>(rows)};
-  py::object source_index =
-      array_on(data + layout.source_index_offset(), PyArray_DescrFromType(NPY_INT64), dims, 1, owner);
-  py::object use = array_on(data + layout.use_offset(), PyArray_DescrFromType(NPY_INT32), dims, 1, owner);
-  py::object info = call_python([&] { return adapter_.info_type(std::move(source_index), std::move(use)); });
+  const auto column = [&](std::size_t offset, int type) {
+    const npy_intp dims[] = {static_cast<npy_intp>(rows)};
+    auto* const dtype = reinterpret_cast<PyObject*>(PyArray_DescrFromType(type));
+    return array_on(data + offset, py::reinterpret_steal<py::object>(dtype), dims, owner);
+  };
+  py::object source_index = column(layout.source_index_offset(), NPY_INT64);
+  py::object use = column(layout.use_offset(), NPY_INT32);
+  py::object info = call_python([&] { return info_type_(std::move(source_index), std::move(use)); });
   return py::make_tuple(std::move(batch), std::move(info));
 }
 
 py::object EchoBufferObject::array_leaf(std::size_t index, std::byte* data, std::uint32_t rows,
                                         py::handle owner) const {
-  const LeafSpec& leaf = structure_->leaves()[index];
+  const LeafSpec& leaf = structure_.leaves()[index];
   std::array<npy_intp, NPY_MAXDIMS> dims{};
   dims[0] = static_cast<npy_intp>(rows);
   std::ranges::copy(leaf.shape, dims.begin() + 1);
-  py::object array = array_on(data, as_descr(py::object(leaf.dtype).release().ptr()), dims.data(),
-                              static_cast<int>(leaf.shape.size()) + 1, owner);
-  if (adapter_.from_array.is_none()) {
+  py::object array = array_on(data, leaf.dtype, std::span(dims).first(leaf.shape.size() + 1), owner);
+  if (from_array_.is_none()) {
     return array;
   }
-  return call_python([&] { return adapter_.from_array(std::move(array), index); });
+  return call_python([&] { return from_array_(std::move(array), index); });
 }
 
 // Returns the entry of the ReferenceTable for each row; empty if there are no references.

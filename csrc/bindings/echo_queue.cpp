@@ -3,62 +3,54 @@
 #include <utility>
 
 #include "bindings/config.hpp"
-#include "bindings/errors.hpp"
-#include "bindings/garbage.hpp"
+#include "bindings/gil.hpp"
+#include "bindings/registration.hpp"
 #include "bindings/sharing.hpp"
-#include "bindings/waiting.hpp"
 
 namespace py = pybind11;
+using namespace py::literals;
 
 namespace pyecho::bindings {
 
 EchoQueueObject::EchoQueueObject(const EchoQueueConfig& config, py::object transform, py::object prepare, bool shared)
-    : Stage("EchoLoader"),
-      core_(config),
-      items_(core_.slots()),
+    : StageOf("EchoLoader"),
       transform_(std::move(transform)),
       prepare_(std::move(prepare)),
       has_transform_(!transform_.is_none()),
-      shared_(shared) {}
+      shared_(shared) {
+  core_ = std::make_unique<EchoQueue>(config);
+  items_.resize(core_->slots());
+}
 
 // ---------------------------------------------------------------- producers
 
-void EchoQueueObject::commit(Reservation place, py::object object, py::object guards) {
-  items_[place.slot] = {.object = object.release().ptr(), .guards = guards.release().ptr()};
-  core_.commit(place);
+void EchoQueueObject::commit(Reservation place, Item item) {
+  items_[place.slot] = std::move(item);
+  core_->commit(place);
+  drop_if_stopped();
 }
 
 void EchoQueueObject::hold(const py::object& item) {
-  SharedItem held{.item = prepare_.is_none() ? item : call_python([&] { return prepare_(item); }), .guards = {}};
-  held_ = shared_ ? share_item(held.item) : std::move(held);
+  py::object prepared = prepare_.is_none() ? item : call_python([&] { return prepare_(item); });
+  SharedItem held = shared_ ? share_item(prepared) : SharedItem{.item = std::move(prepared), .guards = {}};
+  held_ = {.object = std::move(held.item), .guards = std::move(held.guards)};
 }
 
 Outcome EchoQueueObject::put_held(bool wait, std::uint64_t& put) {
   Reservation place{};
-  Outcome outcome = core_.try_reserve(place);
+  Outcome outcome = core_->try_reserve(place);
   if (outcome == Outcome::kFull && wait) {
     outcome = wait_for_place(place);
   }
   if (outcome == Outcome::kOk) {
-    SharedItem held = std::exchange(held_, {});
-    commit(place, std::move(held.item), std::move(held.guards));
+    commit(place, std::exchange(held_, {}));
     ++put;
   }
   return outcome;
 }
 
-Outcome EchoQueueObject::mark_pass_end(Deadline deadline) {
-  Reservation place{};
-  const Outcome outcome = core_.reserve(place, deadline);
-  if (outcome == Outcome::kOk) {
-    core_.end_pass(place);
-  }
-  return outcome;
-}
-
 Outcome EchoQueueObject::wait_for_place(Reservation& place) {
-  return wait_answering_signals(
-      kNever, [&](Deadline slice) { return core_.reserve(place, slice); }, [this] { return paused(); });
+  return wait_for_room(kNever, [&](Deadline slice) { return core_->reserve(place, slice); });
 }
 
 Reservation EchoQueueObject::reserve() {
@@ -69,18 +61,12 @@ Reservation EchoQueueObject::reserve() {
   return place;
 }
 
-void EchoQueueObject::fill_error(Reservation place, const py::object& error) {
-  items_[place.slot] = {.object = checked_failure(error).release().ptr(), .guards = nullptr, .is_error = true};
-  core_.commit(place);
-  drop_if_stopped();
-}
-
 void EchoQueueObject::end_here(Reservation place, bool last) {
   if (last) {
-    core_.abort(place);
-    core_.close();
+    core_->abort(place);
+    core_->close();
   } else {
-    core_.end_pass(place);
+    core_->end_pass(place);
   }
 }
 
@@ -89,117 +75,83 @@ void EchoQueueObject::end_here(Reservation place, bool last) {
 // The fast path: a repeat without guards and transform takes a few nanoseconds. emit_rarely() handles everything else.
 Outcome EchoQueueObject::try_emit(PyObject*& emission) {
   if (pending_.object) [[unlikely]] {
-    emission = emit_pending();
+    emission = delivered(std::exchange(pending_, {}));
     return Outcome::kOk;
   }
   Use use;  // NOLINT(cppcoreguidelines-pro-type-member-init): written by try_next
-  const Outcome outcome = core_.try_next(use);
+  const Outcome outcome = core_->try_next(use);
   if (outcome != Outcome::kOk) [[unlikely]] {
     return failed_ && outcome == Outcome::kClosed ? Outcome::kEnd : outcome;
   }
   Item& item = items_[use.slot];
-  if (use.last || item.guards != nullptr || item.object == nullptr || item.is_error || has_transform_) {
+  if (use.last || item.guards || !item.object || item.is_error || has_transform_) {
     return emit_rarely(use, item, emission);
   }
-  emission = Py_NewRef(item.object);
+  emission = Py_NewRef(item.object.ptr());
   return Outcome::kOk;
 }
 
 Outcome EchoQueueObject::emit_rarely(const Use& use, Item& item, PyObject*& emission) {
-  if (item.object == nullptr || item.is_error) {
-    return emit_error(item);
+  if (!item.object) {
+    return Outcome::kClosed;  // stop() came while this thread waited for the GIL
   }
-  Emission found{.object = py::reinterpret_borrow<py::object>(item.object),
-                 .guards = py::reinterpret_borrow<py::object>(item.guards),
-                 .source_index = use.source_index,
-                 .ordinal = use.ordinal};
+  if (item.is_error) {
+    const py::object error = item.object;
+    stop();
+    failed_ = true;
+    raise_object(error);
+  }
+  Emission found{
+      .object = item.object, .guards = item.guards, .source_index = use.source_index, .ordinal = use.ordinal};
   if (use.last) {
-    Py_CLEAR(item.object);
-    Py_CLEAR(item.guards);
-    core_.release(use.slot);
+    item = {};
+    core_->release(use.slot);
   }
-  if (found.guards && found.ordinal > 0) {
-    check_guards(found.guards);
-  }
-  emission = has_transform_ ? transformed(std::move(found)) : found.object.release().ptr();
+  emission = delivered(std::move(found));
   return Outcome::kOk;
 }
 
-PyObject* EchoQueueObject::emit_pending() {
-  Emission pending = std::exchange(pending_, Emission{});
-  if (pending.guards && pending.ordinal > 0) {
-    check_guards(pending.guards);
+// Returns what the consumer gets. If the transform fails, the use stays pending and is checked again the next time.
+PyObject* EchoQueueObject::delivered(Emission emission) {
+  if (emission.guards && emission.ordinal > 0) {
+    check_guards(emission.object, emission.guards);
   }
-  return transformed(std::move(pending));
-}
-
-// Raises the exception in the place of the item. Returns kClosed if there is none, because stop() came while this thread
-// waited for the GIL.
-Outcome EchoQueueObject::emit_error(Item& item) {
-  if (item.object == nullptr) {
-    return Outcome::kClosed;
+  if (!has_transform_) {
+    return emission.object.release().ptr();
   }
-  const auto error = py::reinterpret_borrow<py::object>(item.object);
-  stop();
-  failed_ = true;
-  raise_object(error);
-}
-
-// Returns the result of the transform. If the transform fails, the use stays pending and is checked again the next time.
-PyObject* EchoQueueObject::transformed(Emission emission) {
   try {
     return call_python([&] { return transform_(emission.object, emission.source_index, emission.ordinal); })
         .release()
         .ptr();
   } catch (const py::error_already_set&) {
-    if (!core_.stopped()) {  // after stop() nothing would release it
+    if (!stopped()) {  // after stop() nothing would release it
       pending_ = std::move(emission);
     }
     throw;
   }
 }
 
-Outcome EchoQueueObject::wait(Deadline slice) { return core_.await_items(slice); }
-
-void EchoQueueObject::begin_core(std::uint64_t epoch, std::uint64_t items) {
-  if (const Outcome outcome = core_.begin(epoch, items); outcome != Outcome::kOk) {
-    raise_for(outcome);
-  }
+Outcome EchoQueueObject::begin_core(std::uint64_t epoch, std::uint64_t items) {
   failed_ = false;
+  return StageOf::begin_core(epoch, items);
 }
 
 py::dict EchoQueueObject::stats() const {
-  const EchoQueueStats stats = core_.stats();
-  py::dict dict;
-  dict["fresh"] = stats.fresh;
-  dict["emitted"] = stats.emitted;
-  dict["batches"] = stats.emitted;
-  dict["bytes_gathered"] = 0;
-  dict["source_ns"] = source_ns();
-  dict["consumer_wait_ns"] = stats.consumer_wait_ns;
-  dict["downstream_ns"] = stats.downstream_ns;
-  dict["resident"] = stats.resident;
-  dict["outstanding_leases"] = 0;
-  dict["host_allocations"] = 0;
-  return dict;
+  const EchoQueueStats stats = core_->stats();
+  return py::dict("fresh"_a = stats.fresh, "emitted"_a = stats.emitted, "batches"_a = stats.emitted,
+                  "bytes_gathered"_a = 0, "source_ns"_a = source_ns(), "consumer_wait_ns"_a = stats.consumer_wait_ns,
+                  "downstream_ns"_a = stats.downstream_ns, "resident"_a = stats.resident, "outstanding_leases"_a = 0,
+                  "host_allocations"_a = 0);
 }
 
 // ---------------------------------------------------------------- garbage collection and registration
 
-void EchoQueueObject::drop_items() {
-  for (Item& item : items_) {
-    Py_CLEAR(item.object);
-    Py_CLEAR(item.guards);
-    item.is_error = false;
-  }
-}
-
 int EchoQueueObject::traverse(visitproc visit, void* arg) const {
   for (const Item& item : items_) {
-    Py_VISIT(item.object);
-    Py_VISIT(item.guards);
+    Py_VISIT(item.object.ptr());
+    Py_VISIT(item.guards.ptr());
   }
-  Py_VISIT(held_.item.ptr());
+  Py_VISIT(held_.object.ptr());
   Py_VISIT(held_.guards.ptr());
   Py_VISIT(pending_.object.ptr());
   Py_VISIT(pending_.guards.ptr());
@@ -209,16 +161,18 @@ int EchoQueueObject::traverse(visitproc visit, void* arg) const {
 }
 
 void EchoQueueObject::clear() {
-  drop_items();
-  const SharedItem dying = std::exchange(held_, {});
-  pending_ = Emission{};
+  for (Item& item : items_) {
+    item = {};
+  }
+  const Item dying = std::exchange(held_, {});
+  pending_ = {};
   Stage::clear();
 }
 
 void register_echo_queue(py::module_& module) {
   const py::class_<Reservation> place(module, "Place", "A place in the order of an EchoQueue.");
-  py::class_<EchoQueueObject, Stage, std::shared_ptr<EchoQueueObject>>(
-      module, "EchoQueue", collect_cycles<EchoQueueObject>(), "The native stage of batch echoing.")
+  py::class_<EchoQueueObject, Stage, std::shared_ptr<EchoQueueObject>>(module, "EchoQueue",
+                                                                       "The native stage of batch echoing.")
       .def(py::init([](const py::object& config, py::object transform, py::object prepare, bool shared) {
              return std::make_shared<EchoQueueObject>(queue_config(config), std::move(transform), std::move(prepare),
                                                       shared);

@@ -3,6 +3,8 @@
 #include <array>
 #include <cstdio>
 
+#include "bindings/registration.hpp"
+
 namespace py = pybind11;
 
 namespace pyecho::bindings {
@@ -45,9 +47,7 @@ py::object checked_failure(const py::object& error) {
 }
 
 void raise_object(const py::object& error) {
-  const py::object traceback = error.attr("__traceback__");
-  PyErr_Restore(py::type::of(error).release().ptr(), py::object(error).release().ptr(),
-                traceback.is_none() ? nullptr : py::object(traceback).release().ptr());
+  PyErr_SetObject(py::type::handle_of(error).ptr(), error.ptr());
   throw py::error_already_set();
 }
 

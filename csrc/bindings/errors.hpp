@@ -39,6 +39,4 @@ pybind11::object checked_failure(const pybind11::object& error);
 // Formats a size for messages: "1.5 MiB (1572864 bytes)".
 [[nodiscard]] std::string readable_bytes(std::size_t bytes);
 
-void register_errors(pybind11::module_& module);
-
 }  // namespace pyecho::bindings

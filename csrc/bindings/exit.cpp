@@ -1,12 +1,12 @@
 // A thread inside a source can outlive the interpreter. Before Python 3.14 it is unwound as soon as it requests the GIL
 // (see ParkIfKilled). If the unwinding meets a C++ destructor, as in PyTorch's operations, it calls std::terminate()
 // without an exception.
-#include "bindings/exit.hpp"
-
 #include <unistd.h>
 
 #include <cstdlib>
 #include <exception>
+
+#include "bindings/registration.hpp"
 
 namespace py = pybind11;
 

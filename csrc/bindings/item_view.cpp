@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "bindings/errors.hpp"
-#include "bindings/waiting.hpp"
+#include "bindings/gil.hpp"
 #include "core/memory/stream_copy.hpp"
 
 namespace py = pybind11;
@@ -25,41 +23,31 @@ std::string describe_object(py::handle object) {
   return py::str(py::type::handle_of(object).attr("__name__"));
 }
 
-// Returns a remedy for an array that differs from the leaf only in the length of its first axis; "" for other arrays.
-const char* remedy_for_length(const LeafSpec& leaf, ItemKind kind, py::handle got) {
-  if (!PyArray_Check(got.ptr()) || leaf.shape.empty() || kind != ItemKind::kExample) {
-    return "";
+// Returns a remedy for an array that differs from the leaf.
+const char* remedy_for(const LeafSpec& leaf, bool batched, py::handle got) {
+  if (PyArray_Check(got.ptr()) && !leaf.shape.empty() && !batched) {
+    PyArrayObject* const array = as_array(got);
+    const auto* const dims = PyArray_DIMS(array);
+    const bool other_length = std::cmp_equal(PyArray_NDIM(array), leaf.shape.size()) && dims[0] != leaf.shape[0] &&
+                              std::equal(leaf.shape.begin() + 1, leaf.shape.end(), dims + 1);
+    if (other_length) {
+      return dims[0] > leaf.shape[0] ? "pad or crop examples to one length in the source"
+                                     : "pad or crop examples to one length in the source; if items are batches, and "
+                                       "this is a shorter last one, pass unbatch=True to the loader";
+    }
   }
-  PyArrayObject* const array = as_array(got.ptr());
-  const auto* const dims = PyArray_DIMS(array);
-  if (!std::cmp_equal(PyArray_NDIM(array), leaf.shape.size()) || dims[0] == leaf.shape[0] ||
-      !std::equal(leaf.shape.begin() + 1, leaf.shape.end(), dims + 1)) {
-    return "";
-  }
-  return dims[0] > leaf.shape[0] ? "pad or crop examples to one length in the source"
-                                 : "pad or crop examples to one length in the source; if items are batches, and this "
-                                   "is a shorter last one, pass unbatch=True to the loader";
+  return "convert, crop or pad in the source";
 }
 
-[[noreturn]] void raise_leaf_mismatch(const LeafSpec& leaf, ItemKind kind, py::handle got) {
-  const std::string remedy = remedy_for_length(leaf, kind, got);
-  raise(errors().spec_mismatch, leaf.path + ": expected " + (kind == ItemKind::kBatch ? "rows, each: " : "") +
-                                    leaf.describe() + ", got " + describe_object(got) +
-                                    "; every item must be like the first (" +
-                                    (remedy.empty() ? "convert, crop or pad in the source" : remedy) + ")");
+[[noreturn]] void raise_leaf_mismatch(const LeafSpec& leaf, bool batched, py::handle got) {
+  raise(errors().spec_mismatch, leaf.path + ": expected " + (batched ? "rows, each: " : "") + leaf.described +
+                                    ", got " + describe_object(got) + "; every item must be like the first (" +
+                                    remedy_for(leaf, batched, got) + ")");
 }
 
 // Raises ConfigError for a masked array, because it would lose its mask.
 void refuse_masked(const LeafSpec& leaf, py::handle array) {
-  if (PyArray_CheckExact(array.ptr())) {
-    return;
-  }
-  // No guarded initialisation: the import gives up the GIL, which a thread that waits for the guard would keep.
-  static PyObject* masked = nullptr;
-  if (masked == nullptr) {
-    masked = py::object(py::module_::import("numpy.ma").attr("MaskedArray")).release().ptr();
-  }
-  if (PyObject_IsInstance(array.ptr(), masked) == 1) {
+  if (!PyArray_CheckExact(array.ptr()) && py::isinstance(array, py::module_::import("numpy.ma").attr("MaskedArray"))) {
     raise(errors().config_error, leaf.path +
                                      ": masked arrays would lose their mask in a batch; use .filled(), or pass "
                                      "data and mask");
@@ -72,7 +60,7 @@ void refuse_array(const LeafSpec& leaf, py::handle object) {
       !py::hasattr(py::type::handle_of(object), "__dlpack__")) {
     return;
   }
-  if (PyArray_Check(object.ptr()) && PyDataType_REFCHK(PyArray_DESCR(as_array(object.ptr())))) {
+  if (PyArray_Check(object.ptr()) && PyDataType_REFCHK(PyArray_DESCR(as_array(object)))) {
     return;
   }
   raise(errors().spec_mismatch,
@@ -81,98 +69,73 @@ void refuse_array(const LeafSpec& leaf, py::handle object) {
             "; give every item an array (where there is none: zeros, and a flag), or none");
 }
 
-template <class T>
-void store(std::array<std::byte, 16>& scalar, T value) noexcept {
-  std::memcpy(scalar.data(), &value, sizeof(value));
-}
-
-bool shape_fits(const LeafSpec& leaf, PyArrayObject* array, std::size_t leading_axes) noexcept {
-  if (static_cast<std::size_t>(PyArray_NDIM(array)) != leaf.shape.size() + leading_axes) {
-    return false;
-  }
-  const npy_intp* const dims = PyArray_DIMS(array) + leading_axes;
-  for (std::size_t axis = 0; axis < leaf.shape.size(); ++axis) {
-    if (dims[axis] != leaf.shape[axis]) {
+// True for a Python number of the kind of this leaf's dtype, and for an int where the dtype is float64.
+bool is_number_of(const LeafSpec& leaf, PyObject* object) {
+  switch (as_descr(leaf.dtype)->type_num) {
+    case NPY_DOUBLE:
+      return PyFloat_Check(object) || PyLong_Check(object);
+    case NPY_BOOL:
+      return PyBool_Check(object);
+    case NPY_LONG:
+    case NPY_LONGLONG:
+      return PyLong_Check(object);
+    case NPY_CDOUBLE:
+      return PyComplex_Check(object);
+    default:
       return false;
-    }
   }
-  return true;
 }
 
 }  // namespace
 
-ItemView::ItemView(const Structure& structure, py::handle item, ItemKind kind, const py::object& to_array)
-    : structure_(structure), kind_(kind), rows_known_(kind == ItemKind::kExample) {
-  const std::vector<LeafSpec>& leaves = structure.leaves();
-  if (leaves.size() > Structure::kInlineLeaves) {
-    many_sources_ = std::make_unique<Source[]>(leaves.size());
+ItemView::ItemView(const Structure& structure, py::handle item, bool batched, const py::object& to_array)
+    : structure_(structure), batched_(batched), sources_(structure.leaves().size()), rows_(batched ? kUnknownRows : 1) {
+  std::vector<py::object> found = structure.flatten(item);
+  for (std::size_t i = 0; i < sources_.size(); ++i) {
+    const LeafSpec& leaf = structure.leaves()[i];
+    sources_[i].owner = std::move(found[i]);
+    resolve(leaf, sources_[i], to_array);
+    size_bytes_ += leaf.size_bytes;
   }
-  sources_ = many_sources_ ? many_sources_.get() : inline_sources_.data();
-  std::array<PyObject*, Structure::kInlineLeaves> inline_objects{};
-  std::vector<PyObject*> many_objects(many_sources_ ? leaves.size() : 0);
-  PyObject** const objects = many_sources_ ? many_objects.data() : inline_objects.data();
-  try {
-    structure.flatten(item, objects, &count_);
-  } catch (...) {
-    for (std::size_t i = 0; i < count_; ++i) {
-      Py_DECREF(objects[i]);
-    }
-    throw;
-  }
-  for (std::size_t i = 0; i < count_; ++i) {
-    sources_[i].owner = objects[i];
-  }
-  try {
-    for (std::size_t i = 0; i < count_; ++i) {
-      resolve(leaves[i], sources_[i], to_array);
-      size_bytes_ += leaves[i].size_bytes;
-    }
-  } catch (...) {
-    release();
-    throw;
-  }
-  size_bytes_ *= rows_;
+  size_bytes_ *= rows();
 }
 
-ItemView::~ItemView() { release(); }
-
-void ItemView::release() noexcept {
-  for (std::size_t i = 0; i < count_; ++i) {
-    Py_CLEAR(sources_[i].owner);
-  }
-  count_ = 0;
-}
-
-void ItemView::set_rows(const LeafSpec& leaf, std::size_t rows) {
-  if (rows_known_ && rows != rows_) {
+void ItemView::set_rows(const LeafSpec& leaf, Py_ssize_t rows) {
+  if (rows_ != kUnknownRows && std::cmp_not_equal(rows, rows_)) {
     raise(errors().spec_mismatch, leaf.path + ": has " + std::to_string(rows) +
                                       " rows, but the leaves before it have " + std::to_string(rows_) +
                                       "; all leaves of a batch need the same length");
   }
-  rows_ = rows;
-  rows_known_ = true;
+  rows_ = static_cast<std::size_t>(rows);
 }
 
 void ItemView::resolve(const LeafSpec& leaf, Source& source, const py::object& to_array) {
+  PyObject* const object = source.owner.ptr();
   if (leaf.by_reference) {
     resolve_references(leaf, source);
     return;
   }
-  if (!PyArray_Check(source.owner)) {
-    if (kind_ == ItemKind::kExample && resolve_number(leaf, source)) {
-      return;
+  if (!batched_ && leaf.shape.empty() && is_number_of(leaf, object)) {
+    if (PyArray_Pack(as_descr(leaf.dtype), source.number.data(), object) != 0) {
+      PyErr_Clear();
+      raise(errors().spec_mismatch, leaf.path + ": expected " + leaf.described +
+                                        ", got an int that does not fit it; make it smaller in the source, or a str");
     }
+    source.data = source.number.data();
+    return;
+  }
+  if (!PyArray_Check(object)) {
     py::object array = py::none();
-    if (PyArray_CheckScalar(source.owner)) {
-      array = py::reinterpret_steal<py::object>(PyArray_FromAny(source.owner, nullptr, 0, 0, 0, nullptr));
+    if (PyArray_CheckScalar(object)) {
+      array = py::reinterpret_steal<py::object>(PyArray_FromAny(object, nullptr, 0, 0, 0, nullptr));
     } else if (!to_array.is_none()) {
-      array = call_python([&] { return to_array(py::handle(source.owner)); });
+      array = call_python([&] { return to_array(source.owner); });
     }
     if (!array || !PyArray_Check(array.ptr())) {
       PyErr_Clear();
-      raise_leaf_mismatch(leaf, kind_, source.owner);
+      raise_leaf_mismatch(leaf, batched_, source.owner);
     }
-    Py_SETREF(source.owner, array.release().ptr());
+    source.owner = std::move(array);
   }
   refuse_masked(leaf, source.owner);
   resolve_array(leaf, source);
@@ -180,117 +143,81 @@ void ItemView::resolve(const LeafSpec& leaf, Source& source, const py::object& t
 
 void ItemView::resolve_array(const LeafSpec& leaf, Source& source) {
   PyArrayObject* const array = as_array(source.owner);
-  const std::size_t leading_axes = kind_ == ItemKind::kBatch ? 1 : 0;
-  PyArray_Descr* const expected = as_descr(leaf.dtype.ptr());
-  if (!shape_fits(leaf, array, leading_axes) ||
+  const std::size_t leading_axes = batched_ ? 1 : 0;
+  PyArray_Descr* const expected = as_descr(leaf.dtype);
+  if (!std::cmp_equal(PyArray_NDIM(array), leaf.shape.size() + leading_axes) ||
+      !std::ranges::equal(leaf.shape, std::span(PyArray_DIMS(array) + leading_axes, leaf.shape.size())) ||
       (PyArray_DESCR(array) != expected && PyArray_EquivTypes(PyArray_DESCR(array), expected) == 0)) {
-    raise_leaf_mismatch(leaf, kind_, source.owner);
+    raise_leaf_mismatch(leaf, batched_, source.owner);
   }
-  source.data = static_cast<const std::byte*>(PyArray_DATA(array));
-  source.row_stride_bytes = static_cast<std::ptrdiff_t>(leaf.size_bytes);
-  if (kind_ == ItemKind::kBatch) {
-    set_rows(leaf, static_cast<std::size_t>(PyArray_DIM(array, 0)));
-    source.row_stride_bytes = PyArray_STRIDE(array, 0);
+  if (batched_) {
+    set_rows(leaf, PyArray_DIM(array, 0));
   }
   if (!PyArray_IS_C_CONTIGUOUS(array)) {
-    source.strided = std::make_unique<StridedRow>(std::span(leaf.shape),
-                                                  std::span(PyArray_STRIDES(array) + leading_axes, leaf.shape.size()),
-                                                  static_cast<std::size_t>(PyDataType_ELSIZE(expected)));
+    if (leaf.size_bytes >= kGilFreeBytes) {
+      needs_gil_ = true;
+      return;
+    }
+    // Small rows are copied twice, because a call of NumPy costs more than that.
+    source.owner = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyArray_GETCONTIGUOUS(array)));
+    if (!source.owner) {
+      throw py::error_already_set();
+    }
   }
+  source.data = static_cast<const std::byte*>(PyArray_DATA(as_array(source.owner)));
 }
 
 void ItemView::resolve_references(const LeafSpec& leaf, Source& source) {
-  if (kind_ == ItemKind::kExample) {
+  PyObject* const column = source.owner.ptr();
+  if (!batched_) {
     refuse_array(leaf, source.owner);
     return;
   }
-  PyObject* const column = source.owner;
-  PyObject* rows = nullptr;  // a copy, because a list could shrink while this thread waits for a slot
-  if (PyList_Check(column) || PyTuple_Check(column)) {
-    rows = PySequence_Tuple(column);
-  } else if (PyArray_Check(column) && PyArray_NDIM(as_array(column)) == 1) {
-    rows = PySequence_Tuple(py::reinterpret_steal<py::object>(PyArray_ToList(as_array(column))).ptr());
-  } else {
+  py::object rows = source.owner;
+  if (PyArray_Check(column) && PyArray_NDIM(as_array(column)) == 1) {
+    rows = py::reinterpret_steal<py::object>(PyArray_ToList(as_array(column)));
+  } else if (!PyList_Check(column) && !PyTuple_Check(column)) {
     raise(errors().spec_mismatch,
           leaf.path + ": expected a list, tuple or array with one object per row, got " + describe_object(column));
   }
-  if (rows == nullptr) {
+  if (!rows) {
     throw py::error_already_set();
   }
-  Py_SETREF(source.owner, rows);
-  set_rows(leaf, static_cast<std::size_t>(PyTuple_GET_SIZE(rows)));
+  source.owner = py::tuple(rows);  // a copy, because a list could shrink while this thread waits for a slot
+  set_rows(leaf, PyTuple_GET_SIZE(source.owner.ptr()));
 }
 
-// Stores a Python number without going through NumPy. Returns false if it does not match `leaf`.
-bool ItemView::resolve_number(const LeafSpec& leaf, Source& source) const {
-  if (!leaf.shape.empty() || PyDataType_ISBYTESWAPPED(as_descr(leaf.dtype.ptr()))) {
-    return false;
-  }
-  PyObject* const object = source.owner;
-  switch (as_descr(leaf.dtype.ptr())->type_num) {
-    case NPY_DOUBLE:
-      if (!PyFloat_Check(object) && !PyLong_Check(object)) {
-        return false;
-      }
-      store(source.scalar, PyFloat_AsDouble(object));
-      break;
-    case NPY_BOOL:
-      if (!PyBool_Check(object)) {
-        return false;
-      }
-      store(source.scalar, object == Py_True);
-      break;
-    case NPY_LONG:
-    case NPY_LONGLONG:
-      if (!PyLong_Check(object)) {
-        return false;
-      }
-      store(source.scalar, static_cast<std::int64_t>(PyLong_AsLongLong(object)));
-      break;
-    case NPY_CDOUBLE: {
-      if (!PyComplex_Check(object)) {
-        return false;
-      }
-      const Py_complex value = PyComplex_AsCComplex(object);
-      store(source.scalar, value);
-      break;
-    }
-    default:
-      return false;
-  }
-  if (PyErr_Occurred() != nullptr) {
-    PyErr_Clear();
-    raise(errors().spec_mismatch, leaf.path + ": expected " + leaf.describe() +
-                                      ", got an int that does not fit it; make it smaller in the source, or a str");
-  }
-  source.data = source.scalar.data();
-  return true;
-}
-
-void ItemView::copy_row(std::size_t row, const EchoBuffer& buffer, std::uint32_t slot) const noexcept {
-  for (std::size_t i = 0; i < count_; ++i) {
+void ItemView::copy_row(std::size_t row, const EchoBuffer& buffer, std::uint32_t slot) const {
+  for (std::size_t i = 0; i < sources_.size(); ++i) {
     const SlotLayout::Leaf& leaf = buffer.layout().leaves()[i];
     if (leaf.size_bytes == 0) {
       continue;
     }
     const Source& source = sources_[i];
     std::byte* const to = buffer.slot_data(slot) + leaf.slot_offset;
-    const std::byte* const from = source.data + static_cast<std::ptrdiff_t>(row) * source.row_stride_bytes;
-    if (source.strided) {
-      source.strided->copy(to, from, buffer.stream_slots());
+    if (source.data == nullptr) {
+      copy_with_numpy(structure_.leaves()[i], source, row, to);
     } else {
-      copy_bytes(to, from, leaf.size_bytes, buffer.stream_slots());
+      copy_bytes(to, source.data + row * leaf.size_bytes, leaf.size_bytes, buffer.stream_slots());
     }
+  }
+}
+
+void ItemView::copy_with_numpy(const LeafSpec& leaf, const Source& source, std::size_t row, std::byte* to) const {
+  const py::object slot = array_on(to, leaf.dtype, leaf.shape, py::none());
+  const py::object from = batched_ ? py::object(source.owner[py::int_(row)]) : source.owner;
+  if (PyArray_CopyInto(as_array(slot), as_array(from)) != 0) {
+    throw py::error_already_set();
   }
 }
 
 py::tuple ItemView::references(std::size_t row) const {
   py::list found;
-  for (std::size_t i = 0; i < count_; ++i) {
+  for (std::size_t i = 0; i < sources_.size(); ++i) {
     if (structure_.leaves()[i].by_reference) {
-      PyObject* const owner = sources_[i].owner;
-      found.append(
-          py::handle(kind_ == ItemKind::kExample ? owner : PyTuple_GET_ITEM(owner, static_cast<Py_ssize_t>(row))));
+      const py::object& owner = sources_[i].owner;
+      found.append(batched_ ? py::handle(PyTuple_GET_ITEM(owner.ptr(), static_cast<Py_ssize_t>(row)))
+                            : py::handle(owner));
     }
   }
   return {found};

@@ -6,23 +6,22 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <limits>
+#include <vector>
 
-#include "bindings/strided_row.hpp"
 #include "bindings/structure.hpp"
 #include "core/stage/echo_buffer.hpp"
 
 namespace pyecho::bindings {
 
-enum class ItemKind : unsigned char { kExample, kBatch };
-
-// Holds references to the owners of the bytes. Construct and destroy with the GIL; copying does not need it.
+// Holds references to the owners of the bytes. Construct and destroy with the GIL.
 class ItemView {
  public:
-  // Raises SpecMismatch (with the leaf, the expected and the actual value) without side effects.
+  // `batched`: the item is a batch, whose rows are the examples. Raises SpecMismatch (with the leaf, the expected and the
+  // actual value) without side effects.
   // `to_array`: callable that converts another library's array (a tensor) to an ndarray, or returns None.
-  ItemView(const Structure& structure, pybind11::handle item, ItemKind kind, const pybind11::object& to_array);
-  ~ItemView();
+  ItemView(const Structure& structure, pybind11::handle item, bool batched, const pybind11::object& to_array);
+  ~ItemView() = default;
   ItemView(const ItemView&) = delete;
   ItemView& operator=(const ItemView&) = delete;
 
@@ -30,38 +29,34 @@ class ItemView {
   [[nodiscard]] std::size_t rows() const noexcept { return rows_; }
   // Payload of all rows.
   [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
+  // True if copy_row() needs the GIL. It releases the GIL for the long copies then.
+  [[nodiscard]] bool needs_gil() const noexcept { return needs_gil_; }
   // Copies one row into a slot, which the same thread must commit (see EchoBuffer::stream_slots). The buffer's layout has
-  // a leaf for each leaf of the structure, empty for a reference leaf. Calls no Python.
-  void copy_row(std::size_t row, const EchoBuffer& buffer, std::uint32_t slot) const noexcept;
+  // a leaf for each leaf of the structure, empty for a reference leaf.
+  void copy_row(std::size_t row, const EchoBuffer& buffer, std::uint32_t slot) const;
   // Returns the reference leaves of one row, in leaf order. Needs the GIL.
   [[nodiscard]] pybind11::tuple references(std::size_t row) const;
 
  private:
-  static constexpr std::size_t kScalarBytes = 16;
+  static constexpr std::size_t kUnknownRows = std::numeric_limits<std::size_t>::max();
 
   struct Source {
-    PyObject* owner = nullptr;
-    const std::byte* data = nullptr;  // first row
-    std::ptrdiff_t row_stride_bytes = 0;
-    std::unique_ptr<StridedRow> strided;           // null: rows are contiguous
-    std::array<std::byte, kScalarBytes> scalar{};  // storage for a Python number
+    pybind11::object owner;
+    const std::byte* data = nullptr;     // of all rows, side by side; null: NumPy copies the rows, because they are not
+    std::array<std::byte, 16> number{};  // storage for a Python number
   };
 
   void resolve(const LeafSpec& leaf, Source& source, const pybind11::object& to_array);
   void resolve_array(const LeafSpec& leaf, Source& source);
   void resolve_references(const LeafSpec& leaf, Source& source);
-  [[nodiscard]] bool resolve_number(const LeafSpec& leaf, Source& source) const;
-  void set_rows(const LeafSpec& leaf, std::size_t rows);
-  void release() noexcept;
+  void copy_with_numpy(const LeafSpec& leaf, const Source& source, std::size_t row, std::byte* to) const;
+  void set_rows(const LeafSpec& leaf, Py_ssize_t rows);
 
   const Structure& structure_;
-  const ItemKind kind_;
-  std::array<Source, Structure::kInlineLeaves> inline_sources_;
-  std::unique_ptr<Source[]> many_sources_;
-  Source* sources_;
-  std::size_t count_ = 0;  // sources with a reference
-  std::size_t rows_ = 1;
-  bool rows_known_;
+  const bool batched_;
+  bool needs_gil_ = false;
+  std::vector<Source> sources_;
+  std::size_t rows_;  // kUnknownRows: no leaf of the batch is known yet
   std::size_t size_bytes_ = 0;
 };
 

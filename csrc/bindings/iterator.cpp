@@ -1,15 +1,14 @@
 // A raw Python type, because __next__ is called for every emission, and pybind11's dispatch would cost more than the echo
 // itself.
-#include "bindings/iterator.hpp"
-
 #include <cstdint>
 #include <new>
 #include <thread>
 #include <utility>
 
 #include "bindings/errors.hpp"
+#include "bindings/gil.hpp"
+#include "bindings/registration.hpp"
 #include "bindings/stage.hpp"
-#include "bindings/waiting.hpp"
 
 namespace py = pybind11;
 
@@ -28,20 +27,6 @@ struct IteratorObject {
 PyTypeObject* iterator_type = nullptr;
 
 IteratorObject* self_of(PyObject* object) noexcept { return reinterpret_cast<IteratorObject*>(object); }
-
-// Saves the current Python exception and restores it in the destructor.
-class KeepError {
- public:
-  KeepError() { PyErr_Fetch(&type_, &value_, &traceback_); }
-  ~KeepError() { PyErr_Restore(type_, value_, traceback_); }
-  KeepError(const KeepError&) = delete;
-  KeepError& operator=(const KeepError&) = delete;
-
- private:
-  PyObject* type_ = nullptr;
-  PyObject* value_ = nullptr;
-  PyObject* traceback_ = nullptr;
-};
 
 // Allows one consumer of a stage at a time. Waits release the GIL, so another thread could enter; it gets an error.
 class OneConsumer {
@@ -80,7 +65,7 @@ void finish(PyObject* object, bool completed) {
   };
   PyObject* answer = call();
   if (answer == nullptr) {
-    const KeepError raised;
+    const py::error_scope raised;
     answer = call();
     if (answer == nullptr) {
       PyErr_WriteUnraisable(owner);
@@ -146,7 +131,7 @@ PyObject* next(PyObject* object) {
 }
 
 void finalize(PyObject* object) {
-  const KeepError pending;
+  const py::error_scope pending;
   finish(object, false);
   if (PyErr_Occurred() != nullptr) {
     if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) != 0) {

@@ -1,24 +1,12 @@
 // The extension module pyecho._core.
 #include <pybind11/pybind11.h>
 
-#include "bindings/batch_plan.hpp"
-#include "bindings/bench.hpp"
-#include "bindings/cuda.hpp"
-#include "bindings/echo_buffer.hpp"
-#include "bindings/echo_queue.hpp"
-#include "bindings/errors.hpp"
-#include "bindings/exit.hpp"
-#include "bindings/iterator.hpp"
-#include "bindings/lease_object.hpp"
 #include "bindings/numpy_api.hpp"
-#include "bindings/reservation.hpp"
-#include "bindings/sharing.hpp"
-#include "bindings/stage.hpp"
-#include "bindings/structure.hpp"
-#include "bindings/turns.hpp"
+#include "bindings/registration.hpp"
 #include "core/plan/echo_factor.hpp"
 
 namespace py = pybind11;
+using namespace py::literals;
 
 PYBIND11_MODULE(_core, module) {
   using namespace pyecho::bindings;
@@ -27,11 +15,9 @@ PYBIND11_MODULE(_core, module) {
   import_numpy();
   register_errors(module);
   register_exit(module);
-  register_structure(module);
   register_sharing(module);
   register_cuda(module);
   register_batch_plan(module);
-  register_lease(module);
   register_iterator(module);
   register_stage(module);
   register_turns(module);
@@ -46,11 +32,8 @@ PYBIND11_MODULE(_core, module) {
   module.def(
       "build_info",
       [] {
-        py::dict info;
-        info["version"] = PYECHO_VERSION;
-        info["compiler"] = PYECHO_COMPILER;
-        info["build_type"] = PYECHO_BUILD_TYPE;
-        return info;
+        return py::dict("version"_a = PYECHO_VERSION, "compiler"_a = PYECHO_COMPILER,
+                        "build_type"_a = PYECHO_BUILD_TYPE);
       },
       "How this extension was built.");
 }

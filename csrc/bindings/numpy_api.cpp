@@ -9,10 +9,11 @@ void import_numpy() {
   }
 }
 
-pybind11::object array_on(std::byte* data, PyArray_Descr* descr, const npy_intp* dims, int axes,
+pybind11::object array_on(std::byte* data, pybind11::handle dtype, std::span<const npy_intp> dims,
                           pybind11::handle owner) {
-  PyObject* const array = PyArray_NewFromDescr(&PyArray_Type, descr, axes, const_cast<npy_intp*>(dims), nullptr, data,
-                                               NPY_ARRAY_CARRAY, nullptr);
+  PyObject* const array =
+      PyArray_NewFromDescr(&PyArray_Type, as_descr(dtype.inc_ref()), static_cast<int>(dims.size()),
+                           const_cast<npy_intp*>(dims.data()), nullptr, data, NPY_ARRAY_CARRAY, nullptr);
   if (array == nullptr) {
     throw pybind11::error_already_set();
   }

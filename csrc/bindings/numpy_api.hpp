@@ -10,6 +10,7 @@
 #include <numpy/arrayobject.h>
 
 #include <cstddef>
+#include <span>
 
 namespace pyecho::bindings {
 
@@ -17,11 +18,15 @@ namespace pyecho::bindings {
 void import_numpy();
 
 // Casts `object`, which must be an ndarray (or a dtype).
-inline PyArrayObject* as_array(PyObject* object) noexcept { return reinterpret_cast<PyArrayObject*>(object); }
-inline PyArray_Descr* as_descr(PyObject* object) noexcept { return reinterpret_cast<PyArray_Descr*>(object); }
+inline PyArrayObject* as_array(pybind11::handle object) noexcept {
+  return reinterpret_cast<PyArrayObject*>(object.ptr());
+}
+inline PyArray_Descr* as_descr(pybind11::handle object) noexcept {
+  return reinterpret_cast<PyArray_Descr*>(object.ptr());
+}
 
-// Returns a writable array on memory that `owner` keeps alive. Steals the reference to `descr`. Throws error_already_set.
-pybind11::object array_on(std::byte* data, PyArray_Descr* descr, const npy_intp* dims, int axes,
+// Returns a writable array on memory that `owner` keeps alive. Throws error_already_set.
+pybind11::object array_on(std::byte* data, pybind11::handle dtype, std::span<const npy_intp> dims,
                           pybind11::handle owner);
 
 }  // namespace pyecho::bindings

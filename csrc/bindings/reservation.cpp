@@ -1,13 +1,14 @@
-#include "bindings/reservation.hpp"
-
 #include <pybind11/stl.h>
 
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "bindings/echo_buffer.hpp"
 #include "bindings/errors.hpp"
+#include "bindings/registration.hpp"
 
 namespace py = pybind11;
 
@@ -16,20 +17,16 @@ namespace {
 
 class ReservationObject {
  public:
-  explicit ReservationObject(std::shared_ptr<EchoBufferObject> buffer) : buffer_(std::move(buffer)) {}
+  ReservationObject(std::shared_ptr<EchoBufferObject> buffer, std::optional<double> timeout_s)
+      : buffer_(std::move(buffer)), reservation_(buffer_->reserve(timeout_s)) {}
   // Aborts an open reservation, because it would hold up all later ones.
   ~ReservationObject() {
     if (open_) {
-      buffer_->core()->abort(reservation_);
+      buffer_->core().abort(reservation_);
     }
   }
   ReservationObject(const ReservationObject&) = delete;
   ReservationObject& operator=(const ReservationObject&) = delete;
-
-  void open(const Timeout& timeout) {
-    reservation_ = buffer_->reserve(timeout);
-    open_ = true;
-  }
 
   // Returns the nest of arrays on the slot. They keep the buffer's memory alive through `self`.
   py::object views(const py::object& self) {
@@ -38,17 +35,24 @@ class ReservationObject {
     for (const py::object& array : arrays) {
       views_.emplace_back(py::weakref(array));
     }
-    return buffer_->structure().unflatten(arrays.data());
+    return buffer_->structure().unflatten(arrays);
   }
 
-  void commit() {
-    finish("commit");
-    buffer_->core()->commit(reservation_);
-  }
-
-  void abort() {
-    finish("abort");
-    buffer_->core()->abort(reservation_);
+  // Commits the slot, or else aborts it.
+  void finish(bool commit) {
+    require_open(commit ? "commit" : "abort");
+    open_ = false;
+    for (const py::object& reference : views_) {
+      if (const py::object array = reference(); !array.is_none()) {
+        PyArray_CLEARFLAGS(as_array(array), NPY_ARRAY_WRITEABLE);
+      }
+    }
+    views_.clear();
+    if (commit) {
+      buffer_->core().commit(reservation_);
+    } else {
+      buffer_->core().abort(reservation_);
+    }
   }
 
  private:
@@ -59,39 +63,20 @@ class ReservationObject {
     }
   }
 
-  void finish(const char* what) {
-    require_open(what);
-    open_ = false;
-    try {
-      for (const py::object& reference : views_) {
-        if (const py::object array = reference(); !array.is_none()) {
-          PyArray_CLEARFLAGS(as_array(array.ptr()), NPY_ARRAY_WRITEABLE);
-        }
-      }
-    } catch (py::error_already_set& error) {
-      error.discard_as_unraisable("pyecho.Reservation");  // the slot must still be committed or aborted
-    }
-    views_.clear();
-  }
-
   std::shared_ptr<EchoBufferObject> buffer_;
-  Reservation reservation_{};
+  Reservation reservation_;
   std::vector<py::object> views_;  // weak references, because the arrays refer to this object
-  bool open_ = false;
+  bool open_ = true;
 };
 
 }  // namespace
 
-py::object make_reservation(const py::object& buffer, std::optional<double> timeout_s) {
-  auto native = buffer.cast<std::shared_ptr<EchoBufferObject>>();
-  if (native->has_references()) {
+py::object make_reservation(std::shared_ptr<EchoBufferObject> buffer, std::optional<double> timeout_s) {
+  if (buffer->has_references()) {
     raise(errors().config_error,
           "reserve() needs a spec of arrays and numbers, but this one has leaves that travel by reference; use put()");
   }
-  auto reservation = std::make_shared<ReservationObject>(std::move(native));
-  py::object object = py::cast(reservation);
-  reservation->open(Timeout(timeout_s));  // last, because nobody could end it if an allocation failed
-  return object;
+  return py::cast(std::make_shared<ReservationObject>(std::move(buffer), timeout_s));
 }
 
 void register_reservation(py::module_& module) {
@@ -101,17 +86,17 @@ void register_reservation(py::module_& module) {
       .def_property_readonly(
           "views", [](const py::object& self) { return self.cast<ReservationObject&>().views(self); },
           "New writable arrays on the slot, in the nest of the spec.")
-      .def("commit", &ReservationObject::commit, "commit()\n\nHand the example over. The views become read-only.")
-      .def("abort", &ReservationObject::abort, "abort()\n\nGive the slot back without an example.")
+      .def(
+          "commit", [](ReservationObject& self) { self.finish(true); },
+          "commit()\n\nHand the example over. The views become read-only.")
+      .def(
+          "abort", [](ReservationObject& self) { self.finish(false); },
+          "abort()\n\nGive the slot back without an example.")
       .def("__enter__", [](const py::object& self) { return self.cast<ReservationObject&>().views(self); })
       .def(
           "__exit__",
           [](ReservationObject& self, const py::object& type, const py::object&, const py::object&) {
-            if (type.is_none()) {
-              self.commit();
-            } else {
-              self.abort();
-            }
+            self.finish(type.is_none());
           },
           py::arg("exc_type"), py::arg("exc"), py::arg("traceback"));
 }

@@ -1,9 +1,12 @@
 #include "bindings/sharing.hpp"
 
+#include <optional>
+#include <string>
 #include <utility>
 
-#include "bindings/guards.hpp"
+#include "bindings/errors.hpp"
 #include "bindings/numpy_api.hpp"
+#include "bindings/registration.hpp"
 #include "bindings/structure.hpp"
 
 namespace py = pybind11;
@@ -11,9 +14,10 @@ namespace py = pybind11;
 namespace pyecho::bindings {
 namespace {
 
-// pyecho.sharing.describe: value -> pyecho.nodes.Node, or None. Never released, because it is used until the very end of
-// the interpreter.
+// pyecho.sharing.describe: value -> pyecho.nodes.Node, or None; and path_to: (item, object inside) -> path of the
+// object, or None. Never released, because they are used until the very end of the interpreter.
 PyObject* describe_hook = nullptr;
+PyObject* path_hook = nullptr;
 
 template <class Object = py::object>
 Object take(PyObject* object) {
@@ -48,13 +52,13 @@ bool is_tensor(PyObject* object) {
 py::object read_only_view(PyObject* array) {
   if (PyArray_CheckExact(array)) {
     auto view = take(PyArray_View(as_array(array), nullptr, nullptr));
-    PyArray_CLEARFLAGS(as_array(view.ptr()), NPY_ARRAY_WRITEABLE);
+    PyArray_CLEARFLAGS(as_array(view), NPY_ARRAY_WRITEABLE);
     return view;
   }
   py::object view = py::handle(array).attr("view")();
   for (const py::object& part : {view, py::object(py::getattr(view, "_mask", py::none()))}) {
     if (PyArray_Check(part.ptr())) {
-      PyArray_CLEARFLAGS(as_array(part.ptr()), NPY_ARRAY_WRITEABLE);
+      PyArray_CLEARFLAGS(as_array(part), NPY_ARRAY_WRITEABLE);
     }
   }
   return view;
@@ -66,17 +70,121 @@ bool is_atom(PyObject* object) {
          type == &PyBytes_Type || object == Py_None || PyArray_IsScalar(object, Generic);
 }
 
+// Returns the version of a tensor, or null for an inference tensor, because it has none.
+py::object version_of(PyObject* tensor) {
+  static PyObject* const name = PyUnicode_InternFromString("_version");
+  PyObject* const version = PyObject_GetAttr(tensor, name);
+  if (version == nullptr && PyErr_ExceptionMatches(PyExc_RuntimeError)) {
+    PyErr_Clear();
+    return {};
+  }
+  return take(version);
+}
+
+// ---------------------------------------------------------------- watching
+
+// Each guard is a tuple of a watched object and its former state (object, was, description), or None:
+//   a tensor | its version | None            a list | tuple of its elements | None
+//   a dict   | a copy      | None            else   | tuple of its children | its description (pyecho.nodes.Node)
+// Containers precede their contents, so the object of the first guard that finds a change is still reachable from the
+// item.
+
+// The functions below return the step from `object` to the changed child, or "" if the object itself or its number of
+// children has changed, or nothing if there is no change. Children are compared by identity. Python code runs for
+// described objects, and for dicts whose entries are in another order.
+
+std::string step_to(py::handle key) { return "[" + std::string(py::repr(key)) + "]"; }
+
+std::optional<std::string> change_of_dict(PyObject* now, PyObject* was) {
+  if (PyDict_GET_SIZE(now) != PyDict_GET_SIZE(was)) {
+    return "";
+  }
+  PyObject *key = nullptr, *child = nullptr, *key_now = nullptr, *child_now = nullptr;
+  Py_ssize_t at = 0;
+  Py_ssize_t at_now = 0;
+  while (PyDict_Next(was, &at, &key, &child) != 0) {
+    if (PyDict_Next(now, &at_now, &key_now, &child_now) != 0 && key == key_now && child == child_now) {
+      continue;
+    }
+    // The order may differ. Comparing keys may run code that changes the dict, so the result is only compared.
+    if (PyDict_GetItemWithError(now, key) != child) {
+      PyErr_Clear();
+      return step_to(key);
+    }
+  }
+  return std::nullopt;
+}
+
+// For a list, or the children of a described node. `description`: None for a list.
+std::optional<std::string> change_of_children(PyObject* now, PyObject* was, py::handle description) {
+  const Py_ssize_t size = PyTuple_GET_SIZE(was);
+  if (PyList_Check(now) == 0 || PyList_GET_SIZE(now) != size) {
+    return "";
+  }
+  for (Py_ssize_t i = 0; i < size; ++i) {
+    if (PyList_GET_ITEM(now, i) != PyTuple_GET_ITEM(was, i)) {
+      return description.is_none() ? step_to(py::int_(i)) : std::string(py::str(description.attr("step")(i)));
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> change_of(py::handle object, py::handle was, py::handle description) {
+  if (!description.is_none()) {
+    return change_of_children(py::object(description.attr("read")(object)).ptr(), was.ptr(), description);
+  }
+  if (PyDict_Check(was.ptr())) {
+    return change_of_dict(object.ptr(), was.ptr());
+  }
+  if (PyTuple_Check(was.ptr())) {
+    return change_of_children(object.ptr(), was.ptr(), description);
+  }
+  const py::object version = version_of(object.ptr());
+  return version && version.equal(was) ? std::nullopt : std::optional<std::string>("");
+}
+
+// ---------------------------------------------------------------- sharing
+
+// Counts one level of a walk down a nest, until it is destroyed. Raises RecursionError for nests that are too deep for the
+// stack or contain themselves.
+class Descent {
+ public:
+  Descent() {
+    if (Py_EnterRecursiveCall(" in a nest") != 0) {
+      throw py::error_already_set();
+    }
+  }
+  ~Descent() { Py_LeaveRecursiveCall(); }
+  Descent(const Descent&) = delete;
+  Descent& operator=(const Descent&) = delete;
+};
+
 class Sharer {
  public:
   py::object share(py::handle value);
-  [[nodiscard]] const Guards& guards() const { return guards_; }
+  // Returns a list, or null if there is nothing to watch.
+  [[nodiscard]] const py::object& guards() const { return guards_; }
 
  private:
   py::tuple share_children(const py::tuple& children);
   py::object share_dict(py::handle dict);
   py::object share_described(py::handle value);
+  // Reserves the place of a guard, before the contents of its object are guarded.
+  Py_ssize_t place() {
+    if (!guards_) {
+      guards_ = py::list();
+    }
+    if (PyList_Append(guards_.ptr(), Py_None) != 0) {
+      throw py::error_already_set();
+    }
+    return PyList_GET_SIZE(guards_.ptr()) - 1;
+  }
+  void guard(Py_ssize_t place, py::handle object, py::handle was, py::handle description = Py_None) {
+    py::object made = take(PyTuple_Pack(3, object.ptr(), was.ptr(), description.ptr()));
+    PyList_SetItem(guards_.ptr(), place, made.release().ptr());
+  }
 
-  Guards guards_;
+  py::object guards_;
   bool protects_ = true;  // true if arrays are replaced by read-only views
 };
 
@@ -89,8 +197,8 @@ py::object Sharer::share(py::handle value) {
     return py::reinterpret_borrow<py::object>(value);
   }
   if (is_tensor(object)) {
-    if (py::object version = version_of(object)) {
-      guards_.set(guards_.place(), py::reinterpret_borrow<py::object>(value), std::move(version));
+    if (const py::object version = version_of(object)) {
+      guard(place(), value, version);
     }
     return py::reinterpret_borrow<py::object>(value);
   }
@@ -101,11 +209,11 @@ py::object Sharer::share(py::handle value) {
     return after.is(before) ? py::object(before) : tuple_of_type(Py_TYPE(object), std::move(after));
   }
   if (PyList_CheckExact(object)) {
-    const std::size_t at = guards_.place();
+    const Py_ssize_t at = place();
     const auto before = take<py::tuple>(PyList_AsTuple(object));
-    py::tuple after = share_children(before);
+    const py::tuple after = share_children(before);
     py::object list = after.is(before) ? py::reinterpret_borrow<py::object>(value) : py::list(after);
-    guards_.set(at, list, std::move(after));
+    guard(at, list, after);
     return list;
   }
   return PyDict_CheckExact(object) ? share_dict(value) : share_described(value);
@@ -113,47 +221,35 @@ py::object Sharer::share(py::handle value) {
 
 // Returns the children to share; the same tuple if none is replaced.
 py::tuple Sharer::share_children(const py::tuple& children) {
-  py::tuple shared = children;
-  const auto size = static_cast<Py_ssize_t>(children.size());
-  for (Py_ssize_t i = 0; i < size; ++i) {
-    PyObject* const child = PyTuple_GET_ITEM(children.ptr(), i);
+  py::tuple shared(children.size());
+  bool same = true;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(children.ptr()); ++i) {
+    const py::handle child = PyTuple_GET_ITEM(children.ptr(), i);
     py::object made = share(child);
-    if (made.ptr() == child) {
-      continue;
-    }
-    if (shared.is(children)) {
-      shared = py::tuple(size);
-      for (Py_ssize_t k = 0; k < size; ++k) {
-        PyTuple_SET_ITEM(shared.ptr(), k, Py_NewRef(PyTuple_GET_ITEM(children.ptr(), k)));
-      }
-    }
-    PyTuple_SetItem(shared.ptr(), i, made.release().ptr());
+    same = same && made.is(child);
+    PyTuple_SET_ITEM(shared.ptr(), i, made.release().ptr());
   }
-  return shared;
+  return same ? children : shared;
 }
 
 py::object Sharer::share_dict(py::handle dict) {
-  const std::size_t at = guards_.place();
-  auto shared = py::reinterpret_borrow<py::object>(dict);
-  auto was = take<py::dict>(PyDict_Copy(dict.ptr()));  // a copy, because Python code may change the dict meanwhile
+  const Py_ssize_t at = place();
+  const auto was =
+      take<py::dict>(PyDict_Copy(dict.ptr()));  // at once, because Python code may change the dict meanwhile
+  bool same = true;
   PyObject* key = nullptr;
   PyObject* child = nullptr;
   for (Py_ssize_t position = 0; PyDict_Next(was.ptr(), &position, &key, &child) != 0;) {
     const py::object made = share(child);
-    if (made.ptr() == child) {
-      continue;
-    }
-    if (shared.is(dict)) {
-      shared = take(PyDict_Copy(was.ptr()));
-    }
-    if (PyDict_SetItem(shared.ptr(), key, made.ptr()) != 0) {
-      throw py::error_already_set();
+    if (made.ptr() != child) {
+      same = false;
+      if (PyDict_SetItem(was.ptr(), key, made.ptr()) != 0) {
+        throw py::error_already_set();
+      }
     }
   }
-  if (!shared.is(dict)) {
-    was = take<py::dict>(PyDict_Copy(shared.ptr()));
-  }
-  guards_.set(at, shared, std::move(was));
+  py::object shared = same ? py::reinterpret_borrow<py::object>(dict) : take(PyDict_Copy(was.ptr()));
+  guard(at, shared, was);
   return shared;
 }
 
@@ -164,7 +260,7 @@ py::object Sharer::share_described(py::handle value) {
   if (description.is_none()) {
     return shared;
   }
-  const std::size_t at = guards_.place();
+  const Py_ssize_t at = place();
   const py::object rebuild = description.attr("rebuild");
   const py::tuple before(description.attr("children"));
   const bool protects = std::exchange(protects_, protects_ && !rebuild.is_none());
@@ -176,19 +272,20 @@ py::object Sharer::share_described(py::handle value) {
       if (!error.matches(PyExc_Exception)) {
         throw;
       }
-      guards_.drop_behind(at);  // falls back to the original object, watched but not protected
+      // Falls back to the original object, watched but not protected.
+      PyList_SetSlice(guards_.ptr(), at + 1, PY_SSIZE_T_MAX, nullptr);
       protects_ = false;
       after = share_children(before);
     }
   }
   protects_ = protects;
   if (PyDict_Check(shared.ptr())) {
-    guards_.set(at, shared, take(PyDict_Copy(shared.ptr())));
+    guard(at, shared, take(PyDict_Copy(shared.ptr())));
   } else if (PyList_Check(shared.ptr())) {
-    guards_.set(at, shared, std::move(after));
+    guard(at, shared, after);
   } else if (PyTuple_Check(shared.ptr()) == 0 && !change_of(shared, after, description)) {
     // Skips objects that change by themselves, such as mappings that make their values on access.
-    guards_.set(at, shared, std::move(after), description);
+    guard(at, shared, after, description);
   }
   return shared;
 }
@@ -198,26 +295,31 @@ py::object Sharer::share_described(py::handle value) {
 SharedItem share_item(py::handle item) {
   Sharer sharer;
   py::object shared = sharer.share(item);
-  py::object guards = sharer.guards().packed(shared);
-  return {.item = std::move(shared), .guards = std::move(guards)};
+  return {.item = std::move(shared), .guards = sharer.guards()};
+}
+
+void check_guards(py::handle item, py::handle guards) {
+  for (const py::handle guard : py::reinterpret_borrow<py::list>(guards)) {
+    if (guard.is_none()) {
+      continue;
+    }
+    const py::handle object = PyTuple_GET_ITEM(guard.ptr(), 0);
+    if (const auto step = change_of(object, PyTuple_GET_ITEM(guard.ptr(), 1), PyTuple_GET_ITEM(guard.ptr(), 2))) {
+      const py::object path = py::handle(path_hook)(item, object);
+      raise(errors().echo_mutated, (path.is_none() ? "item" : std::string(py::str(path))) + *step +
+                                       " was changed in place between two uses of the same item, so the next use would "
+                                       "not be the item any more; pass copy=True to the loader, or do not modify it (a "
+                                       "source must not reuse it either)");
+    }
+  }
 }
 
 void register_sharing(py::module_& module) {
   module.def(
-      "share_item",
-      [](const py::object& item) {
-        SharedItem shared = share_item(item);
-        return py::make_tuple(std::move(shared.item), shared.guards ? std::move(shared.guards) : py::none());
-      },
-      py::arg("item"), "Return the item as its uses share it, and its guards (or None).");
-  module.def(
-      "check_guards", [](const py::object& guards) { check_guards(guards); }, py::arg("guards"),
-      "Raises EchoMutated if a shared item has changed since.");
-  module.def(
       "explain_nests",
       [](py::object describe, py::object path_to) {
         describe_hook = describe.release().ptr();
-        name_paths_with(std::move(path_to));
+        path_hook = path_to.release().ptr();
       },
       py::arg("describe"), py::arg("path_to"), "Set the functions that describe nodes of other types.");
 }

@@ -14,10 +14,7 @@ struct SharedItem {
 // with arrays inside. Runs Python code only for described nodes and such objects, and raises any exception of that code.
 [[nodiscard]] SharedItem share_item(pybind11::handle item);
 
-// Raises EchoMutated if the item has changed since. The caller must keep a reference to `guards`, because user code may
-// run.
-void check_guards(pybind11::handle guards);
-
-void register_sharing(pybind11::module_& module);
+// Raises EchoMutated if the item has changed since. The caller must keep references to both, because user code may run.
+void check_guards(pybind11::handle item, pybind11::handle guards);
 
 }  // namespace pyecho::bindings

@@ -3,12 +3,13 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <chrono>
 #include <thread>
 #include <utility>
 
 #include "bindings/errors.hpp"
-#include "bindings/iterator.hpp"
-#include "bindings/waiting.hpp"
+#include "bindings/gil.hpp"
+#include "bindings/registration.hpp"
 #include "core/plan/echo_factor.hpp"
 
 namespace py = pybind11;
@@ -28,46 +29,89 @@ py::object caught(const py::error_already_set& error) {
 
 // ---------------------------------------------------------------- producers
 
+// Reads a source: its passes, and the items of each pass. Needs the GIL. One thread at a time.
+class Reader {
+ public:
+  // `passes`: an iterator of iterators, one for each pass. The time spent in them is added to `source_ns`, which
+  // outlives the reader.
+  Reader(py::object passes, Atomic<std::uint64_t>& source_ns) : passes_(std::move(passes)), source_ns_(source_ns) {}
+
+  enum class Read : unsigned char { kItem, kPassEnd, kEnd };
+  // kItem: `item` is the next item. kPassEnd: the pass is over, and another one follows. kEnd: the source is over. Raises
+  // any exception of the source.
+  Read next(py::object& item) {
+    if (!items_ && !advance(passes_, items_)) {
+      return Read::kEnd;
+    }
+    if (advance(items_, item)) {
+      return Read::kItem;
+    }
+    items_ = py::object();
+    return advance(passes_, items_) ? Read::kPassEnd : Read::kEnd;
+  }
+
+  int traverse(visitproc visit, void* arg) const {
+    Py_VISIT(passes_.ptr());
+    Py_VISIT(items_.ptr());
+    return 0;
+  }
+
+ private:
+  bool advance(const py::object& iterator, py::object& next) {
+    const auto begin = std::chrono::steady_clock::now();
+    next = py::reinterpret_steal<py::object>(call_python([&] { return PyIter_Next(iterator.ptr()); }));
+    const std::chrono::nanoseconds spent = std::chrono::steady_clock::now() - begin;
+    source_ns_.store_relaxed(source_ns_.load_relaxed() + static_cast<std::uint64_t>(spent.count()));
+    if (!next && PyErr_Occurred() != nullptr) {
+      throw py::error_already_set();
+    }
+    return static_cast<bool>(next);
+  }
+
+  py::object passes_;
+  py::object items_;  // null between passes
+  Atomic<std::uint64_t>& source_ns_;
+};
+
 void Stage::read(const py::object& passes, bool by_consumer) {
   reader_ = std::make_shared<Reader>(passes, source_ns_);
   by_consumer_ = by_consumer;
   pass_ended_ = false;
 }
 
-// Reads an item or the end of a pass, unless one is held already. At the end of the source, closes the stage and returns
-// false.
-bool Stage::read_one(Reader& reader) {
-  if (holds_item() || pass_ended_) {
-    return true;
+// Puts the held item, or else reads an item or the end of a pass and puts that. Returns an outcome of put_held(), or kEnd
+// at the end of the source, which closes the stage.
+Outcome Stage::read_and_put(Reader& reader, bool wait, std::uint64_t& put) {
+  if (!holds_item() && !pass_ended_) {
+    py::object item;
+    switch (reader.next(item)) {
+      case Reader::Read::kItem:
+        hold(item);
+        break;
+      case Reader::Read::kPassEnd:
+        pass_ended_ = true;
+        break;
+      case Reader::Read::kEnd:
+        close();
+        return Outcome::kEnd;
+    }
   }
-  py::object item;
-  switch (reader.next(item)) {
-    case Reader::Read::kItem:
-      hold(item);
-      return true;
-    case Reader::Read::kPassEnd:
-      pass_ended_ = true;
-      return true;
-    case Reader::Read::kEnd:
-      break;
+  if (!pass_ended_) {
+    return put_held(wait, put);
   }
-  close();
-  return false;
+  const Outcome outcome = wait ? wait_for_room(kNever, [this](Deadline slice) { return mark_pass_end(slice); })
+                               : mark_pass_end(Deadline::min());
+  pass_ended_ = outcome != Outcome::kOk;
+  return outcome;
 }
 
 void Stage::feed() {
   const std::shared_ptr<Reader> reader = reader_;
   try {
     Outcome outcome = Outcome::kOk;
-    while (reader && outcome == Outcome::kOk && !stopped() && !paused() && read_one(*reader)) {
-      if (pass_ended_) {
-        outcome = wait_answering_signals(
-            kNever, [this](Deadline slice) { return mark_pass_end(slice); }, [this] { return paused(); });
-        pass_ended_ = outcome != Outcome::kOk;
-      } else {
-        std::uint64_t put = 0;
-        outcome = put_held(true, put);
-      }
+    while (reader && outcome == Outcome::kOk && !stopped() && !paused()) {
+      std::uint64_t put = 0;
+      outcome = read_and_put(*reader, true, put);
     }
   } catch (const py::error_already_set& error) {
     fail(caught(error));
@@ -90,18 +134,15 @@ void Stage::pull() {
     return;  // another thread stopped the stage while try_emit() had given up the GIL
   }
   try {
-    for (std::uint64_t missing = needed(); missing > 0 && read_one(*reader);) {
+    std::uint64_t missing = needed();
+    while (missing > 0) {
       std::uint64_t put = 0;
-      if (pass_ended_) {
-        pass_ended_ = mark_pass_end(Deadline::min()) != Outcome::kOk;
-        return;  // the plan may need no more items now
-      }
-      if (put_held(false, put) != Outcome::kOk) {
-        drop_if_stopped();
-        return;
+      if (read_and_put(*reader, false, put) != Outcome::kOk || put == 0) {
+        break;  // 0: the end of a pass, after which the plan may need no more items
       }
       missing -= std::min(missing, put);
     }
+    drop_if_stopped();
   } catch (const py::error_already_set& error) {
     if (error.matches(PyExc_KeyboardInterrupt)) {
       throw;
@@ -145,7 +186,7 @@ PyObject* Stage::next_reference(Outcome outcome, bool may_pause) {
       }
     }
     if (outcome == Outcome::kOk) {
-      return delivered(emission);
+      return deliver(emission);
     }
     if (outcome != Outcome::kEnd) {
       raise_for(outcome == Outcome::kTimeout ? Outcome::kClosed : outcome);
@@ -185,7 +226,9 @@ void Stage::begin(std::uint64_t epoch, std::optional<std::uint64_t> items) {
     };
     static_cast<void>(wait_answering_signals(kNever, sleep, [this] { return consumer_ == std::thread::id(); }));
   }
-  begin_core(epoch, items.value_or(kUnknown));
+  if (const Outcome outcome = begin_core(epoch, items.value_or(kUnknown)); outcome != Outcome::kOk) {
+    raise_for(outcome);
+  }
   delivered_ = 0;
   end_is_next_ = false;
 }
@@ -193,6 +236,34 @@ void Stage::begin(std::uint64_t epoch, std::optional<std::uint64_t> items) {
 void Stage::raise_for(Outcome outcome) const { raise_outcome(outcome, name_); }
 
 // ---------------------------------------------------------------- garbage collection and registration
+
+namespace {
+
+// Returns the C++ object of `self`, or null while it is under construction. Unlike pybind11::cast, does not use pybind11's
+// registry, which no longer exists during the last collections of a finalizing interpreter.
+Stage* stage_of(PyObject* self) {
+  auto value_and_holder = reinterpret_cast<py::detail::instance*>(self)->get_value_and_holder();
+  return value_and_holder.holder_constructed() ? value_and_holder.value_ptr<Stage>() : nullptr;
+}
+
+// The types of the stages inherit this.
+void collect_cycles(PyHeapTypeObject* heap_type) {
+  PyTypeObject* const type = &heap_type->ht_type;
+  type->tp_flags |= Py_TPFLAGS_HAVE_GC;
+  type->tp_traverse = [](PyObject* self, visitproc visit, void* arg) -> int {
+    Py_VISIT(Py_TYPE(self));
+    const Stage* const stage = stage_of(self);
+    return stage == nullptr ? 0 : stage->traverse(visit, arg);
+  };
+  type->tp_clear = [](PyObject* self) -> int {
+    if (Stage* const stage = stage_of(self); stage != nullptr) {
+      stage->clear();
+    }
+    return 0;
+  };
+}
+
+}  // namespace
 
 int Stage::traverse(visitproc visit, void* arg) const {
   Py_VISIT(failure_.ptr());
@@ -205,7 +276,8 @@ void Stage::clear() {
 }
 
 void register_stage(py::module_& module) {
-  py::class_<Stage, std::shared_ptr<Stage>>(module, "Stage", "Common base of the native stages.")
+  py::class_<Stage, std::shared_ptr<Stage>>(module, "Stage", py::custom_type_setup(collect_cycles),
+                                            "Common base of the native stages.")
       .def("close", &Stage::close,
            "close()\n\nEnd the input. The items in the stage are still emitted, then iteration ends. Idempotent.")
       .def("fail", &Stage::fail, py::arg("error"),
@@ -218,7 +290,7 @@ void register_stage(py::module_& module) {
       .def("_begin", &Stage::begin, py::arg("epoch"), py::arg("items"))
       .def("_take", &Stage::take)
       .def("_retire", &Stage::retire, py::kw_only(), py::arg("completed"))
-      .def_property_readonly("_delivered", [](const Stage& self) { return self.delivered(); })
+      .def_property_readonly("_delivered", &Stage::delivered)
       .def_property_readonly("_generation", &Stage::generation)
       .def_property_readonly("_at_end", &Stage::at_end)
       .def("_stats", &Stage::stats)

@@ -10,11 +10,14 @@
 #include <thread>
 #include <utility>
 
-#include "bindings/reader.hpp"
+#include "bindings/gil.hpp"
+#include "core/memory/slot_pool.hpp"
 #include "core/sync/atomic.hpp"
 #include "core/sync/outcome.hpp"
 
 namespace pyecho::bindings {
+
+class Reader;
 
 // All members need the GIL; waits and long copies release it.
 class Stage {
@@ -50,7 +53,7 @@ class Stage {
   PyObject* next_reference() {
     PyObject* emission = nullptr;
     const Outcome outcome = try_emit(emission);
-    return outcome == Outcome::kOk ? delivered(emission) : next_reference(outcome, false);
+    return outcome == Outcome::kOk ? deliver(emission) : next_reference(outcome, false);
   }
   // Same as next_reference(), for pyecho's own threads. Raises StopIteration at the end of an iteration, Closed if paused.
   pybind11::object take();
@@ -60,9 +63,9 @@ class Stage {
   // Waits for a consumer in another thread to leave. Raises EchoError in a signal handler or destructor inside of next().
   void begin(std::uint64_t epoch, std::optional<std::uint64_t> items);
 
-  // The thread inside next_reference(); none: std::thread::id(). See Iterator.
+  // The thread inside next_reference(); none: std::thread::id(). See iterator.cpp.
   [[nodiscard]] std::thread::id& consumer() noexcept { return consumer_; }
-  // Retires all iterators that began before; see Iterator. `completed`: the iteration has nothing left but its end, which
+  // Retires all iterators that began before. `completed`: the iteration has nothing left but its end, which
   // the next one passes over, and its iterators end rather than raise.
   void retire(bool completed) noexcept {
     if (completed) {
@@ -104,12 +107,17 @@ class Stage {
   // After try_emit() returned kEmpty: returns how many items must be put before the next attempt is useful, or 0 if it does
   // not wait for items.
   [[nodiscard]] virtual std::uint64_t needed() const = 0;
-  virtual void begin_core(std::uint64_t epoch, std::uint64_t items) = 0;
+  virtual Outcome begin_core(std::uint64_t epoch, std::uint64_t items) = 0;
   virtual void stop_core() = 0;
   [[nodiscard]] virtual bool stopped() const = 0;
   // Raises the exception for an outcome other than kOk, kEmpty and kEnd.
   [[noreturn]] virtual void raise_for(Outcome outcome) const;
 
+  // Waits for `attempt` (see wait_answering_signals) on the producers' side. kTimeout also if paused meanwhile.
+  template <class Attempt>
+  Outcome wait_for_room(Deadline deadline, const Attempt& attempt) {
+    return wait_answering_signals(deadline, attempt, [this] { return paused(); });
+  }
   // Lets go of what another thread was about to put when the stage was stopped.
   void drop_if_stopped();
   [[nodiscard]] bool read_by_consumer() const noexcept { return by_consumer_; }
@@ -117,13 +125,13 @@ class Stage {
   [[nodiscard]] std::uint64_t source_ns() const noexcept { return source_ns_.load_relaxed(); }
 
  private:
-  PyObject* delivered(PyObject* emission) noexcept {
+  PyObject* deliver(PyObject* emission) noexcept {
     ++delivered_;
     end_is_next_ = false;
     return emission;
   }
   PyObject* next_reference(Outcome outcome, bool may_pause);
-  bool read_one(Reader& reader);
+  Outcome read_and_put(Reader& reader, bool wait, std::uint64_t& put);
   void pull();
 
   const std::string name_;
@@ -140,6 +148,38 @@ class Stage {
   bool end_is_next_ = false;  // see retire()
 };
 
-void register_stage(pybind11::module_& module);
+// A stage around its native core, an EchoBuffer or an EchoQueue.
+template <class Core>
+class StageOf : public Stage {
+ public:
+  using Stage::Stage;
+
+  void close() override { core_->close(); }
+  [[nodiscard]] bool at_end() const override { return core_->at_end(); }
+
+ protected:
+  Outcome mark_pass_end(Deadline deadline) override {
+    Reservation place{};
+    const Outcome outcome = core_->reserve(place, deadline);
+    if (outcome == Outcome::kOk) {
+      core_->end_pass(place);
+    }
+    return outcome;
+  }
+  [[nodiscard]] std::uint64_t needed() const override { return core_->needed(); }
+  Outcome begin_core(std::uint64_t epoch, std::uint64_t items) override {
+    return without_gil(true, [&] { return core_->begin(epoch, items); });
+  }
+  void stop_core() override { core_->stop(); }
+  [[nodiscard]] bool stopped() const override { return core_->stopped(); }
+
+  std::unique_ptr<Core> core_;
+};
+
+// Returns an iterator (iterator.cpp). Either `stage` or `owner` is None. An owner has two methods:
+// - begin(), called at the first next(), ends older iterations and returns the stage and its generation.
+// - finish(completed) is called at the end of the iteration (True), or if the iterator is destroyed earlier (False). It is
+//   called once more if it raises.
+pybind11::object new_iterator(const pybind11::object& stage, const pybind11::object& owner);
 
 }  // namespace pyecho::bindings

@@ -13,174 +13,139 @@ std::string text(py::handle object) { return py::str(object); }
 
 }  // namespace
 
-std::string LeafSpec::describe() const {
+LeafSpec::LeafSpec(const py::object& field, std::string where)
+    : path(std::move(where)), by_reference(field.attr("by_reference").cast<bool>()) {
   if (by_reference) {
-    return "an object";
-  }
-  py::tuple dims(shape.size());
-  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
-    dims[axis] = py::int_(shape[axis]);
-  }
-  return text(dtype) + " array of shape " + text(py::repr(dims));
-}
-
-Structure::Structure(const py::object& tree, const py::sequence& leaves) {
-  leaves_.reserve(leaves.size());
-  for (const py::handle leaf : leaves) {
-    LeafSpec spec;
-    spec.by_reference = leaf.is_none() || py::isinstance<py::str>(leaf);
-    spec.seen = leaf.is_none() || !spec.by_reference ? "" : text(leaf);
-    if (!spec.by_reference) {
-      const auto [dtype, shape] = leaf.cast<std::pair<py::object, py::tuple>>();
-      PyArray_Descr* descr = nullptr;
-      if (PyArray_DescrConverter(dtype.ptr(), &descr) == 0) {
-        throw py::error_already_set();
-      }
-      spec.dtype = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(descr));
-      spec.size_bytes = static_cast<std::size_t>(PyDataType_ELSIZE(descr));
-      for (const py::handle extent : shape) {
-        spec.shape.push_back(extent.cast<npy_intp>());
-        if (__builtin_mul_overflow(spec.size_bytes, static_cast<std::size_t>(spec.shape.back()), &spec.size_bytes)) {
-          raise(errors().config_error, "a field of shape " + text(py::repr(shape)) + " does not fit the address space");
-        }
-      }
-      if (spec.shape.size() >= NPY_MAXDIMS) {  // a batch has one axis more
-        raise(errors().config_error, "a field may have " + std::to_string(NPY_MAXDIMS - 1) + " axes at most, got " +
-                                         std::to_string(spec.shape.size()) + "; reshape it in the source");
-      }
+    if (const py::object name = field.attr("seen"); !name.is_none()) {
+      seen = text(name);
     }
-    leaves_.push_back(std::move(spec));
+    return;
   }
-  root_ = parse(tree, "item");
+  dtype = field.attr("dtype");
+  const py::tuple extents = field.attr("shape");
+  described = text(dtype) + " array of shape " + text(py::repr(extents));
+  size_bytes = static_cast<std::size_t>(PyDataType_ELSIZE(as_descr(dtype)));
+  for (const py::handle extent : extents) {
+    shape.push_back(extent.cast<npy_intp>());
+    if (__builtin_mul_overflow(size_bytes, static_cast<std::size_t>(shape.back()), &size_bytes)) {
+      raise(errors().config_error, "a field of shape " + text(py::repr(extents)) + " does not fit the address space");
+    }
+  }
+  if (shape.size() >= NPY_MAXDIMS) {  // a batch has one axis more
+    raise(errors().config_error, "a field may have " + std::to_string(NPY_MAXDIMS - 1) + " axes at most, got " +
+                                     std::to_string(shape.size()) + "; reshape it in the source");
+  }
 }
 
-Structure::Node Structure::parse(const py::object& tree, const std::string& path) {
+Structure::Node Structure::parse(const py::object& spec, const py::object& node_of, const std::string& path) {
   Node node;
   node.path = path;
-  if (PyLong_Check(tree.ptr())) {
-    node.leaf = tree.cast<std::uint32_t>();
-    leaves_.at(node.leaf).path = path;
+  const py::object description = node_of(spec);
+  if (description.is_none()) {
+    leaves_.emplace_back(spec, path);
     return node;
   }
-  const std::string kind = text(tree.attr("kind"));
-  node.kind = kind == "dict"         ? Kind::kDict
-              : kind == "list"       ? Kind::kList
-              : kind == "tuple"      ? Kind::kTuple
-              : kind == "namedtuple" ? Kind::kNamedTuple
-                                     : Kind::kOther;
-  node.type = py::type::of(tree.attr("like"));
-  const PyObject* const type = node.type.ptr();
-  if (const bool native = node.kind == Kind::kNamedTuple || type == reinterpret_cast<PyObject*>(&PyDict_Type) ||
-                          type == reinterpret_cast<PyObject*>(&PyList_Type) ||
-                          type == reinterpret_cast<PyObject*>(&PyTuple_Type);
-      !native) {
-    node.rebuild = tree.attr("rebuild");
+  node.type = py::type::of(spec);
+  node.read = description.attr("read");
+  node.expected = text(description.attr("expected"));
+  auto* const type = reinterpret_cast<PyTypeObject*>(node.type.ptr());
+  if (PyType_IsSubtype(type, &PyDict_Type) != 0) {
+    node.keys = py::tuple(description.attr("keys"));
   }
-  node.read = tree.attr("read");
-  node.expected = text(tree.attr("expected"));
-  if (node.kind == Kind::kDict || node.kind == Kind::kNamedTuple) {
-    node.keys = py::tuple(tree.attr("keys"));
+  if (type != &PyDict_Type && type != &PyList_Type && type != &PyTuple_Type &&
+      (PyType_IsSubtype(type, &PyTuple_Type) == 0 || !py::hasattr(spec, "_fields"))) {
+    node.rebuild = description.attr("rebuild");
   }
   std::size_t position = 0;
-  for (const py::handle child : tree.attr("children")) {
+  for (const py::handle child : description.attr("children")) {
     node.children.push_back(
-        parse(py::reinterpret_borrow<py::object>(child), path + text(tree.attr("step")(position++))));
+        parse(py::reinterpret_borrow<py::object>(child), node_of, path + text(description.attr("step")(position++))));
   }
   return node;
 }
 
-// Raises SpecMismatch for an `item` that does not match the node.
-void Structure::mismatch(const Node& node, py::handle item) {
-  py::object got = node.read(item);
-  if (!py::isinstance<py::str>(got)) {
-    got = py::type::handle_of(item).attr("__name__");
+// Returns the children of a matching item, in a tuple or list of their number. An item of the type of the first is read
+// natively if it is a dict, tuple or list, any other by its description. Raises SpecMismatch.
+py::object Structure::children_of(const Node& node, py::handle item) {
+  PyObject* const object = item.ptr();
+  const auto size = static_cast<Py_ssize_t>(node.children.size());
+  const bool alike = node.type.is(py::type::handle_of(item));
+  if (alike && PyTuple_Check(object) && PyTuple_GET_SIZE(object) == size) {
+    return py::reinterpret_borrow<py::object>(item);
   }
-  raise(errors().spec_mismatch, node.path + ": expected " + node.expected + ", got " + text(got) +
+  if (alike && PyList_Check(object) && PyList_GET_SIZE(object) == size) {
+    return py::reinterpret_steal<py::object>(PyList_AsTuple(object));
+  }
+  if (alike && PyDict_Check(object) && PyDict_GET_SIZE(object) == size) {
+    py::tuple children(size);
+    Py_ssize_t found = 0;
+    for (; found < size; ++found) {  // comparing keys may run code that changes the dict
+      PyObject* const child = PyDict_GetItemWithError(object, PyTuple_GET_ITEM(node.keys.ptr(), found));
+      if (child == nullptr) {
+        break;
+      }
+      PyTuple_SET_ITEM(children.ptr(), found, Py_NewRef(child));
+    }
+    if (PyErr_Occurred() != nullptr) {
+      throw py::error_already_set();
+    }
+    if (found == size) {
+      return children;
+    }
+  }
+  py::object read = node.read(item);
+  if (PyList_Check(read.ptr()) && PyList_GET_SIZE(read.ptr()) == size) {
+    return read;
+  }
+  if (!py::isinstance<py::str>(read)) {
+    read = py::type::handle_of(item).attr("__name__");
+  }
+  raise(errors().spec_mismatch, node.path + ": expected " + node.expected + ", got " + text(read) +
                                     "; every item must have the structure of the first (unify them in the source)");
 }
 
-void Structure::flatten(const Node& node, py::handle item, PyObject** out, std::size_t* count) const {
-  if (node.kind == Kind::kLeaf) {
-    out[(*count)++] = item.inc_ref().ptr();
-    return;
-  }
-  const Descent descent;
-  PyObject* const object = item.ptr();
-  const auto require = [&](bool like) {
-    if (!like) {
-      mismatch(node, item);
-    }
-  };
-  // Reading a child may run Python code that changes `item`, so each child is held while it is read, and the length is
-  // checked again for the next one.
-  const std::size_t size = node.children.size();
-  if (node.kind == Kind::kDict) {
-    require(PyDict_Check(object) && std::cmp_equal(PyDict_GET_SIZE(object), size));
-    for (std::size_t i = 0; i < size; ++i) {
-      PyObject* const found = PyDict_GetItemWithError(object, PyTuple_GET_ITEM(node.keys.ptr(), i));
-      if (found == nullptr && PyErr_Occurred() != nullptr) {
-        throw py::error_already_set();
-      }
-      require(found != nullptr);
-      flatten(node.children[i], py::reinterpret_borrow<py::object>(found), out, count);
-    }
-    return;
-  }
-  py::object described;  // keeps the children of a described node alive
-  PyObject* children = object;
-  if (node.kind == Kind::kOther) {
-    described = node.read(item);
-    children = described.ptr();
-    require(PyList_Check(children) != 0);
-  } else if (node.kind == Kind::kList) {
-    require(PyList_Check(object) != 0);
-  } else {
-    require(PyTuple_Check(object) && (node.kind == Kind::kTuple || has_names(object, node)));
-  }
-  for (std::size_t i = 0; i < size; ++i) {
-    require(std::cmp_equal(PySequence_Fast_GET_SIZE(children), size));
-    const auto child =
-        py::reinterpret_borrow<py::object>(PySequence_Fast_GET_ITEM(children, static_cast<Py_ssize_t>(i)));
-    flatten(node.children[i], child, out, count);
-  }
-  require(std::cmp_equal(PySequence_Fast_GET_SIZE(children), size));
+std::vector<py::object> Structure::flatten(py::handle item) const {
+  std::vector<py::object> leaves;
+  leaves.reserve(leaves_.size());
+  flatten(root_, item, leaves);
+  return leaves;
 }
 
-// True if the tuple names its elements the same as the node, or not at all.
-bool Structure::has_names(PyObject* tuple, const Node& node) {
-  if (node.type.is(py::type::handle_of(tuple)) || PyTuple_CheckExact(tuple)) {
-    return true;
+void Structure::flatten(const Node& node, py::handle item, std::vector<py::object>& leaves) {
+  if (!node.read) {
+    leaves.push_back(py::reinterpret_borrow<py::object>(item));
+    return;
   }
-  return py::getattr(tuple, "_fields", node.keys).equal(node.keys);
+  const py::object children = children_of(node, item);
+  for (std::size_t i = 0; i < node.children.size(); ++i) {
+    flatten(node.children[i], PySequence_Fast_GET_ITEM(children.ptr(), static_cast<Py_ssize_t>(i)), leaves);
+  }
 }
 
-py::object Structure::unflatten(const Node& node, py::object* leaves) const {
-  if (node.kind == Kind::kLeaf) {
-    return std::move(leaves[node.leaf]);
+py::object Structure::unflatten(const Node& node, py::object*& next) {
+  if (!node.read) {
+    return std::move(*next++);
   }
-  const auto size = static_cast<Py_ssize_t>(node.children.size());
-  const auto child = [&](Py_ssize_t i) { return unflatten(node.children[static_cast<std::size_t>(i)], leaves); };
-  if (node.kind == Kind::kDict && !node.rebuild) {
+  auto* const type = reinterpret_cast<PyTypeObject*>(node.type.ptr());
+  if (type == &PyDict_Type) {
     py::dict dict;
-    for (Py_ssize_t i = 0; i < size; ++i) {
-      if (PyDict_SetItem(dict.ptr(), PyTuple_GET_ITEM(node.keys.ptr(), i), child(i).ptr()) != 0) {
+    PyObject** key = PySequence_Fast_ITEMS(node.keys.ptr());
+    for (const Node& child : node.children) {
+      if (PyDict_SetItem(dict.ptr(), *key++, unflatten(child, next).ptr()) != 0) {
         throw py::error_already_set();
       }
     }
     return dict;
   }
-  if (node.kind == Kind::kList || node.rebuild) {
-    py::list list(size);
-    for (Py_ssize_t i = 0; i < size; ++i) {
-      PyList_SET_ITEM(list.ptr(), i, child(i).release().ptr());
-    }
-    return node.rebuild ? node.rebuild(std::move(list)) : py::object(std::move(list));
+  py::tuple children(node.children.size());
+  Py_ssize_t position = 0;
+  for (const Node& child : node.children) {
+    PyTuple_SET_ITEM(children.ptr(), position++, unflatten(child, next).release().ptr());
   }
-  py::tuple tuple(size);
-  for (Py_ssize_t i = 0; i < size; ++i) {
-    PyTuple_SET_ITEM(tuple.ptr(), i, child(i).release().ptr());
+  if (node.rebuild) {
+    return node.rebuild(py::list(children));
   }
-  return tuple_of_type(reinterpret_cast<PyTypeObject*>(node.type.ptr()), std::move(tuple));
+  return type == &PyList_Type ? py::object(py::list(children)) : tuple_of_type(type, std::move(children));
 }
 
 py::object tuple_of_type(PyTypeObject* type, py::tuple children) {
@@ -192,11 +157,6 @@ py::object tuple_of_type(PyTypeObject* type, py::tuple children) {
     throw py::error_already_set();
   }
   return py::reinterpret_steal<py::object>(made);
-}
-
-void register_structure(py::module_& module) {
-  py::class_<Structure, std::shared_ptr<Structure>>(module, "Structure", "A nest of leaves that items must have.")
-      .def(py::init<const py::object&, const py::sequence&>(), py::arg("tree"), py::arg("leaves"));
 }
 
 }  // namespace pyecho::bindings

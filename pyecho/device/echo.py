@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any
 
 import numpy as np
@@ -39,7 +38,7 @@ class DeviceEcho:
         self._device = uploader.device
         self._with_info = with_info
         # A column is one leaf of several examples: a tensor, or a list if it travels by reference.
-        self._chunks: deque[list[Any]] = deque()  # columns of what is not stored yet
+        self._chunks: list[tuple[Any, list[Any]]] = []  # slots and columns, not stored yet
         self._pools: list[Any] = []  # for each column, of rows or references, by slot
         self._like: list[Any] = []  # columns with rows such as those of the pools
         self._failure: BaseException | None = None
@@ -67,7 +66,10 @@ class DeviceEcho:
         """
         while (complete := self.plan.advance()) is not None:
             if complete:
-                return self._batch()
+                batch = self._batch()
+                if batch is None:
+                    continue  # too short for drop_last
+                return batch
             try:
                 chunk = self._staging._take()
             except StopIteration:
@@ -109,14 +111,16 @@ class DeviceEcho:
                 [None] * slots if isinstance(column, list) else self._device.pool(slots, column)
                 for column in columns
             ]
-        self._chunks.append(columns)
-        self.plan.offer(len(columns[0]))
+        self._chunks.append((self.plan.offer(len(columns[0])), columns))
 
-    def _batch(self) -> Uploaded:
-        stored, slots, source_index, use = self.plan.take()
-        index = self._uploader.copy(np.concatenate([stored, slots])).item
-        self._store(stored, index[: len(stored)])
-        rows = index[len(stored) :]
+    def _batch(self) -> Uploaded | None:
+        slots, source_index, use = self.plan.take()
+        stored = [slots for slots, _ in self._chunks]
+        index = self._uploader.copy(np.concatenate([*stored, slots])).item
+        self._store(index)
+        if len(slots) == 0:
+            return None
+        rows = index[-len(slots) :]
         columns = [
             [pool[slot] for slot in slots]
             if isinstance(pool, list)
@@ -129,18 +133,15 @@ class DeviceEcho:
         tensors = [column for column in columns if not isinstance(column, list)]
         return self._uploader.computed(((batch, info), len(slots)), tensors)
 
-    def _store(self, slots: Any, index: Any) -> None:
-        """Store the next examples of the source into these slots; `index`: those on the device."""
-        while len(slots) > 0:
-            columns = self._chunks[0]
-            rows = min(len(slots), len(columns[0]))
+    def _store(self, index: Any) -> None:
+        """Store the examples that came since the last batch; `index` begins with their slots."""
+        for slots, columns in self._chunks:
+            rows = len(slots)
             for pool, column in zip(self._pools, columns, strict=True):
                 if isinstance(pool, list):
-                    for slot, row in zip(slots[:rows], column[:rows], strict=True):
+                    for slot, row in zip(slots, column, strict=True):
                         pool[slot] = row
                 else:
-                    self._device.store(pool, index[:rows], column[:rows])
-            slots, index = slots[rows:], index[rows:]
-            self._chunks[0] = [column[rows:] for column in columns]
-            if len(self._chunks[0][0]) == 0:
-                self._chunks.popleft()
+                    self._device.store(pool, index[:rows], column)
+            index = index[rows:]
+        self._chunks.clear()

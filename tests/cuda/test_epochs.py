@@ -135,3 +135,19 @@ def test_close_in_the_middle_of_an_epoch(device, way):
         list(batches)
     crossed = loader.stats().h2d_bytes
     assert crossed > 0, "the counts outlive the stages"
+
+
+def test_passes_that_fill_no_batch_end_although_each_drops_one(device):
+    loader = pyecho.torch.EchoLoader(
+        rows(3),
+        2,
+        batch_size=8,
+        shuffle_buffer=0,
+        drop_last=True,
+        epochs=10,
+        device="cuda:0",
+        echo_on="device",
+    )
+    with pytest.warns(RuntimeWarning, match="no batch"):
+        first = list(loader)
+    assert [first] + [list(loader) for _ in range(9)] == [[]] * 10

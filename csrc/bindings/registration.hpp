@@ -1,0 +1,21 @@
+// The parts of pyecho._core, each bound in the file of its name. module.cpp calls these functions in this order.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace pyecho::bindings {
+
+void register_errors(pybind11::module_& module);
+void register_exit(pybind11::module_& module);
+void register_sharing(pybind11::module_& module);
+void register_cuda(pybind11::module_& module);
+void register_batch_plan(pybind11::module_& module);
+void register_iterator(pybind11::module_& module);
+void register_stage(pybind11::module_& module);
+void register_turns(pybind11::module_& module);
+void register_reservation(pybind11::module_& module);
+void register_echo_buffer(pybind11::module_& module);
+void register_echo_queue(pybind11::module_& module);
+void register_bench(pybind11::module_& module);
+
+}  // namespace pyecho::bindings
