@@ -49,11 +49,11 @@ class Link:
 
     def work(self) -> None:
         """Make what there is to make, until the last epoch ends or a stage is stopped or paused."""
-        with suppress(Closed):  # which the queue is also after the end, by whatever thread
-            while True:
-                self._step()
+        with suppress(Closed):  # which the queue also is once another thread has met the end
+            while self._step():
+                pass
 
-    def _step(self) -> None:
+    def _step(self) -> bool:
         queue = self.queue
         with self._turn:
             place = queue.reserve()
@@ -61,22 +61,24 @@ class Link:
                 emission = self._upstream._take()
             except StopIteration:
                 # Before end_here(): the consumer may begin the next epoch right behind it.
+                over = self._upstream._at_end
                 self._epoch += 1
                 self._number = 0
-                queue.end_here(place, self._upstream._at_end)
-                return
+                queue.end_here(place, over)
+                return not over
             except BaseException as error:
                 queue.abort(place)
                 if isinstance(error, Closed) and not self._upstream._at_end:
                     raise  # stopped or paused
                 queue.fail(error)
-                return
+                return False
             epoch, number = self._epoch, self._number
             self._number += 1
         try:
             made = self._make(emission, epoch, number)
         except BaseException as error:
             queue.fill_error(place, error)
-            return
+            return True
         del emission  # the consumer alone decides how long a batch lives
         queue.fill(place, made)
+        return True
