@@ -28,6 +28,9 @@ class Adapter:
     the consumer gets, or None for the ndarray itself. Raises `ConfigError` if nothing can.
     """
 
+    allocate: Callable[[int], Any] | None = None
+    """Allocates pinned memory for batches; see `EchoBuffer`. None if the library has none."""
+
     def field_of(self, leaf: Any) -> Field:
         """Describe a leaf; ``Field((), object)`` for what travels by reference."""
         array = self.as_array(leaf)

@@ -19,7 +19,6 @@ from pyecho.augment import Augmentation
 from pyecho.buffer import native_arguments, stats_of
 from pyecho.config import Config
 from pyecho.context import CallerContext
-from pyecho.device.memory import warn_if_pageable
 from pyecho.link import Link
 from pyecho.nest import leaves_of, map_nest
 from pyecho.numpy import Adapter
@@ -166,9 +165,7 @@ class Stages:
             return config.prefetch
         return max(config.prefetch, min(MOST_ITEMS_AHEAD, AHEAD_BYTES // max(1, item_bytes)))
 
-    def _echo_buffer(
-        self, first: Any, *, device: int | None = None, uploaded: bool = False, **changes: Any
-    ) -> Any:
+    def _echo_buffer(self, first: Any, **changes: Any) -> Any:
         """Make the stage of example echoing; `changes` are options unlike the loader's."""
         config = self.config
         self._spec = spec = self._spec_of_examples(first)
@@ -176,20 +173,17 @@ class Stages:
             "threads": 0 if self._by_consumer else config.threads,
             "burst": max(1, rows_of(first)) if config.unbatch else 1,
             "held": config.held + config.held_by_link,
-        }
-        arguments = native_arguments(
+            "memory": config.memory,
+        } | changes
+        return _core.EchoBuffer(**native_arguments(
             spec,
-            replace(config, **options | changes),
+            replace(config, **options),
             name="EchoLoader",
             batched=self._source.batched,
-            device=device,
-            uploaded=uploaded,
             to_array=self._adapter.as_array,
             from_array=self._adapter.decoder(leaves_of(spec)),
-        )
-        stage = _core.EchoBuffer(**arguments)
-        warn_if_pageable(arguments["pinning"])
-        return stage
+            allocate=self._adapter.allocate if options["memory"] == "pinned" else None,
+        ))
 
     def _spec_of_examples(self, first: Any) -> Any:
         field_of = self._adapter.field_of

@@ -19,7 +19,9 @@ from pyecho import numpy
 from pyecho._core import ConfigError
 from pyecho.config import Options
 from pyecho.device.stages import DeviceStages
-from pyecho.device.torch import TorchDevice, cuda_device, require_dense
+from pyecho.device.memory import pinned_bytes
+from pyecho.device.torch import cuda_device, require_dense
+from pyecho.device.upload import Uploader
 from pyecho.loader import signature_with
 from pyecho.numpy import Adapter
 from pyecho.run import Run
@@ -67,6 +69,10 @@ def _torch_dtype(dtype: np.dtype[Any]) -> torch.dtype | None:
 
 def _to_tensor(array: Any) -> torch.Tensor:
     dtype = _torch_dtype(array.dtype)
+    if isinstance(array.base, torch.Tensor):  # pinned, and PyTorch knows copies by the storage
+        block, found = array.base, dtype or torch.from_numpy(array[:0]).dtype
+        begin = array.__array_interface__["data"][0] - block.data_ptr()
+        return block[begin : begin + array.nbytes].view(found).view(array.shape)
     if dtype is None:
         return torch.from_numpy(array)
     storage = array.view(torch.empty((), dtype=_SAME_SIZE[dtype.itemsize]).numpy().dtype)
@@ -129,7 +135,7 @@ class EchoLoader(pyecho.EchoLoader):
         If `device` is a CUDA device and CUDA is missing.
     """
 
-    _adapter = Adapter(as_array=as_array, decoder=decoder)
+    _adapter = Adapter(as_array=as_array, decoder=decoder, allocate=pinned_bytes)
 
     def __init__(
         self,
@@ -158,7 +164,7 @@ class EchoLoader(pyecho.EchoLoader):
         make_stages = partial(
             DeviceStages,
             adapter=self._adapter,
-            device=TorchDevice(self._device, self._device_dtype),
+            uploader=Uploader(self._device, self._device_dtype),
             echo_on_device=self._echo_on == "device",
         )
         return Run(self._source, self._config, make_stages, by_consumer=False)

@@ -12,13 +12,11 @@
 #include <vector>
 
 #include "bindings/config.hpp"
-#include "bindings/copy_streams.hpp"
 #include "bindings/errors.hpp"
 #include "bindings/garbage.hpp"
 #include "bindings/gil.hpp"
 #include "bindings/iterator.hpp"
 #include "bindings/reservation.hpp"
-#include "cuda/pinning.hpp"
 
 namespace py = pybind11;
 
@@ -59,19 +57,18 @@ EchoBufferConfig with_leaves(EchoBufferConfig config, const Structure& structure
 }  // namespace
 
 EchoBufferObject::EchoBufferObject(std::string name, std::shared_ptr<Structure> structure, EchoBufferConfig config,
-                                   bool batched, Adapter adapter, const DeviceMemory& memory)
+                                   bool batched, Adapter adapter)
     : Stage(std::move(name)),
       structure_(std::move(structure)),
       adapter_(std::move(adapter)),
       batched_(batched),
       has_references_(any_reference(*structure_)),
-      config_(with_leaves(std::move(config), *structure_)),
-      pinning_(memory.pinning) {
-  if (pinning_) {
-    config_.batch_pages = pinning_->policy();
-  }
-  if (pinning_ && !memory.copy_streams.is_none()) {
-    keeper_ = keep_while_copied(pinning_->device(), memory.copy_streams);
+      config_(with_leaves(std::move(config), *structure_)) {
+  if (!adapter_.new_memory.is_none()) {
+    config_.batch_memory = [this](std::size_t size_bytes) {
+      const py::gil_scoped_acquire gil;
+      return new_memory(size_bytes);
+    };
   }
   try {  // touches every page, which is slow for a large pool
     core_ = without_gil(true, [this] { return std::make_shared<EchoBuffer>(config_); });
@@ -79,7 +76,16 @@ EchoBufferObject::EchoBufferObject(std::string name, std::shared_ptr<Structure> 
     raise(PyExc_MemoryError, "the system has no memory for the " + readable_bytes(EchoBuffer::min_bytes(config_)) +
                                  " that slots and batches need; " + kLessMemory);
   }
-  warned_of_pages_ = pinning_ && !pinning_->failure().empty();  // the Python caller warns of a failure at construction
+}
+
+HostMemory EchoBufferObject::new_memory(std::size_t size_bytes) const {
+  const auto [address, owner] =
+      py::object(call_python([&] { return adapter_.new_memory(size_bytes); })).cast<std::pair<std::uintptr_t, py::object>>();
+  return {reinterpret_cast<std::byte*>(address), size_bytes,
+          std::shared_ptr<void>(py::object(owner).release().ptr(), [](void* held) {
+            const py::gil_scoped_acquire gil;
+            Py_DECREF(static_cast<PyObject*>(held));
+          })};
 }
 
 // ---------------------------------------------------------------- producers
@@ -253,6 +259,7 @@ int EchoBufferObject::traverse(visitproc visit, void* arg) const {
   Py_VISIT(adapter_.to_array.ptr());
   Py_VISIT(adapter_.from_array.ptr());
   Py_VISIT(adapter_.info_type.ptr());
+  Py_VISIT(adapter_.new_memory.ptr());
   if (const int stop = references_.traverse(visit, arg); stop != 0) {
     return stop;
   }
@@ -270,16 +277,13 @@ void register_echo_buffer(py::module_& module) {
   py::class_<EchoBufferObject, Stage, std::shared_ptr<EchoBufferObject>>(
       module, "EchoBuffer", collect_cycles<EchoBufferObject>(), "The native stage of example echoing.")
       .def(py::init([](std::shared_ptr<Structure> structure, const py::object& config, std::string name, bool batched,
-                       const std::shared_ptr<cuda::Pinning>& pinning, py::object copy_streams, py::object to_array,
-                       py::object from_array, py::object info_type) {
+                       py::object new_memory, py::object to_array, py::object from_array, py::object info_type) {
              return std::make_shared<EchoBufferObject>(
                  std::move(name), std::move(structure), buffer_config(config), batched,
-                 Adapter{std::move(to_array), std::move(from_array), std::move(info_type)},
-                 DeviceMemory{pinning, std::move(copy_streams)});
+                 Adapter{std::move(to_array), std::move(from_array), std::move(info_type), std::move(new_memory)});
            }),
            py::arg("structure"), py::arg("config"), py::kw_only(), py::arg("name"), py::arg("batched"),
-           py::arg("pinning"), py::arg("copy_streams"), py::arg("to_array"), py::arg("from_array"),
-           py::arg("info_type"))
+           py::arg("new_memory"), py::arg("to_array"), py::arg("from_array"), py::arg("info_type"))
       .def("put", &EchoBufferObject::put, py::arg("example"), py::arg("timeout") = py::none(),
            "put(example, timeout=None)\n\n"
            "Copy one example into the buffer; wait while every slot is in use.\n\n"

@@ -16,7 +16,6 @@
 #include "bindings/structure.hpp"
 #include "bindings/waiting.hpp"
 #include "core/stage/echo_buffer.hpp"
-#include "cuda/pinning.hpp"
 
 namespace pyecho::bindings {
 
@@ -25,15 +24,9 @@ struct Adapter {
   pybind11::object to_array;    // leaf -> ndarray, or None if it is not an array
   pybind11::object from_array;  // (ndarray, leaf number) -> array for the consumer
   pybind11::object info_type;   // (source_index, use) -> the info of a batch
-};
-
-// The memory of batches that a device may read.
-struct DeviceMemory {
-  std::shared_ptr<cuda::Pinning> pinning;  // null: pageable memory
-  // () -> (device, handle of the calling thread's current stream, handles of further streams or ()) for each device that
-  // the consumer may copy batches to. A dropped batch is not filled before the copies on these streams are done. Once
-  // there are further streams, they must not change or be destroyed. None if the consumer copies nothing.
-  pybind11::object copy_streams;
+  // size_bytes -> (address, owner) of memory for a batch, which the batch's arrays have as their base; None: pyecho's own
+  // memory, which is filled again once the arrays are dropped.
+  pybind11::object new_memory;
 };
 
 // The timeout of a producer. `progress` is appended to the message of a PutTimeout.
@@ -50,7 +43,7 @@ class EchoBufferObject final : public Stage {
  public:
   // `name`: see Stage. `batched`: items of the source are batches, and their rows are the examples.
   EchoBufferObject(std::string name, std::shared_ptr<Structure> structure, EchoBufferConfig config, bool batched,
-                   Adapter adapter, const DeviceMemory& memory);
+                   Adapter adapter);
 
   void put(pybind11::handle example, std::optional<double> timeout_s);
   void put_batch(pybind11::handle batch, std::optional<double> timeout_s);
@@ -93,7 +86,8 @@ class EchoBufferObject final : public Stage {
   Outcome put_rows(const ItemView& view, std::size_t& row, Timeout& timeout, bool wait);
   void copy_rows(const ItemView& view, std::size_t row, std::span<const Reservation> reservations);
   void put_references(const ItemView& view, std::size_t row, std::span<const Reservation> reservations);
-  pybind11::object make_batch(const pybind11::object& owner);
+  pybind11::object make_batch(const Lease& lease, pybind11::handle owner);
+  [[nodiscard]] HostMemory new_memory(std::size_t size_bytes) const;
   pybind11::object array_leaf(std::size_t index, std::byte* data, std::uint32_t rows, pybind11::handle owner) const;
   [[nodiscard]] std::span<const ReferenceTable::Entry> entries_of(const Lease& lease) const noexcept;
   [[nodiscard]] pybind11::list reference_list(std::size_t position,
@@ -111,12 +105,9 @@ class EchoBufferObject final : public Stage {
   std::shared_ptr<EchoBuffer> core_;
   ReferenceTable references_;
   Rows held_;                               // the item that was read and is not completely put
-  std::shared_ptr<cuda::Pinning> pinning_;  // null: pageable memory
-  std::shared_ptr<LeaseKeeper> keeper_;     // null: leases end when they are dropped
   Lease acquired_;                          // consumer only: acquired by wait() for try_emit()
   pybind11::object pending_;                // the lease of a batch whose delivery failed, for the next attempt
   bool warned_of_growth_ = false;
-  bool warned_of_pages_ = false;  // warned of pageable memory
 };
 
 void register_echo_buffer(pybind11::module_& module);

@@ -11,7 +11,6 @@ namespace {
 // A raw type, because one is made for every batch. The lease is stored in the object, without an allocation of its own.
 struct LeaseObject {
   PyObject_HEAD Lease lease;
-  std::shared_ptr<LeaseKeeper> keeper;  // null: the lease ends with the object
 };
 
 PyTypeObject* lease_type = nullptr;
@@ -19,11 +18,7 @@ PyTypeObject* lease_type = nullptr;
 void dealloc_lease(PyObject* self) {
   PyTypeObject* const type = Py_TYPE(self);
   auto* const object = reinterpret_cast<LeaseObject*>(self);
-  if (object->keeper) {
-    object->keeper->dropped(std::move(object->lease));
-  }
   object->lease.~Lease();
-  object->keeper.~shared_ptr();
   type->tp_free(self);
   Py_DECREF(type);
 }
@@ -44,17 +39,16 @@ PyType_Spec lease_spec = {
 
 }  // namespace
 
-py::object make_lease_object(Lease lease, const std::shared_ptr<LeaseKeeper>& keeper) {
+py::object make_lease_object(Lease lease) {
   PyObject* const self = lease_type->tp_alloc(lease_type, 0);
   if (self == nullptr) {
     throw py::error_already_set();
   }
   new (&reinterpret_cast<LeaseObject*>(self)->lease) Lease(std::move(lease));
-  new (&reinterpret_cast<LeaseObject*>(self)->keeper) std::shared_ptr<LeaseKeeper>(keeper);
   return py::reinterpret_steal<py::object>(self);
 }
 
-const Lease& lease_of(const py::object& object) noexcept { return reinterpret_cast<LeaseObject*>(object.ptr())->lease; }
+Lease& lease_of(const py::object& object) noexcept { return reinterpret_cast<LeaseObject*>(object.ptr())->lease; }
 
 void register_lease(py::module_& module) {
   PyObject* const type = PyType_FromSpec(&lease_spec);

@@ -3,7 +3,6 @@
 
 #include "bindings/batch_plan.hpp"
 #include "bindings/bench.hpp"
-#include "bindings/cuda.hpp"
 #include "bindings/echo_buffer.hpp"
 #include "bindings/echo_queue.hpp"
 #include "bindings/errors.hpp"
@@ -29,7 +28,6 @@ PYBIND11_MODULE(_core, module) {
   register_exit(module);
   register_structure(module);
   register_sharing(module);
-  register_cuda(module);
   register_batch_plan(module);
   register_lease(module);
   register_iterator(module);

@@ -6,6 +6,7 @@ from collections import deque
 from typing import Any
 
 import numpy as np
+import torch
 
 from pyecho._core import BatchPlan, Closed
 from pyecho.buffer import EchoInfo
@@ -43,7 +44,6 @@ class DeviceEcho:
         self._staging = staging
         self._plan = plan
         self._uploader = uploader
-        self._device = uploader.device
         self._with_info = with_info
         # A column is one leaf of several examples: a tensor, or a list if it travels by reference.
         self._chunks: deque[list[Any]] = deque()  # columns of what is not stored yet
@@ -112,36 +112,34 @@ class DeviceEcho:
 
     def _receive(self, chunk: Any) -> None:
         columns = leaves_like(self._spec, chunk)
-        tensors = iter(self._uploader.copy([c for c in columns if not isinstance(c, list)]).tensors)
-        columns = [c if isinstance(c, list) else next(tensors) for c in columns]
-        if not self._pools:
-            slots = self._plan.slots
-            self._like = columns
-            self._pools = [
-                [None] * slots if isinstance(column, list) else self._device.pool(slots, column)
-                for column in columns
-            ]
+        with self._uploader.computing():
+            columns = [c if isinstance(c, list) else self._uploader.copy(c) for c in columns]
+            if not self._pools:
+                self._like = columns
+                self._pools = [_pool(self._plan.slots, column) for column in columns]
         self._chunks.append(columns)
         self._plan.offer(len(columns[0]))
 
     def _batch(self) -> Uploaded:
         stored, slots, source_index, use = self._plan.take()
-        index = self._uploader.copy(np.concatenate([stored, slots])).item
-        self._store(stored, index[: len(stored)])
-        rows = index[len(stored) :]
-        columns = [
-            [pool[slot] for slot in slots]
-            if isinstance(pool, list)
-            else self._device.convert(self._device.gather(pool, rows, like))
-            for pool, like in zip(self._pools, self._like, strict=True)
-        ]
-        leaves = iter(columns)
-        batch = map_nest(lambda _: next(leaves), self._spec)
-        info = EchoInfo(source_index, use) if self._with_info else None
-        tensors = [column for column in columns if not isinstance(column, list)]
-        return self._uploader.computed(((batch, info), len(slots)), tensors)
+        with self._uploader.computing():
+            index = self._uploader.copy(np.concatenate([stored, slots]))
+            assert index is not None
+            self._store(stored, index[: len(stored)])
+            rows = index[len(stored) :]
+            columns = [
+                [pool[slot] for slot in slots]
+                if isinstance(pool, list)
+                else self._uploader.convert(_from_words(pool.index_select(0, rows), like))
+                for pool, like in zip(self._pools, self._like, strict=True)
+            ]
+            leaves = iter(columns)
+            batch = map_nest(lambda _: next(leaves), self._spec)
+            info = EchoInfo(source_index, use) if self._with_info else None
+            tensors = [column for column in columns if not isinstance(column, list)]
+            return self._uploader.computed(((batch, info), len(slots)), tensors)
 
-    def _store(self, slots: Any, index: Any) -> None:
+    def _store(self, slots: Any, index: torch.Tensor) -> None:
         """Store the next examples of the source into these slots; `index`: those on the device."""
         while len(slots) > 0:
             columns = self._chunks[0]
@@ -151,8 +149,33 @@ class DeviceEcho:
                     for slot, row in zip(slots[:rows], column[:rows], strict=True):
                         pool[slot] = row
                 else:
-                    self._device.store(pool, index[:rows], column[:rows])
+                    pool.index_copy_(0, index[:rows], _as_words(column[:rows]))
             slots, index = slots[rows:], index[rows:]
             self._chunks[0] = [column[rows:] for column in columns]
             if len(self._chunks[0][0]) == 0:
                 self._chunks.popleft()
+
+
+def _pool(slots: int, column: Any) -> Any:
+    """Return a pool of references, or of words as wide as the rows of a tensor allow."""
+    if isinstance(column, list):
+        return [None] * slots
+    words = _as_words(column)
+    return torch.empty((slots, words.shape[1]), dtype=words.dtype, device=words.device)
+
+
+_WORDS = ((8, torch.int64), (4, torch.int32), (2, torch.int16), (1, torch.uint8))
+
+
+def _as_words(rows: torch.Tensor) -> torch.Tensor:
+    """Return rows of any dtype as rows of words on the same memory, the wider the fewer to move."""
+    flat = rows.reshape(len(rows), rows[0].numel())
+    row_bytes = flat.shape[1] * rows.element_size()
+    if row_bytes == 0:
+        return flat
+    return flat.view(next(word for size, word in _WORDS if row_bytes % size == 0))
+
+
+def _from_words(words: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Return rows of words as rows with the shape and dtype of those of `like`."""
+    return words.view(like.dtype).reshape(len(words), *like.shape[1:])

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from pyecho import _core
+from pyecho import _core, cuda
+from pyecho._core import CudaError
 from pyecho.config import Config
 from pyecho.device.echo import DeviceEcho
-from pyecho.device.torch import TorchDevice
-from pyecho.device.upload import DEPTH, Uploaded, Uploader
+from pyecho.device.upload import Uploaded, Uploader
 from pyecho.numpy import Adapter
 from pyecho.source import Source
 from pyecho.stages import Stages
@@ -28,14 +29,12 @@ class DeviceStages(Stages):
         *,
         adapter: Adapter,
         by_consumer: bool,
-        device: TorchDevice,
+        uploader: Uploader,
         echo_on_device: bool,
     ) -> None:
-        self._uploader = Uploader(device, config.prefetch + 1)
+        self._uploader = uploader
         self._echo_on_device = echo_on_device
         self._echo: DeviceEcho | None = None
-        # The upload link holds batches of the host; those that the consumer holds are elsewhere.
-        config = replace(config, held=2 + config.prefetch + 2 + DEPTH)
         super().__init__(source, config, first, adapter=adapter, by_consumer=by_consumer)
 
     def _build(self, first: Any) -> None:
@@ -84,8 +83,19 @@ class DeviceStages(Stages):
         super().begin(epoch, items, passes)
 
     def _echo_buffer(self, first: Any, **changes: Any) -> Any:
-        ordinal = self._uploader.device.ordinal
-        return super()._echo_buffer(first, device=ordinal, uploaded=True, **changes)
+        if self.config.memory == "pageable":
+            return super()._echo_buffer(first, **changes)
+        try:
+            return super()._echo_buffer(first, memory="pinned", **changes)
+        except CudaError as error:
+            if self.config.memory == "pinned" or cuda.why_not():
+                raise
+            warnings.warn(
+                f"batches are in pageable memory, which makes copies to the device slower: {error}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return super()._echo_buffer(first, **changes)
 
     def stats(self) -> EchoStats:
         """Return those of the pool on the device, and of the uploads."""

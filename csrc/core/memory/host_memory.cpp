@@ -3,12 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#ifdef __linux__
-#include <sys/syscall.h>
-#endif
-
 #include <algorithm>
-#include <array>
 #include <exception>
 #include <new>
 #include <thread>
@@ -52,30 +47,15 @@ std::byte* map_aligned(std::size_t size_bytes, std::size_t alignment) {
   return base + before;
 }
 
-// Asks for pages of `node`, before the first touch. Errors are ignored, because any node's pages will do.
-void prefer_node([[maybe_unused]] std::byte* data, [[maybe_unused]] std::size_t size_bytes, int node) noexcept {
-  constexpr int kMaxNodes = 1024;
-  if (node < 0 || node >= kMaxNodes) {
-    return;
-  }
-#ifdef SYS_mbind
-  constexpr int kBits = 8 * sizeof(unsigned long);
-  constexpr unsigned long kPreferred = 1;  // MPOL_PREFERRED
-  std::array<unsigned long, kMaxNodes / kBits> nodes{};
-  nodes[static_cast<std::size_t>(node / kBits)] = 1UL << (node % kBits);
-  syscall(SYS_mbind, data, size_bytes, kPreferred, nodes.data(), static_cast<unsigned long>(kMaxNodes) + 1, 0UL);
-#endif
-}
-
 void touch(std::byte* begin, std::byte* end) noexcept {
   for (std::byte* page = begin; page < end; page += page_bytes()) {
     *static_cast<volatile std::byte*>(page) = std::byte{0};
   }
 }
 
-void touch_in_parallel(std::byte* data, std::size_t size_bytes, unsigned threads) {
+void touch_in_parallel(std::byte* data, std::size_t size_bytes) {
   const std::size_t useful = size_bytes / kTouchBytesPerThread + 1;
-  const std::size_t parts = std::clamp<std::size_t>(useful, 1, std::max(threads, 1U));
+  const std::size_t parts = std::clamp<std::size_t>(useful, 1, std::max(std::thread::hardware_concurrency(), 1U));
   // Whole huge pages per part, so that no two threads fault on the same one.
   const std::size_t part_bytes = (size_bytes / parts / kHugePageBytes + 1) * kHugePageBytes;
   std::vector<std::thread> helpers;
@@ -102,7 +82,7 @@ std::size_t HostMemory::rounded_bytes(std::size_t size_bytes) noexcept {
 
 std::uint64_t HostMemory::allocations() noexcept { return allocation_count.load_relaxed(); }
 
-HostMemory::HostMemory(std::size_t size_bytes, const PagePolicy& policy) : size_bytes_(rounded_bytes(size_bytes)) {
+HostMemory::HostMemory(std::size_t size_bytes) : size_bytes_(rounded_bytes(size_bytes)) {
   if (size_bytes_ < kHugePageBytes) {
     data_ = map_pages(size_bytes_);
   } else {
@@ -111,24 +91,14 @@ HostMemory::HostMemory(std::size_t size_bytes, const PagePolicy& policy) : size_
     madvise(data_, size_bytes_, MADV_HUGEPAGE);  // on failure the pages are small
 #endif
   }
-  prefer_node(data_, size_bytes_, policy.numa_node);
-  touch_in_parallel(data_, size_bytes_, policy.threads);
-  if (policy.prepare) {
-    try {
-      prepared_ = policy.prepare(data_, size_bytes_);
-    } catch (...) {
-      unmap();
-      throw;
-    }
-  }
+  touch_in_parallel(data_, size_bytes_);
   allocation_count.fetch_add_relaxed(1);
 }
 
 HostMemory::~HostMemory() { unmap(); }
 
 void HostMemory::unmap() noexcept {
-  prepared_.reset();
-  if (data_ != nullptr) {
+  if (data_ != nullptr && owner_ == nullptr) {
     munmap(data_, size_bytes_);
   }
 }
@@ -136,12 +106,12 @@ void HostMemory::unmap() noexcept {
 HostMemory::HostMemory(HostMemory&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)),
       size_bytes_(std::exchange(other.size_bytes_, 0)),
-      prepared_(std::move(other.prepared_)) {}
+      owner_(std::move(other.owner_)) {}
 
 HostMemory& HostMemory::operator=(HostMemory&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_bytes_, other.size_bytes_);
-  std::swap(prepared_, other.prepared_);
+  std::swap(owner_, other.owner_);
   return *this;
 }
 

@@ -30,7 +30,7 @@ EchoBuffer::EchoBuffer(const EchoBufferConfig& config) : EchoBuffer(settled(conf
 EchoBuffer::EchoBuffer(const EchoBufferConfig& config, const Sizes& sizes)
     : config_(config),
       layout_(config.leaf_bytes, config.batch_rows, config.with_info),
-      slot_memory_(sizes.slots * layout_.slot_bytes(), {.threads = std::thread::hardware_concurrency()}),
+      slot_memory_(sizes.slots * layout_.slot_bytes()),
       stream_slots_(worth_streaming(slot_memory_.size_bytes(), longest_leaf(config))),
       pool_(sizes.slots, std::max(1U, sizes.ahead / kAnnounceParts)),
       reclaimer_(pool_, sizes.depth, config.batch_rows),
@@ -40,7 +40,7 @@ EchoBuffer::EchoBuffer(const EchoBufferConfig& config, const Sizes& sizes)
           config.max_bytes == kUnlimited
               ? kUnlimited
               : config.max_bytes - (min_bytes(config) - blocks_ * BatchPool::block_bytes(layout_)),
-          config.batch_pages)),
+          config.batch_memory)),
       builder_(layout_, slot_memory_.data(), reclaimer_,
                worth_streaming(blocks_ * layout_.batch_bytes(), longest_leaf(config))),
       executor_(pool_, *batches_, reclaimer_, builder_, plan_of(config), config.batch_rows) {
