@@ -21,6 +21,8 @@ from pyecho.stats import EchoStats
 
 __all__ = ["EchoBuffer", "EchoInfo"]
 
+_ALIGNMENT = 64  # of a row of arrays in a batch
+
 
 class EchoInfo(NamedTuple):
     """Which items a batch is made of, row by row."""
@@ -179,12 +181,15 @@ def _new_memory(allocate: Callable[[int], Any], size_bytes: int) -> tuple[int, A
     """Return the address of a new block, and the block."""
     block = allocate(size_bytes)
     array = np.asarray(block)
-    if array.nbytes < size_bytes or not array.flags.carray:
+    copied = array is not block and array.base is None
+    address = array.ctypes.data
+    if copied or array.nbytes < size_bytes or not array.flags.carray or address % _ALIGNMENT:
         raise ConfigError(
-            f"allocate must return a writable, contiguous block of {size_bytes} bytes, got "
-            f"{array.nbytes} ({type(block).__name__})"
+            f"allocate must return a writable, contiguous block of {size_bytes} bytes that NumPy "
+            f"can view, at a multiple of {_ALIGNMENT}, got {array.nbytes} bytes at {address:#x} "
+            f"({type(block).__name__})"
         )
-    return array.ctypes.data, block
+    return address, block
 
 
 def stats_of(counters: dict[str, int], capacity: int) -> EchoStats:

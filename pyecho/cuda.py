@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 
@@ -13,6 +15,7 @@ __all__ = ["device_count", "driver_version", "is_available", "why_not"]
 
 _VARIABLE = "PYECHO_CUDA_DRIVER"
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
+_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,17 @@ def is_available() -> bool:
 def device_count() -> int:
     """Return the number of devices that this process may use; 0 without a driver."""
     return _driver().devices
+
+
+def device_names() -> list[str]:
+    """Return the names of the devices that this process may use."""
+    names = []
+    for number in range(device_count()):
+        device, name = ctypes.c_int(), ctypes.create_string_buffer(256)
+        _library().cuDeviceGet(ctypes.byref(device), number)
+        _library().cuDeviceGetName(name, len(name), device)
+        names.append(name.value.decode())
+    return names
 
 
 def driver_version() -> tuple[int, int] | None:
@@ -59,12 +73,38 @@ def require() -> None:
         raise CudaError(reason)
 
 
-def relax_capture() -> None:
-    """Keep later calls of this thread from disturbing a CUDA graph that another thread captures."""
+@contextmanager
+def relaxed_capture() -> Iterator[None]:
+    """Keep calls of this thread from disturbing a CUDA graph that another thread captures."""
     require()
+    exchange = _library().cuThreadExchangeStreamCaptureMode
+    mode = ctypes.c_int(_RELAXED)
+    exchange(ctypes.byref(mode))
+    try:
+        yield
+    finally:
+        exchange(ctypes.byref(mode))
+
+
+def new_stream(number: int) -> int:
+    """Make a stream on a device, which does not wait for the default stream. It is never closed."""
+    device, context, stream = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p()
+    for call, *arguments in (
+        ("cuDeviceGet", ctypes.byref(device), number),
+        ("cuDevicePrimaryCtxRetain", ctypes.byref(context), device),
+        ("cuCtxPushCurrent_v2", context),
+        ("cuStreamCreate", ctypes.byref(stream), _NON_BLOCKING),
+        ("cuCtxPopCurrent_v2", ctypes.byref(context)),
+    ):
+        if result := getattr(_library(), call)(*arguments):
+            raise CudaError(f"{call} failed: {_name_of(_library(), result)} ({result})")
+    return stream.value or 0
+
+
+def _library() -> ctypes.CDLL:
     library = _driver().library
     assert library is not None
-    library.cuThreadExchangeStreamCaptureMode(ctypes.byref(ctypes.c_int(_RELAXED)))
+    return library
 
 
 @cache
@@ -90,11 +130,9 @@ def _initialized(library: ctypes.CDLL) -> _Driver:
     library.cuDriverGetVersion(ctypes.byref(version))  # needs no cuInit()
     for call, arguments in (("cuInit", (0,)), ("cuDeviceGetCount", (ctypes.byref(devices),))):
         if result := getattr(library, call)(*arguments):
-            name = ctypes.c_char_p(b"unknown error")
-            library.cuGetErrorName(result, ctypes.byref(name))
             return _Driver(
                 version=version.value,
-                missing=f"{call} failed: {(name.value or b'').decode()} ({result}); check that a "
+                missing=f"{call} failed: {_name_of(library, result)} ({result}); check that a "
                 "device is visible (nvidia-smi, CUDA_VISIBLE_DEVICES)",
             )
     if devices.value == 0:
@@ -104,3 +142,9 @@ def _initialized(library: ctypes.CDLL) -> _Driver:
             "CUDA_VISIBLE_DEVICES)",
         )
     return _Driver(library, version.value, devices.value, process=os.getpid())
+
+
+def _name_of(library: ctypes.CDLL, result: int) -> str:
+    name = ctypes.c_char_p(b"")
+    library.cuGetErrorName(result, ctypes.byref(name))
+    return (name.value or b"unknown error").decode()

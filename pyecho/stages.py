@@ -175,15 +175,17 @@ class Stages:
             "held": config.held + config.held_by_link,
             "memory": config.memory,
         } | changes
-        return _core.EchoBuffer(**native_arguments(
-            spec,
-            replace(config, **options),
-            name="EchoLoader",
-            batched=self._source.batched,
-            to_array=self._adapter.as_array,
-            from_array=self._adapter.decoder(leaves_of(spec)),
-            allocate=self._adapter.allocate if options["memory"] == "pinned" else None,
-        ))
+        return _core.EchoBuffer(
+            **native_arguments(
+                spec,
+                replace(config, **options),
+                name="EchoLoader",
+                batched=self._source.batched,
+                to_array=self._adapter.as_array,
+                from_array=self._adapter.decoder(leaves_of(spec)),
+                allocate=self._adapter.allocate if options["memory"] == "pinned" else None,
+            )
+        )
 
     def _spec_of_examples(self, first: Any) -> Any:
         field_of = self._adapter.field_of

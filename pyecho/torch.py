@@ -18,8 +18,8 @@ import pyecho
 from pyecho import numpy
 from pyecho._core import ConfigError
 from pyecho.config import Options
-from pyecho.device.stages import DeviceStages
 from pyecho.device.memory import pinned_bytes
+from pyecho.device.stages import DeviceStages
 from pyecho.device.torch import cuda_device, require_dense
 from pyecho.device.upload import Uploader
 from pyecho.loader import signature_with

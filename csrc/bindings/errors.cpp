@@ -90,7 +90,7 @@ void register_errors(py::module_& module) {
                types.echo_error, PyExc_MemoryError);
   types.echo_mutated = add_type(module, "EchoMutated", "The consumer changed an item in place between two of its uses.",
                                 types.echo_error, PyExc_RuntimeError);
-  add_type(module, "CudaError", "A device was asked for, and CUDA is missing.", types.echo_error, PyExc_RuntimeError);
+  add_type(module, "CudaError", "CUDA is missing, or no memory can be pinned.", types.echo_error, PyExc_RuntimeError);
 }
 
 }  // namespace pyecho::bindings

@@ -14,9 +14,9 @@ def pinned_bytes(size_bytes: int) -> torch.Tensor:
     It may be dropped while a copy to a device reads from it: the allocator lends it again only
     after the copy.
     """
-    cuda.require()  # in a forked child PyTorch's allocator may be locked for ever
     try:
-        return torch.empty(size_bytes, dtype=torch.uint8, pin_memory=True)
+        with cuda.relaxed_capture():  # and not in a forked child, where the allocator may be locked
+            return torch.empty(size_bytes, dtype=torch.uint8, pin_memory=True)
     except RuntimeError as error:
         raise CudaError(
             f"no more memory can be pinned ({error}); drop batches you no longer need, raise the "

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -13,6 +14,9 @@ from pyecho import cuda
 from pyecho.device.memory import pinned_copy
 from pyecho.device.torch import host_tensor
 from pyecho.nest import map_nest
+
+DEPTH = 2
+"""Uploads under way at a time: one is copied while the next is being issued."""
 
 
 class Uploaded(NamedTuple):
@@ -45,20 +49,19 @@ class Uploader:
     def __init__(self, device: torch.device, dtype: torch.dtype | None = None) -> None:
         self.device = device
         self._dtype = dtype
+        self._under_way: deque[torch.cuda.Event] = deque()
         self.h2d_bytes = 0
         """Bytes copied to the device so far."""
-
-    @cached_property
-    def _stream(self) -> torch.cuda.Stream:
-        return torch.cuda.Stream(self.device)
 
     @contextmanager
     def computing(self) -> Iterator[None]:
         """Let the calling thread allocate and compute on pyecho's stream."""
-        # PyTorch may allocate, which would end a capture elsewhere; and leaving a stream of another
-        # device would make a context on the thread's device 0.
-        cuda.relax_capture()
-        with torch.cuda.device(self.device), torch.cuda.stream(self._stream):
+        # Leaving a stream of another device would make a context on the thread's device 0.
+        with (
+            cuda.relaxed_capture(),
+            torch.cuda.device(self.device),
+            torch.cuda.stream(_stream_on(self.device)),
+        ):
             yield
 
     def upload(self, item: Any) -> Uploaded:
@@ -96,9 +99,16 @@ class Uploader:
         return tensor.to(self._dtype)
 
     def computed(self, item: Any, tensors: list[torch.Tensor]) -> Uploaded:
-        """Return an item whose `tensors` were computed on pyecho's stream, to be delivered."""
-        ready = torch.cuda.Event()
-        ready.record(self._stream)
+        """Return an item whose `tensors` were computed on pyecho's stream, to be delivered.
+
+        Waits while more than `DEPTH` others are being computed.
+        """
+        make: Any = torch.cuda.Event  # untyped in PyTorch
+        ready = make(blocking=True)
+        ready.record(_stream_on(self.device))
+        self._under_way.append(ready)
+        if len(self._under_way) > DEPTH:
+            self._under_way.popleft().synchronize()
         return Uploaded(item, tensors, ready)
 
     def deliver(self, uploaded: Uploaded, number: int = 0, use: int = 0) -> Any:
@@ -108,3 +118,10 @@ class Uploader:
         for tensor in uploaded.tensors:
             tensor.record_stream(current)
         return uploaded.item
+
+
+@cache
+def _stream_on(device: torch.device) -> torch.cuda.Stream:
+    """Return pyecho's stream; PyTorch would lend one of its own to others as well."""
+    make: Any = torch.cuda.ExternalStream  # untyped in PyTorch
+    return make(cuda.new_stream(device.index), device=device)  # type: ignore[no-any-return]

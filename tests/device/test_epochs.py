@@ -1,4 +1,4 @@
-"""Epochs on a device: one set of memory and threads for all, and iterators that are left half-way."""
+"""Epochs on a device: one set of threads for all, and iterators that are left half-way."""
 
 import threading
 import weakref

@@ -1,4 +1,4 @@
-"""Errors reach the consumer at their place: the source's after all before it, the device's at once."""
+"""Errors reach the consumer at their place: the source's last, the device's at once."""
 
 import gc
 import itertools

@@ -131,7 +131,6 @@ def test_a_batch_is_not_lost_if_there_is_no_block_for_the_next(device, blocks, m
     loader = pyecho.torch.EchoLoader(rows(40), 2, batch_size=5, memory="pinned", shuffle_buffer=0)
     batches = iter(loader)
     emitted = [next(batches)]
-    extend = blocks.append
     monkeypatch.setattr("torch.empty", Mock(side_effect=pyecho.CudaError("no more")))
     for _ in range(2):
         with pytest.raises(pyecho.CudaError):

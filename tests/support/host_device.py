@@ -6,6 +6,7 @@ What streams, pinned memory and late copies can do to that, tests/gpu shows on a
 from __future__ import annotations
 
 from contextlib import contextmanager
+from typing import ClassVar
 
 import torch
 
@@ -25,7 +26,7 @@ WAYS = {
 class HostUploader(Uploader):
     """Copies at once, to other host memory."""
 
-    made: list[HostUploader] = []
+    made: ClassVar[list[HostUploader]] = []
     copies = 0
     failing = 0
     """The copy that fails, from 1; 0: none."""
