@@ -5,17 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pyecho import _core
-from pyecho.config import Config, Memory
-from pyecho.device.memory import copy_streams, pinning_for, warn_if_pageable
+from pyecho._core import ConfigError
+from pyecho.config import Config
 from pyecho.nodes import node_of
 from pyecho.spec import NUMPY, fields_of
 from pyecho.stats import EchoStats
+
+_ALIGNMENT = 64  # of a row of arrays in a batch
 
 
 class EchoInfo(NamedTuple):
@@ -63,10 +66,6 @@ class EchoBuffer(_core.EchoBuffer):
         Examples that arrive together (rows of a `put_batch`): room for as many is kept ahead of the
         pool, so that the next ones can be made while these wait; of small ones for as many as 4 MiB
         hold, up to `capacity`.
-    memory, device
-        What batches are made of: ``"pageable"`` memory, or ``"pinned"`` for a CUDA device (its
-        number; by default PyTorch's current one, or 0) to read from while everybody goes on.
-        ``"auto"`` is pinned if a device is named and the system allows it, else it warns.
     max_bytes
         Bound of the memory for slots and batches. Without one the buffer grows as long as the
         consumer keeps batches.
@@ -80,13 +79,16 @@ class EchoBuffer(_core.EchoBuffer):
     to_array, from_array
         For arrays of another library: ``to_array(leaf)`` returns an ndarray that shares the leaf's
         memory, or None; ``from_array(ndarray, leaf_number)`` what the consumer gets.
+    allocate
+        Memory of another allocator for batches, such as pinned memory: ``allocate(size_bytes)``
+        returns a writable block of bytes that NumPy can view. The arrays of a batch then have the
+        block as their `base`, and the buffer asks for another one for each batch; neither `held`
+        nor `max_bytes` count the blocks that the consumer keeps.
 
     Raises
     ------
     ConfigError
         If an argument is wrong or `max_bytes` is too small for the rest.
-    CudaError
-        If a device is named and there is none, or memory must be pinned and cannot be.
     """
 
     def __init__(
@@ -103,13 +105,12 @@ class EchoBuffer(_core.EchoBuffer):
         prefetch: int = 2,
         threads: int | None = None,
         burst: int = 1,
-        memory: Memory = "auto",
-        device: int | None = None,
         max_bytes: int | None = None,
         held: int = 2,
         with_info: bool = False,
         to_array: Callable[[Any], Any] | None = None,
         from_array: Callable[[Any, int], Any] | None = None,
+        allocate: Callable[[int], Any] | None = None,
         steps_per_epoch: int | None = None,
     ) -> None:
         config = Config(
@@ -123,7 +124,6 @@ class EchoBuffer(_core.EchoBuffer):
             prefetch=prefetch,
             threads=threads,
             burst=burst,
-            memory=memory,
             max_bytes=max_bytes,
             held=held,
             with_info=with_info,
@@ -131,11 +131,10 @@ class EchoBuffer(_core.EchoBuffer):
             loader=False,
         )
         arguments = native_arguments(
-            spec, config, device=device, to_array=to_array, from_array=from_array
+            spec, config, to_array=to_array, from_array=from_array, allocate=allocate
         )
         super().__init__(**arguments)
         self._capacity = config.capacity
-        warn_if_pageable(arguments["pinning"])
 
     def stats(self) -> EchoStats:
         """Return counts and times so far."""
@@ -148,15 +147,14 @@ def native_arguments(
     *,
     name: str = "EchoBuffer",
     batched: bool = False,
-    device: int | None = None,
-    uploaded: bool = False,
     to_array: Callable[[Any], Any] | None = None,
     from_array: Callable[[Any, int], Any] | None = None,
+    allocate: Callable[[int], Any] | None = None,
 ) -> dict[str, Any]:
     """Return what a native stage of example echoing is made of, as its keyword arguments.
 
     `name` is what messages call it. `batched`: the items that it reads are batches, whose rows are
-    the examples. `uploaded`: pyecho copies its batches to the device, and nobody else does.
+    the examples.
     """
     example_bytes = sum(each.dtype.itemsize * math.prod(each.shape) for each in fields_of(spec))
     return {
@@ -165,12 +163,26 @@ def native_arguments(
         "config": replace(config, threads=config.threads_for(example_bytes)),
         "name": name,
         "batched": batched,
-        "pinning": pinning_for(config.memory, device),
-        "copy_streams": None if uploaded else copy_streams,
+        "new_memory": allocate and partial(_new_memory, allocate),
         "to_array": to_array or NUMPY.as_array,
         "from_array": from_array,
         "info_type": EchoInfo,
     }
+
+
+def _new_memory(allocate: Callable[[int], Any], size_bytes: int) -> tuple[int, Any]:
+    """Return the address of a new block, and the block."""
+    block = allocate(size_bytes)
+    array = np.asarray(block)
+    copied = array is not block and array.base is None
+    address = array.ctypes.data
+    if copied or array.nbytes < size_bytes or not array.flags.carray or address % _ALIGNMENT:
+        raise ConfigError(
+            f"allocate must return a writable, contiguous block of {size_bytes} bytes that NumPy "
+            f"can view, at a multiple of {_ALIGNMENT}, got {array.nbytes} bytes at {address:#x} "
+            f"({type(block).__name__})"
+        )
+    return address, block
 
 
 def stats_of(counters: dict[str, int], capacity: int) -> EchoStats:

@@ -2,27 +2,149 @@
 
 from __future__ import annotations
 
-from pyecho import _core
+import ctypes
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+
+from pyecho._core import CudaError
 
 __all__ = ["device_count", "driver_version", "is_available", "why_not"]
+
+_VARIABLE = "PYECHO_CUDA_DRIVER"
+_RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
+_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
+
+
+@dataclass(frozen=True)
+class _Driver:
+    """The driver as the process that loaded it found it."""
+
+    library: ctypes.CDLL | None = None
+    version: int = 0
+    devices: int = 0
+    missing: str = ""
+    process: int = 0
 
 
 def is_available() -> bool:
     """Return whether there is a driver that will do, and a device."""
-    return bool(_core.cuda_driver_info()["available"])
+    return not why_not()
 
 
 def device_count() -> int:
     """Return the number of devices that this process may use; 0 without a driver."""
-    return int(_core.cuda_driver_info()["device_count"])
+    return _driver().devices
+
+
+def device_names() -> list[str]:
+    """Return the names of the devices that this process may use."""
+    names = []
+    for number in range(device_count()):
+        device, name = ctypes.c_int(), ctypes.create_string_buffer(256)
+        _library().cuDeviceGet(ctypes.byref(device), number)
+        _library().cuDeviceGetName(name, len(name), device)
+        names.append(name.value.decode())
+    return names
 
 
 def driver_version() -> tuple[int, int] | None:
     """Return (major, minor) of the newest CUDA the driver supports; None without a driver."""
-    version = int(_core.cuda_driver_info()["version"])
+    version = _driver().version
     return (version // 1000, version % 1000 // 10) if version else None
 
 
 def why_not() -> str:
     """Return what is missing and how to get it, or "" if CUDA is available."""
-    return str(_core.cuda_driver_info()["explanation"])
+    driver = _driver()
+    if not driver.missing and driver.process != os.getpid():
+        return (
+            "CUDA was initialised before fork() and cannot be used in the child; use the 'spawn' "
+            "start method, or start the child before the first use of CUDA"
+        )
+    return driver.missing
+
+
+def require() -> None:
+    """Raise `CudaError` if CUDA is not available, or not any more, in a forked child."""
+    if reason := why_not():
+        raise CudaError(reason)
+
+
+@contextmanager
+def relaxed_capture() -> Iterator[None]:
+    """Keep calls of this thread from disturbing a CUDA graph that another thread captures."""
+    require()
+    exchange = _library().cuThreadExchangeStreamCaptureMode
+    mode = ctypes.c_int(_RELAXED)
+    exchange(ctypes.byref(mode))
+    try:
+        yield
+    finally:
+        exchange(ctypes.byref(mode))
+
+
+def new_stream(number: int) -> int:
+    """Make a stream on a device, which does not wait for the default stream. It is never closed."""
+    device, context, stream = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p()
+    for call, *arguments in (
+        ("cuDeviceGet", ctypes.byref(device), number),
+        ("cuDevicePrimaryCtxRetain", ctypes.byref(context), device),
+        ("cuCtxPushCurrent_v2", context),
+        ("cuStreamCreate", ctypes.byref(stream), _NON_BLOCKING),
+        ("cuCtxPopCurrent_v2", ctypes.byref(context)),
+    ):
+        if result := getattr(_library(), call)(*arguments):
+            raise CudaError(f"{call} failed: {_name_of(_library(), result)} ({result})")
+    return stream.value or 0
+
+
+def _library() -> ctypes.CDLL:
+    library = _driver().library
+    assert library is not None
+    return library
+
+
+@cache
+def _driver() -> _Driver:
+    path = os.environ.get(_VARIABLE) or "libcuda.so.1"
+    if path == "none":
+        return _Driver(missing=f"CUDA is switched off by {_VARIABLE}=none; unset it")
+    try:
+        library = ctypes.CDLL(path)
+    except OSError as error:
+        return _Driver(
+            missing=f"no CUDA driver was found ({error}); install NVIDIA's driver, or name its "
+            f"libcuda in {_VARIABLE}"
+        )
+    try:
+        return _initialized(library)
+    except AttributeError as error:
+        return _Driver(missing=f"{path} is no CUDA driver ({error}); name another in {_VARIABLE}")
+
+
+def _initialized(library: ctypes.CDLL) -> _Driver:
+    version, devices = ctypes.c_int(), ctypes.c_int()
+    library.cuDriverGetVersion(ctypes.byref(version))  # needs no cuInit()
+    for call, arguments in (("cuInit", (0,)), ("cuDeviceGetCount", (ctypes.byref(devices),))):
+        if result := getattr(library, call)(*arguments):
+            return _Driver(
+                version=version.value,
+                missing=f"{call} failed: {_name_of(library, result)} ({result}); check that a "
+                "device is visible (nvidia-smi, CUDA_VISIBLE_DEVICES)",
+            )
+    if devices.value == 0:
+        return _Driver(
+            version=version.value,
+            missing="the CUDA driver sees no device; check that one is visible (nvidia-smi, "
+            "CUDA_VISIBLE_DEVICES)",
+        )
+    return _Driver(library, version.value, devices.value, process=os.getpid())
+
+
+def _name_of(library: ctypes.CDLL, result: int) -> str:
+    name = ctypes.c_char_p(b"")
+    library.cuGetErrorName(result, ctypes.byref(name))
+    return (name.value or b"unknown error").decode()

@@ -12,11 +12,9 @@ from typing import Any
 import numpy as np
 
 from pyecho import _core, cuda
-from pyecho._core import CudaError
 from pyecho.config import available_cores
 
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-_PINNING_BYTES = 256 << 20
 _CPU_LIST = Path("/proc/cpuinfo")
 
 
@@ -39,20 +37,17 @@ def collect() -> dict[str, Any]:
 
 
 def collect_cuda() -> dict[str, Any]:
-    """Gather the facts about CUDA; loads the driver, and pins some memory where there is one."""
+    """Gather the facts about CUDA; loads the driver."""
     version = cuda.driver_version()
-    devices = [_core.cuda_device_name(number) for number in range(cuda.device_count())]
     return {
         "cuda_driver": None if version is None else f"{version[0]}.{version[1]}",
         "cuda_missing": cuda.why_not(),
-        "cuda_devices": devices,
-        "pinning_bytes_per_second": _pinning_rate() if devices else None,
+        "cuda_devices": cuda.device_names(),
     }
 
 
 def as_text(facts: dict[str, Any]) -> str:
     """Arrange the facts of `collect` and `collect_cuda` in two aligned columns."""
-    rate = facts["pinning_bytes_per_second"]
     memlock = facts["memlock_bytes"]
     lines = {
         "pyecho": f"{facts['pyecho']} ({facts['build_type']} build, {facts['compiler']})",
@@ -70,16 +65,8 @@ def as_text(facts: dict[str, Any]) -> str:
     }
     if facts["cuda_devices"]:
         lines["devices"] = ", ".join(facts["cuda_devices"])
-        lines["pinning"] = "refused" if rate is None else f"{rate / 2**30:.1f} GiB/s"
     width = max(map(len, lines))
     return "\n".join(f"{name:<{width}}  {value}" for name, value in lines.items())
-
-
-def _pinning_rate() -> float | None:
-    try:
-        return _PINNING_BYTES / _core.cuda_pinning_seconds(0, _PINNING_BYTES)
-    except (CudaError, MemoryError):
-        return None
 
 
 def _installed(distribution: str) -> str | None:

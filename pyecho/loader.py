@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from pyecho._core import ConfigError
 from pyecho.config import Config, Options, checked_int
 from pyecho.progress import require_tqdm, shown
 from pyecho.run import Run
@@ -101,8 +102,10 @@ class EchoLoader:
         Threads that call `collate_fn` and `augment`; 0 is one. The output is the same for any
         number.
     memory
-        What batches are made of: ``"pageable"`` memory, or ``"pinned"`` memory, from which a CUDA
-        device can copy while everybody goes on; ``"auto"`` is pinned if a device is in use.
+        What batches are made of: ``"pageable"`` memory, or ``"pinned"`` memory of PyTorch's, from
+        which a CUDA device can copy while everybody goes on (in `pyecho.torch.EchoLoader` only; a
+        batch leaves with its memory, which `max_bytes` does not count then); ``"auto"`` is pinned
+        if a device is in use.
     max_bytes
         Bound of the host memory for slots, batches and bookkeeping.
     with_info
@@ -129,6 +132,11 @@ class EchoLoader:
                 f"the options are {', '.join(Options.__annotations__)}"
             )
         self._config = Config(factor=factor, **options)
+        if self._config.memory == "pinned" and self._adapter.allocate is None:
+            raise ConfigError(
+                "memory='pinned' needs pyecho.torch.EchoLoader: PyTorch's allocator knows when a "
+                "copy to a device has read a batch"
+            )
         self._source = Source(
             source,
             batch_size=None if self._config.collate_fn else self._config.batch_size,

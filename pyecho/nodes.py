@@ -32,6 +32,9 @@ class Node:
     tell the children apart, in order.
     """
 
+    is_list: ClassVar[bool] = False
+    """True for a list or tuple without names."""
+
     step_form: ClassVar[str] = "[{!r}]"
     """The step of a path to a child, by its key: ``['image']``, ``.image``, ``[0]``."""
 
@@ -119,9 +122,10 @@ class _DictNode(_MappingNode):
     plain = dict
 
 
-class ListNode(Node):
+class _ListNode(Node):
     """A list. Of a subclass that cannot be made of its children, a plain list is made."""
 
+    is_list = True
     plain: ClassVar[type] = list
 
     @property
@@ -145,15 +149,16 @@ class ListNode(Node):
         return self.plain(children)
 
 
-class _TupleNode(ListNode):
+class _TupleNode(_ListNode):
     """A tuple, likewise."""
 
     plain = tuple
 
 
-class NamedTupleNode(_TupleNode):
+class _NamedTupleNode(_TupleNode):
     """A namedtuple; its `__new__` does not run."""
 
+    is_list = False
     step_form = ".{}"
 
     @property
@@ -250,9 +255,9 @@ def node_of(value: Any) -> Node | None:
     if issubclass(kind, dict):
         return _DictNode(value, tuple(dict.keys(value)))
     if issubclass(kind, tuple) and hasattr(kind, "_fields"):
-        return NamedTupleNode(value, kind._fields)
+        return _NamedTupleNode(value, kind._fields)
     if issubclass(kind, list | tuple):
-        return (ListNode if issubclass(kind, list) else _TupleNode)(value, range(len(value)))
+        return (_ListNode if issubclass(kind, list) else _TupleNode)(value, range(len(value)))
     if issubclass(kind, _ATOMS) or kind in leaf_types or hasattr(kind, "__dlpack__"):
         return None
     registered = _registered_node(value)

@@ -13,7 +13,7 @@ import numpy as np
 
 from pyecho._core import ConfigError
 from pyecho.nest import leaves_of, map_nest
-from pyecho.nodes import ListNode, NamedTupleNode, node_of
+from pyecho.nodes import node_of
 from pyecho.spec import Adapter, Field
 
 
@@ -77,7 +77,7 @@ def _length(leaf: Any) -> int | None:
 
 def _is_list(node: Any) -> bool:
     """Return True if a node is a list or tuple without names."""
-    return isinstance(node, ListNode) and not isinstance(node, NamedTupleNode)
+    return node is not None and node.is_list
 
 
 def _splits(value: Any, rows: int) -> bool:

@@ -11,7 +11,7 @@ import operator
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -67,6 +67,9 @@ class Adapter:
 
     Tensors and what else speaks DLPack can be shown as arrays.
     """
+
+    allocate: ClassVar[Any] = None
+    """Allocates pinned memory for batches, see `EchoBuffer`; None if the library has none."""
 
     def as_array(self, leaf: Any) -> Any:
         """Return a leaf as an ndarray that shares its memory, or None if it is not an array."""

@@ -19,7 +19,6 @@ from pyecho.augment import Augmentation
 from pyecho.buffer import native_arguments, stats_of
 from pyecho.config import Config
 from pyecho.context import CallerContext
-from pyecho.device.memory import warn_if_pageable
 from pyecho.link import Link
 from pyecho.nest import leaves_of, map_nest
 from pyecho.rows import row_spec, rows_of
@@ -40,9 +39,6 @@ class Stages:
     Refers to nothing of the run, so that threads at work do not keep a run alive. Any thread may
     call `stats`; the run calls all else in its turn.
     """
-
-    _device: int | None = None
-    """Number of the device that batches are uploaded to."""
 
     def __init__(
         self,
@@ -170,20 +166,19 @@ class Stages:
             "threads": 0 if self._by_consumer else config.threads,
             "burst": max(1, rows_of(first)) if config.unbatch else 1,
             "held": config.held + config.held_by_link,
-        }
-        arguments = native_arguments(
-            spec,
-            replace(config, **options | changes),
-            name="EchoLoader",
-            batched=self._source.batched,
-            device=self._device,
-            uploaded=self._device is not None,
-            to_array=self._adapter.as_array,
-            from_array=self._adapter.decoder(leaves_of(spec)),
+            "memory": config.memory,
+        } | changes
+        return _core.EchoBuffer(
+            **native_arguments(
+                spec,
+                replace(config, **options),
+                name="EchoLoader",
+                batched=self._source.batched,
+                to_array=self._adapter.as_array,
+                from_array=self._adapter.decoder(leaves_of(spec)),
+                allocate=self._adapter.allocate if options["memory"] == "pinned" else None,
+            )
         )
-        stage = _core.EchoBuffer(**arguments)
-        warn_if_pageable(arguments["pinning"])
-        return stage
 
     def _spec_of_examples(self, first: Any) -> Any:
         if self.config.collate_fn is not None:

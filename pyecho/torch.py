@@ -17,8 +17,10 @@ except ImportError as error:
 import pyecho
 from pyecho._core import ConfigError
 from pyecho.config import Options
+from pyecho.device.memory import pinned_bytes
 from pyecho.device.stages import DeviceStages
-from pyecho.device.torch import WORDS, TorchDevice, cuda_device, require_dense
+from pyecho.device.torch import WORDS, cuda_device, require_dense
+from pyecho.device.upload import Uploader
 from pyecho.loader import with_options
 from pyecho.run import Run
 from pyecho.spec import Adapter, Field
@@ -46,6 +48,10 @@ def _torch_dtype(dtype: np.dtype[Any]) -> torch.dtype | None:
 
 def _to_tensor(array: Any) -> torch.Tensor:
     dtype = _torch_dtype(array.dtype)
+    if isinstance(array.base, torch.Tensor):  # pinned, and PyTorch knows copies by the storage
+        block, found = array.base, dtype or torch.from_numpy(array[:0]).dtype
+        begin = array.__array_interface__["data"][0] - block.data_ptr()
+        return block[begin : begin + array.nbytes].view(found).view(array.shape)
     if dtype is None:
         return torch.from_numpy(array)
     storage = array.view(torch.empty((), dtype=WORDS[dtype.itemsize]).numpy().dtype)
@@ -54,6 +60,8 @@ def _to_tensor(array: Any) -> torch.Tensor:
 
 class TorchAdapter(Adapter):
     """Tensors: a batch arrives as arrays, and is handed out as tensors on the same memory."""
+
+    allocate = staticmethod(pinned_bytes)
 
     def as_array(self, leaf: Any) -> Any:
         """Return a tensor or array as an ndarray that shares its memory, None for anything else.
@@ -153,7 +161,7 @@ class EchoLoader(pyecho.EchoLoader):
         make_stages = partial(
             DeviceStages,
             adapter=self._adapter,
-            device=TorchDevice(self._device, self._device_dtype),
+            uploader=Uploader(self._device, self._device_dtype),
             echo_on_device=self._echo_on == "device",
         )
         return Run(self._source, self._config, make_stages, by_consumer=False)

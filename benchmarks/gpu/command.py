@@ -23,7 +23,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parents[1]
 TESTS = HERE.parent / "tests" / "gpu"
 TESTS_SECONDS = 400
-MEASUREMENTS = ("tests", "pinning", "link", "overlap", "emission", "bytes", "training")
+MEASUREMENTS = ("tests", "link", "overlap", "emission", "bytes", "training")
 MISSING = 2
 
 
@@ -132,7 +132,7 @@ def main(arguments: list[str] | None = None) -> int:
     import torch
     from common.report import Report, slug
 
-    from gpu import emission, link, pinning, training
+    from gpu import emission, link, training
     from pyecho.bench.progress import shown
 
     device = torch.device(options.device)
@@ -140,7 +140,6 @@ def main(arguments: list[str] | None = None) -> int:
         device = torch.device(device.type, torch.cuda.current_device())
     torch.cuda.set_device(device)
     measurements: dict[str, Callable[..., None]] = {
-        "pinning": pinning.measure,
         "link": link.measure,
         "overlap": link.measure_overlap,
         "emission": emission.measure,

@@ -20,15 +20,15 @@ constexpr std::size_t kBatchesAhead = 4;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-PagePolicy all_cores() { return {.threads = std::thread::hardware_concurrency()}; }
+
 
 }  // namespace
 
 GatherRace::GatherRace(const Workload& workload)
     : workload_(workload),
-      source_(std::max(workload.row_bytes, std::min(kSourceBytes, workload.fresh * workload.row_bytes)), all_cores()),
-      pool_(workload.capacity * workload.row_bytes, all_cores()),
-      batches_(blocks_for(std::max(1U, workload.threads)) * batch_bytes(), all_cores()),
+      source_(std::max(workload.row_bytes, std::min(kSourceBytes, workload.fresh * workload.row_bytes))),
+      pool_(workload.capacity * workload.row_bytes),
+      batches_(blocks_for(std::max(1U, workload.threads)) * batch_bytes()),
       order_(kOrderLength) {
   Xoshiro256 random(1);
   for (std::uint32_t& slot : order_) {
@@ -70,7 +70,7 @@ void GatherRace::copy_share(unsigned thread, unsigned threads) noexcept {
 
 double GatherRace::memcpy_seconds(unsigned threads) {
   if (const std::size_t needed = blocks_for(threads) * batch_bytes(); needed > batches_.size_bytes()) {
-    batches_ = HostMemory(needed, all_cores());
+    batches_ = HostMemory(needed);
   }
   const Clock::time_point start = Clock::now();
   std::vector<std::thread> copiers;

@@ -56,23 +56,22 @@ EchoBufferConfig with_leaves(EchoBufferConfig config, const Structure& structure
 }  // namespace
 
 EchoBufferObject::EchoBufferObject(const py::object& spec, const py::object& node_of, const py::object& config,
-                                   std::string name, bool batched, std::shared_ptr<cuda::Pinning> pinning,
-                                   py::object copy_streams, py::object to_array, py::object from_array,
-                                   py::object info_type)
+                                   std::string name, bool batched, py::object to_array, py::object from_array,
+                                   py::object info_type, py::object new_memory)
     : StageOf(std::move(name)),
       structure_(spec, node_of),
       to_array_(std::move(to_array)),
       from_array_(std::move(from_array)),
       info_type_(std::move(info_type)),
+      new_memory_(std::move(new_memory)),
       batched_(batched),
       has_references_(any_reference(structure_)),
-      config_(with_leaves(buffer_config(config), structure_)),
-      pinning_(std::move(pinning)) {
-  if (pinning_) {
-    config_.batch_pages = pinning_->policy();
-    if (!copy_streams.is_none()) {
-      keeper_ = std::make_shared<CopiedLeases>(pinning_->device(), std::move(copy_streams));
-    }
+      config_(with_leaves(buffer_config(config), structure_)) {
+  if (!new_memory_.is_none()) {
+    config_.batch_memory = [this](std::size_t size_bytes) {
+      const py::gil_scoped_acquire gil;
+      return this->new_memory(size_bytes);
+    };
   }
   try {  // touches every page, which is slow for a large pool
     core_ = without_gil(true, [this] { return std::make_unique<EchoBuffer>(config_); });
@@ -80,7 +79,16 @@ EchoBufferObject::EchoBufferObject(const py::object& spec, const py::object& nod
     raise(PyExc_MemoryError, "the system has no memory for the " + readable_bytes(EchoBuffer::min_bytes(config_)) +
                                  " that slots and batches need; " + kLessMemory);
   }
-  warned_of_pages_ = pinning_ && !pinning_->failure().empty();  // the Python caller warns of a failure at construction
+}
+
+HostMemory EchoBufferObject::new_memory(std::size_t size_bytes) const {
+  const py::object made = call_python([&] { return new_memory_(size_bytes); });
+  auto [address, owner] = made.cast<std::pair<std::uintptr_t, py::object>>();
+  std::shared_ptr<void> kept(owner.release().ptr(), [](void* held) {
+    const py::gil_scoped_acquire gil;
+    Py_DECREF(static_cast<PyObject*>(held));
+  });
+  return {reinterpret_cast<std::byte*>(address), size_bytes, std::move(kept)};  // NOLINT(performance-no-int-to-ptr)
 }
 
 // ---------------------------------------------------------------- producers
@@ -211,6 +219,7 @@ int EchoBufferObject::traverse(visitproc visit, void* arg) const {
   Py_VISIT(to_array_.ptr());
   Py_VISIT(from_array_.ptr());
   Py_VISIT(info_type_.ptr());
+  Py_VISIT(new_memory_.ptr());
   if (const int stop = references_.traverse(visit, arg); stop != 0) {
     return stop;
   }
@@ -228,10 +237,9 @@ void register_echo_buffer(py::module_& module) {
   py::class_<EchoBufferObject, Stage, std::shared_ptr<EchoBufferObject>>(module, "EchoBuffer",
                                                                          "The native stage of example echoing.")
       .def(py::init<const py::object&, const py::object&, const py::object&, std::string, bool,
-                    std::shared_ptr<cuda::Pinning>, py::object, py::object, py::object, py::object>(),
+                    py::object, py::object, py::object, py::object>(),
            py::arg("spec"), py::arg("node_of"), py::arg("config"), py::kw_only(), py::arg("name"), py::arg("batched"),
-           py::arg("pinning"), py::arg("copy_streams"), py::arg("to_array"), py::arg("from_array"),
-           py::arg("info_type"))
+           py::arg("to_array"), py::arg("from_array"), py::arg("info_type"), py::arg("new_memory"))
       .def("put", &EchoBufferObject::put, py::arg("example"), py::arg("timeout") = py::none(),
            "put(example, timeout=None)\n\n"
            "Copy one example into the buffer; wait while every slot is in use.\n\n"

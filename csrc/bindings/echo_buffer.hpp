@@ -15,7 +15,6 @@
 #include "bindings/stage.hpp"
 #include "bindings/structure.hpp"
 #include "core/stage/echo_buffer.hpp"
-#include "cuda/pinning.hpp"
 
 namespace pyecho::bindings {
 
@@ -23,15 +22,15 @@ namespace pyecho::bindings {
 class EchoBufferObject final : public StageOf<EchoBuffer> {
  public:
   // `spec`, `node_of`: see Structure. `name`: see Stage. `batched`: items of the source are batches, and their rows are the
-  // examples. `pinning`: null for pageable memory. `copy_streams`: see CopiedLeases; None if the consumer copies nothing to
-  // a device. Python callables, or None for NumPy:
+  // examples. Python callables, or None:
   // - to_array: leaf -> ndarray, or None if it is not an array
   // - from_array: (ndarray, leaf number) -> array for the consumer
   // - info_type: (source_index, use) -> the info of a batch
+  // - new_memory: size_bytes -> (address, owner) of memory for a batch. The arrays of the batch have the owner as their
+  //   base. None: pyecho's own memory, which is filled again once the arrays are dropped.
   EchoBufferObject(const pybind11::object& spec, const pybind11::object& node_of, const pybind11::object& config,
-                   std::string name, bool batched, std::shared_ptr<cuda::Pinning> pinning,
-                   pybind11::object copy_streams, pybind11::object to_array, pybind11::object from_array,
-                   pybind11::object info_type);
+                   std::string name, bool batched, pybind11::object to_array, pybind11::object from_array,
+                   pybind11::object info_type, pybind11::object new_memory);
 
   void put(pybind11::handle example, std::optional<double> timeout_s) { put_item(example, false, timeout_s); }
   void put_batch(pybind11::handle batch, std::optional<double> timeout_s) { put_item(batch, true, timeout_s); }
@@ -67,7 +66,8 @@ class EchoBufferObject final : public StageOf<EchoBuffer> {
   void put_item(pybind11::handle item, bool batched, std::optional<double> timeout_s);
   Outcome put_rows(const ItemView& view, std::size_t& row, Deadline deadline, bool wait);
   void fill(const ItemView& view, std::size_t row, std::span<const Reservation> reservations);
-  pybind11::object make_batch(const pybind11::object& owner);
+  pybind11::object make_batch(const Lease& lease, pybind11::handle owner);
+  [[nodiscard]] HostMemory new_memory(std::size_t size_bytes) const;
   pybind11::object array_leaf(std::size_t index, std::byte* data, std::uint32_t rows, pybind11::handle owner) const;
   [[nodiscard]] std::span<const ReferenceTable::Entry> entries_of(const Lease& lease) const noexcept;
   [[nodiscard]] pybind11::list reference_list(std::size_t position,
@@ -81,17 +81,15 @@ class EchoBufferObject final : public StageOf<EchoBuffer> {
   const pybind11::object to_array_;
   const pybind11::object from_array_;
   const pybind11::object info_type_;
+  const pybind11::object new_memory_;
   const bool batched_;
   const bool has_references_;
   EchoBufferConfig config_;
   ReferenceTable references_;
   Rows held_;                               // the item that was read and is not completely put
-  std::shared_ptr<cuda::Pinning> pinning_;  // null: pageable memory
-  std::shared_ptr<CopiedLeases> keeper_;    // null: leases end when they are dropped
   Lease acquired_;                          // consumer only: acquired by wait() for try_emit()
   pybind11::object pending_;                // the lease of a batch whose delivery failed, for the next attempt
   bool warned_of_growth_ = false;
-  bool warned_of_pages_ = false;  // warned of pageable memory
 };
 
 // Reserves a slot, to be filled in place by Python (reservation.cpp).

@@ -1,9 +1,7 @@
 // The consumer's side of EchoBufferObject: leases become batches of arrays.
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -14,12 +12,6 @@
 namespace py = pybind11;
 
 namespace pyecho::bindings {
-namespace {
-
-// Interval between calls of the keeper's poll() while waiting for a batch.
-constexpr std::chrono::milliseconds kKeeperLook{1};
-
-}  // namespace
 
 Outcome EchoBufferObject::try_emit(PyObject*& emission) {
   while (!pending_) {
@@ -29,56 +21,38 @@ Outcome EchoBufferObject::try_emit(PyObject*& emission) {
       outcome = without_gil(config_.threads == 0 && core_->layout().batch_bytes() >= kGilFreeBytes,
                             [&] { return core_->try_acquire(lease); });
     }
-    if (outcome == Outcome::kExhausted && keeper_) {
-      const std::size_t kept = keeper_->kept();
-      keeper_->poll();  // a capture that held batches back may have ended
-      if (keeper_->kept() < kept) {
-        continue;
-      }
-      return kept > keeper_->held_back() ? Outcome::kEmpty : outcome;
-    }
     if (outcome != Outcome::kOk) {
       return outcome;
     }
     if (config_.drop_last && lease.rows() < config_.batch_rows) {
       release_references(lease);
     } else {
-      pending_ = make_lease_object(std::move(lease), keeper_);
+      pending_ = make_lease_object(std::move(lease));
     }
   }
   // If delivery fails, pending_ keeps the batch for the next call.
   // A reference of its own, because another thread, or the hook of a warning, may stop the buffer meanwhile.
   const py::object owner = pending_;
   warn_of_growth();
-  emission = make_batch(owner).release().ptr();
+  Lease& lease = lease_of(owner);
+  if (new_memory_.is_none()) {
+    emission = make_batch(lease, owner).release().ptr();
+    release_references(lease);
+  } else {  // the batch leaves with its memory, so that the lease ends here
+    HostMemory next = new_memory(core_->layout().batch_bytes());
+    emission = make_batch(lease, static_cast<PyObject*>(lease.owner())).release().ptr();
+    release_references(lease);
+    lease.exchange(std::move(next));
+  }
   pending_ = py::object();
-  release_references(lease_of(owner));
   return Outcome::kOk;
 }
 
-// Polls the keeper, because batches that the device has finished reading are only returned by poll().
 Outcome EchoBufferObject::wait(Deadline slice) {
   if (read_by_consumer() && core_->needed() > 0) {
     return Outcome::kEmpty;  // a block was returned, and now items are missing
   }
-  if (!keeper_) {
-    return core_->acquire(acquired_, slice);
-  }
-  for (;;) {
-    keeper_->poll();
-    const std::size_t kept = keeper_->kept();
-    const bool coming = kept > keeper_->held_back();  // true if a lease will end without action by the consumer
-    const Deadline look = kept > 0 ? std::min(slice, Clock::now() + kKeeperLook) : slice;
-    const Outcome outcome = core_->acquire(acquired_, look);
-    if (outcome == Outcome::kExhausted && coming) {
-      std::this_thread::sleep_until(look);
-    } else if (outcome != Outcome::kTimeout) {
-      return outcome;
-    }
-    if (look == slice) {
-      return Outcome::kTimeout;
-    }
-  }
+  return core_->acquire(acquired_, slice);
 }
 
 Outcome EchoBufferObject::begin_core(std::uint64_t epoch, std::uint64_t items) {
@@ -93,34 +67,21 @@ void EchoBufferObject::raise_for(Outcome outcome) const {
   Stage::raise_for(outcome);
 }
 
-// Warns once of added batches, and once of added batches that could not be pinned. If a warning is an error, the next call
-// returns the batch.
+// Warns once of added batches. If the warning is an error, the next call returns the batch.
 void EchoBufferObject::warn_of_growth() {
-  const auto warn = [&](PyObject* category, const std::string& message) {
-    if (PyErr_WarnEx(category, message.c_str(), 1) != 0) {
-      throw py::error_already_set();
-    }
-  };
-  if ((warned_of_growth_ && (warned_of_pages_ || !pinning_)) || core_->stats().grown_blocks == 0) {
+  if (warned_of_growth_ || core_->stats().grown_blocks == 0) {
     return;
   }
-  if (!warned_of_growth_) {
-    warned_of_growth_ = true;
-    warn(PyExc_ResourceWarning,
-         "the consumer keeps batches, so pyecho allocates more of them; drop batches after use, or set max_bytes to "
-         "bound the memory");
-  }
-  if (pinning_ && !warned_of_pages_) {
-    if (const std::string failure = pinning_->failure(); !failure.empty()) {
-      warned_of_pages_ = true;
-      warn(PyExc_RuntimeWarning,
-           "batches that were added stay in pageable memory, which makes copies to the device slower: " + failure);
-    }
+  warned_of_growth_ = true;
+  if (PyErr_WarnEx(PyExc_ResourceWarning,
+                   "the consumer keeps batches, so pyecho allocates more of them; drop batches after use, or set "
+                   "max_bytes to bound the memory",
+                   1) != 0) {
+    throw py::error_already_set();
   }
 }
 
-py::object EchoBufferObject::make_batch(const py::object& owner) {
-  const Lease& lease = lease_of(owner);
+py::object EchoBufferObject::make_batch(const Lease& lease, py::handle owner) {
   std::byte* const data = lease.data();
   const std::uint32_t rows = lease.rows();
   const SlotLayout& layout = core_->layout();
@@ -195,16 +156,11 @@ void EchoBufferObject::release_references(const Lease& lease) {
 void EchoBufferObject::raise_exhausted() const {
   const EchoBufferStats stats = core_->stats();
   const std::string refusal = core_->refusal();
-  const bool ours = refusal.empty();  // true if max_bytes is the limit, not the system or the device
-  const std::size_t held_back = keeper_ ? keeper_->held_back() : 0;
+  const bool ours = refusal.empty();  // true if max_bytes is the limit, not the system
   raise(errors().buffer_exhausted,
         "all " + std::to_string(stats.batch_blocks) + " batches" +
             (ours ? " that max_bytes = " + readable_bytes(config_.max_bytes) + " allows" : "") +
-            " are held by the consumer (" + std::to_string(stats.outstanding_leases) + " outstanding leases" +
-            (held_back == 0 ? ")"
-                            : "; " + std::to_string(held_back) +
-                                  " of them were dropped while a CUDA graph was captured, and cannot be used again "
-                                  "before the capture ends)") +
+            " are held by the consumer (" + std::to_string(stats.outstanding_leases) + " outstanding leases)" +
             (ours ? "" : ", and none can be added: " + refusal) +
             "; drop batches you no longer need (then go on), copy what you keep, or " +
             (ours ? "raise max_bytes" : "make room for more"));

@@ -90,14 +90,7 @@ void register_errors(py::module_& module) {
                types.echo_error, PyExc_MemoryError);
   types.echo_mutated = add_type(module, "EchoMutated", "The consumer changed an item in place between two of its uses.",
                                 types.echo_error, PyExc_RuntimeError);
-  types.cuda_error = add_type(module, "CudaError",
-                              "CUDA is missing, or a call of its driver failed. Attributes: code (int), and name and "
-                              "call (str), empty where no call was made.",
-                              types.echo_error, PyExc_RuntimeError);
-  const py::handle cuda_error(types.cuda_error);
-  cuda_error.attr("code") = 0;
-  cuda_error.attr("name") = "";
-  cuda_error.attr("call") = "";
+  add_type(module, "CudaError", "CUDA is missing, or no memory can be pinned.", types.echo_error, PyExc_RuntimeError);
 }
 
 }  // namespace pyecho::bindings

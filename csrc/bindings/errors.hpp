@@ -19,7 +19,6 @@ struct ErrorTypes {
   PyObject* put_timeout;       // also a TimeoutError
   PyObject* buffer_exhausted;  // also a MemoryError
   PyObject* echo_mutated;      // also a RuntimeError
-  PyObject* cuda_error;        // also a RuntimeError; attributes code, name, call
 };
 [[nodiscard]] const ErrorTypes& errors() noexcept;
 

@@ -16,7 +16,6 @@ PYBIND11_MODULE(_core, module) {
   register_errors(module);
   register_exit(module);
   register_sharing(module);
-  register_cuda(module);
   register_batch_plan(module);
   register_iterator(module);
   register_stage(module);

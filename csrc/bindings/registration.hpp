@@ -8,7 +8,6 @@ namespace pyecho::bindings {
 void register_errors(pybind11::module_& module);
 void register_exit(pybind11::module_& module);
 void register_sharing(pybind11::module_& module);
-void register_cuda(pybind11::module_& module);
 void register_batch_plan(pybind11::module_& module);
 void register_iterator(pybind11::module_& module);
 void register_stage(pybind11::module_& module);

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
+import torch
 
 from pyecho._core import BatchPlan, Closed
 from pyecho.buffer import EchoInfo
+from pyecho.device.torch import WORDS
 from pyecho.device.upload import Uploaded, Uploader
 from pyecho.nest import leaves_like, map_nest
 
@@ -20,22 +23,28 @@ class DeviceEcho:
     slots. A slot that is stored to again after its last use needs no other protection.
 
     It is what a link takes from: `_take` returns a batch and the number of its rows.
+
+    Parameters
+    ----------
+    spec
+        Of one example.
+    staging
+        The native stage: its batches are chunks of consecutive examples.
+    plan
+        Decides which example goes into which slot, and which slots make up a batch.
+    uploader
+        Brings chunks to the device.
+    with_info
+        Whether batches come with an `EchoInfo`.
     """
 
     def __init__(
-        self,
-        spec: Any,  # of one example
-        staging: Any,  # the native stage: its batches are chunks of consecutive examples
-        plan: BatchPlan,  # decides which slot an example goes to, and which make up a batch
-        uploader: Uploader,  # brings chunks to the device
-        *,
-        with_info: bool,
+        self, spec: Any, staging: Any, plan: BatchPlan, uploader: Uploader, *, with_info: bool
     ) -> None:
         self._spec = spec
         self._staging = staging
         self.plan = plan
         self._uploader = uploader
-        self._device = uploader.device
         self._with_info = with_info
         # A column is one leaf of several examples: a tensor, or a list if it travels by reference.
         self._chunks: list[tuple[Any, list[Any]]] = []  # slots and columns, not stored yet
@@ -102,36 +111,34 @@ class DeviceEcho:
 
     def _receive(self, chunk: Any) -> None:
         columns = leaves_like(self._spec, chunk)
-        tensors = iter(self._uploader.copy([c for c in columns if not isinstance(c, list)]).tensors)
-        columns = [c if isinstance(c, list) else next(tensors) for c in columns]
-        if not self._pools:
-            slots = self.plan.slots
-            self._like = columns
-            self._pools = [
-                [None] * slots if isinstance(column, list) else self._device.pool(slots, column)
-                for column in columns
-            ]
+        with self._uploader.computing():
+            columns = [c if isinstance(c, list) else self._uploader.copy(c) for c in columns]
+            if not self._pools:
+                self._like = columns
+                self._pools = [_pool(self.plan.slots, column) for column in columns]
         self._chunks.append((self.plan.offer(len(columns[0])), columns))
 
     def _batch(self) -> Uploaded | None:
         slots, source_index, use = self.plan.take()
         stored = [slots for slots, _ in self._chunks]
-        index = self._uploader.copy(np.concatenate([*stored, slots])).item
-        self._store(index)
-        if len(slots) == 0:
-            return None
-        rows = index[-len(slots) :]
-        columns = [
-            [pool[slot] for slot in slots]
-            if isinstance(pool, list)
-            else self._device.convert(self._device.gather(pool, rows, like))
-            for pool, like in zip(self._pools, self._like, strict=True)
-        ]
-        leaves = iter(columns)
-        batch = map_nest(lambda _: next(leaves), self._spec)
-        info = EchoInfo(source_index, use) if self._with_info else None
-        tensors = [column for column in columns if not isinstance(column, list)]
-        return self._uploader.computed(((batch, info), len(slots)), tensors)
+        with self._uploader.computing():
+            index = self._uploader.copy(np.concatenate([*stored, slots]))
+            assert index is not None
+            self._store(index)
+            if len(slots) == 0:
+                return None
+            rows = index[-len(slots) :]
+            columns = [
+                [pool[slot] for slot in slots]
+                if isinstance(pool, list)
+                else self._uploader.convert(_from_words(pool.index_select(0, rows), like))
+                for pool, like in zip(self._pools, self._like, strict=True)
+            ]
+            leaves = iter(columns)
+            batch = map_nest(lambda _: next(leaves), self._spec)
+            info = EchoInfo(source_index, use) if self._with_info else None
+            tensors = [column for column in columns if not isinstance(column, list)]
+            return self._uploader.computed(((batch, info), len(slots)), tensors)
 
     def _store(self, index: Any) -> None:
         """Store the examples that came since the last batch; `index` begins with their slots."""
@@ -142,6 +149,28 @@ class DeviceEcho:
                     for slot, row in zip(slots, column, strict=True):
                         pool[slot] = row
                 else:
-                    self._device.store(pool, index[:rows], column)
+                    pool.index_copy_(0, index[:rows], _as_words(column))
             index = index[rows:]
         self._chunks.clear()
+
+
+def _pool(slots: int, column: Any) -> Any:
+    """Return a pool of references, or of words as wide as the rows of a tensor allow."""
+    if isinstance(column, list):
+        return [None] * slots
+    words = _as_words(column)
+    return torch.empty((slots, words.shape[1]), dtype=words.dtype, device=words.device)
+
+
+def _as_words(rows: torch.Tensor) -> torch.Tensor:
+    """Return rows of any dtype as rows of words on the same memory, the wider the fewer to move."""
+    flat = rows.reshape(len(rows), rows[0].numel())
+    row_bytes = flat.shape[1] * rows.element_size()
+    if row_bytes == 0:
+        return flat
+    return flat.view(WORDS[math.gcd(row_bytes, 8)])
+
+
+def _from_words(words: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Return rows of words as rows with the shape and dtype of those of `like`."""
+    return words.view(like.dtype).reshape(len(words), *like.shape[1:])

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from pyecho import _core
+from pyecho import _core, cuda
+from pyecho._core import CudaError
 from pyecho.config import Config
 from pyecho.device.echo import DeviceEcho
-from pyecho.device.torch import TorchDevice
-from pyecho.device.upload import DEPTH, Uploaded, Uploader
+from pyecho.device.upload import Uploaded, Uploader
 from pyecho.source import Source
 from pyecho.stages import Stages
 from pyecho.stats import EchoStats
@@ -25,16 +26,13 @@ class DeviceStages(Stages):
         config: Config,
         first: Any,
         *,
-        device: TorchDevice,
+        uploader: Uploader,
         echo_on_device: bool,
         **more: Any,
     ) -> None:
-        self._device = device.ordinal
-        self._uploader = Uploader(device, config.prefetch + 1)
+        self._uploader = uploader
         self._echo_on_device = echo_on_device
         self._echo: DeviceEcho | None = None
-        # The upload link holds batches of the host; those that the consumer holds are elsewhere.
-        config = replace(config, held=2 + config.prefetch + 2 + DEPTH)
         super().__init__(source, config, first, **more)
 
     def _build(self, first: Any) -> None:
@@ -81,6 +79,21 @@ class DeviceStages(Stages):
         if self._echo is not None:
             self._echo.begin(epoch, items)
         super().begin(epoch, items, passes)
+
+    def _echo_buffer(self, first: Any, **changes: Any) -> Any:
+        if self.config.memory == "pageable":
+            return super()._echo_buffer(first, **changes)
+        try:
+            return super()._echo_buffer(first, memory="pinned", **changes)
+        except CudaError as error:
+            if self.config.memory == "pinned" or cuda.why_not():
+                raise
+            warnings.warn(
+                f"batches are in pageable memory, which makes copies to the device slower: {error}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return super()._echo_buffer(first, **changes)
 
     def stats(self) -> EchoStats:
         """Return those of the pool on the device, and of the uploads."""

@@ -1,12 +1,18 @@
-"""Uploads: items go to a device while the consumer computes, each at most once."""
+"""Uploads: items go to a CUDA device while the consumer computes, each at most once."""
 
 from __future__ import annotations
 
-import operator
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from typing import Any, NamedTuple
 
-from pyecho._core import Transfer, TransferEngine
-from pyecho.device.torch import TorchDevice
+import torch
+
+from pyecho import cuda
+from pyecho.device.memory import pinned_copy
+from pyecho.device.torch import host_tensor
 from pyecho.nest import map_nest
 
 DEPTH = 2
@@ -17,68 +23,105 @@ class Uploaded(NamedTuple):
     """An item on the device, or on its way there."""
 
     item: Any
-    tensors: list[Any]
+    tensors: list[torch.Tensor]
     """The leaves of the item that are on the device, in order."""
-    transfer: Transfer
-    """Done when they may be read."""
+    ready: torch.cuda.Event
+    """Recorded behind the work that makes them."""
 
 
 class Uploader:
-    """Copies up to `ahead` items to a device before they are asked for, on pyecho's stream.
+    """Copies items to a device, and computes there, on a stream of its own.
 
-    One thread uploads, another one delivers.
+    PyTorch's allocators guard the memory: pinned memory that a copy reads is used again once the
+    copy is done, and memory of a tensor once the stream that was current at its delivery is done
+    with it. On further streams the usual rule holds: ``tensor.record_stream(stream)``.
+
+    One thread at a time uploads and computes, and any thread delivers.
+
+    Parameters
+    ----------
+    device
+        A CUDA device with its number.
+    dtype
+        What images and the like are converted to; None leaves them as they are.
     """
 
-    def __init__(self, device: TorchDevice, ahead: int) -> None:
+    def __init__(self, device: torch.device, dtype: torch.dtype | None = None) -> None:
         self.device = device
-        # Besides those ahead: one being made, one at the consumer, and a mark for each kind.
-        self._engine = TransferEngine(device=device.ordinal, depth=DEPTH, kept=ahead + 4)
-        device.compute_on(self._engine.stream)
-
-    @property
-    def h2d_bytes(self) -> int:
+        self._dtype = dtype
+        self._under_way: deque[torch.cuda.Event] = deque()
+        self.h2d_bytes = 0
         """Bytes copied to the device so far."""
-        return self._engine.bytes
 
-    def copy(self, item: Any) -> Uploaded:
-        """Start copying the arrays of `item` as they are, and return.
-
-        The host memory is read later: it is kept alive until then, and must not be modified.
-        Waits while `DEPTH` copies are under way.
-        """
-        sources: list[Any] = []
-        copies: list[tuple[int, int, int]] = []
-        tensors: list[Any] = []
-
-        def place(leaf: Any) -> Any:
-            placed = self.device.place(leaf)
-            if placed is None:
-                return leaf
-            source, address, tensor = placed
-            sources.append(source)
-            copies.append((tensor.data_ptr(), address, tensor.nbytes))
-            tensors.append(tensor)
-            return tensor
-
-        item = map_nest(place, item)
-        return Uploaded(item, tensors, self._engine.start(copies, sources))
-
-    def computed(self, item: Any, tensors: list[Any]) -> Uploaded:
-        """Return an item whose `tensors` were computed on pyecho's stream, to be delivered."""
-        return Uploaded(item, tensors, self._engine.mark())
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """Let the calling thread allocate and compute on pyecho's stream."""
+        # Leaving a stream of another device would make a context on the thread's device 0.
+        with (
+            cuda.relaxed_capture(),
+            torch.cuda.device(self.device),
+            torch.cuda.stream(_stream_on(self.device)),
+        ):
+            yield
 
     def upload(self, item: Any) -> Uploaded:
-        """Copy the arrays of `item`, and convert them."""
-        uploaded = self.copy(item)
-        new = {id(tensor): self.device.convert(tensor) for tensor in uploaded.tensors}
-        if all(map(operator.is_, new.values(), uploaded.tensors)):
-            return uploaded
-        item = map_nest(lambda leaf: new.get(id(leaf), leaf), uploaded.item)
-        return self.computed(item, list(new.values()))
+        """Start copying the arrays of `item`, and convert them on the device.
+
+        The device reads the host memory later, so it must not be modified.
+        """
+        tensors: list[torch.Tensor] = []
+
+        def place(leaf: Any) -> Any:
+            tensor = self.copy(leaf)
+            if tensor is None:
+                return leaf
+            tensors.append(self.convert(tensor))
+            return tensors[-1]
+
+        with self.computing():
+            return self.computed(map_nest(place, item), tensors)
+
+    def copy(self, leaf: Any) -> torch.Tensor | None:
+        """Start copying a host tensor or array as it is; None for other leaves. See `computing`."""
+        host = host_tensor(leaf)
+        if host is None:
+            return None
+        pinned = host if host.is_pinned() else pinned_copy(host)
+        tensor = pinned.to(self.device, non_blocking=True, memory_format=torch.contiguous_format)
+        self.h2d_bytes += tensor.nbytes
+        return tensor
+
+    def convert(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Convert images, waves and the like: uint8 and floats, with axes beside the batch's."""
+        numeric = tensor.dtype == torch.uint8 or tensor.dtype.is_floating_point
+        if self._dtype is None or tensor.ndim < 2 or not numeric:
+            return tensor
+        return tensor.to(self._dtype)
+
+    def computed(self, item: Any, tensors: list[torch.Tensor]) -> Uploaded:
+        """Return an item whose `tensors` were computed on pyecho's stream, to be delivered.
+
+        Waits while more than `DEPTH` others are being computed.
+        """
+        make: Any = torch.cuda.Event  # untyped in PyTorch
+        ready = make(blocking=True)
+        ready.record(_stream_on(self.device))
+        self._under_way.append(ready)
+        if len(self._under_way) > DEPTH:
+            self._under_way.popleft().synchronize()
+        return Uploaded(item, tensors, ready)
 
     def deliver(self, uploaded: Uploaded, number: int = 0, use: int = 0) -> Any:
         """Return the item, fit for the calling thread's current stream. Never blocks."""
-        uploaded.transfer.wait_on(self.device.current_stream())
+        current = torch.cuda.current_stream(self.device)
+        current.wait_event(uploaded.ready)
         for tensor in uploaded.tensors:
-            self.device.hand_over(tensor)
+            tensor.record_stream(current)
         return uploaded.item
+
+
+@cache
+def _stream_on(device: torch.device) -> torch.cuda.Stream:
+    """Return pyecho's stream; PyTorch would lend one of its own to others as well."""
+    make: Any = torch.cuda.ExternalStream  # untyped in PyTorch
+    return make(cuda.new_stream(device.index), device=device)  # type: ignore[no-any-return]

@@ -4,10 +4,7 @@
 
 #include <chrono>
 #include <memory>
-#include <new>
 #include <set>
-#include <stdexcept>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -21,7 +18,7 @@ constexpr auto kNotInterrupted = [] { return false; };
 std::size_t bytes_of(std::size_t blocks) { return blocks * BatchPool::block_bytes(kLayout); }
 
 std::shared_ptr<BatchPool> pool_of(std::uint32_t blocks, std::size_t max_blocks) {
-  return std::make_shared<BatchPool>(kLayout, blocks, bytes_of(max_blocks) + 5, PagePolicy{});
+  return std::make_shared<BatchPool>(kLayout, blocks, bytes_of(max_blocks) + 5);
 }
 
 TEST(BatchPool, grows_up_to_its_limit_and_prefers_blocks_that_came_back) {
@@ -54,39 +51,29 @@ TEST(BatchPool, is_exhausted_when_all_blocks_are_leased_and_growth_was_refused) 
   EXPECT_NE(pool->obtain(), nullptr);
 }
 
-TEST(BatchPool, does_not_grow_while_a_lease_is_about_to_end) {
-  const auto pool = pool_of(1, 5);
-  Lease lease(pool, pool->obtain());
-  lease.expect_end();
-  lease.expect_end();
-  EXPECT_EQ(pool->obtain(), nullptr);
-  EXPECT_FALSE(pool->exhausted());
-  const std::uint64_t seen = pool->returns();
-  lease.expect_no_end();
-  EXPECT_EQ(pool->await_return(seen, kNever, kNotInterrupted), Outcome::kOk);  // check again
-  EXPECT_NE(pool->obtain(), nullptr);
-}
-
-TEST(BatchPool, says_which_limit_it_was_that_refused_a_block) {
-  std::string failure;
-  const PagePolicy pages{.prepare = [&](std::byte*, std::size_t) -> std::shared_ptr<void> {
-    if (failure == "no memory") {
-      throw std::bad_alloc();
-    }
-    return failure.empty() ? nullptr : throw std::runtime_error(failure);
-  }};
-  BatchPool pool(kLayout, 1, bytes_of(2), pages);
-  EXPECT_NE(pool.obtain(), nullptr);
-  failure = "the device's";
-  EXPECT_EQ(pool.obtain(), nullptr);
-  EXPECT_EQ(pool.refusal(), "the device's");
-  failure = "no memory";
-  EXPECT_EQ(pool.obtain(), nullptr);
-  EXPECT_EQ(pool.refusal(), "the system has no memory for another one");
-  failure = "";
-  EXPECT_NE(pool.obtain(), nullptr);
+TEST(BatchPool, with_memory_of_another_allocator_has_as_many_blocks_as_it_began_with) {
+  std::vector<std::byte> bytes(kLayout.batch_bytes());
+  const auto owner = std::make_shared<int>();
+  BatchPool pool(kLayout, 1, bytes_of(5), [&](std::size_t size_bytes) {
+    EXPECT_EQ(size_bytes, bytes.size());
+    return HostMemory(bytes.data(), size_bytes, owner);
+  });
+  EXPECT_EQ(pool.obtain()->memory.data(), bytes.data());
   EXPECT_EQ(pool.obtain(), nullptr);
   EXPECT_EQ(pool.refusal(), "");  // max_bytes
+}
+
+TEST(Lease, ends_by_an_exchange_of_the_memory_which_stays_with_its_owner) {
+  const auto pool = pool_of(1, 1);
+  Batch* const block = pool->obtain();
+  Lease lease(pool, block);
+  auto next = std::make_shared<std::vector<std::byte>>(kLayout.batch_bytes());
+  std::byte* const data = next->data();
+  lease.exchange(HostMemory(data, next->size(), std::move(next)));
+  EXPECT_FALSE(lease);
+  EXPECT_EQ(pool->outstanding(), 0U);
+  EXPECT_EQ(pool->obtain(), block);
+  EXPECT_EQ(block->memory.data(), data);
 }
 
 TEST(Lease, moves_ends_once_and_keeps_the_memory_alive) {

@@ -135,7 +135,7 @@ TEST(StreamCopyTest, an_executor_fences_what_it_has_copied) {
   const SlotLayout layout({Chase::kBytes}, 1, false);
   std::vector<std::byte> slot(layout.slot_bytes());
   SlotPool pool(1, 1);
-  BatchPool blocks(layout, 1, 0, PagePolicy{});
+  BatchPool blocks(layout, 1, 0);
   Executor executor(pool, blocks, PlanConfig{}, slot.data(), 1, true);
   std::vector<Batch> batches(kPlaces);
   for (Batch& batch : batches) {

@@ -1,11 +1,6 @@
-"""Tests on a real device. Without one, each is skipped and says why.
-
-Run them by themselves (`pytest tests/gpu`): tests/cuda loads the stand-in driver, and a process has
-one driver only.
-"""
+"""Tests on a real device. Without one, each is skipped and says why."""
 
 import gc
-import os
 import subprocess
 import sys
 import textwrap
@@ -27,8 +22,6 @@ PROGRAM_SECONDS = 60
 
 def reason_to_skip():
     """What is missing here; "" if nothing is."""
-    if "cuda_standin" in os.environ.get("PYECHO_CUDA_DRIVER", ""):
-        return "this process runs on the stand-in driver: run pytest tests/gpu by itself"
     if not torch.cuda.is_available():
         return f"PyTorch {torch.__version__} sees no CUDA device"
     if not pyecho.cuda.is_available():

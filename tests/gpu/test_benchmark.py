@@ -78,7 +78,7 @@ def test_arguments():
     from gpu.command import MEASUREMENTS, parsed_arguments
 
     assert parsed_arguments([]).only == MEASUREMENTS
-    assert parsed_arguments(["--only", "link, pinning"]).only == ("pinning", "link")
+    assert parsed_arguments(["--only", "overlap, link"]).only == ("link", "overlap")
     with pytest.raises(SystemExit):
         parsed_arguments(["--only", "linc"])
 

@@ -2,12 +2,10 @@
 
 import gc
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
-import pyecho  # noqa: E402
 import pyecho.torch  # noqa: E402
 
 ROWS, WIDTH, COUNT, FACTOR = 4, 500_000, 200, 2
@@ -70,16 +68,6 @@ def test_a_prefetcher_may_copy_on_a_side_stream_and_drop_the_batch_outside_of_it
             sleep(3e-3)
             targets.append(batch.to(device, non_blocking=True))
     side.synchronize()
-    assert values_of(targets) == expected()
-
-
-def test_arrays_of_numpy_as_well(device, sleep):
-    targets = []
-    rows = (np.full(WIDTH, number % 251, np.uint8) for number in range(COUNT))
-    for batch in pyecho.EchoLoader(rows, FACTOR, **PINNED):
-        sleep(3e-3)
-        targets.append(torch.from_numpy(batch).to(device, non_blocking=True))
-        del batch
     assert values_of(targets) == expected()
 
 

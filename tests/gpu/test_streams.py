@@ -8,7 +8,6 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import pyecho.torch  # noqa: E402
-from pyecho._core import TransferEngine  # noqa: E402
 
 ROW_BYTES = 100_000
 BATCH = 16
@@ -146,10 +145,7 @@ def test_a_batch_is_had_before_its_copy_has_run(device, sleep, way):
             seen.append(checked(next(batches)))  # the second use of the first item
         torch.cuda.synchronize()
         done = torch.cuda.Event()
-        # pyecho's, of which a device has one
-        handle = TransferEngine(device=device.index, depth=1, kept=0).stream
-        stream = torch.cuda.ExternalStream(handle, device=device)
-        with torch.cuda.stream(stream):  # ahead of all copies to come
+        with loader._run._stages._uploader.computing():  # ahead of all copies to come
             sleep(SLEEP_SECONDS)
             done.record()
         gate.set()

@@ -5,20 +5,19 @@
 
 namespace pyecho {
 
-BatchPool::BatchPool(SlotLayout layout, std::uint32_t blocks, std::size_t max_bytes, PagePolicy pages)
-    : layout_(std::move(layout)), max_bytes_(max_bytes), pages_(std::move(pages)) {
+BatchPool::BatchPool(SlotLayout layout, std::uint32_t blocks, std::size_t max_bytes, const NewMemory& new_memory)
+    : layout_(std::move(layout)), max_bytes_(new_memory ? 0 : max_bytes) {
   owned_.reserve(blocks);
   for (std::uint32_t block = 0; block < blocks; ++block) {
-    Batch* const batch = add_block();
+    Batch* const batch = add_block(new_memory);
     batch->next = free_;
     free_ = batch;
   }
-  pages_.threads = 1;  // a block added later is touched by the thread that adds it
 }
 
-Batch* BatchPool::add_block() {
+Batch* BatchPool::add_block(const NewMemory& new_memory) {
   auto batch = std::make_unique<Batch>();
-  batch->memory = HostMemory(layout_.batch_bytes(), pages_);
+  batch->memory = new_memory ? new_memory(layout_.batch_bytes()) : HostMemory(layout_.batch_bytes());
   batch->uses.resize(layout_.rows());
   owned_.push_back(std::move(batch));
   block_count_.store_release(owned_.size());
@@ -50,16 +49,13 @@ Batch* BatchPool::obtain() {
     batch->rows = batch->copied = 0;
     return batch;
   }
-  if (returning_.load_relaxed() > 0) {
-    return nullptr;
-  }
   if ((owned_.size() + 1) * block_bytes(layout_) <= max_bytes_) {
     try {
-      return add_block();
+      return add_block({});
     } catch (const std::bad_alloc&) {
       return refuse("the system has no memory for another one");
     } catch (const std::exception& error) {
-      return refuse(error.what());  // a limit of the system or the device counts like max_bytes
+      return refuse(error.what());  // a limit of the system counts like max_bytes
     }
   }
   return refuse("");
@@ -70,7 +66,7 @@ std::string BatchPool::refusal() const {
   return refusal_;
 }
 
-void BatchPool::give_back(Batch* batch, bool was_leased, bool was_expected) {
+void BatchPool::give_back(Batch* batch, bool was_leased) {
   if (fork_guard_.forked()) {
     return;  // no thread fills batches here, and a thread that stayed in the parent may hold a lock
   }
@@ -81,9 +77,6 @@ void BatchPool::give_back(Batch* batch, bool was_leased, bool was_expected) {
   do {
     batch->next = top;
   } while (!returned_.try_replace_release(top, batch));  // [B1] pairs with [B2]
-  if (was_expected) {
-    returning_.fetch_add_relaxed(static_cast<std::uint64_t>(-1));
-  }
   returns_.advance();
 }
 

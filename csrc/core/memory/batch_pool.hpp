@@ -11,11 +11,10 @@
 // block_count_ | obtain            | any           | release, acquire | -          | the number of blocks
 // refused_     | obtain, begin     | any           | release, acquire | -          | the last attempt to obtain reached a limit
 // refusal_     | obtain            | any           | mutex            | -          | the limit that was reached last
-// returning_   | Lease, give_back  | obtain        | relaxed          | -          | a hint not to grow; may be stale, because
-//              |                   |               |                  |            | returns_ wakes the waiting filler
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -47,9 +46,11 @@ struct Batch {
 
 class BatchPool {
  public:
-  // Allocates `blocks` blocks. Adds more on demand while all blocks together fit in `max_bytes`. Throws as HostMemory
-  // does.
-  BatchPool(SlotLayout layout, std::uint32_t blocks, std::size_t max_bytes, PagePolicy pages);
+  using NewMemory = std::function<HostMemory(std::size_t size_bytes)>;
+
+  // Allocates `blocks` blocks. Adds more on demand while all blocks together fit in `max_bytes`, but none if the memory
+  // comes from `new_memory` (optional). Throws as HostMemory and `new_memory` do.
+  BatchPool(SlotLayout layout, std::uint32_t blocks, std::size_t max_bytes, const NewMemory& new_memory = {});
 
   [[nodiscard]] const SlotLayout& layout() const noexcept { return layout_; }
 
@@ -61,8 +62,7 @@ class BatchPool {
 
   // -- The filling side: one thread at a time --
 
-  // Returns a block to fill. Returns null if all are in use and either one is about to be returned or the limit (or the
-  // system) allows no more.
+  // Returns a block to fill. Returns null if all are in use and the limit (or the system) allows no more.
   Batch* obtain();
   // Cancels a refusal: it concerns one attempt of one plan.
   void forget_refusal() noexcept {
@@ -81,19 +81,8 @@ class BatchPool {
   // -- Any thread --
 
   void lease() noexcept { outstanding_.fetch_add_relaxed(1); }
-  // Announces that a lease will soon end by itself, so that no block is added meanwhile.
-  void expect_return() noexcept { returning_.fetch_add_relaxed(1); }
-  // Cancels expect_return(), and wakes the filling side, which may then add a block.
-  void expect_no_return() noexcept {
-    if (fork_guard_.forked()) {
-      return;
-    }
-    returning_.fetch_add_relaxed(static_cast<std::uint64_t>(-1));
-    returns_.advance();
-  }
-  // Returns a block, whether it was leased or not. `was_expected`: expect_return() was called for its lease. Blocks only
-  // to wake a filler.
-  void give_back(Batch* batch, bool was_leased, bool was_expected = false);
+  // Returns a block, whether it was leased or not. Blocks only to wake a filler.
+  void give_back(Batch* batch, bool was_leased);
   [[nodiscard]] std::uint64_t outstanding() const noexcept { return outstanding_.load_relaxed(); }
   [[nodiscard]] std::uint64_t blocks() const noexcept { return block_count_.load_acquire(); }
   // True if the last attempt to obtain was refused and every block is leased, so that filling continues only after a
@@ -103,19 +92,17 @@ class BatchPool {
   [[nodiscard]] std::string refusal() const;
 
  private:
-  Batch* add_block();
+  Batch* add_block(const NewMemory& new_memory);
   Batch* refuse(const char* reason);
 
   ForkGuard fork_guard_;
   SlotLayout layout_;                          // constant
   std::size_t max_bytes_;                      // constant
-  PagePolicy pages_;                           // constant once constructed
   std::vector<std::unique_ptr<Batch>> owned_;  // filling side only
   Batch* free_ = nullptr;                      // filling side only: blocks taken off returned_
   Atomic<Batch*> returned_;                    // pushed by any thread, taken whole by the filling side
-  EventCount returns_;                         // advanced by give_back and expect_no_return
+  EventCount returns_;                         // advanced by give_back
   Sequence<> outstanding_;                     // leases alive
-  Atomic<std::uint64_t> returning_;            // leases alive that are expected to end
   Atomic<std::uint64_t> block_count_;          // owned_.size(), for other threads
   Atomic<std::uint32_t> refused_;              // set by the filling side
   mutable std::mutex refusal_mutex_;
@@ -132,12 +119,10 @@ class Lease {
   ~Lease() { reset(); }
   Lease(Lease&& other) noexcept
       : pool_(std::move(other.pool_)),
-        batch_(std::exchange(other.batch_, nullptr)),
-        returning_(std::exchange(other.returning_, false)) {}
+        batch_(std::exchange(other.batch_, nullptr)) {}
   Lease& operator=(Lease&& other) noexcept {
     std::swap(pool_, other.pool_);
     std::swap(batch_, other.batch_);
-    std::swap(returning_, other.returning_);
     return *this;
   }
   Lease(const Lease&) = delete;
@@ -150,23 +135,17 @@ class Lease {
   [[nodiscard]] std::span<const Use> uses() const noexcept { return std::span(batch_->uses).first(batch_->rows); }
   [[nodiscard]] const SlotLayout& layout() const noexcept { return pool_->layout(); }
 
-  // Announces that the consumer is done with the batch, so that the holder will end the lease by itself.
-  void expect_end() noexcept {
-    if (batch_ != nullptr && !std::exchange(returning_, true)) {
-      pool_->expect_return();
-    }
-  }
-
-  // Cancels expect_end().
-  void expect_no_end() noexcept {
-    if (std::exchange(returning_, false)) {
-      pool_->expect_no_return();
-    }
+  // Returns the owner of the memory, if the pool's memory comes from another allocator.
+  [[nodiscard]] void* owner() const noexcept { return batch_->memory.owner(); }
+  // Ends the lease and leaves the batch's memory to its owner; the block continues with `memory`, of the same size.
+  void exchange(HostMemory memory) {
+    batch_->memory = std::move(memory);
+    reset();
   }
 
   void reset() {
     if (batch_ != nullptr) {
-      pool_->give_back(std::exchange(batch_, nullptr), true, std::exchange(returning_, false));
+      pool_->give_back(std::exchange(batch_, nullptr), true);
       pool_.reset();
     }
   }
@@ -174,7 +153,6 @@ class Lease {
  private:
   std::shared_ptr<BatchPool> pool_;
   Batch* batch_ = nullptr;
-  bool returning_ = false;
 };
 
 }  // namespace pyecho

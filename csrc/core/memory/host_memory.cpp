@@ -3,12 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#ifdef __linux__
-#include <sys/syscall.h>
-#endif
-
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <exception>
 #include <new>
@@ -48,30 +43,15 @@ std::byte* map_aligned(std::size_t size_bytes, std::size_t alignment) {
   return base + before;
 }
 
-// Asks for pages of `node`, before the first touch. Errors are ignored, because any node's pages will do.
-void prefer_node([[maybe_unused]] std::byte* data, [[maybe_unused]] std::size_t size_bytes, int node) noexcept {
-  constexpr int kMaxNodes = 1024;
-  if (node < 0 || node >= kMaxNodes) {
-    return;
-  }
-#ifdef SYS_mbind
-  constexpr int kBits = 8 * sizeof(unsigned long);
-  constexpr unsigned long kPreferred = 1;  // MPOL_PREFERRED
-  std::array<unsigned long, kMaxNodes / kBits> nodes{};
-  nodes[static_cast<std::size_t>(node / kBits)] = 1UL << (node % kBits);
-  syscall(SYS_mbind, data, size_bytes, kPreferred, nodes.data(), static_cast<unsigned long>(kMaxNodes) + 1, 0UL);
-#endif
-}
-
 void touch(std::byte* begin, std::byte* end) noexcept {
   for (std::byte* page = begin; page < end; page += page_bytes()) {
     *static_cast<volatile std::byte*>(page) = std::byte{0};
   }
 }
 
-void touch_in_parallel(std::byte* data, std::size_t size_bytes, unsigned threads) {
+void touch_in_parallel(std::byte* data, std::size_t size_bytes) {
   const std::size_t useful = size_bytes / kTouchBytesPerThread + 1;
-  const std::size_t parts = std::clamp<std::size_t>(useful, 1, std::max(threads, 1U));
+  const std::size_t parts = std::clamp<std::size_t>(useful, 1, std::max(std::thread::hardware_concurrency(), 1U));
   // Whole huge pages per part, so that no two threads fault on the same one.
   const std::size_t part_bytes = (size_bytes / parts / kHugePageBytes + 1) * kHugePageBytes;
   std::vector<std::thread> helpers;
@@ -96,25 +76,22 @@ std::size_t HostMemory::rounded_bytes(std::size_t size_bytes) noexcept {
   return (size_bytes + page_bytes() - 1) / page_bytes() * page_bytes();
 }
 
-void UnmapPages::operator()(std::byte* data) noexcept {
-  prepared.reset();
-  munmap(data, size_bytes);
+void ReleasePages::operator()(std::byte* data) noexcept {
+  if (owner == nullptr) {
+    munmap(data, size_bytes);
+  }
 }
 
-HostMemory::HostMemory(std::size_t size_bytes, const PagePolicy& policy) {
+HostMemory::HostMemory(std::size_t size_bytes) {
   const std::size_t rounded = rounded_bytes(size_bytes);
   const bool huge = rounded >= kHugePageBytes;
-  data_ = {huge ? map_aligned(rounded, kHugePageBytes) : map_pages(rounded), UnmapPages{.size_bytes = rounded}};
+  data_ = {huge ? map_aligned(rounded, kHugePageBytes) : map_pages(rounded), ReleasePages{.size_bytes = rounded}};
 #ifdef MADV_HUGEPAGE
   if (huge) {
     madvise(data(), rounded, MADV_HUGEPAGE);  // on failure the pages are small
   }
 #endif
-  prefer_node(data(), rounded, policy.numa_node);
-  touch_in_parallel(data(), rounded, policy.threads);
-  if (policy.prepare) {
-    data_.get_deleter().prepared = policy.prepare(data(), rounded);
-  }
+  touch_in_parallel(data(), rounded);
 }
 
 }  // namespace pyecho

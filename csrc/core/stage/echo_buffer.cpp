@@ -120,7 +120,7 @@ std::size_t EchoBuffer::min_bytes(const EchoBufferConfig& config) {
 EchoBuffer::EchoBuffer(const EchoBufferConfig& config)
     : config_(settled(config)),
       layout_(config_.leaf_bytes, config_.batch_rows, config_.with_info),
-      slot_memory_(sizes_of(config_).slots * layout_.slot_bytes(), {.threads = std::thread::hardware_concurrency()}),
+      slot_memory_(sizes_of(config_).slots * layout_.slot_bytes()),
       stream_slots_(worth_streaming(slot_memory_.size_bytes(), longest_leaf(config_))),
       pool_(sizes_of(config_).slots, sizes_of(config_).ahead),
       blocks_(sizes_of(config_).blocks),
@@ -129,7 +129,7 @@ EchoBuffer::EchoBuffer(const EchoBufferConfig& config)
           config_.max_bytes == kUnlimited
               ? kUnlimited
               : config_.max_bytes - (min_bytes(config_) - blocks_ * BatchPool::block_bytes(layout_)),
-          config_.batch_pages)),
+          config_.batch_memory)),
       executor_(pool_, *batches_, plan_of(config_), slot_memory_.data(), sizes_of(config_).depth,
                 worth_streaming(blocks_ * layout_.batch_bytes(), longest_leaf(config_))),
       driver_(executor_, pool_, *batches_, config_.threads, sizes_of(config_).depth,

@@ -62,7 +62,9 @@ struct EchoBufferConfig {
                                        // the same bound on memory
   std::size_t max_bytes = kUnlimited;  // of everything that grows with these numbers; at least min_bytes()
   std::uint32_t held = 2;              // batches a consumer holds at a time; a loop holds one and requests the next
-  PagePolicy batch_pages = {.threads = std::thread::hardware_concurrency()};
+  // Makes the memory of a batch, for memory that the consumer takes away (see Lease::exchange()). Called in the constructor
+  // only, since no batch is added then. Null: pageable memory.
+  std::function<HostMemory(std::size_t size_bytes)> batch_memory = {};
 };
 
 struct EchoBufferStats {

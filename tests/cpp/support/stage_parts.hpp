@@ -17,7 +17,7 @@ struct StageParts {
       : layout(leaves, rows, true),
         slots(plan.slots * layout.slot_bytes()),
         pool(plan.slots, 1),
-        batches(std::make_shared<BatchPool>(layout, 1, most_blocks * BatchPool::block_bytes(layout), PagePolicy{})),
+        batches(std::make_shared<BatchPool>(layout, 1, most_blocks * BatchPool::block_bytes(layout))),
         executor(pool, *batches, plan, slots.data(), 3, stream) {
     executor.begin(0, kUnknown);
   }

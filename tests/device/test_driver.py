@@ -1,0 +1,135 @@
+"""What pyecho says about the driver: with one, with none, and with one that will not do."""
+
+import functools
+import os
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+import scripts
+import torch
+
+import pyecho
+import pyecho.torch
+from pyecho.device.torch import cuda_device
+
+STUB = """
+#include <string.h>
+int cuDriverGetVersion(int* version) { *version = 12080; return 0; }
+int cuInit(unsigned flags) { return INIT; }
+int cuDeviceGetCount(int* count) { *count = COUNT; return 0; }
+int cuGetErrorName(int result, const char** name) { *name = "CUDA_ERROR_STUB_LIBRARY"; return 0; }
+int cuThreadExchangeStreamCaptureMode(int* mode) { int was = 0; memcpy(mode, &was, 4); return 0; }
+"""
+
+
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory):
+    """Compiles a libcuda that answers questions only."""
+
+    def build(init=0, count=1):
+        library = tmp_path_factory.mktemp("driver") / "libcuda.so"
+        compiler = os.environ.get("CC") or shutil.which("cc") or "gcc"
+        command = [compiler, "-shared", "-fPIC", f"-DINIT={init}", f"-DCOUNT={count}", "-x", "c"]
+        subprocess.run([*command, "-", "-o", library], input=STUB, text=True, check=True)
+        return str(library)
+
+    return functools.cache(build)
+
+
+def facts(path, monkeypatch):
+    monkeypatch.setenv("PYECHO_CUDA_DRIVER", path)
+    return scripts.run(
+        """
+        from pyecho import cuda
+        import pyecho.torch
+        print(cuda.is_available(), cuda.device_count(), cuda.driver_version())
+        for use in (
+            lambda: pyecho.torch.EchoLoader([1], device="cuda"),
+            lambda: list(pyecho.torch.EchoLoader([1], batch_size=1, memory="pinned")),
+        ):
+            try:
+                use()
+            except pyecho.CudaError as error:
+                print(error)
+        assert list(pyecho.EchoLoader([1, 2])) == [1, 1, 2, 2]
+        """
+    ).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "version", "reason"),
+    [
+        ("none", None, "PYECHO_CUDA_DRIVER=none; unset it"),
+        ("/no/such/file", None, "install NVIDIA's driver"),
+        ({"count": 0}, (12, 8), "nvidia-smi"),
+        ({"init": 34}, (12, 8), "CUDA_ERROR_STUB_LIBRARY (34)"),
+    ],
+)
+def test_without_a_usable_driver_only_cuda_is_missing(
+    driver, monkeypatch, arguments, version, reason
+):
+    path = arguments if isinstance(arguments, str) else driver(**arguments)
+    first, *errors = facts(path, monkeypatch)
+    assert first == f"False 0 {version}"
+    assert errors[0].startswith("device='cuda' needs CUDA: ")
+    assert len(errors) == 2
+    assert all(reason in error for error in errors)
+
+
+def test_the_driver_is_described(driver, monkeypatch):
+    first, *errors = facts(driver(), monkeypatch)
+    assert first == "True 1 (12, 8)"
+    if not torch.cuda.is_available():
+        assert "build of PyTorch" in errors[0]
+        assert "pytorch.org" in errors[0]
+
+
+@pytest.mark.parametrize(
+    "device", ["gpu", "cuda:x", "", -1, 2**40, 2**80, 1.5, True, "mps", torch.device("meta"), [0]]
+)
+def test_what_names_no_cuda_device_is_refused_with_a_remedy(device):
+    with pytest.raises(pyecho.ConfigError) as raised:
+        pyecho.torch.EchoLoader([1], device=device)
+    for part in ("must be a CUDA device or the CPU", f"got {device!r}", "pass 'cuda', 'cuda:0'"):
+        assert part in str(raised.value)
+
+
+@pytest.fixture
+def one_device(monkeypatch):
+    monkeypatch.setattr("pyecho.cuda.why_not", lambda: "")
+    monkeypatch.setattr("pyecho.cuda.device_count", lambda: 1)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+
+
+@pytest.mark.parametrize("device", [0, np.int64(0)])
+def test_a_number_is_that_of_a_cuda_device(one_device, device):
+    assert cuda_device(device) == torch.device("cuda", 0)
+
+
+@pytest.mark.parametrize("device", ["cuda:1", "cuda:99", 5])
+def test_a_device_that_is_not_there_is_refused_when_the_loader_is_made(one_device, device):
+    with pytest.raises(pyecho.ConfigError, match="this process sees 1 CUDA device,"):
+        pyecho.torch.EchoLoader([1], device=device)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"echo_on": "device"}, "echo_on='device' needs a device"),
+        ({"device_dtype": torch.float16}, "device_dtype needs a device"),
+        ({"device": "cpu", "echo_on": "device", "batch_size": 2}, "needs a device"),
+        ({"echo_on": "both"}, "'host' or 'device'"),
+        ({"device_dtype": "float16"}, "torch.dtype"),
+        ({"memory": "shared"}, "'auto', 'pageable', 'pinned'"),
+        ({"device": "cuda", "echo_on": "device"}, "needs a batch_size"),
+        (
+            {"device": "cuda", "echo_on": "device", "batch_size": 2, "augment": max},
+            "augment on the device",
+        ),
+    ],
+)
+def test_arguments_that_do_not_fit(device, arguments, message):
+    with pytest.raises(pyecho.ConfigError, match=message):
+        pyecho.torch.EchoLoader([1], **arguments)

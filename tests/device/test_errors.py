@@ -1,0 +1,160 @@
+"""Errors reach the consumer at their place: the source's last, the device's at once."""
+
+import gc
+import itertools
+import weakref
+
+import pytest
+import torch
+from host_device import WAYS, HostUploader
+
+import pyecho
+import pyecho.torch
+
+
+class Unreadable(Exception):
+    pass
+
+
+def row(number):
+    return torch.full((600,), number, dtype=torch.uint8)
+
+
+def failing_source(items, error):
+    """Yield rows, then raise; or yield what differs, if there is nothing to raise."""
+    yield from map(row, range(items))
+    if error is None:
+        yield torch.ones(3)
+    else:
+        raise error
+
+
+def emitted_before(error, loader):
+    """Return what an epoch emits before the error that ends it, and that error."""
+    batches = []
+    with pytest.raises(error) as raised:
+        for batch in loader:
+            batches.append(batch[:, 0].tolist())
+    return batches, raised.value
+
+
+# ---------------------------------------------------------------- of the source
+
+
+@pytest.mark.parametrize("echo_on", ["host", "device"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"factor": 2, "batch_size": 4, "shuffle_buffer": 3},
+        {"factor": 1, "batch_size": 16, "shuffle_buffer": 64},
+        {"factor": 2.5, "batch_size": 3, "shuffle_buffer": 1000},
+        {"factor": 3, "batch_size": 4, "shuffle_buffer": 9, "unique_in_batch": True},
+        {"factor": 3, "batch_size": 4, "shuffle_buffer": 9, "drop_last": True},
+        {"factor": 3, "batch_size": 4, "shuffle_buffer": 9, "epochs": 2},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    ("items", "kind"), [(40, Unreadable), (1, KeyboardInterrupt), (5, GeneratorExit)]
+)
+def test_every_use_of_what_came_before_is_emitted_then_the_same_exception(
+    device, echo_on, arguments, items, kind
+):
+    error = kind("a.png")
+    on_host = pyecho.torch.EchoLoader(failing_source(items, kind()), **arguments)
+    expected, _ = emitted_before(kind, on_host)
+    loader = pyecho.torch.EchoLoader(
+        failing_source(items, error), **arguments, device="cuda:0", echo_on=echo_on
+    )
+    emitted, raised = emitted_before(kind, loader)
+    assert emitted == expected
+    assert raised is error
+    stats = loader.stats()
+    rows = sum(map(len, expected))
+    assert (stats.fresh, stats.emitted, stats.batches) == (items, rows, len(expected))
+
+
+@pytest.mark.parametrize("echo_on", ["host", "device"])
+def test_an_item_that_differs_is_reported_after_those_before_it(device, echo_on):
+    source = failing_source(10, None)
+    loader = pyecho.torch.EchoLoader(source, 3, batch_size=4, device="cuda:0", echo_on=echo_on)
+    emitted, _ = emitted_before(pyecho.SpecMismatch, loader)
+    assert sorted(itertools.chain(*emitted)) == sorted(list(range(10)) * 3)
+
+
+@pytest.mark.parametrize("echo_on", ["host", "device"])
+def test_once_handled_the_error_is_kept_by_nobody(device, echo_on):
+    # An iterator's frame would keep the exception that it raised, and be kept by it.
+    class Source:
+        def __init__(self):
+            self.rows = list(map(row, range(5)))
+
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            if not self.rows:
+                raise Unreadable
+            return self.rows.pop()
+
+    loader = pyecho.torch.EchoLoader(Source(), 2, batch_size=4, device="cuda:0", echo_on=echo_on)
+    gc.collect()
+    gc.disable()
+    try:
+        try:
+            list(loader)
+        except Unreadable as error:
+            watched = weakref.ref(error)
+        loader.close()
+        assert watched() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("way", ["batches", "examples", "augmented"])
+def test_an_epoch_after_one_that_failed_is_whole(device, way):
+    class Source(list):
+        broken = True
+
+        def __iter__(self):
+            yield from self[:20]
+            if self.broken:
+                raise Unreadable
+            yield from self[20:]
+
+    arguments = WAYS[way]
+    source = Source(map(row, range(30)))
+    loader = pyecho.torch.EchoLoader(source, 2, device="cuda:0", **arguments)
+    with pytest.raises(Unreadable):
+        list(loader)
+    source.broken = False
+    assert sum(batch.numel() for batch in loader) == 60 * 600
+
+
+# ---------------------------------------------------------------- of the device
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_copy_that_fails_is_the_error_of_the_consumer_and_the_next_epoch_is_whole(device, way):
+    source = [row(number) for number in range(12)]
+    loader = pyecho.torch.EchoLoader(source, 2, device="cuda:0", **WAYS[way])
+    expected = len(list(loader))
+    uploader = device[-1]
+    in_epoch = uploader.copies
+    for nth in range(1, in_epoch + 1):
+        uploader.failing = uploader.copies + nth
+        emitted = []
+        with pytest.raises(RuntimeError, match="the copy failed"):
+            emitted.extend(loader)
+        assert len(emitted) < expected
+        assert len(list(loader)) == expected
+
+
+@pytest.mark.parametrize("nth", [1, 4])
+def test_an_error_of_the_device_does_not_wait_for_the_end_of_the_pool(device, monkeypatch, nth):
+    monkeypatch.setattr(HostUploader, "failing", nth)
+    loader = pyecho.torch.EchoLoader(
+        failing_source(20, Unreadable()), 50, batch_size=4, device="cuda:0", echo_on="device"
+    )
+    emitted, _ = emitted_before(RuntimeError, loader)
+    assert len(emitted) <= nth

@@ -1,0 +1,143 @@
+"""What crosses the link, and what host memory it takes."""
+
+import warnings
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+import torch
+from host_device import WAYS
+
+import pyecho
+import pyecho.torch
+
+ROW_BYTES = 3000
+
+
+def rows(count):
+    return [torch.full((ROW_BYTES,), number % 251, dtype=torch.uint8) for number in range(count)]
+
+
+def values(batches):
+    """Return what the rows hold, each a constant; -1 for one that is torn."""
+    batch = torch.cat([each.reshape(-1, ROW_BYTES) for each in batches]).long()
+    return torch.where((batch == batch[:, :1]).all(dim=1), batch[:, 0], -1).tolist()
+
+
+# ---------------------------------------------------------------- what crosses
+
+
+def test_an_item_crosses_once_in_batch_echoing_and_its_uses_are_the_same_tensors(device):
+    loader = pyecho.torch.EchoLoader(rows(10), 4, device="cuda:0")
+    emitted = list(loader)
+    assert values(emitted) == [number for number in range(10) for _ in range(4)]
+    assert all(emitted[use] is emitted[use - use % 4] for use in range(40))
+    assert loader.stats().h2d_bytes == 10 * ROW_BYTES
+
+
+@pytest.mark.parametrize("factor", [1, 4])
+@pytest.mark.parametrize("echo_on", ["host", "device"])
+def test_batches_echoed_on_the_host_cross_whole_and_examples_for_the_device_once(
+    device, factor, echo_on
+):
+    loader = pyecho.torch.EchoLoader(
+        rows(64), factor, batch_size=8, device="cuda:0", echo_on=echo_on, shuffle_buffer=9
+    )
+    for epoch in (1, 2):
+        list(loader)
+        indices = (64 + 64 * factor) * 8  # where to store each example, and what each row is
+        crossed = 64 * factor * ROW_BYTES if echo_on == "host" else 64 * ROW_BYTES + indices
+        assert loader.stats().h2d_bytes == epoch * crossed
+
+
+def test_a_device_tensor_that_was_changed_in_place_is_noticed(device):
+    uses = iter(pyecho.torch.EchoLoader(rows(3), 2, device="cuda:0"))
+    next(uses).zero_()
+    with pytest.raises(pyecho.EchoMutated, match="copy=True"):
+        next(uses)
+
+
+# ---------------------------------------------------------------- memory
+
+
+@pytest.mark.parametrize("echo_on", ["host", "device"])
+def test_hoarded_batches_stay_as_they_are_and_cost_no_host_memory(device, echo_on):
+    loader = pyecho.torch.EchoLoader(
+        rows(100), 3, batch_size=8, device="cuda:0", echo_on=echo_on, shuffle_buffer=20
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # device memory is PyTorch's: pyecho has nothing to grow
+        batches = list(loader)
+    assert torch.tensor(values(batches)).bincount().tolist() == [3] * 100
+
+
+@pytest.mark.parametrize("way", ["examples", "on the device", "augmented"])
+def test_host_memory_is_bounded(device, way, blocks):
+    arguments = {"device": "cuda:0", "prefetch": 1} | WAYS[way]
+    tight = pyecho.torch.EchoLoader(rows(9), 3, **arguments, max_bytes=10_000)
+    with pytest.raises(pyecho.ConfigError, match="max_bytes is"):
+        next(iter(tight))
+    loader = pyecho.torch.EchoLoader(rows(100), 3, **arguments, max_bytes=1_000_000)
+    for _ in range(2):
+        assert len(values(list(loader))) == 300
+
+
+@pytest.mark.parametrize("echo_on", ["host", "device"])
+def test_memory_that_cannot_be_pinned_is_a_warning(device, unpinnable, echo_on):
+    loader = pyecho.torch.EchoLoader(rows(8), 2, batch_size=4, device="cuda:0", echo_on=echo_on)
+    with pytest.warns(RuntimeWarning, match="pageable memory.*no more can be pinned"):
+        emitted = list(loader)
+    assert sorted(values(emitted)) == [number for number in range(8) for _ in range(2)]
+
+
+def test_memory_that_must_be_pinned_is_an_error(device, unpinnable):
+    loader = pyecho.torch.EchoLoader(rows(8), 2, batch_size=4, device="cuda:0", memory="pinned")
+    with pytest.raises(pyecho.CudaError, match="no more can be pinned"):
+        next(iter(loader))
+
+
+@pytest.fixture
+def unpinnable(device, monkeypatch):
+    def allocate(size_bytes):
+        raise pyecho.CudaError("no more can be pinned")
+
+    monkeypatch.setattr("pyecho.torch.TorchAdapter.allocate", staticmethod(allocate))
+    monkeypatch.setattr("pyecho.cuda.why_not", lambda: "")
+
+
+def test_pageable_memory_is_taken_if_asked_for(device, blocks):
+    loader = pyecho.torch.EchoLoader(rows(8), 2, batch_size=4, device="cuda:0", memory="pageable")
+    assert len(list(loader)) == 4
+    assert blocks == []
+
+
+def test_a_pinned_batch_leaves_with_its_block(device, blocks):
+    loader = pyecho.torch.EchoLoader(rows(40), 2, batch_size=5, memory="pinned", shuffle_buffer=0)
+    batches = iter(loader)
+    kept = [next(batches) for _ in range(10)]
+    assert values(kept) == [number for number in range(25) for _ in range(2)]
+    used = {batch.untyped_storage().data_ptr() for batch in kept}
+    assert len(used) == 10
+    assert used <= {block.data_ptr() for block in blocks}
+    for batch in kept:
+        batch.zero_()
+    assert values(batches) == [number for number in range(25, 40) for _ in range(2)]
+    assert loader.stats().outstanding_leases == 0
+
+
+def test_a_batch_is_not_lost_if_there_is_no_block_for_the_next(device, blocks, monkeypatch):
+    loader = pyecho.torch.EchoLoader(rows(40), 2, batch_size=5, memory="pinned", shuffle_buffer=0)
+    batches = iter(loader)
+    emitted = [next(batches)]
+    monkeypatch.setattr("torch.empty", Mock(side_effect=pyecho.CudaError("no more")))
+    for _ in range(2):
+        with pytest.raises(pyecho.CudaError):
+            next(batches)
+    monkeypatch.undo()
+    emitted += batches
+    assert values(emitted) == [number for number in range(40) for _ in range(2)]
+
+
+def test_numpy_has_no_pinned_memory():
+    with pytest.raises(pyecho.ConfigError, match=r"pyecho\.torch\.EchoLoader"):
+        pyecho.EchoLoader(np.arange(10), 2, batch_size=5, memory="pinned")
