@@ -131,7 +131,7 @@ bool SlotPool::feed(BatchPlan& plan) {
     }
     if (count == 0) {
       const bool drained = filled_.read_position() == end_ticket_.load_acquire();  // [C2] pairs with [C1]
-      return (drained && !stopped() && plan.end_input()) || fed;  // a stop is no end
+      return (drained && !stopped() && plan.end_input()) || fed;                   // a stop is no end
     }
     for (const std::uint32_t entry : std::span(taken).first(count)) {
       if ((entry & kMarks) == 0) {
