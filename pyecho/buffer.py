@@ -18,7 +18,7 @@ from pyecho.nodes import node_of
 from pyecho.spec import NUMPY, fields_of
 from pyecho.stats import EchoStats
 
-_ALIGNMENT = 64  # of a row of arrays in a batch
+_ALIGNMENT = 16  # of the arrays of a batch, enough for every dtype
 
 
 class EchoInfo(NamedTuple):

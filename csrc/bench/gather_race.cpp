@@ -20,8 +20,6 @@ constexpr std::size_t kBatchesAhead = 4;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-
-
 }  // namespace
 
 GatherRace::GatherRace(const Workload& workload)

@@ -123,7 +123,7 @@ Reservation EchoBufferObject::reserve(std::optional<double> timeout_s) {
 // kTimeout, kClosed, kForked.
 Outcome EchoBufferObject::put_rows(const ItemView& view, std::size_t& row, Deadline deadline, bool wait) {
   std::array<Reservation, kGroupRows> group{};
-  GilRelease gil(view.size_bytes() >= kGilFreeBytes && !has_references_ && !view.needs_gil());
+  GilRelease gil(view.size_bytes() >= kGilFreeBytes && !has_references_);
   Outcome outcome = Outcome::kOk;
   while (row < view.rows()) {
     std::uint32_t count = 0;
@@ -236,8 +236,8 @@ void EchoBufferObject::clear() {
 void register_echo_buffer(py::module_& module) {
   py::class_<EchoBufferObject, Stage, std::shared_ptr<EchoBufferObject>>(module, "EchoBuffer",
                                                                          "The native stage of example echoing.")
-      .def(py::init<const py::object&, const py::object&, const py::object&, std::string, bool,
-                    py::object, py::object, py::object, py::object>(),
+      .def(py::init<const py::object&, const py::object&, const py::object&, std::string, bool, py::object, py::object,
+                    py::object, py::object>(),
            py::arg("spec"), py::arg("node_of"), py::arg("config"), py::kw_only(), py::arg("name"), py::arg("batched"),
            py::arg("to_array"), py::arg("from_array"), py::arg("info_type"), py::arg("new_memory"))
       .def("put", &EchoBufferObject::put, py::arg("example"), py::arg("timeout") = py::none(),

@@ -86,9 +86,9 @@ class EchoBufferObject final : public StageOf<EchoBuffer> {
   const bool has_references_;
   EchoBufferConfig config_;
   ReferenceTable references_;
-  Rows held_;                               // the item that was read and is not completely put
-  Lease acquired_;                          // consumer only: acquired by wait() for try_emit()
-  pybind11::object pending_;                // the lease of a batch whose delivery failed, for the next attempt
+  Rows held_;                 // the item that was read and is not completely put
+  Lease acquired_;            // consumer only: acquired by wait() for try_emit()
+  pybind11::object pending_;  // the lease of a batch whose delivery failed, for the next attempt
   bool warned_of_growth_ = false;
 };
 

@@ -150,21 +150,16 @@ void ItemView::resolve_array(const LeafSpec& leaf, Source& source) {
       (PyArray_DESCR(array) != expected && PyArray_EquivTypes(PyArray_DESCR(array), expected) == 0)) {
     raise_leaf_mismatch(leaf, batched_, source.owner);
   }
+  source.data = static_cast<const std::byte*>(PyArray_DATA(array));
   if (batched_) {
     set_rows(leaf, PyArray_DIM(array, 0));
+    source.row_stride_bytes = PyArray_STRIDE(array, 0);
   }
   if (!PyArray_IS_C_CONTIGUOUS(array)) {
-    if (leaf.size_bytes >= kGilFreeBytes) {
-      needs_gil_ = true;
-      return;
-    }
-    // Small rows are copied twice, because a call of NumPy costs more than that.
-    source.owner = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyArray_GETCONTIGUOUS(array)));
-    if (!source.owner) {
-      throw py::error_already_set();
-    }
+    source.strided = std::make_unique<StridedRow>(std::span(leaf.shape),
+                                                  std::span(PyArray_STRIDES(array) + leading_axes, leaf.shape.size()),
+                                                  static_cast<std::size_t>(PyDataType_ELSIZE(expected)));
   }
-  source.data = static_cast<const std::byte*>(PyArray_DATA(as_array(source.owner)));
 }
 
 void ItemView::resolve_references(const LeafSpec& leaf, Source& source) {
@@ -187,7 +182,7 @@ void ItemView::resolve_references(const LeafSpec& leaf, Source& source) {
   set_rows(leaf, PyTuple_GET_SIZE(source.owner.ptr()));
 }
 
-void ItemView::copy_row(std::size_t row, const EchoBuffer& buffer, std::uint32_t slot) const {
+void ItemView::copy_row(std::size_t row, const EchoBuffer& buffer, std::uint32_t slot) const noexcept {
   for (std::size_t i = 0; i < sources_.size(); ++i) {
     const SlotLayout::Leaf& leaf = buffer.layout().leaves()[i];
     if (leaf.size_bytes == 0) {
@@ -195,19 +190,12 @@ void ItemView::copy_row(std::size_t row, const EchoBuffer& buffer, std::uint32_t
     }
     const Source& source = sources_[i];
     std::byte* const to = buffer.slot_data(slot) + leaf.slot_offset;
-    if (source.data == nullptr) {
-      copy_with_numpy(structure_.leaves()[i], source, row, to);
+    const std::byte* const from = source.data + static_cast<std::ptrdiff_t>(row) * source.row_stride_bytes;
+    if (source.strided) {
+      source.strided->copy(to, from, buffer.stream_slots());
     } else {
-      copy_bytes(to, source.data + row * leaf.size_bytes, leaf.size_bytes, buffer.stream_slots());
+      copy_bytes(to, from, leaf.size_bytes, buffer.stream_slots());
     }
-  }
-}
-
-void ItemView::copy_with_numpy(const LeafSpec& leaf, const Source& source, std::size_t row, std::byte* to) const {
-  const py::object slot = array_on(to, leaf.dtype, leaf.shape, py::none());
-  const py::object from = batched_ ? py::object(source.owner[py::int_(row)]) : source.owner;
-  if (PyArray_CopyInto(as_array(slot), as_array(from)) != 0) {
-    throw py::error_already_set();
   }
 }
 

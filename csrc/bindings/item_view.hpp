@@ -7,8 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <vector>
 
+#include "bindings/strided_row.hpp"
 #include "bindings/structure.hpp"
 #include "core/stage/echo_buffer.hpp"
 
@@ -29,11 +31,9 @@ class ItemView {
   [[nodiscard]] std::size_t rows() const noexcept { return rows_; }
   // Payload of all rows.
   [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
-  // True if copy_row() needs the GIL. It releases the GIL for the long copies then.
-  [[nodiscard]] bool needs_gil() const noexcept { return needs_gil_; }
   // Copies one row into a slot, which the same thread must commit (see EchoBuffer::stream_slots). The buffer's layout has
   // a leaf for each leaf of the structure, empty for a reference leaf.
-  void copy_row(std::size_t row, const EchoBuffer& buffer, std::uint32_t slot) const;
+  void copy_row(std::size_t row, const EchoBuffer& buffer, std::uint32_t slot) const noexcept;
   // Returns the reference leaves of one row, in leaf order. Needs the GIL.
   [[nodiscard]] pybind11::tuple references(std::size_t row) const;
 
@@ -42,19 +42,19 @@ class ItemView {
 
   struct Source {
     pybind11::object owner;
-    const std::byte* data = nullptr;     // of all rows, side by side; null: NumPy copies the rows, because they are not
-    std::array<std::byte, 16> number{};  // storage for a Python number
+    const std::byte* data = nullptr;      // of the first row
+    std::ptrdiff_t row_stride_bytes = 0;  // between rows
+    std::unique_ptr<StridedRow> strided;  // if the elements of a row are not side by side in C order
+    std::array<std::byte, 16> number{};   // storage for a Python number
   };
 
   void resolve(const LeafSpec& leaf, Source& source, const pybind11::object& to_array);
   void resolve_array(const LeafSpec& leaf, Source& source);
   void resolve_references(const LeafSpec& leaf, Source& source);
-  void copy_with_numpy(const LeafSpec& leaf, const Source& source, std::size_t row, std::byte* to) const;
   void set_rows(const LeafSpec& leaf, Py_ssize_t rows);
 
   const Structure& structure_;
   const bool batched_;
-  bool needs_gil_ = false;
   std::vector<Source> sources_;
   std::size_t rows_;  // kUnknownRows: no leaf of the batch is known yet
   std::size_t size_bytes_ = 0;

@@ -67,13 +67,12 @@ TEST(Lease, ends_by_an_exchange_of_the_memory_which_stays_with_its_owner) {
   const auto pool = pool_of(1, 1);
   Batch* const block = pool->obtain();
   Lease lease(pool, block);
-  auto next = std::make_shared<std::vector<std::byte>>(kLayout.batch_bytes());
-  std::byte* const data = next->data();
-  lease.exchange(HostMemory(data, next->size(), std::move(next)));
+  const auto next = std::make_shared<std::vector<std::byte>>(kLayout.batch_bytes());
+  lease.exchange(HostMemory(next->data(), next->size(), next));
   EXPECT_FALSE(lease);
   EXPECT_EQ(pool->outstanding(), 0U);
   EXPECT_EQ(pool->obtain(), block);
-  EXPECT_EQ(block->memory.data(), data);
+  EXPECT_EQ(block->memory.data(), next->data());
 }
 
 TEST(Lease, moves_ends_once_and_keeps_the_memory_alive) {

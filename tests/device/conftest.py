@@ -6,8 +6,6 @@ torch = pytest.importorskip("torch")
 
 from host_device import HostUploader  # noqa: E402
 
-import pyecho.torch  # noqa: E402
-
 
 def named(name):
     return torch.device(name) if str(name).startswith("cuda") else None

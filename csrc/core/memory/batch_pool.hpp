@@ -117,9 +117,7 @@ class Lease {
     pool_->lease();
   }
   ~Lease() { reset(); }
-  Lease(Lease&& other) noexcept
-      : pool_(std::move(other.pool_)),
-        batch_(std::exchange(other.batch_, nullptr)) {}
+  Lease(Lease&& other) noexcept : pool_(std::move(other.pool_)), batch_(std::exchange(other.batch_, nullptr)) {}
   Lease& operator=(Lease&& other) noexcept {
     std::swap(pool_, other.pool_);
     std::swap(batch_, other.batch_);

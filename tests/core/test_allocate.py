@@ -1,0 +1,95 @@
+"""Batches in memory of another allocator: `EchoBuffer(allocate=)`."""
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+import pyecho
+
+ROWS = [np.full(100, number, np.int32) for number in range(40)]
+
+
+def buffer(allocate, **arguments):
+    made = pyecho.EchoBuffer(
+        pyecho.Field(100, np.int32), batch_size=4, capacity=40, allocate=allocate, **arguments
+    )
+    for row in ROWS:
+        made.put(row)
+    made.close()
+    return made
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_a_batch_leaves_with_its_block_which_lives_as_long_as_its_arrays(threads):
+    blocks = []
+
+    def allocate(size_bytes):
+        block = np.empty(size_bytes, np.uint8)
+        blocks.append(weakref.ref(block))
+        return block
+
+    echo = buffer(allocate, factor=3, threads=threads, with_info=True, max_bytes=1 << 20)
+    kept = list(echo)
+    assert len({id(batch.base) for batch, _ in kept}) == 30
+    for batch, info in kept:
+        assert batch.base is info.use.base is info.source_index.base is not None
+    values = np.concatenate([batch[:, 0] for batch, _ in kept])
+    assert np.bincount(values).tolist() == [3] * 40
+    assert echo.stats().outstanding_leases == 0
+    echo.stop()
+    del echo, kept, batch, info
+    gc.collect()
+    assert not any(block() is not None for block in blocks)
+
+
+def test_the_same_batches_as_in_memory_of_its_own():
+    own = [batch.tolist() for batch in buffer(None, factor=2, seed=3)]
+    lent = [batch.tolist() for batch in buffer(lambda n: np.empty(n, np.uint8), factor=2, seed=3)]
+    assert lent == own
+
+
+def read_only(size_bytes):
+    block = np.empty(size_bytes, np.uint8)
+    block.flags.writeable = False
+    return block
+
+
+@pytest.mark.parametrize(
+    "allocate",
+    [
+        bytes,
+        lambda size_bytes: [0] * size_bytes,
+        lambda size_bytes: np.empty(size_bytes - 1, np.uint8),
+        lambda size_bytes: np.empty(size_bytes + 1, np.uint8)[1:],
+        lambda size_bytes: np.empty(2 * size_bytes, np.uint8)[::2],
+        read_only,
+    ],
+)
+def test_what_is_no_block_is_refused(allocate):
+    with pytest.raises(pyecho.ConfigError, match="writable, contiguous block of"):
+        buffer(allocate)
+
+
+def test_an_error_of_the_allocator_is_raised_and_no_batch_is_lost():
+    calls = []
+
+    def allocate(size_bytes):
+        calls.append(size_bytes)
+        if len(calls) in (8, 9):
+            raise OSError("no more")
+        return np.empty(size_bytes, np.uint8)
+
+    echo = buffer(allocate, factor=2, threads=0)
+    emitted, errors = [], 0
+    batches = iter(echo)
+    while True:
+        try:
+            emitted.append(next(batches))
+        except StopIteration:
+            break
+        except OSError:
+            errors += 1
+    assert errors == 2
+    assert np.bincount(np.concatenate(emitted)[:, 0]).tolist() == [2] * 40
