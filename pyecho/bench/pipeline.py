@@ -29,7 +29,7 @@ def measure(
     rounds: int,
     progress: Progress,
     factors: Iterable[int] = (1, 5),
-    batches: int = 160,
+    batches: int = 400,
     downstream_seconds: float = DOWNSTREAM_SECONDS,
 ) -> list[Row]:
     """Run a source beside a consumer that is five times as fast."""

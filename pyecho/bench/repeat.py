@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
+import numpy as np
+
 from pyecho.bench.row import Row
 from pyecho.bench.sampling import Progress, interleaved, steps_of
 from pyecho.loader import EchoLoader
@@ -63,7 +65,7 @@ def measure_factors(rounds: int, progress: Progress) -> list[Row]:
     """Measure the feeder's hand-over of each item, with a source that costs nothing."""
     factors = (1, 2, 4, 8, 16)
     progress.begin("a use, by echo factor", steps_of(rounds, 2 * len(factors)))
-    item = object()
+    item = np.zeros(16)  # a size that is known, so that the feeder hands items over in groups
 
     def generator(factor: int) -> Iterator[object]:
         for _ in range(FREE_USES // factor):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -76,18 +77,26 @@ def run(script: str, code: int = 0, errors: str | None = "") -> str:
         return finished(process, code, errors)
 
 
+WAKEUP_SECONDS = 0.05
+"""How long a native wait takes at most before it looks for signals."""
+
+
 def await_idle(process: subprocess.Popen[str], wakeups: int = 3) -> None:
     """Return once the main thread sleeps in a wait with regular wake-ups, as native waits do.
 
-    Detects this from outside, by the number of times it yielded its core since it first slept.
+    Detects this from outside, by the number of times it yields its core. A thread that exchanges
+    items with another one also does that, but more often.
     """
     status = Path(f"/proc/{process.pid}/task/{process.pid}/status")
-    first = None
+    first, since = None, 0.0
     while process.poll() is None:
         fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
         switches = int(fields["voluntary_ctxt_switches"])
-        first = switches if first is None else first
-        if switches >= first + wakeups and fields["State"].strip().startswith("S"):
-            return
+        if first is None:
+            first, since = switches, time.monotonic()
+        if switches >= first + wakeups:
+            if time.monotonic() - since >= (wakeups - 1) * WAKEUP_SECONDS:
+                return
+            first = None
         os.sched_yield()
     raise AssertionError(f"the script ended early: {process.communicate()}")
