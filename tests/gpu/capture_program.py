@@ -95,7 +95,7 @@ def while_threads_run(way):
 
 
 def dropping_pinned_batches():
-    """Drop a pinned batch, for which events are recorded, while the current stream is captured."""
+    """Drop a pinned batch that a copy has read while the current stream is captured."""
     rows = [torch.full((1000,), number % 251, dtype=torch.uint8) for number in range(400)]
     options = {"batch_size": 4, "shuffle_buffer": 0, "memory": "pinned"}
     batches = iter(pyecho.torch.EchoLoader(rows, 1, **options))
@@ -106,7 +106,7 @@ def dropping_pinned_batches():
     with torch.cuda.graph(graph):
         result = static * 2
         del batch
-    for batch in batches:  # which waits for ever if the first one never comes back
+    for batch in batches:
         seen.append(batch.to(DEVICE, non_blocking=True))
         del batch
     graph.replay()
