@@ -114,6 +114,9 @@ void SlotPool::close() {
 }
 
 void SlotPool::stop() {
+  if (forked()) {
+    return;
+  }
   stopped_.store_release(1);
   close();
 }
