@@ -111,20 +111,21 @@ Outcome EchoQueueObject::emit_rarely(const Use& use, Item& item, PyObject*& emis
   return Outcome::kOk;
 }
 
-// Returns what the consumer gets. If the transform fails, the use stays pending and is checked again the next time.
+// Returns what the consumer gets. If that fails, other than by EchoMutated (Ctrl-C in the check), the use stays pending and
+// is checked again the next time.
 PyObject* EchoQueueObject::delivered(Emission emission) {
-  if (emission.guards && emission.ordinal > 0) {
-    check_guards(emission.object, emission.guards);
-  }
-  if (!has_transform_) {
-    return emission.object.release().ptr();
-  }
   try {
+    if (emission.guards && emission.ordinal > 0) {
+      check_guards(emission.object, emission.guards);
+    }
+    if (!has_transform_) {
+      return emission.object.release().ptr();
+    }
     return call_python([&] { return transform_(emission.object, emission.source_index, emission.ordinal); })
         .release()
         .ptr();
-  } catch (const py::error_already_set&) {
-    if (!stopped()) {  // after stop() nothing would release it
+  } catch (const py::error_already_set& error) {
+    if (!stopped() && !error.matches(errors().echo_mutated)) {  // after stop() nothing would release it
       pending_ = std::move(emission);
     }
     throw;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "bindings/errors.hpp"
+#include "bindings/gil.hpp"
 #include "bindings/numpy_api.hpp"
 #include "bindings/registration.hpp"
 #include "bindings/structure.hpp"
@@ -131,7 +132,9 @@ std::optional<std::string> change_of_children(PyObject* now, PyObject* was, py::
 
 std::optional<std::string> change_of(py::handle object, py::handle was, py::handle description) {
   if (!description.is_none()) {
-    return change_of_children(py::object(description.attr("read")(object)).ptr(), was.ptr(), description);
+    const py::object read = description.attr("read");
+    const py::object now = call_python([&] { return read(object); });
+    return change_of_children(now.ptr(), was.ptr(), description);
   }
   if (PyDict_Check(was.ptr())) {
     return change_of_dict(object.ptr(), was.ptr());
@@ -256,7 +259,7 @@ py::object Sharer::share_dict(py::handle dict) {
 // Shares a node, or an object with arrays inside, through its description by pyecho.sharing.describe().
 py::object Sharer::share_described(py::handle value) {
   auto shared = py::reinterpret_borrow<py::object>(value);
-  const py::object description = describe_hook == nullptr ? py::none() : py::handle(describe_hook)(value);
+  const py::object description = describe_hook == nullptr ? py::object(py::none()) : call_python([&] { return py::handle(describe_hook)(value); });
   if (description.is_none()) {
     return shared;
   }
@@ -267,7 +270,8 @@ py::object Sharer::share_described(py::handle value) {
   py::tuple after = share_children(before);
   if (!after.is(before)) {
     try {
-      shared = rebuild(py::list(after));
+      const py::list children(after);
+      shared = call_python([&] { return rebuild(children); });
     } catch (const py::error_already_set& error) {
       if (!error.matches(PyExc_Exception)) {
         throw;

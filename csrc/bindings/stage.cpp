@@ -83,10 +83,12 @@ void Stage::read(const py::object& passes, bool by_consumer) {
 // at the end of the source, which closes the stage.
 Outcome Stage::read_and_put(Reader& reader, bool wait, std::uint64_t& put) {
   if (!holds_item() && !pass_ended_) {
-    py::object item;
-    switch (reader.next(item)) {
+    py::object item = read_;  // of the last attempt, if Ctrl-C has cut that short
+    switch (item ? Reader::Read::kItem : reader.next(item)) {
       case Reader::Read::kItem:
+        read_ = item;
         hold(item);
+        read_ = {};
         break;
       case Reader::Read::kPassEnd:
         pass_ended_ = true;
@@ -153,6 +155,7 @@ void Stage::pull() {
 
 void Stage::fail(py::object error) {
   error = checked_failure(error);
+  const py::object dying = std::exchange(read_, {});
   if (failure_.is_none() && !stopped()) {  // after stop() nothing would release it
     failure_ = std::move(error);
   }
@@ -267,11 +270,13 @@ void collect_cycles(PyHeapTypeObject* heap_type) {
 
 int Stage::traverse(visitproc visit, void* arg) const {
   Py_VISIT(failure_.ptr());
+  Py_VISIT(read_.ptr());
   return reader_ ? reader_->traverse(visit, arg) : 0;
 }
 
 void Stage::clear() {
   reader_.reset();
+  read_ = {};
   failure_ = py::none();
 }
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "bindings/errors.hpp"
+#include "bindings/gil.hpp"
 
 namespace py = pybind11;
 
@@ -93,7 +94,7 @@ py::object Structure::children_of(const Node& node, py::handle item) {
       return children;
     }
   }
-  py::object read = node.read(item);
+  py::object read = call_python([&] { return node.read(item); });
   if (PyList_Check(read.ptr()) && PyList_GET_SIZE(read.ptr()) == size) {
     return read;
   }
@@ -143,7 +144,7 @@ py::object Structure::unflatten(const Node& node, py::object*& next) {
     PyTuple_SET_ITEM(children.ptr(), position++, unflatten(child, next).release().ptr());
   }
   if (node.rebuild) {
-    return node.rebuild(py::list(children));
+    return call_python([&, list = py::list(children)] { return node.rebuild(list); });
   }
   return type == &PyList_Type ? py::object(py::list(children)) : tuple_of_type(type, std::move(children));
 }

@@ -17,6 +17,8 @@ def pinned_bytes(size_bytes: int) -> torch.Tensor:
     try:
         with cuda.relaxed_capture():  # and not in a forked child, where the allocator may be locked
             return torch.empty(size_bytes, dtype=torch.uint8, pin_memory=True)
+    except CudaError:  # there is no CUDA, or not any more
+        raise
     except RuntimeError as error:
         raise CudaError(
             f"no more memory can be pinned ({error}); drop batches you no longer need, raise the "

@@ -1,9 +1,15 @@
 """Ctrl-C is answered in every wait, by KeyboardInterrupt in the main thread."""
 
 import signal
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+import numpy as np
 import pytest
 from scripts import await_idle, finished, started
+
+import pyecho
 
 # What others had: Ctrl-C unanswered in a native wait.
 
@@ -138,3 +144,43 @@ def test_other_signal_handlers_run_during_a_wait_and_it_goes_on():
         await_idle(process)
         process.send_signal(signal.SIGUSR1)
         finished(process)
+
+
+class _Interrupting(Mapping[str, Any]):
+    """A mapping in whose methods Ctrl-C arrives now and then."""
+
+    reads = 0
+
+    def __init__(self, entries: Mapping[str, Any]) -> None:
+        self.entries = dict(entries)
+
+    def __getitem__(self, key: str) -> Any:
+        return self.entries[key]
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __iter__(self) -> Iterator[str]:
+        _Interrupting.reads += 1
+        if _Interrupting.reads % 37 == 0:
+            raise KeyboardInterrupt
+        return iter(self.entries)
+
+
+@pytest.mark.parametrize("batch_size", [None, 4])
+def test_ctrl_c_in_the_code_of_an_item_loses_no_use(batch_size: int | None) -> None:
+    source = [_Interrupting({"x": np.full(3, i), "y": i}) for i in range(50)]
+    batches = iter(pyecho.EchoLoader(source, 3, batch_size=batch_size, threads=0))
+    uses: Counter[int] = Counter()
+    interrupts = 0
+    while True:
+        try:
+            batch = next(batches)
+        except StopIteration:
+            break
+        except KeyboardInterrupt:
+            interrupts += 1
+            continue
+        uses.update(np.atleast_1d(batch["y"]).tolist())
+    assert interrupts > 0
+    assert uses == Counter({item: 3 for item in range(50)})
