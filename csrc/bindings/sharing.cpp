@@ -259,7 +259,8 @@ py::object Sharer::share_dict(py::handle dict) {
 // Shares a node, or an object with arrays inside, through its description by pyecho.sharing.describe().
 py::object Sharer::share_described(py::handle value) {
   auto shared = py::reinterpret_borrow<py::object>(value);
-  const py::object description = describe_hook == nullptr ? py::object(py::none()) : call_python([&] { return py::handle(describe_hook)(value); });
+  const py::object description =
+      describe_hook == nullptr ? py::object(py::none()) : call_python([&] { return py::handle(describe_hook)(value); });
   if (description.is_none()) {
     return shared;
   }

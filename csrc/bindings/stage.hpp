@@ -137,7 +137,7 @@ class Stage {
   const std::string name_;
   pybind11::object failure_ = pybind11::none();
   std::shared_ptr<Reader> reader_;  // shared, because another thread may stop the stage during a read
-  pybind11::object read_;  // the item that was read while hold() has not returned; null: none
+  pybind11::object read_;           // the item that was read while hold() has not returned; null: none
   bool by_consumer_ = false;
   bool pass_ended_ = false;  // true if the end of a pass was read and is not marked yet
   Atomic<bool> paused_;
