@@ -183,4 +183,4 @@ def test_ctrl_c_in_the_code_of_an_item_loses_no_use(batch_size: int | None) -> N
             continue
         uses.update(np.atleast_1d(batch["y"]).tolist())
     assert interrupts > 0
-    assert uses == Counter({item: 3 for item in range(50)})
+    assert uses == Counter(dict.fromkeys(range(50), 3))
