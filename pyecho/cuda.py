@@ -67,16 +67,14 @@ def why_not() -> str:
     return driver.missing
 
 
-def require() -> None:
-    """Raise `CudaError` if CUDA is not available, or not any more, in a forked child."""
-    if reason := why_not():
-        raise CudaError(reason)
-
-
 @contextmanager
 def relaxed_capture() -> Iterator[None]:
-    """Keep calls of this thread from disturbing a CUDA graph that another thread captures."""
-    require()
+    """Keep calls of this thread from disturbing a CUDA graph that another thread captures.
+
+    Raises `CudaError` if CUDA is not available, or not any more, in a forked child.
+    """
+    if reason := why_not():
+        raise CudaError(reason)
     exchange = _library().cuThreadExchangeStreamCaptureMode
     mode = ctypes.c_int(_RELAXED)
     exchange(ctypes.byref(mode))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -98,6 +97,6 @@ def host_tensor(leaf: Any) -> torch.Tensor | None:
         raise ConfigError(
             "masked arrays would lose their mask in a batch; use .filled(), or pass data and mask"
         )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a read-only array: it is only read
-        return torch.from_numpy(np.ascontiguousarray(leaf))
+    # PyTorch warns of read-only arrays, and filters of warnings are shared by all threads.
+    array = np.require(leaf, requirements=("C", "W"))
+    return torch.from_numpy(array)
