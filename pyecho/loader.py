@@ -102,7 +102,7 @@ class EchoLoader:
         Threads that call `collate_fn` and `augment`; 0 is one. The output is the same for any
         number.
     memory
-        What batches are made of: ``"pageable"`` memory, or ``"pinned"`` memory of PyTorch's, from
+        Memory of batches: ``"pageable"``, or ``"pinned"`` memory of PyTorch's, from
         which a CUDA device can copy while everybody goes on (in `pyecho.torch.EchoLoader` only; a
         batch leaves with its memory, which `max_bytes` does not count then); ``"auto"`` is pinned
         if a device is in use.

@@ -43,7 +43,7 @@ class Uploader:
     device
         A CUDA device with its number.
     dtype
-        What images and the like are converted to; None leaves them as they are.
+        Dtype to convert images and the like to; None leaves them as they are.
     """
 
     def __init__(self, device: torch.device, dtype: torch.dtype | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What pyecho says about the driver: with one, with none, and with one that will not do."""
+"""Messages about the driver: with one, with none, and with one that will not do."""
 
 import functools
 import os

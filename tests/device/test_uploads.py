@@ -1,4 +1,4 @@
-"""What crosses the link, and what host memory it takes."""
+"""Bytes that cross the link, and the host memory that this takes."""
 
 import warnings
 from unittest.mock import Mock
@@ -48,6 +48,16 @@ def test_batches_echoed_on_the_host_cross_whole_and_examples_for_the_device_once
         indices = (64 + 64 * factor) * 8  # where to store each example, and what each row is
         crossed = 64 * factor * ROW_BYTES if echo_on == "host" else 64 * ROW_BYTES + indices
         assert loader.stats().h2d_bytes == epoch * crossed
+
+
+def test_read_only_arrays_cross_without_a_warning(device):
+    source = [np.full(4, number) for number in range(6)]
+    for array in source:
+        array.flags.writeable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        emitted = list(pyecho.torch.EchoLoader(source, 2, device="cuda:0"))
+    assert [int(each[0]) for each in emitted] == [n for n in range(6) for _ in range(2)]
 
 
 def test_a_device_tensor_that_was_changed_in_place_is_noticed(device):

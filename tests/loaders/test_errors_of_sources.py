@@ -45,7 +45,7 @@ def outcome(loader, error):
     return emitted
 
 
-# Classes and arguments, because an exception that outlives its test keeps what its traceback refers to.
+# Not exceptions: those would outlive their test, and the loaders in their tracebacks with them.
 ERRORS = [(Unreadable, "a.png", 7), (BaseException, "odd"), (SystemExit, 3)]
 
 

@@ -1,6 +1,6 @@
 """A device that is host memory, for what is the same on every device: order, epochs, errors.
 
-What streams, pinned memory and late copies can do to that, tests/gpu shows on a device.
+Effects of streams, pinned memory and late copies are tested on a device, in tests/gpu.
 """
 
 from __future__ import annotations
