@@ -138,7 +138,7 @@ class EchoBuffer {
   // Returns 0 if there are workers, or if the missing part is not an item.
   [[nodiscard]] std::uint64_t needed() const { return driver_.needed(); }
   // Starts with iteration `epoch` and drops the rest of the last one. Waits for threads that copy a batch. No producer
-  // may be inside or have open reservations, and nobody may call stop() or close() meanwhile.
+  // may be inside or have open reservations, and stop() and close() must not be called meanwhile.
   Outcome begin(std::uint64_t epoch, std::uint64_t items);
 
   // -- Any thread --

@@ -87,8 +87,8 @@ class EchoQueue {
   // Frees the slot after its last use. A waiting producer may be woken only after more slots are released, or when a call
   // finds no use to return.
   void release(std::uint32_t slot) { pool_.release(std::span(&slot, 1)); }
-  // Starts with iteration `epoch` and frees every slot, released or not. No producer may be inside, and nobody may call
-  // stop() or close() meanwhile.
+  // Starts with iteration `epoch` and frees every slot, released or not. No producer may be inside. stop() and
+  // close() must not be called meanwhile.
   Outcome begin(std::uint64_t epoch, std::uint64_t items);
 
   // -- Any thread --
