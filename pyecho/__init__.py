@@ -18,6 +18,7 @@ except ImportError as error:
 from pyecho import cuda
 from pyecho._core import (
     BufferExhausted,
+    CheckpointError,
     Closed,
     ConfigError,
     CudaError,
@@ -40,6 +41,7 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "BufferExhausted",
+    "CheckpointError",
     "Closed",
     "ConfigError",
     "CudaError",

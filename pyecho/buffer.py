@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyecho import _core
-from pyecho._core import ConfigError
+from pyecho._core import CheckpointError, ConfigError
 from pyecho.config import Config
 from pyecho.nodes import node_of
 from pyecho.spec import NUMPY, fields_of
+from pyecho.state import SavedState, fill, finished_state, leaves_of_spec, replay_of
 from pyecho.stats import EchoStats
 
 _ALIGNMENT = 16  # of the arrays of a batch, enough for every dtype
@@ -134,7 +135,42 @@ class EchoBuffer(_core.EchoBuffer):
             spec, config, to_array=to_array, from_array=from_array, allocate=allocate
         )
         super().__init__(**arguments)
+        self._config, self._leaves = config, leaves_of_spec(spec)
         self._capacity = config.capacity
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the consumer is, with the examples that it has not had to their last use.
+
+        See `EchoLoader.state_dict`. ``state["taken"]`` is the number of examples put so far: those
+        that a program has to put next, after loading, come after them. Other threads may put
+        meanwhile, in any order but that of a reservation that is open.
+        """
+        flow = self._state(payload=True, with_held=False)
+        flow |= {
+            "epoch": self._config.epoch,
+            "items": None,
+            "passes": [list(run) for run in flow["passes"]],
+            "position": [flow["iterations"], flow["delivered"]],
+            "leaves": self._leaves,
+        }
+        state = finished_state("buffer", self._config, self._config.epoch, flow, None)
+        return state | {"taken": flow["open_items"] + sum(n * items for n, items in flow["passes"])}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state_dict` was called, with the examples in the state.
+
+        Ends an iteration under way; no thread may be putting. If the input had been closed, it is
+        closed again. Raises `CheckpointError`.
+        """
+        taken = {name: value for name, value in state.items() if name != "taken"}
+        flow = SavedState.read(taken, "buffer", self._config).flow
+        if flow is None or not flow.payload:
+            raise CheckpointError("the state of a buffer holds its examples, and this one does not")
+        self._resume(replay_of(flow, self._config), flow.delivered)
+        fill(self, flow, self._leaves)
+        if flow.ended:
+            self.close()
+        self._set_paused(False)
 
     def stats(self) -> EchoStats:
         """Return counts and times so far."""

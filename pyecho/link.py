@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
 from pyecho import _core
 from pyecho._core import Closed
+from pyecho.buffer import EchoInfo
 from pyecho.config import Config
+from pyecho.state import BATCH, LAST_END
 
 
 class Link:
@@ -37,15 +40,21 @@ class Link:
         self._turn = threading.Lock()
         self._epoch = 0
         self._number = 0
+        self._made: deque[list[Any]] = deque()
         self.queue = _core.EchoQueue(
             Config(factor=1, shuffle_buffer=0, prefetch=prefetch), transform=fetch
         )
 
-    def begin(self, epoch: int) -> None:
-        """Start again with this epoch. `work` has returned in every thread."""
+    def begin(self, epoch: int, number: int = 0, made: Iterable[list[Any]] = ()) -> None:
+        """Start again with this epoch. `work` has returned in every thread.
+
+        `number`: of the emission that comes next. `made`: what an earlier process has made ahead of
+        it, entries of a state, which the consumer gets first.
+        """
         self.queue._begin(epoch, None)
         self._epoch = epoch
-        self._number = 0
+        self._number = number
+        self._made = deque(made)
 
     def work(self) -> None:
         """Make what there is to make, until the last epoch ends or a stage is stopped or paused."""
@@ -57,6 +66,8 @@ class Link:
         queue = self.queue
         with self._turn:
             place = queue.reserve()
+            if self._made:
+                return self._fill_again(place, *self._made.popleft())
             try:
                 emission = self._upstream._take()
             except StopIteration:
@@ -75,10 +86,20 @@ class Link:
             epoch, number = self._epoch, self._number
             self._number += 1
         try:
-            made = self._make(emission, epoch, number)
+            made: Any = self._make(emission, epoch, number)
         except BaseException as error:
             queue.fill_error(place, error)
             return True
         del emission  # the consumer alone decides how long a batch lives
         queue.fill(place, made)
         return True
+
+    def _fill_again(self, place: Any, kind: int, batch: Any = None) -> bool:
+        """Fill a place with what a state holds. Return False at the last end."""
+        if kind != BATCH:
+            self.queue.end_here(place, kind == LAST_END)
+        elif len(batch) == 1:
+            self.queue.fill(place, batch[0])
+        else:
+            self.queue.fill(place, (batch[0], EchoInfo(*batch[1:])))
+        return kind != LAST_END

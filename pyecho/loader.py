@@ -15,6 +15,7 @@ from pyecho.run import Run
 from pyecho.source import Source
 from pyecho.spec import NUMPY, Adapter
 from pyecho.stages import Stages
+from pyecho.state import SavedState, finished_state
 from pyecho.stats import EchoStats
 
 if TYPE_CHECKING:
@@ -223,6 +224,52 @@ class EchoLoader:
         self._run.set_epoch(epoch)
         if not (self._run.flows and self._run.epoch == epoch):  # else its pass has begun
             self._source.tell_epoch(epoch)
+
+    # ------------------------------------------------------------ states
+
+    def state_dict(self, *, payload: bool = True) -> dict[str, Any]:
+        """Return where the consumer is: a loader that loads it goes on with the next batch.
+
+        What follows is the same, bit for bit, in a new process and with any `threads`, `prefetch`,
+        `memory` and `augment_workers`. Call it between two batches, in the consumer's thread: after
+        the last batch of an epoch the (empty) rest of that epoch follows, after its end the next
+        epoch. It is a nest of dicts, lists, numbers, strings and NumPy arrays; what travels by
+        reference, and what `augment` makes, is in it as it is. It may share memory with the loader
+        in batch echoing: save or copy it before you go on.
+
+        A source with a ``state_dict`` and ``load_state_dict``, of its own or of its iterators, goes
+        on by them. Every other source must yield the same items again: it is read from the
+        beginning of the pass, or by index where it has indices.
+
+        Parameters
+        ----------
+        payload
+            Save the items that are not used up. Without them the state is small, and they are read
+            from the source again.
+
+        Raises
+        ------
+        EchoError
+            If a thread is inside ``next()``, if an error of the source is about to reach the
+            consumer, or if this cannot be saved: items on a device with their payload; without
+            their payload, items of a source that has a state of its own.
+        """
+        return finished_state("loader", self._config, *self._run.state(payload))
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state_dict` was called. The next ``iter()`` begins with the next batch.
+
+        Ends an unfinished iteration. The source, `factor`, and the options that decide the output
+        must be those of the loader whose state it is. `stats` starts from what this loader does,
+        and ``len()`` stays that of whole epochs.
+
+        Raises
+        ------
+        CheckpointError
+            If the state is damaged, or that of other options; at the first ``next()`` also if the
+            source has other items. Nothing in a state is ever called.
+        """
+        self._run.load(SavedState.read(state, "loader", self._config))
 
     def stats(self) -> EchoStats:
         """Return counts and times over all epochs of this loader, the running one included."""

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from pyecho._core import CheckpointError
 from pyecho.config import Config
 from pyecho.context import CallerContext
 from pyecho.progress import filling
@@ -20,7 +21,11 @@ NOTHING = object()
 
 
 def passes_over(
-    source: Source, config: Config, epoch: int, capacity: int
+    source: Source,
+    config: Config,
+    epoch: int,
+    capacity: int,
+    resumed: Resumption | None = None,  # go on there
 ) -> Iterator[Iterator[Any]]:
     """Yield an iterator for each pass that flows into the one before it, from number `epoch` on."""
     leaving, ident = tidying, threading.get_ident  # modules may be empty by then
@@ -30,16 +35,19 @@ def passes_over(
         numbers = itertools.count(epoch)
     else:
         numbers = iter(range(epoch, max(epoch + 1, config.epochs or 0)))
-    for number in numbers:
+    for number in numbers if resumed is None else resumed.numbers(numbers):
         source.tell_epoch(number)
-        items = source.read()
+        items = source.read() if resumed is None else resumed.read(source, number)
+        if items is None:
+            continue
         if config.progress and number == epoch:
             items = filling(items, capacity, rows_of if source.batched else None)
-        if config.steps_per_epoch is not None:
+        if config.steps_per_epoch is not None and resumed is None:
             first, items = _peeked(items)
             if first is NOTHING:
                 return  # a source that has become empty would never end
             del first
+        resumed = None
         try:
             yield items
         finally:
@@ -61,10 +69,95 @@ def _peeked(items: Iterator[Any]) -> tuple[Any, Iterator[Any]]:
     return first, items if first is NOTHING else itertools.chain([first], items)
 
 
+class Resumption:
+    """Where reading goes on, and what is read again before that.
+
+    Where the source has no state of its own that is known, it is read again and skipped, by index
+    if it has indices.
+    """
+
+    def __init__(
+        self,
+        replay: Any,
+        number: int | None,  # of the pass to go on with; None: no pass is left
+        index: int,  # of the item there
+        wanted: dict[int, list[int]],  # by pass: numbers of the items to read again, ascending
+        source_state: Any = None,
+    ) -> None:
+        self.replay = replay
+        self.number = number
+        self.offset = 0
+        """Rows of the first item that belong to the time before."""
+        self.again: list[tuple[int, int, Any]] = []
+        """What was read again: the pass, the number of the first row, the item."""
+        self.sample: Any = NOTHING
+        """An item that was skipped."""
+        self._index = index
+        self._wanted = wanted
+        self._state = source_state
+
+    def numbers(self, passes: Iterator[int]) -> Iterator[int]:
+        """Yield which of the passes are to be read, whole or in part."""
+        here = self.number
+        yield from (number for number in sorted(self._wanted) if here is None or number < here)
+        if here is not None:
+            yield from (number for number in passes if number >= here)
+
+    def read(self, source: Source, number: int) -> Iterator[Any] | None:
+        """Read again what is wanted of a pass; return the rest of it, None if that is not due."""
+        here = number == self.number
+        if here and self._state is not None:
+            return source.read_on(self._state)
+        wanted = self._wanted.get(number, [])
+        if not source.indexed:
+            items = self._walk(source, number, wanted, self._index if here else wanted[-1] + 1)
+            return items if here else None
+        length = source.items()
+        if here and length is not None and length < self._index:
+            raise _too_short(length, self._index)
+        place, end = 0, 0
+        while place < len(wanted):
+            end = wanted[place]
+            item = next(source.read(end), NOTHING)
+            if item is NOTHING:
+                raise _too_short(end, end + 1)
+            self.again.append((number, end, item))
+            end += rows_of(item) if source.batched else 1
+            while place < len(wanted) and wanted[place] < end:
+                place += 1
+        return source.read(self._index) if here else None
+
+    def _walk(self, source: Source, number: int, wanted: list[int], index: int) -> Iterator[Any]:
+        items, begin, place = source.read(), 0, 0
+        while begin < index:
+            item = next(items, NOTHING)
+            if item is NOTHING:
+                raise _too_short(begin, index)
+            self.sample = item
+            end = begin + (rows_of(item) if source.batched else 1)
+            if place < len(wanted) and wanted[place] < end:
+                self.again.append((number, begin, item))
+                while place < len(wanted) and wanted[place] < end:
+                    place += 1
+            if end > index:
+                self.offset = index - begin
+                return itertools.chain([item], items)
+            begin = end
+        return items
+
+
+def _too_short(items: int, needed: int) -> CheckpointError:
+    return CheckpointError(
+        f"the source ended after {items} items, and the state was taken after it had yielded "
+        f"{needed}; a source without a state_dict must yield the same items again"
+    )
+
+
 class Opening:
     """The first item of some passes, which is read once, however often it is asked for."""
 
-    def __init__(self, passes: Iterator[Iterator[Any]]) -> None:
+    def __init__(self, passes: Iterator[Iterator[Any]], resumed: Resumption | None = None) -> None:
+        self.resumed = resumed
         self.passes = passes
         """They are whole at any time, whether the first item has been read or not."""
         self.first: Any = NOTHING

@@ -6,18 +6,20 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 from pyecho import _core
-from pyecho._core import Closed
+from pyecho._core import CheckpointError, Closed, EchoError
 from pyecho.config import Config
 from pyecho.context import CallerContext
-from pyecho.passes import NOTHING, Opening, passes_over
+from pyecho.passes import NOTHING, Opening, Resumption, passes_over
 from pyecho.source import Source
 from pyecho.stages import Stages
+from pyecho.state import Flow, SavedState, replay_of
 from pyecho.stats import EchoStats
 from pyecho.threads import EXIT_SECONDS, Worker, close_at_exit
 
@@ -68,6 +70,9 @@ class Run:
         self._turns = _core.Turns()
         self._opening: Opening | None = None  # of the epoch that is about to begin
         self._stages: Stages | None = None  # made with the first item
+        self._saved: SavedState | None = None  # the next epoch goes on there
+        self._flow: tuple[int, int | None] = (0, None)  # its first epoch; items of a pass, if known
+        self._context = CallerContext()  # of the thread that began it
         self._begun: object | None = None  # the epoch's token; None: it has not begun
         self._length: int | None = None  # batches of the epoch, if known
         self._workers: list[Worker] = []  # the feeder, then those of the links
@@ -103,6 +108,20 @@ class Run:
     def set_epoch(self, epoch: int) -> None:
         """Choose the number of the next epoch; an unfinished one ends."""
         self._turns.post(partial(self._set_epoch, epoch))
+
+    def state(self, payload: bool) -> tuple[int, dict[str, Any] | None, Any]:
+        """Return the epoch, where the consumer is in it, and the state of the source."""
+        if self._process != os.getpid():
+            self._forget()
+        found: tuple[int, dict[str, Any] | None, Any]
+        found = self._turns.run(partial(self._state_in_turn, payload))
+        return found
+
+    def load(self, saved: SavedState) -> None:
+        """Have the next iteration go on where a state was taken; an unfinished one ends."""
+        if self._process != os.getpid():
+            self._forget()
+        self._turns.run(partial(self._load_in_turn, saved))
 
     def close(self) -> None:
         """End everything. Threads inside a source end when the source returns."""
@@ -200,6 +219,7 @@ class Run:
         self._settle()
         if epoch == self.epoch and not self.unfinished:
             return
+        self._saved = None
         if not self._source.one_shot:
             self._retire()
             self._abandon()
@@ -249,7 +269,12 @@ class Run:
 
     def _start(self, token: object) -> Any:
         """Begin a pass: with the stages there are, or read the first item and make them."""
-        context = CallerContext()
+        if self._saved is not None:
+            if self._saved.flow is not None:
+                return self._go_on(token, self._saved, self._saved.flow)
+            self._source.load(self._saved.source)
+            self._saved = None
+        context = self._context = CallerContext()
         items = self._source.items()
         capacity = self._config.capacity_for(items)
         if self._stages is not None and capacity > self._stages.config.capacity:
@@ -273,8 +298,109 @@ class Run:
         if items and self._length == 0:
             self._warn_of_no_batch(items)
         self._stages.begin(self.epoch, items, opening.passes)
+        self._flow = (self.epoch, items)
         self._begun = token
         self._opening = None
+        self._set_to_work(self._stages, context)
+        return self._stages.consumed
+
+    # ------------------------------------------------------------ states
+
+    def _state_in_turn(self, payload: bool) -> tuple[int, dict[str, Any] | None, Any]:
+        self._check_open()
+        if self._saved is not None:  # nothing has happened since
+            raw = self._saved.raw
+            return raw["epoch"], raw["flow"], raw["source"]
+        if any(worker.is_current for worker in self._workers):
+            raise EchoError("the source and augment cannot take a state of the loader they serve")
+        if self._stages is None or self._begun is None:
+            return self.epoch, None, self._source.state()
+        stateful = self._source.stateful is not None
+        if stateful and not payload:
+            raise EchoError(
+                f"the source ({type(self._source.object).__name__}) goes on by a state of its own, "
+                "and cannot yield earlier items again: use state_dict(payload=True)"
+            )
+        with self._at_rest(self._stages, reading=stateful):
+            flow = self._stages.state(payload=payload, with_held=stateful)
+            source = self._source.state() if stateful else None
+        epoch, items = self._flow
+        return self.epoch, {"epoch": epoch, "items": items, **flow}, source
+
+    @contextmanager
+    def _at_rest(self, stages: Stages, *, reading: bool) -> Iterator[None]:
+        """Keep the threads of the links out of the stages, and if `reading` also the feeder."""
+        workers = self._workers if reading else self._workers[1:]
+        if not workers:
+            yield
+            return
+        left = any(worker.ending for worker in workers)  # and paused: see _leave()
+        try:
+            stages.set_paused(True)
+            for worker in workers:
+                self._await(worker)
+            yield
+        finally:
+            if not left and not self._closed:
+                stages.set_paused(False)
+                self._set_to_work(stages, self._context)
+
+    def _load_in_turn(self, saved: SavedState) -> None:
+        self._check_open()
+        flow, source = saved.flow, self._source
+        if flow is not None and saved.source is None and source.one_shot and self.stats().fresh:
+            raise CheckpointError(
+                f"the source ({type(source.object).__name__}) is an iterator that has been read "
+                "from, and cannot go back; load the state into a new loader over a new iterator"
+            )
+        self._retire()
+        self._drop_stages()
+        self._opening = None
+        self._begun = None
+        self.epoch = saved.epoch
+        self._saved = saved
+
+    def _go_on(self, token: object, saved: SavedState, flow: Flow) -> Any:
+        """Begin in the middle of an epoch, where a state was taken."""
+        context = self._context = CallerContext()
+        items = self._source.items()
+        if None not in (items, flow.items) and items != flow.items:
+            raise CheckpointError(
+                f"the source has {items} items, and had {flow.items} when the state was taken"
+            )
+        config = replace(
+            self._config,
+            shuffle_buffer=self._config.capacity_for(flow.items),
+            held=2 + self.held,
+        )
+        self._await_workers()
+        if self._opening is None:
+            where = _resumption_of(saved, flow, config, self._source)
+            passes = passes_over(self._source, config, flow.epoch, config.capacity, where)
+            self._opening = Opening(passes, where)
+        opening = self._opening
+        assert opening.resumed is not None
+        resumed = opening.resumed
+        self._read_first(opening, context)
+        if opening.error is not None:
+            self._opening, error = None, opening.error
+            raise error
+        first = _example(self._source, saved, flow, opening)
+        if first is NOTHING:
+            return self._start_empty(token, opening)
+        close_at_exit(self)
+        ahead = len(resumed.replay.numbers) - resumed.replay.resident
+        self._stages = self._make_stages(
+            self._source,
+            replace(config, burst=max(1, ahead)),
+            first,
+            by_consumer=self._by_consumer,
+        )
+        self._length = self._config.batches_of(items)
+        self._stages.resume(flow, resumed, opening.passes)
+        self._flow = (flow.epoch, flow.items)
+        self._begun = token
+        self._opening = self._saved = None
         self._set_to_work(self._stages, context)
         return self._stages.consumed
 
@@ -367,3 +493,43 @@ class Run:
             RuntimeWarning,
             stacklevel=5,
         )
+
+
+def _resumption_of(saved: SavedState, flow: Flow, config: Config, source: Source) -> Resumption:
+    """Return where reading goes on: behind the items of the state, or what the plan needs."""
+    replay = replay_of(flow, config)
+    if flow.payload:
+        number, index = flow.passes.count, flow.open_items
+    else:
+        number = replay.passes_fed
+        index = replay.fed - flow.passes.begin_of(number)
+    wanted: dict[int, list[int]] = {}
+    for item in () if flow.payload else replay.numbers.tolist():
+        of_pass, place = flow.passes.locate(item)
+        wanted.setdefault(flow.epoch + of_pass, []).append(place)
+    over = flow.ended and number == flow.passes.count
+    if over and source.one_shot:  # read it to its end: the next epoch is to find nothing
+        over, number = False, number - 1
+        index = flow.passes.items - flow.passes.begin_of(number)
+    return Resumption(replay, None if over else flow.epoch + number, index, wanted, saved.source)
+
+
+def _example(source: Source, saved: SavedState, flow: Flow, opening: Opening) -> Any:
+    """Return an item like those of the source, to make the stages for."""
+    assert opening.resumed is not None
+    if opening.first is not NOTHING:
+        return opening.first
+    if opening.resumed.again:
+        return opening.resumed.again[0][2]
+    if opening.resumed.sample is not NOTHING:
+        return opening.resumed.sample
+    if flow.objects:
+        return flow.objects[0]
+    first = next(source.read(), NOTHING)
+    source.load(saved.source)  # that was only a look
+    if first is NOTHING and (flow.made or len(opening.resumed.replay.numbers) > 0):
+        raise CheckpointError(
+            f"the source ({type(source.object).__name__}) has ended, so nothing shows how the "
+            "items of the state look; let it be one that can be iterated again"
+        )
+    return first

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import mmap
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from pyecho._core import ConfigError
+from pyecho._core import CheckpointError, ConfigError
 from pyecho.rows import rows_of
 from pyecho.spec import is_tensor
 
@@ -58,6 +59,7 @@ class Source:
         self.object = source
         self.in_memory = _in_memory(source) if columns is None else all(map(_in_memory, columns))
         self.one_shot = isinstance(source, Iterator)
+        self._iterator: weakref.ref[Any] | None = None  # if it has a state of its own
         self._columns = columns
         self._unbatch = unbatch
         self._chunked = (
@@ -68,15 +70,18 @@ class Source:
         )
         self.batched = unbatch or self._chunked
 
-    def read(self) -> Iterator[Any]:
-        """Begin one pass. Call this in the thread that will read the items."""
+    def read(self, start: int = 0) -> Iterator[Any]:
+        """Begin one pass. Call this in the thread that will read the items.
+
+        `start`: leave out so many items, at no cost. Only if `indexed`.
+        """
         if self._columns is None:
-            return self._iterated()
+            return self._iterated(start)
         rows = TENSOR_ROWS
         if self._chunked:
             total_bytes = sum(column.nbytes for column in self._columns)
             rows = max(1, CHUNK_BYTES * len(self._columns[0]) // max(1, total_bytes))
-        parts = [_chunks(column, rows, copied=self._chunked) for column in self._columns]
+        parts = [_chunks(column, rows, start, copied=self._chunked) for column in self._columns]
         if not self._chunked:
             parts = [itertools.chain.from_iterable(chunks) for chunks in parts]
         if len(parts) == 1:
@@ -84,14 +89,73 @@ class Source:
         make: Callable[[Iterable[Any]], Any] = getattr(type(self.object), "_make", tuple)
         return map(make, zip(*parts, strict=True))
 
-    def _iterated(self) -> Iterator[Any]:
-        if not _has(self.object, "__iter__"):
+    def _iterated(self, start: int) -> Iterator[Any]:
+        if start > 0 and self.in_memory:
+            return itertools.islice(self.object, start, None)
+        if start > 0 or not _has(self.object, "__iter__"):
             length = _length(self.object)
             if length is not None:
-                return (self.object[index] for index in range(length))
+                return (self.object[index] for index in range(start, length))
         iterator: Iterator[Any] = iter(self.object)
         self.one_shot = iterator is self.object
+        self._iterator = weakref.ref(iterator) if _is_stateful(iterator) else None
         return iterator
+
+    @property
+    def indexed(self) -> bool:
+        """True if `read` can start anywhere."""
+        if self._unbatch:
+            return False  # where a row is depends on the batches before it
+        return (
+            self._columns is not None
+            or self.in_memory
+            or isinstance(self.object, Sequence)
+            or (not _has(self.object, "__iter__") and _length(self.object) is not None)
+        )
+
+    # ------------------------------------------------------------ states of the source's own
+
+    @property
+    def stateful(self) -> Any:
+        """What has a state of its own, the source or the iterator of this pass; None if neither.
+
+        That is an object with ``state_dict`` and ``load_state_dict``.
+        """
+        if _is_stateful(self.object):
+            return self.object
+        return None if self._iterator is None else self._iterator()
+
+    def state(self) -> dict[str, Any] | None:
+        """Return the state of the source; nobody may be reading it."""
+        holder = self.stateful
+        if holder is None:
+            return None
+        return {"iterator": holder is not self.object, "state": holder.state_dict()}
+
+    def read_on(self, state: dict[str, Any]) -> Iterator[Any]:
+        """Go on with the pass in which the state was taken."""
+        self.load(state)
+        items = self.read()
+        if state["iterator"]:
+            holder = self.stateful
+            if holder is None:
+                raise CheckpointError(
+                    f"the state holds one of the source's iterator, but those of this source "
+                    f"({type(self.object).__name__}) have no load_state_dict"
+                )
+            holder.load_state_dict(state["state"])
+        return items
+
+    def load(self, state: dict[str, Any] | None) -> None:
+        """Have the source itself go on where the state was taken."""
+        if state is None or state["iterator"]:
+            return
+        if not _is_stateful(self.object):
+            raise CheckpointError(
+                f"the state holds one of the source, but this one ({type(self.object).__name__}) "
+                "has no load_state_dict"
+            )
+        self.object.load_state_dict(state["state"])
 
     def items(self) -> int | None:
         """Return the number of items in a pass, or None if it is unknown.
@@ -180,6 +244,10 @@ def _has(source: Any, name: str) -> bool:
     return getattr(type(source), name, None) is not None
 
 
+def _is_stateful(value: Any) -> bool:
+    return all(callable(getattr(value, name, None)) for name in ("state_dict", "load_state_dict"))
+
+
 def _length(source: Any) -> int | None:
     try:
         return len(source)
@@ -236,11 +304,11 @@ def _is_mapped(array: np.ndarray[Any, Any]) -> bool:
 # ---------------------------------------------------------------- reading
 
 
-def _chunks(array: Any, rows: int, *, copied: bool) -> Iterator[Any]:
+def _chunks(array: Any, rows: int, start: int, *, copied: bool) -> Iterator[Any]:
     """Yield an array in chunks of so many rows; `copied`: read in if memory-mapped."""
     copied = copied and isinstance(array, np.ndarray) and _is_mapped(array)
-    for start in range(0, len(array), rows):
-        chunk = array[start : start + rows]
+    for begin in range(start, len(array), rows):
+        chunk = array[begin : begin + rows]
         yield np.array(chunk) if copied else chunk
 
 

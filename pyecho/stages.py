@@ -13,18 +13,22 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from pyecho import _core
-from pyecho._core import ConfigError
+from pyecho._core import CheckpointError, ConfigError, EchoError
 from pyecho.augment import Augmentation
 from pyecho.buffer import native_arguments, stats_of
 from pyecho.config import Config
 from pyecho.context import CallerContext
 from pyecho.link import Link
 from pyecho.nest import leaves_of, map_nest
+from pyecho.passes import Resumption
 from pyecho.rows import row_spec, rows_of
 from pyecho.sharing import transform_for
 from pyecho.source import Source
 from pyecho.spec import Adapter, Field
+from pyecho.state import Flow, fill, leaves_of_spec, made_ahead
 from pyecho.stats import EchoStats
 
 AHEAD_BYTES = 4 << 20
@@ -53,6 +57,7 @@ class Stages:
         self._source = source
         self._adapter = adapter
         self._by_consumer = by_consumer
+        self._prepared = False  # items are on a device
         self._stages: list[Any] = []  # the first reads the source, the last is the consumer's
         self._links: list[Link] = []
         self._build(first)
@@ -88,6 +93,66 @@ class Stages:
         """Have the jobs end where they stand, so that nothing is lost, until this is undone."""
         for stage in self._stages:
             stage._set_paused(paused)
+
+    # ------------------------------------------------------------ states
+
+    def state(self, *, payload: bool, with_held: bool) -> dict[str, Any]:
+        """Return where the consumer is, as `pyecho.state` says. The jobs of links are paused.
+
+        `with_held`: the source has a state of its own, and the feeder is paused as well.
+        """
+        first, last = self._stages[0], self._stages[-1]
+        linked = first is not last
+        foreign = self._prepared or any(link.name != "augment" for link in self._links)
+        if any(link.name == "echo" for link in self._links):
+            raise EchoError("echo_on='device' has no state_dict() yet; use echo_on='host'")
+        if foreign and payload:
+            raise EchoError(
+                "what is on a device cannot be put into a state yet: use state_dict(payload=False)"
+            )
+        state: dict[str, Any] = first._state(payload=payload, with_held=with_held)
+        queue = last._state(payload=payload, with_held=False) if linked else state
+        state["position"] = [queue["iterations"], queue["delivered"]]
+        if not payload:  # what is ahead of the consumer is made again
+            state["iterations"], state["delivered"] = state["position"]
+            state["batches"] = state["delivered"]
+        elif linked:
+            state["made"] = made_ahead(queue)
+        if "items" in state:
+            state["items_held"] = state.pop("items")
+        elif payload:
+            state["leaves"] = leaves_of_spec(self._spec)
+        state["passes"] = [list(run) for run in state["passes"]]
+        return state
+
+    def resume(self, flow: Flow, resumed: Resumption, passes: Iterator[Any]) -> None:
+        """Go on where a state was taken, as `begin`."""
+        first = self._stages[0]
+        first._resume(resumed.replay, flow.delivered)
+        if flow.payload:
+            fill(first, flow, None if flow.rows is None else leaves_of_spec(self._spec))
+        else:
+            self._fill_again(flow, resumed)
+        for link in self._links:
+            link.begin(flow.epoch + flow.iterations, flow.delivered, flow.made)
+            link.queue._begin(flow.epoch, None, *flow.position)
+        first._read(passes, by_consumer=self._by_consumer)
+        first._skip_rows(resumed.offset)
+        self.set_paused(False)
+
+    def _fill_again(self, flow: Flow, resumed: Resumption) -> None:
+        numbers, filled = resumed.replay.numbers, 0
+        for number, begin, item in resumed.again:
+            start = flow.passes.begin_of(number - flow.epoch) + begin
+            end = start + (rows_of(item) if self._source.batched else 1)
+            low, high = np.searchsorted(numbers, [max(start, 0), end])
+            rows = (numbers[low:high] - start).tolist()
+            self._stages[0]._refill(item, rows, list(range(low, high)))
+            filled += len(rows)
+        if filled != len(numbers):
+            raise CheckpointError(
+                "the source does not yield what was read when the state was taken"
+            )
 
     def stop(self) -> None:
         """Have the jobs end, and drop what the stages hold."""
@@ -135,6 +200,7 @@ class Stages:
     ) -> Any:
         """Make the stage of batch echoing: the feeder prepares items, each use is fetched."""
         config = self.config
+        self._prepared = prepare is not None
         return _core.EchoQueue(
             replace(config, prefetch=self._items_ahead(first)),
             transform=transform_for(fetch=fetch, copied=config.copy, with_info=config.with_info),
@@ -153,10 +219,11 @@ class Stages:
                     f"{items * (item_bytes or 0)} bytes, but max_bytes is {config.max_bytes}; "
                     "lower shuffle_buffer or prefetch, or raise max_bytes"
                 )
+        ahead = max(config.prefetch, config.burst)
         few = self._by_consumer or self._source.scarce or config.max_bytes is not None
         if few or item_bytes is None:
-            return config.prefetch
-        return max(config.prefetch, min(MOST_ITEMS_AHEAD, AHEAD_BYTES // max(1, item_bytes)))
+            return ahead
+        return max(ahead, min(MOST_ITEMS_AHEAD, AHEAD_BYTES // max(1, item_bytes)))
 
     def _echo_buffer(self, first: Any, **changes: Any) -> Any:
         """Make the stage of example echoing; `changes` are options unlike the loader's."""
@@ -164,7 +231,7 @@ class Stages:
         self._spec = spec = self._spec_of_examples(first)
         options: dict[str, Any] = {
             "threads": 0 if self._by_consumer else config.threads,
-            "burst": max(1, rows_of(first)) if config.unbatch else 1,
+            "burst": max(config.burst, rows_of(first) if config.unbatch else 1),
             "held": config.held + config.held_by_link,
             "memory": config.memory,
         } | changes

@@ -56,6 +56,11 @@ class Worker:
                 _alive.discard(self._thread)
                 raise
 
+    @property
+    def is_current(self) -> bool:
+        """True in the worker's own thread."""
+        return self._thread is threading.current_thread()
+
     def give(self, function: Callable[[], None]) -> threading.Event:
         """Have a function called after those before it, and the event set. It must not raise."""
         done = threading.Event()

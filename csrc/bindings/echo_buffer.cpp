@@ -149,11 +149,9 @@ void EchoBufferObject::fill(const ItemView& view, std::size_t row, std::span<con
   try {
     for (const Reservation& reservation : reservations) {
       if (has_references_) {
-        const ReferenceTable::Entry entry = references_.put(view.references(row));
-        std::memcpy(core_->slot_data(reservation.slot) + core_->layout().leaves().back().slot_offset, &entry,
-                    sizeof(entry));
+        set_references(reservation.slot, view.references(row));
       }
-      view.copy_row(row++, *core_, reservation.slot);
+      view.copy_row(row++, *core_, core_->slot_data(reservation.slot));
     }
   } catch (...) {  // no memory
     for (const Reservation& reservation : reservations) {
@@ -162,6 +160,11 @@ void EchoBufferObject::fill(const ItemView& view, std::size_t row, std::span<con
     throw;
   }
   core_->commit(reservations);
+}
+
+void EchoBufferObject::set_references(std::uint32_t slot, py::tuple references) {
+  const ReferenceTable::Entry entry = references_.put(std::move(references));
+  std::memcpy(core_->slot_data(slot) + core_->layout().leaves().back().slot_offset, &entry, sizeof(entry));
 }
 
 void EchoBufferObject::put_item(py::handle item, bool batched, std::optional<double> timeout_s) {
@@ -176,7 +179,7 @@ void EchoBufferObject::put_item(py::handle item, bool batched, std::optional<dou
 }
 
 void EchoBufferObject::hold(const py::object& item) {
-  held_ = {.view = std::make_shared<ItemView>(structure_, item, batched_, to_array_), .next = 0};
+  held_ = {.view = std::make_shared<ItemView>(structure_, item, batched_, to_array_), .next = skipped_rows()};
 }
 
 Outcome EchoBufferObject::put_held(bool wait, std::uint64_t& put) {
@@ -256,7 +259,9 @@ void register_echo_buffer(py::module_& module) {
            "    with buffer.reserve() as views:\n"
            "        views['image'][...] = ...\n\n"
            "Leaving the block commits the example, an exception aborts it. The views must not be written to "
-           "afterwards.");
+           "afterwards.")
+      .def_property_readonly("_row_bytes", &EchoBufferObject::row_bytes)
+      .def("_restore", &EchoBufferObject::restore, py::arg("rows"), py::arg("references"));
 }
 
 }  // namespace pyecho::bindings

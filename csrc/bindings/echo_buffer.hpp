@@ -1,6 +1,7 @@
 // pyecho._core.EchoBuffer: the native stage of example echoing, from Python items to batches of arrays.
 #pragma once
 
+#include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
 #include <memory>
@@ -43,6 +44,12 @@ class EchoBufferObject final : public StageOf<EchoBuffer> {
   int traverse(visitproc visit, void* arg) const override;
   void clear() override;
 
+  void refill(const pybind11::object& item, const std::vector<std::size_t>& rows,
+              const std::vector<std::uint32_t>& slots) override;
+  // Fills the slots from 0 on with items of a state: `rows` as state() returns them, and a list for each reference leaf.
+  void restore(const pybind11::array_t<std::uint8_t>& rows, const std::vector<pybind11::list>& references);
+  [[nodiscard]] std::size_t row_bytes() const noexcept { return core_->layout().example_bytes(); }
+
   [[nodiscard]] EchoBuffer& core() noexcept { return *core_; }
   [[nodiscard]] const Structure& structure() const noexcept { return structure_; }
   [[nodiscard]] bool has_references() const noexcept { return has_references_; }
@@ -54,6 +61,8 @@ class EchoBufferObject final : public StageOf<EchoBuffer> {
   Outcome try_emit(PyObject*& emission) override;
   Outcome wait(Deadline slice) override;
   Outcome begin_core(std::uint64_t epoch, std::uint64_t items) override;
+  void begin_core_at(BatchPlan& replayed) override;
+  std::pair<const BatchPlan*, std::uint64_t> inspect(pybind11::dict& state, bool payload, bool with_held) override;
   [[noreturn]] void raise_for(Outcome outcome) const override;
 
  private:
@@ -66,6 +75,8 @@ class EchoBufferObject final : public StageOf<EchoBuffer> {
   void put_item(pybind11::handle item, bool batched, std::optional<double> timeout_s);
   Outcome put_rows(const ItemView& view, std::size_t& row, Deadline deadline, bool wait);
   void fill(const ItemView& view, std::size_t row, std::span<const Reservation> reservations);
+  void set_references(std::uint32_t slot, pybind11::tuple references);
+  void add_payload(pybind11::dict& state, const std::vector<Unspent>& items, std::uint64_t first_held) const;
   pybind11::object make_batch(const Lease& lease, pybind11::handle owner);
   [[nodiscard]] HostMemory new_memory(std::size_t size_bytes) const;
   pybind11::object array_leaf(std::size_t index, std::byte* data, std::uint32_t rows, pybind11::handle owner) const;

@@ -26,6 +26,7 @@ Outcome EchoBufferObject::try_emit(PyObject*& emission) {
     }
     if (config_.drop_last && lease.rows() < config_.batch_rows) {
       release_references(lease);
+      drop();
     } else {
       pending_ = make_lease_object(std::move(lease));
     }

@@ -1,5 +1,8 @@
 #include "bindings/echo_queue.hpp"
 
+#include <pybind11/numpy.h>
+
+#include <algorithm>
 #include <utility>
 
 #include "bindings/config.hpp"
@@ -14,6 +17,7 @@ namespace pyecho::bindings {
 
 EchoQueueObject::EchoQueueObject(const EchoQueueConfig& config, py::object transform, py::object prepare, bool shared)
     : StageOf("EchoLoader"),
+      config_(config),
       transform_(std::move(transform)),
       prepare_(std::move(prepare)),
       has_transform_(!transform_.is_none()),
@@ -101,9 +105,13 @@ Outcome EchoQueueObject::emit_rarely(const Use& use, Item& item, PyObject*& emis
     failed_ = true;
     raise_object(error);
   }
-  Emission found{
-      .object = item.object, .guards = item.guards, .source_index = use.source_index, .ordinal = use.ordinal};
+  Emission found{.object = item.object,
+                 .guards = item.guards,
+                 .source_index = use.source_index,
+                 .ordinal = use.ordinal,
+                 .number = {}};
   if (use.last) {
+    found.number = core_->number_of(use.slot);
     item = {};
     core_->release(use.slot);
   }
@@ -143,6 +151,62 @@ py::dict EchoQueueObject::stats() const {
                   "bytes_gathered"_a = 0, "source_ns"_a = source_ns(), "consumer_wait_ns"_a = stats.consumer_wait_ns,
                   "downstream_ns"_a = stats.downstream_ns, "resident"_a = stats.resident, "outstanding_leases"_a = 0,
                   "host_allocations"_a = 0);
+}
+
+// ---------------------------------------------------------------- saving and resuming
+
+std::pair<const BatchPlan*, std::uint64_t> EchoQueueObject::inspect(py::dict& state, bool payload, bool with_held) {
+  std::vector<std::pair<std::uint64_t, py::object>> found;
+  if (pending_.object && pending_.number) {
+    found.emplace_back(*pending_.number, pending_.object);
+  }
+  bool failed = failed_;
+  const BatchPlan& plan = core_->inspect([&](std::uint32_t slot, std::uint64_t number) {
+    failed = failed || items_[slot].is_error;
+    found.emplace_back(number, items_[slot].object);
+  });
+  if (failed) {
+    raise(errors().echo_error,
+          "augment, collate_fn or an upload has raised an exception that the consumer is about to "
+          "get; no state can repeat that, so go on from an earlier one");
+  }
+  const bool held = with_held && holds_item();
+  if (held) {
+    found.emplace_back(plan.fed(), held_.object);
+  }
+  if (payload) {
+    std::ranges::sort(found, {}, [](const auto& item) { return item.first; });
+    py::array_t<std::int64_t> numbers(static_cast<py::ssize_t>(found.size()));
+    py::list items;
+    for (auto& [number, item] : found) {
+      numbers.mutable_at(static_cast<py::ssize_t>(items.size())) = static_cast<std::int64_t>(number);
+      items.append(std::move(item));
+    }
+    state["numbers"] = std::move(numbers);
+    state["items"] = std::move(items);
+  }
+  return {&plan, held ? 1 : 0};
+}
+
+void EchoQueueObject::begin_core_at(BatchPlan& replayed) {
+  std::uint32_t items = 0;
+  replayed.each_item([&](std::uint32_t /*slot*/, std::uint64_t /*number*/) { ++items; });
+  if (items >= core_->slots()) {
+    config_.prefetch = items;
+    core_ = std::make_unique<EchoQueue>(config_);
+    items_.resize(core_->slots());
+  }
+  failed_ = false;
+  StageOf::begin_core_at(replayed);
+}
+
+void EchoQueueObject::refill(const py::object& item, const std::vector<std::size_t>& /*rows*/,
+                             const std::vector<std::uint32_t>& slots) {
+  hold(item);
+  for (const std::uint32_t slot : slots) {
+    items_.at(slot) = {.object = held_.object, .guards = held_.guards};
+  }
+  held_ = {};
 }
 
 // ---------------------------------------------------------------- garbage collection and registration

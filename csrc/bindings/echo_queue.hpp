@@ -4,6 +4,8 @@
 #include <pybind11/pybind11.h>
 
 #include <cstdint>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "bindings/errors.hpp"
@@ -24,6 +26,8 @@ class EchoQueueObject final : public StageOf<EchoQueue> {
   [[nodiscard]] pybind11::dict stats() const override;
   int traverse(visitproc visit, void* arg) const override;
   void clear() override;
+  void refill(const pybind11::object& item, const std::vector<std::size_t>& rows,
+              const std::vector<std::uint32_t>& slots) override;
 
   // For threads that fill the queue in an order of their own: waits for room. Raises Closed, also if paused. Each
   // reservation must be consumed by one of the next four functions.
@@ -45,6 +49,8 @@ class EchoQueueObject final : public StageOf<EchoQueue> {
   Outcome try_emit(PyObject*& emission) override;
   Outcome wait(Deadline slice) override { return core_->await_items(slice); }
   Outcome begin_core(std::uint64_t epoch, std::uint64_t items) override;
+  void begin_core_at(BatchPlan& replayed) override;
+  std::pair<const BatchPlan*, std::uint64_t> inspect(pybind11::dict& state, bool payload, bool with_held) override;
 
  private:
   struct Item {
@@ -59,6 +65,7 @@ class EchoQueueObject final : public StageOf<EchoQueue> {
     pybind11::object guards;  // or null
     std::uint64_t source_index = 0;
     std::uint32_t ordinal = 0;
+    std::optional<std::uint64_t> number;  // of an item that this is the last use of
   };
 
   void commit(Reservation place, Item item);
@@ -66,6 +73,7 @@ class EchoQueueObject final : public StageOf<EchoQueue> {
   Outcome emit_rarely(const Use& use, Item& item, PyObject*& emission);
   PyObject* delivered(Emission emission);
 
+  EchoQueueConfig config_;
   std::vector<Item> items_;  // by slot; one thread at a time owns a slot
   Item held_;                // the item that was read and is not put
   Emission pending_;         // the use whose transform failed

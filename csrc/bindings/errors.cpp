@@ -90,6 +90,9 @@ void register_errors(py::module_& module) {
                types.echo_error, PyExc_MemoryError);
   types.echo_mutated = add_type(module, "EchoMutated", "The consumer changed an item in place between two of its uses.",
                                 types.echo_error, PyExc_RuntimeError);
+  types.checkpoint_error =
+      add_type(module, "CheckpointError", "A saved state is damaged, or belongs to another configuration or source.",
+               types.echo_error, PyExc_ValueError);
   add_type(module, "CudaError", "CUDA is missing, or no memory can be pinned.", types.echo_error, PyExc_RuntimeError);
 }
 

@@ -19,6 +19,7 @@ struct ErrorTypes {
   PyObject* put_timeout;       // also a TimeoutError
   PyObject* buffer_exhausted;  // also a MemoryError
   PyObject* echo_mutated;      // also a RuntimeError
+  PyObject* checkpoint_error;  // also a ValueError
 };
 [[nodiscard]] const ErrorTypes& errors() noexcept;
 

@@ -182,14 +182,14 @@ void ItemView::resolve_references(const LeafSpec& leaf, Source& source) {
   set_rows(leaf, PyTuple_GET_SIZE(source.owner.ptr()));
 }
 
-void ItemView::copy_row(std::size_t row, const EchoBuffer& buffer, std::uint32_t slot) const noexcept {
+void ItemView::copy_row(std::size_t row, const EchoBuffer& buffer, std::byte* slot) const noexcept {
   for (std::size_t i = 0; i < sources_.size(); ++i) {
     const SlotLayout::Leaf& leaf = buffer.layout().leaves()[i];
     if (leaf.size_bytes == 0) {
       continue;
     }
     const Source& source = sources_[i];
-    std::byte* const to = buffer.slot_data(slot) + leaf.slot_offset;
+    std::byte* const to = slot + leaf.slot_offset;
     const std::byte* const from = source.data + static_cast<std::ptrdiff_t>(row) * source.row_stride_bytes;
     if (source.strided) {
       source.strided->copy(to, from, buffer.stream_slots());

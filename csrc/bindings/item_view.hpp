@@ -31,9 +31,10 @@ class ItemView {
   [[nodiscard]] std::size_t rows() const noexcept { return rows_; }
   // Payload of all rows.
   [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
-  // Copies one row into a slot, which the same thread must commit (see EchoBuffer::stream_slots). The buffer's layout has
-  // a leaf for each leaf of the structure, empty for a reference leaf.
-  void copy_row(std::size_t row, const EchoBuffer& buffer, std::uint32_t slot) const noexcept;
+  // Copies one row into `slot`, memory in the buffer's layout: a slot, which the same thread must commit (see
+  // EchoBuffer::stream_slots), or a copy of one. The layout has a leaf for each leaf of the structure, empty for a
+  // reference leaf.
+  void copy_row(std::size_t row, const EchoBuffer& buffer, std::byte* slot) const noexcept;
   // Returns the reference leaves of one row, in leaf order. Needs the GIL.
   [[nodiscard]] pybind11::tuple references(std::size_t row) const;
 

@@ -10,9 +10,11 @@
 #include "bindings/errors.hpp"
 #include "bindings/gil.hpp"
 #include "bindings/registration.hpp"
+#include "bindings/replay.hpp"
 #include "core/plan/echo_factor.hpp"
 
 namespace py = pybind11;
+using namespace py::literals;
 
 namespace pyecho::bindings {
 namespace {
@@ -184,21 +186,23 @@ PyObject* Stage::next_reference(Outcome outcome, bool may_pause) {
       }
       outcome = wait_answering_signals(
           kNever, [this](Deadline slice) { return wait(slice); }, [&] { return may_pause && paused(); });
-      if (outcome == Outcome::kOk || outcome == Outcome::kEmpty) {
+      if ((outcome == Outcome::kOk || outcome == Outcome::kEmpty) && !(may_pause && paused())) {
         continue;
       }
     }
-    if (outcome == Outcome::kOk) {
+    if (outcome == Outcome::kOk && emission != nullptr) {
       return deliver(emission);
     }
     if (outcome != Outcome::kEnd) {
-      raise_for(outcome == Outcome::kTimeout ? Outcome::kClosed : outcome);
+      raise_for(may_pause && paused() ? Outcome::kClosed : outcome);
     }
     if (at_end() && !failure_.is_none()) {
       raise_object(std::exchange(failure_, py::none()));
     }
-    delivered_ = 0;
-    if (!std::exchange(end_is_next_, false) || at_end()) {
+    delivered_ = dropped_ = 0;
+    const bool passed_over = std::exchange(end_is_next_, false);
+    iterations_ += passed_over ? 0 : 1;
+    if (!passed_over || at_end()) {
       return nullptr;
     }
   }
@@ -206,16 +210,29 @@ PyObject* Stage::next_reference(Outcome outcome, bool may_pause) {
 
 py::object Stage::take() {
   PyObject* emission = nullptr;
-  if (const Outcome outcome = try_emit(emission); outcome != Outcome::kOk) {
-    emission = next_reference(outcome, true);
-  }
+  const Outcome outcome = try_emit(emission);
+  emission = outcome == Outcome::kOk ? deliver(emission) : next_reference(outcome, true);
   if (emission == nullptr) {
     throw py::stop_iteration();
   }
   return py::reinterpret_steal<py::object>(emission);
 }
 
-void Stage::begin(std::uint64_t epoch, std::optional<std::uint64_t> items) {
+void Stage::begin(std::uint64_t epoch, std::optional<std::uint64_t> items, std::uint64_t iterations,
+                  std::uint64_t delivered) {
+  leave_epoch();
+  if (const Outcome outcome = begin_core(epoch, items.value_or(kUnknown)); outcome != Outcome::kOk) {
+    raise_for(outcome);
+  }
+  iterations_ = iterations;
+  delivered_ = delivered;
+  dropped_ = 0;
+  end_is_next_ = false;
+}
+
+// Stops, and waits for a consumer in another thread to leave.
+void Stage::leave_epoch() {
+  skipped_rows_ = 0;
   if (consumer_ == std::this_thread::get_id()) {
     raise(errors().echo_error,
           "this thread is inside next() of the same loader, perhaps in a signal handler; begin the next iteration once "
@@ -229,10 +246,65 @@ void Stage::begin(std::uint64_t epoch, std::optional<std::uint64_t> items) {
     };
     static_cast<void>(wait_answering_signals(kNever, sleep, [this] { return consumer_ == std::thread::id(); }));
   }
-  if (const Outcome outcome = begin_core(epoch, items.value_or(kUnknown)); outcome != Outcome::kOk) {
-    raise_for(outcome);
+}
+
+// ---------------------------------------------------------------- saving and resuming
+
+void Stage::set_paused(bool paused) {
+  paused_.store_relaxed(paused);
+  halt_core(paused);
+}
+
+py::dict Stage::state(bool payload, bool with_held) {
+  if (consumer_ != std::thread::id()) {
+    raise(errors().echo_error,
+          "a state is taken between two batches; a thread is inside next(), perhaps this one, in a "
+          "signal handler: note the wish there, and take the state in the loop");
   }
-  delivered_ = 0;
+  if (!failure_.is_none()) {
+    raise(errors().echo_error,
+          "the source has raised an exception that the consumer is about to get; no state can "
+          "repeat that, so go on from an earlier one");
+  }
+  if (stopped()) {
+    raise_for(Outcome::kClosed);
+  }
+  if (with_held && read_) {  // Ctrl-C has cut short an attempt
+    hold(read_);
+    read_ = {};
+  }
+  py::dict state("iterations"_a = iterations_, "delivered"_a = delivered_, "batches"_a = delivered_ + dropped_);
+  halt_core(true);
+  try {
+    const auto [plan, held] = inspect(state, payload, with_held);
+    py::list passes;
+    std::uint64_t completed = 0;
+    for (const PassRun& run : plan->passes()) {
+      passes.append(py::make_tuple(run.passes, run.items));
+      completed += run.passes * run.items;
+    }
+    std::uint64_t open = plan->fed() + held - completed;
+    if (with_held && pass_ended_) {
+      passes.append(py::make_tuple(1, std::exchange(open, 0)));
+    }
+    state["passes"] = std::move(passes);
+    state["open_items"] = open;
+    state["ended"] = plan->ended();
+  } catch (...) {
+    halt_core(paused());
+    throw;
+  }
+  halt_core(paused());
+  return state;
+}
+
+void Stage::resume(ReplayObject& replay, std::uint64_t delivered) {
+  leave_epoch();
+  paused_.store_relaxed(true);
+  begin_core_at(replay.plan());
+  iterations_ = replay.iterations();
+  delivered_ = delivered;
+  dropped_ = replay.batches() - std::min(delivered, replay.batches());
   end_is_next_ = false;
 }
 
@@ -292,7 +364,12 @@ void register_stage(py::module_& module) {
       .def("_read", &Stage::read, py::arg("passes"), py::kw_only(), py::arg("by_consumer"))
       .def("_feed", &Stage::feed)
       .def("_set_paused", &Stage::set_paused, py::arg("paused"))
-      .def("_begin", &Stage::begin, py::arg("epoch"), py::arg("items"))
+      .def("_begin", &Stage::begin, py::arg("epoch"), py::arg("items"), py::arg("iterations") = 0,
+           py::arg("delivered") = 0)
+      .def("_state", &Stage::state, py::kw_only(), py::arg("payload"), py::arg("with_held"))
+      .def("_resume", &Stage::resume, py::arg("replay"), py::arg("delivered"))
+      .def("_refill", &Stage::refill, py::arg("item"), py::arg("rows"), py::arg("slots"))
+      .def("_skip_rows", &Stage::skip_rows, py::arg("rows"))
       .def("_take", &Stage::take)
       .def("_retire", &Stage::retire, py::kw_only(), py::arg("completed"))
       .def_property_readonly("_delivered", &Stage::delivered)

@@ -9,15 +9,18 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "bindings/gil.hpp"
 #include "core/memory/slot_pool.hpp"
+#include "core/plan/batch_plan.hpp"
 #include "core/sync/atomic.hpp"
 #include "core/sync/outcome.hpp"
 
 namespace pyecho::bindings {
 
 class Reader;
+class ReplayObject;
 
 // All members need the GIL; waits and long copies release it.
 class Stage {
@@ -42,7 +45,7 @@ class Stage {
   void fail(pybind11::object error);
   // Ends feed(), and soon also the waits of other threads that fill or take. Nothing is lost: another thread may continue
   // after set_paused(false).
-  void set_paused(bool paused) noexcept { paused_.store_relaxed(paused); }
+  void set_paused(bool paused);
   // Stops the stage and drops its items.
   void stop();
 
@@ -61,7 +64,23 @@ class Stage {
   [[nodiscard]] virtual bool at_end() const = 0;
   // Starts with iteration `epoch` and drops the rest of the last one. No producer may be inside.
   // Waits for a consumer in another thread to leave. Raises EchoError in a signal handler or destructor inside of next().
-  void begin(std::uint64_t epoch, std::optional<std::uint64_t> items);
+  // `iterations`, `delivered`: what an earlier process has taken of these epochs, see state().
+  void begin(std::uint64_t epoch, std::optional<std::uint64_t> items, std::uint64_t iterations,
+             std::uint64_t delivered);
+
+  // -- Saving and resuming (pyecho/state.py). The consumer's thread, between two calls of next(). --
+
+  // Returns where the stage stands, as plain numbers. `payload`: and the items that the consumer has not had to their last
+  // use. `with_held`: and what was read and is not put; then no thread may be in feed().
+  [[nodiscard]] pybind11::dict state(bool payload, bool with_held);
+  // Same as begin(), but continues where `replay` stands. The stage is paused; fill every slot with refill() or restore(),
+  // then call set_paused(false). Slot i is for item i of Replay.numbers.
+  void resume(ReplayObject& replay, std::uint64_t delivered);
+  // Fills slots with rows of an item of the source; of an example, with row 0.
+  virtual void refill(const pybind11::object& item, const std::vector<std::size_t>& rows,
+                      const std::vector<std::uint32_t>& slots) = 0;
+  // Skips so many rows of the next item that is read.
+  void skip_rows(std::size_t rows) noexcept { skipped_rows_ = rows; }
 
   // The thread inside next_reference(); none: std::thread::id(). See iterator.cpp.
   [[nodiscard]] std::thread::id& consumer() noexcept { return consumer_; }
@@ -71,6 +90,7 @@ class Stage {
     if (completed) {
       completed_generation_ = generation_;
       end_is_next_ = true;
+      ++iterations_;
       delivered_ = 0;
     }
     ++generation_;
@@ -108,6 +128,10 @@ class Stage {
   // not wait for items.
   [[nodiscard]] virtual std::uint64_t needed() const = 0;
   virtual Outcome begin_core(std::uint64_t epoch, std::uint64_t items) = 0;
+  virtual void begin_core_at(BatchPlan& replayed) = 0;
+  virtual void halt_core(bool halted) = 0;
+  // Adds what is asked for to `state`, see state(); returns the plan, and the number of rows added that are not in it.
+  virtual std::pair<const BatchPlan*, std::uint64_t> inspect(pybind11::dict& state, bool payload, bool with_held) = 0;
   virtual void stop_core() = 0;
   [[nodiscard]] virtual bool stopped() const = 0;
   // Raises the exception for an outcome other than kOk, kEmpty and kEnd.
@@ -122,9 +146,13 @@ class Stage {
   void drop_if_stopped();
   [[nodiscard]] bool read_by_consumer() const noexcept { return by_consumer_; }
   [[nodiscard]] bool paused() const noexcept { return paused_.load_relaxed(); }
+  [[nodiscard]] std::size_t skipped_rows() noexcept { return std::exchange(skipped_rows_, 0); }
+  // Counts a batch that was taken and is not delivered.
+  void drop() noexcept { ++dropped_; }
   [[nodiscard]] std::uint64_t source_ns() const noexcept { return source_ns_.load_relaxed(); }
 
  private:
+  void leave_epoch();
   PyObject* deliver(PyObject* emission) noexcept {
     ++delivered_;
     end_is_next_ = false;
@@ -146,7 +174,10 @@ class Stage {
   std::uint64_t generation_ = 1;
   std::uint64_t completed_generation_ = 0;
   std::uint64_t delivered_ = 0;
-  bool end_is_next_ = false;  // see retire()
+  std::uint64_t dropped_ = 0;     // batches of this iteration that were too short
+  std::uint64_t iterations_ = 0;  // since begin()
+  std::size_t skipped_rows_ = 0;  // see skip_rows()
+  bool end_is_next_ = false;      // see retire()
 };
 
 // A stage around its native core, an EchoBuffer or an EchoQueue.
@@ -170,6 +201,12 @@ class StageOf : public Stage {
   [[nodiscard]] std::uint64_t needed() const override { return core_->needed(); }
   Outcome begin_core(std::uint64_t epoch, std::uint64_t items) override {
     return without_gil(true, [&] { return core_->begin(epoch, items); });
+  }
+  void begin_core_at(BatchPlan& replayed) override {
+    without_gil(true, [&] { return core_->begin_at(replayed).size(); });
+  }
+  void halt_core(bool halted) override {
+    without_gil(true, [&] { return core_->set_halted(halted), true; });
   }
   void stop_core() override { core_->stop(); }
   [[nodiscard]] bool stopped() const override { return core_->stopped(); }

@@ -19,6 +19,7 @@ Batch* BatchPool::add_block(const NewMemory& new_memory) {
   auto batch = std::make_unique<Batch>();
   batch->memory = new_memory ? new_memory(layout_.batch_bytes()) : HostMemory(layout_.batch_bytes());
   batch->uses.resize(layout_.rows());
+  batch->spent.reserve(layout_.rows());
   owned_.push_back(std::move(batch));
   block_count_.store_release(owned_.size());
   return owned_.back().get();
@@ -47,6 +48,7 @@ Batch* BatchPool::obtain() {
     Batch* const batch = free_;
     free_ = batch->next;
     batch->rows = batch->copied = 0;
+    batch->spent.clear();
     return batch;
   }
   if ((owned_.size() + 1) * block_bytes(layout_) <= max_bytes_) {

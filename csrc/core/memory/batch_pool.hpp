@@ -34,11 +34,12 @@ namespace pyecho {
 // One block: memory for a batch, and the use of each row.
 struct Batch {
   HostMemory memory;
-  std::vector<Use> uses;     // of the rows; sized for a whole batch once
-  std::uint64_t number = 0;  // in the order of planning
-  std::uint32_t rows = 0;    // planned
-  std::uint32_t copied = 0;  // rows copied, at most `rows`
-  Batch* next = nullptr;     // in the stack of returned blocks; written by give_back
+  std::vector<Use> uses;             // of the rows; sized for a whole batch once
+  std::uint64_t number = 0;          // in the order of planning
+  std::uint32_t rows = 0;            // planned
+  std::uint32_t copied = 0;          // rows copied, at most `rows`
+  std::vector<std::uint64_t> spent;  // numbers of the items whose last use is among the copied rows, in their order
+  Batch* next = nullptr;             // in the stack of returned blocks; written by give_back
 
   // Returns the rows that are not planned yet.
   [[nodiscard]] std::span<Use> missing() noexcept { return std::span(uses).subspan(rows); }
@@ -56,8 +57,8 @@ class BatchPool {
 
   // Returns the bytes of one block, including its uses and the pool's bookkeeping.
   [[nodiscard]] static std::size_t block_bytes(const SlotLayout& layout) noexcept {
-    return HostMemory::rounded_bytes(layout.batch_bytes()) + layout.rows() * sizeof(Use) + sizeof(Batch) +
-           sizeof(owned_[0]);
+    return HostMemory::rounded_bytes(layout.batch_bytes()) + layout.rows() * (sizeof(Use) + sizeof(std::uint64_t)) +
+           sizeof(Batch) + sizeof(owned_[0]);
   }
 
   // -- The filling side: one thread at a time --
@@ -132,6 +133,8 @@ class Lease {
   // Returns the use of each row.
   [[nodiscard]] std::span<const Use> uses() const noexcept { return std::span(batch_->uses).first(batch_->rows); }
   [[nodiscard]] const SlotLayout& layout() const noexcept { return pool_->layout(); }
+
+  [[nodiscard]] const Batch& batch() const noexcept { return *batch_; }
 
   // Returns the owner of the memory, if the pool's memory comes from another allocator.
   [[nodiscard]] void* owner() const noexcept { return batch_->memory.owner(); }

@@ -63,15 +63,15 @@ Outcome SlotPool::reserve(Reservation& reservation, Deadline deadline) {
     if (const Outcome outcome = try_reserve(reservation); outcome != Outcome::kFull) {
       return outcome;
     }
-    if (Clock::now() >= deadline) {
+    if (Clock::now() >= deadline || halted()) {
       return Outcome::kTimeout;
     }
     // The planner may be sleeping until many items are committed, but it can free slots with the few there are.
     if (urgent_.fetch_add_acq_rel(1) == 0) {
       committed_.alert();
     }
-    static_cast<void>(
-        released_.await(seen + 1, deadline, WaitStrategy::spin_then_sleep(), [this] { return closed() || stopped(); }));
+    static_cast<void>(released_.await(seen + 1, deadline, WaitStrategy::spin_then_sleep(),
+                                      [this] { return closed() || stopped() || halted(); }));
     urgent_.fetch_add_acq_rel(static_cast<std::uint32_t>(-1));
   }
 }
@@ -121,6 +121,15 @@ void SlotPool::stop() {
   close();
 }
 
+void SlotPool::set_halted(bool halted) {
+  if (forked()) {
+    return;
+  }
+  halted_.store_release(halted ? 1 : 0);
+  committed_.alert();
+  released_.alert();
+}
+
 // ---------------------------------------------------------------- planner
 
 bool SlotPool::feed(BatchPlan& plan) {
@@ -158,8 +167,9 @@ Outcome SlotPool::await_items(std::uint64_t items, Deadline deadline) {
   const bool was_urgent = urgent();
   // known_ includes commits that are blocked by an older open ticket, so wait for at least one more.
   const std::uint64_t target = std::max(known_ + 1, was_urgent ? 0 : fed + items);
-  return committed_.await(target, deadline, WaitStrategy::spin_then_sleep(),
-                          [&] { return stopped() || fed == end_ticket_.load_acquire() || (!was_urgent && urgent()); });
+  return committed_.await(target, deadline, WaitStrategy::spin_then_sleep(), [&] {
+    return stopped() || halted() || fed == end_ticket_.load_acquire() || (!was_urgent && urgent());
+  });
 }
 
 // ---------------------------------------------------------------- release
@@ -186,7 +196,7 @@ void SlotPool::release(std::span<const std::uint32_t> slots) {
   }
 }
 
-void SlotPool::reset() {
+void SlotPool::reset(std::uint32_t in_use) {
   std::array<std::uint32_t, 256> slots;  // NOLINT(cppcoreguidelines-pro-type-member-init): written before it is read
   while (filled_.try_pop(slots) > 0) {
   }
@@ -197,7 +207,7 @@ void SlotPool::reset() {
   }
   while (free_.try_pop(slots) > 0) {
   }
-  for (std::uint32_t first = 0; first < slots_; first += static_cast<std::uint32_t>(slots.size())) {
+  for (std::uint32_t first = in_use; first < slots_; first += static_cast<std::uint32_t>(slots.size())) {
     std::iota(slots.begin(), slots.end(), first);
     push_free(std::span(slots).first(std::min<std::size_t>(slots.size(), slots_ - first)));
   }
@@ -205,6 +215,7 @@ void SlotPool::reset() {
   unannounced_.store_relaxed(0);
   end_ticket_.store_release(kOpen);
   stopped_.store_release(0);
+  halted_.store_release(0);
   tickets_.store_release(filled_.read_position());
 }
 

@@ -22,6 +22,8 @@
 //              |                        | await_items   | acquire      |            |
 // stopped_     | stop, reset            | all waits     | release,     | -          | followed by an alert of every sleeper
 //              |                        |               | acquire      |            |
+// halted_      | set_halted, reset      | all waits     | release,     | -          | followed by an alert of every sleeper
+//              |                        |               | acquire      |            |
 // urgent_      | reserve (sleeping),    | await_items   | acq_rel RMW, | -          | an increase is followed by an alert of the
 //              | end_pass, feed, reset  |               | acquire      |            | planner
 // released_    | release,               | reserve       | EventCount   |            | producers without a slot sleep on it
@@ -77,7 +79,7 @@ class SlotPool {
     std::uint32_t count = 0;
     return try_reserve(std::span(&reservation, 1), count);
   }
-  // Blocks while every slot is in use: kOk, kClosed, kTimeout, kForked.
+  // Blocks while every slot is in use: kOk, kClosed, kTimeout (also if halted), kForked.
   Outcome reserve(Reservation& reservation, Deadline deadline);
   // Hands the filled slots to the planner.
   void commit(std::span<const Reservation> reservations);
@@ -93,6 +95,10 @@ class SlotPool {
 
   [[nodiscard]] bool closed() const noexcept { return (tickets_.load_acquire() & kClosedBit) != 0; }
   [[nodiscard]] bool stopped() const noexcept { return stopped_.load_acquire() != 0; }
+  // Ends every wait, with kTimeout or kEmpty, until it is undone. Nothing is lost: what was waited for is had by another
+  // call.
+  void set_halted(bool halted);
+  [[nodiscard]] bool halted() const noexcept { return halted_.load_acquire() != 0; }
   [[nodiscard]] bool forked() const noexcept { return fork_guard_.forked(); }
   // Returns the number of items committed so far, over all resets. Any thread.
   [[nodiscard]] std::uint64_t committed() const noexcept {
@@ -120,8 +126,9 @@ class SlotPool {
 
   // -- No other thread inside --
 
-  // Frees every slot and opens the input again. Throws std::logic_error if a reservation is still open.
-  void reset();
+  // Frees every slot from `in_use` on, and opens the input again. The slots below hold items that a plan has been fed.
+  // Throws std::logic_error if a reservation is still open.
+  void reset(std::uint32_t in_use = 0);
 
  private:
   static constexpr std::uint64_t kClosedBit = std::uint64_t{1} << 63;
@@ -146,6 +153,7 @@ class SlotPool {
   Sequence<> unannounced_;         // advanced by releasing threads
   Sequence<> end_ticket_{kOpen};   // set by close()
   Atomic<std::uint32_t> stopped_;  // set by stop()
+  Atomic<std::uint32_t> halted_;   // set by set_halted()
   Atomic<std::uint32_t> urgent_;   // reserving threads asleep, and ends of passes that are not fed yet
   std::uint64_t known_ = 0;        // planner only: committed_ at the last look
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 namespace pyecho {
 namespace {
@@ -31,22 +32,26 @@ BatchPlan::BatchPlan(const PlanConfig& config)
       inbox_(config.slots),
       entries_(most_uses(config)),
       pool_(config.slots),
+      numbers_(config.slots),
       taken_by_(config.unique_in_batch ? config.slots : 0) {
   deferred_.reserve(config.unique_in_batch ? most_uses(config) : 0);
   pass_ends_.reserve(kEndsAtOnce);
   iteration_ends_.reserve(kEndsAtOnce);
+  passes_.reserve(kEndsAtOnce);
   begin(0, kUnknown);
 }
 
 std::size_t BatchPlan::size_bytes(const PlanConfig& config) {
   const std::uint64_t uses = most_uses(checked(config));
-  const std::uint64_t per_slot = sizeof(std::uint32_t) + sizeof(Item) + (config.unique_in_batch ? 4 : 0);
+  const std::uint64_t per_slot =
+      sizeof(std::uint32_t) + sizeof(Item) + sizeof(numbers_[0]) + (config.unique_in_batch ? 4 : 0);
   return uses * sizeof(std::uint32_t) * (config.unique_in_batch ? 2 : 1) + config.slots * per_slot;
 }
 
 void BatchPlan::begin(std::uint64_t epoch, std::uint64_t items) {
-  fed_ = admitted_ = pass_begin_ = admitted_uses_ = 0;
+  fed_ = admitted_ = pass_begin_ = admitted_uses_ = pass_fed_ = 0;
   pass_ends_.clear();
+  passes_.clear();
   ended_ = false;
   items_ = items;
   pass_ = epoch;
@@ -60,10 +65,62 @@ void BatchPlan::begin(std::uint64_t epoch, std::uint64_t items) {
   left_ = 0;
   batch_ = 1;
   deferred_.clear();
+  std::ranges::fill(pool_, Item{});
   std::ranges::fill(taken_by_, 0U);
 }
 
+std::vector<std::uint64_t> BatchPlan::resume(BatchPlan& replayed) {
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> items;  // number and old slot
+  replayed.each_item([&](std::uint32_t slot, std::uint64_t number) { items.emplace_back(number, slot); });
+  if (items.size() > config_.slots) {
+    throw std::length_error("the items of the replayed plan need more slots");
+  }
+  std::ranges::sort(items);
+  begin(replayed.iteration_, replayed.items_);
+  std::vector<std::uint64_t> numbers;
+  std::vector<std::uint32_t> slot_of(replayed.pool_.size());
+  for (const auto& [number, old] : items) {
+    const auto slot = static_cast<std::uint32_t>(numbers.size());
+    slot_of[old] = slot;
+    pool_[slot] = replayed.pool_[old];
+    numbers_[slot] = number;
+    numbers.push_back(number);
+  }
+  for (std::uint64_t number = replayed.admitted_; number < replayed.fed_; ++number) {
+    inbox_[number % inbox_.size()] = slot_of[replayed.inbox_[number % replayed.inbox_.size()]];
+  }
+  std::transform(replayed.entries_.begin(), replayed.entries_.begin() + replayed.left_, entries_.begin(),
+                 [&](std::uint32_t old) { return slot_of[old]; });
+  left_ = replayed.left_;
+  factor_ = replayed.factor_;
+  random_ = replayed.random_;
+  fed_ = replayed.fed_;
+  admitted_ = replayed.admitted_;
+  pass_ends_ = replayed.pass_ends_;
+  passes_ = replayed.passes_;
+  pass_fed_ = replayed.pass_fed_;
+  ended_ = replayed.ended_;
+  pass_ = replayed.pass_;
+  pass_begin_ = replayed.pass_begin_;
+  admitted_uses_ = replayed.admitted_uses_;
+  drawn_ = replayed.drawn_;
+  iteration_ends_ = replayed.iteration_ends_;
+  finished_.store_relaxed(replayed.finished());
+  resident_.store_relaxed(replayed.resident());
+  return numbers;
+}
+
 // ---------------------------------------------------------------- input
+
+void BatchPlan::end_pass() {
+  const std::uint64_t items = fed_ - pass_fed_;
+  if (passes_.empty() || passes_.back().items != items) {
+    passes_.push_back({.passes = 0, .items = items});
+  }
+  ++passes_.back().passes;
+  pass_fed_ = fed_;
+  pass_ends_.push_back(fed_);
+}
 
 // Closes passes whose last item has been admitted.
 inline void BatchPlan::close_passes() noexcept {
@@ -82,6 +139,7 @@ inline void BatchPlan::admit_next() noexcept {
   const std::uint32_t slot = inbox_[admitted_ % inbox_.size()];
   const std::uint32_t uses = factor_.next();
   pool_[slot] = {.source_index = admitted_ - pass_begin_, .uses_left = uses, .uses_drawn = 0};
+  numbers_[slot] = admitted_;
   if (config_.unique_in_batch) {
     taken_by_[slot] = 0;
   }

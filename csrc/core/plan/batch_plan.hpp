@@ -18,7 +18,10 @@
 // and the items of the next pass may follow while the pool still holds older ones. The pool drains only after
 // end_input(). Iteration n draws from the random numbers of (seed, epoch + n).
 //
-// Not thread-safe: one thread at a time, except for finished() and resident().
+// A plan is a function of its configuration, the first epoch and the lengths of the passes, so where it stood is saved as
+// a few numbers and found again by replaying it (replay.hpp). For that it numbers the items, from 0 after begin().
+//
+// Not thread-safe: one thread at a time, except for finished(), resident(), and number_of() a slot not yet released.
 #pragma once
 
 #include <cassert>
@@ -54,6 +57,12 @@ struct PlanConfig {
   static constexpr std::uint64_t kMaxUses = 0xFFFFFFFFU;
 };
 
+// Several passes of equal length, one after the other. A run may read a short source millions of times.
+struct PassRun {
+  std::uint64_t passes;
+  std::uint64_t items;  // of each
+};
+
 class BatchPlan {
  public:
   // Throws std::invalid_argument if the configuration is invalid, std::bad_alloc.
@@ -63,6 +72,9 @@ class BatchPlan {
 
   // Drops all state and starts with iteration and pass number `epoch`. `items`: items in a pass, or kUnknown.
   void begin(std::uint64_t epoch, std::uint64_t items);
+  // Continues where `replayed`, a plan of the same configuration but for its slots, has ended a batch. Its items lie in
+  // the slots from 0 on. Returns their numbers, ascending. Throws std::length_error if they need more slots.
+  std::vector<std::uint64_t> resume(BatchPlan& replayed);
 
   // -- Input, in source order --
 
@@ -73,7 +85,7 @@ class BatchPlan {
     inbox_[fed_++ % inbox_.size()] = slot;
   }
   // Marks the items fed since the last end_pass() as a complete pass. Another pass follows.
-  void end_pass() { pass_ends_.push_back(fed_); }
+  void end_pass();
   // Same as end_pass(), but no item follows, so the pool drains. Returns false if the input had ended before.
   bool end_input() {
     if (ended_) {
@@ -103,6 +115,27 @@ class BatchPlan {
   [[nodiscard]] std::uint64_t min_items(std::uint64_t draws) const noexcept;
   // Returns the number of items in the pool. Any thread; in other threads a recent number.
   [[nodiscard]] std::uint32_t resident() const noexcept { return resident_.load_relaxed(); }
+
+  // -- What a saved state tells of a plan --
+
+  [[nodiscard]] std::uint64_t fed() const noexcept { return fed_; }
+  [[nodiscard]] bool ended() const noexcept { return ended_; }
+  // Returns the lengths of the passes that have ended.
+  [[nodiscard]] const std::vector<PassRun>& passes() const noexcept { return passes_; }
+  // Returns the number of the item that was admitted into this slot last.
+  [[nodiscard]] std::uint64_t number_of(std::uint32_t slot) const noexcept { return numbers_[slot]; }
+  // Calls visit(slot, number) for every item that was fed and is not drawn to its last use.
+  template <class Visit>
+  void each_item(const Visit& visit) const {
+    for (std::uint32_t slot = 0; slot < pool_.size(); ++slot) {
+      if (pool_[slot].uses_left > 0) {
+        visit(slot, numbers_[slot]);
+      }
+    }
+    for (std::uint64_t number = admitted_; number < fed_; ++number) {
+      visit(inbox_[number % inbox_.size()], number);
+    }
+  }
 
  private:
   struct Item {
@@ -134,6 +167,8 @@ class BatchPlan {
   std::uint64_t fed_ = 0;                 // items so far
   std::uint64_t admitted_ = 0;            // items so far
   std::vector<std::uint64_t> pass_ends_;  // value of fed_ at the end of each pass that is not completely admitted
+  std::vector<PassRun> passes_;           // that have ended
+  std::uint64_t pass_fed_ = 0;            // items fed before the pass that is being fed
   bool ended_ = false;
   std::uint64_t items_ = kUnknown;   // of a pass
   std::uint64_t pass_ = 0;           // number of the pass that is being admitted
@@ -152,6 +187,7 @@ class BatchPlan {
   std::vector<std::uint32_t> entries_;   // slot numbers that may be drawn, one for each use
   std::vector<std::uint32_t> deferred_;  // entries deferred to the next batch; unique_in_batch only
   std::vector<Item> pool_;               // by slot
+  std::vector<std::uint64_t> numbers_;   // by slot, of the item that was admitted into it last
   std::uint32_t batch_ = 1;              // never 0
   std::vector<std::uint32_t>
       taken_by_;  // by slot: the last batch that took the item, modulo 2^32; unique_in_batch only

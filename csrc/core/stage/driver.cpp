@@ -89,7 +89,7 @@ void Driver::work() {
 // kFull: the consumer must take a batch first. Other outcomes: see Executor::plan().
 Outcome Driver::make(std::unique_lock<std::mutex>& turn) {
   if (next_number_ >= taken_.read() + depth_) {
-    return slots_.stopped() ? Outcome::kClosed : Outcome::kFull;
+    return quiet() ? Outcome::kClosed : Outcome::kFull;
   }
   returns_seen_ = batches_.returns();  // before the attempt, so that a return between the two ends the wait for a block
   Batch* batch = nullptr;
@@ -111,7 +111,7 @@ Outcome Driver::make(std::unique_lock<std::mutex>& turn) {
 
 // Sleeps until the next step, after one that returned `lacking`, may succeed.
 Outcome Driver::await(Outcome lacking, Deadline deadline) {
-  const auto stopped = [this] { return slots_.stopped(); };
+  const auto stopped = [this] { return quiet(); };
   slots_.announce_released();
   if (lacking == Outcome::kExhausted) {
     ready_count_.alert();  // the consumer may be waiting for a batch that cannot be made
@@ -187,12 +187,11 @@ Outcome Driver::acquire(Batch*& batch, Deadline deadline) {
     if (help()) {
       continue;
     }
-    const Outcome waited =
-        led_by_consumer()
-            ? await(lacking_, deadline)
-            : ready_count_.await(std::max(seen, taken_.read()) + 1, deadline, WaitStrategy::spin_then_sleep(),
-                                 [this] { return slots_.stopped() || batches_.exhausted(); });
-    late = waited == Outcome::kTimeout;
+    const Outcome waited = led_by_consumer() ? await(lacking_, deadline)
+                                             : ready_count_.await(std::max(seen, taken_.read()) + 1, deadline,
+                                                                  WaitStrategy::spin_then_sleep(),
+                                                                  [this] { return quiet() || batches_.exhausted(); });
+    late = waited == Outcome::kTimeout || slots_.halted();
   }
 }
 
@@ -204,18 +203,34 @@ void Driver::alert() {
   batches_.alert();
 }
 
-void Driver::begin(std::uint64_t epoch, std::uint64_t items) {
-  // Workers park once before the first begin() and once after each.
+void Driver::park() {
+  // Workers park once at the start and once after each advance of resumed_.
   const std::uint64_t parks = (resumed_.read() + 1) * workers_.size();
   static_cast<void>(parked_.await(parks, kNever, WaitStrategy::sleep(), kNotInterrupted));
+}
+
+// Waits for the workers to park, and gives back what they have made.
+void Driver::quit_epoch() {
+  park();
   for (Batch* batch = nullptr; taken_.read() < next_number_;) {
     if (take(batch) == Outcome::kOk) {
       batches_.give_back(batch, false);
     }
   }
+}
+
+void Driver::begin(std::uint64_t epoch, std::uint64_t items) {
+  quit_epoch();
   at_end_.store_relaxed(false);
   executor_.begin(epoch, items);
-  resumed_.advance();
+  unpark();
+}
+
+std::vector<std::uint64_t> Driver::begin_at(BatchPlan& replayed) {
+  quit_epoch();
+  std::vector<std::uint64_t> numbers = executor_.resume(replayed);
+  at_end_.store_relaxed(executor_.finished());
+  return numbers;
 }
 
 }  // namespace pyecho

@@ -67,6 +67,13 @@ struct EchoBufferConfig {
   std::function<HostMemory(std::size_t size_bytes)> batch_memory = {};
 };
 
+// An item that the consumer has not had to its last use, and where its payload is.
+struct Unspent {
+  std::uint64_t number;  // in the order of the input, from 0 after begin()
+  const Batch* batch;    // a batch that is not handed out, or null: the item is in a slot
+  std::uint32_t place;   // row of the batch, or number of the slot
+};
+
 struct EchoBufferStats {
   std::uint64_t fresh;           // items committed
   std::uint64_t emitted;         // uses handed to the consumer
@@ -140,6 +147,21 @@ class EchoBuffer {
   // Starts with iteration `epoch` and drops the rest of the last one. Waits for threads that copy a batch. No producer
   // may be inside or have open reservations, and stop() and close() must not be called meanwhile.
   Outcome begin(std::uint64_t epoch, std::uint64_t items);
+
+  // -- Saving and resuming: the consumer's thread. Producers may be inside if no begin_at() is called. --
+
+  // Ends all waits, parks the workers, and keeps them so until it is undone. Idempotent.
+  void set_halted(bool halted);
+  // While halted: sets `unspent` to the items that the consumer has not had to their last use, in no order. `untaken`:
+  // batches that it has acquired and not had. Returns the plan, which has been fed everything that is committed.
+  const BatchPlan& inspect(std::vector<Unspent>& unspent, std::span<const Batch* const> untaken);
+  // Copies these items to `rows`, with their leaves side by side: layout().example_bytes() each. Uses several threads for
+  // many bytes. Returns the sum of their checksums (checksum.hpp), each with the item's number.
+  [[nodiscard]] std::uint64_t copy_items(std::span<const Unspent> items, std::byte* rows) const;
+  // Halts, drops everything, and continues where `replayed` stands, as begin() otherwise. Returns the numbers of its items;
+  // item i must be filled into slot i before set_halted(false). Throws std::length_error if they need more slots.
+  std::vector<std::uint64_t> begin_at(BatchPlan& replayed);
+  [[nodiscard]] std::uint32_t slots() const noexcept { return pool_.slots(); }
 
   // -- Any thread --
 

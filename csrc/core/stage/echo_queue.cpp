@@ -49,7 +49,7 @@ Outcome EchoQueue::next(Use& use, Deadline deadline) {
     if (late) {
       return Outcome::kTimeout;
     }
-    late = await_items(deadline) == Outcome::kTimeout;
+    late = await_items(deadline) == Outcome::kTimeout || pool_.halted();
   }
 }
 
@@ -62,6 +62,15 @@ Outcome EchoQueue::begin(std::uint64_t epoch, std::uint64_t items) {
   plan_.begin(epoch, items);
   next_ = ahead_ = 0;
   return Outcome::kOk;
+}
+
+std::vector<std::uint64_t> EchoQueue::begin_at(BatchPlan& replayed) {
+  pool_.stop();
+  std::vector<std::uint64_t> numbers = plan_.resume(replayed);
+  pool_.reset(static_cast<std::uint32_t>(numbers.size()));
+  pool_.set_halted(true);  // after the reset, which has undone it
+  next_ = ahead_ = 0;
+  return numbers;
 }
 
 EchoQueueStats EchoQueue::stats() const {

@@ -91,6 +91,25 @@ class EchoQueue {
   // close() must not be called meanwhile.
   Outcome begin(std::uint64_t epoch, std::uint64_t items);
 
+  // -- Saving and resuming: the consumer's thread, see EchoBuffer --
+
+  void set_halted(bool halted) { pool_.set_halted(halted); }
+  // Calls visit(slot, number) for each item that the consumer has not had to its last use. Returns the plan, which has been
+  // fed everything that is committed.
+  template <class Visit>
+  const BatchPlan& inspect(const Visit& visit) {
+    pool_.feed(plan_);
+    for (const Use& use : std::span(uses_).first(ahead_).subspan(next_)) {
+      if (use.last) {
+        visit(use.slot, plan_.number_of(use.slot));
+      }
+    }
+    plan_.each_item(visit);
+    return plan_;
+  }
+  [[nodiscard]] std::uint64_t number_of(std::uint32_t slot) const noexcept { return plan_.number_of(slot); }
+  std::vector<std::uint64_t> begin_at(BatchPlan& replayed);
+
   // -- Any thread --
 
   // Stops the stage: every wait ends with kClosed. Idempotent.

@@ -60,12 +60,23 @@ Executor::Executor(SlotPool& slots, BatchPool& batches, const PlanConfig& plan, 
 // ---------------------------------------------------------------- planning
 
 void Executor::begin(std::uint64_t epoch, std::uint64_t items) {
+  drop_planned();
+  plan_.begin(epoch, items);
+  slots_.reset();
+}
+
+std::vector<std::uint64_t> Executor::resume(BatchPlan& replayed) {
+  drop_planned();
+  std::vector<std::uint64_t> numbers = plan_.resume(replayed);
+  slots_.reset(static_cast<std::uint32_t>(numbers.size()));
+  return numbers;
+}
+
+void Executor::drop_planned() {
   if (open_ != nullptr) {
     batches_.give_back(std::exchange(open_, nullptr), false);
   }
   batches_.forget_refusal();
-  plan_.begin(epoch, items);
-  slots_.reset();
   for (Parked& parked : parked_) {
     parked.slots.clear();
     parked.whole = false;
@@ -93,7 +104,7 @@ Outcome Executor::draw() {
 
 Outcome Executor::plan(Batch*& batch) {
   for (;;) {
-    if (finished() || slots_.stopped()) {
+    if (finished() || slots_.stopped() || slots_.halted()) {
       return Outcome::kClosed;
     }
     slots_.feed(plan_);
@@ -166,6 +177,9 @@ bool Executor::copy_planned(Batch& batch) {
       copy_row(uses[row], block, row);
       spent[count] = uses[row].slot;
       count += uses[row].last ? 1 : 0;  // no branch, because it would be unpredictable
+    }
+    for (const std::uint32_t slot : std::span(spent).first(count)) {
+      batch.spent.push_back(plan_.number_of(slot));  // never allocates
     }
     if (count > 0) {
       copied(batch.number, std::span(spent).first(count), false);

@@ -51,9 +51,24 @@ class Executor {
 
   // Starts with iteration `epoch`. No other thread may be inside.
   void begin(std::uint64_t epoch, std::uint64_t items);
+  // Continues where `replayed` stands. Returns the numbers of its items; that of place i must be put into slot i before
+  // plan() is called. Otherwise the same as begin(). Throws as BatchPlan::resume().
+  std::vector<std::uint64_t> resume(BatchPlan& replayed);
+  // Feeds the plan all that was committed, copies what is planned, and returns the plan. visit(batch) is called with the
+  // open batch, if there is one. The driver must be halted.
+  template <class Visit>
+  const BatchPlan& settle(const Visit& visit) {
+    slots_.feed(plan_);
+    if (open_ != nullptr) {
+      copy_planned(*open_);
+      visit(*open_);
+    }
+    return plan_;
+  }
 
   // kOk: `batch` is planned, and its rows must be copied. kEnd: the iteration is over; the next call starts the next one.
-  // kEmpty: needed() more items are missing. kExhausted: a block is missing. kClosed: finished, or stopped.
+  // kEmpty: needed() more items are missing. kExhausted: a block is missing. kClosed: finished, stopped, or
+  // halted.
   Outcome plan(Batch*& batch);
   // Copies the rest of a batch that plan() returned, and frees each slot whose last use was copied.
   void copy(Batch& batch);
@@ -72,6 +87,7 @@ class Executor {
   [[nodiscard]] std::uint32_t resident() const noexcept { return plan_.resident(); }
 
  private:
+  void drop_planned();
   struct Parked {
     std::vector<std::uint32_t> slots;
     bool whole = false;

@@ -1,0 +1,75 @@
+// Finds a position in a run of passes again. Pure arithmetic: no threads, clock or payload.
+//
+// What a consumer has taken, and the lengths of the passes, decide everything about a BatchPlan. So a saved state holds
+// those few numbers instead of the plan, and loading it plans the same batches once more without copying a row, at some
+// ten nanoseconds a use. Nothing in a state is an index that must be trusted.
+//
+//     Replay replay(config, rows, position);
+//     while ((outcome = replay.advance(n)) == Outcome::kEmpty) { ... look for Ctrl-C ... }
+//     if (outcome == Outcome::kOk) plan.resume(replay.plan());
+//
+// It assumes what BatchPlan guarantees: draws do not depend on how early an item or the end of a pass is fed.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/plan/batch_plan.hpp"
+#include "core/sync/outcome.hpp"
+
+namespace pyecho {
+
+struct PlanPosition {
+  std::uint64_t epoch = 0;         // the first one
+  std::uint64_t items = kUnknown;  // of a pass, as passed to BatchPlan::begin()
+  // The input.
+  std::vector<PassRun> passes;   // that have ended
+  std::uint64_t open_items = 0;  // known of the next pass
+  bool ended = false;            // no pass follows those in `passes`
+  bool feed_all = false;         // feed everything; else only what the batches taken need
+  // What the consumer has taken.
+  std::uint64_t iterations = 0;  // to their ends
+  std::uint64_t batches = 0;     // of the next iteration
+  std::uint32_t min_rows = 1;    // shorter batches are not counted in `batches`
+};
+
+class Replay {
+ public:
+  // config.slots: at least config.capacity + 1; with feed_all so many more as there are items to feed beyond the need.
+  // Throws std::invalid_argument, std::bad_alloc.
+  Replay(const PlanConfig& config, std::uint32_t batch_rows, PlanPosition position);
+
+  // Draws some `uses` more. kOk: the plan stands at the position. kEmpty: call again. kClosed: there is no such position.
+  Outcome advance(std::uint64_t uses);
+
+  // The plan, at a batch boundary.
+  [[nodiscard]] BatchPlan& plan() noexcept { return plan_; }
+  // Returns the batches drawn since the last iteration, short ones included.
+  [[nodiscard]] std::uint64_t batches_drawn() const noexcept { return batches_drawn_; }
+  // Returns the number of passes whose end was fed.
+  [[nodiscard]] std::uint64_t passes_fed() const noexcept { return passes_fed_; }
+
+ private:
+  Outcome draw_batch();
+  bool feed();
+  bool feed_next();
+  void open_pass() noexcept;
+
+  const PlanPosition position_;
+  const bool by_use_;  // a batch is one use, so that several can be drawn at once
+  BatchPlan plan_;
+  std::vector<Use> uses_;
+  std::uint32_t rows_ = 0;        // of the open batch
+  std::uint64_t iterations_ = 0;  // behind the plan
+  std::uint64_t batches_ = 0;     // of the next one, as counted
+  std::uint64_t batches_drawn_ = 0;
+  std::uint64_t drawn_ = 0;
+
+  std::vector<std::uint32_t> free_;  // slots
+  std::size_t run_ = 0;              // in position_.passes
+  std::uint64_t run_passes_ = 0;     // of that run, fed
+  std::uint64_t passes_fed_ = 0;
+  std::uint64_t items_left_ = 0;  // to feed in the open pass
+};
+
+}  // namespace pyecho

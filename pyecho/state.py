@@ -1,0 +1,373 @@
+"""Saved states of loaders and buffers: what they hold, and their checks.
+
+A state holds what the consumer has taken (whole iterations, and batches of the next one), the
+lengths of the passes that were read, and the items that it has not had to their last use. The plan
+is a function of these numbers and the options, so loading a state replays it (`_core.Replay`), and
+there is no index in a state that could point anywhere.
+
+    state = {
+        "format", "version", "kind",   # whose state it is
+        "options": {...},              # those that decide the output
+        "epoch": int,                  # the running epoch, else the next one
+        "flow": None | {               # the passes that flow into each other, once one has begun
+            "epoch", "items",          # the first one; items of a pass, if known beforehand
+            "passes", "open_items", "ended",       # [[passes, items of each], ...], then items
+            "iterations", "batches", "delivered",  # taken from the stage that reads
+            "position": [iterations, delivered],   # and by the consumer
+            "numbers", "rows", "references", "checksum", "leaves",  # items of example echoing
+            "numbers", "items_held",                                # items of batch echoing
+            "made": [[kind, ...], ...],                 # what augment has made ahead
+        },
+        "source": None | {"iterator": bool, "state": ...},
+        "digest": str,                 # of all the rest; "rows" by their checksum
+    }
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pyecho import _core
+from pyecho._core import CheckpointError
+from pyecho.config import Config
+from pyecho.spec import fields_of, is_tensor
+
+VERSION = 1
+MOST = 2**62  # of anything that is counted
+MOST_EMPTY_PASSES = 2**20
+
+BATCH, END, LAST_END = 0, 1, 2
+"""Kinds of entries of "made": [BATCH, what augment made], the end of an iteration, the last one."""
+
+
+def options_of(config: Config) -> dict[str, Any]:
+    """Return the options that decide the output."""
+    names = "factor batch_size unbatch unique_in_batch drop_last seed epochs steps_per_epoch"
+    options = {name: getattr(config, name) for name in names.split()}
+    return options | {"shuffle_buffer" if config.loader else "capacity": config.capacity}
+
+
+def leaves_of_spec(spec: Any) -> list[str]:
+    """Describe the leaves of an example, in the order of their bytes in a saved row."""
+    return [
+        "object" if field.by_reference else f"{field.dtype} {field.shape}"
+        for field in fields_of(spec)
+    ]
+
+
+class Passes:
+    """The lengths of passes in runs of equal ones, and then items of one that has not ended."""
+
+    def __init__(self, runs: list[tuple[int, int]], open_items: int) -> None:
+        self.runs = runs
+        self.count = sum(passes for passes, _ in runs)
+        self.items = sum(passes * items for passes, items in runs) + open_items
+
+    def begin_of(self, number: int) -> int:
+        """Return how many items there are before a pass; passes count from 0."""
+        before = 0
+        for passes, items in self.runs:
+            before += min(number, passes) * items
+            number -= min(number, passes)
+        return before
+
+    def locate(self, item: int) -> tuple[int, int]:
+        """Return the pass of an item, and its number in that pass."""
+        number = 0
+        for passes, items in self.runs:
+            if item < passes * items:
+                return number + item // items, item % items
+            item -= passes * items
+            number += passes
+        return number, item
+
+
+# ---------------------------------------------------------------- making a state
+
+
+def finished_state(
+    kind: str, config: Config, epoch: int, flow: dict[str, Any] | None, source: Any
+) -> dict[str, Any]:
+    """Return the whole state, with its digest."""
+    state: dict[str, Any] = {
+        "format": "pyecho",
+        "version": VERSION,
+        "kind": kind,
+        "options": options_of(config),
+        "epoch": epoch,
+        "flow": flow,
+        "source": source,
+    }
+    return state | {"digest": digest(state)}
+
+
+def made_ahead(queue: dict[str, Any]) -> list[list[Any]]:
+    """Return what a queue behind a link holds (see `_core.Stage._state`), in order."""
+    passes = Passes(queue["passes"], queue["open_items"])
+    items, made = iter(queue["items"]), []
+    at = passes.items - len(queue["items"])
+    for number in range(queue["iterations"], passes.count):
+        end = passes.begin_of(number + 1)
+        made += [[BATCH, _plain(next(items))] for _ in range(end - at)]
+        made.append([LAST_END if queue["ended"] and number + 1 == passes.count else END])
+        at = end
+    return made + [[BATCH, _plain(item)] for item in items]
+
+
+def _plain(emission: Any) -> list[Any]:
+    """Return a batch, and its info without the type of it, which is pyecho's own."""
+    if isinstance(emission, tuple) and len(emission) == 2 and hasattr(emission[1], "source_index"):
+        return [emission[0], emission[1].source_index, emission[1].use]
+    return [emission]
+
+
+# ---------------------------------------------------------------- digest
+
+
+def digest(state: Mapping[str, Any]) -> str:
+    """Return a number of a state that changes with it, as text.
+
+    Objects that are neither numbers, texts, arrays, tensors nor nests of them count by type only.
+    """
+    found = hashlib.blake2b(digest_size=16)
+    for part in _digested({name: state[name] for name in state if name != "digest"}):
+        found.update(part)
+    return found.hexdigest()
+
+
+def _digested(value: Any) -> Iterator[bytes]:
+    if isinstance(value, np.ndarray | np.generic) and value.ndim == 0:
+        value = value.item()
+    if isinstance(value, dict):
+        yield b"{%d" % len(value)
+        for key in sorted(value, key=repr):
+            yield repr(key).encode()
+            if key != "rows":
+                yield from _digested(value[key])
+    elif isinstance(value, list | tuple):
+        yield b"[%d" % len(value)
+        for each in value:
+            yield from _digested(each)
+    elif isinstance(value, bytes | bytearray):
+        yield b"b%d:" % len(value) + value
+    elif value is None or isinstance(value, bool | int | float | complex | str):
+        yield f"{value!r};".encode("utf-8", "surrogatepass")
+    else:
+        array = _bytes_of(value)
+        if array is None:
+            yield f"<{type(value).__qualname__}>".encode()
+        else:
+            yield f"{value.dtype}{tuple(value.shape)}{_core.checksum(array)};".encode()
+
+
+def _bytes_of(value: Any) -> Any:
+    """Return an array or tensor as a C-contiguous array; None if it is neither, or is special."""
+    try:
+        if is_tensor(value):
+            import torch
+
+            value = value.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy()
+    except (RuntimeError, NotImplementedError, TypeError):
+        return None
+    if not isinstance(value, np.ndarray) or value.dtype.hasobject:
+        return None
+    return np.ascontiguousarray(value)
+
+
+# ---------------------------------------------------------------- reading a state
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flow:
+    """The checked numbers and items of a flow of passes."""
+
+    epoch: int
+    items: int | None
+    passes: Passes
+    open_items: int
+    ended: bool
+    iterations: int
+    batches: int
+    delivered: int
+    position: tuple[int, int]
+    numbers: Any = None
+    rows: Any = None
+    references: Any = None
+    leaves: Any = None
+    objects: Any = None
+    made: Any = None
+
+    @property
+    def payload(self) -> bool:
+        """True if the state holds the items."""
+        return self.numbers is not None
+
+
+@dataclass(frozen=True)
+class SavedState:
+    """A state that belongs to these options and is whole; else `CheckpointError`."""
+
+    raw: dict[str, Any]
+    epoch: int
+    flow: Flow | None
+    source: Any
+
+    @classmethod
+    def read(cls, state: Any, kind: str, config: Config) -> SavedState:
+        """Check a state. Uses nothing of it, calls nothing in it."""
+        try:
+            return cls._read(state, kind, config)
+        except CheckpointError:
+            raise
+        except (LookupError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
+            raise CheckpointError(f"this is no whole state of pyecho: {error!r}") from error
+
+    @classmethod
+    def _read(cls, state: Any, kind: str, config: Config) -> SavedState:
+        if not isinstance(state, dict) or state.get("format") != "pyecho":
+            raise CheckpointError("this is no state of pyecho: it is a dict that state_dict() made")
+        if _count(state["version"]) != VERSION:
+            raise CheckpointError(
+                f"the state has version {state['version']}, and this pyecho reads {VERSION}"
+            )
+        if state["kind"] != kind:
+            raise CheckpointError(f"the state is that of a {state['kind']}, not of a {kind}")
+        _check_options(state["options"], config)
+        if digest(state) != state["digest"]:
+            raise CheckpointError("the state is damaged: its digest is that of another one")
+        flow = state["flow"]
+        return cls(
+            raw=state,
+            epoch=_count(state["epoch"], 2**64 - 1),
+            flow=None if flow is None else _flow_of(flow, config),
+            source=_source_of(state["source"]),
+        )
+
+
+def _check_options(saved: Any, config: Config) -> None:
+    options = options_of(config)
+    for name in sorted(set(options) | set(saved)):
+        if name not in saved or name not in options or saved[name] != options[name]:
+            raise CheckpointError(
+                f"the state was taken with {name}={saved.get(name)!r}, and here it is "
+                f"{options.get(name)!r}; all options that decide the output must be the same"
+            )
+
+
+def _source_of(source: Any) -> Any:
+    if source is not None and (set(source) != {"iterator", "state"}):
+        raise CheckpointError("the state of the source is damaged")
+    return source
+
+
+def _flow_of(flow: Any, config: Config) -> Flow:
+    runs = [(_count(passes), _count(items)) for passes, items in flow["passes"]]
+    if any(passes < 1 or (not items and passes > MOST_EMPTY_PASSES) for passes, items in runs):
+        raise CheckpointError("the state tells of passes that cannot be")
+    items = None if flow["items"] is None else _count(flow["items"])
+    ended, open_items = bool(flow["ended"]), _count(flow["open_items"])
+    passes = Passes(runs, open_items)
+    if passes.items > MOST or (ended and open_items > 0):
+        raise CheckpointError("the state tells of passes that cannot be")
+    iterations, delivered = flow["position"]
+    found = Flow(
+        epoch=_count(flow["epoch"], 2**64 - 1),
+        items=items,
+        passes=passes,
+        open_items=open_items,
+        ended=ended,
+        iterations=_count(flow["iterations"]),
+        batches=_count(flow["batches"]),
+        delivered=_count(flow["delivered"]),
+        position=(_count(iterations), _count(delivered)),
+        made=[_entry_of(entry) for entry in flow.get("made", ())],
+    )
+    if "numbers" not in flow:
+        return found
+    numbers = _array_of(flow["numbers"], np.int64, 1)
+    if len(numbers) and not (
+        numbers[0] >= 0 and numbers[-1] < passes.items and np.all(np.diff(numbers) > 0)
+    ):
+        raise CheckpointError("the state holds items that cannot be in it")
+    if config.batch_size is None:
+        objects = flow["items_held"]
+        if not isinstance(objects, list) or len(objects) != len(numbers):
+            raise CheckpointError("the state lacks some of its items")
+        return replace(found, numbers=numbers, objects=objects)
+    rows = _array_of(flow["rows"], np.uint8, 2)
+    references = flow["references"]
+    if len(rows) != len(numbers) or any(len(leaf) != len(numbers) for leaf in references):
+        raise CheckpointError("the state lacks some of its items")
+    if _core.checksum_of_rows(rows, numbers) != _count(flow["checksum"], 2**64 - 1):
+        raise CheckpointError("the items of the state are damaged")
+    return replace(
+        found, numbers=numbers, rows=rows, references=references, leaves=list(flow["leaves"])
+    )
+
+
+def _entry_of(entry: Any) -> list[Any]:
+    kind, *batch = entry
+    if _count(kind, LAST_END) != BATCH:
+        return [kind]
+    [[*batch]] = batch
+    if len(batch) not in (1, 3):
+        raise CheckpointError("the state holds batches that cannot be in it")
+    return [BATCH, batch]
+
+
+def _count(value: Any, most: int = MOST) -> int:
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
+        raise CheckpointError(f"the state has {value!r} in the place of a number")
+    if not 0 <= value <= most:
+        raise CheckpointError(f"the state has the number {value}, which cannot be")
+    return int(value)
+
+
+def _array_of(value: Any, dtype: Any, axes: int) -> Any:
+    if is_tensor(value):
+        value = value.numpy()
+    if not isinstance(value, np.ndarray) or value.dtype != dtype or value.ndim != axes:
+        raise CheckpointError("the state lacks an array of items, or it is of another kind")
+    return np.ascontiguousarray(value)
+
+
+# ---------------------------------------------------------------- going on
+
+
+def replay_of(flow: Flow, config: Config) -> Any:
+    """Return the plan at the position of a flow; `CheckpointError` if there is no such one."""
+    counted = config.drop_last and not flow.payload
+    replay = _core.Replay(
+        config,
+        room=1 + (len(flow.numbers) if flow.payload else 0),
+        epoch=flow.epoch,
+        items=flow.items,
+        passes=flow.passes.runs,
+        open_items=flow.open_items,
+        ended=flow.ended,
+        feed_all=flow.payload,
+        iterations=flow.iterations,
+        batches=flow.batches,
+        min_rows=config.batch_size or 1 if counted else 1,
+    )
+    if not replay.run() or (flow.payload and not np.array_equal(replay.numbers, flow.numbers)):
+        raise CheckpointError("the state contradicts itself: its items are not those of its place")
+    return replay
+
+
+def fill(stage: Any, flow: Flow, leaves: list[str] | None) -> None:
+    """Put the items of a state into a stage that stands at its position."""
+    if flow.objects is not None:
+        for slot, item in enumerate(flow.objects):
+            stage._refill(item, [0], [slot])
+        return
+    if leaves != flow.leaves:
+        raise CheckpointError(
+            f"the items of the state have the leaves {flow.leaves}, those of this source {leaves}"
+        )
+    stage._restore(flow.rows, flow.references)
