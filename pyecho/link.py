@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -12,7 +12,7 @@ from pyecho import _core
 from pyecho._core import Closed
 from pyecho.buffer import EchoInfo
 from pyecho.config import Config
-from pyecho.state import BATCH, LAST_END
+from pyecho.state import BATCH, LAST_END, Flow, made_ahead
 
 
 class Link:
@@ -40,21 +40,29 @@ class Link:
         self._turn = threading.Lock()
         self._epoch = 0
         self._number = 0
-        self._made: deque[list[Any]] = deque()
+        self._before = 0  # iterations that an earlier process has taken
+        self._made: deque[list[Any]] = deque()  # and what it had made ahead, entries of a state
         self.queue = _core.EchoQueue(
             Config(factor=1, shuffle_buffer=0, prefetch=prefetch), transform=fetch
         )
 
-    def begin(self, epoch: int, number: int = 0, made: Iterable[list[Any]] = ()) -> None:
-        """Start again with this epoch. `work` has returned in every thread.
-
-        `number`: of the emission that comes next. `made`: what an earlier process has made ahead of
-        it, entries of a state, which the consumer gets first.
-        """
+    def begin(self, epoch: int) -> None:
+        """Start again with this epoch. `work` has returned in every thread."""
         self.queue._begin(epoch, None)
         self._epoch = epoch
-        self._number = number
-        self._made = deque(made)
+        self._number = self._before = 0
+        self._made.clear()
+
+    def resume(self, flow: Flow) -> None:
+        """Start where a state was taken. The consumer gets first what was made ahead of it."""
+        self.queue._begin(flow.epoch, None, *flow.position)
+        self._epoch, self._number = flow.epoch + flow.iterations, flow.delivered
+        self._before = flow.position[0]
+        self._made = deque(flow.made)
+
+    def made_ahead(self, queue: dict[str, Any]) -> list[list[Any]]:
+        """Return what the consumer has not had, of the state of the queue, as entries of a state."""
+        return made_ahead(queue, queue["iterations"] - self._before) + list(self._made)
 
     def work(self) -> None:
         """Make what there is to make, until the last epoch ends or a stage is stopped or paused."""

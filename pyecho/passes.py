@@ -42,11 +42,6 @@ def passes_over(
             continue
         if config.progress and number == epoch:
             items = filling(items, capacity, rows_of if source.batched else None)
-        if config.steps_per_epoch is not None and resumed is None:
-            first, items = _peeked(items)
-            if first is NOTHING:
-                return  # a source that has become empty would never end
-            del first
         resumed = None
         try:
             yield items
@@ -61,12 +56,6 @@ def _beginning_with(items: Iterator[Any], passes: Iterator[Any]) -> Iterator[Any
     yield items
     del items
     yield from passes
-
-
-def _peeked(items: Iterator[Any]) -> tuple[Any, Iterator[Any]]:
-    """Return the first item, or `NOTHING`, and an iterator over all of them, it included."""
-    first = next(items, NOTHING)
-    return first, items if first is NOTHING else itertools.chain([first], items)
 
 
 class Resumption:
@@ -140,7 +129,7 @@ class Resumption:
                 while place < len(wanted) and wanted[place] < end:
                     place += 1
             if end > index:
-                self.offset = index - begin
+                self.offset = index - begin if number == self.number else 0
                 return itertools.chain([item], items)
             begin = end
         return items
@@ -159,8 +148,9 @@ class Opening:
     def __init__(self, passes: Iterator[Iterator[Any]], resumed: Resumption | None = None) -> None:
         self.resumed = resumed
         self.passes = passes
-        """They are whole at any time, whether the first item has been read or not."""
+        """All passes, but for the first item once it has been read."""
         self.first: Any = NOTHING
+        """The first item; `NOTHING` if there is none, or if it has not been read."""
         self.error: BaseException | None = None
         self.seconds = 0.0
         self._is_read = False
@@ -179,4 +169,5 @@ class Opening:
         self.seconds = time.perf_counter() - began
 
     def _peek(self) -> tuple[Any, Iterator[Any]]:
-        return _peeked(next(self.passes, iter(())))
+        items = next(self.passes, iter(()))
+        return next(items, NOTHING), items

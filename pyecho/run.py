@@ -297,7 +297,7 @@ class Run:
         self._length = self._config.batches_of(items)
         if items and self._length == 0:
             self._warn_of_no_batch(items)
-        self._stages.begin(self.epoch, items, opening.passes)
+        self._stages.begin(self.epoch, items, opening)
         self._flow = (self.epoch, items)
         self._begun = token
         self._opening = None
@@ -385,7 +385,9 @@ class Run:
         if opening.error is not None:
             self._opening, error = None, opening.error
             raise error
-        first = _example(self._source, saved, flow, opening)
+        if resumed.number is None:  # else the pass has loaded it
+            self._source.load(saved.source)
+        first = _example(self._source, flow, opening)
         if first is NOTHING:
             return self._start_empty(token, opening)
         close_at_exit(self)
@@ -397,7 +399,7 @@ class Run:
             by_consumer=self._by_consumer,
         )
         self._length = self._config.batches_of(items)
-        self._stages.resume(flow, resumed, opening.passes)
+        self._stages.resume(flow, resumed, opening)
         self._flow = (flow.epoch, flow.items)
         self._begun = token
         self._opening = self._saved = None
@@ -514,7 +516,7 @@ def _resumption_of(saved: SavedState, flow: Flow, config: Config, source: Source
     return Resumption(replay, None if over else flow.epoch + number, index, wanted, saved.source)
 
 
-def _example(source: Source, saved: SavedState, flow: Flow, opening: Opening) -> Any:
+def _example(source: Source, flow: Flow, opening: Opening) -> Any:
     """Return an item like those of the source, to make the stages for."""
     assert opening.resumed is not None
     if opening.first is not NOTHING:
@@ -525,8 +527,9 @@ def _example(source: Source, saved: SavedState, flow: Flow, opening: Opening) ->
         return opening.resumed.sample
     if flow.objects:
         return flow.objects[0]
+    state = source.state()
     first = next(source.read(), NOTHING)
-    source.load(saved.source)  # that was only a look
+    source.load(state)  # that was only a look
     if first is NOTHING and (flow.made or len(opening.resumed.replay.numbers) > 0):
         raise CheckpointError(
             f"the source ({type(source.object).__name__}) has ended, so nothing shows how the "

@@ -8,7 +8,7 @@ They are made when the first item is known, and serve all epochs.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,12 +23,12 @@ from pyecho.config import Config
 from pyecho.context import CallerContext
 from pyecho.link import Link
 from pyecho.nest import leaves_of, map_nest
-from pyecho.passes import Resumption
+from pyecho.passes import NOTHING, Opening, Resumption
 from pyecho.rows import row_spec, rows_of
 from pyecho.sharing import transform_for
 from pyecho.source import Source
 from pyecho.spec import Adapter, Field
-from pyecho.state import Flow, fill, leaves_of_spec, made_ahead
+from pyecho.state import Flow, fill, leaves_of_spec
 from pyecho.stats import EchoStats
 
 AHEAD_BYTES = 4 << 20
@@ -69,12 +69,22 @@ class Stages:
         """The stage that the consumer takes from. It is at its end if that has got everything."""
         return self._stages[-1]
 
-    def begin(self, epoch: int, items: int | None, passes: Iterator[Any]) -> None:
-        """Begin with the first of `passes`, of so many items. `jobs` of earlier ones are done."""
+    def begin(self, epoch: int, items: int | None, opening: Opening) -> None:
+        """Begin with the first pass, of so many items. `jobs` of earlier ones are done."""
         self._stages[0]._begin(epoch, items)
         for link in self._links:
             link.begin(epoch)
-        self._stages[0]._read(passes, by_consumer=self._by_consumer)
+        self._read(opening)
+
+    def _read(self, opening: Opening) -> None:
+        # The first item is no part of the iterator again: then it would be neither in the stage
+        # nor ahead of the source's own state.
+        self._stages[0]._read(
+            opening.passes,
+            by_consumer=self._by_consumer,
+            first=() if opening.first is NOTHING else (opening.first,),
+            until_empty=self.config.steps_per_epoch is not None,
+        )
 
     def jobs(self, context: CallerContext) -> list[tuple[str, Callable[[], None]]]:
         """Return what threads have to do until the passes end, each with a name for its thread."""
@@ -117,7 +127,7 @@ class Stages:
             state["iterations"], state["delivered"] = state["position"]
             state["batches"] = state["delivered"]
         elif linked:
-            state["made"] = made_ahead(queue)
+            state["made"] = self._links[0].made_ahead(queue)
         if "items" in state:
             state["items_held"] = state.pop("items")
         elif payload:
@@ -125,7 +135,7 @@ class Stages:
         state["passes"] = [list(run) for run in state["passes"]]
         return state
 
-    def resume(self, flow: Flow, resumed: Resumption, passes: Iterator[Any]) -> None:
+    def resume(self, flow: Flow, resumed: Resumption, opening: Opening) -> None:
         """Go on where a state was taken, as `begin`."""
         first = self._stages[0]
         first._resume(resumed.replay, flow.delivered)
@@ -134,9 +144,8 @@ class Stages:
         else:
             self._fill_again(flow, resumed)
         for link in self._links:
-            link.begin(flow.epoch + flow.iterations, flow.delivered, flow.made)
-            link.queue._begin(flow.epoch, None, *flow.position)
-        first._read(passes, by_consumer=self._by_consumer)
+            link.resume(flow)
+        self._read(opening)
         first._skip_rows(resumed.offset)
         self.set_paused(False)
 

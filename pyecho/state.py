@@ -106,12 +106,15 @@ def finished_state(
     return state | {"digest": digest(state)}
 
 
-def made_ahead(queue: dict[str, Any]) -> list[list[Any]]:
-    """Return what a queue behind a link holds (see `_core.Stage._state`), in order."""
+def made_ahead(queue: dict[str, Any], iterations: int) -> list[list[Any]]:
+    """Return what a queue behind a link holds (see `_core.Stage._state`), in order.
+
+    `iterations`: so many have been taken since it began.
+    """
     passes = Passes(queue["passes"], queue["open_items"])
     items, made = iter(queue["items"]), []
     at = passes.items - len(queue["items"])
-    for number in range(queue["iterations"], passes.count):
+    for number in range(iterations, passes.count):
         end = passes.begin_of(number + 1)
         made += [[BATCH, _plain(next(items))] for _ in range(end - at)]
         made.append([LAST_END if queue["ended"] and number + 1 == passes.count else END])

@@ -36,7 +36,8 @@ class Reader {
  public:
   // `passes`: an iterator of iterators, one for each pass. The time spent in them is added to `source_ns`, which
   // outlives the reader.
-  Reader(py::object passes, Atomic<std::uint64_t>& source_ns) : passes_(std::move(passes)), source_ns_(source_ns) {}
+  Reader(py::object passes, bool until_empty, Atomic<std::uint64_t>& source_ns)
+      : passes_(std::move(passes)), until_empty_(until_empty), source_ns_(source_ns) {}
 
   enum class Read : unsigned char { kItem, kPassEnd, kEnd };
   // kItem: `item` is the next item. kPassEnd: the pass is over, and another one follows. kEnd: the source is over. Raises
@@ -46,9 +47,13 @@ class Reader {
       return Read::kEnd;
     }
     if (advance(items_, item)) {
+      empty_ = false;
       return Read::kItem;
     }
     items_ = py::object();
+    if (std::exchange(empty_, true) && until_empty_) {
+      return Read::kEnd;
+    }
     return advance(passes_, items_) ? Read::kPassEnd : Read::kEnd;
   }
 
@@ -72,11 +77,14 @@ class Reader {
 
   py::object passes_;
   py::object items_;  // null between passes
+  const bool until_empty_;
+  bool empty_ = false;  // this pass has had no item; of the first one, nobody asks
   Atomic<std::uint64_t>& source_ns_;
 };
 
-void Stage::read(const py::object& passes, bool by_consumer) {
-  reader_ = std::make_shared<Reader>(passes, source_ns_);
+void Stage::read(const py::object& passes, bool by_consumer, const py::tuple& first, bool until_empty) {
+  reader_ = std::make_shared<Reader>(passes, until_empty, source_ns_);
+  read_ = first.empty() ? py::object() : py::object(first[0]);
   by_consumer_ = by_consumer;
   pass_ended_ = false;
 }
@@ -361,7 +369,8 @@ void register_stage(py::module_& module) {
            "fail(error)\n\nSame as close(), but the consumer receives this exception after everything was emitted.")
       .def("stop", &Stage::stop,
            "stop()\n\nStop at once: threads end, every wait ends with Closed. Views stay valid. Idempotent.")
-      .def("_read", &Stage::read, py::arg("passes"), py::kw_only(), py::arg("by_consumer"))
+      .def("_read", &Stage::read, py::arg("passes"), py::kw_only(), py::arg("by_consumer"),
+           py::arg("first") = py::tuple(), py::arg("until_empty") = false)
       .def("_feed", &Stage::feed)
       .def("_set_paused", &Stage::set_paused, py::arg("paused"))
       .def("_begin", &Stage::begin, py::arg("epoch"), py::arg("items"), py::arg("iterations") = 0,

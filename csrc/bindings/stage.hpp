@@ -34,8 +34,9 @@ class Stage {
   // -- Producers --
 
   // Sets the source: `passes` is an iterator of iterators, one for each pass. `by_consumer`: the consumer reads the source
-  // when it needs items, and there is no producer. Otherwise a thread must call feed().
-  void read(const pybind11::object& passes, bool by_consumer);
+  // when it needs items, and there is no producer. Otherwise a thread must call feed(). `first`: items, one at most, that
+  // were read ahead of `passes`. `until_empty`: a later pass without items ends the source.
+  void read(const pybind11::object& passes, bool by_consumer, const pybind11::tuple& first, bool until_empty);
   // Reads and puts every item; waits for room. Returns when the source has ended or raised (the consumer gets the
   // exception), or when the stage is stopped or paused. One thread at a time.
   void feed();

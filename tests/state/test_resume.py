@@ -1,0 +1,180 @@
+"""A loader that goes on from a state yields what it would have yielded without, bit for bit."""
+
+import pytest
+from drivers import DRIVERS
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from resuming import CUT, END, ONE_SHOT, SOURCES, STATEFUL, Consumer, Indexed, loader_of, noisy
+
+import pyecho
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:the source .* yielded nothing"),
+    pytest.mark.filterwarnings("ignore:the .* items of the source, used"),
+]
+
+
+@st.composite
+def configurations(draw, form):
+    """Options that decide the output."""
+    least = 1 if form in CUT else 0
+    batch_size = draw(st.integers(least, 9)) or None
+    unique = batch_size is not None and draw(st.booleans())
+    epochs = draw(st.one_of(st.none(), st.integers(1, 3)))
+    return {
+        "factor": draw(st.one_of(st.integers(1, 5), st.floats(1, 4), st.just(2.5))),
+        "batch_size": batch_size,
+        "shuffle_buffer": draw(st.integers(batch_size if unique else 0, 30)),
+        "unique_in_batch": unique,
+        "drop_last": batch_size is not None and draw(st.booleans()),
+        "seed": draw(st.integers(0, 3)),
+        "epochs": epochs,
+        "steps_per_epoch": None if epochs else draw(st.one_of(st.none(), st.integers(1, 9))),
+    }
+
+
+@st.composite
+def drivers(draw, *, linked, batches):
+    """Options that do not."""
+    options = {
+        "threads": draw(st.sampled_from([None, 0, 1, 3])),
+        "prefetch": draw(st.sampled_from([1, 2, 7])),
+    }
+    if linked:
+        options["augment"] = noisy
+        options["augment_workers"] = draw(st.sampled_from([0, 1, 3]))
+    return options
+
+
+@given(data=st.data(), form=st.sampled_from(list(SOURCES)), items=st.integers(1, 40))
+def test_wherever_it_was_saved_and_however_often(data, form, items):
+    configuration = data.draw(configurations(form))
+    linked = data.draw(st.booleans())
+    count = 1 if form in ONE_SHOT else 3
+
+    def loader():
+        options = data.draw(drivers(linked=linked, batches=configuration["batch_size"]))
+        return loader_of(form, items, **configuration, **options)
+
+    whole = Consumer(loader()).take_all(count)
+    stops = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=4)))
+    consumer, taken = Consumer(loader()), []
+    for stop in stops:
+        taken += consumer.take(stop - len(taken))
+        payload = form in STATEFUL or data.draw(st.booleans())
+        if data.draw(st.booleans()):
+            consumer = consumer.moved_to(loader(), payload=payload)
+        else:
+            consumer.loader.state_dict(payload=payload)
+    taken += consumer.take(len(whole) - len(taken))
+    assert taken == whole
+    consumer.loader.close()
+
+
+@pytest.mark.parametrize("payload", [True, False])
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("batch_size", [None, 4])
+@pytest.mark.parametrize("epochs", [None, 2])
+def test_after_every_batch(payload, driver, batch_size, epochs):
+    def loader(form="sized"):
+        arguments = {"batch_size": batch_size, "shuffle_buffer": 6, "epochs": epochs}
+        form = "list" if driver == "in memory" else form
+        return loader_of(form, 13, factor=2.5, **arguments, **DRIVERS[driver])
+
+    whole = Consumer(loader()).take_all(2)
+    for stop in range(len(whole) + 1):
+        consumer = Consumer(loader())
+        assert consumer.take(stop) == whole[:stop]
+        consumer = consumer.moved_to(loader(), payload=payload)
+        assert consumer.take(len(whole) - stop) == whole[stop:]
+        consumer.loader.close()
+
+
+def test_the_rest_of_an_epoch_may_be_empty():
+    loader = loader_of("list", 6, factor=1, batch_size=3)
+    consumer = Consumer(loader)
+    consumer.take(2)
+    after_the_last_batch = loader.state_dict()
+    assert consumer.next() == END
+    after_the_end = loader.state_dict()
+    resumed = loader_of("list", 6, factor=1, batch_size=3)
+    resumed.load_state_dict(after_the_last_batch)
+    assert list(resumed) == []
+    assert len(list(resumed)) == 2
+    resumed.load_state_dict(after_the_end)
+    assert len(list(resumed)) == 2
+
+
+def test_a_state_can_be_loaded_in_the_middle_of_an_iteration_of_the_same_loader():
+    consumer = Consumer(loader_of("iterated", 20, factor=3, batch_size=4))
+    consumer.take(3)
+    state = consumer.loader.state_dict()
+    rest = consumer.take(7)
+    consumer.loader.load_state_dict(state)
+    with pytest.raises(pyecho.Closed):
+        consumer.next()
+    consumer.batches = None
+    assert consumer.loader.state_dict() == state  # nothing has happened since
+    assert consumer.take(7) == rest
+
+
+def test_set_epoch_with_the_number_that_comes_next_changes_nothing_and_another_one_drops_the_state():
+    consumer = Consumer(loader_of("list", 20, factor=2, batch_size=4))
+    state = consumer.loader.state_dict() if consumer.take(3) else None
+    rest = consumer.take(4)
+    for epoch, expected in ((0, rest), (1, None)):
+        loader = loader_of("list", 20, factor=2, batch_size=4)
+        loader.load_state_dict(state)
+        loader.set_epoch(epoch)
+        found = Consumer(loader).take(4)
+        assert (found == rest) == (expected is not None)
+
+
+@pytest.mark.parametrize("batch_size", [None, 5])
+def test_a_source_with_indices_is_read_again_only_where_items_are_needed(batch_size):
+    options = {"factor": 2, "batch_size": batch_size, "shuffle_buffer": 10, "threads": 0}
+    consumer = Consumer(loader_of("indexed", 1000, **options))
+    consumer.take(300)
+    whole = consumer.loader.state_dict()
+    small = consumer.loader.state_dict(payload=False)
+    rest = consumer.take(30)
+    for state, most in ((whole, 100), (small, 110)):
+        source = Indexed(1000)
+        loader = pyecho.EchoLoader(source, with_info=True, **options)
+        loader.load_state_dict(state)
+        assert Consumer(loader).take(30) == rest
+        assert source.reads <= most + 30
+
+
+def test_items_may_come_back_from_a_drained_source():
+    """The stages are made for an item like the others, also where none is left to be read."""
+    for form in SOURCES:
+        assume_batches = {"batch_size": 4, "shuffle_buffer": 100}
+        whole = Consumer(loader_of(form, 9, factor=4, **assume_batches)).take_all(1)
+        consumer = Consumer(loader_of(form, 9, factor=4, **assume_batches))
+        consumer.take(5)
+        resumed = loader_of(form, 9, factor=4, **assume_batches)
+        if form == "stateful one shot":
+            with pytest.raises(pyecho.CheckpointError, match="nothing shows how"):
+                consumer.moved_to(resumed).next()
+            continue
+        assert consumer.moved_to(resumed).take(len(whole) - 5) == whole[5:], form
+
+
+def test_an_iterator_that_was_read_from_cannot_go_back():
+    consumer = Consumer(loader_of("one shot", 20, factor=2, batch_size=4))
+    consumer.take(2)
+    with pytest.raises(pyecho.CheckpointError, match="cannot go back"):
+        consumer.loader.load_state_dict(consumer.loader.state_dict())
+
+
+def test_a_loader_inside_a_loader_goes_on_too():
+    def nested():
+        inner = pyecho.EchoLoader(list(range(30)), 2, batch_size=3, seed=5)
+        return pyecho.EchoLoader(inner, 2, batch_size=4, unbatch=True, with_info=True)
+
+    whole = Consumer(nested()).take_all(2)
+    for stop in (0, 7, 20, 30, 31, 50):
+        consumer = Consumer(nested())
+        consumer.take(stop)
+        assert consumer.moved_to(nested()).take(len(whole) - stop) == whole[stop:]
