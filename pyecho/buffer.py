@@ -16,7 +16,7 @@ from pyecho._core import CheckpointError, ConfigError
 from pyecho.config import Config
 from pyecho.nodes import node_of
 from pyecho.spec import NUMPY, fields_of
-from pyecho.state import SavedState, fill, finished_state, leaves_of_spec, replay_of
+from pyecho.state import SavedState, check_leaves, fill, finished_state, leaves_of_spec, replay_of
 from pyecho.stats import EchoStats
 
 _ALIGNMENT = 16  # of the arrays of a batch, enough for every dtype
@@ -153,8 +153,9 @@ class EchoBuffer(_core.EchoBuffer):
             "position": [flow["iterations"], flow["delivered"]],
             "leaves": self._leaves,
         }
-        state = finished_state("buffer", self._config, self._config.epoch, flow, None)
-        return state | {"taken": flow["open_items"] + sum(n * items for n, items in flow["passes"])}
+        taken = flow["open_items"] + sum(passes * items for passes, items in flow["passes"])
+        epoch = self._config.epoch
+        return finished_state("buffer", self._config, epoch, flow, None, taken=taken)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` was called, with the examples in the state.
@@ -162,12 +163,12 @@ class EchoBuffer(_core.EchoBuffer):
         Ends an iteration under way; no thread may be putting. If the input had been closed, it is
         closed again. Raises `CheckpointError`.
         """
-        taken = {name: value for name, value in state.items() if name != "taken"}
-        flow = SavedState.read(taken, "buffer", self._config).flow
+        flow = SavedState.read(state, "buffer", self._config).flow
         if flow is None or not flow.payload:
             raise CheckpointError("the state of a buffer holds its examples, and this one does not")
+        check_leaves(self, flow, self._leaves)
         self._resume(replay_of(flow, self._config), flow.delivered)
-        fill(self, flow, self._leaves)
+        fill(self, flow)
         if flow.ended:
             self.close()
         self._set_paused(False)

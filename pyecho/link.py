@@ -61,7 +61,7 @@ class Link:
         self._made = deque(flow.made)
 
     def made_ahead(self, queue: dict[str, Any]) -> list[list[Any]]:
-        """Return what the consumer has not had, of the state of the queue, as entries of a state."""
+        """Return what the consumer has not had, as entries of a state; `queue`: its own."""
         return made_ahead(queue, queue["iterations"] - self._before) + list(self._made)
 
     def work(self) -> None:

@@ -117,6 +117,11 @@ class Resumption:
         return source.read(self._index) if here else None
 
     def _walk(self, source: Source, number: int, wanted: list[int], index: int) -> Iterator[Any]:
+        if source.one_shot and source.skipped:
+            raise CheckpointError(
+                "the source, an iterator, was skipped once, and that was cut short"
+            )
+        source.skipped = True
         items, begin, place = source.read(), 0, 0
         while begin < index:
             item = next(items, NOTHING)

@@ -373,6 +373,7 @@ class Run:
             shuffle_buffer=self._config.capacity_for(flow.items),
             held=2 + self.held,
         )
+        self._drop_stages()  # of an attempt that was cut short
         self._await_workers()
         if self._opening is None:
             where = _resumption_of(saved, flow, config, self._source)
@@ -383,8 +384,9 @@ class Run:
         resumed = opening.resumed
         self._read_first(opening, context)
         if opening.error is not None:
-            self._opening, error = None, opening.error
-            raise error
+            if not self._source.one_shot:  # else it cannot be read a second time
+                self._opening = None
+            raise opening.error
         if resumed.number is None:  # else the pass has loaded it
             self._source.load(saved.source)
         first = _example(self._source, flow, opening)

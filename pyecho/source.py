@@ -50,6 +50,9 @@ class Source:
     batched: bool
     """True if `read` yields batches whose rows are the examples."""
 
+    skipped: bool = False
+    """True once it was read to find the position of a state."""
+
     scarce: bool = False
     """True if whoever makes the items waits for those that are kept: read no more than asked."""
 

@@ -28,7 +28,7 @@ from pyecho.rows import row_spec, rows_of
 from pyecho.sharing import transform_for
 from pyecho.source import Source
 from pyecho.spec import Adapter, Field
-from pyecho.state import Flow, fill, leaves_of_spec
+from pyecho.state import Flow, check_leaves, fill, leaves_of_spec
 from pyecho.stats import EchoStats
 
 AHEAD_BYTES = 4 << 20
@@ -138,9 +138,11 @@ class Stages:
     def resume(self, flow: Flow, resumed: Resumption, opening: Opening) -> None:
         """Go on where a state was taken, as `begin`."""
         first = self._stages[0]
+        if flow.rows is not None:
+            check_leaves(first, flow, leaves_of_spec(self._spec))
         first._resume(resumed.replay, flow.delivered)
         if flow.payload:
-            fill(first, flow, None if flow.rows is None else leaves_of_spec(self._spec))
+            fill(first, flow)
         else:
             self._fill_again(flow, resumed)
         for link in self._links:

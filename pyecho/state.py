@@ -19,6 +19,7 @@ there is no index in a state that could point anywhere.
             "made": [[kind, ...], ...],                 # what augment has made ahead
         },
         "source": None | {"iterator": bool, "state": ...},
+        "taken": int,                  # a buffer's: examples put so far
         "digest": str,                 # of all the rest; "rows" by their checksum
     }
 """
@@ -91,7 +92,12 @@ class Passes:
 
 
 def finished_state(
-    kind: str, config: Config, epoch: int, flow: dict[str, Any] | None, source: Any
+    kind: str,
+    config: Config,
+    epoch: int,
+    flow: dict[str, Any] | None,
+    source: Any,
+    **more: int,
 ) -> dict[str, Any]:
     """Return the whole state, with its digest."""
     state: dict[str, Any] = {
@@ -102,6 +108,7 @@ def finished_state(
         "epoch": epoch,
         "flow": flow,
         "source": source,
+        **more,
     }
     return state | {"digest": digest(state)}
 
@@ -232,16 +239,16 @@ class SavedState:
 
     @classmethod
     def _read(cls, state: Any, kind: str, config: Config) -> SavedState:
-        if not isinstance(state, dict) or state.get("format") != "pyecho":
+        if not isinstance(state, dict) or not _is_text(state.get("format"), "pyecho"):
             raise CheckpointError("this is no state of pyecho: it is a dict that state_dict() made")
         if _count(state["version"]) != VERSION:
             raise CheckpointError(
                 f"the state has version {state['version']}, and this pyecho reads {VERSION}"
             )
-        if state["kind"] != kind:
+        if not _is_text(state["kind"], kind):
             raise CheckpointError(f"the state is that of a {state['kind']}, not of a {kind}")
         _check_options(state["options"], config)
-        if digest(state) != state["digest"]:
+        if not _is_text(state["digest"], digest(state)):
             raise CheckpointError("the state is damaged: its digest is that of another one")
         flow = state["flow"]
         return cls(
@@ -254,8 +261,11 @@ class SavedState:
 
 def _check_options(saved: Any, config: Config) -> None:
     options = options_of(config)
+    if not isinstance(saved, dict) or set(map(type, saved)) != {str}:
+        raise CheckpointError("the state lacks the options of its loader")
     for name in sorted(set(options) | set(saved)):
-        if name not in saved or name not in options or saved[name] != options[name]:
+        known = name in options and isinstance(saved.get(name), int | float | np.number | None)
+        if not known or name not in saved or saved[name] != options[name]:
             raise CheckpointError(
                 f"the state was taken with {name}={saved.get(name)!r}, and here it is "
                 f"{options.get(name)!r}; all options that decide the output must be the same"
@@ -263,7 +273,9 @@ def _check_options(saved: Any, config: Config) -> None:
 
 
 def _source_of(source: Any) -> Any:
-    if source is not None and (set(source) != {"iterator", "state"}):
+    if source is not None and not (
+        isinstance(source, dict) and set(source) == {"iterator", "state"}
+    ):
         raise CheckpointError("the state of the source is damaged")
     return source
 
@@ -275,7 +287,8 @@ def _flow_of(flow: Any, config: Config) -> Flow:
     items = None if flow["items"] is None else _count(flow["items"])
     ended, open_items = bool(flow["ended"]), _count(flow["open_items"])
     passes = Passes(runs, open_items)
-    if passes.items > MOST or (ended and open_items > 0):
+    most_passes = MOST if config.steps_per_epoch is not None else max(1, config.epochs or 1)
+    if passes.items > MOST or passes.count > most_passes or (ended and open_items > 0):
         raise CheckpointError("the state tells of passes that cannot be")
     iterations, delivered = flow["position"]
     found = Flow(
@@ -323,6 +336,10 @@ def _entry_of(entry: Any) -> list[Any]:
     return [BATCH, batch]
 
 
+def _is_text(value: Any, text: str) -> bool:
+    return isinstance(value, str) and value == text  # never calls what a state holds
+
+
 def _count(value: Any, most: int = MOST) -> int:
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
         raise CheckpointError(f"the state has {value!r} in the place of a number")
@@ -363,14 +380,20 @@ def replay_of(flow: Flow, config: Config) -> Any:
     return replay
 
 
-def fill(stage: Any, flow: Flow, leaves: list[str] | None) -> None:
-    """Put the items of a state into a stage that stands at its position."""
-    if flow.objects is not None:
-        for slot, item in enumerate(flow.objects):
-            stage._refill(item, [0], [slot])
-        return
+def check_leaves(stage: Any, flow: Flow, leaves: list[str]) -> None:
+    """Raise `CheckpointError` if the items are not such as the stage echoes."""
     if leaves != flow.leaves:
         raise CheckpointError(
             f"the items of the state have the leaves {flow.leaves}, those of this source {leaves}"
         )
-    stage._restore(flow.rows, flow.references)
+    if flow.rows.shape[1] != stage._row_bytes or len(flow.references) != leaves.count("object"):
+        raise CheckpointError("the items of the state are not whole")
+
+
+def fill(stage: Any, flow: Flow) -> None:
+    """Put the items of a state into a stage that stands at its position."""
+    if flow.objects is None:
+        stage._restore(flow.rows, flow.references)
+        return
+    for slot, item in enumerate(flow.objects):
+        stage._refill(item, [0], [slot])

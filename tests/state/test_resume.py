@@ -2,7 +2,7 @@
 
 import pytest
 from drivers import DRIVERS
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 from resuming import CUT, END, ONE_SHOT, SOURCES, STATEFUL, Consumer, Indexed, loader_of, noisy
 
@@ -118,7 +118,7 @@ def test_a_state_can_be_loaded_in_the_middle_of_an_iteration_of_the_same_loader(
     assert consumer.take(7) == rest
 
 
-def test_set_epoch_with_the_number_that_comes_next_changes_nothing_and_another_one_drops_the_state():
+def test_set_epoch_drops_the_state_unless_that_number_comes_next():
     consumer = Consumer(loader_of("list", 20, factor=2, batch_size=4))
     state = consumer.loader.state_dict() if consumer.take(3) else None
     rest = consumer.take(4)

@@ -42,7 +42,7 @@ class Indexed:
 class Stateful:
     """Yields items in batches of its own order, other ones in every pass: only its state tells.
 
-    Like torchdata's StatefulDataLoader, it goes on in the middle of a pass with the first ``iter()``
+    Like torchdata's StatefulDataLoader, it goes on in the middle of a pass with the first iter()
     after a state was loaded, and its state may be taken while it is iterated.
     """
 

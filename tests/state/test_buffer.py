@@ -1,0 +1,148 @@
+"""States of an EchoBuffer, which a program feeds by hand."""
+
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from resuming import columns, example
+
+import pyecho
+
+SPEC = pyecho.spec_of(example(0))
+
+
+def fed(buffer, first, items):
+    """Put the items from `first` on in a thread, then close; return the thread."""
+
+    def feed():
+        for item in range(first, items):
+            buffer.put(example(item))
+        buffer.close()
+
+    thread = threading.Thread(target=feed)
+    thread.start()
+    return thread
+
+
+def plain(emission):
+    batch, info = emission
+    assert batch["name"] == [f"item {item}" for item in batch["row"][:, 0]]
+    return batch["row"].tolist(), info.source_index.tolist(), info.use.tolist()
+
+
+@given(
+    items=st.integers(1, 60),
+    factor=st.sampled_from([1, 2, 3.5]),
+    capacity=st.integers(4, 30),
+    unique=st.booleans(),
+    drop_last=st.booleans(),
+    threads=st.tuples(*[st.sampled_from([0, 1, 3])] * 2),
+    prefetch=st.tuples(*[st.sampled_from([1, 9])] * 2),
+    stop=st.integers(0, 60),
+)
+def test_another_buffer_goes_on(
+    items, factor, capacity, unique, drop_last, threads, prefetch, stop
+):
+    def buffer(which):
+        return pyecho.EchoBuffer(
+            SPEC,
+            batch_size=4,
+            factor=factor,
+            capacity=capacity,
+            unique_in_batch=unique,
+            drop_last=drop_last,
+            threads=threads[which],
+            prefetch=prefetch[which],
+            with_info=True,
+        )
+
+    first = buffer(0)
+    feeder = fed(first, 0, items)
+    whole = list(map(plain, first))
+    feeder.join()
+    assert list(map(plain, first)) == []
+
+    stop = min(stop, len(whole))
+    second = buffer(0)
+    feeder = fed(second, 0, items)
+    batches = iter(second)
+    assert [plain(next(batches)) for _ in range(stop)] == whole[:stop]
+    state = second.state_dict()
+    assert [plain(batch) for batch in batches] == whole[stop:]  # nothing is lost by it
+    feeder.join()
+
+    third = buffer(1)
+    third.load_state_dict(state)
+    if not state["flow"]["ended"]:
+        feeder = fed(third, state["taken"], items)
+    assert list(map(plain, third)) == whole[stop:]
+    feeder.join()
+
+
+def test_an_input_that_was_closed_is_closed_again():
+    buffer = pyecho.EchoBuffer(SPEC, batch_size=2)
+    buffer.put_batch(columns(0, 3))
+    open_state = buffer.state_dict()
+    buffer.close()
+    closed_state = buffer.state_dict()
+    resumed = pyecho.EchoBuffer(SPEC, batch_size=2)
+    resumed.load_state_dict(closed_state)
+    with pytest.raises(pyecho.Closed):
+        resumed.put(example(3))
+    assert sum(1 for _ in resumed) == 3
+    resumed.load_state_dict(open_state)
+    resumed.put(example(3))
+    resumed.close()
+    assert sum(1 for _ in resumed) == 4
+
+
+def test_items_made_ahead_find_room_in_a_smaller_buffer():
+    arguments = {"batch_size": 8, "factor": 1, "seed": 3}
+    big = pyecho.EchoBuffer(SPEC, prefetch=32, threads=1, **arguments)
+    big.put_batch(columns(0, 200))
+    state = big.state_dict()
+    assert len(state["flow"]["numbers"]) == 200
+    small = pyecho.EchoBuffer(SPEC, prefetch=1, threads=0, **arguments)
+    small.load_state_dict(state)
+    small.close()
+    assert [item for batch in small for item in batch["row"][:, 0].tolist()] == list(range(200))
+    bounded = pyecho.EchoBuffer(SPEC, prefetch=1, threads=0, max_bytes=25_000, **arguments)
+    with pytest.raises(pyecho.ConfigError, match="more memory"):
+        bounded.load_state_dict(state)
+
+
+def test_a_state_of_another_buffer_is_refused():
+    state = pyecho.EchoBuffer(SPEC, batch_size=2).state_dict()
+    for other, message in (
+        ({"batch_size": 3}, "batch_size=2, and here it is 3"),
+        ({"batch_size": 2, "capacity": 5}, "capacity=1, and here it is 5"),
+        ({"batch_size": 2, "seed": 1}, "seed=0, and here it is 1"),
+    ):
+        with pytest.raises(pyecho.CheckpointError, match=message):
+            pyecho.EchoBuffer(SPEC, **other).load_state_dict(state)
+    other_spec = pyecho.spec_of({"row": np.zeros(5, np.int64), "name": ""})
+    with pytest.raises(pyecho.CheckpointError, match=r"int64 \(5,\)"):
+        pyecho.EchoBuffer(other_spec, batch_size=2).load_state_dict(state)
+
+
+def test_a_state_is_taken_by_the_consumer_between_two_batches():
+    buffer = pyecho.EchoBuffer(SPEC, batch_size=2)
+    entered = threading.Event()
+
+    def consume():
+        entered.set()
+        next(iter(buffer), None)
+
+    thread = threading.Thread(target=consume)
+    thread.start()
+    entered.wait()
+    with pytest.raises(pyecho.EchoError, match="between two batches"):
+        while True:  # until it is inside
+            buffer.state_dict()
+    buffer.close()
+    thread.join()
+    buffer.stop()
+    with pytest.raises(pyecho.Closed):
+        buffer.state_dict()

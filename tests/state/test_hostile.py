@@ -1,0 +1,193 @@
+"""A state that was damaged, or means harm, is refused, or gives a right stream."""
+
+import copy
+import os
+import random
+
+import numpy as np
+import pytest
+from resuming import Consumer, Stateful, example, loader_of, noisy
+
+import pyecho
+from pyecho.state import digest
+
+MUTATIONS = 10_000 if os.environ.get("PYECHO_STRESS", "") not in ("", "0") else 300
+
+CONFIGURATIONS = {
+    "examples": {"factor": 2.5, "batch_size": 3},
+    "batches": {"factor": 3, "shuffle_buffer": 5},
+    "augmented": {"factor": 2, "batch_size": 4, "augment": noisy},
+    "unique": {"factor": 3, "batch_size": 4, "unique_in_batch": True, "epochs": 2},
+    "endless": {"factor": 2, "batch_size": 4, "steps_per_epoch": 5},
+    "small": {"factor": 2.5, "batch_size": 3, "payload": False},
+}
+
+
+def loader_and_rest(name):
+    """A state in the middle of an epoch, how to make a loader for it, and what comes next."""
+    options = CONFIGURATIONS[name].copy()
+    payload = options.pop("payload", True)
+    consumer = Consumer(loader_of("list", 11, **options))
+    consumer.take(3)
+    state = consumer.loader.state_dict(payload=payload)
+    rest = consumer.take(9)
+    consumer.loader.close()
+    return state, lambda: loader_of("list", 11, **options), rest
+
+
+class Poison:
+    """Fails the test if anything of it is called."""
+
+    def __reduce__(self):
+        raise AssertionError
+
+    def __call__(self, *args, **kwargs):
+        raise AssertionError
+
+    def __len__(self):
+        raise AssertionError
+
+
+VALUES = [
+    *(None, True, -1, 0, 1, 2, 7, 2**31, 2**32 - 1, 2**40, 2**63, 2**64, 2**200),
+    *(0.5, float("nan"), "", "pyecho", b"x", [], [[]], {}, {"flow": None}, [1, 2], [[1, 11]]),
+    *(np.zeros(3), np.zeros((2, 2), np.uint8), np.arange(5), np.array(None), Poison()),
+]
+
+
+def places(value, path=()):
+    """Yield the paths of everything in a nest."""
+    yield path
+    children = ()
+    if isinstance(value, dict):
+        children = value.items()
+    elif isinstance(value, list):
+        children = enumerate(value)
+    for key, child in children:
+        yield from places(child, (*path, key))
+
+
+def mutated(state, draw):
+    """A copy of a state with something changed in one place."""
+    state = copy.deepcopy(state)
+    path = draw.choice([path for path in places(state) if path])
+    *parents, key = path
+    parent = state
+    for step in parents:
+        parent = parent[step]
+    old, way = parent[key], draw.random()
+    if isinstance(old, np.ndarray) and old.size and way < 0.6:
+        flat = old.reshape(-1).view(np.uint8)
+        flat[draw.randrange(flat.size)] ^= 1 << draw.randrange(8)
+        if way < 0.2:
+            parent[key] = old[:-1]
+        elif way < 0.3:
+            parent[key] = old.astype(np.float32)
+    elif way < 0.2:
+        del parent[key]
+    elif way < 0.3 and isinstance(parent, dict):
+        parent[f"{key}_"] = old
+    elif isinstance(old, int) and way < 0.6:
+        parent[key] = old + draw.choice([-1, 1, 255, -(2**31), 2**33])
+    else:
+        parent[key] = draw.choice(VALUES)
+    return state
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_damage_is_found_before_anything_is_used(name):
+    state, make, rest = loader_and_rest(name)
+    draw, loader, refused = random.Random(name), make(), 0
+    for _ in range(MUTATIONS // len(CONFIGURATIONS)):
+        try:
+            loader.load_state_dict(mutated(state, draw))
+        except pyecho.CheckpointError:
+            refused += 1
+            continue
+        assert Consumer(loader).take(9) == rest  # nothing that matters has changed
+        loader.close()
+        loader = make()
+    assert refused > MUTATIONS // len(CONFIGURATIONS) * 0.9
+    loader.close()
+
+
+@pytest.mark.filterwarnings("ignore:the source .* yielded nothing")
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_a_forged_state_does_no_harm(name):
+    state, make, _ = loader_and_rest(name)
+    draw = random.Random(name)
+    for _ in range(MUTATIONS // len(CONFIGURATIONS)):
+        forged = mutated(state, draw)
+        flow = forged.get("flow")
+        if isinstance(flow, dict) and name == "endless":
+            flow["passes"] = state["flow"]["passes"]  # a true one may be as long
+        loader = make()
+        try:
+            forged["digest"] = digest(forged)
+            loader.load_state_dict(forged)
+            Consumer(loader).take(20)
+        except (pyecho.CheckpointError, pyecho.EchoError):
+            pass
+        loader.close()
+
+
+@pytest.mark.parametrize("state", [None, [], {}, {"format": "pyecho"}, "state", 3, Poison()])
+def test_what_is_no_state_is_refused(state):
+    with pytest.raises(pyecho.CheckpointError):
+        pyecho.EchoLoader([1]).load_state_dict(state)
+    buffer = pyecho.EchoBuffer(pyecho.Field((), np.int32), batch_size=2)
+    with pytest.raises(pyecho.CheckpointError):
+        buffer.load_state_dict(state)
+
+
+def test_a_nest_without_end_is_refused():
+    state = pyecho.EchoLoader([1]).state_dict()
+    state["flow"] = state
+    with pytest.raises(pyecho.CheckpointError):
+        pyecho.EchoLoader([1]).load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *(("factor", 3), ("batch_size", 5), ("batch_size", None), ("shuffle_buffer", 7)),
+        *(("seed", 1), ("drop_last", True), ("unique_in_batch", True), ("epochs", 2)),
+        *(("steps_per_epoch", 3), ("unbatch", True)),
+    ],
+)
+def test_the_message_names_the_option_that_differs(option, value):
+    options = {"factor": 2, "batch_size": 4, "shuffle_buffer": 20}
+    state = pyecho.EchoLoader([1], **options).state_dict()
+    with pytest.raises(pyecho.CheckpointError, match=f"{option}="):
+        pyecho.EchoLoader([1], **options | {option: value}).load_state_dict(state)
+
+
+def test_other_sources_are_refused_at_the_first_batch():
+    consumer = Consumer(loader_of("list", 20, factor=2, batch_size=4))
+    consumer.take(2)
+    state, small = consumer.loader.state_dict(), consumer.loader.state_dict(payload=False)
+    with pytest.raises(pyecho.CheckpointError, match="has 19 items, and had 20"):
+        consumer.moved_to(loader_of("list", 19, factor=2, batch_size=4)).next()
+    fewer = pyecho.EchoLoader(map(example, range(9)), 2, batch_size=4, with_info=True)
+    for each in (state, small):
+        fewer = pyecho.EchoLoader(map(example, range(9)), 2, batch_size=4, with_info=True)
+        fewer.load_state_dict(each)
+        with pytest.raises(pyecho.CheckpointError, match="ended after 9 items"):
+            Consumer(fewer).next()
+    others = pyecho.EchoLoader([np.zeros(3)] * 20, 2, batch_size=4)
+    others.load_state_dict(state)
+    with pytest.raises(pyecho.CheckpointError, match=r"float64 \(3,\)"):
+        next(iter(others))
+
+
+def test_states_of_sources_are_not_mixed_up():
+    options = {"factor": 2, "batch_size": 4, "with_info": True}
+    stateful = Consumer(pyecho.EchoLoader(Stateful(20), **options))
+    stateful.take(2)
+    state = stateful.loader.state_dict()
+    plain = pyecho.EchoLoader(map(example, range(20)), **options)
+    plain.load_state_dict(state)
+    with pytest.raises(pyecho.CheckpointError, match="has no load_state_dict"):
+        next(iter(plain))
+    with pytest.raises(pyecho.EchoError, match="use state_dict\\(payload=True\\)"):
+        stateful.loader.state_dict(payload=False)
