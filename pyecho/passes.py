@@ -96,6 +96,8 @@ class Resumption:
         """Read again what is wanted of a pass; return the rest of it, None if that is not due."""
         here = number == self.number
         if here and self._state is not None:
+            if source.one_shot:  # it may be at its end then, and show no item any more
+                self.sample = next(source.read(), NOTHING)
             return source.read_on(self._state)
         wanted = self._wanted.get(number, [])
         if not source.indexed:

@@ -1,6 +1,7 @@
 """Loaders that are saved and go on in another one, and sources for them."""
 
 import pickle
+import random
 from itertools import pairwise
 
 import numpy as np
@@ -187,3 +188,36 @@ class Consumer:
 
 def loader_of(form, items, **arguments):
     return pyecho.EchoLoader(SOURCES[form](items), unbatch=form in CUT, with_info=True, **arguments)
+
+
+class Scenario:
+    """A random source and options that decide the output; `loader` draws the other options."""
+
+    def __init__(self, seed):
+        draw = random.Random(seed)
+        self.form = draw.choice(list(SOURCES))
+        self.items = draw.randint(1, 40)
+        batch_size = draw.randint(1 if self.form in CUT else 0, 9) or None
+        unique = batch_size is not None and draw.random() < 0.4
+        epochs = draw.choice([None, None, 1, 2, 3])
+        self.options = {
+            "factor": draw.choice([1, 2, 3, 5, 1.3, 2.5, 3.9]),
+            "batch_size": batch_size,
+            "shuffle_buffer": draw.randint(batch_size if unique else 0, 30),
+            "unique_in_batch": unique,
+            "drop_last": batch_size is not None and draw.random() < 0.4,
+            "seed": draw.randint(0, 3),
+            "epochs": epochs,
+            "steps_per_epoch": None if epochs else draw.choice([None, draw.randint(1, 9)]),
+        }
+        self.linked = draw.random() < 0.5
+        self.iterations = 1 if self.form in ONE_SHOT else 3
+
+    def loader(self, draw):
+        options = {
+            "threads": draw.choice([None, 0, 1, 3]),
+            "prefetch": draw.choice([1, 2, 7]),
+        }
+        if self.linked:
+            options |= {"augment": noisy, "augment_workers": draw.choice([0, 1, 3])}
+        return loader_of(self.form, self.items, **self.options, **options)

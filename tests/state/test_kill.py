@@ -1,0 +1,121 @@
+"""Programs that are killed and go on from their last state, with other threads."""
+
+import hashlib
+import pickle
+import random
+import subprocess
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+import pytest
+from resuming import Consumer, Scenario
+from scripts import PRELUDE
+
+import pyecho
+
+PROGRAM = """
+import os, pickle, random, signal, warnings
+warnings.simplefilter("ignore")
+sys.path.insert(0, {support!r})
+from resuming import STATEFUL, Consumer, Scenario
+
+log, saved, seed, run, count = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
+scenario, draw = Scenario(seed), random.Random(seed * 1000 + run)
+loader = scenario.loader(draw)
+lines = open(log).read().splitlines()
+if os.path.exists(saved):
+    state, done = pickle.load(open(saved, "rb"))
+    loader.load_state_dict(state)
+    lines = lines[:done]
+else:
+    lines = []
+with open(log, "w") as out:
+    out.writelines(line + "\\n" for line in lines)
+consumer, until = Consumer(loader), len(lines) + draw.randint(1, 60)
+while len(lines) < count:
+    if draw.random() < 0.2:
+        payload = scenario.form in STATEFUL or draw.random() < 0.5
+        with open(saved + ".new", "wb") as out:
+            pickle.dump((loader.state_dict(payload=payload), len(lines)), out)
+        os.replace(saved + ".new", saved)
+    if len(lines) >= until:
+        os.kill(os.getpid(), signal.SIGKILL)
+    lines.append(repr(consumer.next()))
+    with open(log, "a") as out:
+        out.write(lines[-1] + "\\n")
+loader.close()
+"""
+
+
+def hash_of(lines):
+    return hashlib.blake2b("\n".join(lines).encode()).hexdigest()
+
+
+def whole_stream(seed):
+    scenario = Scenario(seed)
+    loader = scenario.loader(random.Random(0))
+    lines = [repr(each) for each in Consumer(loader).take_all(scenario.iterations)]
+    loader.close()
+    return lines
+
+
+def kills(seed):
+    """Run the program of a scenario until it is through. Return how often it was killed."""
+    whole = whole_stream(seed)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        program, log, saved = folder / "program.py", folder / "log", folder / "state"
+        support = str(Path(__file__).parents[1] / "support")
+        program.write_text(PRELUDE + PROGRAM.format(support=support))
+        log.touch()
+        for run in range(1000):
+            arguments = [program, log, saved, seed, run, len(whole)]
+            done = subprocess.run(
+                [sys.executable, "-I", *map(str, arguments)],
+                capture_output=True,
+                text=True,
+                timeout=120,
+                check=False,
+            )
+            if done.returncode != -9:
+                assert done.returncode == 0, (seed, done.stderr)
+                break
+        assert hash_of(log.read_text().splitlines()) == hash_of(whole), (seed, run)
+    return run
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_killed_program_goes_on_as_if_nothing_had_been(seed):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        kills(seed)
+
+
+@pytest.mark.stress
+def test_a_thousand_kills():
+    seed, killed = 100, 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        while killed < 1000:
+            killed += kills(seed)
+            seed += 1
+
+
+def test_a_state_is_plain_data():
+    """What travels by reference apart, it needs no pickle."""
+    loader = pyecho.EchoLoader([{"x": 1.5, "y": [i, 2]} for i in range(9)], 2, batch_size=2)
+    next(iter(loader))
+    state = loader.state_dict()
+
+    def kinds(value):
+        yield type(value)
+        children = value.values() if isinstance(value, dict) else value
+        if isinstance(value, dict | list):
+            for child in children:
+                yield from kinds(child)
+
+    names = {kind.__name__ for kind in kinds(state)}
+    assert names <= {"dict", "list", "int", "float", "bool", "str", "NoneType", "ndarray"}
+    assert pickle.loads(pickle.dumps(state)).keys() == state.keys()
