@@ -205,7 +205,8 @@ class Flow:
     batches: int
     delivered: int
     position: tuple[int, int]
-    numbers: Any = None
+    numbers: Any = None  # ascending
+    order: Any = None  # where each of them is in the state
     rows: Any = None
     references: Any = None
     leaves: Any = None
@@ -306,24 +307,25 @@ def _flow_of(flow: Any, config: Config) -> Flow:
     if "numbers" not in flow:
         return found
     numbers = _array_of(flow["numbers"], np.int64, 1)
+    order = np.argsort(numbers)
+    ascending = numbers[order]
     if len(numbers) and not (
-        numbers[0] >= 0 and numbers[-1] < passes.items and np.all(np.diff(numbers) > 0)
+        ascending[0] >= 0 and ascending[-1] < passes.items and np.all(np.diff(ascending) > 0)
     ):
         raise CheckpointError("the state holds items that cannot be in it")
+    found = replace(found, numbers=ascending, order=order)
     if config.batch_size is None:
         objects = flow["items_held"]
         if not isinstance(objects, list) or len(objects) != len(numbers):
             raise CheckpointError("the state lacks some of its items")
-        return replace(found, numbers=numbers, objects=objects)
+        return replace(found, objects=[objects[place] for place in order])
     rows = _array_of(flow["rows"], np.uint8, 2)
     references = flow["references"]
     if len(rows) != len(numbers) or any(len(leaf) != len(numbers) for leaf in references):
         raise CheckpointError("the state lacks some of its items")
     if _core.checksum_of_rows(rows, numbers) != _count(flow["checksum"], 2**64 - 1):
         raise CheckpointError("the items of the state are damaged")
-    return replace(
-        found, numbers=numbers, rows=rows, references=references, leaves=list(flow["leaves"])
-    )
+    return replace(found, rows=rows, references=references, leaves=list(flow["leaves"]))
 
 
 def _entry_of(entry: Any) -> list[Any]:
@@ -393,7 +395,7 @@ def check_leaves(stage: Any, flow: Flow, leaves: list[str]) -> None:
 def fill(stage: Any, flow: Flow) -> None:
     """Put the items of a state into a stage that stands at its position."""
     if flow.objects is None:
-        stage._restore(flow.rows, flow.references)
+        stage._restore(flow.rows, flow.references, flow.order)
         return
     for slot, item in enumerate(flow.objects):
         stage._refill(item, [0], [slot])

@@ -261,7 +261,7 @@ void register_echo_buffer(py::module_& module) {
            "Leaving the block commits the example, an exception aborts it. The views must not be written to "
            "afterwards.")
       .def_property_readonly("_row_bytes", &EchoBufferObject::row_bytes)
-      .def("_restore", &EchoBufferObject::restore, py::arg("rows"), py::arg("references"));
+      .def("_restore", &EchoBufferObject::restore, py::arg("rows"), py::arg("references"), py::arg("order"));
 }
 
 }  // namespace pyecho::bindings

@@ -46,8 +46,10 @@ class EchoBufferObject final : public StageOf<EchoBuffer> {
 
   void refill(const pybind11::object& item, const std::vector<std::size_t>& rows,
               const std::vector<std::uint32_t>& slots) override;
-  // Fills the slots from 0 on with items of a state: `rows` as state() returns them, and a list for each reference leaf.
-  void restore(const pybind11::array_t<std::uint8_t>& rows, const std::vector<pybind11::list>& references);
+  // Fills slot i with the item in place order[i] of a state: `rows` as state() returns them, and a list for each reference
+  // leaf.
+  void restore(const pybind11::array_t<std::uint8_t>& rows, const std::vector<pybind11::list>& references,
+               const std::vector<std::size_t>& order);
   [[nodiscard]] std::size_t row_bytes() const noexcept { return core_->layout().example_bytes(); }
 
   [[nodiscard]] EchoBuffer& core() noexcept { return *core_; }

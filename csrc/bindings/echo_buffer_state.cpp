@@ -30,7 +30,6 @@ std::pair<const BatchPlan*, std::uint64_t> EchoBufferObject::inspect(py::dict& s
   const BatchPlan& plan = core_->inspect(items, untaken);
   const std::uint64_t held = with_held && held_.view != nullptr ? held_.view->rows() - held_.next : 0;
   if (payload) {
-    std::ranges::sort(items, {}, &Unspent::number);
     for (std::uint64_t row = 0; row < held; ++row) {
       items.push_back({.number = plan.fed() + row, .batch = nullptr, .place = 0});
     }
@@ -121,18 +120,20 @@ void EchoBufferObject::refill(const py::object& item, const std::vector<std::siz
   stream_fence();
 }
 
-void EchoBufferObject::restore(const py::array_t<std::uint8_t>& rows, const std::vector<py::list>& references) {
+void EchoBufferObject::restore(const py::array_t<std::uint8_t>& rows, const std::vector<py::list>& references,
+                               const std::vector<std::size_t>& order) {
   const auto count = static_cast<std::size_t>(rows.ndim() == 2 ? rows.shape(0) : 0);
   const auto leaves = static_cast<std::size_t>(std::ranges::count_if(structure_.leaves(), &LeafSpec::by_reference));
-  if (rows.ndim() != 2 || static_cast<std::size_t>(rows.shape(1)) != row_bytes() || count > core_->slots() ||
-      references.size() != leaves ||
+  if (rows.ndim() != 2 || order.size() != count || static_cast<std::size_t>(rows.shape(1)) != row_bytes() ||
+      count > core_->slots() || references.size() != leaves ||
       std::ranges::any_of(references, [&](const py::list& list) { return list.size() != count; })) {
     raise(errors().checkpoint_error, "the items of the state do not fit those of this source");
   }
   const auto* const data = reinterpret_cast<const std::byte*>(rows.data());
   for (std::size_t i = 0; i < count; ++i) {
     const auto slot = static_cast<std::uint32_t>(i);
-    const std::byte* from = data + i * row_bytes();
+    const std::size_t row = order[i] < count ? order[i] : 0;
+    const std::byte* from = data + row * row_bytes();
     for (const SlotLayout::Leaf& leaf : core_->layout().leaves()) {
       std::memcpy(core_->slot_data(slot) + leaf.slot_offset, from, leaf.size_bytes);
       from += leaf.size_bytes;
@@ -140,7 +141,7 @@ void EchoBufferObject::restore(const py::array_t<std::uint8_t>& rows, const std:
     if (has_references_) {
       py::tuple kept(leaves);
       for (std::size_t leaf = 0; leaf < leaves; ++leaf) {
-        kept[leaf] = references[leaf][i];
+        kept[leaf] = references[leaf][row];
       }
       set_references(slot, std::move(kept));
     }

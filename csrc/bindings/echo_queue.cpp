@@ -175,7 +175,7 @@ std::pair<const BatchPlan*, std::uint64_t> EchoQueueObject::inspect(py::dict& st
     found.emplace_back(plan.fed(), held_.object);
   }
   if (payload) {
-    std::ranges::sort(found, {}, [](const auto& item) { return item.first; });
+    std::ranges::sort(found, {}, [](const auto& item) { return item.first; });  // a link's are taken in order
     py::array_t<std::int64_t> numbers(static_cast<py::ssize_t>(found.size()));
     py::list items;
     for (auto& [number, item] : found) {

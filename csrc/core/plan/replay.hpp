@@ -23,10 +23,10 @@ struct PlanPosition {
   std::uint64_t epoch = 0;         // the first one
   std::uint64_t items = kUnknown;  // of a pass, as passed to BatchPlan::begin()
   // The input.
-  std::vector<PassRun> passes;   // that have ended
-  std::uint64_t open_items = 0;  // known of the next pass
-  bool ended = false;            // no pass follows those in `passes`
-  bool feed_all = false;         // feed everything; else only what the batches taken need
+  std::vector<PassRun> passes{};  // that have ended
+  std::uint64_t open_items = 0;   // known of the next pass
+  bool ended = false;             // no pass follows those in `passes`
+  bool feed_all = false;          // feed everything; else only what the batches taken need
   // What the consumer has taken.
   std::uint64_t iterations = 0;  // to their ends
   std::uint64_t batches = 0;     // of the next iteration

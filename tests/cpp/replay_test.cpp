@@ -1,0 +1,196 @@
+#include "core/plan/replay.hpp"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "core/memory/checksum.hpp"
+#include "support/plan_output.hpp"
+
+namespace pyecho::test {
+namespace {
+
+// A plan with more slots than a replay needs, and a batch size.
+struct Case {
+  PlanConfig config;
+  std::uint32_t rows;
+  Passes passes{};
+};
+
+Case random_case(std::uint64_t seed) {
+  Xoshiro256 random(seed);
+  Case made{.config = {.capacity = 1 + random.below(20), .slots = 64, .seed = seed}, .rows = 1 + random.below(5)};
+  made.config.factor = 1 + random.below(9) * 0.5;
+  made.config.unique_in_batch = made.config.capacity >= made.rows && random.below(2) == 0;
+  if (random.below(3) == 0) {
+    made.config.iteration_uses = std::uint64_t{made.rows} * (1 + random.below(9));
+  }
+  for (std::uint32_t pass = 1 + random.below(4); pass > 0; --pass) {
+    made.passes.push_back(random.below(30));
+  }
+  return made;
+}
+
+std::vector<PassRun> runs_of(const Passes& passes) {
+  std::vector<PassRun> runs;
+  for (const std::uint64_t items : passes) {
+    runs.push_back({.passes = 1, .items = items});
+  }
+  return runs;
+}
+
+// Runs a plan to its end after so many iterations and batches were taken by another one, by way of a replay. Returns what
+// it draws.
+Iterations resumed(const Case& made, std::uint64_t iterations, std::uint64_t batches, bool feed_all) {
+  PlanConfig small = made.config;
+  const std::uint64_t items = std::accumulate(made.passes.begin(), made.passes.end(), std::uint64_t{0});
+  small.slots = small.capacity + 1 + (feed_all ? static_cast<std::uint32_t>(items) : 0);
+  Replay replay(small, made.rows,
+                {.passes = runs_of(made.passes),
+                 .ended = true,
+                 .feed_all = feed_all,
+                 .iterations = iterations,
+                 .batches = batches});
+  Outcome outcome = Outcome::kEmpty;
+  while (outcome == Outcome::kEmpty) {
+    outcome = replay.advance(3);
+  }
+  EXPECT_EQ(outcome, Outcome::kOk) << iterations << ", " << batches;
+
+  PlanConfig large = made.config;
+  large.slots += static_cast<std::uint32_t>(items);
+  BatchPlan plan(large);
+  const std::vector<std::uint64_t> numbers = plan.resume(replay.plan());
+  EXPECT_TRUE(std::ranges::is_sorted(numbers));
+
+  // The rest of the input.
+  std::vector<std::uint64_t> number_in(numbers);
+  number_in.resize(large.slots);
+  std::vector<std::uint32_t> free;
+  for (auto slot = static_cast<std::uint32_t>(numbers.size()); slot < large.slots; ++slot) {
+    free.push_back(slot);
+  }
+  std::uint64_t fed = 0;
+  std::uint64_t pass = 0;
+  const auto feed = [&] {  // the next item or end of a pass that the replay has not fed
+    for (; pass < made.passes.size(); ++pass) {
+      if (fed < plan.fed()) {
+        fed = plan.fed();
+      }
+      const std::uint64_t end =
+          std::accumulate(made.passes.begin(), made.passes.begin() + static_cast<int>(pass) + 1, std::uint64_t{0});
+      if (fed < end) {
+        number_in[free.back()] = fed++;
+        plan.feed(free.back());
+        free.pop_back();
+        return true;
+      }
+      if (pass >= replay.passes_fed()) {
+        if (++pass == made.passes.size()) {
+          plan.end_input();
+        } else {
+          plan.end_pass();
+        }
+        return true;
+      }
+    }
+    return false;
+  };
+  Iterations drawn(1);
+  std::vector<Emission> batch;
+  std::vector<Use> uses(made.rows);
+  while (!plan.finished()) {
+    std::uint32_t count = 0;
+    const Outcome step = plan.draw(std::span(uses).first(made.rows - batch.size()), count);
+    for (const Use& use : std::span(uses).first(count)) {
+      batch.push_back({number_in[use.slot], use.ordinal});
+      if (use.last) {
+        free.push_back(use.slot);
+      }
+    }
+    if (step == Outcome::kEmpty) {
+      if (!feed()) {
+        ADD_FAILURE() << "the plan wants more";
+        break;
+      }
+    } else if (!batch.empty()) {
+      drawn.back().push_back(std::move(batch));
+      batch.clear();
+      plan.end_batch();
+    } else {
+      plan.next_iteration();
+      drawn.emplace_back();
+    }
+  }
+  drawn.pop_back();
+  return drawn;
+}
+
+TEST(Replay, a_plan_goes_on_from_any_position_as_if_it_had_drawn_everything_before) {
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    const Case made = random_case(seed);
+    const Iterations whole = run_plan(made.config, made.passes, made.rows);
+    Xoshiro256 random(seed + 1000);
+    const std::uint64_t iteration = random.below(static_cast<std::uint32_t>(whole.size()));
+    const std::uint64_t batch = random.below(static_cast<std::uint32_t>(whole[iteration].size()) + 1);
+    Iterations rest(whole.begin() + static_cast<int>(iteration), whole.end());
+    rest[0].erase(rest[0].begin(), rest[0].begin() + static_cast<int>(batch));
+    for (const bool feed_all : {false, true}) {
+      ASSERT_EQ(resumed(made, iteration, batch, feed_all), rest)
+          << "seed " << seed << ", " << iteration << '/' << batch;
+    }
+  }
+}
+
+Outcome outcome_of(PlanPosition position) {
+  Replay replay({.capacity = 4, .slots = 8, .factor = 2}, 2, std::move(position));
+  return replay.advance(1000);
+}
+
+TEST(Replay, a_position_that_cannot_be_is_told) {
+  const std::vector<PassRun> passes{{.passes = 1, .items = 5}};  // five batches
+  EXPECT_EQ(outcome_of({.passes = passes, .ended = true, .batches = 5}), Outcome::kOk);
+  EXPECT_EQ(outcome_of({.passes = passes, .ended = true, .iterations = 1}), Outcome::kOk);
+  EXPECT_EQ(outcome_of({.passes = passes, .ended = true, .batches = 6}), Outcome::kClosed);
+  EXPECT_EQ(outcome_of({.passes = passes, .ended = true, .iterations = 2}), Outcome::kClosed);
+  EXPECT_EQ(outcome_of({.passes = passes, .ended = true, .iterations = 1, .batches = 1}), Outcome::kClosed);
+  EXPECT_EQ(outcome_of({.open_items = 5, .batches = 5}), Outcome::kClosed);  // the pool does not drain
+  EXPECT_EQ(outcome_of({.batches = 1}), Outcome::kClosed);
+  EXPECT_EQ(outcome_of({.open_items = 9, .feed_all = true}), Outcome::kClosed);  // for 8 slots
+}
+
+TEST(Replay, advances_a_bounded_step_at_a_time) {
+  Replay replay({.capacity = 4, .slots = 8, .factor = 2}, 2,
+                {.passes = {{.passes = 1'000'000'000'000, .items = 1}}, .iterations = 1'000'000'000});
+  for (int step = 0; step < 5; ++step) {
+    ASSERT_EQ(replay.advance(1000), Outcome::kEmpty);
+  }
+}
+
+TEST(BatchPlan, resuming_needs_a_slot_for_each_item) {
+  Replay replay({.capacity = 4, .slots = 8}, 1, {.open_items = 6, .feed_all = true});
+  ASSERT_EQ(replay.advance(1000), Outcome::kOk);
+  BatchPlan small({.capacity = 4, .slots = 5});
+  EXPECT_THROW(small.resume(replay.plan()), std::length_error);
+  BatchPlan large({.capacity = 4, .slots = 6});
+  EXPECT_EQ(large.resume(replay.plan()), (std::vector<std::uint64_t>{0, 1, 2, 3, 4, 5}));
+}
+
+TEST(Checksum, any_flipped_bit_any_length_and_the_seed_change_it) {
+  std::vector<std::byte> bytes(67);
+  for (std::size_t size = 0; size <= bytes.size(); ++size) {
+    const std::span<std::byte> part = std::span(bytes).first(size);
+    const std::uint64_t sum = checksum(part, 7);
+    EXPECT_NE(sum, checksum(part, 8));
+    EXPECT_TRUE(size == 0 || sum != checksum(part.first(size - 1), 7));
+    for (std::size_t bit = 0; bit < 8 * size; ++bit) {
+      const auto flip = std::byte{1} << (bit % 8);
+      part[bit / 8] ^= flip;
+      ASSERT_NE(checksum(part, 7), sum) << size << ", " << bit;
+      part[bit / 8] ^= flip;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace pyecho::test
