@@ -15,7 +15,7 @@ from pyecho.run import Run
 from pyecho.source import Source
 from pyecho.spec import NUMPY, Adapter
 from pyecho.stages import Stages
-from pyecho.state import SavedState, finished_state
+from pyecho.state import SavedState, finished_state, with_arrays
 from pyecho.stats import EchoStats
 
 if TYPE_CHECKING:
@@ -254,7 +254,9 @@ class EchoLoader:
             consumer, or if this cannot be saved: items on a device with their payload; without
             their payload, items of a source that has a state of its own.
         """
-        return finished_state("loader", self._config, *self._run.state(payload))
+        epoch, flow, source = self._run.state(payload)
+        flow = flow and with_arrays(flow, self._adapter.saved)
+        return finished_state("loader", self._config, epoch, flow, source)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` was called. The next ``iter()`` begins with the next batch.

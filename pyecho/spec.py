@@ -95,6 +95,10 @@ class Adapter:
         """
         return None
 
+    def saved(self, array: Any) -> Any:
+        """Return what a state holds for an array: something that the library's files can carry."""
+        return array
+
     def field_of(self, leaf: Any) -> Field:
         """Describe a leaf: arrays, scalars and numbers; the rest is an object."""
         array = self.as_array(leaf)

@@ -27,7 +27,7 @@ there is no index in a state that could point anywhere.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -113,6 +113,22 @@ def finished_state(
     return state | {"digest": digest(state)}
 
 
+def with_arrays(flow: dict[str, Any], saved: Callable[[Any], Any]) -> dict[str, Any]:
+    """Return a flow whose own arrays are ``saved(array)``; what is the caller's stays."""
+
+    def as_saved(array: Any) -> Any:
+        return saved(array) if isinstance(array, np.ndarray) else array
+
+    names = [name for name in ("numbers", "rows") if name in flow]
+    changed: dict[str, Any] = {name: as_saved(flow[name]) for name in names}
+    if "made" in flow:
+        changed["made"] = [
+            [kind, *([batch, *map(as_saved, info)] for batch, *info in made)]
+            for kind, *made in flow["made"]
+        ]
+    return flow | changed
+
+
 def made_ahead(queue: dict[str, Any], iterations: int) -> list[list[Any]]:
     """Return what a queue behind a link holds (see `_core.Stage._state`), in order.
 
@@ -172,7 +188,8 @@ def _digested(value: Any) -> Iterator[bytes]:
         if array is None:
             yield f"<{type(value).__qualname__}>".encode()
         else:
-            yield f"{value.dtype}{tuple(value.shape)}{_core.checksum(array)};".encode()
+            dtype = str(value.dtype).removeprefix("torch.")  # a file may make tensors of arrays
+            yield f"{dtype}{tuple(value.shape)}{_core.checksum(array)};".encode()
 
 
 def _bytes_of(value: Any) -> Any:
@@ -335,7 +352,8 @@ def _entry_of(entry: Any) -> list[Any]:
     [[*batch]] = batch
     if len(batch) not in (1, 3):
         raise CheckpointError("the state holds batches that cannot be in it")
-    return [BATCH, batch]
+    columns = zip(batch[1:], (np.int64, np.int32), strict=False)
+    return [BATCH, [batch[0], *(_array_of(column, dtype, 1) for column, dtype in columns)]]
 
 
 def _is_text(value: Any, text: str) -> bool:
@@ -352,7 +370,7 @@ def _count(value: Any, most: int = MOST) -> int:
 
 def _array_of(value: Any, dtype: Any, axes: int) -> Any:
     if is_tensor(value):
-        value = value.numpy()
+        value = value.detach().cpu().numpy()
     if not isinstance(value, np.ndarray) or value.dtype != dtype or value.ndim != axes:
         raise CheckpointError("the state lacks an array of items, or it is of another kind")
     return np.ascontiguousarray(value)

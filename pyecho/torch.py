@@ -79,6 +79,10 @@ class TorchAdapter(Adapter):
             storage = tensor.view(WORDS[tensor.element_size()]).numpy()
             return storage.view(_record_dtype(tensor.dtype))
 
+    def saved(self, array: Any) -> torch.Tensor:
+        """Return a tensor, since ``torch.load(weights_only=True)`` refuses arrays."""
+        return torch.from_numpy(array)
+
     def decoder(self, fields: list[Field]) -> Callable[[Any, int], Any]:
         """Return what makes tensors of arrays."""
         for field in fields:

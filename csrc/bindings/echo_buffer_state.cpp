@@ -17,6 +17,13 @@ namespace py = pybind11;
 using namespace py::literals;
 
 namespace pyecho::bindings {
+namespace {
+
+std::size_t reference_leaves(const Structure& structure) {
+  return static_cast<std::size_t>(std::ranges::count_if(structure.leaves(), &LeafSpec::by_reference));
+}
+
+}  // namespace
 
 std::pair<const BatchPlan*, std::uint64_t> EchoBufferObject::inspect(py::dict& state, bool payload, bool with_held) {
   std::vector<const Batch*> untaken;
@@ -49,7 +56,7 @@ void EchoBufferObject::add_payload(py::dict& state, const std::vector<Unspent>& 
   const std::span<const Unspent> in_buffer = std::span(items).first(first_held);
   std::uint64_t sum = without_gil(true, [&] { return core_->copy_items(in_buffer, data); });
 
-  std::vector<py::list> references(std::ranges::count_if(structure_.leaves(), &LeafSpec::by_reference));
+  std::vector<py::list> references(reference_leaves(structure_));
   const auto add_references = [&](const py::tuple& leaves) {
     for (std::size_t leaf = 0; leaf < references.size(); ++leaf) {
       references[leaf].append(leaves[leaf]);
@@ -123,7 +130,7 @@ void EchoBufferObject::refill(const py::object& item, const std::vector<std::siz
 void EchoBufferObject::restore(const py::array_t<std::uint8_t>& rows, const std::vector<py::list>& references,
                                const std::vector<std::size_t>& order) {
   const auto count = static_cast<std::size_t>(rows.ndim() == 2 ? rows.shape(0) : 0);
-  const auto leaves = static_cast<std::size_t>(std::ranges::count_if(structure_.leaves(), &LeafSpec::by_reference));
+  const std::size_t leaves = reference_leaves(structure_);
   if (rows.ndim() != 2 || order.size() != count || static_cast<std::size_t>(rows.shape(1)) != row_bytes() ||
       count > core_->slots() || references.size() != leaves ||
       std::ranges::any_of(references, [&](const py::list& list) { return list.size() != count; })) {

@@ -57,7 +57,7 @@ template <class Part>
 std::uint64_t sum_in_parallel(std::size_t count, std::size_t item_bytes, const Part& part) {
   constexpr std::size_t kBytesPerThread = std::size_t{4} << 20;
   const std::size_t useful = count * item_bytes / kBytesPerThread + 1;
-  const std::size_t threads = std::min<std::size_t>({useful, std::max(1U, std::thread::hardware_concurrency()), 8});
+  const auto threads = std::min<std::size_t>({useful, std::max(1U, std::thread::hardware_concurrency()), 8});
   std::vector<std::uint64_t> sums(threads);
   std::vector<std::thread> helpers;
   const auto run = [&](std::size_t thread) {

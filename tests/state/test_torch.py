@@ -1,0 +1,121 @@
+"""States of loaders of tensors, on the host and on a device, and over torch's own loaders."""
+
+import io
+from functools import partial
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from host_device import HostUploader  # noqa: E402
+
+import pyecho  # noqa: E402
+import pyecho.torch  # noqa: E402
+
+
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self):
+        return 50
+
+    def __getitem__(self, index):
+        return {"image": torch.full((3,), index, dtype=torch.bfloat16), "label": index}
+
+
+def moved(loader, **arguments):
+    """Its state, by way of a file that holds plain data only."""
+    file = io.BytesIO()
+    torch.save(loader.state_dict(**arguments), file)
+    loader.close()
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+def plain(emission):
+    batch, info = emission
+    return batch["image"].tolist(), batch["label"].tolist(), info.source_index.tolist()
+
+
+def check(make, stops, **arguments):
+    """Two epochs, saved at each of these places, against two that were not."""
+
+    def take(loader, taken, until):
+        batches = iter(loader)
+        while len(taken) < until:
+            emission = next(batches, None)
+            if emission is None:
+                batches = iter(loader)
+            taken.append("end" if emission is None else plain(emission))
+        return batches
+
+    whole = []
+    loader = make()
+    take(loader, whole, 2 * len(loader) + 2)
+    for stop in stops:
+        loader, taken = make(), []
+        batches = take(loader, taken, stop)
+        state = moved(loader, **arguments)
+        del batches
+        loader = make()
+        loader.load_state_dict(state)
+        take(loader, taken, len(whole))
+        assert taken == whole, stop
+        loader.close()
+
+
+@pytest.mark.parametrize("payload", [True, False])
+@pytest.mark.parametrize("batch_size", [None, 4])
+def test_tensors(payload, batch_size):
+    loader = pyecho.torch.EchoLoader
+    make = partial(loader, Numbers(), 2.5, batch_size=batch_size, with_info=True)
+    if batch_size is None:
+        make = partial(
+            loader,
+            [{"image": torch.full((1, 3), i), "label": torch.tensor([i])} for i in range(50)],
+            2.5,
+            shuffle_buffer=9,
+            with_info=True,
+        )
+    check(make, (0, 1, 17, 30, 32, 33, 40), payload=payload)
+
+
+@pytest.mark.parametrize("echo", ["examples", "augmented"])
+def test_on_a_device_what_is_ahead_is_read_again(monkeypatch, echo):
+    monkeypatch.setattr("pyecho.torch.cuda_device", lambda name: name and torch.device(name))
+    monkeypatch.setattr("pyecho.torch.Uploader", HostUploader)
+    monkeypatch.setattr(HostUploader, "made", [])
+    make = partial(
+        pyecho.torch.EchoLoader,
+        Numbers(),
+        2.5,
+        batch_size=4,
+        with_info=True,
+        device="cuda:0",
+        memory="pageable",
+        augment=(lambda batch, rng: batch) if echo == "augmented" else None,
+    )
+    check(make, (0, 1, 17, 32, 33), payload=False)
+    loader = make()
+    batches = iter(loader)
+    next(batches)
+    with pytest.raises(pyecho.EchoError, match="payload=False"):
+        loader.state_dict()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("epochs", [None, 2])
+def test_torchdatas_stateful_data_loader(epochs):
+    stateful = pytest.importorskip("torchdata.stateful_dataloader")
+
+    def make():
+        source = stateful.StatefulDataLoader(
+            Numbers(),
+            batch_size=4,
+            shuffle=True,
+            num_workers=2,
+            generator=torch.Generator().manual_seed(7),
+        )
+        return pyecho.torch.EchoLoader(
+            source, 2.5, batch_size=6, unbatch=True, with_info=True, epochs=epochs
+        )
+
+    check(make, (1, 9, 20, 21, 22, 30))
