@@ -105,13 +105,8 @@ Outcome EchoQueueObject::emit_rarely(const Use& use, Item& item, PyObject*& emis
     failed_ = true;
     raise_object(error);
   }
-  Emission found{.object = item.object,
-                 .guards = item.guards,
-                 .source_index = use.source_index,
-                 .ordinal = use.ordinal,
-                 .number = {}};
+  Emission found{.object = item.object, .guards = item.guards, .use = use};
   if (use.last) {
-    found.number = core_->number_of(use.slot);
     item = {};
     core_->release(use.slot);
   }
@@ -123,13 +118,13 @@ Outcome EchoQueueObject::emit_rarely(const Use& use, Item& item, PyObject*& emis
 // is checked again the next time.
 PyObject* EchoQueueObject::delivered(Emission emission) {
   try {
-    if (emission.guards && emission.ordinal > 0) {
+    if (emission.guards && emission.use.ordinal > 0) {
       check_guards(emission.object, emission.guards);
     }
     if (!has_transform_) {
       return emission.object.release().ptr();
     }
-    return call_python([&] { return transform_(emission.object, emission.source_index, emission.ordinal); })
+    return call_python([&] { return transform_(emission.object, emission.use.source_index, emission.use.ordinal); })
         .release()
         .ptr();
   } catch (const py::error_already_set& error) {
@@ -157,8 +152,8 @@ py::dict EchoQueueObject::stats() const {
 
 std::pair<const BatchPlan*, std::uint64_t> EchoQueueObject::inspect(py::dict& state, bool payload, bool with_held) {
   std::vector<std::pair<std::uint64_t, py::object>> found;
-  if (pending_.object && pending_.number) {
-    found.emplace_back(*pending_.number, pending_.object);
+  if (pending_.object && pending_.use.last) {  // its slot was released, but nothing was planned since
+    found.emplace_back(core_->number_of(pending_.use.slot), pending_.object);
   }
   bool failed = failed_;
   const BatchPlan& plan = core_->inspect([&](std::uint32_t slot, std::uint64_t number) {

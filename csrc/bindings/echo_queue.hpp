@@ -63,9 +63,7 @@ class EchoQueueObject final : public StageOf<EchoQueue> {
   struct Emission {
     pybind11::object object;  // null: none
     pybind11::object guards;  // or null
-    std::uint64_t source_index = 0;
-    std::uint32_t ordinal = 0;
-    std::optional<std::uint64_t> number;  // of an item that this is the last use of
+    Use use{};
   };
 
   void commit(Reservation place, Item item);

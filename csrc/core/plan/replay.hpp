@@ -2,7 +2,7 @@
 //
 // What a consumer has taken, and the lengths of the passes, decide everything about a BatchPlan. So a saved state holds
 // those few numbers instead of the plan, and loading it plans the same batches once more without copying a row, at some
-// ten nanoseconds a use. Nothing in a state is an index that must be trusted.
+// 25 ns a use. Nothing in a state is an index that must be trusted.
 //
 //     Replay replay(config, rows, position);
 //     while ((outcome = replay.advance(n)) == Outcome::kEmpty) { ... look for Ctrl-C ... }
