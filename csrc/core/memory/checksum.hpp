@@ -13,6 +13,7 @@
 #include <exception>
 #include <span>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/plan/random.hpp"
@@ -22,19 +23,25 @@ namespace pyecho {
 // Returns the checksum of these bytes for this seed. The same on every platform of one byte order.
 [[nodiscard]] inline std::uint64_t checksum(std::span<const std::byte> bytes, std::uint64_t seed) noexcept {
   constexpr std::size_t kWord = sizeof(std::uint64_t);
-  std::array<std::uint64_t, 4> lanes{seed, seed ^ kGoldenGamma, ~seed, bytes.size()};
-  // Each step is a bijection of the lane and of the word. Four lanes, because a multiplication takes several cycles.
+  const auto word_at = [](const std::byte* from) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, from, kWord);
+    return word;
+  };
+  std::array<std::uint64_t, 8> lanes{};
+  for (std::uint64_t lane = 0; lane < lanes.size(); ++lane) {
+    lanes[lane] = (seed ^ bytes.size() << 32) + lane * kGoldenGamma;
+  }
+  // Each step is a bijection of the lane and of the word. Eight lanes, because a multiplication takes several cycles.
   const auto step = [](std::uint64_t lane, std::uint64_t word) {
     return std::rotl((lane ^ word) * 0x9FB21C651E98DF25U, 29) + kGoldenGamma;
   };
   const std::byte* data = bytes.data();
   std::size_t left = bytes.size();
   for (; left >= sizeof(lanes); left -= sizeof(lanes), data += sizeof(lanes)) {
-    std::array<std::uint64_t, 4> words;  // NOLINT(cppcoreguidelines-pro-type-member-init): written below
-    std::memcpy(words.data(), data, sizeof(words));
-    for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
-      lanes[lane] = step(lanes[lane], words[lane]);
-    }
+    [&]<std::size_t... kLane>(std::index_sequence<kLane...>) {  // unrolled, so that the lanes stay in registers
+      ((lanes[kLane] = step(lanes[kLane], word_at(data + kLane * kWord))), ...);
+    }(std::make_index_sequence<8>());
   }
   for (std::size_t lane = 0; left > 0; ++lane) {
     const std::size_t part = std::min(left, kWord);
@@ -46,7 +53,7 @@ namespace pyecho {
   }
   std::uint64_t sum = 0;
   for (const std::uint64_t lane : lanes) {
-    sum = mix64(sum + kGoldenGamma) ^ lane;
+    sum = step(sum, lane);
   }
   return mix64(sum);
 }
