@@ -299,16 +299,16 @@ def _source_of(source: Any) -> Any:
 
 
 def _flow_of(flow: Any, config: Config) -> Flow:
-    runs = [(_count(passes), _count(items)) for passes, items in flow["passes"]]
+    runs = [(_count(passes), _count(items)) for passes, items in _list_of(list, flow["passes"])]
     if any(passes < 1 or (not items and passes > MOST_EMPTY_PASSES) for passes, items in runs):
         raise CheckpointError("the state tells of passes that cannot be")
     items = None if flow["items"] is None else _count(flow["items"])
-    ended, open_items = bool(flow["ended"]), _count(flow["open_items"])
+    [ended], open_items = _list_of(bool, [flow["ended"]]), _count(flow["open_items"])
     passes = Passes(runs, open_items)
     most_passes = MOST if config.steps_per_epoch is not None else max(1, config.epochs or 1)
     if passes.items > MOST or passes.count > most_passes or (ended and open_items > 0):
         raise CheckpointError("the state tells of passes that cannot be")
-    iterations, delivered = flow["position"]
+    iterations, delivered = _list_of(int, flow["position"])
     found = Flow(
         epoch=_count(flow["epoch"], 2**64 - 1),
         items=items,
@@ -319,7 +319,7 @@ def _flow_of(flow: Any, config: Config) -> Flow:
         batches=_count(flow["batches"]),
         delivered=_count(flow["delivered"]),
         position=(_count(iterations), _count(delivered)),
-        made=[_entry_of(entry) for entry in flow.get("made", ())],
+        made=[_entry_of(entry) for entry in _list_of(list, flow.get("made", []))],
     )
     if "numbers" not in flow:
         return found
@@ -337,19 +337,19 @@ def _flow_of(flow: Any, config: Config) -> Flow:
             raise CheckpointError("the state lacks some of its items")
         return replace(found, objects=[objects[place] for place in order])
     rows = _array_of(flow["rows"], np.uint8, 2)
-    references = flow["references"]
+    references = _list_of(list, flow["references"])
     if len(rows) != len(numbers) or any(len(leaf) != len(numbers) for leaf in references):
         raise CheckpointError("the state lacks some of its items")
     if _core.checksum_of_rows(rows, numbers) != _count(flow["checksum"], 2**64 - 1):
         raise CheckpointError("the items of the state are damaged")
-    return replace(found, rows=rows, references=references, leaves=list(flow["leaves"]))
+    return replace(found, rows=rows, references=references, leaves=_list_of(str, flow["leaves"]))
 
 
 def _entry_of(entry: Any) -> list[Any]:
     kind, *batch = entry
     if _count(kind, LAST_END) != BATCH:
         return [kind]
-    [[*batch]] = batch
+    [batch] = _list_of(list, batch)
     if len(batch) not in (1, 3):
         raise CheckpointError("the state holds batches that cannot be in it")
     columns = zip(batch[1:], (np.int64, np.int32), strict=False)
@@ -358,6 +358,12 @@ def _entry_of(entry: Any) -> list[Any]:
 
 def _is_text(value: Any, text: str) -> bool:
     return isinstance(value, str) and value == text  # never calls what a state holds
+
+
+def _list_of(kind: type, value: Any) -> list[Any]:
+    if not isinstance(value, list) or not all(isinstance(each, kind) for each in value):
+        raise CheckpointError(f"the state has {type(value).__name__} in the place of a list")
+    return value
 
 
 def _count(value: Any, most: int = MOST) -> int:
