@@ -24,6 +24,9 @@ from pyecho.threads import EXIT_SECONDS, Worker, close_at_exit
 SLICE_SECONDS = 0.05
 """A wait checks this often whether the run was closed."""
 
+_OF_PARENTS: list[Any] = []
+"""Stages of the process that this one was forked from: what is on a device cannot be freed here."""
+
 _FLOWS = object()
 """Stands for the token of an iteration where the next epoch has begun by itself."""
 
@@ -91,6 +94,7 @@ class Run:
         iteration has begun.
         """
         if self._process != os.getpid():  # the threads stayed in the parent process
+            _OF_PARENTS.append(self._stages)
             self._forget()
         begun: tuple[Any, int] = self._turns.run(partial(self._begin_in_turn, token))
         return begun
@@ -119,7 +123,11 @@ class Run:
 
     def __del__(self) -> None:
         """End with the loader and its iterators."""
-        if not self._closed:
+        if self._closed:
+            return
+        if self._process != os.getpid():
+            _OF_PARENTS.append(self._stages)
+        else:
             self.close()
 
     @property

@@ -132,12 +132,15 @@ class Stages:
         first: Any,
         prepare: Callable[[Any], Any] | None = None,
         fetch: Callable[[Any], Any] | None = None,
+        *,
+        copied: bool | None = None,  # as the loader's option `copy`, if None
     ) -> Any:
         """Make the stage of batch echoing: the feeder prepares items, each use is fetched."""
         config = self.config
+        copied = config.copy if copied is None else copied
         return _core.EchoQueue(
             replace(config, prefetch=self._items_ahead(first)),
-            transform=transform_for(fetch=fetch, copied=config.copy, with_info=config.with_info),
+            transform=transform_for(fetch=fetch, copied=copied, with_info=config.with_info),
             prepare=prepare,
             shared=not config.copy,
         )

@@ -21,8 +21,8 @@ def pinned_bytes(size_bytes: int) -> torch.Tensor:
         raise
     except RuntimeError as error:
         raise CudaError(
-            f"no more memory can be pinned ({error}); drop batches you no longer need, raise the "
-            "limit (ulimit -l), or pass memory='pageable'"
+            f"no more memory can be pinned ({error}); drop batches you no longer need, give the "
+            "machine or container more memory, or pass memory='pageable'"
         ) from error
 
 

@@ -11,7 +11,11 @@ from pyecho.nest import leaves_of
 
 def plain(emissions):
     """Return emissions as comparable values: types, dtypes, shapes and bits."""
-    return [(type(each), *map(plain_leaf, leaves_of(each))) for each in emissions]
+    return [(kind_of(each), *map(plain_leaf, leaves_of(each))) for each in emissions]
+
+
+def kind_of(emission):
+    return torch.Tensor if isinstance(emission, torch.Tensor) else type(emission)
 
 
 def plain_leaf(leaf):

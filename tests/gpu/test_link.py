@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import pyecho.torch  # noqa: E402
-from pyecho.device.upload import Uploader  # noqa: E402
+from pyecho.device.upload import StreamUploader  # noqa: E402
 
 ROW_BYTES = 3000
 
@@ -57,19 +57,22 @@ def test_hoarded_batches_stay_as_they_are(device, echo_on):
 
 
 def test_pinned_sources_are_copied_in_place_and_others_through_pinned_memory(device):
-    uploader = Uploader(device)
-    pinned = torch.arange(1000).pin_memory()
+    uploader = StreamUploader(device)
+    pinned = torch.arange(10_000).pin_memory()
 
     def allocated():
         return torch.cuda.host_memory_stats()["active_requests.allocated"]
 
     before = allocated()
-    first = uploader.upload(pinned)
+    first = uploader.upload_item(pinned)
     assert allocated() == before
-    second = uploader.upload(np.arange(1000))
+    second = uploader.upload_item(np.arange(10_000))
     assert allocated() == before + 1
-    for uploaded in (first, second):
-        assert (uploader.deliver(uploaded).cpu() == pinned).all()
+    small = uploader.upload_item(np.arange(1000))
+    assert allocated() == before + 1, "the driver keeps a copy of small ones by itself"
+    for uploaded in (first, second, small):
+        emitted = uploader.deliver(uploaded).cpu()
+        assert (emitted == pinned[: len(emitted)]).all()
 
 
 def test_a_device_tensor_that_was_changed_in_place_is_noticed(device):
