@@ -1,8 +1,8 @@
 """Builds the emulated CUDA into the environment of the Python that runs this.
 
 PyTorch's CUDA build must be there; the folder of NVIDIA's headers is the only argument. Makes
-libcuda and libcudart, and for every other library of NVIDIA's that PyTorch links one whose functions
-all answer an error; then installs operators.py and control.py as the package cuda_emulator.
+libcuda and libcudart, and a stub of every other library of NVIDIA's that PyTorch links, whose
+functions all answer an error. Installs operators.py and control.py as the package cuda_emulator.
 """
 
 from __future__ import annotations

@@ -116,6 +116,19 @@ def last_violation() -> str:
     return text.value.decode()
 
 
+@contextmanager
+def expect_violation(text: str):
+    """Expect violations, the last of which contains `text`."""
+    before = get("expected")
+    set("expecting", 1)
+    try:
+        yield
+    finally:
+        set("expecting", 0)
+    assert get("expected") > before, f"no violation was noticed, expected {text!r}"
+    assert text in last_violation(), last_violation()
+
+
 def launch(stream: int, device: int, kernel, argument: int) -> tuple[int, bool]:
     """Launch `kernel(argument)`; return the code of CUDA, and whether it was captured."""
     captured = ctypes.c_int()

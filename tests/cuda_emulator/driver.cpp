@@ -79,7 +79,8 @@ CUresult cuDeviceGet(CUdevice* device, int number) {
 }
 
 CUresult cuDeviceGetName(char* name, int size, CUdevice device) {
-  return driver(__func__, [&](Lock&) { std::snprintf(name, static_cast<size_t>(size), "Emulated device %d", checked(device)); });
+  return driver(__func__,
+                [&](Lock&) { std::snprintf(name, static_cast<size_t>(size), "Emulated device %d", checked(device)); });
 }
 
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
@@ -117,8 +118,8 @@ CUresult cuCtxPopCurrent(CUcontext* context) {
 
 CUresult cuCtxGetCurrent(CUcontext* context) {
   return driver(
-      __func__,
-      [&](Lock&) { *context = emulator::contexts.empty() ? nullptr : context_of(emulator::contexts.back()); }, true);
+      __func__, [&](Lock&) { *context = emulator::contexts.empty() ? nullptr : context_of(emulator::contexts.back()); },
+      true);
 }
 
 CUresult cuCtxSetCurrent(CUcontext context) {
@@ -140,7 +141,8 @@ CUresult cuStreamDestroy(CUstream stream) {
 }
 
 CUresult cuStreamSynchronize(CUstream stream) {
-  return driver(__func__, [&](Lock& lock) { emulator::synchronize(lock, emulator::stream_of(stream, current_device())); });
+  return driver(__func__,
+                [&](Lock& lock) { emulator::synchronize(lock, emulator::stream_of(stream, current_device())); });
 }
 
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
@@ -155,7 +157,8 @@ CUresult cuPointerGetAttribute(void* value, CUpointer_attribute attribute, CUdev
     const emulator::Block* block = emulator::block_of(reinterpret_cast<void*>(pointer));
     if (!block) throw Failure{emulator::kInvalidValue};
     if (attribute == CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
-      *static_cast<unsigned*>(value) = block->place == emulator::Place::kDevice ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+      *static_cast<unsigned*>(value) =
+          block->place == emulator::Place::kDevice ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
     else if (attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
       *static_cast<int*>(value) = block->device;
     else if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT)

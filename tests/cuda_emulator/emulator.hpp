@@ -95,10 +95,10 @@ struct Event {
   int device = 0;
   bool timed = false;
   bool alive = true;
-  Point point;                          // of the last record
+  Point point;  // of the last record
   std::shared_ptr<Clock::time_point> time;
-  Capture* capture = nullptr;           // of the last record, if it was captured
-  std::map<Stream*, uint64_t> frontier; // what it stands for in that capture
+  Capture* capture = nullptr;            // of the last record, if it was captured
+  std::map<Stream*, uint64_t> frontier;  // what it stands for in that capture
 };
 
 Stream* create_stream(int device, bool blocking, int priority);
@@ -193,12 +193,12 @@ struct Settings {
   int64_t device_limit = int64_t{16} << 30;  // of each device
   int64_t pinned_limit = INT64_MAX;
   int64_t version = 13000;
-  int64_t verbose = 0;
+  int64_t expecting = 0;  // violations are counted as expected ones
 };
 
 struct Counts {
   int64_t pinned_copies = 0, pageable_copies = 0, device_copies = 0, copied_bytes = 0;
-  int64_t kernels = 0, pinned_bytes = 0, streams = 0, events = 0;
+  int64_t kernels = 0, pinned_bytes = 0, streams = 0, events = 0, expected = 0;
 };
 
 struct Device {
@@ -224,7 +224,7 @@ struct Machine {
 };
 
 Machine& machine();  // never destroyed
-void initialize();  // by the environment; the first time only
+void initialize();   // by the environment; the first time only
 void use_context(int device);
 
 // Devices whose contexts the thread has made current, the innermost last; both APIs share them.

@@ -1,10 +1,10 @@
 """PyTorch's operators on emulated devices: they run on the CPU, in the order of their stream.
 
 PyTorch calls `register` when it is imported (an entry point of the group "torch.backends").
-Each aten operator with a kernel for CUDA gets another one, which finds the shapes of its results with
-meta tensors, allocates them with PyTorch's CUDA allocator, and launches the CPU's operator on the
-same memory. It keeps no tensor alive: memory that is used too early gives wrong values, as on a
-device. Views, allocations, and copies that PyTorch makes with cudaMemcpyAsync stay PyTorch's own.
+Each aten operator with a kernel for CUDA gets another kernel. It computes the shapes of the results
+with meta tensors, allocates them with PyTorch's CUDA allocator, and launches the CPU's operator on
+the same memory. It keeps no tensor alive: memory that is reused too early gives wrong values, as on
+a device. Views, allocations, and copies by cudaMemcpyAsync() stay PyTorch's own.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ import warnings
 from functools import partial
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
-
 from cuda_emulator import control
+from torch.utils._pytree import tree_leaves, tree_map
 
 # Of PyTorch's own, though their results alias nothing.
 KEPT = {"empty", "empty_strided", "resize_", "is_set_to", "record_stream", "_local_scalar_dense"}
@@ -163,7 +162,9 @@ def _on_cpu(x):
     if not isinstance(x, torch.Tensor):
         return None if isinstance(x, torch.Generator) else x
     if x.device.type == "cpu":
-        return x.clone() if x.dim() else x  # numbers are not changed, and cloned they are no numbers
+        return (
+            x.clone() if x.dim() else x
+        )  # numbers are not changed, and cloned they are no numbers
     storage = x.untyped_storage()
     if storage.nbytes() == 0:
         return torch.empty_strided(x.size(), x.stride(), dtype=x.dtype)

@@ -314,7 +314,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end) {
-  return runtime(__func__, [&](Lock&) { *ms = emulator::elapsed_ms(emulator::event_of(begin), emulator::event_of(end)); });
+  return runtime(__func__,
+                 [&](Lock&) { *ms = emulator::elapsed_ms(emulator::event_of(begin), emulator::event_of(end)); });
 }
 
 // ---- Captures and graphs ----
@@ -332,9 +333,8 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
 
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   *graph = nullptr;
-  return runtime(__func__, [&](Lock&) {
-    *graph = reinterpret_cast<cudaGraph_t>(emulator::end_capture(stream_of(stream)));
-  });
+  return runtime(__func__,
+                 [&](Lock&) { *graph = reinterpret_cast<cudaGraph_t>(emulator::end_capture(stream_of(stream))); });
 }
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
@@ -362,9 +362,8 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t*, size_t* count
 }
 
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
-  return runtime(__func__, [&](Lock&) {
-    *executable = reinterpret_cast<cudaGraphExec_t>(new emulator::Graph(graph_of(graph)));
-  });
+  return runtime(__func__,
+                 [&](Lock&) { *executable = reinterpret_cast<cudaGraphExec_t>(new emulator::Graph(graph_of(graph))); });
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
