@@ -61,6 +61,8 @@ def _is_view(schema) -> bool:
 def _call(operator, *args, **kwargs):
     """Launch an operator; run it at once if its results depend on values."""
     schema = operator._schema
+    if _has_numbers(schema, args):
+        operator = operator.overloadpacket  # which finds the overload for numbers
     device = next(x.device for x in tree_leaves((args, kwargs)) if _on_device(x))
     meta_args, meta_kwargs = tree_map(_as_meta, (args, kwargs))
     try:
@@ -68,7 +70,7 @@ def _call(operator, *args, **kwargs):
             raise NotImplementedError
         shapes = operator(*meta_args, **meta_kwargs)
     except (NotImplementedError, RuntimeError):  # the CPU's operator has the better messages
-        return _call_at_once(operator, device, args, kwargs)
+        return _call_at_once(operator, schema, device, args, kwargs)
     written = _written(schema, args, kwargs)
     for tensor, meta in zip(written, _written(schema, meta_args, meta_kwargs), strict=True):
         if tensor.shape != meta.shape:
@@ -89,8 +91,7 @@ def _call(operator, *args, **kwargs):
     return results
 
 
-def _call_at_once(operator, device, args, kwargs):
-    schema = operator._schema
+def _call_at_once(operator, schema, device, args, kwargs):
     torch.cuda.current_stream(device).synchronize()
     outs = {argument.name for argument in schema.arguments if argument.is_out}
     targets = {name: kwargs[name] for name in outs}
@@ -140,6 +141,15 @@ def _kernel(number: int) -> None:
 
 def _on_device(x) -> bool:
     return isinstance(x, torch.Tensor) and x.device.type == "cuda"
+
+
+def _has_numbers(schema, args) -> bool:
+    """Return whether there are numbers in place of tensors, as which PyTorch passes tensors of one."""
+    pairs = zip(schema.arguments, args, strict=False)
+    return any(
+        isinstance(arg, int | float | complex) and _has_tensors(argument.type)
+        for argument, arg in pairs
+    )
 
 
 def _has_tensors(schema_type) -> bool:
