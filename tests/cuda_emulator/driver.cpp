@@ -6,16 +6,14 @@
 
 #include "emulator.hpp"
 
-namespace {
+using namespace emulator;
 
-using emulator::Failure;
-using emulator::Lock;
-using emulator::machine;
+namespace {
 
 template <class Body>
 CUresult driver(const char* function, Body body, bool passive = false) {
-  return static_cast<CUresult>(emulator::call(function, passive, [&](Lock& lock) {
-    if (!machine().in_use) throw Failure{emulator::kNotInitialized};
+  return static_cast<CUresult>(call(function, passive, [&](Lock& lock) {
+    if (!machine().in_use) throw Failure{kNotInitialized};
     body(lock);
   }));
 }
@@ -24,12 +22,12 @@ CUcontext context_of(int device) { return reinterpret_cast<CUcontext>(static_cas
 int device_of(CUcontext context) { return static_cast<int>(reinterpret_cast<uintptr_t>(context)) - 1; }
 
 int current_device() {
-  if (emulator::contexts.empty()) throw Failure{emulator::kInvalidContext};
-  return emulator::contexts.back();
+  if (contexts.empty()) throw Failure{kInvalidContext};
+  return contexts.back();
 }
 
 int checked(CUdevice device) {
-  if (device < 0 || static_cast<size_t>(device) >= machine().devices.size()) throw Failure{emulator::kInvalidDevice};
+  if (device < 0 || static_cast<size_t>(device) >= machine().devices.size()) throw Failure{kInvalidDevice};
   return device;
 }
 
@@ -51,10 +49,14 @@ const std::map<int, const char*> kNames{
 
 }  // namespace
 
+// A function of the API with this statement as its body; it holds the machine's mutex by `lock`.
+#define CALL(statement) return driver(__func__, [&]([[maybe_unused]] Lock& lock) { statement; })
+#define PASSIVE_CALL(statement) return driver(__func__, [&](Lock&) { statement; }, true)
+
 extern "C" {
 
 CUresult cuInit(unsigned) {
-  return static_cast<CUresult>(emulator::call(__func__, false, [](Lock&) { machine().in_use = true; }));
+  return static_cast<CUresult>(call(__func__, false, [](Lock&) { machine().in_use = true; }));
 }
 
 CUresult cuDriverGetVersion(int* version) {
@@ -70,17 +72,12 @@ CUresult cuGetErrorName(CUresult error, const char** name) {
 
 CUresult cuGetErrorString(CUresult error, const char** text) { return cuGetErrorName(error, text); }
 
-CUresult cuDeviceGetCount(int* count) {
-  return driver(__func__, [&](Lock&) { *count = static_cast<int>(machine().devices.size()); });
-}
+CUresult cuDeviceGetCount(int* count) { CALL(*count = static_cast<int>(machine().devices.size())); }
 
-CUresult cuDeviceGet(CUdevice* device, int number) {
-  return driver(__func__, [&](Lock&) { *device = checked(number); });
-}
+CUresult cuDeviceGet(CUdevice* device, int number) { CALL(*device = checked(number)); }
 
 CUresult cuDeviceGetName(char* name, int size, CUdevice device) {
-  return driver(__func__,
-                [&](Lock&) { std::snprintf(name, static_cast<size_t>(size), "Emulated device %d", checked(device)); });
+  CALL(std::snprintf(name, static_cast<size_t>(size), "Emulated device %d", checked(device)));
 }
 
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
@@ -92,79 +89,65 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   return driver(__func__, [&](Lock&) {
-    emulator::use_context(checked(device));
+    use_context(checked(device));
     *context = context_of(device);
   });
 }
 
 CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* active) {
-  return driver(__func__, [&](Lock&) {
-    *flags = 0;
-    *active = machine().devices[checked(device)].has_context;
-  });
+  *flags = 0;
+  PASSIVE_CALL(*active = machine().devices[checked(device)].has_context);
 }
 
-CUresult cuCtxPushCurrent(CUcontext context) {
-  return driver(__func__, [&](Lock&) { emulator::contexts.push_back(checked(device_of(context))); });
-}
+CUresult cuCtxPushCurrent(CUcontext context) { CALL(contexts.push_back(checked(device_of(context)))); }
 
 CUresult cuCtxPopCurrent(CUcontext* context) {
   return driver(__func__, [&](Lock&) {
     const int device = current_device();
     if (context) *context = context_of(device);
-    emulator::contexts.pop_back();
+    contexts.pop_back();
   });
 }
 
 CUresult cuCtxGetCurrent(CUcontext* context) {
-  return driver(
-      __func__, [&](Lock&) { *context = emulator::contexts.empty() ? nullptr : context_of(emulator::contexts.back()); },
-      true);
+  PASSIVE_CALL(*context = contexts.empty() ? nullptr : context_of(contexts.back()));
 }
 
 CUresult cuCtxSetCurrent(CUcontext context) {
   return driver(__func__, [&](Lock&) {
-    if (!emulator::contexts.empty()) emulator::contexts.pop_back();
-    if (context) emulator::contexts.push_back(checked(device_of(context)));
+    if (!contexts.empty()) contexts.pop_back();
+    if (context) contexts.push_back(checked(device_of(context)));
   });
 }
 
 CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
   return driver(__func__, [&](Lock&) {
     const bool blocking = (flags & CU_STREAM_NON_BLOCKING) == 0;
-    *stream = reinterpret_cast<CUstream>(emulator::create_stream(current_device(), blocking, 0));
+    *stream = reinterpret_cast<CUstream>(create_stream(current_device(), blocking, 0));
   });
 }
 
-CUresult cuStreamDestroy(CUstream stream) {
-  return driver(__func__, [&](Lock&) { emulator::destroy_stream(emulator::stream_of(stream, current_device())); });
-}
+CUresult cuStreamDestroy(CUstream stream) { CALL(destroy_stream(stream_of(stream, current_device()))); }
 
-CUresult cuStreamSynchronize(CUstream stream) {
-  return driver(__func__,
-                [&](Lock& lock) { emulator::synchronize(lock, emulator::stream_of(stream, current_device())); });
-}
+CUresult cuStreamSynchronize(CUstream stream) { CALL(synchronize(lock, stream_of(stream, current_device()))); }
 
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
-  return driver(
-      __func__,
-      [&](Lock&) { *mode = static_cast<CUstreamCaptureMode>(emulator::exchange_mode(static_cast<int>(*mode))); }, true);
+  PASSIVE_CALL(*mode = static_cast<CUstreamCaptureMode>(exchange_mode(static_cast<int>(*mode))));
 }
 
 CUresult cuPointerGetAttribute(void* value, CUpointer_attribute attribute, CUdeviceptr pointer) {
   return driver(__func__, [&](Lock&) {
     current_device();  // some drivers want a context
-    const emulator::Block* block = emulator::block_of(reinterpret_cast<void*>(pointer));
-    if (!block) throw Failure{emulator::kInvalidValue};
+    const Block* block = block_of(reinterpret_cast<void*>(pointer));
+    if (!block) throw Failure{kInvalidValue};
     if (attribute == CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
-      *static_cast<unsigned*>(value) =
-          block->place == emulator::Place::kDevice ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+      *static_cast<unsigned*>(value) = block->place == Place::kDevice ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
     else if (attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
       *static_cast<int*>(value) = block->device;
     else if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT)
       *static_cast<CUcontext*>(value) = context_of(block->device);
     else
-      throw Failure{emulator::kNotSupported};
+      throw Failure{kNotSupported};
   });
 }
 }

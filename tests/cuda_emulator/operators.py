@@ -63,13 +63,13 @@ def _call(operator, *args, **kwargs):
     schema = operator._schema
     if _has_numbers(schema, args):
         operator = operator.overloadpacket  # which finds the overload for numbers
-    device = next(x.device for x in tree_leaves((args, kwargs)) if _on_device(x))
+    device = _device_of(schema, [x for x in tree_leaves((args, kwargs)) if _is_tensor(x)])
     meta_args, meta_kwargs = tree_map(_as_meta, (args, kwargs))
     try:
         if any(not _has_tensors(result.type) for result in schema.returns):
             raise NotImplementedError
         shapes = operator(*meta_args, **meta_kwargs)
-    except (NotImplementedError, RuntimeError):  # the CPU's operator has the better messages
+    except Exception:  # the CPU's operator explains what is wrong, if anything is
         return _call_at_once(operator, schema, device, args, kwargs)
     written = _written(schema, args, kwargs)
     for tensor, meta in zip(written, _written(schema, meta_args, meta_kwargs), strict=True):
@@ -102,7 +102,7 @@ def _call_at_once(operator, schema, device, args, kwargs):
     if schema.returns and schema.returns[0].alias_info is not None:
         written = _written(schema, args, kwargs)
         return written[0] if len(schema.returns) == 1 else tuple(written)
-    return tree_map(lambda x: x.to(device) if isinstance(x, torch.Tensor) else x, results)
+    return tree_map(lambda x: x.to(device) if _is_tensor(x) else x, results)
 
 
 def _copy(target, source, non_blocking=False):
@@ -139,12 +139,26 @@ def _kernel(number: int) -> None:
         control.violation(f"an operator has failed:\n{traceback.format_exc()}")
 
 
+def _device_of(schema, tensors) -> torch.device:
+    """Return the device of the arguments, and refuse tensors of several as PyTorch does."""
+    devices = {x.device for x in tensors if _on_device(x) or x.dim()}
+    if "index" in schema.name:  # by tensors on the host as well
+        devices.discard(torch.device("cpu"))
+    if len(devices) > 1:
+        raise RuntimeError(f"Expected all tensors to be on the same device, found {devices}")
+    return devices.pop()
+
+
+def _is_tensor(x) -> bool:
+    return isinstance(x, torch.Tensor)
+
+
 def _on_device(x) -> bool:
-    return isinstance(x, torch.Tensor) and x.device.type == "cuda"
+    return _is_tensor(x) and x.device.type == "cuda"
 
 
 def _has_numbers(schema, args) -> bool:
-    """Return whether there are numbers in place of tensors, as which PyTorch passes tensors of one."""
+    """Return whether numbers stand for tensors: PyTorch hands over some tensors like that."""
     pairs = zip(schema.arguments, args, strict=False)
     return any(
         isinstance(arg, int | float | complex) and _has_tensors(argument.type)
@@ -169,7 +183,7 @@ def _on_cpu(x):
     """Return an argument as the CPU's operator gets it: a tensor on the same memory."""
     if isinstance(x, torch.device):
         return torch.device("cpu")
-    if not isinstance(x, torch.Tensor):
+    if not _is_tensor(x):
         return None if isinstance(x, torch.Generator) else x
     if x.device.type == "cpu":
         return (
@@ -188,7 +202,7 @@ def _on_cpu(x):
 
 def _allocated(device, meta):
     """Return memory for a result."""
-    if not isinstance(meta, torch.Tensor):
+    if not _is_tensor(meta):
         return meta
     return torch.empty_strided(meta.size(), meta.stride(), dtype=meta.dtype, device=device)
 
@@ -199,5 +213,5 @@ def _written(schema, args, kwargs) -> list:
     for position, argument in enumerate(schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             value = args[position] if position < len(args) else kwargs.get(argument.name)
-            tensors += [x for x in tree_leaves(value) if isinstance(x, torch.Tensor)]
+            tensors += [x for x in tree_leaves(value) if _is_tensor(x)]
     return tensors

@@ -9,37 +9,35 @@
 
 #include "emulator.hpp"
 
-namespace {
+using namespace emulator;
 
-using emulator::Failure;
-using emulator::Lock;
-using emulator::machine;
+namespace {
 
 thread_local int last_error = 0;
 std::map<const void*, const char*> kernel_names;  // by their handle on the host; guarded by the machine's mutex
 
 template <class Body>
 cudaError_t runtime(const char* function, Body body, bool passive = false) {
-  const int code = emulator::call(function, passive, [&](Lock& lock) {
+  const int code = call(function, passive, [&](Lock& lock) {
     machine().in_use = true;
     body(lock);
   });
-  if (code != 0 && code != emulator::kNotReady) last_error = code;
+  if (code != 0 && code != kNotReady) last_error = code;
   return static_cast<cudaError_t>(code);
 }
 
 // The device whose context is current; a thread begins with the first one's.
-int current_device() { return emulator::contexts.empty() ? 0 : emulator::contexts.back(); }
+int current_device() { return contexts.empty() ? 0 : contexts.back(); }
 
 int checked(int device) {
-  if (device < 0 || static_cast<size_t>(device) >= machine().devices.size()) throw Failure{emulator::kInvalidDevice};
+  if (device < 0 || static_cast<size_t>(device) >= machine().devices.size()) throw Failure{kInvalidDevice};
   return device;
 }
 
 void set_device(int device) {
-  emulator::use_context(device);
-  if (emulator::contexts.empty()) emulator::contexts.push_back(device);
-  emulator::contexts.back() = device;
+  use_context(device);
+  if (contexts.empty()) contexts.push_back(device);
+  contexts.back() = device;
 }
 
 // The current device, for calls that make its context.
@@ -48,44 +46,40 @@ int used_device() {
   return current_device();
 }
 
-emulator::Stream& stream_of(cudaStream_t stream) { return emulator::stream_of(stream, used_device()); }
-emulator::Graph& graph_of(void* graph) { return *static_cast<emulator::Graph*>(graph); }
+Stream& stream_of(cudaStream_t stream) { return emulator::stream_of(stream, used_device()); }
+Graph& graph_of(void* graph) { return *static_cast<Graph*>(graph); }
 
 cudaError_t launch(const char* function, const void* kernel, void** arguments, cudaStream_t handle) {
   return runtime(function, [&](Lock&) {
-    emulator::Stream& stream = stream_of(handle);
+    Stream& stream = stream_of(handle);
     auto found = kernel_names.find(kernel);
     const std::string name = found == kernel_names.end() ? "an unknown kernel" : found->second;
     if (name.find("spin_kernel") == std::string::npos) {
-      emulator::violation("operators.py does not replace the operator that launches " + name);
-      throw Failure{emulator::kNotSupported};
+      violation("operators.py does not replace the operator that launches " + name);
+      throw Failure{kNotSupported};
     }
     const std::chrono::nanoseconds cycles(*static_cast<int64_t*>(arguments[0]));  // torch.cuda._sleep
-    emulator::issue(stream, emulator::Kind::kKernel, [cycles] { std::this_thread::sleep_for(cycles); });
+    issue(stream, Kind::kKernel, [cycles] { std::this_thread::sleep_for(cycles); });
   });
 }
 
 }  // namespace
 
+// A function of the API with this statement as its body; it holds the machine's mutex by `lock`.
+#define CALL(statement) return runtime(__func__, [&]([[maybe_unused]] Lock& lock) { statement; })
+#define PASSIVE_CALL(statement) return runtime(__func__, [&](Lock&) { statement; }, true)
+
 extern "C" {
 
 // ---- Devices ----
 
-cudaError_t cudaGetDeviceCount(int* count) {
-  return runtime(__func__, [&](Lock&) { *count = static_cast<int>(machine().devices.size()); }, true);
-}
+cudaError_t cudaGetDeviceCount(int* count) { PASSIVE_CALL(*count = static_cast<int>(machine().devices.size())); }
 
-cudaError_t cudaGetDevice(int* device) {
-  return runtime(__func__, [&](Lock&) { *device = current_device(); }, true);
-}
+cudaError_t cudaGetDevice(int* device) { PASSIVE_CALL(*device = current_device()); }
 
-cudaError_t cudaSetDevice(int device) {
-  return runtime(__func__, [&](Lock&) { set_device(checked(device)); });
-}
+cudaError_t cudaSetDevice(int device) { CALL(set_device(checked(device))); }
 
-cudaError_t cudaDeviceSynchronize() {
-  return runtime(__func__, [&](Lock& lock) { emulator::synchronize_device(lock, used_device()); });
-}
+cudaError_t cudaDeviceSynchronize() { CALL(synchronize_device(lock, used_device())); }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   return runtime(__func__, [&](Lock&) {
@@ -169,14 +163,12 @@ const char* cudaGetErrorName(cudaError_t error) { return cudaGetErrorString(erro
 
 // ---- Memory ----
 
-cudaError_t cudaMalloc(void** memory, size_t size) {
-  return runtime(__func__, [&](Lock&) { *memory = emulator::allocate_device(size, used_device()); });
-}
+cudaError_t cudaMalloc(void** memory, size_t size) { CALL(*memory = allocate_device(size, used_device())); }
 
 cudaError_t cudaFree(void* memory) {
   return runtime(__func__, [&](Lock& lock) {
     used_device();
-    if (memory) emulator::free_device(lock, memory);
+    if (memory) free_device(lock, memory);
   });
 }
 
@@ -188,30 +180,20 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   });
 }
 
-cudaError_t cudaHostAlloc(void** memory, size_t size, unsigned) {
-  return runtime(__func__, [&](Lock&) { *memory = emulator::allocate_pinned(size); });
-}
+cudaError_t cudaHostAlloc(void** memory, size_t size, unsigned) { CALL(*memory = allocate_pinned(size)); }
 
-cudaError_t cudaFreeHost(void* memory) {
-  return runtime(__func__, [&](Lock& lock) {
-    if (memory) emulator::free_pinned(lock, memory);
-  });
-}
+cudaError_t cudaFreeHost(void* memory) { CALL(if (memory) free_pinned(lock, memory)); }
 
-cudaError_t cudaHostRegister(void* memory, size_t size, unsigned) {
-  return runtime(__func__, [&](Lock&) { emulator::register_host(memory, size); });
-}
+cudaError_t cudaHostRegister(void* memory, size_t size, unsigned) { CALL(register_host(memory, size)); }
 
-cudaError_t cudaHostUnregister(void* memory) {
-  return runtime(__func__, [&](Lock& lock) { emulator::unregister_host(lock, memory); });
-}
+cudaError_t cudaHostUnregister(void* memory) { CALL(unregister_host(lock, memory)); }
 
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer) {
   return runtime(__func__, [&](Lock&) {
     *attributes = {};
-    const emulator::Block* block = emulator::block_of(pointer);
+    const Block* block = block_of(pointer);
     if (!block) return;
-    const bool on_device = block->place == emulator::Place::kDevice;
+    const bool on_device = block->place == Place::kDevice;
     attributes->type = on_device ? cudaMemoryTypeDevice : cudaMemoryTypeHost;
     attributes->device = block->device;
     attributes->devicePointer = const_cast<void*>(pointer);
@@ -220,28 +202,24 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
 }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size, cudaMemcpyKind kind, cudaStream_t stream) {
-  return runtime(__func__, [&](Lock& lock) {
-    emulator::copy(lock, stream_of(stream), to, from, size, static_cast<emulator::Direction>(kind));
-  });
+  CALL(copy(lock, stream_of(stream), to, from, size, static_cast<Direction>(kind)));
 }
 
 cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t size, cudaStream_t stream) {
-  return runtime(__func__, [&](Lock& lock) {
-    emulator::copy(lock, stream_of(stream), to, from, size, emulator::Direction::kDeviceToDevice);
-  });
+  CALL(copy(lock, stream_of(stream), to, from, size, Direction::kDeviceToDevice));
 }
 
 cudaError_t cudaMemcpy(void* to, const void* from, size_t size, cudaMemcpyKind kind) {
   return runtime(__func__, [&](Lock& lock) {
-    emulator::check_unsafe();
-    emulator::Stream& stream = stream_of(nullptr);
-    emulator::copy(lock, stream, to, from, size, static_cast<emulator::Direction>(kind));
-    emulator::synchronize(lock, stream);
+    check_unsafe();
+    Stream& stream = stream_of(nullptr);
+    copy(lock, stream, to, from, size, static_cast<Direction>(kind));
+    synchronize(lock, stream);
   });
 }
 
 cudaError_t cudaMemsetAsync(void* to, int value, size_t size, cudaStream_t stream) {
-  return runtime(__func__, [&](Lock&) { emulator::fill(stream_of(stream), to, value, size); });
+  CALL(fill(stream_of(stream), to, value, size));
 }
 
 cudaError_t cudaMemset(void* to, int value, size_t size) { return cudaMemsetAsync(to, value, size, nullptr); }
@@ -251,7 +229,7 @@ cudaError_t cudaMemset(void* to, int value, size_t size) { return cudaMemsetAsyn
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
   return runtime(__func__, [&](Lock&) {
     const bool blocking = (flags & cudaStreamNonBlocking) == 0;
-    *stream = reinterpret_cast<cudaStream_t>(emulator::create_stream(used_device(), blocking, priority));
+    *stream = reinterpret_cast<cudaStream_t>(create_stream(used_device(), blocking, priority));
   });
 }
 
@@ -261,30 +239,22 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
 
 cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithPriority(stream, 0, 0); }
 
-cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  return runtime(__func__, [&](Lock&) { emulator::destroy_stream(stream_of(stream)); });
-}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) { CALL(destroy_stream(stream_of(stream))); }
 
-cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {
-  return runtime(__func__, [&](Lock&) { *priority = stream_of(stream).priority; });
-}
+cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) { CALL(*priority = stream_of(stream).priority); }
 
-cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  return runtime(__func__, [&](Lock&) { emulator::query(stream_of(stream)); });
-}
+cudaError_t cudaStreamQuery(cudaStream_t stream) { CALL(query(stream_of(stream))); }
 
-cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  return runtime(__func__, [&](Lock& lock) { emulator::synchronize(lock, stream_of(stream)); });
-}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) { CALL(synchronize(lock, stream_of(stream))); }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  return runtime(__func__, [&](Lock&) { emulator::wait(stream_of(stream), emulator::event_of(event)); });
+  CALL(wait(stream_of(stream), event_of(event)));
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   return runtime(__func__, [&](Lock&) {
     const bool timed = (flags & cudaEventDisableTiming) == 0;
-    *event = reinterpret_cast<cudaEvent_t>(emulator::create_event(used_device(), timed));
+    *event = reinterpret_cast<cudaEvent_t>(create_event(used_device(), timed));
   });
 }
 
@@ -292,63 +262,52 @@ cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlag
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return runtime(__func__, [&](Lock&) {
-    emulator::event_of(event).alive = false;
+    event_of(event).alive = false;
     --machine().counts.events;
   });
 }
 
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned) {
-  return runtime(__func__, [&](Lock&) { emulator::record(emulator::event_of(event), stream_of(stream)); });
+  CALL(record(event_of(event), stream_of(stream)));
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  return runtime(__func__, [&](Lock&) { emulator::record(emulator::event_of(event), stream_of(stream)); });
+  CALL(record(event_of(event), stream_of(stream)));
 }
 
-cudaError_t cudaEventQuery(cudaEvent_t event) {
-  return runtime(__func__, [&](Lock&) { emulator::query(emulator::event_of(event)); });
-}
+cudaError_t cudaEventQuery(cudaEvent_t event) { CALL(query(event_of(event))); }
 
-cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  return runtime(__func__, [&](Lock& lock) { emulator::synchronize(lock, emulator::event_of(event)); });
-}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) { CALL(synchronize(lock, event_of(event))); }
 
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end) {
-  return runtime(__func__,
-                 [&](Lock&) { *ms = emulator::elapsed_ms(emulator::event_of(begin), emulator::event_of(end)); });
+  CALL(*ms = elapsed_ms(event_of(begin), event_of(end)));
 }
 
 // ---- Captures and graphs ----
 
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
-  return runtime(
-      __func__,
-      [&](Lock&) { *mode = static_cast<cudaStreamCaptureMode>(emulator::exchange_mode(static_cast<int>(*mode))); },
-      true);
+  PASSIVE_CALL(*mode = static_cast<cudaStreamCaptureMode>(exchange_mode(static_cast<int>(*mode))));
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
-  return runtime(__func__, [&](Lock&) { emulator::begin_capture(stream_of(stream), static_cast<int>(mode)); });
+  CALL(begin_capture(stream_of(stream), static_cast<int>(mode)));
 }
 
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   *graph = nullptr;
-  return runtime(__func__,
-                 [&](Lock&) { *graph = reinterpret_cast<cudaGraph_t>(emulator::end_capture(stream_of(stream))); });
+  CALL(*graph = reinterpret_cast<cudaGraph_t>(end_capture(stream_of(stream))));
 }
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
-  return runtime(__func__, [&](Lock&) {
-    *status = static_cast<cudaStreamCaptureStatus>(emulator::capture_status(stream_of(stream)));
-  });
+  CALL(*status = static_cast<cudaStreamCaptureStatus>(capture_status(stream_of(stream))));
 }
 
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatus* status, unsigned long long* id,
                                      cudaGraph_t* graph, const cudaGraphNode_t** dependencies,
                                      const cudaGraphEdgeData** edges, size_t* count) {
   return runtime(__func__, [&](Lock&) {
-    const emulator::Stream& stream = stream_of(handle);
-    *status = static_cast<cudaStreamCaptureStatus>(emulator::capture_status(stream));
+    const Stream& stream = stream_of(handle);
+    *status = static_cast<cudaStreamCaptureStatus>(capture_status(stream));
     if (id) *id = stream.capture ? stream.capture->id : 0;
     if (graph) *graph = nullptr;
     if (dependencies) *dependencies = nullptr;
@@ -358,32 +317,25 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatu
 }
 
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t*, size_t* count) {
-  return runtime(__func__, [&](Lock&) { *count = graph_of(graph).steps.size(); });
+  CALL(*count = graph_of(graph).steps.size());
 }
 
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
-  return runtime(__func__,
-                 [&](Lock&) { *executable = reinterpret_cast<cudaGraphExec_t>(new emulator::Graph(graph_of(graph))); });
+  CALL(*executable = reinterpret_cast<cudaGraphExec_t>(new Graph(graph_of(graph))));
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
-  return runtime(__func__, [&](Lock&) { emulator::launch(stream_of(stream), graph_of(executable)); });
+  CALL(launch(stream_of(stream), graph_of(executable)));
 }
 
-cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
-  return runtime(__func__, [&](Lock&) { delete &graph_of(graph); });
-}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) { CALL(delete &graph_of(graph)); }
 
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
-  return runtime(__func__, [&](Lock&) { delete &graph_of(executable); });
-}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) { CALL(delete &graph_of(executable)); }
 
 // ---- Functions of the host, and kernels ----
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* argument) {
-  return runtime(__func__, [&](Lock&) {
-    emulator::issue(stream_of(stream), emulator::Kind::kKernel, [=] { function(argument); });
-  });
+  return runtime(__func__, [&](Lock&) { issue(stream_of(stream), Kind::kKernel, [=] { function(argument); }); });
 }
 
 cudaError_t cudaLaunchKernel(const void* kernel, dim3, dim3, void** arguments, size_t, cudaStream_t stream) {

@@ -1,4 +1,6 @@
 // Streams as threads, and events as points in their order.
+#include <cmath>
+
 #include "emulator.hpp"
 
 namespace emulator {
@@ -15,10 +17,11 @@ bool ready(const Stream& stream) {
   return true;
 }
 
+// Mostly short ones.
 std::chrono::microseconds random_delay() {
   Machine& m = machine();
-  const auto most = static_cast<uint64_t>(m.settings.delay_us);
-  return std::chrono::microseconds(most > 0 ? m.random() % (most + 1) : 0);
+  const double part = std::uniform_real_distribution<>()(m.random);
+  return std::chrono::microseconds(std::lround(static_cast<double>(m.settings.delay_us) * part * part * part));
 }
 
 void run_stream(Stream& stream) {
@@ -78,13 +81,13 @@ void destroy_stream(Stream& stream) {  // its work goes on
 }
 
 Stream& stream_of(void* handle, int device) {
-  Machine& m = machine();
   if (reinterpret_cast<uintptr_t>(handle) <= 2) {
-    check_implicit(*m.devices[device].legacy);
-    return *m.devices[device].legacy;
+    Stream& legacy = *machine().devices[device].legacy;
+    check_implicit(legacy);
+    return legacy;
   }
   auto* stream = static_cast<Stream*>(handle);
-  const bool known = m.known_streams.count(handle) > 0;
+  const bool known = machine().known_streams.count(handle) > 0;
   fail_unless_alive(known, known && stream->alive, "stream");
   return *stream;
 }

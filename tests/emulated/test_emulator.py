@@ -103,14 +103,14 @@ def test_an_operator_that_fails_late_is_noticed(emulator):
         torch.cuda.synchronize()
 
 
-def test_a_kernel_without_an_operator_is_noticed(emulator):
-    with (
-        emulator.expect_violation("does not replace the operator"),
-        pytest.raises(RuntimeError, match="emulated error"),
-    ):
-        torch.sparse_coo_tensor(
-            [[0, 0]], [1.0, 2.0], (2,), device="cuda", check_invariants=False
-        ).coalesce()
+class Dim3(ctypes.Structure):
+    _fields_ = [(axis, ctypes.c_uint) for axis in "xyz"]
+
+
+def test_a_kernel_without_an_operator_is_noticed(emulator, runtime):
+    one = Dim3(1, 1, 1)
+    with emulator.expect_violation("does not replace the operator that launches an unknown kernel"):
+        assert runtime.cudaLaunchKernel(0, one, one, 0, 0, 0) == 801
 
 
 def test_a_process_with_a_violation_fails_and_reports_it(emulator, tmp_path):
@@ -418,3 +418,9 @@ def test_operators_whose_results_depend_on_values(emulator):
     assert values.bincount().tolist() == [1, 1, 0, 2]
     assert torch.equal(values, values.clone())
     assert values.sort().values.device == values.device
+
+
+def test_operators_refuse_tensors_of_several_devices(emulator):
+    with pytest.raises(RuntimeError, match="same device"):
+        torch.ones(3, device="cuda") + torch.ones(3)
+    assert (torch.ones(3, device="cuda") + torch.tensor(1)).tolist() == [2, 2, 2]
