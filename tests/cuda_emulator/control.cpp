@@ -31,12 +31,13 @@ struct RunningFault {
   int code;
 };
 
-std::vector<CallFault> call_faults;
-std::vector<RunningFault> running_faults;
-std::map<std::string, int64_t> calls;
+// Never destroyed, because streams run until the process is gone.
+auto& call_faults = *new std::vector<CallFault>;
+auto& running_faults = *new std::vector<RunningFault>;
+auto& calls = *new std::map<std::string, int64_t>;
+auto& last_violation = *new std::string;
 int broken = 0;          // every call answers this
 int failed_running = 0;  // and this after the next synchronising call
-std::string last_violation;
 std::mutex text_mutex;
 std::atomic<int64_t> violations{0};
 std::atomic<bool> is_forked{false};
@@ -45,7 +46,7 @@ std::atomic<bool> is_forked{false};
 std::map<std::string, int64_t*>& numbers() {
   Settings& s = machine().settings;
   Counts& c = machine().counts;
-  static std::map<std::string, int64_t*> all{
+  static auto& all = *new std::map<std::string, int64_t*>{
       {"devices", &s.devices},
       {"delay_us", &s.delay_us},
       {"seed", &s.seed},

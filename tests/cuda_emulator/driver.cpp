@@ -71,9 +71,7 @@ CUresult cuGetErrorName(CUresult error, const char** name) {
 }
 
 CUresult cuGetErrorString(CUresult error, const char** text) { return cuGetErrorName(error, text); }
-
 CUresult cuDeviceGetCount(int* count) { CALL(*count = static_cast<int>(machine().devices.size())); }
-
 CUresult cuDeviceGet(CUdevice* device, int number) { CALL(*device = checked(number)); }
 
 CUresult cuDeviceGetName(char* name, int size, CUdevice device) {
@@ -128,7 +126,6 @@ CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
 }
 
 CUresult cuStreamDestroy(CUstream stream) { CALL(destroy_stream(stream_of(stream, current_device()))); }
-
 CUresult cuStreamSynchronize(CUstream stream) { CALL(synchronize(lock, stream_of(stream, current_device()))); }
 
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {

@@ -17,7 +17,7 @@ constexpr int kFresh = 0xA5, kFreed = 0xDD;
 struct Range {
   uintptr_t begin, end;
 };
-std::list<Range> in_use;
+auto& in_use = *new std::list<Range>;  // never destroyed
 
 uintptr_t address(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
 size_t rounded(size_t size, size_t unit) { return (size + unit - 1) / unit * unit; }

@@ -14,7 +14,9 @@ using namespace emulator;
 namespace {
 
 thread_local int last_error = 0;
-std::map<const void*, const char*> kernel_names;  // by their handle on the host; guarded by the machine's mutex
+
+// By their handles on the host; guarded by the machine's mutex, and never destroyed.
+auto& kernel_names = *new std::map<const void*, const char*>;
 
 template <class Body>
 cudaError_t runtime(const char* function, Body body, bool passive = false) {
@@ -74,11 +76,8 @@ extern "C" {
 // ---- Devices ----
 
 cudaError_t cudaGetDeviceCount(int* count) { PASSIVE_CALL(*count = static_cast<int>(machine().devices.size())); }
-
 cudaError_t cudaGetDevice(int* device) { PASSIVE_CALL(*device = current_device()); }
-
 cudaError_t cudaSetDevice(int device) { CALL(set_device(checked(device))); }
-
 cudaError_t cudaDeviceSynchronize() { CALL(synchronize_device(lock, used_device())); }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
@@ -181,11 +180,8 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 }
 
 cudaError_t cudaHostAlloc(void** memory, size_t size, unsigned) { CALL(*memory = allocate_pinned(size)); }
-
 cudaError_t cudaFreeHost(void* memory) { CALL(if (memory) free_pinned(lock, memory)); }
-
 cudaError_t cudaHostRegister(void* memory, size_t size, unsigned) { CALL(register_host(memory, size)); }
-
 cudaError_t cudaHostUnregister(void* memory) { CALL(unregister_host(lock, memory)); }
 
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer) {
@@ -238,13 +234,9 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
 }
 
 cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithPriority(stream, 0, 0); }
-
 cudaError_t cudaStreamDestroy(cudaStream_t stream) { CALL(destroy_stream(stream_of(stream))); }
-
 cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) { CALL(*priority = stream_of(stream).priority); }
-
 cudaError_t cudaStreamQuery(cudaStream_t stream) { CALL(query(stream_of(stream))); }
-
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) { CALL(synchronize(lock, stream_of(stream))); }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
@@ -276,7 +268,6 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) { CALL(query(event_of(event))); }
-
 cudaError_t cudaEventSynchronize(cudaEvent_t event) { CALL(synchronize(lock, event_of(event))); }
 
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end) {
@@ -329,7 +320,6 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
 }
 
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) { CALL(delete &graph_of(graph)); }
-
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) { CALL(delete &graph_of(executable)); }
 
 // ---- Functions of the host, and kernels ----
