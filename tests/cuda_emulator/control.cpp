@@ -25,6 +25,11 @@ struct CallFault {
   bool sticky;
 };
 
+struct Calls {
+  int64_t count = 0;
+  bool passive = false;
+};
+
 struct RunningFault {
   Kind kind;
   int64_t countdown;
@@ -34,7 +39,7 @@ struct RunningFault {
 // Never destroyed, because streams run until the process is gone.
 auto& call_faults = *new std::vector<CallFault>;
 auto& running_faults = *new std::vector<RunningFault>;
-auto& calls = *new std::map<std::string, int64_t>;
+auto& calls = *new std::map<std::string, Calls>;
 auto& last_violation = *new std::string;
 int broken = 0;          // every call answers this
 int failed_running = 0;  // and this after the next synchronising call
@@ -127,7 +132,8 @@ void initialize() {
 void use_context(int device) { machine().devices[device].has_context = true; }
 
 void enter(const char* function, bool passive) {
-  ++calls[function];
+  ++calls[function].count;
+  calls[function].passive = passive;
   for (size_t i = 0; i < call_faults.size(); ++i) {
     CallFault& fault = call_faults[i];
     if (fault.function.empty() ? passive : fault.function != function) continue;
@@ -243,11 +249,11 @@ void emulator_fail_running(int kernels, int64_t nth, int code) {
   emulator::running_faults.push_back({kernels ? emulator::Kind::kKernel : emulator::Kind::kCopy, nth, code});
 }
 
-// Writes "name count\n" for each function that was called; returns the size of that text.
+// Writes "name count passive\n" for each function that was called; returns the size of that text.
 size_t emulator_calls(char* text, size_t size) {
   emulator::Lock lock(machine().mutex);
   std::ostringstream list;
-  for (const auto& [name, count] : emulator::calls) list << name << ' ' << count << '\n';
+  for (const auto& [name, made] : emulator::calls) list << name << ' ' << made.count << ' ' << made.passive << '\n';
   const std::string all = list.str();
   if (all.size() < size) std::memcpy(text, all.c_str(), all.size() + 1);
   return all.size();

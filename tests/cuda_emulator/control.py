@@ -80,12 +80,17 @@ def fail_running(kind: str, nth: int = 1, code: int = ILLEGAL_ADDRESS) -> None:
     _library.emulator_fail_running({"copy": 0, "kernel": 1}[kind], nth, code)
 
 
-def calls() -> Counter[str]:
-    """Return the number of calls of each function so far; subtract to have those of a stretch."""
+def calls(*, passive: bool = False) -> Counter[str]:
+    """Return the number of calls of each function so far; subtract to have those of a stretch.
+
+    Functions that ask nothing of the device are left out unless they are wanted.
+    """
     text = ctypes.create_string_buffer(_library.emulator_calls(None, 0) + 4096)
     _library.emulator_calls(text, len(text))
     counts = (line.split() for line in text.value.decode().splitlines())
-    return Counter({name: int(count) for name, count in counts})
+    return Counter(
+        {name: int(count) for name, count, is_passive in counts if passive >= int(is_passive)}
+    )
 
 
 @contextmanager
