@@ -124,6 +124,8 @@ void initialize() {
   for (size_t number = 0; number < m.devices.size(); ++number) {
     m.devices[number].legacy = create_stream(static_cast<int>(number), false, 0);
     m.devices[number].legacy->legacy = true;
+    m.devices[number].freeing = create_stream(static_cast<int>(number), false, 0);
+    destroy_stream(*m.devices[number].freeing);  // for everybody else
   }
   std::atexit(at_exit);
   pthread_atfork(nullptr, nullptr, [] { is_forked = machine().in_use; });

@@ -111,6 +111,8 @@ void synchronize_device(Lock& lock, int device);
 // Appends work to a stream, or to its capture.
 void issue(Stream& stream, Kind kind, std::function<void()> run, std::vector<Point> after = {});
 // Waits until the work issued so far, on the streams that `chosen` accepts, has run.
+// Where the chosen streams are, behind all that they have been given.
+std::vector<Point> points(const std::function<bool(const Stream&)>& chosen);
 void wait_for(Lock& lock, const std::function<bool(const Stream&)>& chosen);
 
 Event* create_event(int device, bool timed);
@@ -136,7 +138,7 @@ struct Block {
 // What `pointer` points into; null for pageable memory.
 const Block* block_of(const void* pointer);
 void* allocate_device(size_t size, int device);
-void free_device(Lock& lock, void* pointer);
+void free_device(void* pointer);
 void* allocate_pinned(size_t size);
 void free_pinned(Lock& lock, void* pointer);
 void register_host(void* pointer, size_t size);
@@ -203,6 +205,7 @@ struct Counts {
 
 struct Device {
   Stream* legacy = nullptr;
+  Stream* freeing = nullptr;  // gives memory back that was freed with work pending
   bool has_context = false;
   int64_t used_bytes = 0;
 };

@@ -138,15 +138,21 @@ void* allocate_device(size_t size, int device) {
   return memory;
 }
 
-void free_device(Lock& lock, void* pointer) {
+// CUDA waits for the device. Here the memory waits: a caller may hold Python's lock, which kernels need.
+void free_device(void* pointer) {
   check_unsafe();
+  Machine& m = machine();
   const Block block = find(address(pointer), Place::kDevice, false, kInvalidValue)->second;
-  wait_for(lock, [&](const Stream& stream) { return stream.device == block.device; });
   show_running_failure();
-  machine().blocks.erase(address(pointer));
-  machine().devices[block.device].used_bytes -= static_cast<int64_t>(block.size);
-  std::memset(pointer, kFreed, block.size);
-  std::free(pointer);
+  m.blocks.erase(address(pointer));
+  Device& device = m.devices[block.device];
+  device.used_bytes -= static_cast<int64_t>(block.size);
+  auto release = [pointer, size = block.size] {
+    std::memset(pointer, kFreed, size);
+    std::free(pointer);
+  };
+  issue(*device.freeing, Kind::kMark, release,
+        points([&](const Stream& stream) { return stream.device == block.device; }));
 }
 
 void* allocate_pinned(size_t size) {

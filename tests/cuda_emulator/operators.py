@@ -183,12 +183,12 @@ def _on_cpu(x):
     """Return an argument as the CPU's operator gets it: a tensor on the same memory."""
     if isinstance(x, torch.device):
         return torch.device("cpu")
+    if isinstance(x, torch.Generator):
+        return _drawing_as(x)
     if not _is_tensor(x):
-        return None if isinstance(x, torch.Generator) else x
+        return x
     if x.device.type == "cpu":
-        return (
-            x.clone() if x.dim() else x
-        )  # numbers are not changed, and cloned they are no numbers
+        return x.clone() if x.dim() else x  # numbers do not change, and clones are no numbers
     storage = x.untyped_storage()
     if storage.nbytes() == 0:
         return torch.empty_strided(x.size(), x.stride(), dtype=x.dtype)
@@ -198,6 +198,13 @@ def _on_cpu(x):
     alias = torch.empty(0, dtype=x.dtype).set_(memory, x.storage_offset(), x.size(), x.stride())
     alias = alias.conj() if x.is_conj() else alias
     return torch._neg_view(alias) if x.is_neg() else alias
+
+
+def _drawing_as(generator: torch.Generator) -> torch.Generator:
+    """Return a generator of the CPU for one operator, and move that of the device on."""
+    seed, offset = generator.initial_seed(), generator.get_offset()
+    generator.set_offset(offset + 4)
+    return torch.Generator().manual_seed(hash((seed, offset)))
 
 
 def _allocated(device, meta):

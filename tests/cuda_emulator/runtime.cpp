@@ -165,9 +165,9 @@ const char* cudaGetErrorName(cudaError_t error) { return cudaGetErrorString(erro
 cudaError_t cudaMalloc(void** memory, size_t size) { CALL(*memory = allocate_device(size, used_device())); }
 
 cudaError_t cudaFree(void* memory) {
-  return runtime(__func__, [&](Lock& lock) {
+  return runtime(__func__, [&](Lock&) {
     used_device();
-    if (memory) free_device(lock, memory);
+    if (memory) free_device(memory);
   });
 }
 

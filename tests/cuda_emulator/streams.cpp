@@ -1,4 +1,5 @@
 // Streams as threads, and events as points in their order.
+#include <algorithm>
 #include <cmath>
 
 #include "emulator.hpp"
@@ -112,16 +113,17 @@ void issue(Stream& stream, Kind kind, std::function<void()> run, std::vector<Poi
   m.changed.notify_all();
 }
 
-void wait_for(Lock& lock, const std::function<bool(const Stream&)>& chosen) {
-  std::vector<Point> points;
+std::vector<Point> points(const std::function<bool(const Stream&)>& chosen) {
+  std::vector<Point> found;
   for (Stream* stream : machine().streams) {
-    if (chosen(*stream)) points.push_back({stream, stream->issued});
+    if (chosen(*stream)) found.push_back({stream, stream->issued});
   }
-  wait_until(lock, [&] {
-    for (const Point& point : points) {
-      if (!point.reached()) return false;
-    }
-    return true;
+  return found;
+}
+
+void wait_for(Lock& lock, const std::function<bool(const Stream&)>& chosen) {
+  wait_until(lock, [awaited = points(chosen)] {
+    return std::all_of(awaited.begin(), awaited.end(), [](const Point& point) { return point.reached(); });
   });
 }
 

@@ -62,11 +62,11 @@ WAYS = {
 class Schedule:
     """One schedule; all that is random in it comes from its seed."""
 
-    def __init__(self, seed):
+    def __init__(self, seed, way=None, items=None):
         self.random = random.Random(seed)
-        self.way = self.random.choice(list(WAYS))
+        self.way = way or self.random.choice(list(WAYS))
         self.width = self.random.choice([5, 800, 20_000])
-        self.items = self.random.randrange(1, 25)
+        self.items = items or self.random.randrange(1, 25)
         self.factor = self.random.choice([1, 2, 3, 2.5])
         self.streams = [torch.cuda.Stream(DEVICE) for _ in range(2)]
         self.streams.append(torch.cuda.default_stream(DEVICE))
@@ -188,7 +188,10 @@ class Schedule:
         called = control.calls() - before
         names = sorted(name for name in called if name not in ABORTING)
         name = self.random.choice(names)
-        nth = self.random.randrange(1, called[name] + 2)
+        self.failing(name, self.random.randrange(1, called[name] + 2))
+
+    def failing(self, name, nth):
+        """Take an epoch in which the nth call of a function fails."""
         control.fail(name, nth, self.random.choice([control.OUT_OF_MEMORY, control.LAUNCH_FAILED]))
         with contextlib.suppress(RuntimeError):  # those of PyTorch, and CudaError
             self.epoch(1)
