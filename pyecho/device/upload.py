@@ -37,6 +37,7 @@ class Ready:
         self._spare = spare
 
     def __del__(self) -> None:
+        """Give the event back."""
         self._spare.append(self.event)
 
 

@@ -1,8 +1,14 @@
 """Tests that need the emulated CUDA of tests/cuda_emulator (make test-cuda); skipped without it."""
 
 import ctypes
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+
+PROGRAM_SECONDS = 550
 
 try:
     from cuda_emulator import control
@@ -50,3 +56,23 @@ class Runtime:
 def runtime(emulator):
     """The CUDA runtime without PyTorch."""
     return Runtime()
+
+
+@pytest.fixture
+def program():
+    """Runs a program of this folder with settings of the emulator; returns the ended process."""
+    if control is None:
+        pytest.skip(reason)
+
+    def run(name, *arguments, seconds=PROGRAM_SECONDS, **settings):
+        command = [sys.executable, "-X", "faulthandler", str(Path(__file__).with_name(name))]
+        return subprocess.run(
+            [*command, *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            env=os.environ | control.environment(**settings),
+            check=False,
+        )
+
+    return run

@@ -46,8 +46,7 @@ def for_good(way, function, nth):
                 schedule.used(batch)
             torch.cuda.synchronize(DEVICE)
     except RuntimeError as error:
-        assert "CUDA" in str(error), error
-        print("right", flush=True)
+        print("right" if "CUDA" in str(error) else error, flush=True)
     else:
         print("there was no error")
 

@@ -82,8 +82,8 @@ def test_in_a_forked_child_the_loader_says_so(run):
         """
         import os, warnings
         import torch, pyecho, pyecho.torch
-        arguments = {"batch_size": 4, "device": "cuda"}
-        loader, other = (pyecho.torch.EchoLoader([torch.zeros(4)] * 8, 2, **arguments) for _ in "ab")
+        arguments = {"source": [torch.zeros(4)] * 8, "batch_size": 4, "device": "cuda"}
+        loader, other = (pyecho.torch.EchoLoader(**arguments) for _ in range(2))
         list(loader)
         left = iter(other)
         next(left)
