@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from pyecho._core import BatchPlan, Closed
+from pyecho._core import BatchPlan, Closed, CudaError
 from pyecho.buffer import EchoInfo
 from pyecho.device.rows import DeviceRows
 from pyecho.device.tensors import TICKET, WORDS
@@ -91,8 +91,8 @@ class DeviceEcho:
     def _take(self) -> Gathered:
         """Return the next batch; raise `StopIteration` at the end of an epoch.
 
-        What the staging raises is raised after every use of what came before it, unless it is
-        `Closed` or something of the device fails meanwhile.
+        What the source raises is raised after every use of what came before it, unless something
+        of the device fails meanwhile.
         """
         while (complete := self.plan.advance()) is not None:
             if complete:
@@ -108,8 +108,8 @@ class DeviceEcho:
                 else:
                     self.plan.end_pass()
                 continue
-            except Closed:
-                raise  # the loader is stopped or paused
+            except (Closed, CudaError):
+                raise  # the loader is stopped or paused; or no chunk can be pinned
             except BaseException as error:
                 self._failure = error
                 self.plan.end_input()
