@@ -7,6 +7,7 @@ pinned memory. Prints each seed that went wrong, and counts.
 """
 
 import contextlib
+import faulthandler
 import gc
 import os
 import random
@@ -37,6 +38,7 @@ ABORTING = {
 }
 """If these fail, PyTorch throws in destructors or loses count of events, and the process ends."""
 JOIN_SECONDS = 60
+HANG_SECONDS = 180
 
 
 def shifted(batch, generator):
@@ -274,6 +276,7 @@ def main(first, count):
     before = left()
     wrong = 0
     for seed in range(first, first + count):
+        faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
         schedule = Schedule(seed)
         about = f"seed {seed}: {schedule.way}, {schedule.what}"
         try:
