@@ -20,6 +20,20 @@ def map_nest(function: Callable[[Any], Any], nest: Any) -> Any:
     return node.rebuild(children)
 
 
+def map_paths(function: Callable[[str, Any], Any], nest: Any, path: str = "item") -> Any:
+    """Return what `map_nest` does, of a function of the path of a leaf, such as item['x'], too."""
+    node = node_of(nest)
+    if node is None:
+        return function(path, nest)
+    children = [
+        map_paths(function, child, path + node.step(position))
+        for position, child in enumerate(node.children)
+    ]
+    if children and all(map(operator.is_, children, node.children)):
+        return nest
+    return node.rebuild(children)
+
+
 def leaves_of(nest: Any) -> list[Any]:
     """Return the leaves of a nest, in order."""
     node = node_of(nest)

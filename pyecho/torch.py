@@ -57,7 +57,7 @@ def _to_tensor(array: Any) -> torch.Tensor:
         return block[begin : begin + array.nbytes].view(found).view(array.shape)
     if dtype is None:
         return torch.from_numpy(array)
-    storage = array.view(torch.empty((), dtype=WORDS[dtype.itemsize]).numpy().dtype)
+    storage = array.view(torch.empty((), dtype=WORDS[dtype.itemsize], device="cpu").numpy().dtype)
     return torch.from_numpy(storage).view(dtype)
 
 
@@ -131,8 +131,8 @@ class EchoLoader(pyecho.EchoLoader):
         Each batch arrives in the same tensors, for CUDA graphs; a copy to them is put on the
         stream that is current when the batch is taken. Needs ``drop_last=True`` in example echoing.
     max_device_bytes
-        Bound of the device memory for the pool, and for batches (in batch echoing items) ahead of
-        the consumer, as large as the first item says.
+        Bound of the device memory for the pool, and for batches (in batch echoing items) that wait
+        for the consumer, as large as the first item says; what is in work comes on top.
 
     Raises
     ------

@@ -114,7 +114,8 @@ class DeviceEcho:
                 self._failure = error
                 self.plan.end_input()
                 continue
-            self._receive(chunk)
+            with torch.inference_mode(False), torch.no_grad():  # the pool outlives both
+                self._receive(chunk)
             del chunk
         failure, self._failure = self._failure, None
         if failure is not None and self.plan.at_end:
@@ -156,7 +157,8 @@ class DeviceEcho:
         stored = [slots for slots, _ in self._chunks]
         index = self._uploader.copy(np.concatenate([*stored, slots]))
         assert index is not None
-        self._store(index)
+        with torch.inference_mode(False), torch.no_grad():
+            self._store(index)
         if len(slots) == 0:
             return None
         rows = index[-len(slots) :]

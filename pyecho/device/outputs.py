@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from pyecho._core import SpecMismatch
-from pyecho.nest import map_nest
-from pyecho.sharing import path_to
+from pyecho.nest import map_paths
+
+IsThere = Callable[[Any], bool]
+"""Returns whether a leaf is a tensor on the device."""
 
 
 class FixedOutputs:
@@ -19,38 +22,52 @@ class FixedOutputs:
     """
 
     def __init__(self) -> None:
-        self._outputs: list[torch.Tensor] = []
-        self._stream: Any = None  # of the last batch
+        self._like: dict[str, tuple[torch.Size, torch.dtype]] = {}  # by path in the first batch
+        self._outputs: dict[str, torch.Tensor] = {}
+        self._streams: list[Any] = []  # of the first batch, and of the last one
 
-    def fill(self, item: Any, tensors: list[torch.Tensor], stream: Any) -> Any:
-        """Return the item, with an output in place of each of its `tensors`; never blocks.
+    def check(self, item: Any, is_there: IsThere) -> None:
+        """Raise `SpecMismatch` unless a batch is like the first one. In the thread that made it."""
+        found: dict[str, tuple[torch.Size, torch.dtype]] = {}
 
-        `stream` is the calling thread's current one; None on devices without streams. Raises
-        `SpecMismatch` if a tensor is not like the one of the first batch.
-        """
-        with torch.inference_mode(False), torch.no_grad():
-            if not self._outputs:
-                self._outputs = [torch.empty_like(tensor) for tensor in tensors]
-            self._check(item, tensors)
-            if stream is not None and self._stream is not None and stream != self._stream:
-                stream.wait_stream(self._stream)
-            self._stream = stream
-            for output, tensor in zip(self._outputs, tensors, strict=True):
-                output.copy_(tensor)
-        places = {id(tensor): place for tensor, place in zip(tensors, self._outputs, strict=True)}
-        return map_nest(lambda leaf: places.get(id(leaf), leaf), item)
+        def note(path: str, leaf: Any) -> Any:
+            if is_there(leaf):
+                found[path] = (leaf.shape, leaf.dtype)
+            return leaf
 
-    def _check(self, item: Any, tensors: list[torch.Tensor]) -> None:
-        if len(tensors) != len(self._outputs):
-            raise SpecMismatch(
-                f"static=True fills {len(self._outputs)} tensors, as many as the first batch had, "
-                f"and this one has {len(tensors)}; have the source yield items that are alike"
-            )
-        for output, tensor in zip(self._outputs, tensors, strict=True):
-            if (output.shape, output.dtype) != (tensor.shape, tensor.dtype):
+        map_paths(note, item)
+        self._like = self._like or found
+        for path in self._like | found:
+            first, now = (_described(like.get(path)) for like in (self._like, found))
+            if first != now:
                 raise SpecMismatch(
-                    f"{path_to(item, tensor)}: static=True fills the tensor of the first batch, "
-                    f"{output.dtype} of shape {tuple(output.shape)}, but a batch has "
-                    f"{tensor.dtype} of shape {tuple(tensor.shape)}; have the source yield items "
-                    "that are alike, or pad them"
+                    f"{path}: static=True fills the tensors of the first batch, which had {first} "
+                    f"here, and a batch has {now}; have the source yield items that are alike, or "
+                    "pad them"
                 )
+
+    def fill(self, item: Any, is_there: IsThere, stream: Any) -> Any:
+        """Return an item that was checked, with outputs in place of its tensors; never blocks.
+
+        `stream` is the calling thread's current one; None on devices without streams.
+        """
+        if stream is not None:
+            if self._streams and stream != self._streams[1]:
+                stream.wait_stream(self._streams[1])
+            self._streams = [*(self._streams or [stream])[:1], stream]
+
+        def output(path: str, leaf: Any) -> Any:
+            if not is_there(leaf):
+                return leaf
+            if path not in self._outputs:
+                self._outputs[path] = torch.empty_like(leaf)
+            if stream is not None and stream != self._streams[0]:
+                self._outputs[path].record_stream(stream)
+            return self._outputs[path].copy_(leaf)
+
+        with torch.inference_mode(False), torch.no_grad():
+            return map_paths(output, item)
+
+
+def _described(like: tuple[torch.Size, torch.dtype] | None) -> str:
+    return "no tensor on the device" if like is None else f"{like[1]} of shape {tuple(like[0])}"

@@ -69,7 +69,7 @@ class DeviceStages(Stages):
         config = self.config
         by_item = config.batch_size is None and not config.linked
         augmented = self._options.augment is not None
-        self._uploader = uploader = self._new_uploader(augmented=augmented and not by_item)
+        self._uploader = uploader = self._new_uploader(last=not (augmented and by_item))
         if self._options.echo_on == "device":
             self._build_device_echo(first)
         elif by_item and not augmented:
@@ -78,20 +78,25 @@ class DeviceStages(Stages):
             self._stages = [self._echo_queue(first, uploader.upload_item, uploader.deliver)]
         elif by_item:
             self._stages = [self._echo_queue(first, uploader.upload_item, copied=False)]
-            augmenter = self._new_uploader(augmented=True)
+            augmenter = self._new_uploader(last=True)
             self._link_to_device(augmenter, partial(_augment_use, augmenter, config))
         else:
             super()._build(first)
             self._link_to_device(uploader, partial(_upload_use, uploader, config.with_info))
         self._check_memory(first)
 
-    def _new_uploader(self, *, augmented: bool) -> Uploader:
+    def _new_uploader(self, *, last: bool) -> Uploader:
+        """Make an uploader; the last one before the consumer augments and fills fixed outputs."""
         options, device = self._options, self._device
         augment = None
-        if augmented and options.augment is not None:
+        if last and options.augment is not None:
             augment = DeviceAugmentation(options.augment, self.config.seed, device)
         make = StreamUploader if device.type in ("cuda", "xpu") else Uploader
-        return make(device, dtype=options.dtype, augment=augment, outputs=self._outputs)
+        outputs = self._outputs if last else None
+        return make(device, dtype=options.dtype, augment=augment, outputs=outputs)
+
+    def _echo_queue(self, first: Any, prepare: Any = None, fetch: Any = None, **more: Any) -> Any:
+        return super()._echo_queue(first, prepare or self._uploader.expect, fetch, **more)
 
     def _link_to_device(self, uploader: Uploader, make: Callable[[Any, int, int], Any]) -> None:
         fetch = partial(_deliver_use, uploader)
@@ -131,19 +136,24 @@ class DeviceStages(Stages):
         if limit is None:
             return
         if config.batch_size is None:
-            fields = [self._adapter.field_of(leaf) for leaf in leaves_of(first)]
+            leaves = leaves_of(first)
+            fields = [
+                self._adapter.field_of(leaf) for leaf in leaves if not self._uploader.is_there(leaf)
+            ]
             kept = config.prefetch if config.linked else config.capacity + self._items_ahead(first)
-            needed = kept * _bytes_of(fields, self._options.dtype)
+            there = DeviceRows(self._uploader, first, batched=False).row_bytes(self._options.dtype)
+            needed = kept * (_bytes_of(fields, self._options.dtype) + there)
             what = f"{kept} items"
         else:
             fields = leaves_of(self._spec)
-            source_bytes = self._rows.row_bytes if self._rows is not None else 0
-            example = _bytes_of(fields, self._options.dtype) + source_bytes
+            rows, dtype = self._rows, self._options.dtype
+            example = _bytes_of(fields, dtype) + (rows.row_bytes(dtype) if rows else 0)
             needed = config.prefetch * config.batch_size * example
             what = f"{config.prefetch} batches"
             if self._echo is not None:
                 slots = self._echo.plan.slots
-                needed += slots * (_bytes_of(fields, None) + source_bytes)
+                stored = _bytes_of(fields, None) + (rows.row_bytes(None) if rows else 0)
+                needed += slots * stored
                 what = f"a pool of {slots} examples, and {what},"
         if needed > limit:
             raise ConfigError(
@@ -200,7 +210,7 @@ def _upload_use(uploader: Uploader, with_info: bool, emitted: Any, epoch: int, n
     batch, info = emitted if with_info else (emitted, None)
     if info is not None:  # a view of the batch's host memory, which goes back now
         info = EchoInfo(*(column.copy() for column in info))
-    return uploader.finish(uploader.upload(batch), epoch, number), info
+    return uploader.finish(uploader.upload_augmented(batch), epoch, number), info
 
 
 def _augment_use(uploader: Uploader, config: Config, emitted: Any, epoch: int, number: int) -> Any:

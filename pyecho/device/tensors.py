@@ -16,29 +16,39 @@ TICKET = np.dtype([("row_on_the_device", np.int64)])
 """Stands on the host for examples that the source has made on the device."""
 
 
-def require_dense(tensor: torch.Tensor) -> None:
-    """Raise `ConfigError` unless the tensor is dense numbers in host memory."""
+def require_strided(tensor: torch.Tensor) -> None:
+    """Raise `ConfigError` unless the tensor is dense numbers."""
     if tensor.is_nested:
         kind = "a nested tensor"
     elif tensor.is_quantized:
         kind = "a quantized tensor"
-    elif tensor.layout != torch.strided or tensor.device.type != "cpu":
-        kind = f"a {tensor.layout} tensor on {tensor.device}"
+    elif tensor.layout != torch.strided:
+        kind = f"a {tensor.layout} tensor"
     else:
         return
     raise ConfigError(
-        f"the source yields {kind}, but pyecho copies dense tensors in host memory; convert it in "
-        "the source (.cpu(), .to_dense(), .dequantize(), torch.nested.to_padded_tensor()), or pass "
-        "device= and echo_on='device' for dense tensors that are on that device"
+        f"the source yields {kind}, but pyecho copies dense tensors; convert it in the source "
+        "(.to_dense(), .dequantize(), torch.nested.to_padded_tensor())"
     )
+
+
+def require_dense(tensor: torch.Tensor) -> None:
+    """Raise `ConfigError` unless the tensor is dense numbers in host memory."""
+    require_strided(tensor)
+    if tensor.device.type != "cpu":
+        raise ConfigError(
+            f"the source yields a tensor on {tensor.device}, but this loader makes batches of "
+            "tensors in host memory; move it in the source (.cpu()), or, if it is on the loader's "
+            "device in every item, pass echo_on='device'"
+        )
 
 
 def host_tensor(leaf: Any) -> torch.Tensor | None:
     """Return a tensor or array in host memory as a tensor on it; None for everything else."""
     if isinstance(leaf, torch.Tensor):
+        require_strided(leaf)
         if leaf.device.type != "cpu":
             return None
-        require_dense(leaf)
         return leaf.detach().resolve_conj().resolve_neg()
     if not isinstance(leaf, np.ndarray):
         return None

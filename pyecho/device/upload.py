@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -100,6 +101,14 @@ class Uploader:
                 self.follow(arrival, there)
             return self.finish(self.upload(item))
 
+    def expect(self, item: Any) -> Any:
+        """Return an item of the source. Threads that augment it wait for its tensors over there."""
+        return item
+
+    def upload_augmented(self, item: Any) -> Any:
+        """Upload what such a thread has made of it."""
+        return self.upload(item)
+
     def upload(self, item: Any) -> Any:
         """Start copying what of `item` is in host memory, and return it as it is over there.
 
@@ -132,7 +141,10 @@ class Uploader:
         if self._dtype is not None:
             item = map_nest(self._converted, item)
         if self._augment is not None:
-            item = self._augment(item, epoch, number)
+            with self.computing():  # whatever the function leaves behind
+                item = self._augment(item, epoch, number)
+        if self._outputs is not None:
+            self._outputs.check(item, self.is_there)
         tensors = [leaf for leaf in leaves_of(item) if self.is_there(leaf)]
         return Uploaded(item, tensors, self._mark())
 
@@ -165,7 +177,7 @@ class Uploader:
         stream = self._awaited(uploaded)
         if self._outputs is None:
             return uploaded.item
-        return self._outputs.fill(uploaded.item, uploaded.tensors, stream)
+        return self._outputs.fill(uploaded.item, self.is_there, stream)
 
     def _awaited(self, uploaded: Uploaded) -> Any:
         return None
@@ -215,6 +227,25 @@ class StreamUploader(Uploader):
             self._under_way.popleft().event.synchronize()
         return ready
 
+    def expect(self, item: Any) -> Any:
+        """Have the default stream, that of threads which augment, wait for the current one."""
+        there = [leaf for leaf in leaves_of(item) if self.is_there(leaf)]
+        if there:
+            _follow(self._default(), self.arrival(), there)
+        return item
+
+    def upload_augmented(self, item: Any) -> Any:
+        """Upload what a thread has made on the default stream."""
+        there = [leaf for leaf in leaves_of(item) if self.is_there(leaf)]
+        if there:
+            self.follow(self._default().record_event(), there)
+        return self.upload(item)
+
+    def _default(self) -> Any:
+        if hasattr(self._module, "default_stream"):
+            return self._module.default_stream(self.device)
+        return self._module.current_stream(self.device)
+
     def _event(self) -> Any:
         if self.device.type == "cuda":
             return self._module.Event(blocking=True)  # else waiting for it takes a processor
@@ -228,10 +259,7 @@ class StreamUploader(Uploader):
 
     def follow(self, arrival: Any, tensors: list[torch.Tensor]) -> None:
         """Have pyecho's stream wait for the event, and tell the allocator that it reads them."""
-        stream = stream_on(self.device)
-        stream.wait_event(arrival)
-        for tensor in tensors:
-            tensor.record_stream(stream)
+        _follow(stream_on(self.device), arrival, tensors)
 
     def _awaited(self, uploaded: Uploaded) -> Any:
         """Have the current stream wait for an item, and return that stream."""
@@ -243,12 +271,24 @@ class StreamUploader(Uploader):
         return current
 
 
-@cache
-def stream_on(device: torch.device) -> Any:
-    """Return pyecho's stream, one for each device.
+def _follow(stream: Any, arrival: Any, tensors: list[torch.Tensor]) -> None:
+    stream.wait_event(arrival)
+    for tensor in tensors:
+        tensor.record_stream(stream)
 
-    On NVIDIA's it comes from the driver: PyTorch would lend one of its own to others as well.
-    """
+
+def stream_on(device: torch.device) -> Any:
+    """Return pyecho's stream, one for each device."""
+    with _making:  # or two threads would make one each
+        return _stream_on(device)
+
+
+_making = threading.Lock()
+
+
+@cache
+def _stream_on(device: torch.device) -> Any:
+    # On NVIDIA's from the driver: PyTorch would lend one of its own to others as well.
     if not has_cuda_driver(device):
         return torch.get_device_module(device.type).Stream(device)
     return torch.cuda.ExternalStream(cuda.new_stream(device.index), device=device)  # type: ignore[no-untyped-call]

@@ -125,6 +125,50 @@ def test_an_item_that_differs_is_reported_after_those_before_it(device, other):
     assert sorted(emitted) == [n for n in range(5) for _ in range(2)]
 
 
+def test_leaves_are_found_by_their_names(device):
+    zeros, ones = there(torch.zeros(2)), there(torch.ones(2))
+    source = [{"a": zeros, "b": ones}, {"b": ones, "a": zeros}] * 6
+    for batch in pyecho.torch.EchoLoader(source, 2, batch_size=4, **DEVICE):
+        assert (batch["a"] == 0).all()
+        assert (batch["b"] == 1).all()
+
+
+def test_a_tensor_that_the_source_fills_again_is_noticed(device):
+    def source():
+        buffer = there(torch.zeros(3))
+        for number in range(20):
+            yield buffer.fill_(number)
+
+    loader = pyecho.torch.EchoLoader(source(), 1, batch_size=8, shuffle_buffer=0, **DEVICE)
+    with pytest.raises(pyecho.EchoMutated, match="yield new tensors"):
+        list(loader)
+
+
+def test_an_epoch_in_inference_mode_and_then_one_without(device):
+    loader = pyecho.torch.EchoLoader(images(), 2, batch_size=4, **DEVICE)
+    with torch.inference_mode():
+        assert len(list(loader)) == 12
+    assert len(list(loader)) == 12
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        (torch.tensor(1.0), "give it a batch axis"),
+        (
+            {"a": torch.ones(3, 2), "b": torch.ones(4, 2)},
+            "has 4 rows, but a tensor before it has 3",
+        ),
+    ],
+)
+def test_what_cannot_be_split_is_refused(device, item, message):
+    item = {name: there(leaf) for name, leaf in item.items()} if isinstance(item, dict) else item
+    source = [item if isinstance(item, dict) else {"x": there(item), "y": torch.ones(3)}]
+    loader = pyecho.torch.EchoLoader(source, 2, batch_size=2, unbatch=True, **DEVICE)
+    with pytest.raises((pyecho.ConfigError, pyecho.SpecMismatch), match=message):
+        list(loader)
+
+
 def test_batch_echoing_hands_out_what_is_there(device):
     source = [item["image"] for item in images()]
     emitted = list(pyecho.torch.EchoLoader(source, 2, device="cuda:0"))

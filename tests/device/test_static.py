@@ -53,11 +53,30 @@ def test_the_first_batch_may_come_in_inference_mode_and_gradients_may_be_wanted(
     assert len(list(loader)) == 63
 
 
-def test_batches_must_be_alike(device):
+def test_tensors_are_found_by_their_names_and_are_never_the_same(device):
+    one, two = torch.ones(2), torch.full((2,), 2.0)
+    source = [{"a": one, "b": two}, {"b": two, "a": one}] * 3
+
+    def aliased(batch, generator):
+        return {"same": (batch["a"], batch["a"]), **batch}
+
+    options = {"device": "cuda:0", "static": True, "device_augment": aliased}
+    first = None
+    for batch in pyecho.torch.EchoLoader(source, 1, **options):
+        first = first or batch
+        assert batch["a"] is first["a"]
+        assert batch["same"][0] is not batch["same"][1]
+        assert (int(batch["a"][0]), int(batch["b"][0]), int(batch["same"][1][0])) == (1, 2, 1)
+
+
+def test_batches_must_be_alike_and_the_epoch_ends_where_one_is_not(device):
     source = [*rows(3), {"x": torch.zeros(2, 6), "name": "longer"}]
     loader = pyecho.torch.EchoLoader(source, 1, device="cuda:0", static=True)
+    batches = iter(loader)
+    assert len([next(batches) for _ in range(3)]) == 3
     with pytest.raises(pyecho.SpecMismatch, match=r"\['x'\].*\(2, 5\).*\(2, 6\)"):
-        list(loader)
+        next(batches)
+    assert list(batches) == []
 
 
 def test_a_short_last_batch_must_be_dropped():

@@ -34,17 +34,20 @@ def on_host(way, factor=FACTOR, **more):
 # ---------------------------------------------------------------- sources
 
 
-@pytest.mark.parametrize("unbatch", [None, False, True])
+@pytest.mark.parametrize("unbatch", [None, "augmented", False, True])
 def test_the_stream_that_makes_an_item_is_waited_for(device, sleep, unbatch):
     def source():
-        for number in range(COUNT):
-            sleep(1e-3)
-            made = torch.full((2, WIDTH), float(number), device=device)
-            yield made if not unbatch else made[None]
-            del made
+        with torch.cuda.stream(torch.cuda.Stream(device)):
+            for number in range(COUNT):
+                sleep(1e-3)
+                made = torch.full((2, WIDTH), float(number), device=device)
+                yield made if unbatch is not True else made[None]
+                del made
 
     options = {"shuffle_buffer": 0}
-    if unbatch is not None:
+    if unbatch == "augmented":
+        options |= {"augment": lambda batch, rng: batch + 0, "augment_workers": 2}
+    elif unbatch is not None:
         options |= {"batch_size": 8, "echo_on": "device", "unbatch": unbatch}
     stream = torch.cuda.Stream(device)  # no order with the source's stream but by pyecho
     seen = []
@@ -101,6 +104,20 @@ def test_random_numbers_are_drawn_on_the_device(device):
     loader.set_epoch(0)
     assert torch.equal(torch.cat(list(loader)).cpu(), first)
     assert len(first.frac().unique()) > 1000
+
+
+def test_a_stream_that_the_function_leaves_behind_is_its_own(device):
+    other = torch.cuda.Stream(device)
+
+    def leaving(batch, generator):
+        torch.cuda.set_stream(other)
+        torch.cuda._sleep(1_000_000)
+        return batch
+
+    for way in WAYS:
+        options = {"device": device, "device_augment": leaving, **WAYS[way]}
+        loader = pyecho.torch.EchoLoader(rows(), FACTOR, **options)
+        assert values_of([batch.clone() for batch in loader]) == on_host(way)
 
 
 # ---------------------------------------------------------------- static
