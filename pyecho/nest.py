@@ -15,13 +15,11 @@ def map_nest(function: Callable[[Any], Any], nest: Any) -> Any:
     if node is None:
         return function(nest)
     children = [map_nest(function, child) for child in node.children]
-    if children and all(map(operator.is_, children, node.children)):
-        return nest
-    return node.rebuild(children)
+    return _rebuilt(nest, node, children)
 
 
 def map_paths(function: Callable[[str, Any], Any], nest: Any, path: str = "item") -> Any:
-    """Return what `map_nest` does, of a function of the path of a leaf, such as item['x'], too."""
+    """Do as `map_nest`, with a function of the leaf's path (such as item['x']) and the leaf."""
     node = node_of(nest)
     if node is None:
         return function(path, nest)
@@ -29,6 +27,10 @@ def map_paths(function: Callable[[str, Any], Any], nest: Any, path: str = "item"
         map_paths(function, child, path + node.step(position))
         for position, child in enumerate(node.children)
     ]
+    return _rebuilt(nest, node, children)
+
+
+def _rebuilt(nest: Any, node: Any, children: list[Any]) -> Any:
     if children and all(map(operator.is_, children, node.children)):
         return nest
     return node.rebuild(children)

@@ -72,8 +72,8 @@ QUICK = replace(
 )
 TINY = Scale(
     rounds=1,
-    small=Rows("3 KB rows", SMALL_BYTES, batch=32, pool=512, batches=4),
-    large=Rows("150 KB rows", LARGE_BYTES, batch=8, pool=64, batches=4),
+    small=replace(FULL.small, batch=32, pool=512, batches=4),
+    large=replace(FULL.large, batch=8, pool=64, batches=4),
     source_bytes=8 << 20,
     matrix=128,
     fresh=1,

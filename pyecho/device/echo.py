@@ -44,7 +44,7 @@ class DeviceEcho:
     uploader
         Brings chunks to the device; the link's thread is in its `computing`.
     rows
-        Those that the source makes on the device.
+        Rows made by the source on the device.
     with_info
         Whether batches come with an `EchoInfo`.
     """
@@ -91,8 +91,8 @@ class DeviceEcho:
     def _take(self) -> Gathered:
         """Return the next batch; raise `StopIteration` at the end of an epoch.
 
-        What the source raises is raised after every use of what came before it, unless something
-        of the device fails meanwhile.
+        An error of the source is raised after every use of the items before it, unless the device
+        fails meanwhile.
         """
         while (complete := self.plan.advance()) is not None:
             if complete:

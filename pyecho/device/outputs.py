@@ -11,7 +11,7 @@ from pyecho._core import SpecMismatch
 from pyecho.nest import map_paths
 
 IsThere = Callable[[Any], bool]
-"""Returns whether a leaf is a tensor on the device."""
+"""Returns True for a tensor on the device."""
 
 
 class FixedOutputs:

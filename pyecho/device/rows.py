@@ -16,7 +16,7 @@ from pyecho.nest import map_paths
 
 
 class _Deposit(NamedTuple):
-    """What an item had on the device."""
+    """The tensors of an item on the device."""
 
     begin: int  # ticket of its first row
     tensors: list[torch.Tensor]  # each of some rows, as many
@@ -35,7 +35,7 @@ class DeviceRows:
     first
         The first item.
     batched
-        Whether items are batches of examples.
+        True if items are batches of examples.
     """
 
     def __init__(self, uploader: Uploader, first: Any, *, batched: bool) -> None:

@@ -25,7 +25,7 @@ STAGED_BYTES = 16 << 10
 """So much CUDA copies aside by itself, for less than it costs to have it pinned."""
 
 Augment = Callable[[Any, int, int], Any]
-"""Returns what becomes of a batch on the device, given its epoch and its number in there."""
+"""Returns the augmented batch, given one on the device, its epoch and its number in there."""
 
 
 class Ready:
@@ -64,7 +64,7 @@ class Uploader:
     dtype
         Dtype to convert images and the like to; None leaves them as they are.
     augment
-        What is done to each batch, if anything.
+        Function for each batch, or None.
     outputs
         Where batches are handed out; None: each in tensors of its own.
     """
@@ -89,12 +89,12 @@ class Uploader:
     # ------------------------------------------------------------ the threads that upload
 
     def computing(self) -> AbstractContextManager[object]:
-        """Return a context in which the calling thread may call what follows."""
+        """Return a context in which the calling thread may call the methods below."""
         return nullcontext()
 
     def upload_item(self, item: Any) -> Uploaded:
         """Upload an item of the source, in any thread and context."""
-        there = [leaf for leaf in leaves_of(item) if self.is_there(leaf)]
+        there = self._there(item)
         arrival = self.arrival() if there else None
         with self.computing():
             if there:
@@ -106,11 +106,11 @@ class Uploader:
         return item
 
     def upload_augmented(self, item: Any) -> Any:
-        """Upload what such a thread has made of it."""
+        """Upload a batch that such a thread has made."""
         return self.upload(item)
 
     def upload(self, item: Any) -> Any:
-        """Start copying what of `item` is in host memory, and return it as it is over there.
+        """Start copying the leaves of `item` in host memory, and return the item over there.
 
         The device may read the host memory later, so it must not be modified.
         """
@@ -145,8 +145,7 @@ class Uploader:
                 item = self._augment(item, epoch, number)
         if self._outputs is not None:
             self._outputs.check(item, self.is_there)
-        tensors = [leaf for leaf in leaves_of(item) if self.is_there(leaf)]
-        return Uploaded(item, tensors, self._mark())
+        return Uploaded(item, self._there(item), self._mark())
 
     def _converted(self, leaf: Any) -> Any:
         """Return a leaf, converted if it is an image or the like: with axes beside the batch's."""
@@ -156,7 +155,7 @@ class Uploader:
         return leaf.to(self._dtype) if numeric else leaf
 
     def _mark(self) -> Ready | None:
-        """Return a mark behind what has been started."""
+        """Mark the end of the work so far."""
         return None
 
     def follow(self, arrival: Any, tensors: list[torch.Tensor]) -> None:
@@ -168,8 +167,11 @@ class Uploader:
         """Return True if a leaf is on the device."""
         return isinstance(leaf, torch.Tensor) and leaf.device == self.device
 
+    def _there(self, item: Any) -> list[torch.Tensor]:
+        return [leaf for leaf in leaves_of(item) if self.is_there(leaf)]
+
     def arrival(self) -> Any:
-        """Return a mark behind what the calling thread's current stream has to do; see `follow`."""
+        """Mark the end of the work on the calling thread's current stream; see `follow`."""
         return None
 
     def deliver(self, uploaded: Uploaded) -> Any:
@@ -219,7 +221,7 @@ class StreamUploader(Uploader):
         )
 
     def _mark(self) -> Ready:
-        """Return a mark behind what has been started; wait while `DEPTH` others are under way."""
+        """Mark the end of the work so far; wait while `DEPTH` others are under way."""
         ready = Ready(self._spare.pop() if self._spare else self._event(), self._spare)
         ready.event.record(stream_on(self.device))
         self._under_way.append(ready)
@@ -229,14 +231,14 @@ class StreamUploader(Uploader):
 
     def expect(self, item: Any) -> Any:
         """Have the default stream, that of threads which augment, wait for the current one."""
-        there = [leaf for leaf in leaves_of(item) if self.is_there(leaf)]
+        there = self._there(item)
         if there:
             _follow(self._default(), self.arrival(), there)
         return item
 
     def upload_augmented(self, item: Any) -> Any:
-        """Upload what a thread has made on the default stream."""
-        there = [leaf for leaf in leaves_of(item) if self.is_there(leaf)]
+        """Upload a batch that a thread has made on the default stream."""
+        there = self._there(item)
         if there:
             self.follow(self._default().record_event(), there)
         return self.upload(item)
@@ -252,7 +254,7 @@ class StreamUploader(Uploader):
         return self._module.Event()
 
     def arrival(self) -> Any:
-        """Return an event behind what the calling thread's current stream has to do."""
+        """Record an event behind the work on the calling thread's current stream."""
         event = self._event()
         event.record(self._module.current_stream(self.device))
         return event
