@@ -12,13 +12,16 @@ PYECHO_STRESS_ITEMS ?= 20000
 BIN := .venv/bin
 WITH_TOOLS := PATH="$(CURDIR)/$(BIN):$$PATH"
 PACKAGE_SOURCES := pyproject.toml CMakeLists.txt $(shell find csrc pyecho -not -path '*__pycache__*')
-CPP_FILES := $(shell find csrc tests/cpp benchmarks -name '*.hpp' -o -name '*.cpp')
+CUDA_BIN := .venv-cuda/bin
+CUDA_TESTS := tests/gpu tests/device/test_same_output.py
+CUDA_VIOLATIONS := $(CURDIR)/.venv-cuda/violations
+CPP_FILES := $(shell find csrc tests/cpp tests/cuda_emulator benchmarks -name '*.hpp' -o -name '*.cpp')
 # ThreadSanitizer of older compilers cannot live with the address randomisation of newer kernels.
 NO_ASLR := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch $$(uname -m) -R)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-cpp sanitize lint format bench peers paper paper-full clean gtest
+.PHONY: help demo test test-cpp test-cuda sanitize lint format bench peers paper paper-full clean gtest
 .DELETE_ON_ERROR:
 
 help: ## Show this list
@@ -33,6 +36,11 @@ test: test-cpp .venv/test.stamp ## Run the C++ tests, then the Python tests
 test-cpp: gtest .venv/tools.stamp ## Build and run the C++ tests
 	$(call build_cpp,default)
 	$(WITH_TOOLS) ctest --preset default
+
+test-cuda: .venv-cuda/ready.stamp ## Run tests/gpu without a GPU, on emulated devices with PyTorch's CUDA build (1.4 GB)
+	$(call test_cuda,devices=1,tests/emulated)
+	$(call test_cuda,devices=1,$(CUDA_TESTS))
+	$(call test_cuda,devices=2 delay_us=1500,$(CUDA_TESTS))
 
 sanitize: export PYECHO_STRESS_ITEMS := $(PYECHO_STRESS_ITEMS)
 sanitize: gtest .venv/tools.stamp ## Run the C++ tests under the address, undefined and thread sanitizers
@@ -72,13 +80,20 @@ paper-full: .venv/demo.stamp ## The same, all figures and more seeds (hours; goe
 
 clean: ## Remove what make has made, but for the hours of make paper and make peers (build/paper, build/peers)
 	if [ -d build ]; then find build -mindepth 1 -maxdepth 1 ! -name paper ! -name peers -exec rm -rf {} +; fi
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis pyecho-demo.png
+	rm -rf .venv .venv-cuda .mypy_cache .pytest_cache .ruff_cache .hypothesis pyecho-demo.png
 	find benchmarks docs pyecho tests -name __pycache__ -prune -exec rm -rf {} +
 
 # $(call build_cpp,preset,options of configuring,options of building): configure and build one preset.
 define build_cpp
 $(WITH_TOOLS) cmake --preset $(1) $(2)
 $(WITH_TOOLS) cmake --build --preset $(1) $(3)
+endef
+
+# $(call test_cuda,settings of the emulator,tests): fails as well if any process broke CUDA's rules.
+define test_cuda
+@rm -f $(CUDA_VIOLATIONS)
+CUDA_EMULATOR="$(1)" CUDA_EMULATOR_REPORT=$(CUDA_VIOLATIONS) $(CUDA_BIN)/pytest $(2)
+@if [ -e $(CUDA_VIOLATIONS) ]; then cat $(CUDA_VIOLATIONS); exit 1; fi
 endef
 
 gtest:
@@ -109,4 +124,23 @@ gtest:
 # What an extra of the package needs. Not quiet: PyTorch alone takes minutes on a slow line.
 .venv/demo.stamp .venv/test.stamp .venv/bench.stamp .venv/dev.stamp: .venv/%.stamp: pyproject.toml constraints.txt | .venv/package.stamp
 	$(BIN)/pip install --constraint constraints.txt "$$(echo build/wheel/*.whl)[$*]"
+	@touch $@
+
+# PyTorch's CUDA build, for which "===" asks: a local build has another version. Of NVIDIA's packages
+# only the headers are installed, and what PyTorch imports.
+.venv-cuda/torch.stamp: constraints.txt
+	$(PYTHON) -m venv .venv-cuda
+	$(CUDA_BIN)/pip install --no-deps "$$(sed -n 's/^torch==/torch===/p' constraints.txt)"
+	$(CUDA_BIN)/pip install --quiet --no-deps --upgrade --target .venv-cuda/headers \
+	  "nvidia-cuda-runtime==13.0.*" "nvidia-cuda-crt==13.0.*"
+	$(CUDA_BIN)/pip install --quiet filelock fsspec jinja2 networkx sympy typing-extensions \
+	  "numpy>=2" "pytest>=8" hypothesis psutil
+	@touch $@
+
+.venv-cuda/emulator.stamp: $(wildcard tests/cuda_emulator/*) | .venv-cuda/torch.stamp
+	$(CUDA_BIN)/python tests/cuda_emulator/build.py .venv-cuda/headers/nvidia/cu13/include
+	@touch $@
+
+.venv-cuda/ready.stamp: .venv/package.stamp .venv-cuda/torch.stamp .venv-cuda/emulator.stamp
+	$(CUDA_BIN)/pip install --quiet --no-deps --force-reinstall build/wheel/*.whl
 	@touch $@

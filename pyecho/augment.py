@@ -33,7 +33,7 @@ class Augmentation:
         if config.collate_fn is not None:
             batch = config.collate_fn(batch)
         if config.augment is not None:
-            rng = np.random.Generator(self._bits(0, epoch, number))
+            rng = np.random.Generator(random_bits(config.seed, 0, epoch, number))
             with self._seeded_torch(epoch, number):
                 batch = config.augment(batch, rng)
             if batch is None:
@@ -43,12 +43,15 @@ class Augmentation:
                 )
         return (batch, info) if config.with_info else batch
 
-    def _bits(self, stream: int, epoch: int, number: int) -> np.random.Philox:
-        return np.random.Philox(key=self._config.seed, counter=[0, stream, number, epoch])
-
     def _seeded_torch(self, epoch: int, number: int) -> AbstractContextManager[Any]:
         if sys.modules.get("torch") is None:
             return nullcontext()
         from pyecho.torch_random import SeededTorch
 
-        return SeededTorch(lambda: int(self._bits(1, epoch, number).random_raw()))
+        bits = random_bits(self._config.seed, 1, epoch, number)
+        return SeededTorch(lambda: int(bits.random_raw()))
+
+
+def random_bits(seed: int, stream: int, epoch: int, number: int) -> np.random.Philox:
+    """Return the random bits for a batch of an epoch; each stream has others."""
+    return np.random.Philox(key=seed, counter=[0, stream, number, epoch])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 from pyecho import _core
@@ -32,11 +32,13 @@ class Link:
         prefetch: int,
         threads: int = 1,  # `work` is their job
         fetch: Callable[[Any, int, int], Any] | None = None,  # makes what the consumer gets
+        within: Callable[[], AbstractContextManager[object]] = nullcontext,  # in which threads work
     ) -> None:
         self.name = name
         self.threads = threads
         self._upstream = upstream
         self._make = make
+        self._within = within
         self._turn = threading.Lock()
         self._epoch = 0
         self._number = 0
@@ -66,7 +68,8 @@ class Link:
 
     def work(self) -> None:
         """Make what there is to make, until the last epoch ends or a stage is stopped or paused."""
-        with suppress(Closed):  # which the queue also is once another thread has met the end
+        # Closed is also what the queue is once another thread has met the end.
+        with self._within(), suppress(Closed):
             while self._step():
                 pass
 

@@ -15,6 +15,22 @@ def map_nest(function: Callable[[Any], Any], nest: Any) -> Any:
     if node is None:
         return function(nest)
     children = [map_nest(function, child) for child in node.children]
+    return _rebuilt(nest, node, children)
+
+
+def map_paths(function: Callable[[str, Any], Any], nest: Any, path: str = "item") -> Any:
+    """Do as `map_nest`, with a function of the leaf's path (such as item['x']) and the leaf."""
+    node = node_of(nest)
+    if node is None:
+        return function(path, nest)
+    children = [
+        map_paths(function, child, path + node.step(position))
+        for position, child in enumerate(node.children)
+    ]
+    return _rebuilt(nest, node, children)
+
+
+def _rebuilt(nest: Any, node: Any, children: list[Any]) -> Any:
     if children and all(map(operator.is_, children, node.children)):
         return nest
     return node.rebuild(children)

@@ -26,6 +26,9 @@ from pyecho.threads import EXIT_SECONDS, Worker, close_at_exit
 SLICE_SECONDS = 0.05
 """A wait checks this often whether the run was closed."""
 
+_OF_PARENTS: list[Any] = []
+"""Stages of the process that this one was forked from: what is on a device cannot be freed here."""
+
 _FLOWS = object()
 """Stands for the token of an iteration where the next epoch has begun by itself."""
 
@@ -77,6 +80,12 @@ class Run:
         self._length: int | None = None  # batches of the epoch, if known
         self._workers: list[Worker] = []  # the feeder, then those of the links
 
+    def _leave_parent(self) -> None:
+        """Start anew in a forked process: the threads stayed in its parent."""
+        if self._process != os.getpid():
+            _OF_PARENTS.append(self._stages)
+            self._forget()
+
     # ------------------------------------------------------------ from any thread
 
     def iterate(self) -> Iterator[Any]:
@@ -95,8 +104,7 @@ class Run:
         Returns the consumer's stage and its generation, by which the iterator knows that a later
         iteration has begun.
         """
-        if self._process != os.getpid():  # the threads stayed in the parent process
-            self._forget()
+        self._leave_parent()
         begun: tuple[Any, int] = self._turns.run(partial(self._begin_in_turn, token))
         return begun
 
@@ -111,16 +119,14 @@ class Run:
 
     def state(self, payload: bool) -> tuple[int, dict[str, Any] | None, Any]:
         """Return the epoch, where the consumer is in it, and the state of the source."""
-        if self._process != os.getpid():
-            self._forget()
+        self._leave_parent()
         found: tuple[int, dict[str, Any] | None, Any]
         found = self._turns.run(partial(self._state_in_turn, payload))
         return found
 
     def load(self, saved: SavedState) -> None:
         """Have the next iteration go on where a state was taken; an unfinished one ends."""
-        if self._process != os.getpid():
-            self._forget()
+        self._leave_parent()
         self._turns.run(partial(self._load_in_turn, saved))
 
     def close(self) -> None:
@@ -138,7 +144,11 @@ class Run:
 
     def __del__(self) -> None:
         """End with the loader and its iterators."""
-        if not self._closed:
+        if self._closed:
+            return
+        if self._process != os.getpid():
+            _OF_PARENTS.append(self._stages)
+        else:
             self.close()
 
     @property

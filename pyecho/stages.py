@@ -208,16 +208,21 @@ class Stages:
         first: Any,
         prepare: Callable[[Any], Any] | None = None,
         fetch: Callable[[Any], Any] | None = None,
+        *,
+        copied: bool | None = None,  # as the loader's option `copy`, if None
     ) -> Any:
         """Make the stage of batch echoing: the feeder prepares items, each use is fetched."""
         config = self.config
         self._prepared = prepare is not None
-        return _core.EchoQueue(
+        copied = config.copy if copied is None else copied
+        stage = _core.EchoQueue(
             replace(config, prefetch=self._items_ahead(first)),
-            transform=transform_for(fetch=fetch, copied=config.copy, with_info=config.with_info),
-            prepare=prepare,
+            transform=transform_for(fetch=fetch, copied=copied, with_info=config.with_info),
             shared=not config.copy,
         )
+        if prepare is not None:
+            stage._set_prepare(prepare)
+        return stage
 
     def _items_ahead(self, first: Any) -> int:
         config = self.config

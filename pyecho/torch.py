@@ -16,11 +16,12 @@ except ImportError as error:
 
 import pyecho
 from pyecho._core import ConfigError
-from pyecho.config import Options
+from pyecho.config import Options, checked_int
 from pyecho.device.memory import pinned_bytes
-from pyecho.device.stages import DeviceStages
-from pyecho.device.torch import WORDS, cuda_device, require_dense
-from pyecho.device.upload import Uploader
+from pyecho.device.outputs import FixedOutputs
+from pyecho.device.place import named_device
+from pyecho.device.stages import DeviceOptions, DeviceStages
+from pyecho.device.tensors import TICKET, WORDS, require_dense
 from pyecho.loader import with_options
 from pyecho.run import Run
 from pyecho.spec import Adapter, Field
@@ -47,6 +48,8 @@ def _torch_dtype(dtype: np.dtype[Any]) -> torch.dtype | None:
 
 
 def _to_tensor(array: Any) -> torch.Tensor:
+    if array.dtype == TICKET:
+        return torch.from_numpy(array.view(np.int64))
     dtype = _torch_dtype(array.dtype)
     if isinstance(array.base, torch.Tensor):  # pinned, and PyTorch knows copies by the storage
         block, found = array.base, dtype or torch.from_numpy(array[:0]).dtype
@@ -54,7 +57,7 @@ def _to_tensor(array: Any) -> torch.Tensor:
         return block[begin : begin + array.nbytes].view(found).view(array.shape)
     if dtype is None:
         return torch.from_numpy(array)
-    storage = array.view(torch.empty((), dtype=WORDS[dtype.itemsize]).numpy().dtype)
+    storage = array.view(torch.empty((), dtype=WORDS[dtype.itemsize], device="cpu").numpy().dtype)
     return torch.from_numpy(storage).view(dtype)
 
 
@@ -98,7 +101,7 @@ class TorchAdapter(Adapter):
 
 
 class EchoLoader(pyecho.EchoLoader):
-    """A `pyecho.EchoLoader` whose batches are torch tensors, on the host or on a CUDA device.
+    """A `pyecho.EchoLoader` whose batches are torch tensors, on the host or on a device.
 
     Arguments, methods and order of the output are those of `pyecho.EchoLoader`. In example echoing
     tensors, arrays and numbers of the examples arrive as tensors with their dtype; every batch is
@@ -108,14 +111,15 @@ class EchoLoader(pyecho.EchoLoader):
     With a `device`, batches are copied there while the consumer computes, on a stream of pyecho's;
     the stream that is current when a batch is taken waits for it, the host does not. What is not a
     tensor or array stays as it is, and so does `EchoInfo`; in batch echoing also arrays of which
-    torch has no dtype (foreign byte order, dates, strings, records), and tensors that are on a
-    device already.
+    torch has no dtype (foreign byte order, dates, strings, records). Tensors that the source has
+    made on the device are used there, once the stream that was current has made them.
 
     Parameters
     ----------
     device
-        Where batches go: ``"cuda:0"``, its number, or a `torch.device`; None or ``"cpu"`` leaves
-        them on the host.
+        Where batches go: ``"cuda:0"``, its number, or a `torch.device` (also of kind ``"xpu"`` or
+        ``"mps"``); None or ``"cpu"`` leaves them on the host. The driver is loaded with the first
+        batch.
     echo_on
         Example echoing on a device: ``"host"`` assembles batches in pinned memory and copies every
         batch; ``"device"`` copies every example once into a pool on the device and assembles the
@@ -123,16 +127,29 @@ class EchoLoader(pyecho.EchoLoader):
     device_dtype
         What tensors of uint8 or floating point numbers with axes of their own (batches of images,
         not of labels) are converted to, on the device: smaller ones cross the link.
+    device_augment
+        ``device_augment(batch, generator)`` is called on every use, in one thread of pyecho's and
+        on its stream, after the conversion; what it returns is what the loader yields. The
+        `torch.Generator` draws on the device and is seeded by (seed, epoch, number of the batch).
+    static
+        Each batch arrives in the same tensors, for CUDA graphs; a copy to them is put on the
+        stream that is current when the batch is taken. Needs ``drop_last=True`` in example echoing.
+    max_device_bytes
+        Bound of the device memory for the pool, and for batches (in batch echoing items) that wait
+        for the consumer, as large as the first item says; what is in work comes on top.
 
     Raises
     ------
     ConfigError
-        Also if `device` is no CUDA device of this machine; in example echoing, if the source yields
-        tensors that are not dense tensors in host memory, or arrays whose dtype torch does not
-        have; in batch echoing with a `device`, if it yields masked arrays, or tensors in host
-        memory that are not dense.
+        Also if `device` names none; in example echoing, if the source yields tensors that are
+        neither dense tensors in host memory nor, with ``echo_on="device"``, on the device, or
+        arrays whose dtype torch does not have; in batch echoing with a `device`, if it yields
+        masked arrays, or tensors in host memory that are not dense. With the first batch, if the
+        device is not there, or needs more memory than `max_device_bytes`.
     CudaError
-        If `device` is a CUDA device and CUDA is missing.
+        With the first batch, if `device` is a CUDA device and CUDA is missing.
+    SpecMismatch
+        With a batch that `static` tensors do not fit.
     """
 
     _adapter = TorchAdapter()
@@ -146,15 +163,42 @@ class EchoLoader(pyecho.EchoLoader):
         device: Any = None,
         echo_on: Literal["host", "device"] = "host",
         device_dtype: torch.dtype | None = None,
+        device_augment: Callable[[Any, torch.Generator], Any] | None = None,
+        static: bool = False,
+        max_device_bytes: int | None = None,
         **options: Unpack[Options],
     ) -> None:
         if echo_on not in ("host", "device"):
             raise ConfigError(f"echo_on must be 'host' or 'device', got {echo_on!r}")
         if device_dtype is not None and not isinstance(device_dtype, torch.dtype):
             raise ConfigError(f"device_dtype must be a torch.dtype or None, got {device_dtype!r}")
-        self._device = cuda_device(device)
-        self._echo_on = echo_on
-        self._device_dtype = device_dtype
+        if device_augment is not None and not callable(device_augment):
+            raise ConfigError(
+                f"device_augment must be a function of (batch, generator), got {device_augment!r}"
+            )
+        if max_device_bytes is not None:
+            max_device_bytes = checked_int("max_device_bytes", max_device_bytes, 0, 2**63 - 1)
+        chosen = {
+            "echo_on='device'": echo_on == "device",
+            "device_dtype": device_dtype is not None,
+            "device_augment": device_augment is not None,
+            "static=True": static,
+            "max_device_bytes": max_device_bytes is not None,
+        }
+        place = named_device(device)
+        self._static = bool(static)
+        self._device: DeviceOptions | None = None
+        if place is not None:
+            self._device = DeviceOptions(
+                device=place,
+                echo_on=echo_on,
+                dtype=device_dtype,
+                augment=device_augment,
+                max_bytes=max_device_bytes,
+            )
+        for name, is_set in chosen.items():
+            if is_set and self._device is None:
+                raise ConfigError(f"{name} needs a device, such as device='cuda'")
         super().__init__(source, factor, **options)
         self._warn_of_batches_of_batches()
         self._check_device_options()
@@ -165,8 +209,8 @@ class EchoLoader(pyecho.EchoLoader):
         make_stages = partial(
             DeviceStages,
             adapter=self._adapter,
-            uploader=Uploader(self._device, self._device_dtype),
-            echo_on_device=self._echo_on == "device",
+            options=self._device,
+            outputs=FixedOutputs() if self._static else None,
         )
         return Run(self._source, self._config, make_stages, by_consumer=False)
 
@@ -187,21 +231,23 @@ class EchoLoader(pyecho.EchoLoader):
             )
 
     def _check_device_options(self) -> None:
-        on_device = self._echo_on == "device"
-        for name, is_set in (
-            ("echo_on='device'", on_device),
-            ("device_dtype", self._device_dtype is not None),
-        ):
-            if is_set and self._device is None:
-                raise ConfigError(f"{name} needs a device, such as device='cuda'")
-        if on_device and self._config.batch_size is None:
+        if self._device is None:
+            return
+        if self._static and self._config.batch_size and not self._config.drop_last:
+            raise ConfigError(
+                "static=True hands out each batch in the same tensors, so all need as many rows; "
+                "pass drop_last=True"
+            )
+        if self._device.echo_on == "host":
+            return
+        if self._config.batch_size is None:
             raise ConfigError(
                 "echo_on='device' echoes examples, so it needs a batch_size; batch echoing copies "
                 "every item once without it"
             )
         for name in ("augment", "collate_fn"):
-            if on_device and getattr(self._config, name) is not None:
+            if getattr(self._config, name) is not None:
                 raise ConfigError(
                     f"{name} works on batches in host memory, and with echo_on='device' there are "
-                    "none; augment on the device after the loader, or use echo_on='host'"
+                    "none; use device_augment=, or echo_on='host'"
                 )

@@ -1,8 +1,8 @@
 """Measures pyecho on a GPU, everything beside its limit in the same run.
 
-Needs pyecho, a PyTorch with CUDA, and a GPU; takes less than 8 minutes on one. Writes a table and
-the figures to benchmarks/results/gpu-<name of the device>.md and .json. Exits with 2 where there is
-no GPU.
+Needs pyecho, a PyTorch with CUDA, and a GPU; takes less than 8 minutes on one. Writes a table, the
+numbers and (with matplotlib) a figure to benchmarks/results/gpu-<name of the device>.md, .json and
+.svg; with other options to files of another name. Exits with 2 where there is no GPU.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parents[1]
-TESTS = HERE.parent / "tests" / "gpu"
+TESTS = HERE.parent / "tests"
 TESTS_SECONDS = 400
 MEASUREMENTS = ("tests", "link", "overlap", "emission", "bytes", "training")
 MISSING = 2
@@ -34,8 +34,12 @@ def parsed_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
+    scales = parser.add_mutually_exclusive_group()
+    scales.add_argument(
         "--quick", action="store_true", help="fewer rounds and less of each: about a minute"
+    )
+    scales.add_argument(
+        "--tiny", action="store_true", help="next to nothing, to see whether everything runs"
     )
     parser.add_argument(
         "--only",
@@ -84,12 +88,14 @@ def facts(device: Any) -> dict[str, Any]:
 
     import pyecho
     from pyecho import info
+    from pyecho.bench.commit import commit_of
 
     build = info.collect()
     version = pyecho.cuda.driver_version()
     return {
         "device": torch.cuda.get_device_name(device),
         "date": datetime.date.today().isoformat(),
+        "commit": commit_of(HERE.parent),
         "pyecho": f"{build['pyecho']} ({build['build_type']}, {build['compiler']})",
         "torch": torch.__version__,
         "driver": "unknown" if version is None else f"for CUDA {version[0]}.{version[1]}",
@@ -104,10 +110,11 @@ def run_tests(report: Any, progress: Any) -> None:
     """Run tests/gpu in a process of its own, and note the result."""
     progress.begin("tests/gpu", 1)
     if importlib.util.find_spec("pytest") is None or not TESTS.is_dir():
-        report.note("tests: not run, because pytest or the folder tests/gpu is missing")
+        report.note("tests: not run, because pytest or the folder tests is missing")
     else:
         command = [sys.executable, "-P"] if sys.version_info >= (3, 11) else [sys.executable]
-        command += ["-m", "pytest", "-q", "-p", "no:cacheprovider", str(TESTS)]
+        command += ["-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        command += [str(TESTS / "gpu"), str(TESTS / "device" / "test_same_output.py")]
         try:
             result = subprocess.run(
                 command, capture_output=True, text=True, timeout=TESTS_SECONDS, check=False
@@ -132,7 +139,7 @@ def main(arguments: list[str] | None = None) -> int:
     import torch
     from common.report import Report, slug
 
-    from gpu import emission, link, training
+    from gpu import emission, link, training, workload
     from pyecho.bench.progress import shown
 
     device = torch.device(options.device)
@@ -146,9 +153,15 @@ def main(arguments: list[str] | None = None) -> int:
         "bytes": emission.measure_bytes,
         "training": training.measure,
     }
-    described = facts(device)
+    scale = workload.FULL
+    if options.quick or options.tiny:
+        scale = workload.QUICK if options.quick else workload.TINY
+    described = facts(device) | {"rounds": scale.rounds}
     report = Report(
-        f"pyecho on {described['device']}", f"gpu-{slug(described['device'])}", described
+        f"pyecho on {described['device']}",
+        f"gpu-{slug(described['device'])}",
+        described,
+        partial=scale is not workload.FULL or options.only != MEASUREMENTS,
     )
     began = time.monotonic()
     failed = False
@@ -158,15 +171,20 @@ def main(arguments: list[str] | None = None) -> int:
                 run_tests(report, progress)
                 continue
             try:
-                measurements[name](device, report, progress, quick=options.quick)
+                measurements[name](device, report, progress, scale)
             except Exception as error:  # the other measurements continue
                 failed = True
                 traceback.print_exc()
                 report.note(f"{name}: failed with {type(error).__name__}: {error}")
             torch.cuda.empty_cache()
     report.facts["seconds"] = round(time.monotonic() - began)
-    report.facts["quick"] = options.quick
     paths = report.write(options.output)
+    if importlib.util.find_spec("matplotlib") is not None:
+        from common.figure import write_figure
+
+        figure = options.output / f"{report.name}.svg"
+        if write_figure(report, figure):
+            paths.append(figure)
     print(json.dumps(report.as_json(), indent=1) if options.json else report.as_markdown())
     for path in paths:
         print(path, file=sys.stderr)

@@ -11,7 +11,7 @@ from common.report import Report
 import pyecho.torch
 from gpu import peers, workload
 from gpu.measuring import seconds_of_batches
-from gpu.workload import Rows
+from gpu.workload import Rows, Scale
 from pyecho.bench.formatting import number
 from pyecho.bench.row import Row
 from pyecho.bench.sampling import Progress, Sample, interleaved, steps_of
@@ -21,23 +21,22 @@ FACTORS = (1, 2, 4, 8)
 RESIDENT_FACTOR = 64
 """So many uses that link and host have next to nothing to do."""
 PLACES = ("host", "device")
-SOURCE_BYTES = 1 << 30
 INDEX_BYTES = 8
 WORDS, BYTES = "index_select of words", "index_select of bytes"
 PLAIN, STREAMED = "DataLoader, non_blocking", "DataLoader, stream prefetching"
 
 
-def measure(device: torch.device, report: Report, progress: Progress, *, quick: bool) -> None:
+def measure(device: torch.device, report: Report, progress: Progress, scale: Scale) -> None:
     """Examples a second, for both sizes of rows."""
-    for rows in (workload.LARGE, workload.SMALL):
-        _measure_rows(device, report, progress, workload.quick(rows) if quick else rows, quick)
+    for rows in (scale.large, scale.small):
+        _measure_rows(device, report, progress, rows, scale)
 
 
 def _measure_rows(
-    device: torch.device, report: Report, progress: Progress, rows: Rows, quick: bool
+    device: torch.device, report: Report, progress: Progress, rows: Rows, scale: Scale
 ) -> None:
-    rounds = 2 if quick else 5
-    array = workload.random_rows(rows, SOURCE_BYTES)
+    rounds = max(1, scale.rounds - 2)
+    array = workload.random_rows(rows, scale.source_bytes)
     workers = max(1, min(4, available_cores() - 1))  # as many as pyecho's own threads
     workers = peers.workers_for(workers, rows.batch_bytes, loaders=2)
     # As 8-byte words, because the device gathers them faster than bytes: a better limit.
@@ -121,9 +120,9 @@ def _rows(rates: dict[str, Sample]) -> list[Row]:
     return rows
 
 
-def measure_bytes(device: torch.device, report: Report, progress: Progress, *, quick: bool) -> None:
+def measure_bytes(device: torch.device, report: Report, progress: Progress, scale: Scale) -> None:
     """Bytes over the link for each emitted example; exact, so once is enough."""
-    rows = Rows("3 KB rows", workload.SMALL.row_bytes, batch=256, pool=1024, batches=1)
+    rows = Rows("3 KB rows", scale.small.row_bytes, batch=256, pool=1024, batches=1)
     array = workload.random_rows(rows, 8 * rows.batch_bytes)
     cases = [(place, factor) for place in PLACES for factor in FACTORS]
     progress.begin("bytes over the link", len(cases) + 1)

@@ -13,30 +13,29 @@ from common.report import Report
 import pyecho.torch
 from gpu import peers, workload
 from gpu.measuring import new_stream, seconds, seconds_of_batches
-from gpu.workload import Rows
+from gpu.workload import Rows, Scale
 from pyecho.bench.row import Row
 from pyecho.bench.sampling import Progress, Sample, interleaved, steps_of
 
 PINNED_BATCHES = 8
-SOURCE_BYTES = 1 << 30
 FACTOR = 4
 
 
-def measure(device: torch.device, report: Report, progress: Progress, *, quick: bool) -> None:
+def measure(device: torch.device, report: Report, progress: Progress, scale: Scale) -> None:
     """Measure GB/s from host to device, for both sizes of rows."""
-    for rows in (workload.LARGE, workload.SMALL):
-        _measure_rows(device, report, progress, workload.quick(rows) if quick else rows, quick)
+    for rows in (scale.large, scale.small):
+        _measure_rows(device, report, progress, rows, scale)
 
 
 def _measure_rows(
-    device: torch.device, report: Report, progress: Progress, rows: Rows, quick: bool
+    device: torch.device, report: Report, progress: Progress, rows: Rows, scale: Scale
 ) -> None:
-    rounds = 3 if quick else 7
+    rounds = scale.rounds
     pinned = workload.pinned_batches(rows, PINNED_BATCHES)
     pageable = [batch.clone() for batch in pinned]
     targets = [torch.empty_like(batch, device=device) for batch in pinned[:2]]
     copies = new_stream(device)
-    array = workload.random_rows(rows, SOURCE_BYTES)
+    array = workload.random_rows(rows, scale.source_bytes)
     gigabytes = rows.batches * rows.batch_bytes * 1e-9
 
     def raw() -> None:
@@ -116,16 +115,13 @@ def _measure_rows(
     )
 
 
-def measure_overlap(
-    device: torch.device, report: Report, progress: Progress, *, quick: bool
-) -> None:
+def measure_overlap(device: torch.device, report: Report, progress: Progress, scale: Scale) -> None:
     """Measure a step that computes 1.5 times as long as its batch takes to copy."""
-    rows = workload.quick(workload.LARGE) if quick else workload.LARGE
-    rounds = 3 if quick else 7
+    rows, rounds = scale.large, scale.rounds
     pinned = workload.pinned_batches(rows, PINNED_BATCHES)
     resident = pinned[0].to(device)
     target = torch.empty_like(resident)
-    matrix = torch.randn(4096, 4096, device=device, dtype=torch.bfloat16)
+    matrix = torch.randn(scale.matrix, scale.matrix, device=device, dtype=torch.bfloat16)
 
     def compute(batch: torch.Tensor, products: int) -> torch.Tensor:
         result = batch[:, ::64].float().sum()

@@ -13,14 +13,13 @@ import pyecho.torch
 from gpu.images import CLASSES, CROP, DecodedBatches, speed_for
 from gpu.measuring import new_event, seconds, synchronize
 from gpu.resnet import resnet50
+from gpu.workload import Scale
 from pyecho.bench.row import Row
 from pyecho.bench.sampling import Progress, Sample
 from pyecho.config import available_cores
 
-FACTORS = (1, 2, 3, 4, 5)
 R = 4.0
 """The intended t_up / t_down; the report has the measured one."""
-RESIDENT_STEPS = 10
 MOST_SECONDS = 120
 
 
@@ -100,27 +99,27 @@ def run(
     return Steps(wall / steps, busy / steps, up)
 
 
-def measure(device: torch.device, report: Report, progress: Progress, *, quick: bool) -> None:
+def measure(device: torch.device, report: Report, progress: Progress, scale: Scale) -> None:
     """Measure steps per second for each factor."""
-    fresh = 4 if quick else 10
-    batch = batch_size_for(torch.cuda.mem_get_info(device)[0])
+    fresh, factors = scale.fresh, scale.factors
+    batch = min(scale.most_images, batch_size_for(torch.cuda.mem_get_info(device)[0]))
     trainer = Trainer(device)
     images = torch.randint(256, (batch, 3, CROP, CROP), device=device).to(torch.uint8)
     labels = torch.randint(CLASSES, (batch,), device=device)
 
     def resident() -> float:
         def steps() -> None:
-            for _ in range(RESIDENT_STEPS):
+            for _ in range(scale.resident_steps):
                 trainer.step(images, labels)
 
-        return seconds(device, steps) / RESIDENT_STEPS
+        return seconds(device, steps) / scale.resident_steps
 
     resident()
     down_seconds = resident()
     # Fewer rounds on a slow GPU, to stay within the time limit.
-    expected = R * down_seconds * (fresh + 6) * len(FACTORS)
-    rounds = 1 if quick or expected > MOST_SECONDS / 3 else 3
-    progress.begin("training", 1 + rounds * (1 + len(FACTORS)))
+    expected = R * down_seconds * (fresh + 6) * len(factors)
+    rounds = 1 if scale.rounds < 7 or expected > MOST_SECONDS / 3 else 3
+    progress.begin("training", 1 + rounds * (1 + len(factors)))
     source = DecodedBatches(batch)
     try:
         one_thread = source.seconds()
@@ -128,11 +127,11 @@ def measure(device: torch.device, report: Report, progress: Progress, *, quick: 
         run(device, trainer, source, 2, 1)
         progress.advance("warm-up of the loader")
         down: list[float] = []
-        runs: dict[int, list[Steps]] = {factor: [] for factor in FACTORS}
+        runs: dict[int, list[Steps]] = {factor: [] for factor in factors}
         for _ in range(rounds):
             down.append(resident())
             progress.advance("resident batch")
-            for factor in FACTORS:
+            for factor in factors:
                 runs[factor].append(run(device, trainer, source, factor, fresh))
                 progress.advance(f"e = {factor}")
     finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,13 +29,59 @@ class Rows:
         return self.row_bytes * self.batch
 
 
-SMALL = Rows("3 KB rows", 32 * 32 * 3, batch=1024, pool=65_536, batches=400)
-LARGE = Rows("150 KB rows", 224 * 224 * 3, batch=256, pool=1024, batches=100)
+SMALL_BYTES, LARGE_BYTES = 32 * 32 * 3, 224 * 224 * 3
 
 
-def quick(rows: Rows) -> Rows:
-    """Return the same rows with a quarter of the batches to be timed."""
-    return Rows(rows.name, rows.row_bytes, rows.batch, rows.pool, max(1, rows.batches // 4))
+@dataclass(frozen=True)
+class Scale:
+    """How much is measured."""
+
+    rounds: int
+    """Of what takes least; of the rest fewer."""
+    small: Rows
+    large: Rows
+    source_bytes: int
+    matrix: int
+    """Rows and columns of the matrices that are multiplied."""
+    fresh: int
+    """Batches from the source in each run of a training."""
+    resident_steps: int
+    factors: tuple[int, ...]
+    """In the training."""
+    most_images: int
+    """In a batch of the training."""
+
+
+FULL = Scale(
+    rounds=7,
+    small=Rows("3 KB rows", SMALL_BYTES, batch=1024, pool=65_536, batches=400),
+    large=Rows("150 KB rows", LARGE_BYTES, batch=256, pool=1024, batches=100),
+    source_bytes=1 << 30,
+    matrix=4096,
+    fresh=10,
+    resident_steps=10,
+    factors=(1, 2, 3, 4, 5),
+    most_images=128,
+)
+QUICK = replace(
+    FULL,
+    rounds=3,
+    small=replace(FULL.small, batches=100),
+    large=replace(FULL.large, batches=25),
+    fresh=4,
+)
+TINY = Scale(
+    rounds=1,
+    small=replace(FULL.small, batch=32, pool=512, batches=4),
+    large=replace(FULL.large, batch=8, pool=64, batches=4),
+    source_bytes=8 << 20,
+    matrix=128,
+    fresh=1,
+    resident_steps=1,
+    factors=(1, 2),
+    most_images=2,
+)
+"""To see whether everything runs, on an emulated device, too; the numbers mean nothing."""
 
 
 def random_rows(rows: Rows, total_bytes: int) -> NDArray[np.uint8]:

@@ -26,8 +26,8 @@ from pyecho.bench.row import Row, pooled
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
+from common.figure import write_figure  # noqa: E402
 from common.report import Report, slug  # noqa: E402
-from overhead.figure import write_figure  # noqa: E402
 
 
 class NoProgress:

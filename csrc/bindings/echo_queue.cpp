@@ -15,11 +15,10 @@ using namespace py::literals;
 
 namespace pyecho::bindings {
 
-EchoQueueObject::EchoQueueObject(const EchoQueueConfig& config, py::object transform, py::object prepare, bool shared)
+EchoQueueObject::EchoQueueObject(const EchoQueueConfig& config, py::object transform, bool shared)
     : StageOf("EchoLoader"),
       config_(config),
       transform_(std::move(transform)),
-      prepare_(std::move(prepare)),
       has_transform_(!transform_.is_none()),
       shared_(shared) {
   core_ = std::make_unique<EchoQueue>(config);
@@ -35,8 +34,7 @@ void EchoQueueObject::commit(Reservation place, Item item) {
 }
 
 void EchoQueueObject::hold(const py::object& item) {
-  py::object prepared = prepare_.is_none() ? item : call_python([&] { return prepare_(item); });
-  SharedItem held = shared_ ? share_item(prepared) : SharedItem{.item = std::move(prepared), .guards = {}};
+  SharedItem held = shared_ ? share_item(item) : SharedItem{.item = item, .guards = {}};
   held_ = {.object = std::move(held.item), .guards = std::move(held.guards)};
 }
 
@@ -197,7 +195,7 @@ void EchoQueueObject::begin_core_at(BatchPlan& replayed) {
 
 void EchoQueueObject::refill(const py::object& item, const std::vector<std::size_t>& /*rows*/,
                              const std::vector<std::uint32_t>& slots) {
-  hold(item);
+  prepare_and_hold(item);
   for (const std::uint32_t slot : slots) {
     items_.at(slot) = {.object = held_.object, .guards = held_.guards};
   }
@@ -216,7 +214,6 @@ int EchoQueueObject::traverse(visitproc visit, void* arg) const {
   Py_VISIT(pending_.object.ptr());
   Py_VISIT(pending_.guards.ptr());
   Py_VISIT(transform_.ptr());
-  Py_VISIT(prepare_.ptr());
   return Stage::traverse(visit, arg);
 }
 
@@ -233,12 +230,10 @@ void register_echo_queue(py::module_& module) {
   const py::class_<Reservation> place(module, "Place", "A place in the order of an EchoQueue.");
   py::class_<EchoQueueObject, Stage, std::shared_ptr<EchoQueueObject>>(module, "EchoQueue",
                                                                        "The native stage of batch echoing.")
-      .def(py::init([](const py::object& config, py::object transform, py::object prepare, bool shared) {
-             return std::make_shared<EchoQueueObject>(queue_config(config), std::move(transform), std::move(prepare),
-                                                      shared);
+      .def(py::init([](const py::object& config, py::object transform, bool shared) {
+             return std::make_shared<EchoQueueObject>(queue_config(config), std::move(transform), shared);
            }),
-           py::arg("config"), py::kw_only(), py::arg("transform") = py::none(), py::arg("prepare") = py::none(),
-           py::arg("shared") = false)
+           py::arg("config"), py::kw_only(), py::arg("transform") = py::none(), py::arg("shared") = false)
       .def("reserve", &EchoQueueObject::reserve)
       .def("fill", &EchoQueueObject::fill, py::arg("place"), py::arg("item"))
       .def("fill_error", &EchoQueueObject::fill_error, py::arg("place"), py::arg("error"))

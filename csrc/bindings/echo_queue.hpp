@@ -18,9 +18,8 @@ namespace pyecho::bindings {
 class EchoQueueObject final : public StageOf<EchoQueue> {
  public:
   // `transform`: None, or called for every use with (item, source index, use); the consumer gets its result.
-  // `prepare`: None, or called with every item of the source; its result is queued. `shared`: items of the source are
-  // protected between their uses (sharing.hpp).
-  EchoQueueObject(const EchoQueueConfig& config, pybind11::object transform, pybind11::object prepare, bool shared);
+  // `shared`: items of the source are protected between their uses (sharing.hpp).
+  EchoQueueObject(const EchoQueueConfig& config, pybind11::object transform, bool shared);
 
   [[nodiscard]] bool at_end() const override { return failed_ || StageOf::at_end(); }
   [[nodiscard]] pybind11::dict stats() const override;
@@ -76,7 +75,6 @@ class EchoQueueObject final : public StageOf<EchoQueue> {
   Item held_;                // the item that was read and is not put
   Emission pending_;         // the use whose transform failed
   pybind11::object transform_;
-  pybind11::object prepare_;
   const bool has_transform_;
   const bool shared_;
   bool failed_ = false;  // true after an error was emitted; nothing follows

@@ -97,7 +97,7 @@ Outcome Stage::read_and_put(Reader& reader, bool wait, std::uint64_t& put) {
     switch (item ? Reader::Read::kItem : reader.next(item)) {
       case Reader::Read::kItem:
         read_ = item;
-        hold(item);
+        prepare_and_hold(item);
         read_ = {};
         break;
       case Reader::Read::kPassEnd:
@@ -115,6 +115,10 @@ Outcome Stage::read_and_put(Reader& reader, bool wait, std::uint64_t& put) {
                                : mark_pass_end(Deadline::min());
   pass_ended_ = outcome != Outcome::kOk;
   return outcome;
+}
+
+void Stage::prepare_and_hold(const py::object& item) {
+  hold(prepare_.is_none() ? item : call_python([&] { return prepare_(item); }));
 }
 
 void Stage::feed() {
@@ -278,7 +282,7 @@ py::dict Stage::state(bool payload, bool with_held) {
     raise_for(Outcome::kClosed);
   }
   if (with_held && read_) {  // Ctrl-C has cut short an attempt
-    hold(read_);
+    prepare_and_hold(read_);
     read_ = {};
   }
   py::dict state("iterations"_a = iterations_, "delivered"_a = delivered_, "batches"_a = delivered_ + dropped_);
@@ -351,6 +355,7 @@ void collect_cycles(PyHeapTypeObject* heap_type) {
 int Stage::traverse(visitproc visit, void* arg) const {
   Py_VISIT(failure_.ptr());
   Py_VISIT(read_.ptr());
+  Py_VISIT(prepare_.ptr());
   return reader_ ? reader_->traverse(visit, arg) : 0;
 }
 
@@ -371,6 +376,7 @@ void register_stage(py::module_& module) {
            "stop()\n\nStop at once: threads end, every wait ends with Closed. Views stay valid. Idempotent.")
       .def("_read", &Stage::read, py::arg("passes"), py::kw_only(), py::arg("by_consumer"),
            py::arg("first") = py::tuple(), py::arg("until_empty") = false)
+      .def("_set_prepare", &Stage::set_prepare, py::arg("prepare"))
       .def("_feed", &Stage::feed)
       .def("_set_paused", &Stage::set_paused, py::arg("paused"))
       .def("_begin", &Stage::begin, py::arg("epoch"), py::arg("items"), py::arg("iterations") = 0,

@@ -37,6 +37,8 @@ class Stage {
   // when it needs items, and there is no producer. Otherwise a thread must call feed(). `first`: items, one at most, that
   // were read ahead of `passes`. `until_empty`: a later pass without items ends the source.
   void read(const pybind11::object& passes, bool by_consumer, const pybind11::tuple& first, bool until_empty);
+  // Has the items of the source put as what `prepare`, a callable, returns of them.
+  void set_prepare(pybind11::object prepare) { prepare_ = std::move(prepare); }
   // Reads and puts every item; waits for room. Returns when the source has ended or raised (the consumer gets the
   // exception), or when the stage is stopped or paused. One thread at a time.
   void feed();
@@ -143,6 +145,8 @@ class Stage {
   Outcome wait_for_room(Deadline deadline, const Attempt& attempt) {
     return wait_answering_signals(deadline, attempt, [this] { return paused(); });
   }
+  // Same as hold(), but of what `prepare` makes of an item.
+  void prepare_and_hold(const pybind11::object& item);
   // Lets go of what another thread was about to put when the stage was stopped.
   void drop_if_stopped();
   [[nodiscard]] bool read_by_consumer() const noexcept { return by_consumer_; }
@@ -165,6 +169,7 @@ class Stage {
 
   const std::string name_;
   pybind11::object failure_ = pybind11::none();
+  pybind11::object prepare_ = pybind11::none();  // see set_prepare()
   std::shared_ptr<Reader> reader_;  // shared, because another thread may stop the stage during a read
   pybind11::object read_;           // the item that was read while hold() has not returned; null: none
   bool by_consumer_ = false;

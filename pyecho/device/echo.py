@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from pyecho._core import BatchPlan, Closed
+from pyecho._core import BatchPlan, Closed, CudaError
 from pyecho.buffer import EchoInfo
-from pyecho.device.torch import WORDS
+from pyecho.device.rows import DeviceRows
+from pyecho.device.tensors import TICKET, WORDS
 from pyecho.device.upload import Uploaded, Uploader
-from pyecho.nest import leaves_like, map_nest
+from pyecho.nest import leaves_like, leaves_of, map_nest
+
+
+class Gathered(NamedTuple):
+    """A batch that was made on the device."""
+
+    batch: Any
+    info: EchoInfo
+    rows: int
 
 
 class DeviceEcho:
@@ -22,7 +31,7 @@ class DeviceEcho:
     pinned memory, scattered into the slots that the plan gives them, and batches are gathered from
     slots. A slot that is stored to again after its last use needs no other protection.
 
-    It is what a link takes from: `_take` returns a batch and the number of its rows.
+    A link takes from it: the link's thread calls `_take`, and `finish` with what that returns.
 
     Parameters
     ----------
@@ -33,18 +42,29 @@ class DeviceEcho:
     plan
         Decides which example goes into which slot, and which slots make up a batch.
     uploader
-        Brings chunks to the device.
+        Brings chunks to the device; the link's thread is in its `computing`.
+    rows
+        Rows made by the source on the device.
     with_info
         Whether batches come with an `EchoInfo`.
     """
 
     def __init__(
-        self, spec: Any, staging: Any, plan: BatchPlan, uploader: Uploader, *, with_info: bool
+        self,
+        spec: Any,
+        staging: Any,
+        plan: BatchPlan,
+        uploader: Uploader,
+        rows: DeviceRows,
+        *,
+        with_info: bool,
     ) -> None:
         self._spec = spec
         self._staging = staging
         self.plan = plan
         self._uploader = uploader
+        self._rows = rows
+        self._on_device = [field.dtype == TICKET for field in leaves_of(spec)]
         self._with_info = with_info
         # A column is one leaf of several examples: a tensor, or a list if it travels by reference.
         self._chunks: list[tuple[Any, list[Any]]] = []  # slots and columns, not stored yet
@@ -58,6 +78,7 @@ class DeviceEcho:
         """Start again with this epoch."""
         self.plan.begin(epoch, items)
         self._chunks.clear()
+        self._rows.clear()
         self._failure = None
 
     @property
@@ -67,11 +88,11 @@ class DeviceEcho:
     def _set_paused(self, paused: bool) -> None:
         self._staging._set_paused(paused)
 
-    def _take(self) -> Uploaded:
+    def _take(self) -> Gathered:
         """Return the next batch; raise `StopIteration` at the end of an epoch.
 
-        What the staging raises is raised after every use of what came before it, unless it is
-        `Closed` or something of the device fails meanwhile.
+        An error of the source is raised after every use of the items before it, unless the device
+        fails meanwhile.
         """
         while (complete := self.plan.advance()) is not None:
             if complete:
@@ -87,13 +108,14 @@ class DeviceEcho:
                 else:
                     self.plan.end_pass()
                 continue
-            except Closed:
-                raise  # the loader is stopped or paused
+            except (Closed, CudaError):
+                raise  # the loader is stopped or paused; or no chunk can be pinned
             except BaseException as error:
                 self._failure = error
                 self.plan.end_input()
                 continue
-            self._receive(chunk)
+            with torch.inference_mode(False), torch.no_grad():  # the pool outlives both
+                self._receive(chunk)
             del chunk
         failure, self._failure = self._failure, None
         if failure is not None and self.plan.at_end:
@@ -103,42 +125,51 @@ class DeviceEcho:
                 del failure  # its traceback has this frame
         raise StopIteration
 
-    def deliver(self, uploaded: Uploaded, number: int, use: int) -> Any:
+    def finish(self, gathered: Gathered, epoch: int, number: int) -> tuple[Uploaded, EchoInfo, int]:
+        """Finish a batch, of this number in its epoch, for `deliver`."""
+        return self._uploader.finish(gathered.batch, epoch, number), gathered.info, gathered.rows
+
+    def deliver(self, finished: tuple[Uploaded, EchoInfo, int], number: int, use: int) -> Any:
         """Return a batch, fit for the calling thread's current stream. Never blocks."""
-        (batch, info), rows = self._uploader.deliver(uploaded)
+        uploaded, info, rows = finished
+        batch = self._uploader.deliver(uploaded)
         self.emitted += rows
-        return batch if info is None else (batch, info)
+        return (batch, info) if self._with_info else batch
 
     def _receive(self, chunk: Any) -> None:
-        columns = leaves_like(self._spec, chunk)
-        with self._uploader.computing():
-            columns = [c if isinstance(c, list) else self._uploader.copy(c) for c in columns]
-            if not self._pools:
-                self._like = columns
-                self._pools = [_pool(self.plan.slots, column) for column in columns]
-        self._chunks.append((self.plan.offer(len(columns[0])), columns))
+        leaves = leaves_like(self._spec, chunk)
+        rows = len(leaves[0])
+        tickets = next(
+            (leaf for leaf, there in zip(leaves, self._on_device, strict=True) if there), None
+        )
+        made = iter(()) if tickets is None else self._rows.collect(tickets)
+        columns = [
+            next(made) if there else leaf if isinstance(leaf, list) else self._uploader.copy(leaf)
+            for leaf, there in zip(leaves, self._on_device, strict=True)
+        ]
+        if not self._pools:
+            self._like = columns
+            self._pools = [_pool(self.plan.slots, column) for column in columns]
+        self._chunks.append((self.plan.offer(rows), columns))
 
-    def _batch(self) -> Uploaded | None:
+    def _batch(self) -> Gathered | None:
         slots, source_index, use = self.plan.take()
         stored = [slots for slots, _ in self._chunks]
-        with self._uploader.computing():
-            index = self._uploader.copy(np.concatenate([*stored, slots]))
-            assert index is not None
+        index = self._uploader.copy(np.concatenate([*stored, slots]))
+        assert index is not None
+        with torch.inference_mode(False), torch.no_grad():
             self._store(index)
-            if len(slots) == 0:
-                return None
-            rows = index[-len(slots) :]
-            columns = [
-                [pool[slot] for slot in slots]
-                if isinstance(pool, list)
-                else self._uploader.convert(_from_words(pool.index_select(0, rows), like))
-                for pool, like in zip(self._pools, self._like, strict=True)
-            ]
-            leaves = iter(columns)
-            batch = map_nest(lambda _: next(leaves), self._spec)
-            info = EchoInfo(source_index, use) if self._with_info else None
-            tensors = [column for column in columns if not isinstance(column, list)]
-            return self._uploader.computed(((batch, info), len(slots)), tensors)
+        if len(slots) == 0:
+            return None
+        rows = index[-len(slots) :]
+        columns = iter(
+            [pool[slot] for slot in slots]
+            if isinstance(pool, list)
+            else _from_words(pool.index_select(0, rows), like)
+            for pool, like in zip(self._pools, self._like, strict=True)
+        )
+        batch = map_nest(lambda _: next(columns), self._spec)
+        return Gathered(batch, EchoInfo(source_index, use), len(slots))
 
     def _store(self, index: Any) -> None:
         """Store the examples that came since the last batch; `index` begins with their slots."""

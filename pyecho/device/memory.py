@@ -16,19 +16,20 @@ def pinned_bytes(size_bytes: int) -> torch.Tensor:
     """
     try:
         with cuda.relaxed_capture():  # and not in a forked child, where the allocator may be locked
-            return torch.empty(size_bytes, dtype=torch.uint8, pin_memory=True)
+            return torch.empty(size_bytes, dtype=torch.uint8, device="cpu", pin_memory=True)
     except CudaError:  # there is no CUDA, or not any more
         raise
     except RuntimeError as error:
         raise CudaError(
-            f"no more memory can be pinned ({error}); drop batches you no longer need, raise the "
-            "limit (ulimit -l), or pass memory='pageable'"
+            f"no more memory can be pinned ({error}); drop batches you no longer need, give the "
+            "machine or container more memory, or pass memory='pageable'"
         ) from error
 
 
 def pinned_copy(host: torch.Tensor) -> torch.Tensor:
     """Return a copy in pinned memory, or `host` itself if none can be pinned."""
     try:
-        return torch.empty(host.shape, dtype=host.dtype, pin_memory=True).copy_(host)
+        pinned = torch.empty(host.shape, dtype=host.dtype, device="cpu", pin_memory=True)
+        return pinned.copy_(host)
     except RuntimeError:
         return host  # which the driver then reads before the copy to the device returns

@@ -2,23 +2,52 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
+import torch
 
 from pyecho import _core, cuda
-from pyecho._core import CudaError
+from pyecho._core import ConfigError, CudaError
+from pyecho.buffer import EchoInfo
 from pyecho.config import Config
+from pyecho.device.augment import DeviceAugmentation
 from pyecho.device.echo import DeviceEcho
-from pyecho.device.upload import Uploaded, Uploader
+from pyecho.device.outputs import FixedOutputs
+from pyecho.device.place import present_device
+from pyecho.device.rows import DeviceRows
+from pyecho.device.tensors import TICKET
+from pyecho.device.upload import StreamUploader, Uploaded, Uploader
+from pyecho.nest import leaves_of
+from pyecho.passes import Opening
+from pyecho.sharing import own
 from pyecho.source import Source
+from pyecho.spec import Field
 from pyecho.stages import Stages
 from pyecho.stats import EchoStats
 
 
+@dataclass(frozen=True, kw_only=True)
+class DeviceOptions:
+    """Options of a loader with a device; `pyecho.torch.EchoLoader` says what they do."""
+
+    device: torch.device
+    echo_on: Literal["host", "device"] = "host"
+    dtype: torch.dtype | None = None
+    augment: Callable[[Any, torch.Generator], Any] | None = None
+    max_bytes: int | None = None
+
+
 class DeviceStages(Stages):
-    """Stages with one that brings batches to a device, or makes them there (`echo_on_device`)."""
+    """Stages with one that brings batches to a device, or makes them there.
+
+    Raises also what is missing for that: `CudaError`, or `ConfigError`. The driver is loaded here.
+    """
 
     def __init__(
         self,
@@ -26,34 +55,61 @@ class DeviceStages(Stages):
         config: Config,
         first: Any,
         *,
-        uploader: Uploader,
-        echo_on_device: bool,
+        options: DeviceOptions,
+        outputs: FixedOutputs | None,
         **more: Any,
     ) -> None:
-        self._uploader = uploader
-        self._echo_on_device = echo_on_device
+        self._options = options
+        self._outputs = outputs
+        self._device = present_device(options.device)
+        self._rows: DeviceRows | None = None
         self._echo: DeviceEcho | None = None
         super().__init__(source, config, first, **more)
 
     def _build(self, first: Any) -> None:
-        if self._echo_on_device:
+        config = self.config
+        by_item = config.batch_size is None and not config.linked
+        augmented = self._options.augment is not None
+        self._uploader = uploader = self._new_uploader(last=not (augmented and by_item))
+        if self._options.echo_on == "device":
             self._build_device_echo(first)
-        elif self.config.batch_size is None and not self.config.linked:
+        elif by_item and not augmented:
             # Every item is uploaded once, by the feeder. What augment makes of a use is another
             # batch: then uses are uploaded, not items.
-            uploader = self._uploader
-            self._stages = [self._echo_queue(first, uploader.upload, uploader.deliver)]
+            self._stages = [self._echo_queue(first, uploader.upload_item, uploader.deliver)]
+        elif by_item:
+            self._stages = [self._echo_queue(first, uploader.upload_item, copied=False)]
+            augmenter = self._new_uploader(last=True)
+            self._link_to_device(augmenter, partial(_augment_use, augmenter, config))
         else:
             super()._build(first)
-            upload = partial(_upload_use, self._uploader, self.config.with_info)
-            self._add_link("upload", upload, fetch=self._uploader.deliver)
+            self._link_to_device(uploader, partial(_upload_use, uploader, config.with_info))
+        self._check_memory(first)
+
+    def _new_uploader(self, *, last: bool) -> Uploader:
+        """Make an uploader; the last one before the consumer augments and fills fixed outputs."""
+        options, device = self._options, self._device
+        augment = None
+        if last and options.augment is not None:
+            augment = DeviceAugmentation(options.augment, self.config.seed, device)
+        make = StreamUploader if device.type in ("cuda", "xpu") else Uploader
+        outputs = self._outputs if last else None
+        return make(device, dtype=options.dtype, augment=augment, outputs=outputs)
+
+    def _echo_queue(self, first: Any, prepare: Any = None, fetch: Any = None, **more: Any) -> Any:
+        return super()._echo_queue(first, prepare or self._uploader.expect, fetch, **more)
+
+    def _link_to_device(self, uploader: Uploader, make: Callable[[Any, int, int], Any]) -> None:
+        fetch = partial(_deliver_use, uploader)
+        self._add_link("upload", make, fetch=fetch, within=uploader.computing)
 
     def _build_device_echo(self, first: Any) -> None:
         """Examples cross the link once, in chunks; batches of their uses are made on the device."""
-        config = self.config
+        config, uploader = self.config, self._uploader
         assert config.batch_size is not None
+        self._rows = rows = DeviceRows(uploader, first, batched=self._source.batched)
         staging = self._echo_buffer(
-            first,
+            rows.deposit(first) if rows else first,
             batch_size=max(1, config.batch_size // int(config.factor)),
             factor=1,
             shuffle_buffer=1,
@@ -62,26 +118,60 @@ class DeviceStages(Stages):
             with_info=False,
             steps_per_epoch=None,
         )
+        if rows:
+            staging._set_prepare(rows.deposit)
+        plan = _core.BatchPlan(config)
         self._echo = echo = DeviceEcho(
-            self._spec,
-            staging,
-            _core.BatchPlan(config),
-            self._uploader,
-            with_info=config.with_info,
+            self._spec, staging, plan, uploader, rows, with_info=config.with_info
         )
         self._stages = [staging]
         self._add_link(
-            "echo", lambda batch, epoch, number: batch, fetch=echo.deliver, upstream=echo
+            "echo", echo.finish, fetch=echo.deliver, upstream=echo, within=uploader.computing
         )
 
-    def begin(self, epoch: int, items: int | None, passes: Any) -> None:
+    def _items_ahead(self, first: Any) -> int:
+        ahead = super()._items_ahead(first)
+        return ahead if self._options.max_bytes is None else min(ahead, self.config.prefetch)
+
+    def _check_memory(self, first: Any) -> None:
+        """Raise `ConfigError` if more would be kept on the device than `max_device_bytes`."""
+        limit, config = self._options.max_bytes, self.config
+        if limit is None:
+            return
+        if config.batch_size is None:
+            leaves = leaves_of(first)
+            fields = [
+                self._adapter.field_of(leaf) for leaf in leaves if not self._uploader.is_there(leaf)
+            ]
+            kept = config.prefetch if config.linked else config.capacity + self._items_ahead(first)
+            there = DeviceRows(self._uploader, first, batched=False).row_bytes(self._options.dtype)
+            needed = kept * (_bytes_of(fields, self._options.dtype) + there)
+            what = f"{kept} items"
+        else:
+            fields = leaves_of(self._spec)
+            rows, dtype = self._rows, self._options.dtype
+            example = _bytes_of(fields, dtype) + (rows.row_bytes(dtype) if rows else 0)
+            needed = config.prefetch * config.batch_size * example
+            what = f"{config.prefetch} batches"
+            if self._echo is not None:
+                slots = self._echo.plan.slots
+                stored = _bytes_of(fields, None) + (rows.row_bytes(None) if rows else 0)
+                needed += slots * stored
+                what = f"a pool of {slots} examples, and {what},"
+        if needed > limit:
+            raise ConfigError(
+                f"{what} need {needed} bytes on {self._device}, but max_device_bytes is {limit}; "
+                "lower shuffle_buffer, batch_size or prefetch, or raise max_device_bytes"
+            )
+
+    def begin(self, epoch: int, items: int | None, opening: Opening) -> None:
         """Begin the pool on the device as well."""
         if self._echo is not None:
             self._echo.begin(epoch, items)
-        super().begin(epoch, items, passes)
+        super().begin(epoch, items, opening)
 
     def _echo_buffer(self, first: Any, **changes: Any) -> Any:
-        if self.config.memory == "pageable":
+        if self.config.memory == "pageable" or not self._uploader.has_streams:
             return super()._echo_buffer(first, **changes)
         try:
             return super()._echo_buffer(first, memory="pinned", **changes)
@@ -104,13 +194,34 @@ class DeviceStages(Stages):
         return replace(stats, h2d_bytes=self._uploader.h2d_bytes)
 
 
-def _upload_use(
-    uploader: Uploader, with_info: bool, emitted: Any, epoch: int, number: int
-) -> Uploaded:
-    """Upload a batch; its info stays on the host. What a link makes of it."""
+def _bytes_of(fields: list[Field], dtype: torch.dtype | None) -> int:
+    """Return the bytes that arrays like these take on the device, converted to `dtype`."""
+    total = 0
+    for field in fields:
+        if field.by_reference or field.dtype == TICKET:
+            continue
+        images = field.shape and (field.dtype == np.uint8 or field.dtype.kind in "fV")
+        size = dtype.itemsize if dtype is not None and images else field.dtype.itemsize
+        total += math.prod(field.shape) * size
+    return total
+
+
+def _upload_use(uploader: Uploader, with_info: bool, emitted: Any, epoch: int, number: int) -> Any:
+    """Upload a use, of this number in its epoch. What a link makes of it: it, and its info."""
     batch, info = emitted if with_info else (emitted, None)
-    uploaded = uploader.upload(batch)
     if info is not None:  # a view of the batch's host memory, which goes back now
-        info = type(info)(*(column.copy() for column in info))
-        uploaded = uploaded._replace(item=(uploaded.item, info))
-    return uploaded
+        info = EchoInfo(*(column.copy() for column in info))
+    return uploader.finish(uploader.upload_augmented(batch), epoch, number), info
+
+
+def _augment_use(uploader: Uploader, config: Config, emitted: Any, epoch: int, number: int) -> Any:
+    """Make a use of an item on the device, likewise."""
+    uploaded, info = emitted if config.with_info else (emitted, None)
+    item = own(uploaded.item) if config.copy else uploaded.item
+    return uploader.finish(item, epoch, number), info
+
+
+def _deliver_use(uploader: Uploader, made: tuple[Uploaded, Any], number: int, use: int) -> Any:
+    uploaded, info = made
+    item = uploader.deliver(uploaded)
+    return item if info is None else (item, info)

@@ -1,10 +1,11 @@
-"""Uploads: items go to a CUDA device while the consumer computes, each at most once."""
+"""Uploads: items go to a device while the consumer computes, each at most once."""
 
 from __future__ import annotations
 
+import threading
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -12,11 +13,33 @@ import torch
 
 from pyecho import cuda
 from pyecho.device.memory import pinned_copy
-from pyecho.device.torch import host_tensor
-from pyecho.nest import map_nest
+from pyecho.device.outputs import FixedOutputs
+from pyecho.device.place import has_cuda_driver
+from pyecho.device.tensors import host_tensor
+from pyecho.nest import leaves_of, map_nest
 
 DEPTH = 2
 """Uploads under way at a time: one is copied while the next is being issued."""
+
+STAGED_BYTES = 16 << 10
+"""So much CUDA copies aside by itself, for less than it costs to have it pinned."""
+
+Augment = Callable[[Any, int, int], Any]
+"""Returns the augmented batch, given one on the device, its epoch and its number in there."""
+
+
+class Ready:
+    """An event behind the work that makes an item. Then it is one of `spare`, for another item."""
+
+    __slots__ = ("_spare", "event")
+
+    def __init__(self, event: Any, spare: list[Any]) -> None:
+        self.event = event
+        self._spare = spare
+
+    def __del__(self) -> None:
+        """Give the event back."""
+        self._spare.append(self.event)
 
 
 class Uploaded(NamedTuple):
@@ -24,104 +47,250 @@ class Uploaded(NamedTuple):
 
     item: Any
     tensors: list[torch.Tensor]
-    """The leaves of the item that are on the device, in order."""
-    ready: torch.cuda.Event
-    """Recorded behind the work that makes them."""
+    """The leaves of the item that are on the device."""
+    ready: Ready | None
+    """None on a device without streams."""
 
 
 class Uploader:
-    """Copies items to a device, and computes there, on a stream of its own.
+    """Copies items to a device, and computes there.
 
-    PyTorch's allocators guard the memory: pinned memory that a copy reads is used again once the
-    copy is done, and memory of a tensor once the stream that was current at its delivery is done
-    with it. On further streams the usual rule holds: ``tensor.record_stream(stream)``.
-
-    One thread at a time uploads and computes, and any thread delivers.
+    This one is for a device without streams, such as MPS: a copy has been done when it returns.
 
     Parameters
     ----------
     device
-        A CUDA device with its number.
+        With its number.
     dtype
         Dtype to convert images and the like to; None leaves them as they are.
+    augment
+        Function for each batch, or None.
+    outputs
+        Where batches are handed out; None: each in tensors of its own.
     """
 
-    def __init__(self, device: torch.device, dtype: torch.dtype | None = None) -> None:
+    has_streams = False
+
+    def __init__(
+        self,
+        device: torch.device,
+        *,
+        dtype: torch.dtype | None = None,
+        augment: Augment | None = None,
+        outputs: FixedOutputs | None = None,
+    ) -> None:
         self.device = device
-        self._dtype = dtype
-        self._under_way: deque[torch.cuda.Event] = deque()
         self.h2d_bytes = 0
         """Bytes copied to the device so far."""
+        self._dtype = dtype
+        self._augment = augment
+        self._outputs = outputs
 
-    @contextmanager
-    def computing(self) -> Iterator[None]:
-        """Let the calling thread allocate and compute on pyecho's stream."""
-        # Leaving a stream of another device would make a context on the thread's device 0.
-        with (
-            cuda.relaxed_capture(),
-            torch.cuda.device(self.device),
-            torch.cuda.stream(_stream_on(self.device)),
-        ):
-            yield
+    # ------------------------------------------------------------ the threads that upload
 
-    def upload(self, item: Any) -> Uploaded:
-        """Start copying the arrays of `item`, and convert them on the device.
+    def computing(self) -> AbstractContextManager[object]:
+        """Return a context in which the calling thread may call the methods below."""
+        return nullcontext()
 
-        The device reads the host memory later, so it must not be modified.
+    def upload_item(self, item: Any) -> Uploaded:
+        """Upload an item of the source, in any thread and context."""
+        there = self._there(item)
+        arrival = self.arrival() if there else None
+        with self.computing():
+            if there:
+                self.follow(arrival, there)
+            return self.finish(self.upload(item))
+
+    def expect(self, item: Any) -> Any:
+        """Return an item of the source. Threads that augment it wait for its tensors over there."""
+        return item
+
+    def upload_augmented(self, item: Any) -> Any:
+        """Upload a batch that such a thread has made."""
+        return self.upload(item)
+
+    def upload(self, item: Any) -> Any:
+        """Start copying the leaves of `item` in host memory, and return the item over there.
+
+        The device may read the host memory later, so it must not be modified.
         """
-        tensors: list[torch.Tensor] = []
 
         def place(leaf: Any) -> Any:
             tensor = self.copy(leaf)
-            if tensor is None:
-                return leaf
-            tensors.append(self.convert(tensor))
-            return tensors[-1]
+            return leaf if tensor is None else tensor
 
-        with self.computing():
-            return self.computed(map_nest(place, item), tensors)
+        return map_nest(place, item)
 
     def copy(self, leaf: Any) -> torch.Tensor | None:
-        """Start copying a host tensor or array as it is; None for other leaves. See `computing`."""
+        """Start copying a host tensor or array as it is; None for other leaves."""
         host = host_tensor(leaf)
         if host is None:
             return None
-        pinned = host if host.is_pinned() else pinned_copy(host)
-        tensor = pinned.to(self.device, non_blocking=True, memory_format=torch.contiguous_format)
+        tensor = self._copied(host)
         self.h2d_bytes += tensor.nbytes
         return tensor
 
-    def convert(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Convert images, waves and the like: uint8 and floats, with axes beside the batch's."""
-        numeric = tensor.dtype == torch.uint8 or tensor.dtype.is_floating_point
-        if self._dtype is None or tensor.ndim < 2 or not numeric:
-            return tensor
-        return tensor.to(self._dtype)
+    def _copied(self, host: torch.Tensor) -> torch.Tensor:
+        return host.to(self.device, memory_format=torch.contiguous_format)
 
-    def computed(self, item: Any, tensors: list[torch.Tensor]) -> Uploaded:
-        """Return an item whose `tensors` were computed on pyecho's stream, to be delivered.
+    def finish(self, item: Any, epoch: int = 0, number: int = 0) -> Uploaded:
+        """Convert and augment an item on the device, which is delivered once that is done.
 
-        Waits while more than `DEPTH` others are being computed.
+        `epoch` and `number`, its number in there, are for the augmentation.
         """
-        make: Any = torch.cuda.Event  # untyped in PyTorch
-        ready = make(blocking=True)
-        ready.record(_stream_on(self.device))
+        if self._dtype is not None:
+            item = map_nest(self._converted, item)
+        if self._augment is not None:
+            with self.computing():  # whatever the function leaves behind
+                item = self._augment(item, epoch, number)
+        if self._outputs is not None:
+            self._outputs.check(item, self.is_there)
+        return Uploaded(item, self._there(item), self._mark())
+
+    def _converted(self, leaf: Any) -> Any:
+        """Return a leaf, converted if it is an image or the like: with axes beside the batch's."""
+        if not self.is_there(leaf) or leaf.ndim < 2:
+            return leaf
+        numeric = leaf.dtype == torch.uint8 or leaf.dtype.is_floating_point
+        return leaf.to(self._dtype) if numeric else leaf
+
+    def _mark(self) -> Ready | None:
+        """Mark the end of the work so far."""
+        return None
+
+    def follow(self, arrival: Any, tensors: list[torch.Tensor]) -> None:
+        """Have what comes next wait for an `arrival`, that of these tensors."""
+
+    # ------------------------------------------------------------ any thread
+
+    def is_there(self, leaf: Any) -> bool:
+        """Return True if a leaf is on the device."""
+        return isinstance(leaf, torch.Tensor) and leaf.device == self.device
+
+    def _there(self, item: Any) -> list[torch.Tensor]:
+        return [leaf for leaf in leaves_of(item) if self.is_there(leaf)]
+
+    def arrival(self) -> Any:
+        """Mark the end of the work on the calling thread's current stream; see `follow`."""
+        return None
+
+    def deliver(self, uploaded: Uploaded) -> Any:
+        """Return the item, fit for the calling thread's current stream. Never blocks."""
+        stream = self._awaited(uploaded)
+        if self._outputs is None:
+            return uploaded.item
+        return self._outputs.fill(uploaded.item, self.is_there, stream)
+
+    def _awaited(self, uploaded: Uploaded) -> Any:
+        return None
+
+
+class StreamUploader(Uploader):
+    """Copies and computes on a stream of pyecho's, beside the consumer's.
+
+    PyTorch's allocators guard the memory: pinned memory that a copy reads is used again once the
+    copy is done, and memory of a tensor once the stream that was current at its delivery is done
+    with it. On further streams the usual rule holds: ``tensor.record_stream(stream)``.
+    """
+
+    has_streams = True
+
+    def __init__(self, device: torch.device, **options: Any) -> None:
+        super().__init__(device, **options)
+        self._module: Any = torch.get_device_module(device.type)
+        self._under_way: deque[Ready] = deque()
+        self._spare: list[Any] = []  # events
+
+    def computing(self) -> AbstractContextManager[object]:
+        """Let the calling thread allocate and compute on pyecho's stream."""
+        with ExitStack() as stack:
+            if has_cuda_driver(self.device):
+                stack.enter_context(cuda.relaxed_capture())
+            # Leaving a stream of another device would make a context on the thread's device 0.
+            stack.enter_context(self._module.device(self.device))
+            stack.enter_context(self._module.stream(stream_on(self.device)))
+            return stack.pop_all()
+
+    def _copied(self, host: torch.Tensor) -> torch.Tensor:
+        staged = self.device.type == "cuda"  # pageable memory has been read when the call returns
+        if not (staged and host.nbytes <= STAGED_BYTES) and not host.is_pinned():
+            host = pinned_copy(host)
+        non_blocking = staged or host.is_pinned()
+        return host.to(
+            self.device, non_blocking=non_blocking, memory_format=torch.contiguous_format
+        )
+
+    def _mark(self) -> Ready:
+        """Mark the end of the work so far; wait while `DEPTH` others are under way."""
+        ready = Ready(self._spare.pop() if self._spare else self._event(), self._spare)
+        ready.event.record(stream_on(self.device))
         self._under_way.append(ready)
         if len(self._under_way) > DEPTH:
-            self._under_way.popleft().synchronize()
-        return Uploaded(item, tensors, ready)
+            self._under_way.popleft().event.synchronize()
+        return ready
 
-    def deliver(self, uploaded: Uploaded, number: int = 0, use: int = 0) -> Any:
-        """Return the item, fit for the calling thread's current stream. Never blocks."""
-        current = torch.cuda.current_stream(self.device)
-        current.wait_event(uploaded.ready)
+    def expect(self, item: Any) -> Any:
+        """Have the default stream, that of threads which augment, wait for the current one."""
+        there = self._there(item)
+        if there:
+            _follow(self._default(), self.arrival(), there)
+        return item
+
+    def upload_augmented(self, item: Any) -> Any:
+        """Upload a batch that a thread has made on the default stream."""
+        there = self._there(item)
+        if there:
+            self.follow(self._default().record_event(), there)
+        return self.upload(item)
+
+    def _default(self) -> Any:
+        if hasattr(self._module, "default_stream"):
+            return self._module.default_stream(self.device)
+        return self._module.current_stream(self.device)
+
+    def _event(self) -> Any:
+        if self.device.type == "cuda":
+            return self._module.Event(blocking=True)  # else waiting for it takes a processor
+        return self._module.Event()
+
+    def arrival(self) -> Any:
+        """Record an event behind the work on the calling thread's current stream."""
+        event = self._event()
+        event.record(self._module.current_stream(self.device))
+        return event
+
+    def follow(self, arrival: Any, tensors: list[torch.Tensor]) -> None:
+        """Have pyecho's stream wait for the event, and tell the allocator that it reads them."""
+        _follow(stream_on(self.device), arrival, tensors)
+
+    def _awaited(self, uploaded: Uploaded) -> Any:
+        """Have the current stream wait for an item, and return that stream."""
+        current = self._module.current_stream(self.device)
+        assert uploaded.ready is not None
+        current.wait_event(uploaded.ready.event)
         for tensor in uploaded.tensors:
             tensor.record_stream(current)
-        return uploaded.item
+        return current
+
+
+def _follow(stream: Any, arrival: Any, tensors: list[torch.Tensor]) -> None:
+    stream.wait_event(arrival)
+    for tensor in tensors:
+        tensor.record_stream(stream)
+
+
+def stream_on(device: torch.device) -> Any:
+    """Return pyecho's stream, one for each device."""
+    with _making:  # or two threads would make one each
+        return _stream_on(device)
+
+
+_making = threading.Lock()
 
 
 @cache
-def _stream_on(device: torch.device) -> torch.cuda.Stream:
-    """Return pyecho's stream; PyTorch would lend one of its own to others as well."""
-    make: Any = torch.cuda.ExternalStream  # untyped in PyTorch
-    return make(cuda.new_stream(device.index), device=device)  # type: ignore[no-any-return]
+def _stream_on(device: torch.device) -> Any:
+    # On NVIDIA's from the driver: PyTorch would lend one of its own to others as well.
+    if not has_cuda_driver(device):
+        return torch.get_device_module(device.type).Stream(device)
+    return torch.cuda.ExternalStream(cuda.new_stream(device.index), device=device)  # type: ignore[no-untyped-call]

@@ -12,7 +12,7 @@ import torch
 
 import pyecho
 import pyecho.torch
-from pyecho.device.torch import cuda_device
+from pyecho.device.place import named_device, present_device
 
 STUB = """
 #include <string.h>
@@ -46,7 +46,7 @@ def facts(path, monkeypatch):
         import pyecho.torch
         print(cuda.is_available(), cuda.device_count(), cuda.driver_version())
         for use in (
-            lambda: pyecho.torch.EchoLoader([1], device="cuda"),
+            lambda: next(iter(pyecho.torch.EchoLoader([1], device="cuda"))),
             lambda: list(pyecho.torch.EchoLoader([1], batch_size=1, memory="pinned")),
         ):
             try:
@@ -87,7 +87,7 @@ def test_the_driver_is_described(driver, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "device", ["gpu", "cuda:x", "", -1, 2**40, 2**80, 1.5, True, "mps", torch.device("meta"), [0]]
+    "device", ["gpu", "cuda:x", "", -1, 2**40, 2**80, 1.5, True, "hpu", torch.device("meta"), [0]]
 )
 def test_what_names_no_cuda_device_is_refused_with_a_remedy(device):
     with pytest.raises(pyecho.ConfigError) as raised:
@@ -99,19 +99,27 @@ def test_what_names_no_cuda_device_is_refused_with_a_remedy(device):
 @pytest.fixture
 def one_device(monkeypatch):
     monkeypatch.setattr("pyecho.cuda.why_not", lambda: "")
-    monkeypatch.setattr("pyecho.cuda.device_count", lambda: 1)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
 
 
 @pytest.mark.parametrize("device", [0, np.int64(0)])
 def test_a_number_is_that_of_a_cuda_device(one_device, device):
-    assert cuda_device(device) == torch.device("cuda", 0)
+    assert present_device(named_device(device)) == torch.device("cuda", 0)
 
 
 @pytest.mark.parametrize("device", ["cuda:1", "cuda:99", 5])
-def test_a_device_that_is_not_there_is_refused_when_the_loader_is_made(one_device, device):
-    with pytest.raises(pyecho.ConfigError, match="this process sees 1 CUDA device,"):
-        pyecho.torch.EchoLoader([1], device=device)
+def test_a_device_that_is_not_there_is_refused_with_the_first_batch(one_device, device):
+    batches = iter(pyecho.torch.EchoLoader([1], device=device))
+    for _ in range(2):
+        with pytest.raises(pyecho.ConfigError, match="this process sees 1 CUDA device,"):
+            next(batches)
+
+
+@pytest.mark.parametrize("device", ["xpu", "mps:0"])
+def test_other_accelerators_that_are_missing_are_named(device):
+    with pytest.raises(pyecho.ConfigError, match=f"device='{device}' needs .* pytorch.org"):
+        next(iter(pyecho.torch.EchoLoader([1], device=device)))
 
 
 @pytest.mark.parametrize(
@@ -126,7 +134,7 @@ def test_a_device_that_is_not_there_is_refused_when_the_loader_is_made(one_devic
         ({"device": "cuda", "echo_on": "device"}, "needs a batch_size"),
         (
             {"device": "cuda", "echo_on": "device", "batch_size": 2, "augment": max},
-            "augment on the device",
+            "use device_augment",
         ),
     ],
 )

@@ -65,12 +65,13 @@ def test_an_abandoned_iterator_lets_everything_go(device, way, taken):
     for _ in range(taken):
         next(batches)
     threads = [each for each in threading.enumerate() if each.name.startswith("pyecho")]
-    uploader = weakref.ref(device.pop())
+    uploaders = [weakref.ref(uploader) for uploader in device]
+    device.clear()
     del batches
     for thread in threads:
         thread.join(60)
     assert threading.active_count() <= before
-    assert uploader() is None
+    assert [uploader() for uploader in uploaders] == [None] * len(uploaders)
 
 
 @pytest.mark.parametrize("way", WAYS)

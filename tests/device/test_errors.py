@@ -158,3 +158,24 @@ def test_an_error_of_the_device_does_not_wait_for_the_end_of_the_pool(device, mo
     )
     emitted, _ = emitted_before(RuntimeError, loader)
     assert len(emitted) <= nth
+
+
+@pytest.mark.parametrize("echo_on", ["host", "device"])
+def test_pinned_memory_that_runs_out_ends_the_epoch_at_once(device, monkeypatch, echo_on):
+    blocks = []
+
+    def allocate(size_bytes):
+        blocks.append(size_bytes)
+        if len(blocks) == 10:
+            raise pyecho.CudaError("no more")
+        return torch.empty(size_bytes, dtype=torch.uint8)
+
+    source = [row(number) for number in range(60)]
+    arguments = {"factor": 2, "batch_size": 4, "shuffle_buffer": 9}
+    expected = [batch[:, 0].tolist() for batch in pyecho.torch.EchoLoader(source, **arguments)]
+    monkeypatch.setattr("pyecho.torch.TorchAdapter.allocate", staticmethod(allocate))
+    loader = pyecho.torch.EchoLoader(source, **arguments, device="cuda:0", echo_on=echo_on)
+    emitted, _ = emitted_before(pyecho.CudaError, loader)
+    assert 0 < len(emitted) < len(expected)
+    assert emitted == expected[: len(emitted)], "the pool was drained"
+    assert len(list(loader)) == len(expected)

@@ -1,23 +1,31 @@
-"""What arrives on a device is what arrives without one, bit for bit; what cannot is refused."""
+"""What arrives on a device is what arrives without one, bit for bit; what cannot is refused.
+
+On a machine with a CUDA device, these tests use it.
+"""
 
 import numpy as np
 import pytest
 import torch
-from nest_kinds import KINDS
 
 import pyecho.torch
 from pyecho.nest import leaves_of
 
+FLOAT8 = [getattr(torch, name) for name in ("float8_e4m3fn", "float8_e5m2") if hasattr(torch, name)]
+
 
 def plain(emissions):
     """Return emissions as comparable values: types, dtypes, shapes and bits."""
-    return [(type(each), *map(plain_leaf, leaves_of(each))) for each in emissions]
+    return [(kind_of(each), *map(plain_leaf, leaves_of(each))) for each in emissions]
+
+
+def kind_of(emission):
+    return torch.Tensor if isinstance(emission, torch.Tensor) else type(emission)
 
 
 def plain_leaf(leaf):
     if isinstance(leaf, torch.Tensor):
-        bits = leaf.contiguous().reshape(-1).view(torch.uint8).tolist() if leaf.numel() else []
-        return str(leaf.dtype), tuple(leaf.shape), bits
+        bits = leaf.cpu().contiguous().reshape(-1).view(torch.uint8) if leaf.numel() else leaf
+        return str(leaf.dtype), tuple(leaf.shape), bits.tolist()
     if isinstance(leaf, np.ndarray):
         return str(leaf.dtype), leaf.shape, leaf.tolist()
     return leaf
@@ -38,15 +46,27 @@ def assert_same(device):
 
 
 def example(number):
-    return {
+    """One of each kind of leaf, with rows of odd and even sizes."""
+    leaves = {
         "image": torch.arange(number, number + 12, dtype=torch.float32).reshape(3, 4),
-        "half": (torch.arange(5) * number).to(torch.bfloat16),
+        "pixels": np.full((5, 7), number % 251, np.uint8),
+        "bfloat16": (torch.arange(5) * number).to(torch.bfloat16),
+        "float16": torch.arange(3).to(torch.float16) - number,
+        "float64": torch.tensor(number / 7, dtype=torch.float64),
+        "int8": torch.full((3,), -(number % 100), dtype=torch.int8),
+        "int16": np.array([number, -number], np.int16),
+        "int32": torch.arange(number, number + 3, dtype=torch.int32),
+        "complex": torch.tensor([complex(number, -number)]),
+        "flags": torch.tensor([number % 2 == 0, number % 3 == 0]),
         "flag": torch.tensor(number % 3 == 0),
-        "bytes": np.full(3, number % 251, np.uint8),
-        "nothing": torch.empty(0, 3),
+        "empty": torch.empty(0, 3),
         "label": number,
+        "share": number / 3,
         "name": f"number {number}",
     }
+    for dtype in FLOAT8:
+        leaves[str(dtype)] = (torch.arange(9.0) - number % 7).to(dtype)
+    return leaves
 
 
 def add_noise(batch, rng):
@@ -135,6 +155,9 @@ def test_collated_batches(assert_same):
     ids=["examples", "echo on the device", "batches"],
 )
 def test_nests_of_every_kind(device, arguments):
+    pytest.importorskip("optree")
+    from nest_kinds import KINDS
+
     source = [
         {
             name: kind.make(torch.full((2, 3), float(n)), {"n": np.full(2, n), "t": "t"})
@@ -233,3 +256,17 @@ def test_example_echoing_refuses_it_as_well(device, kind, echo_on):
     loader = pyecho.torch.EchoLoader([make()], batch_size=1, device="cuda:0", echo_on=echo_on)
     with pytest.raises(pyecho.ConfigError, match=remedy):
         next(iter(loader))
+
+
+@pytest.mark.parametrize("echo_on", ["host", "device"])
+def test_deterministic_algorithms_change_nothing(device, echo_on):
+    source = [torch.full((3000,), n % 251, dtype=torch.uint8) for n in range(40)]
+    arguments = {"factor": 3, "batch_size": 8, "shuffle_buffer": 9}
+    expected = plain(pyecho.torch.EchoLoader(source, **arguments))
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)  # which also fills memory before it is written
+    try:
+        loader = pyecho.torch.EchoLoader(source, **arguments, device="cuda:0", echo_on=echo_on)
+        assert plain(loader) == expected
+    finally:
+        torch.use_deterministic_algorithms(before)

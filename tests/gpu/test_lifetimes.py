@@ -82,8 +82,11 @@ def test_in_a_forked_child_the_loader_says_so(run):
         """
         import os, warnings
         import torch, pyecho, pyecho.torch
-        loader = pyecho.torch.EchoLoader([torch.zeros(4)] * 8, 2, batch_size=4, device="cuda")
+        arguments = {"source": [torch.zeros(4)] * 8, "batch_size": 4, "device": "cuda"}
+        loader, other = (pyecho.torch.EchoLoader(**arguments) for _ in range(2))
         list(loader)
+        left = iter(other)
+        next(left)
         warnings.simplefilter("ignore")
         child = os.fork()
         if child == 0:
@@ -91,6 +94,7 @@ def test_in_a_forked_child_the_loader_says_so(run):
                 list(loader)
             except pyecho.CudaError as error:
                 print("initialised before fork()" in str(error), flush=True)
+            del loader, other, left  # what is on the device belongs to the parent
             os._exit(0)
         os.waitpid(child, 0)
         """

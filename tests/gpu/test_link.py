@@ -8,38 +8,13 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import pyecho.torch  # noqa: E402
-from pyecho.device.upload import Uploader  # noqa: E402
+from pyecho.device.upload import StreamUploader  # noqa: E402
 
 ROW_BYTES = 3000
 
 
 def rows(count, row_bytes=ROW_BYTES):
     return [torch.full((row_bytes,), number % 251, dtype=torch.uint8) for number in range(count)]
-
-
-def test_an_item_crosses_once_in_batch_echoing_and_its_uses_are_the_same_tensors(device):
-    loader = pyecho.torch.EchoLoader(rows(10), 4, device=device)
-    emitted = list(loader)
-    assert loader.stats().h2d_bytes == 10 * ROW_BYTES
-    assert len(emitted) == 40
-    assert all(emitted[use] is emitted[use - use % 4] for use in range(40))
-    assert [int(item[-1]) for item in emitted] == [n for n in range(10) for _ in range(4)]
-
-
-def test_batches_echoed_on_the_host_cross_whole(device):
-    loader = pyecho.torch.EchoLoader(rows(64), 4, batch_size=8, device=device, shuffle_buffer=9)
-    assert len(list(loader)) == 32
-    assert loader.stats().h2d_bytes == 64 * 4 * ROW_BYTES
-
-
-@pytest.mark.parametrize("factor", [1, 2, 4, 8])
-def test_examples_echoed_on_the_device_cross_once(device, factor):
-    loader = pyecho.torch.EchoLoader(
-        rows(64), factor, batch_size=8, device=device, echo_on="device", shuffle_buffer=9
-    )
-    assert sum(len(batch) for batch in loader) == 64 * factor
-    indices = (64 + 64 * factor) * 8  # where to store each example, and what each row is
-    assert loader.stats().h2d_bytes == 64 * ROW_BYTES + indices
 
 
 @pytest.mark.parametrize("echo_on", ["host", "device"])
@@ -57,26 +32,22 @@ def test_hoarded_batches_stay_as_they_are(device, echo_on):
 
 
 def test_pinned_sources_are_copied_in_place_and_others_through_pinned_memory(device):
-    uploader = Uploader(device)
-    pinned = torch.arange(1000).pin_memory()
+    uploader = StreamUploader(device)
+    pinned = torch.arange(10_000).pin_memory()
 
     def allocated():
         return torch.cuda.host_memory_stats()["active_requests.allocated"]
 
     before = allocated()
-    first = uploader.upload(pinned)
+    first = uploader.upload_item(pinned)
     assert allocated() == before
-    second = uploader.upload(np.arange(1000))
+    second = uploader.upload_item(np.arange(10_000))
     assert allocated() == before + 1
-    for uploaded in (first, second):
-        assert (uploader.deliver(uploaded).cpu() == pinned).all()
-
-
-def test_a_device_tensor_that_was_changed_in_place_is_noticed(device):
-    uses = iter(pyecho.torch.EchoLoader(rows(3), 2, device=device))
-    next(uses).zero_()
-    with pytest.raises(pyecho.EchoMutated, match="copy=True"):
-        next(uses)
+    small = uploader.upload_item(np.arange(1000))
+    assert allocated() == before + 1, "the driver keeps a copy of small ones by itself"
+    for uploaded in (first, second, small):
+        emitted = uploader.deliver(uploaded).cpu()
+        assert (emitted == pinned[: len(emitted)]).all()
 
 
 def test_every_use_may_be_changed_with_copy(device):

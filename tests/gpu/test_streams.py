@@ -2,12 +2,14 @@
 
 import itertools
 import threading
+import time
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
 import pyecho.torch  # noqa: E402
+from pyecho.device import upload  # noqa: E402
 
 ROW_BYTES = 100_000
 BATCH = 16
@@ -159,6 +161,29 @@ def test_a_batch_is_had_before_its_copy_has_run(device, sleep, way):
     second = [number for number in range(first, 2 * first) for _ in range(factor)]
     assert torch.cat(seen).tolist()[-rows:] == (second if WAYS[way] else [1] * rows)
     del batches
+
+
+def test_there_is_one_stream_whoever_asks_first(device, monkeypatch):
+    make = pyecho.cuda.new_stream
+    made = []
+
+    def slow(number):
+        made.append(make(number))
+        time.sleep(0.1)
+        return made[-1]
+
+    monkeypatch.setattr("pyecho.cuda.new_stream", slow)
+    upload._stream_on.cache_clear()
+    streams = []
+    threads = [
+        threading.Thread(target=lambda: streams.append(upload.stream_on(device))) for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 1
+    assert streams[0] is streams[1] is streams[2]
 
 
 def test_copies_start_before_they_are_asked_for(device, wait_until):

@@ -1,4 +1,4 @@
-"""States of loaders of tensors, on the host and on a device, and over torch's own loaders."""
+"""States of loaders of tensors, and over torch's own loaders."""
 
 import io
 from functools import partial
@@ -6,8 +6,6 @@ from functools import partial
 import pytest
 
 torch = pytest.importorskip("torch")
-
-from host_device import HostUploader  # noqa: E402
 
 import pyecho  # noqa: E402
 import pyecho.torch  # noqa: E402
@@ -76,29 +74,6 @@ def test_tensors(payload, batch_size):
             with_info=True,
         )
     check(make, (0, 1, 17, 30, 32, 33, 40), payload=payload)
-
-
-@pytest.mark.parametrize("echo", ["examples", "augmented"])
-def test_on_a_device_what_is_ahead_is_read_again(monkeypatch, echo):
-    monkeypatch.setattr("pyecho.torch.cuda_device", lambda name: name and torch.device(name))
-    monkeypatch.setattr("pyecho.torch.Uploader", HostUploader)
-    monkeypatch.setattr(HostUploader, "made", [])
-    make = partial(
-        pyecho.torch.EchoLoader,
-        Numbers(),
-        2.5,
-        batch_size=4,
-        with_info=True,
-        device="cuda:0",
-        memory="pageable",
-        augment=(lambda batch, rng: batch) if echo == "augmented" else None,
-    )
-    check(make, (0, 1, 17, 32, 33), payload=False)
-    loader = make()
-    batches = iter(loader)
-    next(batches)
-    with pytest.raises(pyecho.EchoError, match="payload=False"):
-        loader.state_dict()
 
 
 @pytest.mark.filterwarnings("ignore")

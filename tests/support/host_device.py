@@ -5,13 +5,11 @@ Effects of streams, pinned memory and late copies are tested on a device, in tes
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import ClassVar
 
 import torch
 
-from pyecho.device.torch import host_tensor
-from pyecho.device.upload import Uploaded, Uploader
+from pyecho.device.upload import Uploader
 
 WAYS = {
     "batches": {},
@@ -23,35 +21,31 @@ WAYS = {
 """Arguments of loaders whose batches go to the device in different ways."""
 
 
+class OnDevice(torch.Tensor):
+    """A tensor on the device."""
+
+
 class HostUploader(Uploader):
     """Copies at once, to other host memory."""
 
     made: ClassVar[list[HostUploader]] = []
+    has_streams = True
     copies = 0
     failing = 0
     """The copy that fails, from 1; 0: none."""
 
-    def __init__(self, device, dtype=None):
-        super().__init__(device, dtype)
+    def __init__(self, device, **options):
+        super().__init__(device, **options)
         self.made.append(self)
 
-    @contextmanager
-    def computing(self):
-        yield
+    def is_there(self, leaf):
+        return isinstance(leaf, OnDevice)
 
     def copy(self, leaf):
-        host = host_tensor(leaf)
-        if host is None:
-            return None
+        return None if self.is_there(leaf) else super().copy(leaf)
+
+    def _copied(self, host):
         self.copies += 1
         if self.copies == self.failing:
             raise RuntimeError("CUDA error: the copy failed")
-        tensor = host.clone(memory_format=torch.contiguous_format)
-        self.h2d_bytes += tensor.nbytes
-        return tensor
-
-    def computed(self, item, tensors):
-        return Uploaded(item, tensors, None)
-
-    def deliver(self, uploaded, number=0, use=0):
-        return uploaded.item
+        return host.clone(memory_format=torch.contiguous_format).as_subclass(OnDevice)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from common.report import Report
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
+from common.report import Report
 from pyecho.bench.formatting import number
 
 
@@ -53,7 +53,7 @@ def write_figure(report: Report, path: Path) -> bool:
     figure.suptitle(
         f"{report.title}, {report.facts['cores']} cores, {report.facts['date']}: "
         f"ratios to the limits in the same run\n"
-        f"commit {report.facts['commit'] or 'unknown'}, {report.runs} "
+        f"commit {report.facts.get('commit') or 'unknown'}, {report.runs} "
         f"run{'s' if report.runs > 1 else ''} of {report.facts['rounds']} rounds",
         fontsize=10,
     )

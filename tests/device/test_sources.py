@@ -1,0 +1,184 @@
+"""Sources that make examples on the device, such as decoders of images, in example echoing."""
+
+import gc
+import weakref
+
+import pytest
+import torch
+from host_device import OnDevice
+
+import pyecho.torch
+
+ECHOES = {
+    "by default": {"factor": 3},
+    "a fraction": {"factor": 2.5, "shuffle_buffer": 10, "with_info": True},
+    "unique, whole": {"factor": 3, "shuffle_buffer": 8, "unique_in_batch": True},
+    "not shuffled": {"factor": 2, "shuffle_buffer": 0, "drop_last": True},
+    "passes that flow": {"factor": 2, "shuffle_buffer": 9, "epochs": 2},
+    "steps": {"factor": 2, "shuffle_buffer": 9, "steps_per_epoch": 7},
+}
+DEVICE = {"device": "cuda:0", "echo_on": "device"}
+
+
+def there(tensor):
+    return tensor.as_subclass(OnDevice)
+
+
+def images(count=23, place=there):
+    return [
+        {
+            "image": place(torch.full((2, 5), float(n))),
+            "label": n,
+            "mask": place(torch.arange(3) * n),
+        }
+        for n in range(count)
+    ]
+
+
+def batches(sizes=(4, 1, 0, 9, 6), place=there):
+    start = 0
+    for size in sizes:
+        numbers = torch.arange(start, start + size)
+        yield {"image": place(numbers[:, None] * torch.ones(2)), "number": numbers}
+        start += size
+
+
+def plain(emissions):
+    def of(batch):
+        if isinstance(batch, tuple):
+            return of(batch[0]), [column.tolist() for column in batch[1]]
+        return {name: (leaf.dtype, leaf.tolist()) for name, leaf in batch.items()}
+
+    return [of(each) for each in emissions]
+
+
+@pytest.mark.parametrize("echo", ECHOES.values(), ids=ECHOES)
+def test_the_output_is_that_of_the_same_examples_on_the_host(device, echo):
+    arguments = {"batch_size": 4, **echo}
+    ours = pyecho.torch.EchoLoader(images(), **arguments, **DEVICE)
+    theirs = pyecho.torch.EchoLoader(images(place=lambda t: t), **arguments)
+    for _ in range(2):
+        assert plain(ours) == plain(theirs)
+
+
+@pytest.mark.parametrize("echo", ECHOES.values(), ids=ECHOES)
+def test_batches_are_split(device, echo):
+    arguments = {"batch_size": 4, "unbatch": True, **echo}
+    ours = pyecho.torch.EchoLoader(list(batches()), **arguments, **DEVICE)
+    theirs = pyecho.torch.EchoLoader(list(batches(place=lambda t: t)), **arguments)
+    for _ in range(2):
+        assert plain(ours) == plain(theirs)
+
+
+def test_what_is_there_does_not_cross(device):
+    loader = pyecho.torch.EchoLoader(images(), 2, batch_size=4, **DEVICE)
+    list(loader)
+    tickets = labels = 23 * 8
+    indices = (23 + 46) * 8
+    assert loader.stats().h2d_bytes <= tickets + labels + indices
+
+
+def test_after_a_break_the_next_epoch_is_whole_and_nothing_of_the_first_is_kept(device):
+    watched = []
+
+    class Source:
+        def __iter__(self):
+            for item in images():
+                watched.append(weakref.ref(item["image"]))
+                yield item
+
+    loader = pyecho.torch.EchoLoader(Source(), 3, batch_size=4, shuffle_buffer=8, **DEVICE)
+    for _ in loader:
+        break
+    del _
+    assert sum(len(batch["label"]) for batch in loader) == 69
+    loader.close()
+    gc.collect()
+    assert [each() for each in watched] == [None] * len(watched)
+
+
+def test_an_iterator_goes_on_where_it_was_left(device):
+    loader = pyecho.torch.EchoLoader(iter(images()), 2, batch_size=4, shuffle_buffer=0, **DEVICE)
+    iterator = iter(loader)
+    seen = next(iterator)["label"].tolist()
+    del iterator
+    with pytest.warns(RuntimeWarning, match="goes on where that one was left"):
+        seen += [label for batch in loader for label in batch["label"].tolist()]
+    assert seen == [n for n in range(23) for _ in range(2)]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"image": there(torch.zeros(2, 6)), "label": 1, "mask": there(torch.arange(3))},
+        {"image": there(torch.zeros(2, 5).int()), "label": 1, "mask": there(torch.arange(3))},
+        {"image": torch.zeros(2, 5), "label": 1, "mask": there(torch.arange(3))},
+    ],
+)
+def test_an_item_that_differs_is_reported_after_those_before_it(device, other):
+    source = [*images(5), other]
+    loader = pyecho.torch.EchoLoader(source, 2, batch_size=4, **DEVICE)
+    emitted = []
+    with pytest.raises(pyecho.SpecMismatch, match="cuda:0"):
+        for batch in loader:
+            emitted += batch["label"].tolist()
+    assert sorted(emitted) == [n for n in range(5) for _ in range(2)]
+
+
+def test_leaves_are_found_by_their_names(device):
+    zeros, ones = there(torch.zeros(2)), there(torch.ones(2))
+    source = [{"a": zeros, "b": ones}, {"b": ones, "a": zeros}] * 6
+    for batch in pyecho.torch.EchoLoader(source, 2, batch_size=4, **DEVICE):
+        assert (batch["a"] == 0).all()
+        assert (batch["b"] == 1).all()
+
+
+def test_a_tensor_that_the_source_fills_again_is_noticed(device):
+    def source():
+        buffer = there(torch.zeros(3))
+        for number in range(20):
+            yield buffer.fill_(number)
+
+    loader = pyecho.torch.EchoLoader(source(), 1, batch_size=8, shuffle_buffer=0, **DEVICE)
+    with pytest.raises(pyecho.EchoMutated, match="yield new tensors"):
+        list(loader)
+
+
+def test_an_epoch_in_inference_mode_and_then_one_without(device):
+    loader = pyecho.torch.EchoLoader(images(), 2, batch_size=4, **DEVICE)
+    with torch.inference_mode():
+        assert len(list(loader)) == 12
+    assert len(list(loader)) == 12
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        (torch.tensor(1.0), "give it a batch axis"),
+        (
+            {"a": torch.ones(3, 2), "b": torch.ones(4, 2)},
+            "has 4 rows, but a tensor before it has 3",
+        ),
+    ],
+)
+def test_what_cannot_be_split_is_refused(device, item, message):
+    item = {name: there(leaf) for name, leaf in item.items()} if isinstance(item, dict) else item
+    source = [item if isinstance(item, dict) else {"x": there(item), "y": torch.ones(3)}]
+    loader = pyecho.torch.EchoLoader(source, 2, batch_size=2, unbatch=True, **DEVICE)
+    with pytest.raises((pyecho.ConfigError, pyecho.SpecMismatch), match=message):
+        list(loader)
+
+
+def test_batch_echoing_hands_out_what_is_there(device):
+    source = [item["image"] for item in images()]
+    emitted = list(pyecho.torch.EchoLoader(source, 2, device="cuda:0"))
+    assert all(each is source[number // 2] for number, each in enumerate(emitted))
+
+
+def test_the_host_echo_says_what_to_do(device):
+    class Elsewhere(torch.Tensor):
+        device = torch.device("cuda", 0)
+
+    source = [torch.zeros(3).as_subclass(Elsewhere)]
+    with pytest.raises(pyecho.ConfigError, match="echo_on='device'"):
+        next(iter(pyecho.torch.EchoLoader(source, 2, batch_size=2, device="cuda:0")))

@@ -1,0 +1,43 @@
+"""benchmarks/gpu.py from end to end: what it writes, not what it measures."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "gpu.py"
+SECTIONS = {
+    "link": ["Host to device"],
+    "overlap": ["Overlap: time of a step whose batch is copied meanwhile"],
+    "emission": ["Emission, 150 KB rows, batches of 8", "Emission, 3 KB rows, batches of 32"],
+    "bytes": ["Bytes over the link for each emitted example"],
+    "training": ["Training a ResNet-50, batches of 2"],
+}
+
+
+@pytest.mark.parametrize(
+    "names",
+    ["link,overlap,emission,bytes", pytest.param("training", marks=pytest.mark.stress)],
+)
+def test_every_measurement_has_its_rows_beside_their_limits(program, tmp_path, names):
+    command = [sys.executable, str(BENCHMARK), "--tiny", "--only", names]
+    ended = subprocess.run(
+        [*command, "--output", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=500,
+        env=os.environ | {"CUDA_EMULATOR": "device_limit=2900000000"},
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    [table] = tmp_path.glob("gpu-emulated-*-partial.md")
+    results = json.loads(table.with_suffix(".json").read_text())
+    sections = [section for name in names.split(",") for section in SECTIONS[name]]
+    assert list(dict.fromkeys(row["section"] for row in results["rows"])) == sections
+    assert all(f"## {section}" in table.read_text() for section in sections)
+    crossed = [row for row in results["rows"] if row["section"].startswith("Bytes")]
+    assert all(row["ratio"]["median"] == pytest.approx(1) for row in crossed)
+    assert not any("failed" in note for note in results["notes"]), results["notes"]

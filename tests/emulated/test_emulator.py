@@ -1,0 +1,424 @@
+"""The emulator itself: what it notices, delays, fails and forbids."""
+
+import ctypes
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+TO_DEVICE, TO_HOST = 1, 2
+NON_BLOCKING = 1
+GLOBAL, THREAD_LOCAL, RELAXED = 0, 1, 2
+
+
+def later(function, *arguments):
+    """Call a function in a moment, while this thread waits."""
+    timer = threading.Timer(0.1, function, arguments)
+    timer.start()
+    return timer
+
+
+def in_thread(function, *arguments):
+    results = []
+    thread = threading.Thread(target=lambda: results.append(function(*arguments)))
+    thread.start()
+    thread.join()
+    return results[0]
+
+
+def run(program, **variables):
+    return subprocess.run(
+        [sys.executable, "-I", "-c", textwrap.dedent(program)],
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+# ---- Violations ----
+
+
+def test_a_source_that_changes_before_its_copy_is_noticed(emulator):
+    source = torch.zeros(1000, pin_memory=True)
+    with emulator.expect_violation("has changed before it ran: 4000 bytes"):
+        with emulator.held():
+            source.to("cuda", non_blocking=True)
+            source[-1] = 1
+        torch.cuda.synchronize()
+
+
+def test_pinned_memory_freed_under_a_copy_is_noticed(emulator, runtime):
+    source, target = runtime.make("cudaHostAlloc", 4096, 0), runtime.make("cudaMalloc", 4096)
+    hold = emulator.held()
+    hold.__enter__()
+    assert runtime.cudaMemcpyAsync(target, source, 4096, TO_DEVICE, 0) == 0
+    later(hold.__exit__, None, None, None)
+    with emulator.expect_violation("pinned memory was freed before a copy"):
+        assert runtime.cudaFreeHost(source) == 0
+    assert runtime.cudaFree(target) == 0
+
+
+def test_registered_memory_taken_back_under_a_copy_is_noticed(emulator, runtime):
+    target = torch.zeros(5000, dtype=torch.uint8)
+    source = torch.zeros(5000, dtype=torch.uint8, device="cuda")
+    assert runtime.cudaHostRegister(target.data_ptr(), 5000, 0) == 0
+    assert target.is_pinned()
+    hold = emulator.held()
+    hold.__enter__()
+    assert runtime.cudaMemcpyAsync(target.data_ptr(), source.data_ptr(), 5000, TO_HOST, 0) == 0
+    later(hold.__exit__, None, None, None)
+    with emulator.expect_violation("pinned memory was unregistered before a copy"):
+        assert runtime.cudaHostUnregister(target.data_ptr()) == 0
+
+
+def test_a_copy_past_the_end_is_noticed(emulator, runtime):
+    source, target = runtime.make("cudaHostAlloc", 8192, 0), runtime.make("cudaMalloc", 4096)
+    with emulator.expect_violation("past the end"):
+        assert runtime.cudaMemcpyAsync(target, source, 4097, TO_DEVICE, 0) == 1
+    assert runtime.cudaMemcpyAsync(target, source, 4096, TO_HOST, 0) == 1
+    assert runtime.cudaFree(target) == runtime.cudaFreeHost(source) == 0
+
+
+def test_destroyed_streams_and_events_are_noticed(emulator, runtime):
+    stream = runtime.make("cudaStreamCreateWithFlags", NON_BLOCKING)
+    event = runtime.make("cudaEventCreateWithFlags", 0)
+    assert runtime.cudaEventDestroy(event) == 0
+    with emulator.expect_violation("a destroyed event was used"):
+        assert runtime.cudaEventRecord(event, stream) == 400
+    assert runtime.cudaStreamDestroy(stream) == 0
+    with emulator.expect_violation("a destroyed stream was used"):
+        assert runtime.cudaStreamSynchronize(stream) == 400
+
+
+def test_an_operator_that_fails_late_is_noticed(emulator):
+    with emulator.expect_violation("index out of range"):
+        torch.zeros(4, device="cuda").index_select(0, torch.tensor([4], device="cuda"))
+        torch.cuda.synchronize()
+
+
+class Dim3(ctypes.Structure):
+    _fields_ = [(axis, ctypes.c_uint) for axis in "xyz"]
+
+
+def test_a_kernel_without_an_operator_is_noticed(emulator, runtime):
+    one = Dim3(1, 1, 1)
+    with emulator.expect_violation("does not replace the operator that launches an unknown kernel"):
+        assert runtime.cudaLaunchKernel(0, one, one, 0, 0, 0) == 801
+
+
+def test_a_process_with_a_violation_fails_and_reports_it(emulator, tmp_path):
+    report = tmp_path / "report"
+    process = run(
+        "from cuda_emulator import control; control.reset(); control.violation('x')",
+        CUDA_EMULATOR_REPORT=str(report),
+    )
+    assert process.returncode == 70, process.stderr
+    assert "VIOLATION: x" in process.stderr
+    assert "VIOLATION: x" in report.read_text()
+
+
+def test_a_forked_child_gets_an_error_and_is_noticed(emulator, tmp_path):
+    report = tmp_path / "report"
+    process = run(
+        """
+        import ctypes, os
+        from cuda_emulator import control
+        runtime = ctypes.CDLL(str(control.LIBRARIES / "libcudart.so.13"))
+        assert runtime.cudaFree(None) == 0
+        child = os.fork()
+        if child == 0:
+            os._exit(runtime.cudaDeviceSynchronize())
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        """,
+        CUDA_EMULATOR_REPORT=str(report),
+    )
+    assert process.stdout == "3\n", process.stderr
+    assert "cudaDeviceSynchronize was called in a forked child" in report.read_text()
+
+
+# ---- Order and time ----
+
+
+def test_a_held_stream_delays_a_copy(emulator):
+    source = torch.arange(1000).pin_memory()
+    done = torch.cuda.Event()
+    with emulator.held():
+        target = source.to("cuda", non_blocking=True)
+        done.record()
+        time.sleep(0.05)
+        assert not done.query()
+    done.synchronize()
+    assert done.query()
+    assert target.tolist() == source.tolist()
+
+
+def test_a_stream_waits_for_an_event_of_another(emulator):
+    first, second = torch.cuda.Stream(), torch.cuda.Stream()
+    target = torch.zeros(3, device="cuda")
+    torch.cuda.synchronize()
+    with emulator.held(first):
+        with torch.cuda.stream(first):
+            target.add_(1)
+        second.wait_stream(first)
+        with torch.cuda.stream(second):
+            target.mul_(5)
+        time.sleep(0.05)
+        assert not second.query()
+    second.synchronize()
+    assert target.tolist() == [5, 5, 5]
+
+
+def test_device_memory_is_freed_after_the_work(emulator, runtime):
+    memory = runtime.make("cudaMalloc", 4096)
+    with emulator.held():
+        assert runtime.cudaMemsetAsync(memory, 1, 4096, 0) == 0
+        assert runtime.cudaFree(memory) == 0
+        time.sleep(0.05)
+        assert ctypes.string_at(memory, 4096) == b"\xa5" * 4096
+
+
+def test_work_takes_as_long_as_wanted(emulator):
+    emulator.set("delay_us", 20_000)
+    stream = torch.cuda.Stream()
+    target = torch.zeros(1, device="cuda")
+    torch.cuda.synchronize()
+    began = time.monotonic()
+    with torch.cuda.stream(stream):
+        for _ in range(20):
+            target.add_(1)
+    assert not stream.query()
+    stream.synchronize()
+    assert 0.05 < time.monotonic() - began < 2
+
+
+# ---- Failures ----
+
+
+def test_a_call_fails_once(emulator, runtime):
+    emulator.fail("cudaMalloc", nth=2, code=2)
+    memory = runtime.make("cudaMalloc", 4096)
+    assert runtime.cudaMalloc(ctypes.byref(ctypes.c_void_p()), 4096) == 2
+    assert runtime.cudaFree(memory) == 0
+
+
+def test_the_nth_call_of_any_function_fails(emulator, runtime):
+    before = emulator.calls()
+    emulator.fail(nth=3, code=719)
+    codes = [runtime.cudaDeviceSynchronize() for _ in range(4)]
+    assert codes == [0, 0, 719, 0]
+    assert emulator.calls() - before == {"cudaDeviceSynchronize": 4}
+
+
+def test_every_call_fails_after_a_sticky_failure(emulator, runtime):
+    emulator.fail("cudaStreamSynchronize", sticky=True)
+    assert runtime.cudaDeviceSynchronize() == 0
+    assert runtime.cudaStreamSynchronize(0) == 719
+    assert runtime.cudaDeviceSynchronize() == 719
+    assert runtime.cudaMalloc(ctypes.byref(ctypes.c_void_p()), 1) == 719
+    emulator.reset()
+    assert runtime.cudaDeviceSynchronize() == 0
+
+
+@pytest.mark.parametrize("kind", ["copy", "kernel"])
+def test_work_that_fails_shows_at_the_next_synchronisation(emulator, kind):
+    source = torch.ones(100, pin_memory=True)
+    emulator.fail_running(kind, nth=2)
+    for _ in range(2):
+        target = source.to("cuda", non_blocking=True)
+        target.add_(1)
+    with pytest.raises(RuntimeError, match="CUDA error"):
+        torch.cuda.synchronize()
+    with pytest.raises(RuntimeError, match="CUDA error"):
+        target.add_(1)
+    emulator.reset()
+
+
+def test_a_child_gets_its_faults_from_the_environment(emulator):
+    process = run(
+        """
+        import ctypes
+        from cuda_emulator import control
+        runtime = ctypes.CDLL(str(control.LIBRARIES / "libcudart.so.13"))
+        count = ctypes.c_int()
+        runtime.cudaGetDeviceCount(ctypes.byref(count))
+        print(count.value, *[runtime.cudaDeviceSynchronize() for _ in range(3)])
+        """,
+        **emulator.environment(devices=3, fail="cudaDeviceSynchronize:2:700:1"),
+    )
+    assert process.stdout == "3 0 700 700\n", process.stderr
+
+
+# ---- Limits and counts ----
+
+
+def test_device_memory_has_a_limit(emulator):
+    torch.cuda.empty_cache()
+    emulator.set("device_limit", emulator.device_bytes() + (64 << 20))
+    free, total = torch.cuda.mem_get_info()
+    assert (free, total) == (64 << 20, emulator.device_bytes() + free)
+    memory = torch.empty(40 << 20, dtype=torch.uint8, device="cuda")
+    with pytest.raises(torch.OutOfMemoryError):
+        torch.empty(40 << 20, dtype=torch.uint8, device="cuda")
+    assert torch.cuda.mem_get_info()[0] <= free - memory.nbytes
+
+
+def test_pinned_memory_has_a_limit(emulator, runtime):
+    emulator.set("pinned_limit", emulator.get("pinned_bytes") + (1 << 20))
+    assert runtime.cudaHostAlloc(ctypes.byref(ctypes.c_void_p()), 2 << 20, 0) == 2
+    memory = runtime.make("cudaHostAlloc", 1 << 20, 0)
+    assert runtime.cudaFreeHost(memory) == 0
+
+
+def test_calls_and_copies_are_counted(emulator):
+    source = torch.ones(1000, pin_memory=True)
+    torch.cuda.synchronize()
+    calls, copies = emulator.calls(), emulator.get("pinned_copies")
+    copied = emulator.get("copied_bytes")
+    source.to("cuda", non_blocking=True)
+    assert (emulator.calls() - calls)["cudaMemcpyAsync"] == 1
+    assert emulator.get("pinned_copies") == copies + 1
+    assert emulator.get("copied_bytes") == copied + 4000
+
+
+# ---- Captures ----
+
+
+@pytest.fixture
+def captured(runtime):
+    """Streams of the runtime's own; those that a test captures."""
+    return [runtime.make("cudaStreamCreateWithFlags", NON_BLOCKING) for _ in range(2)]
+
+
+def end_capture(runtime, stream):
+    graph = ctypes.c_void_p()
+    return runtime.cudaStreamEndCapture(stream, ctypes.byref(graph))
+
+
+@pytest.mark.parametrize(
+    ("mode", "own", "others"), [(GLOBAL, 900, 900), (THREAD_LOCAL, 900, 0), (RELAXED, 0, 0)]
+)
+def test_unsafe_calls_in_a_capture(runtime, captured, mode, own, others):
+    def allocate():
+        memory = ctypes.c_void_p()
+        return runtime.cudaMalloc(ctypes.byref(memory), 4096) or runtime.cudaFree(memory)
+
+    for call, code in ((allocate, own), (lambda: in_thread(allocate), others)):
+        assert runtime.cudaStreamBeginCapture(captured[0], mode) == 0
+        assert call() == code
+        assert end_capture(runtime, captured[0]) == (901 if code else 0)
+
+
+def test_a_relaxed_thread_disturbs_no_capture(runtime, captured):
+    def call():
+        mode = ctypes.c_int(RELAXED)
+        runtime.cudaThreadExchangeStreamCaptureMode(ctypes.byref(mode))
+        assert mode.value == GLOBAL
+        return runtime.cudaDeviceSynchronize()
+
+    assert runtime.cudaStreamBeginCapture(captured[0], GLOBAL) == 0
+    assert in_thread(call) == 0
+    assert end_capture(runtime, captured[0]) == 0
+
+
+def test_a_captured_stream_or_event_cannot_be_asked(runtime, captured):
+    event = runtime.make("cudaEventCreateWithFlags", 0)
+    for ask in (
+        lambda: runtime.cudaStreamQuery(captured[0]),
+        lambda: runtime.cudaEventQuery(event),
+        lambda: runtime.cudaEventSynchronize(event),
+    ):
+        assert runtime.cudaStreamBeginCapture(captured[0], RELAXED) == 0
+        assert runtime.cudaEventRecord(event, captured[0]) == 0
+        assert ask() in (900, 907)
+        assert end_capture(runtime, captured[0]) == 901
+
+
+def test_a_capture_is_isolated(runtime, captured):
+    event = runtime.make("cudaEventCreateWithFlags", 0)
+    assert runtime.cudaEventRecord(event, captured[1]) == 0
+    assert runtime.cudaStreamBeginCapture(captured[0], RELAXED) == 0
+    assert runtime.cudaStreamWaitEvent(captured[0], event, 0) == 905
+    assert end_capture(runtime, captured[0]) == 901
+
+
+def test_the_legacy_stream_depends_on_no_captured_one(runtime):
+    blocking = runtime.make("cudaStreamCreateWithFlags", 0)
+    memory = runtime.make("cudaMalloc", 64)
+    assert runtime.cudaStreamBeginCapture(blocking, RELAXED) == 0
+    assert runtime.cudaMemsetAsync(memory, 0, 64, 0) == 906
+    assert end_capture(runtime, blocking) == 901
+    assert runtime.cudaFree(memory) == 0
+
+
+def test_streams_that_join_a_capture_must_be_joined_again(runtime, captured):
+    event = runtime.make("cudaEventCreateWithFlags", 0)
+    memory = runtime.make("cudaMalloc", 64)
+    for joins in (False, True):
+        assert runtime.cudaStreamBeginCapture(captured[0], GLOBAL) == 0
+        assert runtime.cudaEventRecord(event, captured[0]) == 0
+        assert runtime.cudaStreamWaitEvent(captured[1], event, 0) == 0
+        assert runtime.cudaMemsetAsync(memory, 0, 64, captured[1]) == 0
+        if joins:
+            assert runtime.cudaEventRecord(event, captured[1]) == 0
+            assert runtime.cudaStreamWaitEvent(captured[0], event, 0) == 0
+        assert end_capture(runtime, captured[0]) == (0 if joins else 904)
+    assert runtime.cudaFree(memory) == 0
+
+
+def test_graphs_replay_what_was_captured(emulator):
+    static = torch.ones(4, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = static * 2 + 1
+    for value in (1, 5):
+        static.fill_(value)
+        graph.replay()
+        assert result.tolist() == [2 * value + 1] * 4
+
+
+# ---- Operators ----
+
+
+def test_a_network_learns(emulator):
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 4, 3),
+        torch.nn.BatchNorm2d(4),
+        torch.nn.ReLU(),
+        torch.nn.Flatten(),
+        torch.nn.Linear(4 * 36, 2),
+    ).cuda()
+    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-2)
+    labels = torch.arange(16, device="cuda") % 2
+    images = torch.rand(16, 1, 8, 8, device="cuda") + labels.view(-1, 1, 1, 1)
+    losses = []
+    for _ in range(10):
+        loss = torch.nn.functional.cross_entropy(network(images), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] / 4
+
+
+def test_operators_whose_results_depend_on_values(emulator):
+    values = torch.tensor([3, 1, 3, 0], device="cuda")
+    assert values.nonzero().flatten().tolist() == [0, 1, 2]
+    assert values.unique().tolist() == [0, 1, 3]
+    assert values[values > 0].tolist() == [3, 1, 3]
+    assert values.bincount().tolist() == [1, 1, 0, 2]
+    assert torch.equal(values, values.clone())
+    assert values.sort().values.device == values.device
+
+
+def test_operators_refuse_tensors_of_several_devices(emulator):
+    with pytest.raises(RuntimeError, match="same device"):
+        torch.ones(3, device="cuda") + torch.ones(3)
+    assert (torch.ones(3, device="cuda") + torch.tensor(1)).tolist() == [2, 2, 2]

@@ -1,0 +1,165 @@
+"""What is made on the device: by the source, by `device_augment`, and in tensors that stay."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import pyecho.torch  # noqa: E402
+
+WIDTH, COUNT, FACTOR = 50_000, 40, 3
+WAYS = {
+    "batches": {},
+    "examples on the host": {"batch_size": 8, "shuffle_buffer": 12},
+    "examples on the device": {"batch_size": 8, "shuffle_buffer": 12, "echo_on": "device"},
+}
+ways = pytest.mark.parametrize("way", WAYS)
+
+
+def rows(count=COUNT):
+    return [torch.full((2, WIDTH), float(number)) for number in range(count)]
+
+
+def values_of(batches):
+    """What the rows hold, each a constant; -1 for one that is torn."""
+    batch = torch.cat([each.reshape(-1, 2 * WIDTH) for each in batches])
+    return torch.where((batch == batch[:, :1]).all(dim=1), batch[:, 0], -1.0).tolist()
+
+
+def on_host(way, factor=FACTOR, **more):
+    options = {name: value for name, value in WAYS[way].items() if name != "echo_on"}
+    loader = pyecho.torch.EchoLoader(rows(), factor, **options, **more)
+    return [value for batch in loader for value in values_of([batch])]
+
+
+# ---------------------------------------------------------------- sources
+
+
+@pytest.mark.parametrize("unbatch", [None, "augmented", False, True])
+def test_the_stream_that_makes_an_item_is_waited_for(device, sleep, unbatch):
+    def source():
+        with torch.cuda.stream(torch.cuda.Stream(device)):
+            for number in range(COUNT):
+                sleep(1e-3)
+                made = torch.full((2, WIDTH), float(number), device=device)
+                yield made if unbatch is not True else made[None]
+                del made
+
+    options = {"shuffle_buffer": 0}
+    if unbatch == "augmented":
+        options |= {"augment": lambda batch, rng: batch + 0, "augment_workers": 2}
+    elif unbatch is not None:
+        options |= {"batch_size": 8, "echo_on": "device", "unbatch": unbatch}
+    stream = torch.cuda.Stream(device)  # no order with the source's stream but by pyecho
+    seen = []
+    with torch.cuda.stream(stream):
+        for batch in pyecho.torch.EchoLoader(source(), FACTOR, device=device, **options):
+            seen.append(batch.clone())
+            del batch
+        emitted = values_of(seen)
+    assert emitted == [number for number in range(COUNT) for _ in range(FACTOR)]
+
+
+def test_the_order_is_that_of_host_echoing(device):
+    items = [(row.to(device), number) for number, row in enumerate(rows())]
+    arguments = {"batch_size": 8, "shuffle_buffer": 12, "device": device, "echo_on": "device"}
+    loader = pyecho.torch.EchoLoader(items, FACTOR, **arguments)
+    batches = list(loader)
+    expected = on_host("examples on the device")
+    assert values_of([images for images, _ in batches]) == expected
+    assert torch.cat([labels for _, labels in batches]).tolist() == expected
+
+
+# ---------------------------------------------------------------- augmentation
+
+
+@ways
+def test_every_use_is_augmented_on_pyechos_stream(device, sleep, way):
+    def shifted(batch, generator):
+        assert batch.device == generator.device == device
+        sleep(1e-3)
+        return batch + generator.initial_seed() % 1009
+
+    options = {"device": device, "device_augment": shifted, **WAYS[way]}
+    loader = pyecho.torch.EchoLoader(rows(), FACTOR, **options)
+    stream = torch.cuda.Stream(device)
+    with torch.cuda.stream(stream):
+        epochs = [values_of([batch + 0 for batch in loader]) for _ in range(2)]
+    assert -1 not in epochs[0]
+    assert epochs[0] != epochs[1]
+    size = WAYS[way].get("batch_size", 1)
+    plain = on_host(way)
+    added = [round(ours - theirs) for ours, theirs in zip(epochs[0], plain, strict=True)]
+    batches = [set(added[start : start + size]) for start in range(0, len(added), size)]
+    assert all(len(batch) == 1 for batch in batches)
+    assert len(set(added)) > len(batches) // 2
+
+
+def test_random_numbers_are_drawn_on_the_device(device):
+    def noisy(batch, generator):
+        return batch + torch.rand(batch.shape, generator=generator, device=batch.device)
+
+    options = {"device": device, "device_augment": noisy, **WAYS["examples on the device"]}
+    loader = pyecho.torch.EchoLoader(rows(8), 2, **options)
+    first = torch.cat(list(loader)).cpu()
+    loader.set_epoch(0)
+    assert torch.equal(torch.cat(list(loader)).cpu(), first)
+    assert len(first.frac().unique()) > 1000
+
+
+def test_a_stream_that_the_function_leaves_behind_is_its_own(device):
+    other = torch.cuda.Stream(device)
+
+    def leaving(batch, generator):
+        torch.cuda.set_stream(other)
+        torch.cuda._sleep(1_000_000)
+        return batch
+
+    for way in WAYS:
+        options = {"device": device, "device_augment": leaving, **WAYS[way]}
+        loader = pyecho.torch.EchoLoader(rows(), FACTOR, **options)
+        assert values_of([batch.clone() for batch in loader]) == on_host(way)
+
+
+# ---------------------------------------------------------------- static
+
+
+@ways
+def test_a_graph_is_replayed_on_each_batch(device, sleep, way):
+    options = {
+        "device": device,
+        "static": True,
+        "drop_last": "batch_size" in WAYS[way],
+        **WAYS[way],
+    }
+    loader = pyecho.torch.EchoLoader(rows(), FACTOR, **options)
+    stream = torch.cuda.Stream(device)
+    with torch.cuda.stream(stream):
+        warm_up = next(iter(loader))
+        warm_up * 2
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        doubled = warm_up * 2
+    seen = []
+    loader.set_epoch(0)
+    with torch.cuda.stream(stream):
+        for batch in loader:
+            assert batch is warm_up
+            graph.replay()
+            sleep(1e-3)
+            seen.append(doubled.clone())
+        emitted = values_of(seen)
+    assert emitted == [2 * value for value in on_host(way)]
+
+
+def test_a_batch_stays_until_another_stream_has_read_it(device, sleep):
+    streams = [torch.cuda.Stream(device) for _ in range(3)]
+    loader = pyecho.torch.EchoLoader(rows(), FACTOR, device=device, static=True)
+    batches = iter(loader)
+    seen = []
+    for number in range(COUNT * FACTOR):
+        with torch.cuda.stream(streams[number % 3]):
+            batch = next(batches)
+            sleep(1e-3)
+            seen.append(batch.clone())
+    torch.cuda.synchronize()
+    assert values_of(seen) == [number for number in range(COUNT) for _ in range(FACTOR)]
