@@ -27,6 +27,7 @@ from pyecho._core import (
     PutTimeout,
     SpecMismatch,
 )
+from pyecho.adaptive import Adaptive
 from pyecho.buffer import EchoBuffer, EchoInfo
 from pyecho.loader import EchoLoader
 from pyecho.spec import Field, spec_of
@@ -40,6 +41,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "Adaptive",
     "BufferExhausted",
     "CheckpointError",
     "Closed",

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from pyecho import _core
 from pyecho._core import CheckpointError, ConfigError
+from pyecho.adaptive import Adaptive
 from pyecho.config import Config
 from pyecho.nodes import node_of
 from pyecho.spec import NUMPY, fields_of
@@ -47,7 +48,7 @@ class EchoBuffer(_core.EchoBuffer):
         Rows of a batch; the last one may have fewer.
     factor
         How often each example is emitted. With a fraction some examples get one use more, spread
-        evenly, so that N examples have ``floor(N * factor + 0.5)`` uses.
+        evenly, so that N examples have ``floor(N * factor + 0.5)`` uses. Or an `Adaptive`.
     capacity
         Distinct examples among which each emission is drawn; 1 means no shuffling.
     seed, epoch
@@ -97,7 +98,7 @@ class EchoBuffer(_core.EchoBuffer):
         spec: Any,
         *,
         batch_size: int,
-        factor: float = 2,
+        factor: float | Adaptive = 2,
         capacity: int = 1,
         seed: int = 0,
         epoch: int = 0,
@@ -175,7 +176,7 @@ class EchoBuffer(_core.EchoBuffer):
 
     def stats(self) -> EchoStats:
         """Return counts and times so far."""
-        return stats_of(self._stats(), self._capacity)
+        return stats_of(self._stats(), self._capacity, self._log())
 
 
 def native_arguments(
@@ -222,10 +223,10 @@ def _new_memory(allocate: Callable[[int], Any], size_bytes: int) -> tuple[int, A
     return address, block
 
 
-def stats_of(counters: dict[str, int], capacity: int) -> EchoStats:
-    """Make an `EchoStats` of a native stage's counters."""
+def stats_of(counters: dict[str, int], capacity: int, log: dict[int, Any]) -> EchoStats:
+    """Make an `EchoStats` of a native stage's counters, and its log."""
     counts: dict[str, Any] = counters.copy()
     occupancy = counts.pop("resident") / capacity
     for name in ("source", "consumer_wait", "downstream"):
         counts[f"{name}_seconds"] = counts.pop(f"{name}_ns") * 1e-9
-    return EchoStats(**counts, occupancy=occupancy)
+    return EchoStats(**counts, occupancy=occupancy, log=log)

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypedDict
 import numpy as np
 
 from pyecho._core import ConfigError, uses_of_pass
+from pyecho.adaptive import Adaptive
 
 MAX_CAPACITY = 2**29 - 1
 MAX_USES = 2**32 - 1
@@ -58,7 +59,7 @@ class Config:
     `EchoBuffer`, which calls its pool `capacity` and makes batches in any case.
     """
 
-    factor: float = 2
+    factor: float | Adaptive = 2
     batch_size: int | None = bounded(None, 1, 2**30)
     unbatch: bool = False
     shuffle_buffer: int | None = bounded(None, 0, MAX_CAPACITY)
@@ -89,7 +90,8 @@ class Config:
         def settle(name: str, value: Any) -> None:
             object.__setattr__(self, name, value)
 
-        settle("factor", checked_factor(self.factor))
+        if self.adaptive is None:
+            settle("factor", checked_factor(self.factor))
         for option in fields(self):
             name, value = option.name, getattr(self, option.name)
             if isinstance(option.default, bool):
@@ -109,12 +111,12 @@ class Config:
         if not self.loader and self.batch_size is None:
             raise ConfigError("batch_size must be an int, at least 1, got None")
         if self.shuffle_buffer is None:
-            most = (MAX_USES - 1) // math.ceil(self.factor)
+            most = (MAX_USES - 1) // math.ceil(self.most_uses)
             settle("shuffle_buffer", min(10 * (self.batch_size or 0), most))
-        if self.capacity * math.ceil(self.factor) >= MAX_USES:
+        if self.capacity * math.ceil(self.most_uses) >= MAX_USES:
             raise ConfigError(
                 f"{self._shown('shuffle_buffer')} times factor must stay below {MAX_USES}, "
-                f"got {self.capacity} * {self.factor:g}"
+                f"got {self.capacity} * {self.most_uses:g}"
             )
         self._check_batches()
 
@@ -143,6 +145,13 @@ class Config:
                 f"but {name} = {self.shuffle_buffer}; raise {name}"
             )
 
+        if self.adaptive is not None and self.capacity < self.batch_size:
+            name = self._shown("shuffle_buffer")
+            raise ConfigError(
+                f"an adaptive factor repeats items of the pool, so the pool must hold a batch of "
+                f"{self.batch_size}, but {name} = {self.shuffle_buffer}; raise {name}"
+            )
+
     def _shown(self, name: str) -> str:
         return "capacity" if name == "shuffle_buffer" and not self.loader else name
 
@@ -150,6 +159,31 @@ class Config:
     def capacity(self) -> int:
         """Distinct items in the pool."""
         return max(1, self.shuffle_buffer or 0)
+
+    @property
+    def adaptive(self) -> Adaptive | None:
+        """The factor, if it is an adaptive one."""
+        return self.factor if isinstance(self.factor, Adaptive) else None
+
+    @property
+    def most_uses(self) -> float:
+        """The factor, or the most that an adaptive one may become."""
+        return self.factor.max if isinstance(self.factor, Adaptive) else self.factor
+
+    @property
+    def min_uses(self) -> int:
+        """Least uses of an item with an adaptive factor, else 0."""
+        return 0 if self.adaptive is None else self.adaptive.min
+
+    @property
+    def max_age(self) -> int | None:
+        """See `Adaptive`."""
+        return None if self.adaptive is None else self.adaptive.max_age
+
+    @property
+    def replay(self) -> dict[int, Any]:
+        """Decisions of an adaptive factor to take again."""
+        return {} if self.adaptive is None else self.adaptive.log
 
     @property
     def linked(self) -> bool:
@@ -163,16 +197,18 @@ class Config:
 
     def capacity_for(self, items: int | None) -> int:
         """Return a capacity that gives the same output for a pass of so many items."""
-        if items is None or self.epochs is not None or self.steps_per_epoch is not None:
+        flows = self.epochs is not None or self.steps_per_epoch is not None
+        if items is None or flows or self.adaptive is not None:
             return self.capacity
         least = self.batch_size or 1 if self.unique_in_batch else 1
         return min(self.capacity, max(items, least))
 
     def batches_of(self, items: int | None) -> int | None:
         """Return the number of batches of an epoch whose pass has so many items, if it is known."""
-        if self.steps_per_epoch is not None or items is None or self.unique_in_batch:
+        unknown = items is None or self.unique_in_batch or self.adaptive is not None
+        if self.steps_per_epoch is not None or unknown:
             return self.steps_per_epoch
-        uses = uses_of_pass(items, self.factor)
+        uses = uses_of_pass(items, self.most_uses)
         if self.batch_size is None:
             return uses
         return uses // self.batch_size if self.drop_last else -(-uses // self.batch_size)

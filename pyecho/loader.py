@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from pyecho._core import ConfigError
+from pyecho.adaptive import Adaptive
 from pyecho.config import Config, Options, checked_int
 from pyecho.progress import require_tqdm, shown
 from pyecho.run import Run
@@ -65,7 +66,8 @@ class EchoLoader:
     factor
         How often each item is used: an int, or a float whose fraction of the items gets one more
         use. A pass of N items has ``floor(N * factor + 0.5)`` uses. Where N is known beforehand,
-        the items with one more use are a random choice; else they are spread evenly.
+        the items with one more use are a random choice; else they are spread evenly. Or an
+        `Adaptive`, which uses items as often as the source's speed makes necessary.
     batch_size
         Rows of a batch (example echoing), or None (batch echoing).
     unbatch
@@ -91,7 +93,7 @@ class EchoLoader:
         hold, up to 32 batches or 256 items.
     threads
         Native threads that assemble batches ahead of the consumer; 0: the consumer's thread does
-        everything, reading included. None: as many as pay.
+        everything, reading included (but with an adaptive factor). None: as many as pay.
     collate_fn
         Example echoing: ``collate_fn(examples)`` makes a batch of a list of examples, on every use,
         in the threads of `augment`; examples then travel by reference and may be anything.
@@ -125,7 +127,7 @@ class EchoLoader:
     _adapter: ClassVar[Adapter] = NUMPY
 
     @with_options
-    def __init__(self, source: Any, factor: float = 2, **options: Unpack[Options]) -> None:
+    def __init__(self, source: Any, factor: float | Adaptive = 2, **options: Unpack[Options]) -> None:
         unknown = set(options) - set(Options.__annotations__)
         if unknown:
             raise TypeError(
@@ -155,7 +157,7 @@ class EchoLoader:
     def __repr__(self) -> str:
         """Show the source's type and the arguments that matter most."""
         config = self._config
-        shown = [type(self._source.object).__name__, f"factor={config.factor:g}"]
+        shown = [type(self._source.object).__name__, f"factor={config.factor!r}"]
         if config.batch_size is not None:
             shown.append(f"batch_size={config.batch_size}")
         if config.capacity > 1:
@@ -188,7 +190,9 @@ class EchoLoader:
             source,
             config,
             partial(Stages, adapter=self._adapter),
-            by_consumer=(source.in_memory or config.threads == 0) and not config.linked,
+            # An adaptive factor compares the speeds of two threads.
+            by_consumer=(source.in_memory or config.threads == 0)
+            and not (config.linked or config.adaptive),
         )
 
     # ------------------------------------------------------------ length, epochs, statistics

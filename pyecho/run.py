@@ -501,7 +501,7 @@ class Run:
 
     def _warn_of_no_batch(self, items: int) -> None:
         warnings.warn(
-            f"the {items} items of the source, used {self._config.factor:g} times each, do not "
+            f"the {items} items of the source, used {self._config.most_uses:g} times each, do not "
             f"fill one batch of {self._config.batch_size}, and drop_last=True drops it: the epoch "
             "has no batch; lower batch_size, or pass drop_last=False",
             RuntimeWarning,

@@ -184,7 +184,7 @@ class Stages:
         counters["emitted"] = max(0, counters["emitted"] - ahead * (self.config.batch_size or 1))
         for name in ("batches", "consumer_wait_ns", "downstream_ns"):
             counters[name] = consumer[name]
-        return stats_of(counters, self.config.capacity)
+        return stats_of(counters, self.config.capacity, self._stages[0]._log())
 
     # ------------------------------------------------------------ making them
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from math import isnan, nan
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -36,11 +37,14 @@ class EchoStats:
     """Blocks of memory allocated for slots and batches."""
     h2d_bytes: int = 0
     """Bytes copied to a device."""
+    log: dict[int, Any] = field(default_factory=dict, compare=False)
+    """What an `Adaptive` factor has decided, for its `Adaptive.replay`."""
 
     def __add__(self, other: EchoStats) -> EchoStats:
         """Return the counts and times of both, with the current state of both together."""
-        names = [field.name for field in fields(self)]
-        return EchoStats(**{name: getattr(self, name) + getattr(other, name) for name in names})
+        names = [each.name for each in fields(self) if each.compare]
+        sums = {name: getattr(self, name) + getattr(other, name) for name in names}
+        return EchoStats(**sums, log=self.log | other.log)
 
     @property
     def effective_factor(self) -> float:

@@ -16,6 +16,7 @@ except ImportError as error:
 
 import pyecho
 from pyecho._core import ConfigError
+from pyecho.adaptive import Adaptive
 from pyecho.config import Options, checked_int
 from pyecho.device.memory import pinned_bytes
 from pyecho.device.outputs import FixedOutputs
@@ -158,7 +159,7 @@ class EchoLoader(pyecho.EchoLoader):
     def __init__(
         self,
         source: Any,
-        factor: float = 2,
+        factor: float | Adaptive = 2,
         *,
         device: Any = None,
         echo_on: Literal["host", "device"] = "host",

@@ -19,11 +19,15 @@ T option(pybind11::handle config, const char* name) {
   return config.attr(name).cast<T>();
 }
 
+inline std::uint64_t max_age(pybind11::handle config) {
+  return option<std::optional<std::uint64_t>>(config, "max_age").value_or(0);
+}
+
 inline EchoBufferConfig buffer_config(pybind11::handle config) {
   EchoBufferConfig native;
   native.batch_rows = option<std::uint32_t>(config, "batch_size");
   native.capacity = option<std::uint32_t>(config, "capacity");
-  native.factor = option<double>(config, "factor");
+  native.factor = option<double>(config, "most_uses");
   native.seed = option<std::uint64_t>(config, "seed");
   native.epoch = option<std::uint64_t>(config, "epoch");
   native.steps = option<std::optional<std::uint64_t>>(config, "steps_per_epoch").value_or(0);
@@ -35,16 +39,22 @@ inline EchoBufferConfig buffer_config(pybind11::handle config) {
   native.burst = option<std::uint32_t>(config, "burst");
   native.max_bytes = option<std::optional<std::size_t>>(config, "max_bytes").value_or(kUnlimited);
   native.held = option<std::uint32_t>(config, "held");
+  native.min_uses = option<std::uint32_t>(config, "min_uses");
+  native.max_age = max_age(config);
+  native.replay = option<DecisionLog>(config, "replay");
   return native;
 }
 
 inline EchoQueueConfig queue_config(pybind11::handle config) {
   return {.capacity = option<std::uint32_t>(config, "capacity"),
-          .factor = option<double>(config, "factor"),
+          .factor = option<double>(config, "most_uses"),
           .seed = option<std::uint64_t>(config, "seed"),
           .epoch = option<std::uint64_t>(config, "epoch"),
           .steps = option<std::optional<std::uint64_t>>(config, "steps_per_epoch").value_or(0),
-          .prefetch = option<std::uint32_t>(config, "prefetch")};
+          .prefetch = option<std::uint32_t>(config, "prefetch"),
+          .min_uses = option<std::uint32_t>(config, "min_uses"),
+          .max_age = max_age(config),
+          .replay = option<DecisionLog>(config, "replay")};
 }
 
 }  // namespace pyecho::bindings

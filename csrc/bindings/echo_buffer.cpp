@@ -75,6 +75,7 @@ EchoBufferObject::EchoBufferObject(const py::object& spec, const py::object& nod
   }
   try {  // touches every page, which is slow for a large pool
     core_ = without_gil(true, [this] { return std::make_unique<EchoBuffer>(config_); });
+    entry_of_.resize(core_->slots(), kNoEntry);
   } catch (const std::bad_alloc&) {
     raise(PyExc_MemoryError, "the system has no memory for the " + readable_bytes(EchoBuffer::min_bytes(config_)) +
                                  " that slots and batches need; " + kLessMemory);
@@ -165,6 +166,16 @@ void EchoBufferObject::fill(const ItemView& view, std::size_t row, std::span<con
 void EchoBufferObject::set_references(std::uint32_t slot, py::tuple references) {
   const ReferenceTable::Entry entry = references_.put(std::move(references));
   std::memcpy(core_->slot_data(slot) + core_->layout().leaves().back().slot_offset, &entry, sizeof(entry));
+  if (!adaptive()) {
+    return;
+  }
+  if (entry_of_[slot] != kNoEntry) {
+    retired_.emplace_back(taken_ + core_->batches_ahead(), entry_of_[slot]);
+  }
+  entry_of_[slot] = entry;
+  for (; !retired_.empty() && retired_.front().first < taken_; retired_.pop_front()) {
+    references_.release(retired_.front().second);
+  }
 }
 
 void EchoBufferObject::put_item(py::handle item, bool batched, std::optional<double> timeout_s) {
@@ -232,6 +243,8 @@ int EchoBufferObject::traverse(visitproc visit, void* arg) const {
 void EchoBufferObject::clear() {
   pending_ = py::object();
   held_ = {};
+  retired_.clear();
+  std::ranges::fill(entry_of_, kNoEntry);
   references_.clear();
   Stage::clear();
 }

@@ -4,10 +4,14 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
+#include <cstdint>
+#include <deque>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bindings/item_view.hpp"
@@ -99,6 +103,13 @@ class EchoBufferObject final : public StageOf<EchoBuffer> {
   const bool has_references_;
   EchoBufferConfig config_;
   ReferenceTable references_;
+  // An item of an adaptive factor may leave between two uses. So its entry is released once its slot has another item and
+  // the batches that may have been planned before are taken.
+  static constexpr ReferenceTable::Entry kNoEntry = std::numeric_limits<ReferenceTable::Entry>::max();
+  [[nodiscard]] bool adaptive() const noexcept { return config_.min_uses > 0; }
+  std::vector<ReferenceTable::Entry> entry_of_;                       // by slot
+  std::deque<std::pair<std::uint64_t, ReferenceTable::Entry>> retired_;  // with the number of batches to be taken before
+  std::uint64_t taken_ = 0;                                           // batches
   Rows held_;                 // the item that was read and is not completely put
   Lease acquired_;            // consumer only: acquired by wait() for try_emit()
   pybind11::object pending_;  // the lease of a batch whose delivery failed, for the next attempt

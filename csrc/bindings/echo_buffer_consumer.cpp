@@ -14,6 +14,7 @@ namespace py = pybind11;
 namespace pyecho::bindings {
 
 Outcome EchoBufferObject::try_emit(PyObject*& emission) {
+  check_log();
   while (!pending_) {
     Lease lease = std::move(acquired_);
     Outcome outcome = core_->stopped() ? Outcome::kClosed : Outcome::kOk;
@@ -146,6 +147,10 @@ py::list EchoBufferObject::reference_list(std::size_t position, std::span<const 
 
 // Releases the references whose last use is in this batch.
 void EchoBufferObject::release_references(const Lease& lease) {
+  ++taken_;
+  if (adaptive()) {
+    return;
+  }
   const std::span<const ReferenceTable::Entry> entries = entries_of(lease);
   for (std::size_t row = 0; row < entries.size(); ++row) {
     if (lease.uses()[row].last && references_.contains(entries[row])) {

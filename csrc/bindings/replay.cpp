@@ -27,10 +27,14 @@ PlanConfig plan_config(py::handle config, std::uint32_t batch_rows, std::uint32_
   const std::uint64_t steps = option<std::optional<std::uint64_t>>(config, "steps_per_epoch").value_or(0);
   return {.capacity = capacity,
           .slots = capacity + room,
-          .factor = option<double>(config, "factor"),
+          .factor = option<double>(config, "most_uses"),
           .seed = option<std::uint64_t>(config, "seed"),
           .unique_in_batch = option<bool>(config, "unique_in_batch"),
-          .iteration_uses = steps * batch_rows};
+          .iteration_uses = steps * batch_rows,
+          .min_uses = option<std::uint32_t>(config, "min_uses"),
+          .max_age = max_age(config),
+          .batch_rows = batch_rows,
+          .replay = option<DecisionLog>(config, "replay")};
 }
 
 std::span<const std::byte> bytes_of(const py::array& array) {

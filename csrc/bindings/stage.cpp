@@ -322,6 +322,22 @@ void Stage::resume(ReplayObject& replay, std::uint64_t delivered) {
 
 void Stage::raise_for(Outcome outcome) const { raise_outcome(outcome, name_); }
 
+// ---------------------------------------------------------------- the log of an adaptive factor
+
+void Stage::raise_for_log() {
+  raise(errors().checkpoint_error,
+        "the log is not that of this run: the pool cannot take as many items before a batch as the log says; replay needs "
+        "the source, the options, the seed and the epochs of the run that made the log");
+}
+
+py::dict Stage::dict_of(const DecisionLog& log) {
+  py::dict dict;
+  for (const auto& [epoch, decisions] : log) {
+    dict[py::int_(epoch)] = py::array_t<std::uint32_t>(static_cast<py::ssize_t>(decisions.size()), decisions.data());
+  }
+  return dict;
+}
+
 // ---------------------------------------------------------------- garbage collection and registration
 
 namespace {
@@ -391,6 +407,7 @@ void register_stage(py::module_& module) {
       .def_property_readonly("_generation", &Stage::generation)
       .def_property_readonly("_at_end", &Stage::at_end)
       .def("_stats", &Stage::stats)
+      .def("_log", &Stage::log)
       .def("__iter__", [](const py::object& self) { return new_iterator(self, py::none()); });
 }
 

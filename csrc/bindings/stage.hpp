@@ -109,6 +109,8 @@ class Stage {
 
   // Any thread.
   [[nodiscard]] virtual pybind11::dict stats() const = 0;
+  // Returns the decisions of an adaptive factor: {first epoch: array}.
+  [[nodiscard]] virtual pybind11::dict log() const = 0;
 
   virtual int traverse(visitproc visit, void* arg) const;
   virtual void clear();
@@ -139,6 +141,8 @@ class Stage {
   [[nodiscard]] virtual bool stopped() const = 0;
   // Raises the exception for an outcome other than kOk, kEmpty and kEnd.
   [[noreturn]] virtual void raise_for(Outcome outcome) const;
+  [[noreturn]] static void raise_for_log();
+  [[nodiscard]] static pybind11::dict dict_of(const DecisionLog& log);
 
   // Waits for `attempt` (see wait_answering_signals) on the producers' side. kTimeout also if paused meanwhile.
   template <class Attempt>
@@ -204,7 +208,14 @@ class StageOf : public Stage {
     }
     return outcome;
   }
+  [[nodiscard]] pybind11::dict log() const override { return dict_of(core_->log()); }
   [[nodiscard]] std::uint64_t needed() const override { return core_->needed(); }
+  // Raises CheckpointError if the log of an adaptive factor is not that of this run.
+  void check_log() const {
+    if (core_->diverged()) [[unlikely]] {
+      raise_for_log();
+    }
+  }
   Outcome begin_core(std::uint64_t epoch, std::uint64_t items) override {
     return without_gil(true, [&] { return core_->begin(epoch, items); });
   }

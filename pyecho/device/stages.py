@@ -106,11 +106,13 @@ class DeviceStages(Stages):
     def _build_device_echo(self, first: Any) -> None:
         """Examples cross the link once, in chunks; batches of their uses are made on the device."""
         config, uploader = self.config, self._uploader
+        if config.adaptive is not None:
+            raise ConfigError("an adaptive factor needs echo_on='host' so far")
         assert config.batch_size is not None
         self._rows = rows = DeviceRows(uploader, first, batched=self._source.batched)
         staging = self._echo_buffer(
             rows.deposit(first) if rows else first,
-            batch_size=max(1, config.batch_size // int(config.factor)),
+            batch_size=max(1, config.batch_size // int(config.most_uses)),
             factor=1,
             shuffle_buffer=1,
             unique_in_batch=False,

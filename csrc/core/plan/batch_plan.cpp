@@ -1,6 +1,7 @@
 #include "core/plan/batch_plan.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 #include <utility>
 
@@ -14,12 +15,19 @@ std::uint64_t most_uses(const PlanConfig& config) {
   return std::uint64_t{config.capacity} * EchoFactor(config.factor).max_uses();
 }
 
+// Returns the size of an array that only a fixed factor needs.
+std::size_t if_fixed(const PlanConfig& config, std::size_t size) { return config.adaptive() ? 0 : size; }
+
 PlanConfig checked(PlanConfig config) {
   if (config.capacity < 1 || config.slots < config.capacity) {
     throw std::invalid_argument("a plan needs a capacity of at least 1 and as many slots");
   }
   if (most_uses(config) >= PlanConfig::kMaxUses) {
     throw std::invalid_argument("capacity times factor must stay below 2^32 - 1");
+  }
+  if (config.adaptive() && (config.factor < config.min_uses || config.factor != std::floor(config.factor) ||
+                            config.capacity < config.batch_rows)) {
+    throw std::invalid_argument("an adaptive factor is whole, at least min_uses, and its pool holds a batch");
   }
   return config;
 }
@@ -30,11 +38,14 @@ BatchPlan::BatchPlan(const PlanConfig& config)
     : config_(checked(config)),
       factor_(config.factor),
       inbox_(config.slots),
-      entries_(most_uses(config)),
-      pool_(config.slots),
+      entries_(if_fixed(config, most_uses(config))),
+      pool_(if_fixed(config, config.slots)),
       numbers_(config.slots),
-      taken_by_(config.unique_in_batch ? config.slots : 0) {
-  deferred_.reserve(config.unique_in_batch ? most_uses(config) : 0);
+      taken_by_(if_fixed(config, config.unique_in_batch ? config.slots : 0)) {
+  if (config.adaptive()) {
+    adaptive_.emplace(config);
+  }
+  deferred_.reserve(if_fixed(config, config.unique_in_batch ? most_uses(config) : 0));
   pass_ends_.reserve(kEndsAtOnce);
   iteration_ends_.reserve(kEndsAtOnce);
   passes_.reserve(kEndsAtOnce);
@@ -43,6 +54,9 @@ BatchPlan::BatchPlan(const PlanConfig& config)
 
 std::size_t BatchPlan::size_bytes(const PlanConfig& config) {
   const std::uint64_t uses = most_uses(checked(config));
+  if (config.adaptive()) {
+    return AdaptivePool::size_bytes(config) + config.slots * (sizeof(std::uint32_t) + sizeof(numbers_[0]));
+  }
   const std::uint64_t per_slot =
       sizeof(std::uint32_t) + sizeof(Item) + sizeof(numbers_[0]) + (config.unique_in_batch ? 4 : 0);
   return uses * sizeof(std::uint32_t) * (config.unique_in_batch ? 2 : 1) + config.slots * per_slot;
@@ -67,6 +81,7 @@ void BatchPlan::begin(std::uint64_t epoch, std::uint64_t items) {
   deferred_.clear();
   std::ranges::fill(pool_, Item{});
   std::ranges::fill(taken_by_, 0U);
+  begin_decisions(epoch);
 }
 
 std::vector<std::uint64_t> BatchPlan::resume(BatchPlan& replayed) {
@@ -78,11 +93,13 @@ std::vector<std::uint64_t> BatchPlan::resume(BatchPlan& replayed) {
   std::ranges::sort(items);
   begin(replayed.iteration_, replayed.items_);
   std::vector<std::uint64_t> numbers;
-  std::vector<std::uint32_t> slot_of(replayed.pool_.size());
+  std::vector<std::uint32_t> slot_of(replayed.numbers_.size());
   for (const auto& [number, old] : items) {
     const auto slot = static_cast<std::uint32_t>(numbers.size());
     slot_of[old] = slot;
-    pool_[slot] = replayed.pool_[old];
+    if (!adaptive_) {
+      pool_[slot] = replayed.pool_[old];
+    }
     numbers_[slot] = number;
     numbers.push_back(number);
   }
@@ -107,6 +124,7 @@ std::vector<std::uint64_t> BatchPlan::resume(BatchPlan& replayed) {
   iteration_ends_ = replayed.iteration_ends_;
   finished_.store_relaxed(replayed.finished());
   resident_.store_relaxed(replayed.resident());
+  resume_decisions(replayed, slot_of);
   return numbers;
 }
 
@@ -164,6 +182,12 @@ void BatchPlan::begin_iteration() noexcept {
 }
 
 Outcome BatchPlan::ready() noexcept {
+  if (adaptive_) {
+    if (!decide()) {
+      return Outcome::kEmpty;
+    }
+    return uses_left_in_iteration() == 0 || exhausted() ? Outcome::kEnd : Outcome::kOk;
+  }
   close_passes();
   // Checked before items are admitted. Otherwise the order of entries would depend on how early items were fed, because
   // the deferred entries of the batch must come before the entries of new items.
@@ -191,6 +215,7 @@ void BatchPlan::next_iteration() noexcept {
 }
 
 void BatchPlan::end_batch() noexcept {
+  begun_ = decided_ = false;
   std::ranges::copy(deferred_, entries_.begin() + left_);
   left_ += static_cast<std::uint32_t>(deferred_.size());
   deferred_.clear();
@@ -207,7 +232,7 @@ Outcome BatchPlan::draw(std::span<Use> rows, std::uint32_t& drawn) noexcept {
     const std::uint64_t most = std::min<std::uint64_t>(rows.size() - drawn, uses_left_in_iteration());
     const std::span<Use> wanted = rows.subspan(drawn, most);
     const bool in_order = config_.capacity == 1 && !config_.unique_in_batch;
-    const std::uint32_t got = in_order ? draw_in_order(wanted) : draw_shuffled(wanted);
+    const std::uint32_t got = adaptive_ ? draw_adaptive(wanted) : in_order ? draw_in_order(wanted) : draw_shuffled(wanted);
     if (got == 0) {
       return Outcome::kEnd;
     }
@@ -279,6 +304,9 @@ std::uint32_t BatchPlan::draw_in_order(std::span<Use> rows) noexcept {
 }
 
 std::uint64_t BatchPlan::min_items(std::uint64_t draws) const noexcept {
+  if (adaptive_) {
+    return filling_ ? config_.capacity - resident() : 1;
+  }
   // With u uses in a full pool, u - capacity draws may leave every item in the pool, and the next draw removes one.
   const std::uint64_t room = config_.capacity - resident();
   const std::uint64_t wanted = std::min(draws, uses_left_in_iteration());

@@ -18,44 +18,33 @@
 // and the items of the next pass may follow while the pool still holds older ones. The pool drains only after
 // end_input(). Iteration n draws from the random numbers of (seed, epoch + n).
 //
+// An adaptive factor takes the items that have arrived at the beginning of each batch, and repeats older ones as far as
+// they do not suffice (AdaptivePool). How many events of the input it took is written to a log; with PlanConfig::replay it
+// takes as many, so the draws depend on the log instead of the time. A pass ends its iteration at the batch before which
+// its end was taken, and at the end of the input only the least uses are drawn.
+//
 // A plan is a function of its configuration, the first epoch and the lengths of the passes, so where it stood is saved as
 // a few numbers and found again by replaying it (replay.hpp). For that it numbers the items, from 0 after begin().
 //
-// Not thread-safe: one thread at a time, except for finished(), resident(), and number_of() a slot not yet released.
+// Not thread-safe: one thread at a time, except for finished(), resident(), log(), and number_of() a slot not yet released.
 #pragma once
 
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "core/plan/adaptive_pool.hpp"
 #include "core/plan/echo_factor.hpp"
+#include "core/plan/plan_config.hpp"
 #include "core/plan/random.hpp"
 #include "core/sync/atomic.hpp"
 #include "core/sync/outcome.hpp"
 
 namespace pyecho {
-
-// One emission of an item.
-struct Use {
-  std::uint32_t slot;
-  std::uint32_t ordinal;       // 0 is the fresh use
-  std::uint64_t source_index;  // number of the item in its pass over the source
-  bool last;                   // true for the last use of the item
-};
-
-struct PlanConfig {
-  std::uint32_t capacity = 1;  // distinct items in the pool; 1: no shuffling, uses of an item are consecutive
-  std::uint32_t slots = 1;     // slot numbers are below this; at least capacity
-  double factor = 2.0;         // at least 1
-  std::uint64_t seed = 0;
-  bool unique_in_batch = false;      // no item twice in a batch
-  std::uint64_t iteration_uses = 0;  // uses of an iteration; 0: all uses of one pass
-
-  // Remaining uses are counted in 32 bits: capacity * ceil(factor) must stay below this.
-  static constexpr std::uint64_t kMaxUses = 0xFFFFFFFFU;
-};
 
 // Several passes of equal length, one after the other. A run may read a short source millions of times.
 struct PassRun {
@@ -108,6 +97,20 @@ class BatchPlan {
   // Starts the next iteration. Requires the current one to be over.
   void next_iteration() noexcept;
 
+  // Calls visit(slots) with the slots that items have left between two uses, if there are any. With an adaptive factor, call
+  // it after each draw() and ready().
+  template <class Visit>
+  void take_left(const Visit& visit) {
+    if (adaptive_ && !adaptive_->left().empty()) {
+      visit(std::span<const std::uint32_t>(adaptive_->left()));
+      adaptive_->left().clear();
+    }
+  }
+  // Returns the decisions of an adaptive factor. Any thread.
+  [[nodiscard]] DecisionLog log() const;
+  // True if PlanConfig::replay cannot be that of this input: the plan has gone on without it. Any thread.
+  [[nodiscard]] bool diverged() const noexcept { return diverged_.load_relaxed(); }
+
   // True once the last iteration is over: every use of every item has been drawn, and no input can follow. Any thread.
   [[nodiscard]] bool finished() const noexcept { return finished_.load_relaxed(); }
   // Returns a lower bound of the items to feed before `draws` more draws, or all that the iteration has left, can be made
@@ -127,8 +130,8 @@ class BatchPlan {
   // Calls visit(slot, number) for every item that was fed and is not drawn to its last use.
   template <class Visit>
   void each_item(const Visit& visit) const {
-    for (std::uint32_t slot = 0; slot < pool_.size(); ++slot) {
-      if (pool_[slot].uses_left > 0) {
+    for (std::uint32_t slot = 0; slot < numbers_.size(); ++slot) {
+      if (adaptive_ ? adaptive_->holds(slot) : pool_[slot].uses_left > 0) {
         visit(slot, numbers_[slot]);
       }
     }
@@ -146,11 +149,18 @@ class BatchPlan {
 
   [[nodiscard]] std::uint64_t remaining_uses() const noexcept { return admitted_uses_ - drawn_; }  // in the pool
   [[nodiscard]] bool full() const noexcept { return resident() == config_.capacity; }
-  [[nodiscard]] bool exhausted() const noexcept { return drains() && remaining_uses() == 0; }
+  [[nodiscard]] bool exhausted() const noexcept {
+    return adaptive_ ? drained_ && adaptive_->resident() == 0 : drains() && remaining_uses() == 0;
+  }
   [[nodiscard]] bool drains() const noexcept { return ended_ && admitted_ == fed_; }
   [[nodiscard]] std::uint64_t uses_left_in_iteration() const noexcept {
     return iteration_ends_.empty() ? kUnknown : iteration_ends_.front() - drawn_;
   }
+  void begin_decisions(std::uint64_t epoch);
+  void resume_decisions(const BatchPlan& replayed, std::span<const std::uint32_t> slot_of);
+  [[nodiscard]] bool decide() noexcept;
+  [[nodiscard]] bool take_event();
+  [[nodiscard]] std::uint32_t draw_adaptive(std::span<Use> rows);
   void begin_iteration() noexcept;
   void admit_next() noexcept;
   void close_passes() noexcept;
@@ -181,7 +191,21 @@ class BatchPlan {
   Atomic<bool> finished_;
   std::vector<std::uint64_t> iteration_ends_;  // value of drawn_ at the end of each iteration with a known end
 
-  // The pool
+  // An adaptive factor: its pool, and its decisions
+  std::optional<AdaptivePool> adaptive_;
+  std::vector<std::uint32_t> replay_;  // decisions of these passes to take again
+  std::size_t decisions_ = 0;          // so far
+  std::uint32_t taken_ = 0;            // events before this batch
+  bool begun_ = false;                 // the pool has begun this batch
+  bool decided_ = false;               // all events before this batch are taken
+  bool filling_ = false;               // uses did not suffice, so the pool is to be full before the next batch
+  bool drained_ = false;
+  std::uint64_t first_epoch_ = 0;
+  mutable std::mutex log_mutex_;
+  DecisionLog log_;  // guarded by log_mutex_
+  Atomic<bool> diverged_;
+
+  // The pool of a fixed factor
   Atomic<std::uint32_t> resident_;
   std::uint32_t left_ = 0;               // entries in use
   std::vector<std::uint32_t> entries_;   // slot numbers that may be drawn, one for each use

@@ -16,7 +16,7 @@ constexpr int kFedAtOnce = 4096;
 
 Replay::Replay(const PlanConfig& config, std::uint32_t batch_rows, PlanPosition position)
     : position_(std::move(position)),
-      by_use_(batch_rows == 1 && !config.unique_in_batch),
+      by_use_(batch_rows == 1 && !config.unique_in_batch && !config.adaptive()),
       plan_(config),
       uses_(by_use_ ? kUsesAtOnce : batch_rows),
       free_(config.slots) {
@@ -85,6 +85,7 @@ Outcome Replay::draw_batch() {
         free_.push_back(use.slot);
       }
     }
+    plan_.take_left([&](std::span<const std::uint32_t> slots) { free_.insert(free_.end(), slots.begin(), slots.end()); });
     drawn_ += drawn;
     if (by_use_ && drawn > 0) {
       batches_ += drawn;

@@ -62,7 +62,7 @@ Sizes sizes_of(const EchoBufferConfig& config) {
   check(config);
   // Slots ahead of the pool: the fresh examples of the batches made ahead, and one burst, so that a source can produce
   // the next burst while the last one waits to be admitted.
-  const std::uint32_t min_uses = EchoFactor(config.factor).min_uses();
+  const std::uint32_t min_uses = config.min_uses > 0 ? config.min_uses : EchoFactor(config.factor).min_uses();
   const std::uint64_t fresh_per_batch = (config.batch_rows - 1) / min_uses + 1;
   const auto ahead = static_cast<std::uint32_t>(
       std::clamp<std::uint64_t>(config.burst + config.prefetch * fresh_per_batch, 2, kMaxAhead));
@@ -77,7 +77,11 @@ PlanConfig plan_of(const EchoBufferConfig& config) {
           .factor = config.factor,
           .seed = config.seed,
           .unique_in_batch = config.unique_in_batch,
-          .iteration_uses = config.steps * config.batch_rows};
+          .iteration_uses = config.steps * config.batch_rows,
+          .min_uses = config.min_uses,
+          .max_age = config.max_age,
+          .batch_rows = config.batch_rows,
+          .replay = config.replay};
 }
 
 // Raises `prefetch` and `burst` if batches and examples are small. Uses at most half of the memory that max_bytes leaves
@@ -251,6 +255,10 @@ void EchoBuffer::stop() {
     pool_.stop();
     driver_.alert();
   }
+}
+
+std::uint32_t EchoBuffer::batches_ahead() const noexcept {
+  return (config_.threads == 0 ? 1 : config_.prefetch + config_.threads) + 1;
 }
 
 EchoBufferStats EchoBuffer::stats() const {

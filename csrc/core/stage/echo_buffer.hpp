@@ -61,6 +61,9 @@ struct EchoBufferConfig {
                                        // for small items to as many as 4 MiB hold, at most capacity, with
                                        // the same bound on memory
   std::size_t max_bytes = kUnlimited;  // of everything that grows with these numbers; at least min_bytes()
+  std::uint32_t min_uses = 0;          // the next three: see PlanConfig
+  std::uint64_t max_age = 0;
+  DecisionLog replay = {};
   std::uint32_t held = 2;              // batches a consumer holds at a time; a loop holds one and requests the next
   // Makes the memory of a batch, for memory that the consumer takes away (see Lease::exchange()). Called in the constructor
   // only, since no batch is added then. Null: pageable memory.
@@ -162,6 +165,8 @@ class EchoBuffer {
   // item i must be filled into slot i before set_halted(false). Throws std::length_error if they need more slots.
   std::vector<std::uint64_t> begin_at(BatchPlan& replayed);
   [[nodiscard]] std::uint32_t slots() const noexcept { return pool_.slots(); }
+  // Returns how many batches may be planned and not handed out, at most.
+  [[nodiscard]] std::uint32_t batches_ahead() const noexcept;
 
   // -- Any thread --
 
@@ -169,6 +174,9 @@ class EchoBuffer {
   void stop();
   [[nodiscard]] bool stopped() const noexcept { return pool_.stopped(); }
   [[nodiscard]] EchoBufferStats stats() const;
+  // Those of an adaptive factor, see BatchPlan.
+  [[nodiscard]] DecisionLog log() const { return executor_.log(); }
+  [[nodiscard]] bool diverged() const noexcept { return executor_.diverged(); }
   // Returns the reason why acquire() returned kExhausted; "" if max_bytes is the limit.
   [[nodiscard]] std::string refusal() const { return batches_->refusal(); }
 

@@ -10,7 +10,11 @@ EchoQueue::EchoQueue(const EchoQueueConfig& config)
              .slots = pool_.slots(),
              .factor = config.factor,
              .seed = config.seed,
-             .iteration_uses = config.steps}) {
+             .iteration_uses = config.steps,
+             .min_uses = config.min_uses,
+             .max_age = config.max_age,
+             .replay = config.replay}),
+      ahead_most_(config.min_uses > 0 ? 1 : kUsesAhead) {
   plan_.begin(config.epoch, config.items);
 }
 
@@ -27,8 +31,10 @@ Outcome EchoQueue::plan(Use& use) {
   }
   pool_.feed(plan_);
   next_ = 0;
-  const Outcome outcome = plan_.draw(uses_, ahead_);
+  const Outcome outcome = plan_.draw(std::span(uses_).first(ahead_most_), ahead_);
+  plan_.take_left([this](std::span<const std::uint32_t> slots) { pool_.release(slots); });
   if (ahead_ > 0) {
+    plan_.end_batch();
     clock_.leave();
     use = uses_[next_++];
     emitted_.store_relaxed(emitted_.load_relaxed() + 1);

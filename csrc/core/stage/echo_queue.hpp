@@ -12,6 +12,8 @@
 //     Use use;                                          // one thread at a time
 //     while (queue.next(use, kNever) == Outcome::kOk) { ... item[use.slot] ...; if (use.last) queue.release(use.slot); }
 //
+// With an adaptive factor a slot may also become free between two uses of its item.
+//
 // Epochs and passes: see EchoBuffer.
 #pragma once
 
@@ -33,6 +35,9 @@ struct EchoQueueConfig {
   std::uint64_t items = kUnknown;  // of a pass, if known: see EchoFactor
   std::uint64_t steps = 0;         // uses of an iteration; 0: all uses of one pass
   std::uint32_t prefetch = 2;      // >= 1: items taken from producers ahead of the pool
+  std::uint32_t min_uses = 0;      // the next three: see PlanConfig
+  std::uint64_t max_age = 0;
+  DecisionLog replay = {};
 };
 
 struct EchoQueueStats {
@@ -116,6 +121,9 @@ class EchoQueue {
   void stop() { pool_.stop(); }
   [[nodiscard]] bool stopped() const noexcept { return pool_.stopped(); }
   [[nodiscard]] EchoQueueStats stats() const;
+  // Those of an adaptive factor, see BatchPlan.
+  [[nodiscard]] DecisionLog log() const { return plan_.log(); }
+  [[nodiscard]] bool diverged() const noexcept { return plan_.diverged(); }
 
  private:
   static constexpr std::size_t kUsesAhead = 64;
@@ -125,6 +133,7 @@ class EchoQueue {
   SlotPool pool_;
   BatchPlan plan_;  // consumer only, like the next four
   std::array<Use, kUsesAhead> uses_{};
+  const std::size_t ahead_most_;
   std::uint32_t next_ = 0;   // in uses_
   std::uint32_t ahead_ = 0;  // uses in uses_
   ConsumerClock clock_;      // used only when uses are planned, so that a repeat does not read the clock

@@ -87,7 +87,9 @@ void Executor::drop_planned() {
 // Draws rows of the open batch: kOk when it is complete, or kEmpty, kEnd, kExhausted.
 Outcome Executor::draw() {
   if (open_ == nullptr) {
-    if (const Outcome outcome = plan_.ready(); outcome != Outcome::kOk) {
+    const Outcome outcome = plan_.ready();
+    plan_.take_left([&](std::span<const std::uint32_t> slots) { copied(planned_, slots, false); });
+    if (outcome != Outcome::kOk) {
       return outcome;  // finds the end of the iteration before a block is needed
     }
     open_ = batches_.obtain();
@@ -198,8 +200,8 @@ void Executor::copied(std::uint64_t batch, std::span<const std::uint32_t> slots,
     const std::scoped_lock lock(mutex_);
     if (front_.load_relaxed() != batch) {
       Parked& parked = parked_[batch % parked_.size()];
-      parked.slots.insert(parked.slots.end(), slots.begin(),
-                          slots.end());  // never allocates, because a batch has at most `rows` rows
+      // Allocates only if more items than a batch has rows leave between two uses.
+      parked.slots.insert(parked.slots.end(), slots.begin(), slots.end());
       parked.whole = whole;
       return;
     }

@@ -9,7 +9,7 @@
 // several threads, so the last use of a slot may be copied before an earlier use that belongs to an earlier batch. The rule:
 // a slot may be released once its last use has been copied and every earlier batch is whole (all its rows are copied). The
 // oldest batch that is not whole, the front, releases its slots as they are copied. Slots of later batches are parked until
-// the front reaches them.
+// the front reaches them. Slots that items leave before a batch, between two uses, count as slots of this batch.
 //
 // variable    | written by         | read by     | order            | pairs with | why
 // front_      | copied [S1], with  | copied [S2] | release, acquire | S1 -> S2   | the copies of all earlier batches happen before
@@ -83,6 +83,9 @@ class Executor {
     const std::uint32_t missing = layout_.rows() - (open_ == nullptr ? 0 : open_->rows);
     return std::min<std::uint64_t>(plan_.min_items(missing), slots_.slots() - plan_.resident());
   }
+  // Those of an adaptive factor, see BatchPlan. Any thread.
+  [[nodiscard]] DecisionLog log() const { return plan_.log(); }
+  [[nodiscard]] bool diverged() const noexcept { return plan_.diverged(); }
   // Returns a recent number of items in the pool. Any thread.
   [[nodiscard]] std::uint32_t resident() const noexcept { return plan_.resident(); }
 

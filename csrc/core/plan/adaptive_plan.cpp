@@ -1,0 +1,112 @@
+// The part of BatchPlan that serves an adaptive factor: what to take of the input before each batch.
+#include <algorithm>
+
+#include "core/plan/batch_plan.hpp"
+
+namespace pyecho {
+
+void BatchPlan::begin_decisions(std::uint64_t epoch) {
+  if (!adaptive_) {
+    return;
+  }
+  adaptive_->clear();
+  taken_ = 0;
+  decisions_ = 0;
+  begun_ = decided_ = filling_ = drained_ = false;
+  diverged_.store_relaxed(false);
+  first_epoch_ = epoch;
+  const auto log = config_.replay.find(epoch);
+  replay_ = log == config_.replay.end() ? std::vector<std::uint32_t>() : log->second;
+  const std::scoped_lock lock(log_mutex_);
+  log_[epoch].clear();
+}
+
+void BatchPlan::resume_decisions(const BatchPlan& replayed, std::span<const std::uint32_t> slot_of) {
+  if (!adaptive_) {
+    return;
+  }
+  adaptive_->resume(*replayed.adaptive_, slot_of);
+  replay_ = replayed.replay_;
+  decisions_ = replayed.decisions_;
+  taken_ = replayed.taken_;
+  begun_ = replayed.begun_;
+  decided_ = replayed.decided_;
+  filling_ = replayed.filling_;
+  drained_ = replayed.drained_;
+  DecisionLog log = replayed.log();
+  const std::scoped_lock lock(log_mutex_);
+  log_.erase(first_epoch_);
+  first_epoch_ = replayed.first_epoch_;
+  log_[first_epoch_] = std::move(log[first_epoch_]);
+}
+
+DecisionLog BatchPlan::log() const {
+  const std::scoped_lock lock(log_mutex_);
+  return log_;
+}
+
+// Takes the next event of the input. Returns false if there is none, or the pool has no room for it.
+bool BatchPlan::take_event() {
+  if (!pass_ends_.empty() && pass_ends_.front() == admitted_) {
+    pass_ends_.erase(pass_ends_.begin());
+    ++pass_;
+    pass_begin_ = admitted_;
+    if (ended_ && pass_ends_.empty()) {
+      adaptive_->drain();
+      drained_ = true;
+    } else if (config_.iteration_uses == 0) {
+      iteration_ends_.push_back(drawn_);
+    }
+    return true;
+  }
+  if (admitted_ == fed_ || !adaptive_->has_room()) {
+    return false;
+  }
+  const std::uint32_t slot = inbox_[admitted_ % inbox_.size()];
+  adaptive_->admit(slot, admitted_ - pass_begin_);
+  numbers_[slot] = admitted_++;
+  return true;
+}
+
+// Takes the events before the next batch. Returns false if some must be fed first.
+bool BatchPlan::decide() noexcept {
+  if (decided_) {
+    return true;
+  }
+  if (!begun_) {
+    adaptive_->begin_batch();
+    begun_ = true;
+    taken_ = 0;
+  }
+  const bool replays = decisions_ < replay_.size();
+  const std::uint32_t wanted = replays ? replay_[decisions_] : 0xFFFFFFFFU;
+  while (taken_ < wanted && !drained_ && take_event()) {
+    ++taken_;
+  }
+  resident_.store_relaxed(adaptive_->resident());
+  const bool enough = adaptive_->suffices(config_.batch_rows);
+  if (replays && (drained_ ? taken_ < wanted : taken_ < wanted ? admitted_ < fed_ : !enough)) {
+    diverged_.store_relaxed(true);
+    replay_.clear();
+    return decide();
+  }
+  if (replays ? taken_ < wanted : !(drained_ || (filling_ ? full() : enough))) {
+    filling_ = !replays;
+    return false;
+  }
+  filling_ = false;
+  adaptive_->begin_draws(config_.batch_rows);
+  ++decisions_;
+  const std::scoped_lock lock(log_mutex_);
+  log_[first_epoch_].push_back(taken_);
+  return decided_ = true;
+}
+
+std::uint32_t BatchPlan::draw_adaptive(std::span<Use> rows) {
+  const std::uint32_t drawn = adaptive_->draw(rows, random_);
+  drawn_ += drawn;
+  resident_.store_relaxed(adaptive_->resident());
+  return drawn;
+}
+
+}  // namespace pyecho

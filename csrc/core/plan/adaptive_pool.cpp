@@ -1,0 +1,236 @@
+#include "core/plan/adaptive_pool.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace pyecho {
+
+AdaptivePool::AdaptivePool(const PlanConfig& config)
+    : capacity_(config.capacity),
+      min_uses_(config.min_uses),
+      max_uses_(static_cast<std::uint32_t>(config.factor)),
+      max_age_(config.max_age),
+      unique_(config.unique_in_batch),
+      items_(config.slots),
+      order_(config.capacity),
+      most_uses_(max_uses_) {
+  leaving_.reserve(capacity_);
+  due_.reserve(config.batch_rows);
+  left_.reserve(config.slots);
+  clear();
+}
+
+std::size_t AdaptivePool::size_bytes(const PlanConfig& config) noexcept {
+  return config.slots * (sizeof(Item) + sizeof(left_[0])) + config.capacity * sizeof(order_[0]) * 2 +
+         config.batch_rows * sizeof(due_[0]);
+}
+
+void AdaptivePool::clear() {
+  active_ = resident_ = 0;
+  uses_left_ = admitted_ = batch_ = 0;
+  most_uses_ = max_uses_;
+  leaving_.clear();
+  due_.clear();
+  left_.clear();
+  oldest_ = youngest_ = kNowhere;
+  for (Item& item : items_) {
+    item.place = kNowhere;
+  }
+}
+
+void AdaptivePool::resume(const AdaptivePool& other, std::span<const std::uint32_t> slot_of) {
+  clear();
+  const auto renumbered = [&](std::uint32_t slot) { return slot == kNowhere ? kNowhere : slot_of[slot]; };
+  const auto renumber = [&](const std::vector<std::uint32_t>& from, std::vector<std::uint32_t>& to) {
+    to.resize(from.size());
+    std::ranges::transform(from, to.begin(), renumbered);
+  };
+  for (std::uint32_t slot = 0; slot < other.items_.size(); ++slot) {
+    if (other.holds(slot)) {
+      Item& item = items_[slot_of[slot]] = other.items_[slot];
+      item.older = renumbered(item.older);
+      item.younger = renumbered(item.younger);
+    }
+  }
+  renumber(other.order_, order_);
+  renumber(other.leaving_, leaving_);
+  std::ranges::copy_if(other.due_, std::back_inserter(due_), [&](std::uint32_t slot) { return other.holds(slot); });
+  renumber(std::vector<std::uint32_t>(due_), due_);
+  active_ = other.active_;
+  resident_ = other.resident_;
+  uses_left_ = other.uses_left_;
+  most_uses_ = other.most_uses_;
+  oldest_ = renumbered(other.oldest_);
+  youngest_ = renumbered(other.youngest_);
+  admitted_ = other.admitted_;
+  batch_ = other.batch_;
+}
+
+void AdaptivePool::begin_batch() {
+  ++batch_;
+  while (max_age_ > 0 && oldest_ != kNowhere && batch_ - items_[oldest_].batch >= max_age_) {
+    const std::uint32_t slot = oldest_;
+    Item& item = items_[slot];
+    if (item.uses >= min_uses_) {
+      leave(slot);
+    } else {
+      unlink(item);
+      item.overdue = true;
+    }
+  }
+  for (const std::uint32_t slot : due_) {
+    const Item& item = items_[slot];
+    if (item.place == kNowhere) {
+      continue;
+    }
+    if (item.uses >= min_uses_) {
+      leave(slot);  // it is overdue
+    } else if (item.place >= active_) {
+      swap_places(item.place, active_++);
+    }
+  }
+  due_.clear();
+}
+
+void AdaptivePool::admit(std::uint32_t slot, std::uint64_t source_index) {
+  if (resident_ == capacity_) {
+    leave(leaving_.front());
+  }
+  items_[slot] = {.source_index = source_index,
+                  .number = admitted_++,
+                  .batch = batch_,
+                  .uses = 0,
+                  .place = resident_,
+                  .leaving = kNowhere,
+                  .older = youngest_,
+                  .younger = kNowhere,
+                  .overdue = false};
+  (youngest_ == kNowhere ? oldest_ : items_[youngest_].younger) = slot;
+  youngest_ = slot;
+  order_[resident_] = slot;
+  swap_places(resident_++, active_++);
+  uses_left_ += max_uses_;
+}
+
+void AdaptivePool::drain() {
+  most_uses_ = min_uses_;
+  while (!leaving_.empty()) {
+    leave(leaving_.front());
+  }
+  active_ = resident_;
+}
+
+std::uint32_t AdaptivePool::draw(std::span<Use> rows, Xoshiro256& random) {
+  std::uint32_t drawn = 0;
+  while (drawn < rows.size()) {
+    if (active_ == 0) {
+      if (unique_ || resident_ == 0) {
+        break;
+      }
+      active_ = resident_;
+    }
+    const std::uint32_t place = random.below(active_);
+    const std::uint32_t slot = order_[place];
+    swap_places(place, --active_);
+    Item& item = items_[slot];
+    const bool last = item.uses + 1 == most_uses_;
+    rows[drawn++] = {.slot = slot, .ordinal = item.uses++, .source_index = item.source_index, .last = last};
+    --uses_left_;
+    if (last) {
+      remove(slot);
+      continue;
+    }
+    if (item.uses < min_uses_ || item.overdue) {
+      due_.push_back(slot);
+    }
+    if (item.uses >= min_uses_) {
+      if (item.leaving == kNowhere) {
+        leaving_.push_back(slot);
+        item.leaving = static_cast<std::uint32_t>(leaving_.size() - 1);
+      }
+      raise(item.leaving);
+    }
+  }
+  return drawn;
+}
+
+// ---------------------------------------------------------------- leaving
+
+void AdaptivePool::leave(std::uint32_t slot) {
+  remove(slot);
+  left_.push_back(slot);
+}
+
+void AdaptivePool::remove(std::uint32_t slot) {
+  Item& item = items_[slot];
+  uses_left_ -= max_uses_ - item.uses;
+  if (item.place < active_) {
+    swap_places(item.place, --active_);
+  }
+  swap_places(item.place, --resident_);
+  item.place = kNowhere;
+  if (!item.overdue) {
+    unlink(item);
+  }
+  if (item.leaving != kNowhere) {
+    const std::uint32_t place = item.leaving;
+    const std::uint32_t moved = leaving_.back();
+    leaving_.pop_back();
+    if (moved != slot) {
+      put_at(place, moved);
+      raise(place);
+      lower(items_[moved].leaving);
+    }
+  }
+}
+
+inline void AdaptivePool::swap_places(std::uint32_t place, std::uint32_t other) noexcept {
+  std::swap(order_[place], order_[other]);
+  items_[order_[place]].place = place;
+  items_[order_[other]].place = other;
+}
+
+void AdaptivePool::unlink(const Item& item) noexcept {
+  (item.older == kNowhere ? oldest_ : items_[item.older].younger) = item.younger;
+  (item.younger == kNowhere ? youngest_ : items_[item.younger].older) = item.older;
+}
+
+// ---------------------------------------------------------------- the heap of those that may leave
+
+inline bool AdaptivePool::leaves_before(std::uint32_t slot, std::uint32_t other) const noexcept {
+  const Item& item = items_[slot];
+  const Item& than = items_[other];
+  return item.uses != than.uses ? item.uses > than.uses : item.number < than.number;
+}
+
+inline void AdaptivePool::put_at(std::uint32_t place, std::uint32_t slot) noexcept {
+  leaving_[place] = slot;
+  items_[slot].leaving = place;
+}
+
+void AdaptivePool::raise(std::uint32_t place) noexcept {
+  const std::uint32_t slot = leaving_[place];
+  while (place > 0 && leaves_before(slot, leaving_[(place - 1) / 2])) {
+    put_at(place, leaving_[(place - 1) / 2]);
+    place = (place - 1) / 2;
+  }
+  put_at(place, slot);
+}
+
+void AdaptivePool::lower(std::uint32_t place) noexcept {
+  const std::uint32_t slot = leaving_[place];
+  for (std::uint32_t child = 2 * place + 1; child < leaving_.size(); child = 2 * place + 1) {
+    if (child + 1 < leaving_.size() && leaves_before(leaving_[child + 1], leaving_[child])) {
+      ++child;
+    }
+    if (!leaves_before(leaving_[child], slot)) {
+      break;
+    }
+    put_at(place, leaving_[child]);
+    place = child;
+  }
+  put_at(place, slot);
+}
+
+}  // namespace pyecho

@@ -1,0 +1,105 @@
+// The pool of an adaptive echo factor: which items stay, and which of them is drawn next. Pure arithmetic.
+//
+// Every item has between `min_uses` and `max_uses` uses. Items are drawn in rounds: an item that was drawn rests until the
+// next round, which begins before a batch for which too few are left in this one. So uses spread evenly, and a pool that
+// always gets new items in time makes no use beyond the least. An item that has not had its least uses is drawn again from
+// the next batch on.
+//
+// An item leaves with its last use; for a new item while the pool is full, the one with the most uses first and the oldest
+// among equals, but none without its least uses; once it is too old; and, at the end of the input, as soon as it has had
+// its least uses.
+//
+//     pool.begin_batch();                             before each batch
+//     while (... && pool.has_room()) pool.admit(slot, source_index);
+//     pool.begin_draws(rows);
+//     drawn = pool.draw(rows, random);                once or more
+//     ... pool.left() ...                             these slots are free
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "core/plan/plan_config.hpp"
+#include "core/plan/random.hpp"
+
+namespace pyecho {
+
+class AdaptivePool {
+ public:
+  // Throws std::bad_alloc.
+  explicit AdaptivePool(const PlanConfig& config);
+  // Returns the bytes that the pool of a configuration allocates.
+  [[nodiscard]] static std::size_t size_bytes(const PlanConfig& config) noexcept;
+
+  void clear();
+  // Continues where `other`, a pool of the same configuration but for its slots, has ended a batch. Its item in a slot is
+  // in slot slot_of[slot] here.
+  void resume(const AdaptivePool& other, std::span<const std::uint32_t> slot_of);
+
+  // Items that are due can be drawn again; those that are too old leave.
+  void begin_batch();
+  // True if admit() may be called.
+  [[nodiscard]] bool has_room() const noexcept { return resident_ < capacity_ || !leaving_.empty(); }
+  void admit(std::uint32_t slot, std::uint64_t source_index);
+  // No item follows.
+  void drain();
+  // Begins a round if fewer than `rows` items are left in this one.
+  void begin_draws(std::uint32_t rows) noexcept { active_ = active_ < rows ? resident_ : active_; }
+  // Draws uses until `rows` is full or none is left for this batch. Returns their number.
+  std::uint32_t draw(std::span<Use> rows, Xoshiro256& random);
+
+  // True if a whole batch can be drawn.
+  [[nodiscard]] bool suffices(std::uint32_t rows) const noexcept { return (unique_ ? resident_ : uses_left_) >= rows; }
+  [[nodiscard]] std::uint32_t resident() const noexcept { return resident_; }
+  [[nodiscard]] bool holds(std::uint32_t slot) const noexcept { return items_[slot].place != kNowhere; }
+  // Slots of items that left between two of their uses, since the caller cleared this.
+  [[nodiscard]] std::vector<std::uint32_t>& left() noexcept { return left_; }
+
+ private:
+  static constexpr std::uint32_t kNowhere = std::numeric_limits<std::uint32_t>::max();
+
+  struct Item {
+    std::uint64_t source_index;
+    std::uint64_t number;    // in the order of admission
+    std::uint64_t batch;     // the one before which it was admitted
+    std::uint32_t uses;      // so far
+    std::uint32_t place;     // in order_; kNowhere: not in the pool
+    std::uint32_t leaving;   // place in leaving_, or kNowhere
+    std::uint32_t older;     // the next older slot, or kNowhere
+    std::uint32_t younger;   // likewise
+    bool overdue;            // too old, and to leave after its least uses
+  };
+
+  void remove(std::uint32_t slot);
+  void leave(std::uint32_t slot);
+  void swap_places(std::uint32_t place, std::uint32_t other) noexcept;
+  void unlink(const Item& item) noexcept;
+  [[nodiscard]] bool leaves_before(std::uint32_t slot, std::uint32_t other) const noexcept;
+  void put_at(std::uint32_t place, std::uint32_t slot) noexcept;
+  void raise(std::uint32_t place) noexcept;
+  void lower(std::uint32_t place) noexcept;
+
+  const std::uint32_t capacity_;
+  const std::uint32_t min_uses_;
+  const std::uint32_t max_uses_;
+  const std::uint64_t max_age_;
+  const bool unique_;
+
+  std::vector<Item> items_;             // by slot
+  std::vector<std::uint32_t> order_;    // slots in the pool: those to be drawn in this round, then those at rest
+  std::uint32_t active_ = 0;            // slots of this round
+  std::uint32_t resident_ = 0;          // slots in the pool
+  std::uint64_t uses_left_ = 0;         // of all of them
+  std::uint32_t most_uses_;             // max_uses_, or min_uses_ after drain()
+  std::vector<std::uint32_t> leaving_;  // slots that may leave: a binary heap, the first to leave on top
+  std::vector<std::uint32_t> due_;      // slots drawn in this batch that begin_batch() has to look at
+  std::vector<std::uint32_t> left_;
+  std::uint32_t oldest_ = kNowhere;     // ends of the list of slots by age
+  std::uint32_t youngest_ = kNowhere;
+  std::uint64_t admitted_ = 0;
+  std::uint64_t batch_ = 0;             // batches begun
+};
+
+}  // namespace pyecho

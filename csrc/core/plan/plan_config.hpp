@@ -1,0 +1,43 @@
+// What a plan is told, and what it answers.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+namespace pyecho {
+
+// One emission of an item.
+struct Use {
+  std::uint32_t slot;
+  std::uint32_t ordinal;       // 0 is the fresh use
+  std::uint64_t source_index;  // number of the item in its pass over the source
+  bool last;                   // true for the last use of the item
+};
+
+// What an adaptive factor has decided: for each batch how many events (items, ends of passes) were taken before it. By the
+// first epoch of passes that flow into each other.
+using DecisionLog = std::map<std::uint64_t, std::vector<std::uint32_t>>;
+
+struct PlanConfig {
+  std::uint32_t capacity = 1;  // distinct items in the pool; 1: no shuffling, uses of an item are consecutive
+  std::uint32_t slots = 1;     // slot numbers are below this; at least capacity
+  double factor = 2.0;         // at least 1
+  std::uint64_t seed = 0;
+  bool unique_in_batch = false;      // no item twice in a batch
+  std::uint64_t iteration_uses = 0;  // uses of an iteration; 0: all uses of one pass
+
+  // An adaptive factor: each item has at least min_uses and at most `factor` uses, as many as the source's speed makes
+  // necessary (AdaptivePool).
+  std::uint32_t min_uses = 0;    // 0: the factor is fixed
+  std::uint64_t max_age = 0;     // batches after which an item leaves the pool, once it has had min_uses; 0: none
+  std::uint32_t batch_rows = 1;  // at most capacity
+  DecisionLog replay = {};       // decisions to take again, as far as they go
+
+  [[nodiscard]] bool adaptive() const noexcept { return min_uses > 0; }
+
+  // Remaining uses are counted in 32 bits: capacity * ceil(factor) must stay below this.
+  static constexpr std::uint64_t kMaxUses = 0xFFFFFFFFU;
+};
+
+}  // namespace pyecho
