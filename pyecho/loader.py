@@ -201,7 +201,8 @@ class EchoLoader:
         """Return the number of batches of an epoch, the same for every epoch.
 
         Raises `TypeError` where it cannot be known: the source does not tell how many items or
-        examples it has, or `unique_in_batch` leaves it to the draws. `steps_per_epoch` decides it.
+        examples it has, or `unique_in_batch` leaves it to the draws, or an `Adaptive` factor to the
+        source's speed. `steps_per_epoch` decides it.
         """
         items = self._source.items() if self._config.steps_per_epoch is None else None
         batches = self._config.batches_of(items)
@@ -213,10 +214,10 @@ class EchoLoader:
                 f"the source ({type(self._source.object).__name__}) does not tell how many {what} "
                 "it has, so this loader has no len(); where you know better, pass steps_per_epoch="
             )
-        raise TypeError(
-            "with unique_in_batch=True the number of batches depends on the draws; to fix it, pass "
-            "steps_per_epoch="
-        )
+        why = "with unique_in_batch=True the number of batches depends on the draws"
+        if self._config.adaptive is not None:
+            why = "with an adaptive factor the number of batches depends on the source's speed"
+        raise TypeError(f"{why}; to fix it, pass steps_per_epoch=")
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the number of the next epoch, which with the seed selects the random numbers.

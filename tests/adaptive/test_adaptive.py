@@ -1,0 +1,195 @@
+"""An adaptive factor: the bounds of uses, the log, and what it decides."""
+
+import threading
+import time
+import weakref
+from collections import Counter, deque
+from itertools import chain
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pyecho
+
+
+class Slow:
+    """Examples, or pairs with a text, or arrays of some; some of them come late."""
+
+    def __init__(self, count, late=0.0, seed=0, kind="array"):
+        self.count, self.late, self.kind = count, late, kind
+        self.random = np.random.default_rng(seed)
+
+    def __iter__(self):
+        for number in range(0, self.count, 7 if self.kind == "chunks" else 1):
+            if self.random.random() < self.late:
+                time.sleep(self.random.random() * 2e-3)
+            if self.kind == "chunks":
+                yield np.arange(number, min(number + 7, self.count))
+            else:
+                yield (np.array(number), str(number)) if self.kind == "pairs" else np.array(number)
+
+
+def items_in(emission, kind, batched):
+    """Return the numbers of a batch, and its info as lists; texts must fit their numbers."""
+    batch, info = emission
+    if kind == "pairs":
+        batch, texts = batch
+        assert (list(texts) if batched else [texts]) == list(map(str, np.atleast_1d(batch)))
+    return np.atleast_1d(batch).tolist(), info.source_index.tolist(), info.use.tolist()
+
+
+@st.composite
+def cases(draw):
+    """Return options, the factor, and what the source is like."""
+    least = draw(st.integers(1, 3))
+    factor = {"min": least, "max": draw(st.integers(least, 8))}
+    factor["max_age"] = draw(st.sampled_from([None, 3, 20]))
+    batch_size = draw(st.sampled_from([None, 1, 4, 16]))
+    options = {
+        "seed": draw(st.integers(0, 99)),
+        "prefetch": draw(st.sampled_from([1, 2, 7])),
+        "batch_size": batch_size,
+        "shuffle_buffer": max(batch_size or 1, draw(st.sampled_from([1, 10, 64]))),
+    }
+    kinds = ["array", "pairs"]
+    if batch_size is not None:
+        options["unique_in_batch"] = draw(st.booleans())
+        options["unbatch"] = draw(st.booleans())
+        kinds = ["chunks"] if options["unbatch"] else kinds
+    if draw(st.booleans()):
+        options |= {"augment": lambda batch, rng: batch, "augment_workers": 2}
+    options |= draw(st.sampled_from([{}, {"epochs": 2}, {"steps_per_epoch": 5}]))
+    return options, factor, draw(st.integers(1, 120)), draw(st.sampled_from(kinds))
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases(), st.sampled_from([0, 0.1, 0.5]))
+def test_uses_stay_in_bounds_and_the_log_gives_the_same_output(case, late):
+    options, factor, count, kind = case
+    batched = options["batch_size"] is not None
+
+    def output(factor, late, threads):
+        loader = pyecho.EchoLoader(
+            Slow(count, late, kind=kind), factor, threads=threads, with_info=True, **options
+        )
+        epochs = [[items_in(each, kind, batched) for each in loader] for _ in range(2)]
+        loader.close()
+        return epochs, loader.stats()
+
+    adaptive = pyecho.Adaptive(**factor)
+    epochs, stats = output(adaptive, late, threads=1)
+    for threads in (0, 2):
+        again, _ = output(adaptive.replay(stats.log), 0.3 - late / 2, threads)
+        assert again == epochs
+    if "steps_per_epoch" in options:
+        assert [len(epoch) for epoch in epochs] == [5, 5]
+        return
+    wholes = [list(chain(*epochs))] if "epochs" in options else epochs
+    for whole in wholes:
+        uses = Counter(chain.from_iterable(items for items, _, _ in whole))
+        passes = len(epochs) // len(wholes)
+        assert set(uses) == set(range(count))
+        assert min(uses.values()) >= passes * factor["min"]
+        assert max(uses.values()) <= passes * factor["max"]
+        if options.get("unique_in_batch") and passes == 1:
+            assert all(len(set(items)) == len(items) for items, _, _ in whole)
+
+
+@pytest.mark.parametrize("batch_size", [None, 4])
+def test_a_source_that_stops_lets_every_item_of_the_pool_have_its_most_uses(batch_size):
+    goes_on = threading.Event()
+
+    def source():
+        yield from np.arange(12)
+        assert goes_on.wait(60)
+
+    loader = pyecho.EchoLoader(
+        source(), pyecho.Adaptive(5), batch_size=batch_size, shuffle_buffer=12
+    )
+    taken = []
+
+    def consume():
+        for batch in loader:
+            taken.append(np.atleast_1d(batch).tolist())
+
+    consumer = threading.Thread(target=consume)
+    consumer.start()
+    while sum(map(len, taken)) < 60:
+        time.sleep(1e-3)
+    goes_on.set()
+    consumer.join()
+    assert Counter(chain(*taken)) == dict.fromkeys(range(12), 5)
+
+
+def test_a_source_that_keeps_up_has_the_least_uses():
+    source = Slow(400)
+    loader = pyecho.EchoLoader(source, pyecho.Adaptive(8, min=2), batch_size=8)
+    taken = []
+    for batch in loader:
+        taken += batch.tolist()
+        arrived = loader.stats().fresh  # at least another batch: the consumer is the limit
+        while loader.stats().fresh == arrived < min(400, len(taken) // 2 + 96):
+            time.sleep(1e-4)
+    assert Counter(taken) == dict.fromkeys(range(400), 2)
+    assert loader.stats().effective_factor == 2
+
+
+def test_a_log_of_another_run_is_an_error():
+    def loader(count, factor):
+        return pyecho.EchoLoader(np.arange(count), factor, batch_size=4)
+
+    first = loader(100, pyecho.Adaptive(3))
+    assert sum(map(len, first)) >= 100
+    log = first.stats().log
+    for count in (50, 200):
+        with pytest.raises(pyecho.CheckpointError, match="not that of this run"):
+            deque(loader(count, pyecho.Adaptive(3).replay(log)), maxlen=0)
+
+
+def test_an_example_that_leaves_early_takes_its_references_along():
+    class Held:
+        """Something that can be counted."""
+
+    made = []
+
+    def source():
+        for _ in range(3000):
+            held = Held()
+            made.append(weakref.ref(held))
+            yield held
+
+    loader = pyecho.EchoLoader(source(), pyecho.Adaptive(9), batch_size=4, shuffle_buffer=8)
+    most = 0
+    for _ in loader:
+        most = max(most, sum(each() is not None for each in made))
+    assert most < 1000  # those in slots, and of small batches made ahead
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"max": 0}, "max must be at least 1"),
+        ({"max": 2.5}, "max must be an int"),
+        ({"max": 2, "min": 3}, "min must be at least 1 and at most 2"),
+        ({"max": 2, "max_age": 0}, "max_age must be at least 1"),
+        ({"max": 2, "replay": [1]}, "replay needs the log"),
+        ({"max": 2, "replay": {0: [-1]}}, "replay needs the log"),
+        ({"max": 2, "replay": {0: [0.5]}}, "replay needs the log"),
+    ],
+)
+def test_wrong_arguments(arguments, message):
+    with pytest.raises(pyecho.ConfigError, match=message):
+        pyecho.Adaptive(**arguments)
+
+
+def test_a_pool_that_cannot_hold_a_batch_is_an_error():
+    with pytest.raises(pyecho.ConfigError, match=r"batch of 4, but shuffle_buffer = 3"):
+        pyecho.EchoLoader([1], pyecho.Adaptive(2), batch_size=4, shuffle_buffer=3)
+
+
+def test_the_length_is_unknown():
+    with pytest.raises(TypeError, match="depends on the source's speed; to fix it, pass steps"):
+        len(pyecho.EchoLoader([1], pyecho.Adaptive(2)))
+    assert len(pyecho.EchoLoader([1], pyecho.Adaptive(2), steps_per_epoch=7)) == 7
