@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -72,17 +73,16 @@ class Adaptive:
 
 
 def _checked(log: Log) -> dict[int, Any]:
-    try:
+    with contextlib.suppress(AttributeError, TypeError, ValueError, OverflowError):
         columns = {int(epoch): np.asarray(decisions) for epoch, decisions in log.items()}
-        if all(
-            column.ndim == 1 and (column.size == 0 or column.dtype.kind in "iu")
-            for column in columns.values()
-        ):
-            if all(np.all((column >= 0) & (column < 2**32)) for column in columns.values()):
-                return {epoch: column.astype(np.uint32) for epoch, column in columns.items()}
-    except (AttributeError, TypeError, ValueError, OverflowError):
-        pass
+        if all(map(_is_counts, columns.values())):
+            return {epoch: column.astype(np.uint32) for epoch, column in columns.items()}
     raise ConfigError(
-        "replay needs the log of an earlier run, loader.stats().log: a dict of epochs and arrays of "
-        f"whole numbers; got {type(log).__name__}"
+        "replay needs the log of an earlier run, loader.stats().log: a dict of epochs and arrays "
+        f"of whole numbers; got {type(log).__name__}"
     )
+
+
+def _is_counts(column: Any) -> bool:
+    whole = column.size == 0 or column.dtype.kind in "iu"
+    return column.ndim == 1 and whole and bool(np.all((column >= 0) & (column < 2**32)))

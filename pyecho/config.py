@@ -205,9 +205,10 @@ class Config:
 
     def batches_of(self, items: int | None) -> int | None:
         """Return the number of batches of an epoch whose pass has so many items, if it is known."""
-        unknown = items is None or self.unique_in_batch or self.adaptive is not None
-        if self.steps_per_epoch is not None or unknown:
+        if self.steps_per_epoch is not None or items is None:
             return self.steps_per_epoch
+        if self.unique_in_batch or self.adaptive is not None:
+            return None  # the draws, or the source's speed, decide
         uses = uses_of_pass(items, self.most_uses)
         if self.batch_size is None:
             return uses

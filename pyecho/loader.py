@@ -127,7 +127,9 @@ class EchoLoader:
     _adapter: ClassVar[Adapter] = NUMPY
 
     @with_options
-    def __init__(self, source: Any, factor: float | Adaptive = 2, **options: Unpack[Options]) -> None:
+    def __init__(
+        self, source: Any, factor: float | Adaptive = 2, **options: Unpack[Options]
+    ) -> None:
         unknown = set(options) - set(Options.__annotations__)
         if unknown:
             raise TypeError(

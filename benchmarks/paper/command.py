@@ -24,7 +24,7 @@ from common.ending import INTERRUPTED, exit_when_terminated
 from pyecho.arguments import positive_int
 
 HERE = Path(__file__).resolve().parents[1]
-FIGURE_NAMES = ("3", "4", "5", "6", "7", "quality")
+FIGURE_NAMES = ("3", "4", "5", "6", "7", "drift", "quality")
 PACKAGES = {"torch": "torch", "PIL": "pillow", "rich": "rich", "matplotlib": "matplotlib"}
 SHORT_SEEDS, FULL_SEEDS = 3, 5
 

@@ -7,8 +7,9 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-Variant = Literal["batch", "after", "before"]
-"""Where the echo stage stands: after batching, after augmentation, before augmentation."""
+Variant = Literal["batch", "after", "before", "adaptive"]
+"""Where the echo stage stands: after batching, after augmentation, before augmentation; the last
+one with a factor that adapts itself, up to that of the condition."""
 
 BUFFERED_BATCHES = 10
 """The shuffle buffer of every baseline, in batches."""
@@ -27,11 +28,13 @@ class Condition:
     batch_size: int
     shuffle_buffer: int
     """Of the echoing loader: examples, or batches with batch echoing."""
+    drifts: bool = False
+    """True if the speed of the source drifts, in simulated time."""
 
     def __str__(self) -> str:
         return (
             f"{self.workload}, {self.variant}, e = {self.factor}, batch {self.batch_size}, "
-            f"buffer {self.shuffle_buffer}"
+            f"buffer {self.shuffle_buffer}{', drifting' if self.drifts else ''}"
         )
 
 
@@ -61,4 +64,7 @@ class Job:
 
     def as_json(self, data: str) -> dict[str, Any]:
         """Return the same in plain types; `data` is the hash of the data."""
-        return {**asdict(self), "data": data, "revision": REVISION}
+        plain = asdict(self)
+        if not self.condition.drifts:
+            del plain["condition"]["drifts"]
+        return {**plain, "data": data, "revision": REVISION}

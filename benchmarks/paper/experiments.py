@@ -17,6 +17,7 @@ FIGURES = {
     "5": "how large e may be, at two batch sizes",
     "6": "batch sizes",
     "7": "shuffle buffers",
+    "drift": "seconds to the target while R drifts between 1 and 8 every minute, simulated time",
     "quality": "what a fixed number of fresh examples reaches, e = 4",
 }
 WORKLOADS: dict[str, type[Workload]] = {each.name: each for each in (Fashion, MoreFashion, Text)}
@@ -67,6 +68,7 @@ def entries(figures: Iterable[str], *, full: bool) -> list[Entry]:
         "5": _fig5,
         "6": _fig6,
         "7": _fig7,
+        "drift": _drift,
         "quality": _quality,
     }
     wanted = set(figures)
@@ -132,6 +134,14 @@ def _fig7(full: bool) -> Iterator[Entry]:
         for buffer in (1, 10, 100) if full else (1, 100):
             of = condition("text", variant, 2, buffer=buffer)
             yield _entry("7", of, buffer, variant, reference.BUFFERS[variant].get(buffer))
+
+
+def _drift(full: bool) -> Iterator[Entry]:
+    adaptive = condition("fashion", "adaptive", 8)
+    fixed = [condition("fashion", "before", factor) for factor in (1, 2, 4, 8)]
+    drifting = [replace(each, drifts=True) for each in (adaptive, *fixed)]
+    for x, of in enumerate(drifting):
+        yield Entry("drift", of.workload, x, of, drifting[0], to_target(of))
 
 
 def _quality(full: bool) -> Iterator[Entry]:

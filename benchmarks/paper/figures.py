@@ -16,7 +16,13 @@ from pyecho.bench.formatting import number
 from pyecho.bench.sampling import Sample
 from pyecho.demo.summary import allowed_speedup
 
-COLORS = {"baseline": "0.45", "batch": "tab:blue", "after": "tab:green", "before": "tab:purple"}
+COLORS = {
+    "baseline": "0.45",
+    "batch": "tab:blue",
+    "after": "tab:green",
+    "before": "tab:purple",
+    "adaptive": "tab:red",
+}
 PAPER = "tab:orange"
 SHADES = ("tab:purple", "tab:cyan", "tab:red")
 
@@ -32,6 +38,7 @@ def draw(marks: Sequence[Mark], folder: Path, stem: str) -> dict[str, Path]:
         drawers: dict[str, Callable[[Figure, str, Sequence[Mark]], None]] = {
             "3": _bars,
             "4": _speedups,
+            "drift": _bars,
             "quality": _bars,
         }
         figure = Figure(layout="constrained")
@@ -101,7 +108,8 @@ def _bars(figure: Figure, name: str, marks: Sequence[Mark]) -> None:
             label = f"{WORKLOADS[workload].held_out_unit} {label}"
         axes.set(ylabel=label, ylim=(0, None))
         e = max(mark.entry.condition.factor for mark in chosen)
-        axes.set_title(f"{_title(workload)}, e = {e}", loc="left")
+        about = "R between 1 and 8" if name == "drift" else f"e = {e}"
+        axes.set_title(f"{_title(workload)}, {about}", loc="left")
 
 
 def _missing(axes: Axes, x: float) -> None:

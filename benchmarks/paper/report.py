@@ -40,7 +40,7 @@ def as_markdown(
         chosen = [mark for mark in marks if mark.entry.figure == figure]
         if not chosen:
             continue
-        heading = f"Fig. {figure}: {title}" if figure.isdecimal() else f"Quality: {title}"
+        heading = f"{f'Fig. {figure}' if figure.isdecimal() else figure.capitalize()}: {title}"
         lines += ["", f"## {heading}", ""]
         if figure in figures:
             lines += [f"![{heading}]({figures[figure].name})", ""]
@@ -53,6 +53,7 @@ def _table(figure: str, marks: Sequence[Mark]) -> list[str]:
     extras = {
         "4": {"Seconds": "seconds", "Times fewer fresh": "fewer", "R": "R"},
         "7": {"Of those read": "read"},
+        "drift": {"Seconds": "seconds"},
     }.get(figure, {} if figure == "quality" else {"Of those used": "used"})
     heads += [*extras, "The paper", "Learning rate", "Rates that were tried"]
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]

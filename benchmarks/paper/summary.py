@@ -21,6 +21,7 @@ UNITS = {
     "5": "times fewer fresh examples",
     "6": "fresh examples, of the baseline's",
     "7": "fresh examples used, of the baseline's",
+    "drift": "seconds, of those of the adaptive factor",
     "quality": "at the end",
 }
 Results = Callable[[Condition, Entry], Sequence[Result]]
@@ -59,6 +60,10 @@ class Mark:
     def name(self) -> str:
         """A description of the comparison."""
         condition = self.entry.condition
+        if condition.variant == "adaptive":
+            return f"Adaptive({condition.factor})"
+        if condition.drifts:
+            return f"e = {condition.factor}"
         if condition.factor == 1:
             return "baseline"
         if condition.variant == "batch":
@@ -100,6 +105,9 @@ def _mark(entry: Entry, results: Results, costs: Mapping[Setting, Mapping[int, f
         measured = more["used"]
     elif entry.figure == "5":
         measured = _ratio(base, runs, "fresh")
+    elif entry.figure == "drift":
+        measured = _ratio(runs, base, "seconds")
+        more["seconds"] = _sample(runs, "seconds")
     elif entry.figure == "4":
         measured = _ratio(base, runs, "seconds")
         more["fewer"] = _ratio(base, runs, "fresh")
@@ -141,6 +149,19 @@ def findings(found: Sequence[Mark]) -> list[str]:
         order = [variant for variant in ("before", "after", "batch") if variant in by_variant]
         for better, worse in pairwise(order):
             said.append(_compared(name, better, by_variant[better], worse, by_variant[worse]))
+    fixed = [
+        mark
+        for mark in found
+        if mark.entry.figure == "drift"
+        and mark.entry.condition != mark.entry.baseline
+        and mark.measured is not None
+    ]
+    if fixed:
+        best = min(fixed, key=lambda mark: mark.more["seconds"].median)
+        said.append(
+            f"Drift: the best fixed factor, e = {best.entry.condition.factor}, takes "
+            f"{spread(best.measured)} times as long to the target as the adaptive one"
+        )
     for mark in found:
         if mark.entry.figure == "4" and mark.entry.x == 5 and mark.measured is not None:
             uses = 5 * mark.more["used"].median

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -14,6 +14,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from paper.conditions import BUFFERED_BATCHES, Condition, Job
+from paper.drift import DriftingLoader
 from paper.workload import Batch, Workload
 from pyecho.torch import EchoLoader
 
@@ -99,6 +100,8 @@ class Loaders:
     last: EchoLoader
     first: EchoLoader
 
+    clock: Callable[[], float] = time.perf_counter
+
     @property
     def fresh(self) -> int:
         """Examples read from the source."""
@@ -110,12 +113,16 @@ class Loaders:
         self.first.close()
 
 
-def new_loaders(workload: Workload, condition: Condition, seed: int, source: Any = None) -> Loaders:
+def new_loaders(
+    workload: Workload, condition: Condition, seed: int, source: Any = None
+) -> Loaders | DriftingLoader:
     """Return a variant's loaders over the batches of a workload or a source of examples.
 
     The baseline is the loader of example echoing with a factor of 1. Batch echoing repeats the
     batches of the baseline's loader, because the paper also keeps the baseline's buffer.
     """
+    if condition.drifts:
+        return DriftingLoader(workload, condition, seed)
     size = condition.batch_size
     whole = condition.variant == "batch"
     in_source = condition.variant == "after" and workload.augmented
@@ -154,7 +161,7 @@ def train(workload: Workload, job: Job, source: Any = None) -> Result:
     result = Result()
     busy = 0.0
     with closing(new_loaders(workload, condition, job.seed, source)) as loaders:
-        start = time.perf_counter()
+        start, begun = loaders.clock(), time.perf_counter()
         for step, batch in enumerate(loaders.last, 1):
             received = time.perf_counter()
             optimizer.zero_grad()
@@ -165,7 +172,7 @@ def train(workload: Workload, job: Job, source: Any = None) -> Result:
             if step % workload.tested_every == 0 or step >= most_steps:
                 with torch.inference_mode():
                     held_out = workload.held_out(average)
-                seconds = time.perf_counter() - start
+                seconds = loaders.clock() - start
                 point = Point(step, loaders.fresh, seconds, held_out)
                 result.curve.append(point)
                 result.reached = goal.target is not None and held_out <= goal.target
@@ -173,10 +180,12 @@ def train(workload: Workload, job: Job, source: Any = None) -> Result:
             busy += now - received
             if result.reached or step >= most_steps:
                 break
-        result.wall_seconds = time.perf_counter() - start
+        result.wall_seconds = time.perf_counter() - begun
     result.held_out = result.curve[-1].held_out
     result.busy_seconds = busy / result.curve[-1].step
     if goal.target is not None and (crossed := crossing(result.curve, goal.target)) is not None:
         result.steps, result.fresh, result.seconds = crossed
-        result.used = result.steps * condition.batch_size / condition.factor
+        adaptive = condition.variant == "adaptive"
+        uses = result.steps * condition.batch_size
+        result.used = result.fresh if adaptive else uses / condition.factor
     return result

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "bindings/config.hpp"
+#include "bindings/decision_log.hpp"
 #include "bindings/registration.hpp"
 
 namespace py = pybind11;
@@ -42,7 +43,11 @@ class SlotPlan {
                .factor = config.factor,
                .seed = config.seed,
                .unique_in_batch = config.unique_in_batch,
-               .iteration_uses = config.steps * config.batch_rows}),
+               .iteration_uses = config.steps * config.batch_rows,
+               .min_uses = config.min_uses,
+               .max_age = config.max_age,
+               .batch_rows = config.batch_rows,
+               .replay = config.replay}),
         uses_(config.batch_rows) {
     begin(config.epoch, std::nullopt);
   }
@@ -57,6 +62,9 @@ class SlotPlan {
   }
 
   [[nodiscard]] std::uint32_t slots() const noexcept { return slots_; }
+  [[nodiscard]] std::size_t room() const noexcept { return free_.size(); }
+  [[nodiscard]] DecisionLog log() const { return plan_.log(); }
+  [[nodiscard]] bool diverged() const noexcept { return plan_.diverged(); }
   [[nodiscard]] std::uint32_t resident() const noexcept { return plan_.resident(); }
   [[nodiscard]] bool at_end() const noexcept { return plan_.finished(); }
   void end_pass() { plan_.end_pass(); }
@@ -67,6 +75,8 @@ class SlotPlan {
     std::uint32_t drawn = 0;
     const Outcome outcome = plan_.draw(std::span(uses_).subspan(rows_), drawn);
     rows_ += drawn;
+    plan_.take_left(
+        [this](std::span<const std::uint32_t> slots) { free_.insert(free_.end(), slots.begin(), slots.end()); });
     if (outcome == Outcome::kEmpty) {
       return false;
     }
@@ -127,7 +137,14 @@ void register_batch_plan(py::module_& module) {
       .def("advance", &SlotPlan::advance,
            "Continue: True when a batch is complete, False when it needs examples, None at the end of an iteration.")
       .def("offer", &SlotPlan::offer, py::arg("examples"),
-           "Add this many examples, at most batch_size, after advance() has returned False. Return their slots.")
+           "Add this many examples, at most `room`. There is room for batch_size once advance() has returned False. "
+           "Return\ntheir slots.")
+      .def_property_readonly("room", &SlotPlan::room, "Slots that are free.")
+      .def_property_readonly(
+          "log", [](const SlotPlan& self) { return log_dict(self.log()); }, "The decisions of an adaptive factor.")
+      .def(
+          "check_log", [](const SlotPlan& self) { check_log(self.diverged()); },
+          "Raise CheckpointError if the log of an adaptive factor is not that of this run.")
       .def("end_pass", &SlotPlan::end_pass, "Mark the examples so far as a pass; another one follows.")
       .def("end_input", &SlotPlan::end_input, "Mark the examples so far as the last pass.")
       .def_property_readonly("slots", &SlotPlan::slots, "Number of slots.")

@@ -107,9 +107,10 @@ class EchoBufferObject final : public StageOf<EchoBuffer> {
   // the batches that may have been planned before are taken.
   static constexpr ReferenceTable::Entry kNoEntry = std::numeric_limits<ReferenceTable::Entry>::max();
   [[nodiscard]] bool adaptive() const noexcept { return config_.min_uses > 0; }
-  std::vector<ReferenceTable::Entry> entry_of_;                       // by slot
-  std::deque<std::pair<std::uint64_t, ReferenceTable::Entry>> retired_;  // with the number of batches to be taken before
-  std::uint64_t taken_ = 0;                                           // batches
+  std::vector<ReferenceTable::Entry> entry_of_;  // by slot
+  std::deque<std::pair<std::uint64_t, ReferenceTable::Entry>>
+      retired_;               // with the number of batches to be taken before
+  std::uint64_t taken_ = 0;   // batches
   Rows held_;                 // the item that was read and is not completely put
   Lease acquired_;            // consumer only: acquired by wait() for try_emit()
   pybind11::object pending_;  // the lease of a batch whose delivery failed, for the next attempt

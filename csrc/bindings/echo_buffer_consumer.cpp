@@ -14,7 +14,7 @@ namespace py = pybind11;
 namespace pyecho::bindings {
 
 Outcome EchoBufferObject::try_emit(PyObject*& emission) {
-  check_log();
+  check_log(core_->diverged());
   while (!pending_) {
     Lease lease = std::move(acquired_);
     Outcome outcome = core_->stopped() ? Outcome::kClosed : Outcome::kOk;

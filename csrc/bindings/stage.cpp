@@ -220,9 +220,12 @@ PyObject* Stage::next_reference(Outcome outcome, bool may_pause) {
   }
 }
 
-py::object Stage::take() {
+py::object Stage::take(bool wait) {
   PyObject* emission = nullptr;
   const Outcome outcome = try_emit(emission);
+  if (outcome == Outcome::kEmpty && !wait) {
+    return py::none();
+  }
   emission = outcome == Outcome::kOk ? deliver(emission) : next_reference(outcome, true);
   if (emission == nullptr) {
     throw py::stop_iteration();
@@ -322,22 +325,6 @@ void Stage::resume(ReplayObject& replay, std::uint64_t delivered) {
 
 void Stage::raise_for(Outcome outcome) const { raise_outcome(outcome, name_); }
 
-// ---------------------------------------------------------------- the log of an adaptive factor
-
-void Stage::raise_for_log() {
-  raise(errors().checkpoint_error,
-        "the log is not that of this run: the pool cannot take as many items before a batch as the log says; replay needs "
-        "the source, the options, the seed and the epochs of the run that made the log");
-}
-
-py::dict Stage::dict_of(const DecisionLog& log) {
-  py::dict dict;
-  for (const auto& [epoch, decisions] : log) {
-    dict[py::int_(epoch)] = py::array_t<std::uint32_t>(static_cast<py::ssize_t>(decisions.size()), decisions.data());
-  }
-  return dict;
-}
-
 // ---------------------------------------------------------------- garbage collection and registration
 
 namespace {
@@ -401,7 +388,7 @@ void register_stage(py::module_& module) {
       .def("_resume", &Stage::resume, py::arg("replay"), py::arg("delivered"))
       .def("_refill", &Stage::refill, py::arg("item"), py::arg("rows"), py::arg("slots"))
       .def("_skip_rows", &Stage::skip_rows, py::arg("rows"))
-      .def("_take", &Stage::take)
+      .def("_take", &Stage::take, py::kw_only(), py::arg("wait") = true)
       .def("_retire", &Stage::retire, py::kw_only(), py::arg("completed"))
       .def_property_readonly("_delivered", &Stage::delivered)
       .def_property_readonly("_generation", &Stage::generation)

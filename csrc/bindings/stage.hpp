@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/decision_log.hpp"
 #include "bindings/gil.hpp"
 #include "core/memory/slot_pool.hpp"
 #include "core/plan/batch_plan.hpp"
@@ -62,7 +63,8 @@ class Stage {
     return outcome == Outcome::kOk ? deliver(emission) : next_reference(outcome, false);
   }
   // Same as next_reference(), for pyecho's own threads. Raises StopIteration at the end of an iteration, Closed if paused.
-  pybind11::object take();
+  // Without `wait` returns None if nothing is there.
+  pybind11::object take(bool wait);
   // True once the last iteration is over. From then on, next_reference() returns null.
   [[nodiscard]] virtual bool at_end() const = 0;
   // Starts with iteration `epoch` and drops the rest of the last one. No producer may be inside.
@@ -141,8 +143,6 @@ class Stage {
   [[nodiscard]] virtual bool stopped() const = 0;
   // Raises the exception for an outcome other than kOk, kEmpty and kEnd.
   [[noreturn]] virtual void raise_for(Outcome outcome) const;
-  [[noreturn]] static void raise_for_log();
-  [[nodiscard]] static pybind11::dict dict_of(const DecisionLog& log);
 
   // Waits for `attempt` (see wait_answering_signals) on the producers' side. kTimeout also if paused meanwhile.
   template <class Attempt>
@@ -174,8 +174,8 @@ class Stage {
   const std::string name_;
   pybind11::object failure_ = pybind11::none();
   pybind11::object prepare_ = pybind11::none();  // see set_prepare()
-  std::shared_ptr<Reader> reader_;  // shared, because another thread may stop the stage during a read
-  pybind11::object read_;           // the item that was read while hold() has not returned; null: none
+  std::shared_ptr<Reader> reader_;               // shared, because another thread may stop the stage during a read
+  pybind11::object read_;                        // the item that was read while hold() has not returned; null: none
   bool by_consumer_ = false;
   bool pass_ended_ = false;  // true if the end of a pass was read and is not marked yet
   Atomic<bool> paused_;
@@ -208,14 +208,8 @@ class StageOf : public Stage {
     }
     return outcome;
   }
-  [[nodiscard]] pybind11::dict log() const override { return dict_of(core_->log()); }
+  [[nodiscard]] pybind11::dict log() const override { return log_dict(core_->log()); }
   [[nodiscard]] std::uint64_t needed() const override { return core_->needed(); }
-  // Raises CheckpointError if the log of an adaptive factor is not that of this run.
-  void check_log() const {
-    if (core_->diverged()) [[unlikely]] {
-      raise_for_log();
-    }
-  }
   Outcome begin_core(std::uint64_t epoch, std::uint64_t items) override {
     return without_gil(true, [&] { return core_->begin(epoch, items); });
   }

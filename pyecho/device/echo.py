@@ -47,6 +47,10 @@ class DeviceEcho:
         Rows made by the source on the device.
     with_info
         Whether batches come with an `EchoInfo`.
+    adaptive
+        Whether the factor adapts itself, so that what has arrived is taken before each batch.
+    chunk_rows
+        Examples of a chunk, at most.
     """
 
     def __init__(
@@ -58,6 +62,8 @@ class DeviceEcho:
         rows: DeviceRows,
         *,
         with_info: bool,
+        adaptive: bool,
+        chunk_rows: int,
     ) -> None:
         self._spec = spec
         self._staging = staging
@@ -66,11 +72,14 @@ class DeviceEcho:
         self._rows = rows
         self._on_device = [field.dtype == TICKET for field in leaves_of(spec)]
         self._with_info = with_info
+        self._adaptive = adaptive
+        self._chunk_rows = chunk_rows
         # A column is one leaf of several examples: a tensor, or a list if it travels by reference.
         self._chunks: list[tuple[Any, list[Any]]] = []  # slots and columns, not stored yet
         self._pools: list[Any] = []  # for each column, of rows or references, by slot
         self._like: list[Any] = []  # columns with rows such as those of the pools
         self._failure: BaseException | None = None
+        self._ended = False  # the input
         self.emitted = 0
         """Rows that were handed to the consumer."""
 
@@ -80,6 +89,7 @@ class DeviceEcho:
         self._chunks.clear()
         self._rows.clear()
         self._failure = None
+        self._ended = False
 
     @property
     def _at_end(self) -> bool:
@@ -94,29 +104,17 @@ class DeviceEcho:
         An error of the source is raised after every use of the items before it, unless the device
         fails meanwhile.
         """
-        while (complete := self.plan.advance()) is not None:
-            if complete:
-                batch = self._batch()
-                if batch is None:
-                    continue  # too short for drop_last
+        while True:
+            while self._adaptive and self.plan.room >= self._chunk_rows and self._pull(wait=False):
+                pass  # what has arrived
+            complete = self.plan.advance()
+            self.plan.check_log()
+            if complete is None:
+                break
+            if not complete:
+                self._pull(wait=True)
+            elif (batch := self._batch()) is not None:  # else it is too short for drop_last
                 return batch
-            try:
-                chunk = self._staging._take()
-            except StopIteration:
-                if self._staging._at_end:
-                    self.plan.end_input()
-                else:
-                    self.plan.end_pass()
-                continue
-            except (Closed, CudaError):
-                raise  # the loader is stopped or paused; or no chunk can be pinned
-            except BaseException as error:
-                self._failure = error
-                self.plan.end_input()
-                continue
-            with torch.inference_mode(False), torch.no_grad():  # the pool outlives both
-                self._receive(chunk)
-            del chunk
         failure, self._failure = self._failure, None
         if failure is not None and self.plan.at_end:
             try:
@@ -124,6 +122,34 @@ class DeviceEcho:
             finally:
                 del failure  # its traceback has this frame
         raise StopIteration
+
+    def _pull(self, *, wait: bool) -> bool:
+        """Take a chunk, or the end of a pass. Return False if there is none, or the input ends."""
+        if self._ended:
+            return False
+        try:
+            chunk = self._staging._take(wait=wait)
+        except StopIteration:
+            if not self._staging._at_end:
+                self.plan.end_pass()
+                return True
+            self._end()
+            return False
+        except (Closed, CudaError):
+            raise  # the loader is stopped or paused; or no chunk can be pinned
+        except BaseException as error:
+            self._failure = error
+            self._end()
+            return False
+        if chunk is None:
+            return False
+        with torch.inference_mode(False), torch.no_grad():  # the pool outlives both
+            self._receive(chunk)
+        return True
+
+    def _end(self) -> None:
+        self._ended = True
+        self.plan.end_input()
 
     def finish(self, gathered: Gathered, epoch: int, number: int) -> tuple[Uploaded, EchoInfo, int]:
         """Finish a batch, of this number in its epoch, for `deliver`."""

@@ -106,13 +106,12 @@ class DeviceStages(Stages):
     def _build_device_echo(self, first: Any) -> None:
         """Examples cross the link once, in chunks; batches of their uses are made on the device."""
         config, uploader = self.config, self._uploader
-        if config.adaptive is not None:
-            raise ConfigError("an adaptive factor needs echo_on='host' so far")
         assert config.batch_size is not None
         self._rows = rows = DeviceRows(uploader, first, batched=self._source.batched)
+        chunk_rows = max(1, config.batch_size // int(config.most_uses))
         staging = self._echo_buffer(
             rows.deposit(first) if rows else first,
-            batch_size=max(1, config.batch_size // int(config.most_uses)),
+            batch_size=chunk_rows,
             factor=1,
             shuffle_buffer=1,
             unique_in_batch=False,
@@ -124,7 +123,14 @@ class DeviceStages(Stages):
             staging._set_prepare(rows.deposit)
         plan = _core.BatchPlan(config)
         self._echo = echo = DeviceEcho(
-            self._spec, staging, plan, uploader, rows, with_info=config.with_info
+            self._spec,
+            staging,
+            plan,
+            uploader,
+            rows,
+            with_info=config.with_info,
+            adaptive=config.adaptive is not None,
+            chunk_rows=chunk_rows,
         )
         self._stages = [staging]
         self._add_link(
@@ -192,7 +198,8 @@ class DeviceStages(Stages):
         stats, echo = super().stats(), self._echo
         if echo is not None:
             occupancy = echo.plan.resident / self.config.capacity
-            stats = replace(stats, emitted=echo.emitted, occupancy=occupancy)
+            log = echo.plan.log
+            stats = replace(stats, emitted=echo.emitted, occupancy=occupancy, log=log)
         return replace(stats, h2d_bytes=self._uploader.h2d_bytes)
 
 

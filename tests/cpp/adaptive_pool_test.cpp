@@ -159,7 +159,8 @@ class AdaptiveRun {
   Outcome batch() {
     std::uint32_t drawn = 0;
     const Outcome outcome = plan_.draw(uses_, drawn);
-    plan_.take_left([&](std::span<const std::uint32_t> slots) { free_.insert(free_.end(), slots.begin(), slots.end()); });
+    plan_.take_left(
+        [&](std::span<const std::uint32_t> slots) { free_.insert(free_.end(), slots.begin(), slots.end()); });
     for (const Use& use : std::span(uses_).first(drawn)) {
       items.push_back(use.source_index);
       if (use.last) {

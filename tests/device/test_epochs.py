@@ -141,3 +141,29 @@ def test_passes_that_fill_no_batch_end_although_each_drops_one(device):
     with pytest.warns(RuntimeWarning, match="no batch"):
         first = list(loader)
     assert [first] + [list(loader) for _ in range(9)] == [[]] * 10
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_adaptive_factor_decides_by_what_has_arrived_and_its_log_gives_the_same(device, way):
+    stops_after, stopped = 24, threading.Event()
+
+    def source():
+        yield from rows(stops_after)
+        assert stopped.wait(60)
+        yield from rows(4)
+
+    arguments = arguments_of(way) | {"factor": pyecho.Adaptive(4), "prefetch": 1}
+    live = pyecho.torch.EchoLoader(source(), **arguments)
+    seen = []
+    for batch in live:
+        seen.append(batch.clone())
+        repeated = sum(map(len, seen)) > stops_after + 8 if "batch_size" in WAYS[way] else True
+        if repeated:
+            stopped.set()
+    assert set(values(seen)) == set(range(stops_after))
+    log = live.stats().log
+    assert sum(log[0]) >= stops_after
+    replayed = pyecho.torch.EchoLoader(
+        rows(stops_after) + rows(4), **arguments | {"factor": pyecho.Adaptive(4).replay(log)}
+    )
+    assert values(replayed) == values(seen)

@@ -62,14 +62,14 @@ class AdaptivePool {
 
   struct Item {
     std::uint64_t source_index;
-    std::uint64_t number;    // in the order of admission
-    std::uint64_t batch;     // the one before which it was admitted
-    std::uint32_t uses;      // so far
-    std::uint32_t place;     // in order_; kNowhere: not in the pool
-    std::uint32_t leaving;   // place in leaving_, or kNowhere
-    std::uint32_t older;     // the next older slot, or kNowhere
-    std::uint32_t younger;   // likewise
-    bool overdue;            // too old, and to leave after its least uses
+    std::uint64_t number;   // in the order of admission
+    std::uint64_t batch;    // the one before which it was admitted
+    std::uint32_t uses;     // so far
+    std::uint32_t place;    // in order_; kNowhere: not in the pool
+    std::uint32_t leaving;  // place in leaving_, or kNowhere
+    std::uint32_t older;    // the next older slot, or kNowhere
+    std::uint32_t younger;  // likewise
+    bool overdue;           // too old, and to leave after its least uses
   };
 
   void remove(std::uint32_t slot);
@@ -96,10 +96,10 @@ class AdaptivePool {
   std::vector<std::uint32_t> leaving_;  // slots that may leave: a binary heap, the first to leave on top
   std::vector<std::uint32_t> due_;      // slots drawn in this batch that begin_batch() has to look at
   std::vector<std::uint32_t> left_;
-  std::uint32_t oldest_ = kNowhere;     // ends of the list of slots by age
+  std::uint32_t oldest_ = kNowhere;  // ends of the list of slots by age
   std::uint32_t youngest_ = kNowhere;
   std::uint64_t admitted_ = 0;
-  std::uint64_t batch_ = 0;             // batches begun
+  std::uint64_t batch_ = 0;  // batches begun
 };
 
 }  // namespace pyecho

@@ -232,7 +232,9 @@ Outcome BatchPlan::draw(std::span<Use> rows, std::uint32_t& drawn) noexcept {
     const std::uint64_t most = std::min<std::uint64_t>(rows.size() - drawn, uses_left_in_iteration());
     const std::span<Use> wanted = rows.subspan(drawn, most);
     const bool in_order = config_.capacity == 1 && !config_.unique_in_batch;
-    const std::uint32_t got = adaptive_ ? draw_adaptive(wanted) : in_order ? draw_in_order(wanted) : draw_shuffled(wanted);
+    const std::uint32_t got = adaptive_  ? draw_adaptive(wanted)
+                              : in_order ? draw_in_order(wanted)
+                                         : draw_shuffled(wanted);
     if (got == 0) {
       return Outcome::kEnd;
     }

@@ -85,7 +85,8 @@ Outcome Replay::draw_batch() {
         free_.push_back(use.slot);
       }
     }
-    plan_.take_left([&](std::span<const std::uint32_t> slots) { free_.insert(free_.end(), slots.begin(), slots.end()); });
+    plan_.take_left(
+        [&](std::span<const std::uint32_t> slots) { free_.insert(free_.end(), slots.begin(), slots.end()); });
     drawn_ += drawn;
     if (by_use_ && drawn > 0) {
       batches_ += drawn;

@@ -64,7 +64,7 @@ struct EchoBufferConfig {
   std::uint32_t min_uses = 0;          // the next three: see PlanConfig
   std::uint64_t max_age = 0;
   DecisionLog replay = {};
-  std::uint32_t held = 2;              // batches a consumer holds at a time; a loop holds one and requests the next
+  std::uint32_t held = 2;  // batches a consumer holds at a time; a loop holds one and requests the next
   // Makes the memory of a batch, for memory that the consumer takes away (see Lease::exchange()). Called in the constructor
   // only, since no batch is added then. Null: pageable memory.
   std::function<HostMemory(std::size_t size_bytes)> batch_memory = {};
