@@ -220,10 +220,40 @@ def test_baselines_have_a_factor_of_one_and_the_same_loader(full):
     for entry in entries(FIGURES, full=full):
         base, of = entry.baseline, entry.condition
         assert (base.workload, base.batch_size) == (of.workload, of.batch_size)
-        assert base.factor == 1
+        assert base.factor == 1 or entry.figure == "drift"
         assert base.shuffle_buffer == 10 * base.batch_size
         if of.variant != "batch" and entry.figure != "7":
             assert of.shuffle_buffer == base.shuffle_buffer
+
+
+def test_with_a_drifting_source_an_adaptive_factor_leaves_neither_side_waiting():
+    import numpy as np
+    from paper import drift
+    from paper.conditions import Condition
+
+    class Numbers:
+        arrays = {"number": np.arange(1000)}
+
+        def orders(self, seed):
+            while True:
+                yield from range(1000)
+
+        def augment(self, batch, rng):
+            return batch
+
+    def after_minutes(variant, factor):
+        condition = Condition("fashion", variant, factor, 8, 80, drifts=True)
+        loader = drift.DriftingLoader(Numbers(), condition, seed=1)
+        next(batch for batch in loader.last if loader.clock() > 240)
+        return loader.fresh, loader.waited
+
+    read_at_most, _ = after_minutes("before", 1)  # which never holds up the source
+    read, waited = after_minutes("adaptive", 8)
+    assert read > 0.99 * read_at_most
+    assert waited < 1
+    for factor in (2, 4, 8):
+        read, waited = after_minutes("before", factor)
+        assert read < 0.9 * read_at_most or waited > 10
 
 
 def all_marks(results, figures=("3",)):
@@ -301,7 +331,7 @@ def test_a_report_shows_every_mark(tmp_path):
     table = [line for line in markdown.splitlines() if line.startswith("| fashion |")]
     assert len(table) == sum(mark.entry.condition.workload == "fashion" for mark in found)
     assert "![Fig. 3: fresh examples to the target at e = 2](a-fig3.png)" in markdown
-    assert figures.FIGURES.keys() == {"3", "4", "5", "6", "7", "quality"}
+    assert figures.FIGURES.keys() == {"3", "4", "5", "6", "7", "drift", "quality"}
 
 
 def test_the_split_of_text_does_not_depend_on_other_files(tmp_path):
