@@ -72,9 +72,6 @@ class BatchPlan {
 
   // Drops all state and starts with iteration and pass number `epoch`. `items`: items in a pass, or kUnknown.
   void begin(std::uint64_t epoch, std::uint64_t items);
-  // Continues where `replayed`, a plan of the same configuration but for its slots, has ended a batch. Its items lie in
-  // the slots from 0 on. Returns their numbers, ascending. Throws std::length_error if they need more slots.
-  std::vector<std::uint64_t> resume(BatchPlan& replayed);
 
   // -- Input, in source order --
 
@@ -118,7 +115,9 @@ class BatchPlan {
 
   // -- What a saved state tells of a plan --
 
-  [[nodiscard]] std::uint64_t fed() const noexcept { return fed_; }
+  [[nodiscard]] const PlanConfig& config() const noexcept { return config_; }
+  // Returns the number of items fed since the last end_pass().
+  [[nodiscard]] std::uint64_t open_items() const noexcept { return fed_ - pass_fed_; }
   [[nodiscard]] bool ended() const noexcept { return ended_; }
   // Returns the lengths of the passes that have ended.
   [[nodiscard]] const std::vector<PassRun>& passes() const noexcept { return passes_; }

@@ -65,11 +65,9 @@ void Executor::begin(std::uint64_t epoch, std::uint64_t items) {
   slots_.reset();
 }
 
-std::vector<std::uint64_t> Executor::resume(BatchPlan& replayed) {
+Replay Executor::begin_at(PlanPosition position) {
   drop_planned();
-  std::vector<std::uint64_t> numbers = plan_.resume(replayed);
-  slots_.reset(static_cast<std::uint32_t>(numbers.size()));
-  return numbers;
+  return {plan_, layout_.rows(), std::move(position)};
 }
 
 void Executor::drop_planned() {
@@ -82,6 +80,15 @@ void Executor::drop_planned() {
     parked.whole = false;
   }
   front_.store_release(planned_);
+}
+
+const BatchPlan& Executor::settle(std::vector<const Batch*>& batches) {
+  slots_.feed(plan_);
+  if (open_ != nullptr) {
+    copy_planned(*open_);
+    batches.push_back(open_);
+  }
+  return plan_;
 }
 
 // Draws rows of the open batch: kOk when it is complete, or kEmpty, kEnd, kExhausted.
