@@ -13,7 +13,7 @@ BIN := .venv/bin
 WITH_TOOLS := PATH="$(CURDIR)/$(BIN):$$PATH"
 PACKAGE_SOURCES := pyproject.toml CMakeLists.txt $(shell find csrc pyecho -not -path '*__pycache__*')
 CUDA_BIN := .venv-cuda/bin
-CUDA_TESTS := tests/gpu tests/device/test_same_output.py
+CUDA_TESTS := tests/gpu tests/device/test_same_output.py tests/device/test_states.py
 CUDA_VIOLATIONS := $(CURDIR)/.venv-cuda/violations
 CPP_FILES := $(shell find csrc tests/cpp tests/cuda_emulator benchmarks -name '*.hpp' -o -name '*.cpp')
 # ThreadSanitizer of older compilers cannot live with the address randomisation of newer kernels.

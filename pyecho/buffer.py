@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 from pyecho import _core
 from pyecho._core import CheckpointError, ConfigError
 from pyecho.adaptive import Adaptive
+from pyecho.checkpoint import SavedState
 from pyecho.config import Config
+from pyecho.nest import map_nest
 from pyecho.nodes import node_of
 from pyecho.spec import NUMPY, fields_of
-from pyecho.state import SavedState, check_leaves, fill, finished_state, leaves_of_spec, replay_of
+from pyecho.state import leaves_of_spec, whole_state
 from pyecho.stats import EchoStats
 
 _ALIGNMENT = 16  # of the arrays of a batch, enough for every dtype
@@ -136,7 +138,7 @@ class EchoBuffer(_core.EchoBuffer):
             spec, config, to_array=to_array, from_array=from_array, allocate=allocate
         )
         super().__init__(**arguments)
-        self._config, self._leaves = config, leaves_of_spec(spec)
+        self._config, self._spec = config, spec
         self._capacity = config.capacity
 
     def state_dict(self) -> dict[str, Any]:
@@ -147,16 +149,10 @@ class EchoBuffer(_core.EchoBuffer):
         meanwhile, in any order but that of a reservation that is open.
         """
         flow = self._state(payload=True, with_held=False)
-        flow |= {
-            "epoch": self._config.epoch,
-            "items": None,
-            "passes": [list(run) for run in flow["passes"]],
-            "position": [flow["iterations"], flow["delivered"]],
-            "leaves": self._leaves,
-        }
+        flow |= {"epoch": self._config.epoch, "items": None, "links": {}}
+        flow["leaves"] = leaves_of_spec(fields_of(self._spec))
         taken = flow["open_items"] + sum(passes * items for passes, items in flow["passes"])
-        epoch = self._config.epoch
-        return finished_state("buffer", self._config, epoch, flow, None, taken=taken)
+        return whole_state("buffer", self._config, self._config.epoch, flow, None, taken=taken)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` was called, with the examples in the state.
@@ -167,9 +163,12 @@ class EchoBuffer(_core.EchoBuffer):
         flow = SavedState.read(state, "buffer", self._config).flow
         if flow is None or not flow.payload:
             raise CheckpointError("the state of a buffer holds its examples, and this one does not")
-        check_leaves(self, flow, self._leaves)
-        self._resume(replay_of(flow, self._config), flow.delivered)
-        fill(self, flow)
+        arrays = iter(flow.arrays(fields_of(self._spec)))
+        numbers, slots = self._resume(flow)
+        adaptive = self._config.adaptive is not None
+        slots = flow.slots_of(numbers, slots, adaptive=adaptive)
+        columns = map_nest(lambda _: next(arrays), self._spec)
+        self._refill(columns, True, np.arange(len(slots)), slots)
         if flow.ended:
             self.close()
         self._set_paused(False)

@@ -11,8 +11,9 @@ from typing import Any
 from pyecho import _core
 from pyecho._core import Closed
 from pyecho.buffer import EchoInfo
+from pyecho.checkpoint import Flow
 from pyecho.config import Config
-from pyecho.state import BATCH, LAST_END, Flow, made_ahead
+from pyecho.state import BATCH, LAST_END, with_ends
 
 
 class Link:
@@ -33,12 +34,17 @@ class Link:
         threads: int = 1,  # `work` is their job
         fetch: Callable[[Any, int, int], Any] | None = None,  # makes what the consumer gets
         within: Callable[[], AbstractContextManager[object]] = nullcontext,  # in which threads work
+        to_state: Callable[[Any], list[Any]]
+        | None = None,  # of what was made: batch, columns of info
+        of_state: Callable[..., Any] | None = None,  # the other way round
     ) -> None:
         self.name = name
         self.threads = threads
         self._upstream = upstream
         self._make = make
         self._within = within
+        self._to_state = to_state or _to_state
+        self._of_state = of_state or _of_state
         self._turn = threading.Lock()
         self._epoch = 0
         self._number = 0
@@ -55,16 +61,27 @@ class Link:
         self._number = self._before = 0
         self._made.clear()
 
-    def resume(self, flow: Flow) -> None:
-        """Start where a state was taken. The consumer gets first what was made ahead of it."""
-        self.queue._begin(flow.epoch, None, *flow.position)
-        self._epoch, self._number = flow.epoch + flow.iterations, flow.delivered
-        self._before = flow.position[0]
-        self._made = deque(flow.made)
+    def state(self, saved: Callable[[Any], Any]) -> list[Any]:
+        """Return what was taken from the queue, and what was made ahead of that.
 
-    def made_ahead(self, queue: dict[str, Any]) -> list[list[Any]]:
-        """Return what the consumer has not had, as entries of a state; `queue`: its own."""
-        return made_ahead(queue, queue["iterations"] - self._before) + list(self._made)
+        `saved`: see `Adapter`. `work` has returned in every thread.
+        """
+        queue = self.queue._state(payload=True, with_held=False)
+        made: list[list[Any]] = [[BATCH, *self._to_state(each)] for each in queue["columns"][0]]
+        made = with_ends(made, queue, queue["iterations"] - self._before) + list(self._made)
+        entries = [[*entry[:2], *map(saved, entry[2:])] for entry in made]
+        return [queue["iterations"], queue["delivered"], entries]
+
+    def resume(self, flow: Flow, taken: tuple[int, int]) -> tuple[int, int]:
+        """Start where a state was taken, with what was made ahead then; return what was taken.
+
+        `taken`: from the stage upstream.
+        """
+        self._before, delivered, made = flow.links.get(self.name, (*taken, []))
+        self.queue._begin(flow.epoch, None, self._before, delivered)
+        self._epoch, self._number = flow.epoch + taken[0], taken[1]
+        self._made = deque(made)
+        return self._before, delivered
 
     def work(self) -> None:
         """Make what there is to make, until the last epoch ends or a stage is stopped or paused."""
@@ -105,12 +122,21 @@ class Link:
         queue.fill(place, made)
         return True
 
-    def _fill_again(self, place: Any, kind: int, batch: Any = None) -> bool:
+    def _fill_again(self, place: Any, kind: int, *batch: Any) -> bool:
         """Fill a place with what a state holds. Return False at the last end."""
-        if kind != BATCH:
-            self.queue.end_here(place, kind == LAST_END)
-        elif len(batch) == 1:
-            self.queue.fill(place, batch[0])
+        if kind == BATCH:
+            self.queue.fill(place, self._of_state(*batch))
         else:
-            self.queue.fill(place, (batch[0], EchoInfo(*batch[1:])))
+            self.queue.end_here(place, kind == LAST_END)
         return kind != LAST_END
+
+
+def _to_state(emission: Any) -> list[Any]:
+    """Return a batch and the columns of its info, without its type, which is pyecho's own."""
+    if isinstance(emission, tuple) and len(emission) == 2 and isinstance(emission[1], EchoInfo):
+        return [emission[0], *emission[1]]
+    return [emission]
+
+
+def _of_state(batch: Any, *info: Any) -> Any:
+    return (batch, EchoInfo(*info)) if info else batch

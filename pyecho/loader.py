@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from pyecho._core import ConfigError
 from pyecho.adaptive import Adaptive
+from pyecho.checkpoint import SavedState
 from pyecho.config import Config, Options, checked_int
 from pyecho.progress import require_tqdm, shown
 from pyecho.run import Run
 from pyecho.source import Source
 from pyecho.spec import NUMPY, Adapter
 from pyecho.stages import Stages
-from pyecho.state import SavedState, finished_state, with_arrays
+from pyecho.state import whole_state
 from pyecho.stats import EchoStats
 
 if TYPE_CHECKING:
@@ -261,9 +262,7 @@ class EchoLoader:
             consumer, or if this cannot be saved: items on a device with their payload; without
             their payload, items of a source that has a state of its own.
         """
-        epoch, flow, source = self._run.state(payload)
-        flow = flow and with_arrays(flow, self._adapter.saved)
-        return finished_state("loader", self._config, epoch, flow, source)
+        return whole_state("loader", self._config, *self._run.state(payload))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` was called. The next ``iter()`` begins with the next batch.

@@ -14,12 +14,13 @@ from typing import Any
 
 from pyecho import _core
 from pyecho._core import CheckpointError, Closed, EchoError
+from pyecho.checkpoint import SavedState
 from pyecho.config import Config
 from pyecho.context import CallerContext
-from pyecho.passes import NOTHING, Opening, Resumption, passes_over
+from pyecho.passes import Opening, passes_over
+from pyecho.resume import NOTHING, Resumption
 from pyecho.source import Source
 from pyecho.stages import Stages
-from pyecho.state import Flow, SavedState, replay_of
 from pyecho.stats import EchoStats
 from pyecho.threads import EXIT_SECONDS, Worker, close_at_exit
 
@@ -279,40 +280,71 @@ class Run:
 
     def _start(self, token: object) -> Any:
         """Begin a pass: with the stages there are, or read the first item and make them."""
-        if self._saved is not None:
-            if self._saved.flow is not None:
-                return self._go_on(token, self._saved, self._saved.flow)
-            self._source.load(self._saved.source)
-            self._saved = None
+        saved = self._saved
+        if saved is not None and saved.flow is None:
+            self._source.load(saved.source)
+            self._saved = saved = None
+        flow = None if saved is None else saved.flow
         context = self._context = CallerContext()
         items = self._source.items()
+        if flow is not None:
+            if None not in (items, flow.items) and items != flow.items:
+                raise CheckpointError(
+                    f"the source has {items} items, and had {flow.items} when the state was taken"
+                )
+            items = flow.items
         capacity = self._config.capacity_for(items)
-        if self._stages is not None and capacity > self._stages.config.capacity:
-            self._drop_stages()  # the source has grown
+        if self._stages is not None and (flow or capacity > self._stages.config.capacity):
+            self._drop_stages()  # the source has grown; or this attempt was cut short before
         self._await_workers()
         if self._opening is None:
-            passes = passes_over(self._source, self._config, self.epoch, capacity)
-            self._opening = Opening(passes)
+            self._opening = self._open(items, saved)
         opening = self._opening
+        first = NOTHING
         if self._stages is None or self._source.one_shot:  # which may have been read to its end
             self._read_first(opening, context)
-            if opening.first is NOTHING:
+            first = self._example(opening)
+            if first is NOTHING:
                 return self._start_empty(token, opening)
         if self._stages is None:
             close_at_exit(self)  # before whatever the source has registered
-            config = replace(self._config, shuffle_buffer=capacity, held=2 + self.held)
+            ahead = max(1, flow.count - capacity) if flow else 1
+            config = replace(self._config, shuffle_buffer=capacity, held=2 + self.held, burst=ahead)
             self._stages = self._make_stages(
-                self._source, config, opening.first, by_consumer=self._by_consumer
+                self._source, config, first, by_consumer=self._by_consumer
             )
         self._length = self._config.batches_of(items)
         if items and self._length == 0:
             self._warn_of_no_batch(items)
-        self._stages.begin(self.epoch, items, opening)
-        self._flow = (self.epoch, items)
+        if flow is None:
+            self._stages.begin(self.epoch, items, opening)
+        else:
+            self._stages.resume(opening)
+        self._flow = (flow.epoch if flow else self.epoch, items)
         self._begun = token
-        self._opening = None
+        self._opening = self._saved = None
         self._set_to_work(self._stages, context)
         return self._stages.consumed
+
+    def _open(self, items: int | None, saved: SavedState | None) -> Opening:
+        """Return what is to be read, in the middle of an epoch if a state is to go on."""
+        source, capacity = self._source, self._config.capacity_for(items)
+        resumed, epoch = None, self.epoch
+        if saved is not None and saved.flow is not None:
+            config = replace(self._config, shuffle_buffer=capacity)
+            resumed, epoch = Resumption(saved, saved.flow, config, source), saved.flow.epoch
+        return Opening(passes_over(source, self._config, epoch, capacity, resumed), resumed)
+
+    def _example(self, opening: Opening) -> Any:
+        """Return the first item, or one like it; `NOTHING` if there is none."""
+        if opening.resumed is None:
+            return opening.first
+        if opening.error is not None:
+            if not self._source.one_shot:  # else it cannot be read a second time
+                self._opening = None
+            raise opening.error
+        opening.resumed.end(self._source)
+        return opening.resumed.example(self._source, opening.first)
 
     # ------------------------------------------------------------ states
 
@@ -369,54 +401,6 @@ class Run:
         self._begun = None
         self.epoch = saved.epoch
         self._saved = saved
-
-    def _go_on(self, token: object, saved: SavedState, flow: Flow) -> Any:
-        """Begin in the middle of an epoch, where a state was taken."""
-        context = self._context = CallerContext()
-        items = self._source.items()
-        if None not in (items, flow.items) and items != flow.items:
-            raise CheckpointError(
-                f"the source has {items} items, and had {flow.items} when the state was taken"
-            )
-        config = replace(
-            self._config,
-            shuffle_buffer=self._config.capacity_for(flow.items),
-            held=2 + self.held,
-        )
-        self._drop_stages()  # of an attempt that was cut short
-        self._await_workers()
-        if self._opening is None:
-            where = _resumption_of(saved, flow, config, self._source)
-            passes = passes_over(self._source, config, flow.epoch, config.capacity, where)
-            self._opening = Opening(passes, where)
-        opening = self._opening
-        assert opening.resumed is not None
-        resumed = opening.resumed
-        self._read_first(opening, context)
-        if opening.error is not None:
-            if not self._source.one_shot:  # else it cannot be read a second time
-                self._opening = None
-            raise opening.error
-        if resumed.number is None:  # else the pass has loaded it
-            self._source.load(saved.source)
-        first = _example(self._source, flow, opening)
-        if first is NOTHING:
-            return self._start_empty(token, opening)
-        close_at_exit(self)
-        ahead = len(resumed.replay.numbers) - resumed.replay.resident
-        self._stages = self._make_stages(
-            self._source,
-            replace(config, burst=max(1, ahead)),
-            first,
-            by_consumer=self._by_consumer,
-        )
-        self._length = self._config.batches_of(items)
-        self._stages.resume(flow, resumed, opening)
-        self._flow = (flow.epoch, flow.items)
-        self._begun = token
-        self._opening = self._saved = None
-        self._set_to_work(self._stages, context)
-        return self._stages.consumed
 
     def _start_empty(self, token: object, opening: Opening) -> Any:
         """Begin an epoch without items, and so without stages. Return a stage that has ended."""
@@ -507,44 +491,3 @@ class Run:
             RuntimeWarning,
             stacklevel=5,
         )
-
-
-def _resumption_of(saved: SavedState, flow: Flow, config: Config, source: Source) -> Resumption:
-    """Return where reading goes on: behind the items of the state, or what the plan needs."""
-    replay = replay_of(flow, config)
-    if flow.payload:
-        number, index = flow.passes.count, flow.open_items
-    else:
-        number = replay.passes_fed
-        index = replay.fed - flow.passes.begin_of(number)
-    wanted: dict[int, list[int]] = {}
-    for item in () if flow.payload else replay.numbers.tolist():
-        of_pass, place = flow.passes.locate(item)
-        wanted.setdefault(flow.epoch + of_pass, []).append(place)
-    over = flow.ended and number == flow.passes.count
-    if over and source.one_shot:  # read it to its end: the next epoch is to find nothing
-        over, number = False, number - 1
-        index = flow.passes.items - flow.passes.begin_of(number)
-    return Resumption(replay, None if over else flow.epoch + number, index, wanted, saved.source)
-
-
-def _example(source: Source, flow: Flow, opening: Opening) -> Any:
-    """Return an item like those of the source, to make the stages for."""
-    assert opening.resumed is not None
-    if opening.first is not NOTHING:
-        return opening.first
-    if opening.resumed.again:
-        return opening.resumed.again[0][2]
-    if opening.resumed.sample is not NOTHING:
-        return opening.resumed.sample
-    if flow.objects:
-        return flow.objects[0]
-    state = source.state()
-    first = next(source.read(), NOTHING)
-    source.load(state)  # that was only a look
-    if first is NOTHING and (flow.made or len(opening.resumed.replay.numbers) > 0):
-        raise CheckpointError(
-            f"the source ({type(source.object).__name__}) has ended, so nothing shows how the "
-            "items of the state look; let it be one that can be iterated again"
-        )
-    return first

@@ -13,22 +13,21 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from pyecho import _core
-from pyecho._core import CheckpointError, ConfigError, EchoError
+from pyecho._core import CheckpointError, ConfigError
 from pyecho.augment import Augmentation
 from pyecho.buffer import native_arguments, stats_of
 from pyecho.config import Config
 from pyecho.context import CallerContext
 from pyecho.link import Link
-from pyecho.nest import leaves_of, map_nest
-from pyecho.passes import NOTHING, Opening, Resumption
+from pyecho.nest import leaves_like, leaves_of, map_nest
+from pyecho.passes import Opening
+from pyecho.resume import NOTHING
 from pyecho.rows import row_spec, rows_of
 from pyecho.sharing import transform_for
 from pyecho.source import Source
 from pyecho.spec import Adapter, Field
-from pyecho.state import Flow, check_leaves, fill, leaves_of_spec
+from pyecho.state import leaves_of_spec
 from pyecho.stats import EchoStats
 
 AHEAD_BYTES = 4 << 20
@@ -57,7 +56,6 @@ class Stages:
         self._source = source
         self._adapter = adapter
         self._by_consumer = by_consumer
-        self._prepared = False  # items are on a device
         self._stages: list[Any] = []  # the first reads the source, the last is the consumer's
         self._links: list[Link] = []
         self._build(first)
@@ -77,12 +75,17 @@ class Stages:
         self._read(opening)
 
     def _read(self, opening: Opening) -> None:
-        # The first item is no part of the iterator again: then it would be neither in the stage
-        # nor ahead of the source's own state.
+        # What was read ahead is no part of the iterator again: then it would be neither in the
+        # stage nor ahead of the source's own state.
+        resumed = opening.resumed
+        first = [] if resumed is None else list(map(self._whole, resumed.flow.held))
+        if opening.first is not NOTHING:
+            first.append(opening.first)
         self._stages[0]._read(
             opening.passes,
             by_consumer=self._by_consumer,
-            first=() if opening.first is NOTHING else (opening.first,),
+            first=tuple(first),
+            skipped_rows=0 if resumed is None else resumed.offset,
             until_empty=self.config.steps_per_epoch is not None,
         )
 
@@ -111,59 +114,76 @@ class Stages:
 
         `with_held`: the source has a state of its own, and the feeder is paused as well.
         """
-        first, last = self._stages[0], self._stages[-1]
-        linked = first is not last
-        foreign = self._prepared or any(link.name != "augment" for link in self._links)
-        if any(link.name == "echo" for link in self._links):
-            raise EchoError("echo_on='device' has no state_dict() yet; use echo_on='host'")
-        if foreign and payload:
-            raise EchoError(
-                "what is on a device cannot be put into a state yet: use state_dict(payload=False)"
-            )
-        state: dict[str, Any] = first._state(payload=payload, with_held=with_held)
-        queue = last._state(payload=payload, with_held=False) if linked else state
-        state["position"] = [queue["iterations"], queue["delivered"]]
+        saved, by_item = self._adapter.saved, self.config.batch_size is None
+        state: dict[str, Any] = self._echoing._state(payload=payload, with_held=with_held)
+        state["decisions"] = saved(state["decisions"])
+        state["links"] = {link.name: link.state(saved) for link in self._links if payload}
         if not payload:  # what is ahead of the consumer is made again
-            state["iterations"], state["delivered"] = state["position"]
-            state["batches"] = state["delivered"]
-        elif linked:
-            state["made"] = self._links[0].made_ahead(queue)
-        if "items" in state:
-            state["items_held"] = state.pop("items")
-        elif payload:
-            state["leaves"] = leaves_of_spec(self._spec)
-        state["passes"] = [list(run) for run in state["passes"]]
+            place = self.consumed._state(payload=False, with_held=False)
+            state |= {"iterations": place["iterations"], "delivered": place["delivered"]}
+            state["batches"] = place["delivered"]
+        elif by_item:
+            state["columns"] = [list(map(self._to_host, state["columns"][0]))]
+        else:
+            state["leaves"] = leaves_of_spec(leaves_of(self._saved_spec()))
+            state["columns"] = [
+                column if isinstance(column, list) else saved(column) for column in state["columns"]
+            ]
+        if payload:
+            state["numbers"] = saved(state["numbers"])
+        if with_held and not by_item:
+            state["held"] = [leaves_like(self._spec, item) for item in state["held"]]
         return state
 
-    def resume(self, flow: Flow, resumed: Resumption, opening: Opening) -> None:
+    def resume(self, opening: Opening) -> None:
         """Go on where a state was taken, as `begin`."""
-        first = self._stages[0]
-        if flow.rows is not None:
-            check_leaves(first, flow, leaves_of_spec(self._spec))
-        first._resume(resumed.replay, flow.delivered)
-        if flow.payload:
-            fill(first, flow)
-        else:
-            self._fill_again(flow, resumed)
+        assert opening.resumed is not None
+        flow, again, batched = opening.resumed.flow, opening.resumed.again, self._source.batched
+        numbers, slots = self._echoing._resume(flow)
+        slots = flow.slots_of(numbers, slots, adaptive=self.config.adaptive is not None)
+        if flow.payload and self.config.batch_size is None:
+            again = [(item, [0], [which]) for which, item in enumerate(flow.columns[0])]
+        elif flow.payload:
+            spec, every, batched = self._saved_spec(), list(range(flow.count)), True
+            arrays = iter(flow.arrays(leaves_of(spec)))
+            columns = map_nest(lambda _: next(arrays), spec)
+            again = [(columns, every, every)] if every else []
+        if sum(len(which) for *_, which in again) != len(slots):
+            raise CheckpointError("the source does not yield what was read for the state")
+        for item, rows, which in again:
+            self._echoing._refill(item, batched, rows, slots[which])
+        taken = (flow.iterations, flow.delivered)
         for link in self._links:
-            link.resume(flow)
+            taken = link.resume(flow, taken)
+        for name, (*_, made) in flow.links.items():
+            if made and all(link.name != name for link in self._links):
+                raise CheckpointError(
+                    f"the state holds batches that were made ahead ({name}), which this loader "
+                    "does not make; load it into one with augment or a device as well, or take it "
+                    "with state_dict(payload=False)"
+                )
         self._read(opening)
-        first._skip_rows(resumed.offset)
         self.set_paused(False)
 
-    def _fill_again(self, flow: Flow, resumed: Resumption) -> None:
-        numbers, filled = resumed.replay.numbers, 0
-        for number, begin, item in resumed.again:
-            start = flow.passes.begin_of(number - flow.epoch) + begin
-            end = start + (rows_of(item) if self._source.batched else 1)
-            low, high = np.searchsorted(numbers, [max(start, 0), end])
-            rows = (numbers[low:high] - start).tolist()
-            self._stages[0]._refill(item, rows, list(range(low, high)))
-            filled += len(rows)
-        if filled != len(numbers):
-            raise CheckpointError(
-                "the source does not yield what was read when the state was taken"
-            )
+    @property
+    def _echoing(self) -> Any:
+        """The stage that echoes."""
+        return self._stages[0]
+
+    def _saved_spec(self) -> Any:
+        """Return the spec of the examples in a state."""
+        return self._spec
+
+    def _to_host(self, item: Any) -> Any:
+        """Return what a state holds for an item of batch echoing."""
+        return item
+
+    def _whole(self, held: Any) -> Any:
+        """Return an item that was held when a state was taken."""
+        if self.config.batch_size is None:
+            return held
+        leaves = iter(held)
+        return map_nest(lambda _: next(leaves), self._spec)
 
     def stop(self) -> None:
         """Have the jobs end, and drop what the stages hold."""
@@ -213,7 +233,6 @@ class Stages:
     ) -> Any:
         """Make the stage of batch echoing: the feeder prepares items, each use is fetched."""
         config = self.config
-        self._prepared = prepare is not None
         copied = config.copy if copied is None else copied
         stage = _core.EchoQueue(
             replace(config, prefetch=self._items_ahead(first)),

@@ -12,6 +12,7 @@
 
 #include "bindings/config.hpp"
 #include "bindings/decision_log.hpp"
+#include "bindings/position.hpp"
 #include "bindings/registration.hpp"
 
 namespace py = pybind11;
@@ -36,7 +37,7 @@ py::array_t<T> array_of(std::size_t size, const Element& element) {
 class SlotPlan {
  public:
   explicit SlotPlan(const EchoBufferConfig& config)
-      : slots_(config.capacity + 2 * config.batch_rows),
+      : slots_(config.capacity + 2 * config.batch_rows + config.burst - 1),
         drop_last_(config.drop_last),
         plan_({.capacity = config.capacity,
                .slots = slots_,
@@ -59,6 +60,24 @@ class SlotPlan {
     for (std::uint32_t slot = slots_; slot > 0; --slot) {
       free_.push_back(slot - 1);  // slot 0 is taken first
     }
+  }
+
+  // Same, but continues at a position. Returns the numbers of the items there and their slots, and how many passes,
+  // and items of the next one, the plan was fed, and batches drawn.
+  py::tuple resume(const py::object& flow) {
+    rows_ = 0;
+    Replay replay(plan_, static_cast<std::uint32_t>(uses_.size()), position_of(flow));
+    run_to_end(replay);
+    free_ = replay.free_slots();
+    return py::make_tuple(items_of(plan_), replay.passes_fed(), plan_.open_items(), replay.batches_drawn());
+  }
+
+  // Returns where the plan stands. The items whose last use is in the open batch still have their slots.
+  py::dict state() const {
+    py::dict state;
+    add_input(state, plan_);
+    state["items"] = items_of(plan_, std::span(uses_).first(rows_));
+    return state;
   }
 
   [[nodiscard]] std::uint32_t slots() const noexcept { return slots_; }
@@ -134,6 +153,10 @@ void register_batch_plan(py::module_& module) {
       .def(py::init([](const py::object& config) { return std::make_unique<SlotPlan>(buffer_config(config)); }),
            py::arg("config"))
       .def("begin", &SlotPlan::begin, py::arg("epoch"), py::arg("items"), "Forget everything and start again.")
+      .def("resume", &SlotPlan::resume, py::arg("flow"),
+           "Start at a position. Return the numbers of its items and their slots; passes and items that were fed; "
+           "batches.")
+      .def("state", &SlotPlan::state, "Return where the plan stands, and the items that are not used up.")
       .def("advance", &SlotPlan::advance,
            "Continue: True when a batch is complete, False when it needs examples, None at the end of an iteration.")
       .def("offer", &SlotPlan::offer, py::arg("examples"),

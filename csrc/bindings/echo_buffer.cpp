@@ -189,8 +189,8 @@ void EchoBufferObject::put_item(py::handle item, bool batched, std::optional<dou
   }
 }
 
-void EchoBufferObject::hold(const py::object& item) {
-  held_ = {.view = std::make_shared<ItemView>(structure_, item, batched_, to_array_), .next = skipped_rows()};
+void EchoBufferObject::hold(const py::object& item, std::size_t first_row) {
+  held_ = {.view = std::make_shared<ItemView>(structure_, item, batched_, to_array_), .next = first_row};
 }
 
 Outcome EchoBufferObject::put_held(bool wait, std::uint64_t& put) {
@@ -272,9 +272,7 @@ void register_echo_buffer(py::module_& module) {
            "    with buffer.reserve() as views:\n"
            "        views['image'][...] = ...\n\n"
            "Leaving the block commits the example, an exception aborts it. The views must not be written to "
-           "afterwards.")
-      .def_property_readonly("_row_bytes", &EchoBufferObject::row_bytes)
-      .def("_restore", &EchoBufferObject::restore, py::arg("rows"), py::arg("references"), py::arg("order"));
+           "afterwards.");
 }
 
 }  // namespace pyecho::bindings

@@ -48,27 +48,22 @@ class EchoBufferObject final : public StageOf<EchoBuffer> {
   int traverse(visitproc visit, void* arg) const override;
   void clear() override;
 
-  void refill(const pybind11::object& item, const std::vector<std::size_t>& rows,
-              const std::vector<std::uint32_t>& slots) override;
-  // Fills slot i with the item in place order[i] of a state: `rows` as state() returns them, and a list for each reference
-  // leaf.
-  void restore(const pybind11::array_t<std::uint8_t>& rows, const std::vector<pybind11::list>& references,
-               const std::vector<std::size_t>& order);
-  [[nodiscard]] std::size_t row_bytes() const noexcept { return core_->layout().example_bytes(); }
+  void refill(const pybind11::object& item, bool batched, const Indices& rows, const Indices& slots) override;
 
   [[nodiscard]] EchoBuffer& core() noexcept { return *core_; }
   [[nodiscard]] const Structure& structure() const noexcept { return structure_; }
   [[nodiscard]] bool has_references() const noexcept { return has_references_; }
 
  protected:
-  void hold(const pybind11::object& item) override;
+  void hold(const pybind11::object& item, std::size_t first_row) override;
   [[nodiscard]] bool holds_item() const override { return held_.view != nullptr; }
+  [[nodiscard]] std::size_t held_row() const override { return held_.next; }
   Outcome put_held(bool wait, std::uint64_t& put) override;
   Outcome try_emit(PyObject*& emission) override;
   Outcome wait(Deadline slice) override;
   Outcome begin_core(std::uint64_t epoch, std::uint64_t items) override;
-  void begin_core_at(BatchPlan& replayed) override;
-  std::pair<const BatchPlan*, std::uint64_t> inspect(pybind11::dict& state, bool payload, bool with_held) override;
+  void make_room(std::size_t items) override;
+  const BatchPlan& inspect(pybind11::dict& state, bool payload) override;
   [[noreturn]] void raise_for(Outcome outcome) const override;
 
  private:
@@ -82,7 +77,7 @@ class EchoBufferObject final : public StageOf<EchoBuffer> {
   Outcome put_rows(const ItemView& view, std::size_t& row, Deadline deadline, bool wait);
   void fill(const ItemView& view, std::size_t row, std::span<const Reservation> reservations);
   void set_references(std::uint32_t slot, pybind11::tuple references);
-  void add_payload(pybind11::dict& state, const std::vector<Unspent>& items, std::uint64_t first_held) const;
+  void add_payload(pybind11::dict& state, const std::vector<Unspent>& items) const;
   pybind11::object make_batch(const Lease& lease, pybind11::handle owner);
   [[nodiscard]] HostMemory new_memory(std::size_t size_bytes) const;
   pybind11::object array_leaf(std::size_t index, std::byte* data, std::uint32_t rows, pybind11::handle owner) const;

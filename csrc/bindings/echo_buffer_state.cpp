@@ -1,7 +1,6 @@
-// Saving and resuming an EchoBufferObject: the items of a state are rows of bytes, and lists of references.
+// Saving and resuming an EchoBufferObject: the items of a state are columns, one for each leaf.
 #include <pybind11/numpy.h>
 
-#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -11,21 +10,15 @@
 #include "bindings/echo_buffer.hpp"
 #include "bindings/errors.hpp"
 #include "bindings/gil.hpp"
+#include "bindings/registration.hpp"
 #include "core/memory/checksum.hpp"
 
 namespace py = pybind11;
 using namespace py::literals;
 
 namespace pyecho::bindings {
-namespace {
 
-std::size_t reference_leaves(const Structure& structure) {
-  return static_cast<std::size_t>(std::ranges::count_if(structure.leaves(), &LeafSpec::by_reference));
-}
-
-}  // namespace
-
-std::pair<const BatchPlan*, std::uint64_t> EchoBufferObject::inspect(py::dict& state, bool payload, bool with_held) {
+const BatchPlan& EchoBufferObject::inspect(py::dict& state, bool payload) {
   std::vector<const Batch*> untaken;
   if (pending_) {
     untaken.push_back(&lease_of(pending_).batch());
@@ -34,74 +27,54 @@ std::pair<const BatchPlan*, std::uint64_t> EchoBufferObject::inspect(py::dict& s
     untaken.push_back(&acquired_.batch());
   }
   std::vector<Unspent> items;
-  const BatchPlan& plan = core_->inspect(items, untaken);
-  const std::uint64_t held = with_held && held_.view != nullptr ? held_.view->rows() - held_.next : 0;
+  const BatchPlan& plan = core_->inspect(items, std::move(untaken));
   if (payload) {
-    for (std::uint64_t row = 0; row < held; ++row) {
-      items.push_back({.number = plan.fed() + row, .batch = nullptr, .place = 0});
-    }
-    add_payload(state, items, items.size() - held);
+    add_payload(state, items);
   }
-  return {&plan, held};
+  return plan;
 }
 
-// Adds `numbers`, `rows`, `checksum` and `references` of the items. Those from `first_held` on are the rows held_.
-void EchoBufferObject::add_payload(py::dict& state, const std::vector<Unspent>& items, std::uint64_t first_held) const {
+// Adds `numbers`, `columns` and `checksum` of the items. A column is an array with the bytes of each row, or a list of
+// references.
+void EchoBufferObject::add_payload(py::dict& state, const std::vector<Unspent>& items) const {
   const auto count = static_cast<py::ssize_t>(items.size());
   py::array_t<std::int64_t> numbers(count);
-  std::ranges::transform(items, numbers.mutable_data(),
-                         [](const Unspent& item) { return static_cast<std::int64_t>(item.number); });
-  py::array_t<std::uint8_t> rows({count, static_cast<py::ssize_t>(row_bytes())});
-  auto* const data = reinterpret_cast<std::byte*>(rows.mutable_data());
-  const std::span<const Unspent> in_buffer = std::span(items).first(first_held);
-  std::uint64_t sum = without_gil(true, [&] { return core_->copy_items(in_buffer, data); });
-
-  std::vector<py::list> references(reference_leaves(structure_));
-  const auto add_references = [&](const py::tuple& leaves) {
-    for (std::size_t leaf = 0; leaf < references.size(); ++leaf) {
-      references[leaf].append(leaves[leaf]);
-    }
-  };
-  if (has_references_) {
-    for (std::size_t i = 0; i < in_buffer.size(); ++i) {
-      ReferenceTable::Entry entry = 0;
-      std::memcpy(&entry, data + (i + 1) * row_bytes() - sizeof(entry), sizeof(entry));
-      if (!references_.contains(entry)) {
-        raise_outcome(Outcome::kClosed, name());
-      }
-      add_references(py::reinterpret_borrow<py::tuple>(references_.at(entry)));
-    }
+  for (py::ssize_t i = 0; i < count; ++i) {
+    numbers.mutable_at(i) = static_cast<std::int64_t>(items[static_cast<std::size_t>(i)].number);
   }
-  std::vector<std::byte> slot(core_->layout().slot_bytes());
-  for (std::size_t i = first_held; i < items.size(); ++i) {
-    const std::size_t row = held_.next + (i - first_held);
-    held_.view->copy_row(row, *core_, slot.data());
-    std::byte* const begin = data + i * row_bytes();
-    std::byte* to = begin;
-    for (const SlotLayout::Leaf& leaf : core_->layout().leaves()) {
-      std::memcpy(to, slot.data() + leaf.slot_offset, leaf.size_bytes);
-      to += leaf.size_bytes;
+  py::list columns(structure_.leaves().size());
+  std::vector<std::byte*> memory;
+  std::vector<py::list> lists;
+  for (const LeafSpec& leaf : structure_.leaves()) {
+    py::array_t<std::uint8_t> rows({count, static_cast<py::ssize_t>(leaf.size_bytes)});
+    columns[memory.size()] = rows;
+    if (leaf.by_reference) {
+      columns[memory.size()] = lists.emplace_back();
     }
-    sum += checksum(std::span(begin, row_bytes()), items[i].number);
-    if (has_references_) {
-      add_references(held_.view->references(row));
+    memory.push_back(reinterpret_cast<std::byte*>(rows.mutable_data()));
+  }
+  state["checksum"] = without_gil(true, [&] { return core_->copy_items(items, memory); });
+  for (const Unspent& item : items) {
+    if (!has_references_) {
+      break;
+    }
+    ReferenceTable::Entry entry = 0;
+    std::memcpy(&entry, core_->data_of(item, core_->layout().leaves().back()), sizeof(entry));
+    if (!references_.contains(entry)) {
+      raise_outcome(Outcome::kClosed, name());
+    }
+    const auto leaves = py::reinterpret_borrow<py::tuple>(references_.at(entry));
+    for (std::size_t leaf = 0; leaf < lists.size(); ++leaf) {
+      lists[leaf].append(leaves[leaf]);
     }
   }
   state["numbers"] = std::move(numbers);
-  state["rows"] = std::move(rows);
-  state["checksum"] = sum;
-  py::list lists;
-  for (py::list& list : references) {
-    lists.append(std::move(list));
-  }
-  state["references"] = std::move(lists);
+  state["columns"] = std::move(columns);
 }
 
-void EchoBufferObject::begin_core_at(BatchPlan& replayed) {
-  std::uint32_t items = 0;
-  replayed.each_item([&](std::uint32_t /*slot*/, std::uint64_t /*number*/) { ++items; });
-  if (items >= core_->slots()) {  // made ahead of the consumer, so that its items need slots again
-    config_.burst += items;
+void EchoBufferObject::make_room(std::size_t items) {
+  if (items > core_->slots()) {  // made ahead of the consumer, so that its items need slots again
+    config_.burst += static_cast<std::uint32_t>(items);
     try {
       core_ = without_gil(true, [this] { return std::make_unique<EchoBuffer>(config_); });
     } catch (const std::length_error& error) {
@@ -109,50 +82,62 @@ void EchoBufferObject::begin_core_at(BatchPlan& replayed) {
     }
   }
   acquired_.reset();
-  StageOf::begin_core_at(replayed);
 }
 
-void EchoBufferObject::refill(const py::object& item, const std::vector<std::size_t>& rows,
-                              const std::vector<std::uint32_t>& slots) {
-  const ItemView view(structure_, item, batched_, to_array_);
-  for (std::size_t i = 0; i < slots.size(); ++i) {
-    if (rows.at(i) >= view.rows() || slots[i] >= core_->slots()) {
+void EchoBufferObject::refill(const py::object& item, bool batched, const Indices& rows, const Indices& slots) {
+  const ItemView view(structure_, item, batched, to_array_);
+  for (py::ssize_t i = 0; i < slots.size(); ++i) {
+    const auto row = static_cast<std::size_t>(rows.at(i));
+    const auto slot = static_cast<std::uint32_t>(slots.at(i));
+    if (row >= view.rows() || slot >= core_->slots()) {
       raise(errors().checkpoint_error, "the source yields other batches than when the state was taken");
     }
     if (has_references_) {
-      set_references(slots[i], view.references(rows[i]));
+      set_references(slot, view.references(row));
     }
-    view.copy_row(rows[i], *core_, core_->slot_data(slots[i]));
+    view.copy_row(row, *core_, core_->slot_data(slot));
   }
   stream_fence();
 }
 
-void EchoBufferObject::restore(const py::array_t<std::uint8_t>& rows, const std::vector<py::list>& references,
-                               const std::vector<std::size_t>& order) {
-  const auto count = static_cast<std::size_t>(rows.ndim() == 2 ? rows.shape(0) : 0);
-  const std::size_t leaves = reference_leaves(structure_);
-  if (rows.ndim() != 2 || order.size() != count || static_cast<std::size_t>(rows.shape(1)) != row_bytes() ||
-      count > core_->slots() || references.size() != leaves ||
-      std::ranges::any_of(references, [&](const py::list& list) { return list.size() != count; })) {
-    raise(errors().checkpoint_error, "the items of the state do not fit those of this source");
+namespace {
+
+std::span<const std::byte> bytes_of(const py::array& array) {
+  return {static_cast<const std::byte*>(array.data()), static_cast<std::size_t>(array.nbytes())};
+}
+
+// Returns the sum of the checksums of the rows of a column, see EchoBuffer::copy_items().
+std::uint64_t checksum_of_column(const py::array& rows, const Indices& numbers, std::size_t leaf) {
+  const std::span<const std::byte> bytes = bytes_of(rows);
+  const std::span<const std::int64_t> seeds(numbers.data(), static_cast<std::size_t>(numbers.size()));
+  const std::size_t row_bytes = seeds.empty() ? 0 : bytes.size() / seeds.size();
+  if (row_bytes == 0) {
+    return 0;
   }
-  const auto* const data = reinterpret_cast<const std::byte*>(rows.data());
-  for (std::size_t i = 0; i < count; ++i) {
-    const auto slot = static_cast<std::uint32_t>(i);
-    const std::size_t row = order[i] < count ? order[i] : 0;
-    const std::byte* from = data + row * row_bytes();
-    for (const SlotLayout::Leaf& leaf : core_->layout().leaves()) {
-      std::memcpy(core_->slot_data(slot) + leaf.slot_offset, from, leaf.size_bytes);
-      from += leaf.size_bytes;
-    }
-    if (has_references_) {
-      py::tuple kept(leaves);
-      for (std::size_t leaf = 0; leaf < leaves; ++leaf) {
-        kept[leaf] = references[leaf][row];
+  return without_gil(true, [&] {
+    return sum_in_parallel(seeds.size(), row_bytes, [&](std::size_t begin, std::size_t end) {
+      std::uint64_t sum = 0;
+      for (std::size_t i = begin; i < end; ++i) {
+        const auto number = static_cast<std::uint64_t>(seeds[i]);
+        sum += checksum(bytes.subspan(i * row_bytes, row_bytes), row_seed(number, leaf));
       }
-      set_references(slot, std::move(kept));
-    }
-  }
+      return sum;
+    });
+  });
+}
+
+}  // namespace
+
+void register_checksums(py::module_& module) {
+  module.def("checksum_of_column", &checksum_of_column, py::arg("rows"), py::arg("numbers"), py::arg("leaf"),
+             "The checksum of one leaf of the items of a state, rows of bytes.");
+  module.def(
+      "checksum",
+      [](const py::array& array) {
+        const std::span<const std::byte> bytes = bytes_of(array);
+        return without_gil(bytes.size() >= kGilFreeBytes, [bytes] { return checksum(bytes, 0); });
+      },
+      py::arg("array"), "The checksum of the bytes of a C-contiguous array.");
 }
 
 }  // namespace pyecho::bindings

@@ -1,6 +1,7 @@
 #include "bindings/echo_queue.hpp"
 
 #include <pybind11/numpy.h>
+#include <pybind11/stl.h>
 
 #include <algorithm>
 #include <utility>
@@ -16,11 +17,7 @@ using namespace py::literals;
 namespace pyecho::bindings {
 
 EchoQueueObject::EchoQueueObject(const EchoQueueConfig& config, py::object transform, bool shared)
-    : StageOf("EchoLoader"),
-      config_(config),
-      transform_(std::move(transform)),
-      has_transform_(!transform_.is_none()),
-      shared_(shared) {
+    : StageOf("EchoLoader"), transform_(std::move(transform)), has_transform_(!transform_.is_none()), shared_(shared) {
   core_ = std::make_unique<EchoQueue>(config);
   items_.resize(core_->slots());
 }
@@ -33,7 +30,7 @@ void EchoQueueObject::commit(Reservation place, Item item) {
   drop_if_stopped();
 }
 
-void EchoQueueObject::hold(const py::object& item) {
+void EchoQueueObject::hold(const py::object& item, std::size_t /*first_row*/) {
   SharedItem held = shared_ ? share_item(item) : SharedItem{.item = item, .guards = {}};
   held_ = {.object = std::move(held.item), .guards = std::move(held.guards)};
 }
@@ -149,7 +146,7 @@ py::dict EchoQueueObject::stats() const {
 
 // ---------------------------------------------------------------- saving and resuming
 
-std::pair<const BatchPlan*, std::uint64_t> EchoQueueObject::inspect(py::dict& state, bool payload, bool with_held) {
+const BatchPlan& EchoQueueObject::inspect(py::dict& state, bool payload) {
   std::vector<std::pair<std::uint64_t, py::object>> found;
   if (pending_.object && pending_.use.last) {  // its slot was released, but nothing was planned since
     found.emplace_back(core_->number_of(pending_.use.slot), pending_.object);
@@ -164,12 +161,8 @@ std::pair<const BatchPlan*, std::uint64_t> EchoQueueObject::inspect(py::dict& st
           "augment, collate_fn or an upload has raised an exception that the consumer is about to "
           "get; no state can repeat that, so go on from an earlier one");
   }
-  const bool held = with_held && holds_item();
-  if (held) {
-    found.emplace_back(plan.fed(), held_.object);
-  }
   if (payload) {
-    std::ranges::sort(found, {}, [](const auto& item) { return item.first; });  // a link's are taken in order
+    std::ranges::sort(found, {}, [](const auto& item) { return item.first; });
     py::array_t<std::int64_t> numbers(static_cast<py::ssize_t>(found.size()));
     py::list items;
     for (auto& [number, item] : found) {
@@ -177,28 +170,22 @@ std::pair<const BatchPlan*, std::uint64_t> EchoQueueObject::inspect(py::dict& st
       items.append(std::move(item));
     }
     state["numbers"] = std::move(numbers);
-    state["items"] = std::move(items);
+    state["columns"] = std::vector<py::list>{std::move(items)};
   }
-  return {&plan, held ? 1 : 0};
+  return plan;
 }
 
-void EchoQueueObject::begin_core_at(BatchPlan& replayed) {
-  std::uint32_t items = 0;
-  replayed.each_item([&](std::uint32_t /*slot*/, std::uint64_t /*number*/) { ++items; });
-  if (items >= core_->slots()) {
-    config_.prefetch = items;
-    core_ = std::make_unique<EchoQueue>(config_);
-    items_.resize(core_->slots());
+void EchoQueueObject::make_room(std::size_t items) {
+  if (items > core_->slots()) {  // a loader makes its stage with room for them
+    raise(errors().checkpoint_error, "the state holds more items than this stage");
   }
   failed_ = false;
-  StageOf::begin_core_at(replayed);
 }
 
-void EchoQueueObject::refill(const py::object& item, const std::vector<std::size_t>& /*rows*/,
-                             const std::vector<std::uint32_t>& slots) {
-  prepare_and_hold(item);
-  for (const std::uint32_t slot : slots) {
-    items_.at(slot) = {.object = held_.object, .guards = held_.guards};
+void EchoQueueObject::refill(const py::object& item, bool /*batched*/, const Indices& /*rows*/, const Indices& slots) {
+  hold(prepared(item), 0);
+  for (py::ssize_t i = 0; i < slots.size(); ++i) {
+    items_.at(static_cast<std::size_t>(slots.at(i))) = {.object = held_.object, .guards = held_.guards};
   }
   held_ = {};
 }

@@ -25,8 +25,7 @@ class EchoQueueObject final : public StageOf<EchoQueue> {
   [[nodiscard]] pybind11::dict stats() const override;
   int traverse(visitproc visit, void* arg) const override;
   void clear() override;
-  void refill(const pybind11::object& item, const std::vector<std::size_t>& rows,
-              const std::vector<std::uint32_t>& slots) override;
+  void refill(const pybind11::object& item, bool batched, const Indices& rows, const Indices& slots) override;
 
   // For threads that fill the queue in an order of their own: waits for room. Raises Closed, also if paused. Each
   // reservation must be consumed by one of the next four functions.
@@ -42,14 +41,14 @@ class EchoQueueObject final : public StageOf<EchoQueue> {
   void end_here(Reservation place, bool last);
 
  protected:
-  void hold(const pybind11::object& item) override;
+  void hold(const pybind11::object& item, std::size_t first_row) override;
   [[nodiscard]] bool holds_item() const override { return static_cast<bool>(held_.object); }
   Outcome put_held(bool wait, std::uint64_t& put) override;
   Outcome try_emit(PyObject*& emission) override;
   Outcome wait(Deadline slice) override { return core_->await_items(slice); }
   Outcome begin_core(std::uint64_t epoch, std::uint64_t items) override;
-  void begin_core_at(BatchPlan& replayed) override;
-  std::pair<const BatchPlan*, std::uint64_t> inspect(pybind11::dict& state, bool payload, bool with_held) override;
+  void make_room(std::size_t items) override;
+  const BatchPlan& inspect(pybind11::dict& state, bool payload) override;
 
  private:
   struct Item {
@@ -70,7 +69,6 @@ class EchoQueueObject final : public StageOf<EchoQueue> {
   Outcome emit_rarely(const Use& use, Item& item, PyObject*& emission);
   PyObject* delivered(Emission emission);
 
-  EchoQueueConfig config_;
   std::vector<Item> items_;  // by slot; one thread at a time owns a slot
   Item held_;                // the item that was read and is not put
   Emission pending_;         // the use whose transform failed

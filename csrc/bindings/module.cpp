@@ -17,7 +17,7 @@ PYBIND11_MODULE(_core, module) {
   register_exit(module);
   register_sharing(module);
   register_batch_plan(module);
-  register_replay(module);
+  register_checksums(module);
   register_iterator(module);
   register_stage(module);
   register_turns(module);

@@ -9,7 +9,7 @@ void register_errors(pybind11::module_& module);
 void register_exit(pybind11::module_& module);
 void register_sharing(pybind11::module_& module);
 void register_batch_plan(pybind11::module_& module);
-void register_replay(pybind11::module_& module);
+void register_checksums(pybind11::module_& module);
 void register_iterator(pybind11::module_& module);
 void register_stage(pybind11::module_& module);
 void register_turns(pybind11::module_& module);

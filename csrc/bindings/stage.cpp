@@ -3,14 +3,15 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <thread>
 #include <utility>
 
 #include "bindings/errors.hpp"
 #include "bindings/gil.hpp"
+#include "bindings/position.hpp"
 #include "bindings/registration.hpp"
-#include "bindings/replay.hpp"
 #include "core/plan/echo_factor.hpp"
 
 namespace py = pybind11;
@@ -82,9 +83,13 @@ class Reader {
   Atomic<std::uint64_t>& source_ns_;
 };
 
-void Stage::read(const py::object& passes, bool by_consumer, const py::tuple& first, bool until_empty) {
+void Stage::read(const py::object& passes, bool by_consumer, const py::tuple& first, std::size_t skipped_rows,
+                 bool until_empty) {
   reader_ = std::make_shared<Reader>(passes, until_empty, source_ns_);
-  read_ = first.empty() ? py::object() : py::object(first[0]);
+  for (const py::handle item : first) {
+    read_.push_back(py::reinterpret_borrow<py::object>(item));
+  }
+  skipped_rows_ = skipped_rows;
   by_consumer_ = by_consumer;
   pass_ended_ = false;
 }
@@ -92,13 +97,11 @@ void Stage::read(const py::object& passes, bool by_consumer, const py::tuple& fi
 // Puts the held item, or else reads an item or the end of a pass and puts that. Returns an outcome of put_held(), or kEnd
 // at the end of the source, which closes the stage.
 Outcome Stage::read_and_put(Reader& reader, bool wait, std::uint64_t& put) {
-  if (!holds_item() && !pass_ended_) {
-    py::object item = read_;  // of the last attempt, if Ctrl-C has cut that short
-    switch (item ? Reader::Read::kItem : reader.next(item)) {
+  if (read_.empty() && !pass_ended_) {
+    py::object item;
+    switch (reader.next(item)) {
       case Reader::Read::kItem:
-        read_ = item;
-        prepare_and_hold(item);
-        read_ = {};
+        read_.push_back(std::move(item));
         break;
       case Reader::Read::kPassEnd:
         pass_ended_ = true;
@@ -109,7 +112,17 @@ Outcome Stage::read_and_put(Reader& reader, bool wait, std::uint64_t& put) {
     }
   }
   if (!pass_ended_) {
-    return put_held(wait, put);
+    if (!holds_item()) {
+      const py::object item = read_.front();  // kept until it is put: Ctrl-C may cut this short
+      hold(prepared(item), skipped_rows_);
+    }
+    const Outcome outcome = put_held(wait, put);
+    if (outcome == Outcome::kOk && !read_.empty()) {  // else another thread has stopped the stage
+      const py::object dying = std::move(read_.front());
+      read_.pop_front();
+      skipped_rows_ = 0;
+    }
+    return outcome;
   }
   const Outcome outcome = wait ? wait_for_room(kNever, [this](Deadline slice) { return mark_pass_end(slice); })
                                : mark_pass_end(Deadline::min());
@@ -117,8 +130,8 @@ Outcome Stage::read_and_put(Reader& reader, bool wait, std::uint64_t& put) {
   return outcome;
 }
 
-void Stage::prepare_and_hold(const py::object& item) {
-  hold(prepare_.is_none() ? item : call_python([&] { return prepare_(item); }));
+py::object Stage::prepared(const py::object& item) {
+  return prepare_.is_none() ? item : call_python([&] { return prepare_(item); });
 }
 
 void Stage::feed() {
@@ -169,7 +182,7 @@ void Stage::pull() {
 
 void Stage::fail(py::object error) {
   error = checked_failure(error);
-  const py::object dying = std::exchange(read_, {});
+  const std::deque<py::object> dying = std::exchange(read_, {});
   if (failure_.is_none() && !stopped()) {  // after stop() nothing would release it
     failure_ = std::move(error);
   }
@@ -247,7 +260,6 @@ void Stage::begin(std::uint64_t epoch, std::optional<std::uint64_t> items, std::
 
 // Stops, and waits for a consumer in another thread to leave.
 void Stage::leave_epoch() {
-  skipped_rows_ = 0;
   if (consumer_ == std::this_thread::get_id()) {
     raise(errors().echo_error,
           "this thread is inside next() of the same loader, perhaps in a signal handler; begin the next iteration once "
@@ -284,27 +296,19 @@ py::dict Stage::state(bool payload, bool with_held) {
   if (stopped()) {
     raise_for(Outcome::kClosed);
   }
-  if (with_held && read_) {  // Ctrl-C has cut short an attempt
-    prepare_and_hold(read_);
-    read_ = {};
-  }
   py::dict state("iterations"_a = iterations_, "delivered"_a = delivered_, "batches"_a = delivered_ + dropped_);
   halt_core(true);
   try {
-    const auto [plan, held] = inspect(state, payload, with_held);
-    py::list passes;
-    std::uint64_t completed = 0;
-    for (const PassRun& run : plan->passes()) {
-      passes.append(py::make_tuple(run.passes, run.items));
-      completed += run.passes * run.items;
-    }
-    std::uint64_t open = plan->fed() + held - completed;
+    const BatchPlan& plan = inspect(state, payload);
+    add_input(state, plan);
     if (with_held && pass_ended_) {
-      passes.append(py::make_tuple(1, std::exchange(open, 0)));
+      state["passes"].cast<py::list>().append(std::array{py::int_(1), py::int_(state["open_items"])});
+      state["open_items"] = 0;
     }
-    state["passes"] = std::move(passes);
-    state["open_items"] = open;
-    state["ended"] = plan->ended();
+    if (with_held) {
+      state["held"] = py::cast(std::vector<py::object>(read_.begin(), read_.end()));
+      state["held_row"] = holds_item() ? held_row() : skipped_rows_;
+    }
   } catch (...) {
     halt_core(paused());
     throw;
@@ -313,14 +317,18 @@ py::dict Stage::state(bool payload, bool with_held) {
   return state;
 }
 
-void Stage::resume(ReplayObject& replay, std::uint64_t delivered) {
+py::tuple Stage::resume(const py::object& flow) {
   leave_epoch();
   paused_.store_relaxed(true);
-  begin_core_at(replay.plan());
-  iterations_ = replay.iterations();
-  delivered_ = delivered;
-  dropped_ = replay.batches() - std::min(delivered, replay.batches());
+  make_room(option<std::size_t>(flow, "count"));
+  Replay replay = begin_core_at(position_of(flow));
+  run_to_end(replay);
+  resume_core(replay);
+  iterations_ = option<std::uint64_t>(flow, "iterations");
+  delivered_ = option<std::uint64_t>(flow, "delivered");
+  dropped_ = replay.batches_drawn() - std::min(delivered_, replay.batches_drawn());
   end_is_next_ = false;
+  return items_of(replay.plan());
 }
 
 void Stage::raise_for(Outcome outcome) const { raise_outcome(outcome, name_); }
@@ -357,14 +365,16 @@ void collect_cycles(PyHeapTypeObject* heap_type) {
 
 int Stage::traverse(visitproc visit, void* arg) const {
   Py_VISIT(failure_.ptr());
-  Py_VISIT(read_.ptr());
+  for (const py::object& item : read_) {
+    Py_VISIT(item.ptr());
+  }
   Py_VISIT(prepare_.ptr());
   return reader_ ? reader_->traverse(visit, arg) : 0;
 }
 
 void Stage::clear() {
   reader_.reset();
-  read_ = {};
+  const std::deque<py::object> dying = std::exchange(read_, {});
   failure_ = py::none();
 }
 
@@ -378,16 +388,15 @@ void register_stage(py::module_& module) {
       .def("stop", &Stage::stop,
            "stop()\n\nStop at once: threads end, every wait ends with Closed. Views stay valid. Idempotent.")
       .def("_read", &Stage::read, py::arg("passes"), py::kw_only(), py::arg("by_consumer"),
-           py::arg("first") = py::tuple(), py::arg("until_empty") = false)
+           py::arg("first") = py::tuple(), py::arg("skipped_rows") = 0, py::arg("until_empty") = false)
       .def("_set_prepare", &Stage::set_prepare, py::arg("prepare"))
       .def("_feed", &Stage::feed)
       .def("_set_paused", &Stage::set_paused, py::arg("paused"))
       .def("_begin", &Stage::begin, py::arg("epoch"), py::arg("items"), py::arg("iterations") = 0,
            py::arg("delivered") = 0)
       .def("_state", &Stage::state, py::kw_only(), py::arg("payload"), py::arg("with_held"))
-      .def("_resume", &Stage::resume, py::arg("replay"), py::arg("delivered"))
-      .def("_refill", &Stage::refill, py::arg("item"), py::arg("rows"), py::arg("slots"))
-      .def("_skip_rows", &Stage::skip_rows, py::arg("rows"))
+      .def("_resume", &Stage::resume, py::arg("flow"))
+      .def("_refill", &Stage::refill, py::arg("item"), py::arg("batched"), py::arg("rows"), py::arg("slots"))
       .def("_take", &Stage::take, py::kw_only(), py::arg("wait") = true)
       .def("_retire", &Stage::retire, py::kw_only(), py::arg("completed"))
       .def_property_readonly("_delivered", &Stage::delivered)

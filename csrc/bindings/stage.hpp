@@ -1,9 +1,11 @@
 // pyecho._core.Stage: the common base of the native stages. Handles reading a source, epochs, errors and the end.
 #pragma once
 
+#include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,7 +23,8 @@
 namespace pyecho::bindings {
 
 class Reader;
-class ReplayObject;
+
+using Indices = pybind11::array_t<std::int64_t, pybind11::array::c_style | pybind11::array::forcecast>;
 
 // All members need the GIL; waits and long copies release it.
 class Stage {
@@ -35,9 +38,10 @@ class Stage {
   // -- Producers --
 
   // Sets the source: `passes` is an iterator of iterators, one for each pass. `by_consumer`: the consumer reads the source
-  // when it needs items, and there is no producer. Otherwise a thread must call feed(). `first`: items, one at most, that
-  // were read ahead of `passes`. `until_empty`: a later pass without items ends the source.
-  void read(const pybind11::object& passes, bool by_consumer, const pybind11::tuple& first, bool until_empty);
+  // when it needs items, and there is no producer. Otherwise a thread must call feed(). `first`: items that were read ahead
+  // of `passes`; so many rows of the first one are skipped. `until_empty`: a later pass without items ends the source.
+  void read(const pybind11::object& passes, bool by_consumer, const pybind11::tuple& first, std::size_t skipped_rows,
+            bool until_empty);
   // Has the items of the source put as what `prepare`, a callable, returns of them.
   void set_prepare(pybind11::object prepare) { prepare_ = std::move(prepare); }
   // Reads and puts every item; waits for room. Returns when the source has ended or raised (the consumer gets the
@@ -76,16 +80,15 @@ class Stage {
   // -- Saving and resuming (pyecho/state.py). The consumer's thread, between two calls of next(). --
 
   // Returns where the stage stands, as plain numbers. `payload`: and the items that the consumer has not had to their last
-  // use. `with_held`: and what was read and is not put; then no thread may be in feed().
+  // use. `with_held`: and `held`, the items that were read and are not put, and `held_row`, the next row of the first of
+  // them; then no thread may be in feed().
   [[nodiscard]] pybind11::dict state(bool payload, bool with_held);
-  // Same as begin(), but continues where `replay` stands. The stage is paused; fill every slot with refill() or restore(),
-  // then call set_paused(false). Slot i is for item i of Replay.numbers.
-  void resume(ReplayObject& replay, std::uint64_t delivered);
-  // Fills slots with rows of an item of the source; of an example, with row 0.
-  virtual void refill(const pybind11::object& item, const std::vector<std::size_t>& rows,
-                      const std::vector<std::uint32_t>& slots) = 0;
-  // Skips so many rows of the next item that is read.
-  void skip_rows(std::size_t rows) noexcept { skipped_rows_ = rows; }
+  // Same as begin(), but continues at a position. The stage is paused; fill the slots with refill(), then call
+  // set_paused(false). Returns the numbers of the items that it holds, ascending, and the slot of each. Raises
+  // CheckpointError.
+  pybind11::tuple resume(const pybind11::object& flow);
+  // Fills slots with rows of an item of the source; of an example, with row 0. `batched`: the item is a batch.
+  virtual void refill(const pybind11::object& item, bool batched, const Indices& rows, const Indices& slots) = 0;
 
   // The thread inside next_reference(); none: std::thread::id(). See iterator.cpp.
   [[nodiscard]] std::thread::id& consumer() noexcept { return consumer_; }
@@ -118,9 +121,11 @@ class Stage {
   virtual void clear();
 
  protected:
-  // Checks an item of the source, and keeps it for put_held().
-  virtual void hold(const pybind11::object& item) = 0;
+  // Checks an item of the source, and keeps it for put_held(), from this row on.
+  virtual void hold(const pybind11::object& item, std::size_t first_row) = 0;
   [[nodiscard]] virtual bool holds_item() const = 0;
+  // Returns the next row of the held item.
+  [[nodiscard]] virtual std::size_t held_row() const { return 0; }
   // Puts the held item, or as many of its rows as fit, and adds their number to `put` (rows in example echoing). kOk: the
   // item is no longer held. kFull only without `wait`; kTimeout if paused meanwhile; kClosed, kForked.
   virtual Outcome put_held(bool wait, std::uint64_t& put) = 0;
@@ -135,10 +140,13 @@ class Stage {
   // not wait for items.
   [[nodiscard]] virtual std::uint64_t needed() const = 0;
   virtual Outcome begin_core(std::uint64_t epoch, std::uint64_t items) = 0;
-  virtual void begin_core_at(BatchPlan& replayed) = 0;
+  // Makes room for so many items in a stage that has begun nothing.
+  virtual void make_room(std::size_t items) = 0;
+  virtual Replay begin_core_at(PlanPosition position) = 0;
+  virtual void resume_core(const Replay& replay) = 0;
   virtual void halt_core(bool halted) = 0;
-  // Adds what is asked for to `state`, see state(); returns the plan, and the number of rows added that are not in it.
-  virtual std::pair<const BatchPlan*, std::uint64_t> inspect(pybind11::dict& state, bool payload, bool with_held) = 0;
+  // Adds the items to `state` if there is a `payload`, see state(), and returns the plan.
+  virtual const BatchPlan& inspect(pybind11::dict& state, bool payload) = 0;
   virtual void stop_core() = 0;
   [[nodiscard]] virtual bool stopped() const = 0;
   // Raises the exception for an outcome other than kOk, kEmpty and kEnd.
@@ -149,13 +157,12 @@ class Stage {
   Outcome wait_for_room(Deadline deadline, const Attempt& attempt) {
     return wait_answering_signals(deadline, attempt, [this] { return paused(); });
   }
-  // Same as hold(), but of what `prepare` makes of an item.
-  void prepare_and_hold(const pybind11::object& item);
+  // Returns what is put for an item of the source, see set_prepare().
+  pybind11::object prepared(const pybind11::object& item);
   // Lets go of what another thread was about to put when the stage was stopped.
   void drop_if_stopped();
   [[nodiscard]] bool read_by_consumer() const noexcept { return by_consumer_; }
   [[nodiscard]] bool paused() const noexcept { return paused_.load_relaxed(); }
-  [[nodiscard]] std::size_t skipped_rows() noexcept { return std::exchange(skipped_rows_, 0); }
   // Counts a batch that was taken and is not delivered.
   void drop() noexcept { ++dropped_; }
   [[nodiscard]] std::uint64_t source_ns() const noexcept { return source_ns_.load_relaxed(); }
@@ -175,7 +182,7 @@ class Stage {
   pybind11::object failure_ = pybind11::none();
   pybind11::object prepare_ = pybind11::none();  // see set_prepare()
   std::shared_ptr<Reader> reader_;               // shared, because another thread may stop the stage during a read
-  pybind11::object read_;                        // the item that was read while hold() has not returned; null: none
+  std::deque<pybind11::object> read_;            // items that were read and are not put; the first one may be held
   bool by_consumer_ = false;
   bool pass_ended_ = false;  // true if the end of a pass was read and is not marked yet
   Atomic<bool> paused_;
@@ -186,7 +193,7 @@ class Stage {
   std::uint64_t delivered_ = 0;
   std::uint64_t dropped_ = 0;     // batches of this iteration that were too short
   std::uint64_t iterations_ = 0;  // since begin()
-  std::size_t skipped_rows_ = 0;  // see skip_rows()
+  std::size_t skipped_rows_ = 0;  // see read()
   bool end_is_next_ = false;      // see retire()
 };
 
@@ -213,9 +220,10 @@ class StageOf : public Stage {
   Outcome begin_core(std::uint64_t epoch, std::uint64_t items) override {
     return without_gil(true, [&] { return core_->begin(epoch, items); });
   }
-  void begin_core_at(BatchPlan& replayed) override {
-    without_gil(true, [&] { return core_->begin_at(replayed).size(); });
+  Replay begin_core_at(PlanPosition position) override {
+    return without_gil(true, [&] { return core_->begin_at(std::move(position)); });
   }
+  void resume_core(const Replay& replay) override { core_->resume(replay); }
   void halt_core(bool halted) override {
     without_gil(true, [&] { return core_->set_halted(halted), true; });
   }

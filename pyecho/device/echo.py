@@ -8,12 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from pyecho._core import BatchPlan, Closed, CudaError
+from pyecho._core import BatchPlan, Closed, CudaError, EchoError, checksum_of_column
 from pyecho.buffer import EchoInfo
+from pyecho.checkpoint import Flow
 from pyecho.device.rows import DeviceRows
 from pyecho.device.tensors import TICKET, WORDS
 from pyecho.device.upload import Uploaded, Uploader
 from pyecho.nest import leaves_like, leaves_of, map_nest
+from pyecho.spec import Adapter
+from pyecho.state import LAST_END, with_ends
 
 
 class Gathered(NamedTuple):
@@ -21,7 +24,6 @@ class Gathered(NamedTuple):
 
     batch: Any
     info: EchoInfo
-    rows: int
 
 
 class DeviceEcho:
@@ -45,6 +47,8 @@ class DeviceEcho:
         Brings chunks to the device; the link's thread is in its `computing`.
     rows
         Rows made by the source on the device.
+    adapter
+        Shows leaves as arrays, and arrays as tensors.
     with_info
         Whether batches come with an `EchoInfo`.
     adaptive
@@ -61,6 +65,7 @@ class DeviceEcho:
         uploader: Uploader,
         rows: DeviceRows,
         *,
+        adapter: Adapter,
         with_info: bool,
         adaptive: bool,
         chunk_rows: int,
@@ -71,6 +76,8 @@ class DeviceEcho:
         self._uploader = uploader
         self._rows = rows
         self._on_device = [field.dtype == TICKET for field in leaves_of(spec)]
+        self._adapter = adapter
+        self._to_tensor: Any = adapter.decoder(leaves_of(spec))
         self._with_info = with_info
         self._adaptive = adaptive
         self._chunk_rows = chunk_rows
@@ -80,12 +87,17 @@ class DeviceEcho:
         self._like: list[Any] = []  # columns with rows such as those of the pools
         self._failure: BaseException | None = None
         self._ended = False  # the input
+        self._iterations = self._delivered = self._dropped = 0  # the last two of one iteration
         self.emitted = 0
         """Rows that were handed to the consumer."""
 
     def begin(self, epoch: int, items: int | None) -> None:
         """Start again with this epoch."""
         self.plan.begin(epoch, items)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._iterations = self._delivered = self._dropped = 0
         self._chunks.clear()
         self._rows.clear()
         self._failure = None
@@ -113,8 +125,13 @@ class DeviceEcho:
                 break
             if not complete:
                 self._pull(wait=True)
-            elif (batch := self._batch()) is not None:  # else it is too short for drop_last
+            elif (batch := self._batch()) is None:
+                self._dropped += 1  # it is too short for drop_last
+            else:
+                self._delivered += 1
                 return batch
+        self._iterations += 1
+        self._delivered = self._dropped = 0
         failure, self._failure = self._failure, None
         if failure is not None and self.plan.at_end:
             try:
@@ -151,15 +168,15 @@ class DeviceEcho:
         self._ended = True
         self.plan.end_input()
 
-    def finish(self, gathered: Gathered, epoch: int, number: int) -> tuple[Uploaded, EchoInfo, int]:
+    def finish(self, gathered: Gathered, epoch: int, number: int) -> tuple[Uploaded, EchoInfo]:
         """Finish a batch, of this number in its epoch, for `deliver`."""
-        return self._uploader.finish(gathered.batch, epoch, number), gathered.info, gathered.rows
+        return self._uploader.finish(gathered.batch, epoch, number), gathered.info
 
-    def deliver(self, finished: tuple[Uploaded, EchoInfo, int], number: int, use: int) -> Any:
+    def deliver(self, finished: tuple[Uploaded, EchoInfo], number: int, use: int) -> Any:
         """Return a batch, fit for the calling thread's current stream. Never blocks."""
-        uploaded, info, rows = finished
+        uploaded, info = finished
         batch = self._uploader.deliver(uploaded)
-        self.emitted += rows
+        self.emitted += len(info.use)
         return (batch, info) if self._with_info else batch
 
     def _receive(self, chunk: Any) -> None:
@@ -168,15 +185,18 @@ class DeviceEcho:
         tickets = next(
             (leaf for leaf, there in zip(leaves, self._on_device, strict=True) if there), None
         )
-        made = iter(()) if tickets is None else self._rows.collect(tickets)
+        made = iter([] if tickets is None else self._rows.collect(tickets))
         columns = [
             next(made) if there else leaf if isinstance(leaf, list) else self._uploader.copy(leaf)
             for leaf, there in zip(leaves, self._on_device, strict=True)
         ]
+        self._add(self.plan.offer(rows), columns)
+
+    def _add(self, slots: Any, columns: list[Any]) -> None:
         if not self._pools:
             self._like = columns
             self._pools = [_pool(self.plan.slots, column) for column in columns]
-        self._chunks.append((self.plan.offer(rows), columns))
+        self._chunks.append((slots, columns))
 
     def _batch(self) -> Gathered | None:
         slots, source_index, use = self.plan.take()
@@ -195,7 +215,7 @@ class DeviceEcho:
             for pool, like in zip(self._pools, self._like, strict=True)
         )
         batch = map_nest(lambda _: next(columns), self._spec)
-        return Gathered(batch, EchoInfo(source_index, use), len(slots))
+        return Gathered(batch, EchoInfo(source_index, use))
 
     def _store(self, index: Any) -> None:
         """Store the examples that came since the last batch; `index` begins with their slots."""
@@ -209,6 +229,99 @@ class DeviceEcho:
                     pool.index_copy_(0, index[:rows], _as_words(column))
             index = index[rows:]
         self._chunks.clear()
+
+    # ------------------------------------------------------------ states, as of a native stage
+
+    def _state(self, *, payload: bool, with_held: bool) -> dict[str, Any]:
+        if self._failure is not None:
+            raise EchoError("the source has raised an exception; no state can repeat that")
+        staged = self._staging._state(payload=payload, with_held=with_held)
+        state = self.plan.state()
+        state |= {name: staged[name] for name in ("held", "held_row") if with_held}
+        state |= {"iterations": self._iterations, "delivered": self._delivered}
+        state["batches"] = self._delivered + self._dropped
+        numbers, slots = state.pop("items")
+        if not payload:
+            return state
+        fed = state["open_items"] + sum(count * items for count, items in state["passes"])
+        count = len(staged["numbers"])
+        for end in with_ends([None] * count, staged, staged["iterations"]):
+            if end is None:
+                state["open_items"] += 1
+                continue
+            state["passes"].append([1, state["open_items"]])
+            state["open_items"], state["ended"] = 0, end == [LAST_END]
+        numbers = np.concatenate([numbers, np.arange(fed, fed + count)])
+        with self._uploader.computing(), torch.inference_mode(False), torch.no_grad():
+            columns = self._columns(slots, staged["columns"])
+        sums = [
+            checksum_of_column(column, numbers, leaf)
+            for leaf, column in enumerate(columns)
+            if not isinstance(column, list)
+        ]
+        return state | {"numbers": numbers, "columns": columns, "checksum": sum(sums) % 2**64}
+
+    def _columns(self, slots: Any, staged: list[Any]) -> list[Any]:
+        """Return the columns of the examples in these slots, and behind them the staged ones."""
+        if self._chunks:
+            self._store(self._uploader.copy(np.concatenate([slots for slots, _ in self._chunks])))
+        index = self._uploader.copy(slots)
+        tickets: Any = [each for each, on in zip(staged, self._on_device, strict=True) if on]
+        tickets = tickets[0].view(np.int64)[:, 0] if tickets else []
+        made = iter(self._rows.look_up(tickets) if len(tickets) else [])
+        columns: list[Any] = [
+            _bytes_of(next(made)) if on and len(tickets) else column
+            for on, column in zip(self._on_device, staged, strict=True)
+        ]
+        for leaf, (pool, like) in enumerate(zip(self._pools, self._like, strict=True)):
+            if isinstance(pool, list):
+                columns[leaf] = [pool[slot] for slot in slots] + columns[leaf]
+            else:
+                stored = _bytes_of(_from_words(pool.index_select(0, index), like))
+                tail = [columns[leaf]] if len(staged[leaf]) else []  # else it may be of tickets
+                columns[leaf] = np.concatenate([stored, *tail])
+        return columns
+
+    def _resume(self, flow: Flow) -> tuple[Any, Any]:
+        self._staging._begin(flow.epoch, None)
+        self._forget()
+        items: tuple[Any, Any]
+        items, _, _, batches = self.plan.resume(flow)
+        self._iterations, self._delivered = flow.iterations, flow.delivered
+        self._dropped = batches - min(flow.delivered, batches)
+        return items
+
+    def _refill(self, item: Any, batched: bool, rows: list[int], slots: Any) -> None:
+        leaves = leaves_like(self._spec, item)
+        with self._uploader.computing(), torch.inference_mode(False), torch.no_grad():
+            index = self._uploader.copy(np.array(rows, np.int64))
+            self._add(
+                slots,
+                [
+                    self._column(number, leaf if batched else [leaf], rows, index)
+                    for number, leaf in enumerate(leaves)
+                ],
+            )
+
+    def _column(self, number: int, leaf: Any, rows: list[int], index: Any) -> Any:
+        field = leaves_of(self._spec)[number]
+        if field.by_reference:
+            return [leaf[row] for row in rows]
+        if isinstance(leaf, list):  # of one
+            leaf = leaf[0][None] if isinstance(leaf[0], torch.Tensor | np.ndarray) else leaf
+        if self._uploader.is_there(leaf):
+            return leaf.index_select(0, index)
+        array = self._adapter.as_array(leaf)
+        array = np.asarray(leaf, field.dtype) if array is None else array
+        return self._uploader.copy(self._to_tensor(array[rows], number))
+
+
+def _bytes_of(rows: torch.Tensor) -> Any:
+    """Return rows as an array of the bytes of each, in host memory."""
+    shape = (len(rows), rows.shape[1:].numel() * rows.element_size())
+    if rows.numel() == 0:
+        return np.empty(shape, np.uint8)
+    return rows.cpu().contiguous().reshape(-1).view(torch.uint8).reshape(shape).numpy()
 
 
 def _pool(slots: int, column: Any) -> Any:

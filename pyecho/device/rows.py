@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from pyecho._core import ConfigError, EchoMutated, SpecMismatch
 from pyecho.device.tensors import TICKET, require_strided
 from pyecho.device.upload import Uploader
 from pyecho.nest import map_paths
+from pyecho.spec import Field
 
 
 class _Deposit(NamedTuple):
@@ -22,6 +23,11 @@ class _Deposit(NamedTuple):
     tensors: list[torch.Tensor]  # each of some rows, as many
     versions: list[int]  # which tell of changes in place
     arrival: Any
+
+    @property
+    def end(self) -> int:
+        """Ticket behind its last row."""
+        return self.begin + len(self.tensors[0])
 
 
 class DeviceRows:
@@ -126,27 +132,38 @@ class DeviceRows:
 
     # ------------------------------------------------------------ the thread that stores chunks
 
-    def collect(self, tickets: torch.Tensor) -> Iterator[torch.Tensor]:
+    def collect(self, tickets: torch.Tensor) -> list[torch.Tensor]:
         """Return the rows for the tickets of a chunk, tensor by tensor; see `Uploader.computing`.
 
         Tickets come in order. Rows that were skipped are dropped. Raises `EchoMutated` if a tensor
         was changed in place meanwhile.
         """
+        rows, end = self.look_up(tickets), int(tickets[-1]) + 1
+        while self._deposits and self._deposits[0].end <= end:
+            self._deposits.popleft()
+        return rows
+
+    def look_up(self, tickets: torch.Tensor) -> list[torch.Tensor]:
+        """Return the rows for these tickets, and keep them."""
         first, end = int(tickets[0]), int(tickets[-1]) + 1
         parts: list[list[torch.Tensor]] = [[] for _ in self._like]
-        while first < end:
-            deposit = self._deposits[0]
-            rows = len(deposit.tensors[0])
-            begin, stop = first - deposit.begin, min(rows, end - deposit.begin)
-            if begin < rows:
-                self._check_versions(deposit)
-                self._uploader.follow(deposit.arrival, deposit.tensors)
-                for part, tensor in zip(parts, deposit.tensors, strict=True):
-                    part.append(tensor[begin:stop])
-                first = deposit.begin + stop
-            if stop == rows:
-                self._deposits.popleft()
-        return map(torch.cat, parts)
+        for deposit in tuple(self._deposits):  # the feeder adds some
+            begin, stop = max(first, deposit.begin), min(end, deposit.end)
+            if begin >= stop:
+                continue
+            self._check_versions(deposit)
+            self._uploader.follow(deposit.arrival, deposit.tensors)
+            for part, tensor in zip(parts, deposit.tensors, strict=True):
+                part.append(tensor[begin - deposit.begin : stop - deposit.begin])
+        return list(map(torch.cat, parts))
+
+    def spec(self, spec: Any, field_of: Callable[[Any], Field]) -> Any:
+        """Return a spec with the fields of the rows in the places of their tickets."""
+        like = {
+            path: field_of(torch.empty(shape, dtype=dtype, device="cpu"))
+            for path, (shape, dtype) in self._like.items()
+        }
+        return map_paths(lambda path, field: like.get(path, field), spec)
 
     def _check_versions(self, deposit: _Deposit) -> None:
         for path, tensor, version in zip(

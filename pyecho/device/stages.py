@@ -100,8 +100,24 @@ class DeviceStages(Stages):
         return super()._echo_queue(first, prepare or self._uploader.expect, fetch, **more)
 
     def _link_to_device(self, uploader: Uploader, make: Callable[[Any, int, int], Any]) -> None:
-        fetch = partial(_deliver_use, uploader)
-        self._add_link("upload", make, fetch=fetch, within=uploader.computing)
+        self._add_device_link(uploader, make, partial(_deliver_use, uploader))
+
+    def _add_device_link(
+        self,
+        uploader: Uploader,
+        make: Callable[[Any, int, int], Any],
+        fetch: Callable[[Any, int, int], Any],
+        upstream: Any = None,
+    ) -> None:
+        self._add_link(
+            "upload",
+            make,
+            fetch=fetch,
+            upstream=upstream,
+            within=uploader.computing,
+            to_state=partial(_use_to_state, uploader),
+            of_state=partial(_use_of_state, uploader),
+        )
 
     def _build_device_echo(self, first: Any) -> None:
         """Examples cross the link once, in chunks; batches of their uses are made on the device."""
@@ -128,14 +144,13 @@ class DeviceStages(Stages):
             plan,
             uploader,
             rows,
+            adapter=self._adapter,
             with_info=config.with_info,
             adaptive=config.adaptive is not None,
             chunk_rows=chunk_rows,
         )
         self._stages = [staging]
-        self._add_link(
-            "echo", echo.finish, fetch=echo.deliver, upstream=echo, within=uploader.computing
-        )
+        self._add_device_link(uploader, echo.finish, echo.deliver, echo)
 
     def _items_ahead(self, first: Any) -> int:
         ahead = super()._items_ahead(first)
@@ -177,6 +192,22 @@ class DeviceStages(Stages):
         if self._echo is not None:
             self._echo.begin(epoch, items)
         super().begin(epoch, items, opening)
+
+    # ------------------------------------------------------------ states
+
+    @property
+    def _echoing(self) -> Any:
+        return self._echo or super()._echoing
+
+    def _saved_spec(self) -> Any:
+        if not self._rows:
+            return self._spec
+        return self._rows.spec(self._spec, self._adapter.field_of)
+
+    def _to_host(self, item: Any) -> Any:
+        return self._uploader.to_host(item) if isinstance(item, Uploaded) else item
+
+    # ------------------------------------------------------------
 
     def _echo_buffer(self, first: Any, **changes: Any) -> Any:
         if self.config.memory == "pageable" or not self._uploader.has_streams:
@@ -234,3 +265,12 @@ def _deliver_use(uploader: Uploader, made: tuple[Uploaded, Any], number: int, us
     uploaded, info = made
     item = uploader.deliver(uploaded)
     return item if info is None else (item, info)
+
+
+def _use_to_state(uploader: Uploader, made: tuple[Uploaded, Any]) -> list[Any]:
+    uploaded, info = made
+    return [uploader.to_host(uploaded), *(info or ())]
+
+
+def _use_of_state(uploader: Uploader, batch: Any, *info: Any) -> tuple[Uploaded, Any]:
+    return uploader.upload_again(batch), EchoInfo(*info) if info else None

@@ -143,9 +143,16 @@ class Uploader:
         if self._augment is not None:
             with self.computing():  # whatever the function leaves behind
                 item = self._augment(item, epoch, number)
+        return self._uploaded(item)
+
+    def _uploaded(self, item: Any) -> Uploaded:
         if self._outputs is not None:
             self._outputs.check(item, self.is_there)
         return Uploaded(item, self._there(item), self._mark())
+
+    def upload_again(self, batch: Any) -> Uploaded:
+        """Upload a batch that `to_host` returned. It has been converted and augmented."""
+        return self._uploaded(self.upload(batch))
 
     def _converted(self, leaf: Any) -> Any:
         """Return a leaf, converted if it is an image or the like: with axes beside the batch's."""
@@ -183,6 +190,11 @@ class Uploader:
 
     def _awaited(self, uploaded: Uploaded) -> Any:
         return None
+
+    def to_host(self, uploaded: Uploaded) -> Any:
+        """Return the item with its tensors in host memory. Waits for the device."""
+        self._awaited(uploaded)
+        return map_nest(lambda leaf: leaf.cpu() if self.is_there(leaf) else leaf, uploaded.item)
 
 
 class StreamUploader(Uploader):

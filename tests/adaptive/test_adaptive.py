@@ -1,10 +1,11 @@
 """An adaptive factor: the bounds of uses, the log, and what it decides."""
 
+import pickle
 import threading
 import time
 import weakref
 from collections import Counter, deque
-from itertools import chain
+from itertools import chain, islice
 
 import numpy as np
 import pytest
@@ -193,3 +194,24 @@ def test_the_length_is_unknown():
     with pytest.raises(TypeError, match="depends on the source's speed; to fix it, pass steps"):
         len(pyecho.EchoLoader([1], pyecho.Adaptive(2)))
     assert len(pyecho.EchoLoader([1], pyecho.Adaptive(2), steps_per_epoch=7)) == 7
+
+
+@pytest.mark.parametrize("payload", [True, False])
+@pytest.mark.parametrize("batch_size", [None, 8])
+def test_a_state_goes_on_with_what_was_decided(batch_size, payload):
+    options = {"batch_size": batch_size, "shuffle_buffer": 24, "prefetch": 3, "with_info": True}
+    factor = pyecho.Adaptive(6, min=1, max_age=30)
+
+    def taken(loader, most=None):
+        return [items_in(each, "pairs", batch_size) for each in islice(loader, most)]
+
+    for stop in range(1, 40, 4):
+        first = pyecho.EchoLoader(Slow(200, 0.2, kind="pairs"), factor, **options)
+        begun = taken(first, stop)
+        state = pickle.loads(pickle.dumps(first.state_dict(payload=payload)))
+        second = pyecho.EchoLoader(Slow(200, 0.2, kind="pairs"), factor, threads=2, **options)
+        second.load_state_dict(state)
+        rest = taken(second)
+        replay = factor.replay(second.stats().log)
+        whole = pyecho.EchoLoader(Slow(200, kind="pairs"), replay, **options)
+        assert taken(whole) == begun + rest

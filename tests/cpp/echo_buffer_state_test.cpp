@@ -64,11 +64,15 @@ TEST(EchoBufferState, halting_loses_nothing_and_what_it_shows_is_enough_to_go_on
     std::vector<Unspent> unspent;
     const BatchPlan& plan = buffer.inspect(unspent, {});
     PlanPosition position{.passes = plan.passes(), .ended = plan.ended(), .feed_all = true, .batches = batches};
-    position.open_items = position.ended ? 0 : plan.fed();
-    const std::uint64_t fed = plan.fed();
-    const std::size_t row_bytes = buffer.layout().example_bytes();
-    std::vector<std::byte> rows(unspent.size() * row_bytes);
-    std::uint64_t sum = buffer.copy_items(unspent, rows.data());
+    position.open_items = plan.open_items();
+    const std::uint64_t fed = position.ended ? kItems : plan.open_items();
+    const std::vector<SlotLayout::Leaf>& leaves = buffer.layout().leaves();
+    std::vector<std::vector<std::byte>> columns;
+    std::vector<std::byte*> memory;
+    for (const SlotLayout::Leaf& leaf : leaves) {
+      memory.push_back(columns.emplace_back(unspent.size() * leaf.size_bytes).data());
+    }
+    std::uint64_t sum = buffer.copy_items(unspent, memory);
     buffer.set_halted(false);
 
     const std::vector<std::uint64_t> rest = take(buffer, kAll);
@@ -76,29 +80,31 @@ TEST(EchoBufferState, halting_loses_nothing_and_what_it_shows_is_enough_to_go_on
     taken.insert(taken.end(), rest.begin(), rest.end());
     ASSERT_EQ(taken, whole) << batches;
 
-    std::map<std::uint64_t, const std::byte*> item;
+    std::map<std::uint64_t, std::size_t> place;
     for (std::size_t i = 0; i < unspent.size(); ++i) {
-      const std::byte* const row = rows.data() + i * row_bytes;
-      EXPECT_TRUE(item.emplace(unspent[i].number, row).second) << "saved twice";
-      sum -= checksum(std::span(row, row_bytes), unspent[i].number);
+      EXPECT_TRUE(place.emplace(unspent[i].number, i).second) << "saved twice";
+      for (std::size_t leaf = 0; leaf < leaves.size(); ++leaf) {
+        const std::span row(memory[leaf] + i * leaves[leaf].size_bytes, leaves[leaf].size_bytes);
+        sum -= checksum(row, row_seed(unspent[i].number, leaf));
+      }
     }
     EXPECT_EQ(sum, 0U);
-    Replay replay({.capacity = 9, .slots = 10 + static_cast<std::uint32_t>(unspent.size()), .factor = 2.5}, 4,
-                  position);
-    ASSERT_EQ(replay.advance(1'000'000), Outcome::kOk);
 
     EchoBufferConfig other = config_of((threads + 1) % 4);
     other.burst = static_cast<std::uint32_t>(unspent.size()) + 1;
     EchoBuffer resumed(other);
-    const std::vector<std::uint64_t> numbers = resumed.begin_at(replay.plan());
-    ASSERT_EQ(numbers.size(), item.size());
-    for (std::size_t slot = 0; slot < numbers.size(); ++slot) {
-      const std::byte* from = item.at(numbers[slot]);
-      for (const SlotLayout::Leaf& leaf : resumed.layout().leaves()) {
-        std::memcpy(resumed.slot_data(static_cast<std::uint32_t>(slot)) + leaf.slot_offset, from, leaf.size_bytes);
-        from += leaf.size_bytes;
+    Replay replay = resumed.begin_at(position);
+    ASSERT_EQ(replay.advance(1'000'000), Outcome::kOk);
+    resumed.resume(replay);
+    std::size_t items = 0;
+    replay.plan().each_item([&](std::uint32_t slot, std::uint64_t number) {
+      for (std::size_t leaf = 0; leaf < leaves.size(); ++leaf) {
+        std::memcpy(resumed.slot_data(slot) + leaves[leaf].slot_offset,
+                    memory[leaf] + place.at(number) * leaves[leaf].size_bytes, leaves[leaf].size_bytes);
       }
-    }
+      ++items;
+    });
+    ASSERT_EQ(items, place.size());
     resumed.set_halted(false);
     std::thread other_producer(put, std::ref(resumed), fed, kItems);
     ASSERT_EQ(take(resumed, kAll), rest) << batches;

@@ -42,10 +42,10 @@ std::vector<PassRun> runs_of(const Passes& passes) {
 // Runs a plan to its end after so many iterations and batches were taken by another one, by way of a replay. Returns what
 // it draws.
 Iterations resumed(const Case& made, std::uint64_t iterations, std::uint64_t batches, bool feed_all) {
-  PlanConfig small = made.config;
-  const std::uint64_t items = std::accumulate(made.passes.begin(), made.passes.end(), std::uint64_t{0});
-  small.slots = small.capacity + 1 + (feed_all ? static_cast<std::uint32_t>(items) : 0);
-  Replay replay(small, made.rows,
+  PlanConfig config = made.config;
+  config.slots += static_cast<std::uint32_t>(std::accumulate(made.passes.begin(), made.passes.end(), 0U));
+  BatchPlan plan(config);
+  Replay replay(plan, made.rows,
                 {.passes = runs_of(made.passes),
                  .ended = true,
                  .feed_all = feed_all,
@@ -57,26 +57,25 @@ Iterations resumed(const Case& made, std::uint64_t iterations, std::uint64_t bat
   }
   EXPECT_EQ(outcome, Outcome::kOk) << iterations << ", " << batches;
 
-  PlanConfig large = made.config;
-  large.slots += static_cast<std::uint32_t>(items);
-  BatchPlan plan(large);
-  const std::vector<std::uint64_t> numbers = plan.resume(replay.plan());
-  EXPECT_TRUE(std::ranges::is_sorted(numbers));
-
   // The rest of the input.
-  std::vector<std::uint64_t> number_in(numbers);
-  number_in.resize(large.slots);
-  std::vector<std::uint32_t> free;
-  for (auto slot = static_cast<std::uint32_t>(numbers.size()); slot < large.slots; ++slot) {
-    free.push_back(slot);
+  std::vector<std::uint64_t> number_in(config.slots);
+  std::vector<std::uint32_t> free = replay.free_slots();
+  std::size_t held = 0;
+  plan.each_item([&](std::uint32_t slot, std::uint64_t number) {
+    number_in[slot] = number;
+    ++held;
+  });
+  EXPECT_EQ(held + free.size(), config.slots);
+  // What the plan was fed: whole passes, and items of the next one.
+  std::uint64_t plan_fed = plan.open_items();
+  for (std::uint64_t i = 0; i < replay.passes_fed(); ++i) {
+    plan_fed += made.passes[i];
   }
   std::uint64_t fed = 0;
   std::uint64_t pass = 0;
   const auto feed = [&] {  // the next item or end of a pass that the replay has not fed
     for (; pass < made.passes.size(); ++pass) {
-      if (fed < plan.fed()) {
-        fed = plan.fed();
-      }
+      fed = std::max(fed, plan_fed);
       const std::uint64_t end =
           std::accumulate(made.passes.begin(), made.passes.begin() + static_cast<int>(pass) + 1, std::uint64_t{0});
       if (fed < end) {
@@ -143,8 +142,8 @@ TEST(Replay, a_plan_goes_on_from_any_position_as_if_it_had_drawn_everything_befo
 }
 
 Outcome outcome_of(PlanPosition position) {
-  Replay replay({.capacity = 4, .slots = 8, .factor = 2}, 2, std::move(position));
-  return replay.advance(1000);
+  BatchPlan plan({.capacity = 4, .slots = 8, .factor = 2});
+  return Replay(plan, 2, std::move(position)).advance(1000);
 }
 
 TEST(Replay, a_position_that_cannot_be_is_told) {
@@ -160,20 +159,12 @@ TEST(Replay, a_position_that_cannot_be_is_told) {
 }
 
 TEST(Replay, advances_a_bounded_step_at_a_time) {
-  Replay replay({.capacity = 4, .slots = 8, .factor = 2}, 2,
+  BatchPlan plan({.capacity = 4, .slots = 8, .factor = 2});
+  Replay replay(plan, 2,
                 {.passes = {{.passes = 1'000'000'000'000, .items = 1}}, .iterations = 1'000'000'000});
   for (int step = 0; step < 5; ++step) {
     ASSERT_EQ(replay.advance(1000), Outcome::kEmpty);
   }
-}
-
-TEST(BatchPlan, resuming_needs_a_slot_for_each_item) {
-  Replay replay({.capacity = 4, .slots = 8}, 1, {.open_items = 6, .feed_all = true});
-  ASSERT_EQ(replay.advance(1000), Outcome::kOk);
-  BatchPlan small({.capacity = 4, .slots = 5});
-  EXPECT_THROW(small.resume(replay.plan()), std::length_error);
-  BatchPlan large({.capacity = 4, .slots = 6});
-  EXPECT_EQ(large.resume(replay.plan()), (std::vector<std::uint64_t>{0, 1, 2, 3, 4, 5}));
 }
 
 TEST(Checksum, any_flipped_bit_any_length_and_the_seed_change_it) {

@@ -1,34 +1,115 @@
 """Loaders whose batches go to a device are saved and go on."""
 
 import pickle
+from functools import partial
 
 import pytest
 import torch
-from host_device import WAYS
+from host_device import OnDevice
 
 import pyecho.torch
 
-SOURCE = [{"row": torch.full((3,), float(n)), "number": n, "name": str(n)} for n in range(23)]
+EXAMPLES = {"factor": 2.5, "batch_size": 4, "shuffle_buffer": 6}
+WAYS = {
+    "batches": {"factor": 3, "shuffle_buffer": 3},
+    "examples": EXAMPLES,
+    "augmented": EXAMPLES | {"augment": lambda batch, rng: {**batch, "drawn": rng.random()}},
+    "on the device": EXAMPLES | {"echo_on": "device"},
+    "on the device, whole": EXAMPLES
+    | {"echo_on": "device", "drop_last": True, "unique_in_batch": True, "epochs": 2},
+}
+OPTIONS = {
+    "": {},
+    "augmented there": {
+        "device_augment": lambda batch, rng: {
+            **batch,
+            "noise": torch.rand(3, generator=rng, device=rng.device),
+        }
+    },
+    "converted": {"device_dtype": torch.float64},
+    "static": {"static": True},
+}
+
+
+def there(tensor):
+    return tensor.cuda() if torch.cuda.is_available() else tensor.as_subclass(OnDevice)
+
+
+def item(n, place):
+    row, half = torch.full((3,), float(n)), torch.full((2,), n, dtype=torch.bfloat16)
+    return {"row": place(row), "half": half, "n": n, "s": str(n)}
+
+
+class Source:
+    """Makes items, on the device if that is their place."""
+
+    def __init__(self, place=lambda tensor: tensor):
+        self.place = place
+
+    def __iter__(self):
+        return (item(n, self.place) for n in range(23))
+
+
+class Stateful(Source):
+    """Goes on by a state of its own."""
+
+    taken = 0
+
+    def __iter__(self):
+        while self.taken < 23:
+            self.taken += 1
+            yield item(self.taken - 1, self.place)
+        self.taken = 0
+
+    def state_dict(self):
+        return {"taken": self.taken}
+
+    def load_state_dict(self, state):
+        self.taken = state["taken"]
+
+
+SOURCES = {
+    "read again": Source,
+    "small": Source,
+    "stateful": Stateful,
+    "made there": partial(Source, there),
+}
 
 
 def plain(emission):
     batch, info = emission
-    return batch["row"].tolist(), list(batch["number"]), info.source_index.tolist()
+    values = {
+        name: leaf.float().tolist() if isinstance(leaf, torch.Tensor) else leaf
+        for name, leaf in batch.items()
+    }
+    return values, info.source_index.tolist(), info.use.tolist()
 
 
-@pytest.mark.parametrize("way", ["examples", "augmented"])
-def test_another_loader_goes_on(device, way):
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("way", WAYS)
+def test_another_loader_goes_on(device, way, options, source):
+    arguments = {"device": "cuda:0", "with_info": True} | WAYS[way] | OPTIONS[options]
+    if source == "made there" and "batch_size" in arguments and "echo_on" not in arguments:
+        arguments["echo_on"] = "device"  # batches of them are made nowhere else
+        arguments.pop("augment", None)
+    if options == "static" and "batch_size" in arguments:
+        arguments["drop_last"] = True
+
     def new_loader():
-        options = {"factor": 2.5, "batch_size": 4, "with_info": True, **WAYS[way]}
-        return pyecho.torch.EchoLoader(SOURCE, device="cuda:0", memory="pageable", **options)
+        return pyecho.torch.EchoLoader(SOURCES[source](), **arguments)
 
-    whole = [plain(each) for each in new_loader()]
-    for stop in (0, 1, 9, len(whole)):
-        loader, resumed = new_loader(), new_loader()
-        batches = iter(loader)
-        assert [plain(next(batches)) for _ in range(stop)] == whole[:stop]
-        state = pickle.dumps(loader.state_dict(payload=False))
-        loader.close()
-        resumed.load_state_dict(pickle.loads(state))
-        assert [plain(each) for each in resumed] == whole[stop:]
-        resumed.close()
+    def take(batches, count):
+        return [plain(next(batches)) for _ in range(count)]
+
+    with new_loader() as loader:
+        whole = [plain(each) for each in loader]
+    for stop in (1, 9, len(whole)):
+        with new_loader() as loader:
+            batches = iter(loader)
+            assert take(batches, stop) == whole[:stop]
+            state = pickle.dumps(loader.state_dict(payload=source != "small"))
+            assert take(batches, len(whole) - stop) == whole[stop:]  # nothing is lost by it
+        with new_loader() as resumed:
+            resumed.load_state_dict(pickle.loads(state))
+            assert [plain(each) for each in resumed] == whole[stop:]

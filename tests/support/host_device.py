@@ -10,6 +10,7 @@ from typing import ClassVar
 import torch
 
 from pyecho.device.upload import Uploader
+from pyecho.nest import map_nest
 
 WAYS = {
     "batches": {},
@@ -40,6 +41,12 @@ class HostUploader(Uploader):
 
     def is_there(self, leaf):
         return isinstance(leaf, OnDevice)
+
+    def to_host(self, uploaded):
+        return map_nest(
+            lambda leaf: leaf.as_subclass(torch.Tensor) if self.is_there(leaf) else leaf,
+            uploaded.item,
+        )
 
     def copy(self, leaf):
         return None if self.is_there(leaf) else super().copy(leaf)

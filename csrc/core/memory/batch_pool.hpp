@@ -34,12 +34,14 @@ namespace pyecho {
 // One block: memory for a batch, and the use of each row.
 struct Batch {
   HostMemory memory;
-  std::vector<Use> uses;             // of the rows; sized for a whole batch once
-  std::uint64_t number = 0;          // in the order of planning
-  std::uint32_t rows = 0;            // planned
-  std::uint32_t copied = 0;          // rows copied, at most `rows`
-  std::vector<std::uint64_t> spent;  // numbers of the items whose last use is among the copied rows, in their order
-  Batch* next = nullptr;             // in the stack of returned blocks; written by give_back
+  std::vector<Use> uses;     // of the rows; sized for a whole batch once
+  std::uint64_t number = 0;  // in the order of planning
+  std::uint32_t rows = 0;    // planned
+  std::uint32_t copied = 0;  // rows copied, at most `rows`
+  // Numbers of the items whose last use is among the copied rows, in their order; with an adaptive factor, of which any use
+  // may turn out to be the last, those of all copied rows.
+  std::vector<std::uint64_t> spent;
+  Batch* next = nullptr;  // in the stack of returned blocks; written by give_back
 
   // Returns the rows that are not planned yet.
   [[nodiscard]] std::span<Use> missing() noexcept { return std::span(uses).subspan(rows); }

@@ -20,34 +20,41 @@
 
 namespace pyecho {
 
+// Returns the seed for the checksum of one leaf of an item.
+[[nodiscard]] constexpr std::uint64_t row_seed(std::uint64_t number, std::size_t leaf) noexcept {
+  return number + leaf * kGoldenGamma;
+}
+
 // Returns the checksum of these bytes for this seed. The same on every platform of one byte order.
 [[nodiscard]] inline std::uint64_t checksum(std::span<const std::byte> bytes, std::uint64_t seed) noexcept {
   constexpr std::size_t kWord = sizeof(std::uint64_t);
-  const auto word_at = [](const std::byte* from) {
+  const auto word_at = [](const std::byte* from, std::size_t size) {
     std::uint64_t word = 0;
-    std::memcpy(&word, from, kWord);
+    std::memcpy(&word, from, size);
     return word;
   };
+  // A bijection of the lane and of the word.
+  const auto step = [](std::uint64_t lane, std::uint64_t word) {
+    return std::rotl((lane ^ word) * 0x9FB21C651E98DF25U, 29) + kGoldenGamma;
+  };
+  if (bytes.size() <= kWord) {  // a label, often
+    return mix64(step(seed ^ bytes.size() << 32, word_at(bytes.data(), bytes.size())));
+  }
+  // Eight lanes, because a multiplication takes several cycles.
   std::array<std::uint64_t, 8> lanes{};
   for (std::uint64_t lane = 0; lane < lanes.size(); ++lane) {
     lanes[lane] = (seed ^ bytes.size() << 32) + lane * kGoldenGamma;
   }
-  // Each step is a bijection of the lane and of the word. Eight lanes, because a multiplication takes several cycles.
-  const auto step = [](std::uint64_t lane, std::uint64_t word) {
-    return std::rotl((lane ^ word) * 0x9FB21C651E98DF25U, 29) + kGoldenGamma;
-  };
   const std::byte* data = bytes.data();
   std::size_t left = bytes.size();
   for (; left >= sizeof(lanes); left -= sizeof(lanes), data += sizeof(lanes)) {
     [&]<std::size_t... kLane>(std::index_sequence<kLane...>) {  // unrolled, so that the lanes stay in registers
-      ((lanes[kLane] = step(lanes[kLane], word_at(data + kLane * kWord))), ...);
+      ((lanes[kLane] = step(lanes[kLane], word_at(data + kLane * kWord, kWord))), ...);
     }(std::make_index_sequence<8>());
   }
   for (std::size_t lane = 0; left > 0; ++lane) {
     const std::size_t part = std::min(left, kWord);
-    std::uint64_t word = 0;
-    std::memcpy(&word, data, part);
-    lanes[lane] = step(lanes[lane], word);
+    lanes[lane] = step(lanes[lane], word_at(data, part));
     data += part;
     left -= part;
   }

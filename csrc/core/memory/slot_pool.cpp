@@ -196,7 +196,23 @@ void SlotPool::release(std::span<const std::uint32_t> slots) {
   }
 }
 
-void SlotPool::reset(std::uint32_t in_use) {
+void SlotPool::reset() {
+  drain();
+  std::array<std::uint32_t, 256> slots;  // NOLINT(cppcoreguidelines-pro-type-member-init): written before it is read
+  for (std::uint32_t first = 0; first < slots_; first += static_cast<std::uint32_t>(slots.size())) {
+    std::iota(slots.begin(), slots.end(), first);
+    push_free(std::span(slots).first(std::min<std::size_t>(slots.size(), slots_ - first)));
+  }
+  open(false);
+}
+
+void SlotPool::reset_halted(std::span<const std::uint32_t> free) {
+  drain();
+  push_free(free);
+  open(true);
+}
+
+void SlotPool::drain() {
   std::array<std::uint32_t, 256> slots;  // NOLINT(cppcoreguidelines-pro-type-member-init): written before it is read
   while (filled_.try_pop(slots) > 0) {
   }
@@ -207,15 +223,14 @@ void SlotPool::reset(std::uint32_t in_use) {
   }
   while (free_.try_pop(slots) > 0) {
   }
-  for (std::uint32_t first = in_use; first < slots_; first += static_cast<std::uint32_t>(slots.size())) {
-    std::iota(slots.begin(), slots.end(), first);
-    push_free(std::span(slots).first(std::min<std::size_t>(slots.size(), slots_ - first)));
-  }
+}
+
+void SlotPool::open(bool halted) {
   urgent_.store_relaxed(0);
   unannounced_.store_relaxed(0);
   end_ticket_.store_release(kOpen);
   stopped_.store_release(0);
-  halted_.store_release(0);
+  halted_.store_release(halted ? 1 : 0);
   tickets_.store_release(filled_.read_position());
 }
 

@@ -126,11 +126,15 @@ class SlotPool {
 
   // -- No other thread inside --
 
-  // Frees every slot from `in_use` on, and opens the input again. The slots below hold items that a plan has been fed.
-  // Throws std::logic_error if a reservation is still open.
-  void reset(std::uint32_t in_use = 0);
+  // Frees every slot and opens the input again. Throws std::logic_error if a reservation is still open.
+  void reset();
+  // Same, but frees only these slots, and stays halted. The others hold items that a plan has been fed.
+  void reset_halted(std::span<const std::uint32_t> free);
 
  private:
+  void drain();
+  void open(bool halted);
+
   static constexpr std::uint64_t kClosedBit = std::uint64_t{1} << 63;
   static constexpr std::uint64_t kOpen = kClosedBit;   // end_ticket_ while input is open
   static constexpr std::uint32_t kAborted = 1U << 31;  // with a slot number, in the filled ring

@@ -18,26 +18,13 @@ void BatchPlan::begin_decisions(std::uint64_t epoch) {
   const auto log = config_.replay.find(epoch);
   replay_ = log == config_.replay.end() ? std::vector<std::uint32_t>() : log->second;
   const std::scoped_lock lock(log_mutex_);
-  log_[epoch].clear();
+  log_.erase(epoch);
 }
 
-void BatchPlan::resume_decisions(const BatchPlan& replayed, std::span<const std::uint32_t> slot_of) {
-  if (!adaptive_) {
-    return;
-  }
-  adaptive_->resume(*replayed.adaptive_, slot_of);
-  replay_ = replayed.replay_;
-  decisions_ = replayed.decisions_;
-  taken_ = replayed.taken_;
-  begun_ = replayed.begun_;
-  decided_ = replayed.decided_;
-  filling_ = replayed.filling_;
-  drained_ = replayed.drained_;
-  DecisionLog log = replayed.log();
+std::vector<std::uint32_t> BatchPlan::decisions() const {
   const std::scoped_lock lock(log_mutex_);
-  log_.erase(first_epoch_);
-  first_epoch_ = replayed.first_epoch_;
-  log_[first_epoch_] = std::move(log[first_epoch_]);
+  const auto found = log_.find(first_epoch_);
+  return found == log_.end() ? std::vector<std::uint32_t>() : found->second;
 }
 
 DecisionLog BatchPlan::log() const {

@@ -1,7 +1,6 @@
 #include "core/plan/adaptive_pool.hpp"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 namespace pyecho {
@@ -37,34 +36,6 @@ void AdaptivePool::clear() {
   for (Item& item : items_) {
     item.place = kNowhere;
   }
-}
-
-void AdaptivePool::resume(const AdaptivePool& other, std::span<const std::uint32_t> slot_of) {
-  clear();
-  const auto renumbered = [&](std::uint32_t slot) { return slot == kNowhere ? kNowhere : slot_of[slot]; };
-  const auto renumber = [&](const std::vector<std::uint32_t>& from, std::vector<std::uint32_t>& to) {
-    to.resize(from.size());
-    std::ranges::transform(from, to.begin(), renumbered);
-  };
-  for (std::uint32_t slot = 0; slot < other.items_.size(); ++slot) {
-    if (other.holds(slot)) {
-      Item& item = items_[slot_of[slot]] = other.items_[slot];
-      item.older = renumbered(item.older);
-      item.younger = renumbered(item.younger);
-    }
-  }
-  renumber(other.order_, order_);
-  renumber(other.leaving_, leaving_);
-  std::ranges::copy_if(other.due_, std::back_inserter(due_), [&](std::uint32_t slot) { return other.holds(slot); });
-  renumber(std::vector<std::uint32_t>(due_), due_);
-  active_ = other.active_;
-  resident_ = other.resident_;
-  uses_left_ = other.uses_left_;
-  most_uses_ = other.most_uses_;
-  oldest_ = renumbered(other.oldest_);
-  youngest_ = renumbered(other.youngest_);
-  admitted_ = other.admitted_;
-  batch_ = other.batch_;
 }
 
 void AdaptivePool::begin_batch() {

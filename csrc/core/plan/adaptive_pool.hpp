@@ -34,9 +34,6 @@ class AdaptivePool {
   [[nodiscard]] static std::size_t size_bytes(const PlanConfig& config) noexcept;
 
   void clear();
-  // Continues where `other`, a pool of the same configuration but for its slots, has ended a batch. Its item in a slot is
-  // in slot slot_of[slot] here.
-  void resume(const AdaptivePool& other, std::span<const std::uint32_t> slot_of);
 
   // Items that are due can be drawn again; those that are too old leave.
   void begin_batch();

@@ -84,50 +84,6 @@ void BatchPlan::begin(std::uint64_t epoch, std::uint64_t items) {
   begin_decisions(epoch);
 }
 
-std::vector<std::uint64_t> BatchPlan::resume(BatchPlan& replayed) {
-  std::vector<std::pair<std::uint64_t, std::uint32_t>> items;  // number and old slot
-  replayed.each_item([&](std::uint32_t slot, std::uint64_t number) { items.emplace_back(number, slot); });
-  if (items.size() > config_.slots) {
-    throw std::length_error("the items of the replayed plan need more slots");
-  }
-  std::ranges::sort(items);
-  begin(replayed.iteration_, replayed.items_);
-  std::vector<std::uint64_t> numbers;
-  std::vector<std::uint32_t> slot_of(replayed.numbers_.size());
-  for (const auto& [number, old] : items) {
-    const auto slot = static_cast<std::uint32_t>(numbers.size());
-    slot_of[old] = slot;
-    if (!adaptive_) {
-      pool_[slot] = replayed.pool_[old];
-    }
-    numbers_[slot] = number;
-    numbers.push_back(number);
-  }
-  for (std::uint64_t number = replayed.admitted_; number < replayed.fed_; ++number) {
-    inbox_[number % inbox_.size()] = slot_of[replayed.inbox_[number % replayed.inbox_.size()]];
-  }
-  std::transform(replayed.entries_.begin(), replayed.entries_.begin() + replayed.left_, entries_.begin(),
-                 [&](std::uint32_t old) { return slot_of[old]; });
-  left_ = replayed.left_;
-  factor_ = replayed.factor_;
-  random_ = replayed.random_;
-  fed_ = replayed.fed_;
-  admitted_ = replayed.admitted_;
-  pass_ends_ = replayed.pass_ends_;
-  passes_ = replayed.passes_;
-  pass_fed_ = replayed.pass_fed_;
-  ended_ = replayed.ended_;
-  pass_ = replayed.pass_;
-  pass_begin_ = replayed.pass_begin_;
-  admitted_uses_ = replayed.admitted_uses_;
-  drawn_ = replayed.drawn_;
-  iteration_ends_ = replayed.iteration_ends_;
-  finished_.store_relaxed(replayed.finished());
-  resident_.store_relaxed(replayed.resident());
-  resume_decisions(replayed, slot_of);
-  return numbers;
-}
-
 // ---------------------------------------------------------------- input
 
 void BatchPlan::end_pass() {

@@ -35,6 +35,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/plan/adaptive_pool.hpp"
@@ -61,9 +62,12 @@ class BatchPlan {
 
   // Drops all state and starts with iteration and pass number `epoch`. `items`: items in a pass, or kUnknown.
   void begin(std::uint64_t epoch, std::uint64_t items);
-  // Continues where `replayed`, a plan of the same configuration but for its slots, has ended a batch. Its items lie in
-  // the slots from 0 on. Returns their numbers, ascending. Throws std::length_error if they need more slots.
-  std::vector<std::uint64_t> resume(BatchPlan& replayed);
+  // After begin(): takes these decisions again, unless PlanConfig::replay goes on longer.
+  void replay(std::vector<std::uint32_t> decisions) {
+    if (decisions.size() > replay_.size()) {
+      replay_ = std::move(decisions);
+    }
+  }
 
   // -- Input, in source order --
 
@@ -106,7 +110,9 @@ class BatchPlan {
       adaptive_->left().clear();
     }
   }
-  // Returns the decisions of an adaptive factor. Any thread.
+  // Returns the decisions of an adaptive factor since begin(). Any thread.
+  [[nodiscard]] std::vector<std::uint32_t> decisions() const;
+  // Returns those of all begin() so far. Any thread.
   [[nodiscard]] DecisionLog log() const;
   // True if PlanConfig::replay cannot be that of this input: the plan has gone on without it. Any thread.
   [[nodiscard]] bool diverged() const noexcept { return diverged_.load_relaxed(); }
@@ -121,7 +127,9 @@ class BatchPlan {
 
   // -- What a saved state tells of a plan --
 
-  [[nodiscard]] std::uint64_t fed() const noexcept { return fed_; }
+  [[nodiscard]] const PlanConfig& config() const noexcept { return config_; }
+  // Returns the number of items fed since the last end_pass().
+  [[nodiscard]] std::uint64_t open_items() const noexcept { return fed_ - pass_fed_; }
   [[nodiscard]] bool ended() const noexcept { return ended_; }
   // Returns the lengths of the passes that have ended.
   [[nodiscard]] const std::vector<PassRun>& passes() const noexcept { return passes_; }
@@ -157,7 +165,6 @@ class BatchPlan {
     return iteration_ends_.empty() ? kUnknown : iteration_ends_.front() - drawn_;
   }
   void begin_decisions(std::uint64_t epoch);
-  void resume_decisions(const BatchPlan& replayed, std::span<const std::uint32_t> slot_of);
   [[nodiscard]] bool decide() noexcept;
   [[nodiscard]] bool take_event();
   [[nodiscard]] std::uint32_t draw_adaptive(std::span<Use> rows);

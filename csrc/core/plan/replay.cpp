@@ -9,18 +9,17 @@ namespace pyecho {
 namespace {
 
 constexpr std::uint32_t kUsesAtOnce = 256;
-// Passes may be empty, so that feeding needs no slot and may go on for long.
-constexpr int kFedAtOnce = 4096;
 
 }  // namespace
 
-Replay::Replay(const PlanConfig& config, std::uint32_t batch_rows, PlanPosition position)
-    : position_(std::move(position)),
-      by_use_(batch_rows == 1 && !config.unique_in_batch && !config.adaptive()),
-      plan_(config),
+Replay::Replay(BatchPlan& plan, std::uint32_t batch_rows, PlanPosition position)
+    : plan_(plan),
+      position_(std::move(position)),
+      by_use_(batch_rows == 1 && !plan.config().unique_in_batch && !plan.config().adaptive()),
       uses_(by_use_ ? kUsesAtOnce : batch_rows),
-      free_(config.slots) {
+      free_(plan.config().slots) {
   plan_.begin(position_.epoch, position_.items);
+  plan_.replay(std::move(position_.decisions));
   std::iota(free_.rbegin(), free_.rend(), 0U);
   open_pass();
 }
@@ -60,14 +59,6 @@ bool Replay::feed_next() {
   return true;
 }
 
-// Feeds what the plan needs to go on.
-bool Replay::feed() {
-  const bool fed = feed_next();
-  for (int more = 0; fed && position_.feed_all && more < kFedAtOnce && feed_next(); ++more) {
-  }
-  return fed;
-}
-
 // ---------------------------------------------------------------- output
 
 // Draws a batch, or the end of an iteration. kClosed: the input does not suffice.
@@ -95,7 +86,7 @@ Outcome Replay::draw_batch() {
     }
     rows_ += drawn;
     if (outcome == Outcome::kEmpty) {
-      if (!feed()) {
+      if (!feed_next()) {
         return Outcome::kClosed;
       }
       continue;

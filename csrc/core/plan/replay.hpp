@@ -1,12 +1,12 @@
-// Finds a position in a run of passes again. Pure arithmetic: no threads, clock or payload.
+// Brings a plan to the position of a saved state. Pure arithmetic: no threads, clock or payload.
 //
 // What a consumer has taken, and the lengths of the passes, decide everything about a BatchPlan. So a saved state holds
 // those few numbers instead of the plan, and loading it plans the same batches once more without copying a row, at some
 // 25 ns a use. Nothing in a state is an index that must be trusted.
 //
-//     Replay replay(config, rows, position);
+//     Replay replay(plan, rows, position);
 //     while ((outcome = replay.advance(n)) == Outcome::kEmpty) { ... look for Ctrl-C ... }
-//     if (outcome == Outcome::kOk) plan.resume(replay.plan());
+//     if (outcome == Outcome::kOk) ... fill the slot of every item of plan.each_item(); those of free_slots() are free
 //
 // It assumes what BatchPlan guarantees: draws do not depend on how early an item or the end of a pass is fed.
 #pragma once
@@ -23,10 +23,11 @@ struct PlanPosition {
   std::uint64_t epoch = 0;         // the first one
   std::uint64_t items = kUnknown;  // of a pass, as passed to BatchPlan::begin()
   // The input.
-  std::vector<PassRun> passes{};  // that have ended
-  std::uint64_t open_items = 0;   // known of the next pass
-  bool ended = false;             // no pass follows those in `passes`
-  bool feed_all = false;          // feed everything; else only what the batches taken need
+  std::vector<PassRun> passes{};           // that have ended
+  std::uint64_t open_items = 0;            // known of the next pass
+  bool ended = false;                      // no pass follows those in `passes`
+  std::vector<std::uint32_t> decisions{};  // of an adaptive factor, those ahead of the consumer included
+  bool feed_all = false;                   // feed everything; else only what the batches taken need
   // What the consumer has taken.
   std::uint64_t iterations = 0;  // to their ends
   std::uint64_t batches = 0;     // of the next iteration
@@ -35,15 +36,17 @@ struct PlanPosition {
 
 class Replay {
  public:
-  // config.slots: at least config.capacity + 1; with feed_all so many more as there are items to feed beyond the need.
-  // Throws std::invalid_argument, std::bad_alloc.
-  Replay(const PlanConfig& config, std::uint32_t batch_rows, PlanPosition position);
+  // Begins `plan`, which outlives the replay. It needs a slot more than its capacity; with feed_all also one for each item
+  // that it holds in the end.
+  Replay(BatchPlan& plan, std::uint32_t batch_rows, PlanPosition position);
 
-  // Draws some `uses` more. kOk: the plan stands at the position. kEmpty: call again. kClosed: there is no such position.
+  // Draws some `uses` more. kOk: the plan stands at the position, at a batch boundary. kEmpty: call again. kClosed: there
+  // is no such position.
   Outcome advance(std::uint64_t uses);
 
-  // The plan, at a batch boundary.
-  [[nodiscard]] BatchPlan& plan() noexcept { return plan_; }
+  [[nodiscard]] const BatchPlan& plan() const noexcept { return plan_; }
+  // Returns the slots without an item.
+  [[nodiscard]] const std::vector<std::uint32_t>& free_slots() const noexcept { return free_; }
   // Returns the batches drawn since the last iteration, short ones included.
   [[nodiscard]] std::uint64_t batches_drawn() const noexcept { return batches_drawn_; }
   // Returns the number of passes whose end was fed.
@@ -51,13 +54,12 @@ class Replay {
 
  private:
   Outcome draw_batch();
-  bool feed();
   bool feed_next();
   void open_pass() noexcept;
 
-  const PlanPosition position_;
-  const bool by_use_;  // a batch is one use, so that several can be drawn at once
-  BatchPlan plan_;
+  BatchPlan& plan_;
+  PlanPosition position_;
+  bool by_use_;  // a batch is one use, so that several can be drawn at once
   std::vector<Use> uses_;
   std::uint32_t rows_ = 0;        // of the open batch
   std::uint64_t iterations_ = 0;  // behind the plan
@@ -65,9 +67,9 @@ class Replay {
   std::uint64_t batches_drawn_ = 0;
   std::uint64_t drawn_ = 0;
 
-  std::vector<std::uint32_t> free_;  // slots
-  std::size_t run_ = 0;              // in position_.passes
-  std::uint64_t run_passes_ = 0;     // of that run, fed
+  std::vector<std::uint32_t> free_;
+  std::size_t run_ = 0;           // in position_.passes
+  std::uint64_t run_passes_ = 0;  // of that run, fed
   std::uint64_t passes_fed_ = 0;
   std::uint64_t items_left_ = 0;  // to feed in the open pass
 };

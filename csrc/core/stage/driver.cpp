@@ -203,10 +203,36 @@ void Driver::alert() {
   batches_.alert();
 }
 
+// Waits for the workers to park.
 void Driver::park() {
   // Workers park once at the start and once after each advance of resumed_.
   const std::uint64_t parks = (resumed_.read() + 1) * workers_.size();
   static_cast<void>(parked_.await(parks, kNever, WaitStrategy::sleep(), kNotInterrupted));
+}
+
+void Driver::set_halted(bool halted) {
+  if (slots_.halted() == halted) {
+    return;
+  }
+  if (halted) {
+    slots_.set_halted(true);
+    alert();
+  }
+  park();
+  if (!halted) {
+    slots_.set_halted(false);
+    resumed_.advance();
+  }
+}
+
+const BatchPlan& Driver::settle(std::vector<const Batch*>& batches) {
+  for (std::uint64_t number = taken_.read(); number < next_number_; ++number) {
+    const Batch* const batch = ready_[number % depth_].load_acquire();  // [D2] pairs with [D1]
+    if (batch != &end_ && batch != &last_end_) {
+      batches.push_back(batch);
+    }
+  }
+  return executor_.settle(batches);
 }
 
 // Waits for the workers to park, and gives back what they have made.
@@ -223,14 +249,17 @@ void Driver::begin(std::uint64_t epoch, std::uint64_t items) {
   quit_epoch();
   at_end_.store_relaxed(false);
   executor_.begin(epoch, items);
-  unpark();
+  resumed_.advance();
 }
 
-std::vector<std::uint64_t> Driver::begin_at(BatchPlan& replayed) {
+Replay Driver::begin_at(PlanPosition position) {
   quit_epoch();
-  std::vector<std::uint64_t> numbers = executor_.resume(replayed);
+  return executor_.begin_at(std::move(position));
+}
+
+void Driver::resume(const Replay& replay) {
+  slots_.reset_halted(replay.free_slots());
   at_end_.store_relaxed(executor_.finished());
-  return numbers;
 }
 
 }  // namespace pyecho

@@ -19,8 +19,8 @@
 // ready_count_  | maker               | consumer         | EventCount       | E1 <-> E4  | wakes the consumer
 // taken_        | consumer            | makers           | EventCount       | E1 -> E5,  | wakes a worker; orders the consumer's
 //               |                     |                  |                  | E1 <-> E4  | last use of ready_[i] before its next filling
-// parked_       | workers             | begin(), park()  | EventCount       | E1 <-> E4  | the caller owns the executor
-// resumed_      | begin(), resume()   | workers          | EventCount       | E1 <-> E4  | the workers own it again
+// parked_       | workers             | begin(), halts   | EventCount       | E1 <-> E4  | the caller owns the executor
+// resumed_      | begin(), halts      | workers          | EventCount       | E1 <-> E4  | the workers own it again
 // ending_       | the destructor      | workers          | release, acquire | -          | followed by resumed_
 #pragma once
 
@@ -68,26 +68,18 @@ class Driver {
   // Starts with iteration `epoch`, after the slots were stopped, and gives back batches made ahead. Blocks until the
   // workers are parked. Throws as SlotPool::reset() does.
   void begin(std::uint64_t epoch, std::uint64_t items);
-  // Same, but continues where `replayed` stands, and leaves the workers parked until unpark(). See Executor::resume().
-  std::vector<std::uint64_t> begin_at(BatchPlan& replayed);
+  // Same in two steps: returns a replay of the plan to `position`, see Executor; then continues there, but halted.
+  Replay begin_at(PlanPosition position);
+  void resume(const Replay& replay);
   // Wakes the workers and a waiting consumer, after the slots were stopped or halted. Any thread.
   void alert();
 
-  // Blocks until the workers are parked, after the slots were halted and alert() was called. Then nothing changes until
-  // unpark(), which must be called exactly once.
-  void park();
-  void unpark() { resumed_.advance(); }
-  // While parked: calls visit(batch) for each batch that is made, or being made, and not taken. Returns the plan.
-  template <class Visit>
-  const BatchPlan& each_ahead(const Visit& visit) {
-    for (std::uint64_t number = taken_.read(); number < next_number_; ++number) {
-      const Batch* const batch = ready_[number % depth_].load_acquire();  // [D2] pairs with [D1]
-      if (batch != &end_ && batch != &last_end_) {
-        visit(*batch);
-      }
-    }
-    return executor_.settle(visit);
-  }
+  // Halts the slots, and blocks until the workers are parked; or undoes that. Idempotent. While halted, nothing changes but
+  // what producers commit.
+  void set_halted(bool halted);
+  // While halted: adds the batches that are made, or being made, and not taken to `batches`, and returns the plan, which
+  // has been fed everything that is committed.
+  const BatchPlan& settle(std::vector<const Batch*>& batches);
 
  private:
   [[nodiscard]] bool led_by_consumer() const noexcept { return workers_.empty(); }
@@ -98,6 +90,7 @@ class Driver {
   Outcome await(Outcome lacking, Deadline deadline);
   bool help();
   void join();
+  void park();
   void quit_epoch();
   [[nodiscard]] bool quiet() const noexcept { return slots_.stopped() || slots_.halted(); }
 
@@ -120,7 +113,7 @@ class Driver {
   Atomic<bool> at_end_;                // set by the consumer only, once it has taken the last end
   Outcome lacking_ = Outcome::kEmpty;  // consumer only: what lead() lacked
   EventCount parked_;                  // advanced by workers
-  EventCount resumed_;                 // advanced by begin() and unpark()
+  EventCount resumed_;                 // advanced by begin() and set_halted()
   Atomic<std::uint32_t> ending_;
   std::vector<std::thread> workers_;  // last, because they use all of the above
 };

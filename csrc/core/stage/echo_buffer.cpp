@@ -186,66 +186,52 @@ Outcome EchoBuffer::begin(std::uint64_t epoch, std::uint64_t items) {
 // ---------------------------------------------------------------- saving and resuming
 
 void EchoBuffer::set_halted(bool halted) {
-  if (pool_.forked() || pool_.halted() == halted) {
-    return;
-  }
-  if (halted) {
-    pool_.set_halted(true);
-    driver_.alert();
-  }
-  driver_.park();
-  if (!halted) {
-    pool_.set_halted(false);
-    driver_.unpark();
+  if (!pool_.forked()) {
+    driver_.set_halted(halted);
   }
 }
 
-const BatchPlan& EchoBuffer::inspect(std::vector<Unspent>& unspent, std::span<const Batch* const> untaken) {
+const BatchPlan& EchoBuffer::inspect(std::vector<Unspent>& unspent, std::vector<const Batch*> untaken) {
+  const BatchPlan& plan = driver_.settle(untaken);
   unspent.clear();
-  const auto add_spent = [&](const Batch& batch) {
-    auto number = batch.spent.begin();
-    for (std::uint32_t row = 0; row < batch.rows; ++row) {
-      if (batch.uses[row].last) {
-        unspent.push_back({.number = *number++, .batch = &batch, .place = row});
-      }
-    }
-  };
-  for (const Batch* const batch : untaken) {
-    add_spent(*batch);
-  }
-  const BatchPlan& plan = driver_.each_ahead(add_spent);
   plan.each_item([&](std::uint32_t slot, std::uint64_t number) {
     unspent.push_back({.number = number, .batch = nullptr, .place = slot});
   });
+  for (const Batch* const batch : untaken) {
+    auto number = batch->spent.begin();
+    for (std::uint32_t row = 0; row < batch->rows; ++row) {
+      if (batch->uses[row].last || plan.config().adaptive()) {
+        unspent.push_back({.number = *number++, .batch = batch, .place = row});
+      }
+    }
+  }
+  std::ranges::stable_sort(unspent, {}, &Unspent::number);  // of several places of an item, slots first
+  const auto more = std::ranges::unique(unspent, {}, &Unspent::number);
+  unspent.erase(more.begin(), more.end());
   return plan;
 }
 
-std::uint64_t EchoBuffer::copy_items(std::span<const Unspent> items, std::byte* rows) const {
-  const std::size_t row_bytes = layout_.example_bytes();
-  return sum_in_parallel(items.size(), row_bytes, [&](std::size_t begin, std::size_t end) {
+std::uint64_t EchoBuffer::copy_items(std::span<const Unspent> items, std::span<std::byte* const> columns) const {
+  return sum_in_parallel(items.size(), layout_.example_bytes(), [&](std::size_t begin, std::size_t end) {
     std::uint64_t sum = 0;
     for (std::size_t i = begin; i < end; ++i) {
-      const Unspent& item = items[i];
-      std::byte* const row = rows + i * row_bytes;
-      std::byte* to = row;
-      for (const SlotLayout::Leaf& leaf : layout_.leaves()) {
-        const std::byte* const from =
-            item.batch == nullptr ? slot_data(item.place) + leaf.slot_offset
-                                  : item.batch->memory.data() + leaf.batch_offset + item.place * leaf.size_bytes;
-        std::memcpy(to, from, leaf.size_bytes);
-        to += leaf.size_bytes;
+      for (std::size_t leaf = 0; leaf < columns.size(); ++leaf) {
+        const std::size_t size_bytes = layout_.leaves()[leaf].size_bytes;
+        if (size_bytes == 0) {
+          continue;  // a reference
+        }
+        std::byte* const to = columns[leaf] + i * size_bytes;
+        std::memcpy(to, data_of(items[i], layout_.leaves()[leaf]), size_bytes);
+        sum += checksum(std::span(to, size_bytes), row_seed(items[i].number, leaf));
       }
-      sum += checksum(std::span(row, row_bytes), item.number);
     }
     return sum;
   });
 }
 
-std::vector<std::uint64_t> EchoBuffer::begin_at(BatchPlan& replayed) {
+Replay EchoBuffer::begin_at(PlanPosition position) {
   stop();
-  std::vector<std::uint64_t> numbers = driver_.begin_at(replayed);
-  pool_.set_halted(true);  // after the reset, which has undone it
-  return numbers;
+  return driver_.begin_at(std::move(position));
 }
 
 // ---------------------------------------------------------------- any thread

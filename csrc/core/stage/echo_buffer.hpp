@@ -155,15 +155,21 @@ class EchoBuffer {
 
   // Ends all waits, parks the workers, and keeps them so until it is undone. Idempotent.
   void set_halted(bool halted);
-  // While halted: sets `unspent` to the items that the consumer has not had to their last use, in no order. `untaken`:
-  // batches that it has acquired and not had. Returns the plan, which has been fed everything that is committed.
-  const BatchPlan& inspect(std::vector<Unspent>& unspent, std::span<const Batch* const> untaken);
-  // Copies these items to `rows`, with their leaves side by side: layout().example_bytes() each. Uses several threads for
-  // many bytes. Returns the sum of their checksums (checksum.hpp), each with the item's number.
-  [[nodiscard]] std::uint64_t copy_items(std::span<const Unspent> items, std::byte* rows) const;
-  // Halts, drops everything, and continues where `replayed` stands, as begin() otherwise. Returns the numbers of its items;
-  // item i must be filled into slot i before set_halted(false). Throws std::length_error if they need more slots.
-  std::vector<std::uint64_t> begin_at(BatchPlan& replayed);
+  // While halted: sets `unspent` to the items that the consumer has not had to their last use, in the order of the input.
+  // `untaken`: batches that it has acquired and not had. Returns the plan, which has been fed everything that is committed.
+  const BatchPlan& inspect(std::vector<Unspent>& unspent, std::vector<const Batch*> untaken);
+  // Returns the bytes of a leaf of such an item.
+  [[nodiscard]] const std::byte* data_of(const Unspent& item, const SlotLayout::Leaf& leaf) const noexcept {
+    return item.batch == nullptr ? slot_data(item.place) + leaf.slot_offset
+                                 : item.batch->memory.data() + leaf.batch_offset + item.place * leaf.size_bytes;
+  }
+  // Copies the first leaves of these items to `columns`, one for each leaf. Uses several threads for many bytes. Returns
+  // the sum of the checksums of all rows (checksum.hpp), each with the item's number.
+  [[nodiscard]] std::uint64_t copy_items(std::span<const Unspent> items, std::span<std::byte* const> columns) const;
+  // Stops, drops everything, and returns a replay to `position`, which the caller runs.
+  Replay begin_at(PlanPosition position);
+  // Continues where it stands, as begin() otherwise, but halted: fill the slots of its items before set_halted(false).
+  void resume(const Replay& replay) { driver_.resume(replay); }
   [[nodiscard]] std::uint32_t slots() const noexcept { return pool_.slots(); }
   // Returns how many batches may be planned and not handed out, at most.
   [[nodiscard]] std::uint32_t batches_ahead() const noexcept;

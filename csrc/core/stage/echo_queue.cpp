@@ -1,6 +1,7 @@
 #include "core/stage/echo_queue.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace pyecho {
 
@@ -70,13 +71,10 @@ Outcome EchoQueue::begin(std::uint64_t epoch, std::uint64_t items) {
   return Outcome::kOk;
 }
 
-std::vector<std::uint64_t> EchoQueue::begin_at(BatchPlan& replayed) {
+Replay EchoQueue::begin_at(PlanPosition position) {
   pool_.stop();
-  std::vector<std::uint64_t> numbers = plan_.resume(replayed);
-  pool_.reset(static_cast<std::uint32_t>(numbers.size()));
-  pool_.set_halted(true);  // after the reset, which has undone it
   next_ = ahead_ = 0;
-  return numbers;
+  return {plan_, 1, std::move(position)};
 }
 
 EchoQueueStats EchoQueue::stats() const {

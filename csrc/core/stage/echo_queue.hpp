@@ -23,6 +23,7 @@
 
 #include "core/memory/slot_pool.hpp"
 #include "core/plan/batch_plan.hpp"
+#include "core/plan/replay.hpp"
 #include "core/stage/consumer_clock.hpp"
 
 namespace pyecho {
@@ -113,7 +114,8 @@ class EchoQueue {
     return plan_;
   }
   [[nodiscard]] std::uint64_t number_of(std::uint32_t slot) const noexcept { return plan_.number_of(slot); }
-  std::vector<std::uint64_t> begin_at(BatchPlan& replayed);
+  Replay begin_at(PlanPosition position);
+  void resume(const Replay& replay) { pool_.reset_halted(replay.free_slots()); }
 
   // -- Any thread --
 

@@ -65,11 +65,9 @@ void Executor::begin(std::uint64_t epoch, std::uint64_t items) {
   slots_.reset();
 }
 
-std::vector<std::uint64_t> Executor::resume(BatchPlan& replayed) {
+Replay Executor::begin_at(PlanPosition position) {
   drop_planned();
-  std::vector<std::uint64_t> numbers = plan_.resume(replayed);
-  slots_.reset(static_cast<std::uint32_t>(numbers.size()));
-  return numbers;
+  return {plan_, layout_.rows(), std::move(position)};
 }
 
 void Executor::drop_planned() {
@@ -82,6 +80,15 @@ void Executor::drop_planned() {
     parked.whole = false;
   }
   front_.store_release(planned_);
+}
+
+const BatchPlan& Executor::settle(std::vector<const Batch*>& batches) {
+  slots_.feed(plan_);
+  if (open_ != nullptr) {
+    copy_planned(*open_);
+    batches.push_back(open_);
+  }
+  return plan_;
 }
 
 // Draws rows of the open batch: kOk when it is complete, or kEmpty, kEnd, kExhausted.
@@ -169,7 +176,8 @@ bool Executor::copy_planned(Batch& batch) {
     prefetch(uses[ahead].slot);
   }
   while (row < end) {
-    const std::uint32_t group_end = std::min(row + group_rows, end);
+    const std::span<const Use> group = std::span(batch.uses).subspan(row, std::min(group_rows, end - row));
+    const std::uint32_t group_end = row + static_cast<std::uint32_t>(group.size());
     std::array<std::uint32_t, kGroupRows> spent;  // NOLINT(cppcoreguidelines-pro-type-member-init): written below
     std::size_t count = 0;
     for (; row < group_end; ++row) {
@@ -180,8 +188,14 @@ bool Executor::copy_planned(Batch& batch) {
       spent[count] = uses[row].slot;
       count += uses[row].last ? 1 : 0;  // no branch, because it would be unpredictable
     }
-    for (const std::uint32_t slot : std::span(spent).first(count)) {
-      batch.spent.push_back(plan_.number_of(slot));  // never allocates
+    if (plan_.config().adaptive()) {
+      for (const Use& use : group) {
+        batch.spent.push_back(plan_.number_of(use.slot));
+      }
+    } else {
+      for (const std::uint32_t slot : std::span(spent).first(count)) {
+        batch.spent.push_back(plan_.number_of(slot));  // never allocates
+      }
     }
     if (count > 0) {
       copied(batch.number, std::span(spent).first(count), false);

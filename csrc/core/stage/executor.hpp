@@ -34,6 +34,7 @@
 #include "core/memory/slot_layout.hpp"
 #include "core/memory/slot_pool.hpp"
 #include "core/plan/batch_plan.hpp"
+#include "core/plan/replay.hpp"
 #include "core/sync/atomic.hpp"
 
 namespace pyecho {
@@ -51,20 +52,11 @@ class Executor {
 
   // Starts with iteration `epoch`. No other thread may be inside.
   void begin(std::uint64_t epoch, std::uint64_t items);
-  // Continues where `replayed` stands. Returns the numbers of its items; that of place i must be put into slot i before
-  // plan() is called. Otherwise the same as begin(). Throws as BatchPlan::resume().
-  std::vector<std::uint64_t> resume(BatchPlan& replayed);
-  // Feeds the plan all that was committed, copies what is planned, and returns the plan. visit(batch) is called with the
-  // open batch, if there is one. The driver must be halted.
-  template <class Visit>
-  const BatchPlan& settle(const Visit& visit) {
-    slots_.feed(plan_);
-    if (open_ != nullptr) {
-      copy_planned(*open_);
-      visit(*open_);
-    }
-    return plan_;
-  }
+  // Same, but returns a replay of the plan to `position`. The caller runs it, and resets the slots to those it leaves free.
+  Replay begin_at(PlanPosition position);
+  // While the driver is halted: feeds the plan all that was committed, copies what is planned, adds the open batch, if
+  // there is one, to `batches`, and returns the plan.
+  const BatchPlan& settle(std::vector<const Batch*>& batches);
 
   // kOk: `batch` is planned, and its rows must be copied. kEnd: the iteration is over; the next call starts the next one.
   // kEmpty: needed() more items are missing. kExhausted: a block is missing. kClosed: finished, stopped, or

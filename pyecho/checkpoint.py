@@ -1,0 +1,249 @@
+"""Checks of saved states: what comes out of here can be used, whatever went in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pyecho import _core
+from pyecho._core import CheckpointError
+from pyecho.config import Config
+from pyecho.spec import Field, is_tensor
+from pyecho.state import BATCH, LAST_END, VERSION, digest, leaves_of_spec, options_of
+
+MOST = 2**62  # of anything that is counted
+MOST_EPOCHS = 2**64 - 1
+MOST_EMPTY_PASSES = 2**20  # replaying them takes time, and no use ends it
+
+Position = tuple[int, int]
+"""Iterations that were taken, and what was taken of the next one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flow:
+    """A flow of passes. The native stages read the position from here by name."""
+
+    epoch: int
+    items: int | None
+    passes: list[tuple[int, int]]
+    open_items: int
+    ended: bool
+    decisions: Any
+    iterations: int
+    batches: int
+    delivered: int
+    min_rows: int  # of the batches that `batches` counts
+    links: dict[str, tuple[int, int, list[list[Any]]]]
+    numbers: Any = None  # ascending; None: there is no payload
+    columns: list[Any]
+    leaves: list[str] | None
+    held: list[Any]
+    held_row: int
+
+    @property
+    def payload(self) -> bool:
+        """True if the state holds the items."""
+        return self.numbers is not None
+
+    @property
+    def count(self) -> int:
+        """How many items the state holds."""
+        return 0 if self.numbers is None else len(self.numbers)
+
+    def located(self, numbers: list[int]) -> Iterator[tuple[int, int]]:
+        """Yield the pass of each item, counted from 0, and its place there; they are ascending."""
+        runs = iter([*self.passes, (1, MOST)])
+        first, begin, (count, length) = 0, 0, next(runs)
+        for number in numbers:
+            while number >= begin + count * length:
+                first, begin = first + count, begin + count * length
+                count, length = next(runs)
+            of_pass, place = divmod(number - begin, length)
+            yield first + of_pass, place
+
+    def slots_of(self, numbers: Any, slots: Any, *, adaptive: bool) -> Any:
+        """Return the slots of the items in the state, of all that the plan holds.
+
+        Raises `CheckpointError` if they are not those of the plan. An adaptive factor may have
+        dropped some ahead of the consumer, which are not used again.
+        """
+        if not self.payload:
+            return slots
+        there = np.isin(numbers, self.numbers)
+        if np.sum(there) != self.count or not (adaptive or np.all(there)):
+            raise CheckpointError(
+                "the state contradicts itself: its items are not those of its place"
+            )
+        return slots[there]
+
+    def arrays(self, fields: list[Field]) -> list[Any]:
+        """Return an array or list of all rows for each leaf, if they are such leaves."""
+        if (leaves := leaves_of_spec(fields)) != self.leaves:
+            raise CheckpointError(
+                f"the items of the state have the leaves {self.leaves}, those of this source "
+                f"{leaves}"
+            )
+        _require(len(self.columns) == len(fields), "columns")
+        return [_rows_of(*each) for each in zip(self.columns, fields, strict=True)]
+
+
+@dataclass(frozen=True)
+class SavedState:
+    """A state that belongs to these options and is whole; else `CheckpointError`."""
+
+    raw: dict[str, Any]
+    epoch: int
+    flow: Flow | None
+    source: Any
+
+    @classmethod
+    def read(cls, state: Any, kind: str, config: Config) -> SavedState:
+        """Check a state. Uses nothing of it, calls nothing in it."""
+        try:
+            return cls._read(state, kind, config)
+        except CheckpointError:
+            raise
+        except (LookupError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
+            raise CheckpointError(f"this is no whole state of pyecho: {error!r}") from error
+
+    @classmethod
+    def _read(cls, state: Any, kind: str, config: Config) -> SavedState:
+        if not isinstance(state, dict) or not _is_text(state.get("format"), "pyecho"):
+            raise CheckpointError("this is no state of pyecho: it is a dict that state_dict() made")
+        if _count(state["version"]) != VERSION:
+            raise CheckpointError(
+                f"the state has version {state['version']}, and this pyecho reads {VERSION}"
+            )
+        if not _is_text(state["kind"], kind):
+            raise CheckpointError(f"the state is that of a {state['kind']}, not of a {kind}")
+        _check_options(state["options"], config)
+        if not _is_text(state["digest"], digest(state)):
+            raise CheckpointError("the state is damaged: its digest is that of another one")
+        source, flow = state["source"], state["flow"]
+        if source is not None and set(_list_of(str, list(source))) != {"iterator", "state"}:
+            raise CheckpointError("the state of the source is damaged")
+        checked = None if flow is None else _flow_of(flow, config)
+        return cls(state, _count(state["epoch"], MOST_EPOCHS), checked, source)
+
+
+def _check_options(saved: Any, config: Config) -> None:
+    options = options_of(config)
+    if not isinstance(saved, dict) or set(map(type, saved)) != {str}:
+        raise CheckpointError("the state lacks the options of its loader")
+    for name in sorted(set(options) | set(saved)):
+        known = name in options and isinstance(saved.get(name), int | float | np.number | None)
+        if not known or name not in saved or saved[name] != options[name]:
+            raise CheckpointError(
+                f"the state was taken with {name}={saved.get(name)!r}, and here it is "
+                f"{options.get(name)!r}; all options that decide the output must be the same"
+            )
+
+
+def _rows_of(column: Any, field: Field) -> Any:
+    if field.by_reference:
+        return _list_of(object, column)
+    rows = _array_of(column, np.uint8, 2)
+    _require(rows.shape[1] == field.dtype.itemsize * math.prod(field.shape), "columns")
+    shape = (len(rows), *field.shape)
+    return rows.view(field.dtype).reshape(shape) if rows.size else np.empty(shape, field.dtype)
+
+
+# ---------------------------------------------------------------- the flow
+
+
+def _flow_of(flow: Any, config: Config) -> Flow:
+    _require(isinstance(flow, dict) and isinstance(flow["links"], dict), "passes")
+    passes = [(_count(count), _count(items)) for count, items in _list_of(list, flow["passes"])]
+    most = MOST if config.steps_per_epoch is not None else max(1, config.epochs or 1)
+    names = ("open_items", "iterations", "batches", "delivered", "held_row")
+    counts = {name: _count(flow.get(name, 0)) for name in names}
+    [ended] = _list_of(bool, [flow["ended"]])
+    total = sum(count * items for count, items in passes) + counts["open_items"]
+    _require(total <= MOST and sum(count for count, _ in passes) <= most, "passes")
+    _require(all(count >= 1 for count, _ in passes), "passes")
+    _require(all(items or count <= MOST_EMPTY_PASSES for count, items in passes), "passes")
+    _require(not (ended and counts["open_items"]), "passes")
+    numbers = _array_of(flow["numbers"], np.int64, 1) if "numbers" in flow else None
+    by_number = config.drop_last and numbers is None  # of batches that were delivered
+    return Flow(
+        epoch=_count(flow["epoch"], MOST_EPOCHS),
+        items=None if flow["items"] is None else _count(flow["items"]),
+        passes=passes,
+        ended=ended,
+        decisions=_decisions_of(flow["decisions"]),
+        min_rows=config.batch_size or 1 if by_number else 1,
+        links={name: _link_of(*link) for name, link in flow["links"].items()},
+        numbers=numbers,
+        columns=[] if numbers is None else _columns_of(flow, numbers, total, config),
+        leaves=_list_of(str, flow["leaves"]) if "leaves" in flow else None,
+        held=_list_of(object, flow.get("held", [])),
+        **counts,
+    )
+
+
+def _decisions_of(column: Any) -> Any:
+    decisions = _array_of(column, np.int64, 1)
+    _require(bool(np.all((decisions >= 0) & (decisions < 2**32))), "decisions")
+    return decisions
+
+
+def _columns_of(flow: Any, numbers: Any, total: int, config: Config) -> list[Any]:
+    _require(bool(np.all(np.diff(numbers, prepend=-1, append=total) > 0)), "items")
+    columns, checksum = _list_of(object, flow["columns"]), 0
+    for leaf, column in enumerate(columns):
+        if not isinstance(column, list):
+            columns[leaf] = rows = _array_of(column, np.uint8, 2)
+            checksum += _core.checksum_of_column(rows, numbers, leaf)
+        _require(len(columns[leaf]) == len(numbers), "columns")
+    if config.batch_size is None:
+        _require(len(columns) == 1 and isinstance(columns[0], list), "columns")
+    elif checksum % 2**64 != _count(flow["checksum"], 2**64 - 1):
+        raise CheckpointError("the items of the state are damaged")
+    return columns
+
+
+def _link_of(iterations: Any, delivered: Any, made: Any) -> tuple[int, int, list[list[Any]]]:
+    for entry in _list_of(list, made):
+        kind, *batch = entry
+        _require(len(batch) in ((1, 3) if _count(kind, LAST_END) == BATCH else (0,)), "batches")
+    info = (np.int64, np.int32)
+    entries = [
+        [*entry[:2], *(_array_of(*each, 1) for each in zip(entry[2:], info, strict=False))]
+        for entry in made
+    ]
+    return _count(iterations), _count(delivered), entries
+
+
+def _require(true: bool, what: str) -> None:
+    if not true:
+        raise CheckpointError(f"the state tells of {what} that cannot be")
+
+
+def _is_text(value: Any, text: str) -> bool:
+    return isinstance(value, str) and value == text  # never calls what a state holds
+
+
+def _list_of(kind: type, value: Any) -> list[Any]:
+    if not isinstance(value, list) or not all(isinstance(each, kind) for each in value):
+        raise CheckpointError(f"the state has {type(value).__name__} in the place of a list")
+    return list(value)
+
+
+def _count(value: Any, most: int = MOST) -> int:
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
+        raise CheckpointError(f"the state has {value!r} in the place of a number")
+    if not 0 <= value <= most:
+        raise CheckpointError(f"the state has the number {value}, which cannot be")
+    return int(value)
+
+
+def _array_of(value: Any, dtype: Any, axes: int) -> Any:
+    if is_tensor(value):
+        value = value.detach().cpu().numpy()
+    if not isinstance(value, np.ndarray) or value.dtype != dtype or value.ndim != axes:
+        raise CheckpointError("the state lacks an array of items, or it is of another kind")
+    return np.ascontiguousarray(value)
