@@ -202,12 +202,13 @@ def test_a_state_goes_on_with_what_was_decided(batch_size, payload):
     options = {"batch_size": batch_size, "shuffle_buffer": 24, "prefetch": 3, "with_info": True}
     factor = pyecho.Adaptive(6, min=1, max_age=30)
 
-    def taken(loader, most=None):
-        return [items_in(each, "pairs", batch_size) for each in islice(loader, most)]
+    def taken(batches, most=None):
+        return [items_in(each, "pairs", batch_size) for each in islice(batches, most)]
 
     for stop in range(1, 40, 4):
         first = pyecho.EchoLoader(Slow(200, 0.2, kind="pairs"), factor, **options)
-        begun = taken(first, stop)
+        iterator = iter(first)
+        begun = taken(iterator, stop)
         state = pickle.loads(pickle.dumps(first.state_dict(payload=payload)))
         second = pyecho.EchoLoader(Slow(200, 0.2, kind="pairs"), factor, threads=2, **options)
         second.load_state_dict(state)
