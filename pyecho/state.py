@@ -46,11 +46,9 @@ BATCH, END, LAST_END = 0, 1, 2
 
 def options_of(config: Config) -> dict[str, Any]:
     """Return the options that decide the output."""
-    names = (
-        "batch_size unbatch unique_in_batch drop_last seed epochs steps_per_epoch min_uses max_age"
-    )
+    names = "batch_size unbatch unique_in_batch drop_last seed epochs steps_per_epoch"
     options = {name: getattr(config, name) for name in names.split()}
-    options["factor"] = config.most_uses
+    options |= {"factor": config.most_uses, "min_uses": config.min_uses, "max_age": config.max_age}
     return options | {"shuffle_buffer" if config.loader else "capacity": config.capacity}
 
 

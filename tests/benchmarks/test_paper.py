@@ -232,7 +232,8 @@ def test_with_a_drifting_source_an_adaptive_factor_leaves_neither_side_waiting()
     from paper.conditions import Condition
 
     class Numbers:
-        arrays = {"number": np.arange(1000)}
+        def __init__(self):
+            self.arrays = {"number": np.arange(1000)}
 
         def orders(self, seed):
             while True:
