@@ -18,7 +18,7 @@ from paper.workload import Batch, Workload
 from pyecho import _core
 from pyecho.config import Config
 
-STEP_SECONDS = 0.05
+STEP_SECONDS = 0.5
 """t_down of a batch."""
 LEG_SECONDS = 60.0
 """R goes from the lowest to the highest in so much time, and then back."""

@@ -137,11 +137,12 @@ def _fig7(full: bool) -> Iterator[Entry]:
 
 
 def _drift(full: bool) -> Iterator[Entry]:
-    adaptive = condition("fashion", "adaptive", 8)
-    fixed = [condition("fashion", "before", factor) for factor in (1, 2, 4, 8)]
-    drifting = [replace(each, drifts=True) for each in (adaptive, *fixed)]
-    for x, of in enumerate(drifting):
-        yield Entry("drift", of.workload, x, of, drifting[0], to_target(of))
+    for name in ("text", "fashion-more") if full else ("text",):
+        adaptive = condition(name, "adaptive", 8)
+        fixed = [condition(name, "before", factor) for factor in (1, 2, 4, 8)]
+        drifting = [replace(each, drifts=True) for each in (adaptive, *fixed)]
+        for x, of in enumerate(drifting):
+            yield Entry("drift", name, x, of, drifting[0], to_target(of))
 
 
 def _quality(full: bool) -> Iterator[Entry]:

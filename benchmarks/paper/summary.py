@@ -149,19 +149,20 @@ def findings(found: Sequence[Mark]) -> list[str]:
         order = [variant for variant in ("before", "after", "batch") if variant in by_variant]
         for better, worse in pairwise(order):
             said.append(_compared(name, better, by_variant[better], worse, by_variant[worse]))
-    fixed = [
-        mark
-        for mark in found
-        if mark.entry.figure == "drift"
-        and mark.entry.condition != mark.entry.baseline
-        and mark.measured is not None
-    ]
-    if fixed:
-        best = min(fixed, key=lambda mark: mark.more["seconds"].median)
-        said.append(
-            f"Drift: the best fixed factor, e = {best.entry.condition.factor}, takes "
-            f"{spread(best.measured)} times as long to the target as the adaptive one"
-        )
+    for name in WORKLOADS:
+        fixed = [
+            mark
+            for mark in found
+            if (mark.entry.figure, mark.entry.series) == ("drift", name)
+            and mark.entry.condition != mark.entry.baseline
+            and mark.measured is not None
+        ]
+        if fixed:
+            best = min(fixed, key=lambda mark: mark.more["seconds"].median)
+            said.append(
+                f"Drift, {name}: the best fixed factor, e = {best.entry.condition.factor}, takes "
+                f"{spread(best.measured)} times as long to the target as the adaptive one"
+            )
     for mark in found:
         if mark.entry.figure == "4" and mark.entry.x == 5 and mark.measured is not None:
             uses = 5 * mark.more["used"].median
