@@ -1,0 +1,91 @@
+// An EchoBuffer with an adaptive factor, whose slots also become free between two uses: every driver, and the log.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "core/stage/echo_buffer.hpp"
+
+namespace pyecho::test {
+namespace {
+
+constexpr std::uint64_t kItems = 3000;
+constexpr std::size_t kWords = 16;  // of an example, each its number, so that a slot that is filled too early shows
+
+EchoBufferConfig config_of(std::uint32_t threads) {
+  return {.leaf_bytes = {kWords * sizeof(std::uint64_t)},
+          .batch_rows = 8,
+          .capacity = 24,
+          .factor = 6,
+          .seed = 3,
+          .threads = threads,
+          .min_uses = 2,
+          .max_age = 40};
+}
+
+// Sleeps now and then.
+void dawdle(std::mt19937& random) {
+  if (random() % 16 == 0) {
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 300));
+  }
+}
+
+// Returns the items of all batches, one after the other.
+std::vector<std::uint64_t> items_of(EchoBuffer& buffer, unsigned seed) {
+  std::thread producer([&buffer, seed] {
+    std::mt19937 random(seed);
+    for (std::uint64_t item = 0; item < kItems; ++item) {
+      Reservation reservation{};
+      ASSERT_EQ(buffer.reserve(reservation, kNever), Outcome::kOk);
+      for (std::size_t word = 0; word < kWords; ++word) {
+        std::memcpy(buffer.slot_data(reservation.slot) + word * sizeof(item), &item, sizeof(item));
+      }
+      buffer.commit(std::span(&reservation, 1));
+      dawdle(random);
+    }
+    buffer.close();
+  });
+  std::mt19937 random(seed + 1);
+  std::vector<std::uint64_t> items;
+  Lease lease;
+  while (buffer.acquire(lease, kNever) == Outcome::kOk) {
+    for (std::uint32_t row = 0; row < lease.rows(); ++row) {
+      std::vector<std::uint64_t> words(kWords);
+      std::memcpy(words.data(), lease.data() + row * kWords * sizeof(std::uint64_t), kWords * sizeof(std::uint64_t));
+      EXPECT_EQ(words, std::vector<std::uint64_t>(kWords, lease.uses()[row].source_index));
+      items.push_back(words[0]);
+    }
+    lease.reset();
+    dawdle(random);
+  }
+  producer.join();
+  return items;
+}
+
+TEST(AdaptiveBuffer, uses_stay_in_bounds_and_the_log_gives_the_same_batches_with_any_driver) {
+  for (const std::uint32_t threads : {0U, 1U, 2U, 4U}) {
+    EchoBuffer live(config_of(threads));
+    const std::vector<std::uint64_t> items = items_of(live, threads);
+    std::map<std::uint64_t, int> uses;
+    for (const std::uint64_t item : items) {
+      ++uses[item];
+    }
+    EXPECT_EQ(uses.size(), kItems);
+    for (const auto& [item, count] : uses) {
+      EXPECT_TRUE(count >= 2 && count <= 6) << item << ": " << count;
+    }
+    for (const std::uint32_t others : {0U, 3U}) {
+      EchoBufferConfig config = config_of(others);
+      config.replay = live.log();
+      EchoBuffer again(config);
+      EXPECT_EQ(items_of(again, 100 + others), items);
+      EXPECT_FALSE(again.diverged());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace pyecho::test
