@@ -166,7 +166,7 @@ class EchoBuffer(_core.EchoBuffer):
         numbers, slots = self._resume(flow)
         flow.check_numbers(numbers)
         columns = map_nest(lambda _: next(arrays), self._spec)
-        self._refill(columns, True, np.arange(len(slots)), slots)
+        self._refill(columns, True, flow.order, slots)
         if flow.ended:
             self.close()
         self._set_paused(False)

@@ -201,7 +201,6 @@ const BatchPlan& EchoBuffer::inspect(std::vector<Unspent>& unspent, std::vector<
   plan.each_item([&](std::uint32_t slot, std::uint64_t number) {
     unspent.push_back({.number = number, .batch = nullptr, .place = slot});
   });
-  std::ranges::sort(unspent, {}, &Unspent::number);
   return plan;
 }
 
@@ -214,9 +213,8 @@ std::uint64_t EchoBuffer::copy_items(std::span<const Unspent> items, std::span<s
         if (size_bytes == 0) {
           continue;  // a reference
         }
-        std::byte* const to = columns[leaf] + i * size_bytes;
-        std::memcpy(to, data_of(items[i], layout_.leaves()[leaf]), size_bytes);
-        sum += checksum(std::span(to, size_bytes), row_seed(items[i].number, leaf));
+        const std::span from(data_of(items[i], layout_.leaves()[leaf]), size_bytes);
+        sum += checksum(from, row_seed(items[i].number, leaf), columns[leaf] + i * size_bytes);
       }
     }
     return sum;
