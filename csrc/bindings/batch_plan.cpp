@@ -144,7 +144,8 @@ void register_batch_plan(py::module_& module) {
            py::arg("config"))
       .def("begin", &SlotPlan::begin, py::arg("epoch"), py::arg("items"), "Forget everything and start again.")
       .def("resume", &SlotPlan::resume, py::arg("flow"),
-           "Start at a position. Return the numbers of its items and their slots; passes and items that were fed; batches.")
+           "Start at a position. Return the numbers of its items and their slots; passes and items that were fed; "
+           "batches.")
       .def("state", &SlotPlan::state, "Return where the plan stands, and the items that are not used up.")
       .def("advance", &SlotPlan::advance,
            "Continue: True when a batch is complete, False when it needs examples, None at the end of an iteration.")

@@ -17,10 +17,7 @@ using namespace py::literals;
 namespace pyecho::bindings {
 
 EchoQueueObject::EchoQueueObject(const EchoQueueConfig& config, py::object transform, bool shared)
-    : StageOf("EchoLoader"),
-      transform_(std::move(transform)),
-      has_transform_(!transform_.is_none()),
-      shared_(shared) {
+    : StageOf("EchoLoader"), transform_(std::move(transform)), has_transform_(!transform_.is_none()), shared_(shared) {
   core_ = std::make_unique<EchoQueue>(config);
   items_.resize(core_->slots());
 }

@@ -28,8 +28,7 @@ inline PlanPosition position_of(pybind11::handle flow) {
                         .iterations = option<std::uint64_t>(flow, "iterations"),
                         .batches = option<std::uint64_t>(flow, "batches"),
                         .min_rows = option<std::uint32_t>(flow, "min_rows")};
-  for (const auto& [passes, items] :
-       option<std::vector<std::pair<std::uint64_t, std::uint64_t>>>(flow, "passes")) {
+  for (const auto& [passes, items] : option<std::vector<std::pair<std::uint64_t, std::uint64_t>>>(flow, "passes")) {
     position.passes.push_back({.passes = passes, .items = items});
   }
   return position;

@@ -177,8 +177,8 @@ class Stage {
   const std::string name_;
   pybind11::object failure_ = pybind11::none();
   pybind11::object prepare_ = pybind11::none();  // see set_prepare()
-  std::shared_ptr<Reader> reader_;  // shared, because another thread may stop the stage during a read
-  std::deque<pybind11::object> read_;  // items that were read and are not put; the first one may be held
+  std::shared_ptr<Reader> reader_;               // shared, because another thread may stop the stage during a read
+  std::deque<pybind11::object> read_;            // items that were read and are not put; the first one may be held
   bool by_consumer_ = false;
   bool pass_ended_ = false;  // true if the end of a pass was read and is not marked yet
   Atomic<bool> paused_;

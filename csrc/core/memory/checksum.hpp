@@ -25,7 +25,8 @@ namespace pyecho {
 
 // Returns the checksum of these bytes for this seed, the same on every platform of one byte order. Copies them to `copy`,
 // if there is one: then memory is the limit, and the checksum costs little.
-inline std::uint64_t checksum(std::span<const std::byte> bytes, std::uint64_t seed, std::byte* copy = nullptr) noexcept {
+inline std::uint64_t checksum(std::span<const std::byte> bytes, std::uint64_t seed,
+                              std::byte* copy = nullptr) noexcept {
   constexpr std::size_t kLanes = 8;
   constexpr std::size_t kBlock = kLanes * sizeof(std::uint64_t);
   const auto mixed = [](std::uint64_t sum, std::uint64_t word) { return mix64((sum ^ word) + kGoldenGamma); };
