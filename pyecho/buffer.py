@@ -168,7 +168,7 @@ class EchoBuffer(_core.EchoBuffer):
         adaptive = self._config.adaptive is not None
         slots = flow.slots_of(numbers, slots, adaptive=adaptive)
         columns = map_nest(lambda _: next(arrays), self._spec)
-        self._refill(columns, True, np.arange(len(slots)), slots)
+        self._refill(columns, True, flow.order, slots)
         if flow.ended:
             self.close()
         self._set_paused(False)

@@ -39,6 +39,7 @@ class Flow:
     min_rows: int  # of the batches that `batches` counts
     links: dict[str, tuple[int, int, list[list[Any]]]]
     numbers: Any = None  # ascending; None: there is no payload
+    order: Any = None  # where each of them is in the columns
     columns: list[Any]
     leaves: list[str] | None
     held: list[Any]
@@ -177,7 +178,8 @@ def _flow_of(flow: Any, config: Config) -> Flow:
         decisions=_decisions_of(flow["decisions"]),
         min_rows=config.batch_size or 1 if by_number else 1,
         links={name: _link_of(*link) for name, link in flow["links"].items()},
-        numbers=numbers,
+        numbers=None if numbers is None else np.sort(numbers),
+        order=None if numbers is None else np.argsort(numbers),
         columns=[] if numbers is None else _columns_of(flow, numbers, total, config),
         leaves=_list_of(str, flow["leaves"]) if "leaves" in flow else None,
         held=_list_of(object, flow.get("held", [])),
@@ -192,7 +194,7 @@ def _decisions_of(column: Any) -> Any:
 
 
 def _columns_of(flow: Any, numbers: Any, total: int, config: Config) -> list[Any]:
-    _require(bool(np.all(np.diff(numbers, prepend=-1, append=total) > 0)), "items")
+    _require(bool(np.all(np.diff(np.sort(numbers), prepend=-1, append=total) > 0)), "items")
     columns, checksum = _list_of(object, flow["columns"]), 0
     for leaf, column in enumerate(columns):
         if not isinstance(column, list):

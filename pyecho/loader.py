@@ -259,8 +259,7 @@ class EchoLoader:
         ------
         EchoError
             If a thread is inside ``next()``, if an error of the source is about to reach the
-            consumer, or if this cannot be saved: items on a device with their payload; without
-            their payload, items of a source that has a state of its own.
+            consumer, or without their payload if the source has a state of its own.
         """
         return whole_state("loader", self._config, *self._run.state(payload))
 

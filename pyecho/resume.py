@@ -27,7 +27,7 @@ class Resumption:
 
     def __init__(self, saved: SavedState, flow: Flow, config: Config, source: Source) -> None:
         self.flow = flow
-        self.again: list[tuple[Any, list[int], list[int]]] = []
+        self.again: list[tuple[Any, Any, Any]] = []
         """Items that were read again: rows that are wanted, and which ones of the plan they are."""
         self.offset = flow.held_row
         """Rows of the first item that belong to the time before."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,6 +16,7 @@ from pyecho._core import CheckpointError, Closed, EchoError
 from pyecho.checkpoint import SavedState
 from pyecho.config import Config
 from pyecho.context import CallerContext
+from pyecho.notices import warn_of_going_on, warn_of_no_batch, warn_of_nothing
 from pyecho.passes import Opening, passes_over
 from pyecho.resume import NOTHING, Resumption
 from pyecho.source import Source
@@ -180,7 +180,7 @@ class Run:
         if self._stages is not None and self.unfinished:
             self._begun = token  # first: where the warning is an error, the next attempt goes on
             if not again:
-                self._warn_of_going_on()
+                warn_of_going_on(self._source)
             self._await_workers()
             self._stages.set_paused(False)
             self._set_to_work(self._stages, CallerContext())
@@ -315,7 +315,7 @@ class Run:
             )
         self._length = self._config.batches_of(items)
         if items and self._length == 0:
-            self._warn_of_no_batch(items)
+            warn_of_no_batch(self._config, items)
         if flow is None:
             self._stages.begin(self.epoch, items, opening)
         else:
@@ -409,7 +409,7 @@ class Run:
         ended = _core.EchoQueue(Config(prefetch=1))
         if error is None:
             ended.close()
-            self._warn_of_nothing()
+            warn_of_nothing(self._source, self.stats().fresh)
         else:
             ended.fail(error)
         self._begun = token
@@ -456,38 +456,3 @@ class Run:
         """Wait until a worker is done; answers Ctrl-C and close()."""
         while not worker.done(SLICE_SECONDS):
             self._check_open()
-
-    # ------------------------------------------------------------ warnings
-
-    def _warn_of_going_on(self) -> None:
-        warnings.warn(
-            f"the source ({type(self._source.object).__name__}) is an iterator, and an "
-            "iteration over it was left half-way: this one goes on where that one was left; "
-            "for epochs of their own pass something that can be iterated again",
-            RuntimeWarning,
-            stacklevel=4,
-        )
-
-    def _warn_of_nothing(self) -> None:
-        if self._source.one_shot and self.stats().fresh > 0:
-            reason = (
-                "it is an iterator and has been read to its end; for several epochs pass something "
-                "that can be iterated again (a list, a Dataset, a DataLoader, an object with "
-                "__iter__)"
-            )
-        else:
-            reason = "check its length and its filters"
-        warnings.warn(
-            f"the source ({type(self._source.object).__name__}) yielded nothing: {reason}",
-            RuntimeWarning,
-            stacklevel=6,
-        )
-
-    def _warn_of_no_batch(self, items: int) -> None:
-        warnings.warn(
-            f"the {items} items of the source, used {self._config.most_uses:g} times each, do not "
-            f"fill one batch of {self._config.batch_size}, and drop_last=True drops it: the epoch "
-            "has no batch; lower batch_size, or pass drop_last=False",
-            RuntimeWarning,
-            stacklevel=5,
-        )

@@ -13,6 +13,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from pyecho import _core
 from pyecho._core import CheckpointError, ConfigError
 from pyecho.augment import Augmentation
@@ -142,12 +144,14 @@ class Stages:
         numbers, slots = self._echoing._resume(flow)
         slots = flow.slots_of(numbers, slots, adaptive=self.config.adaptive is not None)
         if flow.payload and self.config.batch_size is None:
-            again = [(item, [0], [which]) for which, item in enumerate(flow.columns[0])]
+            again = [
+                (flow.columns[0][place], [0], [which]) for which, place in enumerate(flow.order)
+            ]
         elif flow.payload:
-            spec, every, batched = self._saved_spec(), list(range(flow.count)), True
+            spec, batched = self._saved_spec(), True
             arrays = iter(flow.arrays(leaves_of(spec)))
             columns = map_nest(lambda _: next(arrays), spec)
-            again = [(columns, every, every)] if every else []
+            again = [(columns, flow.order, np.arange(flow.count))] if flow.count else []
         if sum(len(which) for *_, which in again) != len(slots):
             raise CheckpointError("the source does not yield what was read for the state")
         for item, rows, which in again:

@@ -291,10 +291,10 @@ class DeviceEcho:
         self._dropped = batches - min(flow.delivered, batches)
         return items
 
-    def _refill(self, item: Any, batched: bool, rows: list[int], slots: Any) -> None:
+    def _refill(self, item: Any, batched: bool, rows: Any, slots: Any) -> None:
         leaves = leaves_like(self._spec, item)
         with self._uploader.computing(), torch.inference_mode(False), torch.no_grad():
-            index = self._uploader.copy(np.array(rows, np.int64))
+            index = self._uploader.copy(np.asarray(rows, np.int64))
             self._add(
                 slots,
                 [
@@ -303,7 +303,7 @@ class DeviceEcho:
                 ],
             )
 
-    def _column(self, number: int, leaf: Any, rows: list[int], index: Any) -> Any:
+    def _column(self, number: int, leaf: Any, rows: Any, index: Any) -> Any:
         field = leaves_of(self._spec)[number]
         if field.by_reference:
             return [leaf[row] for row in rows]

@@ -160,8 +160,7 @@ TEST(Replay, a_position_that_cannot_be_is_told) {
 
 TEST(Replay, advances_a_bounded_step_at_a_time) {
   BatchPlan plan({.capacity = 4, .slots = 8, .factor = 2});
-  Replay replay(plan, 2,
-                {.passes = {{.passes = 1'000'000'000'000, .items = 1}}, .iterations = 1'000'000'000});
+  Replay replay(plan, 2, {.passes = {{.passes = 1'000'000'000'000, .items = 1}}, .iterations = 1'000'000'000});
   for (int step = 0; step < 5; ++step) {
     ASSERT_EQ(replay.advance(1000), Outcome::kEmpty);
   }

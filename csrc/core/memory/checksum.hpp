@@ -1,19 +1,17 @@
 // Checksums of saved items, and work on many of them in several threads.
 //
-// They find damage: a change of any one word always changes the checksum, and other changes do but for one in 2^64. They
-// do not protect against somebody who means to forge a state.
+// They find damage: a change of any one word always changes the checksum, and of several words unless their sums, and the
+// sums of these, stay what they were. They do not protect against somebody who means to forge a state.
 #pragma once
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <exception>
 #include <span>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "core/plan/random.hpp"
@@ -25,44 +23,41 @@ namespace pyecho {
   return number + leaf * kGoldenGamma;
 }
 
-// Returns the checksum of these bytes for this seed. The same on every platform of one byte order.
-[[nodiscard]] inline std::uint64_t checksum(std::span<const std::byte> bytes, std::uint64_t seed) noexcept {
-  constexpr std::size_t kWord = sizeof(std::uint64_t);
-  const auto word_at = [](const std::byte* from, std::size_t size) {
+// Returns the checksum of these bytes for this seed, the same on every platform of one byte order. Copies them to `copy`,
+// if there is one: then memory is the limit, and the checksum costs little.
+inline std::uint64_t checksum(std::span<const std::byte> bytes, std::uint64_t seed,
+                              std::byte* copy = nullptr) noexcept {
+  constexpr std::size_t kLanes = 8;
+  constexpr std::size_t kBlock = kLanes * sizeof(std::uint64_t);
+  const auto mixed = [](std::uint64_t sum, std::uint64_t word) { return mix64((sum ^ word) + kGoldenGamma); };
+  // Sums of the words in each lane, and sums of these sums, which tell their order; compilers make vectors of them.
+  std::array<std::uint64_t, kLanes> sums{};
+  std::array<std::uint64_t, kLanes> sums_of_sums{};
+  std::uint64_t sum = mixed(seed, bytes.size());
+  std::size_t done = 0;
+  for (; done + kBlock <= bytes.size(); done += kBlock) {
+    std::array<std::uint64_t, kLanes> words;  // NOLINT(cppcoreguidelines-pro-type-member-init): written below
+    std::memcpy(words.data(), bytes.data() + done, kBlock);
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      sums[lane] += words[lane];
+      sums_of_sums[lane] += sums[lane];
+    }
+    if (copy != nullptr) {
+      std::memcpy(copy + done, words.data(), kBlock);
+    }
+  }
+  for (std::size_t lane = 0; done > 0 && lane < kLanes; ++lane) {
+    sum = mixed(mixed(sum, sums[lane]), sums_of_sums[lane]);
+  }
+  if (copy != nullptr) {
+    std::memcpy(copy + done, bytes.data() + done, bytes.size() - done);
+  }
+  for (; done < bytes.size(); done += sizeof(std::uint64_t)) {
     std::uint64_t word = 0;
-    std::memcpy(&word, from, size);
-    return word;
-  };
-  // A bijection of the lane and of the word.
-  const auto step = [](std::uint64_t lane, std::uint64_t word) {
-    return std::rotl((lane ^ word) * 0x9FB21C651E98DF25U, 29) + kGoldenGamma;
-  };
-  if (bytes.size() <= kWord) {  // a label, often
-    return mix64(step(seed ^ bytes.size() << 32, word_at(bytes.data(), bytes.size())));
+    std::memcpy(&word, bytes.data() + done, std::min(sizeof(word), bytes.size() - done));
+    sum = mixed(sum, word);
   }
-  // Eight lanes, because a multiplication takes several cycles.
-  std::array<std::uint64_t, 8> lanes{};
-  for (std::uint64_t lane = 0; lane < lanes.size(); ++lane) {
-    lanes[lane] = (seed ^ bytes.size() << 32) + lane * kGoldenGamma;
-  }
-  const std::byte* data = bytes.data();
-  std::size_t left = bytes.size();
-  for (; left >= sizeof(lanes); left -= sizeof(lanes), data += sizeof(lanes)) {
-    [&]<std::size_t... kLane>(std::index_sequence<kLane...>) {  // unrolled, so that the lanes stay in registers
-      ((lanes[kLane] = step(lanes[kLane], word_at(data + kLane * kWord, kWord))), ...);
-    }(std::make_index_sequence<8>());
-  }
-  for (std::size_t lane = 0; left > 0; ++lane) {
-    const std::size_t part = std::min(left, kWord);
-    lanes[lane] = step(lanes[lane], word_at(data, part));
-    data += part;
-    left -= part;
-  }
-  std::uint64_t sum = 0;
-  for (const std::uint64_t lane : lanes) {
-    sum = step(sum, lane);
-  }
-  return mix64(sum);
+  return sum;
 }
 
 // Returns the sum of part(begin, end) over parts of [0, count), in several threads if all items together have many bytes.

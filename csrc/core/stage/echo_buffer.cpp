@@ -205,9 +205,11 @@ const BatchPlan& EchoBuffer::inspect(std::vector<Unspent>& unspent, std::vector<
       }
     }
   }
-  std::ranges::stable_sort(unspent, {}, &Unspent::number);  // of several places of an item, slots first
-  const auto more = std::ranges::unique(unspent, {}, &Unspent::number);
-  unspent.erase(more.begin(), more.end());
+  if (plan.config().adaptive()) {
+    std::ranges::stable_sort(unspent, {}, &Unspent::number);  // of several places of an item, its slot first
+    const auto more = std::ranges::unique(unspent, {}, &Unspent::number);
+    unspent.erase(more.begin(), more.end());
+  }
   return plan;
 }
 
@@ -220,9 +222,8 @@ std::uint64_t EchoBuffer::copy_items(std::span<const Unspent> items, std::span<s
         if (size_bytes == 0) {
           continue;  // a reference
         }
-        std::byte* const to = columns[leaf] + i * size_bytes;
-        std::memcpy(to, data_of(items[i], layout_.leaves()[leaf]), size_bytes);
-        sum += checksum(std::span(to, size_bytes), row_seed(items[i].number, leaf));
+        const std::span from(data_of(items[i], layout_.leaves()[leaf]), size_bytes);
+        sum += checksum(from, row_seed(items[i].number, leaf), columns[leaf] + i * size_bytes);
       }
     }
     return sum;

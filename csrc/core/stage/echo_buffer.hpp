@@ -155,7 +155,7 @@ class EchoBuffer {
 
   // Ends all waits, parks the workers, and keeps them so until it is undone. Idempotent.
   void set_halted(bool halted);
-  // While halted: sets `unspent` to the items that the consumer has not had to their last use, in the order of the input.
+  // While halted: sets `unspent` to the items that the consumer has not had to their last use, in no order.
   // `untaken`: batches that it has acquired and not had. Returns the plan, which has been fed everything that is committed.
   const BatchPlan& inspect(std::vector<Unspent>& unspent, std::vector<const Batch*> untaken);
   // Returns the bytes of a leaf of such an item.
