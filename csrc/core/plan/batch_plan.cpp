@@ -43,7 +43,7 @@ BatchPlan::BatchPlan(const PlanConfig& config)
       numbers_(config.slots),
       taken_by_(if_fixed(config, config.unique_in_batch ? config.slots : 0)) {
   if (config.adaptive()) {
-    adaptive_.emplace(config);
+    adaptive_ = std::make_unique<AdaptivePool>(config);
   }
   deferred_.reserve(if_fixed(config, config.unique_in_batch ? most_uses(config) : 0));
   pass_ends_.reserve(kEndsAtOnce);

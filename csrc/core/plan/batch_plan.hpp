@@ -32,8 +32,8 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -199,13 +199,13 @@ class BatchPlan {
   std::vector<std::uint64_t> iteration_ends_;  // value of drawn_ at the end of each iteration with a known end
 
   // An adaptive factor: its pool, and its decisions
-  std::optional<AdaptivePool> adaptive_;
-  std::vector<std::uint32_t> replay_;  // decisions of these passes to take again
-  std::size_t decisions_ = 0;          // so far
-  std::uint32_t taken_ = 0;            // events before this batch
-  bool begun_ = false;                 // the pool has begun this batch
-  bool decided_ = false;               // all events before this batch are taken
-  bool filling_ = false;               // uses did not suffice, so the pool is to be full before the next batch
+  std::unique_ptr<AdaptivePool> adaptive_;  // null: the factor is fixed
+  std::vector<std::uint32_t> replay_;       // decisions of these passes to take again
+  std::size_t decisions_ = 0;               // so far
+  std::uint32_t taken_ = 0;                 // events before this batch
+  bool begun_ = false;                      // the pool has begun this batch
+  bool decided_ = false;                    // all events before this batch are taken
+  bool filling_ = false;                    // uses did not suffice, so the pool is to be full before the next batch
   bool drained_ = false;
   std::uint64_t first_epoch_ = 0;
   mutable std::mutex log_mutex_;

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 #include <stdexcept>
+#include <utility>
 
 #include "core/memory/checksum.hpp"
 
@@ -206,7 +207,9 @@ const BatchPlan& EchoBuffer::inspect(std::vector<Unspent>& unspent, std::vector<
     }
   }
   if (plan.config().adaptive()) {
-    std::ranges::stable_sort(unspent, {}, &Unspent::number);  // of several places of an item, its slot first
+    std::ranges::sort(unspent, {}, [](const Unspent& item) {  // of several places of an item, its slot first
+      return std::pair(item.number, item.batch != nullptr);
+    });
     const auto more = std::ranges::unique(unspent, {}, &Unspent::number);
     unspent.erase(more.begin(), more.end());
   }
