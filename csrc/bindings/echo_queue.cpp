@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "bindings/config.hpp"
@@ -183,8 +184,8 @@ void EchoQueueObject::make_room(std::size_t items) {
 
 void EchoQueueObject::refill(const py::object& item, bool /*batched*/, const Indices& /*rows*/, const Indices& slots) {
   hold(prepared(item), 0);
-  for (py::ssize_t i = 0; i < slots.size(); ++i) {
-    items_.at(static_cast<std::size_t>(slots.at(i))) = {.object = held_.object, .guards = held_.guards};
+  for (const std::int64_t slot : std::span(slots.data(), static_cast<std::size_t>(slots.size()))) {
+    items_.at(static_cast<std::size_t>(slot)) = {.object = held_.object, .guards = held_.guards};
   }
   held_ = {};
 }
