@@ -28,7 +28,7 @@ there is no index in a state that could point anywhere. `pyecho.checkpoint` chec
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import chain, islice, repeat
 from typing import Any
 
@@ -79,23 +79,16 @@ def whole_state(
     return state | {"digest": digest(state)}
 
 
-def lengths_ahead(passes: Iterable[tuple[int, int]], ahead: int) -> list[int]:
-    """Return the lengths of the last passes, so many, the last one first."""
-    last_first = chain.from_iterable(
-        repeat(items, count) for count, items in reversed(list(passes))
-    )
-    return list(islice(last_first, ahead))
-
-
 def with_ends(items: list[Any], queue: dict[str, Any], iterations: int) -> list[Any]:
     """Put the ends of passes between the items that a stage holds, each used once.
 
     `queue`: the state of the stage (see `_core.Stage._state`). `iterations`: taken from it.
     """
-    passes = [tuple(run) for run in queue["passes"]]
+    passes = queue["passes"]
     ahead = sum(count for count, _ in passes) - iterations
+    last_first = chain.from_iterable(repeat(length, count) for count, length in reversed(passes))
     place, end = len(items) - queue["open_items"], LAST_END if queue["ended"] else END
-    for length in lengths_ahead(passes, ahead):
+    for length in islice(last_first, ahead):
         items.insert(place, [end])
         place, end = place - length, END
     return items

@@ -73,7 +73,7 @@ class SlotPlan {
   }
 
   // Returns where the plan stands. The items whose last use is in the open batch still have their slots.
-  py::dict state() const {
+  [[nodiscard]] py::dict state() const {
     py::dict state;
     add_input(state, plan_);
     state["items"] = items_of(plan_, std::span(uses_).first(rows_));

@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "bindings/config.hpp"
