@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pyecho._core import ConfigError
+from pyecho.checked import checked_int
 
 Log = Mapping[int, Any]
 """How many items (and ends of passes) were taken before each batch, by the first epoch of passes
@@ -50,8 +51,6 @@ class Adaptive:
     def __init__(
         self, max: int, min: int = 1, *, max_age: int | None = None, replay: Log | None = None
     ) -> None:
-        from pyecho.config import checked_int
-
         self.max = checked_int("max", max, 1, MOST_USES)
         self.min = checked_int("min", min, 1, self.max)
         self.max_age = None if max_age is None else checked_int("max_age", max_age, 1, 2**62)

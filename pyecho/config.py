@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import operator
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
@@ -14,9 +12,9 @@ import numpy as np
 
 from pyecho._core import ConfigError, uses_of_pass
 from pyecho.adaptive import Adaptive
+from pyecho.checked import MAX_USES, checked_factor, checked_int
 
 MAX_CAPACITY = 2**29 - 1
-MAX_USES = 2**32 - 1
 
 Memory = Literal["auto", "pageable", "pinned"]
 """``"pinned"`` memory can be read by a CUDA device while everybody goes on, and must be had;
@@ -231,33 +229,6 @@ HAND_OVER_NS = 50_000
 """Cost of waking another thread, at worst. Cheaper batches are made without a worker."""
 
 _MEMORIES = ("auto", "pageable", "pinned")
-
-
-def checked_int(name: str, value: Any, minimum: int, maximum: int) -> int:
-    """Return `value` as an int within bounds, or raise `ConfigError`."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or isinstance(value, bool | np.bool_):
-        raise ConfigError(f"{name} must be an int, got {value!r}")
-    if not minimum <= number <= maximum:
-        raise ConfigError(f"{name} must be at least {minimum} and at most {maximum}, got {number}")
-    return number
-
-
-def checked_factor(value: Any) -> float:
-    """Return the echo factor as a float >= 1, or raise `ConfigError`."""
-    number = math.nan
-    if not isinstance(value, bool | str | bytes | bytearray):
-        with contextlib.suppress(TypeError, ValueError, OverflowError):
-            number = float(value)
-    if not math.isfinite(number) or number < 1 or number >= MAX_USES:
-        raise ConfigError(
-            f"factor must be a number of at least 1 (1 means no echoing) and below {MAX_USES}, "
-            f"got {value!r}"
-        )
-    return number
 
 
 def available_cores() -> int:

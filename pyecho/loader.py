@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from pyecho._core import ConfigError
 from pyecho.adaptive import Adaptive
+from pyecho.checked import checked_int
 from pyecho.checkpoint import SavedState
-from pyecho.config import Config, Options, checked_int
+from pyecho.config import Config, Options
 from pyecho.progress import require_tqdm, shown
 from pyecho.run import Run
 from pyecho.source import Source

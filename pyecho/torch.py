@@ -17,7 +17,8 @@ except ImportError as error:
 import pyecho
 from pyecho._core import ConfigError
 from pyecho.adaptive import Adaptive
-from pyecho.config import Options, checked_int
+from pyecho.checked import checked_int
+from pyecho.config import Options
 from pyecho.device.memory import pinned_bytes
 from pyecho.device.outputs import FixedOutputs
 from pyecho.device.place import named_device
