@@ -10,6 +10,7 @@ from typing import Any
 from pyecho import _core
 from pyecho._core import Closed
 from pyecho.config import Config
+from pyecho.tracing import span
 
 
 class Link:
@@ -25,7 +26,7 @@ class Link:
         upstream: Any,  # a native stage, or an object with its _take, _at_end and _set_paused
         make: Callable[[Any, int, int], Any],  # of (emission, epoch, its number in the epoch)
         *,
-        name: str,
+        name: str,  # also of its spans in a trace
         prefetch: int,
         threads: int = 1,  # `work` is their job
         fetch: Callable[[Any, int, int], Any] | None = None,  # makes what the consumer gets
@@ -78,7 +79,8 @@ class Link:
             epoch, number = self._epoch, self._number
             self._number += 1
         try:
-            made = self._make(emission, epoch, number)
+            with span(self.name):
+                made = self._make(emission, epoch, number)
         except BaseException as error:
             queue.fill_error(place, error)
             return True

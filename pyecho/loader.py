@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import operator
+import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -16,6 +17,7 @@ from pyecho.source import Source
 from pyecho.spec import NUMPY, Adapter
 from pyecho.stages import Stages
 from pyecho.stats import EchoStats
+from pyecho.tracing import Trace
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -179,7 +181,7 @@ class EchoLoader:
         batches = self._run.iterate()
         if not self._config.progress:
             return batches
-        return shown(batches, operator.length_hint(self) or None)
+        return shown(batches, operator.length_hint(self) or None, self.stats)
 
     def _new_run(self) -> Run:
         source, config = self._source, self._config
@@ -227,6 +229,21 @@ class EchoLoader:
     def stats(self) -> EchoStats:
         """Return counts and times over all epochs of this loader, the running one included."""
         return self._run.stats()
+
+    def trace(self, path: str | os.PathLike[str]) -> Trace:
+        """Record what each thread does while a ``with`` block runs, and write a Chrome trace.
+
+            with loader.trace("run.json"):  # open it in https://ui.perfetto.dev
+                for batch in loader: ...
+
+        The file is written at the end of the block, also if that raises. Loaders may run when the
+        trace begins or ends, and those inside or beside this one are recorded as well. See
+        docs/tracing_and_advice.md for what the spans mean.
+
+        Raises `ConfigError` on entry if the file has no folder, `EchoError` if another trace is
+        being recorded.
+        """
+        return Trace(path)
 
     # ------------------------------------------------------------ end
 

@@ -32,22 +32,21 @@ py::object caught(const py::error_already_set& error) {
 // Reads a source: its passes, and the items of each pass. Needs the GIL. One thread at a time.
 class Reader {
  public:
-  // `passes`: an iterator of iterators, one for each pass. The time spent in them is added to `source_ns`, which
-  // outlives the reader.
-  Reader(py::object passes, Atomic<std::uint64_t>& source_ns) : passes_(std::move(passes)), source_ns_(source_ns) {}
+  // `passes`: an iterator of iterators, one for each pass. `clock` outlives the reader.
+  Reader(py::object passes, SourceClock& clock) : passes_(std::move(passes)), clock_(clock) { clock_.begin(); }
 
   enum class Read : unsigned char { kItem, kPassEnd, kEnd };
   // kItem: `item` is the next item. kPassEnd: the pass is over, and another one follows. kEnd: the source is over. Raises
   // any exception of the source.
   Read next(py::object& item) {
-    if (!items_ && !advance(passes_, items_)) {
+    if (!items_ && !advance(passes_, items_, false)) {
       return Read::kEnd;
     }
-    if (advance(items_, item)) {
+    if (advance(items_, item, true)) {
       return Read::kItem;
     }
     items_ = py::object();
-    return advance(passes_, items_) ? Read::kPassEnd : Read::kEnd;
+    return advance(passes_, items_, false) ? Read::kPassEnd : Read::kEnd;
   }
 
   int traverse(visitproc visit, void* arg) const {
@@ -57,11 +56,14 @@ class Reader {
   }
 
  private:
-  bool advance(const py::object& iterator, py::object& next) {
-    const auto begin = std::chrono::steady_clock::now();
+  bool advance(const py::object& iterator, py::object& next, bool item) {
+    const Clock::time_point begin = Clock::now();
     next = py::reinterpret_steal<py::object>(call_python([&] { return PyIter_Next(iterator.ptr()); }));
-    const std::chrono::nanoseconds spent = std::chrono::steady_clock::now() - begin;
-    source_ns_.store_relaxed(source_ns_.load_relaxed() + static_cast<std::uint64_t>(spent.count()));
+    const Clock::time_point end = Clock::now();
+    clock_.read(begin, end, item && next);
+    if (trace::recording()) {
+      trace::record(trace::Kind::kSource, trace::to_ns(begin), trace::to_ns(end), 0);
+    }
     if (!next && PyErr_Occurred() != nullptr) {
       throw py::error_already_set();
     }
@@ -70,11 +72,11 @@ class Reader {
 
   py::object passes_;
   py::object items_;  // null between passes
-  Atomic<std::uint64_t>& source_ns_;
+  SourceClock& clock_;
 };
 
 void Stage::read(const py::object& passes, bool by_consumer) {
-  reader_ = std::make_shared<Reader>(passes, source_ns_);
+  reader_ = std::make_shared<Reader>(passes, source_clock_);
   by_consumer_ = by_consumer;
   pass_ended_ = false;
 }
@@ -99,7 +101,10 @@ Outcome Stage::read_and_put(Reader& reader, bool wait, std::uint64_t& put) {
     }
   }
   if (!pass_ended_) {
-    return put_held(wait, put);
+    trace::Span span(trace::Kind::kPut);
+    const Outcome outcome = put_held(wait, put);
+    span.set_value(put);
+    return outcome;
   }
   const Outcome outcome = wait ? wait_for_room(kNever, [this](Deadline slice) { return mark_pass_end(slice); })
                                : mark_pass_end(Deadline::min());
@@ -144,6 +149,7 @@ void Stage::pull() {
       }
       missing -= std::min(missing, put);
     }
+    source_clock_.blocked();
     drop_if_stopped();
   } catch (const py::error_already_set& error) {
     if (error.matches(PyExc_KeyboardInterrupt)) {

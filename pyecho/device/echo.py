@@ -14,6 +14,7 @@ from pyecho.device.rows import DeviceRows
 from pyecho.device.tensors import TICKET, WORDS
 from pyecho.device.upload import Uploaded, Uploader
 from pyecho.nest import leaves_like, leaves_of, map_nest
+from pyecho.tracing import span
 
 
 class Gathered(NamedTuple):
@@ -114,8 +115,8 @@ class DeviceEcho:
                 self._failure = error
                 self.plan.end_input()
                 continue
-            with torch.inference_mode(False), torch.no_grad():  # the pool outlives both
-                self._receive(chunk)
+            with span("upload"), torch.inference_mode(False), torch.no_grad():
+                self._receive(chunk)  # the pool outlives both
             del chunk
         failure, self._failure = self._failure, None
         if failure is not None and self.plan.at_end:

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/trace/recorder.hpp"
+
 namespace pyecho {
 
 EchoQueue::EchoQueue(const EchoQueueConfig& config)
@@ -10,8 +12,23 @@ EchoQueue::EchoQueue(const EchoQueueConfig& config)
              .slots = pool_.slots(),
              .factor = config.factor,
              .seed = config.seed,
-             .iteration_uses = config.steps}) {
+             .iteration_uses = config.steps}),
+      shuffles_(config.capacity > 1) {
   plan_.begin(config.epoch, config.items);
+}
+
+// Plans uses ahead. While a trace is recorded, only one, so that each use passes here and has its spans.
+Outcome EchoQueue::draw() {
+  trace::Span span(trace::Kind::kPlan);
+  pool_.feed(plan_);
+  next_ = 0;
+  const std::size_t most = trace::recording() ? 1 : uses_.size();
+  const Outcome outcome = plan_.draw(std::span(uses_).first(most), ahead_);
+  span.set_value(ahead_);
+  if (shuffles_) {
+    trace::record_fill(this, plan_.resident());
+  }
+  return outcome;
 }
 
 Outcome EchoQueue::plan(Use& use) {
@@ -23,11 +40,10 @@ Outcome EchoQueue::plan(Use& use) {
   }
   clock_.enter();
   if (at_end()) {
+    clock_.end_iteration();
     return Outcome::kEnd;
   }
-  pool_.feed(plan_);
-  next_ = 0;
-  const Outcome outcome = plan_.draw(uses_, ahead_);
+  const Outcome outcome = draw();
   if (ahead_ > 0) {
     clock_.leave();
     use = uses_[next_++];
@@ -36,6 +52,7 @@ Outcome EchoQueue::plan(Use& use) {
   }
   if (outcome == Outcome::kEnd) {
     plan_.next_iteration();
+    clock_.end_iteration();
   }
   pool_.announce_released();  // this thread leaves the stage, or waits
   return outcome;

@@ -1,0 +1,160 @@
+"""Traces: what each thread does and when, written as a Chrome trace."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+from pyecho import _core
+from pyecho._core import ConfigError, EchoError
+
+COUNTER = "fill"
+"""The one event that is a value at a time, not a span."""
+
+_CONSUMERS = ("wait", "step")  # spans that only consumers have
+_NOTHING = nullcontext()
+_running: Trace | None = None
+_nvtx: Any = None  # the module, while a trace is recorded and if it is installed
+
+
+class Trace:
+    """Records a trace while its ``with`` block runs, and writes it at the end of the block.
+
+    What `EchoLoader.trace` returns. One trace can be recorded at a time in a process.
+
+    Parameters
+    ----------
+    path
+        The file to write. It is replaced as a whole or not at all.
+
+    Raises
+    ------
+    ConfigError
+        On entry, if `path` is a folder or lies in no folder.
+    EchoError
+        On entry, if a trace is being recorded already.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._process = 0
+
+    def __enter__(self) -> Trace:
+        """Begin to record."""
+        global _running, _nvtx
+        if self.path.is_dir() or not self.path.absolute().parent.is_dir():
+            raise ConfigError(
+                f"a trace needs the path of a file in an existing folder, got {self.path}"
+            )
+        if not _core.trace_start():
+            into = "" if _running is None else f" into {_running.path}"
+            raise EchoError(
+                f"a trace is being recorded already{into}; a process records one at a time, with "
+                "the spans of all its loaders"
+            )
+        self._process = os.getpid()
+        with suppress(ImportError):
+            import nvtx
+
+            _nvtx = nvtx
+        _running = self
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> Literal[False]:
+        """Write the file, also after an error; not in a forked child."""
+        global _running, _nvtx
+        _running = _nvtx = None
+        recording = _core.trace_stop()
+        if os.getpid() == self._process:
+            write(self.path, events_of(recording), recording["dropped"])
+        return False
+
+
+def span(name: str) -> AbstractContextManager[object]:
+    """Return a context that is recorded as a span of the calling thread, if a trace is recorded."""
+    return _NOTHING if _running is None else _Span(name)
+
+
+class _Span:
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._nvtx = _nvtx  # the trace may end before the span
+
+    def __enter__(self) -> None:
+        if self._nvtx is not None:
+            self._nvtx.push_range(self._name, domain="pyecho")
+        self._began = _core.trace_now()
+
+    def __exit__(self, *exception: object) -> None:
+        _core.trace_span(self._name, self._began)
+        if self._nvtx is not None:
+            self._nvtx.pop_range(domain="pyecho")
+
+
+# ---------------------------------------------------------------- the file
+
+
+def events_of(recording: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the events of a recording in Chrome's trace event format, in the order of their times.
+
+    ====  ======================================================================================
+    ph    Event
+    ====  ======================================================================================
+    M     name of the process, or of the thread `tid`
+    X     span of the thread `tid`: `ts` and `dur` in microseconds from the start of the trace,
+          and in ``args`` the ``items`` that were put, planned or gathered, if it has any
+    C     ``args["items"]`` in a shuffle pool from `ts` on
+    i     events were dropped, because the recorder was full
+    ====  ======================================================================================
+    """
+    events, origin = recording["events"], recording["begin_ns"]
+    consumers = {thread for name, thread, *_ in events if name in _CONSUMERS}
+    common = {"pid": os.getpid(), "cat": "pyecho"}
+    yield common | {"ph": "M", "name": "process_name", "tid": 0, "args": {"name": "pyecho"}}
+    for thread, name in enumerate(recording["threads"], 1):
+        shown = name or ("consumer" if thread - 1 in consumers else "thread")
+        yield common | {"ph": "M", "name": "thread_name", "tid": thread, "args": {"name": shown}}
+    pools: dict[int, int] = {}
+    for name, thread, begin_ns, end_ns, items in sorted(events, key=_outer_first):
+        event = common | {"ts": (begin_ns - origin) / 1e3}
+        if name == COUNTER:
+            number = pools.setdefault(end_ns, len(pools) + 1)
+            counter = name if number == 1 else f"{name} {number}"
+            yield event | {"ph": "C", "name": counter, "tid": 0, "args": {"items": items}}
+            continue
+        event |= {"ph": "X", "name": name, "tid": thread + 1, "dur": (end_ns - begin_ns) / 1e3}
+        yield event | ({"args": {"items": items}} if items else {})
+    if recording["dropped"]:
+        what = f"the recorder was full: {recording['dropped']} later events are missing"
+        last = max(end for name, _, _, end, _ in events if name != COUNTER) if events else origin
+        yield common | {"ph": "i", "name": what, "tid": 0, "ts": (last - origin) / 1e3, "s": "g"}
+
+
+def _outer_first(event: tuple[str, int, int, int, int]) -> tuple[int, int]:
+    _, _, begin_ns, end_ns, _ = event
+    return begin_ns, -end_ns
+
+
+def write(path: Path, events: Iterable[dict[str, Any]], dropped: int) -> None:
+    """Write a trace as JSON, one event a line, as a whole or not at all."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with part.open("w") as file:
+            head = {"pyecho": _core.build_info()["version"], "dropped_events": dropped}
+            file.write(f'{{"displayTimeUnit": "ms", "otherData": {json.dumps(head)},\n')
+            file.write('"traceEvents": [\n')
+            file.write(",\n".join(map(json.dumps, events)))
+            file.write("\n]}\n")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
