@@ -181,7 +181,7 @@ class EchoLoader:
         batches = self._run.iterate()
         if not self._config.progress:
             return batches
-        return shown(batches, operator.length_hint(self) or None, self.stats)
+        return shown(batches, operator.length_hint(self) or None, self._run.stats)
 
     def _new_run(self) -> Run:
         source, config = self._source, self._config

@@ -136,7 +136,7 @@ def events_of(recording: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield event | ({"args": {"items": items}} if items else {})
     if recording["dropped"]:
         what = f"the recorder was full: {recording['dropped']} later events are missing"
-        last = max(end for name, _, _, end, _ in events if name != COUNTER) if events else origin
+        last = max(begin_ns for _, _, begin_ns, _, _ in events)
         yield common | {"ph": "i", "name": what, "tid": 0, "ts": (last - origin) / 1e3, "s": "g"}
 
 
