@@ -26,6 +26,7 @@ from pyecho._core import (
     PutTimeout,
     SpecMismatch,
 )
+from pyecho.advise.model import Advice
 from pyecho.buffer import EchoBuffer, EchoInfo
 from pyecho.loader import EchoLoader
 from pyecho.spec import Field, spec_of
@@ -39,6 +40,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "Advice",
     "BufferExhausted",
     "Closed",
     "ConfigError",

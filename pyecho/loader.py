@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import operator
 import os
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from pyecho._core import ConfigError
+from pyecho._core import ConfigError, EchoError
+from pyecho.advise.measure import measured_advice
+from pyecho.advise.model import Advice
 from pyecho.config import Config, Options, checked_int
 from pyecho.progress import require_tqdm, shown
 from pyecho.run import Run
@@ -244,6 +249,52 @@ class EchoLoader:
         being recorded.
         """
         return Trace(path)
+
+    def advise(self, step: Callable[[Any], object] | None = None, *, steps: int = 100) -> Advice:
+        """Measure this pipeline, and say which echo factor fits it and what limits it.
+
+            print(loader.advise(train_step))
+
+        Runs it twice for about `steps` batches: freely, to measure the source by itself, then with
+        ``step(batch)``, your training step, at e = 8. The step should wait for its device
+        (``torch.cuda.synchronize()``), or its time is not seen. Without one, a consumer of the
+        speed that `stats` has seen so far is imitated, if there is any.
+
+        Both runs use the source, but not the epochs of this loader: call it before an iteration
+        begins. ``pyecho advise`` does the same from the command line.
+
+        Raises
+        ------
+        ConfigError
+            If the source is an iterator, whose items would be lost.
+        EchoError
+            If an iteration of this loader is under way, if the source ends within a few batches,
+            or while a trace is being recorded.
+        """
+        if self._source.one_shot:
+            raise ConfigError(
+                f"the source ({type(self._source.object).__name__}) is an iterator, and advise() "
+                "would use up its items; pass something that can be iterated again, or use the "
+                "command pyecho advise with a function that makes the loader"
+            )
+        if self._run.unfinished or self._run.flows:
+            raise EchoError(
+                "advise() reads the source, which the iteration of this loader is reading; call it "
+                "before the first one, or after its end"
+            )
+        stats = self.stats()
+        if step is None and stats.batches:
+            seconds = stats.downstream_seconds / stats.batches
+            step = lambda batch: time.sleep(seconds)  # noqa: E731
+        steps = checked_int("steps", steps, 1, 2**31)
+        return measured_advice(lambda: (self, step), steps)
+
+    def _variant(self, **changes: Any) -> Self:
+        """Return a loader of the same source, whose options are these and else the same."""
+        variant = copy.copy(self)
+        variant._config = replace(self._config, progress=False, **changes)
+        variant._run = variant._new_run()
+        return variant
 
     # ------------------------------------------------------------ end
 

@@ -8,54 +8,41 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pyecho import _core
 from pyecho._core import ConfigError, EchoError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 COUNTER = "fill"
 """The one event that is a value at a time, not a span."""
 
 _CONSUMERS = ("wait", "step")  # spans that only consumers have
 _NOTHING = nullcontext()
-_running: Trace | None = None
+_running: Recording | None = None
 _nvtx: Any = None  # the module, while a trace is recorded and if it is installed
 
 
-class Trace:
-    """Records a trace while its ``with`` block runs, and writes it at the end of the block.
+class Recording:
+    """Records what the threads of the process do while its ``with`` block runs.
 
-    What `EchoLoader.trace` returns. One trace can be recorded at a time in a process.
-
-    Parameters
-    ----------
-    path
-        The file to write. It is replaced as a whole or not at all.
-
-    Raises
-    ------
-    ConfigError
-        On entry, if `path` is a folder or lies in no folder.
-    EchoError
-        On entry, if a trace is being recorded already.
+    One can run at a time in a process; a second one raises `EchoError` on entry.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+    def __init__(self) -> None:
+        self.found: dict[str, Any] = {}
+        """What was recorded, after the block: see ``_core.trace_stop``."""
         self._process = 0
 
-    def __enter__(self) -> Trace:
+    def __enter__(self) -> Self:
         """Begin to record."""
         global _running, _nvtx
-        if self.path.is_dir() or not self.path.absolute().parent.is_dir():
-            raise ConfigError(
-                f"a trace needs the path of a file in an existing folder, got {self.path}"
-            )
         if not _core.trace_start():
-            into = "" if _running is None else f" into {_running.path}"
             raise EchoError(
-                f"a trace is being recorded already{into}; a process records one at a time, with "
-                "the spans of all its loaders"
+                f"{_running} is being recorded already; a process records one trace at a time, "
+                "with the spans of all its loaders, and advise() records one"
             )
         self._process = os.getpid()
         with suppress(ImportError):
@@ -71,13 +58,54 @@ class Trace:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> Literal[False]:
-        """Write the file, also after an error; not in a forked child."""
+        """End, and keep what was found, also after an error; not in a forked child."""
         global _running, _nvtx
         _running = _nvtx = None
-        recording = _core.trace_stop()
+        found = _core.trace_stop()
         if os.getpid() == self._process:
-            write(self.path, events_of(recording), recording["dropped"])
+            self.found = found
+            self._end()
         return False
+
+    def __str__(self) -> str:
+        """Return what messages call it."""
+        return "a trace"
+
+    def _end(self) -> None:
+        pass
+
+
+class Trace(Recording):
+    """Records a trace while its ``with`` block runs, and writes it at the end of the block.
+
+    What `EchoLoader.trace` returns. Also raises `ConfigError` on entry if `path` is a folder or
+    lies in no folder.
+
+    Parameters
+    ----------
+    path
+        The file to write. It is replaced as a whole or not at all.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__()
+        self.path = Path(path)
+
+    def __enter__(self) -> Self:
+        """Begin to record."""
+        if self.path.is_dir() or not self.path.absolute().parent.is_dir():
+            raise ConfigError(
+                f"a trace needs the path of a file in an existing folder, got {self.path}"
+            )
+        return super().__enter__()
+
+    def __str__(self) -> str:
+        """Return what messages call it."""
+        return f"the trace {self.path}"
+
+    def _end(self) -> None:
+        write(self.path, events_of(self.found), self.found["dropped"])
+        self.found = {}
 
 
 def span(name: str) -> AbstractContextManager[object]:

@@ -13,7 +13,9 @@ namespace {
 
 TEST(Recorder, records_spans_that_lie_within_one_recording) {
   const std::uint64_t before_ns = to_ns(Clock::now());
-  { const Span span(Kind::kPut); }
+  {
+    const Span span(Kind::kPut);
+  }
   Span under_way(Kind::kPut);  // nothing is recorded yet
   ASSERT_TRUE(start());
   EXPECT_FALSE(start());
@@ -55,7 +57,9 @@ TEST(Recorder, each_thread_is_entered_once_under_its_name) {
       }
     });
     named.join();
-    { const Span span(Kind::kWait); }
+    {
+      const Span span(Kind::kWait);
+    }
     const Recording recording = stop();
     ASSERT_EQ(recording.threads.size(), 2U);
     EXPECT_EQ(recording.threads[0], "a thread whose name is longer t");
@@ -71,7 +75,9 @@ TEST(Recorder, a_forked_child_can_record_again) {
   const pid_t child = fork();
   if (child == 0) {
     const bool began = start();
-    { const Span span(Kind::kPut); }
+    {
+      const Span span(Kind::kPut);
+    }
     _exit(began && stop().count == 1 ? 0 : 1);
   }
   int status = -1;

@@ -103,7 +103,7 @@ def test_an_error_in_the_block_still_writes_the_file(path):
 def test_a_second_trace_is_refused_and_the_first_goes_on(path, tmp_path):
     loader, other = pyecho.EchoLoader([1, 2], 2), tmp_path / "other.json"
     with loader.trace(path):
-        with pytest.raises(pyecho.EchoError, match=r"recorded already into .*run\.json"):
+        with pytest.raises(pyecho.EchoError, match=r"the trace .*run\.json is being recorded"):
             loader.trace(other).__enter__()
         list(loader)
     assert len(Trace(path).of("step")) == 4

@@ -52,7 +52,7 @@ enum class Kind : std::uint8_t {
 };
 
 // By Kind.
-inline constexpr std::array<const char*, 11> kNames = {"source",  "put",    "wait for room", "plan", "gather", "augment",
+inline constexpr std::array<const char*, 11> kNames = {"source", "put",  "wait for room", "plan", "gather", "augment",
                                                        "upload", "echo", "wait",          "step", "fill"};
 
 struct Event {
@@ -82,7 +82,8 @@ inline Atomic<std::uint64_t> state;
 
 // Returns the time on the clock of all events. It is never 0.
 [[nodiscard]] inline std::uint64_t to_ns(Clock::time_point time) noexcept {
-  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count());
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count());
 }
 
 // Records an event of the calling thread. Does nothing if no recording runs or if it began before the recording.
