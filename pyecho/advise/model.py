@@ -88,7 +88,7 @@ class Advice:
         parts = {"t_up": times.upstream, "t_down": times.downstream}
         parts |= {"augment": times.augmentation, "gather": times.gather, "upload": times.upload}
         shown = ", ".join(
-            f"{name} = {1e3 * value:.2f} ms" for name, value in parts.items() if value
+            f"{name} = {1e3 * value:.2f} ms" for name, value in parts.items() if value > 5e-6
         )
         if self.full_factor is not None:
             full = f"The accelerator is full from e = {self.full_factor:.1f} on."
@@ -111,8 +111,8 @@ def advice_on(times: Times, factor: float, steps: int) -> Advice:
     """Return what these times mean for a loader with this factor."""
     parts = times.parts(factor)
     limit = max(parts, key=parts.__getitem__)
-    waits_for_others = times.serial or times.cycle > SLACK * times.downstream
-    full = None if waits_for_others else max(1.0, times.upstream / times.cycle)
+    never = times.serial or not 0 < times.cycle <= SLACK * times.downstream
+    full = None if never else max(1.0, times.upstream / times.cycle)
     return Advice(
         factor=factor,
         steps=steps,
@@ -139,6 +139,11 @@ def _change(times: Times, factor: float, limit: str, parts: Mapping[str, float])
             return (
                 "The consumer's thread reads the source. Leave out threads=0, so that it is read "
                 "meanwhile."
+            )
+        if not times.downstream:
+            return (
+                "Pass a step function, for the factor that fills the accelerator; or make the "
+                "source faster, for example with more workers of its own."
             )
         e = times.upstream / times.cycle
         return (

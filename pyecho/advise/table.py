@@ -32,4 +32,4 @@ def print_table(advice: Advice, console: Console | None = None) -> None:
             "" if idle is None else "█" * busy + "░" * (_BAR - busy),
         )
     console.print(table)
-    console.print(str(advice), markup=False)
+    console.print(str(advice), markup=False, soft_wrap=True)
