@@ -120,7 +120,7 @@ class EchoLoader:
     copy
         Batch echoing: give every use its own writable copy, instead of sharing one storage.
     progress
-        Show a tqdm progress bar.
+        Show a tqdm progress bar, with the pool's fill, R, uses per fresh item and fresh share.
 
     Raises
     ------
