@@ -15,36 +15,39 @@ namespace {
 using detail::kRecording;
 using detail::state;
 
-Atomic<std::uint64_t> next_;
-std::unique_ptr<Event[]> events_;
-std::size_t capacity_ = 0;
-std::uint64_t began_ns_ = 0;
-std::uint64_t number_ = 0;  // of the recording, from 1
-std::optional<ForkGuard> guard_;
-std::mutex mutex_;
-std::vector<std::string> threads_;
+struct Recorder {
+  Atomic<std::uint64_t> next;
+  std::unique_ptr<Event[]> events;
+  std::size_t capacity = 0;
+  std::uint64_t began_ns = 0;
+  std::uint64_t number = 0;  // of the recording, from 1
+  std::optional<ForkGuard> guard;
+  std::mutex mutex;
+  std::vector<std::string> threads;
+};
+Recorder* recorder = new Recorder;  // never destroyed, because threads may record while the process exits
 
 struct Self {
   std::array<char, 32> name{};
   std::uint64_t recording = 0;  // the last one that this thread is entered in
-  std::uint32_t place = 0;      // in threads_ of that recording
+  std::uint32_t place = 0;      // in the threads of that recording
 };
 thread_local Self self;
 
-// Enters the calling thread into threads_. Returns false if there is no memory.
+// Enters the calling thread into the recording. Returns false if there is no memory.
 bool enter_thread() noexcept {
   try {
-    const std::scoped_lock lock(mutex_);
-    threads_.emplace_back(self.name.data());
-    self.place = static_cast<std::uint32_t>(threads_.size() - 1);
-    self.recording = number_;
+    const std::scoped_lock lock(recorder->mutex);
+    recorder->threads.emplace_back(self.name.data());
+    self.place = static_cast<std::uint32_t>(recorder->threads.size() - 1);
+    self.recording = recorder->number;
     return true;
   } catch (const std::exception&) {  // the event is missing, which is all that can be done here
     return false;
   }
 }
 
-bool forked() noexcept { return guard_ && guard_->forked(); }
+bool forked() noexcept { return recorder->guard && recorder->guard->forked(); }
 
 }  // namespace
 
@@ -59,10 +62,11 @@ bool thread_has_name() noexcept { return self.name[0] != '\0'; }
 
 void record(Kind kind, std::uint64_t begin_ns, std::uint64_t end_ns, std::uint64_t value) noexcept {
   const bool runs = state.fetch_add_acq_rel(1) >= kRecording;  // [T3] pairs with [T1]; [T5] waits for [T4]
-  if (runs && begin_ns >= began_ns_ && (self.recording == number_ || enter_thread())) {
-    const std::uint64_t place = next_.fetch_add_relaxed(1);
-    if (place < capacity_) {
-      events_[place] = {.begin_ns = begin_ns, .end_ns = end_ns, .value = value, .thread = self.place, .kind = kind};
+  if (runs && !forked() && begin_ns >= recorder->began_ns && (self.recording == recorder->number || enter_thread())) {
+    const std::uint64_t place = recorder->next.fetch_add_relaxed(1);
+    if (place < recorder->capacity) {
+      recorder->events[place] = {
+          .begin_ns = begin_ns, .end_ns = end_ns, .value = value, .thread = self.place, .kind = kind};
     }
   }
   state.fetch_add_acq_rel(-std::uint64_t{1});  // [T4] pairs with [T5]
@@ -70,17 +74,21 @@ void record(Kind kind, std::uint64_t begin_ns, std::uint64_t end_ns, std::uint64
 
 bool start(std::size_t capacity) {
   if (forked()) {
-    state.exchange_acq_rel(0);  // the threads that were inside stayed in the parent
+    // The threads that were inside stayed in the parent, perhaps with the mutex.
+    state.exchange_acq_rel(0);
+    const std::uint64_t number = recorder->number;
+    recorder = new Recorder;
+    recorder->number = number;
   } else if (recording()) {
     return false;
   }
-  guard_.emplace();
-  events_ = std::make_unique_for_overwrite<Event[]>(capacity);  // pages that are never written take no memory
-  capacity_ = capacity;
-  threads_.clear();
-  next_.store_relaxed(0);
-  ++number_;
-  began_ns_ = to_ns(Clock::now());
+  recorder->guard.emplace();
+  recorder->events = std::make_unique_for_overwrite<Event[]>(capacity);  // pages that are never written take no memory
+  recorder->capacity = capacity;
+  recorder->threads.clear();
+  recorder->next.store_relaxed(0);
+  ++recorder->number;
+  recorder->began_ns = to_ns(Clock::now());
   state.fetch_or_acq_rel(kRecording);  // [T1] pairs with [T3]
   return true;
 }
@@ -91,20 +99,19 @@ Recording stop() {
   }
   if (forked()) {
     state.exchange_acq_rel(0);
-    events_.reset();
     return {};
   }
   state.fetch_add_acq_rel(-kRecording);  // [T2]; see the header
   while (state.load_acquire() != 0) {    // [T5] pairs with [T4]
     std::this_thread::yield();
   }
-  const std::uint64_t claimed = next_.load_relaxed();
-  const std::size_t count = std::min<std::uint64_t>(claimed, capacity_);
-  return {.events = std::move(events_),
+  const std::uint64_t claimed = recorder->next.load_relaxed();
+  const std::size_t count = std::min<std::uint64_t>(claimed, recorder->capacity);
+  return {.events = std::move(recorder->events),
           .count = count,
           .dropped = claimed - count,
-          .begin_ns = began_ns_,
-          .threads = std::move(threads_)};
+          .begin_ns = recorder->began_ns,
+          .threads = std::move(recorder->threads)};
 }
 
 }  // namespace pyecho::trace

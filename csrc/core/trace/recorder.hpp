@@ -14,9 +14,9 @@
 // variable   | written by              | read by       | order            | pairs with  | why
 // state      | start [T1], stop [T2],  | record [T3],  | read-modify-     | all on one  | its top bit: a recording runs. The rest: how many
 //            | record [T3], [T4]       | stop [T5]     | writes, acquire  | word        | threads are inside record(). See below
-// next_      | start, record           | stop          | relaxed          | by state    | claims a place; the thread owns the place it claims
-// events_[i] | record                  | stop          | -                | [T4] -> [T5]| read after the last writer has left
-// threads_   | start, record           | stop          | mutex_           | -           | names of the threads
+// next       | start, record           | stop          | relaxed          | by state    | claims a place; the thread owns the place it claims
+// events[i]  | record                  | stop          | -                | [T4] -> [T5]| read after the last writer has left
+// threads    | start, record           | stop          | mutex            | -           | names of the threads
 // others     | start                   | record        | -                | [T1] -> [T3]| set before the recording begins
 //
 // A thread enters with [T3] and sees the top bit in the same operation. So either stop()'s [T2] comes later in the order of
