@@ -140,6 +140,8 @@ def _change(times: Times, factor: float, limit: str, parts: Mapping[str, float])
                 "The consumer's thread reads the source. Leave out threads=0, so that it is read "
                 "meanwhile."
             )
+        if times.upstream / factor <= SLACK * times.cycle:
+            return "The factor fits: the source is about as fast as the rest."
         if not times.downstream:
             return (
                 "Pass a step function, for the factor that fills the accelerator; or make the "

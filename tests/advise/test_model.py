@@ -33,6 +33,7 @@ def test_eq_1_on_the_times_of_the_parts(changes, factor, steps_per_second, idle)
     ("factor", "changes", "limit", "change", "full"),
     [
         (2, {}, "source", "Raise factor to 6.0 for 3.0 times", 6),
+        (5.9, {}, "source", "The factor fits", 6),
         (8, {}, "consumer", "factor=6.0 takes as many steps", 6),
         (6, {}, "consumer", "only a faster step", 6),
         (1, {"upstream": 2e-3}, "consumer", "only a faster step", 1),
