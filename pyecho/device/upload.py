@@ -199,6 +199,7 @@ class StreamUploader(Uploader):
     def __init__(self, device: torch.device, **options: Any) -> None:
         super().__init__(device, **options)
         self._module: Any = torch.get_device_module(device.type)
+        self._stream = stream_on(device)
         self._under_way: deque[Ready] = deque()
         self._spare: list[Any] = []  # events
 
@@ -209,7 +210,7 @@ class StreamUploader(Uploader):
                 stack.enter_context(cuda.relaxed_capture())
             # Leaving a stream of another device would make a context on the thread's device 0.
             stack.enter_context(self._module.device(self.device))
-            stack.enter_context(self._module.stream(stream_on(self.device)))
+            stack.enter_context(self._module.stream(self._stream))
             return stack.pop_all()
 
     def _copied(self, host: torch.Tensor) -> torch.Tensor:
@@ -224,7 +225,7 @@ class StreamUploader(Uploader):
     def _mark(self) -> Ready:
         """Mark the end of the work so far; wait while `DEPTH` others are under way."""
         ready = Ready(self._spare.pop() if self._spare else self._event(), self._spare)
-        ready.event.record(stream_on(self.device))
+        ready.event.record(self._stream)
         self._under_way.append(ready)
         if len(self._under_way) > DEPTH:
             self._under_way.popleft().event.synchronize()
@@ -262,7 +263,7 @@ class StreamUploader(Uploader):
 
     def follow(self, arrival: Any, tensors: list[torch.Tensor]) -> None:
         """Have pyecho's stream wait for the event, and tell the allocator that it reads them."""
-        _follow(stream_on(self.device), arrival, tensors)
+        _follow(self._stream, arrival, tensors)
 
     def _awaited(self, uploaded: Uploaded) -> Any:
         """Have the current stream wait for an item, and return that stream."""
@@ -294,4 +295,5 @@ def _stream_on(device: torch.device) -> Any:
     # On NVIDIA's from the driver: PyTorch would lend one of its own to others as well.
     if not has_cuda_driver(device):
         return torch.get_device_module(device.type).Stream(device)
-    return torch.cuda.ExternalStream(cuda.new_stream(device.index), device=device)  # type: ignore[no-untyped-call]
+    with cuda.relaxed_capture():
+        return torch.cuda.ExternalStream(cuda.new_stream(device.index), device=device)  # type: ignore[no-untyped-call]

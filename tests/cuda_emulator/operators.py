@@ -10,7 +10,9 @@ a device. Views, allocations, and copies by cudaMemcpyAsync() stay PyTorch's own
 from __future__ import annotations
 
 import atexit
+import ctypes
 import itertools
+import threading
 import traceback
 import warnings
 from functools import partial
@@ -28,6 +30,7 @@ _library = torch.library.Library("aten", "IMPL")  # its kernels live as long as 
 _launched: dict[int, object] = {}
 _captured: set[int] = set()
 _numbers = itertools.count(1)
+_thread = threading.local()
 
 
 def register() -> None:
@@ -131,6 +134,10 @@ def launch(device: torch.device, work) -> None:
 
 @control.Kernel
 def _kernel(number: int) -> None:
+    if not hasattr(_thread, "state"):
+        # Else ctypes makes and deletes a thread state for each kernel, without the GIL, and a
+        # process forked meanwhile hangs: CPython 3.11 lists those of other threads under a lock.
+        _thread.state = ctypes.pythonapi.PyGILState_Ensure()
     work = _launched[number] if number in _captured else _launched.pop(number)
     try:
         with torch.no_grad():
