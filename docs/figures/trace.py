@@ -68,7 +68,9 @@ def draw(
         if start < stop and name in LANES:
             lane = len(LANES) - 1 - LANES.index(name)
             left, width = (start - begin) / 1e3, (stop - start) / 1e3
-            axes.barh(lane, width, left=left, height=0.7, color=COLOURS[span["name"]])
+            edge = "white" if span["name"] == "step" else "none"
+            colour = COLOURS[span["name"]]
+            axes.barh(lane, width, left=left, height=0.7, color=colour, edgecolor=edge)
     axes.set_yticks(range(len(LANES)), [name.removeprefix("pyecho-") for name in LANES[::-1]])
     axes.set_xlim(0, (end - begin) / 1e3)
     axes.spines[["top", "right"]].set_visible(False)
