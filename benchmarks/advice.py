@@ -68,9 +68,10 @@ def demonstration() -> Iterator[Pipeline]:
     import torch
 
     from pyecho.demo.augment import shift_and_rotate
-    from pyecho.demo.experiment import _open_source, calibrate
+    from pyecho.demo.experiment import calibrate
     from pyecho.demo.images import read_folder, write_digits
     from pyecho.demo.server_process import ServerProcess
+    from pyecho.demo.source import RemoteImages
     from pyecho.demo.train import BATCH_SIZE, SHUFFLE_BUFFER, STEPS_PER_TEST, Trainer
     from pyecho.torch import EchoLoader
 
@@ -82,7 +83,8 @@ def demonstration() -> Iterator[Pipeline]:
         trainer = Trainer(images)
         server = stack.enter_context(closing(ServerProcess(folder)))
         calibrate(trainer, images, server)
-        source = stack.enter_context(closing(_open_source(images, server, seed=0)))
+        source = RemoteImages(server.port, images.root, images.train, images.shape, seed=0)
+        stack.enter_context(closing(source))
         steps = 0
 
         def step(batch: Any) -> None:
