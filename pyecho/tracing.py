@@ -39,6 +39,8 @@ class Recording:
     def __enter__(self) -> Self:
         """Begin to record."""
         global _running, _nvtx
+        if _running is None:
+            _core.trace_stop()  # in case Ctrl-C has cut short the end of another one
         if not _core.trace_start():
             raise EchoError(
                 f"{_running} is being recorded already; a process records one trace at a time, "

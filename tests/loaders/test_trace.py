@@ -112,6 +112,13 @@ def test_a_second_trace_is_refused_and_the_first_goes_on(path, tmp_path):
         pass
 
 
+def test_a_trace_that_ctrl_c_cut_short_does_not_prevent_the_next(path):
+    tracing._core.trace_start()  # and no more of it
+    with pyecho.EchoLoader([1]).trace(path):
+        pass
+    assert Trace(path).spans == []
+
+
 def test_a_path_without_a_folder_is_refused_before_anything_runs(path, tmp_path):
     loader = pyecho.EchoLoader([1])
     for wrong in (tmp_path, tmp_path / "missing" / "run.json"):
