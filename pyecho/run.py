@@ -51,13 +51,12 @@ class Run:
         config: Config,
         make_stages: Callable[..., Stages],  # of (source, config, first item), see there
         *,
-        by_consumer: bool,
+        by_consumer: bool,  # the consumer's thread reads the source, and the run has no threads
     ) -> None:
         self._source = source
         self._config = config
         self._make_stages = make_stages
-        self.by_consumer = by_consumer
-        """True if the consumer's thread reads the source, and the run has no threads."""
+        self._by_consumer = by_consumer
         self._past = EchoStats()  # of stages that are gone
         self.held = 0
         """Batches that the consumer holds at a time, besides those of a loop."""
@@ -276,7 +275,7 @@ class Run:
             close_at_exit(self)  # before whatever the source has registered
             config = replace(self._config, shuffle_buffer=capacity, held=2 + self.held)
             self._stages = self._make_stages(
-                self._source, config, opening.first, by_consumer=self.by_consumer
+                self._source, config, opening.first, by_consumer=self._by_consumer
             )
         self._length = self._config.batches_of(items)
         if items and self._length == 0:
@@ -302,7 +301,7 @@ class Run:
 
     def _read_first(self, opening: Opening, context: CallerContext) -> None:
         """Read the first item, in the thread that will read the others."""
-        if self.by_consumer:
+        if self._by_consumer:
             opening.read()
             if isinstance(opening.error, KeyboardInterrupt):  # the next call begins again
                 self._opening = None

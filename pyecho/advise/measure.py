@@ -88,7 +88,7 @@ def _full_run(given: EchoLoader, step: Step | None, steps: int, upstream: float)
         gather=spans.seconds("gather", per=spans.items("gather") / (config.batch_size or 1)),
         gather_threads=max(1, spans.threads("gather", "pyecho-gather")),
         upload=spans.seconds("upload", per=len(busy)),
-        serial=loader._run.by_consumer and not loader._source.in_memory,
+        serial=loader._run._by_consumer and not loader._source.in_memory,
     )
     if SLACK * upstream / FACTORS[-1] < times.cycle:
         return times
