@@ -90,9 +90,9 @@ def _full_run(given: EchoLoader, step: Step | None, steps: int, upstream: float)
         upload=spans.seconds("upload", per=len(busy)),
         serial=loader._run._by_consumer and not loader._source.in_memory,
     )
-    if SLACK * upstream / FACTORS[-1] < times.cycle:
+    if not times.serial and SLACK * upstream / FACTORS[-1] < times.cycle:
         return times
-    # The source was the limit of this run as well: what the others would need.
+    # The source was the limit, or its time is in the cycle: what the others need.
     parts = times.parts(math.inf)
     if not spans.threads("gather", "pyecho-gather"):
         parts["consumer"] += parts.pop("gather")
