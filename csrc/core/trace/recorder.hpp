@@ -3,9 +3,9 @@
 //     trace::Span span(trace::Kind::kGather);   // from here to the end of the scope
 //     span.set_value(rows);
 //
-// While nothing is recorded, a Span costs one relaxed load, and that is all there is. While a recording runs, its end takes
-// two reads of the clock, four read-modify-writes on shared words, and 32 bytes of a fixed array. No thread waits for
-// another one, except that the first event of a thread takes a mutex to enter the thread's name.
+// While nothing is recorded, a Span costs one relaxed load. While a recording runs, a Span costs two reads of the clock, three
+// read-modify-writes on shared words, and 32 bytes of a fixed array. No thread waits for another one, except that the first
+// event of a thread takes a mutex to enter the thread's name.
 //
 // The array is never reused while a recording runs. If it is full, later events are counted and dropped, so what was
 // recorded stays a complete account of the time before. An event is recorded when it ends: what is still under way at stop()
