@@ -29,8 +29,8 @@ Pipeline = tuple["EchoLoader", Step | None]
 def measured_advice(pipeline: Callable[[], Pipeline], steps: int) -> Advice:
     """Run a pipeline freely, then with its step function, for about `steps` batches each.
 
-    Each run asks for its loader, and first takes a quarter as many batches that do not count.
-    Predictions hold in the middle of an epoch, while the pool is full.
+    Each run asks for its loader, and first takes some batches that do not count, until the source
+    works as it does later on. Predictions hold in the middle of an epoch, while the pool is full.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def _free_run(given: EchoLoader, steps: int) -> float:
     collate = None if given._config.collate_fn is None else len
     fresh, seconds = [], []
     with closing(given._variant(factor=1, augment=None, collate_fn=collate)) as loader:
-        for _ in _batches(loader, steps):
+        for _ in _batches(loader, steps + steps // 4 + 1):
             seconds.append(time.perf_counter())
             fresh.append(loader.stats().fresh)
         stats = loader.stats()
@@ -65,8 +65,12 @@ def _full_run(given: EchoLoader, step: Step | None, steps: int, upstream: float)
     """Measure the other parts, where the source is the limit only if R is larger than 8."""
     cycles, busy = [], []
     with Recording() as recording, closing(given._variant(factor=FACTORS[-1])) as loader:
+        config = loader._config
+        # The feeder rests until the uses that the pool began with are spent.
+        in_pool = math.ceil(config.factor * config.capacity / (config.batch_size or 1))
+        warm_up = steps // 4 + min(in_pool, 2 * steps)
         last = None
-        for number, batch in _batches(loader, steps):
+        for number, batch in _batches(loader, warm_up + steps + 1):
             received = time.perf_counter()
             if step is not None:
                 step(batch)
@@ -75,9 +79,8 @@ def _full_run(given: EchoLoader, step: Step | None, steps: int, upstream: float)
             if number > 0 and last is not None:  # not the first of an epoch: the pool fills
                 cycles.append(received - last)
             last = received
-    config = loader._config
     spans = _Spans(recording.found)
-    begin = len(busy) // 5
+    begin = min(warm_up, len(cycles) // 2)  # the source may have ended sooner
     downstream = 0.0 if step is None else fmean(busy[begin:])
     times = Times(
         upstream=upstream,
@@ -124,9 +127,8 @@ class _Spans:
         return sum(self._names[thread] == thread_name for thread in threads)
 
 
-def _batches(loader: EchoLoader, steps: int) -> Iterator[tuple[int, Any]]:
-    """Yield so many batches and a quarter more, each with its number in its epoch."""
-    left = steps + steps // 4 + 1
+def _batches(loader: EchoLoader, most: int) -> Iterator[tuple[int, Any]]:
+    """Yield so many batches, in as many epochs as it takes, each with its number in its epoch."""
     got = 0
     while True:
         before = got
@@ -134,7 +136,7 @@ def _batches(loader: EchoLoader, steps: int) -> Iterator[tuple[int, Any]]:
             got += 1
             yield number, batch
             del batch
-            if got == left:
+            if got == most:
                 return
         if got == before or loader._source.one_shot:
             break
