@@ -28,6 +28,7 @@ from pyecho._core import (
     SpecMismatch,
 )
 from pyecho.adaptive import Adaptive
+from pyecho.advise.model import Advice
 from pyecho.buffer import EchoBuffer, EchoInfo
 from pyecho.loader import EchoLoader
 from pyecho.spec import Field, spec_of
@@ -42,6 +43,7 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "Adaptive",
+    "Advice",
     "BufferExhausted",
     "CheckpointError",
     "Closed",

@@ -226,6 +226,6 @@ def stats_of(counters: dict[str, int], capacity: int, log: dict[int, Any]) -> Ec
     """Make an `EchoStats` of a native stage's counters, and its log."""
     counts: dict[str, Any] = counters.copy()
     occupancy = counts.pop("resident") / capacity
-    for name in ("source", "consumer_wait", "downstream"):
+    for name in ("source", "upstream", "consumer_wait", "downstream"):
         counts[f"{name}_seconds"] = counts.pop(f"{name}_ns") * 1e-9
     return EchoStats(**counts, occupancy=occupancy, log=log)

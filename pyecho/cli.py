@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from pyecho import _core, info
+from pyecho.advise import command as advise
 from pyecho.bench import command as bench
 from pyecho.demo import command as demo
 
@@ -24,6 +25,7 @@ def build_parser() -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     demo.add_parser(subparsers)
     bench.add_parser(subparsers)
+    advise.add_parser(subparsers)
     info_parser = subparsers.add_parser(
         "info",
         help="show the build, and what this machine offers to it",

@@ -14,6 +14,7 @@ from pyecho.buffer import EchoInfo
 from pyecho.checkpoint import Flow
 from pyecho.config import Config
 from pyecho.state import BATCH, LAST_END, with_ends
+from pyecho.tracing import span
 
 
 class Link:
@@ -29,7 +30,7 @@ class Link:
         upstream: Any,  # a native stage, or an object with its _take, _at_end and _set_paused
         make: Callable[[Any, int, int], Any],  # of (emission, epoch, its number in the epoch)
         *,
-        name: str,
+        name: str,  # also of its spans in a trace
         prefetch: int,
         threads: int = 1,  # `work` is their job
         fetch: Callable[[Any, int, int], Any] | None = None,  # makes what the consumer gets
@@ -114,7 +115,8 @@ class Link:
             epoch, number = self._epoch, self._number
             self._number += 1
         try:
-            made: Any = self._make(emission, epoch, number)
+            with span(self.name):
+                made: Any = self._make(emission, epoch, number)
         except BaseException as error:
             queue.fill_error(place, error)
             return True

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import operator
+import os
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from pyecho._core import ConfigError
+from pyecho._core import ConfigError, EchoError
 from pyecho.adaptive import Adaptive
+from pyecho.advise.measure import measured_advice
+from pyecho.advise.model import Advice
 from pyecho.checked import checked_int
 from pyecho.checkpoint import SavedState
 from pyecho.config import Config, Options
@@ -20,6 +26,7 @@ from pyecho.spec import NUMPY, Adapter
 from pyecho.stages import Stages
 from pyecho.state import whole_state
 from pyecho.stats import EchoStats
+from pyecho.tracing import Trace
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -118,7 +125,7 @@ class EchoLoader:
     copy
         Batch echoing: give every use its own writable copy, instead of sharing one storage.
     progress
-        Show a tqdm progress bar.
+        Show a tqdm progress bar, with the pool's fill, R, uses per fresh item and fresh share.
 
     Raises
     ------
@@ -186,7 +193,7 @@ class EchoLoader:
         batches = self._run.iterate()
         if not self._config.progress:
             return batches
-        return shown(batches, operator.length_hint(self) or None)
+        return shown(batches, operator.length_hint(self) or None, self._run.stats)
 
     def _new_run(self) -> Run:
         source, config = self._source, self._config
@@ -282,6 +289,67 @@ class EchoLoader:
     def stats(self) -> EchoStats:
         """Return counts and times over all epochs of this loader, the running one included."""
         return self._run.stats()
+
+    def trace(self, path: str | os.PathLike[str]) -> Trace:
+        """Record what each thread does while a ``with`` block runs, and write a Chrome trace.
+
+            with loader.trace("run.json"):  # open it in https://ui.perfetto.dev
+                for batch in loader: ...
+
+        The file is written at the end of the block, also if that raises. Loaders may run when the
+        trace begins or ends, and those inside or beside this one are recorded as well. See
+        docs/tracing_and_advice.md for what the spans mean.
+
+        Raises `ConfigError` on entry if the file has no folder, `EchoError` if another trace is
+        being recorded.
+        """
+        return Trace(path)
+
+    def advise(self, step: Callable[[Any], object] | None = None, *, steps: int = 100) -> Advice:
+        """Measure this pipeline, and say which echo factor fits it and what limits it.
+
+            print(loader.advise(train_step))
+
+        Runs it twice for about `steps` batches: freely, to measure the source by itself, then with
+        ``step(batch)``, your training step, at e = 8. The step should wait for its device
+        (``torch.cuda.synchronize()``), or its time is not seen. Without one, a consumer of the
+        speed that `stats` has seen so far is imitated, if there is any.
+
+        Both runs use the source, but not the epochs of this loader: call it before an iteration
+        begins. ``pyecho advise`` does the same from the command line.
+
+        Raises
+        ------
+        ConfigError
+            If the source is an iterator, whose items would be lost.
+        EchoError
+            If an iteration of this loader is under way, if the source ends within a few batches,
+            or while a trace is being recorded.
+        """
+        if self._source.one_shot:
+            raise ConfigError(
+                f"the source ({type(self._source.object).__name__}) is an iterator, and advise() "
+                "would use up its items; pass something that can be iterated again, or use the "
+                "command pyecho advise with a function that makes the loader"
+            )
+        if self._run.unfinished or self._run.flows:
+            raise EchoError(
+                "advise() reads the source, which the iteration of this loader is reading; call it "
+                "before the first one, or after its end"
+            )
+        stats = self.stats()
+        if step is None and stats.batches:
+            seconds = stats.downstream_seconds / stats.batches
+            step = lambda batch: time.sleep(seconds)  # noqa: E731
+        steps = checked_int("steps", steps, 1, 2**31)
+        return measured_advice(lambda: (self, step), steps)
+
+    def _variant(self, **changes: Any) -> Self:
+        """Return a loader of the same source, whose options are these and else the same."""
+        variant = copy.copy(self)
+        variant._config = replace(self._config, progress=False, **changes)
+        variant._run = variant._new_run()
+        return variant
 
     # ------------------------------------------------------------ end
 

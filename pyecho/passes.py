@@ -15,6 +15,7 @@ from pyecho.resume import NOTHING, Resumption
 from pyecho.rows import rows_of
 from pyecho.source import Source
 from pyecho.threads import tidying
+from pyecho.tracing import span
 
 
 def passes_over(
@@ -75,7 +76,8 @@ class Opening:
         began = time.perf_counter()
         try:
             self._is_read = True
-            self.first, items = self._peek() if context is None else context.run(self._peek)
+            with span("source"):
+                self.first, items = self._peek() if context is None else context.run(self._peek)
             self.passes = _beginning_with(items, self.passes)
         except BaseException as error:
             self.error = error

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from pyecho._core import ConfigError
+from pyecho.stats import EchoStats
 
 
 def require_tqdm() -> Any:
@@ -34,16 +35,32 @@ def filling(
         bar.close()
 
 
-def shown(batches: Iterator[Any], total: int | None) -> Iterator[Any]:
-    """Yield the batches under a bar."""
+def shown(
+    batches: Iterator[Any], total: int | None, stats: Callable[[], EchoStats]
+) -> Iterator[Any]:
+    """Yield the batches under a bar that also shows what `stats` returns."""
     bar = None
     try:
         for batch in batches:
             if bar is None:
                 bar = require_tqdm()(total=total, desc="echoing", unit="batch")
-            bar.update()
+            if bar.update():  # it has been drawn, which it is a few times a second
+                bar.set_postfix_str(_summary(stats()), refresh=False)
             yield batch
             del batch
+        if bar is not None:
+            bar.set_postfix_str(_summary(stats()))
     finally:
         if bar is not None:
             bar.close()
+
+
+def _summary(stats: EchoStats) -> str:
+    """Return the fill of the pool, R, uses per fresh item, and the share of uses that are fresh."""
+    shown = {
+        "fill": f"{stats.occupancy:.0%}",
+        "R": f"{stats.ratio:.1f}",
+        "e": f"{stats.effective_factor:.2f}",
+        "fresh": f"{stats.fresh_share:.0%}",
+    }
+    return ", ".join(f"{name}={value}" for name, value in shown.items() if "nan" not in value)

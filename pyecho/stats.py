@@ -23,6 +23,10 @@ class EchoStats:
     """Batches handed out."""
     source_seconds: float = 0.0
     """Time spent inside the source."""
+    upstream_seconds: float = 0.0
+    """Time the source takes for `fresh` items when nothing holds it up. More than `source_seconds`
+    if the source makes items ahead by itself while the loader waits; an estimate from the reads
+    before the first wait, and between that and the time from one item to the next."""
     consumer_wait_seconds: float = 0.0
     """Time the consumer spent waiting for a batch."""
     downstream_seconds: float = 0.0
@@ -52,11 +56,23 @@ class EchoStats:
         return self.emitted / self.fresh if self.fresh else nan
 
     @property
+    def fresh_share(self) -> float:
+        """Share of the uses so far that were fresh, `1 / effective_factor`; nan before the first.
+
+        Items that are in the pool count, so it is at most 1 and exact at the end of an epoch.
+        """
+        return min(1.0, self.fresh / self.emitted) if self.emitted else nan
+
+    @property
     def ratio(self) -> float:
-        """R = t_up / t_down: source time per item over consumer time per use; nan while unknown."""
+        """R = t_up / t_down: source time per item over consumer time per use; nan while unknown.
+
+        The source's time is `upstream_seconds`, or `source_seconds` while that is unknown.
+        """
         if not (self.fresh and self.emitted and self.downstream_seconds > 0):
             return nan
-        return (self.source_seconds / self.fresh) / (self.downstream_seconds / self.emitted)
+        upstream_seconds = self.upstream_seconds or self.source_seconds
+        return (upstream_seconds / self.fresh) / (self.downstream_seconds / self.emitted)
 
     @property
     def recommended_factor(self) -> float:

@@ -95,6 +95,7 @@ class Worker:
 def _work(
     jobs: SimpleQueue[tuple[Callable[[], None], threading.Event] | None], over: threading.Event
 ) -> None:
+    _core.name_thread(threading.current_thread().name)
     try:
         while (job := jobs.get()) is not None:
             function, done = job

@@ -221,9 +221,10 @@ std::vector<py::object> EchoBufferObject::slot_views(Reservation reservation, py
 py::dict EchoBufferObject::stats() const {
   const EchoBufferStats stats = core_->stats();
   return py::dict("fresh"_a = stats.fresh, "emitted"_a = stats.emitted, "batches"_a = stats.batches,
-                  "bytes_gathered"_a = stats.bytes_gathered, "source_ns"_a = source_ns(),
-                  "consumer_wait_ns"_a = stats.consumer_wait_ns, "downstream_ns"_a = stats.downstream_ns,
-                  "resident"_a = stats.resident, "outstanding_leases"_a = stats.outstanding_leases,
+                  "bytes_gathered"_a = stats.bytes_gathered, "source_ns"_a = source_clock().inside_ns(),
+                  "upstream_ns"_a = source_clock().upstream_ns(), "consumer_wait_ns"_a = stats.consumer_wait_ns,
+                  "downstream_ns"_a = stats.downstream_ns, "resident"_a = stats.resident,
+                  "outstanding_leases"_a = stats.outstanding_leases,
                   "host_allocations"_a = stats.batch_blocks + 1);  // plus one for the slots
 }
 

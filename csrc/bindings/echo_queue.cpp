@@ -140,7 +140,8 @@ Outcome EchoQueueObject::begin_core(std::uint64_t epoch, std::uint64_t items) {
 py::dict EchoQueueObject::stats() const {
   const EchoQueueStats stats = core_->stats();
   return py::dict("fresh"_a = stats.fresh, "emitted"_a = stats.emitted, "batches"_a = stats.emitted,
-                  "bytes_gathered"_a = 0, "source_ns"_a = source_ns(), "consumer_wait_ns"_a = stats.consumer_wait_ns,
+                  "bytes_gathered"_a = 0, "source_ns"_a = source_clock().inside_ns(),
+                  "upstream_ns"_a = source_clock().upstream_ns(), "consumer_wait_ns"_a = stats.consumer_wait_ns,
                   "downstream_ns"_a = stats.downstream_ns, "resident"_a = stats.resident, "outstanding_leases"_a = 0,
                   "host_allocations"_a = 0);
 }

@@ -24,6 +24,7 @@ PYBIND11_MODULE(_core, module) {
   register_reservation(module);
   register_echo_buffer(module);
   register_echo_queue(module);
+  register_trace(module);
   register_bench(module);
 
   module.def(

@@ -16,6 +16,7 @@ void register_turns(pybind11::module_& module);
 void register_reservation(pybind11::module_& module);
 void register_echo_buffer(pybind11::module_& module);
 void register_echo_queue(pybind11::module_& module);
+void register_trace(pybind11::module_& module);
 void register_bench(pybind11::module_& module);
 
 }  // namespace pyecho::bindings

@@ -33,19 +33,20 @@ py::object caught(const py::error_already_set& error) {
 // Reads a source: its passes, and the items of each pass. Needs the GIL. One thread at a time.
 class Reader {
  public:
-  // `passes`: an iterator of iterators, one for each pass. The time spent in them is added to `source_ns`, which
-  // outlives the reader.
-  Reader(py::object passes, bool until_empty, Atomic<std::uint64_t>& source_ns)
-      : passes_(std::move(passes)), until_empty_(until_empty), source_ns_(source_ns) {}
+  // `passes`: an iterator of iterators, one for each pass. `clock` outlives the reader.
+  Reader(py::object passes, bool until_empty, SourceClock& clock)
+      : passes_(std::move(passes)), until_empty_(until_empty), clock_(clock) {
+    clock_.begin();
+  }
 
   enum class Read : unsigned char { kItem, kPassEnd, kEnd };
   // kItem: `item` is the next item. kPassEnd: the pass is over, and another one follows. kEnd: the source is over. Raises
   // any exception of the source.
   Read next(py::object& item) {
-    if (!items_ && !advance(passes_, items_)) {
+    if (!items_ && !advance(passes_, items_, false)) {
       return Read::kEnd;
     }
-    if (advance(items_, item)) {
+    if (advance(items_, item, true)) {
       empty_ = false;
       return Read::kItem;
     }
@@ -53,7 +54,7 @@ class Reader {
     if (std::exchange(empty_, true) && until_empty_) {
       return Read::kEnd;
     }
-    return advance(passes_, items_) ? Read::kPassEnd : Read::kEnd;
+    return advance(passes_, items_, false) ? Read::kPassEnd : Read::kEnd;
   }
 
   int traverse(visitproc visit, void* arg) const {
@@ -63,11 +64,14 @@ class Reader {
   }
 
  private:
-  bool advance(const py::object& iterator, py::object& next) {
-    const auto begin = std::chrono::steady_clock::now();
+  bool advance(const py::object& iterator, py::object& next, bool item) {
+    const Clock::time_point begin = Clock::now();
     next = py::reinterpret_steal<py::object>(call_python([&] { return PyIter_Next(iterator.ptr()); }));
-    const std::chrono::nanoseconds spent = std::chrono::steady_clock::now() - begin;
-    source_ns_.store_relaxed(source_ns_.load_relaxed() + static_cast<std::uint64_t>(spent.count()));
+    const Clock::time_point end = Clock::now();
+    clock_.read(begin, end, item && next);
+    if (trace::recording()) {
+      trace::record(trace::Kind::kSource, trace::to_ns(begin), trace::to_ns(end), 0);
+    }
     if (!next && PyErr_Occurred() != nullptr) {
       throw py::error_already_set();
     }
@@ -78,12 +82,12 @@ class Reader {
   py::object items_;  // null between passes
   const bool until_empty_;
   bool empty_ = false;  // this pass has had no item; of the first one, nobody asks
-  Atomic<std::uint64_t>& source_ns_;
+  SourceClock& clock_;
 };
 
 void Stage::read(const py::object& passes, bool by_consumer, const py::tuple& first, std::size_t skipped_rows,
                  bool until_empty) {
-  reader_ = std::make_shared<Reader>(passes, until_empty, source_ns_);
+  reader_ = std::make_shared<Reader>(passes, until_empty, source_clock_);
   for (const py::handle item : first) {
     read_.push_back(py::reinterpret_borrow<py::object>(item));
   }
@@ -114,7 +118,9 @@ Outcome Stage::read_and_put(Reader& reader, bool wait, std::uint64_t& put) {
       const py::object item = read_.front();  // kept until it is put: Ctrl-C may cut this short
       hold(prepared(item), skipped_rows_);
     }
+    trace::Span span(trace::Kind::kPut);
     const Outcome outcome = put_held(wait, put);
+    span.set_value(put);
     if (outcome == Outcome::kOk && !read_.empty()) {  // else another thread has stopped the stage
       const py::object dying = std::move(read_.front());
       read_.pop_front();
@@ -169,6 +175,7 @@ void Stage::pull() {
       }
       missing -= std::min(missing, put);
     }
+    source_clock_.blocked();
     drop_if_stopped();
   } catch (const py::error_already_set& error) {
     if (error.matches(PyExc_KeyboardInterrupt)) {

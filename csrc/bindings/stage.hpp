@@ -17,8 +17,10 @@
 #include "bindings/gil.hpp"
 #include "core/memory/slot_pool.hpp"
 #include "core/plan/batch_plan.hpp"
+#include "core/stage/source_clock.hpp"
 #include "core/sync/atomic.hpp"
 #include "core/sync/outcome.hpp"
+#include "core/trace/recorder.hpp"
 
 namespace pyecho::bindings {
 
@@ -155,6 +157,8 @@ class Stage {
   // Waits for `attempt` (see wait_answering_signals) on the producers' side. kTimeout also if paused meanwhile.
   template <class Attempt>
   Outcome wait_for_room(Deadline deadline, const Attempt& attempt) {
+    const trace::Span span(trace::Kind::kRoom);
+    source_clock_.blocked();
     return wait_answering_signals(deadline, attempt, [this] { return paused(); });
   }
   // Returns what is put for an item of the source, see set_prepare().
@@ -165,7 +169,7 @@ class Stage {
   [[nodiscard]] bool paused() const noexcept { return paused_.load_relaxed(); }
   // Counts a batch that was taken and is not delivered.
   void drop() noexcept { ++dropped_; }
-  [[nodiscard]] std::uint64_t source_ns() const noexcept { return source_ns_.load_relaxed(); }
+  [[nodiscard]] const SourceClock& source_clock() const noexcept { return source_clock_; }
 
  private:
   void leave_epoch();
@@ -186,7 +190,7 @@ class Stage {
   bool by_consumer_ = false;
   bool pass_ended_ = false;  // true if the end of a pass was read and is not marked yet
   Atomic<bool> paused_;
-  Atomic<std::uint64_t> source_ns_;
+  SourceClock source_clock_;
   std::thread::id consumer_;
   std::uint64_t generation_ = 1;
   std::uint64_t completed_generation_ = 0;

@@ -101,6 +101,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--json", type=Path, metavar="PATH", help="where to write all raw numbers as well"
     )
+    parser.add_argument(
+        "--trace",
+        type=Path,
+        metavar="PATH",
+        help="where to write a Chrome trace (JSON) of the runs with the first seed",
+    )
     parser.set_defaults(run=run)
 
 
@@ -137,7 +143,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
     figure = Output("--output", arguments.output)
     numbers = None if arguments.json is None else Output("--json", arguments.json)
-    check_outputs([figure] if numbers is None else [figure, numbers])
+    trace = None if arguments.trace is None else Output("--trace", arguments.trace)
+    check_outputs([each for each in (figure, numbers, trace) if each is not None])
     check_format(figure.path)
     plan = Plan(
         factors=arguments.factors,
@@ -145,6 +152,7 @@ def _run(arguments: argparse.Namespace) -> int:
         target=arguments.target,
         max_steps=arguments.max_steps,
         folder=arguments.images,
+        trace=arguments.trace,
     )
     console = Console(highlight=False)
     display = Display(plan, console)
@@ -164,6 +172,8 @@ def _run(arguments: argparse.Namespace) -> int:
         path.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n")
         console.print(f"Numbers: {path}", soft_wrap=True, markup=False)
 
+    if trace is not None:
+        console.print(f"Trace: {trace.path}", soft_wrap=True, markup=False)
     writers = [] if numbers is None else [(numbers, write_numbers)]
     write_outputs([*writers, (figure, write_drawing)])
     return 0 if all(row.complete for row in rows) else EXIT_MISSED

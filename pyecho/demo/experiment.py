@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -13,6 +13,8 @@ from statistics import fmean
 from typing import Protocol
 
 import torch
+
+from pyecho.tracing import Trace
 
 from .images import ImageSet, read_folder, write_digits
 from .server_process import ServerProcess
@@ -41,6 +43,8 @@ class Plan:
         Number of steps after which a run gives up.
     folder
         Images of the user's own, or None for the handwritten digits.
+    trace
+        Where to write a trace of the runs with the first seed, or None.
     """
 
     factors: Sequence[float]
@@ -48,6 +52,7 @@ class Plan:
     target: float
     max_steps: int
     folder: Path | None
+    trace: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -124,20 +129,22 @@ def run_experiment(plan: Plan, observer: Observer) -> Outcome:
         observer.calibrated(calibration)
         runs = []
         for seed in range(1, plan.seeds + 1):
-            for factor in plan.factors:
-                observer.run_started(factor, seed)
-                with closing(_open_source(images, server, seed)) as source:
-                    run = train_to_target(
-                        trainer,
-                        source,
-                        factor=factor,
-                        seed=seed,
-                        target=plan.target,
-                        max_steps=plan.max_steps,
-                        on_test=observer.run_tested,
-                    )
-                runs.append(run)
-                observer.run_finished(run)
+            traced = plan.trace if seed == 1 else None
+            with nullcontext() if traced is None else Trace(traced):
+                for factor in plan.factors:
+                    observer.run_started(factor, seed)
+                    with closing(_open_source(images, server, seed)) as source:
+                        run = train_to_target(
+                            trainer,
+                            source,
+                            factor=factor,
+                            seed=seed,
+                            target=plan.target,
+                            max_steps=plan.max_steps,
+                            on_test=observer.run_tested,
+                        )
+                    runs.append(run)
+                    observer.run_finished(run)
     return Outcome(plan, images, calibration, runs)
 
 

@@ -17,6 +17,7 @@ from pyecho.device.upload import Uploaded, Uploader
 from pyecho.nest import leaves_like, leaves_of, map_nest
 from pyecho.spec import Adapter
 from pyecho.state import LAST_END, with_ends
+from pyecho.tracing import span
 
 
 class Gathered(NamedTuple):
@@ -160,8 +161,8 @@ class DeviceEcho:
             return False
         if chunk is None:
             return False
-        with torch.inference_mode(False), torch.no_grad():  # the pool outlives both
-            self._receive(chunk)
+        with span("upload"), torch.inference_mode(False), torch.no_grad():
+            self._receive(chunk)  # the pool outlives both
         return True
 
     def _end(self) -> None:

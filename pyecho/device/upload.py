@@ -17,6 +17,7 @@ from pyecho.device.outputs import FixedOutputs
 from pyecho.device.place import has_cuda_driver
 from pyecho.device.tensors import host_tensor
 from pyecho.nest import leaves_of, map_nest
+from pyecho.tracing import span
 
 DEPTH = 2
 """Uploads under way at a time: one is copied while the next is being issued."""
@@ -96,7 +97,7 @@ class Uploader:
         """Upload an item of the source, in any thread and context."""
         there = self._there(item)
         arrival = self.arrival() if there else None
-        with self.computing():
+        with span("upload"), self.computing():
             if there:
                 self.follow(arrival, there)
             return self.finish(self.upload(item))

@@ -30,5 +30,19 @@ TEST(ConsumerClock, waiting_and_working_are_told_apart_and_asking_again_is_the_s
   EXPECT_GT(clock.wait_ns(), waited);
 }
 
+TEST(ConsumerClock, time_between_iterations_is_neither) {
+  ConsumerClock clock;
+  clock.enter();
+  clock.leave();
+  clock.enter();
+  clock.end_iteration();
+  const std::uint64_t waited = clock.wait_ns();
+  const std::uint64_t downstream = clock.downstream_ns();
+  pass_time();
+  clock.enter();
+  EXPECT_EQ(clock.wait_ns(), waited);
+  EXPECT_EQ(clock.downstream_ns(), downstream);
+}
+
 }  // namespace
 }  // namespace pyecho

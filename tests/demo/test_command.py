@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from trace_format import Trace
 
 from pyecho import ConfigError
 from pyecho.cli import main
@@ -137,7 +138,8 @@ def torch_threads():
 def test_the_whole_demonstration_on_a_folder(capsys, image_folder, tmp_path):
     needs_demo_packages()
     figure, numbers = tmp_path / "figure.png", tmp_path / "numbers.json"
-    arguments = ["--images", image_folder, "--output", figure, "--json", numbers]
+    path = tmp_path / "trace.json"
+    arguments = ["--images", image_folder, "--output", figure, "--json", numbers, "--trace", path]
     plan = ["--factors", "4", "--seeds", "1", "--target", "0.01", "--max-steps", "20"]
     assert main(["demo", *plan, *map(str, arguments)]) == 0
     captured = capsys.readouterr()
@@ -148,6 +150,14 @@ def test_the_whole_demonstration_on_a_folder(capsys, image_folder, tmp_path):
     document = json.loads(numbers.read_text())
     assert [run["factor"] for run in document["runs"]] == [1, 4]
     assert str(tmp_path) not in numbers.read_text()
+    trace = Trace(path)
+    assert trace.lanes() >= {
+        ("pyecho-feeder", "source"),
+        ("pyecho-augment", "augment"),
+        ("consumer", "step"),
+    }
+    steps = sum(run["steps"] for run in document["runs"])
+    assert steps - 2 <= len(trace.of("step")) <= steps  # the last of a run has not ended
 
 
 @pytest.mark.usefixtures("torch_threads")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from host_device import WAYS
+from trace_format import Trace
 
 import pyecho
 import pyecho.torch
@@ -151,3 +152,17 @@ def test_a_batch_is_not_lost_if_there_is_no_block_for_the_next(device, blocks, m
 def test_numpy_has_no_pinned_memory():
     with pytest.raises(pyecho.ConfigError, match=r"pyecho\.torch\.EchoLoader"):
         pyecho.EchoLoader(np.arange(10), 2, batch_size=5, memory="pinned")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_uploads_have_spans_in_a_trace(way, device, tmp_path):
+    loader = pyecho.torch.EchoLoader(rows(12), 2, device="cuda:0", **WAYS[way])
+    path = tmp_path / "run.json"
+    with loader.trace(path):
+        for _ in loader:
+            pass
+    trace = Trace(path)
+    threads = {"batches": "pyecho-feeder", "on the device": "pyecho-echo"}
+    assert trace.of("upload", threads.get(way, "pyecho-upload"))
+    assert bool(trace.of("echo")) == (way == "on the device")
+    assert bool(trace.of("augment")) == (way == "augmented")

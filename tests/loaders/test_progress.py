@@ -24,6 +24,8 @@ def test_the_bar_counts_the_batches_of_the_epoch(capsys, driver, batch_size):
         assert f"{80 // (batch_size or 1)}{'/' if driver == 'in memory' else 'batch'}" in shown
         assert "filling" in shown
         assert shown.index("filling") < shown.index("echoing")
+        assert "fill=0%, R=" in shown  # at the end of the epoch
+        assert "e=2.00, fresh=50%" in shown
     assert not tqdm.tqdm._instances
 
 

@@ -1,6 +1,8 @@
 """stats(): what was taken, what was emitted, and where the time went."""
 
 import math
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -65,7 +67,7 @@ def test_times_split_between_source_and_consumer_and_only_grow(driver, batch_siz
             last = stats
             del batch
     assert min(last.source_seconds, last.consumer_wait_seconds, last.downstream_seconds) > 0
-    expected = (last.source_seconds / last.fresh) / (last.downstream_seconds / last.emitted)
+    expected = (last.upstream_seconds / last.fresh) / (last.downstream_seconds / last.emitted)
     assert last.ratio == pytest.approx(expected)
     assert last.recommended_factor == max(1, last.ratio)
 
@@ -76,6 +78,43 @@ def test_the_ratio_is_the_papers_r():
     assert stats.ratio == stats.recommended_factor == pytest.approx(6)
     stats = pyecho.EchoStats(fresh=10, emitted=20, source_seconds=1, downstream_seconds=20)
     assert (stats.ratio, stats.recommended_factor) == (pytest.approx(0.1), 1)
+
+
+def test_the_ratio_counts_what_the_source_makes_ahead():
+    stats = pyecho.EchoStats(
+        fresh=10, emitted=20, source_seconds=1, upstream_seconds=6, downstream_seconds=2
+    )
+    assert stats.ratio == stats.recommended_factor == pytest.approx(6)
+
+
+def test_the_share_of_fresh_uses():
+    assert pyecho.EchoStats(fresh=10, emitted=40).fresh_share == 0.25
+    assert pyecho.EchoStats(fresh=10, emitted=4).fresh_share == 1  # the others are in the pool
+    assert math.isnan(pyecho.EchoStats(fresh=10).fresh_share)
+
+
+def test_items_made_ahead_while_the_loader_waits_count_as_the_first_ones_did():
+    """A source that prefetches, as the loader sees it: slow to fill the pool, then it never is."""
+    filled = threading.Event()
+
+    def source():
+        for _ in range(200):
+            if not filled.is_set():
+                time.sleep(0.002)
+            yield object()
+
+    loader = pyecho.EchoLoader(source(), 2, shuffle_buffer=20)
+    before, waits = -1, 0
+    for _ in loader:
+        while not filled.is_set():  # the consumer is the limit: the feeder sleeps by now
+            waits = waits + 1 if loader.stats().fresh == before else 0
+            before = loader.stats().fresh
+            if waits == 20:
+                filled.set()
+            time.sleep(0.005)
+        time.sleep(0.0005)
+    stats = loader.stats()
+    assert stats.upstream_seconds > 2 * stats.source_seconds
 
 
 def test_bytes_leases_and_allocations_of_a_buffer():

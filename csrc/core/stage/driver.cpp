@@ -4,6 +4,8 @@
 #include <new>
 #include <utility>
 
+#include "core/trace/recorder.hpp"
+
 namespace pyecho {
 namespace {
 
@@ -64,6 +66,7 @@ void Driver::join() {
 // ---------------------------------------------------------------- making batches
 
 void Driver::work() {
+  trace::name_thread("pyecho-gather");
   for (std::uint64_t resumes = 1;; ++resumes) {
     parked_.advance();
     static_cast<void>(resumed_.await(resumes, kNever, WaitStrategy::sleep(), kNotInterrupted));

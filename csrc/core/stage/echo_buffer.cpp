@@ -163,6 +163,8 @@ Outcome EchoBuffer::hand_out(Lease& lease, const Take& take) {
       batches_taken_.store_relaxed(batches_taken_.load_relaxed() + 1);
       clock_.leave();
     }
+  } else if (outcome == Outcome::kEnd) {
+    clock_.end_iteration();
   }
   return outcome;
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/trace/recorder.hpp"
+
 namespace pyecho {
 
 EchoQueue::EchoQueue(const EchoQueueConfig& config)
@@ -15,8 +17,24 @@ EchoQueue::EchoQueue(const EchoQueueConfig& config)
              .min_uses = config.min_uses,
              .max_age = config.max_age,
              .replay = config.replay}),
-      ahead_most_(config.min_uses > 0 ? 1 : kUsesAhead) {
+      ahead_most_(config.min_uses > 0 ? 1 : kUsesAhead),
+      shuffles_(config.capacity > 1) {
   plan_.begin(config.epoch, config.items);
+}
+
+// Plans uses ahead. While a trace is recorded, only one, so that each use passes here and has its spans.
+Outcome EchoQueue::draw() {
+  trace::Span span(trace::Kind::kPlan);
+  pool_.feed(plan_);
+  next_ = 0;
+  const std::size_t most = trace::recording() ? 1 : ahead_most_;
+  const Outcome outcome = plan_.draw(std::span(uses_).first(most), ahead_);
+  plan_.take_left([this](std::span<const std::uint32_t> slots) { pool_.release(slots); });
+  span.set_value(ahead_);
+  if (shuffles_) {
+    trace::record_fill(this, plan_.resident());
+  }
+  return outcome;
 }
 
 Outcome EchoQueue::plan(Use& use) {
@@ -28,12 +46,10 @@ Outcome EchoQueue::plan(Use& use) {
   }
   clock_.enter();
   if (at_end()) {
+    clock_.end_iteration();
     return Outcome::kEnd;
   }
-  pool_.feed(plan_);
-  next_ = 0;
-  const Outcome outcome = plan_.draw(std::span(uses_).first(ahead_most_), ahead_);
-  plan_.take_left([this](std::span<const std::uint32_t> slots) { pool_.release(slots); });
+  const Outcome outcome = draw();
   if (ahead_ > 0) {
     plan_.end_batch();
     clock_.leave();
@@ -43,6 +59,7 @@ Outcome EchoQueue::plan(Use& use) {
   }
   if (outcome == Outcome::kEnd) {
     plan_.next_iteration();
+    clock_.end_iteration();
   }
   pool_.announce_released();  // this thread leaves the stage, or waits
   return outcome;

@@ -131,9 +131,11 @@ class EchoQueue {
   static constexpr std::size_t kUsesAhead = 64;
 
   Outcome plan(Use& use);
+  Outcome draw();
 
   SlotPool pool_;
-  BatchPlan plan_;  // consumer only, like the next four
+  BatchPlan plan_;  // consumer only, like the next five
+  const bool shuffles_;
   std::array<Use, kUsesAhead> uses_{};
   const std::size_t ahead_most_;
   std::uint32_t next_ = 0;   // in uses_

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/memory/stream_copy.hpp"
+#include "core/trace/recorder.hpp"
 
 namespace pyecho {
 namespace {
@@ -112,16 +113,20 @@ Outcome Executor::draw() {
 }
 
 Outcome Executor::plan(Batch*& batch) {
+  trace::Span span(trace::Kind::kPlan);
   for (;;) {
     if (finished() || slots_.stopped() || slots_.halted()) {
+      span.cancel();
       return Outcome::kClosed;
     }
     slots_.feed(plan_);
     const Outcome outcome = draw();
+    trace::record_fill(this, plan_.resident());
     switch (outcome) {
       case Outcome::kOk:
         batch = std::exchange(open_, nullptr);
         ++planned_;
+        span.set_value(batch->rows);
         plan_.end_batch();
         return outcome;
       case Outcome::kEnd:
@@ -166,6 +171,8 @@ bool Executor::copy_planned(Batch& batch) {
   if (batch.copied == batch.rows) {
     return false;
   }
+  trace::Span span(trace::Kind::kGather);
+  span.set_value(batch.rows - batch.copied);
   const auto group_rows =
       static_cast<std::uint32_t>(std::clamp<std::size_t>(kGroupBytes / layout_.slot_bytes(), 1, kGroupRows));
   const Use* const uses = batch.uses.data();

@@ -1,0 +1,1 @@
+"""Advice on the echo factor: what a pipeline does at each factor, and what limits it."""

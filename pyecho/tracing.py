@@ -1,0 +1,190 @@
+"""Traces: what each thread does and when, written as a Chrome trace."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from pyecho import _core
+from pyecho._core import ConfigError, EchoError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+COUNTER = "fill"
+"""The one event that is a value at a time, not a span."""
+
+_CONSUMERS = ("wait", "step")  # spans that only consumers have
+_NOTHING = nullcontext()
+_running: Recording | None = None
+_nvtx: Any = None  # the module, while a trace is recorded and if it is installed
+
+
+class Recording:
+    """Records what the threads of the process do while its ``with`` block runs.
+
+    One can run at a time in a process; a second one raises `EchoError` on entry.
+    """
+
+    def __init__(self) -> None:
+        self.found: dict[str, Any] = {}
+        """What was recorded, after the block: see ``_core.trace_stop``."""
+        self._process = 0
+
+    def __enter__(self) -> Self:
+        """Begin to record."""
+        global _running, _nvtx
+        if _running is None:
+            _core.trace_stop()  # in case Ctrl-C has cut short the end of another one
+        if not _core.trace_start():
+            raise EchoError(
+                f"{_running} is being recorded already; a process records one trace at a time, "
+                "with the spans of all its loaders, and advise() records one"
+            )
+        self._process = os.getpid()
+        with suppress(ImportError):
+            import nvtx
+
+            _nvtx = nvtx
+        _running = self
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> Literal[False]:
+        """End, and keep what was found, also after an error; not in a forked child."""
+        global _running, _nvtx
+        _running = _nvtx = None
+        found = _core.trace_stop()
+        if os.getpid() == self._process:
+            self.found = found
+            self._end()
+        return False
+
+    def __str__(self) -> str:
+        """Return what messages call it."""
+        return "a trace"
+
+    def _end(self) -> None:
+        pass
+
+
+class Trace(Recording):
+    """Records a trace while its ``with`` block runs, and writes it at the end of the block.
+
+    What `EchoLoader.trace` returns. Also raises `ConfigError` on entry if `path` is a folder or
+    lies in no folder.
+
+    Parameters
+    ----------
+    path
+        The file to write. It is replaced as a whole or not at all.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__()
+        self.path = Path(path)
+
+    def __enter__(self) -> Self:
+        """Begin to record."""
+        if self.path.is_dir() or not self.path.absolute().parent.is_dir():
+            raise ConfigError(
+                f"a trace needs the path of a file in an existing folder, got {self.path}"
+            )
+        return super().__enter__()
+
+    def __str__(self) -> str:
+        """Return what messages call it."""
+        return f"the trace {self.path}"
+
+    def _end(self) -> None:
+        write(self.path, events_of(self.found), self.found["dropped"])
+        self.found = {}
+
+
+def span(name: str) -> AbstractContextManager[object]:
+    """Return a context that is recorded as a span of the calling thread, if a trace is recorded."""
+    return _NOTHING if _running is None else _Span(name)
+
+
+class _Span:
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._nvtx = _nvtx  # the trace may end before the span
+
+    def __enter__(self) -> None:
+        if self._nvtx is not None:
+            self._nvtx.push_range(self._name, domain="pyecho")
+        self._began = _core.trace_now()
+
+    def __exit__(self, *exception: object) -> None:
+        _core.trace_span(self._name, self._began)
+        if self._nvtx is not None:
+            self._nvtx.pop_range(domain="pyecho")
+
+
+# ---------------------------------------------------------------- the file
+
+
+def events_of(recording: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the events of a recording in Chrome's trace event format, in the order of their times.
+
+    ====  ======================================================================================
+    ph    Event
+    ====  ======================================================================================
+    M     name of the process, or of the thread `tid`
+    X     span of the thread `tid`: `ts` and `dur` in microseconds from the start of the trace,
+          and in ``args`` the ``items`` that were put, planned or gathered, if it has any
+    C     ``args["items"]`` in a shuffle pool from `ts` on
+    i     events were dropped, because the recorder was full
+    ====  ======================================================================================
+    """
+    events, origin = recording["events"], recording["begin_ns"]
+    consumers = {thread for name, thread, *_ in events if name in _CONSUMERS}
+    common = {"pid": os.getpid(), "cat": "pyecho"}
+    yield common | {"ph": "M", "name": "process_name", "tid": 0, "args": {"name": "pyecho"}}
+    for thread, name in enumerate(recording["threads"], 1):
+        shown = name or ("consumer" if thread - 1 in consumers else "thread")
+        yield common | {"ph": "M", "name": "thread_name", "tid": thread, "args": {"name": shown}}
+    pools: dict[int, int] = {}
+    for name, thread, begin_ns, end_ns, items in sorted(events, key=_outer_first):
+        event = common | {"ts": (begin_ns - origin) / 1e3}
+        if name == COUNTER:
+            number = pools.setdefault(end_ns, len(pools) + 1)
+            counter = name if number == 1 else f"{name} {number}"
+            yield event | {"ph": "C", "name": counter, "tid": 0, "args": {"items": items}}
+            continue
+        event |= {"ph": "X", "name": name, "tid": thread + 1, "dur": (end_ns - begin_ns) / 1e3}
+        yield event | ({"args": {"items": items}} if items else {})
+    if recording["dropped"]:
+        what = f"the recorder was full: {recording['dropped']} later events are missing"
+        last = max(begin_ns for _, _, begin_ns, _, _ in events)
+        yield common | {"ph": "i", "name": what, "tid": 0, "ts": (last - origin) / 1e3, "s": "g"}
+
+
+def _outer_first(event: tuple[str, int, int, int, int]) -> tuple[int, int]:
+    _, _, begin_ns, end_ns, _ = event
+    return begin_ns, -end_ns
+
+
+def write(path: Path, events: Iterable[dict[str, Any]], dropped: int) -> None:
+    """Write a trace as JSON, one event a line, as a whole or not at all."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with part.open("w") as file:
+            head = {"pyecho": _core.build_info()["version"], "dropped_events": dropped}
+            file.write(f'{{"displayTimeUnit": "ms", "otherData": {json.dumps(head)},\n')
+            file.write('"traceEvents": [\n')
+            file.write(",\n".join(map(json.dumps, events)))
+            file.write("\n]}\n")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,71 @@
+"""pyecho advise: what it runs, prints and draws, and its errors."""
+
+import json
+
+import pytest
+
+from pyecho.cli import main
+
+PIPELINES = """
+import pyecho
+
+def source():
+    for number in range(1000):
+        yield number
+
+def loader():
+    return pyecho.EchoLoader(source(), 3, batch_size=2)
+
+def with_step():
+    return loader(), print
+
+def arrays():
+    import numpy as np
+    return np.zeros((20, 2)), np.zeros(20)
+
+missing = 1
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "pipelines.py"
+    path.write_text(PIPELINES)
+    return path
+
+
+@pytest.mark.parametrize("name", ["source", "loader", "with_step", "arrays"])
+def test_what_a_function_may_return(name, file, capsys):
+    assert main(["advise", f"{file}:{name}", "--steps", "20", "--json"]) == 0
+    out = capsys.readouterr().out
+    advice = json.loads(out[out.index("{\n") :])
+    assert advice["factor"] == (3 if name in ("loader", "with_step") else 1)
+    assert (advice["times"]["downstream"] > 0) == (name == "with_step")
+    assert [each["factor"] for each in advice["predictions"]] == [1, 2, 3, 4, 5, 8]
+
+
+def test_the_table_and_the_figure(file, tmp_path, capsys):
+    pytest.importorskip("rich")
+    pytest.importorskip("matplotlib")
+    figure = tmp_path / "advice.svg"
+    plot = ["--steps", "20", "--plot", str(figure)]
+    assert main(["advise", f"{file}:with_step", *plot]) == 0
+    out = capsys.readouterr().out
+    assert "steps/s   20 steps   idle   accelerator" in out
+    assert "At e = 3 the limit is the " in out
+    assert "<svg" in figure.read_text()
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("nowhere.py:f", "there is no file nowhere.py"),
+        ("{file}:missing", "has no function missing"),
+    ],
+)
+def test_what_is_not_there_is_one_line(target, message, file, capsys):
+    assert main(["advise", target.format(file=file), "--json"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("pyecho advise: ")
+    assert err.endswith(f"{message}\n")
+    assert err.count("\n") == 1

@@ -1,0 +1,183 @@
+"""loader.trace(): what is recorded, and the file."""
+
+import os
+import sys
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from drivers import drivers, flat, levels, loader_of
+from trace_format import Trace
+
+import pyecho
+from pyecho import tracing
+
+ITEMS = 40
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "run.json"
+
+
+@drivers
+@levels
+def test_a_trace_accounts_for_the_time_of_every_thread(driver, batch_size, path):
+    loader = loader_of(driver, range(ITEMS), 3, batch_size=batch_size, shuffle_buffer=8)
+    plain = loader_of(driver, range(ITEMS), 3, batch_size=batch_size, shuffle_buffer=8)
+    with loader.trace(path):
+        for _ in range(2):
+            assert flat(loader) == flat(plain)
+    trace, stats = Trace(path), loader.stats()
+    assert trace.dropped == 0
+    assert len(trace.of("step", "consumer")) == 2 * stats.batches  # those of `plain` as well
+    assert trace.seconds("wait") >= stats.consumer_wait_seconds
+    assert trace.seconds("step") >= stats.downstream_seconds
+    reader = "consumer" if driver in ("in memory", "consumer") else "pyecho-feeder"
+    assert len(trace.of("source", reader)) >= 2 * 2 * ITEMS
+    assert sum(span["args"]["items"] for span in trace.of("put", reader)) == 2 * 2 * ITEMS
+    assert {counter["name"] for counter in trace.counters} == {"fill", "fill 2"}
+    assert max(counter["args"]["items"] for counter in trace.counters) == 8
+    if batch_size is not None:
+        assert sum(span["args"]["items"] for span in trace.of("gather")) == 2 * stats.emitted
+    assert bool(trace.of("augment")) == (driver == "augmented")
+    assert trace.lanes() >= {(reader, "source"), (reader, "put"), ("consumer", "wait")}
+
+
+@drivers
+@levels
+def test_waits_and_steps_are_those_of_the_statistics(driver, batch_size, path):
+    loader = loader_of(driver, range(ITEMS), 3, batch_size=batch_size, shuffle_buffer=8)
+    with loader.trace(path):
+        flat(loader)
+    trace, stats = Trace(path), loader.stats()
+    assert trace.seconds("wait") == pytest.approx(stats.consumer_wait_seconds)
+    assert trace.seconds("step") == pytest.approx(stats.downstream_seconds)
+
+
+@drivers
+@levels
+def test_it_may_begin_and_end_while_the_loader_runs(driver, batch_size, path):
+    expected = flat(loader_of(driver, range(2 * ITEMS), 3, batch_size=batch_size))
+    loader = loader_of(driver, range(2 * ITEMS), 3, batch_size=batch_size)
+    end = 180 // (batch_size or 1)  # repeats that were planned before it began are not recorded
+    batches, found = iter(loader), []
+    for number, batch in enumerate(batches):
+        found += np.atleast_1d(batch).tolist()
+        del batch
+        if number == 2:
+            trace = loader.trace(path).__enter__()
+        elif number == end:
+            trace.__exit__(None, None, None)
+    assert found == expected
+    assert 1 <= len(Trace(path).of("step")) <= end - 2
+
+
+def test_a_wait_for_room_lies_within_its_put(path):
+    loader = loader_of("feeder", [object() for _ in range(12)], 2)
+    with loader.trace(path):
+        for _ in loader:
+            time.sleep(0.002)  # the feeder is at its end of room long before
+    trace = Trace(path)
+    assert trace.of("wait for room", "pyecho-feeder")
+    assert trace.seconds("put") >= trace.seconds("wait for room")
+
+
+def test_a_loader_inside_another_has_its_waits_inside_the_others_source(path):
+    inner = loader_of("feeder", range(ITEMS), 2, batch_size=4)
+    outer = pyecho.EchoLoader(inner, 2)
+    with outer.trace(path):
+        assert len(list(outer)) == ITEMS
+    lanes = Trace(path).lanes()
+    assert ("consumer", "step") in lanes
+    assert {name for thread, name in lanes if thread == "pyecho-feeder"} >= {"source", "put"}
+
+
+def test_an_error_in_the_block_still_writes_the_file(path):
+    with pytest.raises(ZeroDivisionError), pyecho.EchoLoader([1, 2]).trace(path):
+        raise ZeroDivisionError
+    assert Trace(path).spans == []
+
+
+def test_a_second_trace_is_refused_and_the_first_goes_on(path, tmp_path):
+    loader, other = pyecho.EchoLoader([1, 2], 2), tmp_path / "other.json"
+    with loader.trace(path):
+        with pytest.raises(pyecho.EchoError, match=r"the trace .*run\.json is being recorded"):
+            loader.trace(other).__enter__()
+        list(loader)
+    assert len(Trace(path).of("step")) == 4
+    assert not other.exists()
+    with loader.trace(other):
+        pass
+
+
+def test_a_trace_that_ctrl_c_cut_short_does_not_prevent_the_next(path):
+    tracing._core.trace_start()  # and no more of it
+    with pyecho.EchoLoader([1]).trace(path):
+        pass
+    assert Trace(path).spans == []
+
+
+def test_a_path_without_a_folder_is_refused_before_anything_runs(path, tmp_path):
+    loader = pyecho.EchoLoader([1])
+    for wrong in (tmp_path, tmp_path / "missing" / "run.json"):
+        with pytest.raises(pyecho.ConfigError, match="in an existing folder"):
+            loader.trace(wrong).__enter__()
+    with loader.trace(path):
+        pass
+
+
+def test_a_file_that_cannot_be_written_whole_leaves_the_old_one(path, monkeypatch):
+    path.write_text("old")
+
+    def failing(recording):
+        yield {}
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(tracing, "events_of", failing)
+    with pytest.raises(OSError, match="no space"), pyecho.EchoLoader([1]).trace(path):
+        pass
+    assert [each.name for each in path.parent.iterdir()] == ["run.json"]
+    assert path.read_text() == "old"
+
+
+def test_dropped_events_are_counted_in_the_file(path):
+    recording = {
+        "begin_ns": 1000,
+        "events": [("put", 0, 2000, 5000, 3), ("fill", 0, 6000, 99, 4)],
+        "dropped": 17,
+        "threads": ["pyecho-feeder"],
+    }
+    tracing.write(path, tracing.events_of(recording), recording["dropped"])
+    trace = Trace(path)
+    assert trace.dropped == 17
+    assert trace.events[-1]["name"] == "the recorder was full: 17 later events are missing"
+    [put], [fill] = trace.of("put", "pyecho-feeder"), trace.counters
+    assert (put["ts"], put["dur"], put["args"]) == (1, 3, {"items": 3})
+    assert (fill["ts"], fill["args"]) == (5, {"items": 4})
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_child_writes_nothing(path):
+    with pyecho.EchoLoader([1]).trace(path) as trace:
+        child = os.fork()
+        if child == 0:
+            trace.__exit__(None, None, None)
+            os._exit(path.exists())
+        assert os.waitpid(child, 0)[1] == 0
+    assert path.exists()
+
+
+def test_python_spans_are_nvtx_ranges_if_nvtx_is_installed(path, monkeypatch):
+    ranges = []
+    nvtx = SimpleNamespace(
+        push_range=lambda name, domain: ranges.append((name, domain)),
+        pop_range=lambda domain: ranges.append((None, domain)),
+    )
+    monkeypatch.setitem(sys.modules, "nvtx", nvtx)
+    loader = loader_of("augmented", range(4), 1, batch_size=4)
+    list(loader)
+    with loader.trace(path):
+        list(loader)
+    assert ranges == [("augment", "pyecho"), (None, "pyecho")]
