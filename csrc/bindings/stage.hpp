@@ -190,7 +190,6 @@ class Stage {
   bool by_consumer_ = false;
   bool pass_ended_ = false;  // true if the end of a pass was read and is not marked yet
   Atomic<bool> paused_;
-  SourceClock source_clock_;
   std::thread::id consumer_;
   std::uint64_t generation_ = 1;
   std::uint64_t completed_generation_ = 0;
@@ -199,6 +198,7 @@ class Stage {
   std::uint64_t iterations_ = 0;  // since begin()
   std::size_t skipped_rows_ = 0;  // see read()
   bool end_is_next_ = false;      // see retire()
+  SourceClock source_clock_;
 };
 
 // A stage around its native core, an EchoBuffer or an EchoQueue.

@@ -40,7 +40,7 @@ def measured_advice(pipeline: Callable[[], Pipeline], steps: int) -> Advice:
     loader, _ = pipeline()
     upstream = _free_run(loader, steps)
     times = _full_run(*pipeline(), steps, upstream)
-    return advice_on(times, loader._config.factor, steps)
+    return advice_on(times, loader._config.most_uses, steps)
 
 
 def _free_run(given: EchoLoader, steps: int) -> float:
@@ -67,7 +67,7 @@ def _full_run(given: EchoLoader, step: Step | None, steps: int, upstream: float)
     with Recording() as recording, closing(given._variant(factor=FACTORS[-1])) as loader:
         config = loader._config
         # The feeder rests until the uses that the pool began with are spent.
-        in_pool = math.ceil(config.factor * config.capacity / (config.batch_size or 1))
+        in_pool = math.ceil(config.most_uses * config.capacity / (config.batch_size or 1))
         warm_up = steps // 4 + min(in_pool, 2 * steps)
         last = None
         for number, batch in _batches(loader, warm_up + steps + 1):

@@ -134,14 +134,14 @@ class EchoQueue {
   Outcome draw();
 
   SlotPool pool_;
-  BatchPlan plan_;  // consumer only, like the next five
-  const bool shuffles_;
+  BatchPlan plan_;  // consumer only, like the next four
   std::array<Use, kUsesAhead> uses_{};
   const std::size_t ahead_most_;
   std::uint32_t next_ = 0;   // in uses_
   std::uint32_t ahead_ = 0;  // uses in uses_
   ConsumerClock clock_;      // used only when uses are planned, so that a repeat does not read the clock
   Atomic<std::uint64_t> emitted_;
+  const bool shuffles_;
 };
 
 }  // namespace pyecho
