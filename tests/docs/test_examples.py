@@ -4,6 +4,7 @@ The ```python blocks of a file run in order, in one namespace, in a folder of th
 whose fence says ```python no-run is left out.
 """
 
+import gc
 import re
 from pathlib import Path
 
@@ -36,6 +37,8 @@ def test_examples_run(path, tmp_path, monkeypatch):
     for line, code in blocks(path.read_text()):
         # Blank lines in front, so that a traceback names the line of the document.
         exec(compile("\n" * (line - 1) + code, str(path), "exec"), namespace)
+    namespace.clear()
+    gc.collect()  # loaders, and so their threads
 
 
 def test_blocks_are_found_by_their_fence():
