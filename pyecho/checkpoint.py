@@ -188,8 +188,8 @@ def _flow_of(flow: Any, config: Config) -> Flow:
 
 
 def _decisions_of(column: Any) -> Any:
-    decisions = _array_of(column, np.int64, 1)
-    _require(bool(np.all((decisions >= 0) & (decisions < 2**32))), "decisions")
+    decisions = _array_of(column, np.int32, 1)
+    _require(bool(np.all(decisions >= 0)), "decisions")
     return decisions
 
 

@@ -120,6 +120,11 @@ class Run:
 
     def state(self, payload: bool) -> tuple[int, dict[str, Any] | None, Any]:
         """Return the epoch, where the consumer is in it, and the state of the source."""
+        if self._process != os.getpid() and self._begun is not None:
+            raise EchoError(
+                "the iteration of this loader is one of the process that was forked, where the "
+                "items are; take its state there"
+            )
         self._leave_parent()
         found: tuple[int, dict[str, Any] | None, Any]
         found = self._turns.run(partial(self._state_in_turn, payload))
@@ -308,7 +313,8 @@ class Run:
                 return self._start_empty(token, opening)
         if self._stages is None:
             close_at_exit(self)  # before whatever the source has registered
-            ahead = max(1, flow.count - capacity) if flow else 1
+            there = 0 if self._config.adaptive else capacity  # else items that have left are
+            ahead = max(1, flow.count - there) if flow else 1
             config = replace(self._config, shuffle_buffer=capacity, held=2 + self.held, burst=ahead)
             self._stages = self._make_stages(
                 self._source, config, first, by_consumer=self._by_consumer

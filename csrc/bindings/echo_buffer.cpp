@@ -173,9 +173,12 @@ void EchoBufferObject::set_references(std::uint32_t slot, py::tuple references) 
     retired_.emplace_back(taken_ + core_->batches_ahead(), entry_of_[slot]);
   }
   entry_of_[slot] = entry;
-  for (; !retired_.empty() && retired_.front().first < taken_; retired_.pop_front()) {
-    references_.release(retired_.front().second);
-  }
+}
+
+void EchoBufferObject::drop_references() {
+  retired_.clear();
+  std::ranges::fill(entry_of_, kNoEntry);
+  references_.clear();
 }
 
 void EchoBufferObject::put_item(py::handle item, bool batched, std::optional<double> timeout_s) {
@@ -244,9 +247,7 @@ int EchoBufferObject::traverse(visitproc visit, void* arg) const {
 void EchoBufferObject::clear() {
   pending_ = py::object();
   held_ = {};
-  retired_.clear();
-  std::ranges::fill(entry_of_, kNoEntry);
-  references_.clear();
+  drop_references();
   Stage::clear();
 }
 

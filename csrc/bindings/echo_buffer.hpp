@@ -76,6 +76,7 @@ class EchoBufferObject final : public StageOf<EchoBuffer> {
   void put_item(pybind11::handle item, bool batched, std::optional<double> timeout_s);
   Outcome put_rows(const ItemView& view, std::size_t& row, Deadline deadline, bool wait);
   void fill(const ItemView& view, std::size_t row, std::span<const Reservation> reservations);
+  void drop_references();
   void set_references(std::uint32_t slot, pybind11::tuple references);
   void add_payload(pybind11::dict& state, const std::vector<Unspent>& items) const;
   pybind11::object make_batch(const Lease& lease, pybind11::handle owner);

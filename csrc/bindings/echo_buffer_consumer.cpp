@@ -14,13 +14,16 @@ namespace py = pybind11;
 namespace pyecho::bindings {
 
 Outcome EchoBufferObject::try_emit(PyObject*& emission) {
-  check_log(core_->diverged());
   while (!pending_) {
     Lease lease = std::move(acquired_);
     Outcome outcome = core_->stopped() ? Outcome::kClosed : Outcome::kOk;
     if (!lease) {
       outcome = without_gil(config_.threads == 0 && core_->layout().batch_bytes() >= kGilFreeBytes,
                             [&] { return core_->try_acquire(lease); });
+    }
+    check_log(core_->diverged());
+    if (outcome == Outcome::kEnd && adaptive() && core_->at_end()) {
+      drop_references();
     }
     if (outcome != Outcome::kOk) {
       return outcome;
@@ -149,6 +152,9 @@ py::list EchoBufferObject::reference_list(std::size_t position, std::span<const 
 void EchoBufferObject::release_references(const Lease& lease) {
   ++taken_;
   if (adaptive()) {
+    for (; !retired_.empty() && retired_.front().first < taken_; retired_.pop_front()) {
+      references_.release(retired_.front().second);
+    }
     return;
   }
   const std::span<const ReferenceTable::Entry> entries = entries_of(lease);

@@ -73,10 +73,13 @@ void EchoBufferObject::add_payload(py::dict& state, const std::vector<Unspent>& 
 }
 
 void EchoBufferObject::make_room(std::size_t items) {
-  if (items > core_->slots()) {  // made ahead of the consumer, so that its items need slots again
-    config_.burst += static_cast<std::uint32_t>(items);
+  // What was made ahead of the consumer needs slots again; with an adaptive factor beside a pool of items that have left.
+  const std::size_t needed = items + (adaptive() ? config_.capacity : 0);
+  if (needed > core_->slots()) {
+    config_.burst += static_cast<std::uint32_t>(needed);  // some of the slots were not asked for, see EchoBufferConfig
     try {
       core_ = without_gil(true, [this] { return std::make_unique<EchoBuffer>(config_); });
+      entry_of_.resize(core_->slots(), kNoEntry);
     } catch (const std::length_error& error) {
       raise(errors().config_error, std::string("the items of the state need more memory: ") + error.what());
     }

@@ -111,7 +111,7 @@ Outcome wait_answering_signals(Deadline deadline, const Attempt& attempt, const 
     const Deadline now = Clock::now();
     const Deadline slice = deadline - now > kSignalSlice ? now + kSignalSlice : deadline;
     const Outcome outcome = without_gil(true, [&] { return attempt(slice); });
-    if (outcome != Outcome::kTimeout || slice == deadline || give_up()) {
+    if (outcome != Outcome::kTimeout || Clock::now() >= deadline || give_up()) {
       return outcome;
     }
   }

@@ -34,7 +34,8 @@ class OneConsumer {
   explicit OneConsumer(Stage& stage) : consumer_(stage.consumer()) {
     if (consumer_ != std::thread::id()) {
       raise(errors().echo_error,
-            "another thread is waiting for the next batch here; iterate from one thread at a time and hand the batches "
+            "another thread is waiting for the next batch here, or takes its state; iterate from one thread at a time "
+            "and hand the batches "
             "on");
     }
     consumer_ = std::this_thread::get_id();

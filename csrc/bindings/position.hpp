@@ -45,11 +45,11 @@ inline void run_to_end(Replay& replay) {
     if (PyErr_CheckSignals() != 0) {
       throw pybind11::error_already_set();
     }
+    check_log(replay.plan().diverged());
     if (outcome == Outcome::kClosed) {
       raise(errors().checkpoint_error, "the state contradicts itself: nothing comes to its place");
     }
   }
-  check_log(replay.plan().diverged());
 }
 
 // Adds to a state what a plan was fed.
@@ -62,7 +62,7 @@ inline void add_input(pybind11::dict& state, const BatchPlan& plan) {
   state["open_items"] = plan.open_items();
   state["ended"] = plan.ended();
   const std::vector<std::uint32_t> decisions = plan.decisions();
-  state["decisions"] = pybind11::array_t<std::int64_t>(
+  state["decisions"] = pybind11::array_t<std::int32_t>(
       pybind11::array_t<std::uint32_t>(static_cast<pybind11::ssize_t>(decisions.size()), decisions.data()));
 }
 

@@ -151,6 +151,7 @@ class Stage {
   virtual const BatchPlan& inspect(pybind11::dict& state, bool payload) = 0;
   virtual void stop_core() = 0;
   [[nodiscard]] virtual bool stopped() const = 0;
+  [[nodiscard]] virtual bool forked() const = 0;
   // Raises the exception for an outcome other than kOk, kEmpty and kEnd.
   [[noreturn]] virtual void raise_for(Outcome outcome) const;
 
@@ -233,6 +234,7 @@ class StageOf : public Stage {
   }
   void stop_core() override { core_->stop(); }
   [[nodiscard]] bool stopped() const override { return core_->stopped(); }
+  [[nodiscard]] bool forked() const override { return core_->forked(); }
 
   std::unique_ptr<Core> core_;
 };

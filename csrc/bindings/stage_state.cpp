@@ -21,7 +21,26 @@ void Stage::set_paused(bool paused) {
   halt_core(paused);
 }
 
+namespace {
+
+// Keeps a consumer in another thread out of a stage.
+class Occupied {
+ public:
+  explicit Occupied(std::thread::id& consumer) : consumer_(consumer) { consumer_ = std::this_thread::get_id(); }
+  ~Occupied() { consumer_ = {}; }
+  Occupied(const Occupied&) = delete;
+  Occupied& operator=(const Occupied&) = delete;
+
+ private:
+  std::thread::id& consumer_;
+};
+
+}  // namespace
+
 py::dict Stage::state(bool payload, bool with_held) {
+  if (forked()) {
+    raise_for(Outcome::kForked);
+  }
   if (consumer_ != std::thread::id()) {
     raise(errors().echo_error,
           "a state is taken between two batches; a thread is inside next(), perhaps this one, in a "
@@ -35,6 +54,7 @@ py::dict Stage::state(bool payload, bool with_held) {
   if (stopped()) {
     raise_for(Outcome::kClosed);
   }
+  const Occupied occupied(consumer_);
   py::dict state("iterations"_a = iterations_, "delivered"_a = delivered_, "batches"_a = delivered_ + dropped_);
   halt_core(true);
   try {
@@ -57,6 +77,9 @@ py::dict Stage::state(bool payload, bool with_held) {
 }
 
 py::tuple Stage::resume(const py::object& flow) {
+  if (forked()) {
+    raise_for(Outcome::kForked);
+  }
   leave_epoch();
   paused_.store_relaxed(true);
   make_room(option<std::size_t>(flow, "count"));

@@ -1,10 +1,12 @@
 """An adaptive factor: the bounds of uses, the log, and what it decides."""
 
+import os
 import pickle
 import threading
 import time
 import weakref
 from collections import Counter, deque
+from functools import partial
 from itertools import chain, islice
 
 import numpy as np
@@ -216,3 +218,93 @@ def test_a_state_goes_on_with_what_was_decided(batch_size, payload):
         replay = factor.replay(second.stats().log)
         whole = pyecho.EchoLoader(Slow(200, kind="pairs"), replay, **options)
         assert taken(whole) == begun + rest
+
+
+@pytest.mark.parametrize("count", [40, 300])
+def test_passes_that_flow_end_their_iterations_one_after_the_other(count):
+    loader = pyecho.EchoLoader(np.arange(count), pyecho.Adaptive(4), batch_size=8, epochs=4)
+    rows = [sum(map(len, loader)) for _ in range(4)]
+    for iteration in range(1, 5):
+        assert sum(rows[:iteration]) >= iteration * count
+    assert min(rows) >= count // 2
+    assert sum(map(len, loader)) >= count  # a pass of its own
+
+
+def test_a_state_with_much_made_ahead_fits_a_buffer_that_makes_little():
+    spec = {"x": pyecho.Field((), np.int64), "text": pyecho.Field((), object)}
+    options = {"batch_size": 8, "capacity": 8, "factor": pyecho.Adaptive(2)}
+    first = pyecho.EchoBuffer(spec, burst=3000, **options)
+    for number in range(2500):
+        first.put({"x": number, "text": str(number)})
+    second = pyecho.EchoBuffer(spec, prefetch=1, threads=0, **options)
+    second.load_state_dict(first.state_dict())
+    second.close()
+    seen = set()
+    for batch in second:
+        assert batch["text"] == list(map(str, batch["x"]))
+        seen.update(batch["x"].tolist())
+    assert seen == set(range(2500))
+
+
+def test_a_state_in_which_the_whole_pool_is_too_old_goes_on():
+    goes_on = threading.Event()
+
+    def source():
+        for number in range(200):
+            if number == 79:
+                assert goes_on.wait(60)
+            yield np.full(1 << 18, number % 256, np.uint8)
+
+    options = {"batch_size": 20, "shuffle_buffer": 40, "prefetch": 1, "threads": 1}
+    factor = pyecho.Adaptive(20, min=4, max_age=12)
+    first = pyecho.EchoLoader(source(), factor, **options)
+    batches = iter(first)
+    for _ in range(12):
+        next(batches)
+    while first.stats().fresh < 79:
+        time.sleep(1e-3)
+    state = first.state_dict()
+    goes_on.set()
+    second = pyecho.EchoLoader(source(), factor, **options)
+    second.load_state_dict(state)
+    assert {int(row[0]) for batch in second for row in batch} >= set(range(79, 200))
+
+
+def test_a_state_of_a_run_with_another_log_is_an_error():
+    def loader(factor, late):
+        return pyecho.EchoLoader(Slow(300, late), factor, batch_size=4, shuffle_buffer=8)
+
+    logs = []
+    for late in (0, 1):
+        loading = loader(pyecho.Adaptive(4), late)
+        batches = iter(loading)
+        for _ in range(40):
+            next(batches)
+        logs.append(loading.stats().log)
+        state = loading.state_dict(payload=False)
+    other = loader(pyecho.Adaptive(4).replay(logs[0]), 0)
+    other.load_state_dict(state)
+    with pytest.raises(pyecho.CheckpointError, match="not that of this run"):
+        next(iter(other))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork()")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_cannot_take_the_state_of_its_parent():
+    loader = pyecho.EchoLoader(Slow(100), 2, batch_size=4, threads=1)
+    buffer = pyecho.EchoBuffer(pyecho.Field((), np.int64), batch_size=4, capacity=8, threads=1)
+    for number in range(8):
+        buffer.put(number)
+    batches = iter(loader)
+    next(batches)
+    state = buffer.state_dict()
+    child = os.fork()
+    if child == 0:
+        raised = 0
+        for call in (loader.state_dict, buffer.state_dict, partial(buffer.load_state_dict, state)):
+            try:
+                call()
+            except pyecho.EchoError:
+                raised += 1
+        os._exit(raised)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3

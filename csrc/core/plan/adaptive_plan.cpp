@@ -13,12 +13,24 @@ void BatchPlan::begin_decisions(std::uint64_t epoch) {
   taken_ = 0;
   decisions_ = 0;
   begun_ = decided_ = filling_ = drained_ = false;
+  least_uses_.clear();
+  iteration_begin_ = 0;
   diverged_.store_relaxed(false);
   first_epoch_ = epoch;
   const auto log = config_.replay.find(epoch);
   replay_ = log == config_.replay.end() ? std::vector<std::uint32_t>() : log->second;
   const std::scoped_lock lock(log_mutex_);
   log_.erase(epoch);
+}
+
+void BatchPlan::replay(std::vector<std::uint32_t> decisions) {
+  const auto [from, with] = std::ranges::mismatch(decisions, replay_);
+  if (from != decisions.end() && with != replay_.end()) {
+    diverged_.store_relaxed(true);
+  }
+  if (decisions.size() > replay_.size()) {
+    replay_ = std::move(decisions);
+  }
 }
 
 std::vector<std::uint32_t> BatchPlan::decisions() const {
@@ -38,11 +50,12 @@ bool BatchPlan::take_event() {
     pass_ends_.erase(pass_ends_.begin());
     ++pass_;
     pass_begin_ = admitted_;
-    if (ended_ && pass_ends_.empty()) {
+    drained_ = ended_ && pass_ends_.empty();
+    if (drained_) {
       adaptive_->drain();
-      drained_ = true;
-    } else if (config_.iteration_uses == 0) {
-      iteration_ends_.push_back(drawn_);
+    }
+    if (config_.iteration_uses == 0) {
+      least_uses_.push_back(drained_ ? kUnknown : admitted_ * config_.min_uses);  // the last one ends with the pool
     }
     return true;
   }
@@ -53,6 +66,16 @@ bool BatchPlan::take_event() {
   adaptive_->admit(slot, admitted_ - pass_begin_);
   numbers_[slot] = admitted_++;
   return true;
+}
+
+// Ends an iteration if the end of its pass was taken, it has a batch, and there are as many uses as its items have at least.
+// Behind the last batch, ends all.
+void BatchPlan::end_iterations() {
+  while (!least_uses_.empty() && (exhausted() || (drawn_ >= least_uses_.front() && drawn_ > iteration_begin_))) {
+    least_uses_.erase(least_uses_.begin());
+    iteration_ends_.push_back(drawn_);
+    iteration_begin_ = drawn_;
+  }
 }
 
 // Takes the events before the next batch. Returns false if some must be fed first.
@@ -82,6 +105,7 @@ bool BatchPlan::decide() noexcept {
     return false;
   }
   filling_ = false;
+  end_iterations();
   adaptive_->begin_draws(config_.batch_rows);
   ++decisions_;
   const std::scoped_lock lock(log_mutex_);

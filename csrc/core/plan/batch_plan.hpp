@@ -20,8 +20,9 @@
 //
 // An adaptive factor takes the items that have arrived at the beginning of each batch, and repeats older ones as far as
 // they do not suffice (AdaptivePool). How many events of the input it took is written to a log; with PlanConfig::replay it
-// takes as many, so the draws depend on the log instead of the time. A pass ends its iteration at the batch before which
-// its end was taken, and at the end of the input only the least uses are drawn.
+// takes as many, so the draws depend on the log instead of the time. An iteration ends at the first batch boundary at
+// which the end of its pass was taken and as many uses were drawn as the items so far have at least; it has a batch, if there
+// are enough. At the end of the input only the least uses are drawn.
 //
 // A plan is a function of its configuration, the first epoch and the lengths of the passes, so where it stood is saved as
 // a few numbers and found again by replaying it (replay.hpp). For that it numbers the items, from 0 after begin().
@@ -62,12 +63,8 @@ class BatchPlan {
 
   // Drops all state and starts with iteration and pass number `epoch`. `items`: items in a pass, or kUnknown.
   void begin(std::uint64_t epoch, std::uint64_t items);
-  // After begin(): takes these decisions again, unless PlanConfig::replay goes on longer.
-  void replay(std::vector<std::uint32_t> decisions) {
-    if (decisions.size() > replay_.size()) {
-      replay_ = std::move(decisions);
-    }
-  }
+  // After begin(): takes these decisions again, and those of PlanConfig::replay if they go on longer.
+  void replay(std::vector<std::uint32_t> decisions);
 
   // -- Input, in source order --
 
@@ -167,6 +164,7 @@ class BatchPlan {
   void begin_decisions(std::uint64_t epoch);
   [[nodiscard]] bool decide() noexcept;
   [[nodiscard]] bool take_event();
+  void end_iterations();
   [[nodiscard]] std::uint32_t draw_adaptive(std::span<Use> rows);
   void begin_iteration() noexcept;
   void admit_next() noexcept;
@@ -207,6 +205,9 @@ class BatchPlan {
   bool decided_ = false;                    // all events before this batch are taken
   bool filling_ = false;                    // uses did not suffice, so the pool is to be full before the next batch
   bool drained_ = false;
+  std::vector<std::uint64_t>
+      least_uses_;                     // at the end of each pass whose iteration goes on: of its items and earlier ones
+  std::uint64_t iteration_begin_ = 0;  // value of drawn_
   std::uint64_t first_epoch_ = 0;
   mutable std::mutex log_mutex_;
   DecisionLog log_;  // guarded by log_mutex_

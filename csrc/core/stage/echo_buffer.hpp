@@ -179,6 +179,7 @@ class EchoBuffer {
   // Stops the stage: every wait ends with kClosed. Idempotent.
   void stop();
   [[nodiscard]] bool stopped() const noexcept { return pool_.stopped(); }
+  [[nodiscard]] bool forked() const noexcept { return pool_.forked(); }
   [[nodiscard]] EchoBufferStats stats() const;
   // Those of an adaptive factor, see BatchPlan.
   [[nodiscard]] DecisionLog log() const { return executor_.log(); }

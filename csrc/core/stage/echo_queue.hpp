@@ -122,6 +122,7 @@ class EchoQueue {
   // Stops the stage: every wait ends with kClosed. Idempotent.
   void stop() { pool_.stop(); }
   [[nodiscard]] bool stopped() const noexcept { return pool_.stopped(); }
+  [[nodiscard]] bool forked() const noexcept { return pool_.forked(); }
   [[nodiscard]] EchoQueueStats stats() const;
   // Those of an adaptive factor, see BatchPlan.
   [[nodiscard]] DecisionLog log() const { return plan_.log(); }
