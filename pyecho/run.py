@@ -409,10 +409,12 @@ class Run:
         ended = _core.EchoQueue(Config(prefetch=1))
         if error is None:
             ended.close()
-            warn_of_nothing(self._source, self.stats().fresh)
+            if opening.resumed is None:  # else it has yielded what there was before
+                warn_of_nothing(self._source, self.stats().fresh)
         else:
             ended.fail(error)
         self._begun = token
+        self._saved = None
         return ended
 
     def _read_first(self, opening: Opening, context: CallerContext) -> None:
