@@ -152,6 +152,14 @@ class Run:
         else:
             self.close()
 
+    def copied(self) -> tuple[int, int, SavedState | None]:
+        """Return what a copy of the loader goes on with, see `restore`."""
+        return self.epoch + self.unfinished, self.held, self._saved
+
+    def restore(self, epoch: int, held: int, saved: SavedState | None) -> None:
+        """Be the run of a copy, before it begins."""
+        self.epoch, self.held, self._saved = epoch, held, saved
+
     @property
     def flows(self) -> bool:
         """True if the next epoch has begun by itself."""

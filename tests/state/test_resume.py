@@ -1,5 +1,7 @@
 """A loader that goes on from a state yields what it would have yielded without, bit for bit."""
 
+import copy
+import pickle
 import random
 import warnings
 
@@ -7,7 +9,17 @@ import pytest
 from drivers import DRIVERS
 from hypothesis import given
 from hypothesis import strategies as st
-from resuming import END, SOURCES, STATEFUL, Consumer, Indexed, Scenario, Stateful, loader_of
+from resuming import (
+    END,
+    ONE_SHOT,
+    SOURCES,
+    STATEFUL,
+    Consumer,
+    Indexed,
+    Scenario,
+    Stateful,
+    loader_of,
+)
 
 import pyecho
 
@@ -199,3 +211,16 @@ def test_the_empty_rest_of_an_epoch_is_no_empty_source():
         warnings.simplefilter("error")
         assert [len(list(resumed)) for _ in range(3)] == [0, 6, 6]
     assert resumed.state_dict()["epoch"] == 3
+
+
+def through_a_file(value):
+    return pickle.loads(pickle.dumps(value))
+
+
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, through_a_file])
+def test_copies_of_a_loader_go_on_with_the_state_that_it_has_loaded(way):
+    consumer = Consumer(loader_of("list", 20, factor=3, batch_size=4))
+    consumer.take(3)
+    loader = loader_of("list", 20, factor=3, batch_size=4)
+    loader.load_state_dict(consumer.loader.state_dict())
+    assert Consumer(way(loader)).take(30) == Consumer(loader).take(30) == consumer.take(30)
