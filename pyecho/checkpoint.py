@@ -131,6 +131,20 @@ class SavedState:
         return cls(state, _count(state["epoch"], MOST_EPOCHS), checked, source)
 
 
+def without_payload(raw: dict[str, Any], flow: Flow) -> dict[str, Any]:
+    """Return the flow of a state as it would have been without items; `flow` is what it says."""
+    names = ("epoch", "items", "passes", "open_items", "ended", "decisions")
+    # The last link has the least, and the consumer has taken what was taken from there.
+    taken = [(iterations, delivered) for iterations, delivered, _ in flow.links.values()]
+    iterations, delivered = min([(flow.iterations, flow.delivered), *taken])
+    return {name: raw[name] for name in names} | {
+        "links": {},
+        "iterations": iterations,
+        "delivered": delivered,
+        "batches": delivered,
+    }
+
+
 def _check_options(saved: Any, config: Config) -> None:
     options = options_of(config)
     if not isinstance(saved, dict) or set(map(type, saved)) != {str}:

@@ -224,3 +224,33 @@ def test_copies_of_a_loader_go_on_with_the_state_that_it_has_loaded(way):
     loader = loader_of("list", 20, factor=3, batch_size=4)
     loader.load_state_dict(consumer.loader.state_dict())
     assert Consumer(way(loader)).take(30) == Consumer(loader).take(30) == consumer.take(30)
+
+
+@given(seed=st.integers(0, 2**32))
+def test_a_state_that_was_loaded_can_be_had_without_its_items(seed):
+    scenario, draw = Scenario(seed), random.Random(seed + 1)
+    consumer = Consumer(scenario.loader(draw))
+    consumer.take(draw.randint(1, 20))
+    state = through_a_file(consumer.loader.state_dict())
+    loader = scenario.loader(draw)
+    loader.load_state_dict(state)
+    if state["flow"] is None:
+        assert loader.state_dict(payload=False) == state
+        return
+    if state["source"] is not None:
+        with pytest.raises(pyecho.EchoError, match="payload=True"):
+            loader.state_dict(payload=False)
+        return
+    small = loader.state_dict(payload=False)
+    expected = consumer.loader.state_dict(payload=False)["flow"]
+    if scenario.form not in STATEFUL:
+        assert small["flow"].keys() == expected.keys()
+    assert not small["flow"].keys() & {"columns", "numbers", "leaves"}
+    for name in ("links", "iterations", "delivered", "batches"):
+        assert small["flow"][name] == expected[name]
+    resumed = scenario.loader(draw)
+    resumed.load_state_dict(small)
+    count = 1 if scenario.form in ONE_SHOT else 20
+    assert Consumer(resumed).take(count) == consumer.take(count)
+    consumer.loader.close()
+    resumed.close()
