@@ -234,3 +234,18 @@ def test_there_is_no_state_with_something_that_contains_itself():
     with pytest.raises(pyecho.EchoError, match="contains itself"):
         loader.state_dict()
     assert len(list(batches)) == 9
+
+
+@pytest.mark.parametrize("name", ["examples", "small", "unique"])
+def test_numbers_and_texts_may_be_arrays_without_axes_as_in_an_npz_file(name):
+    def filed(value):
+        if isinstance(value, dict):
+            return {key: filed(each) for key, each in value.items()}
+        return np.asarray(value) if isinstance(value, int | float | str) else value
+
+    state, make, rest = loader_and_rest(name)
+    loader = make()
+    loader.load_state_dict(filed(state))
+    assert Consumer(loader).take(9) == rest
+    with pytest.raises(pyecho.CheckpointError):
+        make().load_state_dict(filed(state | {"epoch": 0.5}))
