@@ -249,3 +249,17 @@ def test_numbers_and_texts_may_be_arrays_without_axes_as_in_an_npz_file(name):
     assert Consumer(loader).take(9) == rest
     with pytest.raises(pyecho.CheckpointError):
         make().load_state_dict(filed(state | {"epoch": 0.5}))
+
+
+@pytest.mark.parametrize("held", [[1, 2], [[]], [[1, 2, 3]], [None], ["ab"]])
+def test_forged_items_that_were_read_ahead_are_refused(held):
+    def loader():
+        return pyecho.EchoLoader(Stateful(20), 2, batch_size=4)
+
+    state = state_after_a_batch(loader())
+    state["flow"]["held"] = held
+    state["digest"] = digest(state)
+    forged = loader()
+    forged.load_state_dict(state)
+    with pytest.raises(pyecho.CheckpointError, match="read ahead"):
+        next(iter(forged))
