@@ -16,6 +16,7 @@ Log = Mapping[int, Any]
 that flow into each other: arrays of whole numbers, or lists."""
 
 MOST_USES = 2**16
+MOST_EPOCHS = 2**64 - 1
 
 
 class Adaptive:
@@ -73,7 +74,10 @@ class Adaptive:
 
 def _checked(log: Log) -> dict[int, Any]:
     with contextlib.suppress(AttributeError, TypeError, ValueError, OverflowError):
-        columns = {int(epoch): np.asarray(decisions) for epoch, decisions in log.items()}
+        columns = {
+            checked_int("epoch", epoch, 0, MOST_EPOCHS): np.asarray(decisions)
+            for epoch, decisions in log.items()
+        }
         if all(map(_is_counts, columns.values())):
             return {epoch: column.astype(np.uint32) for epoch, column in columns.items()}
     raise ConfigError(

@@ -131,13 +131,28 @@ class SavedState:
         return cls(state, _count(state["epoch"], MOST_EPOCHS), checked, source)
 
 
+def without_payload(raw: dict[str, Any], flow: Flow) -> dict[str, Any]:
+    """Return the flow of a state as it would have been without items; `flow` is what it says."""
+    names = ("epoch", "items", "passes", "open_items", "ended", "decisions")
+    # The last link has the least, and the consumer has taken what was taken from there.
+    taken = [(iterations, delivered) for iterations, delivered, _ in flow.links.values()]
+    iterations, delivered = min([(flow.iterations, flow.delivered), *taken])
+    return {name: raw[name] for name in names} | {
+        "links": {},
+        "iterations": iterations,
+        "delivered": delivered,
+        "batches": delivered,
+    }
+
+
 def _check_options(saved: Any, config: Config) -> None:
     options = options_of(config)
     if not isinstance(saved, dict) or set(map(type, saved)) != {str}:
         raise CheckpointError("the state lacks the options of its loader")
     for name in sorted(set(options) | set(saved)):
-        known = name in options and isinstance(saved.get(name), int | float | np.number | None)
-        if not known or name not in saved or saved[name] != options[name]:
+        value = _plain(saved.get(name))
+        known = name in options and isinstance(value, int | float | np.number | None)
+        if not known or name not in saved or value != options[name]:
             raise CheckpointError(
                 f"the state was taken with {name}={saved.get(name)!r}, and here it is "
                 f"{options.get(name)!r}; all options that decide the output must be the same"
@@ -162,7 +177,7 @@ def _flow_of(flow: Any, config: Config) -> Flow:
     most = MOST if config.steps_per_epoch is not None else max(1, config.epochs or 1)
     names = ("open_items", "iterations", "batches", "delivered", "held_row")
     counts = {name: _count(flow.get(name, 0)) for name in names}
-    [ended] = _list_of(bool, [flow["ended"]])
+    [ended] = _list_of(bool, [_plain(flow["ended"])])
     total = sum(count * items for count, items in passes) + counts["open_items"]
     _require(total <= MOST and sum(count for count, _ in passes) <= most, "passes")
     _require(all(count >= 1 for count, _ in passes), "passes")
@@ -225,7 +240,15 @@ def _require(true: bool, what: str) -> None:
         raise CheckpointError(f"the state tells of {what} that cannot be")
 
 
+def _plain(value: Any) -> Any:
+    """Return the number or text in an array of no axes, which is what npz files make of them."""
+    if isinstance(value, np.ndarray) and value.ndim == 0 and value.dtype.kind in "biufU":
+        return value.item()
+    return value
+
+
 def _is_text(value: Any, text: str) -> bool:
+    value = _plain(value)
     return isinstance(value, str) and value == text  # never calls what a state holds
 
 
@@ -236,6 +259,7 @@ def _list_of(kind: type, value: Any) -> list[Any]:
 
 
 def _count(value: Any, most: int = MOST) -> int:
+    value = _plain(value)
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
         raise CheckpointError(f"the state has {value!r} in the place of a number")
     if not 0 <= value <= most:

@@ -176,15 +176,17 @@ class EchoLoader:
         return f"{type(self).__module__}.{type(self).__name__}({', '.join(shown)})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what copies and pickles hold: source, options and epoch, not the threads."""
-        run = self._run
-        return self.__dict__ | {"_run": (run.epoch + run.unfinished, run.held)}
+        """Return what copies and pickles hold: source, options and epoch, not the threads.
+
+        And a state that was loaded, until an iteration goes on there.
+        """
+        return self.__dict__ | {"_run": self._run.copied()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Go on with the next epoch."""
         self.__dict__.update(state)
         self._run = self._new_run()
-        self._run.epoch, self._run.held = state["_run"]
+        self._run.restore(*state["_run"])
 
     # ------------------------------------------------------------ iteration
 

@@ -46,6 +46,9 @@ class Resumption:
             over, number, index = False, number - 1, flow.passes[-1][1]
         self._number = None if over else flow.epoch + number
         self._index = index
+        self._next = flow.epoch + number + (not over)  # the pass after those
+        last = config.steps_per_epoch is None and flow.epoch + 1 >= (config.epochs or 0)
+        self._is_last = last  # no other pass flows into the one of the state
 
     def numbers(self, passes: Iterator[int]) -> Iterator[int]:
         """Yield which of the passes are to be read, whole or in part."""
@@ -84,16 +87,24 @@ class Resumption:
             source.load(self._source_state)
 
     def example(self, source: Source, first: Any) -> Any:
-        """Return an item like those of the source, to make the stages for."""
+        """Return an item like those of the source, to make the stages for.
+
+        `first`: the next one that it yields. `NOTHING`: nothing but the end of an epoch is left.
+        """
         flow = self.flow
         items = flow.columns[0] if flow.leaves is None and flow.payload else []
         for item in (first, self._example, *(each[0] for each in self.again), *items):
             if item is not NOTHING:
                 return item
+        left = flow.count > 0 or flow.held or any(made for *_, made in flow.links.values())
+        if self._is_last and not left:
+            return NOTHING
         state = source.state()
+        if state is not None:  # that of its end may mean the end until the next epoch
+            source.tell_epoch(self._next)
         item = next(source.read(), NOTHING)
         source.load(state)  # that was only a look
-        if item is NOTHING and (flow.count > 0 or any(made for *_, made in flow.links.values())):
+        if item is NOTHING and left:
             raise CheckpointError(
                 f"the source ({type(source.object).__name__}) has ended, so nothing shows how the "
                 "items of the state look; let it be one that can be iterated again"

@@ -13,7 +13,7 @@ from typing import Any
 
 from pyecho import _core
 from pyecho._core import CheckpointError, Closed, EchoError
-from pyecho.checkpoint import SavedState
+from pyecho.checkpoint import SavedState, without_payload
 from pyecho.config import Config
 from pyecho.context import CallerContext
 from pyecho.notices import warn_of_going_on, warn_of_no_batch, warn_of_nothing
@@ -156,6 +156,14 @@ class Run:
             _OF_PARENTS.append(self._stages)
         else:
             self.close()
+
+    def copied(self) -> tuple[int, int, SavedState | None]:
+        """Return what a copy of the loader goes on with, see `restore`."""
+        return self.epoch + self.unfinished, self.held, self._saved
+
+    def restore(self, epoch: int, held: int, saved: SavedState | None) -> None:
+        """Be the run of a copy, before it begins."""
+        self.epoch, self.held, self._saved = epoch, held, saved
 
     @property
     def flows(self) -> bool:
@@ -357,23 +365,30 @@ class Run:
     def _state_in_turn(self, payload: bool) -> tuple[int, dict[str, Any] | None, Any]:
         self._check_open()
         if self._saved is not None:  # nothing has happened since
-            raw = self._saved.raw
-            return raw["epoch"], raw["flow"], raw["source"]
+            raw, checked = self._saved.raw, self._saved.flow
+            if payload or checked is None or not checked.payload:
+                return raw["epoch"], raw["flow"], raw["source"]
+            if raw["source"] is not None:
+                raise self._needs_payload()
+            return raw["epoch"], without_payload(raw["flow"], checked), None
         if any(worker.is_current for worker in self._workers):
             raise EchoError("the source and augment cannot take a state of the loader they serve")
         if self._stages is None or self._begun is None:
             return self.epoch, None, self._source.state()
         stateful = self._source.stateful is not None
         if stateful and not payload:
-            raise EchoError(
-                f"the source ({type(self._source.object).__name__}) goes on by a state of its own, "
-                "and cannot yield earlier items again: use state_dict(payload=True)"
-            )
+            raise self._needs_payload()
         with self._at_rest(self._stages, reading=stateful):
             flow = self._stages.state(payload=payload, with_held=stateful)
             source = self._source.state() if stateful else None
         epoch, items = self._flow
         return self.epoch, {"epoch": epoch, "items": items, **flow}, source
+
+    def _needs_payload(self) -> EchoError:
+        return EchoError(
+            f"the source ({type(self._source.object).__name__}) goes on by a state of its own, "
+            "and cannot yield earlier items again: use state_dict(payload=True)"
+        )
 
     @contextmanager
     def _at_rest(self, stages: Stages, *, reading: bool) -> Iterator[None]:
@@ -415,10 +430,12 @@ class Run:
         ended = _core.EchoQueue(Config(prefetch=1))
         if error is None:
             ended.close()
-            warn_of_nothing(self._source, self.stats().fresh)
+            if opening.resumed is None:  # else it has yielded what there was before
+                warn_of_nothing(self._source, self.stats().fresh)
         else:
             ended.fail(error)
         self._begun = token
+        self._saved = None
         return ended
 
     def _read_first(self, opening: Opening, context: CallerContext) -> None:

@@ -63,6 +63,7 @@ class Source:
         self.in_memory = _in_memory(source) if columns is None else all(map(_in_memory, columns))
         self.one_shot = isinstance(source, Iterator)
         self._iterator: weakref.ref[Any] | None = None  # if it has a state of its own
+        self._loaded: dict[str, Any] | None = None  # its state, until it is read
         self._columns = columns
         self._unbatch = unbatch
         self._chunked = (
@@ -78,6 +79,7 @@ class Source:
 
         `start`: leave out so many items, at no cost. Only if `indexed`.
         """
+        self._loaded = None
         if self._columns is None:
             return self._iterated(start)
         rows = TENSOR_ROWS
@@ -133,6 +135,8 @@ class Source:
         holder = self.stateful
         if holder is None:
             return None
+        if self._loaded is not None:  # some can tell theirs only once they have been read
+            return self._loaded
         return {"iterator": holder is not self.object, "state": holder.state_dict()}
 
     def read_on(self, state: dict[str, Any]) -> Iterator[Any]:
@@ -159,6 +163,7 @@ class Source:
                 "has no load_state_dict"
             )
         self.object.load_state_dict(state["state"])
+        self._loaded = state
 
     def items(self) -> int | None:
         """Return the number of items in a pass, or None if it is unknown.

@@ -186,6 +186,8 @@ class Stages:
         """Return an item that was held when a state was taken."""
         if self.config.batch_size is None:
             return held
+        if not isinstance(held, list) or len(held) != len(leaves_of(self._spec)):
+            raise CheckpointError("the state tells of items read ahead that cannot be")
         leaves = iter(held)
         return map_nest(lambda _: next(leaves), self._spec)
 

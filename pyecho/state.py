@@ -35,6 +35,7 @@ from typing import Any
 import numpy as np
 
 from pyecho import _core
+from pyecho._core import EchoError
 from pyecho.config import Config
 from pyecho.spec import Field, is_tensor
 
@@ -65,7 +66,10 @@ def whole_state(
     source: Any,
     **more: int,
 ) -> dict[str, Any]:
-    """Return the whole state, with its digest."""
+    """Return the whole state, with its digest.
+
+    Raises `EchoError` if it has none, as nothing with an item that contains itself has.
+    """
     state: dict[str, Any] = {
         "format": "pyecho",
         "version": VERSION,
@@ -76,7 +80,13 @@ def whole_state(
         "source": source,
         **more,
     }
-    return state | {"digest": digest(state)}
+    try:
+        return state | {"digest": digest(state)}
+    except RecursionError:
+        raise EchoError(
+            "no state can be taken: an item, or the state of the source, contains itself, or is a "
+            "nest too deep"
+        ) from None
 
 
 def with_ends(items: list[Any], queue: dict[str, Any], iterations: int) -> list[Any]:
@@ -103,7 +113,12 @@ def digest(state: Mapping[str, Any]) -> str:
     Objects that are neither numbers, texts, arrays, tensors nor nests of them count by type only.
     """
     found = hashlib.blake2b(digest_size=16)
-    for part in _digested({name: state[name] for name in state if name != "digest"}):
+    rest = {name: state[name] for name in state if name != "digest"}
+    flow = rest.get("flow")
+    if isinstance(flow, dict) and isinstance(flow.get("columns"), list):
+        columns = [each for each in flow["columns"] if isinstance(each, list)]
+        rest["flow"] = {**flow, "columns": columns}  # the others have a checksum
+    for part in _digested(rest):
         found.update(part)
     return found.hexdigest()
 
@@ -113,11 +128,14 @@ def _digested(value: Any) -> Iterator[bytes]:
         value = value.item()
     if isinstance(value, dict):
         yield b"{%d" % len(value)
-        for key in sorted(value, key=repr):
-            yield repr(key).encode()
-            if key == "columns" and isinstance(value[key], list):
-                yield from _digested([each for each in value[key] if isinstance(each, list)])
-            else:
+        texts = [(_text_of_key(key), key) for key in value]
+        known = [(text, key) for text, key in texts if text is not None]
+        for known_text, key in sorted(known, key=lambda each: each[0]):
+            yield known_text.encode("utf-8", "surrogatepass")
+            yield from _digested(value[key])
+        for text, key in texts:  # in their order, as nothing else tells them apart
+            if text is None:
+                yield f"<{type(key).__qualname__}>".encode()
                 yield from _digested(value[key])
     elif isinstance(value, list | tuple):
         yield b"[%d" % len(value)
@@ -134,6 +152,18 @@ def _digested(value: Any) -> Iterator[bytes]:
         else:
             dtype = str(value.dtype).removeprefix("torch.")  # a file may make tensors of arrays
             yield f"{dtype}{tuple(value.shape)}{_core.checksum(array)};".encode()
+
+
+def _text_of_key(key: Any) -> str | None:
+    """Return the value of a key of a dict, None if that cannot be told."""
+    if isinstance(key, tuple):
+        parts = [_text_of_key(each) for each in key]
+        return None if None in parts else f"({', '.join(map(str, parts))})"
+    kinds: tuple[Any, ...] = (str, bool, int, float, bytes, type(None))
+    for kind in kinds:
+        if isinstance(key, kind):
+            return str(kind.__repr__(key))  # not that of a class derived from it
+    return None
 
 
 def _bytes_of(value: Any) -> Any:

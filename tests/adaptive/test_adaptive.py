@@ -180,6 +180,9 @@ def test_an_example_that_leaves_early_takes_its_references_along():
         ({"max": 2, "replay": [1]}, "replay needs the log"),
         ({"max": 2, "replay": {0: [-1]}}, "replay needs the log"),
         ({"max": 2, "replay": {0: [0.5]}}, "replay needs the log"),
+        ({"max": 2, "replay": {-1: [1]}}, "replay needs the log"),
+        ({"max": 2, "replay": {0.5: [1]}}, "replay needs the log"),
+        ({"max": 2, "replay": {2**64: [1]}}, "replay needs the log"),
     ],
 )
 def test_wrong_arguments(arguments, message):

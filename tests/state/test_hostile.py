@@ -191,3 +191,75 @@ def test_states_of_sources_are_not_mixed_up():
         next(iter(plain))
     with pytest.raises(pyecho.EchoError, match="use state_dict\\(payload=True\\)"):
         stateful.loader.state_dict(payload=False)
+
+
+def state_after_a_batch(loader):
+    batches = iter(loader)
+    next(batches)
+    return loader.state_dict()
+
+
+class ByIdentity:
+    """A key whose repr is another one in every process."""
+
+
+def test_keys_with_an_address_in_their_repr_do_no_damage():
+    source = [{ByIdentity(): item, ByIdentity(): -item, 3: "x", ("y", 1): 0} for item in range(9)]
+    loader = pyecho.EchoLoader(source, 2, shuffle_buffer=4)
+    state = state_after_a_batch(loader)
+    for _ in range(10):
+        pyecho.EchoLoader(source, 2, shuffle_buffer=4).load_state_dict(copy.deepcopy(state))
+
+
+def test_damage_is_found_in_items_that_have_columns_of_their_own():
+    source = [{"columns": [np.full(4, item)]} for item in range(9)]
+    loader = pyecho.EchoLoader(source, 2, shuffle_buffer=4)
+    state = copy.deepcopy(state_after_a_batch(loader))
+    state["flow"]["columns"][0][0]["columns"][0][2] = 99
+    with pytest.raises(pyecho.CheckpointError, match="damaged"):
+        loader.load_state_dict(state)
+
+
+def test_there_is_no_state_with_something_that_contains_itself():
+    endless = [1]
+    endless.append(endless)
+
+    class Endless(Stateful):
+        def state_dict(self):
+            return endless
+
+    loader = pyecho.EchoLoader(Endless(5), 2)
+    batches = iter(loader)
+    next(batches)
+    with pytest.raises(pyecho.EchoError, match="contains itself"):
+        loader.state_dict()
+    assert len(list(batches)) == 9
+
+
+@pytest.mark.parametrize("name", ["examples", "small", "unique"])
+def test_numbers_and_texts_may_be_arrays_without_axes_as_in_an_npz_file(name):
+    def filed(value):
+        if isinstance(value, dict):
+            return {key: filed(each) for key, each in value.items()}
+        return np.asarray(value) if isinstance(value, int | float | str) else value
+
+    state, make, rest = loader_and_rest(name)
+    loader = make()
+    loader.load_state_dict(filed(state))
+    assert Consumer(loader).take(9) == rest
+    with pytest.raises(pyecho.CheckpointError):
+        make().load_state_dict(filed(state | {"epoch": 0.5}))
+
+
+@pytest.mark.parametrize("held", [[1, 2], [[]], [[1, 2, 3]], [None], ["ab"]])
+def test_forged_items_that_were_read_ahead_are_refused(held):
+    def loader():
+        return pyecho.EchoLoader(Stateful(20), 2, batch_size=4)
+
+    state = state_after_a_batch(loader())
+    state["flow"]["held"] = held
+    state["digest"] = digest(state)
+    forged = loader()
+    forged.load_state_dict(state)
+    with pytest.raises(pyecho.CheckpointError, match="read ahead"):
+        next(iter(forged))

@@ -1,12 +1,25 @@
 """A loader that goes on from a state yields what it would have yielded without, bit for bit."""
 
+import copy
+import pickle
 import random
+import warnings
 
 import pytest
 from drivers import DRIVERS
 from hypothesis import given
 from hypothesis import strategies as st
-from resuming import END, SOURCES, STATEFUL, Consumer, Indexed, Scenario, loader_of
+from resuming import (
+    END,
+    ONE_SHOT,
+    SOURCES,
+    STATEFUL,
+    Consumer,
+    Indexed,
+    Scenario,
+    Stateful,
+    loader_of,
+)
 
 import pyecho
 
@@ -136,3 +149,108 @@ def test_a_loader_inside_a_loader_goes_on_too():
         consumer = Consumer(nested())
         consumer.take(stop)
         assert consumer.moved_to(nested()).take(len(whole) - stop) == whole[stop:]
+
+
+class StaysAtItsEnd(Stateful):
+    """The state of its end means the end, until it is told another epoch (as with Hugging Face's).
+
+    Its state may be asked for only before a state is loaded or once it is iterated again, as with
+    torchdata's StatefulDataLoader.
+    """
+
+    epoch = at = 0
+
+    def set_epoch(self, epoch):
+        self.at = self.at if epoch == self.epoch else 0
+        self.epoch = epoch
+
+    def __iter__(self):
+        self.loaded = False
+        while self.at < self.items:
+            self.at += 1
+            yield self.item(self.at)
+
+    def state_dict(self):
+        assert not self.loaded
+        return {"epoch": self.epoch, "at": self.at}
+
+    def load_state_dict(self, state):
+        self.epoch, self.at, self.loaded = state["epoch"], state["at"], True
+
+
+@pytest.mark.parametrize("threads", [0, 1])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"shuffle_buffer": 5}, {"batch_size": 4}, {"batch_size": 4, "epochs": 2}],
+    ids=str,
+)
+def test_a_source_whose_state_means_its_end_begins_the_next_epoch(options, threads):
+    def loader():
+        return pyecho.EchoLoader(
+            StaysAtItsEnd(10), 2, with_info=True, threads=threads, prefetch=1, **options
+        )
+
+    whole = Consumer(loader()).take_all(4)
+    for stop in range(len(whole) // 2 + 1):
+        consumer = Consumer(loader())
+        assert consumer.take(stop) == whole[:stop]
+        for step in (1, 2, len(whole) - stop - 3):  # saved again before it is read again
+            consumer = consumer.moved_to(loader())
+            assert consumer.take(step) == whole[stop : stop + step], (stop, step)
+            stop += step
+        consumer.loader.close()
+
+
+def test_the_empty_rest_of_an_epoch_is_no_empty_source():
+    loader = pyecho.EchoLoader(StaysAtItsEnd(3), 2)
+    batches = iter(loader)
+    state = [next(batches) for _ in range(6)] and loader.state_dict()
+    resumed = pyecho.EchoLoader(StaysAtItsEnd(3), 2)
+    resumed.load_state_dict(state)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert [len(list(resumed)) for _ in range(3)] == [0, 6, 6]
+    assert resumed.state_dict()["epoch"] == 3
+
+
+def through_a_file(value):
+    return pickle.loads(pickle.dumps(value))
+
+
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, through_a_file])
+def test_copies_of_a_loader_go_on_with_the_state_that_it_has_loaded(way):
+    consumer = Consumer(loader_of("list", 20, factor=3, batch_size=4))
+    consumer.take(3)
+    loader = loader_of("list", 20, factor=3, batch_size=4)
+    loader.load_state_dict(consumer.loader.state_dict())
+    assert Consumer(way(loader)).take(30) == Consumer(loader).take(30) == consumer.take(30)
+
+
+@given(seed=st.integers(0, 2**32))
+def test_a_state_that_was_loaded_can_be_had_without_its_items(seed):
+    scenario, draw = Scenario(seed), random.Random(seed + 1)
+    consumer = Consumer(scenario.loader(draw))
+    consumer.take(draw.randint(1, 20))
+    state = through_a_file(consumer.loader.state_dict())
+    loader = scenario.loader(draw)
+    loader.load_state_dict(state)
+    if state["flow"] is None:
+        assert loader.state_dict(payload=False) == state
+        return
+    if state["source"] is not None:
+        with pytest.raises(pyecho.EchoError, match="payload=True"):
+            loader.state_dict(payload=False)
+        return
+    small = loader.state_dict(payload=False)
+    expected = consumer.loader.state_dict(payload=False)["flow"]
+    if scenario.form not in STATEFUL:
+        assert small["flow"].keys() == expected.keys()
+    assert not small["flow"].keys() & {"columns", "numbers", "leaves"}
+    for name in ("links", "iterations", "delivered", "batches"):
+        assert small["flow"][name] == expected[name]
+    resumed = scenario.loader(draw)
+    resumed.load_state_dict(small)
+    count = 1 if scenario.form in ONE_SHOT else 20
+    assert Consumer(resumed).take(count) == consumer.take(count)
+    consumer.loader.close()
+    resumed.close()
