@@ -126,11 +126,13 @@ class DeviceEcho:
                 break
             if not complete:
                 self._pull(wait=True)
-            elif (batch := self._batch()) is None:
-                self._dropped += 1  # it is too short for drop_last
-            else:
+                continue
+            with span("echo"):
+                batch = self._batch()
+            if batch is not None:
                 self._delivered += 1
                 return batch
+            self._dropped += 1  # it is too short for drop_last
         self._iterations += 1
         self._delivered = self._dropped = 0
         failure, self._failure = self._failure, None

@@ -162,7 +162,6 @@ def test_uploads_have_spans_in_a_trace(way, device, tmp_path):
         for _ in loader:
             pass
     trace = Trace(path)
-    threads = {"batches": "pyecho-feeder", "on the device": "pyecho-echo"}
-    assert trace.of("upload", threads.get(way, "pyecho-upload"))
+    assert trace.of("upload", "pyecho-feeder" if way == "batches" else "pyecho-upload")
     assert bool(trace.of("echo")) == (way == "on the device")
     assert bool(trace.of("augment")) == (way == "augmented")
