@@ -168,7 +168,8 @@ class EchoLoader:
     def __repr__(self) -> str:
         """Show the source's type and the arguments that matter most."""
         config = self._config
-        shown = [type(self._source.object).__name__, f"factor={config.factor!r}"]
+        factor = config.adaptive or f"{config.most_uses:g}"
+        shown = [type(self._source.object).__name__, f"factor={factor}"]
         if config.batch_size is not None:
             shown.append(f"batch_size={config.batch_size}")
         if config.capacity > 1:
