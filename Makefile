@@ -13,7 +13,7 @@ BIN := .venv/bin
 WITH_TOOLS := PATH="$(CURDIR)/$(BIN):$$PATH"
 PACKAGE_SOURCES := pyproject.toml CMakeLists.txt $(shell find csrc pyecho -not -path '*__pycache__*')
 CUDA_BIN := .venv-cuda/bin
-CUDA_TESTS := tests/gpu tests/device/test_same_output.py tests/device/test_states.py
+CUDA_TESTS := tests/gpu tests/device/test_same_output.py
 CUDA_VIOLATIONS := $(CURDIR)/.venv-cuda/violations
 CPP_FILES := $(shell find csrc tests/cpp tests/cuda_emulator benchmarks -name '*.hpp' -o -name '*.cpp')
 # ThreadSanitizer of older compilers cannot live with the address randomisation of newer kernels.
@@ -39,7 +39,7 @@ test-cpp: gtest .venv/tools.stamp ## Build and run the C++ tests
 
 test-cuda: .venv-cuda/ready.stamp ## Run tests/gpu without a GPU, on emulated devices with PyTorch's CUDA build (1.4 GB)
 	$(call test_cuda,devices=1,tests/emulated)
-	$(call test_cuda,devices=1,$(CUDA_TESTS))
+	$(call test_cuda,devices=1,$(CUDA_TESTS) tests/device/test_states.py)
 	$(call test_cuda,devices=2 delay_us=1500,$(CUDA_TESTS))
 
 sanitize: export PYECHO_STRESS_ITEMS := $(PYECHO_STRESS_ITEMS)
