@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from pyecho._core import ConfigError, EchoError
 from pyecho.adaptive import Adaptive
-from pyecho.advise.measure import measured_advice
 from pyecho.advise.model import Advice
 from pyecho.checked import checked_int
 from pyecho.checkpoint import SavedState
@@ -329,6 +328,8 @@ class EchoLoader:
             If an iteration of this loader is under way, if the source ends within a few batches,
             or while a trace is being recorded.
         """
+        from pyecho.advise.measure import measured_advice
+
         if self._source.one_shot:
             raise ConfigError(
                 f"the source ({type(self._source.object).__name__}) is an iterator, and advise() "

@@ -77,7 +77,7 @@ class Stages:
         self._read(opening)
 
     def _read(self, opening: Opening) -> None:
-        # What was read ahead is no part of the iterator again: then it would be neither in the
+        # Items read ahead are no part of the iterator again: then they would be neither in the
         # stage nor ahead of the source's own state.
         resumed = opening.resumed
         first = [] if resumed is None else list(map(self._whole, resumed.flow.held))

@@ -73,7 +73,7 @@ void EchoBufferObject::add_payload(py::dict& state, const std::vector<Unspent>& 
 }
 
 void EchoBufferObject::make_room(std::size_t items) {
-  // What was made ahead of the consumer needs slots again; with an adaptive factor beside a pool of items that have left.
+  // Items of batches made ahead need slots again. With an adaptive factor, a pool of items that have left needs more.
   const std::size_t needed = items + (adaptive() ? config_.capacity : 0);
   if (needed > core_->slots()) {
     config_.burst += static_cast<std::uint32_t>(needed);  // some of the slots were not asked for, see EchoBufferConfig

@@ -80,8 +80,8 @@ Outcome EchoQueueObject::try_emit(PyObject*& emission) {
   }
   Use use;  // NOLINT(cppcoreguidelines-pro-type-member-init): written by try_next
   const Outcome outcome = core_->try_next(use);
-  check_log(core_->diverged());
   if (outcome != Outcome::kOk) [[unlikely]] {
+    check_log(core_->diverged());
     return failed_ && outcome == Outcome::kClosed ? Outcome::kEnd : outcome;
   }
   Item& item = items_[use.slot];

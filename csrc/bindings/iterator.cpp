@@ -28,26 +28,6 @@ PyTypeObject* iterator_type = nullptr;
 
 IteratorObject* self_of(PyObject* object) noexcept { return reinterpret_cast<IteratorObject*>(object); }
 
-// Allows one consumer of a stage at a time. Waits release the GIL, so another thread could enter; it gets an error.
-class OneConsumer {
- public:
-  explicit OneConsumer(Stage& stage) : consumer_(stage.consumer()) {
-    if (consumer_ != std::thread::id()) {
-      raise(errors().echo_error,
-            "another thread is waiting for the next batch here, or takes its state; iterate from one thread at a time "
-            "and hand the batches "
-            "on");
-    }
-    consumer_ = std::this_thread::get_id();
-  }
-  ~OneConsumer() { consumer_ = {}; }
-  OneConsumer(const OneConsumer&) = delete;
-  OneConsumer& operator=(const OneConsumer&) = delete;
-
- private:
-  std::thread::id& consumer_;
-};
-
 // True if a later iteration has begun, for which the owner has ended this one.
 bool retired(const IteratorObject& self) noexcept {
   return self.generation != 0 && self.generation != self.stage->generation();

@@ -202,6 +202,26 @@ class Stage {
   SourceClock source_clock_;
 };
 
+// Allows one consumer of a stage at a time. Waits release the GIL, so another thread could enter; it gets an error.
+class OneConsumer {
+ public:
+  explicit OneConsumer(Stage& stage) : consumer_(stage.consumer()) {
+    if (consumer_ != std::thread::id()) {
+      raise(errors().echo_error,
+            "another thread is waiting for the next batch here, or takes the state; iterate from one thread at a time "
+            "and "
+            "hand the batches on");
+    }
+    consumer_ = std::this_thread::get_id();
+  }
+  ~OneConsumer() { consumer_ = {}; }
+  OneConsumer(const OneConsumer&) = delete;
+  OneConsumer& operator=(const OneConsumer&) = delete;
+
+ private:
+  std::thread::id& consumer_;
+};
+
 // A stage around its native core, an EchoBuffer or an EchoQueue.
 template <class Core>
 class StageOf : public Stage {

@@ -21,22 +21,6 @@ void Stage::set_paused(bool paused) {
   halt_core(paused);
 }
 
-namespace {
-
-// Keeps a consumer in another thread out of a stage.
-class Occupied {
- public:
-  explicit Occupied(std::thread::id& consumer) : consumer_(consumer) { consumer_ = std::this_thread::get_id(); }
-  ~Occupied() { consumer_ = {}; }
-  Occupied(const Occupied&) = delete;
-  Occupied& operator=(const Occupied&) = delete;
-
- private:
-  std::thread::id& consumer_;
-};
-
-}  // namespace
-
 py::dict Stage::state(bool payload, bool with_held) {
   if (forked()) {
     raise_for(Outcome::kForked);
@@ -54,7 +38,7 @@ py::dict Stage::state(bool payload, bool with_held) {
   if (stopped()) {
     raise_for(Outcome::kClosed);
   }
-  const Occupied occupied(consumer_);
+  const OneConsumer consumer(*this);  // keeps other threads out
   py::dict state("iterations"_a = iterations_, "delivered"_a = delivered_, "batches"_a = delivered_ + dropped_);
   halt_core(true);
   try {

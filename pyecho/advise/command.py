@@ -7,13 +7,12 @@ import importlib.util
 import json
 import sys
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from pyecho import EchoError
 from pyecho.advise.measure import Step, measured_advice
-from pyecho.arguments import positive_int
+from pyecho.arguments import add_output, lacks, packages_for, positive_int
 from pyecho.loader import EchoLoader
 
 EXIT_FAILED = 1
@@ -52,25 +51,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="N",
         help="batches of each run, and of the predicted seconds (default: %(default)s)",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.add_argument(
-        "--plot",
-        type=Path,
-        metavar="PATH",
-        help="draw the prediction as well; the suffix decides the format",
-    )
+    add_output(parser, "the prediction")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure and report; return the exit status. Errors of the function itself are raised."""
-    needed = {"rich": not arguments.json, "matplotlib": arguments.plot is not None}
-    missing = [name for name, wanted in needed.items() if wanted and find_spec(name) is None]
-    if missing:
-        print(
-            f"pyecho advise needs {', '.join(missing)}: pip install {' '.join(missing)}",
-            file=sys.stderr,
-        )
+    if lacks("pyecho advise", packages_for(arguments)):
         return EXIT_USAGE
     try:
         return _run(arguments)

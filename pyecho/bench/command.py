@@ -7,12 +7,11 @@ import datetime
 import json
 import sys
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyecho import EchoError, info
-from pyecho.arguments import positive_int
+from pyecho.arguments import add_output, lacks, packages_for, positive_int
 
 if TYPE_CHECKING:
     from pyecho.bench.row import Row
@@ -55,25 +54,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="N",
         help="how often each contestant runs, taking turns (default: %(default)s)",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.add_argument(
-        "--plot",
-        type=Path,
-        metavar="PATH",
-        help="draw the ratios to the limits as well; the suffix decides the format",
-    )
+    add_output(parser, "the ratios to the limits")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure and report; return the exit status."""
-    needed = {"rich": not arguments.json, "matplotlib": arguments.plot is not None}
-    missing = [name for name, wanted in needed.items() if wanted and find_spec(name) is None]
-    if missing:
-        print(
-            f"pyecho bench needs {', '.join(missing)}: pip install {' '.join(missing)}",
-            file=sys.stderr,
-        )
+    if lacks("pyecho bench", packages_for(arguments)):
         return EXIT_USAGE
     try:
         return _run(arguments)

@@ -6,11 +6,10 @@ import argparse
 import json
 import math
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 from pyecho import EchoError, info
-from pyecho.arguments import positive_int
+from pyecho.arguments import lacks, positive_int
 
 from .errors import DemoError
 from .outputs import Output, check_outputs, write_outputs
@@ -118,13 +117,7 @@ def run(arguments: argparse.Namespace) -> int:
     arguments
         The parsed command line.
     """
-    missing = [name for module, name in _PACKAGES.items() if find_spec(module) is None]
-    if missing:
-        # Not `pyecho[demo]`, because the name pyecho on PyPI belongs to another project.
-        print(
-            f"pyecho demo needs {', '.join(missing)}: pip install {' '.join(missing)}",
-            file=sys.stderr,
-        )
+    if lacks("pyecho demo", _PACKAGES):
         return EXIT_USAGE
     try:
         return _run(arguments)

@@ -52,10 +52,9 @@ class DeviceEcho:
         Shows leaves as arrays, and arrays as tensors.
     with_info
         Whether batches come with an `EchoInfo`.
-    adaptive
-        Whether the factor adapts itself, so that what has arrived is taken before each batch.
-    chunk_rows
-        Examples of a chunk, at most.
+    polled_rows
+        Examples of a chunk, at most, if chunks that have arrived are taken before each batch, as
+        an adaptive factor wants it; else 0.
     """
 
     def __init__(
@@ -68,8 +67,7 @@ class DeviceEcho:
         *,
         adapter: Adapter,
         with_info: bool,
-        adaptive: bool,
-        chunk_rows: int,
+        polled_rows: int,
     ) -> None:
         self._spec = spec
         self._staging = staging
@@ -80,8 +78,7 @@ class DeviceEcho:
         self._adapter = adapter
         self._to_tensor: Any = adapter.decoder(leaves_of(spec))
         self._with_info = with_info
-        self._adaptive = adaptive
-        self._chunk_rows = chunk_rows
+        self._polled_rows = polled_rows
         # A column is one leaf of several examples: a tensor, or a list if it travels by reference.
         self._chunks: list[tuple[Any, list[Any]]] = []  # slots and columns, not stored yet
         self._pools: list[Any] = []  # for each column, of rows or references, by slot
@@ -118,8 +115,8 @@ class DeviceEcho:
         fails meanwhile.
         """
         while True:
-            while self._adaptive and self.plan.room >= self._chunk_rows and self._pull(wait=False):
-                pass  # what has arrived
+            while 0 < self._polled_rows <= self.plan.room and self._pull(wait=False):
+                pass
             complete = self.plan.advance()
             self.plan.check_log()
             if complete is None:

@@ -146,8 +146,7 @@ class DeviceStages(Stages):
             rows,
             adapter=self._adapter,
             with_info=config.with_info,
-            adaptive=config.adaptive is not None,
-            chunk_rows=chunk_rows,
+            polled_rows=0 if config.adaptive is None else chunk_rows,
         )
         self._stages = [staging]
         self._add_device_link(uploader, echo.finish, echo.deliver, echo)

@@ -63,7 +63,7 @@ def test_factors_are_sorted_and_always_with_the_baseline(text, factors):
 
 def test_missing_packages_are_one_line_that_says_what_to_install(capsys, monkeypatch):
     """And never a package that goes by the name of a module on PyPI."""
-    monkeypatch.setattr(command, "find_spec", lambda name: None)
+    monkeypatch.setattr("pyecho.arguments.find_spec", lambda name: None)
     assert main(["demo"]) == 2
     captured = capsys.readouterr()
     packages = captured.err.partition("pip install ")[2].split()

@@ -208,7 +208,9 @@ def test_keys_with_an_address_in_their_repr_do_no_damage():
     loader = pyecho.EchoLoader(source, 2, shuffle_buffer=4)
     state = state_after_a_batch(loader)
     for _ in range(10):
-        pyecho.EchoLoader(source, 2, shuffle_buffer=4).load_state_dict(copy.deepcopy(state))
+        again = pyecho.EchoLoader(source, 2, shuffle_buffer=4)
+        again.load_state_dict(copy.deepcopy(state))
+        assert len(list(again)) == 17
 
 
 def test_damage_is_found_in_items_that_have_columns_of_their_own():

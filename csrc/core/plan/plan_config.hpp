@@ -1,4 +1,4 @@
-// What a plan is told, and what it answers.
+// Input and output of a plan: its configuration, and the uses that it draws.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ struct Use {
   bool last;                   // true for the last use of the item
 };
 
-// What an adaptive factor has decided: for each batch how many events (items, ends of passes) were taken before it. By the
-// first epoch of passes that flow into each other.
+// Decisions of an adaptive factor: for each batch the number of events (items, ends of passes) taken before it. The key is
+// the first epoch of passes that flow into each other.
 using DecisionLog = std::map<std::uint64_t, std::vector<std::uint32_t>>;
 
 struct PlanConfig {

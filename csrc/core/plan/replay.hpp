@@ -1,8 +1,8 @@
 // Brings a plan to the position of a saved state. Pure arithmetic: no threads, clock or payload.
 //
-// What a consumer has taken, and the lengths of the passes, decide everything about a BatchPlan. So a saved state holds
-// those few numbers instead of the plan, and loading it plans the same batches once more without copying a row, at some
-// 25 ns a use. Nothing in a state is an index that must be trusted.
+// A BatchPlan follows from the lengths of the passes and the number of batches taken. So a saved state holds these few
+// numbers instead of the plan, and loading it plans the same batches once more without copying a row, at some 25 ns a
+// use. Nothing in a state is an index that must be trusted.
 //
 //     Replay replay(plan, rows, position);
 //     while ((outcome = replay.advance(n)) == Outcome::kEmpty) { ... look for Ctrl-C ... }
@@ -28,7 +28,7 @@ struct PlanPosition {
   bool ended = false;                      // no pass follows those in `passes`
   std::vector<std::uint32_t> decisions{};  // of an adaptive factor, those ahead of the consumer included
   bool feed_all = false;                   // feed everything; else only what the batches taken need
-  // What the consumer has taken.
+  // Output taken by the consumer.
   std::uint64_t iterations = 0;  // to their ends
   std::uint64_t batches = 0;     // of the next iteration
   std::uint32_t min_rows = 1;    // shorter batches are not counted in `batches`

@@ -181,7 +181,7 @@ class EchoBuffer {
   [[nodiscard]] bool stopped() const noexcept { return pool_.stopped(); }
   [[nodiscard]] bool forked() const noexcept { return pool_.forked(); }
   [[nodiscard]] EchoBufferStats stats() const;
-  // Those of an adaptive factor, see BatchPlan.
+  // The log of an adaptive factor, see BatchPlan.
   [[nodiscard]] DecisionLog log() const { return executor_.log(); }
   [[nodiscard]] bool diverged() const noexcept { return executor_.diverged(); }
   // Returns the reason why acquire() returned kExhausted; "" if max_bytes is the limit.

@@ -50,6 +50,10 @@ Outcome EchoQueue::plan(Use& use) {
     return Outcome::kEnd;
   }
   const Outcome outcome = draw();
+  if (diverged()) [[unlikely]] {
+    ahead_ = 0;
+    return Outcome::kClosed;
+  }
   if (ahead_ > 0) {
     plan_.end_batch();
     clock_.leave();

@@ -124,7 +124,7 @@ class EchoQueue {
   [[nodiscard]] bool stopped() const noexcept { return pool_.stopped(); }
   [[nodiscard]] bool forked() const noexcept { return pool_.forked(); }
   [[nodiscard]] EchoQueueStats stats() const;
-  // Those of an adaptive factor, see BatchPlan.
+  // The log of an adaptive factor, see BatchPlan. Once diverged() is true, no use is returned any more, only kClosed.
   [[nodiscard]] DecisionLog log() const { return plan_.log(); }
   [[nodiscard]] bool diverged() const noexcept { return plan_.diverged(); }
 

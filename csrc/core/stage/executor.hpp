@@ -75,7 +75,7 @@ class Executor {
     const std::uint32_t missing = layout_.rows() - (open_ == nullptr ? 0 : open_->rows);
     return std::min<std::uint64_t>(plan_.min_items(missing), slots_.slots() - plan_.resident());
   }
-  // Those of an adaptive factor, see BatchPlan. Any thread.
+  // The log of an adaptive factor, see BatchPlan. Any thread.
   [[nodiscard]] DecisionLog log() const { return plan_.log(); }
   [[nodiscard]] bool diverged() const noexcept { return plan_.diverged(); }
   // Returns a recent number of items in the pool. Any thread.
