@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <numeric>
 #include <stdexcept>
 #include <string>
@@ -76,6 +77,12 @@ Outcome SlotPool::reserve(Reservation& reservation, Deadline deadline) {
   }
 }
 
+void SlotPool::await_resumed(Deadline deadline) {
+  // An alert ends it: no count is ever reached.
+  static_cast<void>(released_.await(std::numeric_limits<std::uint64_t>::max() - 1, deadline, WaitStrategy::sleep(),
+                                    [this] { return !halted() || closed() || stopped(); }));
+}
+
 void SlotPool::commit(std::span<const Reservation> reservations) {
   if (forked()) {
     return;
@@ -147,8 +154,12 @@ bool SlotPool::feed(BatchPlan& plan) {
     }
     for (const std::uint32_t entry : std::span(taken).first(count)) {
       if ((entry & kMarks) == 0) {
-        plan.feed(entry);
-        continue;
+        if (skip_ == 0) {
+          plan.feed(entry);
+          continue;
+        }
+        --skip_;
+        not_items_.fetch_add_acq_rel(1);
       }
       if ((entry & kPassEnd) != 0) {
         plan.end_pass();
@@ -226,6 +237,7 @@ void SlotPool::drain() {
 }
 
 void SlotPool::open(bool halted) {
+  skip_ = 0;
   urgent_.store_relaxed(0);
   unannounced_.store_relaxed(0);
   end_ticket_.store_release(kOpen);

@@ -30,7 +30,7 @@
 //              | announce_released      |               |              |            |
 // unannounced_ | release,               | the same      | acq_rel RMW  | itself     | released slots not yet counted by released_
 //              | announce_released      |               |              |            |
-// not_items_   | abort, end_pass        | committed()   | acq_rel RMW, | itself     | never more than committed_
+// not_items_   | abort, end_pass, feed  | committed()   | acq_rel RMW, | itself     | never more than committed_
 //              |                        |               | acquire      |            |
 // (slot data)  | producer before commit | builder       | by the rings |            | free ring: the last reader happens before the
 //              |                        |               |              |            | next writer; filled ring: writer before reader
@@ -81,6 +81,8 @@ class SlotPool {
   }
   // Blocks while every slot is in use: kOk, kClosed, kTimeout (also if halted), kForked.
   Outcome reserve(Reservation& reservation, Deadline deadline);
+  // Blocks while halted, until the deadline.
+  void await_resumed(Deadline deadline);
   // Hands the filled slots to the planner.
   void commit(std::span<const Reservation> reservations);
   void commit(Reservation reservation) { commit(std::span(&reservation, 1)); }
@@ -130,6 +132,8 @@ class SlotPool {
   void reset();
   // Same, but frees only these slots, and stays halted. The others hold items that a plan has been fed.
   void reset_halted(std::span<const std::uint32_t> free);
+  // Drops the first items that are committed from now on, in the order of their tickets, as if they had been aborted.
+  void skip(std::uint64_t items) noexcept { skip_ = items; }
 
  private:
   void drain();
@@ -160,6 +164,7 @@ class SlotPool {
   Atomic<std::uint32_t> halted_;   // set by set_halted()
   Atomic<std::uint32_t> urgent_;   // reserving threads asleep, and ends of passes that are not fed yet
   std::uint64_t known_ = 0;        // planner only: committed_ at the last look
+  std::uint64_t skip_ = 0;         // planner only: items still to drop
 };
 
 }  // namespace pyecho

@@ -182,8 +182,32 @@ Outcome EchoBuffer::begin(std::uint64_t epoch, std::uint64_t items) {
     return Outcome::kForked;
   }
   stop();
+  forget_failure();
   driver_.begin(epoch, items);
   return Outcome::kOk;
+}
+
+void EchoBuffer::fail(std::string message) {
+  if (pool_.forked()) {
+    return;  // a thread that stayed in the parent may hold the lock
+  }
+  {
+    const std::scoped_lock lock(failure_mutex_);
+    if (!failure_ && !pool_.closed()) {
+      failure_ = std::move(message);
+    }
+  }
+  close();
+}
+
+std::optional<std::string> EchoBuffer::failure() const {
+  const std::scoped_lock lock(failure_mutex_);
+  return failure_;
+}
+
+void EchoBuffer::forget_failure() {
+  const std::scoped_lock lock(failure_mutex_);
+  failure_.reset();
 }
 
 // ---------------------------------------------------------------- saving and resuming
@@ -237,6 +261,7 @@ std::uint64_t EchoBuffer::copy_items(std::span<const Unspent> items, std::span<s
 
 Replay EchoBuffer::begin_at(PlanPosition position) {
   stop();
+  forget_failure();
   return driver_.begin_at(std::move(position));
 }
 

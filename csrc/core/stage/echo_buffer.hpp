@@ -23,6 +23,8 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -109,6 +111,8 @@ class EchoBuffer {
 
   // kOk, kClosed, kTimeout, kForked.
   Outcome reserve(Reservation& reservation, Deadline deadline) { return pool_.reserve(reservation, deadline); }
+  // Blocks while halted, when reserve() returns kTimeout before its deadline.
+  void await_resumed(Deadline deadline) { pool_.await_resumed(deadline); }
   // Reserves free slots and sets `count` to their number: kOk, kFull, kClosed, kForked. Never blocks.
   Outcome try_reserve(std::span<Reservation> wanted, std::uint32_t& count) { return pool_.try_reserve(wanted, count); }
   // Returns layout().slot_bytes() bytes, writable from the reservation to its commit or abort.
@@ -130,6 +134,10 @@ class EchoBuffer {
   // Marks the end of a pass over the source; another pass follows. Consumes the reservation.
   void end_pass(Reservation reservation) { pool_.end_pass(reservation); }
   void close() { pool_.close(); }
+  // Same as close(), and keeps the message of the first failure until the next begin(), for the consumer to look at once it
+  // is at the end.
+  void fail(std::string message);
+  [[nodiscard]] std::optional<std::string> failure() const;
   [[nodiscard]] bool closed() const noexcept { return pool_.closed(); }
 
   // -- Consumer: one thread at a time --
@@ -150,6 +158,9 @@ class EchoBuffer {
   // Starts with iteration `epoch` and drops the rest of the last one. Waits for threads that copy a batch. No producer
   // may be inside or have open reservations, and stop() and close() must not be called meanwhile.
   Outcome begin(std::uint64_t epoch, std::uint64_t items);
+
+  // Drops the first items that are committed from now on, as if they had been aborted. As begin() otherwise, after it.
+  void skip(std::uint64_t items) noexcept { pool_.skip(items); }
 
   // -- Saving and resuming: the consumer's thread. Producers may be inside if no begin_at() is called. --
 
@@ -195,6 +206,7 @@ class EchoBuffer {
   }
   template <class Take>
   Outcome hand_out(Lease& lease, const Take& take);
+  void forget_failure();
 
   const EchoBufferConfig config_;
   const SlotLayout layout_;
@@ -208,6 +220,8 @@ class EchoBuffer {
   ConsumerClock clock_;  // written by the consumer only, like the next two
   Atomic<std::uint64_t> emitted_;
   Atomic<std::uint64_t> batches_taken_;
+  mutable std::mutex failure_mutex_;
+  std::optional<std::string> failure_;  // guarded by failure_mutex_
 
   Driver driver_;  // last: its threads use all of the above
 };

@@ -1,0 +1,245 @@
+#include "capi/buffer.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace pyecho::capi {
+namespace {
+
+Deadline deadline_after(std::int64_t timeout_ns) {
+  constexpr std::int64_t kForeverNs = std::int64_t{1} << 60;  // 36 years
+  return timeout_ns < 0 || timeout_ns > kForeverNs ? kNever : Clock::now() + std::chrono::nanoseconds(timeout_ns);
+}
+
+}  // namespace
+
+Leaf::Leaf(const char* leaf_name, const char* leaf_dtype, std::span<const std::int64_t> leaf_shape,
+           std::size_t size_bytes)
+    : name(leaf_name), dtype(leaf_dtype), shape(leaf_shape.begin(), leaf_shape.end()), view{} {
+  view = {.struct_bytes = sizeof(pyecho_leaf),
+          .name = name.c_str(),
+          .dtype = dtype.c_str(),
+          .shape = shape.data(),
+          .ndim = static_cast<std::uint32_t>(shape.size()),
+          .reserved = 0,
+          .size_bytes = size_bytes,
+          .slot_offset = 0,
+          .batch_offset = 0};
+}
+
+Buffer::Buffer(Leaves leaves, EchoBufferConfig config)
+    : pyecho_buffer{&kApi},
+      foreign_(false),
+      leaves_(std::move(leaves)),
+      config_(std::move(config)),
+      core_(std::make_shared<EchoBuffer>(config_)),
+      first_epoch_(config_.epoch),
+      items_(config_.items) {
+  settle();
+}
+
+Buffer::Buffer(Leaves leaves, std::shared_ptr<EchoBuffer> core, Waiter waiter)
+    : pyecho_buffer{&kApi}, foreign_(true), leaves_(std::move(leaves)), core_(std::move(core)), waiter_(waiter) {
+  settle();
+}
+
+Buffer::~Buffer() { magic_ = 0; }
+
+// Takes over what depends on the core, which may be a new one.
+void Buffer::settle() {
+  for (std::size_t i = 0; i < leaves_.size(); ++i) {
+    leaves_[i]->view.slot_offset = core_->layout().leaves()[i].slot_offset;
+    leaves_[i]->view.batch_offset = core_->layout().leaves()[i].batch_offset;
+  }
+  open_ = std::vector<Atomic<std::uint64_t>>(core_->slots());
+}
+
+// ---------------------------------------------------------------- producers
+
+// Measures the time during which at least one producer waits.
+class Buffer::Waiting {
+ public:
+  explicit Waiting(Buffer& buffer) : buffer_(buffer) {
+    const std::scoped_lock lock(buffer_.wait_mutex_);
+    if (buffer_.waiting_++ == 0) {
+      buffer_.waiting_since_ = Clock::now();
+    }
+  }
+  ~Waiting() {
+    const std::scoped_lock lock(buffer_.wait_mutex_);
+    if (--buffer_.waiting_ == 0) {
+      buffer_.waited_ns_ += static_cast<std::uint64_t>((Clock::now() - buffer_.waiting_since_).count());
+    }
+  }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+ private:
+  Buffer& buffer_;
+};
+
+std::uint64_t Buffer::producer_wait_ns() const {
+  const std::scoped_lock lock(wait_mutex_);
+  const auto open = waiting_ == 0 ? Clock::duration(0) : Clock::now() - waiting_since_;
+  return waited_ns_ + static_cast<std::uint64_t>(open.count());
+}
+
+// Calls `attempt(deadline)` until it succeeds. A halted core ends attempts early, and is waited for.
+template <class Attempt>
+Outcome Buffer::wait(std::int64_t timeout_ns, bool& interrupted, const Attempt& attempt) {
+  const Waiting waiting(*this);
+  const Deadline deadline = deadline_after(timeout_ns);
+  const auto patient = [&](Deadline until) {
+    Outcome outcome = attempt(until);
+    while (outcome == Outcome::kTimeout && Clock::now() < until) {
+      core_->await_resumed(until);
+      outcome = attempt(until);
+    }
+    return outcome;
+  };
+  if (waiter_ == nullptr) {
+    return patient(deadline);
+  }
+  Outcome outcome = Outcome::kTimeout;
+  interrupted = !waiter_(patient, deadline, outcome);
+  return outcome;
+}
+
+Outcome Buffer::reserve(std::span<pyecho_slot> slots, std::int64_t timeout_ns, std::size_t& count, bool& interrupted) {
+  std::array<Reservation, PYECHO_MAX_GROUP> found;  // NOLINT(cppcoreguidelines-pro-type-member-init): set by try_reserve
+  const auto wanted = std::span(found).first(std::min(slots.size(), found.size()));
+  std::uint32_t reserved = 0;
+  count = 0;
+  Outcome outcome = core_->try_reserve(wanted, reserved);
+  if (outcome == Outcome::kFull) {
+    if (timeout_ns == 0) {
+      return Outcome::kTimeout;
+    }
+    outcome = wait(timeout_ns, interrupted, [&](Deadline until) { return core_->reserve(found[0], until); });
+    if (outcome != Outcome::kOk || interrupted) {
+      return outcome;
+    }
+    reserved = 1;
+    if (wanted.size() > 1 && core_->try_reserve(wanted.subspan(1), reserved) == Outcome::kOk) {
+      ++reserved;
+    } else {
+      reserved = 1;
+    }
+  }
+  if (outcome != Outcome::kOk) {
+    return outcome;
+  }
+  for (; count < reserved; ++count) {
+    const Reservation& each = found[count];
+    open_[each.slot].store_relaxed(each.ticket + 1);
+    slots[count] = {.data = reinterpret_cast<unsigned char*>(core_->slot_data(each.slot)),
+                    .ticket = each.ticket,
+                    .index = each.slot,
+                    .reserved = 0};
+  }
+  return Outcome::kOk;
+}
+
+std::size_t Buffer::take_back(std::span<const pyecho_slot> slots, std::span<Reservation> reservations) noexcept {
+  std::size_t count = 0;
+  for (const pyecho_slot& slot : slots) {
+    if (slot.index >= open_.size() || open_[slot.index].load_relaxed() != slot.ticket + 1) {
+      break;
+    }
+    open_[slot.index].store_relaxed(0);
+    reservations[count++] = {.slot = slot.index, .ticket = slot.ticket};
+  }
+  return count;
+}
+
+Outcome Buffer::end_pass(std::int64_t timeout_ns, bool& interrupted) {
+  Reservation place{};
+  std::uint32_t count = 0;
+  Outcome outcome = core_->try_reserve(std::span(&place, 1), count);
+  if (outcome == Outcome::kFull) {
+    outcome = wait(timeout_ns, interrupted, [&](Deadline until) { return core_->reserve(place, until); });
+  }
+  if (outcome == Outcome::kOk && !interrupted) {
+    core_->end_pass(place);
+  }
+  return outcome;
+}
+
+std::size_t Buffer::open_slots() const noexcept {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(open_, [](const auto& ticket) { return ticket.load_relaxed() != 0; }));
+}
+
+// ---------------------------------------------------------------- the consumer
+
+Outcome Buffer::acquire(pyecho_batch& batch, std::int64_t timeout_ns) {
+  Lease lease;
+  Outcome outcome = Outcome::kEmpty;
+  const Deadline deadline = timeout_ns == 0 ? Deadline::min() : deadline_after(timeout_ns);
+  do {
+    lease.reset();
+    outcome = core_->try_acquire(lease);
+    if (outcome == Outcome::kEmpty) {
+      outcome = timeout_ns == 0 ? Outcome::kTimeout : core_->acquire(lease, deadline);
+    }
+    if (outcome == Outcome::kOk) {
+      ++batches_;
+    }
+  } while (outcome == Outcome::kOk && config_.drop_last && lease.rows() < config_.batch_rows);
+  if (outcome == Outcome::kEnd && !core_->at_end()) {
+    ++iterations_;
+    batches_ = 0;
+  }
+  if (outcome != Outcome::kOk) {
+    return outcome;
+  }
+  batch.data = reinterpret_cast<unsigned char*>(lease.data());
+  batch.rows = lease.rows();
+  batch.source_index = nullptr;
+  batch.use = nullptr;
+  if (const SlotLayout& layout = lease.layout(); layout.with_info()) {
+    batch.source_index = reinterpret_cast<const std::int64_t*>(lease.data() + layout.source_index_offset());
+    batch.use = reinterpret_cast<const std::int32_t*>(lease.data() + layout.use_offset());
+  }
+  const std::scoped_lock lock(lease_mutex_);
+  if (free_leases_.empty()) {
+    free_leases_.push_back(static_cast<std::uint32_t>(leases_.size()));
+    leases_.emplace_back();
+  }
+  HeldLease& held = leases_[free_leases_.back()];
+  batch.id = (std::uint64_t{held.generation} << 32U) | (free_leases_.back() + 1);
+  held.lease = std::move(lease);
+  free_leases_.pop_back();
+  retain();
+  return Outcome::kOk;
+}
+
+bool Buffer::release_lease(std::uint64_t id) {
+  Lease ended;
+  {
+    const std::scoped_lock lock(lease_mutex_);
+    const std::uint64_t place = (id & 0xFFFFFFFFU) - 1;
+    if (place >= leases_.size() || leases_[place].generation != id >> 32U || !leases_[place].lease) {
+      return false;
+    }
+    ended = std::move(leases_[place].lease);
+    ++leases_[place].generation;
+    free_leases_.push_back(static_cast<std::uint32_t>(place));
+  }
+  ended.reset();
+  release();
+  return true;
+}
+
+Outcome Buffer::begin(std::uint64_t epoch, std::uint64_t items) {
+  const Outcome outcome = core_->begin(epoch, items);
+  if (outcome == Outcome::kOk) {
+    first_epoch_ = epoch;
+    items_ = items;
+    iterations_ = batches_ = 0;
+  }
+  return outcome;
+}
+
+}  // namespace pyecho::capi

@@ -1,0 +1,168 @@
+// The buffer behind the handle of the C interface (include/pyecho/pyecho.h), which is its contract.
+//
+// variable       | written by          | read by         | order          | why
+// references_    | retain, release     | release         | acq_rel RMW    | the last one sees all that the others did
+// open_[slot]    | reserve, commit,    | commit, abort   | relaxed        | finds a reservation that is committed twice, by the
+//                | abort               |                 |                | one thread at a time that has it
+// consuming_     | Consuming           | Consuming       | acq_rel RMW    | admits one consumer; what it did happens before the next
+// leases_ ...    | acquire, release    | the same        | lease_mutex_   |
+// waiting_ ...   | producers           | stats           | wait_mutex_    |
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "core/stage/echo_buffer.hpp"
+#include "core/sync/atomic.hpp"
+#include "core/sync/outcome.hpp"
+#include "pyecho/pyecho.h"
+
+namespace pyecho::capi {
+
+// A leaf with memory of its own. Not movable, because `view` points into it.
+struct Leaf {
+  // The offsets are set by Buffer.
+  Leaf(const char* name, const char* dtype, std::span<const std::int64_t> shape, std::size_t size_bytes);
+  Leaf(const Leaf&) = delete;
+  Leaf& operator=(const Leaf&) = delete;
+
+  const std::string name;
+  const std::string dtype;
+  const std::vector<std::int64_t> shape;
+  pyecho_leaf view;
+};
+using Leaves = std::vector<std::unique_ptr<Leaf>>;
+
+// Waits for room in place of Buffer: calls `attempt(deadline of a slice)` until it returns something else than kTimeout, or
+// the deadline has passed. Returns false if the thread was interrupted.
+using Waiter = bool (*)(const std::function<Outcome(Deadline)>& attempt, Deadline deadline, Outcome& outcome);
+
+class Buffer final : public pyecho_buffer {
+ public:
+  // A buffer that the caller consumes. Throws as EchoBuffer does.
+  Buffer(Leaves leaves, EchoBufferConfig config);
+  // A buffer that something else consumes: only producers' functions may be called. `leaves`: the first ones of the core's.
+  Buffer(Leaves leaves, std::shared_ptr<EchoBuffer> core, Waiter waiter);
+  ~Buffer();
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  // Returns null if that is no buffer.
+  static Buffer* of(pyecho_buffer* handle) noexcept {
+    auto* const buffer = static_cast<Buffer*>(handle);
+    return handle != nullptr && buffer->magic_ == kMagic ? buffer : nullptr;
+  }
+
+  void retain() noexcept { references_.fetch_add_acq_rel(1); }
+  void release() {
+    if (references_.fetch_add_acq_rel(~std::uint64_t{0}) == 1) {
+      delete this;
+    }
+  }
+
+  [[nodiscard]] EchoBuffer& core() const noexcept { return *core_; }
+  [[nodiscard]] const Leaves& leaves() const noexcept { return leaves_; }
+  [[nodiscard]] bool foreign() const noexcept { return foreign_; }
+
+  // -- Producers --
+
+  // Sets `count` slots: kOk, kTimeout, kClosed, kForked. `interrupted`: as Waiter tells.
+  Outcome reserve(std::span<pyecho_slot> slots, std::int64_t timeout_ns, std::size_t& count, bool& interrupted);
+  // Takes the reservations of `slots` back, up to the first that there is none of, and returns how many.
+  std::size_t take_back(std::span<const pyecho_slot> slots, std::span<Reservation> reservations) noexcept;
+  Outcome end_pass(std::int64_t timeout_ns, bool& interrupted);
+  // Returns how many slots are reserved.
+  [[nodiscard]] std::size_t open_slots() const noexcept;
+  // Returns the time during which at least one producer waited for room.
+  [[nodiscard]] std::uint64_t producer_wait_ns() const;
+
+  // -- The consumer --
+
+  // Keeps other threads out for as long as it lives; false if one is in.
+  class Consuming {
+   public:
+    explicit Consuming(Buffer& buffer) noexcept
+        : buffer_(buffer), admitted_(buffer.consuming_.exchange_acq_rel(1) == 0) {}
+    ~Consuming() {
+      if (admitted_) {
+        buffer_.consuming_.exchange_acq_rel(0);
+      }
+    }
+    Consuming(const Consuming&) = delete;
+    Consuming& operator=(const Consuming&) = delete;
+    explicit operator bool() const noexcept { return admitted_; }
+
+   private:
+    Buffer& buffer_;
+    bool admitted_;
+  };
+
+  Outcome acquire(pyecho_batch& batch, std::int64_t timeout_ns);
+  // Ends a lease, and its reference. Returns false if there is none of this id.
+  bool release_lease(std::uint64_t id);
+  [[nodiscard]] Outcome begin(std::uint64_t epoch, std::uint64_t items);
+
+  // Returns memory for std::free() with the state. Sets its size, and the items that were fed. Throws std::bad_alloc.
+  unsigned char* save(std::size_t& size_bytes, std::uint64_t& taken);
+  // Throws BadState, and as EchoBuffer does.
+  void load(std::span<const std::byte> state, std::uint64_t& taken);
+
+ private:
+  static constexpr std::uint64_t kMagic = 0x7079'6563'686f'3031;
+  struct HeldLease {
+    Lease lease;
+    std::uint32_t generation = 0;
+  };
+  class Waiting;
+
+  template <class Attempt>
+  Outcome wait(std::int64_t timeout_ns, bool& interrupted, const Attempt& attempt);
+  void settle();
+  [[nodiscard]] std::vector<std::uint64_t> fingerprint() const;
+  void make_room(std::size_t items);
+
+  std::uint64_t magic_ = kMagic;
+  const bool foreign_;
+  const Leaves leaves_;
+  EchoBufferConfig config_;  // not of a foreign one
+  std::shared_ptr<EchoBuffer> core_;
+  const Waiter waiter_ = nullptr;
+  Atomic<std::uint64_t> references_{1};
+  std::vector<Atomic<std::uint64_t>> open_;  // by slot: 1 + ticket of its reservation, 0 without one
+
+  mutable std::mutex wait_mutex_;
+  std::uint32_t waiting_ = 0;  // the next three: guarded by wait_mutex_
+  Clock::time_point waiting_since_{};
+  std::uint64_t waited_ns_ = 0;
+
+  Atomic<std::uint32_t> consuming_;
+  std::uint64_t first_epoch_ = 0;  // the consumer's, like the next three: of the passes that flow into each other
+  std::uint64_t items_ = kUnknown;
+  std::uint64_t iterations_ = 0;  // to their ends, but for the last one
+  std::uint64_t batches_ = 0;     // of the next one
+
+  std::mutex lease_mutex_;
+  std::vector<HeldLease> leases_;           // guarded by lease_mutex_, like the next one
+  std::vector<std::uint32_t> free_leases_;  // places in leases_
+};
+
+// A saved state that cannot be used.
+class BadState : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// The functions of the C interface as a table.
+extern const pyecho_api kApi;
+
+// Sets what pyecho_last_error() returns in this thread.
+pyecho_status set_error(pyecho_status status, const char* message) noexcept;
+
+}  // namespace pyecho::capi

@@ -1,0 +1,292 @@
+/* pyecho from C: the stage of example echoing, for data loaders of one's own. C11, no other header of pyecho.
+ *
+ *     producers --> slots --> shuffled uses of the examples --> batches --> consumer
+ *
+ * An example is a record of leaves (arrays of fixed size). Each is emitted `factor` times, in batches, shuffled among
+ * `capacity` examples. The output depends only on the examples in the order of their reservations, the configuration and
+ * the epoch, not on threads or timing.
+ *
+ *     pyecho_leaf leaf = PYECHO_LEAF_INIT;
+ *     leaf.name = "x"; leaf.dtype = "<f4"; leaf.shape = (const int64_t[]){3}; leaf.ndim = 1;
+ *     pyecho_config config = PYECHO_CONFIG_INIT;
+ *     config.leaves = &leaf; config.leaf_count = 1; config.batch_rows = 32; config.factor = 2; config.capacity = 320;
+ *     pyecho_buffer* buffer;
+ *     if (pyecho_create(&config, &buffer) != PYECHO_OK) { puts(pyecho_last_error()); ... }
+ *
+ *     any thread:  pyecho_slot slot;
+ *                  while (pyecho_reserve(buffer, &slot, 1, PYECHO_FOREVER, NULL) == PYECHO_OK) {
+ *                    fill slot.data;
+ *                    pyecho_commit(buffer, &slot, 1);
+ *                  }
+ *     one thread:  pyecho_batch batch = PYECHO_BATCH_INIT;
+ *                  while (pyecho_acquire(buffer, &batch, PYECHO_FOREVER) == PYECHO_OK) {
+ *                    (const float*)(batch.data + batch_offset of the leaf), batch.rows of them ...
+ *                    pyecho_release_batch(buffer, &batch);
+ *                  }
+ *
+ * Two ways to a buffer: pyecho_create(), linked with libpyecho; or from Python, where `buffer.capsule`, or the argument of
+ * a source's `__pyecho_feed__`, is a PyCapsule named PYECHO_CAPSULE_NAME around a pyecho_buffer*. Python consumes that one,
+ * so only the functions of producers may be called, and they can be called through `buffer->api`, without linking.
+ *
+ * Results. Each function returns a pyecho_status unless it says otherwise. No exception leaves it. Unless it returns
+ * PYECHO_OK nothing has changed, but for what it says. Misuse, so far as it can be told, is PYECHO_INVALID or PYECHO_MISUSE.
+ *
+ * Ownership. A buffer is counted: pyecho_create() returns one reference, pyecho_retain() adds one, pyecho_release() drops
+ * one, and the last one stops the buffer and frees it. A batch that is held counts as a reference.
+ * A capsule has a reference of its own: retain the buffer to keep it for longer.
+ *
+ * Threads. Producers: any number at the same time. The consumer: one thread at a time. The others: any thread, except
+ * where they say otherwise. Nothing needs Python's GIL. A thread that has the GIL may call, too: a wait lets go of it, and
+ * answers signals (PYECHO_INTERRUPTED).
+ *
+ * Growth. Structs that begin with `struct_bytes` may get more members at their end, the table more functions. A program
+ * compiled against this header runs with later libraries of the same PYECHO_ABI_VERSION. Members that are 0 have their
+ * default. */
+#ifndef PYECHO_PYECHO_H
+#define PYECHO_PYECHO_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(PYECHO_BUILDING)
+#define PYECHO_API __attribute__((visibility("default")))
+#else
+#define PYECHO_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PYECHO_ABI_VERSION 1
+#define PYECHO_CAPSULE_NAME "pyecho.buffer.v1"
+
+#define PYECHO_FOREVER INT64_C(-1)    /* as a timeout */
+#define PYECHO_UNKNOWN UINT64_MAX     /* as a number of items */
+#define PYECHO_MAX_GROUP 64           /* slots that one call reserves, at most */
+#define PYECHO_NO_LIMIT ((size_t)-1)  /* as max_bytes */
+
+/* Its values never change; later versions may add some. */
+typedef enum pyecho_status {
+  PYECHO_OK = 0,
+  PYECHO_END = 1,         /* the end of an iteration */
+  PYECHO_TIMEOUT = 2,     /* the time was up first */
+  PYECHO_CLOSED = 3,      /* no more input is accepted, or the buffer was stopped */
+  PYECHO_EXHAUSTED = 4,   /* the consumer holds every batch that max_bytes allows */
+  PYECHO_FORKED = 5,      /* this process is a fork of the one that made the buffer; its threads stayed there */
+  PYECHO_FAILED = 6,      /* the end, because of pyecho_fail(): its message is pyecho_last_error() */
+  PYECHO_INVALID = 7,     /* an argument is wrong: NULL, a size, a number out of range */
+  PYECHO_MISUSE = 8,      /* a call out of place: a slot that is not reserved, a second consumer ... */
+  PYECHO_NO_MEMORY = 9,   /* the system has no more memory */
+  PYECHO_BAD_STATE = 10,  /* a saved state is damaged, or belongs to another configuration */
+  PYECHO_INTERRUPTED = 11, /* a signal handler of Python's has raised; its exception is set in this thread */
+  PYECHO_SYSTEM = 12,     /* the system refused something else, such as a thread */
+  PYECHO_STATUS_BITS = 0x7FFFFFFF /* never returned; later values fit as well */
+} pyecho_status;
+
+/* One array of an example. As input: size_bytes and the offsets are not read. */
+typedef struct pyecho_leaf {
+  size_t struct_bytes;
+  const char* name;     /* NULL: none. From Python: its path, such as "item['image']" */
+  const char* dtype;    /* as in NumPy's array interface: "<f4", "|u1", "|V12" */
+  const int64_t* shape; /* of one example */
+  uint32_t ndim;
+  uint32_t reserved;
+  size_t size_bytes;   /* of one example */
+  size_t slot_offset;  /* from pyecho_slot.data, a multiple of 16 */
+  size_t batch_offset; /* from pyecho_batch.data, of the first row, a multiple of 64; the rows are contiguous */
+} pyecho_leaf;
+#define PYECHO_LEAF_INIT \
+  { sizeof(pyecho_leaf), NULL, NULL, NULL, 0, 0, 0, 0, 0 }
+
+typedef struct pyecho_config {
+  size_t struct_bytes;
+  const pyecho_leaf* leaves; /* struct_bytes of the first one apart */
+  size_t leaf_count;
+  double factor;        /* uses of each example, at least 1; with a fraction some have one more. Default 2 */
+  uint64_t seed;
+  uint64_t epoch;       /* number of the first epoch, which selects the random numbers with the seed */
+  uint64_t items;       /* examples of a pass, if known. Default PYECHO_UNKNOWN */
+  uint64_t steps;       /* batches of an iteration. Default: as many as the uses of a pass make */
+  uint64_t max_age;     /* of an adaptive factor: batches after which an example leaves. Default: none */
+  uint32_t min_uses;    /* not 0: an adaptive factor, from min_uses to `factor`, as the source's speed needs */
+  uint32_t batch_rows;  /* of a batch; the last one may have fewer. At least 1, no default */
+  uint32_t capacity;    /* distinct examples among which each emission is drawn. Default 1: no shuffling */
+  uint32_t prefetch;    /* batches made ahead of the consumer. Default 2 */
+  uint32_t threads;     /* threads that make batches. 0: the consumer makes them */
+  uint32_t burst;       /* examples that arrive together. Default 1 */
+  uint32_t held;        /* batches that the consumer holds at a time. Default 2 */
+  uint8_t unique_in_batch; /* not 0: no example twice in a batch; capacity >= batch_rows */
+  uint8_t drop_last;       /* not 0: leave out batches with fewer than batch_rows rows */
+  uint8_t with_info;       /* not 0: batches say which use of which example each row is */
+  uint8_t reserved;
+  size_t max_bytes;     /* bound of the memory for slots and batches. Default: none */
+} pyecho_config;
+#define PYECHO_CONFIG_INIT                                                                                   \
+  { sizeof(pyecho_config), NULL, 0, 0.0, 0, 0, PYECHO_UNKNOWN, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/* The right to fill one slot; to be committed or aborted once, by any thread, one at a time. Never grows. */
+typedef struct pyecho_slot {
+  unsigned char* data; /* slot_bytes of pyecho_layout, at a multiple of 64 */
+  uint64_t ticket;     /* its place in the order of reservations */
+  uint32_t index;
+  uint32_t reserved;
+} pyecho_slot;
+
+/* A batch, to read and write until it is released. */
+typedef struct pyecho_batch {
+  size_t struct_bytes;
+  unsigned char* data;         /* see pyecho_leaf.batch_offset */
+  const int64_t* source_index; /* with_info: number of the example in its pass, from 0, of each row. Else NULL */
+  const int32_t* use;          /* with_info: which use of it this is, from 0 */
+  uint32_t rows;
+  uint32_t reserved;
+  uint64_t id; /* of the lease; 0: none */
+} pyecho_batch;
+#define PYECHO_BATCH_INIT \
+  { sizeof(pyecho_batch), NULL, NULL, NULL, 0, 0, 0 }
+
+typedef struct pyecho_layout {
+  size_t struct_bytes;
+  size_t leaf_count;
+  size_t slot_bytes;  /* of one example, padding included */
+  size_t batch_bytes;
+  uint32_t batch_rows;
+  uint32_t slots;
+} pyecho_layout;
+#define PYECHO_LAYOUT_INIT \
+  { sizeof(pyecho_layout), 0, 0, 0, 0, 0 }
+
+typedef struct pyecho_stats {
+  size_t struct_bytes;
+  uint64_t fresh;   /* examples committed */
+  uint64_t emitted; /* uses handed to the consumer */
+  uint64_t batches; /* handed to the consumer */
+  uint64_t bytes_gathered;
+  uint64_t consumer_wait_ns; /* inside pyecho_acquire() */
+  uint64_t downstream_ns;    /* between two calls of it */
+  uint64_t producer_wait_ns; /* while at least one producer waited for room */
+  uint32_t resident;         /* examples in the pool, of capacity */
+  uint32_t outstanding_batches; /* held by the consumer */
+} pyecho_stats;
+#define PYECHO_STATS_INIT \
+  { sizeof(pyecho_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+struct pyecho_api;
+/* What follows `api` is private. */
+typedef struct pyecho_buffer {
+  const struct pyecho_api* api;
+} pyecho_buffer;
+
+/* ---- Any thread ---- */
+
+/* Allocates everything and starts the threads. Reads the config only during the call.
+ * PYECHO_INVALID, PYECHO_NO_MEMORY, PYECHO_SYSTEM; `*buffer` is then NULL. */
+PYECHO_API pyecho_status pyecho_create(const pyecho_config* config, pyecho_buffer** buffer);
+PYECHO_API pyecho_status pyecho_retain(pyecho_buffer* buffer);
+/* Does nothing with NULL. The last call must not run while another function of this buffer does. */
+PYECHO_API void pyecho_release(pyecho_buffer* buffer);
+
+/* Sets the layout of slots and batches, which stays as it is. */
+PYECHO_API pyecho_status pyecho_get_layout(pyecho_buffer* buffer, pyecho_layout* layout);
+/* Sets one leaf. Its pointers are valid for as long as the buffer. */
+PYECHO_API pyecho_status pyecho_get_leaf(pyecho_buffer* buffer, size_t index, pyecho_leaf* leaf);
+PYECHO_API pyecho_status pyecho_get_stats(pyecho_buffer* buffer, pyecho_stats* stats);
+
+/* ---- Producers: any number of threads ---- */
+
+/* Waits up to timeout_ns nanoseconds (PYECHO_FOREVER: without end) for a free slot, then reserves as many as are free, at
+ * most `wanted` (1 to PYECHO_MAX_GROUP). Sets the first ones of `slots`, and their number: `count`, which may be NULL if
+ * wanted is 1. An open reservation holds up all later ones, so do not wait for anything else while holding one.
+ * PYECHO_TIMEOUT, PYECHO_CLOSED, PYECHO_FORKED, PYECHO_INTERRUPTED. */
+PYECHO_API pyecho_status pyecho_reserve(pyecho_buffer* buffer, pyecho_slot* slots, size_t wanted, int64_t timeout_ns,
+                                        size_t* count);
+/* Hands filled slots over, which must not be written to any more. Never waits; also after pyecho_close().
+ * PYECHO_MISUSE if one of them is not reserved: those before it are committed. */
+PYECHO_API pyecho_status pyecho_commit(pyecho_buffer* buffer, const pyecho_slot* slots, size_t count);
+/* Gives slots back without an example. As pyecho_commit() otherwise. */
+PYECHO_API pyecho_status pyecho_abort(pyecho_buffer* buffer, const pyecho_slot* slots, size_t count);
+/* Marks the end of a pass over the source; another pass follows. Waits as pyecho_reserve() does. The consumer gets
+ * PYECHO_END after the batches that the uses of the pass make, while the pool keeps its examples. With a buffer of Python's:
+ * PYECHO_MISUSE, because pyecho marks it when __pyecho_feed__ returns. */
+PYECHO_API pyecho_status pyecho_end_pass(pyecho_buffer* buffer, int64_t timeout_ns);
+/* Ends the input: reservations return PYECHO_CLOSED, what is committed drains. Idempotent. With a buffer that feeds a loader
+ * of Python's: return from __pyecho_feed__ instead. */
+PYECHO_API pyecho_status pyecho_close(pyecho_buffer* buffer);
+/* Same as pyecho_close(), but the consumer gets PYECHO_FAILED (in Python a RuntimeError with this message) instead of the
+ * end, once everything before it has been emitted. The first failure counts. */
+PYECHO_API pyecho_status pyecho_fail(pyecho_buffer* buffer, const char* message);
+/* Ends every wait at once, with PYECHO_CLOSED, and drops what was not consumed. Batches stay valid. Idempotent. */
+PYECHO_API pyecho_status pyecho_stop(pyecho_buffer* buffer);
+
+/* ---- The consumer: one thread at a time, a second one gets PYECHO_MISUSE. As all that follows, not with a buffer of
+ * Python's: PYECHO_MISUSE. ---- */
+
+/* Waits for the next batch. PYECHO_END at the end of an iteration (and from then on, once the input was closed),
+ * PYECHO_FAILED, PYECHO_TIMEOUT, PYECHO_CLOSED after pyecho_stop(), PYECHO_EXHAUSTED (call again once a batch was released),
+ * PYECHO_FORKED, PYECHO_MISUSE if `batch` holds one. */
+PYECHO_API pyecho_status pyecho_acquire(pyecho_buffer* buffer, pyecho_batch* batch, int64_t timeout_ns);
+/* Ends the use of a batch, in any thread, and resets it. PYECHO_MISUSE if it was released before. */
+PYECHO_API pyecho_status pyecho_release_batch(pyecho_buffer* buffer, pyecho_batch* batch);
+/* Starts with iteration `epoch`, with the same memory and threads, and drops the rest of the last one. `items`: see
+ * pyecho_config. No producer may be inside of a function; PYECHO_MISUSE if a slot is reserved. */
+PYECHO_API pyecho_status pyecho_begin(pyecho_buffer* buffer, uint64_t epoch, uint64_t items);
+
+/* Takes a state: where the consumer is, with the examples that it has not had to their last use. `*state` is memory to be
+ * given to pyecho_free(). `*taken`, unless NULL, is the number of examples committed since the first epoch of passes that
+ * flow into each other began: after loading, a producer goes on with the one after those. Producers may be at work, but
+ * without open reservations. PYECHO_NO_MEMORY, PYECHO_FORKED, PYECHO_CLOSED, PYECHO_FAILED. */
+PYECHO_API pyecho_status pyecho_save(pyecho_buffer* buffer, unsigned char** state, size_t* size_bytes, uint64_t* taken);
+/* Goes on where a state was taken, by a buffer of the same leaves, batch_rows, factor, capacity, seed and flags, in this or
+ * another process. As pyecho_begin() otherwise. Any bytes are safe: PYECHO_BAD_STATE, after which the buffer is as after
+ * pyecho_stop() and pyecho_begin() or another state starts it again. */
+PYECHO_API pyecho_status pyecho_load(pyecho_buffer* buffer, const unsigned char* state, size_t size_bytes,
+                                     uint64_t* taken);
+/* Does nothing with NULL. */
+PYECHO_API void pyecho_free(unsigned char* state);
+
+/* ---- Without a buffer ---- */
+
+/* Returns the name of a status and what it means; for any number. Never NULL. */
+PYECHO_API const char* pyecho_status_string(pyecho_status status);
+/* Returns what was wrong in this thread's last call that did not return PYECHO_OK, END, TIMEOUT or CLOSED: what was needed,
+ * what came, and what to do. Valid until the next such call in this thread. Never NULL. */
+PYECHO_API const char* pyecho_last_error(void);
+/* Returns the version of the library, such as "0.1.0". */
+PYECHO_API const char* pyecho_version(void);
+/* Returns the functions above as a table, NULL for another version than PYECHO_ABI_VERSION. */
+PYECHO_API const struct pyecho_api* pyecho_get_api(uint32_t version);
+
+typedef struct pyecho_api {
+  size_t struct_bytes;
+  uint32_t version;
+  uint32_t reserved;
+  pyecho_status (*create)(const pyecho_config* config, pyecho_buffer** buffer);
+  pyecho_status (*retain)(pyecho_buffer* buffer);
+  void (*release)(pyecho_buffer* buffer);
+  pyecho_status (*get_layout)(pyecho_buffer* buffer, pyecho_layout* layout);
+  pyecho_status (*get_leaf)(pyecho_buffer* buffer, size_t index, pyecho_leaf* leaf);
+  pyecho_status (*get_stats)(pyecho_buffer* buffer, pyecho_stats* stats);
+  pyecho_status (*reserve)(pyecho_buffer* buffer, pyecho_slot* slots, size_t wanted, int64_t timeout_ns, size_t* count);
+  pyecho_status (*commit)(pyecho_buffer* buffer, const pyecho_slot* slots, size_t count);
+  pyecho_status (*abort)(pyecho_buffer* buffer, const pyecho_slot* slots, size_t count);
+  pyecho_status (*end_pass)(pyecho_buffer* buffer, int64_t timeout_ns);
+  pyecho_status (*close)(pyecho_buffer* buffer);
+  pyecho_status (*fail)(pyecho_buffer* buffer, const char* message);
+  pyecho_status (*stop)(pyecho_buffer* buffer);
+  pyecho_status (*acquire)(pyecho_buffer* buffer, pyecho_batch* batch, int64_t timeout_ns);
+  pyecho_status (*release_batch)(pyecho_buffer* buffer, pyecho_batch* batch);
+  pyecho_status (*begin)(pyecho_buffer* buffer, uint64_t epoch, uint64_t items);
+  pyecho_status (*save)(pyecho_buffer* buffer, unsigned char** state, size_t* size_bytes, uint64_t* taken);
+  pyecho_status (*load)(pyecho_buffer* buffer, const unsigned char* state, size_t size_bytes, uint64_t* taken);
+  void (*free)(unsigned char* state);
+  const char* (*status_string)(pyecho_status status);
+  const char* (*last_error)(void);
+  const char* (*library_version)(void);
+} pyecho_api;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* PYECHO_PYECHO_H */
