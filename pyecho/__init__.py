@@ -31,6 +31,7 @@ from pyecho.adaptive import Adaptive
 from pyecho.advise.model import Advice
 from pyecho.buffer import EchoBuffer, EchoInfo
 from pyecho.loader import EchoLoader
+from pyecho.paths import get_cmake_dir, get_include, get_library
 from pyecho.spec import Field, spec_of
 from pyecho.stats import EchoStats
 
@@ -60,5 +61,8 @@ __all__ = [
     "SpecMismatch",
     "__version__",
     "cuda",
+    "get_cmake_dir",
+    "get_include",
+    "get_library",
     "spec_of",
 ]

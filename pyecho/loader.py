@@ -205,7 +205,7 @@ class EchoLoader:
             partial(Stages, adapter=self._adapter),
             # An adaptive factor compares the speeds of two threads.
             by_consumer=(source.in_memory or config.threads == 0)
-            and not (config.linked or config.adaptive),
+            and not (config.linked or config.adaptive or source.native),
         )
 
     # ------------------------------------------------------------ length, epochs, statistics

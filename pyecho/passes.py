@@ -10,6 +10,7 @@ from typing import Any
 
 from pyecho.config import Config
 from pyecho.context import CallerContext
+from pyecho.native import NativePass
 from pyecho.progress import filling
 from pyecho.resume import NOTHING, Resumption
 from pyecho.rows import rows_of
@@ -38,7 +39,7 @@ def passes_over(
         items = source.read() if resumed is None else resumed.read(source, number)
         if items is None:
             continue
-        if config.progress and number == epoch:
+        if config.progress and number == epoch and not source.native:
             items = filling(items, capacity, rows_of if source.batched else None)
         resumed = None
         try:
@@ -85,4 +86,4 @@ class Opening:
 
     def _peek(self) -> tuple[Any, Iterator[Any]]:
         items = next(self.passes, iter(()))
-        return next(items, NOTHING), items
+        return (NOTHING if isinstance(items, NativePass) else next(items, NOTHING)), items

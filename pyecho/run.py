@@ -351,6 +351,8 @@ class Run:
 
     def _example(self, opening: Opening) -> Any:
         """Return the first item, or one like it; `NOTHING` if there is none."""
+        if self._source.native and opening.error is None:
+            return self._source.example()
         if opening.resumed is None:
             return opening.first
         if opening.error is not None:
@@ -376,7 +378,7 @@ class Run:
         if self._stages is None or self._begun is None:
             return self.epoch, None, self._source.state()
         stateful = self._source.stateful is not None
-        if stateful and not payload:
+        if (stateful or self._source.native) and not payload:
             raise self._needs_payload()
         with self._at_rest(self._stages, reading=stateful):
             flow = self._stages.state(payload=payload, with_held=stateful)
@@ -386,8 +388,9 @@ class Run:
 
     def _needs_payload(self) -> EchoError:
         return EchoError(
-            f"the source ({type(self._source.object).__name__}) goes on by a state of its own, "
-            "and cannot yield earlier items again: use state_dict(payload=True)"
+            f"the source ({type(self._source.object).__name__}) cannot yield single items again, "
+            "because it goes on by a state of its own or fills slots itself: use "
+            "state_dict(payload=True)"
         )
 
     @contextmanager

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from pyecho._core import CheckpointError, ConfigError
+from pyecho.native import NativePass, example_of, is_native
 from pyecho.rows import rows_of
 from pyecho.spec import is_tensor
 
@@ -28,6 +29,7 @@ class Source:
     array, tensor                           its rows
     tuple of at least two arrays, tensors   tuples of their rows, ``(X[i], Y[i])``
     ``__getitem__`` and ``__len__`` only    ``source[i]`` for i in ``range(len(source))``
+    ``__pyecho_feed__``                     what it puts into the slots itself (`native`)
     anything else that can be iterated      what iterating it yields
     ======================================  ==================================================
 
@@ -50,6 +52,9 @@ class Source:
     batched: bool
     """True if `read` yields batches whose rows are the examples."""
 
+    native: bool
+    """True if it fills slots itself, see `pyecho.native`. Then `read` returns a `NativePass`."""
+
     skipped: bool = False
     """True once it was read to find the position of a state."""
 
@@ -57,7 +62,14 @@ class Source:
     """True if whoever makes the items waits for those that are kept: read no more than asked."""
 
     def __init__(self, source: Any, *, batch_size: int | None, unbatch: bool) -> None:
-        _check(source)
+        self.native = is_native(source)
+        if not self.native:
+            _check(source)
+        elif batch_size is None or unbatch:
+            raise ConfigError(
+                f"the source ({type(source).__name__}) fills slots with examples itself "
+                "(__pyecho_feed__), so it needs a batch_size, and neither unbatch nor collate_fn"
+            )
         columns = _columns(source)
         self.object = source
         self.in_memory = _in_memory(source) if columns is None else all(map(_in_memory, columns))
@@ -74,12 +86,14 @@ class Source:
         )
         self.batched = unbatch or self._chunked
 
-    def read(self, start: int = 0) -> Iterator[Any]:
+    def read(self, start: int = 0) -> Iterator[Any] | NativePass:
         """Begin one pass. Call this in the thread that will read the items.
 
         `start`: leave out so many items, at no cost. Only if `indexed`.
         """
         self._loaded = None
+        if self.native:
+            return NativePass(self.object, start)
         if self._columns is None:
             return self._iterated(start)
         rows = TENSOR_ROWS
@@ -109,6 +123,8 @@ class Source:
     @property
     def indexed(self) -> bool:
         """True if `read` can start anywhere."""
+        if self.native:
+            return True
         if self._unbatch:
             return False  # where a row is depends on the batches before it
         return (
@@ -118,6 +134,10 @@ class Source:
             or (not _has(self.object, "__iter__") and _length(self.object) is not None)
         )
 
+    def example(self) -> Any:
+        """Return an example like those of a native source."""
+        return example_of(self.object)
+
     # ------------------------------------------------------------ states of the source's own
 
     @property
@@ -126,6 +146,8 @@ class Source:
 
         That is an object with ``state_dict`` and ``load_state_dict``.
         """
+        if self.native:
+            return None
         if _is_stateful(self.object):
             return self.object
         return None if self._iterator is None else self._iterator()

@@ -74,7 +74,7 @@ EchoBufferObject::EchoBufferObject(const py::object& spec, const py::object& nod
     };
   }
   try {  // touches every page, which is slow for a large pool
-    core_ = without_gil(true, [this] { return std::make_unique<EchoBuffer>(config_); });
+    core_ = without_gil(true, [this] { return std::make_shared<EchoBuffer>(config_); });
     entry_of_.resize(core_->slots(), kNoEntry);
   } catch (const std::bad_alloc&) {
     raise(PyExc_MemoryError, "the system has no memory for the " + readable_bytes(EchoBuffer::min_bytes(config_)) +
@@ -223,9 +223,10 @@ std::vector<py::object> EchoBufferObject::slot_views(Reservation reservation, py
 
 py::dict EchoBufferObject::stats() const {
   const EchoBufferStats stats = core_->stats();
+  const std::uint64_t feeding_ns = feed_ ? feed_->source_ns() : 0;
   return py::dict("fresh"_a = stats.fresh, "emitted"_a = stats.emitted, "batches"_a = stats.batches,
-                  "bytes_gathered"_a = stats.bytes_gathered, "source_ns"_a = source_clock().inside_ns(),
-                  "upstream_ns"_a = source_clock().upstream_ns(), "consumer_wait_ns"_a = stats.consumer_wait_ns,
+                  "bytes_gathered"_a = stats.bytes_gathered, "source_ns"_a = source_clock().inside_ns() + feeding_ns,
+                  "upstream_ns"_a = source_clock().upstream_ns() + feeding_ns, "consumer_wait_ns"_a = stats.consumer_wait_ns,
                   "downstream_ns"_a = stats.downstream_ns, "resident"_a = stats.resident,
                   "outstanding_leases"_a = stats.outstanding_leases,
                   "host_allocations"_a = stats.batch_blocks + 1);  // plus one for the slots
@@ -274,7 +275,12 @@ void register_echo_buffer(py::module_& module) {
            "    with buffer.reserve() as views:\n"
            "        views['image'][...] = ...\n\n"
            "Leaving the block commits the example, an exception aborts it. The views must not be written to "
-           "afterwards.");
+           "afterwards.")
+      .def_property_readonly("capsule", &EchoBufferObject::capsule,
+                             "The buffer for native producers: a PyCapsule named \"pyecho.buffer.v1\" around a\n"
+                             "pyecho_buffer* (pyecho/pyecho.h, see get_include), with a reference of its own. Functions\n"
+                             "of producers may be called on it from any thread, with or without the GIL.\n\n"
+                             "Raises ConfigError if the spec has leaves that travel by reference.");
 }
 
 }  // namespace pyecho::bindings

@@ -16,6 +16,7 @@
 
 #include "bindings/item_view.hpp"
 #include "bindings/lease.hpp"
+#include "bindings/native_feed.hpp"
 #include "bindings/reference_table.hpp"
 #include "bindings/stage.hpp"
 #include "bindings/structure.hpp"
@@ -50,6 +51,9 @@ class EchoBufferObject final : public StageOf<EchoBuffer> {
 
   void refill(const pybind11::object& item, bool batched, const Indices& rows, const Indices& slots) override;
 
+  // Returns the buffer for native producers, a PyCapsule (PYECHO_CAPSULE_NAME).
+  [[nodiscard]] pybind11::object capsule();
+
   [[nodiscard]] EchoBuffer& core() noexcept { return *core_; }
   [[nodiscard]] const Structure& structure() const noexcept { return structure_; }
   [[nodiscard]] bool has_references() const noexcept { return has_references_; }
@@ -59,6 +63,9 @@ class EchoBufferObject final : public StageOf<EchoBuffer> {
   [[nodiscard]] bool holds_item() const override { return held_.view != nullptr; }
   [[nodiscard]] std::size_t held_row() const override { return held_.next; }
   Outcome put_held(bool wait, std::uint64_t& put) override;
+  bool put_pass(const pybind11::object& pass) override;
+  pybind11::object take_native_failure() override;
+  [[nodiscard]] bool failed_natively() const override { return core_->failed(); }
   Outcome try_emit(PyObject*& emission) override;
   Outcome wait(Deadline slice) override;
   Outcome begin_core(std::uint64_t epoch, std::uint64_t items) override;
@@ -108,6 +115,7 @@ class EchoBufferObject final : public StageOf<EchoBuffer> {
       retired_;               // with the number of batches to be taken before
   std::uint64_t taken_ = 0;   // batches
   Rows held_;                 // the item that was read and is not completely put
+  std::shared_ptr<NativeFeed> feed_;  // null unless a native source is feeding; shared with put_pass()
   Lease acquired_;            // consumer only: acquired by wait() for try_emit()
   pybind11::object pending_;  // the lease of a batch whose delivery failed, for the next attempt
   bool warned_of_growth_ = false;

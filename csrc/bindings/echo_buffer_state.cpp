@@ -78,7 +78,8 @@ void EchoBufferObject::make_room(std::size_t items) {
   if (needed > core_->slots()) {
     config_.burst += static_cast<std::uint32_t>(needed);  // some of the slots were not asked for, see EchoBufferConfig
     try {
-      core_ = without_gil(true, [this] { return std::make_unique<EchoBuffer>(config_); });
+      core_->stop();
+      core_ = without_gil(true, [this] { return std::make_shared<EchoBuffer>(config_); });
       entry_of_.resize(core_->slots(), kNoEntry);
     } catch (const std::length_error& error) {
       raise(errors().config_error, std::string("the items of the state need more memory: ") + error.what());

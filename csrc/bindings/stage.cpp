@@ -39,16 +39,21 @@ class Reader {
     clock_.begin();
   }
 
-  enum class Read : unsigned char { kItem, kPassEnd, kEnd };
-  // kItem: `item` is the next item. kPassEnd: the pass is over, and another one follows. kEnd: the source is over. Raises
-  // any exception of the source.
+  enum class Read : unsigned char { kItem, kNative, kPassEnd, kEnd };
+  // kItem: `item` is the next item. kNative: it is a whole pass, for Stage::put_pass(). kPassEnd: the pass is over, and
+  // another one follows. kEnd: the source is over. Raises any exception of the source.
   Read next(py::object& item) {
     if (!items_ && !advance(passes_, items_, false)) {
       return Read::kEnd;
     }
-    if (advance(items_, item, true)) {
-      empty_ = false;
-      return Read::kItem;
+    if (PyIter_Check(items_.ptr()) != 0) {
+      if (advance(items_, item, true)) {
+        empty_ = false;
+        return Read::kItem;
+      }
+    } else if (!items_.is_none()) {
+      item = std::exchange(items_, py::none());
+      return Read::kNative;
     }
     items_ = py::object();
     if (std::exchange(empty_, true) && until_empty_) {
@@ -56,6 +61,9 @@ class Reader {
     }
     return advance(passes_, items_, false) ? Read::kPassEnd : Read::kEnd;
   }
+
+  // A native pass had items.
+  void found_items() noexcept { empty_ = false; }
 
   int traverse(visitproc visit, void* arg) const {
     Py_VISIT(passes_.ptr());
@@ -105,6 +113,11 @@ Outcome Stage::read_and_put(Reader& reader, bool wait, std::uint64_t& put) {
       case Reader::Read::kItem:
         read_.push_back(std::move(item));
         break;
+      case Reader::Read::kNative:
+        if (put_pass(item)) {
+          reader.found_items();
+        }
+        return Outcome::kOk;
       case Reader::Read::kPassEnd:
         pass_ended_ = true;
         break;
@@ -136,6 +149,10 @@ Outcome Stage::read_and_put(Reader& reader, bool wait, std::uint64_t& put) {
 
 py::object Stage::prepared(const py::object& item) {
   return prepare_.is_none() ? item : call_python([&] { return prepare_(item); });
+}
+
+bool Stage::put_pass(const py::object& /*pass*/) {
+  raise(errors().config_error, "a native source fills slots with examples, so it needs a batch_size");
 }
 
 void Stage::feed() {
@@ -225,6 +242,9 @@ PyObject* Stage::next_reference(Outcome outcome, bool may_pause) {
     }
     if (outcome != Outcome::kEnd) {
       raise_for(may_pause && paused() ? Outcome::kClosed : outcome);
+    }
+    if (at_end() && failure_.is_none()) {
+      failure_ = take_native_failure();
     }
     if (at_end() && !failure_.is_none()) {
       raise_object(std::exchange(failure_, py::none()));

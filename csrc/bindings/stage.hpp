@@ -131,6 +131,11 @@ class Stage {
   // Puts the held item, or as many of its rows as fit, and adds their number to `put` (rows in example echoing). kOk: the
   // item is no longer held. kFull only without `wait`; kTimeout if paused meanwhile; kClosed, kForked.
   virtual Outcome put_held(bool wait, std::uint64_t& put) = 0;
+  // Has a native source put all items of a pass: an object with the method `feed`. Returns whether there were any.
+  virtual bool put_pass(const pybind11::object& pass);
+  // Returns a failure that a native producer told of, once; or None.
+  [[nodiscard]] virtual pybind11::object take_native_failure() { return pybind11::none(); }
+  [[nodiscard]] virtual bool failed_natively() const { return false; }
   // Marks the end of a pass: kOk, kTimeout, kClosed, kForked. No GIL needed.
   virtual Outcome mark_pass_end(Deadline deadline) = 0;
   // Takes the next emission: kOk with `emission` set; kEnd; kEmpty; others.
@@ -171,6 +176,7 @@ class Stage {
   // Counts a batch that was taken and is not delivered.
   void drop() noexcept { ++dropped_; }
   [[nodiscard]] const SourceClock& source_clock() const noexcept { return source_clock_; }
+  SourceClock& source_clock() noexcept { return source_clock_; }
 
  private:
   void leave_epoch();
@@ -228,6 +234,15 @@ class StageOf : public Stage {
  public:
   using Stage::Stage;
 
+  // A capsule may refer to the core for longer.
+  ~StageOf() override {
+    if (core_) {
+      core_->stop();
+    }
+  }
+  StageOf(const StageOf&) = delete;
+  StageOf& operator=(const StageOf&) = delete;
+
   void close() override { core_->close(); }
   [[nodiscard]] bool at_end() const override { return core_->at_end(); }
 
@@ -256,7 +271,7 @@ class StageOf : public Stage {
   [[nodiscard]] bool stopped() const override { return core_->stopped(); }
   [[nodiscard]] bool forked() const override { return core_->forked(); }
 
-  std::unique_ptr<Core> core_;
+  std::shared_ptr<Core> core_;
 };
 
 // Returns an iterator (iterator.cpp). Either `stage` or `owner` is None. An owner has two methods:

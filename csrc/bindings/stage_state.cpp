@@ -30,7 +30,7 @@ py::dict Stage::state(bool payload, bool with_held) {
           "a state is taken between two batches; a thread is inside next(), perhaps this one, in a "
           "signal handler: note the wish there, and take the state in the loop");
   }
-  if (!failure_.is_none()) {
+  if (!failure_.is_none() || failed_natively()) {
     raise(errors().echo_error,
           "the source has raised an exception that the consumer is about to get; no state can "
           "repeat that, so go on from an earlier one");

@@ -30,7 +30,7 @@ Leaf::Leaf(const char* leaf_name, const char* leaf_dtype, std::span<const std::i
 
 Buffer::Buffer(Leaves leaves, EchoBufferConfig config)
     : pyecho_buffer{&kApi},
-      foreign_(false),
+      role_(Role::kWhole),
       leaves_(std::move(leaves)),
       config_(std::move(config)),
       core_(std::make_shared<EchoBuffer>(config_)),
@@ -39,8 +39,8 @@ Buffer::Buffer(Leaves leaves, EchoBufferConfig config)
   settle();
 }
 
-Buffer::Buffer(Leaves leaves, std::shared_ptr<EchoBuffer> core, Waiter waiter)
-    : pyecho_buffer{&kApi}, foreign_(true), leaves_(std::move(leaves)), core_(std::move(core)), waiter_(waiter) {
+Buffer::Buffer(Role role, Leaves leaves, std::shared_ptr<EchoBuffer> core, Waiter waiter)
+    : pyecho_buffer{&kApi}, role_(role), leaves_(std::move(leaves)), core_(std::move(core)), waiter_(waiter) {
   settle();
 }
 
@@ -111,6 +111,9 @@ Outcome Buffer::reserve(std::span<pyecho_slot> slots, std::int64_t timeout_ns, s
   const auto wanted = std::span(found).first(std::min(slots.size(), found.size()));
   std::uint32_t reserved = 0;
   count = 0;
+  if (closed_.load_relaxed()) {
+    return Outcome::kClosed;
+  }
   Outcome outcome = core_->try_reserve(wanted, reserved);
   if (outcome == Outcome::kFull) {
     if (timeout_ns == 0) {
@@ -166,9 +169,29 @@ Outcome Buffer::end_pass(std::int64_t timeout_ns, bool& interrupted) {
   return outcome;
 }
 
+void Buffer::close() {
+  if (role_ == Role::kPass) {
+    closed_.store_relaxed(true);
+  } else {
+    core_->close();
+  }
+}
+
 std::size_t Buffer::open_slots() const noexcept {
   return static_cast<std::size_t>(
       std::ranges::count_if(open_, [](const auto& ticket) { return ticket.load_relaxed() != 0; }));
+}
+
+std::size_t Buffer::abort_open() noexcept {
+  std::size_t aborted = 0;
+  for (std::uint32_t slot = 0; slot < open_.size(); ++slot) {
+    if (const std::uint64_t ticket = open_[slot].load_relaxed(); ticket != 0) {
+      open_[slot].store_relaxed(0);
+      core_->abort({.slot = slot, .ticket = ticket - 1});
+      ++aborted;
+    }
+  }
+  return aborted;
 }
 
 // ---------------------------------------------------------------- the consumer

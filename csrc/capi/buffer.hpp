@@ -4,6 +4,7 @@
 // references_    | retain, release     | release         | acq_rel RMW    | the last one sees all that the others did
 // open_[slot]    | reserve, commit,    | commit, abort   | relaxed        | finds a reservation that is committed twice, by the
 //                | abort               |                 |                | one thread at a time that has it
+// closed_        | close               | reserve         | relaxed        | a hint: slots reserved before are as good
 // consuming_     | Consuming           | Consuming       | acq_rel RMW    | admits one consumer; what it did happens before the next
 // leases_ ...    | acquire, release    | the same        | lease_mutex_   |
 // waiting_ ...   | producers           | stats           | wait_mutex_    |
@@ -44,12 +45,19 @@ using Leaves = std::vector<std::unique_ptr<Leaf>>;
 // the deadline has passed. Returns false if the thread was interrupted.
 using Waiter = bool (*)(const std::function<Outcome(Deadline)>& attempt, Deadline deadline, Outcome& outcome);
 
+// Who consumes a buffer, and what its input is.
+enum class Role : unsigned char {
+  kWhole,     // the caller
+  kProducer,  // something else
+  kPass       // something else, and the input is one pass over a source
+};
+
 class Buffer final : public pyecho_buffer {
  public:
   // A buffer that the caller consumes. Throws as EchoBuffer does.
   Buffer(Leaves leaves, EchoBufferConfig config);
   // A buffer that something else consumes: only producers' functions may be called. `leaves`: the first ones of the core's.
-  Buffer(Leaves leaves, std::shared_ptr<EchoBuffer> core, Waiter waiter);
+  Buffer(Role role, Leaves leaves, std::shared_ptr<EchoBuffer> core, Waiter waiter);
   ~Buffer();
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
@@ -69,7 +77,7 @@ class Buffer final : public pyecho_buffer {
 
   [[nodiscard]] EchoBuffer& core() const noexcept { return *core_; }
   [[nodiscard]] const Leaves& leaves() const noexcept { return leaves_; }
-  [[nodiscard]] bool foreign() const noexcept { return foreign_; }
+  [[nodiscard]] bool foreign() const noexcept { return role_ != Role::kWhole; }
 
   // -- Producers --
 
@@ -78,8 +86,12 @@ class Buffer final : public pyecho_buffer {
   // Takes the reservations of `slots` back, up to the first that there is none of, and returns how many.
   std::size_t take_back(std::span<const pyecho_slot> slots, std::span<Reservation> reservations) noexcept;
   Outcome end_pass(std::int64_t timeout_ns, bool& interrupted);
+  // Ends the input; of a pass, only that of this handle.
+  void close();
   // Returns how many slots are reserved.
   [[nodiscard]] std::size_t open_slots() const noexcept;
+  // Aborts all of them, and returns how many these were. Nobody may be filling them.
+  std::size_t abort_open() noexcept;
   // Returns the time during which at least one producer waited for room.
   [[nodiscard]] std::uint64_t producer_wait_ns() const;
 
@@ -129,12 +141,13 @@ class Buffer final : public pyecho_buffer {
   void make_room(std::size_t items);
 
   std::uint64_t magic_ = kMagic;
-  const bool foreign_;
+  const Role role_;
   const Leaves leaves_;
   EchoBufferConfig config_;  // not of a foreign one
   std::shared_ptr<EchoBuffer> core_;
   const Waiter waiter_ = nullptr;
   Atomic<std::uint64_t> references_{1};
+  Atomic<bool> closed_;  // of a pass
   std::vector<Atomic<std::uint64_t>> open_;  // by slot: 1 + ticket of its reservation, 0 without one
 
   mutable std::mutex wait_mutex_;

@@ -350,7 +350,7 @@ pyecho_status end_pass(pyecho_buffer* handle, std::int64_t timeout_ns) {
 
 pyecho_status close(pyecho_buffer* handle) {
   return with_buffer(handle, [](Buffer& buffer) {
-    buffer.core().close();
+    buffer.close();
     return PYECHO_OK;
   });
 }
@@ -382,7 +382,7 @@ pyecho_status acquire(pyecho_buffer* handle, pyecho_batch* batch, std::int64_t t
     }
     const Outcome outcome = buffer.acquire(*batch, timeout_ns);
     if (outcome == Outcome::kEnd && buffer.core().at_end()) {
-      if (const auto failure = buffer.core().failure()) {
+      if (const auto failure = buffer.core().take_failure()) {
         return set_error(PYECHO_FAILED, failure->c_str());
       }
     }
@@ -426,8 +426,8 @@ pyecho_status save(pyecho_buffer* handle, unsigned char** state, std::size_t* si
     if (buffer.core().stopped()) {
       return status_of(Outcome::kClosed);
     }
-    if (const auto failure = buffer.core().failure()) {
-      return set_error(PYECHO_FAILED, ("no state can repeat a failure: " + *failure).c_str());
+    if (buffer.core().failed()) {
+      return set_error(PYECHO_FAILED, "the producer has failed, which no state can repeat; go on from an earlier one");
     }
     if (buffer.open_slots() > 0) {
       return misuse("slots are reserved; commit or abort them before a state is taken");

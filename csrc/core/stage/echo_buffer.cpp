@@ -182,7 +182,7 @@ Outcome EchoBuffer::begin(std::uint64_t epoch, std::uint64_t items) {
     return Outcome::kForked;
   }
   stop();
-  forget_failure();
+  take_failure();
   driver_.begin(epoch, items);
   return Outcome::kOk;
 }
@@ -200,14 +200,14 @@ void EchoBuffer::fail(std::string message) {
   close();
 }
 
-std::optional<std::string> EchoBuffer::failure() const {
+bool EchoBuffer::failed() const {
   const std::scoped_lock lock(failure_mutex_);
-  return failure_;
+  return failure_.has_value();
 }
 
-void EchoBuffer::forget_failure() {
+std::optional<std::string> EchoBuffer::take_failure() {
   const std::scoped_lock lock(failure_mutex_);
-  failure_.reset();
+  return std::exchange(failure_, std::nullopt);
 }
 
 // ---------------------------------------------------------------- saving and resuming
@@ -261,7 +261,7 @@ std::uint64_t EchoBuffer::copy_items(std::span<const Unspent> items, std::span<s
 
 Replay EchoBuffer::begin_at(PlanPosition position) {
   stop();
-  forget_failure();
+  take_failure();
   return driver_.begin_at(std::move(position));
 }
 

@@ -134,10 +134,10 @@ class EchoBuffer {
   // Marks the end of a pass over the source; another pass follows. Consumes the reservation.
   void end_pass(Reservation reservation) { pool_.end_pass(reservation); }
   void close() { pool_.close(); }
-  // Same as close(), and keeps the message of the first failure until the next begin(), for the consumer to look at once it
-  // is at the end.
+  // Same as close(), and keeps the message of the first failure until the consumer takes it, at the end, or begin().
   void fail(std::string message);
-  [[nodiscard]] std::optional<std::string> failure() const;
+  [[nodiscard]] bool failed() const;
+  std::optional<std::string> take_failure();
   [[nodiscard]] bool closed() const noexcept { return pool_.closed(); }
 
   // -- Consumer: one thread at a time --
@@ -206,7 +206,6 @@ class EchoBuffer {
   }
   template <class Take>
   Outcome hand_out(Lease& lease, const Take& take);
-  void forget_failure();
 
   const EchoBufferConfig config_;
   const SlotLayout layout_;

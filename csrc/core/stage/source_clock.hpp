@@ -40,6 +40,14 @@ class SourceClock {
     first_ = first_ && !item;
     last_ = to;
   }
+  // A source has worked for so long on these items, waits for room left out.
+  void worked(std::uint64_t ns, std::uint64_t items) noexcept {
+    inside_ns_ += ns;
+    counted_inside_ns_ += ns;
+    elapsed_ns_ += ns;
+    items_ += items;
+    counted_ += items;
+  }
   // The reader is about to wait for room, or to do something else than reading.
   void blocked() noexcept { blocked_ = true; }
 

@@ -1,0 +1,35 @@
+"""Where the files for native code are: headers, libpyecho, and its CMake package."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from pyecho._core import EchoError
+
+_PACKAGE = Path(__file__).parent
+
+
+def get_include() -> str:
+    """Return the folder with ``pyecho/pyecho.h`` and ``pyecho/pyecho.hpp``, for ``-I``."""
+    return _found(_PACKAGE / "include", "pyecho/pyecho.h")
+
+
+def get_cmake_dir() -> str:
+    """Return the folder with ``pyecho-config.cmake``, for ``-Dpyecho_DIR=``."""
+    return _found(_PACKAGE / "lib" / "cmake" / "pyecho", "pyecho-config.cmake")
+
+
+def get_library() -> str:
+    """Return the path of libpyecho, the shared library, for linkers, ctypes and Numba."""
+    name = "libpyecho.dylib" if sys.platform == "darwin" else "libpyecho.so"
+    return str(Path(_found(_PACKAGE / "lib", name)) / name)
+
+
+def _found(folder: Path, file: str) -> str:
+    if not (folder / file).exists():
+        raise EchoError(
+            f"there is no {file} in {folder}: this pyecho was not installed from a wheel with its "
+            "library; install it with pip install ."
+        )
+    return str(folder)
