@@ -27,6 +27,10 @@ foreach(library IN ITEMS pyecho pyecho_static)
     ${library} PUBLIC $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/include>
                       $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 endforeach()
+if(PYECHO_SANITIZE) # the shared one has it from pyecho_core
+  target_compile_options(pyecho_static PRIVATE -fsanitize=${PYECHO_SANITIZE})
+  target_link_options(pyecho_static PUBLIC -fsanitize=${PYECHO_SANITIZE})
+endif()
 if(NOT APPLE)
   # Else the standard library's templates are exported as well.
   target_link_options(pyecho PRIVATE LINKER:--version-script=${CMAKE_CURRENT_LIST_DIR}/exports.map)

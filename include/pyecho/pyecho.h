@@ -93,7 +93,7 @@ typedef struct pyecho_leaf {
   uint32_t ndim;
   uint32_t reserved;
   size_t size_bytes;   /* of one example */
-  size_t slot_offset;  /* from pyecho_slot.data, a multiple of 16 */
+  size_t slot_offset;  /* from pyecho_slot.data, aligned for the dtype */
   size_t batch_offset; /* from pyecho_batch.data, of the first row, a multiple of 64; the rows are contiguous */
 } pyecho_leaf;
 #define PYECHO_LEAF_INIT \
