@@ -75,9 +75,10 @@ class Reader {
   Words next_list() {
     const std::uint64_t length = next();
     require(length <= (state_.size() - at_) / sizeof(std::uint64_t), "a list is too long");
-    Words words(length);
-    std::memcpy(words.data(), state_.data() + at_, length * sizeof(std::uint64_t));
-    at_ += length * sizeof(std::uint64_t);
+    Words words;
+    while (words.size() < length) {
+      words.push_back(next());
+    }
     return words;
   }
   // Checks the words so far. Returns the bytes that follow.

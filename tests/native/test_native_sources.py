@@ -1,0 +1,277 @@
+"""Sources that fill slots themselves, through the C interface."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from native import CLOSED, FOREVER, MISUSE, OK, Calls, Numbers, Slot, handle_of
+
+import pyecho
+import pyecho.torch
+
+
+def rows(loader):
+    return np.array([int(x) for batch in loader for x in batch["x"]], np.int64)
+
+
+def loader_of(source, factor=3, **options):
+    options = {"batch_size": 8, "shuffle_buffer": 40} | options
+    return pyecho.EchoLoader(source, factor, **options)
+
+
+# ---------------------------------------------------------------- epochs
+
+
+@pytest.mark.parametrize("options", [{}, {"threads": 0}, {"threads": 2}, {"epochs": 2}])
+@pytest.mark.parametrize("producers", [1, 3])
+def test_every_example_comes_as_often_as_its_factor(options, producers):
+    source = Numbers(200, threads=producers)
+    loader = loader_of(source, **options)
+    assert len(loader) == 75
+    first_two = np.concatenate([rows(loader), rows(loader)])  # which flow with epochs=2
+    assert (np.bincount(first_two, minlength=200) == 6).all()
+    assert (np.bincount(rows(loader), minlength=200) == 3).all()
+    assert source.epochs == [0, 1, 2]
+    assert source.statuses == []
+    stats = loader.stats()
+    assert (stats.fresh, stats.emitted) == (600, 1800)
+    assert 0 < stats.source_seconds
+    loader.close()
+
+
+def test_the_batches_are_those_of_the_same_examples_from_python():
+    examples = [{"x": np.int64(i)} for i in range(100)]
+    for native, plain in zip(loader_of(Numbers(100)), loader_of(examples), strict=True):
+        assert (native["x"] == plain["x"]).all()
+
+
+def test_the_torch_loader_gives_tensors_and_augments_each_use():
+    def augment(batch, rng):
+        return {"x": batch["x"] + 1000 * rng.integers(1, 3)}
+
+    loader = pyecho.torch.EchoLoader(Numbers(50), 2, batch_size=5, augment=augment)
+    found = rows(loader)
+    assert (np.bincount(found % 1000) == 2).all()
+    assert found.min() >= 1000
+    loader.close()
+
+
+def test_an_adaptive_factor_and_its_replay():
+    loader = loader_of(Numbers(300), pyecho.Adaptive(max=4), batch_size=4)
+    first = rows(loader)
+    uses = np.bincount(first, minlength=300)
+    assert uses.min() >= 1
+    assert uses.max() <= 4
+    replay = pyecho.Adaptive(max=4).replay(loader.stats().log)
+    assert (rows(loader_of(Numbers(300), replay, batch_size=4)) == first).all()
+
+
+@pytest.mark.parametrize("taken", [0, 1, 30])
+def test_a_state_goes_on_in_the_middle_of_a_pass(taken):
+    options = {"epochs": 2, "factor": 2.5}
+    loader = loader_of(Numbers(100), **options)
+    iterator = iter(loader)
+    for _ in range(taken):
+        next(iterator)
+    state = loader.state_dict()
+    rest = [*rows(iterator), *rows(loader)]
+    other = loader_of(Numbers(100), **options, threads=2)
+    other.load_state_dict(state)
+    again = rows(other) if taken < 32 else np.empty(0)
+    assert [*again, *rows(other)] == rest
+
+
+def test_a_state_without_payload_is_refused():
+    loader = loader_of(Numbers(100))
+    iterator = iter(loader)
+    next(iterator)
+    with pytest.raises(pyecho.EchoError, match="payload=True"):
+        loader.state_dict(payload=False)
+    loader.close()
+
+
+# ---------------------------------------------------------------- ends
+
+
+def test_an_epoch_that_ends_early_ends_the_pass():
+    source = Numbers(10**9)
+    loader = loader_of(source)
+    for _ in range(3):
+        for batch in loader:
+            assert len(batch["x"]) == 8
+            break
+    loader.close()
+    assert set(source.statuses) == {CLOSED}
+
+
+def test_producers_may_wait_with_the_gil():
+    loader = loader_of(Numbers(300, with_gil=True), shuffle_buffer=4)
+    assert len(rows(loader)) == 900
+
+
+def test_an_exception_comes_after_everything_before_it():
+    class Failing(Numbers):
+        def __pyecho_feed__(self, capsule):
+            super().__pyecho_feed__(capsule)
+            raise LookupError("the shard is gone")
+
+    loader = loader_of(Failing(20))
+    found = []
+    with pytest.raises(LookupError, match="the shard is gone"):
+        found.extend(int(x) for batch in loader for x in batch["x"])
+    assert len(found) == 60
+
+
+def test_a_failure_told_through_c_is_a_runtime_error():
+    class Failing(Numbers):
+        def __pyecho_feed__(self, capsule):
+            super().__pyecho_feed__(capsule)
+            self.calls.fail(handle_of(capsule), b"the shard is gone")
+
+    loader = loader_of(Failing(20))
+    found = []
+    with pytest.raises(RuntimeError, match="the shard is gone"):
+        found.extend(int(x) for batch in loader for x in batch["x"])
+    assert len(found) == 60
+
+
+def test_a_slot_left_open_is_an_error_and_the_next_epoch_works():
+    class Forgetful(Numbers):
+        def __pyecho_feed__(self, capsule):
+            super().__pyecho_feed__(capsule)
+            if self.epochs[-1] == 0:
+                self.calls.reserve(handle_of(capsule), ctypes.byref(Slot()), 1, FOREVER, None)
+
+    loader = loader_of(Forgetful(20))
+    with pytest.raises(pyecho.EchoError, match="1 slots were reserved"):
+        rows(loader)
+    assert len(rows(loader)) == 60
+
+
+def test_closing_ends_the_pass_only():
+    class Closing(Numbers):
+        def __pyecho_feed__(self, capsule):
+            super().__pyecho_feed__(capsule)
+            assert self.calls.close(handle_of(capsule)) == OK
+            assert self.calls.put(handle_of(capsule), 7) == CLOSED
+
+    loader = loader_of(Closing(20), epochs=2)
+    assert [len(rows(loader)) for _ in range(2)] == [60, 60]
+
+
+def test_a_capsule_that_is_kept_puts_nothing_into_the_next_pass():
+    class Keeping(Numbers):
+        kept = ()
+
+        def __pyecho_feed__(self, capsule):
+            for old in self.kept:
+                assert self.calls.put(handle_of(old), 7) == CLOSED
+            self.kept = (*self.kept, capsule)
+            super().__pyecho_feed__(capsule)
+
+    loader = loader_of(Keeping(20))
+    for _ in range(3):
+        assert (np.bincount(rows(loader)) == 3).all()
+
+
+def test_an_exit_in_the_middle_is_silent():
+    program = """
+import sys
+from native import Numbers
+import pyecho
+loader = pyecho.EchoLoader(Numbers(10**9), 2, batch_size=8)
+for number, batch in enumerate(loader):
+    if number == 3:
+        sys.exit(0)
+"""
+    support = str(Path(__file__).parents[1] / "support")
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {support!r})\n{program}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+# ---------------------------------------------------------------- arguments
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"batch_size": None, "shuffle_buffer": 0},
+        {"unbatch": True},
+        {"collate_fn": list},
+    ],
+)
+def test_a_native_source_needs_a_batch_size(options):
+    with pytest.raises(pyecho.ConfigError, match="batch_size"):
+        loader_of(Numbers(10), **options)
+
+
+def test_the_spec_is_checked():
+    class Wrong(Numbers):
+        def __pyecho_spec__(self):
+            return {"x": pyecho.Field((), object)}
+
+    with pytest.raises(pyecho.ConfigError, match="__pyecho_spec__"):
+        rows(loader_of(Wrong(10)))
+    source = Numbers(10)
+    source.__pyecho_spec__ = None
+    with pytest.raises(pyecho.ConfigError, match="__pyecho_spec__"):
+        rows(loader_of(source))
+
+
+# ---------------------------------------------------------------- EchoBuffer.capsule
+
+
+def test_a_native_thread_fills_a_buffer():
+    buffer = pyecho.EchoBuffer({"x": pyecho.Field((), np.int64)}, batch_size=4, capacity=16)
+    capsule = buffer.capsule
+
+    def produce():
+        calls = Calls()
+        for number in range(100):
+            assert calls.put(handle_of(capsule), number) == OK
+        assert calls.close(handle_of(capsule)) == OK
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    assert (np.bincount(rows(buffer)) == 2).all()
+    thread.join()
+
+
+def test_a_capsule_outlives_its_buffer():
+    buffer = pyecho.EchoBuffer({"x": pyecho.Field((), np.int64)}, batch_size=4, capacity=16)
+    capsule = buffer.capsule
+    assert Calls().put(handle_of(capsule), 0) == OK
+    del buffer
+    gc.collect()
+    assert Calls().put(handle_of(capsule), 0) == CLOSED
+
+
+def test_only_python_consumes_a_buffer_of_pythons():
+    buffer = pyecho.EchoBuffer({"x": pyecho.Field((), np.int64)}, batch_size=4)
+    batch = (ctypes.c_uint64 * 8)(56)
+    assert Calls().acquire(handle_of(buffer.capsule), batch, 0) == MISUSE
+
+
+def test_references_have_no_capsule():
+    buffer = pyecho.EchoBuffer({"name": pyecho.Field((), object)}, batch_size=4)
+    with pytest.raises(pyecho.ConfigError, match=r"item\['name'\]"):
+        _ = buffer.capsule
+
+
+def test_the_files_for_native_code_are_there():
+    assert (Path(pyecho.get_include()) / "pyecho" / "pyecho.h").exists()
+    assert (Path(pyecho.get_include()) / "pyecho" / "pyecho.hpp").exists()
+    assert (Path(pyecho.get_cmake_dir()) / "pyecho-config.cmake").exists()
+    assert Path(pyecho.get_library()).exists()
