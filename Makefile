@@ -11,17 +11,17 @@ PYECHO_STRESS_ITEMS ?= 20000
 
 BIN := .venv/bin
 WITH_TOOLS := PATH="$(CURDIR)/$(BIN):$$PATH"
-PACKAGE_SOURCES := pyproject.toml CMakeLists.txt $(shell find csrc pyecho -not -path '*__pycache__*')
+PACKAGE_SOURCES := pyproject.toml CMakeLists.txt $(shell find cmake csrc include pyecho -not -path '*__pycache__*')
 CUDA_BIN := .venv-cuda/bin
 CUDA_TESTS := tests/gpu tests/device/test_same_output.py
 CUDA_VIOLATIONS := $(CURDIR)/.venv-cuda/violations
-CPP_FILES := $(shell find csrc tests/cpp tests/cuda_emulator benchmarks -name '*.hpp' -o -name '*.cpp')
+CPP_FILES := $(shell find csrc include examples tests/cpp tests/cuda_emulator benchmarks -name '*.hpp' -o -name '*.cpp' -o -name '*.h' -o -name '*.c')
 # ThreadSanitizer of older compilers cannot live with the address randomisation of newer kernels.
 NO_ASLR := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch $$(uname -m) -R)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-cpp test-cuda sanitize lint format bench peers paper paper-full clean gtest
+.PHONY: help demo test test-cpp test-cuda test-wheel examples sanitize lint format bench peers paper paper-full clean gtest
 .DELETE_ON_ERROR:
 
 help: ## Show this list
@@ -41,6 +41,16 @@ test-cuda: .venv-cuda/ready.stamp ## Run tests/gpu without a GPU, on emulated de
 	$(call test_cuda,devices=1,tests/emulated)
 	$(call test_cuda,devices=1,$(CUDA_TESTS) tests/device/test_states.py)
 	$(call test_cuda,devices=2 delay_us=1500,$(CUDA_TESTS))
+
+examples: .venv-examples/ready.stamp ## Build and run the examples of embedding, in C, C++ and Numba, with the installed wheel
+	@CXX="$(CXX)" sh tools/install_header.sh png.h libpng-dev
+	@CXX="$(CXX)" sh tools/install_header.sh jpeglib.h libjpeg-dev
+	$(WITH_TOOLS) cmake -S examples/embedding -B build/examples -G Ninja \
+	  -DPython_EXECUTABLE="$(CURDIR)/.venv-examples/bin/python" \
+	  -Dpyecho_DIR="$$(.venv-examples/bin/python -P -c 'import pyecho; print(pyecho.get_cmake_dir())')" \
+	  -Dpybind11_DIR="$$(.venv-examples/bin/pybind11-config --cmakedir)"
+	$(WITH_TOOLS) cmake --build build/examples
+	$(WITH_TOOLS) ctest --test-dir build/examples --output-on-failure
 
 sanitize: export PYECHO_STRESS_ITEMS := $(PYECHO_STRESS_ITEMS)
 sanitize: gtest .venv/tools.stamp ## Run the C++ tests under the address, undefined and thread sanitizers
@@ -80,7 +90,7 @@ paper-full: .venv/demo.stamp ## The same, all figures and more seeds (hours; goe
 
 clean: ## Remove what make has made, but for the hours of make paper and make peers (build/paper, build/peers)
 	if [ -d build ]; then find build -mindepth 1 -maxdepth 1 ! -name paper ! -name peers -exec rm -rf {} +; fi
-	rm -rf .venv .venv-cuda .mypy_cache .pytest_cache .ruff_cache .hypothesis pyecho-demo.png
+	rm -rf .venv .venv-cuda .venv-examples .mypy_cache .pytest_cache .ruff_cache .hypothesis pyecho-demo.png
 	find benchmarks docs pyecho tests -name __pycache__ -prune -exec rm -rf {} +
 
 # $(call build_cpp,preset,options of configuring,options of building): configure and build one preset.
@@ -97,7 +107,7 @@ CUDA_EMULATOR="$(1)" CUDA_EMULATOR_REPORT=$(CUDA_VIOLATIONS) $(CUDA_BIN)/pytest 
 endef
 
 gtest:
-	@CXX="$(CXX)" sh tests/googletest/install.sh
+	@[ -n "$$GTest_ROOT$$GTest_DIR" ] || CXX="$(CXX)" sh tools/install_header.sh gtest/gtest.h libgtest-dev
 
 .venv/created.stamp:
 	$(PYTHON) -m venv .venv
@@ -124,6 +134,15 @@ gtest:
 # What an extra of the package needs. Not quiet: PyTorch alone takes minutes on a slow line.
 .venv/demo.stamp .venv/test.stamp .venv/bench.stamp .venv/dev.stamp: .venv/%.stamp: pyproject.toml constraints.txt | .venv/package.stamp
 	$(BIN)/pip install --constraint constraints.txt "$$(echo build/wheel/*.whl)[$*]"
+	@touch $@
+
+.venv-examples/tools.stamp:
+	$(PYTHON) -m venv .venv-examples
+	.venv-examples/bin/pip install --quiet numpy numba pillow "pybind11>=3"
+	@touch $@
+
+.venv-examples/ready.stamp: .venv/package.stamp .venv-examples/tools.stamp
+	.venv-examples/bin/pip install --quiet --no-deps --force-reinstall build/wheel/*.whl
 	@touch $@
 
 # PyTorch's CUDA build, for which "===" asks: a local build has another version. Of NVIDIA's packages

@@ -18,6 +18,7 @@ It may have a ``__len__``, the number of examples of a pass, and a ``set_epoch``
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -50,14 +51,18 @@ def example_of(source: Any) -> Any:
     return map_nest(lambda field: np.zeros(field.shape, field.dtype), spec)
 
 
-class NativePass:
-    """One pass over a native source, of which the first `start` examples are dropped."""
+class NativePass(Iterator[Any]):
+    """One pass over a native source, of which the first `start` examples are dropped.
+
+    Stands where passes over other sources are iterators; the native stage knows the difference.
+    """
 
     def __init__(self, source: Any, start: int) -> None:
         self.start = start
-        self.feed = source.__pyecho_feed__
+        self.__pyecho_feed__ = source.__pyecho_feed__
 
-    def __iter__(self) -> NativePass:
+    def __next__(self) -> Any:
+        """Refuse to yield an item."""
         raise CheckpointError(
             "a native source (one with __pyecho_feed__) cannot yield single examples again; load a "
             "state that was taken with state_dict(payload=True)"

@@ -86,7 +86,7 @@ class Source:
         )
         self.batched = unbatch or self._chunked
 
-    def read(self, start: int = 0) -> Iterator[Any] | NativePass:
+    def read(self, start: int = 0) -> Iterator[Any]:
         """Begin one pass. Call this in the thread that will read the items.
 
         `start`: leave out so many items, at no cost. Only if `indexed`.

@@ -226,9 +226,9 @@ py::dict EchoBufferObject::stats() const {
   const std::uint64_t feeding_ns = feed_ ? feed_->source_ns() : 0;
   return py::dict("fresh"_a = stats.fresh, "emitted"_a = stats.emitted, "batches"_a = stats.batches,
                   "bytes_gathered"_a = stats.bytes_gathered, "source_ns"_a = source_clock().inside_ns() + feeding_ns,
-                  "upstream_ns"_a = source_clock().upstream_ns() + feeding_ns, "consumer_wait_ns"_a = stats.consumer_wait_ns,
-                  "downstream_ns"_a = stats.downstream_ns, "resident"_a = stats.resident,
-                  "outstanding_leases"_a = stats.outstanding_leases,
+                  "upstream_ns"_a = source_clock().upstream_ns() + feeding_ns,
+                  "consumer_wait_ns"_a = stats.consumer_wait_ns, "downstream_ns"_a = stats.downstream_ns,
+                  "resident"_a = stats.resident, "outstanding_leases"_a = stats.outstanding_leases,
                   "host_allocations"_a = stats.batch_blocks + 1);  // plus one for the slots
 }
 
@@ -276,11 +276,12 @@ void register_echo_buffer(py::module_& module) {
            "        views['image'][...] = ...\n\n"
            "Leaving the block commits the example, an exception aborts it. The views must not be written to "
            "afterwards.")
-      .def_property_readonly("capsule", &EchoBufferObject::capsule,
-                             "The buffer for native producers: a PyCapsule named \"pyecho.buffer.v1\" around a\n"
-                             "pyecho_buffer* (pyecho/pyecho.h, see get_include), with a reference of its own. Functions\n"
-                             "of producers may be called on it from any thread, with or without the GIL.\n\n"
-                             "Raises ConfigError if the spec has leaves that travel by reference.");
+      .def_property_readonly(
+          "capsule", &EchoBufferObject::capsule,
+          "The buffer for native producers: a PyCapsule named \"pyecho.buffer.v1\" around a\n"
+          "pyecho_buffer* (pyecho/pyecho.h, see get_include), with a reference of its own. Functions\n"
+          "of producers may be called on it from any thread, with or without the GIL.\n\n"
+          "Raises ConfigError if the spec has leaves that travel by reference.");
 }
 
 }  // namespace pyecho::bindings

@@ -112,12 +112,12 @@ class EchoBufferObject final : public StageOf<EchoBuffer> {
   [[nodiscard]] bool adaptive() const noexcept { return config_.min_uses > 0; }
   std::vector<ReferenceTable::Entry> entry_of_;  // by slot
   std::deque<std::pair<std::uint64_t, ReferenceTable::Entry>>
-      retired_;               // with the number of batches to be taken before
-  std::uint64_t taken_ = 0;   // batches
-  Rows held_;                 // the item that was read and is not completely put
+      retired_;                       // with the number of batches to be taken before
+  std::uint64_t taken_ = 0;           // batches
+  Rows held_;                         // the item that was read and is not completely put
   std::shared_ptr<NativeFeed> feed_;  // null unless a native source is feeding; shared with put_pass()
-  Lease acquired_;            // consumer only: acquired by wait() for try_emit()
-  pybind11::object pending_;  // the lease of a batch whose delivery failed, for the next attempt
+  Lease acquired_;                    // consumer only: acquired by wait() for try_emit()
+  pybind11::object pending_;          // the lease of a batch whose delivery failed, for the next attempt
   bool warned_of_growth_ = false;
 };
 

@@ -102,15 +102,16 @@ bool EchoBufferObject::put_pass(const py::object& pass) {
     return feed->abort_open();
   };
   try {
-    call_python([&] { return pass.attr("feed")(feed->capsule()); });
+    call_python([&] { return pass.attr(kFeed)(feed->capsule()); });
   } catch (...) {
     end();
     throw;
   }
   if (const std::size_t open = end(); open > 0 && !core_->stopped()) {
-    raise(errors().echo_error, "__pyecho_feed__ returned while " + std::to_string(open) +
-                                   " slots were reserved; commit or abort each, and join threads that fill slots, before "
-                                   "it returns");
+    raise(errors().echo_error,
+          "__pyecho_feed__ returned while " + std::to_string(open) +
+              " slots were reserved; commit or abort each, and join threads that fill slots, before "
+              "it returns");
   }
   return feed->items() > 0;
 }

@@ -43,23 +43,23 @@ class Reader {
   // kItem: `item` is the next item. kNative: it is a whole pass, for Stage::put_pass(). kPassEnd: the pass is over, and
   // another one follows. kEnd: the source is over. Raises any exception of the source.
   Read next(py::object& item) {
-    if (!items_ && !advance(passes_, items_, false)) {
+    if (!items_ && !next_pass()) {
       return Read::kEnd;
     }
-    if (PyIter_Check(items_.ptr()) != 0) {
-      if (advance(items_, item, true)) {
-        empty_ = false;
-        return Read::kItem;
-      }
-    } else if (!items_.is_none()) {
-      item = std::exchange(items_, py::none());
+    if (native_ == Native::kDue) {
+      native_ = Native::kDone;
+      item = items_;
       return Read::kNative;
+    }
+    if (native_ == Native::kNo && advance(items_, item, true)) {
+      empty_ = false;
+      return Read::kItem;
     }
     items_ = py::object();
     if (std::exchange(empty_, true) && until_empty_) {
       return Read::kEnd;
     }
-    return advance(passes_, items_, false) ? Read::kPassEnd : Read::kEnd;
+    return next_pass() ? Read::kPassEnd : Read::kEnd;
   }
 
   // A native pass had items.
@@ -72,6 +72,14 @@ class Reader {
   }
 
  private:
+  enum class Native : unsigned char { kNo, kDue, kDone };
+
+  bool next_pass() {
+    const bool found = advance(passes_, items_, false);
+    native_ = found && py::hasattr(items_, kFeed) ? Native::kDue : Native::kNo;
+    return found;
+  }
+
   bool advance(const py::object& iterator, py::object& next, bool item) {
     const Clock::time_point begin = Clock::now();
     next = py::reinterpret_steal<py::object>(call_python([&] { return PyIter_Next(iterator.ptr()); }));
@@ -89,6 +97,7 @@ class Reader {
   py::object passes_;
   py::object items_;  // null between passes
   const bool until_empty_;
+  Native native_ = Native::kNo;
   bool empty_ = false;  // this pass has had no item; of the first one, nobody asks
   SourceClock& clock_;
 };

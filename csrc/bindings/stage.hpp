@@ -26,6 +26,9 @@ namespace pyecho::bindings {
 
 class Reader;
 
+// The method of a native source, and of a pass over one (pyecho/native.py).
+inline constexpr const char* kFeed = "__pyecho_feed__";
+
 using Indices = pybind11::array_t<std::int64_t, pybind11::array::c_style | pybind11::array::forcecast>;
 
 // All members need the GIL; waits and long copies release it.
@@ -131,7 +134,7 @@ class Stage {
   // Puts the held item, or as many of its rows as fit, and adds their number to `put` (rows in example echoing). kOk: the
   // item is no longer held. kFull only without `wait`; kTimeout if paused meanwhile; kClosed, kForked.
   virtual Outcome put_held(bool wait, std::uint64_t& put) = 0;
-  // Has a native source put all items of a pass: an object with the method `feed`. Returns whether there were any.
+  // Has a native source put all items of a pass: a NativePass. Returns whether there were any.
   virtual bool put_pass(const pybind11::object& pass);
   // Returns a failure that a native producer told of, once; or None.
   [[nodiscard]] virtual pybind11::object take_native_failure() { return pybind11::none(); }

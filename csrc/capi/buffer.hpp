@@ -147,7 +147,7 @@ class Buffer final : public pyecho_buffer {
   std::shared_ptr<EchoBuffer> core_;
   const Waiter waiter_ = nullptr;
   Atomic<std::uint64_t> references_{1};
-  Atomic<bool> closed_;  // of a pass
+  Atomic<bool> closed_;                      // of a pass
   std::vector<Atomic<std::uint64_t>> open_;  // by slot: 1 + ticket of its reservation, 0 without one
 
   mutable std::mutex wait_mutex_;

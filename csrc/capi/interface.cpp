@@ -145,7 +145,8 @@ std::unique_ptr<Leaf> checked_leaf(const pyecho_leaf& leaf, std::size_t index) {
   const std::span<const std::int64_t> shape(leaf.shape, leaf.ndim);
   std::size_t size_bytes = element_bytes(leaf.dtype);
   for (const std::int64_t axis : shape) {
-    if (axis < 0 || (axis > 0 && size_bytes > std::numeric_limits<std::size_t>::max() / static_cast<std::size_t>(axis))) {
+    if (axis < 0 ||
+        (axis > 0 && size_bytes > std::numeric_limits<std::size_t>::max() / static_cast<std::size_t>(axis))) {
       throw std::invalid_argument(where + " has a shape that cannot be");
     }
     size_bytes *= static_cast<std::size_t>(axis);
@@ -180,7 +181,7 @@ EchoBufferConfig core_config(const pyecho_config& config, const Leaves& leaves) 
   core.factor = config.factor == 0.0 ? 2.0 : config.factor;
   core.seed = config.seed;
   core.epoch = config.epoch;
-  core.items = config.items;
+  core.items = config.items == PYECHO_UNKNOWN ? kUnknown : config.items;
   core.steps = config.steps;
   core.unique_in_batch = config.unique_in_batch != 0;
   core.drop_last = config.drop_last != 0;
@@ -195,8 +196,8 @@ EchoBufferConfig core_config(const pyecho_config& config, const Leaves& leaves) 
   if (!(core.factor >= 1.0) || static_cast<double>(core.capacity) * std::ceil(core.factor) >= 0x1.0p32 - 1) {
     throw std::invalid_argument("factor is at least 1, and capacity times factor stays below 2^32 - 1");
   }
-  if (core.min_uses > 0 && (core.factor != std::floor(core.factor) || core.min_uses > core.factor ||
-                            core.capacity < core.batch_rows)) {
+  if (core.min_uses > 0 &&
+      (core.factor != std::floor(core.factor) || core.min_uses > core.factor || core.capacity < core.batch_rows)) {
     throw std::invalid_argument(
         "an adaptive factor needs a whole `factor` of at least min_uses, and a capacity of at least batch_rows");
   }
@@ -270,16 +271,17 @@ pyecho_status get_leaf(pyecho_buffer* handle, std::size_t index, pyecho_leaf* le
 pyecho_status get_stats(pyecho_buffer* handle, pyecho_stats* stats) {
   return with_buffer(handle, [&](Buffer& buffer) {
     const EchoBufferStats core = buffer.core().stats();
-    if (stats == nullptr || !give(stats, {.struct_bytes = 0,
-                                          .fresh = core.fresh,
-                                          .emitted = core.emitted,
-                                          .batches = core.batches,
-                                          .bytes_gathered = core.bytes_gathered,
-                                          .consumer_wait_ns = core.consumer_wait_ns,
-                                          .downstream_ns = core.downstream_ns,
-                                          .producer_wait_ns = buffer.producer_wait_ns(),
-                                          .resident = core.resident,
-                                          .outstanding_batches = static_cast<std::uint32_t>(core.outstanding_leases)})) {
+    if (stats == nullptr ||
+        !give(stats, {.struct_bytes = 0,
+                      .fresh = core.fresh,
+                      .emitted = core.emitted,
+                      .batches = core.batches,
+                      .bytes_gathered = core.bytes_gathered,
+                      .consumer_wait_ns = core.consumer_wait_ns,
+                      .downstream_ns = core.downstream_ns,
+                      .producer_wait_ns = buffer.producer_wait_ns(),
+                      .resident = core.resident,
+                      .outstanding_batches = static_cast<std::uint32_t>(core.outstanding_leases)})) {
       return invalid(kNoSize);
     }
     return PYECHO_OK;
@@ -408,7 +410,7 @@ pyecho_status begin(pyecho_buffer* handle, std::uint64_t epoch, std::uint64_t it
     if (buffer.open_slots() > 0) {
       return misuse("slots are reserved; commit or abort them before the next epoch begins");
     }
-    return status_of(buffer.begin(epoch, items));
+    return status_of(buffer.begin(epoch, items == PYECHO_UNKNOWN ? kUnknown : items));
   });
 }
 

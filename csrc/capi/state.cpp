@@ -33,7 +33,7 @@ using Words = std::vector<std::uint64_t>;
 constexpr std::uint64_t kStateMagic = 0x3130'7473'6f68'6365;  // "echost01"
 constexpr std::size_t kSumIndex = 1;
 constexpr std::size_t kSizeIndex = 2;
-constexpr std::size_t kChecked = 2;               // words before those that the checksum covers
+constexpr std::size_t kChecked = 2;                      // words before those that the checksum covers
 constexpr std::uint64_t kMost = std::uint64_t{1} << 62;  // of anything that is counted
 constexpr std::uint64_t kMostEmptyPasses = 1U << 20;     // replaying them takes time, and no use ends it
 constexpr std::uint64_t kUsesAtOnce = 1U << 20;
@@ -120,16 +120,14 @@ PlanPosition read_position(Reader& reader) {
 }
 
 std::uint64_t items_of(const PlanPosition& position) {
-  return std::accumulate(
-      position.passes.begin(), position.passes.end(), position.open_items,
-      [](std::uint64_t sum, const PassRun& run) { return sum + run.passes * run.items; });
+  return std::accumulate(position.passes.begin(), position.passes.end(), position.open_items,
+                         [](std::uint64_t sum, const PassRun& run) { return sum + run.passes * run.items; });
 }
 
 // Returns a column of the state for each leaf. Checks the size of all.
 std::vector<std::span<const std::byte>> columns_of(std::span<const std::byte> bytes, const SlotLayout& layout,
                                                    std::size_t count) {
-  require(count == 0 ? bytes.empty()
-                     : bytes.size() / count == layout.example_bytes() && bytes.size() % count == 0,
+  require(count == 0 ? bytes.empty() : bytes.size() / count == layout.example_bytes() && bytes.size() % count == 0,
           "the items have another size");
   std::vector<std::span<const std::byte>> columns;
   for (const SlotLayout::Leaf& leaf : layout.leaves()) {
@@ -141,16 +139,17 @@ std::vector<std::span<const std::byte>> columns_of(std::span<const std::byte> by
 
 void check_columns(const std::vector<std::span<const std::byte>>& columns, const Words& numbers,
                    const SlotLayout& layout, std::uint64_t expected) {
-  const std::uint64_t sum = sum_in_parallel(numbers.size(), layout.example_bytes(), [&](std::size_t begin, std::size_t end) {
-    std::uint64_t part = 0;
-    for (std::size_t i = begin; i < end; ++i) {
-      for (std::size_t leaf = 0; leaf < columns.size(); ++leaf) {
-        const std::size_t bytes = layout.leaves()[leaf].size_bytes;
-        part += bytes == 0 ? 0 : checksum(columns[leaf].subspan(i * bytes, bytes), row_seed(numbers[i], leaf));
-      }
-    }
-    return part;
-  });
+  const std::uint64_t sum =
+      sum_in_parallel(numbers.size(), layout.example_bytes(), [&](std::size_t begin, std::size_t end) {
+        std::uint64_t part = 0;
+        for (std::size_t i = begin; i < end; ++i) {
+          for (std::size_t leaf = 0; leaf < columns.size(); ++leaf) {
+            const std::size_t bytes = layout.leaves()[leaf].size_bytes;
+            part += bytes == 0 ? 0 : checksum(columns[leaf].subspan(i * bytes, bytes), row_seed(numbers[i], leaf));
+          }
+        }
+        return part;
+      });
   require(sum == expected, "its items are damaged");
 }
 

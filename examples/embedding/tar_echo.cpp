@@ -50,8 +50,9 @@ int main(int argc, char** argv) {
       std::rethrow_exception(failure);
     }
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    std::printf("%llu rows, sum of labels %llu, %.0f images decoded per second\n", static_cast<unsigned long long>(rows),
-                static_cast<unsigned long long>(labels), static_cast<double>(buffer.stats().fresh) / seconds);
+    std::printf("%llu rows, sum of labels %llu, %.0f images decoded per second\n",
+                static_cast<unsigned long long>(rows), static_cast<unsigned long long>(labels),
+                static_cast<double>(buffer.stats().fresh) / seconds);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "tar_echo: %s\n", error.what());
     return 1;

@@ -61,26 +61,25 @@ extern "C" {
 #define PYECHO_ABI_VERSION 1
 #define PYECHO_CAPSULE_NAME "pyecho.buffer.v1"
 
-#define PYECHO_FOREVER INT64_C(-1)    /* as a timeout */
-#define PYECHO_UNKNOWN UINT64_MAX     /* as a number of items */
-#define PYECHO_MAX_GROUP 64           /* slots that one call reserves, at most */
-#define PYECHO_NO_LIMIT ((size_t)-1)  /* as max_bytes */
+#define PYECHO_FOREVER INT64_C(-1) /* as a timeout */
+#define PYECHO_UNKNOWN UINT64_C(0) /* as a number of items */
+#define PYECHO_MAX_GROUP 64        /* slots that one call reserves, at most */
 
 /* Its values never change; later versions may add some. */
 typedef enum pyecho_status {
   PYECHO_OK = 0,
-  PYECHO_END = 1,         /* the end of an iteration */
-  PYECHO_TIMEOUT = 2,     /* the time was up first */
-  PYECHO_CLOSED = 3,      /* no more input is accepted, or the buffer was stopped */
-  PYECHO_EXHAUSTED = 4,   /* the consumer holds every batch that max_bytes allows */
-  PYECHO_FORKED = 5,      /* this process is a fork of the one that made the buffer; its threads stayed there */
-  PYECHO_FAILED = 6,      /* the end, because of pyecho_fail(): its message is pyecho_last_error() */
-  PYECHO_INVALID = 7,     /* an argument is wrong: NULL, a size, a number out of range */
-  PYECHO_MISUSE = 8,      /* a call out of place: a slot that is not reserved, a second consumer ... */
-  PYECHO_NO_MEMORY = 9,   /* the system has no more memory */
-  PYECHO_BAD_STATE = 10,  /* a saved state is damaged, or belongs to another configuration */
-  PYECHO_INTERRUPTED = 11, /* a signal handler of Python's has raised; its exception is set in this thread */
-  PYECHO_SYSTEM = 12,     /* the system refused something else, such as a thread */
+  PYECHO_END = 1,                 /* the end of an iteration */
+  PYECHO_TIMEOUT = 2,             /* the time was up first */
+  PYECHO_CLOSED = 3,              /* no more input is accepted, or the buffer was stopped */
+  PYECHO_EXHAUSTED = 4,           /* the consumer holds every batch that max_bytes allows */
+  PYECHO_FORKED = 5,              /* this process is a fork of the one that made the buffer; its threads stayed there */
+  PYECHO_FAILED = 6,              /* the end, because of pyecho_fail(): its message is pyecho_last_error() */
+  PYECHO_INVALID = 7,             /* an argument is wrong: NULL, a size, a number out of range */
+  PYECHO_MISUSE = 8,              /* a call out of place: a slot that is not reserved, a second consumer ... */
+  PYECHO_NO_MEMORY = 9,           /* the system has no more memory */
+  PYECHO_BAD_STATE = 10,          /* a saved state is damaged, or belongs to another configuration */
+  PYECHO_INTERRUPTED = 11,        /* a signal handler of Python's has raised; its exception is set in this thread */
+  PYECHO_SYSTEM = 12,             /* the system refused something else, such as a thread */
   PYECHO_STATUS_BITS = 0x7FFFFFFF /* never returned; later values fit as well */
 } pyecho_status;
 
@@ -96,34 +95,32 @@ typedef struct pyecho_leaf {
   size_t slot_offset;  /* from pyecho_slot.data, aligned for the dtype */
   size_t batch_offset; /* from pyecho_batch.data, of the first row, a multiple of 64; the rows are contiguous */
 } pyecho_leaf;
-#define PYECHO_LEAF_INIT \
-  { sizeof(pyecho_leaf), NULL, NULL, NULL, 0, 0, 0, 0, 0 }
+#define PYECHO_LEAF_INIT {sizeof(pyecho_leaf), NULL, NULL, NULL, 0, 0, 0, 0, 0}
 
 typedef struct pyecho_config {
   size_t struct_bytes;
   const pyecho_leaf* leaves; /* struct_bytes of the first one apart */
   size_t leaf_count;
-  double factor;        /* uses of each example, at least 1; with a fraction some have one more. Default 2 */
+  double factor; /* uses of each example, at least 1; with a fraction some have one more. Default 2 */
   uint64_t seed;
-  uint64_t epoch;       /* number of the first epoch, which selects the random numbers with the seed */
-  uint64_t items;       /* examples of a pass, if known. Default PYECHO_UNKNOWN */
-  uint64_t steps;       /* batches of an iteration. Default: as many as the uses of a pass make */
-  uint64_t max_age;     /* of an adaptive factor: batches after which an example leaves. Default: none */
-  uint32_t min_uses;    /* not 0: an adaptive factor, from min_uses to `factor`, as the source's speed needs */
-  uint32_t batch_rows;  /* of a batch; the last one may have fewer. At least 1, no default */
-  uint32_t capacity;    /* distinct examples among which each emission is drawn. Default 1: no shuffling */
-  uint32_t prefetch;    /* batches made ahead of the consumer. Default 2 */
-  uint32_t threads;     /* threads that make batches. 0: the consumer makes them */
-  uint32_t burst;       /* examples that arrive together. Default 1 */
-  uint32_t held;        /* batches that the consumer holds at a time. Default 2 */
+  uint64_t epoch;          /* number of the first epoch, which selects the random numbers with the seed */
+  uint64_t items;          /* examples of a pass. Default: PYECHO_UNKNOWN */
+  uint64_t steps;          /* batches of an iteration. Default: as many as the uses of a pass make */
+  uint64_t max_age;        /* of an adaptive factor: batches after which an example leaves. Default: none */
+  uint32_t min_uses;       /* not 0: an adaptive factor, from min_uses to `factor`, as the source's speed needs */
+  uint32_t batch_rows;     /* of a batch; the last one may have fewer. At least 1, no default */
+  uint32_t capacity;       /* distinct examples among which each emission is drawn. Default 1: no shuffling */
+  uint32_t prefetch;       /* batches made ahead of the consumer. Default 2 */
+  uint32_t threads;        /* threads that make batches. 0: the consumer makes them */
+  uint32_t burst;          /* examples that arrive together. Default 1 */
+  uint32_t held;           /* batches that the consumer holds at a time. Default 2 */
   uint8_t unique_in_batch; /* not 0: no example twice in a batch; capacity >= batch_rows */
   uint8_t drop_last;       /* not 0: leave out batches with fewer than batch_rows rows */
   uint8_t with_info;       /* not 0: batches say which use of which example each row is */
   uint8_t reserved;
-  size_t max_bytes;     /* bound of the memory for slots and batches. Default: none */
+  size_t max_bytes; /* bound of the memory for slots and batches. Default: none */
 } pyecho_config;
-#define PYECHO_CONFIG_INIT                                                                                   \
-  { sizeof(pyecho_config), NULL, 0, 0.0, 0, 0, PYECHO_UNKNOWN, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define PYECHO_CONFIG_INIT {sizeof(pyecho_config), NULL, 0, 0.0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 /* The right to fill one slot; to be committed or aborted once, by any thread, one at a time. Never grows. */
 typedef struct pyecho_slot {
@@ -143,19 +140,17 @@ typedef struct pyecho_batch {
   uint32_t reserved;
   uint64_t id; /* of the lease; 0: none */
 } pyecho_batch;
-#define PYECHO_BATCH_INIT \
-  { sizeof(pyecho_batch), NULL, NULL, NULL, 0, 0, 0 }
+#define PYECHO_BATCH_INIT {sizeof(pyecho_batch), NULL, NULL, NULL, 0, 0, 0}
 
 typedef struct pyecho_layout {
   size_t struct_bytes;
   size_t leaf_count;
-  size_t slot_bytes;  /* of one example, padding included */
+  size_t slot_bytes; /* of one example, padding included */
   size_t batch_bytes;
   uint32_t batch_rows;
   uint32_t slots;
 } pyecho_layout;
-#define PYECHO_LAYOUT_INIT \
-  { sizeof(pyecho_layout), 0, 0, 0, 0, 0 }
+#define PYECHO_LAYOUT_INIT {sizeof(pyecho_layout), 0, 0, 0, 0, 0}
 
 typedef struct pyecho_stats {
   size_t struct_bytes;
@@ -163,14 +158,13 @@ typedef struct pyecho_stats {
   uint64_t emitted; /* uses handed to the consumer */
   uint64_t batches; /* handed to the consumer */
   uint64_t bytes_gathered;
-  uint64_t consumer_wait_ns; /* inside pyecho_acquire() */
-  uint64_t downstream_ns;    /* between two calls of it */
-  uint64_t producer_wait_ns; /* while at least one producer waited for room */
-  uint32_t resident;         /* examples in the pool, of capacity */
+  uint64_t consumer_wait_ns;    /* inside pyecho_acquire() */
+  uint64_t downstream_ns;       /* between two calls of it */
+  uint64_t producer_wait_ns;    /* while at least one producer waited for room */
+  uint32_t resident;            /* examples in the pool, of capacity */
   uint32_t outstanding_batches; /* held by the consumer */
 } pyecho_stats;
-#define PYECHO_STATS_INIT \
-  { sizeof(pyecho_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define PYECHO_STATS_INIT {sizeof(pyecho_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 struct pyecho_api;
 /* What follows `api` is private. */

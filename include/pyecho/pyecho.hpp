@@ -99,8 +99,12 @@ class Reference {
       for (std::size_t i = 0; i < layout.leaf_count; ++i) {
         pyecho_leaf leaf = PYECHO_LEAF_INIT;
         checked(api(), api().get_leaf(handle, i, &leaf));
-        leaves_.push_back({leaf.name, leaf.dtype, {leaf.shape, leaf.shape + leaf.ndim}, leaf.size_bytes,
-                           leaf.slot_offset, leaf.batch_offset});
+        leaves_.push_back({leaf.name,
+                           leaf.dtype,
+                           {leaf.shape, leaf.shape + leaf.ndim},
+                           leaf.size_bytes,
+                           leaf.slot_offset,
+                           leaf.batch_offset});
       }
     } catch (...) {
       api().release(handle_);
@@ -168,7 +172,8 @@ class Slots {
 class Batch {
  public:
   Batch(Batch&& other) noexcept
-      : buffer_(std::move(other.buffer_)), batch_(std::exchange(other.batch_, PYECHO_BATCH_INIT)),
+      : buffer_(std::move(other.buffer_)),
+        batch_(std::exchange(other.batch_, PYECHO_BATCH_INIT)),
         status_(other.status_) {}
   Batch& operator=(Batch&& other) noexcept {
     std::swap(buffer_, other.buffer_);

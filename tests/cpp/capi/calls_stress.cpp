@@ -121,7 +121,8 @@ void produce(pyecho_buffer* buffer, std::uint64_t seed, int calls) {
         if (open.size() < 4) {
           pyecho_slot slots[8];
           std::size_t count = 0;
-          if (pyecho_reserve(buffer, slots, 1 + below(random, 8), open.empty() ? timeout_of(random) : 0, &count) == PYECHO_OK) {
+          if (pyecho_reserve(buffer, slots, 1 + below(random, 8), open.empty() ? timeout_of(random) : 0, &count) ==
+              PYECHO_OK) {
             open.insert(open.end(), slots, slots + count);
           }
         }

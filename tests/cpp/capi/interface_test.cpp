@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <cmath>
+#include <cstring>
 #include <map>
 #include <string>
 #include <thread>
@@ -41,7 +41,9 @@ pyecho_config config_of(double factor = 2, std::uint32_t batch_rows = 4, std::ui
 // Owns a buffer.
 class Held {
  public:
-  explicit Held(const pyecho_config& config) { EXPECT_EQ(pyecho_create(&config, &buffer_), PYECHO_OK) << pyecho_last_error(); }
+  explicit Held(const pyecho_config& config) {
+    EXPECT_EQ(pyecho_create(&config, &buffer_), PYECHO_OK) << pyecho_last_error();
+  }
   ~Held() { pyecho_release(buffer_); }
   Held(const Held&) = delete;
   Held& operator=(const Held&) = delete;
