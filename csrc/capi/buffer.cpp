@@ -107,8 +107,7 @@ Outcome Buffer::wait(std::int64_t timeout_ns, bool& interrupted, const Attempt& 
 }
 
 Outcome Buffer::reserve(std::span<pyecho_slot> slots, std::int64_t timeout_ns, std::size_t& count, bool& interrupted) {
-  std::array<Reservation, PYECHO_MAX_GROUP>
-      found;  // NOLINT(cppcoreguidelines-pro-type-member-init): set by try_reserve
+  std::array<Reservation, PYECHO_MAX_GROUP> found;  // NOLINT(cppcoreguidelines-pro-type-member-init): set below
   const auto wanted = std::span(found).first(std::min(slots.size(), found.size()));
   std::uint32_t reserved = 0;
   count = 0;

@@ -31,6 +31,7 @@ namespace pyecho::capi {
 struct Leaf {
   // The offsets are set by Buffer.
   Leaf(const char* name, const char* dtype, std::span<const std::int64_t> shape, std::size_t size_bytes);
+  ~Leaf() = default;
   Leaf(const Leaf&) = delete;
   Leaf& operator=(const Leaf&) = delete;
 

@@ -45,8 +45,8 @@ void add_list(Words& words, const Words& list) {
 
 std::uint64_t sum_of(std::span<const std::uint64_t> words) { return checksum(std::as_bytes(words), 0); }
 
-void require(bool true_, const char* what) {
-  if (!true_) {
+void require(bool holds, const char* what) {
+  if (!holds) {
     throw BadState(std::string("the state is damaged, or none of this version of pyecho: ") + what);
   }
 }
