@@ -91,6 +91,16 @@ def whole_state(
         ) from None
 
 
+def taken_only(iterations: int, delivered: int) -> dict[str, Any]:
+    """Return the position in a flow without payload: what the consumer has taken, nothing ahead."""
+    return {
+        "links": {},
+        "iterations": iterations,
+        "batches": delivered,
+        "delivered": delivered,
+    }
+
+
 def flow_after(
     batches: int, *, config: Config, items: int, epoch: int, iterations: int
 ) -> dict[str, Any]:
@@ -106,10 +116,7 @@ def flow_after(
         "open_items": 0,
         "ended": config.steps_per_epoch is None,
         "decisions": np.empty(0, np.int32),
-        "links": {},
-        "iterations": iterations,
-        "batches": batches,
-        "delivered": batches,
+        **taken_only(iterations, batches),
     }
 
 
