@@ -13,7 +13,7 @@ from pyecho import _core
 from pyecho._core import CheckpointError
 from pyecho.config import Config
 from pyecho.spec import Field, is_tensor
-from pyecho.state import BATCH, LAST_END, VERSION, digest, leaves_of_spec, options_of
+from pyecho.state import BATCH, LAST_END, VERSION, digest, leaves_of_spec, options_of, taken_only
 
 MOST = 2**62  # of anything that is counted
 MOST_EPOCHS = 2**64 - 1
@@ -137,12 +137,7 @@ def without_payload(raw: dict[str, Any], flow: Flow) -> dict[str, Any]:
     # The last link has the least, and the consumer has taken what was taken from there.
     taken = [(iterations, delivered) for iterations, delivered, _ in flow.links.values()]
     iterations, delivered = min([(flow.iterations, flow.delivered), *taken])
-    return {name: raw[name] for name in names} | {
-        "links": {},
-        "iterations": iterations,
-        "delivered": delivered,
-        "batches": delivered,
-    }
+    return {name: raw[name] for name in names} | taken_only(iterations, delivered)
 
 
 def _check_options(saved: Any, config: Config) -> None:

@@ -23,7 +23,7 @@ from pyecho.run import Run
 from pyecho.source import Source
 from pyecho.spec import NUMPY, Adapter
 from pyecho.stages import Stages
-from pyecho.state import whole_state
+from pyecho.state import flow_after, whole_state
 from pyecho.stats import EchoStats
 from pyecho.tracing import Trace
 
@@ -287,6 +287,41 @@ class EchoLoader:
             source has other items. Nothing in a state is ever called.
         """
         self._run.load(SavedState.read(state, "loader", self._config))
+
+    def skip_first_batches(self, count: int) -> None:
+        """Have the next ``iter()`` begin behind the first `count` batches of its epoch.
+
+        These are planned, but not made: of a source with indices only the items that are still
+        needed are read, of any other one all that come before the next batch. ``len()`` stays that
+        of the whole epoch.
+
+        Raises
+        ------
+        ConfigError
+            If the epoch has fewer batches; with `unique_in_batch` the first ``next()`` raises
+            `CheckpointError`.
+        EchoError
+            If an iteration is under way, or if more than the number of batches decides what comes
+            next: an `Adaptive` factor, a state of the source's own, a source that does not tell
+            its length. Use `state_dict` there.
+        """
+        count = checked_int("count", count, 0, 2**62)
+        if self._run.unfinished:
+            raise EchoError("skip_first_batches() is for the time between two iterations")
+        items = self._source.items()
+        if self._config.adaptive or self._source.stateful is not None or items is None:
+            raise EchoError(
+                "to skip batches, the factor must be a number, and the source must tell its length "
+                "and have no state of its own; use state_dict() and load_state_dict() here"
+            )
+        batches = self._config.batches_of(items)
+        if batches is not None and count > batches:
+            raise ConfigError(f"count must be at most {batches}, the batches of an epoch")
+        epoch, iterations = self._run.place
+        flow = flow_after(
+            count, config=self._config, items=items, epoch=epoch, iterations=iterations
+        )
+        self.load_state_dict(whole_state("loader", self._config, self._run.epoch, flow, None))
 
     def stats(self) -> EchoStats:
         """Return counts and times over all epochs of this loader, the running one included."""

@@ -166,6 +166,13 @@ class Run:
         self.epoch, self.held, self._saved = epoch, held, saved
 
     @property
+    def place(self) -> tuple[int, int]:
+        """First epoch of the passes that flow into the next one, and iterations since then."""
+        if self._saved is not None and self._saved.flow is not None:
+            return self._saved.flow.epoch, self._saved.flow.iterations
+        return (self._flow[0], self.epoch - self._flow[0]) if self.flows else (self.epoch, 0)
+
+    @property
     def flows(self) -> bool:
         """True if the next epoch has begun by itself."""
         return self._begun is _FLOWS

@@ -29,7 +29,7 @@ from pyecho.rows import row_spec, rows_of
 from pyecho.sharing import transform_for
 from pyecho.source import Source
 from pyecho.spec import Adapter, Field
-from pyecho.state import leaves_of_spec
+from pyecho.state import leaves_of_spec, taken_only
 from pyecho.stats import EchoStats
 
 AHEAD_BYTES = 4 << 20
@@ -119,20 +119,18 @@ class Stages:
         saved, by_item = self._adapter.saved, self.config.batch_size is None
         state: dict[str, Any] = self._echoing._state(payload=payload, with_held=with_held)
         state["decisions"] = saved(state["decisions"])
-        state["links"] = {link.name: link.state(saved) for link in self._links if payload}
         if not payload:  # what is ahead of the consumer is made again
             place = self.consumed._state(payload=False, with_held=False)
-            state |= {"iterations": place["iterations"], "delivered": place["delivered"]}
-            state["batches"] = place["delivered"]
-        elif by_item:
+            return state | taken_only(place["iterations"], place["delivered"])
+        state["links"] = {link.name: link.state(saved) for link in self._links}
+        state["numbers"] = saved(state["numbers"])
+        if by_item:
             state["columns"] = [list(map(self._to_host, state["columns"][0]))]
         else:
             state["leaves"] = leaves_of_spec(leaves_of(self._saved_spec()))
             state["columns"] = [
                 column if isinstance(column, list) else saved(column) for column in state["columns"]
             ]
-        if payload:
-            state["numbers"] = saved(state["numbers"])
         if with_held and not by_item:
             state["held"] = [leaves_like(self._spec, item) for item in state["held"]]
         return state

@@ -41,6 +41,8 @@ from pyecho.spec import Field, is_tensor
 
 VERSION = 1
 
+MOST_PASSES = 2**20
+
 BATCH, END, LAST_END = 0, 1, 2
 """Kinds of what a link has made ahead: [BATCH, batch, *info], the end of an iteration, the last."""
 
@@ -87,6 +89,35 @@ def whole_state(
             "no state can be taken: an item, or the state of the source, contains itself, or is a "
             "nest too deep"
         ) from None
+
+
+def taken_only(iterations: int, delivered: int) -> dict[str, Any]:
+    """Return the position in a flow without payload: what the consumer has taken, nothing ahead."""
+    return {
+        "links": {},
+        "iterations": iterations,
+        "batches": delivered,
+        "delivered": delivered,
+    }
+
+
+def flow_after(
+    batches: int, *, config: Config, items: int, epoch: int, iterations: int
+) -> dict[str, Any]:
+    """Return a flow without payload whose consumer has taken these iterations, then these batches.
+
+    It knows of more input than that takes; the plan is fed only what it needs.
+    """
+    passes = MOST_PASSES if config.steps_per_epoch else max(1, (config.epochs or 1) - epoch)
+    return {
+        "epoch": epoch,
+        "items": items,
+        "passes": [[passes, items]],
+        "open_items": 0,
+        "ended": config.steps_per_epoch is None,
+        "decisions": np.empty(0, np.int32),
+        **taken_only(iterations, batches),
+    }
 
 
 def with_ends(items: list[Any], queue: dict[str, Any], iterations: int) -> list[Any]:

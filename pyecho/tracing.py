@@ -1,4 +1,4 @@
-"""Traces: what each thread does and when, written as a Chrome trace."""
+"""Traces: activity of each thread over time, written as a Chrome trace."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _nvtx: Any = None  # the module, while a trace is recorded and if it is installe
 
 
 class Recording:
-    """Records what the threads of the process do while its ``with`` block runs.
+    """Records the activity of the threads of the process while its ``with`` block runs.
 
     One can run at a time in a process; a second one raises `EchoError` on entry.
     """
 
     def __init__(self) -> None:
         self.found: dict[str, Any] = {}
-        """What was recorded, after the block: see ``_core.trace_stop``."""
+        """Recording, after the block: see ``_core.trace_stop``."""
         self._process = 0
 
     def __enter__(self) -> Self:
@@ -60,7 +60,7 @@ class Recording:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> Literal[False]:
-        """End, and keep what was found, also after an error; not in a forked child."""
+        """End and keep the recording, also after an error; not in a forked child."""
         global _running, _nvtx
         _running = _nvtx = None
         found = _core.trace_stop()
@@ -70,7 +70,7 @@ class Recording:
         return False
 
     def __str__(self) -> str:
-        """Return what messages call it."""
+        """Return its name in messages."""
         return "a trace"
 
     def _end(self) -> None:
@@ -80,7 +80,7 @@ class Recording:
 class Trace(Recording):
     """Records a trace while its ``with`` block runs, and writes it at the end of the block.
 
-    What `EchoLoader.trace` returns. Also raises `ConfigError` on entry if `path` is a folder or
+    `EchoLoader.trace` returns it. Also raises `ConfigError` on entry if `path` is a folder or
     lies in no folder.
 
     Parameters
@@ -102,7 +102,7 @@ class Trace(Recording):
         return super().__enter__()
 
     def __str__(self) -> str:
-        """Return what messages call it."""
+        """Return its name in messages."""
         return f"the trace {self.path}"
 
     def _end(self) -> None:

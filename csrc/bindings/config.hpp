@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "bindings/decision_log.hpp"
 #include "core/stage/echo_buffer.hpp"
 #include "core/stage/echo_queue.hpp"
 
@@ -41,7 +42,7 @@ inline EchoBufferConfig buffer_config(pybind11::handle config) {
   native.held = option<std::uint32_t>(config, "held");
   native.min_uses = option<std::uint32_t>(config, "min_uses");
   native.max_age = max_age(config);
-  native.replay = option<DecisionLog>(config, "replay");
+  native.replay = log_of(option<pybind11::dict>(config, "replay"));
   return native;
 }
 
@@ -54,7 +55,7 @@ inline EchoQueueConfig queue_config(pybind11::handle config) {
           .prefetch = option<std::uint32_t>(config, "prefetch"),
           .min_uses = option<std::uint32_t>(config, "min_uses"),
           .max_age = max_age(config),
-          .replay = option<DecisionLog>(config, "replay")};
+          .replay = log_of(option<pybind11::dict>(config, "replay"))};
 }
 
 }  // namespace pyecho::bindings

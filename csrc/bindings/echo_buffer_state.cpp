@@ -1,6 +1,7 @@
 // Saving and resuming an EchoBufferObject: the items of a state are columns, one for each leaf.
 #include <pybind11/numpy.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -39,9 +40,8 @@ const BatchPlan& EchoBufferObject::inspect(py::dict& state, bool payload) {
 void EchoBufferObject::add_payload(py::dict& state, const std::vector<Unspent>& items) const {
   const auto count = static_cast<py::ssize_t>(items.size());
   py::array_t<std::int64_t> numbers(count);
-  for (py::ssize_t i = 0; i < count; ++i) {
-    numbers.mutable_at(i) = static_cast<std::int64_t>(items[static_cast<std::size_t>(i)].number);
-  }
+  std::ranges::transform(items, numbers.mutable_data(),
+                         [](const Unspent& item) { return static_cast<std::int64_t>(item.number); });
   py::list columns(structure_.leaves().size());
   std::vector<std::byte*> memory;
   std::vector<py::list> lists;

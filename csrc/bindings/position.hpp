@@ -61,9 +61,7 @@ inline void add_input(pybind11::dict& state, const BatchPlan& plan) {
   state["passes"] = passes;
   state["open_items"] = plan.open_items();
   state["ended"] = plan.ended();
-  const std::vector<std::uint32_t> decisions = plan.decisions();
-  state["decisions"] = pybind11::array_t<std::int32_t>(
-      pybind11::array_t<std::uint32_t>(static_cast<pybind11::ssize_t>(decisions.size()), decisions.data()));
+  state["decisions"] = pybind11::array_t<std::int32_t>(array_of(plan.decisions()));
 }
 
 // Returns the numbers of the items that a plan holds, ascending, and the slot of each. `drawn`: uses of a batch that has

@@ -1,1 +1,1 @@
-"""Advice on the echo factor: what a pipeline does at each factor, and what limits it."""
+"""Advice on the echo factor: speed of a pipeline at each factor, and its limit."""

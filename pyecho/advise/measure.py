@@ -1,4 +1,4 @@
-"""Measures what the parts of a loader's pipeline take, in two short runs."""
+"""Measures the times of the parts of a loader's pipeline, in two short runs."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _full_run(given: EchoLoader, step: Step | None, steps: int, upstream: float)
     )
     if not times.serial and SLACK * upstream / FACTORS[-1] < times.cycle:
         return times
-    # The source was the limit, or its time is in the cycle: what the others need.
+    # The source was the limit, or its time is in the cycle: count only the other parts.
     parts = times.parts(math.inf)
     if not spans.threads("gather", "pyecho-gather"):
         parts["consumer"] += parts.pop("gather")

@@ -1,4 +1,4 @@
-"""What a pipeline does at each echo factor: Eq. 1 of the paper on measured times."""
+"""Predicts a pipeline at each echo factor: Eq. 1 of the paper on measured times."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ class Times:
     """The times of a pipeline's parts for one batch, in seconds. Parts work at the same time."""
 
     upstream: float
-    """t_up: what the source, running freely, takes for as many fresh examples as a batch has."""
+    """t_up: time of the source, running freely, for as many fresh examples as a batch has."""
     downstream: float
-    """t_down: what the consumer takes for a step; 0 if there is no step function."""
+    """t_down: time of the consumer for a step; 0 if there is no step function."""
     cycle: float
     """The least time from one batch to the next when the source is not the limit."""
     augmentation: float = 0.0
-    """What one thread takes to augment and collate."""
+    """Time of one thread to augment and collate."""
     augment_workers: int = 1
     gather: float = 0.0
-    """What one thread takes to copy the rows."""
+    """Time of one thread to copy the rows."""
     gather_threads: int = 1
     upload: float = 0.0
-    """What the thread that uploads takes."""
+    """Time of the thread that uploads."""
     serial: bool = False
     """True if the consumer's thread reads the source, so that their times add up."""
 
@@ -53,7 +53,7 @@ class Times:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What to expect at one echo factor, once the pool is full."""
+    """Speed to expect at one echo factor, once the pool is full."""
 
     factor: float
     steps_per_second: float
@@ -65,7 +65,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Advice:
-    """What `EchoLoader.advise` and ``pyecho advise`` have found; ``print`` shows it in short."""
+    """Result of `EchoLoader.advise` and ``pyecho advise``; ``print`` shows it in short."""
 
     factor: float
     """The echo factor of the loader."""
@@ -76,9 +76,9 @@ class Advice:
     """The least factor, R or 1, at which the accelerator is full; None if no factor fills it, or
     without a step function."""
     limit: str
-    """What limits the loader at its factor: source, augmentation, gather, upload, consumer."""
+    """Limit of the loader at its factor: source, augmentation, gather, upload or consumer."""
     change: str
-    """What to change about that."""
+    """Remedy for this limit."""
     predictions: tuple[Prediction, ...] = field(repr=False)
     """One for each of the factors 1, 2, 3, 4, 5, 8."""
 
@@ -108,7 +108,7 @@ class Advice:
 
 
 def advice_on(times: Times, factor: float, steps: int) -> Advice:
-    """Return what these times mean for a loader with this factor."""
+    """Return the advice that follows from these times for a loader with this factor."""
     parts = times.parts(factor)
     limit = max(parts, key=parts.__getitem__)
     never = times.serial or not 0 < times.cycle <= SLACK * times.downstream

@@ -12,7 +12,7 @@ _BAR = 24
 
 
 def print_table(advice: Advice, console: Console | None = None) -> None:
-    """Print what to expect at each factor, then the limit and the remedy.
+    """Print the prediction for each factor, then the limit and the remedy.
 
     A bar shows the busy share of the accelerator.
     """

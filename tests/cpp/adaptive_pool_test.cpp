@@ -229,9 +229,25 @@ TEST(AdaptivePlan, the_log_gives_the_same_draws_whenever_items_come) {
   EXPECT_FALSE(again.plan().diverged());
 }
 
+TEST(AdaptivePlan, a_log_stays_as_it_was_while_more_is_decided) {
+  AdaptiveRun run(config_of(8, 1, 6, 4));
+  run.feed(8);
+  DecisionLog last;
+  for (std::size_t batch = 0; batch < 200; ++batch) {
+    ASSERT_EQ(run.batch(), Outcome::kOk);
+    run.feed(4);
+    const DecisionLog log = run.plan().log();
+    ASSERT_EQ(log.at(0).values().size(), batch + 1);
+    if (batch > 0) {
+      ASSERT_TRUE(std::ranges::equal(last.at(0).values(), log.at(0).values().first(batch)));
+    }
+    last = log;
+  }
+}
+
 TEST(AdaptivePlan, a_log_of_another_run_is_noticed) {
   PlanConfig config = config_of(4, 1, 6, 4);
-  config.replay[0] = {4, 3, 5};  // at most 4 items can leave
+  config.replay[0] = Decisions({4, 3, 5});  // at most 4 items can leave
   AdaptiveRun run(config);
   for (int batch = 0; batch < 2; ++batch) {
     run.feed(8);

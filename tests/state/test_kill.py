@@ -16,35 +16,45 @@ from scripts import PRELUDE
 import pyecho
 
 PROGRAM = """
-import os, pickle, random, signal, warnings
+import pickle, random, signal, warnings
 warnings.simplefilter("ignore")
 sys.path.insert(0, {support!r})
-from resuming import STATEFUL, Consumer, Scenario
+from delays import dawdling
+from pyecho.source import Source
+from resuming import END, STATEFUL, Consumer, Scenario
 
-log, saved, seed, run, count = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
-scenario, draw = Scenario(seed), random.Random(seed * 1000 + run)
+lines_file, saved, seed, run, adaptive = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
+scenario, draw = Scenario(seed, adaptive=adaptive), random.Random(seed * 1000 + run)
+if adaptive:  # else timing decides nothing
+    read = Source.read
+    Source.read = lambda *arguments: dawdling(read(*arguments), draw.random())
 loader = scenario.loader(draw)
-lines = open(log).read().splitlines()
+lines, log = open(lines_file).read().splitlines(), {{}}
 if os.path.exists(saved):
-    state, done = pickle.load(open(saved, "rb"))
+    state, done, log = pickle.load(open(saved, "rb"))
     loader.load_state_dict(state)
     lines = lines[:done]
 else:
     lines = []
-with open(log, "w") as out:
+with open(lines_file, "w") as out:
     out.writelines(line + "\\n" for line in lines)
+
+def save(state):
+    with open(saved + ".new", "wb") as out:
+        pickle.dump((state, len(lines), log | loader.stats().log), out)
+    os.replace(saved + ".new", saved)
+
 consumer, until = Consumer(loader), len(lines) + draw.randint(1, 60)
-while len(lines) < count:
+while lines.count(repr(END)) < scenario.iterations:
     if draw.random() < 0.2:
         payload = scenario.form in STATEFUL or draw.random() < 0.5
-        with open(saved + ".new", "wb") as out:
-            pickle.dump((loader.state_dict(payload=payload), len(lines)), out)
-        os.replace(saved + ".new", saved)
+        save(loader.state_dict(payload=payload))
     if len(lines) >= until:
         os.kill(os.getpid(), signal.SIGKILL)
     lines.append(repr(consumer.next()))
-    with open(log, "a") as out:
+    with open(lines_file, "a") as out:
         out.write(lines[-1] + "\\n")
+save(None)
 loader.close()
 """
 
@@ -53,27 +63,25 @@ def hash_of(lines):
     return hashlib.blake2b("\n".join(lines).encode()).hexdigest()
 
 
-def whole_stream(seed):
-    scenario = Scenario(seed)
-    loader = scenario.loader(random.Random(0))
+def whole_stream(scenario, log):
+    loader = scenario.loader(random.Random(0), log)
     lines = [repr(each) for each in Consumer(loader).take_all(scenario.iterations)]
     loader.close()
     return lines
 
 
-def kills(seed):
+def kills(seed, *, adaptive=False):
     """Run the program of a scenario until it is through. Return how often it was killed, and what
-    it got, as well as what it should have got.
+    it got, as well as what an uninterrupted one gets; of an adaptive factor, with the final log.
     """
-    whole = whole_stream(seed)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        program, log, saved = folder / "program.py", folder / "log", folder / "state"
+        program, lines, saved = folder / "program.py", folder / "lines", folder / "state"
         support = str(Path(__file__).parents[1] / "support")
         program.write_text(PRELUDE + PROGRAM.format(support=support))
-        log.touch()
+        lines.touch()
         for run in range(1000):
-            arguments = [program, log, saved, seed, run, len(whole)]
+            arguments = [program, lines, saved, seed, run, int(adaptive)]
             done = subprocess.run(
                 [sys.executable, "-I", *map(str, arguments)],
                 capture_output=True,
@@ -84,24 +92,28 @@ def kills(seed):
             if done.returncode != -9:
                 assert done.returncode == 0, (seed, done.stderr)
                 break
-        return run, hash_of(log.read_text().splitlines()), hash_of(whole)
+        _, _, log = pickle.loads(saved.read_bytes())
+        whole = whole_stream(Scenario(seed, adaptive=adaptive), log if adaptive else None)
+        return run, hash_of(lines.read_text().splitlines()), hash_of(whole)
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_a_killed_program_goes_on_as_if_nothing_had_been(seed):
+@pytest.mark.parametrize("adaptive", [False, True])
+@pytest.mark.parametrize("seed", range(9))
+def test_a_killed_program_goes_on_as_if_nothing_had_been(seed, adaptive):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        _, got, expected = kills(seed)
+        _, got, expected = kills(seed, adaptive=adaptive)
     assert got == expected
 
 
 @pytest.mark.stress
-def test_a_thousand_kills():
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_a_thousand_kills(adaptive):
     seed, killed = 100, 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         while killed < 1000:
-            runs, got, expected = kills(seed)
+            runs, got, expected = kills(seed, adaptive=adaptive)
             assert got == expected, seed
             killed += runs
             seed += 1

@@ -10,6 +10,7 @@ from drivers import DRIVERS
 from hypothesis import given
 from hypothesis import strategies as st
 from resuming import (
+    CUT,
     END,
     ONE_SHOT,
     SOURCES,
@@ -254,3 +255,41 @@ def test_a_state_that_was_loaded_can_be_had_without_its_items(seed):
     assert Consumer(resumed).take(count) == consumer.take(count)
     consumer.loader.close()
     resumed.close()
+
+
+SIZED = ("list", "arrays", "indexed", "sized", "cut list")
+
+
+@given(seed=st.integers(0, 2**32))
+def test_the_first_batches_of_an_epoch_are_skipped(seed):
+    scenario, draw = Scenario(seed), random.Random(seed)
+    scenario.form = draw.choice([each for each in SIZED if (each in CUT) == (scenario.form in CUT)])
+    whole = Consumer(scenario.loader(draw)).take_all(scenario.iterations)
+    ends = [-1, *(place for place, each in enumerate(whole) if each == END)]
+    before = draw.randrange(scenario.iterations)
+    count = draw.randint(0, ends[before + 1] - ends[before] - 1)
+    consumer = Consumer(scenario.loader(draw))
+    assert consumer.take_all(before) == whole[: ends[before] + 1]
+    consumer.loader.skip_first_batches(count)
+    rest = consumer.take_all(scenario.iterations - before)
+    assert rest == whole[ends[before] + 1 + count :]
+
+
+def test_batches_are_skipped_without_reading_their_items():
+    loader = loader_of("indexed", 1000, factor=2, batch_size=10, shuffle_buffer=20)
+    loader.skip_first_batches(190)
+    assert sum(1 for _ in loader) == len(loader) - 190
+    assert loader._source.object.reads < 100
+
+
+def test_batches_that_cannot_be_skipped():
+    loader = loader_of("indexed", 100, factor=2, batch_size=10)
+    with pytest.raises(pyecho.ConfigError, match="at most 20"):
+        loader.skip_first_batches(21)
+    batches = iter(loader)
+    next(batches)
+    with pytest.raises(pyecho.EchoError, match="between two iterations"):
+        loader.skip_first_batches(1)
+    for form, factor in [("stateful", 2), ("iterated", 2), ("list", pyecho.Adaptive(2))]:
+        with pytest.raises(pyecho.EchoError, match="use state_dict"):
+            loader_of(form, 100, factor=factor, batch_size=10).skip_first_batches(1)

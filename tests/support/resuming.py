@@ -191,9 +191,12 @@ def loader_of(form, items, **arguments):
 
 
 class Scenario:
-    """A random source and options that decide the output; `loader` draws the other options."""
+    """A random source and options that decide the output; `loader` draws the other options.
 
-    def __init__(self, seed):
+    With an `adaptive` factor the output depends on a log as well.
+    """
+
+    def __init__(self, seed, *, adaptive=False):
         draw = random.Random(seed)
         self.form = draw.choice(list(SOURCES))
         self.items = draw.randint(1, 40)
@@ -212,8 +215,17 @@ class Scenario:
         }
         self.linked = draw.random() < 0.5
         self.iterations = 1 if self.form in ONE_SHOT else 3
+        if adaptive:
+            self.items *= 3
+            self.options["shuffle_buffer"] = draw.randint(batch_size or 1, 30)
+            least = draw.randint(1, 3)
+            self.options["factor"] = pyecho.Adaptive(
+                least + draw.randint(1, 6), least, max_age=draw.choice([None, 2, 20])
+            )
 
-    def loader(self, draw):
+    def loader(self, draw, log=None):
+        if log is not None:
+            self.options["factor"] = self.options["factor"].replay(log)
         options = {
             "threads": draw.choice([None, 0, 1, 3]),
             "prefetch": draw.choice([1, 2, 7]),

@@ -18,7 +18,8 @@ void BatchPlan::begin_decisions(std::uint64_t epoch) {
   diverged_.store_relaxed(false);
   first_epoch_ = epoch;
   const auto log = config_.replay.find(epoch);
-  replay_ = log == config_.replay.end() ? std::vector<std::uint32_t>() : log->second;
+  const auto values = log == config_.replay.end() ? std::span<const std::uint32_t>() : log->second.values();
+  replay_.assign(values.begin(), values.end());
   const std::scoped_lock lock(log_mutex_);
   log_.erase(epoch);
 }
@@ -33,15 +34,19 @@ void BatchPlan::replay(std::vector<std::uint32_t> decisions) {
   }
 }
 
-std::vector<std::uint32_t> BatchPlan::decisions() const {
+Decisions BatchPlan::decisions() const {
   const std::scoped_lock lock(log_mutex_);
   const auto found = log_.find(first_epoch_);
-  return found == log_.end() ? std::vector<std::uint32_t>() : found->second;
+  return found == log_.end() ? Decisions() : found->second.so_far();
 }
 
 DecisionLog BatchPlan::log() const {
   const std::scoped_lock lock(log_mutex_);
-  return log_;
+  DecisionLog log;
+  for (const auto& [epoch, decisions] : log_) {
+    log.emplace_hint(log.end(), epoch, decisions.so_far());
+  }
+  return log;
 }
 
 // Takes the next event of the input. Returns false if there is none, or the pool has no room for it.
@@ -109,7 +114,7 @@ bool BatchPlan::decide() noexcept {
   adaptive_->begin_draws(config_.batch_rows);
   ++decisions_;
   const std::scoped_lock lock(log_mutex_);
-  log_[first_epoch_].push_back(taken_);
+  log_[first_epoch_].add(taken_);
   return decided_ = true;
 }
 

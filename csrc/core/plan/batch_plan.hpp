@@ -33,6 +33,7 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -40,6 +41,7 @@
 #include <vector>
 
 #include "core/plan/adaptive_pool.hpp"
+#include "core/plan/decision_log.hpp"
 #include "core/plan/echo_factor.hpp"
 #include "core/plan/plan_config.hpp"
 #include "core/plan/random.hpp"
@@ -107,8 +109,8 @@ class BatchPlan {
       adaptive_->left().clear();
     }
   }
-  // Returns the decisions of an adaptive factor since begin(). Any thread.
-  [[nodiscard]] std::vector<std::uint32_t> decisions() const;
+  // Returns the decisions of an adaptive factor since begin(), without a copy. Any thread.
+  [[nodiscard]] Decisions decisions() const;
   // Returns those of all begin() so far. Any thread.
   [[nodiscard]] DecisionLog log() const;
   // True if PlanConfig::replay cannot be that of this input: the plan has gone on without it. Any thread.
@@ -210,7 +212,7 @@ class BatchPlan {
   std::uint64_t iteration_begin_ = 0;  // value of drawn_
   std::uint64_t first_epoch_ = 0;
   mutable std::mutex log_mutex_;
-  DecisionLog log_;  // guarded by log_mutex_
+  std::map<std::uint64_t, GrowingDecisions> log_;  // guarded by log_mutex_
   Atomic<bool> diverged_;
 
   // The pool of a fixed factor

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <vector>
+
+#include "core/plan/decision_log.hpp"
 
 namespace pyecho {
 
@@ -14,10 +14,6 @@ struct Use {
   std::uint64_t source_index;  // number of the item in its pass over the source
   bool last;                   // true for the last use of the item
 };
-
-// Decisions of an adaptive factor: for each batch the number of events (items, ends of passes) taken before it. The key is
-// the first epoch of passes that flow into each other.
-using DecisionLog = std::map<std::uint64_t, std::vector<std::uint32_t>>;
 
 struct PlanConfig {
   std::uint32_t capacity = 1;  // distinct items in the pool; 1: no shuffling, uses of an item are consecutive

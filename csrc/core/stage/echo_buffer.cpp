@@ -221,6 +221,7 @@ void EchoBuffer::set_halted(bool halted) {
 const BatchPlan& EchoBuffer::inspect(std::vector<Unspent>& unspent, std::vector<const Batch*> untaken) {
   const BatchPlan& plan = driver_.settle(untaken);
   unspent.clear();
+  unspent.reserve(pool_.slots());
   plan.each_item([&](std::uint32_t slot, std::uint64_t number) {
     unspent.push_back({.number = number, .batch = nullptr, .place = slot});
   });
