@@ -197,8 +197,8 @@ unsigned char* Buffer::save(std::size_t& size_bytes, std::uint64_t& taken) {
     taken += run.passes * run.items;
   }
   add_list(words, passes);
-  const std::vector<std::uint32_t> decisions = plan.decisions();
-  add_list(words, Words(decisions.begin(), decisions.end()));
+  const Decisions decisions = plan.decisions();
+  add_list(words, Words(decisions.values().begin(), decisions.values().end()));
   Words numbers;
   for (const Unspent& item : items) {
     numbers.push_back(item.number);
