@@ -80,6 +80,9 @@ class Buffer::Waiting {
 };
 
 std::uint64_t Buffer::producer_wait_ns() const {
+  if (core_->forked()) {
+    return 0;  // a thread that stayed in the parent may hold the lock
+  }
   const std::scoped_lock lock(wait_mutex_);
   const auto open = waiting_ == 0 ? Clock::duration(0) : Clock::now() - waiting_since_;
   return waited_ns_ + static_cast<std::uint64_t>(open.count());

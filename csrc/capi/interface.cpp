@@ -115,6 +115,9 @@ Struct taken(const Struct* from) noexcept {
   return copy;
 }
 
+// Programs of the first version have batches of this size.
+constexpr std::size_t kLeastBatchBytes = offsetof(pyecho_batch, id) + sizeof(pyecho_batch::id);
+
 constexpr const char* kNoSize = "struct_bytes is not the size of the struct; begin with its macro ..._INIT";
 
 // ---------------------------------------------------------------- configuration
@@ -376,13 +379,17 @@ pyecho_status stop(pyecho_buffer* handle) {
 
 pyecho_status acquire(pyecho_buffer* handle, pyecho_batch* batch, std::int64_t timeout_ns) {
   return as_consumer(handle, [&](Buffer& buffer) {
-    if (batch == nullptr || batch->struct_bytes < sizeof(pyecho_batch)) {
+    if (batch == nullptr || batch->struct_bytes < kLeastBatchBytes) {
       return invalid(kNoSize);
     }
     if (batch->id != 0) {
       return misuse("`batch` holds a batch; release it first, or pass another one");
     }
-    const Outcome outcome = buffer.acquire(*batch, timeout_ns);
+    pyecho_batch acquired{};
+    const Outcome outcome = buffer.acquire(acquired, timeout_ns);
+    if (outcome == Outcome::kOk) {
+      give(batch, acquired);
+    }
     if (outcome == Outcome::kEnd && buffer.core().at_end()) {
       if (const auto failure = buffer.core().take_failure()) {
         return set_error(PYECHO_FAILED, failure->c_str());
@@ -394,13 +401,16 @@ pyecho_status acquire(pyecho_buffer* handle, pyecho_batch* batch, std::int64_t t
 
 pyecho_status release_batch(pyecho_buffer* handle, pyecho_batch* batch) {
   return with_buffer(handle, [&](Buffer& buffer) {
-    if (batch == nullptr || batch->struct_bytes < sizeof(pyecho_batch)) {
+    if (batch == nullptr || batch->struct_bytes < kLeastBatchBytes) {
       return invalid(kNoSize);
+    }
+    if (buffer.core().forked()) {
+      return status_of(Outcome::kForked);
     }
     if (!buffer.release_lease(batch->id)) {
       return misuse("no such batch: it was released before, or none was acquired");
     }
-    *batch = PYECHO_BATCH_INIT;
+    give(batch, pyecho_batch{});
     return PYECHO_OK;
   });
 }
