@@ -152,8 +152,9 @@ class EchoLoader:
             )
         self._source = Source(
             source,
-            batch_size=None if self._config.collate_fn else self._config.batch_size,
+            batch_size=self._config.batch_size,
             unbatch=self._config.unbatch,
+            collated=self._config.collate_fn is not None,
         )
         if isinstance(source, EchoLoader) and self._config.batch_size is None:
             # The outer pool keeps batches of the inner loader: no reason for it to warn.
