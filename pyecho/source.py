@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import mmap
+import operator
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -374,7 +375,7 @@ def _rows(batches: Iterable[Any]) -> Iterator[Any]:
     """Yield the rows of batches one by one."""
     for batch in batches:
         for row in range(rows_of(batch)):
-            yield map_nest(lambda column, row=row: column[row], batch)
+            yield map_nest(operator.itemgetter(row), batch)
 
 
 def too_short(items: int, needed: int) -> CheckpointError:

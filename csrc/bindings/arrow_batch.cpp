@@ -57,8 +57,9 @@ std::int64_t buffers_of(ArrowKind kind) noexcept {
 
 void require_fit(bool fits, const ArrowType& type) {
   if (!fits) {
-    raise(errors().echo_error, type.path + ": the producer of the Arrow stream has sent an array that does not fit its "
-                                           "schema");
+    raise(errors().echo_error, type.path +
+                                   ": the producer of the Arrow stream has sent an array that does not fit its "
+                                   "schema");
   }
 }
 
@@ -162,7 +163,7 @@ std::int64_t first_null_of(const ArrowType& type, const ArrowArray& array, std::
 }
 
 const void* first_buffer_of(const ArrowArray& array) noexcept {
-  for (std::int64_t index = array.n_buffers - 1; index > 0; --index) {  // the first one is of nulls
+  for (std::int64_t index = 1; index < array.n_buffers; ++index) {  // the one before is of nulls
     if (array.buffers[index] != nullptr) {
       return array.buffers[index];
     }
@@ -184,8 +185,8 @@ py::object checked_object(PyObject* made) {
 
 py::object new_array(const py::object& dtype, std::int64_t count) {
   npy_intp extent = count;
-  return checked_object(PyArray_NewFromDescr(&PyArray_Type, as_descr(dtype.inc_ref()), 1, &extent, nullptr, nullptr,
-                                             0, nullptr));
+  return checked_object(
+      PyArray_NewFromDescr(&PyArray_Type, as_descr(dtype.inc_ref()), 1, &extent, nullptr, nullptr, 0, nullptr));
 }
 
 py::object read_bits(const ArrowType& type, const ArrowArray& array, std::int64_t begin, std::int64_t count) {
@@ -260,8 +261,7 @@ py::object ArrowBatch::read_plain(const ArrowType& type, const ArrowArray& array
   std::array<npy_intp, 2> extents{count, type.size};
   const std::int64_t item_bytes = PyDataType_ELSIZE(as_descr(type.dtype));
   const auto* const buffer = static_cast<const std::byte*>(array.buffers[1]);
-  const std::byte* const data =
-      buffer == nullptr ? nullptr : buffer + (array.offset + begin) * type.size * item_bytes;
+  const std::byte* const data = buffer == nullptr ? nullptr : buffer + (array.offset + begin) * type.size * item_bytes;
   if (data == nullptr) {  // NumPy would allocate an array of its own
     extents[0] = type.has_axis ? count : 0;
   }
@@ -319,8 +319,7 @@ py::object ArrowBatch::read_dictionary(const ArrowType& type, const ArrowArray& 
     wanted[row] = null ? values.length : index_at(type, array, begin + row);
     require_fit(null || (wanted[row] >= 0 && wanted[row] < values.length), type);
   }
-  return checked_object(
-      PyArray_TakeFrom(as_array(decoded), indices.ptr(), 0, nullptr, NPY_RAISE));
+  return checked_object(PyArray_TakeFrom(as_array(decoded), indices.ptr(), 0, nullptr, NPY_RAISE));
 }
 
 }  // namespace pyecho::bindings

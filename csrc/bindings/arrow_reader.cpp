@@ -57,7 +57,8 @@ ArrowArrayStream& stream_in(const py::object& capsule) {
   auto& stream = *static_cast<ArrowArrayStream*>(PyCapsule_GetPointer(capsule.ptr(), kName));
   if (stream.release == nullptr) {
     raise(errors().echo_error,
-          "the Arrow stream of the source was taken before; for several epochs pass a table, or another object that makes a "
+          "the Arrow stream of the source was taken before; for several epochs pass a table, or another object that "
+          "makes a "
           "new stream each time");
   }
   return stream;
@@ -187,9 +188,8 @@ class ArrowReader {
   }
 
   [[noreturn]] void raise_null() const {
-    const std::string dtype = null_column_->dtype.is_none() ? "arrays" : std::string(py::str(null_column_->dtype));
     raise(errors().config_error, null_column_->path + " is null in row " + std::to_string(rows_before_ + good_) +
-                                     ", and " + dtype + " cannot say so; fill it (fill_null) or drop the row in the source");
+                                     ", and an array cannot say so; fill it (fill_null) or drop the row in the source");
   }
 
   ArrowOwned<ArrowArrayStream> stream_;
@@ -211,8 +211,7 @@ void register_arrow(py::module_& module) {
            py::arg("chunk_bytes") = py::none())
       .def("__iter__", [](py::object self) { return self; })
       .def("__next__", &ArrowReader::next)
-      .def("is_mapped", &ArrowReader::is_mapped,
-           "is_mapped()\n\nReturn True if the next values lie in a mapped file.")
+      .def("is_mapped", &ArrowReader::is_mapped, "is_mapped()\n\nReturn True if the next values lie in a mapped file.")
       .def("skip", &ArrowReader::skip, py::arg("rows"), "skip(rows)\n\nLeave out rows; return how many there were.");
 }
 

@@ -226,7 +226,8 @@ void ItemView::resolve_references(const LeafSpec& leaf, Source& source) {
   set_rows(leaf, PyTuple_GET_SIZE(source.owner.ptr()));
 }
 
-void ItemView::copy_rows(std::size_t first, const EchoBuffer& buffer, std::span<std::byte* const> slots) const noexcept {
+void ItemView::copy_rows(std::size_t first, const EchoBuffer& buffer,
+                         std::span<std::byte* const> slots) const noexcept {
   for (std::size_t i = 0; i < sources_.size(); ++i) {
     const SlotLayout::Leaf& leaf = buffer.layout().leaves()[i];
     const Source& source = sources_[i];
