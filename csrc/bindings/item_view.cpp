@@ -89,6 +89,18 @@ bool is_number_of(const LeafSpec& leaf, PyObject* object) {
   }
 }
 
+// Takes a tuple of objects that can be in no cycle (strings, numbers) away from the garbage collector, which would traverse
+// one for each example.
+void untrack_if_plain(const py::tuple& objects) {
+  const py::ssize_t size = PyTuple_GET_SIZE(objects.ptr());
+  for (py::ssize_t i = 0; i < size; ++i) {
+    if (PyObject_IS_GC(PyTuple_GET_ITEM(objects.ptr(), i)) != 0) {
+      return;
+    }
+  }
+  PyObject_GC_UnTrack(objects.ptr());
+}
+
 // True for objects side by side, as in a column of strings.
 bool is_object_column(PyObject* column) {
   if (!PyArray_Check(column)) {
@@ -105,6 +117,7 @@ py::tuple tuple_of_objects(PyArrayObject* column) {
   for (npy_intp row = 0; row < rows; ++row) {
     PyTuple_SET_ITEM(objects.ptr(), row, Py_NewRef(from[row] == nullptr ? Py_None : from[row]));
   }
+  untrack_if_plain(objects);
   return objects;
 }
 
@@ -254,6 +267,7 @@ py::tuple ItemView::references(std::size_t row) const {
     PyObject* const object = batched_ ? PyTuple_GET_ITEM(references_[i], static_cast<Py_ssize_t>(row)) : references_[i];
     PyTuple_SET_ITEM(found.ptr(), static_cast<Py_ssize_t>(i), Py_NewRef(object));
   }
+  untrack_if_plain(found);
   return found;
 }
 
