@@ -62,9 +62,10 @@ class EchoLoader:
     unfinished one was left, with a warning. Slots, batches and threads serve all epochs.
 
     Lists, tuples, ranges, arrays, tensors and Arrow tables in memory are read in the consumer's
-    thread. All other sources are read in a thread of the loader, in the context (`contextvars`, torch's grad mode,
-    autocast, devices) of the thread that began the epoch. Every epoch's number is told to the
-    source, its ``sampler``, ``batch_sampler`` and ``dataset``, if they have a ``set_epoch``.
+    thread. All other sources are read in a thread of the loader, in the context (`contextvars`,
+    torch's grad mode, autocast, devices) of the thread that began the epoch. Every epoch's number
+    is told to the source, its ``sampler``, ``batch_sampler`` and ``dataset``, if they have a
+    ``set_epoch``.
 
     Parameters
     ----------

@@ -158,8 +158,10 @@ class Producer:
 
     def _fill_schema(self, schema, type_, root=True):
         children = [self._made(Schema, self._fill_schema, child) for child in type_.children]
-        schema.format = None if type_.format is None else type_.format.encode()
-        schema.name = None if type_.name is None else type_.name.encode()
+        names = (type_.format, type_.name)
+        texts = [None if text is None else text.encode() for text in names]
+        self._kept += texts
+        schema.format, schema.name = texts
         schema.n_children = len(children)
         schema.children = self._pointers(Schema, children)
         if type_.dictionary is not None:
