@@ -11,6 +11,7 @@
 #include <tuple>
 #include <utility>
 
+#include "bindings/arrow_nulls.hpp"
 #include "bindings/arrow_text.hpp"
 #include "bindings/errors.hpp"
 #include "bindings/numpy_api.hpp"
@@ -89,79 +90,6 @@ void check_array(const ArrowType& type, const ArrowArray& array) {
   }
 }
 
-// Returns the integer in this row of the indices of a dictionary.
-std::int64_t index_at(const ArrowType& type, const ArrowArray& array, std::int64_t row) {
-  const auto at = [&]<class Index>(Index) {
-    Index index{};
-    std::memcpy(&index, static_cast<const Index*>(array.buffers[1]) + array.offset + row, sizeof(index));
-    return static_cast<std::int64_t>(index);
-  };
-  const bool is_signed = PyTypeNum_ISSIGNED(as_descr(type.dtype)->type_num);
-  switch (PyDataType_ELSIZE(as_descr(type.dtype))) {
-    case 1:
-      return is_signed ? at(std::int8_t{}) : at(std::uint8_t{});
-    case 2:
-      return is_signed ? at(std::int16_t{}) : at(std::uint16_t{});
-    case 4:
-      return is_signed ? at(std::int32_t{}) : at(std::uint32_t{});
-    default:
-      return at(std::int64_t{});  // unsigned ones of no dictionary that fits into memory become negative
-  }
-}
-
-// Returns the first of these rows that is null itself, `count` if none is.
-std::int64_t first_invalid(const ArrowArray& array, std::int64_t begin, std::int64_t count) noexcept {
-  if (!has_nulls(array)) {
-    return count;
-  }
-  const auto* const bits = static_cast<const unsigned char*>(array.buffers[0]);
-  const std::int64_t first = array.offset + begin;
-  for (std::int64_t bit = first; bit < first + count; ++bit) {
-    if (bit % 8 == 0 && bits[bit / 8] == 0xFF) {
-      bit += 7;
-    } else if (!bit_at(bits, bit)) {
-      return bit - first;
-    }
-  }
-  return count;
-}
-
-// See ArrowBatch::first_null().
-std::int64_t first_null_of(const ArrowType& type, const ArrowArray& array, std::int64_t begin, std::int64_t count,
-                           const ArrowType*& column) {
-  if (type.by_reference()) {
-    return count;
-  }
-  const auto nearer = [&](std::int64_t row) {
-    if (row < count) {
-      count = row;
-      column = &type;
-    }
-  };
-  nearer(first_invalid(array, begin, count));
-  if (type.kind == ArrowKind::kStruct) {
-    for (std::size_t index = 0; index < type.children.size(); ++index) {
-      count = first_null_of(type.children[index], *array.children[index], array.offset + begin, count, column);
-    }
-  } else if (type.kind == ArrowKind::kFixedList && type.size > 0) {
-    const std::int64_t first = (array.offset + begin) * type.size;
-    const ArrowType* unused = nullptr;
-    nearer(first_null_of(type.children[0], *array.children[0], first, count * type.size, unused) / type.size);
-  } else if (type.kind == ArrowKind::kDictionary) {
-    const ArrowType* unused = nullptr;
-    const ArrowArray& values = *array.dictionary;
-    if (first_null_of(type.children[0], values, 0, values.length, unused) < values.length) {
-      for (std::int64_t row = 0; row < count; ++row) {
-        const std::int64_t index = index_at(type, array, begin + row);
-        if (index >= 0 && index < values.length && first_null_of(type.children[0], values, index, 1, unused) == 0) {
-          nearer(row);
-        }
-      }
-    }
-  }
-  return count;
-}
-
 const void* first_buffer_of(const ArrowArray& array) noexcept {
   for (std::int64_t index = 1; index < array.n_buffers; ++index) {  // the one before is of nulls
     if (array.buffers[index] != nullptr) {
@@ -221,7 +149,7 @@ ArrowBatch::ArrowBatch(const ArrowType& type, ArrowArray& array)
 }
 
 std::int64_t ArrowBatch::first_null(std::int64_t begin, const ArrowType*& column) const {
-  return begin + first_null_of(type_, *array_, begin, rows() - begin, column);
+  return begin + bindings::first_null(type_, *array_, begin, rows() - begin, column);
 }
 
 const void* ArrowBatch::first_buffer() const noexcept { return first_buffer_of(*array_); }
@@ -316,7 +244,7 @@ py::object ArrowBatch::read_dictionary(const ArrowType& type, const ArrowArray& 
   auto* const wanted = static_cast<std::int64_t*>(PyArray_DATA(as_array(indices)));
   for (std::int64_t row = 0; row < count; ++row) {
     const bool null = type.by_reference() && is_null(array, begin + row);
-    wanted[row] = null ? values.length : index_at(type, array, begin + row);
+    wanted[row] = null ? values.length : dictionary_index(type, array, begin + row);
     require_fit(null || (wanted[row] >= 0 && wanted[row] < values.length), type);
   }
   return checked_object(PyArray_TakeFrom(as_array(decoded), indices.ptr(), 0, nullptr, NPY_RAISE));

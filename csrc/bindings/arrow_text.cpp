@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "bindings/arrow_nulls.hpp"
 #include "bindings/errors.hpp"
 #include "bindings/numpy_api.hpp"
 

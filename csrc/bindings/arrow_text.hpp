@@ -10,18 +10,6 @@
 
 namespace pyecho::bindings {
 
-// Arrow counts bits from the lowest one of each byte.
-inline bool bit_at(const unsigned char* bits, std::int64_t index) noexcept {
-  return ((bits[index / 8] >> (index % 8)) & 1) != 0;
-}
-// False if no row of the array can be null.
-inline bool has_nulls(const ArrowArray& array) noexcept {
-  return array.null_count != 0 && array.n_buffers > 0 && array.buffers[0] != nullptr;
-}
-inline bool is_null(const ArrowArray& array, std::int64_t row) noexcept {
-  return has_nulls(array) && !bit_at(static_cast<const unsigned char*>(array.buffers[0]), array.offset + row);
-}
-
 // Returns rows of a kText* or kNull as a new array of str, bytes and None. Raises EchoError if the text of a row lies
 // outside of its buffer, UnicodeDecodeError.
 pybind11::object read_objects(const ArrowType& type, const ArrowArray& array, std::int64_t begin, std::int64_t count);

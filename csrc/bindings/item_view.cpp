@@ -138,7 +138,7 @@ constexpr std::array kCopyColumn{&copy_column<1>, &copy_column<2>, &copy_column<
 }  // namespace
 
 ItemView::ItemView(const Structure& structure, py::handle item, bool batched, const py::object& to_array)
-    : structure_(structure), batched_(batched), sources_(structure.leaves().size()), rows_(batched ? kUnknownRows : 1) {
+    : batched_(batched), sources_(structure.leaves().size()), rows_(batched ? kUnknownRows : 1) {
   std::vector<py::object> found = structure.flatten(item);
   for (std::size_t i = 0; i < sources_.size(); ++i) {
     const LeafSpec& leaf = structure.leaves()[i];
@@ -246,7 +246,8 @@ void ItemView::copy_rows(std::size_t first, const EchoBuffer& buffer,
     const Source& source = sources_[i];
     const std::byte* from = source.data + static_cast<std::ptrdiff_t>(first) * source.row_stride_bytes;
     if (!source.strided && leaf.size_bytes <= kMaxColumnBytes && std::has_single_bit(leaf.size_bytes)) {
-      kCopyColumn[std::countr_zero(leaf.size_bytes)](slots, leaf.slot_offset, from, source.row_stride_bytes);
+      kCopyColumn[static_cast<std::size_t>(std::countr_zero(leaf.size_bytes))](slots, leaf.slot_offset, from,
+                                                                               source.row_stride_bytes);
       continue;
     }
     for (std::byte* const slot : slots) {

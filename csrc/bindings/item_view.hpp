@@ -59,7 +59,6 @@ class ItemView {
   void resolve_references(const LeafSpec& leaf, Source& source);
   void set_rows(const LeafSpec& leaf, Py_ssize_t rows);
 
-  const Structure& structure_;
   const bool batched_;
   std::vector<Source> sources_;
   std::size_t rows_;  // kUnknownRows: no leaf of the batch is known yet
