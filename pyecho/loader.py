@@ -61,16 +61,18 @@ class EchoLoader:
     raises `Closed`. Over an iterator, which cannot be read again, the next one goes on where the
     unfinished one was left, with a warning. Slots, batches and threads serve all epochs.
 
-    Lists, tuples, ranges, arrays and tensors in memory are read in the consumer's thread. All other
-    sources are read in a thread of the loader, in the context (`contextvars`, torch's grad mode,
-    autocast, devices) of the thread that began the epoch. Every epoch's number is told to the
-    source, its ``sampler``, ``batch_sampler`` and ``dataset``, if they have a ``set_epoch``.
+    Lists, tuples, ranges, arrays, tensors and Arrow tables in memory are read in the consumer's
+    thread. All other sources are read in a thread of the loader, in the context (`contextvars`,
+    torch's grad mode, autocast, devices) of the thread that began the epoch. Every epoch's number
+    is told to the source, its ``sampler``, ``batch_sampler`` and ``dataset``, if they have a
+    ``set_epoch``.
 
     Parameters
     ----------
     source
-        Any iterable, an array, tensor or tuple of arrays (their rows), or a map-style dataset
-        (``__getitem__`` and ``__len__``); for several epochs one that can be iterated again.
+        Any iterable, an array, tensor or tuple of arrays (their rows), an Arrow table or stream
+        (``__arrow_c_stream__``: its rows; in batch echoing its record batches), or a map-style
+        dataset (``__getitem__`` and ``__len__``); for several epochs one that can be read again.
     factor
         How often each item is used: an int, or a float whose fraction of the items gets one more
         use. A pass of N items has ``floor(N * factor + 0.5)`` uses. Where N is known beforehand,
@@ -152,8 +154,9 @@ class EchoLoader:
             )
         self._source = Source(
             source,
-            batch_size=None if self._config.collate_fn else self._config.batch_size,
+            batch_size=self._config.batch_size,
             unbatch=self._config.unbatch,
+            collated=self._config.collate_fn is not None,
         )
         if isinstance(source, EchoLoader) and self._config.batch_size is None:
             # The outer pool keeps batches of the inner loader: no reason for it to warn.

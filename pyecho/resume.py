@@ -12,7 +12,7 @@ from pyecho._core import CheckpointError
 from pyecho.checkpoint import Flow, SavedState
 from pyecho.config import Config
 from pyecho.rows import rows_of
-from pyecho.source import Source
+from pyecho.source import Source, too_short
 
 NOTHING = object()
 """In the place of an item: there is none."""
@@ -132,7 +132,7 @@ class _Cursor:
         if self._source.indexed:
             length = self._source.items()
             if length is not None and length < place:
-                raise _too_short(length, place)
+                raise too_short(length, place)
             return self._source.read(place), 0
         while self.end < place:
             self._next(place)
@@ -143,13 +143,6 @@ class _Cursor:
     def _next(self, needed: int) -> None:
         item = next(self._items, NOTHING)
         if item is NOTHING:
-            raise _too_short(self.end, needed)
+            raise too_short(self.end, needed)
         self.item, self.begin = item, self.end
         self.end += rows_of(item) if self._source.batched else 1
-
-
-def _too_short(items: int, needed: int) -> CheckpointError:
-    return CheckpointError(
-        f"the source ended after {items} items, and the state was taken after it had yielded "
-        f"{needed}; a source without a state_dict must yield the same items again"
-    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import mmap
+import operator
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from pyecho._core import CheckpointError, ConfigError
+from pyecho._core import ArrowReader, CheckpointError, ConfigError
 from pyecho.native import NativePass, example_of, is_native
+from pyecho.nest import map_nest
 from pyecho.rows import rows_of
 from pyecho.spec import is_tensor
 
@@ -28,12 +30,15 @@ class Source:
     ======================================  ==================================================
     array, tensor                           its rows
     tuple of at least two arrays, tensors   tuples of their rows, ``(X[i], Y[i])``
+    ``__arrow_c_stream__``: Arrow tables    dicts of their columns for each record batch; in example
+                                            echoing, their rows
     ``__getitem__`` and ``__len__`` only    ``source[i]`` for i in ``range(len(source))``
     ``__pyecho_feed__``                     what it puts into the slots itself (`native`)
     anything else that can be iterated      what iterating it yields
     ======================================  ==================================================
 
-    In example echoing the rows of arrays come in chunks of about a megabyte (`batched`).
+    In example echoing the rows of arrays and tables come in chunks of about a megabyte (`batched`);
+    for a `collate_fn`, which takes examples as they are, one by one.
 
     Raises `ConfigError` if the source cannot be iterated, if iterating it would yield names or
     characters instead of data, or if it is a tuple of arrays of different lengths.
@@ -61,30 +66,35 @@ class Source:
     scarce: bool = False
     """True if whoever makes the items waits for those that are kept: read no more than asked."""
 
-    def __init__(self, source: Any, *, batch_size: int | None, unbatch: bool) -> None:
+    def __init__(
+        self, source: Any, *, batch_size: int | None, unbatch: bool, collated: bool = False
+    ) -> None:
         self.native = is_native(source)
         if not self.native:
             _check(source)
-        elif batch_size is None or unbatch:
+        elif batch_size is None or unbatch or collated:
             raise ConfigError(
                 f"the source ({type(source).__name__}) fills slots with examples itself "
                 "(__pyecho_feed__), so it needs a batch_size, and neither unbatch nor collate_fn"
             )
         columns = _columns(source)
         self.object = source
-        self.in_memory = _in_memory(source) if columns is None else all(map(_in_memory, columns))
+        self._arrow = _is_arrow(source)
+        self.in_memory = all(map(_in_memory, (source,) if columns is None else columns))
         self.one_shot = isinstance(source, Iterator)
         self._iterator: weakref.ref[Any] | None = None  # if it has a state of its own
         self._loaded: dict[str, Any] | None = None  # its state, until it is read
         self._columns = columns
         self._unbatch = unbatch
+        self._by_row = batch_size is not None
         self._chunked = (
             columns is not None
             and batch_size is not None
+            and not collated
             and not unbatch
             and not any(isinstance(c, np.ndarray) and c.dtype.hasobject for c in columns)
         )
-        self.batched = unbatch or self._chunked
+        self.batched = unbatch or self._chunked or (self._arrow and self._by_row and not collated)
 
     def read(self, start: int = 0) -> Iterator[Any]:
         """Begin one pass. Call this in the thread that will read the items.
@@ -94,6 +104,8 @@ class Source:
         self._loaded = None
         if self.native:
             return NativePass(self.object, start)
+        if self._arrow:
+            return self._read_arrow(start)
         if self._columns is None:
             return self._iterated(start)
         rows = TENSOR_ROWS
@@ -120,11 +132,21 @@ class Source:
         self._iterator = weakref.ref(iterator) if _is_stateful(iterator) else None
         return iterator
 
+    def _read_arrow(self, start: int) -> Iterator[Any]:
+        stream = self.object.__arrow_c_stream__()
+        batches = ArrowReader(stream, chunk_bytes=CHUNK_BYTES if self._by_row else None)
+        skipped = batches.skip(start)
+        if skipped < start:
+            raise too_short(skipped, start)
+        return iter(batches) if self.batched or not self._by_row else _rows(batches)
+
     @property
     def indexed(self) -> bool:
         """True if `read` can start anywhere."""
         if self.native:
             return True
+        if self._arrow:
+            return self._by_row and not self.one_shot
         if self._unbatch:
             return False  # where a row is depends on the batches before it
         return (
@@ -146,8 +168,8 @@ class Source:
 
         That is an object with ``state_dict`` and ``load_state_dict``.
         """
-        if self.native:
-            return None
+        if self.native or self._arrow:
+            return None  # whatever it has, it does not tell what it has put, or where its stream is
         if _is_stateful(self.object):
             return self.object
         return None if self._iterator is None else self._iterator()
@@ -194,6 +216,8 @@ class Source:
         in batch echoing. Trusts ``len()`` of sources and samplers, and trusts a ``collate_fn`` to
         keep every example. With `unbatch` a list of batches is walked through on every call.
         """
+        if self._arrow:
+            return _arrow_rows(self.object) if self._by_row else None
         if self._unbatch:
             return self._examples()
         return _length(self.object if self._columns is None else self._columns[0])
@@ -248,12 +272,12 @@ def _check(source: Any) -> None:
             "example or batch after the other, such as a list of dicts"
         )
     for names, rows in _TABLES:
-        if all(hasattr(source, name) for name in ("columns", *names)):
+        if all(hasattr(source, name) for name in ("columns", *names)) and not _is_arrow(source):
             raise ConfigError(
                 f"the source is a {type(source).__name__}, whose items would be its columns, not "
                 f"its rows; pass {rows}"
             )
-    if not _has(source, "__iter__") and not _has(source, "__getitem__"):
+    if not any(_has(source, name) for name in ("__iter__", "__getitem__", "__arrow_c_stream__")):
         hint = "; call it and pass what it returns" if callable(source) else ""
         raise ConfigError(
             f"the source must be iterable (a list, an array, a generator, a DataLoader), "
@@ -262,11 +286,32 @@ def _check(source: Any) -> None:
 
 
 _TABLES = (
-    (("iterrows",), "its .to_numpy(), or .to_dict('records') for a list of dicts"),  # pandas
+    (
+        ("iterrows",),  # pandas
+        "its .to_numpy(), .to_dict('records') for a list of dicts, or for reading column by column "
+        "pyarrow.Table.from_pandas(df, preserve_index=False), where each NaN is a null",
+    ),
     (("iter_rows", "to_dicts"), "its .to_numpy(), or .to_dicts() for a list of dicts"),  # polars
     (("to_pylist",), "its .to_pylist(), a list of dicts"),  # pyarrow
 )
 """Attributes of data frames and tables, besides ``columns``, and how to get their rows."""
+
+
+def _is_arrow(source: Any) -> bool:
+    """Return True if a source is read as an Arrow stream.
+
+    Not those of pandas: their index would be one column more, and each NaN a null.
+    """
+    return _has(source, "__arrow_c_stream__") and not _has(source, "iloc")
+
+
+def _arrow_rows(source: Any) -> int | None:
+    """Return the number of rows, where telling it runs no query."""
+    for name in ("num_rows", "height"):  # pyarrow, Polars
+        rows = getattr(source, name, None)
+        if isinstance(rows, int):
+            return rows
+    return _length(source) if _has(source, "__iter__") else None
 
 
 def _has(source: Any, name: str) -> bool:
@@ -309,6 +354,10 @@ def _columns(source: Any) -> tuple[Any, ...] | None:
 
 
 def _in_memory(source: Any) -> bool:
+    if _is_arrow(source):  # a table that knows its rows has them
+        if isinstance(source, Iterator) or _arrow_rows(source) is None:
+            return False
+        return not ArrowReader(source.__arrow_c_stream__()).is_mapped()
     if isinstance(source, np.ndarray):
         return not _is_mapped(source)
     if _is_array(source):
@@ -340,6 +389,21 @@ def _chunks(array: Any, rows: int, start: int, *, copied: bool) -> Iterator[Any]
     for begin in range(start, len(array), rows):
         chunk = array[begin : begin + rows]
         yield np.array(chunk) if copied else chunk
+
+
+def _rows(batches: Iterable[Any]) -> Iterator[Any]:
+    """Yield the rows of batches one by one."""
+    for batch in batches:
+        for row in range(rows_of(batch)):
+            yield map_nest(operator.itemgetter(row), batch)
+
+
+def too_short(items: int, needed: int) -> CheckpointError:
+    """Return the error of a source that has fewer items than a state needs."""
+    return CheckpointError(
+        f"the source ended after {items} items, and the state was taken after it had yielded "
+        f"{needed}; a source without a state_dict must yield the same items again"
+    )
 
 
 # ---------------------------------------------------------------- counting examples

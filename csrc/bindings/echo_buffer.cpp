@@ -148,12 +148,15 @@ Outcome EchoBufferObject::put_rows(const ItemView& view, std::size_t& row, Deadl
 // Fills these slots with the rows from `row` on, and commits them together.
 void EchoBufferObject::fill(const ItemView& view, std::size_t row, std::span<const Reservation> reservations) {
   try {
-    for (const Reservation& reservation : reservations) {
+    std::array<std::byte*, kGroupRows> slots{};
+    for (std::size_t i = 0; i < reservations.size(); ++i) {
+      const std::uint32_t slot = reservations[i].slot;
+      slots.at(i) = core_->slot_data(slot);
       if (has_references_) {
-        set_references(reservation.slot, view.references(row));
+        set_references(slot, view.references(row + i));
       }
-      view.copy_row(row++, *core_, core_->slot_data(reservation.slot));
     }
+    view.copy_rows(row, *core_, std::span(slots).first(reservations.size()));
   } catch (...) {  // no memory
     for (const Reservation& reservation : reservations) {
       core_->abort(reservation);

@@ -1,7 +1,10 @@
 #include "bindings/item_view.hpp"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string>
 #include <utility>
@@ -86,15 +89,64 @@ bool is_number_of(const LeafSpec& leaf, PyObject* object) {
   }
 }
 
+// Takes a tuple of objects that can be in no cycle (strings, numbers) away from the garbage collector, which would traverse
+// one for each example.
+void untrack_if_plain(const py::tuple& objects) {
+  const py::ssize_t size = PyTuple_GET_SIZE(objects.ptr());
+  for (py::ssize_t i = 0; i < size; ++i) {
+    if (PyObject_IS_GC(PyTuple_GET_ITEM(objects.ptr(), i)) != 0) {
+      return;
+    }
+  }
+  PyObject_GC_UnTrack(objects.ptr());
+}
+
+// True for objects side by side, as in a column of strings.
+bool is_object_column(PyObject* column) {
+  if (!PyArray_Check(column)) {
+    return false;
+  }
+  PyArrayObject* const array = as_array(column);
+  return PyArray_TYPE(array) == NPY_OBJECT && PyArray_NDIM(array) == 1 && PyArray_ISCARRAY_RO(array);
+}
+
+py::tuple tuple_of_objects(PyArrayObject* column) {
+  const npy_intp rows = PyArray_DIM(column, 0);
+  py::tuple objects(rows);
+  auto* const* const from = static_cast<PyObject* const*>(PyArray_DATA(column));
+  for (npy_intp row = 0; row < rows; ++row) {
+    PyTuple_SET_ITEM(objects.ptr(), row, Py_NewRef(from[row] == nullptr ? Py_None : from[row]));
+  }
+  untrack_if_plain(objects);
+  return objects;
+}
+
+// Copies elements of a column, one to each slot.
+template <std::size_t kBytes>
+void copy_column(std::span<std::byte* const> slots, std::size_t slot_offset, const std::byte* from,
+                 std::ptrdiff_t stride_bytes) noexcept {
+  for (std::byte* const slot : slots) {
+    std::memcpy(slot + slot_offset, from, kBytes);
+    from += stride_bytes;
+  }
+}
+
+constexpr std::size_t kMaxColumnBytes = 16;
+// By the binary logarithm of the size.
+constexpr std::array kCopyColumn{&copy_column<1>, &copy_column<2>, &copy_column<4>, &copy_column<8>, &copy_column<16>};
+
 }  // namespace
 
 ItemView::ItemView(const Structure& structure, py::handle item, bool batched, const py::object& to_array)
-    : structure_(structure), batched_(batched), sources_(structure.leaves().size()), rows_(batched ? kUnknownRows : 1) {
+    : batched_(batched), sources_(structure.leaves().size()), rows_(batched ? kUnknownRows : 1) {
   std::vector<py::object> found = structure.flatten(item);
   for (std::size_t i = 0; i < sources_.size(); ++i) {
     const LeafSpec& leaf = structure.leaves()[i];
     sources_[i].owner = std::move(found[i]);
     resolve(leaf, sources_[i], to_array);
+    if (leaf.by_reference) {
+      references_.push_back(sources_[i].owner.ptr());
+    }
     size_bytes_ += leaf.size_bytes;
   }
   size_bytes_ *= rows();
@@ -169,6 +221,11 @@ void ItemView::resolve_references(const LeafSpec& leaf, Source& source) {
     return;
   }
   py::object rows = source.owner;
+  if (is_object_column(column)) {
+    source.owner = tuple_of_objects(as_array(column));
+    set_rows(leaf, PyTuple_GET_SIZE(source.owner.ptr()));
+    return;
+  }
   if (PyArray_Check(column) && PyArray_NDIM(as_array(column)) == 1) {
     rows = py::reinterpret_steal<py::object>(PyArray_ToList(as_array(column)));
   } else if (!PyList_Check(column) && !PyTuple_Check(column)) {
@@ -182,33 +239,37 @@ void ItemView::resolve_references(const LeafSpec& leaf, Source& source) {
   set_rows(leaf, PyTuple_GET_SIZE(source.owner.ptr()));
 }
 
-void ItemView::copy_row(std::size_t row, const EchoBuffer& buffer, std::byte* slot) const noexcept {
+void ItemView::copy_rows(std::size_t first, const EchoBuffer& buffer,
+                         std::span<std::byte* const> slots) const noexcept {
   for (std::size_t i = 0; i < sources_.size(); ++i) {
     const SlotLayout::Leaf& leaf = buffer.layout().leaves()[i];
-    if (leaf.size_bytes == 0) {
+    const Source& source = sources_[i];
+    const std::byte* from = source.data + static_cast<std::ptrdiff_t>(first) * source.row_stride_bytes;
+    if (!source.strided && leaf.size_bytes <= kMaxColumnBytes && std::has_single_bit(leaf.size_bytes)) {
+      kCopyColumn[static_cast<std::size_t>(std::countr_zero(leaf.size_bytes))](slots, leaf.slot_offset, from,
+                                                                               source.row_stride_bytes);
       continue;
     }
-    const Source& source = sources_[i];
-    std::byte* const to = slot + leaf.slot_offset;
-    const std::byte* const from = source.data + static_cast<std::ptrdiff_t>(row) * source.row_stride_bytes;
-    if (source.strided) {
-      source.strided->copy(to, from, buffer.stream_slots());
-    } else {
-      copy_bytes(to, from, leaf.size_bytes, buffer.stream_slots());
+    for (std::byte* const slot : slots) {
+      std::byte* const to = slot + leaf.slot_offset;
+      if (source.strided) {
+        source.strided->copy(to, from, buffer.stream_slots());
+      } else if (leaf.size_bytes > 0) {
+        copy_bytes(to, from, leaf.size_bytes, buffer.stream_slots());
+      }
+      from += source.row_stride_bytes;
     }
   }
 }
 
 py::tuple ItemView::references(std::size_t row) const {
-  py::list found;
-  for (std::size_t i = 0; i < sources_.size(); ++i) {
-    if (structure_.leaves()[i].by_reference) {
-      const py::object& owner = sources_[i].owner;
-      found.append(batched_ ? py::handle(PyTuple_GET_ITEM(owner.ptr(), static_cast<Py_ssize_t>(row)))
-                            : py::handle(owner));
-    }
+  py::tuple found(references_.size());
+  for (std::size_t i = 0; i < references_.size(); ++i) {
+    PyObject* const object = batched_ ? PyTuple_GET_ITEM(references_[i], static_cast<Py_ssize_t>(row)) : references_[i];
+    PyTuple_SET_ITEM(found.ptr(), static_cast<Py_ssize_t>(i), Py_NewRef(object));
   }
-  return {found};
+  untrack_if_plain(found);
+  return found;
 }
 
 }  // namespace pyecho::bindings

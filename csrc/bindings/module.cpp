@@ -25,6 +25,7 @@ PYBIND11_MODULE(_core, module) {
   register_echo_buffer(module);
   register_echo_queue(module);
   register_trace(module);
+  register_arrow(module);
   register_bench(module);
 
   module.def(

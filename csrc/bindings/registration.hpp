@@ -17,6 +17,7 @@ void register_reservation(pybind11::module_& module);
 void register_echo_buffer(pybind11::module_& module);
 void register_echo_queue(pybind11::module_& module);
 void register_trace(pybind11::module_& module);
+void register_arrow(pybind11::module_& module);
 void register_bench(pybind11::module_& module);
 
 }  // namespace pyecho::bindings

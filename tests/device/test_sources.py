@@ -3,6 +3,7 @@
 import gc
 import weakref
 
+import pyarrow as pa
 import pytest
 import torch
 from host_device import OnDevice
@@ -182,3 +183,20 @@ def test_the_host_echo_says_what_to_do(device):
     source = [torch.zeros(3).as_subclass(Elsewhere)]
     with pytest.raises(pyecho.ConfigError, match="echo_on='device'"):
         next(iter(pyecho.torch.EchoLoader(source, 2, batch_size=2, device="cuda:0")))
+
+
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize("options", [{"echo_on": "host"}, {"echo_on": "device"}])
+@pytest.mark.parametrize("batch_size", [None, 4])
+def test_arrow_tables_go_to_the_device(options, batch_size):
+    table = pa.table({"x": range(12), "name": [f"n{x}" for x in range(12)]})
+    table = pa.Table.from_batches(table.to_batches(max_chunksize=5))
+    if batch_size is None:
+        options = {}
+    loader = pyecho.torch.EchoLoader(table, 2, batch_size=batch_size, device="cuda:0", **options)
+    found = []
+    for batch in loader:
+        assert isinstance(batch["x"], torch.Tensor)
+        assert list(batch["name"]) == [f"n{x}" for x in batch["x"].tolist()]
+        found += batch["x"].tolist()
+    assert sorted(found) == sorted([*range(12)] * 2)

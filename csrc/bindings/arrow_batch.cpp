@@ -1,0 +1,253 @@
+#include "bindings/arrow_batch.hpp"
+
+#include <pybind11/numpy.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "bindings/arrow_nulls.hpp"
+#include "bindings/arrow_text.hpp"
+#include "bindings/errors.hpp"
+#include "bindings/numpy_api.hpp"
+
+namespace py = pybind11;
+
+namespace pyecho::bindings {
+namespace {
+
+// Lengths and offsets below this can be added and multiplied by small numbers without overflow.
+constexpr std::int64_t kMaxArrowLength = std::int64_t{1} << 48;
+
+void destroy_arrow_array(PyObject* capsule) {
+  const py::error_scope kept;  // a producer written in Python may run code
+  const std::unique_ptr<ArrowOwned<ArrowArray>> array(
+      static_cast<ArrowOwned<ArrowArray>*>(PyCapsule_GetPointer(capsule, nullptr)));
+}
+
+py::object owner_of(ArrowArray& array) {
+  auto owned = std::make_unique<ArrowOwned<ArrowArray>>(array);
+  PyObject* const capsule = PyCapsule_New(owned.get(), nullptr, destroy_arrow_array);
+  if (capsule == nullptr) {
+    throw py::error_already_set();
+  }
+  std::ignore = owned.release();  // the capsule's
+  return py::reinterpret_steal<py::object>(capsule);
+}
+
+std::int64_t buffers_of(ArrowKind kind) noexcept {
+  switch (kind) {
+    case ArrowKind::kNull:
+      return 0;
+    case ArrowKind::kStruct:
+    case ArrowKind::kFixedList:
+      return 1;
+    case ArrowKind::kText32:
+    case ArrowKind::kText64:
+    case ArrowKind::kTextView:
+      return 3;  // of views: at least
+    default:
+      return 2;
+  }
+}
+
+void require_fit(bool fits, const ArrowType& type) {
+  if (!fits) {
+    raise(errors().echo_error, type.path +
+                                   ": the producer of the Arrow stream has sent an array that does not fit its "
+                                   "schema");
+  }
+}
+
+// Raises EchoError if reading the array would read outside of what the structs tell.
+void check_array(const ArrowType& type, const ArrowArray& array) {
+  const std::int64_t buffers = buffers_of(type.kind);
+  const auto children = static_cast<std::int64_t>(type.kind == ArrowKind::kDictionary ? 0 : type.children.size());
+  require_fit(array.length >= 0 && array.length < kMaxArrowLength && array.offset >= 0 &&
+                  array.offset < kMaxArrowLength && array.n_children == children &&
+                  (children == 0 || array.children != nullptr) && (buffers == 0 || array.buffers != nullptr) &&
+                  (type.kind == ArrowKind::kTextView ? array.n_buffers >= buffers : array.n_buffers == buffers),
+              type);
+  require_fit(buffers < 2 || array.length == 0 || type.size == 0 || array.buffers[1] != nullptr, type);
+  for (std::int64_t index = 0; index < children; ++index) {
+    const ArrowType& child = type.children[static_cast<std::size_t>(index)];
+    std::int64_t needed = 0;
+    require_fit(array.children[index] != nullptr &&
+                    !__builtin_mul_overflow(array.offset + array.length,
+                                            type.kind == ArrowKind::kFixedList ? type.size : 1, &needed) &&
+                    array.children[index]->length >= needed,
+                child);
+    check_array(child, *array.children[index]);
+  }
+  if (type.kind == ArrowKind::kDictionary) {
+    require_fit(array.dictionary != nullptr, type);
+    check_array(type.children[0], *array.dictionary);
+  }
+}
+
+const void* first_buffer_of(const ArrowArray& array) noexcept {
+  for (std::int64_t index = 1; index < array.n_buffers; ++index) {  // the one before is of nulls
+    if (array.buffers[index] != nullptr) {
+      return array.buffers[index];
+    }
+  }
+  for (std::int64_t index = 0; index < array.n_children; ++index) {
+    if (const void* const found = first_buffer_of(*array.children[index]); found != nullptr) {
+      return found;
+    }
+  }
+  return nullptr;
+}
+
+py::object checked_object(PyObject* made) {
+  if (made == nullptr) {
+    throw py::error_already_set();
+  }
+  return py::reinterpret_steal<py::object>(made);
+}
+
+py::object new_array(const py::object& dtype, std::int64_t count) {
+  npy_intp extent = count;
+  return checked_object(
+      PyArray_NewFromDescr(&PyArray_Type, as_descr(dtype.inc_ref()), 1, &extent, nullptr, nullptr, 0, nullptr));
+}
+
+py::object read_bits(const ArrowType& type, const ArrowArray& array, std::int64_t begin, std::int64_t count) {
+  py::object made = new_array(type.dtype, count);
+  const auto* const bits = static_cast<const unsigned char*>(array.buffers[1]);
+  auto* const values = static_cast<npy_bool*>(PyArray_DATA(as_array(made)));
+  for (std::int64_t row = 0; row < count; ++row) {
+    values[row] = bit_at(bits, array.offset + begin + row) ? 1 : 0;
+  }
+  return made;
+}
+
+py::object read_widened(const ArrowType& type, const ArrowArray& array, std::int64_t begin, std::int64_t count) {
+  py::object made = new_array(type.dtype, count);
+  const auto* const from = static_cast<const std::byte*>(array.buffers[1]);
+  auto* const values = static_cast<std::int64_t*>(PyArray_DATA(as_array(made)));
+  for (std::int64_t row = 0; row < count; ++row) {
+    std::int32_t value = 0;
+    std::memcpy(&value, from + (array.offset + begin + row) * 4, sizeof(value));
+    values[row] = value;
+  }
+  return made;
+}
+
+}  // namespace
+
+ArrowBatch::ArrowBatch(const ArrowType& type, ArrowArray& array)
+    : type_(type),
+      owner_(owner_of(array)),
+      array_(static_cast<ArrowOwned<ArrowArray>*>(PyCapsule_GetPointer(owner_.ptr(), nullptr))->get()) {
+  check_array(type_, *array_);
+}
+
+std::int64_t ArrowBatch::first_null(std::int64_t begin, const ArrowType*& column) const {
+  return begin + bindings::first_null(type_, *array_, begin, rows() - begin, column);
+}
+
+const void* ArrowBatch::first_buffer() const noexcept { return first_buffer_of(*array_); }
+
+py::object ArrowBatch::read(std::int64_t begin, std::int64_t count) { return read(type_, *array_, begin, count); }
+
+py::object ArrowBatch::read(const ArrowType& type, const ArrowArray& array, std::int64_t begin, std::int64_t count) {
+  switch (type.kind) {
+    case ArrowKind::kPlain:
+      return read_plain(type, array, begin, count);
+    case ArrowKind::kBits:
+      return read_bits(type, array, begin, count);
+    case ArrowKind::kWidened:
+      return read_widened(type, array, begin, count);
+    case ArrowKind::kFixedList:
+      return read_lists(type, array, begin, count);
+    case ArrowKind::kStruct:
+      return read_struct(type, array, begin, count);
+    case ArrowKind::kDictionary:
+      return read_dictionary(type, array, begin, count);
+    default:
+      return read_objects(type, array, begin, count);
+  }
+}
+
+py::object ArrowBatch::read_struct(const ArrowType& type, const ArrowArray& array, std::int64_t begin,
+                                   std::int64_t count) {
+  py::dict columns;
+  for (std::size_t index = 0; index < type.children.size(); ++index) {
+    columns[type.names[index]] = read(type.children[index], *array.children[index], array.offset + begin, count);
+  }
+  return columns;
+}
+
+py::object ArrowBatch::read_plain(const ArrowType& type, const ArrowArray& array, std::int64_t begin,
+                                  std::int64_t count) const {
+  std::array<npy_intp, 2> extents{count, type.size};
+  const std::int64_t item_bytes = PyDataType_ELSIZE(as_descr(type.dtype));
+  const auto* const buffer = static_cast<const std::byte*>(array.buffers[1]);
+  const std::byte* const data = buffer == nullptr ? nullptr : buffer + (array.offset + begin) * type.size * item_bytes;
+  if (data == nullptr) {  // NumPy would allocate an array of its own
+    extents[0] = type.has_axis ? count : 0;
+  }
+  py::object view = checked_object(PyArray_NewFromDescr(&PyArray_Type, as_descr(type.dtype.inc_ref()),
+                                                        type.has_axis ? 2 : 1, extents.data(), nullptr,
+                                                        const_cast<std::byte*>(data), NPY_ARRAY_C_CONTIGUOUS, nullptr));
+  if (data == nullptr) {
+    return view;
+  }
+  PyArray_UpdateFlags(as_array(view), NPY_ARRAY_ALIGNED);
+  if (PyArray_SetBaseObject(as_array(view), owner_.inc_ref().ptr()) != 0) {
+    throw py::error_already_set();
+  }
+  return view;
+}
+
+py::object ArrowBatch::read_lists(const ArrowType& type, const ArrowArray& array, std::int64_t begin,
+                                  std::int64_t count) {
+  const py::object values =
+      read(type.children[0], *array.children[0], (array.offset + begin) * type.size, count * type.size);
+  PyArrayObject* const flat = as_array(values);
+  std::array<npy_intp, NPY_MAXDIMS> extents{count};
+  int axes = 1;
+  if (type.shape.is_none()) {
+    extents.at(static_cast<std::size_t>(axes++)) = type.size;
+  } else {
+    const py::tuple shape = type.shape;
+    for (std::size_t axis = 1; axis < shape.size(); ++axis) {
+      extents.at(static_cast<std::size_t>(axes++)) = shape[axis].cast<npy_intp>();
+    }
+  }
+  for (int axis = 1; axis < PyArray_NDIM(flat); ++axis) {
+    extents.at(static_cast<std::size_t>(axes++)) = PyArray_DIM(flat, axis);
+  }
+  PyArray_Dims shape{.ptr = extents.data(), .len = axes};
+  const py::object rows = checked_object(PyArray_Newshape(flat, &shape, NPY_CORDER));
+  return type.axes.is_none() ? rows : rows.attr("transpose")(type.axes);
+}
+
+// The dictionary is decoded once for each batch. The None behind its values stands for nulls.
+py::object ArrowBatch::read_dictionary(const ArrowType& type, const ArrowArray& array, std::int64_t begin,
+                                       std::int64_t count) {
+  const ArrowArray& values = *array.dictionary;
+  py::object& decoded = dictionaries_[&values];
+  if (!decoded) {
+    decoded = read(type.children[0], values, 0, values.length);
+    if (type.by_reference()) {
+      decoded = with_none(decoded);
+    }
+  }
+  const py::object indices = new_array(py::dtype("i8"), count);
+  auto* const wanted = static_cast<std::int64_t*>(PyArray_DATA(as_array(indices)));
+  for (std::int64_t row = 0; row < count; ++row) {
+    const bool null = type.by_reference() && is_null(array, begin + row);
+    wanted[row] = null ? values.length : dictionary_index(type, array, begin + row);
+    require_fit(null || (wanted[row] >= 0 && wanted[row] < values.length), type);
+  }
+  return checked_object(PyArray_TakeFrom(as_array(decoded), indices.ptr(), 0, nullptr, NPY_RAISE));
+}
+
+}  // namespace pyecho::bindings

@@ -1,0 +1,31 @@
+// Which rows of an Arrow array are null. Calls no Python.
+#pragma once
+
+#include <cstdint>
+
+#include "bindings/arrow_abi.hpp"
+#include "bindings/arrow_type.hpp"
+
+namespace pyecho::bindings {
+
+// Arrow counts bits from the lowest one of each byte.
+inline bool bit_at(const unsigned char* bits, std::int64_t index) noexcept {
+  return ((bits[index / 8] >> (index % 8)) & 1) != 0;
+}
+// False if no row of the array can be null.
+inline bool has_nulls(const ArrowArray& array) noexcept {
+  return array.null_count != 0 && array.n_buffers > 0 && array.buffers[0] != nullptr;
+}
+inline bool is_null(const ArrowArray& array, std::int64_t row) noexcept {
+  return has_nulls(array) && !bit_at(static_cast<const unsigned char*>(array.buffers[0]), array.offset + row);
+}
+
+// Returns which value of its dictionary a row of a dictionary-encoded array has. It may be out of range.
+[[nodiscard]] std::int64_t dictionary_index(const ArrowType& type, const ArrowArray& array, std::int64_t row);
+
+// Returns the first of `count` rows from `begin` on, counted from there, that is null in a leaf of fixed size, and sets
+// `column` to the type of that leaf; `count` if none is.
+[[nodiscard]] std::int64_t first_null(const ArrowType& type, const ArrowArray& array, std::int64_t begin,
+                                      std::int64_t count, const ArrowType*& column);
+
+}  // namespace pyecho::bindings

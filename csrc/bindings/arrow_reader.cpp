@@ -1,0 +1,218 @@
+// pyecho._core.ArrowReader: reads a source with the Arrow PyCapsule interface, batch by batch.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <string>
+
+#include "bindings/arrow_batch.hpp"
+#include "bindings/arrow_type.hpp"
+#include "bindings/errors.hpp"
+#include "bindings/gil.hpp"
+#include "bindings/registration.hpp"
+
+namespace py = pybind11;
+
+namespace pyecho::bindings {
+namespace {
+
+// Rows of a chunk, at most: their objects should stay in the caches until they are in slots.
+constexpr std::size_t kMaxChunkRows = 4096;
+
+// True if the system tells of a mapped file at this address. Lines are "begin-end access offset device inode path".
+bool lies_in_file(const void* address) {
+  const auto wanted = reinterpret_cast<std::uintptr_t>(address);
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    std::istringstream fields(line);
+    std::uintptr_t begin = 0;
+    std::uintptr_t end = 0;
+    char dash = 0;
+    std::string access;
+    std::string offset;
+    std::string device;
+    std::uint64_t inode = 0;
+    fields >> std::hex >> begin >> dash >> end >> access >> offset >> device >> std::dec >> inode;
+    if (fields && begin <= wanted && wanted < end) {
+      return inode != 0;
+    }
+  }
+  return false;
+}
+
+// Takes the stream out of a capsule.
+ArrowArrayStream& stream_in(const py::object& capsule) {
+  constexpr const char* kName = "arrow_array_stream";
+  if (PyCapsule_IsValid(capsule.ptr(), kName) == 0) {
+    raise(PyExc_TypeError, "__arrow_c_stream__() must return a PyCapsule named 'arrow_array_stream', got " +
+                               std::string(py::repr(capsule)));
+  }
+  auto& stream = *static_cast<ArrowArrayStream*>(PyCapsule_GetPointer(capsule.ptr(), kName));
+  if (stream.release == nullptr) {
+    raise(errors().echo_error,
+          "the Arrow stream of the source was taken before; for several epochs pass a table, or another object that "
+          "makes a "
+          "new stream each time");
+  }
+  return stream;
+}
+
+// An iterator of a stream. Any thread with the GIL, one at a time. Calls the producer without the GIL, because it may wait
+// for threads that need it. Releases the stream at its end, at the first error, or with this object.
+class ArrowReader {
+ public:
+  // `chunk_bytes`: yield about so many bytes at a time; none: whole record batches.
+  ArrowReader(const py::object& capsule, std::optional<std::size_t> chunk_bytes) : stream_(stream_in(capsule)) {
+    ArrowOwned<ArrowSchema> schema;
+    call_producer([&](ArrowArrayStream* stream) { return stream->get_schema(stream, schema.get()); });
+    if (!schema) {
+      raise(errors().echo_error, "the producer of the Arrow stream has sent a released schema");
+    }
+    type_ = type_of(*schema, "the source");
+    if (chunk_bytes) {
+      const std::size_t rows = *chunk_bytes / std::max<std::size_t>(1, type_.row_bytes());
+      chunk_rows_ = static_cast<std::int64_t>(std::clamp<std::size_t>(rows, 1, kMaxChunkRows));
+    }
+  }
+  ~ArrowReader() {
+    const py::error_scope kept;
+    close();
+  }
+  ArrowReader(const ArrowReader&) = delete;
+  ArrowReader& operator=(const ArrowReader&) = delete;
+
+  // Returns the next chunk, which is never empty. Raises StopIteration; ConfigError once the next row has a null that no
+  // array can hold; OSError if the producer fails; EchoError if what it sends cannot be.
+  py::object next() {
+    const Turn turn(*this);
+    if (!load()) {
+      throw py::stop_iteration();
+    }
+    if (good_ < 0) {
+      good_ = batch_->first_null(begin_, null_column_);
+    }
+    const std::int64_t count = std::min(chunk_rows_.value_or(batch_->rows()), good_ - begin_);
+    if (count == 0 || (!chunk_rows_ && good_ < batch_->rows())) {
+      raise_null();
+    }
+    py::object rows = batch_->read(begin_, count);
+    begin_ += count;
+    return rows;
+  }
+
+  // True if the next values lie in a mapped file, from where reading them may wait for the disk. Known on Linux.
+  bool is_mapped() {
+    const Turn turn(*this);
+    return load() && lies_in_file(batch_->first_buffer());
+  }
+
+  // Leaves out so many rows of those that follow. Returns how many there were.
+  std::int64_t skip(std::int64_t rows) {
+    const Turn turn(*this);
+    std::int64_t skipped = 0;
+    while (skipped < rows && load()) {
+      const std::int64_t count = std::min(rows - skipped, batch_->rows() - begin_);
+      begin_ += count;
+      skipped += count;
+      good_ = -1;
+    }
+    return skipped;
+  }
+
+ private:
+  // Refuses a second thread while one is in the producer.
+  class Turn {
+   public:
+    explicit Turn(ArrowReader& reader) : reader_(reader) {
+      if (reader.busy_) {
+        raise(errors().echo_error, "another thread is reading this Arrow stream");
+      }
+      reader.busy_ = true;
+    }
+    ~Turn() { reader_.busy_ = false; }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+   private:
+    ArrowReader& reader_;
+  };
+
+  // Has a batch with rows left. False at the end.
+  bool load() {
+    while (!batch_ || begin_ == batch_->rows()) {
+      rows_before_ += batch_ ? batch_->rows() : 0;
+      batch_.reset();
+      if (!stream_) {
+        return false;
+      }
+      ArrowArray array{};
+      call_producer([&](ArrowArrayStream* stream) { return stream->get_next(stream, &array); });
+      if (array.release == nullptr) {
+        close();
+        return false;
+      }
+      batch_ = std::make_unique<ArrowBatch>(type_, array);
+      begin_ = 0;
+      good_ = -1;
+    }
+    return true;
+  }
+
+  template <class Call>
+  void call_producer(const Call& call) {
+    const int code = without_gil(true, [&] { return call(stream_.get()); });
+    if (code == 0) {
+      return;
+    }
+    const char* const last = stream_->get_last_error == nullptr ? nullptr : stream_->get_last_error(stream_.get());
+    const std::string message = last == nullptr ? "the producer of the Arrow stream gave no reason" : last;
+    close();
+    PyErr_SetObject(PyExc_OSError, py::make_tuple(code, message).ptr());
+    throw py::error_already_set();
+  }
+
+  void close() {
+    if (stream_) {
+      without_gil(true, [&] {
+        stream_.reset();
+        return true;
+      });
+    }
+  }
+
+  [[noreturn]] void raise_null() const {
+    raise(errors().config_error, null_column_->path + " is null in row " + std::to_string(rows_before_ + good_) +
+                                     ", and an array cannot say so; fill it (fill_null) or drop the row in the source");
+  }
+
+  ArrowOwned<ArrowArrayStream> stream_;
+  ArrowType type_;
+  std::optional<std::int64_t> chunk_rows_;  // none: whole batches
+  std::unique_ptr<ArrowBatch> batch_;
+  std::int64_t begin_ = 0;        // the next row of the batch
+  std::int64_t good_ = -1;        // the first one from there with a null, or the number of rows; -1: not known
+  std::int64_t rows_before_ = 0;  // of earlier batches
+  const ArrowType* null_column_ = nullptr;
+  bool busy_ = false;
+};
+
+}  // namespace
+
+void register_arrow(py::module_& module) {
+  py::class_<ArrowReader>(module, "ArrowReader", "Reads an Arrow stream, as NumPy arrays on its memory.")
+      .def(py::init<const py::object&, std::optional<std::size_t>>(), py::arg("capsule"), py::kw_only(),
+           py::arg("chunk_bytes") = py::none())
+      .def("__iter__", [](py::object self) { return self; })
+      .def("__next__", &ArrowReader::next)
+      .def("is_mapped", &ArrowReader::is_mapped, "is_mapped()\n\nReturn True if the next values lie in a mapped file.")
+      .def("skip", &ArrowReader::skip, py::arg("rows"), "skip(rows)\n\nLeave out rows; return how many there were.");
+}
+
+}  // namespace pyecho::bindings

@@ -1,0 +1,232 @@
+"""Arrow producers: everything is released once, and what breaks the rules is an error."""
+
+import errno
+import gc
+import struct as packed
+import threading
+
+import numpy as np
+import pytest
+from arrow_producer import Producer, Type, Values, struct
+from drivers import FEEDER
+
+import pyecho
+from pyecho import _core
+
+INTS = Type("+s", "", (Type("i", "x"),))
+TEXTS = Type("+s", "", (Type("u", "t"),))
+VIEWS = Type("+s", "", (Type("vu", "t"),))
+CODES = Type("+s", "", (Type("c", "d", dictionary=Type("u")),))
+
+
+def ints(*numbers, **changes):
+    return Values(len(numbers), (None, packed.pack(f"{len(numbers)}i", *numbers)), **changes)
+
+
+def some(batches=3, **changes):
+    """A producer of batches of two numbers."""
+    made = [struct(ints(2 * batch, 2 * batch + 1)) for batch in range(batches)]
+    return Producer(INTS, made, **changes)
+
+
+def numbers(batches):
+    return np.concatenate([batch["x"] for batch in batches]).tolist()
+
+
+# ---------------------------------------------------------------- releases
+
+
+@pytest.mark.parametrize("options", [{"threads": 0}, FEEDER])
+@pytest.mark.parametrize("batch_size", [None, 4])
+def test_streams_schemas_and_arrays_are_released_once(options, batch_size):
+    producer = some()
+    loader = pyecho.EchoLoader(producer, 2, batch_size=batch_size, shuffle_buffer=0, **options)
+    for epoch in range(2):
+        assert numbers(list(loader))[::2] == list(range(6)) or batch_size is None
+        assert producer.released["stream"] == epoch + 1, "at its end"
+    del loader
+    gc.collect()
+    assert producer.all_is_released
+    assert producer.streams == 2
+
+
+@pytest.mark.parametrize("options", [{"threads": 0}, FEEDER])
+@pytest.mark.parametrize("batch_size", [None, 2])
+def test_a_stream_that_is_left_half_way_is_released(options, batch_size):
+    producer = some(batches=50)
+    loader = pyecho.EchoLoader(producer, batch_size=batch_size, **options)
+    for _ in loader:
+        break
+    loader.close()
+    del loader, _
+    gc.collect()
+    assert producer.all_is_released
+
+
+def test_views_keep_their_batch_and_release_it_in_any_thread():
+    producer = some()
+    views = [item["x"] for item in pyecho.EchoLoader(producer, 1)]
+    gc.collect()
+    assert producer.released["array"] == 0
+    assert np.concatenate(views).tolist() == list(range(6)), "not released yet"
+    thread = threading.Thread(target=views.clear)
+    thread.start()
+    thread.join()
+    assert producer.all_is_released
+
+
+def test_nothing_is_taken_of_a_loader_that_is_never_iterated():
+    producer = some()
+    iter(pyecho.EchoLoader(producer))
+    assert producer.streams == 0
+
+
+def test_an_array_that_is_refused_is_released():
+    producer = Producer(INTS, [Values(2, (None,), (ints(1),))])
+    with pytest.raises(pyecho.EchoError):
+        list(pyecho.EchoLoader(producer, batch_size=2))
+    gc.collect()
+    assert producer.all_is_released
+
+
+# ---------------------------------------------------------------- errors of the producer
+
+
+@pytest.mark.parametrize("options", [{"threads": 0}, FEEDER])
+def test_an_error_arrives_with_its_message_after_what_came_before(options):
+    producer = some(code=errno.EIO)
+    batches = iter(pyecho.EchoLoader(producer, 2, batch_size=4, shuffle_buffer=0, **options))
+    assert numbers([next(batches) for _ in range(3)])[::2] == list(range(6))
+    with pytest.raises(OSError, match="the line is down") as raised:
+        next(batches)
+    assert raised.value.errno == errno.EIO
+    assert producer.released["stream"] == 1
+
+
+def test_an_error_without_a_message():
+    with pytest.raises(OSError, match="gave no reason"):
+        list(pyecho.EchoLoader(some(code=errno.EINVAL, message=None), 1, batch_size=2))
+
+
+def test_an_error_instead_of_a_schema():
+    producer = some(schema_code=errno.ENOENT)
+    with pytest.raises(FileNotFoundError, match="the line is down"):
+        list(pyecho.EchoLoader(producer, batch_size=2))
+    assert producer.released == {"stream": 1, "schema": 0, "array": 0}
+
+
+def test_a_schema_or_stream_that_was_released_before():
+    with pytest.raises(pyecho.EchoError, match="a released schema"):
+        list(pyecho.EchoLoader(some(schema_released=True), batch_size=2))
+    with pytest.raises(pyecho.EchoError, match=r"was taken before; .* pass a table"):
+        list(pyecho.EchoLoader(some(stream_released=True), batch_size=2))
+
+
+def test_what_is_no_stream():
+    class Odd:
+        def __arrow_c_stream__(self, requested_schema=None):
+            return "stream"
+
+    with pytest.raises(TypeError, match=r"must return a PyCapsule .* got 'stream'"):
+        list(pyecho.EchoLoader(Odd(), batch_size=2))
+
+
+def test_a_second_thread_is_refused_while_one_is_inside_the_producer():
+    inside, release = threading.Event(), threading.Event()
+
+    def wait():
+        inside.set()
+        assert release.wait(60)
+
+    reader = _core.ArrowReader(some(before_next=wait).__arrow_c_stream__())
+    thread = threading.Thread(target=next, args=(reader,))
+    thread.start()
+    assert inside.wait(60)
+    with pytest.raises(pyecho.EchoError, match="another thread is reading"):
+        next(reader)
+    release.set()
+    thread.join()
+
+
+# ---------------------------------------------------------------- what does not fit its schema
+
+
+@pytest.mark.parametrize(
+    ("type_", "batch"),
+    [
+        (INTS, Values(2, (None,), ())),
+        (INTS, Values(2, (None,), (ints(1),))),
+        (INTS, Values(-1, (None,), (ints(1),))),
+        (INTS, Values(1, (None,), (ints(1),), offset=-1)),
+        (INTS, Values(1, (None,), (ints(1),), offset=1 << 62)),
+        (INTS, Values(1, (None,), (ints(1),), offset=1)),
+        (INTS, Values(1, (None,), (Values(1, (None, None)),))),
+        (INTS, Values(1, (None,), (Values(1, (None,)),))),
+        (INTS, Values(1, (None, None), (ints(1),))),
+        (INTS, struct(ints(1, n_buffers=7))),
+        (INTS, struct(ints(1, n_children=1))),
+        (Type("+w:3"), Values(1, (None,), (ints(1, 2),))),
+        (Type("+w:3"), Values(1 << 40, (None,), (ints(1, 2),))),
+        (CODES, struct(Values(1, (None, b"\0")))),
+        (
+            CODES,
+            struct(
+                Values(
+                    1,
+                    (None, b"\1"),
+                    dictionary=Values(1, (None, packed.pack("2i", 0, 1), b"a")),
+                )
+            ),
+        ),
+        (TEXTS, struct(Values(1, (None, packed.pack("2i", 5, 3), b"abcdef")))),
+        (TEXTS, struct(Values(1, (None, packed.pack("2i", -1, 3), b"abcdef")))),
+        (TEXTS, struct(Values(1, (None, packed.pack("2i", 0, 3), None)))),
+        (VIEWS, struct(Values(1, (None, packed.pack("4i", 20, 0, 0, 0), packed.pack("0q"))))),
+        (
+            VIEWS,
+            struct(
+                Values(1, (None, packed.pack("4i", 20, 0, 0, 9), b"x" * 25, packed.pack("q", 25)))
+            ),
+        ),
+        (VIEWS, struct(Values(1, (None, packed.pack("4i", -1, 0, 0, 0), packed.pack("0q"))))),
+    ],
+)
+def test_what_would_be_read_out_of_bounds_is_an_error(type_, batch):
+    if type_.format == "+w:3":
+        type_ = Type("+s", "", (Type("+w:3", "x", (Type("i"),)),))
+        batch = struct(batch)
+    producer = Producer(type_, [batch])
+    with pytest.raises(pyecho.EchoError, match="Arrow stream has sent"):
+        list(pyecho.EchoLoader(producer, 1, batch_size=2))
+    gc.collect()
+    assert producer.all_is_released
+
+
+@pytest.mark.parametrize(
+    ("type_", "message"),
+    [
+        (Type(None, "x"), "column 'x' has the Arrow format '', which pyecho does not know"),
+        (Type("Q?", "x"), "format 'Q\\?', which pyecho does not know; cast it"),
+        (Type("+w:", "x", (Type("i"),)), "format '\\+w:', which cannot be"),
+        (Type("+w:-1", "x", (Type("i"),)), "which cannot be"),
+        (Type("+w:2", "x"), "lacks a child"),
+        (Type("f", "x", dictionary=Type("u")), "indices of the Arrow format 'f'"),
+        (Type("c", "x", dictionary=Type("+s")), "nested values; decode it"),
+    ],
+)
+def test_schemas_that_cannot_be_read_name_their_column(type_, message):
+    with pytest.raises(pyecho.ConfigError, match=message):
+        list(pyecho.EchoLoader(Producer(Type("+s", "", (type_,))), batch_size=2))
+
+
+def test_text_that_is_no_utf_8():
+    producer = Producer(TEXTS, [struct(Values(1, (None, packed.pack("2i", 0, 2), b"\xff\xff")))])
+    with pytest.raises(UnicodeDecodeError):
+        list(pyecho.EchoLoader(producer, batch_size=2))
+
+
+def test_names_may_be_missing_and_empty_batches_are_passed_over():
+    type_ = Type("+s", None, (Type("i", None),))
+    producer = Producer(type_, [struct(ints()), struct(ints(1, 2)), struct(ints())])
+    items = list(pyecho.EchoLoader(producer, 1))
+    assert [item[""].tolist() for item in items] == [[1, 2]]

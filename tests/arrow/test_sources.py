@@ -1,0 +1,277 @@
+"""Arrow tables and streams as sources: epochs, lengths, states, threads, and whose memory it is."""
+
+import pickle
+import time
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+import torch
+from drivers import DRIVERS, drivers, pyecho_threads, repeated
+
+import pyecho
+import pyecho.torch
+
+ROWS = 23
+
+
+def table(rows=ROWS, chunk=5):
+    """Numbers and names, in chunks."""
+    made = pa.table(
+        {"x": pa.array(range(rows), pa.int64()), "name": [f"n{x}" for x in range(rows)]}
+    )
+    return pa.Table.from_batches(made.to_batches(max_chunksize=chunk), made.schema)
+
+
+class Query:
+    """Makes a new stream each time, and knows no length, as a relation of DuckDB's."""
+
+    def __init__(self, source):
+        self.source = source
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self.source.__arrow_c_stream__(requested_schema)
+
+
+SOURCES = {
+    "table": table,
+    "record batch": lambda: table().combine_chunks().to_batches()[0],
+    "frame": lambda: pl.DataFrame(table()),
+    "query": lambda: Query(table()),
+    "reader": lambda: table().to_reader(),
+}
+many = pytest.mark.parametrize("kind", SOURCES)
+
+
+def emitted(batches):
+    """What batches hold; each name is checked against its number."""
+    found = []
+    for batch in batches:
+        numbers = batch["x"].tolist()
+        assert list(batch["name"]) == [f"n{x}" for x in numbers]
+        found += numbers
+        del batch
+    return found
+
+
+@many
+@drivers
+@pytest.mark.parametrize("unbatch", [False, True])
+def test_the_rows_are_the_examples_in_every_epoch(kind, driver, unbatch):
+    options = {"batch_size": 4, "unbatch": unbatch, **DRIVERS[driver]}
+    loader = pyecho.EchoLoader(SOURCES[kind](), 3, **options)
+    assert sorted(emitted(loader)) == repeated(range(ROWS), 3)
+    if kind == "reader":
+        with pytest.warns(RuntimeWarning, match="yielded nothing: it is an iterator"):
+            assert emitted(loader) == []
+    else:
+        assert sorted(emitted(loader)) == repeated(range(ROWS), 3)
+
+
+@many
+def test_the_output_is_that_of_the_list_of_its_rows(kind):
+    options = {"batch_size": 4, "seed": 3, "epochs": None, "factor": 2}
+    rows = emitted(pyecho.EchoLoader(table().to_pylist(), **options))
+    assert emitted(pyecho.EchoLoader(SOURCES[kind](), **options)) == rows
+
+
+def test_the_order_of_a_fractional_factor_depends_on_whether_the_length_is_known():
+    options = {"factor": 2.5, "batch_size": 4}
+    rows = emitted(pyecho.EchoLoader(table().to_pylist(), **options))
+    assert emitted(pyecho.EchoLoader(table(), **options)) == rows
+    assert len(emitted(pyecho.EchoLoader(Query(table()), **options))) == len(rows)
+
+
+@pytest.mark.parametrize("kind", ["table", "record batch", "frame"])
+def test_tables_know_their_length_and_are_read_without_a_thread(kind):
+    before = set(pyecho_threads())
+    loader = pyecho.EchoLoader(SOURCES[kind](), 2.5, batch_size=4)
+    assert len(loader) == -(-58 // 4)
+    assert len(emitted(loader)) == 58
+    assert not set(pyecho_threads()) - before
+
+
+@pytest.mark.parametrize("kind", ["query", "reader"])
+def test_streams_know_none_and_are_read_in_a_thread(kind):
+    before = set(pyecho_threads())
+    loader = pyecho.EchoLoader(SOURCES[kind](), 2, batch_size=4)
+    with pytest.raises(TypeError, match="does not tell how many items"):
+        len(loader)
+    batches = iter(loader)
+    next(batches)
+    assert set(pyecho_threads()) - before
+
+
+def test_a_mapped_table_is_read_in_a_thread(tmp_path):
+    with (
+        pa.OSFile(str(tmp_path / "x.arrow"), "wb") as file,
+        pa.ipc.new_file(file, table().schema) as writer,
+    ):
+        writer.write_table(table())
+    before = set(pyecho_threads())
+    with pa.memory_map(str(tmp_path / "x.arrow")) as file:
+        batches = iter(pyecho.EchoLoader(pa.ipc.open_file(file).read_all(), 2, batch_size=4))
+        next(batches)
+        assert set(pyecho_threads()) - before
+
+
+# ---------------------------------------------------------------- batch echoing
+
+
+@many
+def test_in_batch_echoing_each_record_batch_is_an_item(kind):
+    items = list(pyecho.EchoLoader(SOURCES[kind](), 2))
+    sizes = [ROWS] if kind in ("record batch", "frame") else [5, 5, 5, 5, 3]
+    assert [len(item["x"]) for item in items] == repeated(sizes)
+    assert emitted(items[::2]) == list(range(ROWS))
+
+
+def test_an_item_shows_the_memory_of_the_table_and_cannot_be_written_to():
+    source = table()
+    for number, item in enumerate(pyecho.EchoLoader(source, 1)):
+        assert np.shares_memory(item["x"], source["x"].chunk(number).to_numpy())
+        with pytest.raises(ValueError, match="read-only"):
+            item["x"][0] = 1
+    kept = [item["x"] for item in pyecho.EchoLoader(table(), 1)]
+    assert np.concatenate(kept).tolist() == list(range(ROWS)), "they own the memory"
+
+
+def test_copies_may_be_written_to():
+    source = table()
+    for item in pyecho.EchoLoader(source, 2, copy=True):
+        item["x"][:] = -1
+        item["name"][0] = "other"
+    assert source.equals(table())
+
+
+# ---------------------------------------------------------------- leaving and going on
+
+
+def test_a_table_left_half_way_begins_anew():
+    loader = pyecho.EchoLoader(table(), 2, batch_size=4, shuffle_buffer=0)
+    for batch in loader:
+        assert batch["x"].tolist() == [0, 0, 1, 1]
+        break
+    assert emitted(loader) == repeated(range(ROWS))
+
+
+def test_a_reader_left_half_way_goes_on():
+    loader = pyecho.EchoLoader(table().to_reader(), 2, batch_size=4, shuffle_buffer=0)
+    first = next(iter(loader))["x"].tolist()
+    with pytest.warns(RuntimeWarning, match="goes on where that one was left"):
+        assert first + emitted(loader) == repeated(range(ROWS))
+
+
+@many
+@pytest.mark.parametrize("payload", [True, False])
+@pytest.mark.parametrize("batch_size", [None, 4])
+@pytest.mark.parametrize("epochs", [None, 2])
+def test_a_loader_goes_on_from_a_state(kind, payload, batch_size, epochs):
+    def loader(driver):
+        options = {"batch_size": batch_size, "shuffle_buffer": 6, "epochs": epochs, "seed": 1}
+        return pyecho.EchoLoader(SOURCES[kind](), 2, **options, **DRIVERS[driver])
+
+    whole = [batch["x"].tolist() for batch in loader("feeder")]
+    for stop in (1, len(whole) // 2, len(whole)):
+        first = loader("feeder")
+        batches = iter(first)
+        taken = [next(batches)["x"].tolist() for _ in range(stop)]
+        state = pickle.loads(pickle.dumps(first.state_dict(payload=payload)))
+        first.close()
+        second = loader("consumer")
+        second.load_state_dict(state)
+        assert taken + [batch["x"].tolist() for batch in second] == whole
+
+
+def test_a_state_needs_as_many_rows_as_were_read():
+    options = {"batch_size": 4, "shuffle_buffer": 4}
+    loader = pyecho.EchoLoader(Query(table(2000)), 2, **options)
+    batches = iter(loader)
+    next(batches)
+    shorter = pyecho.EchoLoader(Query(table(3)), 2, **options)
+    shorter.load_state_dict(loader.state_dict())
+    with pytest.raises(pyecho.CheckpointError, match="ended after 3 items"):
+        list(shorter)
+
+
+def test_a_table_is_skipped_without_reading_its_columns():
+    def names(first):
+        texts = pa.array([first] * 3000 + [b"name"] * 9000)
+        return pa.table({"name": pa.StringArray.from_buffers(12_000, *texts.buffers()[1:])})
+
+    options = {"batch_size": 100, "shuffle_buffer": 0, "factor": 1}
+    loader = pyecho.EchoLoader(names(b"good"), **options)
+    batches = iter(loader)
+    for _ in range(45):
+        next(batches)
+    unreadable = pyecho.EchoLoader(names(b"\xff"), **options)
+    unreadable.load_state_dict(loader.state_dict())
+    assert [batch["name"] for batch in unreadable] == [["name"] * 100] * 75
+    with pytest.raises(UnicodeDecodeError):
+        list(unreadable)
+
+
+# ---------------------------------------------------------------- errors, other consumers
+
+
+@pytest.mark.parametrize("options", [{"threads": 0}, {"threads": 1}])
+def test_an_error_of_a_reader_arrives_after_what_came_before(options):
+    def batches():
+        yield from table().to_batches()
+        raise RuntimeError("the disk is gone")
+
+    source = pa.RecordBatchReader.from_batches(table().schema, batches())
+    loader = pyecho.EchoLoader(source, 2, batch_size=4, shuffle_buffer=0, **options)
+    found = []
+    with pytest.raises(OSError, match="the disk is gone"):
+        for batch in loader:
+            found += emitted([batch])
+    assert found == repeated(range(ROWS))
+
+
+def test_the_batches_of_one_stream_may_be_made_by_python():
+    def batches():
+        for batch in table().to_batches():
+            time.sleep(0.001)  # lets go of the GIL inside the producer
+            yield batch
+
+    source = pa.RecordBatchReader.from_batches(table().schema, batches())
+    assert sorted(emitted(pyecho.EchoLoader(source, 2, batch_size=4))) == repeated(range(ROWS))
+
+
+def test_collate_fn_gets_rows():
+    loader = pyecho.EchoLoader(
+        table(), 1, batch_size=4, shuffle_buffer=0, collate_fn=lambda examples: examples
+    )
+    assert len(loader) == 6
+    rows = [row for batch in loader for row in batch]
+    assert rows == table().to_pylist()
+
+
+def test_the_torch_loader_yields_tensors():
+    rows = pa.array(np.arange(12, dtype=np.float32))
+    source = pa.table(
+        {"image": pa.FixedSizeListArray.from_arrays(rows, 3), "name": ["a", "b", "c", "d"]}
+    )
+    [batch] = pyecho.torch.EchoLoader(source, 1, batch_size=4, shuffle_buffer=0)
+    assert torch.equal(batch["image"], torch.arange(12.0).reshape(4, 3))
+    assert batch["name"] == ["a", "b", "c", "d"]
+    dates = pa.table({"day": pa.array([1], pa.date32())})
+    with pytest.raises(pyecho.ConfigError, match=r"no tensors of dtype datetime64\[D\]"):
+        list(pyecho.torch.EchoLoader(dates, batch_size=1))
+
+
+def test_an_empty_table_yields_nothing():
+    loader = pyecho.EchoLoader(table(0), 2, batch_size=4)
+    assert len(loader) == 0
+    with pytest.warns(RuntimeWarning, match="yielded nothing"):
+        assert list(loader) == []
+
+
+def test_a_frame_of_pandas_is_refused_with_a_hint():
+    class Frame(Query):
+        columns = iterrows = iloc = ()
+
+    with pytest.raises(pyecho.ConfigError, match=r"from_pandas\(df, preserve_index=False\)"):
+        pyecho.EchoLoader(Frame(table()))
