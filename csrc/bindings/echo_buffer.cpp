@@ -164,6 +164,7 @@ void EchoBufferObject::fill(const ItemView& view, std::size_t row, std::span<con
 }
 
 void EchoBufferObject::set_references(std::uint32_t slot, py::tuple references) {
+  const Section section(lock());
   const ReferenceTable::Entry entry = references_.put(std::move(references));
   std::memcpy(core_->slot_data(slot) + core_->layout().leaves().back().slot_offset, &entry, sizeof(entry));
   if (!adaptive()) {
