@@ -24,6 +24,7 @@
 // dicts and lists of users   | read by new references (dict_item()), or in a Section of their own
 #pragma once
 
+#include <pybind11/critical_section.h>
 #include <pybind11/pybind11.h>
 
 #include <utility>
