@@ -166,11 +166,9 @@ void register_batch_plan(py::module_& module) {
            "Add this many examples, at most `room`. There is room for batch_size once advance() has returned False. "
            "Return\ntheir slots.")
       .def_property_readonly("room", guarded(&SlotPlan::room), "Slots that are free.")
-      .def_property_readonly(
-          "log", guarded(&SlotPlan::log), "The decisions of an adaptive factor.")
-      .def(
-          "check_log", guarded(&SlotPlan::check_log),
-          "Raise CheckpointError if the log of an adaptive factor is not that of this run.")
+      .def_property_readonly("log", guarded(&SlotPlan::log), "The decisions of an adaptive factor.")
+      .def("check_log", guarded(&SlotPlan::check_log),
+           "Raise CheckpointError if the log of an adaptive factor is not that of this run.")
       .def("end_pass", guarded(&SlotPlan::end_pass), "Mark the examples so far as a pass; another one follows.")
       .def("end_input", guarded(&SlotPlan::end_input), "Mark the examples so far as the last pass.")
       .def_property_readonly("slots", guarded(&SlotPlan::slots), "Number of slots.")

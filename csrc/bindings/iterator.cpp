@@ -19,9 +19,9 @@ struct IteratorObject {
   PyObject_HEAD PyObject* stage_object;  // keeps `stage` alive; null before the first next()
   PyObject* owner;                       // null: no owner, or its finish() was called
   Atomic<Stage*> stage;                  // null before the first next(); stored after what next() then needs
-  std::uint64_t generation;  // of the stage, when this iterator began; 0: it never retires
-  bool ended;                // once exhausted, always exhausted
-  bool beginning;            // a thread is inside begin()
+  std::uint64_t generation;              // of the stage, when this iterator began; 0: it never retires
+  bool ended;                            // once exhausted, always exhausted
+  bool beginning;                        // a thread is inside begin()
 };
 
 PyTypeObject* iterator_type = nullptr;

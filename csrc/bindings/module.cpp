@@ -15,9 +15,10 @@ bool refuse_subinterpreter() {
   if (PyInterpreterState_Get() == PyInterpreterState_Main()) {
     return false;
   }
-  PyErr_SetString(PyExc_ImportError,
-                  "pyecho does not work in a sub-interpreter, because NumPy does not; import it in the main interpreter, "
-                  "and use threads or processes there");
+  PyErr_SetString(
+      PyExc_ImportError,
+      "pyecho does not work in a sub-interpreter, because NumPy does not; import it in the main interpreter, "
+      "and use threads or processes there");
   return true;
 }
 
@@ -37,8 +38,8 @@ extern "C" PYBIND11_EXPORT PyObject* PyInit__core() {
   try {
     py::detail::ensure_internals();
     // Declared fit for all interpreters, because Python's own refusal would come first and name no remedy.
-    static auto slots = py::detail::init_slots(&execute, py::mod_gil_not_used(),
-                                               py::multiple_interpreters::per_interpreter_gil());
+    static auto slots =
+        py::detail::init_slots(&execute, py::mod_gil_not_used(), py::multiple_interpreters::per_interpreter_gil());
     static PyModuleDef definition{};
     definition.m_base = PyModuleDef_HEAD_INIT;
     definition.m_name = "_core";
