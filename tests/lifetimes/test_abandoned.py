@@ -146,7 +146,7 @@ def test_the_source_generator_is_closed_when_its_iterator_is_abandoned():
     uses = iter(pyecho.EchoLoader(source(), 2))
     next(uses)
     del uses
-    # In slices: a free-threaded Python destroys an object in the thread that made it, once that runs.
+    # In slices: a free-threaded Python destroys an object in the thread that made it.
     assert any(closed.wait(0.1) for _ in range(600))
 
 

@@ -124,7 +124,7 @@ def test_reservations_of_many_threads_arrive_whole():
             seen.update(taken[:, 0].tolist())
 
     run_all(consume, produce_all)
-    assert seen == collections.Counter({number: 2 for number in range(producers * rows)})
+    assert seen == collections.Counter(dict.fromkeys(range(producers * rows), 2))
 
 
 @pytest.mark.filterwarnings("ignore:the consumer keeps batches:ResourceWarning")
@@ -167,7 +167,8 @@ def test_any_call_from_any_thread_at_any_time(seed):
         time.sleep(0.1)
         buffer.stop()
 
-    run_all(until(over, finish), look, *[iterate] * 2, *(lambda which=which: produce(which) for which in (0, 1)))
+    producers = (lambda which=which: produce(which) for which in range(2))
+    run_all(until(over, finish), look, iterate, iterate, *producers)
     assert max(seen.values(), default=0) <= 3
 
 
@@ -186,7 +187,7 @@ def test_a_loader_is_used_by_one_thread_and_watched_by_others(options, augmented
                 seen.update(np.atleast_2d(taken)[:, 0].tolist())
                 if sum(seen.values()) == 80:
                     loader.state_dict()
-            assert seen == collections.Counter({number: 2 for number in range(200)})
+            assert seen == collections.Counter(dict.fromkeys(range(200), 2))
 
     def look():
         while not over.is_set():
@@ -220,7 +221,7 @@ def test_threads_that_share_an_iterator_get_an_error_or_a_batch(options):
                 seen.update(np.atleast_2d(taken)[:, 0].tolist())
 
     run_all(take, take, take)
-    assert seen == collections.Counter({number: 2 for number in range(300)})
+    assert seen == collections.Counter(dict.fromkeys(range(300), 2))
 
 
 def endless():
