@@ -20,7 +20,7 @@ def test_an_import_in_a_subinterpreter_says_why_it_fails(name):
     code = f"""
         import {module} as interpreters
         other = interpreters.create()
-        code = "import {name}"
+        code = f"import sys; sys.path[:] = {{sys.path!r}}; import {name}"
         try:
             if hasattr(interpreters, "exec"):
                 print(interpreters.exec(other, code).formatted)
