@@ -8,6 +8,8 @@ shuffled, so that an accelerator that would idle trains on. See `EchoLoader` to 
 try:
     from pyecho import _core
 except ImportError as error:
+    if "sub-interpreter" in str(error):
+        raise
     raise ImportError(
         "pyecho's native part could not be imported. If Python runs in the source folder of "
         "pyecho, that folder hides the installed package: run from another folder, use the "

@@ -94,7 +94,7 @@ class _MappingNode(Node):
         """Return the values of the keys, in whatever order the item has them."""
         if not isinstance(item, self.plain or type(self.like)):
             return type(item).__name__
-        entries = dict(dict.items(item) if isinstance(item, dict) else item.items())
+        entries = dict.copy(item) if isinstance(item, dict) else dict(item.items())
         if len(entries) != len(self.keys) or not all(key in entries for key in self.keys):
             return f"keys {tuple(entries)!r}"
         return [entries[key] for key in self.keys]

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 from pyecho import _core
 from pyecho._core import CheckpointError, Closed, EchoError
@@ -26,9 +26,6 @@ from pyecho.threads import EXIT_SECONDS, Worker, close_at_exit
 
 SLICE_SECONDS = 0.05
 """A wait checks this often whether the run was closed."""
-
-_OF_PARENTS: list[Any] = []
-"""Stages of the process that this one was forked from: what is on a device cannot be freed here."""
 
 _FLOWS = object()
 """Stands for the token of an iteration where the next epoch has begun by itself."""
@@ -47,6 +44,10 @@ class Run:
     """
 
     _closed = True  # until it is made
+    # Attributes, because a late finalizer finds the names of this module gone.
+    _getpid = staticmethod(os.getpid)
+    # Stages of the process that this one was forked from: what is on a device cannot be freed here.
+    _of_parents: ClassVar[list[Any]] = []
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class Run:
         close_at_exit(self)
 
     def _forget(self) -> None:
-        self._process = os.getpid()
+        self._process = self._getpid()
         self._turns = _core.Turns()
         self._opening: Opening | None = None  # of the epoch that is about to begin
         self._stages: Stages | None = None  # made with the first item
@@ -83,8 +84,8 @@ class Run:
 
     def _leave_parent(self) -> None:
         """Start anew in a forked process: the threads stayed in its parent."""
-        if self._process != os.getpid():
-            _OF_PARENTS.append(self._stages)
+        if self._process != self._getpid():
+            self._of_parents.append(self._stages)
             self._forget()
 
     # ------------------------------------------------------------ from any thread
@@ -111,7 +112,7 @@ class Run:
 
     def _finish(self, token: object, completed: bool) -> None:
         """End the epoch of an iteration: at its end, or because its iterator died."""
-        if not self._closed and self._process == os.getpid():
+        if not self._closed and self._process == self._getpid():
             self._turns.post(partial(self._finish_in_turn, token, completed))
 
     def set_epoch(self, epoch: int) -> None:
@@ -120,7 +121,7 @@ class Run:
 
     def state(self, payload: bool) -> tuple[int, dict[str, Any] | None, Any]:
         """Return the epoch, where the consumer is in it, and the state of the source."""
-        if self._process != os.getpid() and self._begun is not None:
+        if self._process != self._getpid() and self._begun is not None:
             raise EchoError(
                 "the iteration of this loader is one of the process that was forked, where the "
                 "items are; take its state there"
@@ -138,7 +139,7 @@ class Run:
     def close(self) -> None:
         """End everything. Threads inside a source end when the source returns."""
         self._closed = True  # first: whoever waits in a turn looks at it
-        if self._process == os.getpid():
+        if self._process == self._getpid():
             self._turns.post(self._end)
 
     def join(self) -> None:
@@ -152,8 +153,8 @@ class Run:
         """End with the loader and its iterators."""
         if self._closed:
             return
-        if self._process != os.getpid():
-            _OF_PARENTS.append(self._stages)
+        if self._process != self._getpid():
+            self._of_parents.append(self._stages)
         else:
             self.close()
 

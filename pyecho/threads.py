@@ -25,7 +25,7 @@ That may take long: a DataLoader's waits for its worker processes. The exit wait
 does where the main thread drops the iterator.
 """
 
-_alive: set[threading.Thread] = set()
+_alive: set[threading.Thread] = set()  # iterate over copy(), which other threads cannot disturb
 _to_close: set[weakref.ref[Any]] = set()
 _exiting = False  # the threads are being ended, and no other may start
 _starting = threading.RLock()  # for a thread to start, or for the exit to begin
@@ -125,18 +125,18 @@ def _close_all() -> None:
         _exiting = True
     _core.begin_exit()
     threading.excepthook = partial(_report, threading.excepthook)
-    for reference in tuple(_to_close):
+    for reference in _to_close.copy():
         run = reference()
         if run is not None:
             run.close()
     # Also threads of runs that were abandoned long ago: a thread that Python has to kill on its way
     # out dies wherever it is, and in the destructor of a tensor that aborts the process.
     if not _all_ended(EXIT_SECONDS / 2):
-        for thread in tuple(_alive):  # a source may be looking for its next item, and never find it
+        for thread in _alive.copy():  # a source may be looking for its next item, and never find it
             if thread.ident is not None and thread.ident not in tidying and thread.is_alive():
                 _core.exit_thread(thread.ident)
         _all_ended(EXIT_SECONDS / 2)
-        for thread in tuple(_alive):
+        for thread in _alive.copy():
             if thread.ident in tidying:
                 thread.join()
 
@@ -159,10 +159,10 @@ def _report(report: Callable[[Any], Any], failure: Any) -> None:
 
 def _all_ended(timeout: float) -> bool:
     deadline = time.monotonic() + timeout
-    for thread in tuple(_alive):
+    for thread in _alive.copy():
         if thread.is_alive():
             thread.join(max(0.0, deadline - time.monotonic()))
-    return not any(thread.is_alive() for thread in tuple(_alive))
+    return not any(thread.is_alive() for thread in _alive.copy())
 
 
 def _forget() -> None:

@@ -17,6 +17,7 @@
 #include "bindings/errors.hpp"
 #include "bindings/gil.hpp"
 #include "bindings/registration.hpp"
+#include "core/sync/atomic.hpp"
 
 namespace py = pybind11;
 
@@ -131,12 +132,11 @@ class ArrowReader {
   class Turn {
    public:
     explicit Turn(ArrowReader& reader) : reader_(reader) {
-      if (reader.busy_) {
+      if (reader.busy_.exchange_acq_rel(true)) {
         raise(errors().echo_error, "another thread is reading this Arrow stream");
       }
-      reader.busy_ = true;
     }
-    ~Turn() { reader_.busy_ = false; }
+    ~Turn() { reader_.busy_.store_release(false); }
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
 
@@ -200,7 +200,7 @@ class ArrowReader {
   std::int64_t good_ = -1;        // the first one from there with a null, or the number of rows; -1: not known
   std::int64_t rows_before_ = 0;  // of earlier batches
   const ArrowType* null_column_ = nullptr;
-  bool busy_ = false;
+  Atomic<bool> busy_;
 };
 
 }  // namespace

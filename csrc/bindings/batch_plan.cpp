@@ -14,6 +14,7 @@
 #include "bindings/decision_log.hpp"
 #include "bindings/position.hpp"
 #include "bindings/registration.hpp"
+#include "bindings/section.hpp"
 
 namespace py = pybind11;
 
@@ -80,10 +81,11 @@ class SlotPlan {
     return state;
   }
 
+  [[nodiscard]] const SectionLock& lock() const noexcept { return lock_; }
   [[nodiscard]] std::uint32_t slots() const noexcept { return slots_; }
   [[nodiscard]] std::size_t room() const noexcept { return free_.size(); }
-  [[nodiscard]] DecisionLog log() const { return plan_.log(); }
-  [[nodiscard]] bool diverged() const noexcept { return plan_.diverged(); }
+  [[nodiscard]] py::dict log() const { return log_dict(plan_.log()); }
+  void check_log() const { bindings::check_log(plan_.diverged()); }
   [[nodiscard]] std::uint32_t resident() const noexcept { return plan_.resident(); }
   [[nodiscard]] bool at_end() const noexcept { return plan_.finished(); }
   void end_pass() { plan_.end_pass(); }
@@ -138,6 +140,7 @@ class SlotPlan {
   }
 
  private:
+  [[no_unique_address]] SectionLock lock_;
   const std::uint32_t slots_;
   const bool drop_last_;
   BatchPlan plan_;
@@ -152,28 +155,26 @@ void register_batch_plan(py::module_& module) {
   py::class_<SlotPlan>(module, "BatchPlan", "Decides the slot of each example, and the slots of each batch.")
       .def(py::init([](const py::object& config) { return std::make_unique<SlotPlan>(buffer_config(config)); }),
            py::arg("config"))
-      .def("begin", &SlotPlan::begin, py::arg("epoch"), py::arg("items"), "Forget everything and start again.")
-      .def("resume", &SlotPlan::resume, py::arg("flow"),
+      .def("begin", guarded(&SlotPlan::begin), py::arg("epoch"), py::arg("items"), "Forget everything and start again.")
+      .def("resume", guarded(&SlotPlan::resume), py::arg("flow"),
            "Start at a position. Return the numbers of its items and their slots; passes and items that were fed; "
            "batches.")
-      .def("state", &SlotPlan::state, "Return where the plan stands, and the items that are not used up.")
-      .def("advance", &SlotPlan::advance,
+      .def("state", guarded(&SlotPlan::state), "Return where the plan stands, and the items that are not used up.")
+      .def("advance", guarded(&SlotPlan::advance),
            "Continue: True when a batch is complete, False when it needs examples, None at the end of an iteration.")
-      .def("offer", &SlotPlan::offer, py::arg("examples"),
+      .def("offer", guarded(&SlotPlan::offer), py::arg("examples"),
            "Add this many examples, at most `room`. There is room for batch_size once advance() has returned False. "
            "Return\ntheir slots.")
-      .def_property_readonly("room", &SlotPlan::room, "Slots that are free.")
-      .def_property_readonly(
-          "log", [](const SlotPlan& self) { return log_dict(self.log()); }, "The decisions of an adaptive factor.")
-      .def(
-          "check_log", [](const SlotPlan& self) { check_log(self.diverged()); },
-          "Raise CheckpointError if the log of an adaptive factor is not that of this run.")
-      .def("end_pass", &SlotPlan::end_pass, "Mark the examples so far as a pass; another one follows.")
-      .def("end_input", &SlotPlan::end_input, "Mark the examples so far as the last pass.")
-      .def_property_readonly("slots", &SlotPlan::slots, "Number of slots.")
-      .def_property_readonly("resident", &SlotPlan::resident, "Examples in the pool.")
-      .def_property_readonly("at_end", &SlotPlan::at_end, "The last iteration is over.")
-      .def("take", &SlotPlan::take,
+      .def_property_readonly("room", guarded(&SlotPlan::room), "Slots that are free.")
+      .def_property_readonly("log", guarded(&SlotPlan::log), "The decisions of an adaptive factor.")
+      .def("check_log", guarded(&SlotPlan::check_log),
+           "Raise CheckpointError if the log of an adaptive factor is not that of this run.")
+      .def("end_pass", guarded(&SlotPlan::end_pass), "Mark the examples so far as a pass; another one follows.")
+      .def("end_input", guarded(&SlotPlan::end_input), "Mark the examples so far as the last pass.")
+      .def_property_readonly("slots", guarded(&SlotPlan::slots), "Number of slots.")
+      .def_property_readonly("resident", guarded(&SlotPlan::resident), "Examples in the pool.")
+      .def_property_readonly("at_end", guarded(&SlotPlan::at_end), "The last iteration is over.")
+      .def("take", guarded(&SlotPlan::take),
            "Return slot, source index and use of each row of the planned batch, and start the next one. A batch that "
            "is\n"
            "too short for drop_last has no rows.");

@@ -167,6 +167,7 @@ void EchoBufferObject::fill(const ItemView& view, std::size_t row, std::span<con
 }
 
 void EchoBufferObject::set_references(std::uint32_t slot, py::tuple references) {
+  const Section section(lock());
   const ReferenceTable::Entry entry = references_.put(std::move(references));
   std::memcpy(core_->slot_data(slot) + core_->layout().leaves().back().slot_offset, &entry, sizeof(entry));
   if (!adaptive()) {
@@ -255,23 +256,52 @@ void EchoBufferObject::clear() {
   Stage::clear();
 }
 
+namespace {
+
+PyTypeObject* echo_buffer_type = nullptr;
+
+// Returns the object of `self`. For calls by many threads at a time: pybind11's cast of a derived type takes the one lock
+// of its registry.
+EchoBufferObject& buffer_of(py::handle self) {
+  if (PyObject_TypeCheck(self.ptr(), echo_buffer_type)) {
+    const auto held = reinterpret_cast<py::detail::instance*>(self.ptr())->get_value_and_holder();
+    if (held.holder_constructed()) {
+      return *held.value_ptr<EchoBufferObject>();
+    }
+  }
+  throw py::type_error("put() needs an EchoBuffer whose __init__() was called");
+}
+
+}  // namespace
+
 void register_echo_buffer(py::module_& module) {
-  py::class_<EchoBufferObject, Stage, std::shared_ptr<EchoBufferObject>>(module, "EchoBuffer",
-                                                                         "The native stage of example echoing.")
-      .def(py::init<const py::object&, const py::object&, const py::object&, std::string, bool, py::object, py::object,
+  py::class_<EchoBufferObject, Stage, std::shared_ptr<EchoBufferObject>> type(module, "EchoBuffer",
+                                                                              "The native stage of example echoing.");
+  echo_buffer_type = reinterpret_cast<PyTypeObject*>(type.ptr());
+  type.def(py::init<const py::object&, const py::object&, const py::object&, std::string, bool, py::object, py::object,
                     py::object, py::object>(),
            py::arg("spec"), py::arg("node_of"), py::arg("config"), py::kw_only(), py::arg("name"), py::arg("batched"),
            py::arg("to_array"), py::arg("from_array"), py::arg("info_type"), py::arg("new_memory"))
-      .def("put", &EchoBufferObject::put, py::arg("example"), py::arg("timeout") = py::none(),
-           "put(example, timeout=None)\n\n"
-           "Copy one example into the buffer; wait while every slot is in use.\n\n"
-           "Raises SpecMismatch (nothing was taken), PutTimeout, Closed. Any number of threads may put; the order of\n"
-           "examples is the order in which they obtained their slots. An array is copied before put returns.")
-      .def("put_batch", &EchoBufferObject::put_batch, py::arg("batch"), py::arg("timeout") = py::none(),
-           "put_batch(batch, timeout=None)\n\n"
-           "Put every row of a batch: the nest of an example whose leaves have one more, leading axis of equal "
-           "length.\n\n"
-           "Raises as put(); PutTimeout says how many rows were taken before the time was up.")
+      .def(
+          "put",
+          [](const py::handle self, const py::handle example, std::optional<double> timeout_s) {
+            buffer_of(self).put(example, timeout_s);
+          },
+          py::arg("example"), py::arg("timeout") = py::none(),
+          "put(example, timeout=None)\n\n"
+          "Copy one example into the buffer; wait while every slot is in use.\n\n"
+          "Raises SpecMismatch (nothing was taken), PutTimeout, Closed. Any number of threads may put; the order of\n"
+          "examples is the order in which they obtained their slots. An array is copied before put returns.")
+      .def(
+          "put_batch",
+          [](const py::handle self, const py::handle batch, std::optional<double> timeout_s) {
+            buffer_of(self).put_batch(batch, timeout_s);
+          },
+          py::arg("batch"), py::arg("timeout") = py::none(),
+          "put_batch(batch, timeout=None)\n\n"
+          "Put every row of a batch: the nest of an example whose leaves have one more, leading axis of equal "
+          "length.\n\n"
+          "Raises as put(); PutTimeout says how many rows were taken before the time was up.")
       .def("reserve", &make_reservation, py::arg("timeout") = py::none(),
            "reserve(timeout=None)\n\n"
            "Obtain a slot and write the example into it in place:\n\n"
@@ -280,7 +310,7 @@ void register_echo_buffer(py::module_& module) {
            "Leaving the block commits the example, an exception aborts it. The views must not be written to "
            "afterwards.")
       .def_property_readonly(
-          "capsule", &EchoBufferObject::capsule,
+          "capsule", guarded(&EchoBufferObject::capsule),
           "The buffer for native producers: a PyCapsule named \"pyecho.buffer.v1\" around a\n"
           "pyecho_buffer* (pyecho/pyecho.h, see get_include), with a reference of its own. Functions\n"
           "of producers may be called on it from any thread, with or without the GIL.\n\n"

@@ -24,7 +24,8 @@
 
 namespace pyecho::bindings {
 
-// All members need the GIL; waits and long copies release it.
+// All members need the GIL and the stage's Section, see Stage. put(), put_batch(), reserve() and slot_views() need only the
+// GIL, and several threads may be inside.
 class EchoBufferObject final : public StageOf<EchoBuffer> {
  public:
   // `spec`, `node_of`: see Structure. `name`: see Stage. `batched`: items of the source are batches, and their rows are the

@@ -224,11 +224,11 @@ void register_echo_queue(py::module_& module) {
              return std::make_shared<EchoQueueObject>(queue_config(config), std::move(transform), shared);
            }),
            py::arg("config"), py::kw_only(), py::arg("transform") = py::none(), py::arg("shared") = false)
-      .def("reserve", &EchoQueueObject::reserve)
-      .def("fill", &EchoQueueObject::fill, py::arg("place"), py::arg("item"))
-      .def("fill_error", &EchoQueueObject::fill_error, py::arg("place"), py::arg("error"))
-      .def("abort", &EchoQueueObject::abort, py::arg("place"))
-      .def("end_here", &EchoQueueObject::end_here, py::arg("place"), py::arg("last"));
+      .def("reserve", guarded(&EchoQueueObject::reserve))
+      .def("fill", guarded(&EchoQueueObject::fill), py::arg("place"), py::arg("item"))
+      .def("fill_error", guarded(&EchoQueueObject::fill_error), py::arg("place"), py::arg("error"))
+      .def("abort", guarded(&EchoQueueObject::abort), py::arg("place"))
+      .def("end_here", guarded(&EchoQueueObject::end_here), py::arg("place"), py::arg("last"));
 }
 
 }  // namespace pyecho::bindings

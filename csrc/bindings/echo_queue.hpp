@@ -14,7 +14,7 @@
 
 namespace pyecho::bindings {
 
-// All members need the GIL; waits release it.
+// All members need the GIL and the stage's Section, see Stage.
 class EchoQueueObject final : public StageOf<EchoQueue> {
  public:
   // `transform`: None, or called for every use with (item, source index, use); the consumer gets its result.

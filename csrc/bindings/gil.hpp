@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "bindings/errors.hpp"
+#include "bindings/section.hpp"
 #include "core/sync/outcome.hpp"
 
 namespace pyecho::bindings {
@@ -44,15 +45,6 @@ class ParkIfKilled {
   const int exceptions_ = std::uncaught_exceptions();
 };
 
-// Calls `call`, which calls into Python, and returns its result.
-template <class Call>
-auto call_python(const Call& call) {
-  ParkIfKilled park;
-  auto result = call();
-  park.passed();
-  return result;
-}
-
 // Releases the GIL if `wanted`. The destructor does not retake it, because a finalizing interpreter may end the thread
 // there; call take_back().
 class GilRelease {
@@ -71,6 +63,19 @@ class GilRelease {
   bool wanted_;
   PyThreadState* state_ = nullptr;
 };
+
+// Calls `call`, which calls into Python, and returns its result. Gives up the Sections of the thread meanwhile.
+template <class Call>
+auto call_python(const Call& call) {
+#ifdef Py_GIL_DISABLED
+  const OutOfSections out;
+  GilRelease(true).take_back();
+#endif
+  ParkIfKilled park;
+  auto result = call();
+  park.passed();
+  return result;
+}
 
 // Returns what `call`, which needs no Python, returns; without the GIL if that is wanted.
 template <class Call>

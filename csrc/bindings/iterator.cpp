@@ -18,10 +18,10 @@ namespace {
 struct IteratorObject {
   PyObject_HEAD PyObject* stage_object;  // keeps `stage` alive; null before the first next()
   PyObject* owner;                       // null: no owner, or its finish() was called
-  Stage* stage;
-  std::uint64_t generation;  // of the stage, when this iterator began; 0: it never retires
-  bool ended;                // once exhausted, always exhausted
-  bool beginning;            // a thread is inside begin()
+  Atomic<Stage*> stage;                  // null before the first next(); stored after what next() then needs
+  std::uint64_t generation;              // of the stage, when this iterator began; 0: it never retires
+  bool ended;                            // once exhausted, always exhausted
+  bool beginning;                        // a thread is inside begin()
 };
 
 PyTypeObject* iterator_type = nullptr;
@@ -29,16 +29,16 @@ PyTypeObject* iterator_type = nullptr;
 IteratorObject* self_of(PyObject* object) noexcept { return reinterpret_cast<IteratorObject*>(object); }
 
 // True if a later iteration has begun, for which the owner has ended this one.
-bool retired(const IteratorObject& self) noexcept {
-  return self.generation != 0 && self.generation != self.stage->generation();
+bool retired(const IteratorObject& self, const Stage& stage) noexcept {
+  return self.generation != 0 && self.generation != stage.generation();
 }
 
 // Calls the owner's finish() once per iterator. If a signal handler raises in the middle of it (Ctrl-C, or PyTorch's
 // handler for a dead worker process), calls it again, so that it completes, and leaves the exception set.
-void finish(PyObject* object, bool completed) {
+void finish(PyObject* object, const Stage& stage, bool completed) {
   PyObject* const owner = self_of(object)->owner;
-  if (owner == nullptr || self_of(object)->stage == nullptr || retired(*self_of(object))) {
-    return;  // without a stage, the iteration never began
+  if (owner == nullptr || retired(*self_of(object), stage)) {
+    return;
   }
   self_of(object)->owner = nullptr;
   const auto call = [&] {
@@ -56,8 +56,12 @@ void finish(PyObject* object, bool completed) {
   Py_DECREF(owner);
 }
 
-void begin(PyObject* object) {
+Stage& begin(PyObject* object) {
   auto* const self = self_of(object);
+  const Section section{py::handle(object)};
+  if (Stage* const begun = self->stage.load_acquire(); begun != nullptr) {
+    return *begun;  // by another thread just now
+  }
   if (self->beginning) {
     raise(errors().echo_error,
           "another thread is about to begin this iteration; iterate from one thread at a time and hand the batches on");
@@ -70,22 +74,22 @@ void begin(PyObject* object) {
     throw py::error_already_set();
   }
   const auto [stage, generation] = begun.cast<std::pair<py::object, std::uint64_t>>();
-  self->stage = &stage.cast<Stage&>();
   self->stage_object = py::object(stage).release().ptr();
   self->generation = generation;
+  self->stage.store_release(&stage.cast<Stage&>());
+  return *self->stage.load_acquire();
 }
 
 PyObject* next(PyObject* object) {
   auto* const self = self_of(object);
-  if (self->ended) {
-    return nullptr;
-  }
   try {
-    if (self->stage == nullptr) {
-      begin(object);
+    Stage* const begun = self->stage.load_acquire();
+    Stage& stage = begun == nullptr ? begin(object) : *begun;
+    const Section section(stage.lock());
+    if (self->ended) {
+      return nullptr;
     }
-    Stage& stage = *self->stage;
-    if (retired(*self)) [[unlikely]] {
+    if (retired(*self, stage)) [[unlikely]] {
       if (stage.was_completed(self->generation)) {
         self->ended = true;
         return nullptr;
@@ -98,7 +102,7 @@ PyObject* next(PyObject* object) {
     PyObject* const emitted = stage.next_reference();
     if (emitted == nullptr) {
       self->ended = true;
-      finish(object, true);
+      finish(object, stage, true);
     }
     return emitted;
   } catch (py::error_already_set& error) {
@@ -113,7 +117,10 @@ PyObject* next(PyObject* object) {
 
 void finalize(PyObject* object) {
   const py::error_scope pending;
-  finish(object, false);
+  if (Stage* const stage = self_of(object)->stage.load_acquire(); stage != nullptr) {  // else it never began
+    const Section section(stage->lock());
+    finish(object, *stage, false);
+  }
   if (PyErr_Occurred() != nullptr) {
     if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) != 0) {
       PyErr_Clear();
@@ -171,9 +178,9 @@ py::object new_iterator(const py::object& stage, const py::object& owner) {
     throw py::error_already_set();
   }
   auto* const self = self_of(object);  // zeroed
-  self->stage = native;
   self->stage_object = stage.is_none() ? nullptr : py::object(stage).release().ptr();
   self->owner = owner.is_none() ? nullptr : py::object(owner).release().ptr();
+  self->stage.store_release(native);
   return py::reinterpret_steal<py::object>(object);
 }
 

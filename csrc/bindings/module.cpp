@@ -8,7 +8,51 @@
 namespace py = pybind11;
 using namespace py::literals;
 
-PYBIND11_MODULE(_core, module) {
+namespace {
+
+// Sets an ImportError in a sub-interpreter. NumPy refuses these as well, and its state and pyecho's types would be shared.
+bool refuse_subinterpreter() {
+  if (PyInterpreterState_Get() == PyInterpreterState_Main()) {
+    return false;
+  }
+  PyErr_SetString(
+      PyExc_ImportError,
+      "pyecho does not work in a sub-interpreter, because NumPy does not; import it in the main interpreter, "
+      "and use threads or processes there");
+  return true;
+}
+
+int pybind11_exec__core(PyObject* module);
+
+int execute(PyObject* module) { return refuse_subinterpreter() ? -1 : pybind11_exec__core(module); }
+
+}  // namespace
+
+// What PYBIND11_MODULE defines, but that it looks for a sub-interpreter before anything else: the set-up of pybind11 hangs
+// there in Python 3.11. From 3.13 on Python calls this function in the main interpreter, and only execute() in the other.
+extern "C" PYBIND11_EXPORT PyObject* PyInit__core() {
+  PYBIND11_CHECK_PYTHON_VERSION
+  if (refuse_subinterpreter()) {
+    return nullptr;
+  }
+  try {
+    py::detail::ensure_internals();
+    // Declared fit for all interpreters, because Python's own refusal would come first and name no remedy.
+    static auto slots =
+        py::detail::init_slots(&execute, py::mod_gil_not_used(), py::multiple_interpreters::per_interpreter_gil());
+    static PyModuleDef definition{};
+    definition.m_base = PyModuleDef_HEAD_INIT;
+    definition.m_name = "_core";
+    definition.m_slots = slots.data();
+    return PyModuleDef_Init(&definition);
+  }
+  PYBIND11_CATCH_INIT_EXCEPTIONS
+  return nullptr;
+}
+
+namespace {
+
+PYBIND11_MODULE_EXEC(_core, module) {
   using namespace pyecho::bindings;
 
   module.doc() = "The native parts of pyecho. Use them through the package.";
@@ -39,3 +83,5 @@ PYBIND11_MODULE(_core, module) {
       },
       "How this extension was built.");
 }
+
+}  // namespace

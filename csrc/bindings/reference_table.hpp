@@ -10,7 +10,7 @@
 
 namespace pyecho::bindings {
 
-// All calls need the GIL.
+// All calls need the GIL and the stage's Section.
 class ReferenceTable {
  public:
   using Entry = std::uint32_t;

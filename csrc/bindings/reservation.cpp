@@ -9,6 +9,7 @@
 #include "bindings/echo_buffer.hpp"
 #include "bindings/errors.hpp"
 #include "bindings/registration.hpp"
+#include "bindings/section.hpp"
 
 namespace py = pybind11;
 
@@ -30,6 +31,7 @@ class ReservationObject {
 
   // Returns the nest of arrays on the slot. They keep the buffer's memory alive through `self`.
   py::object views(const py::object& self) {
+    const Section section(lock_);
     require_open("views");
     std::vector<py::object> arrays = buffer_->slot_views(reservation_, self);
     for (const py::object& array : arrays) {
@@ -40,6 +42,7 @@ class ReservationObject {
 
   // Commits the slot, or else aborts it.
   void finish(bool commit) {
+    const Section section(lock_);
     require_open(commit ? "commit" : "abort");
     open_ = false;
     for (const py::object& reference : views_) {
@@ -63,6 +66,7 @@ class ReservationObject {
     }
   }
 
+  [[no_unique_address]] SectionLock lock_;
   std::shared_ptr<EchoBufferObject> buffer_;
   Reservation reservation_;
   std::vector<py::object> views_;  // weak references, because the arrays refer to this object

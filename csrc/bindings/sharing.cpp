@@ -8,7 +8,9 @@
 #include "bindings/gil.hpp"
 #include "bindings/numpy_api.hpp"
 #include "bindings/registration.hpp"
+#include "bindings/section.hpp"
 #include "bindings/structure.hpp"
+#include "core/sync/atomic.hpp"
 
 namespace py = pybind11;
 
@@ -28,21 +30,26 @@ Object take(PyObject* object) {
   return py::reinterpret_steal<Object>(object);
 }
 
+// Interned strings, made while the module is imported: a thread that waits for the initialiser of a static cannot let the
+// garbage collector of a free-threaded Python proceed.
+PyObject* torch_name = nullptr;
+PyObject* version_name = nullptr;
+
 // Returns torch.Tensor, or null while torch is not imported.
 PyTypeObject* tensor_type() {
-  static PyTypeObject* found = nullptr;
-  if (found == nullptr) {
-    static PyObject* const name = PyUnicode_InternFromString("torch");
-    PyObject* const torch = PyDict_GetItemWithError(PyImport_GetModuleDict(), name);
-    if (torch != nullptr) {
-      const py::object type = py::getattr(torch, "Tensor", py::none());  // None while another thread imports torch
-      if (PyType_Check(type.ptr())) {
-        found = reinterpret_cast<PyTypeObject*>(type.inc_ref().ptr());
-      }
-    }
-    PyErr_Clear();
+  static Atomic<PyTypeObject*> found;
+  if (PyTypeObject* const known = found.load_acquire(); known != nullptr) {
+    return known;
   }
-  return found;
+  const py::object torch = dict_item(PyImport_GetModuleDict(), torch_name);
+  if (torch) {
+    const py::object type = py::getattr(torch, "Tensor", py::none());  // None while another thread imports torch
+    if (PyType_Check(type.ptr())) {
+      found.store_release(reinterpret_cast<PyTypeObject*>(type.inc_ref().ptr()));
+    }
+  }
+  PyErr_Clear();
+  return found.load_acquire();
 }
 
 bool is_tensor(PyObject* object) {
@@ -73,8 +80,7 @@ bool is_atom(PyObject* object) {
 
 // Returns the version of a tensor, or null for an inference tensor, because it has none.
 py::object version_of(PyObject* tensor) {
-  static PyObject* const name = PyUnicode_InternFromString("_version");
-  PyObject* const version = PyObject_GetAttr(tensor, name);
+  PyObject* const version = PyObject_GetAttr(tensor, version_name);
   if (version == nullptr && PyErr_ExceptionMatches(PyExc_RuntimeError)) {
     PyErr_Clear();
     return {};
@@ -97,6 +103,7 @@ py::object version_of(PyObject* tensor) {
 std::string step_to(py::handle key) { return "[" + std::string(py::repr(key)) + "]"; }
 
 std::optional<std::string> change_of_dict(PyObject* now, PyObject* was) {
+  const Section section(now, was);
   if (PyDict_GET_SIZE(now) != PyDict_GET_SIZE(was)) {
     return "";
   }
@@ -118,6 +125,7 @@ std::optional<std::string> change_of_dict(PyObject* now, PyObject* was) {
 
 // For a list, or the children of a described node. `description`: None for a list.
 std::optional<std::string> change_of_children(PyObject* now, PyObject* was, py::handle description) {
+  const Section section{py::handle(now)};
   const Py_ssize_t size = PyTuple_GET_SIZE(was);
   if (PyList_Check(now) == 0 || PyList_GET_SIZE(now) != size) {
     return "";
@@ -320,6 +328,8 @@ void check_guards(py::handle item, py::handle guards) {
 }
 
 void register_sharing(py::module_& module) {
+  torch_name = take(PyUnicode_InternFromString("torch")).release().ptr();
+  version_name = take(PyUnicode_InternFromString("_version")).release().ptr();
   module.def(
       "explain_nests",
       [](py::object describe, py::object path_to) {

@@ -359,29 +359,29 @@ void Stage::clear() {
 void register_stage(py::module_& module) {
   py::class_<Stage, std::shared_ptr<Stage>>(module, "Stage", py::custom_type_setup(collect_cycles),
                                             "Common base of the native stages.")
-      .def("close", &Stage::close,
+      .def("close", guarded(&Stage::close),
            "close()\n\nEnd the input. The items in the stage are still emitted, then iteration ends. Idempotent.")
-      .def("fail", &Stage::fail, py::arg("error"),
+      .def("fail", guarded(&Stage::fail), py::arg("error"),
            "fail(error)\n\nSame as close(), but the consumer receives this exception after everything was emitted.")
-      .def("stop", &Stage::stop,
+      .def("stop", guarded(&Stage::stop),
            "stop()\n\nStop at once: threads end, every wait ends with Closed. Views stay valid. Idempotent.")
-      .def("_read", &Stage::read, py::arg("passes"), py::kw_only(), py::arg("by_consumer"),
+      .def("_read", guarded(&Stage::read), py::arg("passes"), py::kw_only(), py::arg("by_consumer"),
            py::arg("first") = py::tuple(), py::arg("skipped_rows") = 0, py::arg("until_empty") = false)
-      .def("_set_prepare", &Stage::set_prepare, py::arg("prepare"))
-      .def("_feed", &Stage::feed)
-      .def("_set_paused", &Stage::set_paused, py::arg("paused"))
-      .def("_begin", &Stage::begin, py::arg("epoch"), py::arg("items"), py::arg("iterations") = 0,
+      .def("_set_prepare", guarded(&Stage::set_prepare), py::arg("prepare"))
+      .def("_feed", guarded(&Stage::feed))
+      .def("_set_paused", guarded(&Stage::set_paused), py::arg("paused"))
+      .def("_begin", guarded(&Stage::begin), py::arg("epoch"), py::arg("items"), py::arg("iterations") = 0,
            py::arg("delivered") = 0)
-      .def("_state", &Stage::state, py::kw_only(), py::arg("payload"), py::arg("with_held"))
-      .def("_resume", &Stage::resume, py::arg("flow"))
-      .def("_refill", &Stage::refill, py::arg("item"), py::arg("batched"), py::arg("rows"), py::arg("slots"))
-      .def("_take", &Stage::take, py::kw_only(), py::arg("wait") = true)
-      .def("_retire", &Stage::retire, py::kw_only(), py::arg("completed"))
-      .def_property_readonly("_delivered", &Stage::delivered)
-      .def_property_readonly("_generation", &Stage::generation)
-      .def_property_readonly("_at_end", &Stage::at_end)
-      .def("_stats", &Stage::stats)
-      .def("_log", &Stage::log)
+      .def("_state", guarded(&Stage::state), py::kw_only(), py::arg("payload"), py::arg("with_held"))
+      .def("_resume", guarded(&Stage::resume), py::arg("flow"))
+      .def("_refill", guarded(&Stage::refill), py::arg("item"), py::arg("batched"), py::arg("rows"), py::arg("slots"))
+      .def("_take", guarded(&Stage::take), py::kw_only(), py::arg("wait") = true)
+      .def("_retire", guarded(&Stage::retire), py::kw_only(), py::arg("completed"))
+      .def_property_readonly("_delivered", guarded(&Stage::delivered))
+      .def_property_readonly("_generation", guarded(&Stage::generation))
+      .def_property_readonly("_at_end", guarded(&Stage::at_end))
+      .def("_stats", guarded(&Stage::stats))
+      .def("_log", guarded(&Stage::log))
       .def("__iter__", [](const py::object& self) { return new_iterator(self, py::none()); });
 }
 

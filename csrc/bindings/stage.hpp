@@ -15,6 +15,7 @@
 
 #include "bindings/decision_log.hpp"
 #include "bindings/gil.hpp"
+#include "bindings/section.hpp"
 #include "core/memory/slot_pool.hpp"
 #include "core/plan/batch_plan.hpp"
 #include "core/stage/source_clock.hpp"
@@ -31,7 +32,7 @@ inline constexpr const char* kFeed = "__pyecho_feed__";
 
 using Indices = pybind11::array_t<std::int64_t, pybind11::array::c_style | pybind11::array::forcecast>;
 
-// All members need the GIL; waits and long copies release it.
+// All members need the GIL and the stage's Section (section.hpp); waits, long copies and calls into Python release both.
 class Stage {
  public:
   // `name` names the object in messages ("EchoBuffer").
@@ -39,6 +40,9 @@ class Stage {
   virtual ~Stage() = default;
   Stage(const Stage&) = delete;
   Stage& operator=(const Stage&) = delete;
+
+  // What a Section of this stage locks.
+  [[nodiscard]] const SectionLock& lock() const noexcept { return lock_; }
 
   // -- Producers --
 
@@ -193,6 +197,7 @@ class Stage {
   void pull();
 
   const std::string name_;
+  [[no_unique_address]] SectionLock lock_;
   pybind11::object failure_ = pybind11::none();
   pybind11::object prepare_ = pybind11::none();  // see set_prepare()
   std::shared_ptr<Reader> reader_;               // shared, because another thread may stop the stage during a read

@@ -4,6 +4,7 @@
 
 #include "bindings/errors.hpp"
 #include "bindings/gil.hpp"
+#include "bindings/section.hpp"
 
 namespace py = pybind11;
 
@@ -81,11 +82,11 @@ py::object Structure::children_of(const Node& node, py::handle item) {
     py::tuple children(size);
     Py_ssize_t found = 0;
     for (; found < size; ++found) {  // comparing keys may run code that changes the dict
-      PyObject* const child = PyDict_GetItemWithError(object, PyTuple_GET_ITEM(node.keys.ptr(), found));
-      if (child == nullptr) {
+      py::object child = dict_item(object, PyTuple_GET_ITEM(node.keys.ptr(), found));
+      if (!child) {
         break;
       }
-      PyTuple_SET_ITEM(children.ptr(), found, Py_NewRef(child));
+      PyTuple_SET_ITEM(children.ptr(), found, child.release().ptr());
     }
     if (PyErr_Occurred() != nullptr) {
       throw py::error_already_set();

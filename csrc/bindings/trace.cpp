@@ -6,6 +6,7 @@
 #include <string>
 
 #include "bindings/registration.hpp"
+#include "bindings/section.hpp"
 #include "core/trace/recorder.hpp"
 
 namespace py = pybind11;
@@ -13,6 +14,8 @@ using namespace py::literals;
 
 namespace pyecho::bindings {
 namespace {
+
+SectionLock recorder_lock;  // because one thread at a time may start and stop the recorder
 
 trace::Kind kind_named(const std::string& name) {
   const auto* const found = std::ranges::find(trace::kNames, name);
@@ -40,10 +43,17 @@ py::list events_of(const trace::Recording& recording) {
 }  // namespace
 
 void register_trace(py::module_& module) {
-  module.def("trace_start", [] { return trace::start(); }, "Begin a recording; False if one runs already.");
+  module.def(
+      "trace_start",
+      [] {
+        const Section section(recorder_lock);
+        return trace::start();
+      },
+      "Begin a recording; False if one runs already.");
   module.def(
       "trace_stop",
       [] {
+        const Section section(recorder_lock);
         const trace::Recording recording = trace::stop();
         return py::dict("begin_ns"_a = recording.begin_ns, "events"_a = events_of(recording),
                         "dropped"_a = recording.dropped, "threads"_a = recording.threads);

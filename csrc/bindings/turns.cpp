@@ -6,6 +6,7 @@
 #include "bindings/errors.hpp"
 #include "bindings/gil.hpp"
 #include "bindings/registration.hpp"
+#include "bindings/section.hpp"
 
 namespace py = pybind11;
 
@@ -13,8 +14,8 @@ namespace pyecho::bindings {
 namespace {
 
 // Serialises calls that change the same state, without waiting. For calls by threads, signal handlers and the garbage
-// collector, which may interrupt one another at any point, so a lock would block or deadlock. The GIL makes each member
-// atomic up to the call of a function.
+// collector, which may interrupt one another at any point, so a lock would block or deadlock. The GIL, or else a Section,
+// makes each member atomic up to the call of a function.
 class Turns {
  public:
   // Calls function() now, then the functions posted meanwhile. Returns its result. Raises EchoError if a call is under way.
@@ -35,6 +36,8 @@ class Turns {
       serve({});
     }
   }
+
+  [[nodiscard]] const SectionLock& lock() const noexcept { return lock_; }
 
  private:
   // Calls `function`, if there is one, then the posted functions. Throws the last exception once none is left.
@@ -64,6 +67,7 @@ class Turns {
     return result;
   }
 
+  [[no_unique_address]] SectionLock lock_;
   bool taken_ = false;
   std::deque<py::object> posted_;
 };
@@ -73,8 +77,8 @@ class Turns {
 void register_turns(py::module_& module) {
   py::class_<Turns, std::shared_ptr<Turns>>(module, "Turns", "Calls that take turns without waiting for one another.")
       .def(py::init<>())
-      .def("run", &Turns::run, py::arg("function"))
-      .def("post", &Turns::post, py::arg("function"));
+      .def("run", guarded(&Turns::run), py::arg("function"))
+      .def("post", guarded(&Turns::post), py::arg("function"));
 }
 
 }  // namespace pyecho::bindings

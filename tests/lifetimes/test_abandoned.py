@@ -146,7 +146,8 @@ def test_the_source_generator_is_closed_when_its_iterator_is_abandoned():
     uses = iter(pyecho.EchoLoader(source(), 2))
     next(uses)
     del uses
-    assert closed.wait(60)
+    # In slices: a free-threaded Python destroys an object in the thread that made it.
+    assert any(closed.wait(0.1) for _ in range(600))
 
 
 def test_a_consumer_thread_blocked_in_a_wait_is_woken_by_close():

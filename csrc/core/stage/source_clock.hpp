@@ -14,11 +14,12 @@
 #include <chrono>
 #include <cstdint>
 
+#include "core/sync/atomic.hpp"
 #include "core/sync/outcome.hpp"
 
 namespace pyecho {
 
-// Not thread-safe.
+// Not thread-safe, but for blocked().
 class SourceClock {
  public:
   // Call before the first read of a reader.
@@ -32,7 +33,7 @@ class SourceClock {
       counted_ += item ? 1 : 0;
       counted_inside_ns_ += inside;
       elapsed_ns_ += ns(to - last_);
-      if (!blocked_) {
+      if (!blocked_.load_relaxed()) {
         free_ += item ? 1 : 0;
         free_ns_ += inside;
       }
@@ -48,8 +49,8 @@ class SourceClock {
     items_ += items;
     counted_ += items;
   }
-  // The reader is about to wait for room, or to do something else than reading.
-  void blocked() noexcept { blocked_ = true; }
+  // The reader is about to wait for room, or to do something else than reading. Any thread.
+  void blocked() noexcept { blocked_.store_relaxed(true); }
 
   // Returns the time inside the source.
   [[nodiscard]] std::uint64_t inside_ns() const noexcept { return inside_ns_; }
@@ -73,7 +74,7 @@ class SourceClock {
   }
 
   bool first_ = true;
-  bool blocked_ = false;
+  Atomic<bool> blocked_;
   Clock::time_point last_{};  // the end of the last read
   std::uint64_t inside_ns_ = 0;
   std::uint64_t items_ = 0;
