@@ -148,7 +148,7 @@ def test_a_failure_need_not_be_told_in_utf8():
         def __pyecho_feed__(self, capsule):
             assert self.calls.fail(handle_of(capsule), b"caf\xe9") == OK
 
-    with pytest.raises(RuntimeError, match="^caf\ufffd$"):
+    with pytest.raises(RuntimeError, match=r"^caf\ufffd$"):
         rows(loader_of(Failing(10)))
 
 
