@@ -119,6 +119,7 @@ class EchoBufferObject final : public StageOf<EchoBuffer> {
   std::shared_ptr<NativeFeed> feed_;  // null unless a native source is feeding; shared with put_pass()
   Lease acquired_;                    // consumer only: acquired by wait() for try_emit()
   pybind11::object pending_;          // the lease of a batch whose delivery failed, for the next attempt
+  pybind11::object capsule_;          // null until it is asked for
   bool warned_of_growth_ = false;
 };
 

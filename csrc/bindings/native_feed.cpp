@@ -15,9 +15,21 @@ namespace py = pybind11;
 namespace pyecho::bindings {
 namespace {
 
+// PyGILState_Check() is no help: it is always true once the process has a sub-interpreter.
+bool has_gil() noexcept {
+#if PY_VERSION_HEX >= 0x030D0000
+  return PyThreadState_GetUnchecked() != nullptr;
+#elif PY_VERSION_HEX >= 0x030C0000
+  return _PyThreadState_UncheckedGet() != nullptr;
+#else  // that of the thread with the GIL, whichever this is
+  PyThreadState* const current = _PyThreadState_UncheckedGet();
+  return current != nullptr && current == PyGILState_GetThisThreadState();
+#endif
+}
+
 // A producer may wait with the GIL, which the consumer needs to make room.
 bool wait_for_room(const std::function<Outcome(Deadline)>& attempt, Deadline deadline, Outcome& outcome) {
-  if (PyGILState_Check() == 0) {
+  if (!has_gil()) {
     outcome = attempt(deadline);
     return true;
   }
@@ -66,7 +78,8 @@ py::object new_capsule(capi::Role role, const Structure& structure, const std::s
 
 NativeFeed::NativeFeed(const Structure& structure, std::shared_ptr<EchoBuffer> core)
     : handle_(new capi::Buffer(capi::Role::kPass, native_leaves(structure), std::move(core), wait_for_room)),
-      before_(handle_->core().stats().fresh) {}
+      before_(handle_->core().stats().fresh),
+      accepted_before_(handle_->core().accepted()) {}
 
 NativeFeed::~NativeFeed() {
   handle_->close();
@@ -88,17 +101,25 @@ std::size_t NativeFeed::abort_open() { return handle_->abort_open(); }
 
 // ---------------------------------------------------------------- EchoBufferObject
 
-py::object EchoBufferObject::capsule() { return new_capsule(capi::Role::kProducer, structure_, core_); }
+// Always the same one, so that its pointer is good for as long as the buffer.
+py::object EchoBufferObject::capsule() {
+  if (!capsule_) {
+    capsule_ = new_capsule(capi::Role::kProducer, structure_, core_);
+  }
+  return capsule_;
+}
 
 bool EchoBufferObject::put_pass(const py::object& pass) {
   const auto feed = std::make_shared<NativeFeed>(structure_, core_);
-  if (const auto skipped = pass.attr("start").cast<std::uint64_t>(); skipped > 0) {
+  const auto skipped = pass.attr("start").cast<std::uint64_t>();
+  if (skipped > 0) {
     core_->skip(skipped);
   }
   feed_ = feed;
   const auto end = [&] {
     feed_.reset();
     source_clock().worked(feed->source_ns(), feed->items());
+    feed->close();
     return feed->abort_open();
   };
   try {
@@ -107,18 +128,36 @@ bool EchoBufferObject::put_pass(const py::object& pass) {
     end();
     throw;
   }
-  if (const std::size_t open = end(); open > 0 && !core_->stopped()) {
-    raise(errors().echo_error,
-          "__pyecho_feed__ returned while " + std::to_string(open) +
-              " slots were reserved; commit or abort each, and join threads that fill slots, before "
-              "it returns");
+  const std::uint32_t waiting = feed->waiting();
+  const std::size_t open = end();
+  if (core_->stopped()) {
+    return feed->items() > 0;
+  }
+  if (open + waiting > 0) {
+    raise(errors().echo_error, "__pyecho_feed__ returned while " +
+                                   (open > 0 ? std::to_string(open) + " slots were reserved"
+                                             : std::to_string(waiting) + " threads waited for slots") +
+                                   "; commit or abort each, and join threads that fill slots, before it returns");
+  }
+  if (feed->accepted() < skipped && !core_->failed()) {
+    raise(errors().checkpoint_error, "the source ended after " + std::to_string(feed->accepted()) +
+                                         " examples, and the state was taken after it had put " +
+                                         std::to_string(skipped) + "; a native source must put the same ones again");
   }
   return feed->items() > 0;
 }
 
 py::object EchoBufferObject::take_native_failure() {
   const std::optional<std::string> message = core_->take_failure();
-  return message ? py::reinterpret_borrow<py::object>(PyExc_RuntimeError)(*message) : py::none();
+  if (!message) {
+    return py::none();
+  }
+  const auto text = py::reinterpret_steal<py::object>(  // of a library perhaps, in whatever encoding
+      PyUnicode_DecodeUTF8(message->data(), static_cast<Py_ssize_t>(message->size()), "replace"));
+  if (!text) {
+    throw py::error_already_set();
+  }
+  return py::reinterpret_borrow<py::object>(PyExc_RuntimeError)(text);
 }
 
 }  // namespace pyecho::bindings

@@ -34,6 +34,12 @@ class NativeFeed {
   [[nodiscard]] std::uint64_t source_ns() const;
   // Returns the number of items committed since the beginning.
   [[nodiscard]] std::uint64_t items() const { return handle_->core().stats().fresh - before_; }
+  // Returns the number of items committed since the beginning, those that were dropped included. Nobody may be committing.
+  [[nodiscard]] std::uint64_t accepted() const { return handle_->core().accepted() - accepted_before_; }
+  // Ends the pass, as the destructor does.
+  void close() { handle_->close(); }
+  // Returns how many threads wait for a slot.
+  [[nodiscard]] std::uint32_t waiting() const { return handle_->waiting(); }
   // Aborts what is reserved and not committed, and returns how many slots these were.
   std::size_t abort_open();
 
@@ -41,6 +47,7 @@ class NativeFeed {
   capi::Buffer* const handle_;
   const Clock::time_point began_ = Clock::now();
   const std::uint64_t before_;  // items committed earlier
+  const std::uint64_t accepted_before_;
 };
 
 }  // namespace pyecho::bindings

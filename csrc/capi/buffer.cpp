@@ -79,6 +79,14 @@ class Buffer::Waiting {
   Buffer& buffer_;
 };
 
+std::uint32_t Buffer::waiting() const {
+  if (core_->forked()) {
+    return 0;  // as below
+  }
+  const std::scoped_lock lock(wait_mutex_);
+  return waiting_;
+}
+
 std::uint64_t Buffer::producer_wait_ns() const {
   if (core_->forked()) {
     return 0;  // a thread that stayed in the parent may hold the lock
@@ -125,6 +133,10 @@ Outcome Buffer::reserve(std::span<pyecho_slot> slots, std::int64_t timeout_ns, s
     outcome = wait(timeout_ns, interrupted, [&](Deadline until) { return core_->reserve(found[0], until); });
     if (outcome != Outcome::kOk || interrupted) {
       return outcome;
+    }
+    if (closed_.load_relaxed()) {  // meanwhile: the slot is one of the next pass
+      core_->abort(found[0]);
+      return Outcome::kClosed;
     }
     reserved = 1;
     if (wanted.size() > 1 && core_->try_reserve(wanted.subspan(1), reserved) == Outcome::kOk) {

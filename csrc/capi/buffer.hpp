@@ -93,6 +93,8 @@ class Buffer final : public pyecho_buffer {
   [[nodiscard]] std::size_t open_slots() const noexcept;
   // Aborts all of them, and returns how many these were. Nobody may be filling them.
   std::size_t abort_open() noexcept;
+  // Returns how many producers wait for room.
+  [[nodiscard]] std::uint32_t waiting() const;
   // Returns the time during which at least one producer waited for room.
   [[nodiscard]] std::uint64_t producer_wait_ns() const;
 

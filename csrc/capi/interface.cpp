@@ -122,18 +122,22 @@ constexpr const char* kNoSize = "struct_bytes is not the size of the struct; beg
 
 // ---------------------------------------------------------------- configuration
 
-// Returns the bytes of an element of such a dtype, 0 if it is none.
+// Returns the bytes of an element of such a dtype, 0 if it is none: the byte order, a letter for the kind, the size.
 std::size_t element_bytes(const char* dtype) noexcept {
-  const char* const digits = std::strpbrk(dtype, "0123456789");
-  if (digits == nullptr || digits == dtype || std::strlen(dtype) > 32) {
+  const char* const kind = std::strchr("<>|=", *dtype) == nullptr ? dtype : dtype + 1;  // the order may be left out
+  if (*dtype == '\0' || *kind == '\0' || std::strchr("tbiufcmMSUV", *kind) == nullptr || std::strlen(dtype) > 32) {
+    return 0;
+  }
+  const char* const digits = kind + 1;
+  if (*digits < '0' || *digits > '9') {  // "float32" would else have 32 bytes
     return 0;
   }
   char* end = nullptr;
   const std::uint64_t count = std::strtoull(digits, &end, 10);
-  if (end == digits || (*end != '\0' && *end != '[') || count > std::numeric_limits<std::uint32_t>::max()) {
+  if ((*end != '\0' && *end != '[') || count > std::numeric_limits<std::uint32_t>::max()) {
     return 0;
   }
-  return *(digits - 1) == 'U' ? count * 4 : count;  // NumPy counts characters of unicode
+  return *kind == 'U' ? count * 4 : count;  // NumPy counts characters of unicode
 }
 
 std::unique_ptr<Leaf> checked_leaf(const pyecho_leaf& leaf, std::size_t index) {
@@ -466,7 +470,12 @@ pyecho_status load(pyecho_buffer* handle, const unsigned char* state, std::size_
       return misuse("slots are reserved; commit or abort them before a state is loaded");
     }
     std::uint64_t items = 0;
-    buffer.load(std::span(reinterpret_cast<const std::byte*>(state), size_bytes), items);
+    try {
+      buffer.load(std::span(reinterpret_cast<const std::byte*>(state), size_bytes), items);
+    } catch (const BadState&) {
+      buffer.core().stop();
+      throw;
+    }
     if (taken_items != nullptr) {
       *taken_items = items;
     }

@@ -92,6 +92,24 @@ def check_tar(folder):
             message = str(error)
         assert f"{broken:05}.{kind}" in message, message
 
+    # Files that are no shards are refused by name, and never read in part.
+    shard = Path(paths[0]).read_bytes()
+    first = 512 + (int(shard[124:135], 8) + 511) // 512 * 512  # bytes of its first member
+    for wrong, reason in (
+        (shard[: len(shard) // 2 // 512 * 512 + 100], "cut off"),
+        (shard[:124] + b"77777777777\0" + shard[136:], "damaged"),  # the first size
+        (shard[:first] + bytes(1024), "its label"),
+    ):
+        (folder / "wrong.tar").write_bytes(wrong)
+        source = TarShards([str(folder / "wrong.tar")], height=HEIGHT, width=WIDTH)
+        message = ""
+        try:
+            list(pyecho.EchoLoader(source, 1, batch_size=4))
+        except RuntimeError as error:
+            message = str(error)
+        assert "wrong.tar" in message, message
+        assert reason in message, message
+
     loader = pyecho.EchoLoader(TarShards(paths, height=HEIGHT, width=WIDTH), 2, batch_size=4)
     for _ in range(5):  # epochs that end early
         next(iter(loader))

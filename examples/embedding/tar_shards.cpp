@@ -6,6 +6,7 @@
 #include <array>
 #include <condition_variable>
 #include <csetjmp>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <exception>
@@ -30,12 +31,26 @@ struct Member {
   Bytes data;
 };
 
+// Returns the sum of the bytes of a header, in which its own field of that sum counts as spaces.
+unsigned long sum_of(const std::array<char, kBlock>& header) {
+  unsigned long sum = 0;
+  for (std::size_t i = 0; i < kBlock; ++i) {
+    sum += i >= 148 && i < 156 ? ' ' : static_cast<unsigned char>(header[i]);
+  }
+  return sum;
+}
+
 // Reads the next plain file. False at the end.
 bool read_member(std::ifstream& tar, const std::string& path, Member& member) {
   std::array<char, kBlock> header{};
   while (tar.read(header.data(), kBlock) && header[0] != '\0') {
+    // Fields are octal numbers. A wrong one would be allocated before it is missed.
+    const std::string sum_text(header.data() + 148, 8);
+    if (std::strtoul(sum_text.c_str(), nullptr, 8) != sum_of(header)) {
+      throw std::runtime_error(path + " is damaged, or no tar file");
+    }
     const std::string size_text(header.data() + 124, 12);
-    const std::size_t size = std::stoull("0" + size_text, nullptr, 8);
+    const std::size_t size = std::strtoull(size_text.c_str(), nullptr, 8);
     member.name.assign(header.data(), strnlen(header.data(), 100));
     member.data.resize(size);
     if (!tar.read(reinterpret_cast<char*>(member.data.data()), static_cast<std::streamsize>(size))) {
@@ -45,6 +60,9 @@ bool read_member(std::ifstream& tar, const std::string& path, Member& member) {
     if (header[156] == '0' || header[156] == '\0') {
       return true;
     }
+  }
+  if (tar.gcount() > 0 && header[0] != '\0' && !tar) {
+    throw std::runtime_error(path + " is cut off in a header");
   }
   return false;
 }
@@ -223,16 +241,27 @@ void TarShards::feed(const pyecho::Buffer& buffer) const {
     while (open && read_member(tar, paths_[i], member)) {
       const std::size_t dot = member.name.rfind('.');
       if (member.name.substr(dot + 1) != "cls") {
-        image = std::move(member);
+        if (!image.name.empty()) {
+          break;
+        }
+        image = std::exchange(member, {});
         continue;
       }
       if (image.name.substr(0, image.name.rfind('.')) != member.name.substr(0, dot)) {
         throw std::runtime_error(paths_[i] + ": " + member.name + " does not follow the image of its name");
       }
-      const std::int64_t label = std::stoll(std::string(member.data.begin(), member.data.end()));
+      const std::string text(member.data.begin(), member.data.end());
+      char* end = nullptr;
+      const std::int64_t label = std::strtoll(text.c_str(), &end, 10);
+      if (end == text.c_str()) {
+        throw std::runtime_error(paths_[i] + ": " + member.name + " holds no number");
+      }
       // Reserved here, one after the other, so the order is that of the files, whichever decoder is faster.
       auto slot = buffer.reserve();
-      open = slot && decoders.add({std::move(slot), std::move(image), label});
+      open = slot && decoders.add({std::move(slot), std::exchange(image, {}), label});
+    }
+    if (open && !image.name.empty()) {
+      throw std::runtime_error(paths_[i] + ": " + image.name + " is not followed by its label (.cls)");
     }
   }
   decoders.finish();

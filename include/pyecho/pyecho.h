@@ -181,7 +181,7 @@ PYECHO_API pyecho_status pyecho_retain(pyecho_buffer* buffer);
 /* Does nothing with NULL. The last call must not run while another function of this buffer does. */
 PYECHO_API void pyecho_release(pyecho_buffer* buffer);
 
-/* Sets the layout of slots and batches, which stays as it is. */
+/* Sets the layout of slots and batches, which stays as it is; pyecho_load() may add slots. */
 PYECHO_API pyecho_status pyecho_get_layout(pyecho_buffer* buffer, pyecho_layout* layout);
 /* Sets one leaf. Its pointers are valid for as long as the buffer. */
 PYECHO_API pyecho_status pyecho_get_leaf(pyecho_buffer* buffer, size_t index, pyecho_leaf* leaf);
@@ -232,7 +232,8 @@ PYECHO_API pyecho_status pyecho_begin(pyecho_buffer* buffer, uint64_t epoch, uin
  * without open reservations. PYECHO_NO_MEMORY, PYECHO_FORKED, PYECHO_CLOSED, PYECHO_FAILED. */
 PYECHO_API pyecho_status pyecho_save(pyecho_buffer* buffer, unsigned char** state, size_t* size_bytes, uint64_t* taken);
 /* Goes on where a state was taken, by a buffer of the same leaves, batch_rows, factor, capacity, seed and flags, in this or
- * another process. As pyecho_begin() otherwise. Any bytes are safe: PYECHO_BAD_STATE, after which the buffer is as after
+ * another process. As pyecho_begin() otherwise; no other thread may be inside of any function of the buffer, and its number
+ * of slots may grow. Any bytes are safe, though a large number of batches takes its time to be planned again: PYECHO_BAD_STATE, after which the buffer is as after
  * pyecho_stop() and pyecho_begin() or another state starts it again. */
 PYECHO_API pyecho_status pyecho_load(pyecho_buffer* buffer, const unsigned char* state, size_t size_bytes,
                                      uint64_t* taken);

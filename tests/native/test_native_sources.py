@@ -7,6 +7,7 @@ import gc
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -142,6 +143,84 @@ def test_a_failure_told_through_c_is_a_runtime_error():
     assert len(found) == 60
 
 
+def test_a_failure_need_not_be_told_in_utf8():
+    class Failing(Numbers):
+        def __pyecho_feed__(self, capsule):
+            assert self.calls.fail(handle_of(capsule), b"caf\xe9") == OK
+
+    with pytest.raises(RuntimeError, match=r"^caf\ufffd$"):
+        rows(loader_of(Failing(10)))
+
+
+def test_a_thread_left_waiting_is_an_error_and_puts_nothing_into_the_next_pass():
+    class Leaving(Numbers):
+        left = None
+
+        def __pyecho_feed__(self, capsule):
+            if self.left is not None:
+                super().__pyecho_feed__(capsule)
+                return
+
+            def work():
+                while (status := self.calls.put(handle_of(capsule), 7)) == OK:
+                    pass
+                self.statuses.append(status)
+
+            self.left = threading.Thread(target=work)
+            self.left.start()
+            time.sleep(0.3)  # the pool is full by now
+
+    source = Leaving(50)
+    loader = loader_of(source)
+    iterator = iter(loader)
+    with pytest.raises(pyecho.EchoError, match="1 threads waited"):
+        next(iterator)
+        time.sleep(0.6)  # no room is made meanwhile
+        for _ in iterator:
+            pass
+    source.left.join()
+    assert source.statuses == [CLOSED]
+    assert (np.bincount(rows(loader)) == 3).all()
+
+
+def test_a_source_that_has_become_shorter_than_a_state_is_an_error():
+    class Unsized(Numbers):
+        def __len__(self):
+            raise TypeError
+
+    options = {"batch_size": 4, "shuffle_buffer": 8, "epochs": 2}
+    loader = loader_of(Unsized(100), **options)
+    iterator = iter(loader)
+    for _ in range(40):
+        next(iterator)
+    state = loader.state_dict()
+    shorter = loader_of(Unsized(20), **options)
+    shorter.load_state_dict(state)
+    with pytest.raises(pyecho.CheckpointError, match="ended after 20 examples"):
+        rows(shorter)
+
+
+def test_producers_run_in_a_process_with_a_sub_interpreter():
+    program = """
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+from native import Numbers
+import pyecho
+kept = interpreters.create()
+print(sum(len(b["x"]) for b in pyecho.EchoLoader(Numbers(1000, threads=2), 2, batch_size=8)))
+"""
+    support = str(Path(__file__).parents[1] / "support")
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {support!r})\n{program}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (0, "2000\n"), done.stderr
+
+
 def test_a_slot_left_open_is_an_error_and_the_next_epoch_works():
     class Forgetful(Numbers):
         def __pyecho_feed__(self, capsule):
@@ -262,6 +341,24 @@ def test_only_python_consumes_a_buffer_of_pythons():
     buffer = pyecho.EchoBuffer({"x": pyecho.Field((), np.int64)}, batch_size=4)
     batch = (ctypes.c_uint64 * 8)(56)
     assert Calls().acquire(handle_of(buffer.capsule), batch, 0) == MISUSE
+
+
+def test_the_pointer_of_a_capsule_is_good_for_as_long_as_the_buffer():
+    buffer = pyecho.EchoBuffer({"x": pyecho.Field((), np.int64)}, batch_size=4)
+    handle = handle_of(buffer.capsule)
+    gc.collect()
+    assert handle_of(buffer.capsule) == handle
+    assert Calls().put(handle, 0) == OK
+
+
+def test_libpyecho_tells_what_was_wrong_with_a_buffer_of_pythons():
+    buffer = pyecho.EchoBuffer({"x": pyecho.Field((), np.int64)}, batch_size=4)
+    library = ctypes.CDLL(pyecho.get_library())
+    library.pyecho_last_error.restype = ctypes.c_char_p
+    assert Calls().commit(handle_of(buffer.capsule), ctypes.byref(Slot()), 1) == MISUSE
+    assert b"not reserved" in library.pyecho_last_error()
+    assert library.pyecho_retain(None) != OK
+    assert b"NULL" in library.pyecho_last_error()
 
 
 def test_references_have_no_capsule():

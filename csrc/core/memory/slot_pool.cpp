@@ -159,7 +159,7 @@ bool SlotPool::feed(BatchPlan& plan) {
           continue;
         }
         --skip_;
-        not_items_.fetch_add_acq_rel(1);
+        skipped_.fetch_add_acq_rel(1);
       }
       if ((entry & kPassEnd) != 0) {
         plan.end_pass();

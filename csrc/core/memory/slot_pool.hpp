@@ -30,8 +30,8 @@
 //              | announce_released      |               |              |            |
 // unannounced_ | release,               | the same      | acq_rel RMW  | itself     | released slots not yet counted by released_
 //              | announce_released      |               |              |            |
-// not_items_   | abort, end_pass, feed  | committed()   | acq_rel RMW, | itself     | never more than committed_
-//              |                        |               | acquire      |            |
+// not_items_,  | abort, end_pass; feed  | committed()   | acq_rel RMW, | itself     | never more than committed_ together
+// skipped_     |                        |               | acquire      |            |
 // (slot data)  | producer before commit | builder       | by the rings |            | free ring: the last reader happens before the
 //              |                        |               |              |            | next writer; filled ring: writer before reader
 #pragma once
@@ -104,6 +104,11 @@ class SlotPool {
   [[nodiscard]] bool forked() const noexcept { return fork_guard_.forked(); }
   // Returns the number of items committed so far, over all resets. Any thread.
   [[nodiscard]] std::uint64_t committed() const noexcept {
+    const std::uint64_t skipped = skipped_.load_acquire();  // read first, so that it never exceeds accepted()
+    return accepted() - skipped;
+  }
+  // Same, those that were skipped included.
+  [[nodiscard]] std::uint64_t accepted() const noexcept {
     const std::uint64_t not_items = not_items_.load_acquire();  // read first, so that it never exceeds committed_
     return committed_.read() - not_items;
   }
@@ -158,6 +163,7 @@ class SlotPool {
   EventCount committed_;           // advanced by producers, also for marks; the planner sleeps on it
   Sequence<> tickets_;             // advanced by reserving threads; kClosedBit set by close()
   Sequence<> not_items_;           // tickets that carried a mark, for statistics
+  Sequence<> skipped_;             // items that were dropped, likewise
   Sequence<> unannounced_;         // advanced by releasing threads
   Sequence<> end_ticket_{kOpen};   // set by close()
   Atomic<std::uint32_t> stopped_;  // set by stop()

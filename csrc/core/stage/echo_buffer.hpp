@@ -161,6 +161,8 @@ class EchoBuffer {
 
   // Drops the first items that are committed from now on, as if they had been aborted. As begin() otherwise, after it.
   void skip(std::uint64_t items) noexcept { pool_.skip(items); }
+  // Returns the number of items committed so far, those that were skipped included. Any thread.
+  [[nodiscard]] std::uint64_t accepted() const noexcept { return pool_.accepted(); }
 
   // -- Saving and resuming: the consumer's thread. Producers may be inside if no begin_at() is called. --
 

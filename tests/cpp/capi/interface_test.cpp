@@ -262,7 +262,8 @@ TEST(Misuse, OfTheConfiguration) {
   config = config_of();
   config.leaf_count = 0;
   refused(config, "leaf");
-  for (const char* const dtype : {"", "f", "<f", "4", "<f0", "<i99999999999999999999"}) {
+  for (const char* const dtype :
+       {"", "f", "<f", "4", "<f0", "<i99999999999999999999", "float32", "<ff4", "<x4", "|O8"}) {
     const std::array<pyecho_leaf, 1> leaves = {leaf_of(dtype)};
     config = config_of();
     config.leaves = leaves.data();
@@ -485,6 +486,8 @@ TEST(State, ADamagedOneIsRefusedAndTheBufferCanBeginAgain) {
   const Held other(another);
   EXPECT_EQ(pyecho_load(other, state.bytes.data(), state.bytes.size(), nullptr), PYECHO_BAD_STATE);
   EXPECT_NE(std::string(pyecho_last_error()).find("seed"), std::string::npos);
+  pyecho_batch batch = PYECHO_BATCH_INIT;
+  EXPECT_EQ(pyecho_acquire(other, &batch, 0), PYECHO_CLOSED);  // as after pyecho_stop()
   ASSERT_EQ(pyecho_begin(buffer, 0, PYECHO_UNKNOWN), PYECHO_OK);
   put(buffer, 0);
   ASSERT_EQ(pyecho_close(buffer), PYECHO_OK);
