@@ -1,4 +1,5 @@
-# wheels.sh: builds the sdist, and from it a wheel for the Python in PATH, into dist/. On Linux, auditwheel checks that the wheel runs
+# wheels.sh: builds the sdist, and from it a wheel for the Python in PATH, into dist/. On Linux, auditwheel checks that the
+# wheel runs
 # on every system with glibc 2.28, and this script that nothing is exported but the C interface. `make wheels` calls it.
 set -eu
 built=build/wheels
