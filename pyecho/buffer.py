@@ -6,10 +6,9 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pyecho import _core
 from pyecho._core import CheckpointError, ConfigError
@@ -21,6 +20,9 @@ from pyecho.nodes import node_of
 from pyecho.spec import NUMPY, fields_of
 from pyecho.state import leaves_of_spec, whole_state
 from pyecho.stats import EchoStats
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _ALIGNMENT = 16  # of the arrays of a batch, enough for every dtype
 

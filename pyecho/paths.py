@@ -3,33 +3,37 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyecho._core import EchoError
 
-_PACKAGE = Path(__file__).parent
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def get_include() -> str:
     """Return the folder with ``pyecho/pyecho.h`` and ``pyecho/pyecho.hpp``, for ``-I``."""
-    return _found(_PACKAGE / "include", "pyecho/pyecho.h")
+    return str(_found("include", "pyecho/pyecho.h"))
 
 
 def get_cmake_dir() -> str:
     """Return the folder with ``pyecho-config.cmake``, for ``-Dpyecho_DIR=``."""
-    return _found(_PACKAGE / "lib" / "cmake" / "pyecho", "pyecho-config.cmake")
+    return str(_found("lib/cmake/pyecho", "pyecho-config.cmake"))
 
 
 def get_library() -> str:
     """Return the path of libpyecho, the shared library, for linkers, ctypes and Numba."""
     name = "libpyecho.dylib" if sys.platform == "darwin" else "libpyecho.so"
-    return str(Path(_found(_PACKAGE / "lib", name)) / name)
+    return str(_found("lib", name) / name)
 
 
-def _found(folder: Path, file: str) -> str:
+def _found(name: str, file: str) -> Path:
+    from pathlib import Path  # slow to import
+
+    folder = Path(__file__).parent / name
     if not (folder / file).exists():
         raise EchoError(
             f"there is no {file} in {folder}: this pyecho was not installed from a wheel with its "
             "library; install it with pip install ."
         )
-    return str(folder)
+    return folder

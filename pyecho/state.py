@@ -27,7 +27,6 @@ there is no index in a state that could point anywhere. `pyecho.checkpoint` chec
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from itertools import chain, islice, repeat
 from typing import Any
@@ -143,6 +142,8 @@ def digest(state: Mapping[str, Any]) -> str:
 
     Objects that are neither numbers, texts, arrays, tensors nor nests of them count by type only.
     """
+    import hashlib  # slow to import
+
     found = hashlib.blake2b(digest_size=16)
     rest = {name: state[name] for name in state if name != "digest"}
     flow = rest.get("flow")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,6 +12,8 @@ from pyecho import _core
 from pyecho._core import ConfigError, EchoError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from typing_extensions import Self
 
 COUNTER = "fill"
@@ -91,6 +91,8 @@ class Trace(Recording):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__()
+        from pathlib import Path  # slow to import
+
         self.path = Path(path)
 
     def __enter__(self) -> Self:
@@ -177,6 +179,8 @@ def _outer_first(event: tuple[str, int, int, int, int]) -> tuple[int, int]:
 
 def write(path: Path, events: Iterable[dict[str, Any]], dropped: int) -> None:
     """Write a trace as JSON, one event a line, as a whole or not at all."""
+    import json  # slow to import
+
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with part.open("w") as file:

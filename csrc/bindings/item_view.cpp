@@ -135,6 +135,42 @@ constexpr std::size_t kMaxColumnBytes = 16;
 // By the binary logarithm of the size.
 constexpr std::array kCopyColumn{&copy_column<1>, &copy_column<2>, &copy_column<4>, &copy_column<8>, &copy_column<16>};
 
+// Writes a number for which is_number_of() is true. Returns false for an int out of range. NumPy's PyArray_Pack() would do,
+// but is missing before NumPy 2.
+bool write_number(const LeafSpec& leaf, PyObject* object, std::byte* to) {
+  PyArray_Descr* const dtype = as_descr(leaf.dtype);
+  std::size_t size_bytes = sizeof(std::int64_t);  // of what a swapped byte order turns around
+  switch (dtype->type_num) {
+    case NPY_DOUBLE: {
+      const double value = PyFloat_AsDouble(object);
+      std::memcpy(to, &value, sizeof(value));
+      break;
+    }
+    case NPY_BOOL:
+      size_bytes = 1;
+      *to = std::byte{object == Py_True};
+      break;
+    case NPY_CDOUBLE: {
+      const Py_complex value = PyComplex_AsCComplex(object);
+      std::memcpy(to, &value, sizeof(value));
+      break;
+    }
+    default: {
+      const std::int64_t value = PyLong_AsLongLong(object);
+      std::memcpy(to, &value, sizeof(value));
+    }
+  }
+  if (PyErr_Occurred() != nullptr) {
+    return false;
+  }
+  if (PyDataType_ISBYTESWAPPED(dtype)) {
+    for (std::byte* end = to + PyDataType_ELSIZE(dtype); to != end; to += size_bytes) {
+      std::reverse(to, to + size_bytes);
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 ItemView::ItemView(const Structure& structure, py::handle item, bool batched, const py::object& to_array)
@@ -168,7 +204,7 @@ void ItemView::resolve(const LeafSpec& leaf, Source& source, const py::object& t
     return;
   }
   if (!batched_ && leaf.shape.empty() && is_number_of(leaf, object)) {
-    if (PyArray_Pack(as_descr(leaf.dtype), source.number.data(), object) != 0) {
+    if (!write_number(leaf, object, source.number.data())) {
       PyErr_Clear();
       raise(errors().spec_mismatch, leaf.path + ": expected " + leaf.described +
                                         ", got an int that does not fit it; make it smaller in the source, or a str");

@@ -17,6 +17,12 @@ namespace pyecho::bindings {
 // Loads the API; throws error_already_set if NumPy is missing or too old.
 void import_numpy();
 
+// Returns how many axes an array may have in the NumPy that is installed.
+inline std::size_t max_axes() noexcept {
+  constexpr std::size_t kBeforeNumPy2 = 32;
+  return PyArray_RUNTIME_VERSION >= NPY_2_0_API_VERSION ? NPY_MAXDIMS : kBeforeNumPy2;
+}
+
 // Casts `object`, which must be an ndarray (or a dtype).
 inline PyArrayObject* as_array(pybind11::handle object) noexcept {
   return reinterpret_cast<PyArrayObject*>(object.ptr());

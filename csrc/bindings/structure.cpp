@@ -33,8 +33,8 @@ LeafSpec::LeafSpec(const py::object& field, std::string where)
       raise(errors().config_error, "a field of shape " + text(py::repr(extents)) + " does not fit the address space");
     }
   }
-  if (shape.size() >= NPY_MAXDIMS) {  // a batch has one axis more
-    raise(errors().config_error, "a field may have " + std::to_string(NPY_MAXDIMS - 1) + " axes at most, got " +
+  if (shape.size() >= max_axes()) {  // a batch has one axis more
+    raise(errors().config_error, "a field may have " + std::to_string(max_axes() - 1) + " axes at most, got " +
                                      std::to_string(shape.size()) + "; reshape it in the source");
   }
 }

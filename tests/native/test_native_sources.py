@@ -276,6 +276,7 @@ for number, batch in enumerate(loader):
         capture_output=True,
         text=True,
         timeout=60,
+        cwd=support,  # not the source folder, which hides the installed package
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
