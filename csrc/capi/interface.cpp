@@ -172,7 +172,11 @@ Leaves leaves_of(const pyecho_config& config) {
   Leaves leaves;
   for (std::size_t i = 0; i < config.leaf_count; ++i) {
     const auto* const address = reinterpret_cast<const unsigned char*>(config.leaves) + i * stride;
-    leaves.push_back(checked_leaf(taken(reinterpret_cast<const pyecho_leaf*>(address)), i));
+    const auto* const leaf = reinterpret_cast<const pyecho_leaf*>(address);
+    if (leaf->struct_bytes != stride) {
+      throw std::invalid_argument("leaf " + std::to_string(i) + ": " + kNoSize);
+    }
+    leaves.push_back(checked_leaf(taken(leaf), i));
   }
   return leaves;
 }

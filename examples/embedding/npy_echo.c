@@ -73,7 +73,6 @@ static npy open_npy(const char* path) {
     die("rows must lie one after the other, of one plain dtype");
   }
   shape += strlen("'shape': (");
-  source.row_bytes = strtoull(source.dtype + 2, NULL, 10);
   for (int axis = 0; *shape != ')'; ++axis) {
     char* end;
     const int64_t extent = strtoll(shape, &end, 10);
@@ -84,7 +83,6 @@ static npy open_npy(const char* path) {
       source.rows = extent;
     } else {
       source.shape[source.ndim++] = extent;
-      source.row_bytes *= (size_t)extent;
     }
     shape = end + strspn(end, ", ");
   }
@@ -128,7 +126,7 @@ int main(int argc, char** argv) {
   if (argc < 2) {
     die("usage: npy_echo rows.npy [epochs [factor]]");
   }
-  const npy source = open_npy(argv[1]);
+  npy source = open_npy(argv[1]);
   const int epochs = argc > 2 ? atoi(argv[2]) : 1;
 
   pyecho_leaf leaf = PYECHO_LEAF_INIT;
@@ -145,6 +143,8 @@ int main(int argc, char** argv) {
   config.capacity = 320;
   pyecho_buffer* buffer;
   check(pyecho_create(&config, &buffer));
+  check(pyecho_get_leaf(buffer, 0, &leaf)); /* which pyecho has checked and measured */
+  source.row_bytes = leaf.size_bytes;
 
   for (int epoch = 0; epoch < epochs; ++epoch) {
     if (epoch > 0) {

@@ -210,7 +210,8 @@ PYECHO_API pyecho_status pyecho_close(pyecho_buffer* buffer);
 /* Same as pyecho_close(), but the consumer gets PYECHO_FAILED (in Python a RuntimeError with this message) instead of the
  * end, once everything before it has been emitted. The first failure counts. */
 PYECHO_API pyecho_status pyecho_fail(pyecho_buffer* buffer, const char* message);
-/* Ends every wait at once, with PYECHO_CLOSED, and drops what was not consumed. Batches stay valid. Idempotent. */
+/* Ends every wait at once, with PYECHO_CLOSED, and drops what was not consumed. Batches stay valid. Idempotent. A consumer
+ * in Python gets pyecho.Closed; to end with a message, call pyecho_fail(). */
 PYECHO_API pyecho_status pyecho_stop(pyecho_buffer* buffer);
 
 /* ---- The consumer: one thread at a time, a second one gets PYECHO_MISUSE. As all that follows, not with a buffer of
