@@ -64,6 +64,7 @@ test-wheel: ## Install WHEEL (else that of make wheels) in bare environments, wi
 	$(call test_wheel,numpy>=2)
 	@if $(PYTHON) -c 'import sys; sys.exit(sys.version_info >= (3, 13))'; then $(call test_wheel,numpy==1.26.*); fi
 
+# qemu 7.2 itself fails an assertion when a fork of a process with threads starts one.
 test-aarch64: .venv/tools.stamp ## Compile the C++ tests for aarch64 and run them in qemu's user mode (Debian: g++-aarch64-linux-gnu, qemu-user)
 	$(WITH_TOOLS) cmake -S . -B build/aarch64 -G Ninja -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
 	  -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ -DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O2 -DCMAKE_BUILD_TYPE=RelWithDebInfo \
@@ -71,7 +72,8 @@ test-aarch64: .venv/tools.stamp ## Compile the C++ tests for aarch64 and run the
 	  -DPYECHO_BUILD_TESTS=ON -DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON \
 	  $(if $(wildcard /usr/src/googletest),-DFETCHCONTENT_SOURCE_DIR_GOOGLETEST=/usr/src/googletest)
 	$(WITH_TOOLS) cmake --build build/aarch64
-	PYECHO_STRESS_ITEMS=2000 $(WITH_TOOLS) ctest --test-dir build/aarch64 --output-on-failure --parallel 2 --timeout 300
+	PYECHO_STRESS_ITEMS=2000 $(WITH_TOOLS) ctest --test-dir build/aarch64 --output-on-failure --parallel 2 --timeout 300 \
+	  --exclude-regex "a_forked_child.*/[13]$$"
 
 docs: .venv-docs/ready.stamp ## Make HTML of docs/, with an API reference, in build/docs
 	.venv-docs/bin/sphinx-build -q -W --keep-going docs build/docs

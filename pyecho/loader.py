@@ -46,6 +46,8 @@ def with_options(init: Init) -> Init:
 class EchoLoader:
     """Iterate a source with each of its items used several times, shuffled.
 
+    ::
+
         source ──▶ pool of distinct items ──▶ e uses of each, drawn at random ──▶ batches
 
         for batch in EchoLoader(source, factor=3, batch_size=64): ...

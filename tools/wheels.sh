@@ -1,6 +1,6 @@
+#!/bin/sh
 # wheels.sh: builds the sdist, and from it a wheel for the Python in PATH, into dist/. On Linux, auditwheel checks that the
-# wheel runs
-# on every system with glibc 2.28, and this script that nothing is exported but the C interface. `make wheels` calls it.
+# wheel runs on every system with glibc 2.28, and this script that nothing is exported but the C interface.
 set -eu
 built=build/wheels
 rm -rf dist "$built"
