@@ -28,8 +28,8 @@ int execute(PyObject* module) { return refuse_subinterpreter() ? -1 : pybind11_e
 
 }  // namespace
 
-// What PYBIND11_MODULE defines, but that it looks for a sub-interpreter before anything else: the set-up of pybind11 hangs
-// there in Python 3.11. From 3.13 on Python calls this function in the main interpreter, and only execute() in the other.
+// Same as PYBIND11_MODULE, but looks for a sub-interpreter before anything else: the set-up of pybind11 hangs there in
+// Python 3.11. From 3.13 on Python calls this function in the main interpreter, and only execute() in the other.
 // NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming): Python looks for this name
 extern "C" PYBIND11_EXPORT PyObject* PyInit__core() {
   PYBIND11_CHECK_PYTHON_VERSION

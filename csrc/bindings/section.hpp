@@ -8,7 +8,7 @@
 // - A thread may enter a Section that it is in. Only the innermost Section is sure to be held.
 // Code that is right with a GIL is therefore right in a Section, as long as it touches the state of one object only.
 //
-// What free threads share    | protected by
+// Shared by free threads     | protected by
 // Stage, EchoBufferObject,   | the stage's Section, entered by every bound method (guarded()) and by next(); but put(),
 // EchoQueueObject            | put_batch() and reserve() are outside of it, and enter it for references only
 // core_                      | nothing: set before the stage is shared, and by _resume(), when no other thread is inside;

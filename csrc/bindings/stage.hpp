@@ -41,7 +41,7 @@ class Stage {
   Stage(const Stage&) = delete;
   Stage& operator=(const Stage&) = delete;
 
-  // What a Section of this stage locks.
+  // Locked by a Section of this stage.
   [[nodiscard]] const SectionLock& lock() const noexcept { return lock_; }
 
   // -- Producers --

@@ -46,7 +46,7 @@ using Leaves = std::vector<std::unique_ptr<Leaf>>;
 // the deadline has passed. Returns false if the thread was interrupted.
 using Waiter = bool (*)(const std::function<Outcome(Deadline)>& attempt, Deadline deadline, Outcome& outcome);
 
-// Who consumes a buffer, and what its input is.
+// The consumer of a buffer, and its input.
 enum class Role : unsigned char {
   kWhole,     // the caller
   kProducer,  // something else

@@ -1,5 +1,5 @@
 // Saving and loading a Buffer: where the consumer is, as plain numbers, and the items that it has not had to their last use.
-// What the numbers mean: core/plan/replay.hpp.
+// Meaning of the numbers: core/plan/replay.hpp.
 //
 // A state is words of 64 bits, little-endian, then a column of bytes for each leaf:
 //

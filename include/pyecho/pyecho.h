@@ -167,7 +167,7 @@ typedef struct pyecho_stats {
 #define PYECHO_STATS_INIT {sizeof(pyecho_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 struct pyecho_api;
-/* What follows `api` is private. */
+/* The members behind `api` are private. */
 typedef struct pyecho_buffer {
   const struct pyecho_api* api;
 } pyecho_buffer;
