@@ -27,6 +27,12 @@ def loader_of(source, factor=3, **options):
     return pyecho.EchoLoader(source, factor, **options)
 
 
+def run(program):
+    support = Path(__file__).parents[1] / "support"  # the source folder would hide the package
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, cwd=support, capture_output=True, text=True, timeout=60)
+
+
 # ---------------------------------------------------------------- epochs
 
 
@@ -211,13 +217,7 @@ import pyecho
 kept = interpreters.create()
 print(sum(len(b["x"]) for b in pyecho.EchoLoader(Numbers(1000, threads=2), 2, batch_size=8)))
 """
-    support = str(Path(__file__).parents[1] / "support")
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path.insert(0, {support!r})\n{program}"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = run(program)
     assert (done.returncode, done.stdout) == (0, "2000\n"), done.stderr
 
 
@@ -270,14 +270,7 @@ for number, batch in enumerate(loader):
     if number == 3:
         sys.exit(0)
 """
-    support = str(Path(__file__).parents[1] / "support")
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path.insert(0, {support!r})\n{program}"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        cwd=support,  # not the source folder, which hides the installed package
-    )
+    done = run(program)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
