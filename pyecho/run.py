@@ -46,7 +46,7 @@ class Run:
     _closed = True  # until it is made
     # Attributes, because a late finalizer finds the names of this module gone.
     _getpid = staticmethod(os.getpid)
-    # Stages of the process that this one was forked from: what is on a device cannot be freed here.
+    # Stages of the process that this one was forked from: memory on a device cannot be freed here.
     _of_parents: ClassVar[list[Any]] = []
 
     def __init__(

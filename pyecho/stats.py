@@ -42,7 +42,7 @@ class EchoStats:
     h2d_bytes: int = 0
     """Bytes copied to a device."""
     log: dict[int, Any] = field(default_factory=dict, compare=False)
-    """What an `Adaptive` factor has decided so far, for its `Adaptive.replay`: read-only arrays."""
+    """Decisions of an `Adaptive` factor so far, for its `Adaptive.replay`: read-only arrays."""
 
     def __add__(self, other: EchoStats) -> EchoStats:
         """Return the counts and times of both, with the current state of both together."""

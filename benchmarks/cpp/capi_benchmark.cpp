@@ -1,4 +1,4 @@
-// What the C interface costs over the C++ core: reserve and commit of one slot, and of groups of 64, interleaved.
+// The cost of the C interface over the C++ core: reserve and commit of one slot, and of groups of 64, interleaved.
 //
 //     capi_benchmark [rounds]
 //

@@ -28,7 +28,7 @@ bool has_gil() noexcept {
 }
 
 // A producer may wait with the GIL, which the consumer needs to make room.
-bool wait_for_room(const std::function<Outcome(Deadline)>& attempt, Deadline deadline, Outcome& outcome) {
+bool wait_for_slot(const std::function<Outcome(Deadline)>& attempt, Deadline deadline, Outcome& outcome) {
   if (!has_gil()) {
     outcome = attempt(deadline);
     return true;
@@ -55,8 +55,7 @@ py::object capsule_of(capi::Buffer* handle) {
   return py::reinterpret_steal<py::object>(capsule);
 }
 
-}  // namespace
-
+// Returns the description of the leaves for C. Raises ConfigError if some travel by reference.
 capi::Leaves native_leaves(const Structure& structure) {
   capi::Leaves leaves;
   for (const LeafSpec& leaf : structure.leaves()) {
@@ -72,12 +71,10 @@ capi::Leaves native_leaves(const Structure& structure) {
   return leaves;
 }
 
-py::object new_capsule(capi::Role role, const Structure& structure, const std::shared_ptr<EchoBuffer>& core) {
-  return capsule_of(new capi::Buffer(role, native_leaves(structure), core, wait_for_room));
-}
+}  // namespace
 
 NativeFeed::NativeFeed(const Structure& structure, std::shared_ptr<EchoBuffer> core)
-    : handle_(new capi::Buffer(capi::Role::kPass, native_leaves(structure), std::move(core), wait_for_room)),
+    : handle_(new capi::Buffer(capi::Role::kPass, native_leaves(structure), std::move(core), wait_for_slot)),
       before_(handle_->core().stats().fresh),
       accepted_before_(handle_->core().accepted()) {}
 
@@ -104,7 +101,7 @@ std::size_t NativeFeed::abort_open() { return handle_->abort_open(); }
 // Always the same one, so that its pointer is good for as long as the buffer.
 py::object EchoBufferObject::capsule() {
   if (!capsule_) {
-    capsule_ = new_capsule(capi::Role::kProducer, structure_, core_);
+    capsule_ = capsule_of(new capi::Buffer(capi::Role::kProducer, native_leaves(structure_), core_, wait_for_slot));
   }
   return capsule_;
 }

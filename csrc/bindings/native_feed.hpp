@@ -13,15 +13,10 @@
 
 namespace pyecho::bindings {
 
-// Returns the description of the leaves for C. Raises ConfigError if some travel by reference.
-capi::Leaves native_leaves(const Structure& structure);
-
-// Returns a capsule with a handle of its own. It may outlive `core`'s other owners.
-pybind11::object new_capsule(capi::Role role, const Structure& structure, const std::shared_ptr<EchoBuffer>& core);
-
 // One pass of a source that fills the slots itself. Needs the GIL.
 class NativeFeed {
  public:
+  // Raises ConfigError if some leaves travel by reference.
   NativeFeed(const Structure& structure, std::shared_ptr<EchoBuffer> core);
   // Ends the pass: later reservations return PYECHO_CLOSED.
   ~NativeFeed();
@@ -40,7 +35,7 @@ class NativeFeed {
   void close() { handle_->close(); }
   // Returns how many threads wait for a slot.
   [[nodiscard]] std::uint32_t waiting() const { return handle_->waiting(); }
-  // Aborts what is reserved and not committed, and returns how many slots these were.
+  // Aborts all slots that are reserved, and returns their number.
   std::size_t abort_open();
 
  private:

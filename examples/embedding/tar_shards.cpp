@@ -89,7 +89,7 @@ struct JpegErrors {
   std::array<char, JMSG_LENGTH_MAX> message;
 };
 
-// Returns null, or what is wrong. libjpeg leaves by longjmp, so no object with a destructor lives here.
+// Returns null, or a message. libjpeg leaves by longjmp, so no object with a destructor lives here.
 const char* decode_jpeg(const Bytes& data, int height, int width, unsigned char* pixels, JpegErrors& errors) {
   jpeg_decompress_struct jpeg{};
   jpeg.err = jpeg_std_error(&errors.base);

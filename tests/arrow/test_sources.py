@@ -45,7 +45,7 @@ many = pytest.mark.parametrize("kind", SOURCES)
 
 
 def emitted(batches):
-    """What batches hold; each name is checked against its number."""
+    """The contents of batches; each name is checked against its number."""
     found = []
     for batch in batches:
         numbers = batch["x"].tolist()

@@ -275,7 +275,7 @@ def test_turns_run_everything_once():
 
 
 def test_the_items_of_other_threads_may_change_while_they_are_read():
-    """What comes out is unspecified then, but nothing crashes."""
+    """The output is unspecified then, but nothing crashes."""
     item = {"a": 1, "b": [2, 3]}
     spec = {"a": pyecho.Field((), np.int64), "b": [pyecho.Field((), np.int64)] * 2}
     buffer = pyecho.EchoBuffer(spec, batch_size=2, factor=1, capacity=4096)
