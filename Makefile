@@ -6,6 +6,8 @@ DEMO_ARGS ?=
 BENCH_ARGS ?=
 PEERS_ARGS ?=
 PAPER_ARGS ?=
+# Which libraries make ecosystem tests pyecho with; all of them if empty.
+ECOSYSTEM ?=
 # What test-wheel installs.
 WHEEL ?= dist/*.whl
 # How many items each stress test moves under the sanitizers, which slow it down about tenfold.
@@ -24,7 +26,7 @@ NO_ASLR := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch $$(u
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-cpp test-cuda test-wheel test-aarch64 examples wheels docs sanitize lint format bench peers paper \
+.PHONY: help demo test test-cpp test-cuda test-wheel test-aarch64 examples ecosystem wheels docs sanitize lint format bench peers paper \
   paper-full clean gtest
 .DELETE_ON_ERROR:
 
@@ -55,6 +57,9 @@ examples: .venv-examples/ready.stamp ## Build and run the examples of embedding,
 	  -Dpybind11_DIR="$$(.venv-examples/bin/pybind11-config --cmakedir)"
 	$(WITH_TOOLS) cmake --build build/examples
 	$(WITH_TOOLS) ctest --test-dir build/examples --output-on-failure
+
+ecosystem: .venv/package.stamp ## Test pyecho with other libraries, each in an environment of its own (gigabytes); ECOSYSTEM="grain keras"
+	$(BIN)/python tools/ecosystem.py build/wheel/*.whl $(ECOSYSTEM)
 
 wheels: .venv-wheels/tools.stamp ## Build the sdist and a wheel for $(PYTHON) into dist/, on x86-64 for all Linux since glibc 2.28
 	PATH="$(CURDIR)/.venv-wheels/bin:$$PATH" sh tools/wheels.sh
@@ -116,7 +121,7 @@ paper-full: .venv/demo.stamp ## The same, all figures and more seeds (hours; goe
 
 clean: ## Remove what make has made, but for the hours of make paper and make peers (build/paper, build/peers)
 	if [ -d build ]; then find build -mindepth 1 -maxdepth 1 ! -name paper ! -name peers -exec rm -rf {} +; fi
-	rm -rf .venv .venv-cuda .venv-docs .venv-examples .venv-wheels dist .mypy_cache .pytest_cache .ruff_cache .hypothesis pyecho-demo.png
+	rm -rf .venv .venv-cuda .venv-docs .venv-ecosystem .venv-examples .venv-wheels dist .mypy_cache .pytest_cache .ruff_cache .hypothesis pyecho-demo.png
 	find benchmarks docs pyecho tests -name __pycache__ -prune -exec rm -rf {} +
 
 # $(call build_cpp,preset,options of configuring,options of building): configure and build one preset.

@@ -14,6 +14,6 @@ default_role = "any"  # `EchoLoader` in a docstring is a link
 suppress_warnings = ["ref.any", "myst.xref_missing"]
 myst_heading_anchors = 3
 napoleon_google_docstring = False
-autodoc_mock_imports = ["torch"]
+autodoc_mock_imports = ["accelerate", "jax", "lightning", "torch", "transformers"]
 autodoc_typehints = "none"  # the signatures have them
 autodoc_member_order = "bysource"

@@ -17,7 +17,7 @@ class Augmentation:
 
     The generator of each ``augment(batch, rng)`` is seeded by (seed, epoch, number), so that the
     result depends neither on the batches before it nor on threads. Random functions of PyTorch draw
-    from a generator seeded likewise instead of the global one, see `pyecho.torch_random`; PyTorch
+    from a generator seeded likewise instead of the global one, see `pyecho.torch.random`; PyTorch
     must have been imported before the call.
 
     Several threads may call it at the same time.
@@ -33,7 +33,7 @@ class Augmentation:
         if config.collate_fn is not None:
             batch = config.collate_fn(batch)
         if config.augment is not None:
-            rng = np.random.Generator(random_bits(config.seed, 0, epoch, number))
+            rng = np.random.Generator(random_bits(config, 0, epoch, number))
             with self._seeded_torch(epoch, number):
                 batch = config.augment(batch, rng)
             if batch is None:
@@ -46,12 +46,12 @@ class Augmentation:
     def _seeded_torch(self, epoch: int, number: int) -> AbstractContextManager[Any]:
         if sys.modules.get("torch") is None:
             return nullcontext()
-        from pyecho.torch_random import SeededTorch
+        from pyecho.torch.random import SeededTorch
 
-        bits = random_bits(self._config.seed, 1, epoch, number)
+        bits = random_bits(self._config, 1, epoch, number)
         return SeededTorch(lambda: int(bits.random_raw()))
 
 
-def random_bits(seed: int, stream: int, epoch: int, number: int) -> np.random.Philox:
-    """Return the random bits for a batch of an epoch; each stream has others."""
-    return np.random.Philox(key=seed, counter=[0, stream, number, epoch])
+def random_bits(config: Config, use: int, epoch: int, number: int) -> np.random.Philox:
+    """Return the random bits for a batch of an epoch; each `use` and rank has others."""
+    return np.random.Philox(key=config.seed, counter=[0, use + (config.rank << 8), number, epoch])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +17,7 @@ from pyecho.checkpoint import SavedState
 from pyecho.config import Config
 from pyecho.nest import map_nest
 from pyecho.nodes import node_of
+from pyecho.ranks import Extent
 from pyecho.spec import NUMPY, fields_of
 from pyecho.state import leaves_of_spec, whole_state
 from pyecho.stats import EchoStats
@@ -33,7 +34,8 @@ class EchoInfo(NamedTuple):
     source_index: NDArray[np.int64]
     """Number of the item in source order, from 0."""
     use: NDArray[np.int32]
-    """Which use of the item this is; 0 is the fresh one."""
+    """Which use of the item this is; 0 is the fresh one. ``~n``, which is negative: use n is an
+    additional one, made so that all shards have equally many."""
 
 
 class EchoBuffer(_core.EchoBuffer):
@@ -151,7 +153,13 @@ class EchoBuffer(_core.EchoBuffer):
         meanwhile, in any order but that of a reservation that is open.
         """
         flow = self._state(payload=True, with_held=False)
-        flow |= {"epoch": self._config.epoch, "items": None, "links": {}}
+        flow |= {
+            "epoch": self._config.epoch,
+            **asdict(Extent()),
+            "last": None,
+            "lengths": None,
+            "links": {},
+        }
         flow["leaves"] = leaves_of_spec(fields_of(self._spec))
         taken = flow["open_items"] + sum(passes * items for passes, items in flow["passes"])
         return whole_state("buffer", self._config, self._config.epoch, flow, None, taken=taken)

@@ -12,6 +12,7 @@ import numpy as np
 from pyecho import _core
 from pyecho._core import CheckpointError
 from pyecho.config import Config
+from pyecho.ranks import ENDLESS
 from pyecho.spec import Field, is_tensor
 from pyecho.state import BATCH, LAST_END, VERSION, digest, leaves_of_spec, options_of, taken_only
 
@@ -29,6 +30,10 @@ class Flow:
 
     epoch: int
     items: int | None
+    iteration_uses: int
+    total_uses: int
+    last: int | None
+    lengths: list[int] | None
     passes: list[tuple[int, int]]
     open_items: int
     ended: bool
@@ -44,6 +49,17 @@ class Flow:
     leaves: list[str] | None
     held: list[Any]
     held_row: int
+
+    @property
+    def taken(self) -> Position:
+        """Iterations that the consumer has taken, and batches of the next one."""
+        # The last link has the least, and the consumer has taken what was taken from there.
+        return min([(self.iterations, self.delivered), *(link[:2] for link in self.links.values())])
+
+    @property
+    def longest(self) -> int | None:
+        """Items of a pass on the rank that has most."""
+        return self.items if not self.lengths else max(self.lengths)
 
     @property
     def payload(self) -> bool:
@@ -121,6 +137,8 @@ class SavedState:
             )
         if not _is_text(state["kind"], kind):
             raise CheckpointError(f"the state is that of a {state['kind']}, not of a {kind}")
+        if kind == "loader" and (state["rank"], state["ranks"]) != (config.rank, config.ranks):
+            raise CheckpointError("the state is that of another rank")  # else of_rank() says more
         _check_options(state["options"], config)
         if not _is_text(state["digest"], digest(state)):
             raise CheckpointError("the state is damaged: its digest is that of another one")
@@ -133,11 +151,9 @@ class SavedState:
 
 def without_payload(raw: dict[str, Any], flow: Flow) -> dict[str, Any]:
     """Return the flow of a state as it would have been without items; `flow` is what it says."""
-    names = ("epoch", "items", "passes", "open_items", "ended", "decisions")
-    # The last link has the least, and the consumer has taken what was taken from there.
-    taken = [(iterations, delivered) for iterations, delivered, _ in flow.links.values()]
-    iterations, delivered = min([(flow.iterations, flow.delivered), *taken])
-    return {name: raw[name] for name in names} | taken_only(iterations, delivered)
+    extent = ("epoch", "items", "iteration_uses", "total_uses", "last", "lengths")
+    names = (*extent, "passes", "open_items", "ended", "decisions")
+    return {name: raw[name] for name in names} | taken_only(*flow.taken)
 
 
 def _check_options(saved: Any, config: Config) -> None:
@@ -178,11 +194,18 @@ def _flow_of(flow: Any, config: Config) -> Flow:
     _require(all(count >= 1 for count, _ in passes), "passes")
     _require(all(items or count <= MOST_EMPTY_PASSES for count, items in passes), "passes")
     _require(not (ended and counts["open_items"]), "passes")
+    if flow["items"] is not None and _plain(flow["total_uses"]) != 0:  # additional uses follow
+        most_items = max([counts["open_items"], *(items for _, items in passes)])
+        _require(most_items <= _count(flow["items"]), "passes")
     numbers = _array_of(flow["numbers"], np.int64, 1) if "numbers" in flow else None
     by_number = config.drop_last and numbers is None  # of batches that were delivered
     return Flow(
         epoch=_count(flow["epoch"], MOST_EPOCHS),
         items=None if flow["items"] is None else _count(flow["items"]),
+        iteration_uses=_uses_of(flow["iteration_uses"], config),
+        total_uses=_uses_of(flow["total_uses"], config),
+        last=None if flow["last"] is None else _count(flow["last"]),
+        lengths=None if flow["lengths"] is None else list(map(_count, flow["lengths"])),
         passes=passes,
         ended=ended,
         decisions=_decisions_of(flow["decisions"]),
@@ -195,6 +218,14 @@ def _flow_of(flow: Any, config: Config) -> Flow:
         held=_list_of(object, flow.get("held", [])),
         **counts,
     )
+
+
+def _uses_of(value: Any, config: Config) -> int:
+    if _plain(value) == ENDLESS:
+        return ENDLESS
+    uses = _count(value)
+    _require(uses % config.streams == 0, "uses")
+    return uses
 
 
 def _decisions_of(column: Any) -> Any:

@@ -29,9 +29,11 @@ class Options(TypedDict, total=False):
     shuffle_buffer: int | None
     unique_in_batch: bool
     drop_last: bool
+    pad_last: bool
     seed: int
     epochs: int | None
     steps_per_epoch: int | None
+    shards: int | None
     prefetch: int
     threads: int | None
     collate_fn: Callable[[list[Any]], Any] | None
@@ -63,9 +65,11 @@ class Config:
     shuffle_buffer: int | None = bounded(None, 0, MAX_CAPACITY)
     unique_in_batch: bool = False
     drop_last: bool = False
+    pad_last: bool = False
     seed: int = bounded(0, 0, 2**64 - 1)
     epochs: int | None = bounded(None, 1, 2**63)
     steps_per_epoch: int | None = bounded(None, 1, 2**32)
+    shards: int | None = bounded(None, 1, 2**20)
     prefetch: int = bounded(2, 1, 2**20)
     threads: int | None = bounded(None, 0, 256)
     collate_fn: Callable[[list[Any]], Any] | None = None
@@ -80,7 +84,10 @@ class Config:
     epoch: int = bounded(0, 0, 2**64 - 1)
     burst: int = bounded(1, 1, 2**30)
     held: int = bounded(2, 1, 2**29)
+    keeps: bool = False  # the consumer may hold more than that, without a warning
     loader: bool = True
+    rank: int = bounded(0, 0, 2**20)
+    ranks: int = bounded(1, 1, 2**20)
 
     def __post_init__(self) -> None:
         """Check everything, and settle what has a default that depends on the rest."""
@@ -117,10 +124,11 @@ class Config:
                 f"got {self.capacity} * {self.most_uses:g}"
             )
         self._check_batches()
+        self._check_streams()
 
     def _check_batches(self) -> None:
         if self.batch_size is None:
-            for name in ("unbatch", "unique_in_batch", "drop_last"):
+            for name in ("unbatch", "unique_in_batch", "drop_last", "pad_last"):
                 if getattr(self, name):
                     raise ConfigError(
                         f"{name}=True makes new batches of examples, so it needs a batch_size"
@@ -136,6 +144,17 @@ class Config:
                 "collate_fn makes batches of whole examples, and unbatch=True splits batches; pass "
                 "a source that yields examples, or leave out one of the two"
             )
+        others = {
+            "drop_last=True leaves the last batch out": self.drop_last,
+            "with epochs= there is no short batch between passes to fill": self.epochs is not None,
+            "an Adaptive factor has no additional uses": self.adaptive is not None,
+        }
+        for why, given in others.items():
+            if self.pad_last and given:
+                raise ConfigError(
+                    f"pad_last=True fills the last batch by additional uses, and {why}; "
+                    "leave out one, or pass steps_per_epoch= alone, whose batches are all full"
+                )
         if self.unique_in_batch and self.capacity < self.batch_size:
             name = self._shown("shuffle_buffer")
             raise ConfigError(
@@ -148,6 +167,32 @@ class Config:
             raise ConfigError(
                 f"an adaptive factor repeats items of the pool, so the pool must hold a batch of "
                 f"{self.batch_size}, but {name} = {self.shuffle_buffer}; raise {name}"
+            )
+
+    def _check_streams(self) -> None:
+        streams = self.streams
+        if streams * self.ranks != (self.shards or self.ranks):
+            raise ConfigError(
+                f"shards must be a multiple of the number of ranks, {self.ranks}, got {self.shards}"
+            )
+        if self.adaptive is not None and (self.ranks > 1 or self.shards is not None):
+            raise ConfigError(
+                "an adaptive factor follows the source of one process, and several ranks or shards "
+                "would end after different batches; pass a number, such as the recommended_factor "
+                "that stats() shows"
+            )
+        if streams == 1:
+            return
+        rows = -(-(self.batch_size or 1) // streams) if self.unique_in_batch else 1
+        if self.capacity // streams < rows:
+            raise ConfigError(
+                f"{streams} of the {self.shards} shards are on each rank, and the pool of each has "
+                f"shuffle_buffer / {streams} items, which must be at least {rows}; raise "
+                f"shuffle_buffer to {rows * streams} or more, got {self.shuffle_buffer}"
+            )
+        if (self.steps_per_epoch or 0) * (self.batch_size or 1) % streams:
+            raise ConfigError(
+                f"steps_per_epoch * batch_size must be a multiple of shards / ranks = {streams}"
             )
 
     def _shown(self, name: str) -> str:
@@ -184,6 +229,21 @@ class Config:
         return {} if self.adaptive is None else self.adaptive.log
 
     @property
+    def streams(self) -> int:
+        """Streams of this rank."""
+        return (self.shards or self.ranks) // self.ranks
+
+    @property
+    def alone(self) -> bool:
+        """True if no other rank or shard is to have equally many batches."""
+        return self.ranks == 1 and self.shards is None
+
+    @property
+    def even_factor(self) -> bool:
+        """True if streams are to use up their items equally fast, see echo_factor.hpp."""
+        return self.shards is not None
+
+    @property
     def linked(self) -> bool:
         """True if threads of the loader collate or augment every batch."""
         return self.augment is not None or self.collate_fn is not None
@@ -199,7 +259,15 @@ class Config:
         if items is None or flows or self.adaptive is not None:
             return self.capacity
         least = self.batch_size or 1 if self.unique_in_batch else 1
+        if not self.alone or self.pad_last:  # room to spare in each stream, as elsewhere
+            return min(self.capacity, (max(items, least) // self.streams + 2) * self.streams)
         return min(self.capacity, max(items, least))
+
+    def uses_of(self, items: int) -> int:
+        """Return the uses of a pass of so many items, equally many in each stream."""
+        uses = uses_of_pass(-(-items // self.streams), self.most_uses) * self.streams
+        unit = math.lcm(self.batch_size or 1, self.streams) if self.pad_last else 1
+        return -(-uses // unit) * unit
 
     def batches_of(self, items: int | None) -> int | None:
         """Return the number of batches of an epoch whose pass has so many items, if it is known."""
@@ -207,7 +275,7 @@ class Config:
             return self.steps_per_epoch
         if self.unique_in_batch or self.adaptive is not None:
             return None  # the draws, or the source's speed, decide
-        uses = uses_of_pass(items, self.most_uses)
+        uses = self.uses_of(items)
         if self.batch_size is None:
             return uses
         return uses // self.batch_size if self.drop_last else -(-uses // self.batch_size)

@@ -13,6 +13,7 @@ from pyecho._core import Closed
 from pyecho.buffer import EchoInfo
 from pyecho.checkpoint import Flow
 from pyecho.config import Config
+from pyecho.ranks import Extent
 from pyecho.state import BATCH, LAST_END, with_ends
 from pyecho.tracing import span
 
@@ -57,7 +58,7 @@ class Link:
 
     def begin(self, epoch: int) -> None:
         """Start again with this epoch. `work` has returned in every thread."""
-        self.queue._begin(epoch, None)
+        self.queue._begin(epoch, Extent())
         self._epoch = epoch
         self._number = self._before = 0
         self._made.clear()
@@ -79,7 +80,7 @@ class Link:
         `taken`: from the stage upstream.
         """
         self._before, delivered, made = flow.links.get(self.name, (*taken, []))
-        self.queue._begin(flow.epoch, None, self._before, delivered)
+        self.queue._begin(flow.epoch, Extent(), self._before, delivered)
         self._epoch, self._number = flow.epoch + taken[0], taken[1]
         self._made = deque(made)
         return self._before, delivered

@@ -19,6 +19,8 @@ from pyecho.checked import checked_int
 from pyecho.checkpoint import SavedState
 from pyecho.config import Config, Options
 from pyecho.progress import require_tqdm, shown
+from pyecho.ranks import Alone, Group, longest
+from pyecho.resharding import of_rank
 from pyecho.run import Run
 from pyecho.source import Source
 from pyecho.spec import NUMPY, Adapter
@@ -73,8 +75,9 @@ class EchoLoader:
     ----------
     source
         Any iterable, an array, tensor or tuple of arrays (their rows), an Arrow table or stream
-        (``__arrow_c_stream__``: its rows; in batch echoing its record batches), or a map-style
-        dataset (``__getitem__`` and ``__len__``); for several epochs one that can be read again.
+        (``__arrow_c_stream__``: its rows; in batch echoing its record batches), a dataset or shard
+        of Ray Data (likewise), or a map-style dataset (``__getitem__`` and ``__len__``); for
+        several epochs one that can be read again.
     factor
         How often each item is used: an int, or a float whose fraction of the items gets one more
         use. A pass of N items has ``floor(N * factor + 0.5)`` uses. Where N is known beforehand,
@@ -91,6 +94,10 @@ class EchoLoader:
         Never put an item into one batch twice. Needs ``shuffle_buffer >= batch_size``.
     drop_last
         Leave out batches with fewer than `batch_size` rows.
+    pad_last
+        Fill the last batch of each epoch by additional uses of the items that were in the pool last
+        (`EchoInfo`), so that all batches have `batch_size` rows. With `unique_in_batch` there may
+        be several such batches.
     seed
         Selects the random numbers, together with the epoch.
     epochs
@@ -100,6 +107,12 @@ class EchoLoader:
     steps_per_epoch
         Let each iteration have so many batches, whatever the length of the source, which is read
         over and over; the pool is kept between iterations.
+    shards
+        Deal the items to so many independent streams, by turns, and take the uses of a batch from
+        one after the other, each of which has its own pool and draws. All end together: a stream
+        that runs short makes additional uses (`EchoInfo`). With the ``group=`` of
+        `pyecho.torch.EchoLoader` the streams are dealt to the ranks, so that any number of ranks
+        that divides `shards` makes the same global batches. None: one for each rank.
     prefetch
         Batches (in batch echoing items) made ahead of the consumer; of small ones as many as 4 MiB
         hold, up to 32 batches or 256 items.
@@ -137,18 +150,22 @@ class EchoLoader:
     """
 
     _adapter: ClassVar[Adapter] = NUMPY
+    _group: Group | None = None
 
     @with_options
     def __init__(
         self, source: Any, factor: float | Adaptive = 2, **options: Unpack[Options]
     ) -> None:
+        if self._group is None and (options.get("shards") is not None or options.get("pad_last")):
+            self._group = Alone()
         unknown = set(options) - set(Options.__annotations__)
         if unknown:
             raise TypeError(
                 f"{type(self).__name__}() got an unexpected keyword argument {min(unknown)!r}; "
                 f"the options are {', '.join(Options.__annotations__)}"
             )
-        self._config = Config(factor=factor, **options)
+        rank, ranks = (0, 1) if self._group is None else (self._group.rank, self._group.size)
+        self._config = Config(factor=factor, **options, rank=rank, ranks=ranks)
         if self._config.memory == "pinned" and self._adapter.allocate is None:
             raise ConfigError(
                 "memory='pinned' needs pyecho.torch.EchoLoader: PyTorch's allocator knows when a "
@@ -160,11 +177,18 @@ class EchoLoader:
             unbatch=self._config.unbatch,
             collated=self._config.collate_fn is not None,
         )
+        if isinstance(source, EchoLoader) and source._group is not None and source._group.size > 1:
+            raise ConfigError(
+                "the inner loader has a group, whose ranks would talk in a thread of this one; "
+                "give the group to this loader alone"
+            )
         if isinstance(source, EchoLoader) and self._config.batch_size is None:
             # The outer pool keeps batches of the inner loader: no reason for it to warn.
             config = self._config
             source._run.held += config.capacity + config.prefetch + 1 + config.held_by_link
             self._source.scarce = True
+        if self._group is not None:
+            self._longest = longest(self._group, self._source.items())
         self._run: Run = self._new_run()
         if self._config.progress:
             require_tqdm()
@@ -179,6 +203,13 @@ class EchoLoader:
         if config.capacity > 1:
             shown.append(f"shuffle_buffer={config.capacity}")
         return f"{type(self).__module__}.{type(self).__name__}({', '.join(shown)})"
+
+    def _repr_html_(self) -> str:
+        """Show a notebook the stages and what they have done so far."""
+        from pyecho.html import html_of
+
+        source = type(self._source.object).__name__
+        return html_of(repr(self), source, self._config, self.stats())
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what copies and pickles hold: source, options and epoch, not the threads.
@@ -211,6 +242,7 @@ class EchoLoader:
             # An adaptive factor compares the speeds of two threads.
             by_consumer=(source.in_memory or config.threads == 0)
             and not (config.linked or config.adaptive or source.native),
+            group=self._group,
         )
 
     # ------------------------------------------------------------ length, epochs, statistics
@@ -222,7 +254,7 @@ class EchoLoader:
         examples it has, or `unique_in_batch` leaves it to the draws, or an `Adaptive` factor to the
         source's speed. `steps_per_epoch` decides it.
         """
-        items = self._source.items() if self._config.steps_per_epoch is None else None
+        items = self._items() if self._config.steps_per_epoch is None else None
         batches = self._config.batches_of(items)
         if batches is not None:
             return batches
@@ -237,6 +269,10 @@ class EchoLoader:
             why = "with an adaptive factor the number of batches depends on the source's speed"
         raise TypeError(f"{why}; to fix it, pass steps_per_epoch=")
 
+    def _items(self) -> int | None:
+        """Return the items of a pass, with several ranks those of the longest one."""
+        return self._source.items() if self._group is None else self._longest
+
     def set_epoch(self, epoch: int) -> None:
         """Choose the number of the next epoch, which with the seed selects the random numbers.
 
@@ -244,6 +280,9 @@ class EchoLoader:
         is told as well. The number that comes next anyway changes nothing.
         """
         epoch = checked_int("epoch", epoch, 0, 2**63)
+        if epoch == self._run.epoch + 1 and self._run.flows_from_saved_end:
+            for _ in self._run.iterate():  # no batch is left
+                pass
         self._run.set_epoch(epoch)
         if not (self._run.flows and self._run.epoch == epoch):  # else its pass has begun
             self._source.tell_epoch(epoch)
@@ -281,6 +320,7 @@ class EchoLoader:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` was called. The next ``iter()`` begins with the next batch.
 
+        `state` may also be that of a whole run, see `pyecho.torch.distributed.merge`.
         Ends an unfinished iteration. The source, `factor`, and the options that decide the output
         must be those of the loader whose state it is. `stats` starts from what this loader does,
         and ``len()`` stays that of whole epochs.
@@ -291,7 +331,8 @@ class EchoLoader:
             If the state is damaged, or that of other options; at the first ``next()`` also if the
             source has other items. Nothing in a state is ever called.
         """
-        self._run.load(SavedState.read(state, "loader", self._config))
+        config = self._config
+        self._run.load(SavedState.read(of_rank(state, config.rank, config.ranks), "loader", config))
 
     def skip_first_batches(self, count: int) -> None:
         """Have the next ``iter()`` begin behind the first `count` batches of its epoch.
@@ -311,6 +352,11 @@ class EchoLoader:
             its length. Use `state_dict` there.
         """
         count = checked_int("count", count, 0, 2**62)
+        if self._group is not None:
+            raise EchoError(
+                "skip_first_batches() knows nothing of other ranks, shards and pad_last; use "
+                "state_dict()"
+            )
         if self._run.unfinished:
             raise EchoError("skip_first_batches() is for the time between two iterations")
         items = self._source.items()
@@ -388,10 +434,67 @@ class EchoLoader:
         steps = checked_int("steps", steps, 1, 2**31)
         return measured_advice(lambda: (self, step), steps)
 
+    # ------------------------------------------------------------ other libraries
+
+    def to_tf_dataset(self) -> Any:
+        """Return a `tf.data.Dataset` of the batches; each iteration of it is one of this loader.
+
+        Dicts, tuples and namedtuples stay what they are, with a tensor for each array; lists of
+        texts become tensors of them, other nodes tuples, or dicts if they have names. The shapes
+        are those of the first batch, which is read now; the first axis is None unless all batches
+        have as many rows. A dataset left within its first two batches, as by Keras, to look at
+        them, yields them again; otherwise leaving it ends the iteration, as leaving the loader
+        does. TensorFlow turns errors into its own.
+
+        Raises
+        ------
+        ConfigError
+            If the source is empty, or a batch has objects that are neither numbers nor texts.
+        """
+        return self._to_tf_dataset()
+
+    def to_keras(self) -> Any:
+        """Return what ``fit``, ``evaluate`` and ``predict`` of a Keras 3 model take.
+
+            model.fit(loader.to_keras(), epochs=3, validation_data=other.to_keras())
+
+        Batches are ``(inputs, targets)`` or ``(inputs, targets, weights)``. Each epoch of Keras is
+        one iteration, in the loader's order whatever ``shuffle`` says. It is a
+        `keras.utils.PyDataset`, or with TensorFlow as the backend a `tf.data.Dataset` (pass
+        ``shuffle=False`` there, or Keras warns that it does not shuffle).
+
+        Raises
+        ------
+        ConfigError
+            If the loader does not know its length (pass `steps_per_epoch` to it), or has
+            `with_info`.
+        """
+        from pyecho.to_keras import keras_data
+
+        if self._config.with_info:
+            raise ConfigError("Keras has no place for an EchoInfo; leave out with_info=True")
+        return keras_data(self, self._to_tf_dataset, self._for_keras)
+
+    def _to_tf_dataset(self, form: Callable[[Any], Any] = lambda batch: batch) -> Any:
+        from pyecho.to_tf import tf_dataset
+
+        rows = self._static_rows()
+        return tf_dataset(self, as_array=self._adapter.as_array, rows=rows, form=form)
+
+    def _static_rows(self) -> int | None:
+        """Return how many rows all batches have, None if one may be short."""
+        config = self._config
+        return config.batch_size if config.drop_last or config.pad_last else None
+
+    def _for_keras(self, batch: Any) -> Any:
+        return batch
+
     def _variant(self, **changes: Any) -> Self:
         """Return a loader of the same source, whose options are these and else the same."""
         variant = copy.copy(self)
-        variant._config = replace(self._config, progress=False, **changes)
+        variant._group = Alone() if self._config.pad_last else None
+        alone: dict[str, Any] = {"shards": None, "rank": 0, "ranks": 1}
+        variant._config = replace(self._config, progress=False, **alone, **changes)
         variant._run = variant._new_run()
         return variant
 

@@ -45,3 +45,14 @@ def warn_of_no_batch(config: Config, items: int) -> None:
         RuntimeWarning,
         stacklevel=5,
     )
+
+
+def warn_of_whole_source(source: Source, ranks: int) -> None:
+    """Warn that every rank seems to read the whole source."""
+    warnings.warn(
+        f"the sources ({type(source.object).__name__}) of all {ranks} ranks begin with the same "
+        "first item: pass each rank its own part, such as a DataLoader with a DistributedSampler, "
+        "or rows[rank::ranks]",
+        RuntimeWarning,
+        stacklevel=8,
+    )

@@ -12,6 +12,7 @@ from pyecho.config import Config
 from pyecho.context import CallerContext
 from pyecho.native import NativePass
 from pyecho.progress import filling
+from pyecho.ranks import Agreement
 from pyecho.resume import NOTHING, Resumption
 from pyecho.rows import rows_of
 from pyecho.source import Source
@@ -60,15 +61,31 @@ def _beginning_with(items: Iterator[Any], passes: Iterator[Any]) -> Iterator[Any
 class Opening:
     """The first item of some passes, which is read once, however often it is asked for."""
 
-    def __init__(self, passes: Iterator[Iterator[Any]], resumed: Resumption | None = None) -> None:
+    def __init__(
+        self,
+        passes: Iterator[Iterator[Any]],
+        resumed: Resumption | None = None,
+        *,
+        least: int = 1,  # examples to read
+        batched: bool = False,  # items have several
+    ) -> None:
         self.resumed = resumed
+        self.agreement: Agreement | None = None
+        """Agreement of the ranks, once there is one."""
+        self.is_agreed = False
         self.passes = passes
         """All passes, but for the first item once it has been read."""
         self.first: Any = NOTHING
         """The first item; `NOTHING` if there is none, or if it has not been read."""
+        self.more: list[Any] = []
+        """Items behind it that were read as well, because a rank has several streams."""
+        self.count: int | None = None
+        """Examples of the pass, if they are less than the least to read."""
         self.error: BaseException | None = None
         self.seconds = 0.0
         self._is_read = False
+        self._least = least
+        self._batched = batched
 
     def read(self, context: CallerContext | None = None) -> None:
         """Read it, in this context. If the source raises, that is `error`."""
@@ -86,4 +103,19 @@ class Opening:
 
     def _peek(self) -> tuple[Any, Iterator[Any]]:
         items = next(self.passes, iter(()))
-        return (NOTHING if isinstance(items, NativePass) else next(items, NOTHING)), items
+        if isinstance(items, NativePass):
+            return NOTHING, items
+        first = item = next(items, NOTHING)
+        count = self._examples_of(first)
+        while item is not NOTHING and count < self._least:
+            item = next(items, NOTHING)
+            if item is not NOTHING:
+                self.more.append(item)
+                count += self._examples_of(item)
+        self.count = count if count < self._least else None
+        return first, items
+
+    def _examples_of(self, item: Any) -> int:
+        if item is NOTHING:
+            return 0
+        return rows_of(item) if self._batched else 1

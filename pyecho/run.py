@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -18,6 +18,17 @@ from pyecho.config import Config
 from pyecho.context import CallerContext
 from pyecho.notices import warn_of_going_on, warn_of_no_batch, warn_of_nothing
 from pyecho.passes import Opening, passes_over
+from pyecho.ranks import (
+    ENDLESS,
+    STEPS,
+    Agreement,
+    Evened,
+    Extent,
+    Group,
+    agree,
+    end_of_all,
+    with_fillers,
+)
 from pyecho.resume import NOTHING, Resumption
 from pyecho.source import Source
 from pyecho.stages import Stages
@@ -56,14 +67,18 @@ class Run:
         make_stages: Callable[..., Stages],  # of (source, config, first item), see there
         *,
         by_consumer: bool,  # the consumer's thread reads the source, and the run has no threads
+        group: Group | None = None,  # runs that are to have equally many batches
     ) -> None:
         self._source = source
         self._config = config
         self._make_stages = make_stages
         self._by_consumer = by_consumer
+        self._group = group
         self._past = EchoStats()  # of stages that are gone
         self.held = 0
         """Batches that the consumer holds at a time, besides those of a loop."""
+        self.keeps = False
+        """True if the consumer's library holds more of them for a while, without a warning."""
         self.epoch = 0
         """Number of the running epoch, else of the next one."""
         self._forget()
@@ -80,6 +95,9 @@ class Run:
         self._context = CallerContext()  # of the thread that began it
         self._begun: object | None = None  # the epoch's token; None: it has not begun
         self._length: int | None = None  # batches of the epoch, if known
+        self._agreed = Agreement(Extent())
+        self._last: int | None = None  # batches of all iterations, once the ranks have agreed
+        self._is_empty = False  # the epoch has no item, and uses no stages
         self._workers: list[Worker] = []  # the feeder, then those of the links
 
     def _leave_parent(self) -> None:
@@ -98,7 +116,11 @@ class Run:
         self._check_open()
         token = object()
         begin, finish = partial(self._begin, token), partial(self._finish, token)
-        return _core.iterate(SimpleNamespace(begin=begin, finish=finish))
+        batches = _core.iterate(SimpleNamespace(begin=begin, finish=finish))
+        if self._group is None:
+            return batches
+        end = partial(self._turns.run, partial(self._end_in_turn, token))
+        return Evened(batches, partial(self._look, token), end)
 
     def _begin(self, token: object) -> tuple[Any, int]:
         """Begin the next epoch, at the first ``next()``, and end an unfinished one.
@@ -114,6 +136,32 @@ class Run:
         """End the epoch of an iteration: at its end, or because its iterator died."""
         if not self._closed and self._process == self._getpid():
             self._turns.post(partial(self._finish_in_turn, token, completed))
+
+    def _look(self, token: object) -> int:
+        """Return how many batches follow until the next look; 0: the epoch is over. Collective.
+
+        Looks are due where the ranks do not know the end: behind batches 1, 2, 4, 8 and then every
+        `STEPS` batches of an epoch; behind each where there is nobody to ask.
+        """
+        stages, group = self._stages, self._group
+        if self._is_over:
+            return 0
+        begun = self._begun is token
+        if stages is None or not (begun or self.flows):
+            return 1  # the next batch begins the epoch
+        if group is None or self._agreed.extent.total_uses != ENDLESS:
+            return STEPS
+        taken = stages.consumed._delivered if begun else 0
+        before = (self.epoch - self._flow[0]) * (self._config.steps_per_epoch or 0)
+        steps = 1 if self._config.alone else STEPS
+        rest = steps - taken % steps if taken >= steps else max(1, 2 ** taken.bit_length() - taken)
+        if self._last is None and taken & (taken - 1 if taken < steps else steps - 1) == 0:
+            self._last = end_of_all(group, before + taken, stages.own_batches(before + taken))
+        if self._last is None:
+            return rest
+        if self._agreed.extent.iteration_uses == ENDLESS:
+            self._length = self._last
+        return max(0, self._last - before - taken)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the number of the next epoch; an unfinished one ends."""
@@ -183,6 +231,34 @@ class Run:
         """True if an iteration has begun and is not at its end."""
         return self._begun is not None and self._begun is not _FLOWS
 
+    @property
+    def at_last_batch(self) -> bool:
+        """True if the consumer has the last batch of the running epoch, as far as that is known."""
+        stages = self._stages
+        return stages is not None and stages.consumed._delivered == self._length
+
+    @property
+    def saved_batches(self) -> int:
+        """Batches of its epoch that were taken when a loaded state was; 0 without one."""
+        flow = None if self._saved is None else self._saved.flow
+        return 0 if flow is None else flow.taken[1]
+
+    @property
+    def _is_over(self) -> bool:
+        """True if a loaded state was taken behind the last batch that the ranks had agreed on."""
+        flow = None if self._saved is None else self._saved.flow
+        if flow is None or flow.iteration_uses != ENDLESS or flow.last is None:
+            return False
+        return self.saved_batches >= flow.last
+
+    @property
+    def flows_from_saved_end(self) -> bool:
+        """True if a loaded state has only the end of its epoch left, and another one flows on."""
+        flow = None if self._saved is None else self._saved.flow
+        if flow is None or not self._passes_follow():
+            return False
+        return self.saved_batches == self._config.batches_of(flow.longest)
+
     def stats(self) -> EchoStats:
         """Return the counts and times of all epochs so far."""
         stages = self._stages  # another thread may drop them meanwhile
@@ -219,7 +295,7 @@ class Run:
         if self._begun is not token:
             return  # another one has begun since, or it is settled
         stages = self._stages
-        at_end = stages is None or stages.consumed._at_end
+        at_end = stages is None or self._is_empty or stages.consumed._at_end
         if not completed and not at_end:
             self._leave()
             return
@@ -227,6 +303,22 @@ class Run:
             stages.stop_if_failed()
         self._begun = None if at_end else _FLOWS
         self.epoch += 1
+
+    def _end_in_turn(self, token: object) -> None:
+        if self._is_over:
+            assert self._saved is not None
+            self._source.load(self._saved.source)
+            self._saved = None
+            self.epoch += 1
+        elif self.flows:
+            self._abandon()
+            self.epoch += 1
+        elif self._begun is token and self._stages is not None:
+            error = self._stages.take_failure()
+            self._length = self._stages.consumed._delivered
+            self._settle()
+            if error is not None:
+                raise error
 
     def _settle(self) -> None:
         """End an iteration of which nothing is left but its end: loops that count end before it."""
@@ -322,27 +414,53 @@ class Run:
             self._opening = self._open(items, saved)
         opening = self._opening
         first = NOTHING
-        if self._stages is None or self._source.one_shot:  # which may have been read to its end
+        group = self._group
+        # An iterator may have been read to its end; a group asks for the first item.
+        if self._stages is None or self._source.one_shot or group:
             self._read_first(opening, context)
+            if group is not None and not opening.is_agreed:
+                taken = None if flow is None else flow.taken
+                agreed = agree(group, self._config, self._source, items, opening, self.epoch, taken)
+                opening.agreement, opening.is_agreed = agreed, True
+                if agreed is not None and agreed.fillers:
+                    opening.passes = with_fillers(opening.passes, agreed)
             first = self._example(opening)
+            if group is not None and flow is None:
+                if opening.agreement is None:
+                    first = NOTHING
+                elif first is NOTHING:
+                    first = opening.agreement.example[0]
             if first is NOTHING:
                 return self._start_empty(token, opening)
         if self._stages is None:
             close_at_exit(self)  # before whatever the source has registered
             there = 0 if self._config.adaptive else capacity  # else items that have left are
             ahead = max(1, flow.count - there) if flow else 1
-            config = replace(self._config, shuffle_buffer=capacity, held=2 + self.held, burst=ahead)
+            config = replace(
+                self._config,
+                shuffle_buffer=capacity,
+                held=2 + self.held,
+                keeps=self.keeps,
+                burst=ahead,
+            )
             self._stages = self._make_stages(
                 self._source, config, first, by_consumer=self._by_consumer
             )
-        self._length = self._config.batches_of(items)
+        if flow is not None:
+            extent = Extent(flow.items, flow.iteration_uses, flow.total_uses)
+            self._agreed = Agreement(extent, flow.longest, flow.lengths)
+        else:
+            self._agreed = opening.agreement or Agreement(Extent(items), items)
+        self._last = None if flow is None else flow.last
+        self._length = self._config.batches_of(self._agreed.items)
         if items and self._length == 0:
             warn_of_no_batch(self._config, items)
         if flow is None:
-            self._stages.begin(self.epoch, items, opening)
+            self._stages.begin(self.epoch, self._agreed.extent, opening)
         else:
             self._stages.resume(opening)
         self._flow = (flow.epoch if flow else self.epoch, items)
+        self._is_empty = False
         self._begun = token
         self._opening = self._saved = None
         self._set_to_work(self._stages, context)
@@ -355,7 +473,8 @@ class Run:
         if saved is not None and saved.flow is not None:
             config = replace(self._config, shuffle_buffer=capacity)
             resumed, epoch = Resumption(saved, saved.flow, config, source), saved.flow.epoch
-        return Opening(passes_over(source, self._config, epoch, capacity, resumed), resumed)
+        passes = passes_over(source, self._config, epoch, capacity, resumed)
+        return Opening(passes, resumed, least=self._config.streams, batched=source.batched)
 
     def _example(self, opening: Opening) -> Any:
         """Return the first item, or one like it; `NOTHING` if there is none."""
@@ -385,14 +504,29 @@ class Run:
             raise EchoError("the source and augment cannot take a state of the loader they serve")
         if self._stages is None or self._begun is None:
             return self.epoch, None, self._source.state()
+        if self._agreed.lacking:
+            raise EchoError(
+                "an epoch in which a shard has no item has no state: some ranks or shards have "
+                "nothing to read again; use as many items as shards, or save between epochs"
+            )
         stateful = self._source.stateful is not None
         if (stateful or self._source.native) and not payload:
             raise self._needs_payload()
         with self._at_rest(self._stages, reading=stateful):
             flow = self._stages.state(payload=payload, with_held=stateful)
             source = self._source.state() if stateful else None
-        epoch, items = self._flow
-        return self.epoch, {"epoch": epoch, "items": items, **flow}, source
+        epoch, _ = self._flow
+        return (
+            self.epoch,
+            {
+                "epoch": epoch,
+                **asdict(self._agreed.extent),
+                "last": self._last,
+                "lengths": self._agreed.lengths,
+                **flow,
+            },
+            source,
+        )
 
     def _needs_payload(self) -> EchoError:
         return EchoError(
@@ -446,7 +580,8 @@ class Run:
         else:
             ended.fail(error)
         self._begun = token
-        self._saved = None
+        self._saved = self._last = None
+        self._agreed, self._is_empty = Agreement(Extent()), True
         return ended
 
     def _read_first(self, opening: Opening, context: CallerContext) -> None:

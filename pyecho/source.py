@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import itertools
-import mmap
 import operator
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from pyecho._core import ArrowReader, CheckpointError, ConfigError
+from pyecho._core import CheckpointError, ConfigError
+from pyecho.kinds import (
+    arrow_reader,
+    arrow_rows,
+    check_source,
+    columns_of,
+    has_special,
+    in_memory,
+    is_arrow,
+    is_mapped,
+    is_stateful,
+    length_of,
+)
 from pyecho.native import NativePass, example_of, is_native
 from pyecho.nest import map_nest
+from pyecho.ray_data import is_ray, ray_rows, ray_tables
 from pyecho.rows import rows_of
-from pyecho.spec import is_tensor
 
 CHUNK_BYTES = 1 << 20
 TENSOR_ROWS = 256  # tensors made at a time when one is iterated by row: iter() would make all
@@ -32,6 +43,8 @@ class Source:
     tuple of at least two arrays, tensors   tuples of their rows, ``(X[i], Y[i])``
     ``__arrow_c_stream__``: Arrow tables    dicts of their columns for each record batch; in example
                                             echoing, their rows
+    ``__arrow_c_array__``: Arrow arrays     the array; in example echoing, its rows
+    datasets and shards of Ray Data         as of Arrow tables, block by block
     ``__getitem__`` and ``__len__`` only    ``source[i]`` for i in ``range(len(source))``
     ``__pyecho_feed__``                     what it puts into the slots itself (`native`)
     anything else that can be iterated      what iterating it yields
@@ -70,17 +83,18 @@ class Source:
         self, source: Any, *, batch_size: int | None, unbatch: bool, collated: bool = False
     ) -> None:
         self.native = is_native(source)
-        if not self.native:
-            _check(source)
-        elif batch_size is None or unbatch or collated:
+        self._ray = is_ray(source)
+        if not self.native and not self._ray:
+            check_source(source)
+        elif self.native and (batch_size is None or unbatch or collated):
             raise ConfigError(
                 f"the source ({type(source).__name__}) fills slots with examples itself "
                 "(__pyecho_feed__), so it needs a batch_size, and neither unbatch nor collate_fn"
             )
-        columns = _columns(source)
+        columns = columns_of(source)
         self.object = source
-        self._arrow = _is_arrow(source)
-        self.in_memory = all(map(_in_memory, (source,) if columns is None else columns))
+        self._arrow = self._ray or is_arrow(source)
+        self.in_memory = all(map(in_memory, (source,) if columns is None else columns))
         self.one_shot = isinstance(source, Iterator)
         self._iterator: weakref.ref[Any] | None = None  # if it has a state of its own
         self._loaded: dict[str, Any] | None = None  # its state, until it is read
@@ -123,22 +137,27 @@ class Source:
     def _iterated(self, start: int) -> Iterator[Any]:
         if start > 0 and self.in_memory:
             return itertools.islice(self.object, start, None)
-        if start > 0 or not _has(self.object, "__iter__"):
-            length = _length(self.object)
+        if start > 0 or not has_special(self.object, "__iter__"):
+            length = length_of(self.object)
             if length is not None:
                 return (self.object[index] for index in range(start, length))
         iterator: Iterator[Any] = iter(self.object)
         self.one_shot = iterator is self.object
-        self._iterator = weakref.ref(iterator) if _is_stateful(iterator) else None
+        self._iterator = weakref.ref(iterator) if is_stateful(iterator) else None
         return iterator
 
     def _read_arrow(self, start: int) -> Iterator[Any]:
-        stream = self.object.__arrow_c_stream__()
-        batches = ArrowReader(stream, chunk_bytes=CHUNK_BYTES if self._by_row else None)
-        skipped = batches.skip(start)
-        if skipped < start:
-            raise too_short(skipped, start)
-        return iter(batches) if self.batched or not self._by_row else _rows(batches)
+        chunk = CHUNK_BYTES if self._by_row else None
+        batches: Iterator[Any]
+        if self._ray:
+            tables = ray_tables(self.object)
+            batches = itertools.chain.from_iterable(arrow_reader(each, chunk) for each in tables)
+        else:
+            batches = reader = arrow_reader(self.object, chunk)
+            skipped = reader.skip(start)
+            if skipped < start:
+                raise too_short(skipped, start)
+        return batches if self.batched or not self._by_row else _rows(batches)
 
     @property
     def indexed(self) -> bool:
@@ -146,14 +165,14 @@ class Source:
         if self.native:
             return True
         if self._arrow:
-            return self._by_row and not self.one_shot
+            return self._by_row and not self.one_shot and not self._ray
         if self._unbatch:
             return False  # where a row is depends on the batches before it
         return (
             self._columns is not None
             or self.in_memory
             or isinstance(self.object, Sequence)
-            or (not _has(self.object, "__iter__") and _length(self.object) is not None)
+            or (not has_special(self.object, "__iter__") and length_of(self.object) is not None)
         )
 
     def example(self) -> Any:
@@ -164,13 +183,13 @@ class Source:
 
     @property
     def stateful(self) -> Any:
-        """What has a state of its own, the source or the iterator of this pass; None if neither.
+        """Object with a state of its own: the source, the iterator of this pass, or None.
 
         That is an object with ``state_dict`` and ``load_state_dict``.
         """
         if self.native or self._arrow:
             return None  # whatever it has, it does not tell what it has put, or where its stream is
-        if _is_stateful(self.object):
+        if is_stateful(self.object):
             return self.object
         return None if self._iterator is None else self._iterator()
 
@@ -201,7 +220,7 @@ class Source:
         """Have the source itself go on where the state was taken."""
         if state is None or state["iterator"]:
             return
-        if not _is_stateful(self.object):
+        if not is_stateful(self.object):
             raise CheckpointError(
                 f"the state holds one of the source, but this one ({type(self.object).__name__}) "
                 "has no load_state_dict"
@@ -217,10 +236,11 @@ class Source:
         keep every example. With `unbatch` a list of batches is walked through on every call.
         """
         if self._arrow:
-            return _arrow_rows(self.object) if self._by_row else None
+            rows = ray_rows if self._ray else arrow_rows
+            return rows(self.object) if self._by_row else None
         if self._unbatch:
             return self._examples()
-        return _length(self.object if self._columns is None else self._columns[0])
+        return length_of(self.object if self._columns is None else self._columns[0])
 
     def _examples(self) -> int | None:
         source = self.object
@@ -235,149 +255,26 @@ class Source:
                 return None
         data = sys.modules.get("torch.utils.data")
         if data is not None and isinstance(source, data.DataLoader):
-            return _examples_of_data_loader(source, data)
+            return examples_of_data_loader(source, data)
         return None
 
     def tell_epoch(self, epoch: int) -> None:
         """Call ``set_epoch(epoch)`` where it exists: on the source and on what it reads from.
 
-        That is its ``sampler``, its ``batch_sampler``, the sampler of that, and its ``dataset``;
-        an object found twice is told once.
+        That is its ``sampler``, its ``batch_sampler``, the samplers within that, and its
+        ``dataset``; an object found twice is told once.
         """
+        targets = [self.object, getattr(self.object, "sampler", None)]
         sampler = getattr(self.object, "batch_sampler", None)
-        targets = (
-            self.object,
-            getattr(self.object, "sampler", None),
-            sampler,
-            getattr(sampler, "sampler", None),
-            getattr(self.object, "dataset", None),
-        )
+        while sampler is not None and len(targets) < 8:  # Accelerate puts one into another
+            targets += [sampler, getattr(sampler, "sampler", None)]
+            sampler = getattr(sampler, "batch_sampler", None)
+        if targets[1] is not self.object:  # else a loader of pyecho's, which may be passes ahead
+            targets.append(getattr(self.object, "dataset", None))
         for target in {id(target): target for target in targets}.values():
             set_epoch = getattr(target, "set_epoch", None)
             if callable(set_epoch):
                 set_epoch(epoch)
-
-
-# ---------------------------------------------------------------- what a source is
-
-
-def _check(source: Any) -> None:
-    """Raise `ConfigError` if `source` cannot be iterated or would yield something unexpected."""
-    if _is_array(source) and source.ndim == 0:
-        raise ConfigError("the source is an array of no axes; its first axis must count the items")
-    if isinstance(source, Mapping | str | bytes):
-        raise ConfigError(
-            f"the source is a {type(source).__name__}, whose items would be its "
-            f"{'keys' if isinstance(source, Mapping) else 'characters'}; pass what yields one "
-            "example or batch after the other, such as a list of dicts"
-        )
-    for names, rows in _TABLES:
-        if all(hasattr(source, name) for name in ("columns", *names)) and not _is_arrow(source):
-            raise ConfigError(
-                f"the source is a {type(source).__name__}, whose items would be its columns, not "
-                f"its rows; pass {rows}"
-            )
-    if not any(_has(source, name) for name in ("__iter__", "__getitem__", "__arrow_c_stream__")):
-        hint = "; call it and pass what it returns" if callable(source) else ""
-        raise ConfigError(
-            f"the source must be iterable (a list, an array, a generator, a DataLoader), "
-            f"got {type(source).__name__}{hint}"
-        )
-
-
-_TABLES = (
-    (
-        ("iterrows",),  # pandas
-        "its .to_numpy(), .to_dict('records') for a list of dicts, or for reading column by column "
-        "pyarrow.Table.from_pandas(df, preserve_index=False), where each NaN is a null",
-    ),
-    (("iter_rows", "to_dicts"), "its .to_numpy(), or .to_dicts() for a list of dicts"),  # polars
-    (("to_pylist",), "its .to_pylist(), a list of dicts"),  # pyarrow
-)
-"""Attributes of data frames and tables, besides ``columns``, and how to get their rows."""
-
-
-def _is_arrow(source: Any) -> bool:
-    """Return True if a source is read as an Arrow stream.
-
-    Not those of pandas: their index would be one column more, and each NaN a null.
-    """
-    return _has(source, "__arrow_c_stream__") and not _has(source, "iloc")
-
-
-def _arrow_rows(source: Any) -> int | None:
-    """Return the number of rows, where telling it runs no query."""
-    for name in ("num_rows", "height"):  # pyarrow, Polars
-        rows = getattr(source, name, None)
-        if isinstance(rows, int):
-            return rows
-    return _length(source) if _has(source, "__iter__") else None
-
-
-def _has(source: Any, name: str) -> bool:
-    """Return True if Python finds the special method `name` of `source`."""
-    return getattr(type(source), name, None) is not None
-
-
-def _is_stateful(value: Any) -> bool:
-    return all(callable(getattr(value, name, None)) for name in ("state_dict", "load_state_dict"))
-
-
-def _length(source: Any) -> int | None:
-    try:
-        return len(source)
-    except (TypeError, NotImplementedError):
-        return None
-
-
-def _is_array(value: Any) -> bool:
-    if is_tensor(value):
-        return value.layout == sys.modules["torch"].strided and not value.is_nested
-    return isinstance(value, np.ndarray)
-
-
-def _columns(source: Any) -> tuple[Any, ...] | None:
-    """Return the arrays whose rows together are the items, None for any other source."""
-    if _is_array(source):
-        return (source,)
-    if not (isinstance(source, tuple) and len(source) > 1):
-        return None
-    if not all(_is_array(column) and column.ndim > 0 for column in source):
-        return None
-    lengths = [len(column) for column in source]
-    if len(set(lengths)) > 1:
-        raise ConfigError(
-            "the source is a tuple of arrays, whose rows together are the examples, but their "
-            f"lengths differ: {lengths}; pass a list if each array is an item of its own"
-        )
-    return tuple(source)
-
-
-def _in_memory(source: Any) -> bool:
-    if _is_arrow(source):  # a table that knows its rows has them
-        if isinstance(source, Iterator) or _arrow_rows(source) is None:
-            return False
-        return not ArrowReader(source.__arrow_c_stream__()).is_mapped()
-    if isinstance(source, np.ndarray):
-        return not _is_mapped(source)
-    if _is_array(source):
-        return bool(source.is_cpu)
-    # A subclass that iterates in its own way may do anything.
-    return getattr(type(source), "__iter__", None) in (
-        list.__iter__,
-        tuple.__iter__,
-        range.__iter__,
-    )
-
-
-def _is_mapped(array: np.ndarray[Any, Any]) -> bool:
-    """Return True if an array, or the array it is a view of, lies in a mapped file."""
-    owner: Any = array
-    while isinstance(owner, np.ndarray):
-        if isinstance(owner, np.memmap):
-            return True
-        owner = owner.base
-    return isinstance(owner, mmap.mmap)
 
 
 # ---------------------------------------------------------------- reading
@@ -385,7 +282,7 @@ def _is_mapped(array: np.ndarray[Any, Any]) -> bool:
 
 def _chunks(array: Any, rows: int, start: int, *, copied: bool) -> Iterator[Any]:
     """Yield an array in chunks of so many rows; `copied`: read in if memory-mapped."""
-    copied = copied and isinstance(array, np.ndarray) and _is_mapped(array)
+    copied = copied and isinstance(array, np.ndarray) and is_mapped(array)
     for begin in range(start, len(array), rows):
         chunk = array[begin : begin + rows]
         yield np.array(chunk) if copied else chunk
@@ -409,7 +306,7 @@ def too_short(items: int, needed: int) -> CheckpointError:
 # ---------------------------------------------------------------- counting examples
 
 
-def _examples_of_data_loader(loader: Any, data: Any) -> int | None:
+def examples_of_data_loader(loader: Any, data: Any) -> int | None:
     """Return how many examples the batches of a `torch.utils.data.DataLoader` have in all."""
     if not _iterates_as_torch(loader):
         return None
@@ -418,9 +315,12 @@ def _examples_of_data_loader(loader: Any, data: Any) -> int | None:
     sampler = loader.batch_sampler
     if isinstance(sampler, list | tuple):
         return sum(map(len, sampler))
+    if getattr(sampler, "even_batches", False) and sampler.batch_size:  # Accelerate's, of one rank
+        ranks = sampler.num_processes if sampler.split_batches else 1
+        return len(sampler) * int(sampler.batch_size) // ranks  # it begins anew to fill the last
     if not isinstance(sampler, data.BatchSampler) or not _iterates_as_torch(sampler):
         return None  # also where batch_size=None: the dataset decides what an item is
-    examples = _length(sampler.sampler)
+    examples = length_of(sampler.sampler)
     if examples is None:
         return None
     left_out = examples % int(sampler.batch_size) if sampler.drop_last else 0

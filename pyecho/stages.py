@@ -24,6 +24,7 @@ from pyecho.context import CallerContext
 from pyecho.link import Link
 from pyecho.nest import leaves_like, leaves_of, map_nest
 from pyecho.passes import Opening
+from pyecho.ranks import Extent
 from pyecho.resume import NOTHING
 from pyecho.rows import row_spec, rows_of
 from pyecho.sharing import transform_for
@@ -69,9 +70,9 @@ class Stages:
         """The stage that the consumer takes from. It is at its end if that has got everything."""
         return self._stages[-1]
 
-    def begin(self, epoch: int, items: int | None, opening: Opening) -> None:
-        """Begin with the first pass, of so many items. `jobs` of earlier ones are done."""
-        self._stages[0]._begin(epoch, items)
+    def begin(self, epoch: int, extent: Extent, opening: Opening) -> None:
+        """Begin with the first pass. `jobs` of earlier ones are done."""
+        self._stages[0]._begin(epoch, extent)
         for link in self._links:
             link.begin(epoch)
         self._read(opening)
@@ -82,7 +83,7 @@ class Stages:
         resumed = opening.resumed
         first = [] if resumed is None else list(map(self._whole, resumed.flow.held))
         if opening.first is not NOTHING:
-            first.append(opening.first)
+            first += [opening.first, *opening.more]
         self._stages[0]._read(
             opening.passes,
             by_consumer=self._by_consumer,
@@ -189,6 +190,19 @@ class Stages:
         leaves = iter(held)
         return map_nest(lambda _: next(leaves), self._spec)
 
+    def own_batches(self, taken: int) -> int | None:
+        """Return the batches of all iterations before there are only additional uses.
+
+        None if that was not known before this many batches were taken; does not depend on time.
+        """
+        own, rows = self._echoing._own_uses, self.config.batch_size or 1
+        return -(-own[0] // rows) if own is not None and own[1] <= taken * rows else None
+
+    def take_failure(self) -> BaseException | None:
+        """Return the error of the source, once; the consumer ends before it would receive it."""
+        failure: BaseException | None = self._echoing._take_failure()
+        return failure
+
     def stop(self) -> None:
         """Have the jobs end, and drop what the stages hold."""
         for stage in self._stages:
@@ -206,6 +220,9 @@ class Stages:
         consumer = self._stages[-1]._stats()
         ahead = counters["batches"] - consumer["batches"]  # in the hands of the links
         counters["emitted"] = max(0, counters["emitted"] - ahead * (self.config.batch_size or 1))
+        if self._echoing._own_uses is not None:  # so are these
+            rows = ahead * (self.config.batch_size or 1)
+            counters["additional"] = max(0, counters["additional"] - rows)
         for name in ("batches", "consumer_wait_ns", "downstream_ns"):
             counters[name] = consumer[name]
         return stats_of(counters, self.config.capacity, self._stages[0]._log())
@@ -274,7 +291,7 @@ class Stages:
             "held": config.held + config.held_by_link,
             "memory": config.memory,
         } | changes
-        return _core.EchoBuffer(
+        stage = _core.EchoBuffer(
             **native_arguments(
                 spec,
                 replace(config, **options),
@@ -285,6 +302,9 @@ class Stages:
                 allocate=self._adapter.allocate if options["memory"] == "pinned" else None,
             )
         )
+        if config.keeps:
+            stage._expect_growth()
+        return stage
 
     def _spec_of_examples(self, first: Any) -> Any:
         if self.config.collate_fn is not None:

@@ -7,10 +7,14 @@ there is no index in a state that could point anywhere. `pyecho.checkpoint` chec
 
     state = {
         "format", "version", "kind",   # whose state it is
+        "rank", "ranks": int,          # which of how many
         "options": {...},              # those that decide the output
         "epoch": int,                  # the running epoch, else the next one
         "flow": None | {               # the passes that flow into each other, once one has begun
             "epoch", "items",          # the first one; items of a pass, if known beforehand
+            "iteration_uses", "total_uses",        # of several ranks, see `pyecho.ranks`
+            "last",                    # batches of all iterations, once the ranks have agreed
+            "lengths",                 # of the sources of all ranks, if they are known
             "passes", "open_items", "ended",       # [[passes, items of each], ...], then items
             "iterations", "batches", "delivered",  # taken from the stage that reads
             "decisions",               # of an adaptive factor, those ahead of the consumer included
@@ -48,8 +52,8 @@ BATCH, END, LAST_END = 0, 1, 2
 
 def options_of(config: Config) -> dict[str, Any]:
     """Return the options that decide the output."""
-    names = "batch_size unbatch unique_in_batch drop_last seed epochs steps_per_epoch"
-    options = {name: getattr(config, name) for name in names.split()}
+    names = "batch_size unbatch unique_in_batch drop_last pad_last seed epochs steps_per_epoch"
+    options = {name: getattr(config, name) for name in [*names.split(), "shards"]}
     options |= {"factor": config.most_uses, "min_uses": config.min_uses, "max_age": config.max_age}
     return options | {"shuffle_buffer" if config.loader else "capacity": config.capacity}
 
@@ -75,6 +79,8 @@ def whole_state(
         "format": "pyecho",
         "version": VERSION,
         "kind": kind,
+        "rank": config.rank,
+        "ranks": config.ranks,
         "options": options_of(config),
         "epoch": epoch,
         "flow": flow,
@@ -111,6 +117,10 @@ def flow_after(
     return {
         "epoch": epoch,
         "items": items,
+        "iteration_uses": 0,
+        "total_uses": 0,
+        "last": None,
+        "lengths": None,
         "passes": [[passes, items]],
         "open_items": 0,
         "ended": config.steps_per_epoch is None,
@@ -204,6 +214,8 @@ def _bytes_of(value: Any) -> Any:
         if is_tensor(value):
             import torch
 
+            if value.numel() == 0:  # which may have strides that no view can have
+                return np.empty(0, np.uint8)
             value = value.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy()
     except (RuntimeError, NotImplementedError, TypeError):
         return None

@@ -19,6 +19,8 @@ class EchoStats:
     """Items taken from the source, re-reads in later epochs included (the paper's cost measure)."""
     emitted: int = 0
     """Uses of items handed out; in example echoing the rows of all batches."""
+    additional: int = 0
+    """Of these, additional uses, made so that all ranks have equally many batches."""
     batches: int = 0
     """Batches handed out."""
     source_seconds: float = 0.0
@@ -49,6 +51,22 @@ class EchoStats:
         names = [each.name for each in fields(self) if each.compare]
         sums = {name: getattr(self, name) + getattr(other, name) for name in names}
         return EchoStats(**sums, log=self.log | other.log)
+
+    def scalars(self) -> dict[str, float]:
+        """Return what a logger may plot; what is not known yet is left out.
+
+        ``echo/R``, ``echo/effective_factor``, ``echo/fresh_share``, ``echo/occupancy`` and
+        ``echo/wait_share``: the share of the consumer's time that it waited for batches.
+        """
+        busy, waited = self.downstream_seconds, self.consumer_wait_seconds
+        scalars = {
+            "R": self.ratio,
+            "effective_factor": self.effective_factor,
+            "fresh_share": self.fresh_share,
+            "occupancy": self.occupancy,
+            "wait_share": waited / (waited + busy) if waited + busy else nan,
+        }
+        return {f"echo/{name}": value for name, value in scalars.items() if not isnan(value)}
 
     @property
     def effective_factor(self) -> float:

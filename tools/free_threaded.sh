@@ -6,7 +6,8 @@
 # --tsan    then also builds Python and pyecho with ThreadSanitizer, runs the tests of shared stages, and fails if a
 #           report names code of pyecho's. Reports of races inside Python are only counted
 # --prefix  where everything goes, and stays for the next run; default: build/free-threaded
-# TESTS     what pytest gets; default: all tests that need no PyTorch
+# TESTS     what pytest gets; default: the tests of stages and loaders. Those that need PyTorch, too, if pip can install it,
+#           which from PyPI takes gigabytes (see CONTRIBUTING.md); else the script says that they are left out
 #
 # Needs a Debian or a relative of it with apt-get, a C++20 compiler, make, and for Python's modules the headers of
 # OpenSSL, libffi and zlib. Installs nothing outside of the folder. Takes about 10 minutes on two cores, or 25 with --tsan.
@@ -96,13 +97,20 @@ if [ ! -x "$python" ]; then
 fi
 "$python" -m pip --quiet install --only-binary :all: "numpy>=2" "pytest>=8" hypothesis psutil tqdm
 say "Installing pyecho"
-"$python" -m pip --quiet install "$root"
+# NumPy for the build, too, must be one that has a wheel: the newest may need a newer Python, and pip would compile it.
+"$python" -m pip --quiet install --only-binary numpy "$root"
 
 cd "$prefix"  # else ./pyecho would hide the installed package
 if [ $# -eq 0 ]; then
-  # shellcheck disable=SC2046 # the names of tests have no spaces
-  set -- "$root/tests/threads" "$root/tests/state" "$root/tests/adaptive" $(grep -LE "import (torch|optree)|nest_kinds" \
-    "$root"/tests/core/test_*.py "$root"/tests/lifetimes/test_*.py "$root"/tests/loaders/test_*.py)
+  set -- "$root/tests/threads" "$root/tests/state" "$root/tests/adaptive"
+  if "$python" -m pip --quiet install --only-binary :all: torch optree pyarrow; then
+    set -- "$@" "$root/tests/core" "$root/tests/lifetimes" "$root/tests/loaders" "$root/tests/device"
+  else
+    say "PyTorch (or optree, pyarrow) has no wheel for this Python here: leaving out the tests that need it"
+    # shellcheck disable=SC2046 # the names of tests have no spaces
+    set -- "$@" $(grep -LE "import (torch|optree)|nest_kinds" \
+      "$root"/tests/core/test_*.py "$root"/tests/lifetimes/test_*.py "$root"/tests/loaders/test_*.py)
+  fi
 fi
 say "Running the tests with $("$python" -VV)"
 PYTHON_GIL=0 "$python" -m pytest -c "$root/pyproject.toml" --rootdir "$root" -q -p no:cacheprovider "$@"
@@ -112,14 +120,14 @@ build_python "$prefix/python-tsan" --with-thread-sanitizer
 say "Installing pyecho with ThreadSanitizer"
 rm -rf "$prefix/site-tsan" "$prefix/reports"
 mkdir "$prefix/reports"
-"$python" -m pip --quiet install --no-deps --target "$prefix/site-tsan" \
+"$python" -m pip --quiet install --only-binary numpy --no-deps --target "$prefix/site-tsan" \
   --config-settings=cmake.define.PYECHO_SANITIZE=thread --config-settings=install.strip=false "$root"
 cat "$prefix"/source/Tools/tsan/supp*.txt >"$prefix/suppressions.txt"
 site=$("$python" -c "import sysconfig; print(sysconfig.get_path('purelib'))")
 say "Running the tests of shared stages under ThreadSanitizer"
 TSAN_OPTIONS="suppressions=$prefix/suppressions.txt history_size=4 exitcode=0 log_path=$prefix/reports/report" \
   PYTHONPATH="$prefix/site-tsan:$site" without_aslr "$prefix/python-tsan/bin/python3" \
-  -m pytest -c "$root/pyproject.toml" --rootdir "$root" -q -p no:cacheprovider "$root/tests/threads"
+  -m pytest -c "$root/pyproject.toml" --rootdir "$root" -q -p no:cacheprovider "$root/tests/threads/test_shared_stages.py"
 count=$(cat "$prefix"/reports/* 2>/dev/null | grep -c "^WARNING: ThreadSanitizer" || true)
 ours=$(cat "$prefix"/reports/* 2>/dev/null | grep -cE "csrc/(core|bindings)|_core\.cpython" || true)
 say "ThreadSanitizer: $count reports; lines that name pyecho: $ours (reports are in $prefix/reports)"

@@ -45,7 +45,7 @@ double core_part(pyecho::EchoBuffer& buffer, std::uint32_t group) {
   while (buffer.acquire(lease, pyecho::kNever) == pyecho::Outcome::kOk) {
   }
   lease.reset();
-  require(buffer.begin(0, pyecho::kUnknown) == pyecho::Outcome::kOk);
+  require(buffer.begin(0, {}) == pyecho::Outcome::kOk);
   return ns;
 }
 

@@ -54,11 +54,16 @@ template <class Struct>
 class ArrowOwned {
  public:
   ArrowOwned() noexcept = default;
-  explicit ArrowOwned(Struct& producers) noexcept : held_(producers) { producers.release = nullptr; }
+  explicit ArrowOwned(Struct& producers) noexcept { take(producers); }
   ~ArrowOwned() { reset(); }
   ArrowOwned(const ArrowOwned&) = delete;
   ArrowOwned& operator=(const ArrowOwned&) = delete;
 
+  // Requires that it owns nothing.
+  void take(Struct& producers) noexcept {
+    held_ = producers;
+    producers.release = nullptr;
+  }
   // Releases what it owns. Runs code of the producer.
   void reset() noexcept {
     if (held_.release != nullptr) {

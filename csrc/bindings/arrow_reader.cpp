@@ -48,35 +48,44 @@ bool lies_in_file(const void* address) {
   return false;
 }
 
-// Takes the stream out of a capsule.
-ArrowArrayStream& stream_in(const py::object& capsule) {
-  constexpr const char* kName = "arrow_array_stream";
-  if (PyCapsule_IsValid(capsule.ptr(), kName) == 0) {
-    raise(PyExc_TypeError, "__arrow_c_stream__() must return a PyCapsule named 'arrow_array_stream', got " +
+// Returns the struct in a capsule, which `method` of the source has returned.
+template <class Struct>
+Struct& struct_in(const py::object& capsule, const char* name, const char* method) {
+  if (PyCapsule_IsValid(capsule.ptr(), name) == 0) {
+    raise(PyExc_TypeError, std::string(method) + "() must return a PyCapsule named '" + name + "', got " +
                                std::string(py::repr(capsule)));
   }
-  auto& stream = *static_cast<ArrowArrayStream*>(PyCapsule_GetPointer(capsule.ptr(), kName));
-  if (stream.release == nullptr) {
-    raise(errors().echo_error,
-          "the Arrow stream of the source was taken before; for several epochs pass a table, or another object that "
-          "makes a "
-          "new stream each time");
+  auto& found = *static_cast<Struct*>(PyCapsule_GetPointer(capsule.ptr(), name));
+  if (found.release == nullptr) {
+    raise(errors().echo_error, std::string("what ") + method +
+                                   "() has returned was taken before; for several epochs pass a table, or another "
+                                   "object that makes a new stream each time");
   }
-  return stream;
+  return found;
 }
 
-// An iterator of a stream. Any thread with the GIL, one at a time. Calls the producer without the GIL, because it may wait
+// An iterator of a stream, or of a single array. Any thread with the GIL, one at a time. Calls the producer without the GIL, because it may wait
 // for threads that need it. Releases the stream at its end, at the first error, or with this object.
 class ArrowReader {
  public:
-  // `chunk_bytes`: yield about so many bytes at a time; none: whole record batches.
-  ArrowReader(const py::object& capsule, std::optional<std::size_t> chunk_bytes) : stream_(stream_in(capsule)) {
+  // `exported`: what __arrow_c_stream__() or __arrow_c_array__() has returned. `chunk_bytes`: yield about so many bytes at a
+  // time; none: whole record batches.
+  ArrowReader(const py::object& exported, std::optional<std::size_t> chunk_bytes) {
     ArrowOwned<ArrowSchema> schema;
-    call_producer([&](ArrowArrayStream* stream) { return stream->get_schema(stream, schema.get()); });
-    if (!schema) {
-      raise(errors().echo_error, "the producer of the Arrow stream has sent a released schema");
+    if (py::isinstance<py::tuple>(exported) && py::len(exported) == 2) {
+      constexpr const char* kMethod = "__arrow_c_array__";
+      const auto pair = py::tuple(exported);
+      schema.take(struct_in<ArrowSchema>(pair[0], "arrow_schema", kMethod));
+      type_ = type_of(*schema, "the source");
+      batch_ = std::make_unique<ArrowBatch>(type_, struct_in<ArrowArray>(pair[1], "arrow_array", kMethod));
+    } else {
+      stream_.take(struct_in<ArrowArrayStream>(exported, "arrow_array_stream", "__arrow_c_stream__"));
+      call_producer([&](ArrowArrayStream* stream) { return stream->get_schema(stream, schema.get()); });
+      if (!schema) {
+        raise(errors().echo_error, "the producer of the Arrow stream has sent a released schema");
+      }
+      type_ = type_of(*schema, "the source");
     }
-    type_ = type_of(*schema, "the source");
     if (chunk_bytes) {
       const std::size_t rows = *chunk_bytes / std::max<std::size_t>(1, type_.row_bytes());
       chunk_rows_ = static_cast<std::int64_t>(std::clamp<std::size_t>(rows, 1, kMaxChunkRows));
@@ -206,8 +215,8 @@ class ArrowReader {
 }  // namespace
 
 void register_arrow(py::module_& module) {
-  py::class_<ArrowReader>(module, "ArrowReader", "Reads an Arrow stream, as NumPy arrays on its memory.")
-      .def(py::init<const py::object&, std::optional<std::size_t>>(), py::arg("capsule"), py::kw_only(),
+  py::class_<ArrowReader>(module, "ArrowReader", "Reads an Arrow stream or array, as NumPy arrays on its memory.")
+      .def(py::init<const py::object&, std::optional<std::size_t>>(), py::arg("exported"), py::kw_only(),
            py::arg("chunk_bytes") = py::none())
       .def("__iter__", [](py::object self) { return self; })
       .def("__next__", &ArrowReader::next)

@@ -3,6 +3,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,6 +16,7 @@
 #include "bindings/position.hpp"
 #include "bindings/registration.hpp"
 #include "bindings/section.hpp"
+#include "bindings/stage.hpp"
 
 namespace py = pybind11;
 
@@ -38,7 +40,8 @@ py::array_t<T> array_of(std::size_t size, const Element& element) {
 class SlotPlan {
  public:
   explicit SlotPlan(const EchoBufferConfig& config)
-      : slots_(config.capacity + 2 * config.batch_rows + config.burst - 1),
+      : slots_(config.capacity + 2 * config.batch_rows + config.burst - 1 +
+               static_cast<std::uint32_t>(BatchPlan::waiting_slots(config.streams, config.capacity))),
         drop_last_(config.drop_last),
         plan_({.capacity = config.capacity,
                .slots = slots_,
@@ -46,16 +49,22 @@ class SlotPlan {
                .seed = config.seed,
                .unique_in_batch = config.unique_in_batch,
                .iteration_uses = config.steps * config.batch_rows,
+               .even_factor = config.even_factor,
+               .streams = config.streams,
+               .first_stream = config.first_stream,
+               .stream_step = config.stream_step,
                .min_uses = config.min_uses,
                .max_age = config.max_age,
                .batch_rows = config.batch_rows,
                .replay = config.replay}),
         uses_(config.batch_rows) {
-    begin(config.epoch, std::nullopt);
+    start(config.epoch, {});
   }
 
-  void begin(std::uint64_t epoch, std::optional<std::uint64_t> items) {
-    plan_.begin(epoch, items.value_or(kUnknown));
+  void begin(std::uint64_t epoch, const py::object& extent) { start(epoch, extent_of(extent)); }
+
+  void start(std::uint64_t epoch, const Extent& extent) {
+    plan_.begin(epoch, extent);
     rows_ = 0;
     free_.clear();
     for (std::uint32_t slot = slots_; slot > 0; --slot) {
@@ -87,6 +96,7 @@ class SlotPlan {
   [[nodiscard]] py::dict log() const { return log_dict(plan_.log()); }
   void check_log() const { bindings::check_log(plan_.diverged()); }
   [[nodiscard]] std::uint32_t resident() const noexcept { return plan_.resident(); }
+  [[nodiscard]] std::optional<std::array<std::uint64_t, 2>> own_uses() const { return known(plan_.own_uses()); }
   [[nodiscard]] bool at_end() const noexcept { return plan_.finished(); }
   void end_pass() { plan_.end_pass(); }
   void end_input() { plan_.end_input(); }
@@ -155,7 +165,8 @@ void register_batch_plan(py::module_& module) {
   py::class_<SlotPlan>(module, "BatchPlan", "Decides the slot of each example, and the slots of each batch.")
       .def(py::init([](const py::object& config) { return std::make_unique<SlotPlan>(buffer_config(config)); }),
            py::arg("config"))
-      .def("begin", guarded(&SlotPlan::begin), py::arg("epoch"), py::arg("items"), "Forget everything and start again.")
+      .def("begin", guarded(&SlotPlan::begin), py::arg("epoch"), py::arg("extent"),
+           "Forget everything and start again.")
       .def("resume", guarded(&SlotPlan::resume), py::arg("flow"),
            "Start at a position. Return the numbers of its items and their slots; passes and items that were fed; "
            "batches.")
@@ -167,6 +178,7 @@ void register_batch_plan(py::module_& module) {
            "Return\ntheir slots.")
       .def_property_readonly("room", guarded(&SlotPlan::room), "Slots that are free.")
       .def_property_readonly("log", guarded(&SlotPlan::log), "The decisions of an adaptive factor.")
+      .def_property_readonly("own_uses", guarded(&SlotPlan::own_uses))
       .def("check_log", guarded(&SlotPlan::check_log),
            "Raise CheckpointError if the log of an adaptive factor is not that of this run.")
       .def("end_pass", guarded(&SlotPlan::end_pass), "Mark the examples so far as a pass; another one follows.")

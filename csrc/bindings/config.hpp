@@ -43,6 +43,10 @@ inline EchoBufferConfig buffer_config(pybind11::handle config) {
   native.min_uses = option<std::uint32_t>(config, "min_uses");
   native.max_age = max_age(config);
   native.replay = log_of(option<pybind11::dict>(config, "replay"));
+  native.streams = option<std::uint32_t>(config, "streams");
+  native.first_stream = option<std::uint64_t>(config, "rank");
+  native.stream_step = option<std::uint64_t>(config, "ranks");
+  native.even_factor = option<bool>(config, "even_factor");
   return native;
 }
 
@@ -55,7 +59,11 @@ inline EchoQueueConfig queue_config(pybind11::handle config) {
           .prefetch = option<std::uint32_t>(config, "prefetch"),
           .min_uses = option<std::uint32_t>(config, "min_uses"),
           .max_age = max_age(config),
-          .replay = log_of(option<pybind11::dict>(config, "replay"))};
+          .replay = log_of(option<pybind11::dict>(config, "replay")),
+          .streams = option<std::uint32_t>(config, "streams"),
+          .first_stream = option<std::uint64_t>(config, "rank"),
+          .stream_step = option<std::uint64_t>(config, "ranks"),
+          .even_factor = option<bool>(config, "even_factor")};
 }
 
 }  // namespace pyecho::bindings

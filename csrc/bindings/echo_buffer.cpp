@@ -86,7 +86,12 @@ HostMemory EchoBufferObject::new_memory(std::size_t size_bytes) const {
   const py::object made = call_python([&] { return new_memory_(size_bytes); });
   auto [address, owner] = made.cast<std::pair<std::uintptr_t, py::object>>();
   std::shared_ptr<void> kept(owner.release().ptr(), [](void* held) {
+    if (Py_IsInitialized() == 0) {
+      return;  // native code has kept the buffer for longer than the interpreter, which took its objects along
+    }
+    ParkIfKilled park;
     const py::gil_scoped_acquire gil;
+    park.passed();
     Py_DECREF(static_cast<PyObject*>(held));
   });
   return {reinterpret_cast<std::byte*>(address), size_bytes, std::move(kept)};  // NOLINT(performance-no-int-to-ptr)
@@ -228,8 +233,9 @@ std::vector<py::object> EchoBufferObject::slot_views(Reservation reservation, py
 py::dict EchoBufferObject::stats() const {
   const EchoBufferStats stats = core_->stats();
   const std::uint64_t feeding_ns = feed_ ? feed_->source_ns() : 0;
-  return py::dict("fresh"_a = stats.fresh, "emitted"_a = stats.emitted, "batches"_a = stats.batches,
-                  "bytes_gathered"_a = stats.bytes_gathered, "source_ns"_a = source_clock().inside_ns() + feeding_ns,
+  return py::dict("fresh"_a = stats.fresh, "emitted"_a = stats.emitted, "additional"_a = stats.additional,
+                  "batches"_a = stats.batches, "bytes_gathered"_a = stats.bytes_gathered,
+                  "source_ns"_a = source_clock().inside_ns() + feeding_ns,
                   "upstream_ns"_a = source_clock().upstream_ns() + feeding_ns,
                   "consumer_wait_ns"_a = stats.consumer_wait_ns, "downstream_ns"_a = stats.downstream_ns,
                   "resident"_a = stats.resident, "outstanding_leases"_a = stats.outstanding_leases,
@@ -260,16 +266,96 @@ namespace {
 
 PyTypeObject* echo_buffer_type = nullptr;
 
-// Returns the object of `self`. For calls by many threads at a time: pybind11's cast of a derived type takes the one lock
-// of its registry.
 EchoBufferObject& buffer_of(py::handle self) {
-  if (PyObject_TypeCheck(self.ptr(), echo_buffer_type)) {
-    const auto held = reinterpret_cast<py::detail::instance*>(self.ptr())->get_value_and_holder();
-    if (held.holder_constructed()) {
-      return *held.value_ptr<EchoBufferObject>();
+  auto* const buffer = PyObject_TypeCheck(self.ptr(), echo_buffer_type) ? native_of<EchoBufferObject>(self) : nullptr;
+  if (buffer == nullptr) {
+    throw py::type_error("put() needs an EchoBuffer whose __init__() was called");
+  }
+  return *buffer;
+}
+
+// put() and put_batch() are plain methods of CPython's: on a free-threaded Python, pybind11 3 takes a lock of its registry
+// in each call of a function, so that threads would wait for each other.
+PyObject* put_with(PyObject* self, PyObject* const* arguments, Py_ssize_t positional, PyObject* names, bool batched) {
+  const char* const method = batched ? "put_batch" : "put";
+  const std::array<const char*, 2> parameters{batched ? "batch" : "example", "timeout"};
+  std::array<PyObject*, 2> given{};
+  if (std::cmp_greater(positional, given.size())) {
+    return PyErr_Format(PyExc_TypeError, "%s() takes at most 2 arguments (%zd given)", method, positional);
+  }
+  std::copy_n(arguments, positional, given.begin());
+  for (Py_ssize_t i = 0; names != nullptr && i < PyTuple_GET_SIZE(names); ++i) {
+    PyObject* const name = PyTuple_GET_ITEM(names, i);
+    std::size_t at = 0;
+    while (at < given.size() && PyUnicode_CompareWithASCIIString(name, parameters.at(at)) != 0) {
+      ++at;
+    }
+    if (at == given.size() || given.at(at) != nullptr) {
+      return PyErr_Format(PyExc_TypeError, "%s() got an unexpected or repeated argument %R", method, name);
+    }
+    given.at(at) = arguments[positional + i];
+  }
+  if (given[0] == nullptr) {
+    return PyErr_Format(PyExc_TypeError, "%s() needs the argument '%s'", method, parameters[0]);
+  }
+  std::optional<double> timeout_s;
+  if (given[1] != nullptr && given[1] != Py_None) {
+    timeout_s = PyFloat_AsDouble(given[1]);
+    if (PyErr_Occurred() != nullptr) {
+      return nullptr;
     }
   }
-  throw py::type_error("put() needs an EchoBuffer whose __init__() was called");
+  try {
+    EchoBufferObject& buffer = buffer_of(self);
+    batched ? buffer.put_batch(given[0], timeout_s) : buffer.put(given[0], timeout_s);
+    Py_RETURN_NONE;
+  } catch (py::error_already_set& error) {
+    error.restore();
+  } catch (const py::builtin_exception& error) {
+    error.set_error();
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+  return nullptr;
+}
+
+PyObject* put_example(PyObject* self, PyObject* const* arguments, Py_ssize_t positional, PyObject* names) {
+  return put_with(self, arguments, positional, names, false);
+}
+
+PyObject* put_batch(PyObject* self, PyObject* const* arguments, Py_ssize_t positional, PyObject* names) {
+  return put_with(self, arguments, positional, names, true);
+}
+
+template <PyObject* (*kFunction)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*)>
+PyMethodDef method(const char* name, const char* text) {
+  return {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(kFunction)), METH_FASTCALL | METH_KEYWORDS,
+          text};
+}
+
+void add_puts(const py::object& type) {
+  static std::array methods{
+      method<put_example>(
+          "put",
+          "put($self, /, example, timeout=None)\n--\n\n"
+          "Copy one example into the buffer; wait while every slot is in use.\n\n"
+          "Raises SpecMismatch (nothing was taken), PutTimeout, Closed. Any number of threads may put; the order of\n"
+          "examples is the order in which they obtained their slots. An array is copied before put returns."),
+      method<put_batch>(
+          "put_batch",
+          "put_batch($self, /, batch, timeout=None)\n--\n\n"
+          "Put every row of a batch: the nest of an example whose leaves have one more, leading axis of equal "
+          "length.\n\n"
+          "Raises as put(); PutTimeout says how many rows were taken before the time was up.")};
+  for (PyMethodDef& each : methods) {
+    auto made = py::reinterpret_steal<py::object>(PyDescr_NewMethod(echo_buffer_type, &each));
+    if (!made) {
+      throw py::error_already_set();
+    }
+    type.attr(each.ml_name) = std::move(made);
+  }
 }
 
 }  // namespace
@@ -278,30 +364,12 @@ void register_echo_buffer(py::module_& module) {
   py::class_<EchoBufferObject, Stage, std::shared_ptr<EchoBufferObject>> type(module, "EchoBuffer",
                                                                               "The native stage of example echoing.");
   echo_buffer_type = reinterpret_cast<PyTypeObject*>(type.ptr());
+  add_puts(type);
   type.def(py::init<const py::object&, const py::object&, const py::object&, std::string, bool, py::object, py::object,
                     py::object, py::object>(),
            py::arg("spec"), py::arg("node_of"), py::arg("config"), py::kw_only(), py::arg("name"), py::arg("batched"),
            py::arg("to_array"), py::arg("from_array"), py::arg("info_type"), py::arg("new_memory"))
-      .def(
-          "put",
-          [](const py::handle self, const py::handle example, std::optional<double> timeout_s) {
-            buffer_of(self).put(example, timeout_s);
-          },
-          py::arg("example"), py::arg("timeout") = py::none(),
-          "put(example, timeout=None)\n\n"
-          "Copy one example into the buffer; wait while every slot is in use.\n\n"
-          "Raises SpecMismatch (nothing was taken), PutTimeout, Closed. Any number of threads may put; the order of\n"
-          "examples is the order in which they obtained their slots. An array is copied before put returns.")
-      .def(
-          "put_batch",
-          [](const py::handle self, const py::handle batch, std::optional<double> timeout_s) {
-            buffer_of(self).put_batch(batch, timeout_s);
-          },
-          py::arg("batch"), py::arg("timeout") = py::none(),
-          "put_batch(batch, timeout=None)\n\n"
-          "Put every row of a batch: the nest of an example whose leaves have one more, leading axis of equal "
-          "length.\n\n"
-          "Raises as put(); PutTimeout says how many rows were taken before the time was up.")
+      .def("_expect_growth", guarded(&EchoBufferObject::expect_growth))
       .def("reserve", &make_reservation, py::arg("timeout") = py::none(),
            "reserve(timeout=None)\n\n"
            "Obtain a slot and write the example into it in place:\n\n"

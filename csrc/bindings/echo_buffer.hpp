@@ -59,6 +59,9 @@ class EchoBufferObject final : public StageOf<EchoBuffer> {
   [[nodiscard]] const Structure& structure() const noexcept { return structure_; }
   [[nodiscard]] bool has_references() const noexcept { return has_references_; }
 
+  // Gives no warning when batches are added: the consumer's library keeps them for a while.
+  void expect_growth() { warned_of_growth_ = true; }
+
  protected:
   void hold(const pybind11::object& item, std::size_t first_row) override;
   [[nodiscard]] bool holds_item() const override { return held_.view != nullptr; }
@@ -69,7 +72,7 @@ class EchoBufferObject final : public StageOf<EchoBuffer> {
   [[nodiscard]] bool failed_natively() const override { return core_->failed(); }
   Outcome try_emit(PyObject*& emission) override;
   Outcome wait(Deadline slice) override;
-  Outcome begin_core(std::uint64_t epoch, std::uint64_t items) override;
+  Outcome begin_core(std::uint64_t epoch, const Extent& extent) override;
   void make_room(std::size_t items) override;
   const BatchPlan& inspect(pybind11::dict& state, bool payload) override;
   [[noreturn]] void raise_for(Outcome outcome) const override;

@@ -8,6 +8,7 @@
 #include "bindings/echo_buffer.hpp"
 #include "bindings/errors.hpp"
 #include "bindings/gil.hpp"
+#include "bindings/ownership.hpp"
 
 namespace py = pybind11;
 
@@ -60,9 +61,9 @@ Outcome EchoBufferObject::wait(Deadline slice) {
   return core_->acquire(acquired_, slice);
 }
 
-Outcome EchoBufferObject::begin_core(std::uint64_t epoch, std::uint64_t items) {
+Outcome EchoBufferObject::begin_core(std::uint64_t epoch, const Extent& extent) {
   acquired_.reset();
-  return StageOf::begin_core(epoch, items);
+  return StageOf::begin_core(epoch, extent);
 }
 
 void EchoBufferObject::raise_for(Outcome outcome) const {
@@ -100,6 +101,7 @@ py::object EchoBufferObject::make_batch(const Lease& lease, py::handle owner) {
   }
   py::object batch = structure_.unflatten(objects);
   if (!config_.with_info) {
+    give_up_nest(batch.ptr());
     return batch;
   }
   const auto column = [&](std::size_t offset, int type) {
@@ -110,7 +112,9 @@ py::object EchoBufferObject::make_batch(const Lease& lease, py::handle owner) {
   py::object source_index = column(layout.source_index_offset(), NPY_INT64);
   py::object use = column(layout.use_offset(), NPY_INT32);
   py::object info = call_python([&] { return info_type_(std::move(source_index), std::move(use)); });
-  return py::make_tuple(std::move(batch), std::move(info));
+  py::object emission = py::make_tuple(std::move(batch), std::move(info));
+  give_up_nest(emission.ptr());
+  return emission;
 }
 
 py::object EchoBufferObject::array_leaf(std::size_t index, std::byte* data, std::uint32_t rows,
@@ -123,6 +127,7 @@ py::object EchoBufferObject::array_leaf(std::size_t index, std::byte* data, std:
   if (from_array_.is_none()) {
     return array;
   }
+  give_up_ownership(array.ptr());
   return call_python([&] { return from_array_(std::move(array), index); });
 }
 

@@ -33,6 +33,8 @@ void EchoQueueObject::commit(Reservation place, Item item) {
 
 void EchoQueueObject::hold(const py::object& item, std::size_t /*first_row*/) {
   SharedItem held = shared_ ? share_item(item) : SharedItem{.item = item, .guards = {}};
+  give_up_nest(held.item.ptr());
+  give_up_nest(held.guards.ptr());
   held_ = {.object = std::move(held.item), .guards = std::move(held.guards)};
 }
 
@@ -121,7 +123,10 @@ PyObject* EchoQueueObject::delivered(Emission emission) {
     if (!has_transform_) {
       return emission.object.release().ptr();
     }
-    return call_python([&] { return transform_(emission.object, emission.use.source_index, emission.use.ordinal); })
+    return call_python([&] {
+             return transform_(emission.object, emission.use.source_index,
+                               static_cast<std::int32_t>(emission.use.ordinal));
+           })
         .release()
         .ptr();
   } catch (const py::error_already_set& error) {
@@ -132,15 +137,15 @@ PyObject* EchoQueueObject::delivered(Emission emission) {
   }
 }
 
-Outcome EchoQueueObject::begin_core(std::uint64_t epoch, std::uint64_t items) {
+Outcome EchoQueueObject::begin_core(std::uint64_t epoch, const Extent& extent) {
   failed_ = false;
-  return StageOf::begin_core(epoch, items);
+  return StageOf::begin_core(epoch, extent);
 }
 
 py::dict EchoQueueObject::stats() const {
   const EchoQueueStats stats = core_->stats();
-  return py::dict("fresh"_a = stats.fresh, "emitted"_a = stats.emitted, "batches"_a = stats.emitted,
-                  "bytes_gathered"_a = 0, "source_ns"_a = source_clock().inside_ns(),
+  return py::dict("fresh"_a = stats.fresh, "emitted"_a = stats.emitted, "additional"_a = stats.additional,
+                  "batches"_a = stats.emitted, "bytes_gathered"_a = 0, "source_ns"_a = source_clock().inside_ns(),
                   "upstream_ns"_a = source_clock().upstream_ns(), "consumer_wait_ns"_a = stats.consumer_wait_ns,
                   "downstream_ns"_a = stats.downstream_ns, "resident"_a = stats.resident, "outstanding_leases"_a = 0,
                   "host_allocations"_a = 0);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bindings/errors.hpp"
+#include "bindings/ownership.hpp"
 #include "bindings/stage.hpp"
 #include "core/stage/echo_queue.hpp"
 
@@ -30,7 +31,10 @@ class EchoQueueObject final : public StageOf<EchoQueue> {
   // For threads that fill the queue in an order of their own: waits for room. Raises Closed, also if paused. Each
   // reservation must be consumed by one of the next four functions.
   Reservation reserve();
-  void fill(Reservation place, pybind11::object item) { commit(place, {.object = std::move(item)}); }
+  void fill(Reservation place, pybind11::object item) {
+    give_up_nest(item.ptr());
+    commit(place, {.object = std::move(item)});
+  }
   // Raises this exception in the consumer in the place of an item. That ends the iteration and stops the queue.
   void fill_error(Reservation place, const pybind11::object& error) {
     commit(place, {.object = checked_failure(error), .is_error = true});
@@ -46,7 +50,7 @@ class EchoQueueObject final : public StageOf<EchoQueue> {
   Outcome put_held(bool wait, std::uint64_t& put) override;
   Outcome try_emit(PyObject*& emission) override;
   Outcome wait(Deadline slice) override { return core_->await_items(slice); }
-  Outcome begin_core(std::uint64_t epoch, std::uint64_t items) override;
+  Outcome begin_core(std::uint64_t epoch, const Extent& extent) override;
   void make_room(std::size_t items) override;
   const BatchPlan& inspect(pybind11::dict& state, bool payload) override;
 

@@ -4,6 +4,8 @@
 #include <tuple>
 #include <utility>
 
+#include "bindings/ownership.hpp"
+
 namespace py = pybind11;
 
 namespace pyecho::bindings {
@@ -22,6 +24,7 @@ py::object make_lease_object(Lease lease) {
     throw py::error_already_set();
   }
   std::ignore = kept.release();  // the capsule's
+  give_up_ownership(capsule);
   return py::reinterpret_steal<py::object>(capsule);
 }
 

@@ -20,9 +20,20 @@
 
 namespace pyecho::bindings {
 
+// Returns how far a plan goes: `items` (None: unknown), `iteration_uses`, and `total_uses` (-1: without end).
+inline Extent extent_of(pybind11::handle extent) {
+  const auto uses = [&](const char* name) {
+    const auto count = option<std::int64_t>(extent, name);
+    return count < 0 ? kUnknown : static_cast<std::uint64_t>(count);
+  };
+  return {.items = option<std::optional<std::uint64_t>>(extent, "items").value_or(kUnknown),
+          .iteration_uses = uses("iteration_uses"),
+          .total_uses = uses("total_uses")};
+}
+
 inline PlanPosition position_of(pybind11::handle flow) {
   PlanPosition position{.epoch = option<std::uint64_t>(flow, "epoch"),
-                        .items = option<std::optional<std::uint64_t>>(flow, "items").value_or(kUnknown),
+                        .extent = extent_of(flow),
                         .open_items = option<std::uint64_t>(flow, "open_items"),
                         .ended = option<bool>(flow, "ended"),
                         .feed_all = option<bool>(flow, "payload"),

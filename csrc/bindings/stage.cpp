@@ -9,6 +9,7 @@
 
 #include "bindings/errors.hpp"
 #include "bindings/gil.hpp"
+#include "bindings/position.hpp"
 #include "bindings/registration.hpp"
 #include "core/plan/echo_factor.hpp"
 
@@ -211,6 +212,13 @@ void Stage::pull() {
   }
 }
 
+py::object Stage::take_failure() {
+  if (failure_.is_none()) {
+    failure_ = take_native_failure();
+  }
+  return std::exchange(failure_, py::none());
+}
+
 void Stage::fail(py::object error) {
   error = checked_failure(error);
   const std::deque<py::object> dying = std::exchange(read_, {});
@@ -280,10 +288,10 @@ py::object Stage::take(bool wait) {
   return py::reinterpret_steal<py::object>(emission);
 }
 
-void Stage::begin(std::uint64_t epoch, std::optional<std::uint64_t> items, std::uint64_t iterations,
-                  std::uint64_t delivered) {
+void Stage::begin(std::uint64_t epoch, const py::object& extent, std::uint64_t iterations, std::uint64_t delivered) {
+  const Extent native = extent_of(extent);
   leave_epoch();
-  if (const Outcome outcome = begin_core(epoch, items.value_or(kUnknown)); outcome != Outcome::kOk) {
+  if (const Outcome outcome = begin_core(epoch, native); outcome != Outcome::kOk) {
     raise_for(outcome);
   }
   iterations_ = iterations;
@@ -315,24 +323,17 @@ void Stage::raise_for(Outcome outcome) const { raise_outcome(outcome, name_); }
 
 namespace {
 
-// Returns the C++ object of `self`, or null while it is under construction. Unlike pybind11::cast, does not use pybind11's
-// registry, which no longer exists during the last collections of a finalizing interpreter.
-Stage* stage_of(PyObject* self) {
-  auto value_and_holder = reinterpret_cast<py::detail::instance*>(self)->get_value_and_holder();
-  return value_and_holder.holder_constructed() ? value_and_holder.value_ptr<Stage>() : nullptr;
-}
-
 // The types of the stages inherit this.
 void collect_cycles(PyHeapTypeObject* heap_type) {
   PyTypeObject* const type = &heap_type->ht_type;
   type->tp_flags |= Py_TPFLAGS_HAVE_GC;
   type->tp_traverse = [](PyObject* self, visitproc visit, void* arg) -> int {
     Py_VISIT(Py_TYPE(self));
-    const Stage* const stage = stage_of(self);
+    const Stage* const stage = native_of<Stage>(self);
     return stage == nullptr ? 0 : stage->traverse(visit, arg);
   };
   type->tp_clear = [](PyObject* self) -> int {
-    if (Stage* const stage = stage_of(self); stage != nullptr) {
+    if (auto* const stage = native_of<Stage>(self); stage != nullptr) {
       stage->clear();
     }
     return 0;
@@ -370,7 +371,7 @@ void register_stage(py::module_& module) {
       .def("_set_prepare", guarded(&Stage::set_prepare), py::arg("prepare"))
       .def("_feed", guarded(&Stage::feed))
       .def("_set_paused", guarded(&Stage::set_paused), py::arg("paused"))
-      .def("_begin", guarded(&Stage::begin), py::arg("epoch"), py::arg("items"), py::arg("iterations") = 0,
+      .def("_begin", guarded(&Stage::begin), py::arg("epoch"), py::arg("extent"), py::arg("iterations") = 0,
            py::arg("delivered") = 0)
       .def("_state", guarded(&Stage::state), py::kw_only(), py::arg("payload"), py::arg("with_held"))
       .def("_resume", guarded(&Stage::resume), py::arg("flow"))
@@ -379,7 +380,9 @@ void register_stage(py::module_& module) {
       .def("_retire", guarded(&Stage::retire), py::kw_only(), py::arg("completed"))
       .def_property_readonly("_delivered", guarded(&Stage::delivered))
       .def_property_readonly("_generation", guarded(&Stage::generation))
+      .def("_take_failure", guarded(&Stage::take_failure))
       .def_property_readonly("_at_end", guarded(&Stage::at_end))
+      .def_property_readonly("_own_uses", guarded(&Stage::own_uses))
       .def("_stats", guarded(&Stage::stats))
       .def("_log", guarded(&Stage::log))
       .def("__iter__", [](const py::object& self) { return new_iterator(self, py::none()); });

@@ -60,6 +60,8 @@ class Stage {
   virtual void close() = 0;
   // Same as close(), but the consumer receives `error` once everything before it has been emitted.
   void fail(pybind11::object error);
+  // Returns the exception that the consumer would receive at the end, once, for a consumer that ends before; or None.
+  [[nodiscard]] pybind11::object take_failure();
   // Ends feed(), and soon also the waits of other threads that fill or take. Nothing is lost: another thread may continue
   // after set_paused(false).
   void set_paused(bool paused);
@@ -83,8 +85,7 @@ class Stage {
   // Starts with iteration `epoch` and drops the rest of the last one. No producer may be inside.
   // Waits for a consumer in another thread to leave. Raises EchoError in a signal handler or destructor inside of next().
   // `iterations`, `delivered`: what an earlier process has taken of these epochs, see state().
-  void begin(std::uint64_t epoch, std::optional<std::uint64_t> items, std::uint64_t iterations,
-             std::uint64_t delivered);
+  void begin(std::uint64_t epoch, const pybind11::object& extent, std::uint64_t iterations, std::uint64_t delivered);
 
   // -- Saving and resuming (pyecho/state.py). The consumer's thread, between two calls of next(). --
 
@@ -122,6 +123,8 @@ class Stage {
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
 
   // Any thread.
+  // Returns the numbers of OwnUses once they are known.
+  [[nodiscard]] virtual std::optional<std::array<std::uint64_t, 2>> own_uses() const = 0;
   [[nodiscard]] virtual pybind11::dict stats() const = 0;
   // Returns the decisions of an adaptive factor: {first epoch: array}.
   [[nodiscard]] virtual pybind11::dict log() const = 0;
@@ -153,7 +156,7 @@ class Stage {
   // After try_emit() returned kEmpty: returns how many items must be put before the next attempt is useful, or 0 if it does
   // not wait for items.
   [[nodiscard]] virtual std::uint64_t needed() const = 0;
-  virtual Outcome begin_core(std::uint64_t epoch, std::uint64_t items) = 0;
+  virtual Outcome begin_core(std::uint64_t epoch, const Extent& extent) = 0;
   // Makes room for so many items in a stage that has begun nothing.
   virtual void make_room(std::size_t items) = 0;
   virtual Replay begin_core_at(PlanPosition position) = 0;
@@ -216,6 +219,19 @@ class Stage {
   SourceClock source_clock_;
 };
 
+inline std::optional<std::array<std::uint64_t, 2>> known(const OwnUses& uses) {
+  return uses.count == kUnknown ? std::nullopt : std::optional(std::array{uses.count, uses.known_after});
+}
+
+// Returns the C++ object of `self`, which must be a T, or null while it is under construction. Unlike pybind11::cast, does
+// not use pybind11's registry: it no longer exists during the last collections of a finalizing interpreter, and its one lock
+// would hold up threads that put at the same time.
+template <class T>
+T* native_of(pybind11::handle self) {
+  const auto held = reinterpret_cast<pybind11::detail::instance*>(self.ptr())->get_value_and_holder();
+  return held.holder_constructed() ? held.template value_ptr<T>() : nullptr;
+}
+
 // Allows one consumer of a stage at a time. Waits release the GIL, so another thread could enter; it gets an error.
 class OneConsumer {
  public:
@@ -263,10 +279,13 @@ class StageOf : public Stage {
     }
     return outcome;
   }
+  [[nodiscard]] std::optional<std::array<std::uint64_t, 2>> own_uses() const override {
+    return known(core_->own_uses());
+  }
   [[nodiscard]] pybind11::dict log() const override { return log_dict(core_->log()); }
   [[nodiscard]] std::uint64_t needed() const override { return core_->needed(); }
-  Outcome begin_core(std::uint64_t epoch, std::uint64_t items) override {
-    return without_gil(true, [&] { return core_->begin(epoch, items); });
+  Outcome begin_core(std::uint64_t epoch, const Extent& extent) override {
+    return without_gil(true, [&] { return core_->begin(epoch, extent); });
   }
   Replay begin_core_at(PlanPosition position) override {
     return without_gil(true, [&] { return core_->begin_at(std::move(position)); });

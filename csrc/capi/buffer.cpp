@@ -271,7 +271,7 @@ bool Buffer::release_lease(std::uint64_t id) {
 }
 
 Outcome Buffer::begin(std::uint64_t epoch, std::uint64_t items) {
-  const Outcome outcome = core_->begin(epoch, items);
+  const Outcome outcome = core_->begin(epoch, {.items = items});
   if (outcome == Outcome::kOk) {
     first_epoch_ = epoch;
     items_ = items;

@@ -178,7 +178,4 @@ class BadState : public std::runtime_error {
 // The functions of the C interface as a table.
 extern const pyecho_api kApi;
 
-// Sets what pyecho_last_error() returns in this thread.
-pyecho_status set_error(pyecho_status status, const char* message) noexcept;
-
 }  // namespace pyecho::capi

@@ -36,6 +36,7 @@ constexpr std::size_t kSizeIndex = 2;
 constexpr std::size_t kChecked = 2;                      // words before those that the checksum covers
 constexpr std::uint64_t kMost = std::uint64_t{1} << 62;  // of anything that is counted
 constexpr std::uint64_t kMostEmptyPasses = 1U << 20;     // replaying them takes time, and no use ends it
+constexpr double kMostUses = 0x1.0p36;                   // half an hour of planning
 constexpr std::uint64_t kUsesAtOnce = 1U << 20;
 
 void add_list(Words& words, const Words& list) {
@@ -95,7 +96,7 @@ class Reader {
 };
 
 PlanPosition read_position(Reader& reader) {
-  PlanPosition position{.epoch = reader.next(), .items = reader.next(), .open_items = reader.next_count()};
+  PlanPosition position{.epoch = reader.next(), .extent = {.items = reader.next()}, .open_items = reader.next_count()};
   const std::uint64_t ended = reader.next();
   require(ended <= 1 && !(ended == 1 && position.open_items > 0), "its passes cannot be");
   position.ended = ended == 1;
@@ -105,11 +106,17 @@ PlanPosition read_position(Reader& reader) {
   const Words passes = reader.next_list();
   require(passes.size() % 2 == 0, "its passes cannot be");
   std::uint64_t items = position.open_items;
+  std::uint64_t empty_passes = 0;
   for (std::size_t i = 0; i < passes.size(); i += 2) {
     const PassRun run{.passes = passes[i], .items = passes[i + 1]};
-    require(run.passes >= 1 && run.passes <= (run.items == 0 ? kMostEmptyPasses : kMost), "its passes cannot be");
-    require(run.items == 0 || run.passes <= (kMost - items) / run.items, "its passes cannot be");
-    items += run.passes * run.items;
+    require(run.passes >= 1 && run.passes <= kMost, "its passes cannot be");
+    if (run.items == 0) {
+      empty_passes += std::min(run.passes, kMostEmptyPasses + 1);
+      require(empty_passes <= kMostEmptyPasses, "its passes cannot be");
+    } else {
+      require(run.passes <= (kMost - items) / run.items, "its passes cannot be");
+      items += run.passes * run.items;
+    }
     position.passes.push_back(run);
   }
   for (const std::uint64_t decision : reader.next_list()) {
@@ -122,6 +129,15 @@ PlanPosition read_position(Reader& reader) {
 std::uint64_t items_of(const PlanPosition& position) {
   return std::accumulate(position.passes.begin(), position.passes.end(), position.open_items,
                          [](std::uint64_t sum, const PassRun& run) { return sum + run.passes * run.items; });
+}
+
+// Each use that was drawn of these items is drawn once more.
+void require_replayable(std::uint64_t items, double uses_of_each) {
+  if (static_cast<double>(items) * uses_of_each > kMostUses) {
+    throw BadState("the state was taken after " + std::to_string(items) +
+                   " items, whose uses would take hours to plan again; start a new epoch with pyecho_begin() at least "
+                   "once in 2^36 uses");
+  }
 }
 
 // Returns a column of the state for each leaf. Checks the size of all.
@@ -246,6 +262,7 @@ void Buffer::load(std::span<const std::byte> state, std::uint64_t& taken) {
         "max_age, unique_in_batch); load it into a buffer of the same one");
   }
   const PlanPosition position = read_position(reader);
+  require_replayable(items_of(position), config_.min_uses > 0 ? config_.min_uses : config_.factor);
   const Words numbers = reader.next_list();
   const std::uint64_t sum = reader.next();
   const std::vector<std::span<const std::byte>> columns = columns_of(reader.rest(), core_->layout(), numbers.size());
@@ -284,7 +301,7 @@ void Buffer::load(std::span<const std::byte> state, std::uint64_t& taken) {
           "its items are not those of its place");
   core_->resume(replay);
   first_epoch_ = position.epoch;
-  items_ = position.items;
+  items_ = position.extent.items;
   iterations_ = position.iterations;
   batches_ = position.batches;
   taken = items_of(position);

@@ -234,8 +234,9 @@ PYECHO_API pyecho_status pyecho_begin(pyecho_buffer* buffer, uint64_t epoch, uin
 PYECHO_API pyecho_status pyecho_save(pyecho_buffer* buffer, unsigned char** state, size_t* size_bytes, uint64_t* taken);
 /* Goes on where a state was taken, by a buffer of the same leaves, batch_rows, factor, capacity, seed and flags, in this or
  * another process. As pyecho_begin() otherwise; no other thread may be inside of any function of the buffer, and its number
- * of slots may grow. Any bytes are safe, though a large number of batches takes its time to be planned again: PYECHO_BAD_STATE, after which the buffer is as after
- * pyecho_stop() and pyecho_begin() or another state starts it again. */
+ * of slots may grow. The batches of the state are planned again, some 25 ns a use. Any bytes are safe: PYECHO_BAD_STATE, also
+ * after more than 2^36 uses since the first epoch of passes that flow into each other (half an hour); the buffer is then as
+ * after pyecho_stop(), and pyecho_begin() or another state starts it again. */
 PYECHO_API pyecho_status pyecho_load(pyecho_buffer* buffer, const unsigned char* state, size_t size_bytes,
                                      uint64_t* taken);
 /* Does nothing with NULL. */

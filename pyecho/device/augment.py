@@ -9,6 +9,7 @@ import torch
 
 from pyecho._core import ConfigError
 from pyecho.augment import random_bits
+from pyecho.config import Config
 
 
 class DeviceAugmentation:
@@ -20,15 +21,15 @@ class DeviceAugmentation:
     """
 
     def __init__(
-        self, function: Callable[[Any, torch.Generator], Any], seed: int, device: torch.device
+        self, function: Callable[[Any, torch.Generator], Any], config: Config, device: torch.device
     ) -> None:
         self._function = function
-        self._seed = seed
+        self._config = config
         self._generator = torch.Generator(device)
 
     def __call__(self, batch: Any, epoch: int, number: int) -> Any:
         """Return what becomes of an epoch's batch of this number, from 0."""
-        self._generator.manual_seed(int(random_bits(self._seed, 2, epoch, number).random_raw()))
+        self._generator.manual_seed(int(random_bits(self._config, 2, epoch, number).random_raw()))
         batch = self._function(batch, self._generator)
         if batch is None:
             raise ConfigError(

@@ -15,6 +15,7 @@ from pyecho.device.rows import DeviceRows
 from pyecho.device.tensors import TICKET, WORDS
 from pyecho.device.upload import Uploaded, Uploader
 from pyecho.nest import leaves_like, leaves_of, map_nest
+from pyecho.ranks import Extent
 from pyecho.spec import Adapter
 from pyecho.state import LAST_END, with_ends
 from pyecho.tracing import span
@@ -88,10 +89,12 @@ class DeviceEcho:
         self._iterations = self._delivered = self._dropped = 0  # the last two of one iteration
         self.emitted = 0
         """Rows that were handed to the consumer."""
+        self.additional = 0
+        """Of these, additional uses."""
 
-    def begin(self, epoch: int, items: int | None) -> None:
+    def begin(self, epoch: int, extent: Extent) -> None:
         """Start again with this epoch."""
-        self.plan.begin(epoch, items)
+        self.plan.begin(epoch, extent)
         self._forget()
 
     def _forget(self) -> None:
@@ -104,6 +107,14 @@ class DeviceEcho:
     @property
     def _at_end(self) -> bool:
         return self.plan.at_end
+
+    def _take_failure(self) -> BaseException | None:
+        failure, self._failure = self._failure, None
+        return failure
+
+    @property
+    def _own_uses(self) -> list[int] | None:
+        return self.plan.own_uses
 
     def _set_paused(self, paused: bool) -> None:
         self._staging._set_paused(paused)
@@ -132,7 +143,7 @@ class DeviceEcho:
             self._dropped += 1  # it is too short for drop_last
         self._iterations += 1
         self._delivered = self._dropped = 0
-        failure, self._failure = self._failure, None
+        failure = self._take_failure()
         if failure is not None and self.plan.at_end:
             try:
                 raise failure
@@ -177,6 +188,7 @@ class DeviceEcho:
         uploaded, info = finished
         batch = self._uploader.deliver(uploaded)
         self.emitted += len(info.use)
+        self.additional += int(np.count_nonzero(info.use < 0))
         return (batch, info) if self._with_info else batch
 
     def _receive(self, chunk: Any) -> None:
@@ -283,7 +295,7 @@ class DeviceEcho:
         return columns
 
     def _resume(self, flow: Flow) -> tuple[Any, Any]:
-        self._staging._begin(flow.epoch, None)
+        self._staging._begin(flow.epoch, Extent())
         self._forget()
         items: tuple[Any, Any]
         items, _, _, batches = self.plan.resume(flow)

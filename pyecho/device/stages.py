@@ -25,6 +25,7 @@ from pyecho.device.tensors import TICKET
 from pyecho.device.upload import StreamUploader, Uploaded, Uploader
 from pyecho.nest import leaves_of
 from pyecho.passes import Opening
+from pyecho.ranks import Extent
 from pyecho.sharing import own
 from pyecho.source import Source
 from pyecho.spec import Field
@@ -91,7 +92,7 @@ class DeviceStages(Stages):
         options, device = self._options, self._device
         augment = None
         if last and options.augment is not None:
-            augment = DeviceAugmentation(options.augment, self.config.seed, device)
+            augment = DeviceAugmentation(options.augment, self.config, device)
         make = StreamUploader if device.type in ("cuda", "xpu") else Uploader
         outputs = self._outputs if last else None
         return make(device, dtype=options.dtype, augment=augment, outputs=outputs)
@@ -132,8 +133,12 @@ class DeviceStages(Stages):
             shuffle_buffer=1,
             unique_in_batch=False,
             drop_last=False,
+            pad_last=False,
             with_info=False,
             steps_per_epoch=None,
+            shards=None,
+            rank=0,
+            ranks=1,
         )
         if rows:
             staging._set_prepare(rows.deposit)
@@ -186,11 +191,12 @@ class DeviceStages(Stages):
                 "lower shuffle_buffer, batch_size or prefetch, or raise max_device_bytes"
             )
 
-    def begin(self, epoch: int, items: int | None, opening: Opening) -> None:
+    def begin(self, epoch: int, extent: Extent, opening: Opening) -> None:
         """Begin the pool on the device as well."""
         if self._echo is not None:
-            self._echo.begin(epoch, items)
-        super().begin(epoch, items, opening)
+            self._echo.begin(epoch, extent)
+            extent = Extent(extent.items)
+        super().begin(epoch, extent, opening)
 
     # ------------------------------------------------------------ states
 
@@ -229,7 +235,8 @@ class DeviceStages(Stages):
         if echo is not None:
             occupancy = echo.plan.resident / self.config.capacity
             log = echo.plan.log
-            stats = replace(stats, emitted=echo.emitted, occupancy=occupancy, log=log)
+            counts = {"emitted": echo.emitted, "additional": echo.additional}
+            stats = replace(stats, **counts, occupancy=occupancy, log=log)
         return replace(stats, h2d_bytes=self._uploader.h2d_bytes)
 
 

@@ -6,6 +6,7 @@ import struct as packed
 import threading
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from arrow_producer import Producer, Type, Values, struct
 from drivers import FEEDER
@@ -129,6 +130,22 @@ def test_what_is_no_stream():
 
     with pytest.raises(TypeError, match=r"must return a PyCapsule .* got 'stream'"):
         list(pyecho.EchoLoader(Odd(), batch_size=2))
+
+
+def test_an_array_that_was_taken_before_and_what_is_none():
+    class Once:
+        exported = pa.array([1, 2]).__arrow_c_array__()
+
+        def __arrow_c_array__(self, requested_schema=None):
+            return self.exported
+
+    source = Once()
+    assert [batch.tolist() for batch in pyecho.EchoLoader(source, 1)] == [[1, 2]]
+    with pytest.raises(pyecho.EchoError, match=r"was taken before; .* pass a table"):
+        list(pyecho.EchoLoader(source, 1))
+    source.exported = (1, 2)
+    with pytest.raises(TypeError, match=r"__arrow_c_array__\(\) must return a PyCapsule .* got 1"):
+        list(pyecho.EchoLoader(source, 1))
 
 
 def test_a_second_thread_is_refused_while_one_is_inside_the_producer():

@@ -34,6 +34,19 @@ class Query:
         return self.source.__arrow_c_stream__(requested_schema)
 
 
+def reader(error=None):
+    """A stream whose batches Python makes; fails at its end with this error."""
+
+    def batches():
+        for batch in table().to_batches():
+            time.sleep(0.001)  # lets go of the GIL inside the producer
+            yield batch
+        if error is not None:
+            raise error
+
+    return pa.RecordBatchReader.from_batches(table().schema, batches())
+
+
 SOURCES = {
     "table": table,
     "record batch": lambda: table().combine_chunks().to_batches()[0],
@@ -114,6 +127,46 @@ def test_a_mapped_table_is_read_in_a_thread(tmp_path):
         batches = iter(pyecho.EchoLoader(pa.ipc.open_file(file).read_all(), 2, batch_size=4))
         next(batches)
         assert set(pyecho_threads()) - before
+
+
+# ---------------------------------------------------------------- single columns
+
+VECTORS = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(12, dtype=np.float32)), 3)
+COLUMNS = {
+    "array": VECTORS,
+    "sliced array": pa.concat_arrays([VECTORS[3:], VECTORS])[1:],
+    "chunked array": pa.chunked_array([VECTORS[:3], VECTORS[3:]]),
+    "series": pl.Series(VECTORS),
+}
+ALL = np.arange(12.0).reshape(4, 3).tolist()
+
+
+@drivers
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_the_rows_of_a_column_are_the_examples(kind, driver):
+    options = {"batch_size": 4, "shuffle_buffer": 0, **DRIVERS[driver]}
+    loader = pyecho.EchoLoader(COLUMNS[kind], 1, **options)
+    assert len(loader) == 1
+    for _ in range(2):
+        [batch] = loader
+        assert batch.dtype == np.float32
+        assert batch.tolist() == ALL
+
+
+@pytest.mark.parametrize("batch_size", [None, 2])
+def test_an_array_of_structs_or_strings_is_read_as_a_column_of_a_table(batch_size):
+    structs = pa.array([{"x": 1, "name": "a"}, {"x": 2, "name": "b"}])
+    options = {"batch_size": batch_size, "shuffle_buffer": 0}
+    [batch] = pyecho.EchoLoader(structs, 1, **options)
+    assert batch["x"].tolist() == [1, 2]
+    assert list(batch["name"]) == ["a", "b"]
+    [batch] = pyecho.EchoLoader(structs.field("name"), 1, **options)
+    assert list(batch) == ["a", "b"]
+
+
+def test_a_null_in_an_array_is_refused_with_its_row():
+    with pytest.raises(pyecho.ConfigError, match="the source is null in row 1"):
+        list(pyecho.EchoLoader(pa.array([1, None]), 1, batch_size=1))
 
 
 # ---------------------------------------------------------------- batch echoing
@@ -217,11 +270,7 @@ def test_a_table_is_skipped_without_reading_its_columns():
 
 @pytest.mark.parametrize("options", [{"threads": 0}, {"threads": 1}])
 def test_an_error_of_a_reader_arrives_after_what_came_before(options):
-    def batches():
-        yield from table().to_batches()
-        raise RuntimeError("the disk is gone")
-
-    source = pa.RecordBatchReader.from_batches(table().schema, batches())
+    source = reader(RuntimeError("the disk is gone"))
     loader = pyecho.EchoLoader(source, 2, batch_size=4, shuffle_buffer=0, **options)
     found = []
     with pytest.raises(OSError, match="the disk is gone"):
@@ -231,13 +280,7 @@ def test_an_error_of_a_reader_arrives_after_what_came_before(options):
 
 
 def test_the_batches_of_one_stream_may_be_made_by_python():
-    def batches():
-        for batch in table().to_batches():
-            time.sleep(0.001)  # lets go of the GIL inside the producer
-            yield batch
-
-    source = pa.RecordBatchReader.from_batches(table().schema, batches())
-    assert sorted(emitted(pyecho.EchoLoader(source, 2, batch_size=4))) == repeated(range(ROWS))
+    assert sorted(emitted(pyecho.EchoLoader(reader(), 2, batch_size=4))) == repeated(range(ROWS))
 
 
 def test_collate_fn_gets_rows():

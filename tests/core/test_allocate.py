@@ -5,6 +5,7 @@ import weakref
 
 import numpy as np
 import pytest
+from scripts import run
 
 import pyecho
 
@@ -93,3 +94,22 @@ def test_an_error_of_the_allocator_is_raised_and_no_batch_is_lost():
             errors += 1
     assert errors == 2
     assert np.bincount(np.concatenate(emitted)[:, 0]).tolist() == [2] * 40
+
+
+def test_a_buffer_that_native_code_keeps_may_be_released_after_the_end_of_the_interpreter():
+    output = run("""
+        import ctypes
+
+        allocate = lambda size_bytes: np.empty(size_bytes, np.uint8)
+        echo = pyecho.EchoBuffer(pyecho.Field(4, np.int32), batch_size=2, allocate=allocate)
+        pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+        pointer_of.restype = ctypes.c_void_p
+        pointer_of.argtypes = [ctypes.py_object, ctypes.c_char_p]
+        handle = ctypes.c_void_p(pointer_of(echo.capsule, b"pyecho.buffer.v1"))
+        library = ctypes.CDLL(pyecho.get_library())
+        assert library.pyecho_retain(handle) == 0
+        release = ctypes.cast(library.pyecho_release, ctypes.c_void_p)
+        ctypes.CDLL(None).__cxa_atexit(release, handle, None)  # runs after Py_Finalize()
+        print("done")
+        """)
+    assert output == "done\n"

@@ -1,6 +1,7 @@
 """The producers' side of a buffer: put, put_batch, reserve, commit, abort, timeouts."""
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -195,6 +196,13 @@ def test_memory_that_cannot_be_had_is_a_memory_error(threads):
         make(pyecho.Field(2**30, float), capacity=2**14, threads=threads)
     with pytest.raises(pyecho.ConfigError, match="lower capacity"):
         make(pyecho.Field((2**40, 2**20), float), batch_size=2**20, threads=threads)
+
+
+def test_more_memory_than_the_machine_has_is_refused_before_any_of_it_is_touched():
+    begin = time.monotonic()
+    with pytest.raises(MemoryError, match=r"no memory for the \d.* TiB"):
+        make(pyecho.Field((), float), held=2**29)
+    assert time.monotonic() - begin < 1
 
 
 @pytest.mark.parametrize("threads", [0, 2])

@@ -146,7 +146,7 @@ class AdaptiveRun {
     for (std::uint32_t slot = 0; slot < config.slots; ++slot) {
       free_.push_back(slot);
     }
-    plan_.begin(0, kUnknown);
+    plan_.begin(0, {});
   }
 
   void feed(std::size_t count) {

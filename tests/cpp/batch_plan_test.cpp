@@ -121,7 +121,7 @@ TEST(BatchPlan, draws_depend_on_seed_and_epoch_alone) {
   const auto draws = [](std::uint64_t seed, std::uint64_t epoch, std::uint32_t slots, std::uint32_t rows) {
     const PlanConfig config{.capacity = 16, .slots = slots, .seed = seed};
     BatchPlan plan(config);
-    plan.begin(epoch, kUnknown);
+    plan.begin(epoch, {});
     const Batches batches = run_plan(plan, config, {64}, rows)[0];
     const auto flat = std::views::join(batches);
     return std::vector<Emission>(flat.begin(), flat.end());
@@ -235,7 +235,7 @@ TEST(BatchPlan, a_plan_that_begins_again_half_way_is_as_new) {
     for (std::uint32_t fed = 0, drawn = 0; fed < config.slots && source.feed(); ++fed) {
       static_cast<void>(plan.draw(uses, drawn));
     }
-    plan.begin(0, kUnknown);
+    plan.begin(0, {});
     ASSERT_EQ(run_plan(plan, config, passes, rows), run_plan(config, passes, rows));
   }
 }

@@ -96,7 +96,7 @@ TEST(Drivers, begin_starts_afresh_after_an_end_and_after_a_stop_half_way_with_th
         } else {
           ASSERT_EQ(run_buffer(buffer, test.passes, expected.size()), expected) << describe(test);
         }
-        ASSERT_EQ(buffer.begin(epoch + 1, config.items), Outcome::kOk);
+        ASSERT_EQ(buffer.begin(epoch + 1, {.items = config.items}), Outcome::kOk);
         for (const auto& [lease, rows] : kept) {
           ASSERT_TRUE(!lease || rows_of(lease) == rows);
         }
@@ -113,9 +113,9 @@ TEST(Drivers, begin_with_an_open_reservation_is_an_error_that_changes_nothing) {
     ASSERT_TRUE(put_items(buffer, 0, 2));
     Reservation open{};
     ASSERT_EQ(buffer.reserve(open, kNever), Outcome::kOk);
-    EXPECT_THROW(static_cast<void>(buffer.begin(1, kUnknown)), std::logic_error);
+    EXPECT_THROW(static_cast<void>(buffer.begin(1, {})), std::logic_error);
     buffer.abort(open);
-    ASSERT_EQ(buffer.begin(1, kUnknown), Outcome::kOk);
+    ASSERT_EQ(buffer.begin(1, {}), Outcome::kOk);
     EXPECT_EQ(run_buffer(buffer, {20}, 1), plan_output(config, 1, {20}));
   }
 }
@@ -136,7 +136,7 @@ TEST(Drivers, begin_after_a_stop_that_met_a_producer_at_its_ticket_is_allowed) {
     perturb();
     buffer.stop();
     producer.join();
-    ASSERT_EQ(buffer.begin(epoch, kUnknown), Outcome::kOk);
+    ASSERT_EQ(buffer.begin(epoch, {}), Outcome::kOk);
   }
 }
 

@@ -137,7 +137,7 @@ TEST(EchoBufferState, a_halted_buffer_can_be_stopped_begun_and_destroyed) {
     EchoBuffer buffer(config_of(threads));
     buffer.set_halted(true);
     buffer.stop();
-    ASSERT_EQ(buffer.begin(0, kUnknown), Outcome::kOk);
+    ASSERT_EQ(buffer.begin(0, {}), Outcome::kOk);
     std::thread producer(put, std::ref(buffer), 0, kItems);
     EXPECT_EQ(take(buffer, kAll).size(), kItems * 5 / 2);
     producer.join();

@@ -64,13 +64,13 @@ TEST(EchoQueue, emits_its_plan_in_every_epoch_whatever_the_timing) {
           EchoQueue queue({.capacity = capacity, .factor = factor, .seed = 5, .steps = steps, .prefetch = capacity});
           for (std::uint64_t epoch = 0; epoch < 3; ++epoch) {
             BatchPlan plan(config);
-            plan.begin(epoch, kUnknown);
+            plan.begin(epoch, {});
             Iterations expected = run_plan(plan, config, passes, 1U << 14);
             for (Batches& batches : expected) {
               batches.resize(1);  // an empty iteration has one empty batch here
             }
             ASSERT_EQ(run_queue(queue, passes, expected.size(), epoch == 0 ? 0 : 8), expected);
-            ASSERT_EQ(queue.begin(epoch + 1, kUnknown), Outcome::kOk);
+            ASSERT_EQ(queue.begin(epoch + 1, {}), Outcome::kOk);
           }
         }
       }

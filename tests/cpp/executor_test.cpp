@@ -127,7 +127,7 @@ TEST(Executor, after_a_stop_it_is_closed_until_it_begins_again) {
   EXPECT_EQ(parts.executor.plan(batch), Outcome::kEmpty);  // with half a batch
   parts.pool.stop();
   EXPECT_EQ(parts.executor.plan(batch), Outcome::kClosed);
-  parts.executor.begin(1, kUnknown);
+  parts.executor.begin(1, {});
   parts.put(7, 9);
   ASSERT_EQ(parts.executor.plan(batch), Outcome::kOk);  // in the same block
   parts.executor.copy(*batch);

@@ -201,7 +201,7 @@ TEST(SlotPool, reset_makes_it_as_new_unless_a_reservation_is_open) {
     pool.abort(open);
     pool.reset();
     EXPECT_FALSE(pool.closed() || pool.stopped());
-    planner.plan.begin(0, kUnknown);
+    planner.plan.begin(0, {});
     EXPECT_EQ(planner.take(Outcome::kEmpty), Slots{});
     EXPECT_EQ(pool.await_items(1, soon()), Outcome::kTimeout);
     std::vector<Reservation> all(6);

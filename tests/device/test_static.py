@@ -9,6 +9,7 @@ WAYS = {
     "batches": {},
     "host": {"batch_size": 4, "drop_last": True},
     "device": {"batch_size": 4, "drop_last": True, "echo_on": "device"},
+    "padded": {"batch_size": 4, "pad_last": True, "echo_on": "device"},
     "augmented": {"device_augment": lambda batch, generator: batch},
 }
 
@@ -109,3 +110,17 @@ def test_what_is_kept_on_the_device_has_a_bound(device, arguments, needed):
     with pytest.raises(pyecho.ConfigError, match="max_device_bytes is"):
         take(needed - 1)
     take(needed)
+
+
+def test_an_error_of_the_source_follows_a_padded_batch(device):
+    def failing():
+        yield from rows(6)
+        raise OSError("disk")
+
+    options = {"device": "cuda:0", "pad_last": True, "static": True}
+    for echo_on in ("host", "device"):
+        loader = pyecho.torch.EchoLoader(failing(), 1, batch_size=4, echo_on=echo_on, **options)
+        batches = iter(loader)
+        assert [len(next(batches)["x"]) for _ in range(2)] == [4, 4]
+        with pytest.raises(OSError, match="disk"):
+            next(batches)

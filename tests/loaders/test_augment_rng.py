@@ -29,7 +29,7 @@ def global_numbers():
     return torch.rand(3).tolist(), random.random(), np.random.random()
 
 
-# By function: each way that torch_random.py finds and seeds a draw.
+# By function: each way that torch/random.py finds and seeds a draw.
 DRAWS = {
     "rand": lambda: torch.rand(3),
     "rand out": lambda: torch.rand(3, out=torch.empty(3)),

@@ -134,3 +134,15 @@ def test_bytes_leases_and_allocations_of_a_buffer():
     assert stats.bytes_gathered == 6 * 12
     assert (stats.source_seconds, stats.outstanding_leases) == (0, 0)
     assert stats.host_allocations > 1
+
+
+def test_scalars_are_what_is_known():
+    loader = pyecho.EchoLoader(list(range(12)), 3, batch_size=4)
+    assert loader.stats().scalars() == {"echo/occupancy": 0.0}
+    for _ in loader:
+        pass
+    scalars = loader.stats().scalars()
+    assert scalars["echo/effective_factor"] == 3
+    assert scalars["echo/fresh_share"] == 1 / 3
+    assert 0 <= scalars["echo/wait_share"] <= 1
+    assert scalars["echo/R"] > 0

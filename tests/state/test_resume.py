@@ -5,6 +5,7 @@ import pickle
 import random
 import warnings
 
+import numpy as np
 import pytest
 from drivers import DRIVERS
 from hypothesis import given
@@ -202,6 +203,28 @@ def test_a_source_whose_state_means_its_end_begins_the_next_epoch(options, threa
         consumer.loader.close()
 
 
+def test_a_state_that_must_be_told_something_is_not_asked_for():
+    class Told(list):  # as MosaicML's StreamingDataset, which counts on its user
+        def __iter__(self):
+            return super().__iter__()
+
+        def state_dict(self, taken):
+            raise AssertionError
+
+        def load_state_dict(self, state):
+            raise AssertionError
+
+    def loader():
+        return pyecho.EchoLoader(Told(range(10)), 2, shuffle_buffer=3)
+
+    whole, first = list(loader()), loader()
+    batches = iter(first)
+    taken = [next(batches) for _ in range(7)]
+    second = loader()
+    second.load_state_dict(first.state_dict())
+    assert taken + list(second) == whole
+
+
 def test_the_empty_rest_of_an_epoch_is_no_empty_source():
     loader = pyecho.EchoLoader(StaysAtItsEnd(3), 2)
     batches = iter(loader)
@@ -273,6 +296,25 @@ def test_the_first_batches_of_an_epoch_are_skipped(seed):
     consumer.loader.skip_first_batches(count)
     rest = consumer.take_all(scenario.iterations - before)
     assert rest == whole[ends[before] + 1 + count :]
+
+
+@pytest.mark.parametrize("options", [{"epochs": 3}, {"steps_per_epoch": 7}, {}])
+@pytest.mark.parametrize("augment", [None, lambda batch, rng: batch])
+def test_set_epoch_behind_the_last_batch_of_a_state_goes_on_with_the_next_epoch(options, augment):
+    """A framework that saves after the last step counts that epoch as done."""
+
+    def make():
+        return pyecho.EchoLoader(np.arange(30), 2, batch_size=10, augment=augment, **options)
+
+    loader = make()
+    batches = iter(loader)
+    for _ in range(len(loader)):
+        next(batches)
+    state = loader.state_dict()
+    resumed = make()
+    resumed.load_state_dict(state)
+    resumed.set_epoch(1)
+    assert [b.tolist() for b in resumed] == [b.tolist() for b in loader]
 
 
 def test_batches_are_skipped_without_reading_their_items():

@@ -2,10 +2,14 @@
 
 #include <sys/mman.h>
 #include <unistd.h>
+#ifdef __linux__
+#include <sys/sysinfo.h>
+#endif
 
 #include <algorithm>
 #include <cstdint>
 #include <exception>
+#include <limits>
 #include <new>
 #include <thread>
 #include <vector>
@@ -74,6 +78,16 @@ void touch_in_parallel(std::byte* data, std::size_t size_bytes) {
 
 std::size_t HostMemory::rounded_bytes(std::size_t size_bytes) noexcept {
   return (size_bytes + page_bytes() - 1) / page_bytes() * page_bytes();
+}
+
+std::size_t HostMemory::machine_bytes() noexcept {
+#ifdef __linux__
+  struct sysinfo machine{};
+  if (sysinfo(&machine) == 0) {
+    return (machine.totalram + machine.totalswap) * machine.mem_unit;
+  }
+#endif
+  return std::numeric_limits<std::size_t>::max();
 }
 
 void ReleasePages::operator()(std::byte* data) noexcept {

@@ -1,279 +1,148 @@
 #include "core/plan/batch_plan.hpp"
 
 #include <algorithm>
-#include <cmath>
+#include <numeric>
 #include <stdexcept>
-#include <utility>
 
 namespace pyecho {
 namespace {
 
-// Passes that may end within the slots or the pool at the same time. For more, the vectors grow on demand.
-constexpr std::size_t kEndsAtOnce = 16;
+constexpr std::size_t kPassRuns = 16;  // more are allocated on demand
 
-std::uint64_t most_uses(const PlanConfig& config) {
-  return std::uint64_t{config.capacity} * EchoFactor(config.factor).max_uses();
+// Returns a part of a number of uses that belongs to each stream.
+std::uint64_t share(std::uint64_t uses, std::uint64_t streams) {
+  if (uses != kUnknown && uses % streams != 0) {
+    throw std::invalid_argument("streams have equally many uses");
+  }
+  return uses == kUnknown ? kUnknown : uses / streams;
 }
 
-// Returns the size of an array that only a fixed factor needs.
-std::size_t if_fixed(const PlanConfig& config, std::size_t size) { return config.adaptive() ? 0 : size; }
-
-PlanConfig checked(PlanConfig config) {
-  if (config.capacity < 1 || config.slots < config.capacity) {
-    throw std::invalid_argument("a plan needs a capacity of at least 1 and as many slots");
+// Returns the configuration of one stream. Stream 0 of a run draws as a run without streams does.
+PlanConfig of_stream(PlanConfig config, std::uint64_t stream) {
+  const std::uint32_t streams = config.streams;
+  if (streams < 1 || streams > config.capacity) {
+    throw std::invalid_argument("a plan has at least one stream, and for each a place in its pool");
   }
-  if (most_uses(config) >= PlanConfig::kMaxUses) {
-    throw std::invalid_argument("capacity times factor must stay below 2^32 - 1");
+  const std::uint64_t number = config.first_stream + stream * config.stream_step;
+  config.capacity /= streams;
+  config.seed = number == 0 ? config.seed : mix64(config.seed + number * kGoldenGamma);
+  config.iteration_uses = share(config.iteration_uses, streams);
+  config.batch_rows = (config.batch_rows - 1) / streams + 1;
+  if (streams > 1 && config.adaptive()) {
+    throw std::invalid_argument("an adaptive factor has one stream");
   }
-  if (config.adaptive() && (config.factor < config.min_uses || config.factor != std::floor(config.factor) ||
-                            config.capacity < config.batch_rows)) {
-    throw std::invalid_argument("an adaptive factor is whole, at least min_uses, and its pool holds a batch");
+  if (config.unique_in_batch && config.capacity < config.batch_rows) {
+    throw std::invalid_argument("unique_in_batch needs a pool of as many items as a batch has rows, for each stream");
   }
   return config;
 }
 
+// Checks the configuration before anything is allocated.
+std::uint32_t checked_slots(const PlanConfig& config) {
+  static_cast<void>(BatchPlan::size_bytes(config));
+  return config.slots;
+}
+
 }  // namespace
 
-BatchPlan::BatchPlan(const PlanConfig& config)
-    : config_(checked(config)),
-      factor_(config.factor),
-      inbox_(config.slots),
-      entries_(if_fixed(config, most_uses(config))),
-      pool_(if_fixed(config, config.slots)),
-      numbers_(config.slots),
-      taken_by_(if_fixed(config, config.unique_in_batch ? config.slots : 0)) {
-  if (config.adaptive()) {
-    adaptive_ = std::make_unique<AdaptivePool>(config);
+BatchPlan::BatchPlan(const PlanConfig& config) : config_(config), numbers_(checked_slots(config)) {
+  for (std::uint32_t stream = 0; stream < std::max(1U, config.streams); ++stream) {
+    streams_.emplace_back(of_stream(config, stream), numbers_);
   }
-  deferred_.reserve(if_fixed(config, config.unique_in_batch ? most_uses(config) : 0));
-  pass_ends_.reserve(kEndsAtOnce);
-  iteration_ends_.reserve(kEndsAtOnce);
-  passes_.reserve(kEndsAtOnce);
-  begin(0, kUnknown);
+  passes_.reserve(kPassRuns);
 }
 
 std::size_t BatchPlan::size_bytes(const PlanConfig& config) {
-  const std::uint64_t uses = most_uses(checked(config));
-  if (config.adaptive()) {
-    return AdaptivePool::size_bytes(config) + config.slots * (sizeof(std::uint32_t) + sizeof(numbers_[0]));
-  }
-  const std::uint64_t per_slot =
-      sizeof(std::uint32_t) + sizeof(Item) + sizeof(numbers_[0]) + (config.unique_in_batch ? 4 : 0);
-  return uses * sizeof(std::uint32_t) * (config.unique_in_batch ? 2 : 1) + config.slots * per_slot;
+  return config.slots * sizeof(std::uint64_t) + config.streams * StreamPlan::size_bytes(of_stream(config, 0));
 }
 
-void BatchPlan::begin(std::uint64_t epoch, std::uint64_t items) {
-  fed_ = admitted_ = pass_begin_ = admitted_uses_ = pass_fed_ = 0;
-  pass_ends_.clear();
+void BatchPlan::begin(std::uint64_t epoch, const Extent& extent) {
+  const std::uint64_t streams = streams_.size();
+  extent_ = extent;
+  fed_ = pass_fed_ = 0;
   passes_.clear();
-  ended_ = false;
-  items_ = items;
-  pass_ = epoch;
-  factor_.begin_pass(config_.seed, pass_, items_);
-  drawn_ = 0;
-  iteration_ = epoch;
-  iteration_ends_.clear();
-  finished_.store_relaxed(false);
-  begin_iteration();
-  resident_.store_relaxed(0);
-  left_ = 0;
-  batch_ = 1;
-  deferred_.clear();
-  std::ranges::fill(pool_, Item{});
-  std::ranges::fill(taken_by_, 0U);
-  begin_decisions(epoch);
+  turn_ = 0;
+  std::uint64_t items = extent.items;
+  for (StreamPlan& stream : streams_) {
+    stream.begin(epoch, {.items = items == kUnknown ? kUnknown : (items + streams - 1) / streams,
+                         .iteration_uses = share(extent.iteration_uses, streams),
+                         .total_uses = share(extent.total_uses, streams)});
+    items -= items == kUnknown || items == 0 ? 0 : 1;
+  }
 }
-
-// ---------------------------------------------------------------- input
 
 void BatchPlan::end_pass() {
-  const std::uint64_t items = fed_ - pass_fed_;
-  if (passes_.empty() || passes_.back().items != items) {
-    passes_.push_back({.passes = 0, .items = items});
+  count_pass();
+  for (StreamPlan& stream : streams_) {
+    stream.end_pass();
+  }
+}
+
+bool BatchPlan::end_input() {
+  if (ended()) {
+    return false;
+  }
+  count_pass();
+  for (StreamPlan& stream : streams_) {
+    stream.end_input();
+  }
+  return true;
+}
+
+void BatchPlan::count_pass() {
+  if (passes_.empty() || passes_.back().items != open_items()) {
+    passes_.push_back({.passes = 0, .items = open_items()});
   }
   ++passes_.back().passes;
   pass_fed_ = fed_;
-  pass_ends_.push_back(fed_);
-}
-
-// Closes passes whose last item has been admitted.
-inline void BatchPlan::close_passes() noexcept {
-  while (!pass_ends_.empty() && pass_ends_.front() == admitted_) {
-    pass_ends_.erase(pass_ends_.begin());
-    if (config_.iteration_uses == 0) {
-      iteration_ends_.push_back(admitted_uses_);
-    }
-    ++pass_;
-    pass_begin_ = admitted_;
-    factor_.begin_pass(config_.seed, pass_, items_);
-  }
-}
-
-inline void BatchPlan::admit_next() noexcept {
-  const std::uint32_t slot = inbox_[admitted_ % inbox_.size()];
-  const std::uint32_t uses = factor_.next();
-  pool_[slot] = {.source_index = admitted_ - pass_begin_, .uses_left = uses, .uses_drawn = 0};
-  numbers_[slot] = admitted_;
-  if (config_.unique_in_batch) {
-    taken_by_[slot] = 0;
-  }
-  std::fill_n(entries_.begin() + left_, uses, slot);
-  left_ += uses;
-  ++admitted_;
-  resident_.store_relaxed(resident() + 1);
-  admitted_uses_ += uses;
-  if (!pass_ends_.empty()) {
-    close_passes();
-  }
-}
-
-// ---------------------------------------------------------------- output
-
-// An iteration of a fixed number of uses has a known end; others end where their pass does, see close_passes().
-void BatchPlan::begin_iteration() noexcept {
-  if (config_.iteration_uses > 0) {
-    iteration_ends_.push_back(drawn_ + config_.iteration_uses);
-  }
-  random_ = Xoshiro256(stream_key(config_.seed, iteration_, Stream::kDraw));
-}
-
-Outcome BatchPlan::ready() noexcept {
-  if (adaptive_) {
-    if (!decide()) {
-      return Outcome::kEmpty;
-    }
-    return uses_left_in_iteration() == 0 || exhausted() ? Outcome::kEnd : Outcome::kOk;
-  }
-  close_passes();
-  // Checked before items are admitted. Otherwise the order of entries would depend on how early items were fed, because
-  // the deferred entries of the batch must come before the entries of new items.
-  if (uses_left_in_iteration() == 0) {
-    // Timing must not decide whether an iteration of a fixed number of uses is the last, so wait for an item or the end.
-    const bool known = config_.iteration_uses == 0 || remaining_uses() > 0 || admitted_ < fed_ || ended_;
-    return known ? Outcome::kEnd : Outcome::kEmpty;
-  }
-  while (!full() && admitted_ < fed_) {
-    admit_next();
-  }
-  if (exhausted()) {
-    return Outcome::kEnd;
-  }
-  return full() || drains() ? Outcome::kOk : Outcome::kEmpty;
-}
-
-void BatchPlan::next_iteration() noexcept {
-  if (!iteration_ends_.empty()) {
-    iteration_ends_.erase(iteration_ends_.begin());
-  }
-  finished_.store_relaxed(exhausted() && iteration_ends_.empty());
-  ++iteration_;
-  begin_iteration();
-}
-
-void BatchPlan::end_batch() noexcept {
-  begun_ = decided_ = false;
-  std::ranges::copy(deferred_, entries_.begin() + left_);
-  left_ += static_cast<std::uint32_t>(deferred_.size());
-  deferred_.clear();
-  batch_ = batch_ == 0xFFFFFFFFU ? 1 : batch_ + 1;
 }
 
 Outcome BatchPlan::draw(std::span<Use> rows, std::uint32_t& drawn) noexcept {
-  drawn = 0;
-  while (drawn < rows.size()) {
-    if (const Outcome outcome = ready(); outcome != Outcome::kOk) {
+  if (streams_.size() == 1) {
+    return streams_[0].draw(rows, drawn);
+  }
+  for (drawn = 0; drawn < rows.size(); ++drawn) {
+    std::uint32_t one = 0;
+    if (const Outcome outcome = streams_[turn_].draw(rows.subspan(drawn, 1), one); outcome != Outcome::kOk) {
       return outcome;
     }
-    // An iteration whose end is unknown has at least as many uses left as the pool holds.
-    const std::uint64_t most = std::min<std::uint64_t>(rows.size() - drawn, uses_left_in_iteration());
-    const std::span<Use> wanted = rows.subspan(drawn, most);
-    const bool in_order = config_.capacity == 1 && !config_.unique_in_batch;
-    const std::uint32_t got = adaptive_  ? draw_adaptive(wanted)
-                              : in_order ? draw_in_order(wanted)
-                                         : draw_shuffled(wanted);
-    if (got == 0) {
-      return Outcome::kEnd;
-    }
-    drawn += got;
+    rows[drawn].source_index = rows[drawn].source_index * streams_.size() + turn_;
+    turn_ = turn_ + 1 == streams_.size() ? 0 : turn_ + 1;
   }
   return Outcome::kOk;
 }
 
-// Takes one use of the item. The item leaves the pool with its last use.
-inline Use BatchPlan::take_use(std::uint32_t slot) noexcept {
-  Item& item = pool_[slot];
-  const bool last = --item.uses_left == 0;
-  resident_.store_relaxed(resident() - (last ? 1U : 0U));
-  return {.slot = slot, .ordinal = item.uses_drawn++, .source_index = item.source_index, .last = last};
+void BatchPlan::end_batch() noexcept {
+  for (StreamPlan& stream : streams_) {
+    stream.end_batch();
+  }
 }
 
-// Draws until `rows` is full, an item must be fed, the end of the iteration becomes known, or every entry is deferred.
-// Local copies keep the state of the draw in registers.
-std::uint32_t BatchPlan::draw_shuffled(std::span<Use> rows) noexcept {
-  Xoshiro256 random = random_;
-  std::uint32_t* const entries = entries_.data();
-  const bool unique = config_.unique_in_batch;
-  const bool draining = drains();
-  std::uint32_t left = left_;
-  std::uint32_t drawn = 0;
-  const auto limit = static_cast<std::uint32_t>(rows.size());
-  const std::size_t ends = iteration_ends_.size();
-  while (drawn < limit && left > 0) {
-    const std::uint32_t position = random.below(left);
-    const std::uint32_t slot = entries[position];
-    entries[position] = entries[--left];
-    if (unique) {
-      if (taken_by_[slot] == batch_) {
-        deferred_.push_back(slot);
-        continue;
-      }
-      taken_by_[slot] = batch_;
+void BatchPlan::next_iteration() noexcept {
+  for (StreamPlan& stream : streams_) {
+    stream.next_iteration();
+  }
+}
+
+bool BatchPlan::finished() const noexcept { return std::ranges::all_of(streams_, &StreamPlan::finished); }
+
+OwnUses BatchPlan::own_uses() const noexcept {
+  const std::uint64_t streams = streams_.size();
+  OwnUses most{.count = 0, .known_after = 0};
+  for (const StreamPlan& stream : streams_) {
+    const OwnUses own = stream.own_uses();
+    if (own.count == kUnknown || own.known_after == kUnknown) {
+      return {};
     }
-    const Use use = take_use(slot);
-    rows[drawn++] = use;
-    if (use.last && !draining) {
-      if (drawn == limit || admitted_ == fed_) {
-        break;  // after the last row of a batch, its deferred entries come first
-      }
-      left_ = left;
-      admit_next();
-      left = left_;
-      if (iteration_ends_.size() != ends) {
-        break;  // now the iteration has a known end
-      }
-    }
+    most.count = std::max(most.count, own.count * streams);
+    most.known_after = std::max(most.known_after, own.known_after * streams);
   }
-  random_ = random;
-  left_ = left;
-  drawn_ += drawn;
-  return drawn;
+  return most;
 }
 
-// Same for a pool of one item, without drawing: a repeat in batch echoing costs half as much.
-std::uint32_t BatchPlan::draw_in_order(std::span<Use> rows) noexcept {
-  const std::uint32_t slot = entries_[0];
-  const auto drawn = static_cast<std::uint32_t>(std::min<std::size_t>(rows.size(), left_));
-  for (Use& use : rows.first(drawn)) {
-    use = take_use(slot);
-  }
-  left_ -= drawn;
-  drawn_ += drawn;
-  return drawn;
-}
-
-std::uint64_t BatchPlan::min_items(std::uint64_t draws) const noexcept {
-  if (adaptive_) {
-    return filling_ ? config_.capacity - resident() : 1;
-  }
-  // With u uses in a full pool, u - capacity draws may leave every item in the pool, and the next draw removes one.
-  const std::uint64_t room = config_.capacity - resident();
-  const std::uint64_t wanted = std::min(draws, uses_left_in_iteration());
-  if (wanted == 0) {
-    return 1;  // or the end
-  }
-  const std::uint64_t needed_uses = wanted - 1 + config_.capacity;
-  const std::uint64_t missing = needed_uses - std::min(needed_uses, remaining_uses());
-  return std::max<std::uint64_t>({1, room, (missing + factor_.max_uses() - 1) / factor_.max_uses()});
+std::uint32_t BatchPlan::resident() const noexcept {
+  return std::transform_reduce(streams_.begin(), streams_.end(), 0U, std::plus<>(),
+                               [](const StreamPlan& stream) { return stream.resident(); });
 }
 
 }  // namespace pyecho

@@ -1,52 +1,35 @@
-// Decides which item fills which row of which batch. Pure arithmetic: no threads, no clock, no payload.
+// Decides which item fills which row of which batch: the streams of a rank, one use from each in turn. Pure arithmetic.
 //
-// The plan works on slot numbers. It is fed the slots of items in source order, admits items while its pool has room,
-// and draws uniformly among all remaining uses of the items in the pool. An item leaves the pool with its last use, and
-// the next one is admitted before the next draw. So the draws depend only on (factor, capacity, seed, epoch) and the
-// number of items.
+//     item j of a pass ──▶ stream j mod k ──▶ pool, draws ──▶ use t comes from stream t mod k
+//
+// A run over several ranks is made of V streams, dealt to R ranks as k = V / R each (PlanConfig). Since each stream has
+// draws of its own, the same uses leave for any R that divides V, and rows r, r + R, ... of the global batch are those of
+// rank r. Else there is one stream, and this class only numbers its items.
 //
 //     BatchPlan plan(config);
-//     plan.begin(epoch, items);
+//     plan.begin(epoch, extent);
 //     plan.feed(slot of the next item);  or  plan.end_pass();  or  plan.end_input();
 //     Outcome outcome = plan.draw(rows, drawn);  and after the last row of a batch  plan.end_batch();
 //
-// The remaining uses are an array of slot numbers, one entry for each use. A draw takes a random entry and moves the last
-// one into its place, so its cost is constant for any capacity.
+// A plan is a function of its configuration, the first epoch, its extent and the lengths of the passes, so where it stood
+// is saved as a few numbers and found again by replaying it (replay.hpp). For that it numbers the items, from 0 after
+// begin().
 //
-// Iterations. One iteration emits as many uses as the items of one pass over the source have together, or a fixed number
-// (PlanConfig::iteration_uses). Passes flow into each other: end_pass() marks the items fed so far as a complete pass,
-// and the items of the next pass may follow while the pool still holds older ones. The pool drains only after
-// end_input(). Iteration n draws from the random numbers of (seed, epoch + n).
+// With several streams, items wait for their stream while others draw. Streams that have drawn equally often have
+// admitted equally many items, but for kInboxSlots and the capacity of one, so PlanConfig::slots has room for as many more.
 //
-// An adaptive factor takes the items that have arrived at the beginning of each batch, and repeats older ones as far as
-// they do not suffice (AdaptivePool). How many events of the input it took is written to a log; with PlanConfig::replay it
-// takes as many, so the draws depend on the log instead of the time. An iteration ends at the first batch boundary at
-// which the end of its pass was taken and as many uses were drawn as the items so far have at least; it has a batch, if there
-// are enough. At the end of the input only the least uses are drawn.
-//
-// A plan is a function of its configuration, the first epoch and the lengths of the passes, so where it stood is saved as
-// a few numbers and found again by replaying it (replay.hpp). For that it numbers the items, from 0 after begin().
-//
-// Not thread-safe: one thread at a time, except for finished(), resident(), log(), and number_of() a slot not yet released.
+// Not thread-safe: one thread at a time, except for finished(), own_uses(), resident(), log(), and number_of() a slot not
+// yet released.
 #pragma once
 
-#include <cassert>
 #include <cstddef>
 #include <cstdint>
-#include <map>
-#include <memory>
-#include <mutex>
+#include <deque>
 #include <span>
 #include <utility>
 #include <vector>
 
-#include "core/plan/adaptive_pool.hpp"
-#include "core/plan/decision_log.hpp"
-#include "core/plan/echo_factor.hpp"
-#include "core/plan/plan_config.hpp"
-#include "core/plan/random.hpp"
-#include "core/sync/atomic.hpp"
-#include "core/sync/outcome.hpp"
+#include "core/plan/stream_plan.hpp"
 
 namespace pyecho {
 
@@ -62,30 +45,29 @@ class BatchPlan {
   explicit BatchPlan(const PlanConfig& config);
   // Returns the bytes that a plan of this configuration allocates. Throws std::invalid_argument.
   [[nodiscard]] static std::size_t size_bytes(const PlanConfig& config);
+  // Returns how many slots a plan needs besides those for its capacity and for items ahead of it.
+  [[nodiscard]] static std::uint64_t waiting_slots(std::uint32_t streams, std::uint32_t capacity) noexcept {
+    return streams == 1 ? 0 : capacity + std::uint64_t{kInboxSlots} * streams;
+  }
 
-  // Drops all state and starts with iteration and pass number `epoch`. `items`: items in a pass, or kUnknown.
-  void begin(std::uint64_t epoch, std::uint64_t items);
+  // Drops all state and starts with iteration and pass number `epoch`. Several streams end together, so they need an
+  // Extent::total_uses. Its uses are those of all streams, and divisible by their number unless unknown.
+  void begin(std::uint64_t epoch, const Extent& extent);
   // After begin(): takes these decisions again, and those of PlanConfig::replay if they go on longer.
-  void replay(std::vector<std::uint32_t> decisions);
+  void replay(std::vector<std::uint32_t> decisions) { streams_[0].replay(std::move(decisions)); }
 
   // -- Input, in source order --
 
   // Adds the next item, which lies in this slot. At most PlanConfig::slots items may be fed and not yet drawn to their last
   // use.
   void feed(std::uint32_t slot) noexcept {
-    assert(fed_ - admitted_ < inbox_.size());
-    inbox_[fed_++ % inbox_.size()] = slot;
+    streams_[streams_.size() == 1 ? 0 : open_items() % streams_.size()].feed(slot);
+    numbers_[slot] = fed_++;
   }
   // Marks the items fed since the last end_pass() as a complete pass. Another pass follows.
   void end_pass();
   // Same as end_pass(), but no item follows, so the pool drains. Returns false if the input had ended before.
-  bool end_input() {
-    if (ended_) {
-      return false;
-    }
-    end_pass();
-    return ended_ = true;
-  }
+  bool end_input();
 
   // -- Output --
 
@@ -94,8 +76,8 @@ class BatchPlan {
   // also 0, the iteration is over.
   Outcome draw(std::span<Use> rows, std::uint32_t& drawn) noexcept;
   // Returns the outcome that a draw of one use would have.
-  Outcome ready() noexcept;
-  // Ends the batch; the next draw belongs to another one. Only matters with unique_in_batch.
+  Outcome ready() noexcept { return streams_[turn_].ready(); }
+  // Ends the batch; the next draw belongs to another one.
   void end_batch() noexcept;
   // Starts the next iteration. Requires the current one to be over.
   void next_iteration() noexcept;
@@ -104,127 +86,60 @@ class BatchPlan {
   // it after each draw() and ready().
   template <class Visit>
   void take_left(const Visit& visit) {
-    if (adaptive_ && !adaptive_->left().empty()) {
-      visit(std::span<const std::uint32_t>(adaptive_->left()));
-      adaptive_->left().clear();
-    }
+    streams_[0].take_left(visit);  // an adaptive factor has one stream
   }
   // Returns the decisions of an adaptive factor since begin(), without a copy. Any thread.
-  [[nodiscard]] Decisions decisions() const;
+  [[nodiscard]] Decisions decisions() const { return streams_[0].decisions(); }
   // Returns those of all begin() so far. Any thread.
-  [[nodiscard]] DecisionLog log() const;
+  [[nodiscard]] DecisionLog log() const { return streams_[0].log(); }
   // True if PlanConfig::replay cannot be that of this input: the plan has gone on without it. Any thread.
-  [[nodiscard]] bool diverged() const noexcept { return diverged_.load_relaxed(); }
+  [[nodiscard]] bool diverged() const noexcept { return streams_[0].diverged(); }
 
   // True once the last iteration is over: every use of every item has been drawn, and no input can follow. Any thread.
-  [[nodiscard]] bool finished() const noexcept { return finished_.load_relaxed(); }
+  [[nodiscard]] bool finished() const noexcept;
+  // Any thread.
+  [[nodiscard]] OwnUses own_uses() const noexcept;
   // Returns a lower bound of the items to feed before `draws` more draws, or all that the iteration has left, can be made
   // (if the input does not end). Valid after draw() or ready() returned kEmpty.
-  [[nodiscard]] std::uint64_t min_items(std::uint64_t draws) const noexcept;
+  [[nodiscard]] std::uint64_t min_items(std::uint64_t draws) const noexcept {
+    const std::size_t streams = streams_.size();
+    return streams == 1 ? streams_[0].min_items(draws) : (streams_[turn_].min_items(1) - 1) * streams + 1;
+  }
   // Returns the number of items in the pool. Any thread; in other threads a recent number.
-  [[nodiscard]] std::uint32_t resident() const noexcept { return resident_.load_relaxed(); }
+  [[nodiscard]] std::uint32_t resident() const noexcept;
 
   // -- What a saved state tells of a plan --
 
   [[nodiscard]] const PlanConfig& config() const noexcept { return config_; }
+  [[nodiscard]] const Extent& extent() const noexcept { return extent_; }
   // Returns the number of items fed since the last end_pass().
   [[nodiscard]] std::uint64_t open_items() const noexcept { return fed_ - pass_fed_; }
-  [[nodiscard]] bool ended() const noexcept { return ended_; }
+  [[nodiscard]] bool ended() const noexcept { return streams_[0].ended(); }
   // Returns the lengths of the passes that have ended.
   [[nodiscard]] const std::vector<PassRun>& passes() const noexcept { return passes_; }
-  // Returns the number of the item that was admitted into this slot last.
+  // Returns the number of the item that was fed in this slot last.
   [[nodiscard]] std::uint64_t number_of(std::uint32_t slot) const noexcept { return numbers_[slot]; }
   // Calls visit(slot, number) for every item that was fed and is not drawn to its last use.
   template <class Visit>
   void each_item(const Visit& visit) const {
-    for (std::uint32_t slot = 0; slot < numbers_.size(); ++slot) {
-      if (adaptive_ ? adaptive_->holds(slot) : pool_[slot].uses_left > 0) {
-        visit(slot, numbers_[slot]);
-      }
-    }
-    for (std::uint64_t number = admitted_; number < fed_; ++number) {
-      visit(inbox_[number % inbox_.size()], number);
+    for (const StreamPlan& stream : streams_) {
+      stream.each_slot([&](std::uint32_t slot) { visit(slot, numbers_[slot]); });
     }
   }
 
  private:
-  struct Item {
-    std::uint64_t source_index;
-    std::uint32_t uses_left;
-    std::uint32_t uses_drawn;
-  };
+  static constexpr std::uint32_t kInboxSlots = 5;
 
-  [[nodiscard]] std::uint64_t remaining_uses() const noexcept { return admitted_uses_ - drawn_; }  // in the pool
-  [[nodiscard]] bool full() const noexcept { return resident() == config_.capacity; }
-  [[nodiscard]] bool exhausted() const noexcept {
-    return adaptive_ ? drained_ && adaptive_->resident() == 0 : drains() && remaining_uses() == 0;
-  }
-  [[nodiscard]] bool drains() const noexcept { return ended_ && admitted_ == fed_; }
-  [[nodiscard]] std::uint64_t uses_left_in_iteration() const noexcept {
-    return iteration_ends_.empty() ? kUnknown : iteration_ends_.front() - drawn_;
-  }
-  void begin_decisions(std::uint64_t epoch);
-  [[nodiscard]] bool decide() noexcept;
-  [[nodiscard]] bool take_event();
-  void end_iterations();
-  [[nodiscard]] std::uint32_t draw_adaptive(std::span<Use> rows);
-  void begin_iteration() noexcept;
-  void admit_next() noexcept;
-  void close_passes() noexcept;
-  [[nodiscard]] std::uint32_t draw_shuffled(std::span<Use> rows) noexcept;
-  [[nodiscard]] std::uint32_t draw_in_order(std::span<Use> rows) noexcept;
-  [[nodiscard]] Use take_use(std::uint32_t slot) noexcept;
+  void count_pass();
 
   const PlanConfig config_;
-  EchoFactor factor_;
-  Xoshiro256 random_{0};
-
-  // Input
-  std::vector<std::uint32_t> inbox_;      // slots of items fed and not yet admitted: a ring of config_.slots
-  std::uint64_t fed_ = 0;                 // items so far
-  std::uint64_t admitted_ = 0;            // items so far
-  std::vector<std::uint64_t> pass_ends_;  // value of fed_ at the end of each pass that is not completely admitted
-  std::vector<PassRun> passes_;           // that have ended
-  std::uint64_t pass_fed_ = 0;            // items fed before the pass that is being fed
-  bool ended_ = false;
-  std::uint64_t items_ = kUnknown;   // of a pass
-  std::uint64_t pass_ = 0;           // number of the pass that is being admitted
-  std::uint64_t pass_begin_ = 0;     // items admitted before it
-  std::uint64_t admitted_uses_ = 0;  // of all items admitted so far
-
-  // Output
-  std::uint64_t drawn_ = 0;      // uses so far
-  std::uint64_t iteration_ = 0;  // its number
-  Atomic<bool> finished_;
-  std::vector<std::uint64_t> iteration_ends_;  // value of drawn_ at the end of each iteration with a known end
-
-  // An adaptive factor: its pool, and its decisions
-  std::unique_ptr<AdaptivePool> adaptive_;  // null: the factor is fixed
-  std::vector<std::uint32_t> replay_;       // decisions of these passes to take again
-  std::size_t decisions_ = 0;               // so far
-  std::uint32_t taken_ = 0;                 // events before this batch
-  bool begun_ = false;                      // the pool has begun this batch
-  bool decided_ = false;                    // all events before this batch are taken
-  bool filling_ = false;                    // uses did not suffice, so the pool is to be full before the next batch
-  bool drained_ = false;
-  std::vector<std::uint64_t>
-      least_uses_;                     // at the end of each pass whose iteration goes on: of its items and earlier ones
-  std::uint64_t iteration_begin_ = 0;  // value of drawn_
-  std::uint64_t first_epoch_ = 0;
-  mutable std::mutex log_mutex_;
-  std::map<std::uint64_t, GrowingDecisions> log_;  // guarded by log_mutex_
-  Atomic<bool> diverged_;
-
-  // The pool of a fixed factor
-  Atomic<std::uint32_t> resident_;
-  std::uint32_t left_ = 0;               // entries in use
-  std::vector<std::uint32_t> entries_;   // slot numbers that may be drawn, one for each use
-  std::vector<std::uint32_t> deferred_;  // entries deferred to the next batch; unique_in_batch only
-  std::vector<Item> pool_;               // by slot
-  std::vector<std::uint64_t> numbers_;   // by slot, of the item that was admitted into it last
-  std::uint32_t batch_ = 1;              // never 0
-  std::vector<std::uint32_t>
-      taken_by_;  // by slot: the last batch that took the item, modulo 2^32; unique_in_batch only
+  std::vector<std::uint64_t> numbers_;  // by slot
+  std::deque<StreamPlan> streams_;      // a deque, because they cannot be moved
+  std::size_t turn_ = 0;                // the stream of the next use
+  Extent extent_;
+  std::uint64_t fed_ = 0;        // items so far
+  std::uint64_t pass_fed_ = 0;   // items fed before the pass that is being fed
+  std::vector<PassRun> passes_;  // that have ended
 };
 
 }  // namespace pyecho

@@ -17,8 +17,11 @@ double checked(double factor) {
 
 }  // namespace
 
-EchoFactor::EchoFactor(double factor)
-    : whole_(static_cast<std::uint32_t>(std::floor(checked(factor)))), factor_(factor), fractional_(factor > whole_) {}
+EchoFactor::EchoFactor(double factor, bool even)
+    : whole_(static_cast<std::uint32_t>(std::floor(checked(factor)))),
+      factor_(factor),
+      fractional_(factor > whole_),
+      even_(even) {}
 
 void EchoFactor::begin_pass(std::uint64_t seed, std::uint64_t pass, std::uint64_t items) noexcept {
   key_ = stream_key(seed, pass, Stream::kFactor);
@@ -31,6 +34,11 @@ bool EchoFactor::next_gets_more() noexcept {
   const std::uint64_t index = index_++;
   bool more = false;
   if (items_ != kUnknown && index < items_) {
+    if (even_) {
+      const auto first = static_cast<std::uint64_t>(unit_at(key_, 0) * static_cast<double>(items_));
+      const std::uint64_t place = (first + index) % items_;
+      return more_among(place + 1) > more_among(place);
+    }
     const auto left = static_cast<double>(items_ - index);
     more = unit_at(key_, index) * left < static_cast<double>(more_among(items_) - given_);
   } else {

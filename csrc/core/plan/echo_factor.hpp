@@ -4,7 +4,8 @@
 // items get one more, so that a pass of N items has exactly floor(N * factor + 0.5) uses:
 //
 // - If N is known, these items are chosen at random, each item being equally likely (selection sampling; Knuth, volume 2,
-//   3.4.2, algorithm S), seeded by (seed, pass).
+//   3.4.2, algorithm S), seeded by (seed, pass). Or, with `even`, they are spread evenly from a random item on, so that
+//   several streams use up their items equally fast.
 // - If N is unknown, the total must be right after every item, so the same items get one more use in every pass.
 #pragma once
 
@@ -19,7 +20,7 @@ inline constexpr std::uint64_t kUnknown = std::numeric_limits<std::uint64_t>::ma
 class EchoFactor {
  public:
   // Throws std::invalid_argument unless factor is finite, at least 1 and below 2^32 - 1.
-  explicit EchoFactor(double factor);
+  explicit EchoFactor(double factor, bool even = false);
 
   // Starts pass number `pass` of `items` items (or kUnknown). A pass that turns out longer than `items` still has the
   // exact total; a shorter one may miss it.
@@ -47,6 +48,7 @@ class EchoFactor {
   std::uint32_t whole_;
   double factor_;
   bool fractional_;
+  bool even_;
   std::uint64_t key_ = 0;
   std::uint64_t items_ = kUnknown;
   std::uint64_t index_ = 0;  // of the next item

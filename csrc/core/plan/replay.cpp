@@ -18,7 +18,7 @@ Replay::Replay(BatchPlan& plan, std::uint32_t batch_rows, PlanPosition position)
       by_use_(batch_rows == 1 && !plan.config().unique_in_batch && !plan.config().adaptive()),
       uses_(by_use_ ? kUsesAtOnce : batch_rows),
       free_(plan.config().slots) {
-  plan_.begin(position_.epoch, position_.items);
+  plan_.begin(position_.epoch, position_.extent);
   plan_.replay(std::move(position_.decisions));
   std::iota(free_.rbegin(), free_.rend(), 0U);
   open_pass();

@@ -20,8 +20,8 @@
 namespace pyecho {
 
 struct PlanPosition {
-  std::uint64_t epoch = 0;         // the first one
-  std::uint64_t items = kUnknown;  // of a pass, as passed to BatchPlan::begin()
+  std::uint64_t epoch = 0;  // the first one
+  Extent extent{};          // as passed to BatchPlan::begin()
   // The input.
   std::vector<PassRun> passes{};           // that have ended
   std::uint64_t open_items = 0;            // known of the next pass

@@ -248,10 +248,10 @@ void Driver::quit_epoch() {
   }
 }
 
-void Driver::begin(std::uint64_t epoch, std::uint64_t items) {
+void Driver::begin(std::uint64_t epoch, const Extent& extent) {
   quit_epoch();
   at_end_.store_relaxed(false);
-  executor_.begin(epoch, items);
+  executor_.begin(epoch, extent);
   resumed_.advance();
 }
 

@@ -67,7 +67,7 @@ class Driver {
 
   // Starts with iteration `epoch`, after the slots were stopped, and gives back batches made ahead. Blocks until the
   // workers are parked. Throws as SlotPool::reset() does.
-  void begin(std::uint64_t epoch, std::uint64_t items);
+  void begin(std::uint64_t epoch, const Extent& extent);
   // Same in two steps: returns a replay of the plan to `position`, see Executor; then continues there, but halted.
   Replay begin_at(PlanPosition position);
   void resume(const Replay& replay);

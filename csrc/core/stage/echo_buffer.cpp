@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <new>
 #include <stdexcept>
 #include <utility>
 
@@ -23,6 +24,7 @@ constexpr std::size_t kHelpBytes = 512;
 constexpr std::size_t kAheadBytes = std::size_t{4} << 20;
 constexpr std::size_t kMaxBatchesAhead = 32;
 constexpr std::uint64_t kMaxBlocks = 1U << 30;
+constexpr std::uint32_t kMaxThreads = 256;
 // No machine has more.
 constexpr double kMaxBytes = 0x1.0p56;
 // At most half of the possible slots are ahead of the pool; the rest are for the capacity.
@@ -53,6 +55,9 @@ void check(const EchoBufferConfig& config) {
   if (std::uint64_t{config.prefetch} + config.threads + config.held > kMaxBlocks) {
     throw std::invalid_argument("prefetch, threads and held are less than 2^30 together");
   }
+  if (config.threads > kMaxThreads) {
+    throw std::invalid_argument("threads is at most 256");
+  }
   if (config.steps > std::numeric_limits<std::uint64_t>::max() / config.batch_rows) {
     throw std::invalid_argument("an iteration of so many steps has no end");
   }
@@ -69,7 +74,8 @@ Sizes sizes_of(const EchoBufferConfig& config) {
       std::clamp<std::uint64_t>(config.burst + config.prefetch * fresh_per_batch, 2, kMaxAhead));
   // Batches ready for the consumer, and one in each worker. Without workers no batches are made ahead.
   const std::uint32_t depth = config.threads == 0 ? 1 : config.prefetch + config.threads;
-  return {.slots = config.capacity + ahead, .ahead = ahead, .depth = depth, .blocks = depth + config.held};
+  const auto waiting = static_cast<std::uint32_t>(BatchPlan::waiting_slots(config.streams, config.capacity));
+  return {.slots = config.capacity + waiting + ahead, .ahead = ahead, .depth = depth, .blocks = depth + config.held};
 }
 
 PlanConfig plan_of(const EchoBufferConfig& config) {
@@ -79,6 +85,10 @@ PlanConfig plan_of(const EchoBufferConfig& config) {
           .seed = config.seed,
           .unique_in_batch = config.unique_in_batch,
           .iteration_uses = config.steps * config.batch_rows,
+          .even_factor = config.even_factor,
+          .streams = config.streams,
+          .first_stream = config.first_stream,
+          .stream_step = config.stream_step,
           .min_uses = config.min_uses,
           .max_age = config.max_age,
           .batch_rows = config.batch_rows,
@@ -91,6 +101,9 @@ EchoBufferConfig settled(EchoBufferConfig config) {
   const std::size_t least = EchoBuffer::min_bytes(config);
   if (least > config.max_bytes) {
     throw std::length_error("max_bytes is less than the slots and batches need");
+  }
+  if (least > HostMemory::machine_bytes() && !config.batch_memory) {
+    throw std::bad_alloc();  // now, rather than once every page of the machine has been touched
   }
   const std::size_t allowed = least + (config.max_bytes - least) / 2;
   const SlotLayout layout(config.leaf_bytes, config.batch_rows, config.with_info);
@@ -142,7 +155,7 @@ EchoBuffer::EchoBuffer(const EchoBufferConfig& config)
                 worth_streaming(blocks_ * layout_.batch_bytes(), longest_leaf(config_))),
       driver_(executor_, pool_, *batches_, config_.threads, sizes_of(config_).depth,
               layout_.example_bytes() >= kHelpBytes, std::max<std::size_t>(1, kWakeBytes / layout_.slot_bytes())) {
-  driver_.begin(config_.epoch, config_.items);
+  driver_.begin(config_.epoch, {.items = config_.items});
 }
 
 // ---------------------------------------------------------------- consumer
@@ -160,6 +173,10 @@ Outcome EchoBuffer::hand_out(Lease& lease, const Take& take) {
     lease = Lease(batches_, batch);
     if (!config_.drop_last || batch->rows == config_.batch_rows) {
       emitted_.store_relaxed(emitted_.load_relaxed() + batch->rows);
+      if (executor_.padded()) {
+        const auto additional = std::ranges::count_if(std::span(batch->uses).first(batch->rows), &Use::additional);
+        additional_.store_relaxed(additional_.load_relaxed() + static_cast<std::uint64_t>(additional));
+      }
       batches_taken_.store_relaxed(batches_taken_.load_relaxed() + 1);
       clock_.leave();
     }
@@ -177,13 +194,13 @@ Outcome EchoBuffer::acquire(Lease& lease, Deadline deadline) {
   return hand_out(lease, [&](Batch*& batch) { return driver_.acquire(batch, deadline); });
 }
 
-Outcome EchoBuffer::begin(std::uint64_t epoch, std::uint64_t items) {
+Outcome EchoBuffer::begin(std::uint64_t epoch, const Extent& extent) {
   if (pool_.forked()) {
     return Outcome::kForked;
   }
   stop();
   take_failure();
-  driver_.begin(epoch, items);
+  driver_.begin(epoch, extent);
   return Outcome::kOk;
 }
 
@@ -284,6 +301,7 @@ EchoBufferStats EchoBuffer::stats() const {
   const std::uint64_t blocks = batches_->blocks();
   return {.fresh = pool_.committed(),
           .emitted = emitted,
+          .additional = additional_.load_relaxed(),
           .batches = batches_taken_.load_relaxed(),
           .bytes_gathered = emitted * layout_.example_bytes(),
           .consumer_wait_ns = clock_.wait_ns(),

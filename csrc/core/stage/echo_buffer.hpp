@@ -16,7 +16,7 @@
 // the last or in the middle of it. Several passes can also flow into each other in one epoch: with end_pass() between
 // their items, acquire() returns kEnd after the batches that the uses of each pass make, while the pool keeps its items.
 //
-// emitted_, batches_taken_: written by the consumer, read by any thread, relaxed, statistics.
+// emitted_, additional_, batches_taken_: written by the consumer, read by any thread, relaxed, statistics.
 #pragma once
 
 #include <cstddef>
@@ -58,7 +58,7 @@ struct EchoBufferConfig {
   std::uint32_t prefetch = 2;          // >= 1: batches made ahead of the consumer; raised for small batches to
                                        // as many as 4 MiB hold, at most 32, within half of the memory
                                        // that max_bytes leaves over
-  std::uint32_t threads = 1;           // native threads that make batches; 0: the consumer makes them
+  std::uint32_t threads = 1;           // native threads that make batches, at most 256; 0: the consumer makes them
   std::uint32_t burst = 1;             // >= 1: items that arrive together; each gets a slot ahead of the pool; raised
                                        // for small items to as many as 4 MiB hold, at most capacity, with
                                        // the same bound on memory
@@ -66,6 +66,10 @@ struct EchoBufferConfig {
   std::uint32_t min_uses = 0;          // the next three: see PlanConfig
   std::uint64_t max_age = 0;
   DecisionLog replay = {};
+  std::uint32_t streams = 1;  // the next four: see PlanConfig
+  std::uint64_t first_stream = 0;
+  std::uint64_t stream_step = 1;
+  bool even_factor = false;
   std::uint32_t held = 2;  // batches a consumer holds at a time; a loop holds one and requests the next
   // Makes the memory of a batch, for memory that the consumer takes away (see Lease::exchange()). Called in the constructor
   // only, since no batch is added then. Null: pageable memory.
@@ -82,6 +86,7 @@ struct Unspent {
 struct EchoBufferStats {
   std::uint64_t fresh;           // items committed
   std::uint64_t emitted;         // uses handed to the consumer
+  std::uint64_t additional;      // of these, additional ones, see Extent
   std::uint64_t batches;         // batches handed to the consumer
   std::uint64_t bytes_gathered;  // payload of the uses handed to the consumer
   std::uint64_t consumer_wait_ns;
@@ -157,7 +162,7 @@ class EchoBuffer {
   [[nodiscard]] std::uint64_t needed() const { return driver_.needed(); }
   // Starts with iteration `epoch` and drops the rest of the last one. Waits for threads that copy a batch. No producer
   // may be inside or have open reservations, and stop() and close() must not be called meanwhile.
-  Outcome begin(std::uint64_t epoch, std::uint64_t items);
+  Outcome begin(std::uint64_t epoch, const Extent& extent);
 
   // Drops the first items that are committed from now on, as if they had been aborted. As begin() otherwise, after it.
   void skip(std::uint64_t items) noexcept { pool_.skip(items); }
@@ -197,6 +202,8 @@ class EchoBuffer {
   // The log of an adaptive factor, see BatchPlan.
   [[nodiscard]] DecisionLog log() const { return executor_.log(); }
   [[nodiscard]] bool diverged() const noexcept { return executor_.diverged(); }
+  // See BatchPlan.
+  [[nodiscard]] OwnUses own_uses() const noexcept { return executor_.own_uses(); }
   // Returns the reason why acquire() returned kExhausted; "" if max_bytes is the limit.
   [[nodiscard]] std::string refusal() const { return batches_->refusal(); }
 
@@ -220,6 +227,7 @@ class EchoBuffer {
 
   ConsumerClock clock_;  // written by the consumer only, like the next two
   Atomic<std::uint64_t> emitted_;
+  Atomic<std::uint64_t> additional_;
   Atomic<std::uint64_t> batches_taken_;
   mutable std::mutex failure_mutex_;
   std::optional<std::string> failure_;  // guarded by failure_mutex_

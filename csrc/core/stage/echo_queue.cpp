@@ -8,18 +8,24 @@
 namespace pyecho {
 
 EchoQueue::EchoQueue(const EchoQueueConfig& config)
-    : pool_(config.capacity + std::max(1U, config.prefetch), config.prefetch),
+    : pool_(config.capacity + std::max(1U, config.prefetch) +
+                static_cast<std::uint32_t>(BatchPlan::waiting_slots(config.streams, config.capacity)),
+            config.prefetch),
       plan_({.capacity = config.capacity,
              .slots = pool_.slots(),
              .factor = config.factor,
              .seed = config.seed,
              .iteration_uses = config.steps,
+             .even_factor = config.even_factor,
+             .streams = config.streams,
+             .first_stream = config.first_stream,
+             .stream_step = config.stream_step,
              .min_uses = config.min_uses,
              .max_age = config.max_age,
              .replay = config.replay}),
       ahead_most_(config.min_uses > 0 ? 1 : kUsesAhead),
       shuffles_(config.capacity > 1) {
-  plan_.begin(config.epoch, config.items);
+  plan_.begin(config.epoch, {.items = config.items});
 }
 
 // Plans uses ahead. While a trace is recorded, only one, so that each use passes here and has its spans.
@@ -57,9 +63,7 @@ Outcome EchoQueue::plan(Use& use) {
   if (ahead_ > 0) {
     plan_.end_batch();
     clock_.leave();
-    use = uses_[next_++];
-    emitted_.store_relaxed(emitted_.load_relaxed() + 1);
-    return Outcome::kOk;
+    return hand_out(use);
   }
   if (outcome == Outcome::kEnd) {
     plan_.next_iteration();
@@ -81,13 +85,13 @@ Outcome EchoQueue::next(Use& use, Deadline deadline) {
   }
 }
 
-Outcome EchoQueue::begin(std::uint64_t epoch, std::uint64_t items) {
+Outcome EchoQueue::begin(std::uint64_t epoch, const Extent& extent) {
   if (pool_.forked()) {
     return Outcome::kForked;
   }
   pool_.stop();
   pool_.reset();
-  plan_.begin(epoch, items);
+  plan_.begin(epoch, extent);
   next_ = ahead_ = 0;
   return Outcome::kOk;
 }
@@ -101,6 +105,7 @@ Replay EchoQueue::begin_at(PlanPosition position) {
 EchoQueueStats EchoQueue::stats() const {
   return {.fresh = pool_.committed(),
           .emitted = emitted_.load_relaxed(),
+          .additional = additional_.load_relaxed(),
           .consumer_wait_ns = clock_.wait_ns(),
           .downstream_ns = clock_.downstream_ns(),
           .resident = plan_.resident()};

@@ -39,11 +39,16 @@ struct EchoQueueConfig {
   std::uint32_t min_uses = 0;      // the next three: see PlanConfig
   std::uint64_t max_age = 0;
   DecisionLog replay = {};
+  std::uint32_t streams = 1;  // the next four: see PlanConfig
+  std::uint64_t first_stream = 0;
+  std::uint64_t stream_step = 1;
+  bool even_factor = false;
 };
 
 struct EchoQueueStats {
-  std::uint64_t fresh;    // items committed
-  std::uint64_t emitted;  // uses handed to the consumer
+  std::uint64_t fresh;       // items committed
+  std::uint64_t emitted;     // uses handed to the consumer
+  std::uint64_t additional;  // of these, additional ones, see Extent
   std::uint64_t consumer_wait_ns;
   std::uint64_t downstream_ns;  // up to the consumer's last fresh item
   std::uint32_t resident;
@@ -76,9 +81,7 @@ class EchoQueue {
   // stop(); kForked. Never blocks.
   Outcome try_next(Use& use) {
     if (next_ < ahead_ && !pool_.stopped() && !pool_.forked()) [[likely]] {
-      use = uses_[next_++];
-      emitted_.store_relaxed(emitted_.load_relaxed() + 1);
-      return Outcome::kOk;
+      return hand_out(use);
     }
     return plan(use);
   }
@@ -95,7 +98,7 @@ class EchoQueue {
   void release(std::uint32_t slot) { pool_.release(std::span(&slot, 1)); }
   // Starts with iteration `epoch` and frees every slot, released or not. No producer may be inside. stop() and
   // close() must not be called meanwhile.
-  Outcome begin(std::uint64_t epoch, std::uint64_t items);
+  Outcome begin(std::uint64_t epoch, const Extent& extent);
 
   // -- Saving and resuming: the consumer's thread, see EchoBuffer --
 
@@ -127,10 +130,18 @@ class EchoQueue {
   // The log of an adaptive factor, see BatchPlan. Once diverged() is true, no use is returned any more, only kClosed.
   [[nodiscard]] DecisionLog log() const { return plan_.log(); }
   [[nodiscard]] bool diverged() const noexcept { return plan_.diverged(); }
+  // See BatchPlan.
+  [[nodiscard]] OwnUses own_uses() const noexcept { return plan_.own_uses(); }
 
  private:
   static constexpr std::size_t kUsesAhead = 64;
 
+  Outcome hand_out(Use& use) noexcept {
+    use = uses_[next_++];
+    emitted_.store_relaxed(emitted_.load_relaxed() + 1);
+    additional_.store_relaxed(additional_.load_relaxed() + (use.additional() ? 1 : 0));
+    return Outcome::kOk;
+  }
   Outcome plan(Use& use);
   Outcome draw();
 
@@ -142,6 +153,7 @@ class EchoQueue {
   std::uint32_t ahead_ = 0;  // uses in uses_
   ConsumerClock clock_;      // used only when uses are planned, so that a repeat does not read the clock
   Atomic<std::uint64_t> emitted_;
+  Atomic<std::uint64_t> additional_;
   const bool shuffles_;
 };
 

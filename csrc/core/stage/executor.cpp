@@ -60,9 +60,9 @@ Executor::Executor(SlotPool& slots, BatchPool& batches, const PlanConfig& plan, 
 
 // ---------------------------------------------------------------- planning
 
-void Executor::begin(std::uint64_t epoch, std::uint64_t items) {
+void Executor::begin(std::uint64_t epoch, const Extent& extent) {
   drop_planned();
-  plan_.begin(epoch, items);
+  plan_.begin(epoch, extent);
   slots_.reset();
 }
 

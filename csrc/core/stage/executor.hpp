@@ -51,7 +51,7 @@ class Executor {
   }
 
   // Starts with iteration `epoch`. No other thread may be inside.
-  void begin(std::uint64_t epoch, std::uint64_t items);
+  void begin(std::uint64_t epoch, const Extent& extent);
   // Same, but returns a replay of the plan to `position`. The caller runs it, and resets the slots to those it leaves free.
   Replay begin_at(PlanPosition position);
   // While the driver is halted: feeds the plan all that was committed, copies what is planned, adds the open batch, if
@@ -78,6 +78,10 @@ class Executor {
   // The log of an adaptive factor, see BatchPlan. Any thread.
   [[nodiscard]] DecisionLog log() const { return plan_.log(); }
   [[nodiscard]] bool diverged() const noexcept { return plan_.diverged(); }
+  // True if batches may have additional uses, see Extent. The consumer's thread.
+  [[nodiscard]] bool padded() const noexcept { return plan_.extent().padded(); }
+  // See BatchPlan. Any thread.
+  [[nodiscard]] OwnUses own_uses() const noexcept { return plan_.own_uses(); }
   // Returns a recent number of items in the pool. Any thread.
   [[nodiscard]] std::uint32_t resident() const noexcept { return plan_.resident(); }
 

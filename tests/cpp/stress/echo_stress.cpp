@@ -128,7 +128,7 @@ TEST(EchoBufferStop, random_stops_and_closes_end_everything_and_begin_starts_afr
       ASSERT_TRUE(batches.size() <= expected.size() && (stop || batches.size() == expected.size()));
       expected.resize(batches.size());
       ASSERT_EQ(batches, expected);
-      ASSERT_EQ(buffer.begin(epoch, kUnknown), Outcome::kOk);
+      ASSERT_EQ(buffer.begin(epoch, {}), Outcome::kOk);
     }
   }
 }

@@ -158,7 +158,7 @@ inline Iterations plan_output(const EchoBufferConfig& config, std::uint64_t epoc
                                .unique_in_batch = config.unique_in_batch,
                                .iteration_uses = config.steps * config.batch_rows};
   BatchPlan plan(plan_config);
-  plan.begin(epoch, config.items);
+  plan.begin(epoch, {.items = config.items});
   return run_plan(plan, plan_config, passes, config.batch_rows);
 }
 inline Iterations plan_output(const EchoBufferConfig& config, const Passes& passes) {

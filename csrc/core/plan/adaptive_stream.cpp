@@ -1,11 +1,11 @@
-// The part of BatchPlan that serves an adaptive factor: what to take of the input before each batch.
+// The part of StreamPlan that serves an adaptive factor: what to take of the input before each batch.
 #include <algorithm>
 
-#include "core/plan/batch_plan.hpp"
+#include "core/plan/stream_plan.hpp"
 
 namespace pyecho {
 
-void BatchPlan::begin_decisions(std::uint64_t epoch) {
+void StreamPlan::begin_decisions(std::uint64_t epoch) {
   if (!adaptive_) {
     return;
   }
@@ -24,7 +24,7 @@ void BatchPlan::begin_decisions(std::uint64_t epoch) {
   log_.erase(epoch);
 }
 
-void BatchPlan::replay(std::vector<std::uint32_t> decisions) {
+void StreamPlan::replay(std::vector<std::uint32_t> decisions) {
   const auto [from, with] = std::ranges::mismatch(decisions, replay_);
   if (from != decisions.end() && with != replay_.end()) {
     diverged_.store_relaxed(true);
@@ -34,13 +34,13 @@ void BatchPlan::replay(std::vector<std::uint32_t> decisions) {
   }
 }
 
-Decisions BatchPlan::decisions() const {
+Decisions StreamPlan::decisions() const {
   const std::scoped_lock lock(log_mutex_);
   const auto found = log_.find(first_epoch_);
   return found == log_.end() ? Decisions() : found->second.so_far();
 }
 
-DecisionLog BatchPlan::log() const {
+DecisionLog StreamPlan::log() const {
   const std::scoped_lock lock(log_mutex_);
   DecisionLog log;
   for (const auto& [epoch, decisions] : log_) {
@@ -50,16 +50,16 @@ DecisionLog BatchPlan::log() const {
 }
 
 // Takes the next event of the input. Returns false if there is none, or the pool has no room for it.
-bool BatchPlan::take_event() {
+bool StreamPlan::take_event() {
   if (!pass_ends_.empty() && pass_ends_.front() == admitted_) {
-    pass_ends_.erase(pass_ends_.begin());
+    pass_ends_.pop_front();
     ++pass_;
     pass_begin_ = admitted_;
     drained_ = ended_ && pass_ends_.empty();
     if (drained_) {
       adaptive_->drain();
     }
-    if (config_.iteration_uses == 0) {
+    if (extent_.iteration_uses == 0) {
       least_uses_.push_back(drained_ ? kUnknown : admitted_ * config_.min_uses);  // the last one ends with the pool
     }
     return true;
@@ -69,22 +69,22 @@ bool BatchPlan::take_event() {
   }
   const std::uint32_t slot = inbox_[admitted_ % inbox_.size()];
   adaptive_->admit(slot, admitted_ - pass_begin_);
-  numbers_[slot] = admitted_++;
+  ++admitted_;
   return true;
 }
 
 // Ends an iteration if the end of its pass was taken, it has a batch, and there are as many uses as its items have at least.
 // Behind the last batch, ends all.
-void BatchPlan::end_iterations() {
+void StreamPlan::end_iterations() {
   while (!least_uses_.empty() && (exhausted() || (drawn_ >= least_uses_.front() && drawn_ > iteration_begin_))) {
-    least_uses_.erase(least_uses_.begin());
+    least_uses_.pop_front();
     iteration_ends_.push_back(drawn_);
     iteration_begin_ = drawn_;
   }
 }
 
 // Takes the events before the next batch. Returns false if some must be fed first.
-bool BatchPlan::decide() noexcept {
+bool StreamPlan::decide() noexcept {
   if (decided_) {
     return true;
   }
@@ -118,7 +118,7 @@ bool BatchPlan::decide() noexcept {
   return decided_ = true;
 }
 
-std::uint32_t BatchPlan::draw_adaptive(std::span<Use> rows) {
+std::uint32_t StreamPlan::draw_adaptive(std::span<Use> rows) {
   const std::uint32_t drawn = adaptive_->draw(rows, random_);
   drawn_ += drawn;
   resident_.store_relaxed(adaptive_->resident());

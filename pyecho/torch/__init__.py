@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
 import numpy as np
 
@@ -15,7 +15,7 @@ except ImportError as error:
     raise ImportError("pyecho.torch needs PyTorch: pip install torch") from error
 
 import pyecho
-from pyecho._core import ConfigError
+from pyecho._core import CheckpointError, ConfigError
 from pyecho.adaptive import Adaptive
 from pyecho.checked import checked_int
 from pyecho.config import Options
@@ -31,7 +31,20 @@ from pyecho.spec import Adapter, Field
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from pyecho.torch.dataset import EchoDataset
+
 __all__ = ["EchoLoader"]
+
+
+class _EpochSetter:
+    """Sets the epoch of a loader, unless it is the running one, of which batches may be taken."""
+
+    def __init__(self, loader: EchoLoader) -> None:
+        self._loader = loader
+
+    def set_epoch(self, epoch: int) -> None:
+        if self._loader._run.epoch != epoch:
+            self._loader.set_epoch(epoch)
 
 
 def _record_dtype(dtype: torch.dtype) -> np.dtype[Any]:
@@ -102,6 +115,33 @@ class TorchAdapter(Adapter):
         return lambda array, leaf: _to_tensor(array)
 
 
+def _rank() -> int | None:
+    """Return the rank of this process, None if there are no others."""
+    world = torch.distributed
+    if not (world.is_available() and world.is_initialized() and world.get_world_size() > 1):
+        return None
+    return world.get_rank()
+
+
+def _warn_if_whole(source: Any) -> None:
+    """Warn if every rank of a run seems to read the whole source."""
+    data = torch.utils.data
+    if _rank() is None or not isinstance(source, data.DataLoader):
+        return
+    sampler: Any = source.sampler
+    if source.batch_sampler is not None:  # the other one may be a stand-in
+        batches = source.batch_sampler
+        sampler = batches.sampler if type(batches) is data.BatchSampler else None
+    if type(sampler) in (data.SequentialSampler, data.RandomSampler):
+        warnings.warn(
+            f"there are {torch.distributed.get_world_size()} ranks, and each reads the whole "
+            "dataset of this DataLoader; pass it a DistributedSampler, and group='auto' to the "
+            "EchoLoader",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
 class EchoLoader(pyecho.EchoLoader):
     """A `pyecho.EchoLoader` whose batches are torch tensors, on the host or on a device.
 
@@ -135,10 +175,19 @@ class EchoLoader(pyecho.EchoLoader):
         `torch.Generator` draws on the device and is seeded by (seed, epoch, number of the batch).
     static
         Each batch arrives in the same tensors, for CUDA graphs; a copy to them is put on the
-        stream that is current when the batch is taken. Needs ``drop_last=True`` in example echoing.
+        stream that is current when the batch is taken. Needs ``drop_last=True`` or
+        ``pad_last=True`` in example echoing.
     max_device_bytes
         Bound of the device memory for the pool, and for batches (in batch echoing items) that wait
         for the consumer, as large as the first item says; what is in work comes on top.
+
+    group
+        The ranks whose loaders work together: ``"auto"`` for all of ``torch.distributed`` (none
+        where it is not in use), or a process group. Every rank passes a source of its own part,
+        rank r items r, r + ranks, ... of the whole, and makes the loader and iterates it in step
+        with the others: beginnings of epochs are collective, and where the length of a source is
+        unknown, so are batches 1, 2, 4, 8 and every 16th. All ranks get equally many batches in
+        every epoch; a rank that runs short makes additional uses (`EchoInfo`). See docs/ranks.md.
 
     Raises
     ------
@@ -168,6 +217,7 @@ class EchoLoader(pyecho.EchoLoader):
         device_augment: Callable[[Any, torch.Generator], Any] | None = None,
         static: bool = False,
         max_device_bytes: int | None = None,
+        group: Any = None,
         **options: Unpack[Options],
     ) -> None:
         if echo_on not in ("host", "device"):
@@ -201,9 +251,104 @@ class EchoLoader(pyecho.EchoLoader):
         for name, is_set in chosen.items():
             if is_set and self._device is None:
                 raise ConfigError(f"{name} needs a device, such as device='cuda'")
+        if group is not None:
+            from pyecho.torch.distributed import group_of
+
+            self._group = group_of(group)
+        if type(source).__module__ == "accelerate.data_loader":
+            raise ConfigError(
+                "this DataLoader went through accelerator.prepare(), and tells Accelerate and the "
+                "other processes where it is, which is ahead of your training; use "
+                "pyecho.accelerate.EchoLoader(source, ..., accelerator=accelerator)"
+            )
         super().__init__(source, factor, **options)
+        if group is None:
+            _warn_if_whole(source)
         self._warn_of_batches_of_batches()
         self._check_device_options()
+
+    def state_dict(self, *, payload: bool | None = None) -> dict[str, Any]:
+        """Return where the consumer is; see `pyecho.EchoLoader.state_dict`.
+
+        Parameters
+        ----------
+        payload
+            Save the items that are not used up. None: yes, but among several ranks of
+            `torch.distributed` no, if the source can be read again and the factor is a number.
+            Such a state serves every rank, and frameworks keep only that of the first. Any other
+            state of a rank is refused by the others.
+        """
+        in_group = self._group is not None and self._group.size > 1
+        rank, source = None if in_group else _rank(), self._source
+        several = in_group or rank is not None
+        own = source.native or source.stateful is not None or self._config.adaptive is not None
+        if payload is None:
+            payload = own or not several
+        state = super().state_dict(payload=payload)
+        if rank is not None and state["flow"] is not None and (own or "columns" in state["flow"]):
+            state["of_rank"] = rank
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state_dict` was called; see `pyecho.EchoLoader.load_state_dict`."""
+        if isinstance(state, dict) and "of_rank" in state:
+            state = dict(state)
+            of_rank, rank = state.pop("of_rank"), _rank()
+            if rank is not None and of_rank != rank:
+                raise CheckpointError(
+                    f"the state holds the items of rank {of_rank}, and this is rank {rank}; save "
+                    "one for each rank, or state_dict(payload=False), which serves all"
+                )
+        super().load_state_dict(state)
+
+    def as_dataset(self) -> EchoDataset:
+        """Return the batches as an `IterableDataset`, for tools that ask for a `DataLoader`.
+
+            DataLoader(loader.as_dataset(), batch_size=None)
+
+        Without workers it iterates this loader, whose methods tell its state and statistics. With
+        ``num_workers=n`` a copy of the loader runs in the first worker, and the others yield
+        nothing; `epochs` and `steps_per_epoch` then need ``persistent_workers=True``. A loader that
+        is to do so must be picklable where workers are spawned.
+        """
+        from pyecho.torch.dataset import EchoDataset
+
+        return EchoDataset(self)
+
+    def __getitem__(self, index: object) -> NoReturn:
+        """Raise `TypeError`: batches have no numbers."""
+        raise TypeError(
+            "an EchoLoader is iterated, and a DataLoader of one is DataLoader("
+            "loader.as_dataset(), batch_size=None)"
+        )
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse what a `DataLoader` refuses, and for its reason: nothing would happen."""
+        if name in ("batch_size", "batch_sampler", "dataset", "drop_last", "sampler"):
+            raise ConfigError(f"{name} belongs to the source or the options; make a new loader")
+        super().__setattr__(name, value)
+
+    @property
+    def batch_size(self) -> int | None:
+        """Rows of a batch; in batch echoing as the source tells, None if it does not."""
+        size: int | None = getattr(self._source.object, "batch_size", None)
+        return self._config.batch_size or size
+
+    @property
+    def dataset(self) -> Any:
+        """The dataset of the source, else the source; `AttributeError` for an `IterableDataset`."""
+        found = getattr(self._source.object, "dataset", self._source.object)
+        if isinstance(found, torch.utils.data.IterableDataset):
+            # Frameworks say that the loader of one must not have a length.
+            raise AttributeError("the dataset of this loader is an IterableDataset")
+        return found
+
+    batch_sampler: ClassVar[None] = None  # beside a sampler Lightning expects one
+
+    @property
+    def sampler(self) -> _EpochSetter:
+        """For Lightning, which calls ``loader.sampler.set_epoch(n)`` as epoch n begins."""
+        return _EpochSetter(self)
 
     def _new_run(self) -> Run:
         if self._device is None:
@@ -214,7 +359,7 @@ class EchoLoader(pyecho.EchoLoader):
             options=self._device,
             outputs=FixedOutputs() if self._static else None,
         )
-        return Run(self._source, self._config, make_stages, by_consumer=False)
+        return Run(self._source, self._config, make_stages, by_consumer=False, group=self._group)
 
     def _warn_of_batches_of_batches(self) -> None:
         source, config = self._source.object, self._config
@@ -235,10 +380,10 @@ class EchoLoader(pyecho.EchoLoader):
     def _check_device_options(self) -> None:
         if self._device is None:
             return
-        if self._static and self._config.batch_size and not self._config.drop_last:
+        if self._static and self._config.batch_size and self._static_rows() is None:
             raise ConfigError(
                 "static=True hands out each batch in the same tensors, so all need as many rows; "
-                "pass drop_last=True"
+                "pass drop_last=True or pad_last=True"
             )
         if self._device.echo_on == "host":
             return

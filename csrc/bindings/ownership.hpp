@@ -1,0 +1,49 @@
+// Lets the thread that drops an object last destroy it, whichever made it.
+//
+// A free-threaded Python counts the references of the thread that made an object apart from those of all others. If another
+// thread drops the last reference, it leaves the object to the maker, which destroys it when it next runs Python code, and
+// while the maker waits for a batch that is never. A batch must return its memory at once, or the stage would add more. So
+// what a batch is made of, and what an augmentation returns, gives up its maker: from then on all threads share one count.
+// With a GIL all of this compiles to nothing.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <atomic>
+#include <cstdint>
+
+namespace pyecho::bindings {
+
+#ifdef Py_GIL_DISABLED
+
+// For a list that contains itself.
+inline constexpr int kMaxNestLevels = 8;
+
+// Call in the thread that made the object; does nothing for an object of another thread, or an immortal one.
+// _Py_ExplicitMergeRefcount() does the same, but extensions cannot call it.
+inline void give_up_ownership(PyObject* object) noexcept {
+  const std::uint32_t local = std::atomic_ref(object->ob_ref_local).load();
+  if (_Py_IsOwnedByCurrentThread(object) == 0 || local == _Py_IMMORTAL_REFCNT_LOCAL) {
+    return;
+  }
+  // In this order: a thread with the same address, started later, must not take itself for the maker of a merged object.
+  std::atomic_ref(object->ob_ref_local).store(0);
+  std::atomic_ref(object->ob_tid).store(_Py_UNOWNED_TID);
+  const std::atomic_ref shared(object->ob_ref_shared);
+  Py_ssize_t before = shared.load();
+  while (!shared.compare_exchange_weak(
+      before, _Py_REF_SHARED((before >> _Py_REF_SHARED_SHIFT) + static_cast<Py_ssize_t>(local), _Py_REF_MERGED))) {
+  }
+}
+
+// Same for tuples, lists and dicts, and for what is in them, so many levels down. `object` may be null.
+void give_up_nest(PyObject* object, int levels = kMaxNestLevels);
+
+#else
+
+inline void give_up_ownership(PyObject* /*object*/) noexcept {}
+inline void give_up_nest(PyObject* /*object*/) noexcept {}
+
+#endif
+
+}  // namespace pyecho::bindings

@@ -1,0 +1,95 @@
+#include "capi/config.hpp"
+
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <string>
+
+#include "capi/structs.hpp"
+
+namespace pyecho::capi {
+namespace {
+
+// Returns the bytes of an element of such a dtype, 0 if it is none: the byte order, a letter for the kind, the size.
+std::size_t element_bytes(const char* dtype) noexcept {
+  const char* const kind = std::strchr("<>|=", *dtype) == nullptr ? dtype : dtype + 1;  // the order may be left out
+  if (*dtype == '\0' || *kind == '\0' || std::strchr("tbiufcmMSUV", *kind) == nullptr || std::strlen(dtype) > 32) {
+    return 0;
+  }
+  const char* const digits = kind + 1;
+  if (*digits < '0' || *digits > '9') {  // "float32" would else have 32 bytes
+    return 0;
+  }
+  char* end = nullptr;
+  const std::uint64_t count = std::strtoull(digits, &end, 10);
+  if ((*end != '\0' && *end != '[') || count > std::numeric_limits<std::uint32_t>::max()) {
+    return 0;
+  }
+  return *kind == 'U' ? count * 4 : count;  // NumPy counts characters of unicode
+}
+
+std::unique_ptr<Leaf> checked_leaf(const pyecho_leaf& leaf, const std::string& where) {
+  std::size_t size_bytes = leaf.dtype == nullptr ? 0 : element_bytes(leaf.dtype);
+  if (size_bytes == 0) {
+    throw std::invalid_argument(where + "needs a dtype as in NumPy's array interface, such as \"<f4\", got " +
+                                (leaf.dtype == nullptr ? "NULL" : std::string("\"").append(leaf.dtype) + "\""));
+  }
+  if (leaf.ndim > 64 || (leaf.ndim > 0 && leaf.shape == nullptr)) {
+    throw std::invalid_argument(where + "needs a shape of at most 64 axes");
+  }
+  const std::span<const std::int64_t> shape(leaf.shape, leaf.ndim);
+  for (const std::int64_t axis : shape) {
+    if (axis < 0 ||
+        (axis > 0 && size_bytes > std::numeric_limits<std::size_t>::max() / static_cast<std::size_t>(axis))) {
+      throw std::invalid_argument(where + "has a shape that cannot be");
+    }
+    size_bytes *= static_cast<std::size_t>(axis);
+  }
+  return std::make_unique<Leaf>(leaf.name == nullptr ? "" : leaf.name, leaf.dtype, shape, size_bytes);
+}
+
+}  // namespace
+
+Leaves checked_leaves(const pyecho_config& config) {
+  check_argument(config.leaf_count > 0 && config.leaves != nullptr, "an example needs at least one leaf, got none");
+  const std::size_t stride = config.leaves[0].struct_bytes;
+  Leaves leaves;
+  for (std::size_t i = 0; i < config.leaf_count; ++i) {
+    const auto* const address = reinterpret_cast<const unsigned char*>(config.leaves) + i * stride;
+    const auto* const leaf = reinterpret_cast<const pyecho_leaf*>(address);
+    const std::string where = "leaf " + std::to_string(i) + ": ";
+    if (leaf->struct_bytes != stride || stride < offsetof(pyecho_leaf, size_bytes)) {
+      throw std::invalid_argument(where + kNoSize);
+    }
+    leaves.push_back(checked_leaf(taken(leaf), where));
+  }
+  return leaves;
+}
+
+EchoBufferConfig core_config(const pyecho_config& config, const Leaves& leaves) {
+  const auto or_default = [](auto value, decltype(value) otherwise) { return value == 0 ? otherwise : value; };
+  EchoBufferConfig core = {.leaf_bytes = {},
+                           .batch_rows = config.batch_rows,
+                           .capacity = or_default(config.capacity, 1),
+                           .factor = or_default(config.factor, 2),
+                           .seed = config.seed,
+                           .epoch = config.epoch,
+                           .items = or_default(config.items, kUnknown),
+                           .steps = config.steps,
+                           .unique_in_batch = config.unique_in_batch != 0,
+                           .drop_last = config.drop_last != 0,
+                           .with_info = config.with_info != 0,
+                           .prefetch = or_default(config.prefetch, 2),
+                           .threads = config.threads,
+                           .burst = or_default(config.burst, 1),
+                           .max_bytes = or_default(config.max_bytes, kUnlimited),
+                           .min_uses = config.min_uses,
+                           .max_age = config.max_age,
+                           .held = or_default(config.held, 2)};
+  for (const auto& leaf : leaves) {
+    core.leaf_bytes.push_back(leaf->view.size_bytes);
+  }
+  return core;
+}
+
+}  // namespace pyecho::capi

@@ -1,0 +1,287 @@
+"""The loader for JAX."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+try:
+    import jax
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
+except ImportError as error:
+    raise ImportError("pyecho.jax needs JAX: pip install jax") from error
+
+import pyecho
+from pyecho._core import ConfigError, EchoError
+from pyecho.adaptive import Adaptive
+from pyecho.buffer import EchoInfo
+from pyecho.config import Config, Options
+from pyecho.loader import with_options
+from pyecho.nest import leaves_of, map_nest
+from pyecho.run import Run
+from pyecho.source import Source
+from pyecho.spec import Adapter, Field, is_tensor
+from pyecho.stages import Stages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from typing_extensions import Unpack
+
+    from pyecho.stats import EchoStats
+
+__all__ = ["EchoLoader"]
+
+
+class JaxAdapter(Adapter):
+    """Batches are assembled as arrays; `Placement` brings them to the devices."""
+
+    def as_array(self, leaf: Any) -> Any:
+        """Return a leaf as an ndarray, also a tensor of bfloat16; or None if it is not an array."""
+        if is_tensor(leaf) and str(leaf.dtype) == "torch.bfloat16":
+            return np.asarray(jax.dlpack.from_dlpack(leaf.detach()))
+        return super().as_array(leaf)
+
+    def decoder(self, fields: list[Field]) -> Callable[[Any, int], Any] | None:
+        """Raise `ConfigError` if JAX has no arrays of a dtype."""
+        for field in fields:
+            if not (field.by_reference or _has_dtype(field.dtype)):
+                raise ConfigError(
+                    f"JAX has no arrays of dtype {field.dtype}; convert it in the source, or use "
+                    "pyecho.EchoLoader, which yields NumPy arrays"
+                )
+        return None
+
+
+ADAPTER = JaxAdapter()
+
+
+class EchoLoader(pyecho.EchoLoader):
+    """A `pyecho.EchoLoader` whose batches are `jax.Array`, put on devices ahead of the consumer.
+
+    ::
+
+        mesh = jax.make_mesh((jax.device_count(),), ("data",))
+        for batch, mask in EchoLoader(source, 3, batch_size=256, sharding=mesh, pad_last=True): ...
+
+    Arguments, methods and order of the output are those of `pyecho.EchoLoader`. A thread of
+    pyecho's puts `prefetch` batches on the devices while the consumer computes; in batch echoing
+    every item is put once and shared by its uses. Arrays, tensors in host memory and, in example
+    echoing, numbers arrive as `jax.Array` with the dtype that JAX gives them (64-bit numbers have
+    32 bits without ``jax_enable_x64``); what is no array stays as it is, and so does `EchoInfo`.
+    A batch never changes, for as long as it or a step under way is in use; `max_bytes` must have
+    room for the batches of all such steps. A step that donates its batch needs ``copy=True`` in
+    batch echoing.
+
+    Parameters
+    ----------
+    sharding
+        Where batches go: a `jax.sharding.Sharding`; a `jax.sharding.Mesh`, whose axes all divide
+        the rows; a device; or None, JAX's default device. The spec of a `NamedSharding` is cut to
+        the axes of each array. If it spans several processes, each loader has the rows of its own
+        process, and `batch_size` counts these.
+    pad_last
+        As in `pyecho.EchoLoader`, so that a step is compiled once; and yield ``(batch, mask)``,
+        where `mask` (bool, one for each row) is False in additional uses. Keras gets it as weights.
+
+    Raises
+    ------
+    ConfigError
+        Also if `batch_size` is not divisible by the parts that `sharding` makes of the rows, or
+        the last batch may be short there (pass `pad_last` or `drop_last`); with the first item, if
+        JAX has no arrays of a dtype.
+    EchoError
+        Also by `state_dict(payload=True)` if arrays span several processes.
+    """
+
+    _adapter = ADAPTER
+
+    @with_options
+    def __init__(
+        self,
+        source: Any,
+        factor: float | Adaptive = 2,
+        *,
+        sharding: Any = None,
+        **options: Unpack[Options],
+    ) -> None:
+        if isinstance(sharding, Mesh):
+            sharding = NamedSharding(sharding, PartitionSpec(sharding.axis_names))
+        if sharding is not None and not isinstance(sharding, Sharding | jax.Device):
+            raise ConfigError(
+                "sharding must be a jax.sharding.Sharding, a jax.sharding.Mesh, a device or None, "
+                f"got {sharding!r}"
+            )
+        self._placement = Placement(sharding)
+        super().__init__(source, factor, **options)
+        self._check_parts()
+
+    def _new_run(self) -> Run:
+        make_stages = partial(JaxStages, adapter=ADAPTER, placement=self._placement)
+        run = Run(self._source, self._config, make_stages, by_consumer=False, group=self._group)
+        run.keeps = True  # the batches of steps under way, as many as JAX allows
+        return run
+
+    def _for_keras(self, batch: Any) -> Any:
+        """Make the mask the weights of the rows."""
+        return (*batch[0], batch[1]) if self._config.pad_last else batch
+
+    def _check_parts(self) -> None:
+        config, rows, parts = self._config, self._config.batch_size, self._placement.parts()
+        if rows is None or parts == 1:
+            return
+        if rows % parts:
+            raise ConfigError(
+                f"sharding divides the rows of a batch into {parts} parts, so batch_size must be a "
+                f"multiple of {parts}, got {rows}"
+            )
+        if self._static_rows() is None and not config.steps_per_epoch:
+            raise ConfigError(
+                f"the last batch of an epoch may be short, and sharding divides it into {parts} "
+                "parts; pass pad_last=True or drop_last=True"
+            )
+
+
+@dataclass
+class Placement:
+    """Puts the arrays of a nest on devices. For one thread at a time.
+
+    JAX may use the memory of an array as it is, and then keeps the array: after the call nothing
+    may write to it.
+    """
+
+    where: Any = None  # a device or sharding; None is JAX's default device
+    masked: bool = False  # add a mask of the rows that are no additional uses
+    with_info: bool = False
+    put_bytes: int = 0
+    """Bytes of host memory that were put on devices."""
+
+    def __call__(self, batch: Any) -> Any:
+        """Return the nest with a `jax.Array` for each array; other leaves stay as they are."""
+        batch = map_nest(_shown, batch)
+        put = iter(self._put([leaf for leaf in leaves_of(batch) if _is_array(leaf)]))
+        return map_nest(lambda leaf: next(put) if _is_array(leaf) else leaf, batch)
+
+    def item(self, item: Any) -> Any:
+        """Return an item on the devices. The memory of the source is free again."""
+        return self(map_nest(_own_array, item))
+
+    def use(self, emission: Any, epoch: int, number: int) -> Any:
+        """Return a use on the devices, with its mask and info if these are wanted."""
+        info: Any
+        batch, info = emission if self.masked or self.with_info else (emission, None)
+        placed = self((batch, info.use >= 0) if self.masked else batch)
+        # The info is a view of the batch's host memory, which goes back now.
+        return (placed, EchoInfo(*(each.copy() for each in info))) if self.with_info else placed
+
+    def use_again(self, batch: Any, *info: Any) -> Any:
+        """Return a use of which a state holds these."""
+        return (self(batch), EchoInfo(*info)) if info else self(batch)
+
+    def parts(self) -> int:
+        """Return into how many parts the rows of a batch are divided, in this process."""
+        where = self.where
+        if not isinstance(where, Sharding) or not where.is_fully_addressable:
+            return 1  # of several processes, each with rows of its own, JAX knows more
+        rows = where.num_devices
+        return int(rows // self._where(1).shard_shape((rows,))[0])
+
+    def _put(self, arrays: list[Any]) -> list[Any]:
+        where = [self._where(array.ndim) for array in arrays]
+        self.put_bytes += sum(each.nbytes for each in arrays if isinstance(each, np.ndarray))
+        if isinstance(self.where, Sharding) and not self.where.is_fully_addressable:
+            make = jax.make_array_from_process_local_data
+            return [make(each, array) for each, array in zip(where, arrays, strict=True)]
+        put: list[Any] = jax.device_put(arrays, where)
+        return put
+
+    def _where(self, axes: int) -> Any:
+        if isinstance(self.where, NamedSharding) and len(self.where.spec) > axes:
+            return self.where.update(spec=PartitionSpec(*self.where.spec[:axes]))
+        return self.where
+
+
+class JaxStages(Stages):
+    """Stages with one that puts batches on devices, or items in batch echoing."""
+
+    def __init__(
+        self, source: Source, config: Config, *arguments: Any, placement: Placement, **more: Any
+    ) -> None:
+        masked, with_info = config.pad_last, config.with_info
+        self._placement = replace(placement, masked=masked, with_info=with_info)
+        super().__init__(source, replace(config, with_info=with_info or masked), *arguments, **more)
+
+    def _build(self, first: Any) -> None:
+        if self.config.batch_size is None and not self.config.linked:
+            self._stages = [self._echo_queue(first, self._placement.item)]
+            return
+        super()._build(first)
+        self._add_link(
+            "upload",
+            self._placement.use,
+            to_state=_use_to_state,
+            of_state=self._placement.use_again,
+        )
+
+    def _echo_buffer(self, first: Any, **changes: Any) -> Any:
+        config = self.config
+        held = config.held + config.held_by_link + config.prefetch + 1
+        return super()._echo_buffer(first, held=held, **changes)
+
+    def _to_host(self, item: Any) -> Any:
+        return _to_host(item)
+
+    def stats(self) -> EchoStats:
+        """Return those of what was put on the devices as well."""
+        return replace(super().stats(), h2d_bytes=self._placement.put_bytes)
+
+
+def _use_to_state(made: Any) -> list[Any]:
+    batch, info = made if _has_info(made) else (made, ())
+    return [_to_host(batch), *info]
+
+
+def _to_host(nest: Any) -> Any:
+    return map_nest(lambda leaf: _host_array(leaf) if isinstance(leaf, jax.Array) else leaf, nest)
+
+
+def _host_array(array: jax.Array) -> Any:
+    if not array.is_fully_addressable:
+        raise EchoError(
+            "a state cannot hold arrays that span several processes: use state_dict(payload=False)"
+        )
+    return np.asarray(array)
+
+
+def _has_info(emission: Any) -> bool:
+    return isinstance(emission, tuple) and len(emission) == 2 and isinstance(emission[1], EchoInfo)
+
+
+def _is_array(leaf: Any) -> bool:
+    """Return True if a leaf goes to the devices."""
+    return isinstance(leaf, jax.Array) or (isinstance(leaf, np.ndarray) and _has_dtype(leaf.dtype))
+
+
+def _shown(leaf: Any) -> Any:
+    """Return a tensor in host memory as an array, everything else as it is."""
+    array = None if isinstance(leaf, jax.Array) else ADAPTER.as_array(leaf)
+    return leaf if array is None else array
+
+
+def _own_array(leaf: Any) -> Any:
+    """Return a copy of an array of the source, everything else as it is."""
+    leaf = _shown(leaf)
+    return leaf.copy() if isinstance(leaf, np.ndarray) else leaf
+
+
+@lru_cache
+def _has_dtype(dtype: np.dtype[Any]) -> bool:
+    """Return True if JAX has arrays of a dtype."""
+    try:
+        jax.eval_shape(lambda array: array, np.empty(0, dtype))
+    except TypeError:
+        return False
+    return True

@@ -1,0 +1,275 @@
+"""Several ranks: how they agree on the number of batches of an epoch.
+
+A run is made of V streams (`shards`), V / R of them on each of R ranks. Rank r reads items r,
+r + R, ... of the whole source, and deals them to its streams in turn; rows r, r + R, ... of a
+global batch are its own. At the beginning of an epoch the ranks gather the lengths of their
+sources, and all streams are to have as many uses as the longest one. A stream that runs short
+makes additional uses. Where a length is unknown, streams go on without end, and every `STEPS`
+batches the ranks gather whether the items of all of them are used up.
+
+Only the consumer's thread takes part, in the order of its ``next()``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from pyecho._core import ConfigError, EchoError
+from pyecho.config import Config
+from pyecho.nest import leaves_of, map_nest
+from pyecho.notices import warn_of_whole_source
+from pyecho.rows import rows_of
+from pyecho.source import Source
+from pyecho.spec import is_tensor
+
+if TYPE_CHECKING:
+    from pyecho.passes import Opening
+
+ENDLESS = -1
+STEPS = 16
+"""Batches between two looks at the ends of the sources, where lengths are unknown."""
+
+
+class Group(Protocol):
+    """Processes that run the same program. All of them call each method, in the same order."""
+
+    rank: int
+    size: int
+
+    def gather(self, values: list[int]) -> list[list[int]]:
+        """Return the values of all ranks, which pass equally many 64-bit numbers."""
+
+    def share(self, value: Any, rank: int) -> Any:
+        """Return the value that this rank passes; those of the others are ignored."""
+
+
+class Alone:
+    """A group of one."""
+
+    rank, size = 0, 1
+
+    def gather(self, values: list[int]) -> list[list[int]]:
+        """Return the values."""
+        return [values]
+
+    def share(self, value: Any, rank: int) -> Any:
+        """Return the value."""
+        return value
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How far the passes that begin go. The native plan reads it by name, see plan_config.hpp."""
+
+    items: int | None = None
+    iteration_uses: int = 0
+    total_uses: int = 0
+
+
+class Evened:
+    """Iterates an epoch of a run in a group, and ends it where the ranks agree to."""
+
+    def __init__(
+        self, batches: Iterator[Any], look: Callable[[], int], end: Callable[[], None]
+    ) -> None:
+        self._batches = batches
+        self._look = look
+        self._end = end
+        self._left = 0  # batches until the next look; after the last one, the end
+        self._ready: list[Any] = []  # a batch, while the look behind it is under way
+
+    def __iter__(self) -> Iterator[Any]:
+        """Return itself."""
+        return self
+
+    def __next__(self) -> Any:
+        """Return the next batch; collective now and then, see `Run`.
+
+        It looks behind a batch, not before the next one, so that a state knows what was found.
+        """
+        if not self._ready:
+            if self._left == 0:
+                self._left = self._look()
+                if self._left == 0:
+                    try:
+                        self._end()
+                    finally:  # it may raise the source's error
+                        self._batches = iter(())
+            self._ready.append(next(self._batches))
+            self._left -= 1
+        if self._left == 0:  # Ctrl-C here leaves the batch to the next call
+            self._left = self._look()
+        return self._ready.pop()
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Agreement of the ranks for the passes that begin."""
+
+    extent: Extent
+    items: int | None = None
+    """Of the longest source, if all lengths are known and decide the number of batches."""
+    lengths: list[int] | None = None
+    """Of the sources of all ranks, if they are known."""
+    lacking: bool = False
+    """True if some stream of some rank has no item."""
+    example: Any = None
+    """An item of another rank, in a list; None if this one has items."""
+    fillers: int = 0
+    """Streams of this rank without an item; each gets the first item of the first rank with one."""
+
+
+def agree(
+    group: Group,
+    config: Config,
+    source: Source,
+    items: int | None,
+    opening: Opening,
+    epoch: int,
+    taken: tuple[int, int] | None,
+) -> Agreement | None:
+    """Agree on an epoch; collective.
+
+    `items`: of a pass, None if unknown. `epoch`: its number. `taken`: iterations and batches taken
+    when the state was that this rank goes on from, None without one. Returns None if no rank has
+    an item, if this one's source has failed, and if a state tells the rest.
+    """
+    streams = config.streams
+    # Reading tells more than len(): a source may end at once, or have more items than that.
+    count = items if items is None or source.native or items >= streams else None
+    count = count if opening.count is None else opening.count
+    here = streams if count is None else min(count, streams)
+    failed = opening.error is not None
+    steps = config.steps_per_epoch is not None
+    unknown = count is None or config.unique_in_batch
+    if config.alone:
+        unknown = True  # nobody else is to know the end, and so no item is lost to a wrong length
+    if steps:
+        unknown = source.one_shot  # else it is read over and over
+    known = [_code_of(config), -1 if count is None else count, here, failed, unknown]
+    found = group.gather([*known, _code_of_item(opening.first), epoch, *(taken or (-1, -1))])
+    for rank, (code, *_) in enumerate(found):
+        if code != found[0][0]:
+            raise ConfigError(
+                f"the loaders of ranks 0 and {rank} have other options; all that decide the output "
+                "must be the same on every rank, the seed included"
+            )
+        if found[rank][-2:] != found[0][-2:]:
+            raise EchoError(
+                f"the loaders of ranks 0 and {rank} go on at different batches, or one of them at "
+                "the beginning; load the states of one moment on all ranks, or none"
+            )
+    _, counts, heres, failures, unknowns, firsts, epochs, *_ = zip(*found, strict=True)
+    if len(set(epochs)) > 1:
+        raise ConfigError(
+            f"the loaders of the ranks begin the epochs {list(epochs)}; call set_epoch() on every "
+            "rank, and load a state on all of them or none"
+        )
+    if failed:
+        return None
+    if any(failures):
+        raise EchoError(f"the source of rank {failures.index(True)} failed; see the error there")
+    if taken is not None:
+        return None
+    if not any(heres):
+        return None
+    if group.size > 1 and firsts[0] and len(set(firsts)) == 1 and len(set(counts)) == 1:
+        warn_of_whole_source(source, group.size)
+    flows = config.epochs is not None or config.steps_per_epoch is not None
+    if flows and streams > 1 and any(each % streams for each in counts):
+        raise ConfigError(
+            f"epochs= and steps_per_epoch= with several shards per rank need sources whose length "
+            f"is a multiple of {streams} (shards / ranks), got {list(counts)}"
+        )
+    longest_source: int | None = None
+    if steps:
+        lasting = not any(unknowns) and min(heres) == streams
+        extent = Extent(count, 0, 0 if lasting else ENDLESS)
+    elif any(unknowns):
+        if config.epochs is not None:
+            raise ConfigError(
+                "epochs= with several ranks needs sources that tell their length, and no "
+                "unique_in_batch; use steps_per_epoch="
+            )
+        extent = Extent(count, ENDLESS, ENDLESS)
+    else:
+        longest_source = max(counts)
+        uses = config.uses_of(longest_source)
+        extent = Extent(count, uses, uses * max(1, (config.epochs or 1) - epoch))
+    example = None
+    if min(heres) < streams:
+        giver = next(rank for rank, there in enumerate(heres) if there)
+        mine = [_one_of(source, opening)] if giver == group.rank and here else None
+        example = group.share(mine, giver)
+        if source.native and here < streams:
+            raise _lack_of_items()
+    lengths = None if min(counts) < 0 else list(counts)
+    return Agreement(extent, longest_source, lengths, min(heres) < streams, example, streams - here)
+
+
+def longest(group: Group, items: int | None) -> int | None:
+    """Return the items of the longest source of all ranks, None if one is unknown; collective."""
+    counts = [count for [count] in group.gather([-1 if items is None else items])]
+    return None if min(counts) < 0 else max(counts)
+
+
+def end_of_all(group: Group, taken: int, own_batches: int | None) -> int | None:
+    """Return the number of batches of all ranks, once it is known; collective.
+
+    `own_batches`: of this rank, if known; `taken`: so far.
+    """
+    counts = [count for [count] in group.gather([-1 if own_batches is None else own_batches])]
+    return None if min(counts) < 0 else max(taken, *counts)
+
+
+def with_fillers(passes: Iterator[Iterator[Any]], agreement: Agreement) -> Iterator[Iterator[Any]]:
+    """Yield the passes; the first and only one ends with an item for each stream that has none."""
+    for items in passes:
+        yield _filled(items, agreement)
+        return
+    yield iter(agreement.example * agreement.fillers)
+
+
+def _filled(items: Iterator[Any], agreement: Agreement) -> Iterator[Any]:
+    yield from items
+    yield from agreement.example * agreement.fillers
+
+
+def _one_of(source: Source, opening: Opening) -> Any:
+    """Return the first item, of a batch its first row."""
+    if source.native:
+        raise _lack_of_items()
+    item = opening.first
+    if not source.batched or rows_of(item) == 1:
+        return item
+    return map_nest(lambda column: column[:1], item)
+
+
+def _lack_of_items() -> ConfigError:
+    return ConfigError(
+        "a rank has fewer items than streams (shards / ranks), and a source that fills slots "
+        "itself cannot lend or take one; give every rank at least so many items"
+    )
+
+
+def _code_of(config: Config) -> int:
+    from pyecho.state import digest, options_of
+
+    return int(digest(options_of(config))[:15], 16)
+
+
+def _code_of_item(item: Any) -> int:
+    """Return a number for the content of an item; 0 if it has none that can be told."""
+    from pyecho.state import digest
+
+    told = (np.ndarray, np.generic, int, float, str, bytes)
+    if not all(isinstance(leaf, told) or is_tensor(leaf) for leaf in leaves_of(item)):
+        return 0
+    try:
+        return int(digest({"item": item})[:15], 16)
+    except RecursionError:
+        return 0

@@ -1,0 +1,66 @@
+"""Datasets of Ray Data, whose blocks are read where they lie in Ray's object store."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from pyecho._core import ConfigError
+
+TENSORS = ("ray.data.arrow_tensor", "ray.data.arrow_tensor_v2")
+OBJECTS = "ray.data.arrow_pickled_object"
+"""Names of Ray's own types of columns."""
+
+
+def is_ray(source: Any) -> bool:
+    """Return True for a dataset of Ray Data, or a worker's shard of one; does not import Ray."""
+    data = sys.modules.get("ray.data")
+    return data is not None and isinstance(source, data.Dataset | data.DataIterator)
+
+
+def ray_rows(source: Any) -> int | None:
+    """Return the number of rows, where telling it runs no query."""
+    known = isinstance(source, sys.modules["ray.data.dataset"].MaterializedDataset)
+    return source.count() if known else None
+
+
+def ray_tables(source: Any) -> Iterator[Any]:
+    """Yield the blocks as tables of pyarrow.
+
+    Not as NumPy's arrays: Ray would copy what a block holds in several chunks into one.
+    """
+    for table in source.iter_batches(batch_size=None, batch_format="pyarrow"):
+        for place, name in enumerate(table.column_names):
+            table = table.set_column(place, name, _plain(table[name], name))
+        yield table
+
+
+def _plain(column: Any, name: str) -> Any:
+    """Return a column as one of Arrow's own types, on the same memory."""
+    kind = getattr(column.type, "extension_name", None)
+    if kind == OBJECTS:
+        raise ConfigError(
+            f"column {name!r} of the dataset holds pickled Python objects; let map_batches() make "
+            "arrays of numbers or texts of them, or drop_columns() leave it out"
+        )
+    if kind not in TENSORS:
+        return column
+    if column.null_count:
+        raise ConfigError(f"column {name!r} of the dataset lacks tensors; filter such rows out")
+    import pyarrow as pa
+
+    kind, size = column.type.value_type, math.prod(column.type.shape)
+    plain = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_temporal)
+    if size == 0 or not any(is_plain(kind) for is_plain in plain):
+        raise ConfigError(
+            f"column {name!r} of the dataset holds tensors of {size} {kind} each; needed are "
+            "numbers, at least one each: drop_columns() leaves it out"
+        )
+    whole = pa.FixedSizeListArray.from_arrays
+    tensors = pa.fixed_shape_tensor(column.type.value_type, column.type.shape)
+    parts = [whole(chunk.storage.flatten(), size) for chunk in column.chunks]
+    return pa.chunked_array(
+        [pa.ExtensionArray.from_storage(tensors, part) for part in parts], tensors
+    )

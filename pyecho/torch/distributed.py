@@ -1,0 +1,122 @@
+"""Loaders of several ranks: their group, and the state of the whole run."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from pyecho._core import ConfigError, EchoError
+from pyecho.loader import EchoLoader
+from pyecho.resharding import merge, split
+
+__all__ = ["RunState", "TorchGroup", "merge", "split"]
+
+
+class TorchGroup:
+    """A process group of ``torch.distributed``; see `pyecho.ranks.Group`.
+
+    Collectives go over gloo and the host's memory: over the group itself if that is its backend,
+    else over one of its own with the same ranks. They run in the thread that iterates.
+    """
+
+    def __init__(self, group: Any) -> None:
+        if not isinstance(group, dist.ProcessGroup):
+            raise ConfigError(
+                "group must be 'auto', None, a ProcessGroup of torch.distributed, or an object "
+                f"with rank, size, gather and share (pyecho.ranks.Group), got {group!r}"
+            )
+        self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
+        if self.rank < 0:
+            raise ConfigError("this process is not in the group that the loader was given")
+        self._ranks = dist.get_process_group_ranks(group)
+        if dist.get_backend(group) != "gloo":
+            group = dist.new_group(self._ranks, backend="gloo", use_local_synchronization=True)
+        # Nothing of pyecho's keeps the default group beyond destroy_process_group().
+        self._group = None if group is dist.group.WORLD else group
+
+    def gather(self, values: list[int]) -> list[list[int]]:
+        """Return the values of all ranks."""
+        mine = torch.tensor(values, dtype=torch.int64, device="cpu")
+        found = [torch.empty_like(mine) for _ in range(self.size)]
+        dist.all_gather(found, mine, group=self._group)
+        return [each.tolist() for each in found]
+
+    def share(self, value: Any, rank: int) -> Any:
+        """Return the value of one rank."""
+        box: list[Any] = [None]
+        if rank == self.rank:
+            try:
+                box = [pickle.dumps(value)]
+            except Exception as error:  # told to all, because all wait
+                box = [f"{type(error).__name__}: {error}"]
+        dist.broadcast_object_list(box, src=self._ranks[rank], group=self._group)
+        if isinstance(box[0], str):
+            raise EchoError(
+                f"rank {rank} is to lend an item to a rank or shard without one, and cannot pickle "
+                f"it ({box[0]}); give every rank items, or make them of arrays and tensors"
+            )
+        return value if rank == self.rank else pickle.loads(box[0])
+
+    def __deepcopy__(self, memo: Any) -> TorchGroup:
+        """Return itself: copies of a loader are in the same group."""
+        return self
+
+    def __reduce__(self) -> Any:
+        """Refuse."""
+        raise TypeError(
+            "a loader with a group belongs to its process; make one in each process instead of "
+            "sending it there"
+        )
+
+
+class RunState:
+    """The state of a run over several ranks, for ``torch.distributed.checkpoint`` (`Stateful`).
+
+    ::
+
+        state = {"model": model.state_dict(), "data": RunState(loader)}
+        torch.distributed.checkpoint.save(state, checkpoint_id=path)   # and load() likewise
+
+    It holds no items: each rank reads its own from its source again, on any number of ranks that
+    divides `shards` (see `split`).
+    """
+
+    def __init__(self, loader: EchoLoader) -> None:
+        self._loader = loader
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state; collective, and the same on all ranks."""
+        group = self._loader._group
+        state = self._loader.state_dict(payload=False)
+        states = [state] if group is None else [group.share(state, r) for r in range(group.size)]
+        return {"run": json.dumps(merge(states), default=_plain)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Have the loader go on there."""
+        run = json.loads(state["run"])
+        for each in run["states"]:
+            if each["flow"] is not None:
+                each["flow"]["decisions"] = np.array(each["flow"]["decisions"], np.int32)
+        self._loader.load_state_dict(run)
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist()
+
+
+def group_of(group: Any) -> Any:
+    """Return what a loader's option `group` means; None: this process is alone."""
+    is_own = all(hasattr(group, name) for name in ("rank", "size", "gather", "share"))
+    if group is None or (is_own and not isinstance(group, dist.ProcessGroup)):
+        return group
+    if isinstance(group, str) and group == "auto":
+        if not dist.is_available() or not dist.is_initialized():
+            return None
+        group = dist.group.WORLD
+    found = TorchGroup(group)
+    return found if found.size > 1 else None

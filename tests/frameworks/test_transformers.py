@@ -1,0 +1,193 @@
+"""Hugging Face's Trainer: padding, accumulation, checkpoints, logs. See requirements/."""
+
+import json
+import runpy
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from ranks import run_ranks
+from torch.utils.data import IterableDataset
+
+transformers = pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+
+from transformers import TrainingArguments
+
+import pyecho
+from pyecho.torch import EchoLoader
+from pyecho.transformers import EchoTrainer
+
+pytestmark = pytest.mark.filterwarnings("default")
+
+EXAMPLE = Path(__file__).parents[2] / "examples/frameworks/train_transformers.py"
+EXAMPLES, BATCH, EPOCHS = 26, 4, 2
+STEPS = EXAMPLES * 2 // BATCH
+
+
+class Model(torch.nn.Module):
+    """A parameter, and the examples of every batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(()))
+        self.seen = []
+
+    def forward(self, ids, labels):
+        if self.training:
+            self.seen.append(labels.tolist())
+        assert ids.shape[1] == max(1 + label % 5 for label in labels.tolist())
+        return {"loss": (self.weight - labels.float().mean()) ** 2}
+
+
+def padded(examples):
+    ids = [torch.tensor(example["ids"]) for example in examples]
+    return transformers.BatchEncoding(
+        {
+            "ids": torch.nn.utils.rnn.pad_sequence(ids, batch_first=True),
+            "labels": torch.tensor([example["labels"] for example in examples]),
+        }
+    )
+
+
+DATASET = [{"ids": [1] * (1 + n % 5), "labels": n} for n in range(EXAMPLES)]
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(DATASET)
+
+
+def make_trainer(folder, echo=None, dataset=DATASET, **options):
+    options = {"num_train_epochs": EPOCHS, "save_strategy": "no"} | options
+    arguments = TrainingArguments(
+        str(folder),
+        per_device_train_batch_size=BATCH,
+        report_to="none",
+        use_cpu=True,
+        disable_tqdm=True,
+        **options,
+    )
+    return EchoTrainer(
+        Model(),
+        arguments,
+        train_dataset=dataset,
+        data_collator=padded,
+        echo={"factor": 2} | (echo or {}),
+    )
+
+
+@pytest.mark.parametrize(
+    "echo", [{}, {"epochs": 2}, {"steps_per_epoch": STEPS}, {"factor": pyecho.Adaptive(1, min=1)}]
+)
+@pytest.mark.parametrize("accumulated", [1, 3])
+def test_a_trainer_goes_on_with_the_next_batch_of_any_checkpoint(tmp_path, echo, accumulated):
+    if "factor" in echo:
+        echo = echo | {"steps_per_epoch": 6}
+    options = {"gradient_accumulation_steps": accumulated}
+    trainer = make_trainer(tmp_path, echo, save_strategy="steps", save_steps=1, **options)
+    trainer.train()
+    seen, states = trainer.model.seen, trainer.state.log_history
+    steps = echo.get("steps_per_epoch", STEPS)
+    assert len(seen) == steps * EPOCHS
+    updates = -(-steps // accumulated)
+    for update in {1, updates - 1, updates, updates + 1, 2 * updates - 1}:
+        resumed = make_trainer(tmp_path, echo, **options)
+        resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{update}"))
+        epoch, within = divmod(update, updates)
+        assert resumed.model.seen == seen[epoch * steps + within * accumulated :], update
+        assert resumed.state.epoch == trainer.state.epoch
+        assert resumed.state.global_step == trainer.state.global_step
+        assert resumed.model.weight == trainer.model.weight
+    assert states
+
+
+def test_the_last_checkpoint_is_found(tmp_path):
+    options = {"save_strategy": "steps", "save_steps": 4, "max_steps": 10}
+    whole = make_trainer(tmp_path, **options)
+    whole.train()
+    shutil.rmtree(tmp_path / "checkpoint-10")
+    resumed = make_trainer(tmp_path, **options)
+    resumed.train(resume_from_checkpoint=True)
+    assert resumed.model.seen == whole.model.seen[8:]
+
+
+def test_a_checkpoint_of_another_trainer_is_refused(tmp_path):
+    trainer = make_trainer(tmp_path, save_strategy="steps", save_steps=4, max_steps=4)
+    trainer.train()
+    (tmp_path / "checkpoint-4/echo_loader_0.pt").unlink()
+    with pytest.raises(pyecho.CheckpointError, match=r"echo_loader_0\.pt is missing"):
+        make_trainer(tmp_path).train(resume_from_checkpoint=True)
+
+
+def test_batches_of_the_collator_may_be_echoed_as_they_are(tmp_path):
+    trainer = make_trainer(tmp_path, {"batch_size": None})
+    trainer.train()
+    batches = list(map(tuple, trainer.model.seen))
+    assert len(batches) == 2 * EPOCHS * -(-EXAMPLES // BATCH)
+    assert batches[::2] == batches[1::2]
+
+
+def test_a_stream_is_read_by_every_process(tmp_path):
+    with pytest.raises(pyecho.ConfigError, match="accelerator_config="):
+        make_trainer(tmp_path, dataset=Stream(), max_steps=20).train()
+    config = {"dispatch_batches": False}
+    trainer = make_trainer(tmp_path, dataset=Stream(), max_steps=20, accelerator_config=config)
+    trainer.train()
+    assert len(trainer.model.seen) == 20
+    assert trainer.model.seen[0] != trainer.model.seen[1]
+
+
+def test_evaluation_is_not_echoed(tmp_path):
+    trainer = make_trainer(tmp_path, max_steps=2)
+    trainer.train()
+    trainer.model.eval()
+    assert len(list(trainer.get_eval_dataloader(DATASET))) == 4
+    assert trainer.data_collator is padded
+
+
+def test_unbatch_makes_batches_of_the_kind_that_a_collator_makes():
+    source = [padded([{"ids": [n, n], "labels": n}, {"ids": [n], "labels": n}]) for n in range(4)]
+    loader = EchoLoader(source, 2, batch_size=4, unbatch=True)
+    assert len(loader) == 4
+    for batch in loader:
+        assert isinstance(batch, transformers.BatchEncoding)
+        assert batch["ids"].shape == (4, 2)
+
+
+def test_the_example_logs_what_echoing_does_and_resumes(tmp_path):
+    example = runpy.run_path(str(EXAMPLE))
+    trainer = example["main"](str(tmp_path))
+    assert trainer.state.global_step == 2 * 16
+    logged = [entry for entry in trainer.state.log_history if "loss" in entry]
+    assert len(logged) == 8
+    names = {"echo/R", "echo/effective_factor", "echo/fresh_share", "echo/occupancy"}
+    assert names | {"echo/wait_share"} < set(logged[-1])
+    json.dumps(logged)
+    resumed = example["make_trainer"](str(tmp_path), max_steps=34)
+    resumed.train(resume_from_checkpoint=True)
+    assert resumed.state.global_step == 34
+
+
+PROGRAM = """
+import json, sys, runpy
+module = runpy.run_path(sys.argv[1], run_name="tests")
+def train(checkpoint=None, **options):
+    trainer = module["make_trainer"](sys.argv[2], gradient_accumulation_steps=2, **options)
+    trainer.train(resume_from_checkpoint=checkpoint)
+    return trainer.model.seen
+whole = train(save_strategy="steps", save_steps=5)
+print(json.dumps({"whole": whole, "rest": train(sys.argv[2] + "/checkpoint-5")}))
+"""
+
+
+def test_two_processes_train_on_their_shares_and_resume(tmp_path):
+    ranks = run_ranks(PROGRAM, __file__, tmp_path)
+    # 26 examples make 7 batches, and 8 for two processes; echoed, 8 for each one and epoch.
+    for rank in ranks:
+        assert len(rank["whole"]) == 8 * EPOCHS
+        assert rank["rest"] == rank["whole"][10:]
+    uses = [sum(map(tuple, rank["whole"][:8]), ()) for rank in ranks]
+    assert {n for rank in uses for n in rank} == set(range(EXAMPLES))
+    assert len(set(uses[0]) & set(uses[1])) <= 6

@@ -1,0 +1,227 @@
+"""Ranks that are processes, with ``torch.distributed`` over gloo."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from ranks import run_ranks, start_ranks
+
+torch = pytest.importorskip("torch")
+
+ROOT = Path(__file__).parents[2]
+
+# Runs three epochs, as one rank of a job. Writes each batch, and after every third the state of
+# the run with the number of global batches so far; goes on from there.
+TRAIN = """
+import json, os, sys
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, DistributedSampler
+from pyecho.torch import EchoLoader
+from pyecho.torch.distributed import RunState
+
+folder, pause = sys.argv[1], float(sys.argv[2])
+rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+dist.init_process_group("gloo")
+data = torch.arange(228)
+sampler = DistributedSampler(data, ranks, rank, shuffle=False)
+source = DataLoader(data, batch_size=4, sampler=sampler, num_workers=int(sys.argv[3]))
+loader = EchoLoader(
+    source, 2, batch_size=24 // ranks, unbatch=True, shuffle_buffer=96 // ranks, shards=12,
+    group="auto",
+)
+progress = {"step": 0, "epoch": 0}
+at = f"{folder}/../state"
+if os.path.exists(at):
+    with open(at) as file:
+        saved = json.load(file)
+    progress = saved["progress"]
+    RunState(loader).load_state_dict(saved["data"])
+with open(f"{folder}/{rank}", "a") as log:
+    while progress["epoch"] < 3:
+        for batch in loader:
+            print(json.dumps([progress["step"], batch.tolist()]), file=log, flush=True)
+            progress["step"] += 1
+            dist.barrier()  # a step of training
+            if progress["step"] % 3 == 0:
+                state = {"progress": progress, "data": RunState(loader).state_dict()}
+                if rank == 0:
+                    with open(at + ".new", "w") as file:
+                        json.dump(state, file)
+                    os.replace(at + ".new", at)
+            if pause:
+                import time
+                time.sleep(pause)
+        progress["epoch"] += 1
+dist.destroy_process_group()
+"""
+
+
+def global_batches_of(folder, size):
+    """Return the global batches that all ranks wrote, by step."""
+    logs = []
+    for rank in range(size):
+        lines = (
+            (folder / str(rank)).read_text().splitlines() if (folder / str(rank)).exists() else []
+        )
+        logs.append(dict(map(json.loads, lines)))
+    found = {}
+    for step in set.intersection(*(set(log) for log in logs)):
+        whole = [0] * 24
+        for rank, log in enumerate(logs):
+            whole[rank::size] = log[step]
+        found[step] = whole
+    return found
+
+
+def test_a_job_that_is_killed_goes_on_with_other_numbers_of_ranks(tmp_path):
+    whole = tmp_path / "whole" / "job"
+    whole.mkdir(parents=True)
+    run_ranks(TRAIN, whole, 0, 0, ranks=1)
+    expected = global_batches_of(whole, 1)
+    assert sorted(expected) == list(range(3 * 19))
+
+    draw = random.Random(0)
+    taken = {}
+    for number, size in enumerate((1, 2, 3, 1)):
+        folder = tmp_path / "elastic" / str(number)
+        folder.mkdir(parents=True)
+        last = number == 3
+        with start_ranks(TRAIN, folder, 0 if last else 0.03, 1, ranks=size) as job:
+            if last:
+                job.results()
+            else:
+                enough = 4 + 12 * number + draw.randrange(6)  # batches of the run
+                log = folder / "0"
+                while (
+                    not log.exists()
+                    or len(log.read_text().splitlines()) < 4
+                    or (json.loads(log.read_text().splitlines()[-2])[0] < enough)
+                ):
+                    assert all(process.poll() is None for process in job.processes), number
+                    time.sleep(0.01)
+                draw.choice(job.processes).kill()
+                time.sleep(0.1)  # torchrun kills the others a little later
+        for step, batch in global_batches_of(folder, size).items():
+            assert batch == expected[step], (number, step)
+            taken[step] = batch
+    assert taken == expected
+
+
+CHECKPOINT = """
+import os, sys
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as checkpoint
+from pyecho.torch import EchoLoader
+from pyecho.torch.distributed import RunState
+
+folder, load = sys.argv[1], len(sys.argv) > 2
+rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+dist.init_process_group("gloo")
+loader = EchoLoader(
+    torch.arange(96)[rank::ranks], 2, batch_size=24 // ranks, shuffle_buffer=48 // ranks, shards=6,
+    group="auto",
+)
+state = {"data": RunState(loader)}
+if load:
+    checkpoint.load(state, checkpoint_id=f"{folder}/saved")
+    rest = [batch for batch in loader]
+else:
+    batches = iter(loader)
+    next(batches), next(batches)
+    checkpoint.save(state, checkpoint_id=f"{folder}/saved")
+    rest = list(batches)
+rows = torch.empty(len(rest), 24 // ranks, dtype=torch.int64)
+for number, batch in enumerate(rest):
+    rows[number] = batch
+found = [torch.empty_like(rows) for _ in range(ranks)]
+dist.all_gather(found, rows)
+if rank == 0:
+    print(torch.stack(found, 2).flatten(1).tolist())
+dist.destroy_process_group()
+"""
+
+
+def test_distributed_checkpoints(tmp_path):
+    saved = run_ranks(CHECKPOINT, tmp_path, ranks=2)[0]
+    assert len(saved) == 6
+    for ranks in (2, 3):
+        assert run_ranks(CHECKPOINT, tmp_path, "load", ranks=ranks)[0] == saved
+
+
+WHOLE = """
+import warnings
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader
+from pyecho import EchoError
+from pyecho.torch import EchoLoader
+
+dist.init_process_group("gloo")
+source = DataLoader(torch.arange(8).float(), batch_size=2)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    EchoLoader(source, 2)
+assert "each reads the whole dataset" in str(caught[0].message), caught
+assert caught[0].filename == __file__, caught[0].filename
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    assert len(list(EchoLoader(source, 2, group="auto"))) == 8
+    assert len(list(EchoLoader(source, 2, group=dist.group.WORLD))) == 8
+assert ["the same first item" in str(each.message) for each in caught] == [True, True], caught
+try:
+    next(iter(EchoLoader([lambda: None] * (dist.get_rank() == 0), 2, group="auto")))
+except EchoError as error:
+    assert "rank 0 is to lend an item" in str(error)
+else:
+    raise AssertionError
+dist.destroy_process_group()
+"""
+
+
+def test_sources_that_cannot_be_evened_are_told_of():
+    run_ranks(WHOLE)
+
+
+def test_groups_that_are_none():
+    from pyecho import ConfigError
+    from pyecho.torch import EchoLoader
+
+    assert list(EchoLoader([torch.tensor(1)], 2, group="auto")) == [torch.tensor(1)] * 2
+    with pytest.raises(ConfigError, match="group must be 'auto'"):
+        EchoLoader([torch.tensor(1)], 2, group=3)
+
+
+def test_torchrun_trains_the_same_model_with_other_numbers_of_processes(tmp_path):
+    example = ROOT / "examples/frameworks/train_ddp.py"
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--local-addr=localhost",
+    ]
+    models = []
+    for numbers in ((2,), (1, 3)):
+        folder = tmp_path / "".join(map(str, numbers))
+        folder.mkdir()
+        for number in numbers:
+            epochs = 1 if number == 1 else 2
+            program = f"import runpy; runpy.run_path({str(example)!r})['main'](epochs={epochs})"
+            (folder / "program.py").write_text(program)
+            subprocess.run(
+                [*command, f"--nproc-per-node={number}", "program.py"],
+                cwd=folder,
+                env=os.environ | {"OMP_NUM_THREADS": "1"},
+                capture_output=True,
+                check=True,
+                timeout=200,
+            )
+        models.append(torch.load(folder / "model.pt"))
+    torch.testing.assert_close(*models)
