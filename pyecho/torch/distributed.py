@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import weakref
 from typing import Any
 
 import numpy as np
@@ -36,8 +37,19 @@ class TorchGroup:
         self._ranks = dist.get_process_group_ranks(group)
         if dist.get_backend(group) != "gloo":
             group = dist.new_group(self._ranks, backend="gloo", use_local_synchronization=True)
-        # Nothing of pyecho's keeps the default group beyond destroy_process_group().
-        self._group = None if group is dist.group.WORLD else group
+        # Not owned, so it ends in destroy_process_group(): at the exit of Python its threads may
+        # wait for the GIL for ever.
+        self._reference = weakref.ref(group)
+
+    @property
+    def _group(self) -> dist.ProcessGroup:
+        group = self._reference()
+        if group is None:
+            raise EchoError(
+                "the process group of the loader is gone; iterate and save before "
+                "destroy_process_group(), and make a new loader after it"
+            )
+        return group
 
     def gather(self, values: list[int]) -> list[list[int]]:
         """Return the values of all ranks."""

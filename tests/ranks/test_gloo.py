@@ -181,11 +181,23 @@ except EchoError as error:
     assert "rank 0 is to lend an item" in str(error)
 else:
     raise AssertionError
+
+# Torch's own group and another one end with destroy_process_group(), whatever loaders there are.
+loaders = [
+    EchoLoader(source, 2, group=group) for group in (dist.group.WORLD, dist.new_group([0, 1]))
+]
 dist.destroy_process_group()
+for loader in loaders:
+    try:
+        next(iter(loader))
+    except EchoError as error:
+        assert "the process group of the loader is gone" in str(error)
+    else:
+        raise AssertionError
 """
 
 
-def test_sources_that_cannot_be_evened_are_told_of():
+def test_errors_of_groups():
     run_ranks(WHOLE)
 
 
