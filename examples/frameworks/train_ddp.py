@@ -56,7 +56,7 @@ def main(folder="ddp-checkpoint", epochs=2):
         done[0] += 1
     if rank == 0:
         torch.save(model.module.state_dict(), "model.pt")
-    # A DDP model that outlives its group may hang: it ends gloo's threads, and keeps the GIL they want.
+    # A DDP model that outlives its group may hang: it ends gloo's threads with the GIL they want.
     del model
     dist.destroy_process_group()
 

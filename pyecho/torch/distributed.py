@@ -42,7 +42,7 @@ class TorchGroup:
         self._reference = weakref.ref(group)
 
     @property
-    def _group(self) -> dist.ProcessGroup:
+    def _group(self) -> Any:
         group = self._reference()
         if group is None:
             raise EchoError(
