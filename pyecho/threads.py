@@ -31,6 +31,26 @@ _exiting = False  # the threads are being ended, and no other may start
 _starting = threading.RLock()  # for a thread to start, or for the exit to begin
 
 
+class Flag:
+    """A `threading.Event` that is set once. It stays fit for use if Ctrl-C cuts short a wait."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def set(self) -> None:
+        """End all waits. Call it once."""
+        self._is_set = True  # first: a wait that is cut short may keep the lock
+        self._lock.release()
+
+    def wait(self, timeout: float) -> bool:
+        """Return True once the flag is set, False after the timeout."""
+        if not self._is_set and self._lock.acquire(timeout=timeout):
+            self._lock.release()
+        return self._is_set
+
+
 class Worker:
     """A daemon thread that calls one function after the other. It ends with the worker.
 
@@ -40,9 +60,9 @@ class Worker:
     def __init__(self, name: str) -> None:
         self.ending = False
         """True if the thread was told to end."""
-        self._jobs: SimpleQueue[tuple[Callable[[], None], threading.Event] | None] = SimpleQueue()
-        self._last: threading.Event | None = None  # set once everything that was given is done
-        self._over = threading.Event()
+        self._jobs: SimpleQueue[tuple[Callable[[], None], Flag] | None] = SimpleQueue()
+        self._last: Flag | None = None  # set once everything that was given is done
+        self._over = Flag()
         self._thread = threading.Thread(
             target=_work, args=(self._jobs, self._over), name=f"pyecho-{name}", daemon=True
         )
@@ -52,7 +72,9 @@ class Worker:
             _alive.add(self._thread)
             try:
                 self._thread.start()
-            except Exception:  # after Ctrl-C it may be running, and leaves the set by itself
+            except Exception as error:  # after Ctrl-C it may run, and leaves the set by itself
+                if str(error) == "release unlocked lock":  # Ctrl-C in a wait of the library's
+                    raise KeyboardInterrupt from None
                 _alive.discard(self._thread)
                 raise
 
@@ -61,9 +83,9 @@ class Worker:
         """True in the worker's own thread."""
         return self._thread is threading.current_thread()
 
-    def give(self, function: Callable[[], None]) -> threading.Event:
-        """Have a function called after those before it, and the event set. It must not raise."""
-        done = threading.Event()
+    def give(self, function: Callable[[], None]) -> Flag:
+        """Have a function called after those before it, and the flag set. It must not raise."""
+        done = Flag()
         self._last = None  # it is unknown, should Ctrl-C come in between
         self._jobs.put((function, done))
         self._last = done
@@ -92,9 +114,7 @@ class Worker:
             self.end()
 
 
-def _work(
-    jobs: SimpleQueue[tuple[Callable[[], None], threading.Event] | None], over: threading.Event
-) -> None:
+def _work(jobs: SimpleQueue[tuple[Callable[[], None], Flag] | None], over: Flag) -> None:
     _core.name_thread(threading.current_thread().name)
     try:
         while (job := jobs.get()) is not None:

@@ -30,13 +30,14 @@ const BatchPlan& EchoBufferObject::inspect(py::dict& state, bool payload) {
   std::vector<Unspent> items;
   const BatchPlan& plan = core_->inspect(items, std::move(untaken));
   if (payload) {
+    std::ranges::sort(items, {}, &Unspent::number);
     add_payload(state, items);
   }
   return plan;
 }
 
-// Adds `numbers`, `columns` and `checksum` of the items. A column is an array with the bytes of each row, or a list of
-// references.
+// Adds `numbers`, `columns` and `checksum` of the items, ascending. A column is an array with the bytes of each row, or
+// a list of references.
 void EchoBufferObject::add_payload(py::dict& state, const std::vector<Unspent>& items) const {
   const auto count = static_cast<py::ssize_t>(items.size());
   py::array_t<std::int64_t> numbers(count);

@@ -1,6 +1,8 @@
 """Ctrl-C is answered in every wait, by KeyboardInterrupt in the main thread."""
 
 import signal
+import sys
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 from scripts import await_idle, finished, started
 
 import pyecho
+from pyecho.threads import Flag, Worker
 
 # What others had: Ctrl-C unanswered in a native wait.
 
@@ -184,3 +187,42 @@ def test_ctrl_c_in_the_code_of_an_item_loses_no_use(batch_size: int | None) -> N
         uses.update(np.atleast_1d(batch["y"]).tolist())
     assert interrupts > 0
     assert uses == Counter(dict.fromkeys(range(50), 3))
+
+
+def test_ctrl_c_at_any_point_of_a_wait_for_a_thread() -> None:
+    waits = (Worker.done.__code__, Flag.wait.__code__)
+    left = 0
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        nonlocal left
+        if frame.f_code not in waits:
+            return None
+        frame.f_trace_opcodes = True
+        left -= event == "opcode"
+        if left == 0:
+            raise KeyboardInterrupt
+        return trace
+
+    for point in range(1, 1000):
+        with pyecho.EchoLoader(_Slow(), 2) as loader:
+            left = point
+            try:
+                sys.settrace(trace)
+                next(iter(loader))
+            except KeyboardInterrupt:
+                pass
+            finally:
+                sys.settrace(None)
+            assert list(loader) == [0, 0, 1, 1]
+        if left > 0:
+            break
+    assert 20 < point < 999
+
+
+class _Slow:
+    """A source read in a thread, for which the consumer waits."""
+
+    def __iter__(self) -> Iterator[int]:
+        time.sleep(0.001)
+        yield 0
+        yield 1

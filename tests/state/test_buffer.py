@@ -98,6 +98,15 @@ def test_an_input_that_was_closed_is_closed_again():
     assert sum(1 for _ in resumed) == 4
 
 
+def test_items_of_a_state_are_in_the_order_of_the_source():
+    buffer = pyecho.EchoBuffer(SPEC, batch_size=2, factor=2, capacity=6, threads=0)
+    for start in range(0, 60, 2):
+        buffer.put_batch(columns(start, start + 2))
+        for _ in range(2 * (start > 10)):
+            next(iter(buffer))
+        assert np.all(np.diff(buffer.state_dict()["flow"]["numbers"]) > 0)
+
+
 def test_items_made_ahead_find_room_in_a_smaller_buffer():
     arguments = {"batch_size": 8, "factor": 1, "seed": 3}
     big = pyecho.EchoBuffer(SPEC, prefetch=32, threads=1, **arguments)
