@@ -3,13 +3,14 @@
     python tools/ecosystem.py WHEEL [NAME ...]     # make ecosystem ECOSYSTEM="grain keras"
 
 For each requirements/NAME.txt below tests/ecosystem and tests/frameworks, makes the environment
-.venv-ecosystem/NAME with these packages and the wheel, and runs test_NAME.py beside the folder
-there. A table at the end names the versions; the status is 1 if any of them failed.
+.venv-ecosystem/NAME with these packages and the wheel, and runs test_NAME*.py beside the
+folder there. A table at the end names the versions; the status is 1 if any of them failed.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import subprocess
 import sys
 import time
@@ -69,13 +70,13 @@ def tested(name: str, requirements: Path, wheel: Path) -> Outcome:
         install(folder, requirements, wheel)
         report = folder / "report.xml"
         report.unlink(missing_ok=True)
-        test = requirements.parents[1] / f"test_{name}.py"
+        tests = requirements.parents[1].glob(f"test_{name}*.py")
         command = [
             folder / "bin" / "pytest",
             "--quiet",
             "--timeout=600",
             f"--junitxml={report}",
-            test,
+            *tests,
         ]
         subprocess.run(command, cwd=ROOT, timeout=MOST_SECONDS, check=False)
         result = counted(report)
@@ -119,7 +120,7 @@ def counted(report: Path) -> str:
 
 def versions(folder: Path, requirements: Path) -> str:
     """Return the installed versions of the required packages."""
-    names = [line.split("[")[0].split(">")[0].strip() for line in requirements.read_text().split()]
+    names = re.findall(r"^[\w.-]+", requirements.read_text(), re.MULTILINE)
     code = (
         "import sys; from importlib.metadata import version\n"
         "print(', '.join(f'{name} {version(name)}' for name in sys.argv[1:]))"
