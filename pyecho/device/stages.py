@@ -201,8 +201,8 @@ class DeviceStages(Stages):
     # ------------------------------------------------------------ states
 
     @property
-    def _echoing(self) -> Any:
-        return self._echo or super()._echoing
+    def echoing(self) -> Any:
+        return self._echo or super().echoing
 
     def _saved_spec(self) -> Any:
         if not self._rows:
