@@ -260,7 +260,8 @@ def look_jointly(group: Group, stage: Any, taken: int, total_items: int) -> None
     known = total_items if arrived is None else arrived  # a source that has ended lacks the rest
     least = min(count for [count] in group.gather([known]))
     following = next_look(taken)
-    stage._extend(2 * following - taken, least)
+    ahead = min(following - taken, JOINT_STEPS // 2)  # so that none waits during the next look
+    stage._extend(following + ahead, least)
 
 
 def with_fillers(passes: Iterator[Iterator[Any]], agreement: Agreement) -> Iterator[Iterator[Any]]:

@@ -310,6 +310,8 @@ class Run:
             return
         if stages is not None and at_end:
             stages.stop_if_failed()
+            if self._config.joint:  # a source that yields more than it tells still waits for room
+                stages.stop()
         self._begun = None if at_end else _FLOWS
         self.epoch += 1
 

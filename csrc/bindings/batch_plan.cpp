@@ -41,7 +41,8 @@ class SlotPlan {
  public:
   explicit SlotPlan(const EchoBufferConfig& config)
       : slots_(config.capacity + 2 * config.batch_rows + config.burst - 1 +
-               static_cast<std::uint32_t>(BatchPlan::waiting_slots(config.streams, config.capacity))),
+               static_cast<std::uint32_t>(BatchPlan::waiting_slots(config.streams, config.capacity)) +
+               (config.joint ? std::min(config.capacity, config.batch_rows) : 0)),
         drop_last_(config.drop_last),
         plan_({.capacity = config.capacity,
                .slots = slots_,
@@ -56,7 +57,8 @@ class SlotPlan {
                .min_uses = config.min_uses,
                .max_age = config.max_age,
                .batch_rows = config.batch_rows,
-               .replay = config.replay}),
+               .replay = config.replay,
+               .joint = config.joint}),
         uses_(config.batch_rows) {
     start(config.epoch, {});
   }
