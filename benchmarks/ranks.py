@@ -47,7 +47,7 @@ class Drifting:
             turn = 2 * math.pi * (2 * item / self.items + self.phase)
             due += self.seconds * (1 + 0.5 * math.sin(turn))
             time.sleep(max(0.0, due - time.perf_counter()))
-            due = max(due, time.perf_counter() - 0.01)  # a reader that waits loses no more than that
+            due = max(due, time.perf_counter() - 0.01)  # what a late reader can make up
             yield np.full(16, item, np.float32)
 
 

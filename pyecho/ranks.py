@@ -39,7 +39,7 @@ STEPS = 16
 """Batches between two looks at the ends of the sources, where lengths are unknown."""
 
 JOINT_STEPS = 8
-"""Batches between two looks of an adaptive factor. The native plan makes room for two such times."""
+"""Batches between two looks of an adaptive factor; see PlanConfig::kScheduledBatches."""
 
 
 class Group(Protocol):
@@ -246,9 +246,10 @@ def end_of_all(group: Group, taken: int, own_batches: int | None) -> int | None:
 
 
 def next_look(taken: int) -> int:
-    """Return behind which batch an adaptive factor's look follows, the first `taken` aside."""
-    step = JOINT_STEPS
-    return 2 ** taken.bit_length() if taken < step else (taken // step + 1) * step
+    """Return the batch behind which an adaptive factor's next look follows."""
+    if taken < JOINT_STEPS:
+        return 1 << taken.bit_length()
+    return (taken // JOINT_STEPS + 1) * JOINT_STEPS
 
 
 def look_jointly(group: Group, stage: Any, taken: int, total_items: int) -> None:

@@ -202,6 +202,7 @@ class DeviceStages(Stages):
 
     @property
     def echoing(self) -> Any:
+        """The stage that echoes."""
         return self._echo or super().echoing
 
     def _saved_spec(self) -> Any:

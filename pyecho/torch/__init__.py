@@ -389,8 +389,8 @@ class EchoLoader(pyecho.EchoLoader):
             return
         if self._config.joint:
             raise ConfigError(
-                "an adaptive factor of several ranks echoes on the host; pass echo_on='host', whose "
-                "batches are copied to the device as well, or a number as the factor"
+                "an adaptive factor of several ranks echoes on the host; pass echo_on='host', "
+                "whose batches are copied to the device as well, or a number as the factor"
             )
         if self._config.batch_size is None:
             raise ConfigError(

@@ -76,15 +76,13 @@ def drawn(case):
 @pytest.mark.parametrize("case", range(60))
 def test_ranks_have_equally_many_batches_and_one_log(case):
     size, lengths, factor, options = drawn(case)
-    results, world = run_world(
+    results, _world = run_world(
         size,
         lambda member: epochs_of(
             member, lengths[member.rank], options, factor=factor, seed=case + member.rank
         ),
     )
-    shapes = [
-        [[len(batch) for batch, _ in epoch] for epoch in taken] for taken, _ in results
-    ]
+    shapes = [[[len(batch) for batch, _ in epoch] for epoch in taken] for taken, _ in results]
     assert all(each == shapes[0] for each in shapes)
     batches = list(map(len, shapes[0]))
     assert min(batches) > 0
@@ -209,7 +207,8 @@ def test_a_source_that_fails_is_told_of_at_the_end_of_the_epoch():
             return taken, None
 
     found, _ = run_world(2, rank_does)
-    assert found[0][1] == "gone" and found[1][1] is None
+    assert found[0][1] == "gone"
+    assert found[1][1] is None
     assert found[0][0] == found[1][0]
 
 
