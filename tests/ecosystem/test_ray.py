@@ -2,7 +2,9 @@
 
 import json
 import logging
+import os
 import runpy
+import sys
 import tracemalloc
 from pathlib import Path
 
@@ -26,7 +28,13 @@ pytestmark = pytest.mark.filterwarnings("default")
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
     memory = 200 * 2**20
-    ray.init(num_cpus=3, include_dashboard=False, object_store_memory=memory, log_to_driver=False)
+    ray.init(
+        num_cpus=3,
+        include_dashboard=False,
+        object_store_memory=memory,
+        log_to_driver=False,
+        runtime_env={"env_vars": {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}},
+    )
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
