@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -33,14 +32,12 @@ class Flow:
     items: int | None
     iteration_uses: int
     total_uses: int
-    total_items: int
     last: int | None
     lengths: list[int] | None
     passes: list[tuple[int, int]]
     open_items: int
     ended: bool
     decisions: Any
-    schedule: list[tuple[int, int]]  # of a joint factor: batch, items before it
     iterations: int
     batches: int
     delivered: int
@@ -154,8 +151,8 @@ class SavedState:
 
 def without_payload(raw: dict[str, Any], flow: Flow) -> dict[str, Any]:
     """Return the flow of a state as it would have been without items; `flow` is what it says."""
-    extent = ("epoch", "items", "iteration_uses", "total_uses", "total_items", "last", "lengths")
-    names = (*extent, "passes", "open_items", "ended", "decisions", "schedule")
+    extent = ("epoch", "items", "iteration_uses", "total_uses", "last", "lengths")
+    names = (*extent, "passes", "open_items", "ended", "decisions")
     return {name: raw[name] for name in names} | taken_only(*flow.taken)
 
 
@@ -211,9 +208,7 @@ def _flow_of(flow: Any, config: Config) -> Flow:
         lengths=None if flow["lengths"] is None else list(map(_count, flow["lengths"])),
         passes=passes,
         ended=ended,
-        total_items=_count(flow["total_items"]),
         decisions=_decisions_of(flow["decisions"]),
-        schedule=_schedule_of(flow["schedule"]),
         min_rows=config.batch_size or 1 if by_number else 1,
         links={name: _link_of(*link) for name, link in flow["links"].items()},
         numbers=None if numbers is None else np.sort(numbers),
@@ -231,15 +226,6 @@ def _uses_of(value: Any, config: Config) -> int:
     uses = _count(value)
     _require(uses % config.streams == 0, "uses")
     return uses
-
-
-def _schedule_of(knots: Any) -> list[tuple[int, int]]:
-    schedule = [(_count(batch), _count(items)) for batch, items in _list_of(list, knots)]
-    rises = all(
-        batch < later and items <= more for (batch, items), (later, more) in pairwise(schedule)
-    )
-    _require(rises, "schedule")
-    return schedule
 
 
 def _decisions_of(column: Any) -> Any:

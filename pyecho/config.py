@@ -175,11 +175,11 @@ class Config:
             raise ConfigError(
                 f"shards must be a multiple of the number of ranks, {self.ranks}, got {self.shards}"
             )
-        if self.adaptive is not None and (streams > 1 or (self.joint and self.epochs is not None)):
+        if self.adaptive is not None and (self.ranks > 1 or self.shards is not None):
             raise ConfigError(
-                "an adaptive factor of several ranks goes with one shard a rank, and with "
-                "steps_per_epoch= instead of epochs=; or pass a number, such as the "
-                "recommended_factor that stats() shows"
+                "an adaptive factor follows the source of one process, and several ranks or shards "
+                "would end after different batches; pass a number, such as the recommended_factor "
+                "that stats() shows"
             )
         if streams == 1:
             return
@@ -237,11 +237,6 @@ class Config:
     def alone(self) -> bool:
         """True if no other rank or shard is to have equally many batches."""
         return self.ranks == 1 and self.shards is None
-
-    @property
-    def joint(self) -> bool:
-        """True if the factor is one that several ranks decide on together."""
-        return self.adaptive is not None and not self.alone
 
     @property
     def even_factor(self) -> bool:

@@ -7,11 +7,6 @@ sources, and all streams are to have as many uses as the longest one. A stream t
 makes additional uses. Where a length is unknown, streams go on without end, and every `STEPS`
 batches the ranks gather whether the items of all of them are used up.
 
-An adaptive factor follows the slowest source: every `JOINT_STEPS` batches the ranks gather how many
-items have arrived. Each plans to take as many as there are on all of them, and so takes the same
-decisions (stream_plan.hpp). A rank with fewer items than another makes additional uses in their
-place.
-
 Only the consumer's thread takes part, in the order of its ``next()``.
 """
 
@@ -37,9 +32,6 @@ if TYPE_CHECKING:
 ENDLESS = -1
 STEPS = 16
 """Batches between two looks at the ends of the sources, where lengths are unknown."""
-
-JOINT_STEPS = 8
-"""Batches between two looks of an adaptive factor; see PlanConfig::kScheduledBatches."""
 
 
 class Group(Protocol):
@@ -76,7 +68,6 @@ class Extent:
     items: int | None = None
     iteration_uses: int = 0
     total_uses: int = 0
-    total_items: int = 0
 
 
 class Evened:
@@ -155,8 +146,6 @@ def agree(
     failed = opening.error is not None
     steps = config.steps_per_epoch is not None
     unknown = count is None or config.unique_in_batch
-    if config.joint:
-        unknown = count is None
     if config.alone:
         unknown = True  # nobody else is to know the end, and so no item is lost to a wrong length
     if steps:
@@ -197,15 +186,7 @@ def agree(
             f"is a multiple of {streams} (shards / ranks), got {list(counts)}"
         )
     longest_source: int | None = None
-    if config.joint:
-        if any(unknowns) or (steps and not all(heres)):
-            raise ConfigError(
-                "an adaptive factor of several ranks needs sources that can be read again and tell "
-                "their length; with steps_per_epoch= that can be read again, with items on each "
-                "rank"
-            )
-        extent = Extent(count, total_items=0 if steps else max(counts))
-    elif steps:
+    if steps:
         lasting = not any(unknowns) and min(heres) == streams
         extent = Extent(count, 0, 0 if lasting else ENDLESS)
     elif any(unknowns):
@@ -245,26 +226,6 @@ def end_of_all(group: Group, taken: int, own_batches: int | None) -> int | None:
     return None if min(counts) < 0 else max(taken, *counts)
 
 
-def next_look(taken: int) -> int:
-    """Return the batch behind which an adaptive factor's next look follows."""
-    if taken < JOINT_STEPS:
-        return 1 << taken.bit_length()
-    return (taken // JOINT_STEPS + 1) * JOINT_STEPS
-
-
-def look_jointly(group: Group, stage: Any, taken: int, total_items: int) -> None:
-    """Extend the schedule of an adaptive factor by the items that all ranks have; collective.
-
-    `taken`: batches since the passes began.
-    """
-    arrived = stage._arrived
-    known = total_items if arrived is None else arrived  # a source that has ended lacks the rest
-    least = min(count for [count] in group.gather([known]))
-    following = next_look(taken)
-    ahead = min(following - taken, JOINT_STEPS // 2)  # so that none waits during the next look
-    stage._extend(following + ahead, least)
-
-
 def with_fillers(passes: Iterator[Iterator[Any]], agreement: Agreement) -> Iterator[Iterator[Any]]:
     """Yield the passes; the first and only one ends with an item for each stream that has none."""
     for items in passes:
@@ -298,8 +259,7 @@ def _lack_of_items() -> ConfigError:
 def _code_of(config: Config) -> int:
     from pyecho.state import digest, options_of
 
-    log = {str(epoch): decisions for epoch, decisions in config.replay.items()}
-    return int(digest(options_of(config) | {"log": log})[:15], 16)
+    return int(digest(options_of(config))[:15], 16)
 
 
 def _code_of_item(item: Any) -> int:

@@ -70,11 +70,6 @@ def split(run: dict[str, Any], rank: int, ranks: int) -> dict[str, Any]:
             f"the state holds what is that of rank {first['rank']} of {before} alone, and this is "
             f"rank {rank} of {ranks}; save one for each rank, or state_dict(payload=False)"
         )
-    if before != ranks and options["min_uses"]:
-        raise CheckpointError(
-            f"with an adaptive factor the pools of {before} ranks cannot become those of {ranks}; "
-            "load the state on as many ranks as it was taken on"
-        )
     if before != ranks:
         _scale(options, before, ranks)
     state: dict[str, Any] = {
@@ -221,8 +216,6 @@ def _flow_of(
         "passes": [] if lengths is None else [[passes, lengths[rank]]],
         "open_items": 2**40 if lengths is None else 0,
         "ended": lengths is not None and not options["steps_per_epoch"],
-        "total_items": 0,
         "decisions": np.empty(0, np.int32),
-        "schedule": [],
         **taken_only(*flow["taken"]),
     }

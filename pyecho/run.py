@@ -27,8 +27,6 @@ from pyecho.ranks import (
     Group,
     agree,
     end_of_all,
-    look_jointly,
-    next_look,
     with_fillers,
 )
 from pyecho.resume import NOTHING, Resumption
@@ -151,17 +149,10 @@ class Run:
         begun = self._begun is token
         if stages is None or not (begun or self.flows):
             return 1  # the next batch begins the epoch
-        joint = self._config.joint
-        if group is None or not (joint or self._agreed.extent.total_uses == ENDLESS):
+        if group is None or self._agreed.extent.total_uses != ENDLESS:
             return STEPS
         taken = stages.consumed._delivered if begun else 0
         before = (self.epoch - self._flow[0]) * (self._config.steps_per_epoch or 0)
-        if joint:
-            following = next_look(max(0, before + taken - 1))
-            if before + taken == following:
-                look_jointly(group, stages.echoing, following, self._agreed.extent.total_items)
-                following = next_look(following)
-            return following - before - taken
         steps = 1 if self._config.alone else STEPS
         rest = steps - taken % steps if taken >= steps else max(1, 2 ** taken.bit_length() - taken)
         if self._last is None and taken & (taken - 1 if taken < steps else steps - 1) == 0:
@@ -310,8 +301,6 @@ class Run:
             return
         if stages is not None and at_end:
             stages.stop_if_failed()
-            if self._config.joint:  # a source that yields more than it tells still waits for room
-                stages.stop()
         self._begun = None if at_end else _FLOWS
         self.epoch += 1
 
@@ -458,7 +447,7 @@ class Run:
                 self._source, config, first, by_consumer=self._by_consumer
             )
         if flow is not None:
-            extent = Extent(flow.items, flow.iteration_uses, flow.total_uses, flow.total_items)
+            extent = Extent(flow.items, flow.iteration_uses, flow.total_uses)
             self._agreed = Agreement(extent, flow.longest, flow.lengths)
         else:
             self._agreed = opening.agreement or Agreement(Extent(items), items)

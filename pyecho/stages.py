@@ -118,7 +118,7 @@ class Stages:
         `with_held`: the source has a state of its own, and the feeder is paused as well.
         """
         saved, by_item = self._adapter.saved, self.config.batch_size is None
-        state: dict[str, Any] = self.echoing._state(payload=payload, with_held=with_held)
+        state: dict[str, Any] = self._echoing._state(payload=payload, with_held=with_held)
         state["decisions"] = saved(state["decisions"])
         if not payload:  # what is ahead of the consumer is made again
             place = self.consumed._state(payload=False, with_held=False)
@@ -140,7 +140,7 @@ class Stages:
         """Go on where a state was taken, as `begin`."""
         assert opening.resumed is not None
         flow, again, batched = opening.resumed.flow, opening.resumed.again, self._source.batched
-        numbers, slots = self.echoing._resume(flow)
+        numbers, slots = self._echoing._resume(flow)
         slots = flow.slots_of(numbers, slots, adaptive=self.config.adaptive is not None)
         if flow.payload and self.config.batch_size is None:
             again = [
@@ -154,7 +154,7 @@ class Stages:
         if sum(len(which) for *_, which in again) != len(slots):
             raise CheckpointError("the source does not yield what was read for the state")
         for item, rows, which in again:
-            self.echoing._refill(item, batched, rows, slots[which])
+            self._echoing._refill(item, batched, rows, slots[which])
         taken = (flow.iterations, flow.delivered)
         for link in self._links:
             taken = link.resume(flow, taken)
@@ -169,7 +169,7 @@ class Stages:
         self.set_paused(False)
 
     @property
-    def echoing(self) -> Any:
+    def _echoing(self) -> Any:
         """The stage that echoes."""
         return self._stages[0]
 
@@ -195,12 +195,12 @@ class Stages:
 
         None if that was not known before this many batches were taken; does not depend on time.
         """
-        own, rows = self.echoing._own_uses, self.config.batch_size or 1
+        own, rows = self._echoing._own_uses, self.config.batch_size or 1
         return -(-own[0] // rows) if own is not None and own[1] <= taken * rows else None
 
     def take_failure(self) -> BaseException | None:
         """Return the error of the source, once; the consumer ends before it would receive it."""
-        failure: BaseException | None = self.echoing._take_failure()
+        failure: BaseException | None = self._echoing._take_failure()
         return failure
 
     def stop(self) -> None:
@@ -220,7 +220,7 @@ class Stages:
         consumer = self._stages[-1]._stats()
         ahead = counters["batches"] - consumer["batches"]  # in the hands of the links
         counters["emitted"] = max(0, counters["emitted"] - ahead * (self.config.batch_size or 1))
-        if self.echoing._own_uses is not None:  # so are these
+        if self._echoing._own_uses is not None:  # so are these
             rows = ahead * (self.config.batch_size or 1)
             counters["additional"] = max(0, counters["additional"] - rows)
         for name in ("batches", "consumer_wait_ns", "downstream_ns"):

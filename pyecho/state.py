@@ -119,14 +119,12 @@ def flow_after(
         "items": items,
         "iteration_uses": 0,
         "total_uses": 0,
-        "total_items": 0,
         "last": None,
         "lengths": None,
         "passes": [[passes, items]],
         "open_items": 0,
         "ended": config.steps_per_epoch is None,
         "decisions": np.empty(0, np.int32),
-        "schedule": [],
         **taken_only(iterations, batches),
     }
 

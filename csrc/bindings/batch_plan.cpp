@@ -41,8 +41,7 @@ class SlotPlan {
  public:
   explicit SlotPlan(const EchoBufferConfig& config)
       : slots_(config.capacity + 2 * config.batch_rows + config.burst - 1 +
-               static_cast<std::uint32_t>(BatchPlan::waiting_slots(config.streams, config.capacity)) +
-               (config.joint ? std::min(config.capacity, config.batch_rows) : 0)),
+               static_cast<std::uint32_t>(BatchPlan::waiting_slots(config.streams, config.capacity))),
         drop_last_(config.drop_last),
         plan_({.capacity = config.capacity,
                .slots = slots_,
@@ -57,8 +56,7 @@ class SlotPlan {
                .min_uses = config.min_uses,
                .max_age = config.max_age,
                .batch_rows = config.batch_rows,
-               .replay = config.replay,
-               .joint = config.joint}),
+               .replay = config.replay}),
         uses_(config.batch_rows) {
     start(config.epoch, {});
   }

@@ -43,7 +43,6 @@ inline EchoBufferConfig buffer_config(pybind11::handle config) {
   native.min_uses = option<std::uint32_t>(config, "min_uses");
   native.max_age = max_age(config);
   native.replay = log_of(option<pybind11::dict>(config, "replay"));
-  native.joint = option<bool>(config, "joint");
   native.streams = option<std::uint32_t>(config, "streams");
   native.first_stream = option<std::uint64_t>(config, "rank");
   native.stream_step = option<std::uint64_t>(config, "ranks");
@@ -61,7 +60,6 @@ inline EchoQueueConfig queue_config(pybind11::handle config) {
           .min_uses = option<std::uint32_t>(config, "min_uses"),
           .max_age = max_age(config),
           .replay = log_of(option<pybind11::dict>(config, "replay")),
-          .joint = option<bool>(config, "joint"),
           .streams = option<std::uint32_t>(config, "streams"),
           .first_stream = option<std::uint64_t>(config, "rank"),
           .stream_step = option<std::uint64_t>(config, "ranks"),

@@ -28,8 +28,7 @@ inline Extent extent_of(pybind11::handle extent) {
   };
   return {.items = option<std::optional<std::uint64_t>>(extent, "items").value_or(kUnknown),
           .iteration_uses = uses("iteration_uses"),
-          .total_uses = uses("total_uses"),
-          .total_items = option<std::uint64_t>(extent, "total_items")};
+          .total_uses = uses("total_uses")};
 }
 
 inline PlanPosition position_of(pybind11::handle flow) {
@@ -45,9 +44,6 @@ inline PlanPosition position_of(pybind11::handle flow) {
   position.decisions.assign(decisions.data(), decisions.data() + decisions.size());
   for (const auto& [passes, items] : option<std::vector<std::pair<std::uint64_t, std::uint64_t>>>(flow, "passes")) {
     position.passes.push_back({.passes = passes, .items = items});
-  }
-  for (const auto& [batch, items] : option<std::vector<std::pair<std::uint64_t, std::uint64_t>>>(flow, "schedule")) {
-    position.schedule.push_back({.batch = batch, .items = items});
   }
   return position;
 }
@@ -76,11 +72,6 @@ inline void add_input(pybind11::dict& state, const BatchPlan& plan) {
   state["passes"] = passes;
   state["open_items"] = plan.open_items();
   state["ended"] = plan.ended();
-  std::vector<std::array<std::uint64_t, 2>> knots;
-  for (const Schedule::Knot& knot : plan.schedule().knots()) {
-    knots.push_back({knot.batch, knot.items});
-  }
-  state["schedule"] = knots;
   state["decisions"] = pybind11::array_t<std::int32_t>(array_of(plan.decisions()));
 }
 

@@ -298,11 +298,6 @@ void Stage::begin(std::uint64_t epoch, const py::object& extent, std::uint64_t i
   delivered_ = delivered;
   dropped_ = 0;
   end_is_next_ = false;
-  accepted_before_ = accepted();
-}
-
-std::optional<std::uint64_t> Stage::arrived() const {
-  return closed() ? std::nullopt : std::optional(accepted() - accepted_before_);
 }
 
 // Stops, and waits for a consumer in another thread to leave.
@@ -378,8 +373,6 @@ void register_stage(py::module_& module) {
       .def("_set_paused", guarded(&Stage::set_paused), py::arg("paused"))
       .def("_begin", guarded(&Stage::begin), py::arg("epoch"), py::arg("extent"), py::arg("iterations") = 0,
            py::arg("delivered") = 0)
-      .def_property_readonly("_arrived", guarded(&Stage::arrived))
-      .def("_extend", guarded(&Stage::extend), py::arg("batch"), py::arg("items"))
       .def("_state", guarded(&Stage::state), py::kw_only(), py::arg("payload"), py::arg("with_held"))
       .def("_resume", guarded(&Stage::resume), py::arg("flow"))
       .def("_refill", guarded(&Stage::refill), py::arg("item"), py::arg("batched"), py::arg("rows"), py::arg("slots"))

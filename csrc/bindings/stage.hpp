@@ -80,10 +80,6 @@ class Stage {
   // Same as next_reference(), for pyecho's own threads. Raises StopIteration at the end of an iteration, Closed if paused.
   // Without `wait` returns None if nothing is there.
   pybind11::object take(bool wait);
-  // Returns the number of items that were put since begin(), None once the input has ended.
-  [[nodiscard]] std::optional<std::uint64_t> arrived() const;
-  // Extends the schedule of a joint factor (StreamPlan): before batch number `batch`, `items` are taken.
-  virtual void extend(std::uint64_t batch, std::uint64_t items) = 0;
   // True once the last iteration is over. From then on, next_reference() returns null.
   [[nodiscard]] virtual bool at_end() const = 0;
   // Starts with iteration `epoch` and drops the rest of the last one. No producer may be inside.
@@ -169,9 +165,6 @@ class Stage {
   // Adds the items to `state` if there is a `payload`, see state(), and returns the plan.
   virtual const BatchPlan& inspect(pybind11::dict& state, bool payload) = 0;
   virtual void stop_core() = 0;
-  // Returns the number of items put so far, over all begins.
-  [[nodiscard]] virtual std::uint64_t accepted() const = 0;
-  [[nodiscard]] virtual bool closed() const = 0;
   [[nodiscard]] virtual bool stopped() const = 0;
   [[nodiscard]] virtual bool forked() const = 0;
   // Raises the exception for an outcome other than kOk, kEmpty and kEnd.
@@ -219,11 +212,10 @@ class Stage {
   std::uint64_t generation_ = 1;
   std::uint64_t completed_generation_ = 0;
   std::uint64_t delivered_ = 0;
-  std::uint64_t dropped_ = 0;          // batches of this iteration that were too short
-  std::uint64_t iterations_ = 0;       // since begin()
-  std::uint64_t accepted_before_ = 0;  // begin(); modulo 2^64
-  std::size_t skipped_rows_ = 0;       // see read()
-  bool end_is_next_ = false;           // see retire()
+  std::uint64_t dropped_ = 0;     // batches of this iteration that were too short
+  std::uint64_t iterations_ = 0;  // since begin()
+  std::size_t skipped_rows_ = 0;  // see read()
+  bool end_is_next_ = false;      // see retire()
   SourceClock source_clock_;
 };
 
@@ -277,7 +269,6 @@ class StageOf : public Stage {
 
   void close() override { core_->close(); }
   [[nodiscard]] bool at_end() const override { return core_->at_end(); }
-  void extend(std::uint64_t batch, std::uint64_t items) override { core_->extend({.batch = batch, .items = items}); }
 
  protected:
   Outcome mark_pass_end(Deadline deadline) override {
@@ -304,8 +295,6 @@ class StageOf : public Stage {
     without_gil(true, [&] { return core_->set_halted(halted), true; });
   }
   void stop_core() override { core_->stop(); }
-  [[nodiscard]] std::uint64_t accepted() const override { return core_->accepted(); }
-  [[nodiscard]] bool closed() const override { return core_->closed(); }
   [[nodiscard]] bool stopped() const override { return core_->stopped(); }
   [[nodiscard]] bool forked() const override { return core_->forked(); }
 

@@ -74,7 +74,6 @@ py::tuple Stage::resume(const py::object& flow) {
   delivered_ = option<std::uint64_t>(flow, "delivered");
   dropped_ = replay.batches_drawn() - std::min(delivered_, replay.batches_drawn());
   end_is_next_ = false;
-  accepted_before_ = accepted() - replay.plan().fed();
   return items_of(replay.plan());
 }
 

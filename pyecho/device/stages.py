@@ -201,9 +201,8 @@ class DeviceStages(Stages):
     # ------------------------------------------------------------ states
 
     @property
-    def echoing(self) -> Any:
-        """The stage that echoes."""
-        return self._echo or super().echoing
+    def _echoing(self) -> Any:
+        return self._echo or super()._echoing
 
     def _saved_spec(self) -> Any:
         if not self._rows:

@@ -387,11 +387,6 @@ class EchoLoader(pyecho.EchoLoader):
             )
         if self._device.echo_on == "host":
             return
-        if self._config.joint:
-            raise ConfigError(
-                "an adaptive factor of several ranks echoes on the host; pass echo_on='host', "
-                "whose batches are copied to the device as well, or a number as the factor"
-            )
         if self._config.batch_size is None:
             raise ConfigError(
                 "echo_on='device' echoes examples, so it needs a batch_size; batch echoing copies "

@@ -141,9 +141,6 @@ void SlotPool::set_halted(bool halted) {
 
 bool SlotPool::feed(BatchPlan& plan) {
   std::array<std::uint32_t, 256> taken;  // NOLINT(cppcoreguidelines-pro-type-member-init): written by try_pop
-  if (prompted_.load_acquire() != 0) {
-    prompted_.exchange_acq_rel(0);  // [P2] pairs with [P1]
-  }
   for (bool fed = false;; fed = true) {
     std::uint32_t count = filled_.try_pop(taken);
     if (count == 0) {
@@ -182,8 +179,7 @@ Outcome SlotPool::await_items(std::uint64_t items, Deadline deadline) {
   // known_ includes commits that are blocked by an older open ticket, so wait for at least one more.
   const std::uint64_t target = std::max(known_ + 1, was_urgent ? 0 : fed + items);
   return committed_.await(target, deadline, WaitStrategy::spin_then_sleep(), [&] {
-    return stopped() || halted() || fed == end_ticket_.load_acquire() || (!was_urgent && urgent()) ||
-           prompted_.load_acquire() != 0;
+    return stopped() || halted() || fed == end_ticket_.load_acquire() || (!was_urgent && urgent());
   });
 }
 

@@ -26,9 +26,6 @@
 //              |                        |               | acquire      |            |
 // urgent_      | reserve (sleeping),    | await_items   | acq_rel RMW, | -          | an increase is followed by an alert of the
 //              | end_pass, feed, reset  |               | acquire      |            | planner
-// prompted_    | prompt [P1], feed [P2] | await_items   | release,     | P1 -> P2   | the planner's next attempt sees what the
-//              |                        |               | acq_rel RMW, |            | prompting thread did before; followed by an
-//              |                        |               | acquire      |            | alert of the planner
 // released_    | release,               | reserve       | EventCount   |            | producers without a slot sleep on it
 //              | announce_released      |               |              |            |
 // unannounced_ | release,               | the same      | acq_rel RMW  | itself     | released slots not yet counted by released_
@@ -122,17 +119,12 @@ class SlotPool {
   // drained, and not stopped. Returns false if there was nothing. Never blocks.
   bool feed(BatchPlan& plan);
   // Call after feed() returned false. Blocks until `items` more items have been committed than fed (kOk). Returns early if
-  // the input was closed or stopped, a pass ended, or after prompt(). While a producer sleeps for a slot, returns at every commit. kTimeout
+  // the input was closed or stopped, or a pass ended. While a producer sleeps for a slot, returns at every commit. kTimeout
   // if the deadline passed first.
   Outcome await_items(std::uint64_t items, Deadline deadline);
 
   // -- Any thread --
 
-  // Has the planner try again, which may be possible now without an item.
-  void prompt() {
-    prompted_.store_release(1);  // [P1] pairs with [P2]
-    committed_.alert();
-  }
   // Frees the slots.
   void release(std::span<const std::uint32_t> slots);
   // Wakes producers for released slots that were not announced yet. A thread that released slots must call this before
@@ -176,10 +168,9 @@ class SlotPool {
   Sequence<> end_ticket_{kOpen};   // set by close()
   Atomic<std::uint32_t> stopped_;  // set by stop()
   Atomic<std::uint32_t> halted_;   // set by set_halted()
-  Atomic<std::uint32_t> prompted_;
-  Atomic<std::uint32_t> urgent_;  // reserving threads asleep, and ends of passes that are not fed yet
-  std::uint64_t known_ = 0;       // planner only: committed_ at the last look
-  std::uint64_t skip_ = 0;        // planner only: items still to drop
+  Atomic<std::uint32_t> urgent_;   // reserving threads asleep, and ends of passes that are not fed yet
+  std::uint64_t known_ = 0;        // planner only: committed_ at the last look
+  std::uint64_t skip_ = 0;         // planner only: items still to drop
 };
 
 }  // namespace pyecho

@@ -11,18 +11,18 @@ AdaptivePool::AdaptivePool(const PlanConfig& config)
       max_uses_(static_cast<std::uint32_t>(config.factor)),
       max_age_(config.max_age),
       unique_(config.unique_in_batch),
-      items_(config.slots + config.ghosts()),
+      items_(config.slots),
       order_(config.capacity),
       most_uses_(max_uses_) {
   leaving_.reserve(capacity_);
   due_.reserve(config.batch_rows);
-  left_.reserve(items_.size());
+  left_.reserve(config.slots);
   clear();
 }
 
 std::size_t AdaptivePool::size_bytes(const PlanConfig& config) noexcept {
-  return (config.slots + config.ghosts()) * (sizeof(Item) + sizeof(left_[0])) +
-         config.capacity * sizeof(order_[0]) * 2 + config.batch_rows * sizeof(due_[0]);
+  return config.slots * (sizeof(Item) + sizeof(left_[0])) + config.capacity * sizeof(order_[0]) * 2 +
+         config.batch_rows * sizeof(due_[0]);
 }
 
 void AdaptivePool::clear() {

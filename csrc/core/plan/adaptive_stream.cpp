@@ -1,6 +1,5 @@
 // The part of StreamPlan that serves an adaptive factor: what to take of the input before each batch.
 #include <algorithm>
-#include <numeric>
 
 #include "core/plan/stream_plan.hpp"
 
@@ -11,14 +10,6 @@ void StreamPlan::begin_decisions(std::uint64_t epoch) {
     return;
   }
   adaptive_->clear();
-  if (config_.joint) {
-    lacks_knot_ = false;
-    joint_items_ = 0;
-    spares_->clear();
-    ghosts_.resize(config_.ghosts());
-    std::iota(ghosts_.rbegin(), ghosts_.rend(), config_.slots);
-    schedule_.restart({{.batch = 0, .items = 0}, {.batch = kFirstKnot, .items = 0}});
-  }
   taken_ = 0;
   decisions_ = 0;
   begun_ = decided_ = filling_ = drained_ = false;
@@ -97,9 +88,6 @@ bool StreamPlan::decide() noexcept {
   if (decided_) {
     return true;
   }
-  if (config_.joint) {
-    return decide_jointly();
-  }
   if (!begun_) {
     adaptive_->begin_batch();
     begun_ = true;
@@ -122,25 +110,16 @@ bool StreamPlan::decide() noexcept {
     return false;
   }
   filling_ = false;
-  log_decision();
-  return true;
-}
-
-// Everything before the next batch is taken.
-void StreamPlan::log_decision() {
   end_iterations();
   adaptive_->begin_draws(config_.batch_rows);
   ++decisions_;
-  decided_ = true;
   const std::scoped_lock lock(log_mutex_);
   log_[first_epoch_].add(taken_);
+  return decided_ = true;
 }
 
 std::uint32_t StreamPlan::draw_adaptive(std::span<Use> rows) {
   const std::uint32_t drawn = adaptive_->draw(rows, random_);
-  if (config_.joint) {
-    fill_in(rows.first(drawn));
-  }
   drawn_ += drawn;
   resident_.store_relaxed(adaptive_->resident());
   return drawn;

@@ -23,7 +23,7 @@ PlanConfig of_stream(PlanConfig config, std::uint64_t stream) {
   if (streams < 1 || streams > config.capacity) {
     throw std::invalid_argument("a plan has at least one stream, and for each a place in its pool");
   }
-  const std::uint64_t number = config.joint ? 0 : config.first_stream + stream * config.stream_step;
+  const std::uint64_t number = config.first_stream + stream * config.stream_step;
   config.capacity /= streams;
   config.seed = number == 0 ? config.seed : mix64(config.seed + number * kGoldenGamma);
   config.iteration_uses = share(config.iteration_uses, streams);
@@ -66,8 +66,7 @@ void BatchPlan::begin(std::uint64_t epoch, const Extent& extent) {
   for (StreamPlan& stream : streams_) {
     stream.begin(epoch, {.items = items == kUnknown ? kUnknown : (items + streams - 1) / streams,
                          .iteration_uses = share(extent.iteration_uses, streams),
-                         .total_uses = share(extent.total_uses, streams),
-                         .total_items = extent.total_items});
+                         .total_uses = share(extent.total_uses, streams)});
     items -= items == kUnknown || items == 0 ? 0 : 1;
   }
 }

@@ -92,9 +92,6 @@ class BatchPlan {
   [[nodiscard]] Decisions decisions() const { return streams_[0].decisions(); }
   // Returns those of all begin() so far. Any thread.
   [[nodiscard]] DecisionLog log() const { return streams_[0].log(); }
-  // The schedule of a joint plan, see StreamPlan. Any thread.
-  [[nodiscard]] Schedule& schedule() noexcept { return streams_[0].schedule(); }
-  [[nodiscard]] const Schedule& schedule() const noexcept { return streams_[0].schedule(); }
   // True if PlanConfig::replay cannot be that of this input: the plan has gone on without it. Any thread.
   [[nodiscard]] bool diverged() const noexcept { return streams_[0].diverged(); }
 
@@ -115,8 +112,6 @@ class BatchPlan {
 
   [[nodiscard]] const PlanConfig& config() const noexcept { return config_; }
   [[nodiscard]] const Extent& extent() const noexcept { return extent_; }
-  // Returns the number of items fed since begin().
-  [[nodiscard]] std::uint64_t fed() const noexcept { return fed_; }
   // Returns the number of items fed since the last end_pass().
   [[nodiscard]] std::uint64_t open_items() const noexcept { return fed_ - pass_fed_; }
   [[nodiscard]] bool ended() const noexcept { return streams_[0].ended(); }

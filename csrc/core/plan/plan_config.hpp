@@ -1,7 +1,6 @@
 // Input and output of a plan: its configuration, and the uses that it draws.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 #include "core/plan/decision_log.hpp"
@@ -39,23 +38,8 @@ struct PlanConfig {
   std::uint64_t max_age = 0;     // batches after which an item leaves the pool, once it has had min_uses; 0: none
   std::uint32_t batch_rows = 1;  // at most capacity
   DecisionLog replay = {};       // decisions to take again, as far as they go
-  // The plans of several ranks take the same decisions, see StreamPlan. Their pools are alike but for the items in them,
-  // so all draw with the random numbers of stream 0.
-  bool joint = false;
 
   [[nodiscard]] bool adaptive() const noexcept { return min_uses > 0; }
-  // Returns how many items without payload a joint plan may have: a full pool, and one on its way in. Their slot numbers
-  // begin with `slots`.
-  [[nodiscard]] std::uint32_t ghosts() const noexcept { return joint ? capacity + 1 : 0; }
-  // Returns how many of the last items it keeps for additional uses.
-  [[nodiscard]] std::uint32_t spares() const noexcept { return joint ? std::min(capacity, batch_rows) : 0; }
-
-  // Returns the slots that the input of a joint plan needs besides those for its pool and for batches made ahead: items wait
-  // for knots, which tell of so many batches ahead of the consumer (pyecho/ranks.py), and for uses as spares.
-  static constexpr std::uint64_t kScheduledBatches = 16;
-  [[nodiscard]] std::uint64_t joint_slots() const noexcept {
-    return joint ? kScheduledBatches * ((batch_rows - 1) / min_uses + 1) + spares() : 0;
-  }
 
   // Remaining uses are counted in 32 bits: capacity * ceil(factor) must stay below this.
   static constexpr std::uint64_t kMaxUses = 0xFFFFFFFFU;
@@ -68,9 +52,6 @@ struct Extent {
   std::uint64_t items = kUnknown;    // of a pass
   std::uint64_t iteration_uses = 0;  // uses of an iteration; 0: PlanConfig::iteration_uses; kUnknown: it has no end
   std::uint64_t total_uses = 0;      // 0: no additional uses; kUnknown: without end
-  // With a joint plan: items of the one pass on the rank that has most. Additional uses stand for those that are lacking
-  // here. 0: passes follow each other, and the uses of an iteration are given.
-  std::uint64_t total_items = 0;
 
   [[nodiscard]] bool padded() const noexcept { return total_uses > 0; }
 };

@@ -29,9 +29,6 @@ PlanConfig checked(PlanConfig config) {
                             config.capacity < config.batch_rows)) {
     throw std::invalid_argument("an adaptive factor is whole, at least min_uses, and its pool holds a batch");
   }
-  if (config.joint && !config.adaptive()) {
-    throw std::invalid_argument("a joint plan has an adaptive factor");
-  }
   return config;
 }
 
@@ -48,10 +45,6 @@ StreamPlan::StreamPlan(const PlanConfig& config, std::span<const std::uint64_t> 
   if (config.adaptive()) {
     adaptive_ = std::make_unique<AdaptivePool>(config);
   }
-  if (config.joint) {
-    spares_ = std::make_unique<Spares>(config);
-    ghosts_.reserve(config.ghosts());
-  }
   kept_.reserve(if_fixed(config, config.capacity));
   deferred_.reserve(if_fixed(config, config.unique_in_batch ? most_uses(config) : 0));
   pass_ends_.reserve(kEndsAtOnce);
@@ -62,8 +55,7 @@ StreamPlan::StreamPlan(const PlanConfig& config, std::span<const std::uint64_t> 
 std::size_t StreamPlan::size_bytes(const PlanConfig& config) {
   const std::uint64_t uses = most_uses(checked(config));
   if (config.adaptive()) {
-    return AdaptivePool::size_bytes(config) + Spares::size_bytes(config) +
-           (config.slots + config.ghosts()) * sizeof(std::uint32_t);
+    return AdaptivePool::size_bytes(config) + config.slots * sizeof(std::uint32_t);
   }
   const std::uint64_t per_slot = sizeof(std::uint32_t) + sizeof(Item) + (config.unique_in_batch ? 4 : 0);
   return uses * sizeof(std::uint32_t) * (config.unique_in_batch ? 2 : 1) + config.slots * per_slot +
@@ -342,7 +334,7 @@ std::uint32_t StreamPlan::draw_in_order(std::span<Use> rows) noexcept {
 
 std::uint64_t StreamPlan::min_items(std::uint64_t draws) const noexcept {
   if (adaptive_) {
-    return lacks_knot_ ? config_.slots : filling_ ? config_.capacity - resident() : 1;
+    return filling_ ? config_.capacity - resident() : 1;
   }
   // With u uses in a full pool, u - capacity draws may leave every item in the pool, and the next draw removes one.
   const std::uint64_t room = config_.capacity - resident();

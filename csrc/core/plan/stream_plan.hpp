@@ -19,16 +19,12 @@
 // which the end of its pass was taken and as many uses were drawn as the items so far have at least; it has a batch, if there
 // are enough. At the end of the input only the least uses are drawn.
 //
-// A joint plan is one of several ranks that take the same decisions, of a schedule that all of them extend alike, and so have
-// equally many batches (joint_stream.cpp). Ends of passes are no events of its log. Needs an adaptive factor, and either
-// Extent::total_items or the uses of an iteration.
-//
 // Additional uses. With Extent::total_uses a plan goes on after its items have had their uses, so that streams of several
 // lengths end together. With unique_in_batch they also fill batches for which too few other items are left. Items of a pool
 // that drains keep their slots then, up to begin(). A pool of one item draws the last use of it only when the next item
 // or the end was fed, and so knows whether to keep the slot.
 //
-// Not thread-safe: one thread at a time, except for finished(), own_uses(), resident(), log() and schedule().
+// Not thread-safe: one thread at a time, except for finished(), own_uses(), resident() and log().
 #pragma once
 
 #include <cassert>
@@ -47,8 +43,6 @@
 #include "core/plan/fifo.hpp"
 #include "core/plan/plan_config.hpp"
 #include "core/plan/random.hpp"
-#include "core/plan/schedule.hpp"
-#include "core/plan/spares.hpp"
 #include "core/sync/atomic.hpp"
 #include "core/sync/outcome.hpp"
 
@@ -109,10 +103,6 @@ class StreamPlan {
   [[nodiscard]] Decisions decisions() const;
   // Returns those of all begin() so far. Any thread.
   [[nodiscard]] DecisionLog log() const;
-  // The schedule of a joint plan: begin() starts it with knots for the first two batches. Whoever extends it wakes the thread
-  // that plans. Any thread.
-  [[nodiscard]] Schedule& schedule() noexcept { return schedule_; }
-  [[nodiscard]] const Schedule& schedule() const noexcept { return schedule_; }
   // True if PlanConfig::replay cannot be that of this input: the plan has gone on without it. Any thread.
   [[nodiscard]] bool diverged() const noexcept { return diverged_.load_relaxed(); }
 
@@ -132,8 +122,7 @@ class StreamPlan {
   template <class Visit>
   void each_slot(const Visit& visit) const {
     for (std::uint32_t slot = 0; slot < config_.slots; ++slot) {
-      if (adaptive_ ? adaptive_->holds(slot) || (config_.joint && spares_->holds(slot))
-                    : pool_[slot].uses_left > 0 && !keeps()) {
+      if (adaptive_ ? adaptive_->holds(slot) : pool_[slot].uses_left > 0 && !keeps()) {
         visit(slot);
       }
     }
@@ -170,13 +159,7 @@ class StreamPlan {
   }
   void begin_decisions(std::uint64_t epoch);
   [[nodiscard]] bool decide() noexcept;
-  void log_decision();
   [[nodiscard]] bool take_event();
-  [[nodiscard]] bool decide_jointly() noexcept;
-  void close_joint_passes();
-  [[nodiscard]] bool admit_jointly();
-  void sift_left();
-  void fill_in(std::span<Use> rows);
   void end_iterations();
   [[nodiscard]] std::uint32_t draw_adaptive(std::span<Use> rows);
   void begin_iteration() noexcept;
@@ -226,14 +209,6 @@ class StreamPlan {
   mutable std::mutex log_mutex_;
   std::map<std::uint64_t, GrowingDecisions> log_;  // guarded by log_mutex_
   Atomic<bool> diverged_;
-
-  // A joint plan
-  static constexpr std::uint64_t kFirstKnot = 2;
-  Schedule schedule_;
-  bool lacks_knot_ = false;
-  std::uint64_t joint_items_ = 0;      // admitted so far, ghosts included
-  std::vector<std::uint32_t> ghosts_;  // slot numbers that no ghost in the pool has
-  std::unique_ptr<Spares> spares_;     // null: the plan is not joint
 
   // The pool of a fixed factor
   Atomic<std::uint32_t> resident_;

@@ -69,11 +69,9 @@ Sizes sizes_of(const EchoBufferConfig& config) {
   // Slots ahead of the pool: the fresh examples of the batches made ahead, and one burst, so that a source can produce
   // the next burst while the last one waits to be admitted.
   const std::uint32_t min_uses = config.min_uses > 0 ? config.min_uses : EchoFactor(config.factor).min_uses();
-  const PlanConfig joint{
-      .capacity = config.capacity, .min_uses = config.min_uses, .batch_rows = config.batch_rows, .joint = config.joint};
   const std::uint64_t fresh_per_batch = (config.batch_rows - 1) / min_uses + 1;
   const auto ahead = static_cast<std::uint32_t>(
-      std::clamp<std::uint64_t>(config.burst + config.prefetch * fresh_per_batch + joint.joint_slots(), 2, kMaxAhead));
+      std::clamp<std::uint64_t>(config.burst + config.prefetch * fresh_per_batch, 2, kMaxAhead));
   // Batches ready for the consumer, and one in each worker. Without workers no batches are made ahead.
   const std::uint32_t depth = config.threads == 0 ? 1 : config.prefetch + config.threads;
   const auto waiting = static_cast<std::uint32_t>(BatchPlan::waiting_slots(config.streams, config.capacity));
@@ -94,8 +92,7 @@ PlanConfig plan_of(const EchoBufferConfig& config) {
           .min_uses = config.min_uses,
           .max_age = config.max_age,
           .batch_rows = config.batch_rows,
-          .replay = config.replay,
-          .joint = config.joint};
+          .replay = config.replay};
 }
 
 // Raises `prefetch` and `burst` if batches and examples are small. Uses at most half of the memory that max_bytes leaves

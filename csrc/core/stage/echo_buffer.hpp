@@ -63,10 +63,9 @@ struct EchoBufferConfig {
                                        // for small items to as many as 4 MiB hold, at most capacity, with
                                        // the same bound on memory
   std::size_t max_bytes = kUnlimited;  // of everything that grows with these numbers; at least min_bytes()
-  std::uint32_t min_uses = 0;          // the next four: see PlanConfig
+  std::uint32_t min_uses = 0;          // the next three: see PlanConfig
   std::uint64_t max_age = 0;
   DecisionLog replay = {};
-  bool joint = false;
   std::uint32_t streams = 1;  // the next four: see PlanConfig
   std::uint64_t first_stream = 0;
   std::uint64_t stream_step = 1;
@@ -203,12 +202,6 @@ class EchoBuffer {
   // The log of an adaptive factor, see BatchPlan.
   [[nodiscard]] DecisionLog log() const { return executor_.log(); }
   [[nodiscard]] bool diverged() const noexcept { return executor_.diverged(); }
-  // Extends the schedule of a joint plan, see StreamPlan.
-  void extend(Schedule::Knot knot) {
-    executor_.schedule().extend(knot);
-    pool_.prompt();
-  }
-  [[nodiscard]] Schedule& schedule() noexcept { return executor_.schedule(); }
   // See BatchPlan.
   [[nodiscard]] OwnUses own_uses() const noexcept { return executor_.own_uses(); }
   // Returns the reason why acquire() returned kExhausted; "" if max_bytes is the limit.

@@ -9,10 +9,7 @@ namespace pyecho {
 
 EchoQueue::EchoQueue(const EchoQueueConfig& config)
     : pool_(config.capacity + std::max(1U, config.prefetch) +
-                static_cast<std::uint32_t>(
-                    BatchPlan::waiting_slots(config.streams, config.capacity) +
-                    PlanConfig{.capacity = config.capacity, .min_uses = config.min_uses, .joint = config.joint}
-                        .joint_slots()),
+                static_cast<std::uint32_t>(BatchPlan::waiting_slots(config.streams, config.capacity)),
             config.prefetch),
       plan_({.capacity = config.capacity,
              .slots = pool_.slots(),
@@ -25,8 +22,7 @@ EchoQueue::EchoQueue(const EchoQueueConfig& config)
              .stream_step = config.stream_step,
              .min_uses = config.min_uses,
              .max_age = config.max_age,
-             .replay = config.replay,
-             .joint = config.joint}),
+             .replay = config.replay}),
       ahead_most_(config.min_uses > 0 ? 1 : kUsesAhead),
       shuffles_(config.capacity > 1) {
   plan_.begin(config.epoch, {.items = config.items});

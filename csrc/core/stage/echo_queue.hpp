@@ -36,10 +36,9 @@ struct EchoQueueConfig {
   std::uint64_t items = kUnknown;  // of a pass, if known: see EchoFactor
   std::uint64_t steps = 0;         // uses of an iteration; 0: all uses of one pass
   std::uint32_t prefetch = 2;      // >= 1: items taken from producers ahead of the pool
-  std::uint32_t min_uses = 0;      // the next four: see PlanConfig
+  std::uint32_t min_uses = 0;      // the next three: see PlanConfig
   std::uint64_t max_age = 0;
   DecisionLog replay = {};
-  bool joint = false;
   std::uint32_t streams = 1;  // the next four: see PlanConfig
   std::uint64_t first_stream = 0;
   std::uint64_t stream_step = 1;
@@ -75,9 +74,6 @@ class EchoQueue {
   // Marks the end of a pass; another pass follows. Consumes the reservation.
   void end_pass(Reservation reservation) { pool_.end_pass(reservation); }
   void close() { pool_.close(); }
-  [[nodiscard]] bool closed() const noexcept { return pool_.closed(); }
-  // Returns the number of items committed so far. Any thread.
-  [[nodiscard]] std::uint64_t accepted() const noexcept { return pool_.accepted(); }
 
   // -- Consumer: one thread at a time --
 
@@ -134,12 +130,6 @@ class EchoQueue {
   // The log of an adaptive factor, see BatchPlan. Once diverged() is true, no use is returned any more, only kClosed.
   [[nodiscard]] DecisionLog log() const { return plan_.log(); }
   [[nodiscard]] bool diverged() const noexcept { return plan_.diverged(); }
-  // Extends the schedule of a joint plan, see StreamPlan.
-  void extend(Schedule::Knot knot) {
-    plan_.schedule().extend(knot);
-    pool_.prompt();
-  }
-  [[nodiscard]] Schedule& schedule() noexcept { return plan_.schedule(); }
   // See BatchPlan.
   [[nodiscard]] OwnUses own_uses() const noexcept { return plan_.own_uses(); }
 

@@ -78,9 +78,8 @@ class Executor {
   // The log of an adaptive factor, see BatchPlan. Any thread.
   [[nodiscard]] DecisionLog log() const { return plan_.log(); }
   [[nodiscard]] bool diverged() const noexcept { return plan_.diverged(); }
-  [[nodiscard]] Schedule& schedule() noexcept { return plan_.schedule(); }
   // True if batches may have additional uses, see Extent. The consumer's thread.
-  [[nodiscard]] bool padded() const noexcept { return plan_.extent().padded() || plan_.extent().total_items > 0; }
+  [[nodiscard]] bool padded() const noexcept { return plan_.extent().padded(); }
   // See BatchPlan. Any thread.
   [[nodiscard]] OwnUses own_uses() const noexcept { return plan_.own_uses(); }
   // Returns a recent number of items in the pool. Any thread.
