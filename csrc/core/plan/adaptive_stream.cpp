@@ -154,21 +154,21 @@ bool StreamPlan::take_what_is_due() noexcept {
   if (beyond_horizon_) {
     return false;
   }
-  while (!drained_ && adaptive_->has_room()) {
+  for (;; ++taken_) {
+    resident_.store_relaxed(adaptive_->resident());
+    if (drained_ || !adaptive_->has_room()) {
+      return true;
+    }
     if (taken_ >= due) {
       filling_ = filling_ || !adaptive_->suffices(config_.batch_rows);
       if (!filling_ || full()) {
-        break;
+        return true;
       }
     }
     if (!take_event()) {
       return false;
     }
-    ++taken_;
-    resident_.store_relaxed(adaptive_->resident());
   }
-  resident_.store_relaxed(adaptive_->resident());
-  return true;
 }
 
 std::uint32_t StreamPlan::draw_adaptive(std::span<Use> rows) {
