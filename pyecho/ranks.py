@@ -262,8 +262,8 @@ def _joint_extent(
 def decide(group: Group, stage: Any, taken: int, items: int | None) -> int:
     """Return how many batches follow until the next look of an adaptive factor; collective.
 
-    `taken`: batches of all iterations so far. `items` of a pass, if it is to end. Looks are due behind batches 1, 2, 4, 8 and then every `JOINT_STEPS`, up to the one that
-    finds the end.
+    `taken`: batches of all iterations so far. `items`: of a pass, if it is to end. Looks are due
+    behind batches 1, 2, 4, 8 and then every `JOINT_STEPS`, up to the one that finds the end.
     """
     rest = until_look(taken, JOINT_STEPS)
     horizon, decided = stage._knots[-1]
@@ -277,7 +277,7 @@ def decide(group: Group, stage: Any, taken: int, items: int | None) -> int:
 
 
 def until_look(taken: int, steps: int) -> int:
-    """Return the batches behind the one that was taken up to 1, 2, 4 ... `steps`, and each of those."""
+    """Return how many batches follow up to number 1, 2, 4, ... `steps`, or a multiple of that."""
     return steps - taken % steps if taken >= steps else max(1, 2 ** taken.bit_length() - taken)
 
 

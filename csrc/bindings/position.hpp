@@ -44,9 +44,8 @@ inline Knots pairs_of(const std::vector<Knot>& knots) {
 
 inline std::vector<Knot> knots_of(const Knots& pairs) {
   std::vector<Knot> knots;
-  std::ranges::transform(pairs, std::back_inserter(knots), [](const auto& pair) {
-    return Knot{.batch = pair.first, .events = pair.second};
-  });
+  std::ranges::transform(pairs, std::back_inserter(knots),
+                         [](const auto& pair) { return Knot{.batch = pair.first, .events = pair.second}; });
   return knots;
 }
 

@@ -108,10 +108,8 @@ std::uint32_t AdaptivePool::draw(std::span<Use> rows, Xoshiro256& random) {
     Item& item = items_[slot];
     const bool last = item.uses + 1 == most_uses_;
     const std::uint32_t ordinal = item.uses++;
-    rows[drawn++] = {.slot = slot,
-                     .ordinal = item.additional ? ~ordinal : ordinal,
-                     .source_index = item.source_index,
-                     .last = last};
+    rows[drawn++] = {
+        .slot = slot, .ordinal = item.additional ? ~ordinal : ordinal, .source_index = item.source_index, .last = last};
     --uses_left_;
     if (last) {
       remove(slot);

@@ -217,7 +217,7 @@ class StreamPlan {
   bool decided_ = false;                    // all events before this batch are taken
   bool filling_ = false;                    // uses did not suffice, so the pool is to be full before the next batch
   bool drained_ = false;
-  bool beyond_horizon_ = false;  // of schedule_
+  bool beyond_horizon_ = false;        // of schedule_
   Fifo<std::uint64_t> least_uses_;     // at the end of each pass whose iteration goes on: of its items and earlier ones
   std::uint64_t iteration_begin_ = 0;  // value of drawn_
   std::uint64_t first_epoch_ = 0;
