@@ -213,9 +213,14 @@ TEST(JointPlan, ranks_with_the_same_looks_decide_and_draw_the_same) {
 }
 
 TEST(JointPlan, goes_on_only_when_it_is_told_and_fills_its_pool_by_itself) {
-  const Case made{.config = {.capacity = 4, .factor = 8, .stream_step = 2, .min_uses = 1, .batch_rows = 2},
-                  .own = {100, 100},
-                  .longest = 100};
+  Case made;
+  made.own = {100, 100};
+  made.longest = 100;
+  made.config.capacity = 4;
+  made.config.factor = 8;
+  made.config.stream_step = 2;
+  made.config.min_uses = 1;
+  made.config.batch_rows = 2;
   Rank rank(made, 0, 8);
   const auto batches = [&] {
     rank.draw();
