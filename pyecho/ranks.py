@@ -164,7 +164,7 @@ def agree(
         unknown = True  # nobody else is to know the end, and so no item is lost to a wrong length
     if steps:
         unknown = source.one_shot  # else it is read over and over
-    if joint:
+    elif joint:
         unknown = count is None or source.one_shot
     once = source.native or source.stateful is not None
     known = [_code_of(config), -1 if count is None else count, here, failed, unknown, once]
@@ -237,12 +237,15 @@ def _joint_extent(
     config: Config, counts: Any, unknowns: Any, onces: Any, rank: int
 ) -> tuple[int | None, Extent]:
     """Return the items of a pass of an adaptive factor, and its extent on this rank."""
+    steps = config.steps_per_epoch is not None
     if any(unknowns):
         raise ConfigError(
-            "an adaptive factor of several ranks needs sources that tell their length and can be "
-            f"read more than once; that of rank {unknowns.index(True)} cannot: pass one with len()"
+            "an adaptive factor of several ranks needs sources that can be read more than once"
+            + ("" if steps else " and tell how many examples or items they have")
+            + f", and that of rank {unknowns.index(True)} does not; pass one that does"
+            + ("" if steps else ", or steps_per_epoch= where only the length is unknown")
         )
-    if config.steps_per_epoch is not None:
+    if steps:
         if min(counts) == 0:
             raise ConfigError(
                 f"with steps_per_epoch= an adaptive factor needs items on every rank, and rank "
