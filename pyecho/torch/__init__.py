@@ -356,7 +356,7 @@ class EchoLoader(pyecho.EchoLoader):
             return super()._new_run()
         if self._config.joint and self._device.echo_on == "device":
             raise ConfigError(
-                "several ranks decide an adaptive factor together for pools on the host only; leave "
+                "several ranks decide an adaptive factor together for pools on the host; leave "
                 "out echo_on='device', or pass a number as the factor"
             )
         make_stages = partial(
