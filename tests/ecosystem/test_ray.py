@@ -14,6 +14,7 @@ import pytest
 ray = pytest.importorskip("ray")
 pytest.importorskip("ray.data")
 
+import ecosystem
 import pyarrow as pa
 from ecosystem import check_epochs, check_states, example
 
@@ -26,21 +27,25 @@ pytestmark = pytest.mark.filterwarnings("default")
 
 
 @pytest.fixture(scope="module", autouse=True)
-def cluster():
+def cluster(tmp_path_factory):
     memory = 200 * 2**20
+    before = Path.cwd()
+    os.chdir(tmp_path_factory.mktemp("cluster"))  # workers import from here before all else
     ray.init(
         num_cpus=3,
         include_dashboard=False,
         object_store_memory=memory,
         log_to_driver=False,
-        runtime_env={"env_vars": {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}},
+        runtime_env={"env_vars": {"PYTHONPATH": str(Path(ecosystem.__file__).parent)}},
     )
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # which they cannot import
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     context.execution_options.preserve_order = True
     yield
     ray.shutdown()
+    os.chdir(before)
 
 
 @pytest.fixture(scope="module")
