@@ -38,6 +38,7 @@ class Flow:
     open_items: int
     ended: bool
     decisions: Any
+    knots: list[tuple[int, int]]
     iterations: int
     batches: int
     delivered: int
@@ -152,7 +153,7 @@ class SavedState:
 def without_payload(raw: dict[str, Any], flow: Flow) -> dict[str, Any]:
     """Return the flow of a state as it would have been without items; `flow` is what it says."""
     extent = ("epoch", "items", "iteration_uses", "total_uses", "last", "lengths")
-    names = (*extent, "passes", "open_items", "ended", "decisions")
+    names = (*extent, "passes", "open_items", "ended", "decisions", "knots")
     return {name: raw[name] for name in names} | taken_only(*flow.taken)
 
 
@@ -209,6 +210,7 @@ def _flow_of(flow: Any, config: Config) -> Flow:
         passes=passes,
         ended=ended,
         decisions=_decisions_of(flow["decisions"]),
+        knots=[(_count(batch), _count(events)) for batch, events in flow.get("knots", [])],
         min_rows=config.batch_size or 1 if by_number else 1,
         links={name: _link_of(*link) for name, link in flow["links"].items()},
         numbers=None if numbers is None else np.sort(numbers),

@@ -147,7 +147,7 @@ class Config:
         others = {
             "drop_last=True leaves the last batch out": self.drop_last,
             "with epochs= there is no short batch between passes to fill": self.epochs is not None,
-            "an Adaptive factor has no additional uses": self.adaptive is not None,
+            "an Adaptive factor makes as many uses as it takes": self.adaptive is not None,
         }
         for why, given in others.items():
             if self.pad_last and given:
@@ -175,11 +175,16 @@ class Config:
             raise ConfigError(
                 f"shards must be a multiple of the number of ranks, {self.ranks}, got {self.shards}"
             )
-        if self.adaptive is not None and (self.ranks > 1 or self.shards is not None):
+        if self.adaptive is not None and self.shards is not None:
             raise ConfigError(
-                "an adaptive factor follows the source of one process, and several ranks or shards "
-                "would end after different batches; pass a number, such as the recommended_factor "
-                "that stats() shows"
+                "an adaptive factor follows the sources of all ranks together, which have one "
+                "stream each; leave out shards=, or pass a number as the factor, such as the "
+                "recommended_factor that stats() shows"
+            )
+        if self.joint and self.epochs is not None:
+            raise ConfigError(
+                "an adaptive factor of several ranks does not know where an epoch ends if passes "
+                "flow into each other; use steps_per_epoch= in place of epochs="
             )
         if streams == 1:
             return
@@ -207,6 +212,11 @@ class Config:
     def adaptive(self) -> Adaptive | None:
         """The factor, if it is an adaptive one."""
         return self.factor if isinstance(self.factor, Adaptive) else None
+
+    @property
+    def joint(self) -> bool:
+        """True if several ranks decide together how an adaptive factor goes on."""
+        return self.adaptive is not None and self.ranks > 1
 
     @property
     def most_uses(self) -> float:

@@ -7,11 +7,17 @@ sources, and all streams are to have as many uses as the longest one. A stream t
 makes additional uses. Where a length is unknown, streams go on without end, and every `STEPS`
 batches the ranks gather whether the items of all of them are used up.
 
+An adaptive factor is decided by all ranks together. Their pools are equal but for the items in
+them, and take what a schedule says (csrc/core/plan/schedule.hpp). Now and then the ranks gather
+how many items have arrived, and all take as many as there are on the slowest one, evenly over the
+next batches. A source with fewer items than the longest one is read again for the rest of a pass.
+
 Only the consumer's thread takes part, in the order of its ``next()``.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -32,6 +38,14 @@ if TYPE_CHECKING:
 ENDLESS = -1
 STEPS = 16
 """Batches between two looks at the ends of the sources, where lengths are unknown."""
+JOINT_STEPS = 8
+"""Batches between two looks at what has arrived, with an adaptive factor."""
+JOINT_AHEAD = 4
+"""Batches behind the next look that are decided before it, so that they can be made ahead."""
+FIRST_KNOTS = [(1 + JOINT_AHEAD, 0)]
+"""What is decided when a pass begins: to fill the pools, and nothing else up to the first look."""
+EVER = 2**62
+"""Number of a batch that no run gets to: nothing is left to decide."""
 
 
 class Group(Protocol):
@@ -138,7 +152,7 @@ def agree(
     when the state was that this rank goes on from, None without one. Returns None if no rank has
     an item, if this one's source has failed, and if a state tells the rest.
     """
-    streams = config.streams
+    streams, joint = config.streams, config.joint
     # Reading tells more than len(): a source may end at once, or have more items than that.
     count = items if items is None or source.native or items >= streams else None
     count = count if opening.count is None else opening.count
@@ -150,7 +164,10 @@ def agree(
         unknown = True  # nobody else is to know the end, and so no item is lost to a wrong length
     if steps:
         unknown = source.one_shot  # else it is read over and over
-    known = [_code_of(config), -1 if count is None else count, here, failed, unknown]
+    elif joint:
+        unknown = count is None or source.one_shot
+    once = source.native or source.stateful is not None
+    known = [_code_of(config), -1 if count is None else count, here, failed, unknown, once]
     found = group.gather([*known, _code_of_item(opening.first), epoch, *(taken or (-1, -1))])
     for rank, (code, *_) in enumerate(found):
         if code != found[0][0]:
@@ -163,7 +180,7 @@ def agree(
                 f"the loaders of ranks 0 and {rank} go on at different batches, or one of them at "
                 "the beginning; load the states of one moment on all ranks, or none"
             )
-    _, counts, heres, failures, unknowns, firsts, epochs, *_ = zip(*found, strict=True)
+    _, counts, heres, failures, unknowns, onces, firsts, epochs, *_ = zip(*found, strict=True)
     if len(set(epochs)) > 1:
         raise ConfigError(
             f"the loaders of the ranks begin the epochs {list(epochs)}; call set_epoch() on every "
@@ -186,7 +203,11 @@ def agree(
             f"is a multiple of {streams} (shards / ranks), got {list(counts)}"
         )
     longest_source: int | None = None
-    if steps:
+    if joint:
+        longest_source, extent = _joint_extent(config, counts, unknowns, onces, group.rank)
+    elif config.adaptive is not None:
+        return Agreement(Extent(items), items)  # alone
+    elif steps:
         lasting = not any(unknowns) and min(heres) == streams
         extent = Extent(count, 0, 0 if lasting else ENDLESS)
     elif any(unknowns):
@@ -208,7 +229,59 @@ def agree(
         if source.native and here < streams:
             raise _lack_of_items()
     lengths = None if min(counts) < 0 else list(counts)
-    return Agreement(extent, longest_source, lengths, min(heres) < streams, example, streams - here)
+    fillers = longest_source if joint and longest_source and not here else streams - here
+    return Agreement(extent, longest_source, lengths, min(heres) < streams, example, fillers)
+
+
+def _joint_extent(
+    config: Config, counts: Any, unknowns: Any, onces: Any, rank: int
+) -> tuple[int | None, Extent]:
+    """Return the items of a pass of an adaptive factor, and its extent on this rank."""
+    steps = config.steps_per_epoch is not None
+    if any(unknowns):
+        raise ConfigError(
+            "an adaptive factor of several ranks needs sources that can be read more than once"
+            + ("" if steps else " and tell how many examples or items they have")
+            + f", and that of rank {unknowns.index(True)} does not; pass one that does"
+            + ("" if steps else ", or steps_per_epoch= where only the length is unknown")
+        )
+    if steps:
+        if min(counts) == 0:
+            raise ConfigError(
+                f"with steps_per_epoch= an adaptive factor needs items on every rank, and rank "
+                f"{counts.index(0)} has none; leave that rank out, or leave out steps_per_epoch="
+            )
+        return None, Extent()
+    if len(set(counts)) > 1 and any(onces):
+        raise ConfigError(
+            f"an adaptive factor reads short sources again up to the length of the longest one "
+            f"(they have {list(counts)} items), and that of rank {onces.index(True)} fills slots "
+            "itself or has a state of its own; give all ranks equally many items, or pass "
+            "steps_per_epoch="
+        )
+    return max(counts), Extent(counts[rank])
+
+
+def decide(group: Group, stage: Any, taken: int, items: int | None) -> int:
+    """Return how many batches follow until the next look of an adaptive factor; collective.
+
+    `taken`: batches of all iterations so far. `items`: of a pass, if it is to end. Looks are due
+    behind batches 1, 2, 4, 8 and then every `JOINT_STEPS`, up to the one that finds the end.
+    """
+    rest = until_look(taken, JOINT_STEPS)
+    horizon, decided = stage._knots[-1]
+    until = taken + rest + JOINT_AHEAD
+    if horizon < until:
+        arrived = max(decided, min(count for [count] in group.gather([stage._arrived])))
+        stage._extend([(until, arrived)])
+        if items is not None and arrived == items + 1:  # the end as well
+            stage._extend([(EVER, arrived)])
+    return rest
+
+
+def until_look(taken: int, steps: int) -> int:
+    """Return how many batches follow up to number 1, 2, 4, ... `steps`, or a multiple of that."""
+    return steps - taken % steps if taken >= steps else max(1, 2 ** taken.bit_length() - taken)
 
 
 def longest(group: Group, items: int | None) -> int | None:
@@ -231,12 +304,12 @@ def with_fillers(passes: Iterator[Iterator[Any]], agreement: Agreement) -> Itera
     for items in passes:
         yield _filled(items, agreement)
         return
-    yield iter(agreement.example * agreement.fillers)
+    yield itertools.repeat(agreement.example[0], agreement.fillers)
 
 
 def _filled(items: Iterator[Any], agreement: Agreement) -> Iterator[Any]:
     yield from items
-    yield from agreement.example * agreement.fillers
+    yield from itertools.repeat(agreement.example[0], agreement.fillers)
 
 
 def _one_of(source: Source, opening: Opening) -> Any:
@@ -259,7 +332,8 @@ def _lack_of_items() -> ConfigError:
 def _code_of(config: Config) -> int:
     from pyecho.state import digest, options_of
 
-    return int(digest(options_of(config))[:15], 16)
+    # A log that is to be replayed decides the output, too.
+    return int(digest(options_of(config) | {"replay": config.replay})[:15], 16)
 
 
 def _code_of_item(item: Any) -> int:

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from pyecho._core import CheckpointError
 from pyecho.checkpoint import MOST_EPOCHS, _count, _is_text, _plain
 from pyecho.ranks import ENDLESS
@@ -69,6 +67,11 @@ def split(run: dict[str, Any], rank: int, ranks: int) -> dict[str, Any]:
         raise CheckpointError(
             f"the state holds what is that of rank {first['rank']} of {before} alone, and this is "
             f"rank {rank} of {ranks}; save one for each rank, or state_dict(payload=False)"
+        )
+    if before != ranks and options["min_uses"]:
+        raise CheckpointError(
+            f"the ranks decide an adaptive factor together, so its state is that of {before} ranks "
+            f"and not of {ranks}; start as many, or pass a number as the factor"
         )
     if before != ranks:
         _scale(options, before, ranks)
@@ -130,6 +133,8 @@ def _plain_flow(flow: dict[str, Any]) -> dict[str, Any]:
         "lengths": known(flow["lengths"], lambda lengths: list(map(_count, lengths))),
         "passes": [(_count(passes), _count(items)) for passes, items in flow["passes"]],
         "ended": _plain(flow["ended"]) is True,
+        "decisions": flow["decisions"],
+        "knots": [list(map(_count, knot)) for knot in flow.get("knots", [])],
         "taken": min([(_count(flow["iterations"]), _count(flow["delivered"])), *links]),
         "payload": "numbers" in flow,
     }
@@ -207,15 +212,19 @@ def _flow_of(
         passes = max(1, options["epochs"] - flow["epoch"])
     uses = {name: flow[name] for name in ("iteration_uses", "total_uses")}
     known = flow["lengths"] is not None and lengths is not None
+    # With an adaptive factor, sources are read up to the length of the longest one.
+    evened = options["min_uses"] and not options["steps_per_epoch"]
+    longest = max(lengths) if evened and lengths else None
     return {
         "epoch": flow["epoch"],
         "items": lengths[rank] if known and lengths else None,
         **{name: n if n == ENDLESS else n * numbers[0] // numbers[1] for name, n in uses.items()},
         "last": flow["last"],
         "lengths": lengths if known else None,
-        "passes": [] if lengths is None else [[passes, lengths[rank]]],
+        "passes": [] if lengths is None else [[passes, longest if longest else lengths[rank]]],
         "open_items": 2**40 if lengths is None else 0,
         "ended": lengths is not None and not options["steps_per_epoch"],
-        "decisions": np.empty(0, np.int32),
+        "decisions": flow["decisions"],
+        "knots": flow["knots"],
         **taken_only(*flow["taken"]),
     }

@@ -131,7 +131,7 @@ class _Cursor:
         """Return the items from there on, and how many rows of the first one lie before."""
         if self._source.indexed:
             length = self._source.items()
-            if length is not None and length < place:
+            if length is not None and max(length, self._source.pass_items or 0) < place:
                 raise too_short(length, place)
             return self._source.read(place), 0
         while self.end < place:

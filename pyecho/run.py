@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +21,8 @@ from pyecho.notices import warn_of_going_on, warn_of_no_batch, warn_of_nothing
 from pyecho.passes import Opening, passes_over
 from pyecho.ranks import (
     ENDLESS,
+    JOINT_AHEAD,
+    JOINT_STEPS,
     STEPS,
     Agreement,
     Evened,
@@ -27,6 +30,7 @@ from pyecho.ranks import (
     Group,
     agree,
     end_of_all,
+    until_look,
     with_fillers,
 )
 from pyecho.resume import NOTHING, Resumption
@@ -141,7 +145,8 @@ class Run:
         """Return how many batches follow until the next look; 0: the epoch is over. Collective.
 
         Looks are due where the ranks do not know the end: behind batches 1, 2, 4, 8 and then every
-        `STEPS` batches of an epoch; behind each where there is nobody to ask.
+        `STEPS` batches of an epoch; behind each where there is nobody to ask. An adaptive factor
+        has looks of its own, see `pyecho.ranks.decide`.
         """
         stages, group = self._stages, self._group
         if self._is_over:
@@ -149,12 +154,14 @@ class Run:
         begun = self._begun is token
         if stages is None or not (begun or self.flows):
             return 1  # the next batch begins the epoch
-        if group is None or self._agreed.extent.total_uses != ENDLESS:
-            return STEPS
         taken = stages.consumed._delivered if begun else 0
         before = (self.epoch - self._flow[0]) * (self._config.steps_per_epoch or 0)
+        if group is not None and self._config.joint:
+            return stages.decide(group, before + taken, self._agreed.items)
+        if group is None or self._agreed.extent.total_uses != ENDLESS:
+            return STEPS
         steps = 1 if self._config.alone else STEPS
-        rest = steps - taken % steps if taken >= steps else max(1, 2 ** taken.bit_length() - taken)
+        rest = until_look(taken, steps)
         if self._last is None and taken & (taken - 1 if taken < steps else steps - 1) == 0:
             self._last = end_of_all(group, before + taken, stages.own_batches(before + taken))
         if self._last is None:
@@ -424,6 +431,8 @@ class Run:
                 opening.agreement, opening.is_agreed = agreed, True
                 if agreed is not None and agreed.fillers:
                     opening.passes = with_fillers(opening.passes, agreed)
+                if agreed is not None and self._source.pass_items is not None:
+                    self._source.pass_items = agreed.items
             first = self._example(opening)
             if group is not None and flow is None:
                 if opening.agreement is None:
@@ -436,6 +445,8 @@ class Run:
             close_at_exit(self)  # before whatever the source has registered
             there = 0 if self._config.adaptive else capacity  # else items that have left are
             ahead = max(1, flow.count - there) if flow else 1
+            if self._config.joint and self._config.max_bytes is None:  # what arrives between looks
+                ahead += (JOINT_STEPS + JOINT_AHEAD) * (self._config.batch_size or 1)
             config = replace(
                 self._config,
                 shuffle_buffer=capacity,
@@ -470,6 +481,9 @@ class Run:
         """Return what is to be read, in the middle of an epoch if a state is to go on."""
         source, capacity = self._source, self._config.capacity_for(items)
         resumed, epoch = None, self.epoch
+        if self._config.joint and self._config.steps_per_epoch is None:
+            flow = None if saved is None else saved.flow
+            source.pass_items = math.inf if flow is None else flow.longest
         if saved is not None and saved.flow is not None:
             config = replace(self._config, shuffle_buffer=capacity)
             resumed, epoch = Resumption(saved, saved.flow, config, source), saved.flow.epoch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import operator
 import sys
 import weakref
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pyecho._core import CheckpointError, ConfigError
+from pyecho._core import CheckpointError, ConfigError, EchoError
 from pyecho.kinds import (
     arrow_reader,
     arrow_rows,
@@ -76,6 +77,10 @@ class Source:
     skipped: bool = False
     """True once it was read to find the position of a state."""
 
+    pass_items: float | None = None
+    """Items that a pass is to have: the first ones again where there are fewer, and no more.
+    Infinite: that is about to be agreed on. None: those there are."""
+
     scarce: bool = False
     """True if whoever makes the items waits for those that are kept: read no more than asked."""
 
@@ -115,6 +120,32 @@ class Source:
 
         `start`: leave out so many items, at no cost. Only if `indexed`.
         """
+        if self.pass_items is None or self.native:
+            return self._read(start)
+        own = self.items()
+        return self._evened(self._read(start % own if own else start), start)
+
+    def _evened(self, items: Iterator[Any], place: Any) -> Iterator[Any]:
+        """Yield as many items as a pass is to have; `place`: the number of the first one."""
+        for times_read in itertools.count(1):
+            begin = place
+            for item in items:
+                left = (self.pass_items or 0) - place  # which may be known by now only
+                if left == 0:
+                    return
+                rows = rows_of(item) if self.batched else 1
+                place += min(rows, left)
+                yield item if rows <= left else map_nest(operator.itemgetter(slice(left)), item)
+            if self.pass_items in (place, math.inf):
+                return
+            if self.stateful is not None or (times_read > 1 and place == begin):
+                raise EchoError(
+                    f"the source ({type(self.object).__name__}) has ended after {place} items, and "
+                    f"was to yield {self.pass_items}, as the longest one of all ranks"
+                )
+            items = self._read(0)
+
+    def _read(self, start: int) -> Iterator[Any]:
         self._loaded = None
         if self.native:
             return NativePass(self.object, start)
@@ -205,7 +236,7 @@ class Source:
     def read_on(self, state: dict[str, Any]) -> Iterator[Any]:
         """Go on with the pass in which the state was taken."""
         self.load(state)
-        items = self.read()
+        items = self._read(0)
         if state["iterator"]:
             holder = self.stateful
             if holder is None:
@@ -250,7 +281,7 @@ class Source:
                 return int(batches.shape[0] * batches.shape[1])
         if self.in_memory:
             try:
-                return sum(map(rows_of, self.read()))
+                return sum(map(rows_of, self._read(0)))
             except ConfigError:  # a batch without arrays
                 return None
         data = sys.modules.get("torch.utils.data")

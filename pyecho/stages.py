@@ -24,7 +24,7 @@ from pyecho.context import CallerContext
 from pyecho.link import Link
 from pyecho.nest import leaves_like, leaves_of, map_nest
 from pyecho.passes import Opening
-from pyecho.ranks import Extent
+from pyecho.ranks import FIRST_KNOTS, Extent, Group, decide
 from pyecho.resume import NOTHING
 from pyecho.rows import row_spec, rows_of
 from pyecho.sharing import transform_for
@@ -73,6 +73,8 @@ class Stages:
     def begin(self, epoch: int, extent: Extent, opening: Opening) -> None:
         """Begin with the first pass. `jobs` of earlier ones are done."""
         self._stages[0]._begin(epoch, extent)
+        if self.config.joint:
+            self._echoing._extend(FIRST_KNOTS)
         for link in self._links:
             link.begin(epoch)
         self._read(opening)
@@ -120,6 +122,7 @@ class Stages:
         saved, by_item = self._adapter.saved, self.config.batch_size is None
         state: dict[str, Any] = self._echoing._state(payload=payload, with_held=with_held)
         state["decisions"] = saved(state["decisions"])
+        state["knots"] = list(map(list, state["knots"]))
         if not payload:  # what is ahead of the consumer is made again
             place = self.consumed._state(payload=False, with_held=False)
             return state | taken_only(place["iterations"], place["delivered"])
@@ -189,6 +192,10 @@ class Stages:
             raise CheckpointError("the state tells of items read ahead that cannot be")
         leaves = iter(held)
         return map_nest(lambda _: next(leaves), self._spec)
+
+    def decide(self, group: Group, taken: int, items: int | None) -> int:
+        """See `pyecho.ranks.decide`."""
+        return decide(group, self._echoing, taken, items)
 
     def own_batches(self, taken: int) -> int | None:
         """Return the batches of all iterations before there are only additional uses.

@@ -18,6 +18,7 @@ there is no index in a state that could point anywhere. `pyecho.checkpoint` chec
             "passes", "open_items", "ended",       # [[passes, items of each], ...], then items
             "iterations", "batches", "delivered",  # taken from the stage that reads
             "decisions",               # of an adaptive factor, those ahead of the consumer included
+            "knots",                   # of several ranks: [[batch, events], ...] to come
             "links": {name: [iterations, delivered, [[kind, ...], ...]]},  # and behind it; ahead
             "numbers", "columns",      # the items: a column of bytes or references for each leaf
             "checksum", "leaves",      # of example echoing; batch echoing has one column, of items
@@ -125,6 +126,7 @@ def flow_after(
         "open_items": 0,
         "ended": config.steps_per_epoch is None,
         "decisions": np.empty(0, np.int32),
+        "knots": [],
         **taken_only(iterations, batches),
     }
 

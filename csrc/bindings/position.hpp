@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <span>
 #include <utility>
@@ -31,6 +32,23 @@ inline Extent extent_of(pybind11::handle extent) {
           .total_uses = uses("total_uses")};
 }
 
+// Knots of a joint plan: pairs of batch and events.
+using Knots = std::vector<std::pair<std::uint64_t, std::uint64_t>>;
+
+inline Knots pairs_of(const std::vector<Knot>& knots) {
+  Knots pairs;
+  std::ranges::transform(knots, std::back_inserter(pairs),
+                         [](const Knot& knot) { return std::pair(knot.batch, knot.events); });
+  return pairs;
+}
+
+inline std::vector<Knot> knots_of(const Knots& pairs) {
+  std::vector<Knot> knots;
+  std::ranges::transform(pairs, std::back_inserter(knots),
+                         [](const auto& pair) { return Knot{.batch = pair.first, .events = pair.second}; });
+  return knots;
+}
+
 inline PlanPosition position_of(pybind11::handle flow) {
   PlanPosition position{.epoch = option<std::uint64_t>(flow, "epoch"),
                         .extent = extent_of(flow),
@@ -42,6 +60,7 @@ inline PlanPosition position_of(pybind11::handle flow) {
                         .min_rows = option<std::uint32_t>(flow, "min_rows")};
   const auto decisions = option<pybind11::array_t<std::uint32_t, pybind11::array::forcecast>>(flow, "decisions");
   position.decisions.assign(decisions.data(), decisions.data() + decisions.size());
+  position.knots = knots_of(option<Knots>(flow, "knots"));
   for (const auto& [passes, items] : option<std::vector<std::pair<std::uint64_t, std::uint64_t>>>(flow, "passes")) {
     position.passes.push_back({.passes = passes, .items = items});
   }
@@ -72,6 +91,7 @@ inline void add_input(pybind11::dict& state, const BatchPlan& plan) {
   state["passes"] = passes;
   state["open_items"] = plan.open_items();
   state["ended"] = plan.ended();
+  state["knots"] = pairs_of(plan.knots());
   state["decisions"] = pybind11::array_t<std::int32_t>(array_of(plan.decisions()));
 }
 

@@ -383,6 +383,9 @@ void register_stage(py::module_& module) {
       .def("_take_failure", guarded(&Stage::take_failure))
       .def_property_readonly("_at_end", guarded(&Stage::at_end))
       .def_property_readonly("_own_uses", guarded(&Stage::own_uses))
+      .def("_extend", guarded(&Stage::extend), py::arg("knots"))
+      .def_property_readonly("_knots", guarded(&Stage::knots))
+      .def_property_readonly("_arrived", guarded(&Stage::arrived))
       .def("_stats", guarded(&Stage::stats))
       .def("_log", guarded(&Stage::log))
       .def("__iter__", [](const py::object& self) { return new_iterator(self, py::none()); });

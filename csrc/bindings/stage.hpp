@@ -15,6 +15,7 @@
 
 #include "bindings/decision_log.hpp"
 #include "bindings/gil.hpp"
+#include "bindings/position.hpp"
 #include "bindings/section.hpp"
 #include "core/memory/slot_pool.hpp"
 #include "core/plan/batch_plan.hpp"
@@ -121,6 +122,11 @@ class Stage {
   // Returns 1 + the number of calls of retire().
   [[nodiscard]] std::uint64_t generation() const noexcept { return generation_; }
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
+
+  // A joint plan: adds knots of its schedule, pairs of numbers; returns those still ahead; and how many events have arrived.
+  virtual void extend(const Knots& knots) = 0;
+  [[nodiscard]] virtual Knots knots() const = 0;
+  [[nodiscard]] virtual std::uint64_t arrived() const = 0;
 
   // Any thread.
   // Returns the numbers of OwnUses once they are known.
@@ -283,6 +289,9 @@ class StageOf : public Stage {
     return known(core_->own_uses());
   }
   [[nodiscard]] pybind11::dict log() const override { return log_dict(core_->log()); }
+  void extend(const Knots& knots) override { core_->extend(knots_of(knots)); }
+  [[nodiscard]] Knots knots() const override { return pairs_of(core_->knots()); }
+  [[nodiscard]] std::uint64_t arrived() const override { return core_->arrived(); }
   [[nodiscard]] std::uint64_t needed() const override { return core_->needed(); }
   Outcome begin_core(std::uint64_t epoch, const Extent& extent) override {
     return without_gil(true, [&] { return core_->begin(epoch, extent); });

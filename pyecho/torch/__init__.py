@@ -186,7 +186,8 @@ class EchoLoader(pyecho.EchoLoader):
         where it is not in use), or a process group. Every rank passes a source of its own part,
         rank r items r, r + ranks, ... of the whole, and makes the loader and iterates it in step
         with the others: beginnings of epochs are collective, and where the length of a source is
-        unknown, so are batches 1, 2, 4, 8 and every 16th. All ranks get equally many batches in
+        unknown, so are batches 1, 2, 4, 8 and every 16th, and with an `Adaptive` factor, which all
+        decide together, 1, 2, 4 and every 8th. All ranks get equally many batches in
         every epoch; a rank that runs short makes additional uses (`EchoInfo`). See docs/ranks.md.
 
     Raises
@@ -353,6 +354,11 @@ class EchoLoader(pyecho.EchoLoader):
     def _new_run(self) -> Run:
         if self._device is None:
             return super()._new_run()
+        if self._config.joint and self._device.echo_on == "device":
+            raise ConfigError(
+                "several ranks decide an adaptive factor together for pools on the host; leave "
+                "out echo_on='device', or pass a number as the factor"
+            )
         make_stages = partial(
             DeviceStages,
             adapter=self._adapter,

@@ -155,6 +155,57 @@ def test_distributed_checkpoints(tmp_path):
         assert run_ranks(CHECKPOINT, tmp_path, "load", ranks=ranks)[0] == saved
 
 
+ADAPTIVE = """
+import json, time
+import torch
+import torch.distributed as dist
+from pyecho import Adaptive
+from pyecho.torch import EchoLoader
+from pyecho.torch.distributed import RunState
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+
+class Drifting:
+    def __len__(self):
+        return 300 - 20 * rank
+    def __iter__(self):
+        for number in range(len(self)):
+            if number // 100 % 2 == rank:
+                time.sleep(1e-3)
+            yield torch.tensor(number)
+
+def loader_with(factor):
+    return EchoLoader(Drifting(), factor, batch_size=4, seed=3, group="auto")
+
+def take(batches):
+    found = []
+    for batch in batches:
+        found.append(batch.tolist())
+        time.sleep(1e-3)
+    return found
+
+loader = loader_with(Adaptive(6))
+batches = iter(loader)
+before = [next(batches).tolist() for _ in range(20)]
+state = RunState(loader).state_dict()
+rest = take(batches)
+log = loader.stats().log
+assert take(loader_with(Adaptive(6).replay(log))) == before + rest
+resumed = loader_with(Adaptive(6).replay(log))
+RunState(resumed).load_state_dict(state)
+assert take(resumed) == rest
+print(json.dumps([len(rest), log[0].tolist()]))
+dist.destroy_process_group()
+"""
+
+
+def test_an_adaptive_factor_is_decided_together():
+    first, second = run_ranks(ADAPTIVE)
+    assert first == second
+    assert sum(first[1]) == 301
+
+
 WHOLE = """
 import warnings
 import torch

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from worlds import Unsized, global_batches, loader_of, run_world
 
-from pyecho import Adaptive, ConfigError, EchoError, EchoLoader
+from pyecho import ConfigError, EchoError, EchoLoader
 
 BATCH, SHARDS, POOL = 24, 12, 240
 
@@ -172,8 +172,6 @@ def test_what_cannot_be():
         run_and_raise(lambda member: loader_of(member, [1], 2, shards=3))
     with pytest.raises(ConfigError, match="other options"):
         run_and_raise(lambda member: list(loader_of(member, [member.rank], 2, seed=member.rank)))
-    with pytest.raises(ConfigError, match="adaptive factor follows the source of one process"):
-        run_and_raise(lambda member: loader_of(member, [1], Adaptive(4), batch_size=1))
     with pytest.raises(ConfigError, match="tell their length"):
         run_and_raise(lambda member: list(loader_of(member, Unsized([member.rank]), 2, epochs=2)))
     with pytest.raises(ConfigError, match="shuffle_buffer to 4 or more"):

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 
 namespace pyecho {
 namespace {
@@ -137,11 +138,20 @@ void SlotPool::set_halted(bool halted) {
   released_.alert();
 }
 
+void SlotPool::prompt() {
+  if (forked()) {
+    return;
+  }
+  prompts_.fetch_add_acq_rel(1);  // [P1] pairs with [P2]
+  committed_.alert();
+}
+
 // ---------------------------------------------------------------- planner
 
 bool SlotPool::feed(BatchPlan& plan) {
   std::array<std::uint32_t, 256> taken;  // NOLINT(cppcoreguidelines-pro-type-member-init): written by try_pop
-  for (bool fed = false;; fed = true) {
+  const std::uint32_t prompts = prompts_.load_acquire();  // [P2] pairs with [P1], before the plan is asked
+  for (bool fed = std::exchange(prompted_, prompts) != prompts;; fed = true) {
     std::uint32_t count = filled_.try_pop(taken);
     if (count == 0) {
       // Count first, then look again, so that every later commit ends the wait that follows.
@@ -179,7 +189,8 @@ Outcome SlotPool::await_items(std::uint64_t items, Deadline deadline) {
   // known_ includes commits that are blocked by an older open ticket, so wait for at least one more.
   const std::uint64_t target = std::max(known_ + 1, was_urgent ? 0 : fed + items);
   return committed_.await(target, deadline, WaitStrategy::spin_then_sleep(), [&] {
-    return stopped() || halted() || fed == end_ticket_.load_acquire() || (!was_urgent && urgent());
+    return stopped() || halted() || fed == end_ticket_.load_acquire() || (!was_urgent && urgent()) ||
+           prompts_.load_acquire() != prompted_;
   });
 }
 
@@ -214,13 +225,13 @@ void SlotPool::reset() {
     std::iota(slots.begin(), slots.end(), first);
     push_free(std::span(slots).first(std::min<std::size_t>(slots.size(), slots_ - first)));
   }
-  open(false);
+  open(false, 0);
 }
 
-void SlotPool::reset_halted(std::span<const std::uint32_t> free) {
+void SlotPool::reset_halted(std::span<const std::uint32_t> free, std::uint64_t fed) {
   drain();
   push_free(free);
-  open(true);
+  open(true, fed);
 }
 
 void SlotPool::drain() {
@@ -236,7 +247,8 @@ void SlotPool::drain() {
   }
 }
 
-void SlotPool::open(bool halted) {
+void SlotPool::open(bool halted, std::uint64_t fed) {
+  before_ = committed() - fed;
   skip_ = 0;
   urgent_.store_relaxed(0);
   unannounced_.store_relaxed(0);

@@ -64,7 +64,7 @@ void AdaptivePool::begin_batch() {
   due_.clear();
 }
 
-void AdaptivePool::admit(std::uint32_t slot, std::uint64_t source_index) {
+void AdaptivePool::admit(std::uint32_t slot, std::uint64_t source_index, bool additional) {
   if (resident_ == capacity_) {
     leave(leaving_.front());
   }
@@ -76,7 +76,8 @@ void AdaptivePool::admit(std::uint32_t slot, std::uint64_t source_index) {
                   .leaving = kNowhere,
                   .older = youngest_,
                   .younger = kNowhere,
-                  .overdue = false};
+                  .overdue = false,
+                  .additional = additional};
   (youngest_ == kNowhere ? oldest_ : items_[youngest_].younger) = slot;
   youngest_ = slot;
   order_[resident_] = slot;
@@ -106,7 +107,9 @@ std::uint32_t AdaptivePool::draw(std::span<Use> rows, Xoshiro256& random) {
     swap_places(place, --active_);
     Item& item = items_[slot];
     const bool last = item.uses + 1 == most_uses_;
-    rows[drawn++] = {.slot = slot, .ordinal = item.uses++, .source_index = item.source_index, .last = last};
+    const std::uint32_t ordinal = item.uses++;
+    rows[drawn++] = {
+        .slot = slot, .ordinal = item.additional ? ~ordinal : ordinal, .source_index = item.source_index, .last = last};
     --uses_left_;
     if (last) {
       remove(slot);

@@ -17,7 +17,8 @@ std::uint64_t share(std::uint64_t uses, std::uint64_t streams) {
   return uses == kUnknown ? kUnknown : uses / streams;
 }
 
-// Returns the configuration of one stream. Stream 0 of a run draws as a run without streams does.
+// Returns the configuration of one stream. Stream 0 of a run draws as a run without streams does, and with an adaptive
+// factor all do, so that they take the same decisions.
 PlanConfig of_stream(PlanConfig config, std::uint64_t stream) {
   const std::uint32_t streams = config.streams;
   if (streams < 1 || streams > config.capacity) {
@@ -25,7 +26,7 @@ PlanConfig of_stream(PlanConfig config, std::uint64_t stream) {
   }
   const std::uint64_t number = config.first_stream + stream * config.stream_step;
   config.capacity /= streams;
-  config.seed = number == 0 ? config.seed : mix64(config.seed + number * kGoldenGamma);
+  config.seed = number == 0 || config.adaptive() ? config.seed : mix64(config.seed + number * kGoldenGamma);
   config.iteration_uses = share(config.iteration_uses, streams);
   config.batch_rows = (config.batch_rows - 1) / streams + 1;
   if (streams > 1 && config.adaptive()) {

@@ -56,6 +56,11 @@ class BatchPlan {
   // After begin(): takes these decisions again, and those of PlanConfig::replay if they go on longer.
   void replay(std::vector<std::uint32_t> decisions) { streams_[0].replay(std::move(decisions)); }
 
+  // A joint plan: adds what the ranks have agreed on; returns what of it is still ahead, or the last knot. Any
+  // thread.
+  void extend(std::span<const Knot> knots) { streams_[0].extend(knots); }
+  [[nodiscard]] std::vector<Knot> knots() const { return streams_[0].knots(); }
+
   // -- Input, in source order --
 
   // Adds the next item, which lies in this slot. At most PlanConfig::slots items may be fed and not yet drawn to their last
@@ -112,6 +117,8 @@ class BatchPlan {
 
   [[nodiscard]] const PlanConfig& config() const noexcept { return config_; }
   [[nodiscard]] const Extent& extent() const noexcept { return extent_; }
+  // Returns the number of items fed since begin().
+  [[nodiscard]] std::uint64_t fed() const noexcept { return fed_; }
   // Returns the number of items fed since the last end_pass().
   [[nodiscard]] std::uint64_t open_items() const noexcept { return fed_ - pass_fed_; }
   [[nodiscard]] bool ended() const noexcept { return streams_[0].ended(); }

@@ -40,6 +40,8 @@ struct PlanConfig {
   DecisionLog replay = {};       // decisions to take again, as far as they go
 
   [[nodiscard]] bool adaptive() const noexcept { return min_uses > 0; }
+  // True if the plan takes what several ranks have agreed on (Schedule).
+  [[nodiscard]] bool joint() const noexcept { return adaptive() && stream_step > 1; }
 
   // Remaining uses are counted in 32 bits: capacity * ceil(factor) must stay below this.
   static constexpr std::uint64_t kMaxUses = 0xFFFFFFFFU;
@@ -48,6 +50,7 @@ struct PlanConfig {
 // How far a plan goes from one begin() to the next. With `total_uses`, a plan whose pool has drained goes on with
 // additional uses of the items that were in the pool when the input ended, in rounds of one for each, until so many uses
 // are drawn. A plan that begins with 0 items takes the items it is fed all the same, and all their uses are additional.
+// In a joint plan the uses of all items of a pass beyond `items` are additional.
 struct Extent {
   std::uint64_t items = kUnknown;    // of a pass
   std::uint64_t iteration_uses = 0;  // uses of an iteration; 0: PlanConfig::iteration_uses; kUnknown: it has no end

@@ -20,6 +20,7 @@ Replay::Replay(BatchPlan& plan, std::uint32_t batch_rows, PlanPosition position)
       free_(plan.config().slots) {
   plan_.begin(position_.epoch, position_.extent);
   plan_.replay(std::move(position_.decisions));
+  plan_.extend(position_.knots);
   std::iota(free_.rbegin(), free_.rend(), 0U);
   open_pass();
 }

@@ -27,6 +27,7 @@ struct PlanPosition {
   std::uint64_t open_items = 0;            // known of the next pass
   bool ended = false;                      // no pass follows those in `passes`
   std::vector<std::uint32_t> decisions{};  // of an adaptive factor, those ahead of the consumer included
+  std::vector<Knot> knots{};               // of a joint plan, behind them
   bool feed_all = false;                   // feed everything; else only what the batches taken need
   // Output taken by the consumer.
   std::uint64_t iterations = 0;  // to their ends

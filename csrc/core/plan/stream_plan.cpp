@@ -334,7 +334,7 @@ std::uint32_t StreamPlan::draw_in_order(std::span<Use> rows) noexcept {
 
 std::uint64_t StreamPlan::min_items(std::uint64_t draws) const noexcept {
   if (adaptive_) {
-    return filling_ ? config_.capacity - resident() : 1;
+    return beyond_horizon_ ? config_.slots : filling_ ? config_.capacity - resident() : 1;
   }
   // With u uses in a full pool, u - capacity draws may leave every item in the pool, and the next draw removes one.
   const std::uint64_t room = config_.capacity - resident();

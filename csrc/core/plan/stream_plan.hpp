@@ -19,12 +19,17 @@
 // which the end of its pass was taken and as many uses were drawn as the items so far have at least; it has a batch, if there
 // are enough. At the end of the input only the least uses are drawn.
 //
+// Several ranks take the same decisions if their plans are joint (PlanConfig::joint). Such a plan takes what a Schedule says as
+// soon as it is fed, and more only to fill a pool that does not suffice. So its decisions do not depend on when something
+// arrives, and the ranks, whose random numbers are the same as well, draw from pools that differ in their items only. Passes
+// in iterations of a fixed number of uses may differ in length, so there the end of a pass is no event.
+//
 // Additional uses. With Extent::total_uses a plan goes on after its items have had their uses, so that streams of several
 // lengths end together. With unique_in_batch they also fill batches for which too few other items are left. Items of a pool
 // that drains keep their slots then, up to begin(). A pool of one item draws the last use of it only when the next item
 // or the end was fed, and so knows whether to keep the slot.
 //
-// Not thread-safe: one thread at a time, except for finished(), own_uses(), resident() and log().
+// Not thread-safe: one thread at a time, except for finished(), own_uses(), resident(), extend(), knots() and log().
 #pragma once
 
 #include <cassert>
@@ -43,6 +48,7 @@
 #include "core/plan/fifo.hpp"
 #include "core/plan/plan_config.hpp"
 #include "core/plan/random.hpp"
+#include "core/plan/schedule.hpp"
 #include "core/sync/atomic.hpp"
 #include "core/sync/outcome.hpp"
 
@@ -60,6 +66,11 @@ class StreamPlan {
   void begin(std::uint64_t epoch, const Extent& extent);
   // After begin(): takes these decisions again, and those of PlanConfig::replay if they go on longer.
   void replay(std::vector<std::uint32_t> decisions);
+
+  // A joint plan: adds what the ranks have agreed on. Any thread.
+  void extend(std::span<const Knot> knots);
+  // Returns what of that is still ahead, or the last knot. Any thread.
+  [[nodiscard]] std::vector<Knot> knots() const;
 
   // -- Input, in source order --
 
@@ -159,6 +170,8 @@ class StreamPlan {
   }
   void begin_decisions(std::uint64_t epoch);
   [[nodiscard]] bool decide() noexcept;
+  [[nodiscard]] bool take_what_arrived() noexcept;
+  [[nodiscard]] bool take_what_is_due() noexcept;
   [[nodiscard]] bool take_event();
   void end_iterations();
   [[nodiscard]] std::uint32_t draw_adaptive(std::span<Use> rows);
@@ -198,16 +211,19 @@ class StreamPlan {
   std::unique_ptr<AdaptivePool> adaptive_;  // null: the factor is fixed
   std::vector<std::uint32_t> replay_;       // decisions of these passes to take again
   std::size_t decisions_ = 0;               // so far
+  std::uint64_t events_ = 0;                // taken before earlier batches
   std::uint32_t taken_ = 0;                 // events before this batch
   bool begun_ = false;                      // the pool has begun this batch
   bool decided_ = false;                    // all events before this batch are taken
   bool filling_ = false;                    // uses did not suffice, so the pool is to be full before the next batch
   bool drained_ = false;
+  bool beyond_horizon_ = false;        // of schedule_
   Fifo<std::uint64_t> least_uses_;     // at the end of each pass whose iteration goes on: of its items and earlier ones
   std::uint64_t iteration_begin_ = 0;  // value of drawn_
   std::uint64_t first_epoch_ = 0;
   mutable std::mutex log_mutex_;
-  std::map<std::uint64_t, GrowingDecisions> log_;  // guarded by log_mutex_
+  std::map<std::uint64_t, GrowingDecisions> log_;  // guarded by log_mutex_, like the next
+  Schedule schedule_;                              // of a joint plan
   Atomic<bool> diverged_;
 
   // The pool of a fixed factor

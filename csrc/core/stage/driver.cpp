@@ -261,7 +261,7 @@ Replay Driver::begin_at(PlanPosition position) {
 }
 
 void Driver::resume(const Replay& replay) {
-  slots_.reset_halted(replay.free_slots());
+  slots_.reset_halted(replay.free_slots(), replay.plan().fed());
   at_end_.store_relaxed(executor_.finished());
 }
 

@@ -202,6 +202,13 @@ class EchoBuffer {
   // The log of an adaptive factor, see BatchPlan.
   [[nodiscard]] DecisionLog log() const { return executor_.log(); }
   [[nodiscard]] bool diverged() const noexcept { return executor_.diverged(); }
+  // See EchoQueue.
+  void extend(std::span<const Knot> knots) {
+    executor_.extend(knots);
+    pool_.prompt();
+  }
+  [[nodiscard]] std::vector<Knot> knots() const { return executor_.knots(); }
+  [[nodiscard]] std::uint64_t arrived() const noexcept { return pool_.arrived(); }
   // See BatchPlan.
   [[nodiscard]] OwnUses own_uses() const noexcept { return executor_.own_uses(); }
   // Returns the reason why acquire() returned kExhausted; "" if max_bytes is the limit.

@@ -20,6 +20,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "core/memory/slot_pool.hpp"
 #include "core/plan/batch_plan.hpp"
@@ -118,7 +119,7 @@ class EchoQueue {
   }
   [[nodiscard]] std::uint64_t number_of(std::uint32_t slot) const noexcept { return plan_.number_of(slot); }
   Replay begin_at(PlanPosition position);
-  void resume(const Replay& replay) { pool_.reset_halted(replay.free_slots()); }
+  void resume(const Replay& replay) { pool_.reset_halted(replay.free_slots(), replay.plan().fed()); }
 
   // -- Any thread --
 
@@ -130,6 +131,14 @@ class EchoQueue {
   // The log of an adaptive factor, see BatchPlan. Once diverged() is true, no use is returned any more, only kClosed.
   [[nodiscard]] DecisionLog log() const { return plan_.log(); }
   [[nodiscard]] bool diverged() const noexcept { return plan_.diverged(); }
+  // A joint plan (PlanConfig): adds what the ranks have agreed on; returns what of it is still ahead, or the last knot; and
+  // how many events of the input have arrived since the beginning.
+  void extend(std::span<const Knot> knots) {
+    plan_.extend(knots);
+    pool_.prompt();
+  }
+  [[nodiscard]] std::vector<Knot> knots() const { return plan_.knots(); }
+  [[nodiscard]] std::uint64_t arrived() const noexcept { return pool_.arrived(); }
   // See BatchPlan.
   [[nodiscard]] OwnUses own_uses() const noexcept { return plan_.own_uses(); }
 

@@ -79,7 +79,10 @@ class Executor {
   [[nodiscard]] DecisionLog log() const { return plan_.log(); }
   [[nodiscard]] bool diverged() const noexcept { return plan_.diverged(); }
   // True if batches may have additional uses, see Extent. The consumer's thread.
-  [[nodiscard]] bool padded() const noexcept { return plan_.extent().padded(); }
+  [[nodiscard]] bool padded() const noexcept { return plan_.extent().padded() || plan_.config().joint(); }
+  // See BatchPlan. Any thread.
+  void extend(std::span<const Knot> knots) { plan_.extend(knots); }
+  [[nodiscard]] std::vector<Knot> knots() const { return plan_.knots(); }
   // See BatchPlan. Any thread.
   [[nodiscard]] OwnUses own_uses() const noexcept { return plan_.own_uses(); }
   // Returns a recent number of items in the pool. Any thread.
