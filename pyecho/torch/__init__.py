@@ -275,14 +275,15 @@ class EchoLoader(pyecho.EchoLoader):
         ----------
         payload
             Save the items that are not used up. None: yes, but among several ranks of
-            `torch.distributed` no, if the source can be read again and the factor is a number.
-            Such a state serves every rank, and frameworks keep only that of the first. Any other
-            state of a rank is refused by the others.
+            `torch.distributed` no, if the source can be read again, and the factor is a number or
+            decided together (`group`). Such a state serves every rank, and frameworks keep only
+            that of the first. Any other state of a rank is refused by the others.
         """
         in_group = self._group is not None and self._group.size > 1
         rank, source = None if in_group else _rank(), self._source
         several = in_group or rank is not None
-        own = source.native or source.stateful is not None or self._config.adaptive is not None
+        decides_alone = self._config.adaptive is not None and not self._config.joint
+        own = source.native or source.stateful is not None or decides_alone
         if payload is None:
             payload = own or not several
         state = super().state_dict(payload=payload)

@@ -189,11 +189,16 @@ loader = loader_with(Adaptive(6))
 batches = iter(loader)
 before = [next(batches).tolist() for _ in range(20)]
 state = RunState(loader).state_dict()
+first = [loader.state_dict()]  # all that frameworks keep
+dist.broadcast_object_list(first)
 rest = take(batches)
 log = loader.stats().log
 assert take(loader_with(Adaptive(6).replay(log))) == before + rest
 resumed = loader_with(Adaptive(6).replay(log))
 RunState(resumed).load_state_dict(state)
+assert take(resumed) == rest
+resumed = loader_with(Adaptive(6).replay(log))
+resumed.load_state_dict(first[0])
 assert take(resumed) == rest
 print(json.dumps([len(rest), log[0].tolist()]))
 dist.destroy_process_group()
