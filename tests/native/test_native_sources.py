@@ -195,7 +195,9 @@ def test_a_source_that_has_become_shorter_than_a_state_is_an_error():
             raise TypeError
 
     options = {"batch_size": 4, "shuffle_buffer": 8, "epochs": 2}
-    loader = loader_of(Unsized(100), **options)
+    loader = loader_of(
+        Unsized(1000), **options
+    )  # more than there are slots, so this is the first pass
     iterator = iter(loader)
     for _ in range(40):
         next(iterator)
