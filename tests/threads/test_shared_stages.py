@@ -205,7 +205,7 @@ def test_any_call_from_any_thread_at_any_time(seed):
 def test_a_loader_is_used_by_one_thread_and_watched_by_others(options, augmented):
     if augmented:
         options = options | {"augment": lambda item, rng: item, "augment_workers": 2}
-    loader = pyecho.EchoLoader([np.full(4, number) for number in range(200)], 2, **options)
+    loader = pyecho.EchoLoader([np.full(4, number) for number in range(60)], 2, **options)
     over = threading.Event()
 
     def iterate():
@@ -213,9 +213,9 @@ def test_a_loader_is_used_by_one_thread_and_watched_by_others(options, augmented
             seen = collections.Counter()
             for taken in loader:
                 seen.update(np.atleast_2d(taken)[:, 0].tolist())
-                if sum(seen.values()) == 80:
+                if sum(seen.values()) == 24:
                     loader.state_dict()
-            assert seen == collections.Counter(dict.fromkeys(range(200), 2))
+            assert seen == collections.Counter(dict.fromkeys(range(60), 2))
 
     def look():
         while not over.is_set():
