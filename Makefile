@@ -37,7 +37,7 @@ demo: .venv/demo.stamp ## Run the demonstration; options go into DEMO_ARGS="..."
 	$(BIN)/pyecho demo $(DEMO_ARGS)
 
 test: test-cpp .venv/test.stamp ## Run the C++ tests, then the Python tests
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses logical --maxprocesses 8 --dist worksteal
 
 test-cpp: gtest .venv/tools.stamp ## Build and run the C++ tests
 	$(call build_cpp,default)

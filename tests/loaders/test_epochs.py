@@ -247,7 +247,7 @@ def test_only_what_iterates_over_itself_is_read_once():
 
 @pytest.mark.parametrize("epochs", [None, 3])
 @pytest.mark.parametrize(
-    "source", [[], (), np.zeros((0, 3)), iter(()), {}.keys(), Iterated([])], ids=repr
+    "source", [[], (), np.zeros((0, 3)), iter(()), {}.keys(), Iterated([])], ids=type
 )
 @levels
 def test_a_source_that_yields_nothing_is_an_empty_epoch_with_a_warning(source, batch_size, epochs):
