@@ -278,9 +278,9 @@ def test_an_error_of_the_source_arrives_behind_what_it_yielded():
         next(batches)
 
 
-def test_importing_pyecho_does_not_import_jax():
+def test_importing_pyecho_does_not_import_jax(tmp_path):
     code = "import sys, pyecho; sys.exit('jax' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False).returncode == 0
 
 
 # ---------------------------------------------------------------- several processes
@@ -301,7 +301,7 @@ print(len(sums), sum(sums), flush=True)
 """
 
 
-def test_each_process_brings_its_rows_of_a_global_batch():
+def test_each_process_brings_its_rows_of_a_global_batch(tmp_path):
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = str(free.getsockname()[1])
@@ -309,6 +309,7 @@ def test_each_process_brings_its_rows_of_a_global_batch():
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", PROCESS, str(rank), port],
+            cwd=tmp_path,
             env=environment,
             stdout=subprocess.PIPE,
             text=True,
