@@ -153,8 +153,9 @@ class SavedState:
 def without_payload(raw: dict[str, Any], flow: Flow) -> dict[str, Any]:
     """Return the flow of a state as it would have been without items; `flow` is what it says."""
     extent = ("epoch", "items", "iteration_uses", "total_uses", "last", "lengths")
-    names = (*extent, "passes", "open_items", "ended", "decisions", "knots")
-    return {name: raw[name] for name in names} | taken_only(*flow.taken)
+    names = (*extent, "passes", "open_items", "ended", "decisions")
+    kept = {name: raw[name] for name in names}
+    return kept | {"knots": list(map(list, flow.knots))} | taken_only(*flow.taken)
 
 
 def _check_options(saved: Any, config: Config) -> None:
@@ -199,6 +200,16 @@ def _flow_of(flow: Any, config: Config) -> Flow:
         most_items = max([counts["open_items"], *(items for _, items in passes)])
         _require(most_items <= _count(flow["items"]), "passes")
     numbers = _array_of(flow["numbers"], np.int64, 1) if "numbers" in flow else None
+    links = {name: _link_of(*link) for name, link in flow["links"].items()}
+    knots = [(_count(batch), _count(events)) for batch, events in flow.get("knots", [])]
+    if config.joint:  # what is decided reaches beyond the consumer
+        places = [
+            (counts["iterations"], counts["delivered"]),
+            *(link[:2] for link in links.values()),
+        ]
+        iterations, delivered = min(places)
+        taken = iterations * (config.steps_per_epoch or 0) + delivered
+        _require(bool(knots) and knots[-1][0] > taken, "knots")
     by_number = config.drop_last and numbers is None  # of batches that were delivered
     return Flow(
         epoch=_count(flow["epoch"], MOST_EPOCHS),
@@ -210,9 +221,9 @@ def _flow_of(flow: Any, config: Config) -> Flow:
         passes=passes,
         ended=ended,
         decisions=_decisions_of(flow["decisions"]),
-        knots=[(_count(batch), _count(events)) for batch, events in flow.get("knots", [])],
+        knots=knots,
         min_rows=config.batch_size or 1 if by_number else 1,
-        links={name: _link_of(*link) for name, link in flow["links"].items()},
+        links=links,
         numbers=None if numbers is None else np.sort(numbers),
         order=None if numbers is None else np.argsort(numbers),
         columns=[] if numbers is None else _columns_of(flow, numbers, total, config),

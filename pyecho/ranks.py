@@ -26,9 +26,9 @@ import numpy as np
 
 from pyecho._core import ConfigError, EchoError
 from pyecho.config import Config
-from pyecho.nest import leaves_of, map_nest
+from pyecho.nest import leaves_of
 from pyecho.notices import warn_of_whole_source
-from pyecho.rows import rows_of
+from pyecho.rows import first_rows, rows_of
 from pyecho.source import Source
 from pyecho.spec import is_tensor
 
@@ -173,7 +173,7 @@ def agree(
         if code != found[0][0]:
             raise ConfigError(
                 f"the loaders of ranks 0 and {rank} have other options; all that decide the output "
-                "must be the same on every rank, the seed included"
+                "must be the same on every rank, the seed and a replayed log included"
             )
         if found[rank][-2:] != found[0][-2:]:
             raise EchoError(
@@ -319,7 +319,7 @@ def _one_of(source: Source, opening: Opening) -> Any:
     item = opening.first
     if not source.batched or rows_of(item) == 1:
         return item
-    return map_nest(lambda column: column[:1], item)
+    return first_rows(item, 1)
 
 
 def _lack_of_items() -> ConfigError:

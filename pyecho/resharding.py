@@ -70,8 +70,8 @@ def split(run: dict[str, Any], rank: int, ranks: int) -> dict[str, Any]:
         )
     if before != ranks and options["min_uses"]:
         raise CheckpointError(
-            f"the ranks decide an adaptive factor together, so its state is that of {before} ranks "
-            f"and not of {ranks}; start as many, or pass a number as the factor"
+            f"the ranks decide an adaptive factor together, and the state was taken with {before} "
+            f"of them, not with {ranks}; start as many, or pass a number as the factor"
         )
     if before != ranks:
         _scale(options, before, ranks)

@@ -70,6 +70,20 @@ def row_spec(batch: Any, adapter: Adapter) -> Any:
     return split(batch, "item")
 
 
+def first_rows(batch: Any, count: int) -> Any:
+    """Return the first rows of a batch that can be split; arrays are views."""
+    rows = rows_of(batch)
+
+    def cut(value: Any) -> Any:
+        node = node_of(value)
+        column = _is_list(node) and value is not batch and not _splits_children(node, rows)
+        if node is None or (column and len(value) == rows):
+            return value[:count]
+        return node.rebuild([cut(child) for child in node.children])
+
+    return cut(batch)
+
+
 def _length(leaf: Any) -> int | None:
     """Return the length of the batch axis; None if `leaf` is no array or has no axes."""
     return leaf.shape[0] if hasattr(type(leaf), "__dlpack__") and len(leaf.shape) > 0 else None

@@ -157,7 +157,8 @@ class Run:
         taken = stages.consumed._delivered if begun else 0
         before = (self.epoch - self._flow[0]) * (self._config.steps_per_epoch or 0)
         if group is not None and self._config.joint:
-            return stages.decide(group, before + taken, self._agreed.items)
+            ends = self._config.steps_per_epoch is None  # the passes of an epoch
+            return stages.decide(group, before + taken, self._agreed.items if ends else None)
         if group is None or self._agreed.extent.total_uses != ENDLESS:
             return STEPS
         steps = 1 if self._config.alone else STEPS
@@ -481,6 +482,7 @@ class Run:
         """Return what is to be read, in the middle of an epoch if a state is to go on."""
         source, capacity = self._source, self._config.capacity_for(items)
         resumed, epoch = None, self.epoch
+        source.pass_items = None
         if self._config.joint and self._config.steps_per_epoch is None:
             flow = None if saved is None else saved.flow
             source.pass_items = math.inf if flow is None else flow.longest

@@ -28,7 +28,7 @@ from pyecho.kinds import (
 from pyecho.native import NativePass, example_of, is_native
 from pyecho.nest import map_nest
 from pyecho.ray_data import is_ray, ray_rows, ray_tables
-from pyecho.rows import rows_of
+from pyecho.rows import first_rows, rows_of
 
 CHUNK_BYTES = 1 << 20
 TENSOR_ROWS = 256  # tensors made at a time when one is iterated by row: iter() would make all
@@ -131,11 +131,11 @@ class Source:
             begin = place
             for item in items:
                 left = (self.pass_items or 0) - place  # which may be known by now only
-                if left == 0:
+                if left <= 0:
                     return
                 rows = rows_of(item) if self.batched else 1
                 place += min(rows, left)
-                yield item if rows <= left else map_nest(operator.itemgetter(slice(left)), item)
+                yield item if rows <= left else first_rows(item, left)
             if self.pass_items in (place, math.inf):
                 return
             if self.stateful is not None or (times_read > 1 and place == begin):

@@ -20,7 +20,8 @@ class EchoStats:
     emitted: int = 0
     """Uses of items handed out; in example echoing the rows of all batches."""
     additional: int = 0
-    """Of these, additional uses, made so that all ranks have equally many batches."""
+    """Of these, additional uses, made so that all ranks have equally many batches. With `augment`
+    or a device an estimate: uses in the batches that these have in their hands may be counted."""
     batches: int = 0
     """Batches handed out."""
     source_seconds: float = 0.0

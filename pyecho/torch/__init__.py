@@ -185,10 +185,10 @@ class EchoLoader(pyecho.EchoLoader):
         The ranks whose loaders work together: ``"auto"`` for all of ``torch.distributed`` (none
         where it is not in use), or a process group. Every rank passes a source of its own part,
         rank r items r, r + ranks, ... of the whole, and makes the loader and iterates it in step
-        with the others: beginnings of epochs are collective, and where the length of a source is
-        unknown, so are batches 1, 2, 4, 8 and every 16th, and with an `Adaptive` factor, which all
-        decide together, 1, 2, 4 and every 8th. All ranks get equally many batches in
-        every epoch; a rank that runs short makes additional uses (`EchoInfo`). See docs/ranks.md.
+        with the others: beginnings of epochs are collective. So are batches 1, 2, 4, 8 and every
+        16th where the length of a source is unknown, and batches 1, 2, 4 and every 8th with an
+        `Adaptive` factor, which all decide together. All ranks get equally many batches in every
+        epoch; a rank that runs short makes additional uses (`EchoInfo`). See docs/ranks.md.
 
     Raises
     ------

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import threading
 import time
 from collections import Counter
 
@@ -12,6 +13,7 @@ from worlds import Unsized, loader_of, run_world
 from pyecho import Adaptive, CheckpointError, ConfigError, EchoError
 from pyecho.ranks import JOINT_AHEAD, JOINT_STEPS
 from pyecho.resharding import merge, split
+from pyecho.state import digest
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:the .* items of the source|the source"),
@@ -219,7 +221,7 @@ def test_states_of_a_run():
     for state in (run, begun[0][0], begun[1][0]):  # each tells of the whole run
         results, _ = run_world(2, lambda member, state=state: goes_on(member, state))
         assert results == [rest for _, rest in begun]
-    with pytest.raises(CheckpointError, match="its state is that of 2 ranks and not of 3"):
+    with pytest.raises(CheckpointError, match="taken with 2 of them, not with 3"):
         split(run, 0, 3)
 
 
@@ -240,6 +242,83 @@ def test_a_source_that_stops_holds_up_all_ranks_and_no_rank_goes_ahead():
     (first, _), (second, stats) = results
     assert [[each - 1000 for each in batch] for batch in second] == first
     assert stats.log[0].sum() == 81
+
+
+def test_a_pass_that_ends_at_a_look_is_not_the_end_of_a_run_that_goes_on():
+    class Met(Slow):
+        """Stops behind the first item of the second pass until a look has met that."""
+
+        def __init__(self, rank):
+            super().__init__(rank, 20)
+            self.passes, self.met = 0, threading.Event()
+
+        def __iter__(self):
+            self.passes += 1
+            for place, item in enumerate(self.items):
+                if self.passes > 1 and place == 1:
+                    assert self.met.wait(30)
+                yield item
+
+    def rank_does(member, state=None):
+        source = Met(member.rank)
+        gather = member.gather
+
+        def gather_and_tell(values):
+            if values == [21]:
+                source.met.set()
+            return gather(values)
+
+        member.gather = gather_and_tell
+        options = {"batch_size": 2, "shuffle_buffer": 4, "steps_per_epoch": 40}
+        with loader_of(member, source, Adaptive(8), **options) as loader:
+            if state is not None:
+                loader.load_state_dict(state[member.rank])
+            batches = iter(loader)
+            for _ in range(3 if state is None else 35):
+                next(batches)
+            return loader.state_dict(payload=False)
+
+    state, _ = run_world(2, rank_does)
+    states, _ = run_world(2, lambda member: rank_does(member, state))
+    assert states[0]["flow"]["knots"][-1][0] < 100  # more is to be decided
+
+
+@pytest.mark.parametrize(("lengths", "factor"), [((50, 21), Adaptive(4)), ((30, 0), 2)])
+def test_columns_that_are_lists_are_cut(lengths, factor):
+    def rank_does(member):
+        numbers = range(1000 * member.rank, 1000 * member.rank + lengths[member.rank])
+        batches = [
+            {"x": np.array(numbers[at : at + 8]), "name": list(map(str, numbers[at : at + 8]))}
+            for at in range(0, len(numbers), 8)
+        ]
+        with loader_of(member, batches, factor, batch_size=4, unbatch=True) as loader:
+            taken = list(loader)
+        assert all(list(map(str, batch["x"])) == list(batch["name"]) for batch in taken)
+        return len(taken)
+
+    results, _ = run_world(2, rank_does)
+    assert results[0] == results[1]
+
+
+def test_states_without_the_decisions_of_the_ranks_are_refused():
+    def state_of(member):
+        with loader_of(member, Slow(member.rank, 90), Adaptive(4), batch_size=4) as loader:
+            batches = iter(loader)
+            next(batches)
+            return loader.state_dict()
+
+    states, _ = run_world(2, state_of)
+    for knots in ([], [[1, 0]]):
+        state = states[0] | {"flow": states[0]["flow"] | {"knots": knots}}
+        state["digest"] = digest(state)
+
+        def load(member, state=state):
+            loader_of(member, Slow(member.rank, 90), Adaptive(4), batch_size=4).load_state_dict(
+                state if member.rank == 0 else states[1]
+            )
+
+        with pytest.raises(CheckpointError, match="knots that cannot be"):
+            run_and_raise(load)
 
 
 def test_few_numbers_are_gathered():

@@ -121,8 +121,8 @@ class SlotPool {
   // drained, and not stopped. Returns false if there was nothing, and no prompt() either. Never blocks.
   bool feed(BatchPlan& plan);
   // Call after feed() returned false. Blocks until `items` more items have been committed than fed (kOk). Returns early if
-  // the input was closed or stopped, a pass ended, or somebody called prompt(). While a producer sleeps for a slot, returns at every commit. kTimeout
-  // if the deadline passed first.
+  // the input was closed or stopped, a pass ended, or prompt() was called. While a producer sleeps for a slot, returns at
+  // every commit. kTimeout if the deadline passed first.
   Outcome await_items(std::uint64_t items, Deadline deadline);
 
   // -- Any thread --
