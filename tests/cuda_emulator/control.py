@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import sysconfig
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -73,6 +74,12 @@ def fail(function: str | None = None, nth: int = 1, code: int = LAUNCH_FAILED, *
     After a sticky failure every call does, but for those that ask nothing of the device.
     """
     _library.emulator_fail((function or "").encode(), nth, code, sticky)
+
+
+def spare(functions: Iterable[str]) -> None:
+    """Let functions work on after a sticky failure, and after one of running work."""
+    for function in functions:
+        _library.emulator_spare(function.encode())
 
 
 def fail_running(kind: str, nth: int = 1, code: int = ILLEGAL_ADDRESS) -> None:

@@ -3,6 +3,7 @@
 The first form has each function fail at each of its calls in an epoch, once; the epoch ends with an
 error, or is right, and the next one is right. In the second form every call fails from the NTH one
 of a function on, as on a device that is lost; "copy" or "kernel" for FUNCTION fails as it runs.
+Calls without which PyTorch ends the process go on to work.
 Then what has been taken is right, and the loader ends with an error.
 """
 
@@ -36,6 +37,7 @@ def each_once(way):
 def for_good(way, function, nth):
     schedule = Schedule(3, way, items=6)
     schedule.epoch(0)
+    control.spare(ABORTING)
     if function in ("copy", "kernel"):
         control.fail_running(function, nth)
     else:

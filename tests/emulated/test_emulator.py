@@ -222,6 +222,9 @@ def test_every_call_fails_after_a_sticky_failure(emulator, runtime):
     assert runtime.cudaStreamSynchronize(0) == 719
     assert runtime.cudaDeviceSynchronize() == 719
     assert runtime.cudaMalloc(ctypes.byref(ctypes.c_void_p()), 1) == 719
+    emulator.spare(["cudaDeviceSynchronize"])
+    assert runtime.cudaDeviceSynchronize() == 0
+    assert runtime.cudaStreamSynchronize(0) == 719
     emulator.reset()
     assert runtime.cudaDeviceSynchronize() == 0
 
