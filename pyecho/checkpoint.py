@@ -12,7 +12,7 @@ import numpy as np
 from pyecho import _core
 from pyecho._core import CheckpointError
 from pyecho.config import Config
-from pyecho.ranks import ENDLESS
+from pyecho.ranks import ENDLESS, Extent
 from pyecho.spec import Field, is_tensor
 from pyecho.state import BATCH, LAST_END, VERSION, digest, leaves_of_spec, options_of, taken_only
 
@@ -56,6 +56,11 @@ class Flow:
         """Iterations that the consumer has taken, and batches of the next one."""
         # The last link has the least, and the consumer has taken what was taken from there.
         return min([(self.iterations, self.delivered), *(link[:2] for link in self.links.values())])
+
+    @property
+    def extent(self) -> Extent:
+        """What was agreed on for its passes."""
+        return Extent(self.items, self.iteration_uses, self.total_uses)
 
     @property
     def longest(self) -> int | None:

@@ -271,7 +271,9 @@ class EchoLoader:
 
     def _items(self) -> int | None:
         """Return the items of a pass, with several ranks those of the longest one."""
-        return self._source.items() if self._group is None else self._longest
+        if self._group is None:
+            return self._source.items()
+        return self._longest if self._run.longest is None else self._run.longest
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the number of the next epoch, which with the seed selects the random numbers.

@@ -56,3 +56,14 @@ def warn_of_whole_source(source: Source, ranks: int) -> None:
         RuntimeWarning,
         stacklevel=8,
     )
+
+
+def warn_of_more(source: Source, items: int | None) -> None:
+    """Warn that what is left of a pass is dropped."""
+    warnings.warn(
+        f"the source ({type(source.object).__name__}) has more than the {items} items it tells: "
+        "the epoch ends with the uses that were agreed on, and the rest is dropped; have len() "
+        "tell all items, or have no len()",
+        RuntimeWarning,
+        stacklevel=6,
+    )

@@ -12,7 +12,7 @@ from pyecho.config import Config
 from pyecho.context import CallerContext
 from pyecho.native import NativePass
 from pyecho.progress import filling
-from pyecho.ranks import Agreement
+from pyecho.ranks import Agreement, refuse_remainders
 from pyecho.resume import NOTHING, Resumption
 from pyecho.rows import rows_of
 from pyecho.source import Source
@@ -24,7 +24,6 @@ def passes_over(
     source: Source,
     config: Config,
     epoch: int,
-    capacity: int,
     resumed: Resumption | None = None,  # go on there
 ) -> Iterator[Iterator[Any]]:
     """Yield an iterator for each pass that flows into the one before it, from number `epoch` on."""
@@ -35,12 +34,17 @@ def passes_over(
         numbers = itertools.count(epoch)
     else:
         numbers = iter(range(epoch, max(epoch + 1, config.epochs or 0)))
+    if resumed is not None:
+        resumed.check_length(source)
     for number in numbers if resumed is None else resumed.numbers(numbers):
         source.tell_epoch(number)
+        if number != epoch and config.streams > 1:
+            refuse_remainders(config, [source.items() or 0])
         items = source.read() if resumed is None else resumed.read(source, number)
         if items is None:
             continue
         if config.progress and number == epoch and not source.native:
+            capacity = config.capacity_for(source.items())
             items = filling(items, capacity, rows_of if source.batched else None)
         resumed = None
         try:
@@ -64,10 +68,10 @@ class Opening:
     def __init__(
         self,
         passes: Iterator[Iterator[Any]],
+        source: Source,  # that they read
         resumed: Resumption | None = None,
         *,
         least: int = 1,  # examples to read
-        batched: bool = False,  # items have several
     ) -> None:
         self.resumed = resumed
         self.agreement: Agreement | None = None
@@ -81,11 +85,13 @@ class Opening:
         """Items behind it that were read as well, because a rank has several streams."""
         self.count: int | None = None
         """Examples of the pass, if they are less than the least to read."""
+        self.items: int | None = None
+        """Items of the pass, as the source tells once it knows the epoch."""
         self.error: BaseException | None = None
         self.seconds = 0.0
         self._is_read = False
         self._least = least
-        self._batched = batched
+        self._source = source
 
     def read(self, context: CallerContext | None = None) -> None:
         """Read it, in this context. If the source raises, that is `error`."""
@@ -103,6 +109,7 @@ class Opening:
 
     def _peek(self) -> tuple[Any, Iterator[Any]]:
         items = next(self.passes, iter(()))
+        self.items = self._source.items()
         if isinstance(items, NativePass):
             return NOTHING, items
         first = item = next(items, NOTHING)
@@ -118,4 +125,4 @@ class Opening:
     def _examples_of(self, item: Any) -> int:
         if item is NOTHING:
             return 0
-        return rows_of(item) if self._batched else 1
+        return rows_of(item) if self._source.batched else 1

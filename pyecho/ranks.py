@@ -18,6 +18,7 @@ Only the consumer's thread takes part, in the order of its ``next()``.
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -26,7 +27,7 @@ import numpy as np
 
 from pyecho._core import ConfigError, EchoError
 from pyecho.config import Config
-from pyecho.nest import leaves_of
+from pyecho.nest import leaves_of, map_nest
 from pyecho.notices import warn_of_whole_source
 from pyecho.rows import first_rows, rows_of
 from pyecho.source import Source
@@ -73,6 +74,25 @@ class Alone:
     def share(self, value: Any, rank: int) -> Any:
         """Return the value."""
         return value
+
+
+def gathered(group: Group, values: list[int]) -> list[list[int]]:
+    """Return the values of all ranks; collective. Raises `ConfigError` if the group fails to."""
+    found = group.gather(values)
+    try:
+        lists = [[operator.index(value) for value in each] for each in found]
+    except TypeError as error:
+        raise _no_lists(group, values, found) from error
+    if len(lists) != group.size or any(len(each) != len(values) for each in lists):
+        raise _no_lists(group, values, found)
+    return lists
+
+
+def _no_lists(group: Group, values: list[int], found: Any) -> ConfigError:
+    return ConfigError(
+        f"gather() of the group ({type(group).__name__}) must return {group.size} lists, one for "
+        f"each rank, of {len(values)} integers, got {found!r:.200}"
+    )
 
 
 @dataclass(frozen=True)
@@ -168,7 +188,7 @@ def agree(
         unknown = count is None or source.one_shot
     once = source.native or source.stateful is not None
     known = [_code_of(config), -1 if count is None else count, here, failed, unknown, once]
-    found = group.gather([*known, _code_of_item(opening.first), epoch, *(taken or (-1, -1))])
+    found = gathered(group, [*known, _code_of_item(opening.first), epoch, *(taken or (-1, -1))])
     for rank, (code, *_) in enumerate(found):
         if code != found[0][0]:
             raise ConfigError(
@@ -196,12 +216,7 @@ def agree(
         return None
     if group.size > 1 and firsts[0] and len(set(firsts)) == 1 and len(set(counts)) == 1:
         warn_of_whole_source(source, group.size)
-    flows = config.epochs is not None or config.steps_per_epoch is not None
-    if flows and streams > 1 and any(each % streams for each in counts):
-        raise ConfigError(
-            f"epochs= and steps_per_epoch= with several shards per rank need sources whose length "
-            f"is a multiple of {streams} (shards / ranks), got {list(counts)}"
-        )
+    refuse_remainders(config, list(counts))
     longest_source: int | None = None
     if joint:
         longest_source, extent = _joint_extent(config, counts, unknowns, onces, group.rank)
@@ -224,13 +239,23 @@ def agree(
     example = None
     if min(heres) < streams:
         giver = next(rank for rank, there in enumerate(heres) if there)
-        mine = [_one_of(source, opening)] if giver == group.rank and here else None
-        example = group.share(mine, giver)
+        lent = (_one_of(source, opening), source.batched) if giver == group.rank else None
+        example = [_as_item_of(source, *group.share(lent, giver))]
         if source.native and here < streams:
             raise _lack_of_items()
     lengths = None if min(counts) < 0 else list(counts)
     fillers = longest_source if joint and longest_source and not here else streams - here
     return Agreement(extent, longest_source, lengths, min(heres) < streams, example, fillers)
+
+
+def refuse_remainders(config: Config, counts: list[int]) -> None:
+    """Raise `ConfigError` if passes that flow into one another cannot be dealt to the streams."""
+    flows, streams = config.epochs or config.steps_per_epoch, config.streams
+    if flows and any(each % streams for each in counts):
+        raise ConfigError(
+            f"epochs= and steps_per_epoch= with several shards per rank need sources whose length "
+            f"is a multiple of {streams} (shards / ranks) in every pass, got {counts}"
+        )
 
 
 def _joint_extent(
@@ -272,7 +297,7 @@ def decide(group: Group, stage: Any, taken: int, items: int | None) -> int:
     horizon, decided = stage._knots[-1]
     until = taken + rest + JOINT_AHEAD
     if horizon < until:
-        arrived = max(decided, min(count for [count] in group.gather([stage._arrived])))
+        arrived = max(decided, min(count for [count] in gathered(group, [stage._arrived])))
         stage._extend([(until, arrived)])
         if items is not None and arrived == items + 1:  # the end as well
             stage._extend([(EVER, arrived)])
@@ -286,7 +311,7 @@ def until_look(taken: int, steps: int) -> int:
 
 def longest(group: Group, items: int | None) -> int | None:
     """Return the items of the longest source of all ranks, None if one is unknown; collective."""
-    counts = [count for [count] in group.gather([-1 if items is None else items])]
+    counts = [count for [count] in gathered(group, [-1 if items is None else items])]
     return None if min(counts) < 0 else max(counts)
 
 
@@ -295,7 +320,7 @@ def end_of_all(group: Group, taken: int, own_batches: int | None) -> int | None:
 
     `own_batches`: of this rank, if known; `taken`: so far.
     """
-    counts = [count for [count] in group.gather([-1 if own_batches is None else own_batches])]
+    counts = [count for [count] in gathered(group, [-1 if own_batches is None else own_batches])]
     return None if min(counts) < 0 else max(taken, *counts)
 
 
@@ -320,6 +345,15 @@ def _one_of(source: Source, opening: Opening) -> Any:
     if not source.batched or rows_of(item) == 1:
         return item
     return first_rows(item, 1)
+
+
+def _as_item_of(source: Source, item: Any, batched: bool) -> Any:
+    """Return an item with one row as this source has them, with a batch axis or without."""
+    if batched == source.batched:
+        return item
+    if batched:
+        return map_nest(operator.itemgetter(0), item)
+    return map_nest(lambda leaf: leaf[None] if is_tensor(leaf) else np.asarray([leaf]), item)
 
 
 def _lack_of_items() -> ConfigError:

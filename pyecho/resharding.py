@@ -7,10 +7,11 @@ rank reads from its source again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from pyecho._core import CheckpointError
+from pyecho._core import CheckpointError, ConfigError, EchoError
 from pyecho.checkpoint import MOST_EPOCHS, _count, _is_text, _plain
 from pyecho.ranks import ENDLESS
 from pyecho.state import MOST_PASSES, VERSION, digest, taken_only
@@ -18,6 +19,25 @@ from pyecho.state import MOST_PASSES, VERSION, digest, taken_only
 MOST_RANKS = 2**20
 
 
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Have all that a damaged state makes a function raise be a `CheckpointError`."""
+    try:
+        yield
+    except EchoError:
+        raise
+    except (
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:
+        raise CheckpointError(f"this is no whole state of a run: {error!r}") from error
+
+
+@_reading()
 def merge(states: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the state of a run: those of its ranks, in their order, taken after the same batch.
 
@@ -43,6 +63,7 @@ def merge(states: list[dict[str, Any]]) -> dict[str, Any]:
     return {"format": "pyecho", "version": VERSION, "kind": "run", "states": states}
 
 
+@_reading()
 def split(run: dict[str, Any], rank: int, ranks: int) -> dict[str, Any]:
     """Return the state of one of so many ranks.
 
@@ -52,9 +73,16 @@ def split(run: dict[str, Any], rank: int, ranks: int) -> dict[str, Any]:
     stays what it was, and source r yields items r, r + ranks, ... of the same whole: they go on
     with the same global batches, bit for bit. The number must divide `shards`.
 
-    Raises `CheckpointError` where that cannot be: if a source has a state of its own, or is of
-    unknown length and one that is known here has met its end.
+    Raises `ConfigError` if there is no such rank, and `CheckpointError` where the state cannot be:
+    if a source has a state of its own, or is of unknown length and one that is known here has met
+    its end.
     """
+    numbers = [each for each in (rank, ranks) if isinstance(each, int)]
+    if len(numbers) < 2 or not 0 <= rank < ranks:
+        raise ConfigError(
+            "split() needs a number of ranks of at least 1 and a rank below it, got rank "
+            f"{rank!r} of {ranks!r}"
+        )
     states = run.get("states", [run])
     plain = [_plain_state(state) for state in states]
     first, before = plain[0], plain[0]["ranks"]
@@ -98,6 +126,8 @@ def split(run: dict[str, Any], rank: int, ranks: int) -> dict[str, Any]:
 
 def _plain_state(state: Any) -> dict[str, Any]:
     """Check what is read of a state here, and return that as plain numbers. Calls nothing in it."""
+    if isinstance(state, dict) and _is_text(state.get("kind"), "run"):
+        raise CheckpointError("this is the state of a run, and that of one rank is needed here")
     if not isinstance(state, dict) or not _is_text(state["digest"], digest(state)):
         raise CheckpointError("the state is damaged: its digest is that of another one")
     if not _is_text(state["kind"], "loader") or _count(state["version"]) != VERSION:
@@ -146,19 +176,7 @@ def of_rank(state: Any, rank: int, ranks: int) -> Any:
         return state
     if kind != "run" and (kind != "loader" or max(ranks, _number(state.get("ranks"))) == 1):
         return state
-    try:
-        return split(state, rank, ranks)
-    except (
-        LookupError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        ArithmeticError,
-        RecursionError,
-    ) as error:
-        if isinstance(error, CheckpointError):
-            raise
-        raise CheckpointError(f"this is no whole state of a run: {error!r}") from error
+    return split(state, rank, ranks)
 
 
 def _number(value: Any) -> int:

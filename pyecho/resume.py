@@ -50,6 +50,18 @@ class Resumption:
         last = config.steps_per_epoch is None and flow.epoch + 1 >= (config.epochs or 0)
         self._is_last = last  # no other pass flows into the one of the state
 
+    def check_length(self, source: Source) -> None:
+        """Raise `CheckpointError` if the first pass has another length than it had."""
+        had = self.flow.items
+        if had is None:
+            return
+        source.tell_epoch(self.flow.epoch)
+        items = source.items()
+        if items is not None and items != had:
+            raise CheckpointError(
+                f"the source has {items} items, and had {had} when the state was taken"
+            )
+
     def numbers(self, passes: Iterator[int]) -> Iterator[int]:
         """Yield which of the passes are to be read, whole or in part."""
         here = self._number

@@ -17,7 +17,12 @@ from pyecho._core import CheckpointError, Closed, EchoError
 from pyecho.checkpoint import SavedState, without_payload
 from pyecho.config import Config
 from pyecho.context import CallerContext
-from pyecho.notices import warn_of_going_on, warn_of_no_batch, warn_of_nothing
+from pyecho.notices import (
+    warn_of_going_on,
+    warn_of_more,
+    warn_of_no_batch,
+    warn_of_nothing,
+)
 from pyecho.passes import Opening, passes_over
 from pyecho.ranks import (
     ENDLESS,
@@ -246,6 +251,11 @@ class Run:
         return stages is not None and stages.consumed._delivered == self._length
 
     @property
+    def longest(self) -> int | None:
+        """Items of the longest source, as the ranks have agreed for the epoch that began last."""
+        return self._agreed.items
+
+    @property
     def saved_batches(self) -> int:
         """Batches of its epoch that were taken when a loaded state was; 0 without one."""
         flow = None if self._saved is None else self._saved.flow
@@ -309,8 +319,16 @@ class Run:
             return
         if stages is not None and at_end:
             stages.stop_if_failed()
+        exceeded = self._source.exceeded
+        if not at_end and not self._passes_follow():  # nobody bounds what native sources put
+            exceeded = self._source.native
+            at_end = True
+            self._stop()
         self._begun = None if at_end else _FLOWS
         self.epoch += 1
+        if exceeded:
+            self._source.exceeded = False
+            warn_of_more(self._source, self._agreed.extent.items)
 
     def _end_in_turn(self, token: object) -> None:
         if self._is_over:
@@ -359,6 +377,7 @@ class Run:
         self.epoch = epoch
 
     def _end(self) -> None:
+        self._stop()
         self._drop_stages()
         self._opening = None
         self._begun = None
@@ -394,8 +413,8 @@ class Run:
         self._let_go()
 
     def _drop_stages(self) -> None:
-        self._stop()
         if self._stages is not None:
+            self._stages.stop()
             past = replace(self._stages.stats(), occupancy=0.0, outstanding_leases=0)
             self._stages, self._past = None, self._past + past
 
@@ -407,41 +426,31 @@ class Run:
             self._saved = saved = None
         flow = None if saved is None else saved.flow
         context = self._context = CallerContext()
-        items = self._source.items()
-        if flow is not None:
-            if None not in (items, flow.items) and items != flow.items:
-                raise CheckpointError(
-                    f"the source has {items} items, and had {flow.items} when the state was taken"
-                )
-            items = flow.items
+        self._await_workers()
+        if self._opening is None:
+            self._opening = self._open(saved)
+        opening, group = self._opening, self._group
+        self._read_first(opening, context)
+        items = opening.items if flow is None else flow.items
         capacity = self._config.capacity_for(items)
         if self._stages is not None and (flow or capacity > self._stages.config.capacity):
             self._drop_stages()  # the source has grown; or this attempt was cut short before
-        self._await_workers()
-        if self._opening is None:
-            self._opening = self._open(items, saved)
-        opening = self._opening
-        first = NOTHING
-        group = self._group
-        # An iterator may have been read to its end; a group asks for the first item.
-        if self._stages is None or self._source.one_shot or group:
-            self._read_first(opening, context)
-            if group is not None and not opening.is_agreed:
-                taken = None if flow is None else flow.taken
-                agreed = agree(group, self._config, self._source, items, opening, self.epoch, taken)
-                opening.agreement, opening.is_agreed = agreed, True
-                if agreed is not None and agreed.fillers:
-                    opening.passes = with_fillers(opening.passes, agreed)
-                if agreed is not None and self._source.pass_items is not None:
-                    self._source.pass_items = agreed.items
-            first = self._example(opening)
-            if group is not None and flow is None:
-                if opening.agreement is None:
-                    first = NOTHING
-                elif first is NOTHING:
-                    first = opening.agreement.example[0]
-            if first is NOTHING:
-                return self._start_empty(token, opening)
+        if group is not None and not opening.is_agreed:
+            taken = None if flow is None else flow.taken
+            agreed = agree(group, self._config, self._source, items, opening, self.epoch, taken)
+            opening.agreement, opening.is_agreed = agreed, True
+            if agreed is not None and agreed.fillers:
+                opening.passes = with_fillers(opening.passes, agreed)
+            if agreed is not None:
+                self._source.pass_items = self._items_at_most(agreed.extent, agreed.items)
+        first = self._example(opening)
+        if group is not None and flow is None:
+            if opening.agreement is None:
+                first = NOTHING
+            elif first is NOTHING:
+                first = opening.agreement.example[0]
+        if first is NOTHING:
+            return self._start_empty(token, opening)
         if self._stages is None:
             close_at_exit(self)  # before whatever the source has registered
             there = 0 if self._config.adaptive else capacity  # else items that have left are
@@ -459,8 +468,7 @@ class Run:
                 self._source, config, first, by_consumer=self._by_consumer
             )
         if flow is not None:
-            extent = Extent(flow.items, flow.iteration_uses, flow.total_uses)
-            self._agreed = Agreement(extent, flow.longest, flow.lengths)
+            self._agreed = Agreement(flow.extent, flow.longest, flow.lengths)
         else:
             self._agreed = opening.agreement or Agreement(Extent(items), items)
         self._last = None if flow is None else flow.last
@@ -478,19 +486,32 @@ class Run:
         self._set_to_work(self._stages, context)
         return self._stages.consumed
 
-    def _open(self, items: int | None, saved: SavedState | None) -> Opening:
+    def _open(self, saved: SavedState | None) -> Opening:
         """Return what is to be read, in the middle of an epoch if a state is to go on."""
-        source, capacity = self._source, self._config.capacity_for(items)
+        source = self._source
+        flow = None if saved is None else saved.flow
         resumed, epoch = None, self.epoch
+        source.refilled = self._config.joint and self._config.steps_per_epoch is None
+        source.exceeded = False
         source.pass_items = None
-        if self._config.joint and self._config.steps_per_epoch is None:
-            flow = None if saved is None else saved.flow
-            source.pass_items = math.inf if flow is None else flow.longest
-        if saved is not None and saved.flow is not None:
+        if self._group is not None:
+            extent, longest = (None, None) if flow is None else (flow.extent, flow.longest)
+            source.pass_items = self._items_at_most(extent, longest)
+        if saved is not None and flow is not None:
+            capacity = self._config.capacity_for(flow.items)
             config = replace(self._config, shuffle_buffer=capacity)
-            resumed, epoch = Resumption(saved, saved.flow, config, source), saved.flow.epoch
-        passes = passes_over(source, self._config, epoch, capacity, resumed)
-        return Opening(passes, resumed, least=self._config.streams, batched=source.batched)
+            resumed, epoch = Resumption(saved, flow, config, source), flow.epoch
+        passes = passes_over(source, self._config, epoch, resumed)
+        return Opening(passes, source, resumed, least=self._config.streams)
+
+    def _items_at_most(self, extent: Extent | None, longest: int | None) -> float:
+        """Return how many items a pass may have; `extent`: None if that is to be agreed on."""
+        if extent is None:
+            return math.inf
+        if self._source.refilled and longest is not None:
+            return longest
+        evened = extent.total_uses != 0 and not self._config.alone
+        return extent.items if evened and extent.items is not None else math.inf
 
     def _example(self, opening: Opening) -> Any:
         """Return the first item, or one like it; `NOTHING` if there is none."""
@@ -578,6 +599,7 @@ class Run:
                 "from, and cannot go back; load the state into a new loader over a new iterator"
             )
         self._retire()
+        self._stop()
         self._drop_stages()
         self._opening = None
         self._begun = None

@@ -78,8 +78,14 @@ class Source:
     """True once it was read to find the position of a state."""
 
     pass_items: float | None = None
-    """Items that a pass is to have: the first ones again where there are fewer, and no more.
-    Infinite: that is about to be agreed on. None: those there are."""
+    """Items that a pass has at most. Infinite: that is about to be agreed on. None: all there are.
+    """
+
+    refilled: bool = False
+    """True if a pass with fewer items than `pass_items` has the first ones again."""
+
+    exceeded: bool = False
+    """True once a pass had more items than it was to have."""
 
     scarce: bool = False
     """True if whoever makes the items waits for those that are kept: read no more than asked."""
@@ -122,21 +128,24 @@ class Source:
         """
         if self.pass_items is None or self.native:
             return self._read(start)
-        own = self.items()
-        return self._evened(self._read(start % own if own else start), start)
+        own = self.items() if self.refilled else None
+        return self._bounded(self._read(start % own if own else start), start)
 
-    def _evened(self, items: Iterator[Any], place: Any) -> Iterator[Any]:
+    def _bounded(self, items: Iterator[Any], place: Any) -> Iterator[Any]:
         """Yield as many items as a pass is to have; `place`: the number of the first one."""
         for times_read in itertools.count(1):
             begin = place
             for item in items:
-                left = (self.pass_items or 0) - place  # which may be known by now only
-                if left <= 0:
-                    return
                 rows = rows_of(item) if self.batched else 1
-                place += min(rows, left)
-                yield item if rows <= left else first_rows(item, left)
-            if self.pass_items in (place, math.inf):
+                left = (self.pass_items or 0) - place  # which may be known by now only
+                if rows > left:
+                    self.exceeded = not self.refilled
+                    if left > 0:
+                        yield first_rows(item, left)
+                    return
+                place += rows
+                yield item
+            if not self.refilled or self.pass_items in (place, math.inf):
                 return
             if self.stateful is not None or (times_read > 1 and place == begin):
                 raise EchoError(

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from pyecho import _core
-from pyecho._core import CheckpointError, ConfigError
+from pyecho._core import CheckpointError, ConfigError, EchoError
 from pyecho.augment import Augmentation
 from pyecho.buffer import native_arguments, stats_of
 from pyecho.config import Config
@@ -24,7 +24,7 @@ from pyecho.context import CallerContext
 from pyecho.link import Link
 from pyecho.nest import leaves_like, leaves_of, map_nest
 from pyecho.passes import Opening
-from pyecho.ranks import FIRST_KNOTS, Extent, Group, decide
+from pyecho.ranks import ENDLESS, FIRST_KNOTS, Extent, Group, decide
 from pyecho.resume import NOTHING
 from pyecho.rows import row_spec, rows_of
 from pyecho.sharing import transform_for
@@ -77,9 +77,9 @@ class Stages:
             self._echoing._extend(FIRST_KNOTS)
         for link in self._links:
             link.begin(epoch)
-        self._read(opening)
+        self._read(opening, extent.total_uses)
 
-    def _read(self, opening: Opening) -> None:
+    def _read(self, opening: Opening, total_uses: int) -> None:
         # Items read ahead are no part of the iterator again: then they would be neither in the
         # stage nor ahead of the source's own state.
         resumed = opening.resumed
@@ -91,7 +91,19 @@ class Stages:
             by_consumer=self._by_consumer,
             first=tuple(first),
             skipped_rows=0 if resumed is None else resumed.offset,
-            until_empty=self.config.steps_per_epoch is not None,
+            at_empty=self._at_empty(total_uses),
+        )
+
+    def _at_empty(self, total_uses: int) -> bool | Exception | None:
+        """Return the error of a later pass without items; True if passes end there, None if not."""
+        if self.config.steps_per_epoch is None:
+            return None
+        if self.config.ranks == 1 or total_uses == ENDLESS:
+            return True
+        return EchoError(
+            f"a later pass over the source ({type(self._source.object).__name__}) has no item; "
+            "with steps_per_epoch= and several ranks every pass of every rank needs one, or the "
+            "others would wait for this rank for ever"
         )
 
     def jobs(self, context: CallerContext) -> list[tuple[str, Callable[[], None]]]:
@@ -168,7 +180,7 @@ class Stages:
                     "does not make; load it into one with augment or a device as well, or take it "
                     "with state_dict(payload=False)"
                 )
-        self._read(opening)
+        self._read(opening, flow.total_uses)
         self.set_paused(False)
 
     @property

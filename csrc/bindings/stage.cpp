@@ -35,8 +35,8 @@ py::object caught(const py::error_already_set& error) {
 class Reader {
  public:
   // `passes`: an iterator of iterators, one for each pass. `clock` outlives the reader.
-  Reader(py::object passes, bool until_empty, SourceClock& clock)
-      : passes_(std::move(passes)), until_empty_(until_empty), clock_(clock) {
+  Reader(py::object passes, py::object at_empty, SourceClock& clock)
+      : passes_(std::move(passes)), at_empty_(std::move(at_empty)), clock_(clock) {
     clock_.begin();
   }
 
@@ -57,8 +57,8 @@ class Reader {
       return Read::kItem;
     }
     items_ = py::object();
-    if (std::exchange(empty_, true) && until_empty_) {
-      return Read::kEnd;
+    if (std::exchange(empty_, true) && !at_empty_.is_none()) {
+      return end_at_empty();
     }
     return next_pass() ? Read::kPassEnd : Read::kEnd;
   }
@@ -69,11 +69,20 @@ class Reader {
   int traverse(visitproc visit, void* arg) const {
     Py_VISIT(passes_.ptr());
     Py_VISIT(items_.ptr());
+    Py_VISIT(at_empty_.ptr());
     return 0;
   }
 
  private:
   enum class Native : unsigned char { kNo, kDue, kDone };
+
+  [[nodiscard]] Read end_at_empty() const {
+    if (PyExceptionInstance_Check(at_empty_.ptr()) != 0) {
+      PyErr_SetObject(py::type::handle_of(at_empty_).ptr(), at_empty_.ptr());
+      throw py::error_already_set();
+    }
+    return Read::kEnd;
+  }
 
   bool next_pass() {
     const bool found = advance(passes_, items_, false);
@@ -97,15 +106,15 @@ class Reader {
 
   py::object passes_;
   py::object items_;  // null between passes
-  const bool until_empty_;
+  const py::object at_empty_;
   Native native_ = Native::kNo;
   bool empty_ = false;  // this pass has had no item; of the first one, nobody asks
   SourceClock& clock_;
 };
 
 void Stage::read(const py::object& passes, bool by_consumer, const py::tuple& first, std::size_t skipped_rows,
-                 bool until_empty) {
-  reader_ = std::make_shared<Reader>(passes, until_empty, source_clock_);
+                 const py::object& at_empty) {
+  reader_ = std::make_shared<Reader>(passes, at_empty, source_clock_);
   for (const py::handle item : first) {
     read_.push_back(py::reinterpret_borrow<py::object>(item));
   }
@@ -367,7 +376,7 @@ void register_stage(py::module_& module) {
       .def("stop", guarded(&Stage::stop),
            "stop()\n\nStop at once: threads end, every wait ends with Closed. Views stay valid. Idempotent.")
       .def("_read", guarded(&Stage::read), py::arg("passes"), py::kw_only(), py::arg("by_consumer"),
-           py::arg("first") = py::tuple(), py::arg("skipped_rows") = 0, py::arg("until_empty") = false)
+           py::arg("first") = py::tuple(), py::arg("skipped_rows") = 0, py::arg("at_empty") = py::none())
       .def("_set_prepare", guarded(&Stage::set_prepare), py::arg("prepare"))
       .def("_feed", guarded(&Stage::feed))
       .def("_set_paused", guarded(&Stage::set_paused), py::arg("paused"))

@@ -49,9 +49,10 @@ class Stage {
 
   // Sets the source: `passes` is an iterator of iterators, one for each pass. `by_consumer`: the consumer reads the source
   // when it needs items, and there is no producer. Otherwise a thread must call feed(). `first`: items that were read ahead
-  // of `passes`; so many rows of the first one are skipped. `until_empty`: a later pass without items ends the source.
+  // of `passes`; so many rows of the first one are skipped. `at_empty`: None, or a later pass without items ends the
+  // source; it fails with `at_empty` if that is an exception.
   void read(const pybind11::object& passes, bool by_consumer, const pybind11::tuple& first, std::size_t skipped_rows,
-            bool until_empty);
+            const pybind11::object& at_empty);
   // Has the items of the source put as what `prepare`, a callable, returns of them.
   void set_prepare(pybind11::object prepare) { prepare_ = std::move(prepare); }
   // Reads and puts every item; waits for room. Returns when the source has ended or raised (the consumer gets the

@@ -49,9 +49,10 @@ def main(folder="ddp-checkpoint", epochs=2):
             optimizer.step()
             done[1] += 1
             if done[1] % 15 == 0:
-                checkpoint.save(state, checkpoint_id=f"{folder}-new")
-                if rank == 0:  # a job that ends meanwhile keeps the last whole one
-                    replace(Path(f"{folder}-new"), Path(folder))
+                saved = f"{folder}-{done[1]}"
+                checkpoint.save(state, checkpoint_id=saved)
+                if rank == 0:
+                    let_point(Path(folder), Path(saved))
                 dist.barrier()
         done[0] += 1
     if rank == 0:
@@ -61,10 +62,12 @@ def main(folder="ddp-checkpoint", epochs=2):
     dist.destroy_process_group()
 
 
-def replace(new, old):
-    if old.exists():
-        old.rename(f"{old}-{old.stat().st_mtime_ns}")
-    new.rename(old)
+def let_point(link, target):
+    """Change a link in one step, so that a job that is killed finds the last whole checkpoint."""
+    new = Path(f"{link}-link")
+    new.unlink(missing_ok=True)
+    new.symlink_to(target.name)
+    new.replace(link)
 
 
 if __name__ == "__main__":

@@ -124,7 +124,15 @@ def _plain(value: Any) -> Any:
 def group_of(group: Any) -> Any:
     """Return what a loader's option `group` means; None: this process is alone."""
     is_own = all(hasattr(group, name) for name in ("rank", "size", "gather", "share"))
-    if group is None or (is_own and not isinstance(group, dist.ProcessGroup)):
+    if group is None:
+        return None
+    if is_own and not isinstance(group, dist.ProcessGroup):
+        numbers = [each for each in (group.rank, group.size) if isinstance(each, int)]
+        if len(numbers) < 2 or not 0 <= group.rank < group.size:
+            raise ConfigError(
+                "group must have a size of at least 1 and a rank below it, both int, got rank "
+                f"{group.rank!r} and size {group.size!r}"
+            )
         return group
     if isinstance(group, str) and group == "auto":
         if not dist.is_available() or not dist.is_initialized():

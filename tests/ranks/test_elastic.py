@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from worlds import Unsized, global_batches, loader_of, run_world
 
-from pyecho import CheckpointError, EchoError, EchoLoader
+from pyecho import CheckpointError, ConfigError, EchoError, EchoLoader
 from pyecho.resharding import merge, of_rank, split
 
 BATCH, SHARDS, POOL = 24, 12, 240
@@ -106,6 +106,11 @@ def test_what_cannot_be_dealt_again():
         merge(run["states"][::-1])
     with pytest.raises(CheckpointError, match="needs the states of the loaders of all ranks"):
         merge([])
+    with pytest.raises(CheckpointError, match="the state of a run, and that of one rank is needed"):
+        merge([run])
+    for rank, ranks in ((2, 2), (0, 0), (-1, 2), (0, 2.0), ("0", 2)):
+        with pytest.raises(ConfigError, match="a rank below it, got rank"):
+            split(run, rank, ranks)
     _, later = go_on(2, None, 6, list(range(200)), 2)
     with pytest.raises(CheckpointError, match="after different batches"):
         merge([run["states"][0], later["states"][1]])

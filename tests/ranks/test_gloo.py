@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from ranks import run_ranks, start_ranks
+from worlds import Member, World
 
 torch = pytest.importorskip("torch")
 
@@ -264,6 +265,9 @@ def test_groups_that_are_none():
     assert list(EchoLoader([torch.tensor(1)], 2, group="auto")) == [torch.tensor(1)] * 2
     with pytest.raises(ConfigError, match="group must be 'auto'"):
         EchoLoader([torch.tensor(1)], 2, group=3)
+    for rank, size in ((5, 2), (0, 0), ("0", 1)):
+        with pytest.raises(ConfigError, match="a rank below it, both int, got rank"):
+            EchoLoader([torch.tensor(1)], 2, group=Member(World(size), rank))
 
 
 def test_torchrun_trains_the_same_model_with_other_numbers_of_processes(tmp_path):

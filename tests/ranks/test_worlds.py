@@ -6,9 +6,10 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from worlds import Unsized, global_batches, loader_of, run_world
+from worlds import Member, Unsized, World, global_batches, loader_of, run_world
 
 from pyecho import ConfigError, EchoError, EchoLoader
+from pyecho.ranks import Alone
 
 BATCH, SHARDS, POOL = 24, 12, 240
 
@@ -180,6 +181,25 @@ def test_what_cannot_be():
         EchoLoader([1], 2, batch_size=3, shards=4, steps_per_epoch=3)
     with pytest.raises(ConfigError, match="multiple of 2"):
         next(iter(EchoLoader([1, 2, 3], 2, shuffle_buffer=9, shards=2, epochs=2)))
+
+
+@pytest.mark.parametrize("found", [None, [[1]], [[1], [1], [1]], [[1], []], [[1], ["1"]]])
+def test_groups_that_do_not_gather_are_told_of(found):
+    class Mute(Member):
+        def gather(self, values):
+            return found
+
+    with pytest.raises(ConfigError, match=r"gather\(\) of the group \(Mute\) must return 2 lists"):
+        loader_of(Mute(World(2), 0), [1], 2)
+
+
+def test_arrays_may_be_gathered():
+    class Vector(Alone):
+        def gather(self, values):
+            return np.array([values])
+
+    with loader_of(Vector(), [1, 2], 2) as loader:
+        assert sorted(loader) == [1, 1, 2, 2]
 
 
 def run_and_raise(rank_does):
