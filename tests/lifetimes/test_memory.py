@@ -81,7 +81,7 @@ def test_memory_is_flat_over_tens_of_thousands_of_batches(arguments):
         rows = ({{"x": np.zeros(256), "name": str(number)}} for number in itertools.count())
         loader = pyecho.EchoLoader(rows, 4, {arguments})
         batches = iter(loader)
-        for _ in range(2000):
+        for _ in range(10_000):
             next(batches)
         before, allocations = resident(), loader.stats().host_allocations
         for _ in range(30_000):

@@ -180,4 +180,9 @@ def test_python_spans_are_nvtx_ranges_if_nvtx_is_installed(path, monkeypatch):
     list(loader)
     with loader.trace(path):
         list(loader)
-    assert ranges == [("augment", "pyecho"), (None, "pyecho")]
+    assert ranges == [
+        ("source", "pyecho"),
+        (None, "pyecho"),
+        ("augment", "pyecho"),
+        (None, "pyecho"),
+    ]
