@@ -441,8 +441,8 @@ class Run:
             opening.agreement, opening.is_agreed = agreed, True
             if agreed is not None and agreed.fillers:
                 opening.passes = with_fillers(opening.passes, agreed)
-            if agreed is not None:
-                self._source.pass_items = self._items_at_most(agreed.extent, agreed.items)
+            if agreed is not None and self._source.pass_items is not None:
+                self._source.pass_items = agreed.items
         first = self._example(opening)
         if group is not None and flow is None:
             if opening.agreement is None:
@@ -488,30 +488,19 @@ class Run:
 
     def _open(self, saved: SavedState | None) -> Opening:
         """Return what is to be read, in the middle of an epoch if a state is to go on."""
-        source = self._source
+        source, config = self._source, self._config
         flow = None if saved is None else saved.flow
         resumed, epoch = None, self.epoch
-        source.refilled = self._config.joint and self._config.steps_per_epoch is None
         source.exceeded = False
+        source.bounded = not config.alone and config.steps_per_epoch is None
         source.pass_items = None
-        if self._group is not None:
-            extent, longest = (None, None) if flow is None else (flow.extent, flow.longest)
-            source.pass_items = self._items_at_most(extent, longest)
+        if config.joint and config.steps_per_epoch is None:
+            source.pass_items = math.inf if flow is None else flow.longest
         if saved is not None and flow is not None:
-            capacity = self._config.capacity_for(flow.items)
-            config = replace(self._config, shuffle_buffer=capacity)
+            config = replace(config, shuffle_buffer=config.capacity_for(flow.items))
             resumed, epoch = Resumption(saved, flow, config, source), flow.epoch
         passes = passes_over(source, self._config, epoch, resumed)
-        return Opening(passes, source, resumed, least=self._config.streams)
-
-    def _items_at_most(self, extent: Extent | None, longest: int | None) -> float:
-        """Return how many items a pass may have; `extent`: None if that is to be agreed on."""
-        if extent is None:
-            return math.inf
-        if self._source.refilled and longest is not None:
-            return longest
-        evened = extent.total_uses != 0 and not self._config.alone
-        return extent.items if evened and extent.items is not None else math.inf
+        return Opening(passes, source, resumed, least=config.streams)
 
     def _example(self, opening: Opening) -> Any:
         """Return the first item, or one like it; `NOTHING` if there is none."""

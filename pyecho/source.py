@@ -78,14 +78,14 @@ class Source:
     """True once it was read to find the position of a state."""
 
     pass_items: float | None = None
-    """Items that a pass has at most. Infinite: that is about to be agreed on. None: all there are.
-    """
+    """Items that a pass is to have: the first ones again where there are fewer, and no more.
+    Infinite: that is about to be agreed on. None: those there are."""
 
-    refilled: bool = False
-    """True if a pass with fewer items than `pass_items` has the first ones again."""
+    bounded: bool = False
+    """True if what a pass has beyond `items` is dropped; a native source is not bounded."""
 
     exceeded: bool = False
-    """True once a pass had more items than it was to have."""
+    """True once something was dropped."""
 
     scarce: bool = False
     """True if whoever makes the items waits for those that are kept: read no more than asked."""
@@ -126,26 +126,25 @@ class Source:
 
         `start`: leave out so many items, at no cost. Only if `indexed`.
         """
-        if self.pass_items is None or self.native:
+        if self.native or (self.pass_items is None and not self.bounded):
             return self._read(start)
-        own = self.items() if self.refilled else None
-        return self._bounded(self._read(start % own if own else start), start)
+        own = self.items()
+        if self.pass_items is None:
+            return self._read(start) if own is None else self._bound(self._read(start), own - start)
+        return self._evened(self._read(start % own if own else start), start)
 
-    def _bounded(self, items: Iterator[Any], place: Any) -> Iterator[Any]:
+    def _evened(self, items: Iterator[Any], place: Any) -> Iterator[Any]:
         """Yield as many items as a pass is to have; `place`: the number of the first one."""
         for times_read in itertools.count(1):
             begin = place
             for item in items:
-                rows = rows_of(item) if self.batched else 1
                 left = (self.pass_items or 0) - place  # which may be known by now only
-                if rows > left:
-                    self.exceeded = not self.refilled
-                    if left > 0:
-                        yield first_rows(item, left)
+                if left <= 0:
                     return
-                place += rows
-                yield item
-            if not self.refilled or self.pass_items in (place, math.inf):
+                rows = rows_of(item) if self.batched else 1
+                place += min(rows, left)
+                yield item if rows <= left else first_rows(item, left)
+            if self.pass_items in (place, math.inf):
                 return
             if self.stateful is not None or (times_read > 1 and place == begin):
                 raise EchoError(
@@ -153,6 +152,29 @@ class Source:
                     f"was to yield {self.pass_items}, as the longest one of all ranks"
                 )
             items = self._read(0)
+
+    def _bound(self, items: Iterator[Any], left: int) -> Iterator[Any]:
+        """Return so many items, and drop the others."""
+        if not self.batched:
+            return itertools.chain(itertools.islice(items, max(0, left)), self._drop(items))
+        return self._bound_rows(items, left)
+
+    def _bound_rows(self, items: Iterator[Any], left: int) -> Iterator[Any]:
+        for item in items:
+            rows = rows_of(item)
+            if rows > left:
+                self.exceeded = True
+                if left > 0:
+                    yield first_rows(item, left)
+                return
+            left -= rows
+            yield item
+
+    def _drop(self, items: Iterator[Any]) -> Iterator[Any]:
+        for _ in items:
+            self.exceeded = True
+            return
+        yield from ()
 
     def _read(self, start: int) -> Iterator[Any]:
         self._loaded = None
