@@ -5,6 +5,7 @@ import threading
 
 import numpy as np
 import pytest
+from native import Numbers
 from worlds import loader_of, run_world
 
 from pyecho import Adaptive, ConfigError, EchoLoader
@@ -183,3 +184,19 @@ def test_a_rank_without_items_gets_rows_of_the_same_shape(full, empty):
     results, _ = run_world(2, rank_does)
     assert results[0] == results[1]
     assert results[0][0][0] == (4, 2)
+
+
+def test_a_native_source_ends_where_was_agreed():
+    class Longer(Numbers):
+        def __len__(self):
+            return 40
+
+    def rank_does(member):
+        source = Longer(100) if member.rank else Numbers(40)
+        with loader_of(member, source, 2, batch_size=4, shuffle_buffer=8) as loader:
+            return [sum(1 for _ in loader) for _ in range(3)]
+
+    with pytest.warns(RuntimeWarning, match=r"\(Longer\) has more than the 40") as caught:
+        results, _ = run_world(2, rank_does)
+    assert results == [[20] * 3] * 2
+    assert len(caught) == 3
