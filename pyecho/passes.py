@@ -12,7 +12,7 @@ from pyecho.config import Config
 from pyecho.context import CallerContext
 from pyecho.native import NativePass
 from pyecho.progress import filling
-from pyecho.ranks import Agreement, refuse_remainders
+from pyecho.ranks import Agreement, check_pass
 from pyecho.resume import NOTHING, Resumption
 from pyecho.rows import rows_of
 from pyecho.source import Source
@@ -34,12 +34,15 @@ def passes_over(
         numbers = itertools.count(epoch)
     else:
         numbers = iter(range(epoch, max(epoch + 1, config.epochs or 0)))
+    length = None
     if resumed is not None:
         resumed.check_length(source)
+        length = resumed.flow.items
     for number in numbers if resumed is None else resumed.numbers(numbers):
         source.tell_epoch(number)
-        if number != epoch and config.streams > 1:
-            refuse_remainders(config, [source.items() or 0])
+        if not config.alone and (config.epochs or config.steps_per_epoch):
+            length = source.items() if length is None else length
+            check_pass(config, length, source.items())
         items = source.read() if resumed is None else resumed.read(source, number)
         if items is None:
             continue

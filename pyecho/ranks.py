@@ -258,6 +258,17 @@ def refuse_remainders(config: Config, counts: list[int]) -> None:
         )
 
 
+def check_pass(config: Config, first: int | None, items: int | None) -> None:
+    """Raise `ConfigError` if a pass that flows from others does not go with the first one."""
+    if config.epochs and items != first:
+        raise ConfigError(
+            f"epochs= with several ranks or shards needs passes of one length, and the first has "
+            f"{first} items and a later one {items}; leave out epochs=, or pass steps_per_epoch="
+        )
+    if items is not None:
+        refuse_remainders(config, [items])
+
+
 def _joint_extent(
     config: Config, counts: Any, unknowns: Any, onces: Any, rank: int
 ) -> tuple[int | None, Extent]:
@@ -271,7 +282,7 @@ def _joint_extent(
             + ("" if steps else ", or steps_per_epoch= where only the length is unknown")
         )
     if steps:
-        if min(counts) == 0:
+        if 0 in counts:
             raise ConfigError(
                 f"with steps_per_epoch= an adaptive factor needs items on every rank, and rank "
                 f"{counts.index(0)} has none; leave that rank out, or leave out steps_per_epoch="

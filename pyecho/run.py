@@ -528,6 +528,11 @@ class Run:
             return raw["epoch"], without_payload(raw["flow"], checked), None
         if any(worker.is_current for worker in self._workers):
             raise EchoError("the source and augment cannot take a state of the loader they serve")
+        if self._begun is None and self._opening and self._source.stateful is self._source.object:
+            raise EchoError(
+                "the beginning of this epoch was cut short, and its source may be an item ahead; "
+                "take the state behind the next batch"
+            )
         if self._stages is None or self._begun is None:
             return self.epoch, None, self._source.state()
         if self._agreed.lacking:

@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pytest
 from native import Numbers
-from worlds import loader_of, run_world
+from worlds import Unsized, loader_of, run_world
 
 from pyecho import Adaptive, ConfigError, EchoLoader
 from pyecho.ranks import Alone
@@ -150,13 +150,30 @@ def test_a_pass_that_is_empty_later_fails_where_others_wait(factor):
         run_world(2, rank_does)
 
 
-@pytest.mark.parametrize("options", [{"epochs": 2}, {"steps_per_epoch": 40}])
-def test_passes_that_cannot_be_dealt_to_shards_are_refused(options):
-    loader = loader_of(Alone(), Changing(), 2, batch_size=4, shards=4, **options)
-    with loader, pytest.raises(ConfigError, match=r"multiple of 4 .* in every pass, got \[10\]"):
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"shards": 4, "steps_per_epoch": 40}, r"multiple of 4 .* in every pass, got \[10\]"),
+        ({"shards": 1, "epochs": 2}, "the first has 40 items and a later one 10"),
+    ],
+)
+def test_passes_that_do_not_go_together_are_refused(options, why):
+    loader = loader_of(Alone(), Changing(), 2, batch_size=4, **options)
+    with loader, pytest.raises(ConfigError, match=why):
         for _ in range(3):
             for _ in loader:
                 pass
+
+
+def test_an_empty_rank_of_unknown_length_is_told_of():
+    def rank_does(member):
+        source = Unsized(list(map(np.int64, range(20 * member.rank))))
+        options = {"batch_size": 4, "steps_per_epoch": 7}
+        loader = loader_of(member, source, Adaptive(4), **options)
+        with loader, pytest.raises(ConfigError, match="items on every rank, and rank 0 has none"):
+            next(iter(loader))
+
+    run_world(2, rank_does)
 
 
 FIRST, SECOND = np.ones((5, 2)), np.arange(5.0)
