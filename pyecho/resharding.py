@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from numbers import Integral
 from typing import Any
 
 from pyecho._core import CheckpointError, ConfigError, EchoError
@@ -45,6 +46,7 @@ def merge(states: list[dict[str, Any]]) -> dict[str, Any]:
     Save ``state_dict(payload=False)`` to keep it small. Raises `CheckpointError` if they are not
     the states of one run, or of different batches.
     """
+    states = list(states) if not isinstance(states, dict) else []
     if not states or not all(isinstance(state, dict) for state in states):
         raise CheckpointError("merge() needs the states of the loaders of all ranks")
     plain = [_plain_state(state) for state in states]
@@ -77,7 +79,7 @@ def split(run: dict[str, Any], rank: int, ranks: int) -> dict[str, Any]:
     if a source has a state of its own, or is of unknown length and one that is known here has met
     its end.
     """
-    numbers = [each for each in (rank, ranks) if isinstance(each, int)]
+    numbers = [each for each in (rank, ranks) if isinstance(each, Integral)]
     if len(numbers) < 2 or not 0 <= rank < ranks:
         raise ConfigError(
             "split() needs a number of ranks of at least 1 and a rank below it, got rank "
@@ -88,6 +90,8 @@ def split(run: dict[str, Any], rank: int, ranks: int) -> dict[str, Any]:
     first, before = plain[0], plain[0]["ranks"]
     flow, options = first["flow"], first["options"]
     if len(states) == before == ranks:
+        if plain[rank]["rank"] != rank:
+            raise CheckpointError("the states of the run are not in the order of their ranks")
         return dict(states[rank])
     if len(states) == 1 and (first["rank"], before) == (rank, ranks):
         return dict(states[0])

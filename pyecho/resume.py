@@ -74,7 +74,8 @@ class Resumption:
         if number == self._number and self._source_state is not None:
             if source.one_shot:  # it may be at its end then, and show no item any more
                 self._example = next(source.read(), NOTHING)
-            return source.read_on(self._source_state)
+            held = sum(rows_of(each) if source.batched else 1 for each in self.flow.held)
+            return source.read_on(self._source_state, self._index + held - self.offset)
         if source.one_shot and source.skipped:
             raise CheckpointError(
                 "the source, an iterator, was skipped once, and that was cut short"

@@ -154,10 +154,11 @@ class Source:
             items = self._read(0)
 
     def _bound(self, items: Iterator[Any], left: int) -> Iterator[Any]:
-        """Return so many items, and drop the others."""
-        if not self.batched:
-            return itertools.chain(itertools.islice(items, max(0, left)), self._drop(items))
-        return self._bound_rows(items, left)
+        """Return so many items, and drop the others; an iterator keeps them for its next pass."""
+        if self.batched:
+            return self._bound_rows(items, left)
+        first = itertools.islice(items, max(0, left))
+        return first if self.one_shot else itertools.chain(first, self._drop(items))
 
     def _bound_rows(self, items: Iterator[Any], left: int) -> Iterator[Any]:
         for item in items:
@@ -264,8 +265,8 @@ class Source:
             return self._loaded
         return {"iterator": holder is not self.object, "state": holder.state_dict()}
 
-    def read_on(self, state: dict[str, Any]) -> Iterator[Any]:
-        """Go on with the pass in which the state was taken."""
+    def read_on(self, state: dict[str, Any], place: int) -> Iterator[Any]:
+        """Go on with the pass in which the state was taken, where it had yielded so many items."""
         self.load(state)
         items = self._read(0)
         if state["iterator"]:
@@ -276,7 +277,8 @@ class Source:
                     f"({type(self.object).__name__}) have no load_state_dict"
                 )
             holder.load_state_dict(state["state"])
-        return items
+        own = self.items() if self.bounded and self.pass_items is None else None
+        return items if own is None else self._bound(items, own - place)
 
     def load(self, state: dict[str, Any] | None) -> None:
         """Have the source itself go on where the state was taken."""

@@ -108,6 +108,9 @@ def test_what_cannot_be_dealt_again():
         merge([])
     with pytest.raises(CheckpointError, match="the state of a run, and that of one rank is needed"):
         merge([run])
+    assert merge(state for state in run["states"]) == run
+    with pytest.raises(CheckpointError, match="not in the order of their ranks"):
+        split(run | {"states": run["states"][::-1]}, 0, 2)
     for rank, ranks in ((2, 2), (0, 0), (-1, 2), (0, 2.0), ("0", 2)):
         with pytest.raises(ConfigError, match="a rank below it, got rank"):
             split(run, rank, ranks)

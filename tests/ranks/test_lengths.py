@@ -127,6 +127,45 @@ def test_what_a_source_has_beyond_its_length_is_dropped(told, options):
     assert results == [[batches] * 5] * 2
 
 
+class LyingStateful(Lying):
+    """Goes on by a state of its own."""
+
+    place = 0
+
+    def __iter__(self):
+        while self.place < self.there[0]:
+            self.place += 1
+            yield np.int64(self.first + self.place)
+        self.place = 0
+
+    def state_dict(self):
+        return {"place": self.place}
+
+    def load_state_dict(self, state):
+        self.place = state["place"]
+
+
+@pytest.mark.filterwarnings("ignore:the source .LyingStateful. has more")
+def test_a_pass_that_goes_on_by_a_state_is_bounded():
+    options = {"batch_size": 4, "shuffle_buffer": 4, "prefetch": 1, "threads": 0}
+
+    def rank_does(member):
+        def make():
+            source = LyingStateful(20, 24, first=100 * member.rank)
+            return loader_of(member, source, 2, **options)
+
+        with make() as loader, make() as other:
+            iterator = iter(loader)
+            for _ in range(3):
+                next(iterator)
+            other.load_state_dict(loader.state_dict(payload=True))
+            rest = [batch.tolist() for batch in iterator]
+            assert [batch.tolist() for batch in other] == rest
+            return len(rest)
+
+    assert run_world(2, rank_does)[0] == [7, 7]
+
+
 def test_dropped_items_are_told_of():
     loader = loader_of(Alone(), Lying(8, 9), 2, batch_size=4, shards=1)
     with loader, pytest.warns(RuntimeWarning, match=r"\(Lying\) has more than the 8") as caught:
