@@ -59,7 +59,7 @@ class Flow:
 
     @property
     def extent(self) -> Extent:
-        """What was agreed on for its passes."""
+        """Extent of the passes, as the ranks agreed on it."""
         return Extent(self.items, self.iteration_uses, self.total_uses)
 
     @property

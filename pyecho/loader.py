@@ -315,7 +315,8 @@ class EchoLoader:
         ------
         EchoError
             If a thread is inside ``next()``, if an error of the source is about to reach the
-            consumer, or without their payload if the source has a state of its own.
+            consumer, or, where the source has a state of its own, without the payload or after the
+            beginning of an epoch was cut short.
         """
         return whole_state("loader", self._config, *self._run.state(payload))
 

@@ -41,8 +41,9 @@ def passes_over(
     for number in numbers if resumed is None else resumed.numbers(numbers):
         source.tell_epoch(number)
         if not config.alone and (config.epochs or config.steps_per_epoch):
-            length = source.items() if length is None else length
-            check_pass(config, length, source.items())
+            told = source.items()
+            length = told if length is None else length
+            check_pass(config, length, told)
         items = source.read() if resumed is None else resumed.read(source, number)
         if items is None:
             continue

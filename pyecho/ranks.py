@@ -76,6 +76,16 @@ class Alone:
         return value
 
 
+def check_rank(name: str, rank: Any, ranks: Any) -> None:
+    """Raise `ConfigError` unless there can be such a rank; `name`: of what got the numbers."""
+    whole = all(isinstance(number, int | np.integer) for number in (rank, ranks))
+    if not whole or not 0 <= rank < ranks:
+        raise ConfigError(
+            f"{name} needs a number of ranks of at least 1, and the number of a rank below it, got "
+            f"rank {rank!r} of {ranks!r}"
+        )
+
+
 def gathered(group: Group, values: list[int]) -> list[list[int]]:
     """Return the values of all ranks; collective. Raises `ConfigError` if the group fails to."""
     found = group.gather(values)

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from numbers import Integral
 from typing import Any
 
-from pyecho._core import CheckpointError, ConfigError, EchoError
+from pyecho._core import CheckpointError, EchoError
 from pyecho.checkpoint import MOST_EPOCHS, _count, _is_text, _plain
-from pyecho.ranks import ENDLESS
+from pyecho.ranks import ENDLESS, check_rank
 from pyecho.state import MOST_PASSES, VERSION, digest, taken_only
 
 MOST_RANKS = 2**20
@@ -79,12 +78,7 @@ def split(run: dict[str, Any], rank: int, ranks: int) -> dict[str, Any]:
     if a source has a state of its own, or is of unknown length and one that is known here has met
     its end.
     """
-    numbers = [each for each in (rank, ranks) if isinstance(each, Integral)]
-    if len(numbers) < 2 or not 0 <= rank < ranks:
-        raise ConfigError(
-            "split() needs a number of ranks of at least 1 and a rank below it, got rank "
-            f"{rank!r} of {ranks!r}"
-        )
+    check_rank("split()", rank, ranks)
     states = run.get("states", [run])
     plain = [_plain_state(state) for state in states]
     first, before = plain[0], plain[0]["ranks"]

@@ -320,7 +320,7 @@ class Run:
         if stages is not None and at_end:
             stages.stop_if_failed()
         exceeded = self._source.exceeded
-        if not at_end and not self._passes_follow():  # nobody bounds what native sources put
+        if not at_end and not self._passes_follow():  # native sources are not bounded
             exceeded = self._source.native
             at_end = True
             self._stop()

@@ -126,11 +126,11 @@ class Source:
 
         `start`: leave out so many items, at no cost. Only if `indexed`.
         """
-        if self.native or (self.pass_items is None and not self.bounded):
+        if self.native:
             return self._read(start)
-        own = self.items()
         if self.pass_items is None:
-            return self._read(start) if own is None else self._bound(self._read(start), own - start)
+            return self._bound(self._read(start), start)
+        own = self.items()
         return self._evened(self._read(start % own if own else start), start)
 
     def _evened(self, items: Iterator[Any], place: Any) -> Iterator[Any]:
@@ -153,11 +153,17 @@ class Source:
                 )
             items = self._read(0)
 
-    def _bound(self, items: Iterator[Any], left: int) -> Iterator[Any]:
-        """Return so many items, and drop the others; an iterator keeps them for its next pass."""
+    def _bound(self, items: Iterator[Any], place: int) -> Iterator[Any]:
+        """Drop what lies beyond the length; an iterator keeps it for its next pass.
+
+        `place`: the number of the first item.
+        """
+        own = self.items() if self.bounded else None
+        if own is None:
+            return items
         if self.batched:
-            return self._bound_rows(items, left)
-        first = itertools.islice(items, max(0, left))
+            return self._bound_rows(items, own - place)
+        first = itertools.islice(items, max(0, own - place))
         return first if self.one_shot else itertools.chain(first, self._drop(items))
 
     def _bound_rows(self, items: Iterator[Any], left: int) -> Iterator[Any]:
@@ -277,8 +283,7 @@ class Source:
                     f"({type(self.object).__name__}) have no load_state_dict"
                 )
             holder.load_state_dict(state["state"])
-        own = self.items() if self.bounded and self.pass_items is None else None
-        return items if own is None else self._bound(items, own - place)
+        return items if self.pass_items is not None else self._bound(items, place)
 
     def load(self, state: dict[str, Any] | None) -> None:
         """Have the source itself go on where the state was taken."""

@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from pyecho._core import ConfigError, EchoError
 from pyecho.loader import EchoLoader
+from pyecho.ranks import check_rank
 from pyecho.resharding import merge, split
 
 __all__ = ["RunState", "TorchGroup", "merge", "split"]
@@ -127,12 +128,7 @@ def group_of(group: Any) -> Any:
     if group is None:
         return None
     if is_own and not isinstance(group, dist.ProcessGroup):
-        numbers = [each for each in (group.rank, group.size) if isinstance(each, int)]
-        if len(numbers) < 2 or not 0 <= group.rank < group.size:
-            raise ConfigError(
-                "group must have a size of at least 1 and a rank below it, both int, got rank "
-                f"{group.rank!r} and size {group.size!r}"
-            )
+        check_rank("group", group.rank, group.size)
         return group
     if isinstance(group, str) and group == "auto":
         if not dist.is_available() or not dist.is_initialized():

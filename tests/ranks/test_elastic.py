@@ -112,7 +112,7 @@ def test_what_cannot_be_dealt_again():
     with pytest.raises(CheckpointError, match="not in the order of their ranks"):
         split(run | {"states": run["states"][::-1]}, 0, 2)
     for rank, ranks in ((2, 2), (0, 0), (-1, 2), (0, 2.0), ("0", 2)):
-        with pytest.raises(ConfigError, match="a rank below it, got rank"):
+        with pytest.raises(ConfigError, match="the number of a rank below it, got rank"):
             split(run, rank, ranks)
     _, later = go_on(2, None, 6, list(range(200)), 2)
     with pytest.raises(CheckpointError, match="after different batches"):

@@ -266,7 +266,7 @@ def test_groups_that_are_none():
     with pytest.raises(ConfigError, match="group must be 'auto'"):
         EchoLoader([torch.tensor(1)], 2, group=3)
     for rank, size in ((5, 2), (0, 0), ("0", 1)):
-        with pytest.raises(ConfigError, match="a rank below it, both int, got rank"):
+        with pytest.raises(ConfigError, match="the number of a rank below it, got rank"):
             EchoLoader([torch.tensor(1)], 2, group=Member(World(size), rank))
 
 
