@@ -27,7 +27,7 @@ import numpy as np
 
 import pyecho
 from pyecho import info
-from pyecho.advise.model import FACTORS
+from pyecho.tools.advise.model import FACTORS
 
 LIMIT = 0.05
 Step = Callable[[Any], object]

@@ -24,7 +24,7 @@ import pyarrow as pa
 import ray.data
 
 from pyecho import _core
-from pyecho.ray_data import ray_tables
+from pyecho.integrations.ray import ray_tables
 from pyecho.torch import EchoLoader
 
 BATCH_SIZE = 64

@@ -30,12 +30,12 @@ from pyecho._core import (
     SpecMismatch,
 )
 from pyecho.adaptive import Adaptive
-from pyecho.advise.model import Advice
 from pyecho.buffer import EchoBuffer, EchoInfo
+from pyecho.items.spec import Field, spec_of
 from pyecho.loader import EchoLoader
 from pyecho.paths import get_cmake_dir, get_include, get_library
-from pyecho.spec import Field, spec_of
 from pyecho.stats import EchoStats
+from pyecho.tools.advise.model import Advice
 
 __version__: str = _core.build_info()["version"]
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from pyecho.cli import main
+from pyecho.tools.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -13,13 +13,13 @@ import numpy as np
 from pyecho import _core
 from pyecho._core import CheckpointError, ConfigError
 from pyecho.adaptive import Adaptive
-from pyecho.checkpoint import SavedState
 from pyecho.config import Config
-from pyecho.nest import map_nest
-from pyecho.nodes import node_of
-from pyecho.ranks import Extent
-from pyecho.spec import NUMPY, fields_of
-from pyecho.state import leaves_of_spec, whole_state
+from pyecho.items.nest import map_nest
+from pyecho.items.nodes import node_of
+from pyecho.items.spec import NUMPY, fields_of
+from pyecho.run.ranks import Extent
+from pyecho.state.check import SavedState
+from pyecho.state.state import leaves_of_spec, whole_state
 from pyecho.stats import EchoStats
 
 if TYPE_CHECKING:

@@ -19,12 +19,12 @@ from pyecho._core import ConfigError, EchoError
 from pyecho.adaptive import Adaptive
 from pyecho.buffer import EchoInfo
 from pyecho.config import Config, Options
+from pyecho.items.nest import leaves_of, map_nest
+from pyecho.items.spec import Adapter, Field, is_tensor
 from pyecho.loader import with_options
-from pyecho.nest import leaves_of, map_nest
-from pyecho.run import Run
-from pyecho.source import Source
-from pyecho.spec import Adapter, Field, is_tensor
-from pyecho.stages import Stages
+from pyecho.run.run import Run
+from pyecho.run.stages import Stages
+from pyecho.source.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable

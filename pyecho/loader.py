@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from pyecho._core import ConfigError, EchoError
 from pyecho.adaptive import Adaptive
-from pyecho.advise.model import Advice
 from pyecho.checked import checked_int
-from pyecho.checkpoint import SavedState
 from pyecho.config import Config, Options
-from pyecho.progress import require_tqdm, shown
-from pyecho.ranks import Alone, Group, longest
-from pyecho.resharding import of_rank
-from pyecho.run import Run
-from pyecho.source import Source
-from pyecho.spec import NUMPY, Adapter
-from pyecho.stages import Stages
-from pyecho.state import flow_after, whole_state
+from pyecho.items.spec import NUMPY, Adapter
+from pyecho.run.progress import require_tqdm, shown
+from pyecho.run.ranks import Alone, Group, longest
+from pyecho.run.run import Run
+from pyecho.run.stages import Stages
+from pyecho.run.trace import Trace
+from pyecho.source.source import Source
+from pyecho.state.check import SavedState
+from pyecho.state.reshard import of_rank
+from pyecho.state.state import flow_after, whole_state
 from pyecho.stats import EchoStats
-from pyecho.tracing import Trace
+from pyecho.tools.advise.model import Advice
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -206,7 +206,7 @@ class EchoLoader:
 
     def _repr_html_(self) -> str:
         """Show a notebook the stages and what they have done so far."""
-        from pyecho.html import html_of
+        from pyecho.tools.html import html_of
 
         source = type(self._source.object).__name__
         return html_of(repr(self), source, self._config, self.stats())
@@ -417,7 +417,7 @@ class EchoLoader:
             If an iteration of this loader is under way, if the source ends within a few batches,
             or while a trace is being recorded.
         """
-        from pyecho.advise.measure import measured_advice
+        from pyecho.tools.advise.measure import measured_advice
 
         if self._source.one_shot:
             raise ConfigError(
@@ -472,14 +472,14 @@ class EchoLoader:
             If the loader does not know its length (pass `steps_per_epoch` to it), or has
             `with_info`.
         """
-        from pyecho.to_keras import keras_data
+        from pyecho.integrations.keras import keras_data
 
         if self._config.with_info:
             raise ConfigError("Keras has no place for an EchoInfo; leave out with_info=True")
         return keras_data(self, self._to_tf_dataset, self._for_keras)
 
     def _to_tf_dataset(self, form: Callable[[Any], Any] = lambda batch: batch) -> Any:
-        from pyecho.to_tf import tf_dataset
+        from pyecho.integrations.tf import tf_dataset
 
         rows = self._static_rows()
         return tf_dataset(self, as_array=self._adapter.as_array, rows=rows, form=form)

@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 
 from pyecho import info
-from pyecho.arguments import positive_int
 from pyecho.bench.commit import commit_of
 from pyecho.bench.row import Row, pooled
+from pyecho.tools.arguments import positive_int
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))

@@ -21,7 +21,7 @@ from typing import Any
 
 from common.ending import INTERRUPTED, exit_when_terminated
 
-from pyecho.arguments import positive_int
+from pyecho.tools.arguments import positive_int
 
 HERE = Path(__file__).resolve().parents[1]
 FIGURE_NAMES = ("3", "4", "5", "6", "7", "drift", "quality")

@@ -32,9 +32,9 @@ from peers.process import WorkerFailed, WorkerProcess
 from peers.roster import BARE, LIMIT, PYECHO, Contestant, all_names, named
 from peers.workloads import PLANNED, Planned
 from pyecho import info
-from pyecho.arguments import positive_int
 from pyecho.bench.progress import shown
 from pyecho.config import available_cores
+from pyecho.tools.arguments import positive_int
 
 HERE = Path(__file__).resolve().parents[1]
 ROUNDS, QUICK_ROUNDS = 7, 2

@@ -1,4 +1,4 @@
-// Positions of saved states (class Flow of pyecho/state.py), and plans that are brought there.
+// Positions of saved states (class Flow of pyecho/state/state.py), and plans that are brought there.
 #pragma once
 
 #include <pybind11/numpy.h>

@@ -17,7 +17,7 @@ namespace py = pybind11;
 namespace pyecho::bindings {
 namespace {
 
-// pyecho.sharing.describe: value -> pyecho.nodes.Node, or None; and path_to: (item, object inside) -> path of the
+// pyecho.items.sharing.describe: value -> pyecho.items.nodes.Node, or None; and path_to: (item, object inside) -> path of the
 // object, or None. Never released, because they are used until the very end of the interpreter.
 PyObject* describe_hook = nullptr;
 PyObject* path_hook = nullptr;
@@ -92,7 +92,7 @@ py::object version_of(PyObject* tensor) {
 
 // Each guard is a tuple of a watched object and its former state (object, was, description), or None:
 //   a tensor | its version | None            a list | tuple of its elements | None
-//   a dict   | a copy      | None            else   | tuple of its children | its description (pyecho.nodes.Node)
+//   a dict   | a copy      | None            else   | tuple of its children | its description (pyecho.items.nodes.Node)
 // Containers precede their contents, so the object of the first guard that finds a change is still reachable from the
 // item.
 
@@ -264,7 +264,7 @@ py::object Sharer::share_dict(py::handle dict) {
   return shared;
 }
 
-// Shares a node, or an object with arrays inside, through its description by pyecho.sharing.describe().
+// Shares a node, or an object with arrays inside, through its description by pyecho.items.sharing.describe().
 py::object Sharer::share_described(py::handle value) {
   auto shared = py::reinterpret_borrow<py::object>(value);
   const py::object description =

@@ -28,7 +28,7 @@ namespace pyecho::bindings {
 
 class Reader;
 
-// The method of a native source, and of a pass over one (pyecho/native.py).
+// The method of a native source, and of a pass over one (pyecho/source/native.py).
 inline constexpr const char* kFeed = "__pyecho_feed__";
 
 using Indices = pybind11::array_t<std::int64_t, pybind11::array::c_style | pybind11::array::forcecast>;
@@ -89,7 +89,7 @@ class Stage {
   // `iterations`, `delivered`: what an earlier process has taken of these epochs, see state().
   void begin(std::uint64_t epoch, const pybind11::object& extent, std::uint64_t iterations, std::uint64_t delivered);
 
-  // -- Saving and resuming (pyecho/state.py). The consumer's thread, between two calls of next(). --
+  // -- Saving and resuming (pyecho/state/state.py). The consumer's thread, between two calls of next(). --
 
   // Returns where the stage stands, as plain numbers. `payload`: and the items that the consumer has not had to their last
   // use. `with_held`: and `held`, the items that were read and are not put, and `held_row`, the next row of the first of

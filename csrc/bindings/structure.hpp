@@ -1,5 +1,5 @@
 // The nest of an example and its leaves. Flattens items and unflattens batches. Dicts, lists, tuples and namedtuples are
-// handled natively, other nodes through their description (pyecho/nodes.py).
+// handled natively, other nodes through their description (pyecho/items/nodes.py).
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -29,7 +29,7 @@ struct LeafSpec {
 
 class Structure {
  public:
-  // `spec`: a nest of fields. `node_of`: value -> pyecho.nodes.Node, or None for a leaf.
+  // `spec`: a nest of fields. `node_of`: value -> pyecho.items.nodes.Node, or None for a leaf.
   Structure(const pybind11::object& spec, const pybind11::object& node_of) : root_(parse(spec, node_of, "item")) {}
 
   [[nodiscard]] const std::vector<LeafSpec>& leaves() const noexcept { return leaves_; }

@@ -1,4 +1,4 @@
-// The recorder of traces (core/trace/recorder.hpp) in Python. pyecho/tracing.py writes what it returns.
+// The recorder of traces (core/trace/recorder.hpp) in Python. pyecho/run/trace.py writes what it returns.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 

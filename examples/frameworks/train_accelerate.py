@@ -8,7 +8,7 @@ from accelerate import Accelerator
 from accelerate.utils import DataLoaderConfiguration
 from torch.utils.data import DataLoader, TensorDataset
 
-from pyecho.accelerate import EchoLoader
+from pyecho.integrations.accelerate import EchoLoader
 
 
 def main(folder=None):

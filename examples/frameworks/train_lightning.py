@@ -8,7 +8,7 @@ try:
 except ImportError:
     import pytorch_lightning as lightning
 
-from pyecho.lightning import EchoCallback
+from pyecho.integrations.lightning import EchoCallback
 from pyecho.torch import EchoLoader
 
 

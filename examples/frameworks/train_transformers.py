@@ -3,7 +3,7 @@
 import torch
 from transformers import TrainingArguments
 
-from pyecho.transformers import EchoTrainer
+from pyecho.integrations.transformers import EchoTrainer
 
 
 class Model(torch.nn.Module):

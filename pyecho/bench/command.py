@@ -10,8 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyecho import EchoError, info
-from pyecho.arguments import add_output, lacks, packages_for, positive_int
+from pyecho import EchoError
+from pyecho.tools import info
+from pyecho.tools.arguments import add_output, lacks, packages_for, positive_int
 
 if TYPE_CHECKING:
     from pyecho.bench.row import Row

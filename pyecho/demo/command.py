@@ -8,8 +8,9 @@ import math
 import sys
 from pathlib import Path
 
-from pyecho import EchoError, info
-from pyecho.arguments import lacks, positive_int
+from pyecho import EchoError
+from pyecho.tools import info
+from pyecho.tools.arguments import lacks, positive_int
 
 from .errors import DemoError
 from .outputs import Output, check_outputs, write_outputs

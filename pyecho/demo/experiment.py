@@ -14,7 +14,7 @@ from typing import Protocol
 
 import torch
 
-from pyecho.tracing import Trace
+from pyecho.run.trace import Trace
 
 from .images import ImageSet, read_folder, write_digits
 from .server_process import ServerProcess

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from pyecho._core import ConfigError
-from pyecho.augment import random_bits
 from pyecho.config import Config
+from pyecho.run.augment import random_bits
 
 
 class DeviceAugmentation:

@@ -10,15 +10,15 @@ import torch
 
 from pyecho._core import BatchPlan, Closed, CudaError, EchoError, checksum_of_column
 from pyecho.buffer import EchoInfo
-from pyecho.checkpoint import Flow
 from pyecho.device.rows import DeviceRows
 from pyecho.device.tensors import TICKET, WORDS
 from pyecho.device.upload import Uploaded, Uploader
-from pyecho.nest import leaves_like, leaves_of, map_nest
-from pyecho.ranks import Extent
-from pyecho.spec import Adapter
-from pyecho.state import LAST_END, with_ends
-from pyecho.tracing import span
+from pyecho.items.nest import leaves_like, leaves_of, map_nest
+from pyecho.items.spec import Adapter
+from pyecho.run.ranks import Extent
+from pyecho.run.trace import span
+from pyecho.state.check import Flow
+from pyecho.state.state import LAST_END, with_ends
 
 
 class Gathered(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from pyecho._core import SpecMismatch
-from pyecho.nest import map_paths
+from pyecho.items.nest import map_paths
 
 IsThere = Callable[[Any], bool]
 """Returns True for a tensor on the device."""

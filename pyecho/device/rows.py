@@ -12,8 +12,8 @@ import torch
 from pyecho._core import ConfigError, EchoMutated, SpecMismatch
 from pyecho.device.tensors import TICKET, require_strided
 from pyecho.device.upload import Uploader
-from pyecho.nest import map_paths
-from pyecho.spec import Field
+from pyecho.items.nest import map_paths
+from pyecho.items.spec import Field
 
 
 class _Deposit(NamedTuple):

@@ -23,13 +23,13 @@ from pyecho.device.place import present_device
 from pyecho.device.rows import DeviceRows
 from pyecho.device.tensors import TICKET
 from pyecho.device.upload import StreamUploader, Uploaded, Uploader
-from pyecho.nest import leaves_of
-from pyecho.passes import Opening
-from pyecho.ranks import Extent
-from pyecho.sharing import own
-from pyecho.source import Source
-from pyecho.spec import Field
-from pyecho.stages import Stages
+from pyecho.items.nest import leaves_of
+from pyecho.items.sharing import own
+from pyecho.items.spec import Field
+from pyecho.run.ranks import Extent
+from pyecho.run.stages import Stages
+from pyecho.source.passes import Opening
+from pyecho.source.source import Source
 from pyecho.stats import EchoStats
 
 

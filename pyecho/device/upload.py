@@ -16,8 +16,8 @@ from pyecho.device.memory import pinned_copy
 from pyecho.device.outputs import FixedOutputs
 from pyecho.device.place import has_cuda_driver
 from pyecho.device.tensors import host_tensor
-from pyecho.nest import leaves_of, map_nest
-from pyecho.tracing import span
+from pyecho.items.nest import leaves_of, map_nest
+from pyecho.run.trace import span
 
 DEPTH = 2
 """Uploads under way at a time: one is copied while the next is being issued."""

@@ -24,9 +24,9 @@ from pyecho.device.outputs import FixedOutputs
 from pyecho.device.place import named_device
 from pyecho.device.stages import DeviceOptions, DeviceStages
 from pyecho.device.tensors import TICKET, WORDS, require_dense
+from pyecho.items.spec import Adapter, Field
 from pyecho.loader import with_options
-from pyecho.run import Run
-from pyecho.spec import Adapter, Field
+from pyecho.run.run import Run
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -260,7 +260,7 @@ class EchoLoader(pyecho.EchoLoader):
             raise ConfigError(
                 "this DataLoader went through accelerator.prepare(), and tells Accelerate and the "
                 "other processes where it is, which is ahead of your training; use "
-                "pyecho.accelerate.EchoLoader(source, ..., accelerator=accelerator)"
+                "pyecho.integrations.accelerate.EchoLoader(source, ..., accelerator=accelerator)"
             )
         super().__init__(source, factor, **options)
         if group is None:

@@ -13,14 +13,14 @@ import torch.distributed as dist
 
 from pyecho._core import ConfigError, EchoError
 from pyecho.loader import EchoLoader
-from pyecho.ranks import check_rank
-from pyecho.resharding import merge, split
+from pyecho.run.ranks import check_rank
+from pyecho.state.reshard import merge, split
 
 __all__ = ["RunState", "TorchGroup", "merge", "split"]
 
 
 class TorchGroup:
-    """A process group of ``torch.distributed``; see `pyecho.ranks.Group`.
+    """A process group of ``torch.distributed``; see `pyecho.run.ranks.Group`.
 
     Collectives go over gloo and the host's memory: over the group itself if that is its backend,
     else over one of its own with the same ranks. They run in the thread that iterates.
@@ -30,7 +30,7 @@ class TorchGroup:
         if not isinstance(group, dist.ProcessGroup):
             raise ConfigError(
                 "group must be 'auto', None, a ProcessGroup of torch.distributed, or an object "
-                f"with rank, size, gather and share (pyecho.ranks.Group), got {group!r}"
+                f"with rank, size, gather and share (pyecho.run.ranks.Group), got {group!r}"
             )
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         if self.rank < 0:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pyecho.cli import main
+from pyecho.tools.cli import main
 
 PIPELINES = """
 import pyecho

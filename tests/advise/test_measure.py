@@ -7,7 +7,7 @@ import pytest
 from drivers import drivers, flat, levels, loader_of
 
 import pyecho
-from pyecho.advise.model import FACTORS
+from pyecho.tools.advise.model import FACTORS
 
 
 def paused(seconds):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pyecho.advise.model import Times, advice_on
+from pyecho.tools.advise.model import Times, advice_on
 
 FAST = {"upstream": 60e-3, "downstream": 10e-3, "cycle": 10e-3}
 

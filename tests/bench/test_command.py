@@ -138,7 +138,7 @@ def test_wrong_arguments_are_refused(arguments, capsys):
 
 
 def test_a_missing_package_is_named(monkeypatch, capsys):
-    monkeypatch.setattr("pyecho.arguments.find_spec", lambda name: None)
+    monkeypatch.setattr("pyecho.tools.arguments.find_spec", lambda name: None)
     assert cli.main(["bench"]) == 2
     assert "pip install rich" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "rich", None)

@@ -8,8 +8,8 @@ import pytest
 from trace_format import Trace
 
 from pyecho import ConfigError
-from pyecho.cli import main
 from pyecho.demo import command
+from pyecho.tools.cli import main
 
 PACKAGES = ("torch", "sklearn", "PIL", "rich", "matplotlib")
 
@@ -63,7 +63,7 @@ def test_factors_are_sorted_and_always_with_the_baseline(text, factors):
 
 def test_missing_packages_are_one_line_that_says_what_to_install(capsys, monkeypatch):
     """And never a package that goes by the name of a module on PyPI."""
-    monkeypatch.setattr("pyecho.arguments.find_spec", lambda name: None)
+    monkeypatch.setattr("pyecho.tools.arguments.find_spec", lambda name: None)
     assert main(["demo"]) == 2
     captured = capsys.readouterr()
     packages = captured.err.partition("pip install ")[2].split()
@@ -178,7 +178,7 @@ def test_ctrl_c_ends_the_demonstration_with_one_line(tmp_path):
             "-c",
             "import signal, sys\n"
             "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-            "from pyecho.cli import main\n"
+            "from pyecho.tools.cli import main\n"
             "sys.exit(main(['demo', '--target', '1.0']))\n",
         ],
         cwd=tmp_path,

@@ -5,8 +5,8 @@ import sys
 import numpy as np
 import pytest
 
-from pyecho import info
-from pyecho.cli import main
+from pyecho.tools import info
+from pyecho.tools.cli import main
 
 NO_CUDA = {
     "cuda_driver": None,
@@ -46,7 +46,7 @@ def test_only_numpy_is_needed(tmp_path):
         "import sys\n"
         "for name in ('torch', 'sklearn', 'PIL', 'rich', 'matplotlib'):\n"
         "    sys.modules[name] = None\n"
-        "from pyecho.cli import main\n"
+        "from pyecho.tools.cli import main\n"
         "sys.exit(main(['info']))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import pyecho.torch
-from pyecho.nest import leaves_of
+from pyecho.items.nest import leaves_of
 
 FLOAT8 = [getattr(torch, name) for name in ("float8_e4m3fn", "float8_e5m2") if hasattr(torch, name)]
 

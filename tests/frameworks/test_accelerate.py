@@ -19,7 +19,7 @@ from accelerate.utils import DataLoaderConfiguration
 
 import pyecho
 import pyecho.torch
-from pyecho.accelerate import EchoLoader
+from pyecho.integrations.accelerate import EchoLoader
 
 pytestmark = pytest.mark.filterwarnings("default")
 
@@ -203,7 +203,7 @@ import json, sys, torch
 from accelerate import Accelerator
 from accelerate.utils import DataLoaderConfiguration
 from torch.utils.data import DataLoader, TensorDataset
-from pyecho.accelerate import EchoLoader
+from pyecho.integrations.accelerate import EchoLoader
 
 def make():
     torch.manual_seed(accelerator.process_index)  # the shares do not depend on it

@@ -19,7 +19,7 @@ except ImportError:
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
-from pyecho.lightning import EchoCallback
+from pyecho.integrations.lightning import EchoCallback
 from pyecho.torch import EchoLoader
 
 pytestmark = pytest.mark.filterwarnings("default")

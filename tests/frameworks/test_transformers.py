@@ -16,8 +16,8 @@ pytest.importorskip("accelerate")
 from transformers import TrainingArguments
 
 import pyecho
+from pyecho.integrations.transformers import EchoTrainer
 from pyecho.torch import EchoLoader
-from pyecho.transformers import EchoTrainer
 
 pytestmark = pytest.mark.filterwarnings("default")
 

@@ -14,7 +14,7 @@ from exit_matrix import ENDS, EXITS, FORMS, SOURCES, STAGES, Exit, pairwise
 from exits import Nursery
 from scripts import LIMIT_SECONDS, run, started
 
-from pyecho.threads import EXIT_SECONDS
+from pyecho.run.threads import EXIT_SECONDS
 
 FREE_THREADED = not getattr(sys, "_is_gil_enabled", lambda: True)()
 
@@ -204,7 +204,7 @@ def test_the_exit_waits_for_a_source_that_takes_long_to_end():
                 try:
                     yield from itertools.count()
                 finally:
-                    time.sleep(pyecho.threads.EXIT_SECONDS + 1)
+                    time.sleep(pyecho.run.threads.EXIT_SECONDS + 1)
                     print("ended")
         batches = iter(pyecho.EchoLoader(Source(), 2, batch_size=4))
         next(batches)

@@ -12,7 +12,7 @@ import pytest
 from scripts import await_idle, finished, started
 
 import pyecho
-from pyecho.threads import Flag, Worker
+from pyecho.run.threads import Flag, Worker
 
 # What others had: Ctrl-C unanswered in a native wait.
 

@@ -11,7 +11,7 @@ from drivers import drivers, flat, levels, loader_of
 from trace_format import Trace
 
 import pyecho
-from pyecho import tracing
+from pyecho.run import trace as tracing
 
 ITEMS = 40
 

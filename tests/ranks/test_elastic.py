@@ -9,7 +9,7 @@ import pytest
 from worlds import Unsized, global_batches, loader_of, run_world
 
 from pyecho import CheckpointError, ConfigError, EchoError, EchoLoader
-from pyecho.resharding import merge, of_rank, split
+from pyecho.state.reshard import merge, of_rank, split
 
 BATCH, SHARDS, POOL = 24, 12, 240
 

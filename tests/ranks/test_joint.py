@@ -10,9 +10,9 @@ import pytest
 from worlds import Unsized, loader_of, run_world
 
 from pyecho import Adaptive, CheckpointError, ConfigError, EchoError
-from pyecho.ranks import JOINT_AHEAD, JOINT_STEPS
-from pyecho.resharding import merge, split
-from pyecho.state import digest
+from pyecho.run.ranks import JOINT_AHEAD, JOINT_STEPS
+from pyecho.state.reshard import merge, split
+from pyecho.state.state import digest
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:the .* items of the source|the source"),

@@ -9,7 +9,7 @@ from native import Numbers
 from worlds import Unsized, loader_of, run_world
 
 from pyecho import Adaptive, ConfigError, EchoLoader
-from pyecho.ranks import Alone
+from pyecho.run.ranks import Alone
 
 LENGTHS = [40, 10, 20, 70, 12]
 

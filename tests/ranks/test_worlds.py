@@ -9,7 +9,7 @@ import pytest
 from worlds import Member, Unsized, World, global_batches, loader_of, run_world
 
 from pyecho import ConfigError, EchoError, EchoLoader
-from pyecho.ranks import Alone
+from pyecho.run.ranks import Alone
 
 BATCH, SHARDS, POOL = 24, 12, 240
 

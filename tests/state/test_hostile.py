@@ -9,7 +9,7 @@ import pytest
 from resuming import Consumer, Stateful, example, loader_of, noisy
 
 import pyecho
-from pyecho.state import digest
+from pyecho.state.state import digest
 
 MUTATIONS = 10_000 if os.environ.get("PYECHO_STRESS", "") not in ("", "0") else 300
 

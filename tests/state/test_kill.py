@@ -20,7 +20,7 @@ import pickle, random, signal, warnings
 warnings.simplefilter("ignore")
 sys.path.insert(0, {support!r})
 from delays import dawdling
-from pyecho.source import Source
+from pyecho.source.source import Source
 from resuming import END, STATEFUL, Consumer, Scenario
 
 lines_file, saved, seed, run, adaptive = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])

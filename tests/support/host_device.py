@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 
 from pyecho.device.upload import Uploader
-from pyecho.nest import map_nest
+from pyecho.items.nest import map_nest
 
 WAYS = {
     "batches": {},

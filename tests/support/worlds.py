@@ -34,7 +34,7 @@ class World:
 
 
 class Member:
-    """A rank of a world, as `pyecho.ranks.Group` says."""
+    """A rank of a world, as `pyecho.run.ranks.Group` says."""
 
     def __init__(self, world: World, rank: int) -> None:
         self.world, self.rank, self.size = world, rank, world.size

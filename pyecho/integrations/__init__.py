@@ -1,0 +1,1 @@
+"""Glue that follows other libraries."""

@@ -1,0 +1,230 @@
+"""The loader for Hugging Face Accelerate."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from itertools import chain, repeat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import WeakKeyDictionary
+
+try:
+    import accelerate
+    from accelerate.data_loader import DataLoaderDispatcher, DataLoaderShard, DataLoaderStateMixin
+    from accelerate.state import GradientState
+except ImportError as error:
+    raise ImportError(
+        "pyecho.integrations.accelerate needs Accelerate: pip install accelerate"
+    ) from error
+
+import torch
+from torch.utils.data import IterableDataset
+
+import pyecho.torch
+from pyecho._core import CheckpointError, ConfigError
+from pyecho.adaptive import Adaptive
+from pyecho.loader import with_options
+from pyecho.source.source import examples_of_data_loader
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from pyecho.config import Options
+
+__all__ = ["EchoLoader"]
+
+
+class EchoLoader(pyecho.torch.EchoLoader, DataLoaderStateMixin):  # type: ignore[misc]
+    """A `pyecho.torch.EchoLoader` over a `DataLoader` that Accelerate has prepared.
+
+    ::
+
+        model, optimizer, source = accelerator.prepare(model, optimizer, source)
+        loader = EchoLoader(source, 3, accelerator=accelerator, batch_size=64, unbatch=True)
+
+    Each process echoes its share of the source and has batches on its device. Accelerate is told of
+    the last batch of an epoch when the consumer has it, so that gradients accumulate up to there.
+    ``accelerator.save_state()`` and ``load_state()`` save and load the position of each process, in
+    the order in which loaders were made; ``register_for_checkpointing`` knows only the first's.
+
+    Parameters
+    ----------
+    source
+        What ``accelerator.prepare`` or ``prepare_data_loader`` has made of a `DataLoader`. Its
+        batches are read on the host, without a word to other processes. With ``collate_fn=list``
+        they are lists of examples, which are echoed; then leave out `unbatch`, and pass the
+        `collate_fn` that pads a batch to this loader.
+    accelerator
+        The `accelerate.Accelerator`.
+
+    Raises
+    ------
+    ConfigError
+        If the source is another one; if the first process would read it for all of them, or would
+        have to tell the others a random order; if gradients accumulate, and the loader has no
+        length.
+    """
+
+    @with_options
+    def __init__(
+        self,
+        source: Any,
+        factor: float | Adaptive = 2,
+        *,
+        accelerator: accelerate.Accelerator,
+        device: Any = None,
+        **options: Unpack[Options],
+    ) -> None:
+        if device is None and accelerator.device_placement:
+            device = accelerator.device
+        super().__init__(_on_the_host(source), factor, device=device, **options)
+        if accelerator.gradient_accumulation_steps > 1 and not _has_length(self):
+            raise ConfigError(
+                "Accelerate has to know the last batch of an epoch to end an accumulation of "
+                "gradients there, and this loader has no len(); pass steps_per_epoch="
+            )
+
+        _Checkpoints.of(accelerator).add(self)
+
+    # Attributes that skip_first_batches() needs.
+    batch_size = prefetch_factor = None
+    drop_last = False
+    collate_fn = staticmethod(lambda batch: batch)
+
+    @property
+    def dataset(self) -> _WholeEpoch:
+        """The batches of the next epoch, for ``accelerator.skip_first_batches(loader, n)``."""
+        return _WholeEpoch(self)
+
+    @property
+    def gradient_state(self) -> GradientState:
+        """State that all objects of Accelerate share."""
+        return GradientState()
+
+    def __iter__(self) -> Iterator[Any]:
+        """Return an iterator for the next epoch, which begins with its first ``next()``."""
+        return self._reported(super().__iter__())
+
+    def _reported(self, batches: Iterator[Any]) -> Iterator[Any]:
+        self.begin()
+        self.remainder = 0  # of examples that gather_for_metrics() would have to drop
+        try:
+            for batch in batches:
+                self.end_of_dataloader = self._run.at_last_batch
+                yield batch
+                del batch
+        finally:
+            self.end()
+
+
+class _WholeEpoch(IterableDataset[Any]):
+    """The batches of an epoch; None stands for each that was taken before a loaded state."""
+
+    def __init__(self, loader: EchoLoader) -> None:
+        self._loader = loader
+
+    def __iter__(self) -> Iterator[Any]:
+        return chain(repeat(None, self._loader._run.saved_batches), self._loader)
+
+
+class _Checkpoints:
+    """Saves and loads the loaders of an accelerator, a file for each of them and each process."""
+
+    _known: ClassVar[WeakKeyDictionary[Any, _Checkpoints]] = WeakKeyDictionary()
+
+    @classmethod
+    def of(cls, accelerator: accelerate.Accelerator) -> _Checkpoints:
+        if accelerator not in cls._known:
+            cls._known[accelerator] = made = cls(accelerator.process_index)
+            accelerator.register_save_state_pre_hook(made._save)
+            accelerator.register_load_state_pre_hook(made._load)
+        return cls._known[accelerator]
+
+    def __init__(self, process: int) -> None:
+        self._process = process
+        self._loaders: list[weakref.ref[EchoLoader]] = []
+
+    def add(self, loader: EchoLoader) -> None:
+        self._loaders.append(weakref.ref(loader))
+
+    def _files(self, folder: str) -> Iterator[tuple[EchoLoader, Path]]:
+        there = [loader for loader in (each() for each in self._loaders) if loader is not None]
+        for number, loader in enumerate(there):
+            yield loader, Path(folder, f"echo_loader_{number}_{self._process}.pt")
+
+    def _save(self, models: Any, weights: Any, folder: str) -> None:
+        for loader, file in self._files(folder):
+            save_state(loader, file)
+
+    def _load(self, models: Any, folder: str) -> None:
+        for loader, file in self._files(folder):
+            if not file.exists():
+                raise CheckpointError(
+                    f"{file} is missing: save_state() was called without this EchoLoader, or in "
+                    "fewer processes"
+                )
+            loader.load_state_dict(torch.load(file, weights_only=True))
+
+
+def save_state(loader: EchoLoader, file: Path) -> None:
+    """Save a state that ``torch.load(weights_only=True)`` reads: if need be, without the items."""
+    torch.save(loader.state_dict(payload=True), file)
+    if torch.serialization.get_unsafe_globals_in_checkpoint(file):
+        torch.save(loader.state_dict(payload=False), file)
+
+
+def _on_the_host(source: Any) -> Any:
+    """Return the `DataLoader` of this process that Accelerate has put into `source`."""
+    kind = type(source)  # not __class__, which it makes that of a DataLoader
+    if issubclass(kind, DataLoaderDispatcher):
+        raise ConfigError(
+            "in this source the first process reads for all of them (dispatch_batches), which "
+            "would meet the communication of your model in another thread; pass to "
+            "Accelerator() dataloader_config=DataLoaderConfiguration(dispatch_batches=False), "
+            'to TrainingArguments() accelerator_config={"dispatch_batches": False}'
+        )
+    if not issubclass(kind, DataLoaderShard):
+        raise ConfigError(
+            "the source must be a DataLoader that went through accelerator.prepare(), got "
+            f"{kind.__name__}; to shard another source yourself, use pyecho.torch.EchoLoader"
+        )
+    if source.rng_types and source.synchronized_generator is not None:
+        raise ConfigError(
+            "the first process would tell the others its random order in every epoch; pass to "
+            "Accelerator() dataloader_config=DataLoaderConfiguration(use_seedable_sampler=True), "
+            'to TrainingArguments() accelerator_config={"use_seedable_sampler": True}'
+        )
+    loader = source.base_dataloader
+    return _Examples(loader) if _yields_lists(loader.collate_fn) else loader
+
+
+def _yields_lists(collate_fn: Any) -> bool:
+    """Return True for ``collate_fn=list``, also where a Trainer has wrapped it."""
+    return list in (collate_fn, getattr(collate_fn, "data_collator", None))
+
+
+class _Examples:
+    """The examples of a `DataLoader` whose batches are lists of them."""
+
+    def __init__(self, loader: Any) -> None:
+        self.batch_sampler, self.sampler = loader.batch_sampler, loader.sampler
+        self.dataset = loader.dataset
+        self._loader = loader
+
+    def __iter__(self) -> Iterator[Any]:
+        return chain.from_iterable(self._loader)
+
+    def __len__(self) -> int:
+        examples = examples_of_data_loader(self._loader, torch.utils.data)
+        if examples is None:
+            raise TypeError("the DataLoader does not tell how many examples it has")
+        return examples
+
+
+def _has_length(loader: EchoLoader) -> bool:
+    try:
+        len(loader)
+    except TypeError:
+        return False
+    return True

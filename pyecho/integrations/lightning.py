@@ -1,0 +1,51 @@
+"""What echoing does, in the logs of Lightning."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+try:
+    from lightning.pytorch import Callback
+except ImportError:
+    try:
+        from pytorch_lightning import Callback
+    except ImportError as error:
+        raise ImportError(
+            "pyecho.integrations.lightning needs Lightning: pip install lightning"
+        ) from error
+
+from pyecho.items.nest import leaves_of
+from pyecho.loader import EchoLoader
+
+__all__ = ["EchoCallback"]
+
+
+class EchoCallback(Callback):  # type: ignore[misc]
+    """Logs ``stats().scalars()`` of each training loader that is an `EchoLoader`.
+
+    ::
+
+        trainer = lightning.Trainer(callbacks=[EchoCallback()], log_every_n_steps=50)
+
+    These are R, the effective factor, the share of fresh uses, the pool's fill, and the share of
+    the time that the training waited, at each step that the trainer logs.
+    """
+
+    def on_train_epoch_start(self, trainer: Any, module: Any) -> None:
+        """Find the loaders."""
+        loaders = leaves_of(trainer.train_dataloader)
+        self._loaders = [each for each in loaders if isinstance(each, EchoLoader)]
+        if not self._loaders:
+            warnings.warn(
+                "EchoCallback logs nothing: no training loader is an EchoLoader of this process",
+                stacklevel=2,
+            )
+
+    def on_train_batch_end(self, trainer: Any, module: Any, *_: Any) -> None:
+        """Log, where the trainer does."""
+        if trainer.global_step % trainer.log_every_n_steps == 0:
+            for number, loader in enumerate(self._loaders):
+                name = f"/{number}" if len(self._loaders) > 1 else ""
+                scalars = loader.stats().scalars()
+                module.log_dict({key + name: value for key, value in scalars.items()})

@@ -1,0 +1,123 @@
+"""The `Trainer` of Hugging Face's transformers, with echoed training data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+try:
+    import transformers
+    from transformers.trainer_utils import get_last_checkpoint
+except ImportError as error:
+    raise ImportError(
+        "pyecho.integrations.transformers needs transformers: pip install transformers"
+    ) from error
+
+import torch
+
+from pyecho._core import CheckpointError
+from pyecho.integrations.accelerate import EchoLoader, save_state
+
+if TYPE_CHECKING:
+    from transformers import Trainer as _Trainer
+else:
+    _Trainer = object
+
+__all__ = ["EchoTrainer", "EchoTrainerMixin"]
+
+
+class EchoTrainerMixin(_Trainer):  # type: ignore[misc]
+    """Echoes the training data of a `transformers.Trainer`, or of a class derived from it.
+
+    ::
+
+        class EchoTrainer(EchoTrainerMixin, Seq2SeqTrainer): ...
+
+        trainer = EchoTrainer(model, args, train_dataset=dataset, echo={"factor": 3})
+        trainer.train()  # resume_from_checkpoint=True goes on with the next batch
+
+    Examples are echoed, and the trainer's collator makes and pads a batch of each
+    `per_device_train_batch_size` of their uses. Schedules and epochs count the echoed batches. Each
+    checkpoint holds the position of every process. Where the loss is logged, so are the
+    ``stats().scalars()`` of the loader.
+
+    Parameters
+    ----------
+    echo
+        Options of `pyecho.integrations.accelerate.EchoLoader`, `factor` among them. With
+        ``batch_size=None`` the collator's batches are echoed as they are. A dataset without a length
+        needs `steps_per_epoch`, or ``TrainingArguments(max_steps=)``.
+    """
+
+    data_collator: Any
+
+    def __init__(self, *args: Any, echo: Mapping[str, Any], **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.echo = dict(echo)
+        self.echo_loader: EchoLoader | None = None
+        self._resumed_from: str | None = None
+        self.add_callback(_SavesLoader(self))
+
+    def get_train_dataloader(self) -> EchoLoader:
+        """Return the loader of the training data, at the position of the checkpoint to resume."""
+        options = {"batch_size": self._train_batch_size} | self.echo
+        collator = self.data_collator
+        if options["batch_size"] is not None:
+            options.setdefault("collate_fn", collator)
+            self.data_collator = list
+        try:
+            source = super().get_train_dataloader()
+        finally:
+            self.data_collator = collator
+        loader = EchoLoader(source, accelerator=self.accelerator, **options)
+        if self._resumed_from is not None:
+            file = _file_of(self, self._resumed_from)
+            if not file.exists():
+                raise CheckpointError(f"{file} is missing: another trainer, or fewer processes")
+            with _safe_globals():
+                loaded = torch.load(file, weights_only=True)
+            loader.load_state_dict(loaded)
+        self.echo_loader = loader
+        return loader
+
+    def train(
+        self, resume_from_checkpoint: str | bool | None = None, *args: Any, **options: Any
+    ) -> Any:
+        """Train; see `transformers.Trainer.train`."""
+        if resume_from_checkpoint is True:  # else train() finds it, and does not say which
+            resume_from_checkpoint = get_last_checkpoint(self.args.output_dir) or True
+        is_named = isinstance(resume_from_checkpoint, str | Path)
+        self._resumed_from = str(resume_from_checkpoint) if is_named else None
+        return super().train(resume_from_checkpoint, *args, **options)
+
+    def log(self, logs: dict[str, float], *args: Any, **options: Any) -> None:
+        """Log, and beside the loss what echoing does."""
+        if "loss" in logs and self.echo_loader is not None:
+            logs = logs | self.echo_loader.stats().scalars()
+        super().log(logs, *args, **options)
+
+
+class EchoTrainer(EchoTrainerMixin, transformers.Trainer):  # type: ignore[misc]
+    """A `transformers.Trainer` that echoes its training data; see `EchoTrainerMixin`."""
+
+
+class _SavesLoader(transformers.TrainerCallback):  # type: ignore[misc]
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+
+    def on_save(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        """Save where this process is."""
+        file = _file_of(self._trainer, f"{args.output_dir}/checkpoint-{state.global_step}")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with _safe_globals():
+            save_state(self._trainer.echo_loader, file)
+
+
+def _safe_globals() -> Any:
+    """Return a context in which files may hold what padding collators return."""
+    return torch.serialization.safe_globals([transformers.BatchEncoding])
+
+
+def _file_of(trainer: Any, checkpoint: str) -> Path:
+    return Path(checkpoint, f"echo_loader_{trainer.args.process_index}.pt")

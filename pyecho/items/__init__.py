@@ -1,0 +1,1 @@
+"""Items: nests, their specs, rows and shared storage."""

@@ -1,0 +1,137 @@
+"""Batches to be split (`unbatch=True`): how many rows they have, and what one row is.
+
+A batch is a nest of columns. An array is a column, also in a list or tuple. A list or tuple of one
+object for each row is a column, and so is an array of strings or objects; their rows travel by
+reference. What can be read in two ways is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pyecho._core import ConfigError
+from pyecho.items.nest import leaves_of, map_nest
+from pyecho.items.nodes import node_of
+from pyecho.items.spec import Adapter, Field
+
+
+def rows_of(batch: Any) -> int:
+    """Return the number of rows of a batch: the length of the outermost array."""
+    level, lists, texts = [batch], False, False
+    while level:
+        lengths = [length for length in map(_length, level) if length is not None]
+        if lengths:
+            return lengths[0]
+        nodes = [node for node in map(node_of, level) if node is not None]
+        lists = lists or any(map(_is_list, nodes))
+        texts = texts or any(isinstance(value, str | bytes) for value in level)
+        level = [child for node in nodes for child in node.children]
+    if lists and texts:
+        remedy = "a list of strings is a column beside an array; alone, make it one (np.asarray())"
+    elif lists:
+        remedy = "make arrays of its lists of numbers (np.asarray())"
+    else:
+        remedy = "pass unbatch=False if the source yields single examples"
+    raise ConfigError(
+        "unbatch=True needs items with at least one array that has a batch axis, got "
+        f"{type(batch).__name__}; {remedy}"
+    )
+
+
+def row_spec(batch: Any, adapter: Adapter) -> Any:
+    """Return the spec of one row; `ConfigError` if a batch cannot be split, or in two ways."""
+    rows = rows_of(batch)
+    _refuse_examples(batch, adapter)
+
+    def split(value: Any, path: str) -> Any:
+        node = node_of(value)
+        if node is None:
+            return _row_field(value, path, adapter)
+        if _is_list(node) and value is not batch:
+            column, nest = len(value) == rows, _splits_children(node, rows)
+            if column and nest and any(node_of(child) is not None for child in value):
+                raise ConfigError(
+                    f"{path}: the {type(value).__name__} may be a column of {rows} rows, or a nest "
+                    f"of {rows} parts with {rows} rows each; make an array of a column, and a dict "
+                    "or namedtuple of a nest"
+                )
+            if column and not nest:
+                return Field((), object)
+            if value and not nest and all(_length(leaf) is None for leaf in leaves_of(value)):
+                raise ConfigError(
+                    f"{path}: unbatch=True cannot split a {type(value).__name__} of {len(value)} "
+                    f"into {rows} rows; a column needs one object for each row"
+                )
+        children = enumerate(node.children)
+        return node.rebuild([split(child, path + node.step(place)) for place, child in children])
+
+    return split(batch, "item")
+
+
+def first_rows(batch: Any, count: int) -> Any:
+    """Return the first rows of a batch that can be split; arrays are views."""
+    rows = rows_of(batch)
+
+    def cut(value: Any) -> Any:
+        node = node_of(value)
+        column = _is_list(node) and value is not batch and not _splits_children(node, rows)
+        if node is None or (column and len(value) == rows):
+            return value[:count]
+        return node.rebuild([cut(child) for child in node.children])
+
+    return cut(batch)
+
+
+def _length(leaf: Any) -> int | None:
+    """Return the length of the batch axis; None if `leaf` is no array or has no axes."""
+    return leaf.shape[0] if hasattr(type(leaf), "__dlpack__") and len(leaf.shape) > 0 else None
+
+
+def _is_list(node: Any) -> bool:
+    """Return True if a node is a list or tuple without names."""
+    return node is not None and node.is_list
+
+
+def _splits(value: Any, rows: int) -> bool:
+    """Return True if `value` could be split into this many rows."""
+    node = node_of(value)
+    if node is None:
+        return _length(value) == rows
+    return (_is_list(node) and len(value) == rows) or _splits_children(node, rows)
+
+
+def _splits_children(node: Any, rows: int) -> bool:
+    return bool(node.children) and all(_splits(child, rows) for child in node.children)
+
+
+def _row_field(leaf: Any, path: str, adapter: Adapter) -> Field:
+    if isinstance(leaf, np.ndarray) and leaf.ndim == 1 and leaf.dtype.kind in "OSTU":
+        return Field((), object)
+    field = adapter.field_of(leaf)
+    if not field.shape:
+        raise ConfigError(
+            f"{path}: unbatch=True cannot split a leaf of type {type(leaf).__name__} into rows; "
+            "give it a batch axis, or drop it in the source"
+        )
+    return Field(field.shape[1:], field.dtype)
+
+
+def _refuse_examples(batch: Any, adapter: Adapter) -> None:
+    """Raise `ConfigError` for a list of nests that are all alike, as a list of examples is."""
+    node = node_of(batch)
+    if not _is_list(node) or len(batch) < 2 or any(node_of(child) is None for child in batch):
+        return
+
+    def kind(leaf: Any) -> tuple[Any, int]:
+        field = adapter.field_of(leaf)
+        return field.dtype, len(field.shape)
+
+    first, *others = (map_nest(kind, child) for child in batch)
+    if all(other == first for other in others):
+        raise ConfigError(
+            f"item: the {type(batch).__name__} of {len(batch)} nests that are all alike may be "
+            f"{len(batch)} examples; yield examples one by one and leave out unbatch, or make a "
+            "dict or namedtuple of columns"
+        )

@@ -1,0 +1,1 @@
+"""The run of a loader: its nodes, threads and epochs."""

@@ -1,0 +1,1 @@
+"""Sources: kinds of data that a loader reads."""

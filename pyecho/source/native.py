@@ -1,0 +1,69 @@
+"""Native sources, which put examples into the slots of a loader themselves (docs/embedding.md).
+
+A native source is an object with two methods:
+
+``__pyecho_spec__()``
+    Returns the nest of `Field` of an example, without leaves that travel by reference.
+
+``__pyecho_feed__(capsule)``
+    Puts all examples of one pass, in their order, and returns. pyecho calls it once for each pass,
+    in a thread of its own. The capsule holds a ``pyecho_buffer*`` (``pyecho/pyecho.h``, in
+    `get_include`), on which any number of threads may reserve and commit slots, without the GIL,
+    until the method returns; by then no slot may be open. When the loader ends the pass early,
+    reservations return ``PYECHO_CLOSED``, and the method is to return soon. An exception reaches
+    the consumer, after everything put before it.
+
+It may have a ``__len__``, the number of examples of a pass, and a ``set_epoch``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from pyecho._core import CheckpointError, ConfigError
+from pyecho.items.nest import leaves_of, map_nest
+from pyecho.items.spec import Field
+
+
+def is_native(source: Any) -> bool:
+    """Return True if `source` is a native one."""
+    return callable(getattr(source, "__pyecho_feed__", None))
+
+
+def example_of(source: Any) -> Any:
+    """Return an example like those of a native source, with zeros."""
+    describe = getattr(source, "__pyecho_spec__", None)
+    if not callable(describe):
+        raise ConfigError(
+            f"the source ({type(source).__name__}) has __pyecho_feed__ and so fills slots itself; "
+            "it also needs __pyecho_spec__(), which returns the nest of pyecho.Field of an example"
+        )
+    spec = describe()
+    for field in leaves_of(spec):
+        if not isinstance(field, Field) or field.by_reference:
+            raise ConfigError(
+                "__pyecho_spec__() must return a nest of pyecho.Field with a shape and a dtype of "
+                f"numbers, got {field!r} in it"
+            )
+    return map_nest(lambda field: np.zeros(field.shape, field.dtype), spec)
+
+
+class NativePass(Iterator[Any]):
+    """One pass over a native source, of which the first `start` examples are dropped.
+
+    Stands where passes over other sources are iterators; the native stage knows the difference.
+    """
+
+    def __init__(self, source: Any, start: int) -> None:
+        self.start = start
+        self.__pyecho_feed__ = source.__pyecho_feed__
+
+    def __next__(self) -> Any:
+        """Refuse to yield an item."""
+        raise CheckpointError(
+            "a native source (one with __pyecho_feed__) cannot yield single examples again; load a "
+            "state that was taken with state_dict(payload=True)"
+        )

@@ -1,0 +1,1 @@
+"""Saved states: positions, their checks, and other numbers of ranks."""

@@ -1,0 +1,1 @@
+"""Commands, advice and displays."""

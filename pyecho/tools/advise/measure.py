@@ -1,0 +1,147 @@
+"""Measures the times of the parts of a loader's pipeline, in two short runs."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from pyecho._core import EchoError
+from pyecho.run.trace import Recording
+from pyecho.tools.advise.model import FACTORS, SLACK, Advice, Times, advice_on
+
+if TYPE_CHECKING:
+    from pyecho.loader import EchoLoader
+
+FEWEST = 8
+"""Batches without which nothing is measured."""
+
+Step = Callable[[Any], object]
+
+
+Pipeline = tuple["EchoLoader", Step | None]
+
+
+def measured_advice(pipeline: Callable[[], Pipeline], steps: int) -> Advice:
+    """Run a pipeline freely, then with its step function, for about `steps` batches each.
+
+    Each run asks for its loader, and first takes some batches that do not count, until the source
+    works as it does later on. Predictions hold in the middle of an epoch, while the pool is full.
+
+    Raises
+    ------
+    EchoError
+        If the source ends too soon, or while a trace is being recorded.
+    """
+    loader, _ = pipeline()
+    upstream = _free_run(loader, steps)
+    times = _full_run(*pipeline(), steps, upstream)
+    return advice_on(times, loader._config.most_uses, steps)
+
+
+def _free_run(given: EchoLoader, steps: int) -> float:
+    """Return the source's seconds for the fresh examples of a batch.
+
+    Nothing holds up the source: each use is dropped at once, and nothing is augmented.
+    """
+    collate = None if given._config.collate_fn is None else len
+    fresh, seconds = [], []
+    with closing(given._variant(factor=1, augment=None, collate_fn=collate)) as loader:
+        for _ in _batches(loader, steps + steps // 4 + 1):
+            seconds.append(time.perf_counter())
+            fresh.append(loader.stats().fresh)
+        stats = loader.stats()
+    rows, begin = loader._config.batch_size or 1, len(seconds) // 5
+    if fresh[-1] == fresh[begin]:  # all of it was read before
+        return rows * stats.source_seconds / stats.fresh
+    return rows * (seconds[-1] - seconds[begin]) / (fresh[-1] - fresh[begin])
+
+
+def _full_run(given: EchoLoader, step: Step | None, steps: int, upstream: float) -> Times:
+    """Measure the other parts, where the source is the limit only if R is larger than 8."""
+    cycles, busy = [], []
+    with Recording() as recording, closing(given._variant(factor=FACTORS[-1])) as loader:
+        config = loader._config
+        # The feeder rests until the uses that the pool began with are spent.
+        in_pool = math.ceil(config.most_uses * config.capacity / (config.batch_size or 1))
+        warm_up = steps // 4 + min(in_pool, 2 * steps)
+        last = None
+        for number, batch in _batches(loader, warm_up + steps + 1):
+            received = time.perf_counter()
+            if step is not None:
+                step(batch)
+            del batch
+            busy.append(time.perf_counter() - received)
+            if number > 0 and last is not None:  # not the first of an epoch: the pool fills
+                cycles.append(received - last)
+            last = received
+    spans = _Spans(recording.found)
+    begin = min(warm_up, len(cycles) // 2)  # the source may have ended sooner
+    downstream = 0.0 if step is None else fmean(busy[begin:])
+    times = Times(
+        upstream=upstream,
+        downstream=downstream,
+        cycle=fmean(cycles[begin:]),
+        augmentation=spans.seconds("augment", per=spans.count("augment")),
+        augment_workers=max(1, config.augment_workers),
+        gather=spans.seconds("gather", per=spans.items("gather") / (config.batch_size or 1)),
+        gather_threads=max(1, spans.threads("gather", "pyecho-gather")),
+        upload=spans.seconds("upload", per=len(busy)),
+        serial=loader._run._by_consumer and not loader._source.in_memory,
+    )
+    if not times.serial and SLACK * upstream / FACTORS[-1] < times.cycle:
+        return times
+    # The source was the limit, or its time is in the cycle: count only the other parts.
+    parts = times.parts(math.inf)
+    if not spans.threads("gather", "pyecho-gather"):
+        parts["consumer"] += parts.pop("gather")
+    return replace(times, cycle=max(parts.values()))
+
+
+class _Spans:
+    """The spans of a recording, added up."""
+
+    def __init__(self, recording: dict[str, Any]) -> None:
+        self._names = recording["threads"]
+        self._events = recording["events"]
+
+    def _of(self, name: str) -> Iterator[tuple[str, int, int, int, int]]:
+        return (event for event in self._events if event[0] == name)
+
+    def seconds(self, name: str, *, per: float) -> float:
+        total_ns = sum(end_ns - begin_ns for _, _, begin_ns, end_ns, _ in self._of(name))
+        return total_ns * 1e-9 / per if per else 0.0
+
+    def count(self, name: str) -> int:
+        return sum(1 for _ in self._of(name))
+
+    def items(self, name: str) -> int:
+        return sum(items for *_, items in self._of(name))
+
+    def threads(self, name: str, thread_name: str) -> int:
+        threads = {thread for _, thread, *_ in self._of(name)}
+        return sum(self._names[thread] == thread_name for thread in threads)
+
+
+def _batches(loader: EchoLoader, most: int) -> Iterator[tuple[int, Any]]:
+    """Yield so many batches, in as many epochs as it takes, each with its number in its epoch."""
+    got = 0
+    while True:
+        before = got
+        for number, batch in enumerate(loader):
+            got += 1
+            yield number, batch
+            del batch
+            if got == most:
+                return
+        if got == before or loader._source.one_shot:
+            break
+    if got < FEWEST:
+        raise EchoError(
+            f"the source ended after {got} batches, and advise() needs at least {FEWEST}; pass a "
+            "longer one, or one that can be iterated again"
+        )
