@@ -46,8 +46,8 @@ class EchoTrainerMixin(_Trainer):  # type: ignore[misc]
     ----------
     echo
         Options of `pyecho.integrations.accelerate.EchoLoader`, `factor` among them. With
-        ``batch_size=None`` the collator's batches are echoed as they are. A dataset without a length
-        needs `steps_per_epoch`, or ``TrainingArguments(max_steps=)``.
+        ``batch_size=None`` the collator's batches are echoed as they are. A dataset without a
+        length needs `steps_per_epoch`, or ``TrainingArguments(max_steps=)``.
     """
 
     data_collator: Any
