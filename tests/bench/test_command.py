@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from pyecho import cli
+from pyecho.tools import cli
 from pyecho.bench import command, gather, repeat
 from pyecho.bench.commit import commit_of
 from pyecho.bench.progress import shown
