@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 import pyecho
-from pyecho import info
+from pyecho.tools import info
 from pyecho.tools.advise.model import FACTORS
 
 LIMIT = 0.05

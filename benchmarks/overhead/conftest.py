@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from pyecho import info
+from pyecho.tools import info
 from pyecho.bench.commit import commit_of
 from pyecho.bench.row import Row, pooled
 from pyecho.tools.arguments import positive_int
