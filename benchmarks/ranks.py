@@ -1,59 +1,34 @@
-"""Two ranks with an adaptive factor, whose sources drift: is the run as fast as the slower one?
+"""What a group costs: epochs of two ranks that have equally many batches, and of two that need not.
 
-    python benchmarks/ranks.py [--rounds 5] [--seconds 10] [--json FILE]
+    python benchmarks/ranks.py [--rounds 5] [--epochs 100] [--json FILE]
 
-Needs torch. Two processes over gloo read sources of the same length. The speed of each rises and
-falls by a factor of three, so that now the one is slower and now the other, and one is slower on
-the whole. In each round both read their sources alone, then train with a loader each, whose factor
-they decide together; a step takes the same time on both, and ends when both have. Nothing can take
-less time than the slower source. Prints how much longer the run took, the uses of an item, and the
-collectives of the loader. Other programs on the machine disturb it.
+Needs torch. Two processes over gloo read arrays of unequal lengths. In each round, each iterates a
+loader without a group for some short epochs, then one with a group, and meets the other before and
+after. Prints the time of an epoch of both, and what the ranks say. Other programs on the machine
+disturb it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import multiprocessing
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from pyecho import Adaptive, info
+from pyecho.tools import info
 
-LIMIT = 1.05
-ROWS = 16
-READ_SECONDS = (8e-3, 10e-3)
-"""Time that each rank's source takes for as many rows, on average."""
-STEP_SECONDS = 5e-3
-BATCH_SIZE = 32
+ROWS = (4096, 4000)
+"""Rows of each rank, so that the second one uses some of them more often."""
 
 
-class Drifting:
-    """A source of rows; a pause before some of them goes up and down."""
-
-    def __init__(self, batches: int, seconds: float, phase: float) -> None:
-        self.batches, self.seconds, self.phase = batches, seconds, phase
-
-    def __len__(self) -> int:
-        return self.batches * ROWS
-
-    def __iter__(self) -> Iterator[Any]:
-        for number in range(self.batches):
-            wave = math.sin(2 * math.pi * (3 * number / self.batches + self.phase))
-            time.sleep(self.seconds * (1 + wave / 2))
-            for row in range(ROWS):
-                yield np.full(16, self.phase * 1e6 + number * ROWS + row, np.float32)
-
-
-def run_rank(rank: int, folder: str, rounds: int, seconds: float, results: Any) -> None:
+def run_rank(rank: int, folder: str, rounds: int, epochs: int, results: Any) -> None:
     """Measure, as one of the ranks."""
     import torch
     import torch.distributed as dist
@@ -71,76 +46,56 @@ def run_rank(rank: int, folder: str, rounds: int, seconds: float, results: Any) 
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    batches = int(seconds / max(READ_SECONDS))
-    source = Drifting(batches, READ_SECONDS[rank], rank / 2)
+    rows = np.full((ROWS[rank], 16), rank, np.float32)
+    together = Counting(dist.group.WORLD)
+    loaders = {
+        "alone": EchoLoader(rows, 2, batch_size=32),
+        "group": EchoLoader(rows, 2, batch_size=32, group=together),
+    }
     for _ in range(rounds):
-        dist.barrier()
-        began = time.perf_counter()
-        for _ in source:
-            pass
-        read = time.perf_counter() - began
-        group = Counting(dist.group.WORLD)
-        loader = EchoLoader(source, Adaptive(8), batch_size=BATCH_SIZE, group=group)
-        group.calls = group.numbers = 0  # those of an epoch
-        dist.barrier()
-        began = time.perf_counter()
-        with loader:
-            for _ in loader:
-                time.sleep(STEP_SECONDS)
-                dist.barrier()  # the gradients
-            stats = loader.stats()
-        results.put(
-            {
-                "rank": rank,
-                "read": read,
-                "run": time.perf_counter() - began,
-                "batches": stats.batches,
-                "factor": stats.effective_factor,
-                "log": stats.log[0].tolist(),
-                "collectives": group.calls,
-                "bytes": 8 * group.numbers,
-            }
-        )
+        found: dict[str, float] = {"rank": rank}
+        for name, loader in loaders.items():
+            together.calls = together.numbers = 0
+            dist.barrier()
+            began = time.perf_counter()
+            batches = sum(1 for _ in range(epochs) for _ in loader)
+            dist.barrier()
+            found[f"{name}_seconds"] = (time.perf_counter() - began) / epochs
+            found[f"{name}_batches"] = batches / epochs
+        found["messages"] = together.calls / epochs
+        found["bytes"] = 8 * together.numbers / epochs
+        results.put(found)
     dist.destroy_process_group()
 
 
 def main() -> int:
-    """Print the results; return 1 if the median is beyond the limit, or the logs differ."""
+    """Print the results; return 1 if ranks of a group had other numbers of batches or messages."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=10, help="that the slower source takes")
+    parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
-    found: list[Any] = [[], []]
     with tempfile.TemporaryDirectory() as folder:
-        shared = (folder, arguments.rounds, arguments.seconds, results)
+        shared = (folder, arguments.rounds, arguments.epochs, results)
         ranks = [context.Process(target=run_rank, args=(rank, *shared)) for rank in range(2)]
         for process in ranks:
             process.start()
-        for _ in range(2 * arguments.rounds):
-            each = results.get(timeout=60 + 10 * arguments.seconds)
-            found[each["rank"]].append(each)
+        found = [results.get(timeout=600) for _ in range(2 * arguments.rounds)]
         for process in ranks:
             process.join()
-    rounds = list(zip(*found, strict=True))
-    ratios = [max(a["run"], b["run"]) / max(a["read"], b["read"]) for a, b in rounds]
-    same = all(a["log"] == b["log"] for a, b in rounds)
     facts = info.collect()
-    print(f"Two ranks with Adaptive(8), {facts['cores']} cores, pyecho {facts['pyecho']}\n")
-    print("| What | Median [lowest, highest] |")
-    print("|---|---|")
-    _print_row("run / reading the slower source", ratios, ".3f")
-    _print_row("uses of an item", [a["factor"] for a, _ in rounds], ".2f")
-    for name in ("batches", "collectives", "bytes"):
-        _print_row(f"{name} of an epoch, one rank", [a[name] for a, _ in rounds], ".0f")
-    print(f"\nThe logs of the ranks are {'equal' if same else 'DIFFERENT'}.")
+    print("| What | Median [lowest, highest] |\n|---|---|")
+    names = {"alone_seconds": "an epoch without a group, ms", "group_seconds": "with one, ms"}
+    for name, text in names.items():
+        _print_row(text, [1e3 * each[name] for each in found], ".2f")
+    for name in ("alone_batches", "group_batches", "messages", "bytes"):
+        what = f"{name.replace('_', ', ')} of an epoch, one rank"
+        _print_row(what, [each[name] for each in found], "g")
     if arguments.json is not None:
-        kept = [[{**each, "log": len(each["log"])} for each in pair] for pair in rounds]
-        text = json.dumps({"facts": facts, "ratios": ratios, "rounds": kept}, indent=2)
-        arguments.json.write_text(text + "\n")
-    return int(median(ratios) > LIMIT or not same)
+        arguments.json.write_text(json.dumps({"facts": facts, "rounds": found}, indent=2) + "\n")
+    return int(len({(each["group_batches"], each["messages"]) for each in found}) > 1)
 
 
 def _print_row(name: str, values: list[float], form: str) -> None:

@@ -30,7 +30,9 @@ from pyecho._core import (
     SpecMismatch,
 )
 from pyecho.adaptive import Adaptive
-from pyecho.buffer import EchoBuffer, EchoInfo
+from pyecho.buffer import EchoBuffer
+from pyecho.items.info import EchoInfo
+from pyecho.items.registered import register_node
 from pyecho.items.spec import Field, spec_of
 from pyecho.loader import EchoLoader
 from pyecho.paths import get_cmake_dir, get_include, get_library
@@ -66,5 +68,6 @@ __all__ = [
     "get_cmake_dir",
     "get_include",
     "get_library",
+    "register_node",
     "spec_of",
 ]

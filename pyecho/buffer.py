@@ -4,38 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from pyecho import _core
-from pyecho._core import CheckpointError, ConfigError
+from pyecho._core import ConfigError
 from pyecho.adaptive import Adaptive
-from pyecho.config import Config
-from pyecho.items.nest import map_nest
+from pyecho.checked import with_checked_names
+from pyecho.config import Config, Wiring
+from pyecho.items.info import EchoInfo
 from pyecho.items.nodes import node_of
 from pyecho.items.spec import NUMPY, fields_of
-from pyecho.run.ranks import Extent
-from pyecho.state.check import SavedState
-from pyecho.state.state import leaves_of_spec, whole_state
+from pyecho.state.check import snapshot_of
+from pyecho.state.items import examples_state, parts_of_examples, refill
+from pyecho.state.position import Position, position_of, whole_state
 from pyecho.stats import EchoStats
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 _ALIGNMENT = 16  # of the arrays of a batch, enough for every dtype
-
-
-class EchoInfo(NamedTuple):
-    """Which items a batch is made of, row by row."""
-
-    source_index: NDArray[np.int64]
-    """Number of the item in source order, from 0."""
-    use: NDArray[np.int32]
-    """Which use of the item this is; 0 is the fresh one. ``~n``, which is negative: use n is an
-    additional one, made so that all shards have equally many."""
 
 
 class EchoBuffer(_core.EchoBuffer):
@@ -70,27 +58,27 @@ class EchoBuffer(_core.EchoBuffer):
         Native threads that assemble batches ahead of the consumer; 0: the consumer assembles each
         when it asks for it. None: 0 where that takes less than waking a thread, else all cores but
         one, at most 4.
-    burst
-        Examples that arrive together (rows of a `put_batch`): room for as many is kept ahead of the
-        pool, so that the next ones can be made while these wait; of small ones for as many as 4 MiB
-        hold, up to `capacity`.
+    slots_ahead
+        Slots ahead of the pool, for examples that arrive together (rows of a `put_batch`), so that
+        the next ones can be made while these wait; of small ones as many as 4 MiB hold, up to
+        `capacity`.
     max_bytes
         Bound of the memory for slots and batches. Without one the buffer grows as long as the
         consumer keeps batches.
-    held
+    leases
         Batches that the consumer holds at the same time (a loop holds one while it asks for the
         next). It may hold more; the buffer then grows, and says so with one `ResourceWarning`.
     with_info
         Yield ``(batch, info)`` with an `EchoInfo`.
     steps_per_epoch
-        End the iteration after so many batches; the next one goes on.
+        End the iteration after this many batches; the next one goes on.
     to_array, from_array
         For arrays of another library: ``to_array(leaf)`` returns an ndarray that shares the leaf's
         memory, or None; ``from_array(ndarray, leaf_number)`` what the consumer gets.
     allocate
         Memory of another allocator for batches, such as pinned memory: ``allocate(size_bytes)``
         returns a writable block of bytes that NumPy can view. The arrays of a batch then have the
-        block as their `base`, and the buffer asks for another one for each batch; neither `held`
+        block as their `base`, and the buffer asks for another one for each batch; neither `leases`
         nor `max_bytes` count the blocks that the consumer keeps.
 
     Raises
@@ -99,6 +87,7 @@ class EchoBuffer(_core.EchoBuffer):
         If an argument is wrong or `max_bytes` is too small for the rest.
     """
 
+    @with_checked_names
     def __init__(
         self,
         spec: Any,
@@ -112,9 +101,9 @@ class EchoBuffer(_core.EchoBuffer):
         drop_last: bool = False,
         prefetch: int = 2,
         threads: int | None = None,
-        burst: int = 1,
+        slots_ahead: int = 1,
         max_bytes: int | None = None,
-        held: int = 2,
+        leases: int = 2,
         with_info: bool = False,
         to_array: Callable[[Any], Any] | None = None,
         from_array: Callable[[Any, int], Any] | None = None,
@@ -126,17 +115,15 @@ class EchoBuffer(_core.EchoBuffer):
             factor=factor,
             shuffle_buffer=capacity,
             seed=seed,
-            epoch=epoch,
             unique_in_batch=unique_in_batch,
             drop_last=drop_last,
             prefetch=prefetch,
             threads=threads,
-            burst=burst,
             max_bytes=max_bytes,
-            held=held,
             with_info=with_info,
             steps_per_epoch=steps_per_epoch,
             loader=False,
+            wiring=Wiring(epoch=epoch, slots_ahead=slots_ahead, leases=leases),
         )
         arguments = native_arguments(
             spec, config, to_array=to_array, from_array=from_array, allocate=allocate
@@ -152,36 +139,36 @@ class EchoBuffer(_core.EchoBuffer):
         that a program has to put next, after loading, come after them. Other threads may put
         meanwhile, in any order but that of a reservation that is open.
         """
-        flow = self._state(payload=True, with_held=False)
-        flow |= {
-            "epoch": self._config.epoch,
-            **asdict(Extent()),
-            "last": None,
-            "lengths": None,
-            "links": {},
-        }
-        flow["leaves"] = leaves_of_spec(fields_of(self._spec))
-        taken = flow["open_items"] + sum(passes * items for passes, items in flow["passes"])
-        return whole_state("buffer", self._config, self._config.epoch, flow, None, taken=taken)
+        native = self._state(payload=True, with_held=False)
+        unspent = examples_state(native, self._spec, NUMPY)
+        epoch = self._config.wiring.epoch
+        taken = native["open_items"] + sum(passes * items for passes, items in native["passes"])
+        position = position_of(native, epoch, None, None)
+        return whole_state(
+            "buffer", self._config, epoch=epoch, position=position, unspent=unspent, taken=taken
+        )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` was called, with the examples in the state.
 
         Ends an iteration under way; no thread may be putting. If the input had been closed, it is
-        closed again. Raises `CheckpointError`.
+        closed again. Raises `CheckpointError`; if that shows late, the buffer is empty, and takes
+        examples.
         """
-        flow = SavedState.read(state, "buffer", self._config).flow
-        if flow is None or not flow.payload:
-            raise CheckpointError("the state of a buffer holds its examples, and this one does not")
-        arrays = iter(flow.arrays(fields_of(self._spec)))
-        numbers, slots = self._resume(flow)
-        adaptive = self._config.adaptive is not None
-        slots = flow.slots_of(numbers, slots, adaptive=adaptive)
-        columns = map_nest(lambda _: next(arrays), self._spec)
-        self._refill(columns, True, flow.order, slots)
-        if flow.ended:
-            self.close()
-        self._set_paused(False)
+        saved = snapshot_of(state, self._config)
+        assert saved.unspent is not None
+        parts = parts_of_examples(saved.unspent, self._spec)
+        try:
+            places = self._resume(saved.at, len(saved.unspent.numbers))
+            adaptive = self._config.adaptive is not None
+            refill(self._refill, parts, saved, places, adaptive=adaptive)
+            if saved.at.ended:
+                self.close()
+        except BaseException:
+            self._begin(Position(epoch=self._config.wiring.epoch))
+            raise
+        finally:
+            self._set_paused(False)
 
     def stats(self) -> EchoStats:
         """Return counts and times so far."""

@@ -1,11 +1,15 @@
-"""Checks of numbers that a caller passes."""
+"""Checks of numbers and names that a caller passes."""
 
 from __future__ import annotations
 
 import contextlib
+import difflib
+import functools
+import inspect
 import math
 import operator
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -39,3 +43,64 @@ def checked_factor(value: Any) -> float:
             f"got {value!r}"
         )
     return number
+
+
+Init = TypeVar("Init", bound=Callable[..., None])
+
+
+def with_checked_names(init: Init) -> Init:
+    """Have `__init__`, all of whose options are named, refuse others by `refuse_unknown`."""
+    known = inspect.signature(init).parameters
+
+    @functools.wraps(init)
+    def checked(self: object, *args: Any, **options: Any) -> None:
+        refuse_unknown(type(self), options.keys() - known)
+        init(self, *args, **options)
+
+    return checked  # type: ignore[return-value]
+
+
+def refuse_unknown(owner: type[Any], names: Iterable[str]) -> None:
+    """Raise `TypeError` for the first of these names, none of which is an option of `owner`."""
+    name = min(names, default=None)
+    if name is None:
+        return
+    inits = [vars(each).get("__init__") for each in owner.__mro__]
+    parameters = [
+        each
+        for init in filter(inspect.isfunction, inits)
+        for each in inspect.signature(init).parameters.values()
+        if each.name != "self" and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+    ]
+    options = dict.fromkeys(each.name for each in parameters)
+    near = difflib.get_close_matches(name, options, 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"the options are {', '.join(options)}"
+    if name in ("shuffle", "shuffle_buffer") and "capacity" in options:
+        hint = "did you mean 'capacity', among which uses are shuffled?"
+    elif name in _OF_LOADERS:
+        hint = f"{_OF_LOADERS[name]} has it"
+    elif name in _OF_DATA_LOADERS:
+        hint = "pass it to a torch.utils.data.DataLoader, and that as the source"
+        if name == "shuffle":
+            hint += "; shuffle_buffer= shuffles uses"
+    raise TypeError(f"{owner.__name__}() got an unexpected keyword argument {name!r}; {hint}")
+
+
+_OF_LOADERS = dict.fromkeys(
+    ("device", "device_augment", "device_dtype", "echo_on", "group", "max_device_bytes"),
+    "pyecho.torch.EchoLoader",
+) | {"sharding": "pyecho.jax.EchoLoader"}
+
+_OF_DATA_LOADERS = (
+    "batch_sampler",
+    "generator",
+    "multiprocessing_context",
+    "num_workers",
+    "persistent_workers",
+    "prefetch_factor",
+    "sampler",
+    "shuffle",
+    "timeout",
+    "worker_init_fn",
+)
+"""Arguments of a `DataLoader` that have to do with where examples come from."""

@@ -2,53 +2,56 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, TypedDict
+from typing import Any, TypeVar
 
 import numpy as np
 
 from pyecho._core import ConfigError, uses_of_pass
 from pyecho.adaptive import Adaptive
 from pyecho.checked import MAX_USES, checked_factor, checked_int
+from pyecho.options import Memory, Options
 
 MAX_CAPACITY = 2**29 - 1
-
-Memory = Literal["auto", "pageable", "pinned"]
-"""``"pinned"`` memory can be read by a CUDA device while everybody goes on, and must be had;
-``"auto"`` is pinned if a device is in use and the system allows it."""
-
-
-class Options(TypedDict, total=False):
-    """The options of a loader besides its source and its factor; `EchoLoader` says what they do."""
-
-    batch_size: int | None
-    unbatch: bool
-    shuffle_buffer: int | None
-    unique_in_batch: bool
-    drop_last: bool
-    pad_last: bool
-    seed: int
-    epochs: int | None
-    steps_per_epoch: int | None
-    shards: int | None
-    prefetch: int
-    threads: int | None
-    collate_fn: Callable[[list[Any]], Any] | None
-    augment: Callable[[Any, np.random.Generator], Any] | None
-    augment_workers: int
-    memory: Memory
-    max_bytes: int | None
-    with_info: bool
-    copy: bool
-    progress: bool
 
 
 def bounded(default: int | None, minimum: int, maximum: int) -> Any:
     """Return the field of a whole number; None is one only if it is the default."""
     return field(default=default, metadata={"minimum": minimum, "maximum": maximum})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wiring:
+    """How the stages of one run fit together: no options, but what surrounds a loader or buffer.
+
+    The native stages read it by name, as they do `Config`.
+    """
+
+    epoch: int = bounded(0, 0, 2**64 - 1)
+    """The first epoch of an `EchoBuffer`."""
+    slots_ahead: int = bounded(1, 1, 2**30)
+    """Slots ahead of the pool, for examples that arrive together."""
+    leases: int = bounded(2, 1, 2**29)
+    """Batches that the consumer holds at the same time."""
+    grows_quietly: bool = False
+    """True if the consumer may hold more of them without a warning."""
+    reads_few: bool = False
+    """True if the source waits for items that are kept: read no more than asked for."""
+    lists: tuple[bool, ...] | None = None
+    """Which lists in a batch are columns, once that is known; see `pyecho.items.rows.row_spec`."""
+    rank: int = bounded(0, 0, 2**20)
+    ranks: int = bounded(1, 1, 2**20)
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        for option in fields(self):
+            if option.metadata:
+                value = checked_int(option.name, getattr(self, option.name), **option.metadata)
+                object.__setattr__(self, option.name, value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,14 +83,8 @@ class Config:
     with_info: bool = False
     copy: bool = False
     progress: bool = False
-    # Set by the stages that a loader or buffer is made of.
-    epoch: int = bounded(0, 0, 2**64 - 1)
-    burst: int = bounded(1, 1, 2**30)
-    held: int = bounded(2, 1, 2**29)
-    keeps: bool = False  # the consumer may hold more than that, without a warning
     loader: bool = True
-    rank: int = bounded(0, 0, 2**20)
-    ranks: int = bounded(1, 1, 2**20)
+    wiring: Wiring = Wiring()
 
     def __post_init__(self) -> None:
         """Check everything, and settle what has a default that depends on the rest."""
@@ -100,7 +97,7 @@ class Config:
         for option in fields(self):
             name, value = option.name, getattr(self, option.name)
             if isinstance(option.default, bool):
-                settle(name, bool(value))
+                settle(name, _checked_bool(name, value))
             elif option.metadata and (value is not None or option.default is not None):
                 settle(name, checked_int(self._shown(name), value, **option.metadata))
         for name, call in (("augment", "(batch, rng)"), ("collate_fn", "a list of examples")):
@@ -116,7 +113,13 @@ class Config:
         if not self.loader and self.batch_size is None:
             raise ConfigError("batch_size must be an int, at least 1, got None")
         if self.shuffle_buffer is None:
-            most = (MAX_USES - 1) // math.ceil(self.most_uses)
+            most = min(MAX_CAPACITY, (MAX_USES - 1) // math.ceil(self.most_uses))
+            distinct = self.unique_in_batch or self.adaptive is not None
+            if distinct and self.batch_size is not None and self.batch_size > most:
+                raise ConfigError(
+                    f"batch_size must be at most {most} with this factor, because the pool holds "
+                    f"each item of a batch, got {self.batch_size}"
+                )
             settle("shuffle_buffer", min(10 * (self.batch_size or 0), most))
         if self.capacity * math.ceil(self.most_uses) >= MAX_USES:
             raise ConfigError(
@@ -144,24 +147,17 @@ class Config:
                 "collate_fn makes batches of whole examples, and unbatch=True splits batches; pass "
                 "a source that yields examples, or leave out one of the two"
             )
-        others = {
-            "drop_last=True leaves the last batch out": self.drop_last,
-            "with epochs= there is no short batch between passes to fill": self.epochs is not None,
-            "an Adaptive factor makes as many uses as it takes": self.adaptive is not None,
-        }
-        for why, given in others.items():
-            if self.pad_last and given:
-                raise ConfigError(
-                    f"pad_last=True fills the last batch by additional uses, and {why}; "
-                    "leave out one, or pass steps_per_epoch= alone, whose batches are all full"
-                )
+        if self.pad_last and self.drop_last:
+            raise ConfigError(
+                "pad_last=True fills the last batch, and drop_last=True leaves the last batch out; "
+                "pass one of them"
+            )
         if self.unique_in_batch and self.capacity < self.batch_size:
             name = self._shown("shuffle_buffer")
             raise ConfigError(
                 f"unique_in_batch needs a pool of at least batch_size = {self.batch_size} items, "
                 f"but {name} = {self.shuffle_buffer}; raise {name}"
             )
-
         if self.adaptive is not None and self.capacity < self.batch_size:
             name = self._shown("shuffle_buffer")
             raise ConfigError(
@@ -171,21 +167,28 @@ class Config:
 
     def _check_streams(self) -> None:
         streams = self.streams
-        if streams * self.ranks != (self.shards or self.ranks):
+        if streams * self.wiring.ranks != (self.shards or self.wiring.ranks):
             raise ConfigError(
-                f"shards must be a multiple of the number of ranks, {self.ranks}, got {self.shards}"
+                f"shards must be a multiple of the number of ranks, {self.wiring.ranks}, got "
+                f"{self.shards}"
             )
         if self.adaptive is not None and self.shards is not None:
             raise ConfigError(
-                "an adaptive factor follows the sources of all ranks together, which have one "
-                "stream each; leave out shards=, or pass a number as the factor, such as the "
-                "recommended_factor that stats() shows"
+                "an adaptive factor follows the source of its rank, and shards= deals items to "
+                "streams that go on alike; leave out shards=, or pass a number as the factor, such "
+                "as the recommended_factor that stats() shows"
             )
-        if self.joint and self.epochs is not None:
-            raise ConfigError(
-                "an adaptive factor of several ranks does not know where an epoch ends if passes "
-                "flow into each other; use steps_per_epoch= in place of epochs="
-            )
+        if self.bounded and self.steps_per_epoch is None:
+            unknown = {
+                "with unique_in_batch=True the draws decide": self.unique_in_batch,
+                "an Adaptive factor follows the source's speed": self.adaptive is not None,
+            }
+            for why, given in unknown.items():
+                if given:
+                    raise ConfigError(
+                        f"{self.bounded_by} needs a number of batches that is known when an epoch "
+                        f"begins, and {why}; pass steps_per_epoch="
+                    )
         if streams == 1:
             return
         rows = -(-(self.batch_size or 1) // streams) if self.unique_in_batch else 1
@@ -214,11 +217,6 @@ class Config:
         return self.factor if isinstance(self.factor, Adaptive) else None
 
     @property
-    def joint(self) -> bool:
-        """True if several ranks decide together how an adaptive factor goes on."""
-        return self.adaptive is not None and self.ranks > 1
-
-    @property
     def most_uses(self) -> float:
         """The factor, or the most that an adaptive one may become."""
         return self.factor.max if isinstance(self.factor, Adaptive) else self.factor
@@ -241,16 +239,28 @@ class Config:
     @property
     def streams(self) -> int:
         """Streams of this rank."""
-        return (self.shards or self.ranks) // self.ranks
+        return (self.shards or self.wiring.ranks) // self.wiring.ranks
 
     @property
-    def alone(self) -> bool:
-        """True if no other rank or shard is to have equally many batches."""
-        return self.ranks == 1 and self.shards is None
+    def flows(self) -> bool:
+        """True if passes flow into each other."""
+        return self.epochs is not None or self.steps_per_epoch is not None
+
+    @property
+    def bounded(self) -> bool:
+        """True if an epoch's batches are known when it begins: equally many, or all full."""
+        return self.wiring.ranks > 1 or self.shards is not None or self.pad_last
+
+    @property
+    def bounded_by(self) -> str:
+        """The option that makes it so, for messages."""
+        return (
+            "group=" if self.wiring.ranks > 1 else "pad_last=True" if self.pad_last else "shards="
+        )
 
     @property
     def even_factor(self) -> bool:
-        """True if streams are to use up their items equally fast, see echo_factor.hpp."""
+        """True if streams use up their items equally fast, see echo_factor.hpp."""
         return self.shards is not None
 
     @property
@@ -259,28 +269,25 @@ class Config:
         return self.augment is not None or self.collate_fn is not None
 
     @property
-    def held_by_link(self) -> int:
+    def leases_of_link(self) -> int:
         """Batches that these threads and their queue hold."""
         return self.prefetch + 1 + max(1, self.augment_workers) if self.linked else 0
 
     def capacity_for(self, items: int | None) -> int:
-        """Return a capacity that gives the same output for a pass of so many items."""
-        flows = self.epochs is not None or self.steps_per_epoch is not None
-        if items is None or flows or self.adaptive is not None:
+        """Return a capacity that gives the same output for a pass of this many items."""
+        if items is None or self.flows or self.adaptive is not None:
             return self.capacity
         least = self.batch_size or 1 if self.unique_in_batch else 1
-        if not self.alone or self.pad_last:  # room to spare in each stream, as elsewhere
-            return min(self.capacity, (max(items, least) // self.streams + 2) * self.streams)
-        return min(self.capacity, max(items, least))
+        return min(self.capacity, -(-max(items, least) // self.streams) * self.streams)
 
     def uses_of(self, items: int) -> int:
-        """Return the uses of a pass of so many items, equally many in each stream."""
+        """Return the uses of a pass of this many items, equally many in each stream."""
         uses = uses_of_pass(-(-items // self.streams), self.most_uses) * self.streams
         unit = math.lcm(self.batch_size or 1, self.streams) if self.pad_last else 1
         return -(-uses // unit) * unit
 
     def batches_of(self, items: int | None) -> int | None:
-        """Return the number of batches of an epoch whose pass has so many items, if it is known."""
+        """Return the number of batches of an epoch whose pass has this many items, if known."""
         if self.steps_per_epoch is not None or items is None:
             return self.steps_per_epoch
         if self.unique_in_batch or self.adaptive is not None:
@@ -291,13 +298,25 @@ class Config:
         return uses // self.batch_size if self.drop_last else -(-uses // self.batch_size)
 
     def threads_for(self, example_bytes: int) -> int:
-        """Return how many native threads make batches; 0 if the consumer had better do it."""
+        """Return how many native threads make batches; 0 if that costs more than it saves."""
         if self.threads is not None:
             return self.threads
         rows = self.batch_size or 1
         if rows * (PLAN_NS + example_bytes * COPY_NS) <= HAND_OVER_NS:
             return 0
         return max(1, min(4, available_cores() - 1))
+
+
+Init = TypeVar("Init", bound=Callable[..., None])
+
+
+def with_options(init: Init) -> Init:
+    """Have help() and completion show every option with its default in the place of `**options`."""
+    own, options = inspect.signature(init), inspect.signature(Config).parameters
+    shown = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    shown += [options[name] for name in Options.__annotations__]
+    init.__signature__ = own.replace(parameters=shown)  # type: ignore[attr-defined]
+    return init
 
 
 PLAN_NS, COPY_NS = 30, 0.2
@@ -307,6 +326,12 @@ HAND_OVER_NS = 50_000
 """Cost of waking another thread, at worst. Cheaper batches are made without a worker."""
 
 _MEMORIES = ("auto", "pageable", "pinned")
+
+
+def _checked_bool(name: str, value: Any) -> bool:
+    if not isinstance(value, bool | np.bool_):
+        raise ConfigError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
 
 
 def available_cores() -> int:

@@ -17,21 +17,20 @@ except ImportError as error:
 import pyecho
 from pyecho._core import ConfigError, EchoError
 from pyecho.adaptive import Adaptive
-from pyecho.buffer import EchoInfo
-from pyecho.config import Config, Options
+from pyecho.config import Config, with_options
+from pyecho.items.info import EchoInfo
 from pyecho.items.nest import leaves_of, map_nest
 from pyecho.items.spec import Adapter, Field, is_tensor
-from pyecho.loader import with_options
+from pyecho.options import Options
+from pyecho.run.host import ExampleEcho, add_augmentation, item_echo
+from pyecho.run.pipeline import MakePipeline, Pipeline
 from pyecho.run.run import Run
-from pyecho.run.stages import Stages
-from pyecho.source.source import Source
+from pyecho.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from typing_extensions import Unpack
-
-    from pyecho.stats import EchoStats
 
 __all__ = ["EchoLoader"]
 
@@ -65,9 +64,9 @@ class EchoLoader(pyecho.EchoLoader):
     ::
 
         mesh = jax.make_mesh((jax.device_count(),), ("data",))
-        for batch, mask in EchoLoader(source, 3, batch_size=256, sharding=mesh, pad_last=True): ...
+        for batch in EchoLoader(source, 3, batch_size=256, sharding=mesh, pad_last=True): ...
 
-    Arguments, methods and order of the output are those of `pyecho.EchoLoader`. A thread of
+    Arguments, methods and order of the output are as in `pyecho.EchoLoader`. A thread of
     pyecho's puts `prefetch` batches on the devices while the consumer computes; in batch echoing
     every item is put once and shared by its uses. Arrays, tensors in host memory and, in example
     echoing, numbers arrive as `jax.Array` with the dtype that JAX gives them (64-bit numbers have
@@ -84,8 +83,7 @@ class EchoLoader(pyecho.EchoLoader):
         the axes of each array. If it spans several processes, each loader has the rows of its own
         process, and `batch_size` counts these.
     pad_last
-        As in `pyecho.EchoLoader`, so that a step is compiled once; and yield ``(batch, mask)``,
-        where `mask` (bool, one for each row) is False in additional uses. Keras gets it as weights.
+        As in `pyecho.EchoLoader`, so that a step is compiled once.
 
     Raises
     ------
@@ -119,15 +117,16 @@ class EchoLoader(pyecho.EchoLoader):
         super().__init__(source, factor, **options)
         self._check_parts()
 
+    def _may_read_in_consumer(self) -> bool:
+        return False
+
     def _new_run(self) -> Run:
-        make_stages = partial(JaxStages, adapter=ADAPTER, placement=self._placement)
-        run = Run(self._source, self._config, make_stages, by_consumer=False, group=self._group)
-        run.keeps = True  # the batches of steps under way, as many as JAX allows
+        run = super()._new_run()
+        run.engine.let_grow()  # the batches of steps under way, as many as JAX allows
         return run
 
-    def _for_keras(self, batch: Any) -> Any:
-        """Make the mask the weights of the rows."""
-        return (*batch[0], batch[1]) if self._config.pad_last else batch
+    def _pipeline_maker(self) -> MakePipeline:
+        return partial(jax_pipeline, placement=self._placement)
 
     def _check_parts(self) -> None:
         config, rows, parts = self._config, self._config.batch_size, self._placement.parts()
@@ -154,7 +153,6 @@ class Placement:
     """
 
     where: Any = None  # a device or sharding; None is JAX's default device
-    masked: bool = False  # add a mask of the rows that are no additional uses
     with_info: bool = False
     put_bytes: int = 0
     """Bytes of host memory that were put on devices."""
@@ -170,10 +168,10 @@ class Placement:
         return self(map_nest(_own_array, item))
 
     def use(self, emission: Any, epoch: int, number: int) -> Any:
-        """Return a use on the devices, with its mask and info if these are wanted."""
+        """Return a use on the devices, with its info if that is wanted."""
         info: Any
-        batch, info = emission if self.masked or self.with_info else (emission, None)
-        placed = self((batch, info.use >= 0) if self.masked else batch)
+        batch, info = emission if self.with_info else (emission, None)
+        placed = self(batch)
         # The info is a view of the batch's host memory, which goes back now.
         return (placed, EchoInfo(*(each.copy() for each in info))) if self.with_info else placed
 
@@ -204,39 +202,32 @@ class Placement:
         return self.where
 
 
-class JaxStages(Stages):
-    """Stages with one that puts batches on devices, or items in batch echoing."""
-
-    def __init__(
-        self, source: Source, config: Config, *arguments: Any, placement: Placement, **more: Any
-    ) -> None:
-        masked, with_info = config.pad_last, config.with_info
-        self._placement = replace(placement, masked=masked, with_info=with_info)
-        super().__init__(source, replace(config, with_info=with_info or masked), *arguments, **more)
-
-    def _build(self, first: Any) -> None:
-        if self.config.batch_size is None and not self.config.linked:
-            self._stages = [self._echo_queue(first, self._placement.item)]
-            return
-        super()._build(first)
-        self._add_link(
-            "upload",
-            self._placement.use,
-            to_state=_use_to_state,
-            of_state=self._placement.use_again,
+def jax_pipeline(
+    source: Source, config: Config, first: Any, by_consumer: bool, *, placement: Placement
+) -> Pipeline:
+    """Return a pipeline that puts batches on devices, or items in batch echoing."""
+    placement = replace(placement, with_info=config.with_info)
+    made = (source, config, first, by_consumer, ADAPTER)
+    by_item = config.batch_size is None and not config.linked
+    echo: Any
+    if config.batch_size is not None:
+        echo = ExampleEcho(*made, leases=config.prefetch + 1)
+    else:
+        echo = item_echo(*made, prepare=placement.item if by_item else None)
+    echo.to_host = _to_host
+    pipeline = Pipeline(
+        echo,
+        config,
+        ADAPTER,
+        by_consumer=by_consumer,
+        sent_bytes=lambda: placement.put_bytes,
+    )
+    if not by_item:
+        add_augmentation(pipeline)
+        pipeline.add_link(
+            "upload", placement.use, to_state=_use_to_state, of_state=placement.use_again
         )
-
-    def _echo_buffer(self, first: Any, **changes: Any) -> Any:
-        config = self.config
-        held = config.held + config.held_by_link + config.prefetch + 1
-        return super()._echo_buffer(first, held=held, **changes)
-
-    def _to_host(self, item: Any) -> Any:
-        return _to_host(item)
-
-    def stats(self) -> EchoStats:
-        """Return those of what was put on the devices as well."""
-        return replace(super().stats(), h2d_bytes=self._placement.put_bytes)
+    return pipeline
 
 
 def _use_to_state(made: Any) -> list[Any]:

@@ -11,23 +11,23 @@ from typing import Any
 class EchoStats:
     """Counts and times of an echo stage, over all epochs of a loader.
 
-    Times are wall-clock seconds. `fresh`, `emitted` and the times only grow; the rest describes the
-    current moment.
+    Times are wall-clock seconds. `fresh`, `read`, `emitted` and the times only grow; the rest
+    describes the current moment.
     """
 
     fresh: int = 0
-    """Items taken from the source, re-reads in later epochs included (the paper's cost measure)."""
+    """Items whose first use was handed out, re-reads in later epochs included (the paper's cost
+    measure)."""
+    read: int = 0
+    """Items read from the source; also ahead of the consumer."""
     emitted: int = 0
     """Uses of items handed out; in example echoing the rows of all batches."""
-    additional: int = 0
-    """Of these, additional uses, made so that all ranks have equally many batches. With `augment`
-    or a device an estimate: uses in the batches that these have in their hands may be counted."""
     batches: int = 0
     """Batches handed out."""
     source_seconds: float = 0.0
     """Time spent inside the source."""
     upstream_seconds: float = 0.0
-    """Time the source takes for `fresh` items when nothing holds it up. More than `source_seconds`
+    """Time the source takes for `read` items when nothing holds it up. More than `source_seconds`
     if the source makes items ahead by itself while the loader waits; an estimate from the reads
     before the first wait, and between that and the time from one item to the next."""
     consumer_wait_seconds: float = 0.0
@@ -76,11 +76,8 @@ class EchoStats:
 
     @property
     def fresh_share(self) -> float:
-        """Share of the uses so far that were fresh, `1 / effective_factor`; nan before the first.
-
-        Items that are in the pool count, so it is at most 1 and exact at the end of an epoch.
-        """
-        return min(1.0, self.fresh / self.emitted) if self.emitted else nan
+        """Share of the uses so far that were fresh, `1 / effective_factor`; nan before any."""
+        return self.fresh / self.emitted if self.emitted else nan
 
     @property
     def ratio(self) -> float:
@@ -88,10 +85,10 @@ class EchoStats:
 
         The source's time is `upstream_seconds`, or `source_seconds` while that is unknown.
         """
-        if not (self.fresh and self.emitted and self.downstream_seconds > 0):
+        if not (self.read and self.emitted and self.downstream_seconds > 0):
             return nan
         upstream_seconds = self.upstream_seconds or self.source_seconds
-        return (upstream_seconds / self.fresh) / (self.downstream_seconds / self.emitted)
+        return (upstream_seconds / self.read) / (self.downstream_seconds / self.emitted)
 
     @property
     def recommended_factor(self) -> float:

@@ -87,8 +87,8 @@ def facts(device: Any) -> dict[str, Any]:
     import torch
 
     import pyecho
-    from pyecho import info
     from pyecho.bench.commit import commit_of
+    from pyecho.tools import info
 
     build = info.collect()
     version = pyecho.cuda.driver_version()

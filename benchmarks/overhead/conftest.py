@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from pyecho.tools import info
 from pyecho.bench.commit import commit_of
 from pyecho.bench.row import Row, pooled
+from pyecho.tools import info
 from pyecho.tools.arguments import positive_int
 
 HERE = Path(__file__).resolve().parent

@@ -126,8 +126,8 @@ def _run(options: argparse.Namespace) -> int:
     from paper.store import Store
     from paper.text import Text
     from paper.train import Result
-    from pyecho import info
     from pyecho.config import available_cores
+    from pyecho.tools import info
 
     chosen = entries(options.only or default_figures(full=options.full), full=options.full)
     seeds = options.seeds or (FULL_SEEDS if options.full else SHORT_SEEDS)

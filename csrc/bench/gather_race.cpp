@@ -83,7 +83,7 @@ double GatherRace::memcpy_seconds(unsigned threads) {
 }
 
 double GatherRace::echo_seconds() {
-  EchoBufferConfig config;
+  EchoConfig config;
   config.leaf_bytes = {workload_.row_bytes};
   config.batch_rows = workload_.batch_rows;
   config.capacity = workload_.capacity;

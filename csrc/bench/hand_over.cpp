@@ -69,7 +69,7 @@ class BufferHandOver {
 
  private:
   // Without workers, as loaders choose for batches this small: the consumer makes the batch itself.
-  EchoBuffer buffer_{EchoBufferConfig{.leaf_bytes = {8}, .factor = 1.0, .threads = 0}};
+  EchoBuffer buffer_{EchoConfig{.leaf_bytes = {8}, .factor = 1.0, .threads = 0}};
 };
 
 template <class Stage>

@@ -2,14 +2,12 @@
 
 #include <pybind11/numpy.h>
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstring>
 #include <memory>
 #include <string>
 #include <tuple>
-#include <utility>
 
 #include "bindings/arrow_nulls.hpp"
 #include "bindings/arrow_text.hpp"
@@ -24,20 +22,12 @@ namespace {
 // Lengths and offsets below this can be added and multiplied by small numbers without overflow.
 constexpr std::int64_t kMaxArrowLength = std::int64_t{1} << 48;
 
-void destroy_arrow_array(PyObject* capsule) {
-  const py::error_scope kept;  // a producer written in Python may run code
-  const std::unique_ptr<ArrowOwned<ArrowArray>> array(
-      static_cast<ArrowOwned<ArrowArray>*>(PyCapsule_GetPointer(capsule, nullptr)));
-}
-
+// pybind11 sets an exception aside while the array is released, which may run a producer's Python code.
 py::object owner_of(ArrowArray& array) {
-  auto owned = std::make_unique<ArrowOwned<ArrowArray>>(array);
-  PyObject* const capsule = PyCapsule_New(owned.get(), nullptr, destroy_arrow_array);
-  if (capsule == nullptr) {
-    throw py::error_already_set();
-  }
-  std::ignore = owned.release();  // the capsule's
-  return py::reinterpret_steal<py::object>(capsule);
+  auto kept = std::make_unique<ArrowOwned<ArrowArray>>(array);
+  py::capsule capsule(kept.get(), [](void* dying) { delete static_cast<ArrowOwned<ArrowArray>*>(dying); });
+  std::ignore = kept.release();  // the capsule's
+  return capsule;
 }
 
 std::int64_t buffers_of(ArrowKind kind) noexcept {
@@ -104,39 +94,33 @@ const void* first_buffer_of(const ArrowArray& array) noexcept {
   return nullptr;
 }
 
-py::object checked_object(PyObject* made) {
-  if (made == nullptr) {
-    throw py::error_already_set();
-  }
-  return py::reinterpret_steal<py::object>(made);
-}
-
-py::object new_array(const py::object& dtype, std::int64_t count) {
+// Returns a new array of `count` elements, each made by `element(row)`.
+template <class T, class Element>
+py::object make_array(const py::object& dtype, std::int64_t count, const Element& element) {
   npy_intp extent = count;
-  return checked_object(
-      PyArray_NewFromDescr(&PyArray_Type, as_descr(dtype.inc_ref()), 1, &extent, nullptr, nullptr, 0, nullptr));
+  py::object made =
+      owned(PyArray_NewFromDescr(&PyArray_Type, as_descr(dtype.inc_ref()), 1, &extent, nullptr, nullptr, 0, nullptr));
+  T* const values = static_cast<T*>(PyArray_DATA(as_array(made)));
+  for (std::int64_t row = 0; row < count; ++row) {
+    values[row] = element(row);
+  }
+  return made;
 }
 
 py::object read_bits(const ArrowType& type, const ArrowArray& array, std::int64_t begin, std::int64_t count) {
-  py::object made = new_array(type.dtype, count);
   const auto* const bits = static_cast<const unsigned char*>(array.buffers[1]);
-  auto* const values = static_cast<npy_bool*>(PyArray_DATA(as_array(made)));
-  for (std::int64_t row = 0; row < count; ++row) {
-    values[row] = bit_at(bits, array.offset + begin + row) ? 1 : 0;
-  }
-  return made;
+  return make_array<npy_bool>(type.dtype, count, [&](std::int64_t row) -> npy_bool {
+    return bit_at(bits, array.offset + begin + row) ? 1 : 0;
+  });
 }
 
 py::object read_widened(const ArrowType& type, const ArrowArray& array, std::int64_t begin, std::int64_t count) {
-  py::object made = new_array(type.dtype, count);
   const auto* const from = static_cast<const std::byte*>(array.buffers[1]);
-  auto* const values = static_cast<std::int64_t*>(PyArray_DATA(as_array(made)));
-  for (std::int64_t row = 0; row < count; ++row) {
+  return make_array<std::int64_t>(type.dtype, count, [&](std::int64_t row) {
     std::int32_t value = 0;
     std::memcpy(&value, from + (array.offset + begin + row) * 4, sizeof(value));
-    values[row] = value;
-  }
-  return made;
+    return value;
+  });
 }
 
 }  // namespace
@@ -193,16 +177,14 @@ py::object ArrowBatch::read_plain(const ArrowType& type, const ArrowArray& array
   if (data == nullptr) {  // NumPy would allocate an array of its own
     extents[0] = type.has_axis ? count : 0;
   }
-  py::object view = checked_object(PyArray_NewFromDescr(&PyArray_Type, as_descr(type.dtype.inc_ref()),
-                                                        type.has_axis ? 2 : 1, extents.data(), nullptr,
-                                                        const_cast<std::byte*>(data), NPY_ARRAY_C_CONTIGUOUS, nullptr));
+  py::object view =
+      owned(PyArray_NewFromDescr(&PyArray_Type, as_descr(type.dtype.inc_ref()), type.has_axis ? 2 : 1, extents.data(),
+                                 nullptr, const_cast<std::byte*>(data), NPY_ARRAY_C_CONTIGUOUS, nullptr));
   if (data == nullptr) {
     return view;
   }
   PyArray_UpdateFlags(as_array(view), NPY_ARRAY_ALIGNED);
-  if (PyArray_SetBaseObject(as_array(view), owner_.inc_ref().ptr()) != 0) {
-    throw py::error_already_set();
-  }
+  throw_if(PyArray_SetBaseObject(as_array(view), owner_.inc_ref().ptr()) != 0);
   return view;
 }
 
@@ -225,7 +207,7 @@ py::object ArrowBatch::read_lists(const ArrowType& type, const ArrowArray& array
     extents.at(static_cast<std::size_t>(axes++)) = PyArray_DIM(flat, axis);
   }
   PyArray_Dims shape{.ptr = extents.data(), .len = axes};
-  const py::object rows = checked_object(PyArray_Newshape(flat, &shape, NPY_CORDER));
+  const py::object rows = owned(PyArray_Newshape(flat, &shape, NPY_CORDER));
   return type.axes.is_none() ? rows : rows.attr("transpose")(type.axes);
 }
 
@@ -240,14 +222,13 @@ py::object ArrowBatch::read_dictionary(const ArrowType& type, const ArrowArray& 
       decoded = with_none(decoded);
     }
   }
-  const py::object indices = new_array(py::dtype("i8"), count);
-  auto* const wanted = static_cast<std::int64_t*>(PyArray_DATA(as_array(indices)));
-  for (std::int64_t row = 0; row < count; ++row) {
+  const py::object indices = make_array<std::int64_t>(py::dtype("i8"), count, [&](std::int64_t row) {
     const bool null = type.by_reference() && is_null(array, begin + row);
-    wanted[row] = null ? values.length : dictionary_index(type, array, begin + row);
-    require_fit(null || (wanted[row] >= 0 && wanted[row] < values.length), type);
-  }
-  return checked_object(PyArray_TakeFrom(as_array(decoded), indices.ptr(), 0, nullptr, NPY_RAISE));
+    const std::int64_t index = null ? values.length : dictionary_index(type, array, begin + row);
+    require_fit(null || (index >= 0 && index < values.length), type);
+    return index;
+  });
+  return owned(PyArray_TakeFrom(as_array(decoded), indices.ptr(), 0, nullptr, NPY_RAISE));
 }
 
 }  // namespace pyecho::bindings

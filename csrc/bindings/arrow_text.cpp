@@ -15,11 +15,7 @@ namespace {
 
 py::object new_objects(std::int64_t count) {
   npy_intp extent = count;
-  PyObject* const made = PyArray_SimpleNew(1, &extent, NPY_OBJECT);
-  if (made == nullptr) {
-    throw py::error_already_set();
-  }
-  return py::reinterpret_steal<py::object>(made);
+  return owned(PyArray_SimpleNew(1, &extent, NPY_OBJECT));
 }
 
 PyObject** objects_in(const py::object& array) noexcept {
@@ -93,9 +89,7 @@ py::object read_objects(const ArrowType& type, const ArrowArray& array, std::int
       object = type.is_str ? PyUnicode_DecodeUTF8(text.data, text.size, nullptr)
                            : PyBytes_FromStringAndSize(text.data, text.size);
     }
-    if (object == nullptr) {
-      throw py::error_already_set();
-    }
+    throw_if(object == nullptr);
     Py_XSETREF(*next, object);  // NumPy may have put None there
   }
   return made;

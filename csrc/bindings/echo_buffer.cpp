@@ -17,7 +17,6 @@
 #include "bindings/registration.hpp"
 
 namespace py = pybind11;
-using namespace py::literals;
 
 namespace pyecho::bindings {
 namespace {
@@ -33,7 +32,7 @@ bool any_reference(const Structure& structure) {
 
 // Adds the leaves of the structure to the configuration. Reference leaves have no bytes of their own; all of them together
 // are one entry of the ReferenceTable, which is the last leaf.
-EchoBufferConfig with_leaves(EchoBufferConfig config, const Structure& structure) {
+EchoConfig with_leaves(EchoConfig config, const Structure& structure) {
   for (const LeafSpec& leaf : structure.leaves()) {
     config.leaf_bytes.push_back(leaf.size_bytes);
   }
@@ -66,7 +65,7 @@ EchoBufferObject::EchoBufferObject(const py::object& spec, const py::object& nod
       new_memory_(std::move(new_memory)),
       batched_(batched),
       has_references_(any_reference(structure_)),
-      config_(with_leaves(buffer_config(config), structure_)) {
+      config_(with_leaves(config_of(config), structure_)) {
   if (!new_memory_.is_none()) {
     config_.batch_memory = [this](std::size_t size_bytes) {
       const py::gil_scoped_acquire gil;
@@ -80,21 +79,6 @@ EchoBufferObject::EchoBufferObject(const py::object& spec, const py::object& nod
     raise(PyExc_MemoryError, "the system has no memory for the " + readable_bytes(EchoBuffer::min_bytes(config_)) +
                                  " that slots and batches need; " + kLessMemory);
   }
-}
-
-HostMemory EchoBufferObject::new_memory(std::size_t size_bytes) const {
-  const py::object made = call_python([&] { return new_memory_(size_bytes); });
-  auto [address, owner] = made.cast<std::pair<std::uintptr_t, py::object>>();
-  std::shared_ptr<void> kept(owner.release().ptr(), [](void* held) {
-    if (Py_IsInitialized() == 0) {
-      return;  // native code has kept the buffer for longer than the interpreter, which took its objects along
-    }
-    ParkIfKilled park;
-    const py::gil_scoped_acquire gil;
-    park.passed();
-    Py_DECREF(static_cast<PyObject*>(held));
-  });
-  return {reinterpret_cast<std::byte*>(address), size_bytes, std::move(kept)};  // NOLINT(performance-no-int-to-ptr)
 }
 
 // ---------------------------------------------------------------- producers
@@ -114,9 +98,8 @@ void EchoBufferObject::raise_for_put(Outcome outcome, std::optional<double> time
 Reservation EchoBufferObject::reserve(std::optional<double> timeout_s) {
   const Deadline deadline = deadline_after(timeout_s);
   Reservation reservation{};
-  std::uint32_t count = 0;
-  Outcome outcome = core_->try_reserve(std::span(&reservation, 1), count);
-  if (outcome == Outcome::kFull) {
+  Outcome outcome = core_->reserve(reservation, Deadline::min());
+  if (outcome == Outcome::kTimeout) {
     outcome = wait_for_room(deadline, [&](Deadline slice) { return core_->reserve(reservation, slice); });
   }
   if (outcome != Outcome::kOk) {
@@ -171,26 +154,7 @@ void EchoBufferObject::fill(const ItemView& view, std::size_t row, std::span<con
   core_->commit(reservations);
 }
 
-void EchoBufferObject::set_references(std::uint32_t slot, py::tuple references) {
-  const Section section(lock());
-  const ReferenceTable::Entry entry = references_.put(std::move(references));
-  std::memcpy(core_->slot_data(slot) + core_->layout().leaves().back().slot_offset, &entry, sizeof(entry));
-  if (!adaptive()) {
-    return;
-  }
-  if (entry_of_[slot] != kNoEntry) {
-    retired_.emplace_back(taken_ + core_->batches_ahead(), entry_of_[slot]);
-  }
-  entry_of_[slot] = entry;
-}
-
-void EchoBufferObject::drop_references() {
-  retired_.clear();
-  std::ranges::fill(entry_of_, kNoEntry);
-  references_.clear();
-}
-
-void EchoBufferObject::put_item(py::handle item, bool batched, std::optional<double> timeout_s) {
+void EchoBufferObject::put(py::handle item, bool batched, std::optional<double> timeout_s) {
   const ItemView view(structure_, item, batched, to_array_);
   std::size_t row = 0;
   const Outcome outcome = put_rows(view, row, deadline_after(timeout_s), true);
@@ -230,18 +194,6 @@ std::vector<py::object> EchoBufferObject::slot_views(Reservation reservation, py
   return views;
 }
 
-py::dict EchoBufferObject::stats() const {
-  const EchoBufferStats stats = core_->stats();
-  const std::uint64_t feeding_ns = feed_ ? feed_->source_ns() : 0;
-  return py::dict("fresh"_a = stats.fresh, "emitted"_a = stats.emitted, "additional"_a = stats.additional,
-                  "batches"_a = stats.batches, "bytes_gathered"_a = stats.bytes_gathered,
-                  "source_ns"_a = source_clock().inside_ns() + feeding_ns,
-                  "upstream_ns"_a = source_clock().upstream_ns() + feeding_ns,
-                  "consumer_wait_ns"_a = stats.consumer_wait_ns, "downstream_ns"_a = stats.downstream_ns,
-                  "resident"_a = stats.resident, "outstanding_leases"_a = stats.outstanding_leases,
-                  "host_allocations"_a = stats.batch_blocks + 1);  // plus one for the slots
-}
-
 // ---------------------------------------------------------------- garbage collection and registration
 
 int EchoBufferObject::traverse(visitproc visit, void* arg) const {
@@ -276,27 +228,28 @@ EchoBufferObject& buffer_of(py::handle self) {
 
 // put() and put_batch() are plain methods of CPython's: on a free-threaded Python, pybind11 3 takes a lock of its registry
 // in each call of a function, so that threads would wait for each other.
-PyObject* put_with(PyObject* self, PyObject* const* arguments, Py_ssize_t positional, PyObject* names, bool batched) {
-  const char* const method = batched ? "put_batch" : "put";
-  const std::array<const char*, 2> parameters{batched ? "batch" : "example", "timeout"};
+template <bool kBatched>
+PyObject* put(PyObject* self, PyObject* const* arguments, Py_ssize_t positional, PyObject* names) {
+  constexpr const char* kMethod = kBatched ? "put_batch" : "put";
+  constexpr std::array<const char*, 2> kParameters{kBatched ? "batch" : "example", "timeout"};
   std::array<PyObject*, 2> given{};
   if (std::cmp_greater(positional, given.size())) {
-    return PyErr_Format(PyExc_TypeError, "%s() takes at most 2 arguments (%zd given)", method, positional);
+    return PyErr_Format(PyExc_TypeError, "%s() takes at most 2 arguments (%zd given)", kMethod, positional);
   }
   std::copy_n(arguments, positional, given.begin());
   for (Py_ssize_t i = 0; names != nullptr && i < PyTuple_GET_SIZE(names); ++i) {
     PyObject* const name = PyTuple_GET_ITEM(names, i);
     std::size_t at = 0;
-    while (at < given.size() && PyUnicode_CompareWithASCIIString(name, parameters.at(at)) != 0) {
+    while (at < given.size() && PyUnicode_CompareWithASCIIString(name, kParameters.at(at)) != 0) {
       ++at;
     }
     if (at == given.size() || given.at(at) != nullptr) {
-      return PyErr_Format(PyExc_TypeError, "%s() got an unexpected or repeated argument %R", method, name);
+      return PyErr_Format(PyExc_TypeError, "%s() got an unexpected or repeated argument %R", kMethod, name);
     }
     given.at(at) = arguments[positional + i];
   }
   if (given[0] == nullptr) {
-    return PyErr_Format(PyExc_TypeError, "%s() needs the argument '%s'", method, parameters[0]);
+    return PyErr_Format(PyExc_TypeError, "%s() needs the argument '%s'", kMethod, kParameters[0]);
   }
   std::optional<double> timeout_s;
   if (given[1] != nullptr && given[1] != Py_None) {
@@ -306,55 +259,32 @@ PyObject* put_with(PyObject* self, PyObject* const* arguments, Py_ssize_t positi
     }
   }
   try {
-    EchoBufferObject& buffer = buffer_of(self);
-    batched ? buffer.put_batch(given[0], timeout_s) : buffer.put(given[0], timeout_s);
+    buffer_of(self).put(given[0], kBatched, timeout_s);
     Py_RETURN_NONE;
-  } catch (py::error_already_set& error) {
-    error.restore();
-  } catch (const py::builtin_exception& error) {
-    error.set_error();
-  } catch (const std::bad_alloc&) {
-    PyErr_NoMemory();
-  } catch (const std::exception& error) {
-    PyErr_SetString(PyExc_RuntimeError, error.what());
+  } catch (...) {
+    set_caught();
   }
   return nullptr;
 }
 
-PyObject* put_example(PyObject* self, PyObject* const* arguments, Py_ssize_t positional, PyObject* names) {
-  return put_with(self, arguments, positional, names, false);
-}
-
-PyObject* put_batch(PyObject* self, PyObject* const* arguments, Py_ssize_t positional, PyObject* names) {
-  return put_with(self, arguments, positional, names, true);
-}
-
-template <PyObject* (*kFunction)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*)>
-PyMethodDef method(const char* name, const char* text) {
-  return {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(kFunction)), METH_FASTCALL | METH_KEYWORDS,
-          text};
-}
-
 void add_puts(const py::object& type) {
+  const auto method = [](auto* function, const char* name, const char* text) {
+    auto* const plain = reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
+    return PyMethodDef{name, plain, METH_FASTCALL | METH_KEYWORDS, text};
+  };
   static std::array methods{
-      method<put_example>(
-          "put",
+      method(
+          put<false>, "put",
           "put($self, /, example, timeout=None)\n--\n\n"
           "Copy one example into the buffer; wait while every slot is in use.\n\n"
           "Raises SpecMismatch (nothing was taken), PutTimeout, Closed. Any number of threads may put; the order of\n"
           "examples is the order in which they obtained their slots. An array is copied before put returns."),
-      method<put_batch>(
-          "put_batch",
-          "put_batch($self, /, batch, timeout=None)\n--\n\n"
-          "Put every row of a batch: the nest of an example whose leaves have one more, leading axis of equal "
-          "length.\n\n"
-          "Raises as put(); PutTimeout says how many rows were taken before the time was up.")};
+      method(put<true>, "put_batch",
+             "put_batch($self, /, batch, timeout=None)\n--\n\n"
+             "Put every row of a batch: the nest of an example whose leaves have one more, leading axis of equal "
+             "length.\n\nRaises as put(); PutTimeout says how many rows were taken before the time was up.")};
   for (PyMethodDef& each : methods) {
-    auto made = py::reinterpret_steal<py::object>(PyDescr_NewMethod(echo_buffer_type, &each));
-    if (!made) {
-      throw py::error_already_set();
-    }
-    type.attr(each.ml_name) = std::move(made);
+    type.attr(each.ml_name) = owned(PyDescr_NewMethod(echo_buffer_type, &each));
   }
 }
 

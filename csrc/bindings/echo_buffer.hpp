@@ -24,7 +24,7 @@
 
 namespace pyecho::bindings {
 
-// All members need the GIL and the stage's Section, see Stage. put(), put_batch(), reserve() and slot_views() need only the
+// All members need the GIL and the stage's Section, see Stage. put(), reserve() and slot_views() need only the
 // GIL, and several threads may be inside.
 class EchoBufferObject final : public StageOf<EchoBuffer> {
  public:
@@ -39,8 +39,8 @@ class EchoBufferObject final : public StageOf<EchoBuffer> {
                    std::string name, bool batched, pybind11::object to_array, pybind11::object from_array,
                    pybind11::object info_type, pybind11::object new_memory);
 
-  void put(pybind11::handle example, std::optional<double> timeout_s) { put_item(example, false, timeout_s); }
-  void put_batch(pybind11::handle batch, std::optional<double> timeout_s) { put_item(batch, true, timeout_s); }
+  // Copies an example, or each row of a batch, into slots. Raises SpecMismatch, PutTimeout, Closed.
+  void put(pybind11::handle item, bool batched, std::optional<double> timeout_s);
   // Reserves a slot to write to. Raises PutTimeout, Closed.
   Reservation reserve(std::optional<double> timeout_s);
   // Returns new writable arrays on the slot, with `owner` as their base.
@@ -55,7 +55,7 @@ class EchoBufferObject final : public StageOf<EchoBuffer> {
   // Returns the buffer for native producers, a PyCapsule (PYECHO_CAPSULE_NAME).
   [[nodiscard]] pybind11::object capsule();
 
-  [[nodiscard]] EchoBuffer& core() noexcept { return *core_; }
+  [[nodiscard]] const std::shared_ptr<EchoBuffer>& core() noexcept { return core_; }
   [[nodiscard]] const Structure& structure() const noexcept { return structure_; }
   [[nodiscard]] bool has_references() const noexcept { return has_references_; }
 
@@ -72,8 +72,8 @@ class EchoBufferObject final : public StageOf<EchoBuffer> {
   [[nodiscard]] bool failed_natively() const override { return core_->failed(); }
   Outcome try_emit(PyObject*& emission) override;
   Outcome wait(Deadline slice) override;
-  Outcome begin_core(std::uint64_t epoch, const Extent& extent) override;
   void make_room(std::size_t items) override;
+  Replay begin_core(const PlanPosition& position) override;
   const BatchPlan& inspect(pybind11::dict& state, bool payload) override;
   [[noreturn]] void raise_for(Outcome outcome) const override;
 
@@ -84,7 +84,6 @@ class EchoBufferObject final : public StageOf<EchoBuffer> {
     std::size_t next = 0;
   };
 
-  void put_item(pybind11::handle item, bool batched, std::optional<double> timeout_s);
   Outcome put_rows(const ItemView& view, std::size_t& row, Deadline deadline, bool wait);
   void fill(const ItemView& view, std::size_t row, std::span<const Reservation> reservations);
   void drop_references();
@@ -108,7 +107,7 @@ class EchoBufferObject final : public StageOf<EchoBuffer> {
   const pybind11::object new_memory_;
   const bool batched_;
   const bool has_references_;
-  EchoBufferConfig config_;
+  EchoConfig config_;
   ReferenceTable references_;
   // An item of an adaptive factor may leave between two uses. So its entry is released once its slot has another item and
   // the batches that may have been planned before are taken.
@@ -116,13 +115,14 @@ class EchoBufferObject final : public StageOf<EchoBuffer> {
   [[nodiscard]] bool adaptive() const noexcept { return config_.min_uses > 0; }
   std::vector<ReferenceTable::Entry> entry_of_;  // by slot
   std::deque<std::pair<std::uint64_t, ReferenceTable::Entry>>
-      retired_;                       // with the number of batches to be taken before
-  std::uint64_t taken_ = 0;           // batches
-  Rows held_;                         // the item that was read and is not completely put
-  std::shared_ptr<NativeFeed> feed_;  // null unless a native source is feeding; shared with put_pass()
-  Lease acquired_;                    // consumer only: acquired by wait() for try_emit()
-  pybind11::object pending_;          // the lease of a batch whose delivery failed, for the next attempt
-  pybind11::object capsule_;          // null until it is asked for
+      retired_;                              // with the number of batches to be taken before
+  std::uint64_t taken_ = 0;                  // batches
+  Rows held_;                                // the item that was read and is not completely put
+  std::shared_ptr<NativeFeed> feed_;         // null unless a native source is feeding; shared with put_pass()
+  Lease acquired_;                           // consumer only: acquired by wait() for try_emit()
+  pybind11::object pending_;                 // the lease of a batch whose delivery failed, for the next attempt
+  pybind11::object capsule_;                 // null until it is asked for
+  std::shared_ptr<EchoBuffer> larger_core_;  // made by make_room() for begin_core()
   bool warned_of_growth_ = false;
 };
 

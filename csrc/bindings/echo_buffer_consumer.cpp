@@ -1,6 +1,8 @@
 // The consumer's side of EchoBufferObject: leases become batches of arrays.
 #include <algorithm>
 #include <array>
+#include <cstring>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +13,7 @@
 #include "bindings/ownership.hpp"
 
 namespace py = pybind11;
+using namespace py::literals;
 
 namespace pyecho::bindings {
 
@@ -61,11 +64,6 @@ Outcome EchoBufferObject::wait(Deadline slice) {
   return core_->acquire(acquired_, slice);
 }
 
-Outcome EchoBufferObject::begin_core(std::uint64_t epoch, const Extent& extent) {
-  acquired_.reset();
-  return StageOf::begin_core(epoch, extent);
-}
-
 void EchoBufferObject::raise_for(Outcome outcome) const {
   if (outcome == Outcome::kExhausted) {
     raise_exhausted();
@@ -79,12 +77,28 @@ void EchoBufferObject::warn_of_growth() {
     return;
   }
   warned_of_growth_ = true;
-  if (PyErr_WarnEx(PyExc_ResourceWarning,
-                   "the consumer keeps batches, so pyecho allocates more of them; drop batches after use, or set "
-                   "max_bytes to bound the memory",
-                   1) != 0) {
-    throw py::error_already_set();
-  }
+  call_python([] {
+    const py::object warn = py::module_::import("pyecho.warn").attr("warn");
+    return warn(
+        "the consumer keeps batches, so pyecho allocates more of them; drop batches after use, or set max_bytes to "
+        "bound the memory",
+        py::handle(PyExc_ResourceWarning));
+  });
+}
+
+HostMemory EchoBufferObject::new_memory(std::size_t size_bytes) const {
+  const py::object made = call_python([&] { return new_memory_(size_bytes); });
+  auto [address, owner] = made.cast<std::pair<std::uintptr_t, py::object>>();
+  std::shared_ptr<void> kept(owner.release().ptr(), [](void* held) {
+    if (Py_IsInitialized() == 0) {
+      return;  // native code has kept the buffer for longer than the interpreter, which took its objects along
+    }
+    ParkIfKilled park;
+    const py::gil_scoped_acquire gil;
+    park.passed();
+    Py_DECREF(static_cast<PyObject*>(held));
+  });
+  return {reinterpret_cast<std::byte*>(address), size_bytes, std::move(kept)};  // NOLINT(performance-no-int-to-ptr)
 }
 
 py::object EchoBufferObject::make_batch(const Lease& lease, py::handle owner) {
@@ -153,6 +167,25 @@ py::list EchoBufferObject::reference_list(std::size_t position, std::span<const 
   return list;
 }
 
+void EchoBufferObject::set_references(std::uint32_t slot, py::tuple references) {
+  const Section section(lock());
+  const ReferenceTable::Entry entry = references_.put(std::move(references));
+  std::memcpy(core_->slot_data(slot) + core_->layout().leaves().back().slot_offset, &entry, sizeof(entry));
+  if (!adaptive()) {
+    return;
+  }
+  if (entry_of_[slot] != kNoEntry) {
+    retired_.emplace_back(taken_ + core_->batches_ahead(), entry_of_[slot]);
+  }
+  entry_of_[slot] = entry;
+}
+
+void EchoBufferObject::drop_references() {
+  retired_.clear();
+  std::ranges::fill(entry_of_, kNoEntry);
+  references_.clear();
+}
+
 // Releases the references whose last use is in this batch.
 void EchoBufferObject::release_references(const Lease& lease) {
   ++taken_;
@@ -181,6 +214,18 @@ void EchoBufferObject::raise_exhausted() const {
             (ours ? "" : ", and none can be added: " + refusal) +
             "; drop batches you no longer need (then go on), copy what you keep, or " +
             (ours ? "raise max_bytes" : "make room for more"));
+}
+
+py::dict EchoBufferObject::stats() const {
+  const EchoBufferStats stats = core_->stats();
+  const std::uint64_t feeding_ns = feed_ ? feed_->source_ns() : 0;
+  return py::dict("read"_a = stats.read, "emitted"_a = stats.emitted, "fresh"_a = stats.fresh,
+                  "batches"_a = stats.batches, "bytes_gathered"_a = stats.bytes_gathered,
+                  "source_ns"_a = source_clock().inside_ns() + feeding_ns,
+                  "upstream_ns"_a = source_clock().upstream_ns() + feeding_ns,
+                  "consumer_wait_ns"_a = stats.consumer_wait_ns, "downstream_ns"_a = stats.downstream_ns,
+                  "resident"_a = stats.resident, "outstanding_leases"_a = stats.outstanding_leases,
+                  "host_allocations"_a = stats.batch_blocks + 1);  // plus one for the slots
 }
 
 }  // namespace pyecho::bindings

@@ -1,9 +1,10 @@
 // Saving and resuming an EchoBufferObject: the items of a state are columns, one for each leaf.
 #include <pybind11/numpy.h>
 
-#include <algorithm>
 #include <cstring>
 #include <memory>
+#include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,7 +16,6 @@
 #include "core/memory/checksum.hpp"
 
 namespace py = pybind11;
-using namespace py::literals;
 
 namespace pyecho::bindings {
 
@@ -30,7 +30,6 @@ const BatchPlan& EchoBufferObject::inspect(py::dict& state, bool payload) {
   std::vector<Unspent> items;
   const BatchPlan& plan = core_->inspect(items, std::move(untaken));
   if (payload) {
-    std::ranges::sort(items, {}, &Unspent::number);
     add_payload(state, items);
   }
   return plan;
@@ -40,9 +39,6 @@ const BatchPlan& EchoBufferObject::inspect(py::dict& state, bool payload) {
 // a list of references.
 void EchoBufferObject::add_payload(py::dict& state, const std::vector<Unspent>& items) const {
   const auto count = static_cast<py::ssize_t>(items.size());
-  py::array_t<std::int64_t> numbers(count);
-  std::ranges::transform(items, numbers.mutable_data(),
-                         [](const Unspent& item) { return static_cast<std::int64_t>(item.number); });
   py::list columns(structure_.leaves().size());
   std::vector<std::byte*> memory;
   std::vector<py::list> lists;
@@ -69,24 +65,32 @@ void EchoBufferObject::add_payload(py::dict& state, const std::vector<Unspent>& 
       lists[leaf].append(leaves[leaf]);
     }
   }
-  state["numbers"] = std::move(numbers);
+  state["numbers"] = array_of<std::int64_t>(items.size(), [&](std::size_t i) { return items[i].number; });
   state["columns"] = std::move(columns);
 }
 
 void EchoBufferObject::make_room(std::size_t items) {
-  // Items of batches made ahead need slots again. With an adaptive factor, a pool of items that have left needs more.
-  const std::size_t needed = items + (adaptive() ? config_.capacity : 0);
-  if (needed > core_->slots()) {
-    config_.burst += static_cast<std::uint32_t>(needed);  // some of the slots were not asked for, see EchoBufferConfig
-    try {
-      core_->stop();
-      core_ = without_gil(true, [this] { return std::make_shared<EchoBuffer>(config_); });
-      entry_of_.resize(core_->slots(), kNoEntry);
-    } catch (const std::length_error& error) {
-      raise(errors().config_error, std::string("the items of the state need more memory: ") + error.what());
+  larger_core_.reset();
+  try {
+    if (const std::optional<EchoConfig> larger = core_->with_room_for(items)) {
+      larger_core_ = without_gil(true, [&] { return std::make_shared<EchoBuffer>(*larger); });
+    }
+  } catch (const std::length_error& error) {
+    raise(errors().config_error, std::string("the items of the state need more memory: ") + error.what());
+  }
+}
+
+Replay EchoBufferObject::begin_core(const PlanPosition& position) {
+  acquired_.reset();
+  if (larger_core_) {
+    static_cast<void>(without_gil(true, [&] { return core_->begin(0, {}); }));  // throws if a reservation is open
+    core_ = std::exchange(larger_core_, nullptr);
+    entry_of_.resize(core_->slots(), kNoEntry);
+    if (capsule_) {
+      handle_of(capsule_).follow(core_);
     }
   }
-  acquired_.reset();
+  return StageOf::begin_core(position);
 }
 
 void EchoBufferObject::refill(const py::object& item, bool batched, const Indices& rows, const Indices& slots) {
@@ -111,31 +115,18 @@ std::span<const std::byte> bytes_of(const py::array& array) {
   return {static_cast<const std::byte*>(array.data()), static_cast<std::size_t>(array.nbytes())};
 }
 
-// Returns the sum of the checksums of the rows of a column, see EchoBuffer::copy_items().
-std::uint64_t checksum_of_column(const py::array& rows, const Indices& numbers, std::size_t leaf) {
-  const std::span<const std::byte> bytes = bytes_of(rows);
-  const std::span<const std::int64_t> seeds(numbers.data(), static_cast<std::size_t>(numbers.size()));
-  const std::size_t row_bytes = seeds.empty() ? 0 : bytes.size() / seeds.size();
-  if (row_bytes == 0) {
-    return 0;
-  }
-  return without_gil(true, [&] {
-    return sum_in_parallel(seeds.size(), row_bytes, [&](std::size_t begin, std::size_t end) {
-      std::uint64_t sum = 0;
-      for (std::size_t i = begin; i < end; ++i) {
-        const auto number = static_cast<std::uint64_t>(seeds[i]);
-        sum += checksum(bytes.subspan(i * row_bytes, row_bytes), row_seed(number, leaf));
-      }
-      return sum;
-    });
-  });
-}
-
 }  // namespace
 
 void register_checksums(py::module_& module) {
-  module.def("checksum_of_column", &checksum_of_column, py::arg("rows"), py::arg("numbers"), py::arg("leaf"),
-             "The checksum of one leaf of the items of a state, rows of bytes.");
+  module.def(
+      "checksum_of_column",
+      [](const py::array& rows, const Indices& numbers, std::size_t leaf) {
+        const std::span<const std::byte> bytes = bytes_of(rows);
+        const std::span<const std::int64_t> seeds(numbers.data(), static_cast<std::size_t>(numbers.size()));
+        return without_gil(true, [&] { return checksum_of_column(bytes, seeds, leaf); });
+      },
+      py::arg("rows"), py::arg("numbers"), py::arg("leaf"),
+      "The checksum of one leaf of a state's items, rows of bytes.");
   module.def(
       "checksum",
       [](const py::array& array) {

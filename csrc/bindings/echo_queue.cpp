@@ -17,7 +17,7 @@ using namespace py::literals;
 
 namespace pyecho::bindings {
 
-EchoQueueObject::EchoQueueObject(const EchoQueueConfig& config, py::object transform, bool shared)
+EchoQueueObject::EchoQueueObject(const EchoConfig& config, py::object transform, bool shared)
     : StageOf("EchoLoader"), transform_(std::move(transform)), has_transform_(!transform_.is_none()), shared_(shared) {
   core_ = std::make_unique<EchoQueue>(config);
   items_.resize(core_->slots());
@@ -137,14 +137,9 @@ PyObject* EchoQueueObject::delivered(Emission emission) {
   }
 }
 
-Outcome EchoQueueObject::begin_core(std::uint64_t epoch, const Extent& extent) {
-  failed_ = false;
-  return StageOf::begin_core(epoch, extent);
-}
-
 py::dict EchoQueueObject::stats() const {
   const EchoQueueStats stats = core_->stats();
-  return py::dict("fresh"_a = stats.fresh, "emitted"_a = stats.emitted, "additional"_a = stats.additional,
+  return py::dict("read"_a = stats.read, "emitted"_a = stats.emitted, "fresh"_a = stats.fresh,
                   "batches"_a = stats.emitted, "bytes_gathered"_a = 0, "source_ns"_a = source_clock().inside_ns(),
                   "upstream_ns"_a = source_clock().upstream_ns(), "consumer_wait_ns"_a = stats.consumer_wait_ns,
                   "downstream_ns"_a = stats.downstream_ns, "resident"_a = stats.resident, "outstanding_leases"_a = 0,
@@ -170,23 +165,25 @@ const BatchPlan& EchoQueueObject::inspect(py::dict& state, bool payload) {
   }
   if (payload) {
     std::ranges::sort(found, {}, [](const auto& item) { return item.first; });
-    py::array_t<std::int64_t> numbers(static_cast<py::ssize_t>(found.size()));
     py::list items;
     for (auto& [number, item] : found) {
-      numbers.mutable_at(static_cast<py::ssize_t>(items.size())) = static_cast<std::int64_t>(number);
       items.append(std::move(item));
     }
-    state["numbers"] = std::move(numbers);
+    state["numbers"] = array_of<std::int64_t>(found.size(), [&](std::size_t i) { return found[i].first; });
     state["columns"] = std::vector<py::list>{std::move(items)};
   }
   return plan;
+}
+
+Replay EchoQueueObject::begin_core(const PlanPosition& position) {
+  failed_ = false;
+  return StageOf::begin_core(position);
 }
 
 void EchoQueueObject::make_room(std::size_t items) {
   if (items > core_->slots()) {  // a loader makes its stage with room for them
     raise(errors().checkpoint_error, "the state holds more items than this stage");
   }
-  failed_ = false;
 }
 
 void EchoQueueObject::refill(const py::object& item, bool /*batched*/, const Indices& /*rows*/, const Indices& slots) {
@@ -226,7 +223,7 @@ void register_echo_queue(py::module_& module) {
   py::class_<EchoQueueObject, Stage, std::shared_ptr<EchoQueueObject>>(module, "EchoQueue",
                                                                        "The native stage of batch echoing.")
       .def(py::init([](const py::object& config, py::object transform, bool shared) {
-             return std::make_shared<EchoQueueObject>(queue_config(config), std::move(transform), shared);
+             return std::make_shared<EchoQueueObject>(config_of(config), std::move(transform), shared);
            }),
            py::arg("config"), py::kw_only(), py::arg("transform") = py::none(), py::arg("shared") = false)
       .def("reserve", guarded(&EchoQueueObject::reserve))

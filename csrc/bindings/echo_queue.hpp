@@ -20,7 +20,7 @@ class EchoQueueObject final : public StageOf<EchoQueue> {
  public:
   // `transform`: None, or called for every use with (item, source index, use); the consumer gets its result.
   // `shared`: items of the source are protected between their uses (sharing.hpp).
-  EchoQueueObject(const EchoQueueConfig& config, pybind11::object transform, bool shared);
+  EchoQueueObject(const EchoConfig& config, pybind11::object transform, bool shared);
 
   [[nodiscard]] bool at_end() const override { return failed_ || StageOf::at_end(); }
   [[nodiscard]] pybind11::dict stats() const override;
@@ -50,8 +50,8 @@ class EchoQueueObject final : public StageOf<EchoQueue> {
   Outcome put_held(bool wait, std::uint64_t& put) override;
   Outcome try_emit(PyObject*& emission) override;
   Outcome wait(Deadline slice) override { return core_->await_items(slice); }
-  Outcome begin_core(std::uint64_t epoch, const Extent& extent) override;
   void make_room(std::size_t items) override;
+  Replay begin_core(const PlanPosition& position) override;
   const BatchPlan& inspect(pybind11::dict& state, bool payload) override;
 
  private:

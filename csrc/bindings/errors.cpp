@@ -2,6 +2,8 @@
 
 #include <array>
 #include <cstdio>
+#include <exception>
+#include <new>
 
 #include "bindings/registration.hpp"
 
@@ -16,12 +18,9 @@ PyObject* add_type(py::module_& module, const char* name, const char* doc, PyObj
   const py::object bases = builtin == nullptr ? py::reinterpret_borrow<py::object>(base)
                                               : py::object(py::make_tuple(py::handle(base), py::handle(builtin)));
   const std::string full_name = std::string("pyecho.") + name;
-  PyObject* const type = PyErr_NewExceptionWithDoc(full_name.c_str(), doc, bases.ptr(), nullptr);
-  if (type == nullptr) {
-    throw py::error_already_set();
-  }
-  module.attr(name) = py::handle(type);  // the module holds one reference, `types` the other
-  return type;
+  py::object type = owned(PyErr_NewExceptionWithDoc(full_name.c_str(), doc, bases.ptr(), nullptr));
+  module.attr(name) = type;  // the module holds one reference, `types` the other
+  return type.release().ptr();
 }
 
 }  // namespace
@@ -31,6 +30,20 @@ const ErrorTypes& errors() noexcept { return types; }
 void raise(PyObject* type, const std::string& message) {
   PyErr_SetString(type, message.c_str());
   throw py::error_already_set();
+}
+
+void set_caught() noexcept {
+  try {
+    throw;
+  } catch (py::error_already_set& error) {
+    error.restore();
+  } catch (const py::builtin_exception& error) {
+    error.set_error();
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
 }
 
 py::object checked_failure(const py::object& error) {

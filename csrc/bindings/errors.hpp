@@ -26,6 +26,23 @@ struct ErrorTypes {
 // Sets a Python exception and throws pybind11::error_already_set.
 [[noreturn]] void raise(PyObject* type, const std::string& message);
 
+// Throws pybind11::error_already_set if a function of CPython's has failed, with an exception set.
+inline void throw_if(bool failed) {
+  if (failed) {
+    throw pybind11::error_already_set();
+  }
+}
+
+// Returns the object of the new reference that such a function has returned; null: it has failed.
+template <class Object = pybind11::object>
+Object owned(PyObject* made) {
+  throw_if(made == nullptr);
+  return pybind11::reinterpret_steal<Object>(made);
+}
+
+// In a catch block of a function that CPython calls: sets what was thrown as the Python exception.
+void set_caught() noexcept;
+
 // Checks the argument of fail(). Raises TypeError if it is not an exception object. Wraps StopIteration in a RuntimeError,
 // as generators do, because it would end the consumer's loop silently.
 pybind11::object checked_failure(const pybind11::object& error);

@@ -110,9 +110,7 @@ inline Deadline deadline_after(std::optional<double> timeout_s) {
 template <class Attempt, class GiveUp>
 Outcome wait_answering_signals(Deadline deadline, const Attempt& attempt, const GiveUp& give_up) {
   for (;;) {
-    if (PyErr_CheckSignals() != 0) {  // also at the start, so that many short waits do not lock out Ctrl-C
-      throw pybind11::error_already_set();
-    }
+    throw_if(PyErr_CheckSignals() != 0);  // also at the start, so that many short waits do not lock out Ctrl-C
     const Deadline now = Clock::now();
     const Deadline slice = deadline - now > kSignalSlice ? now + kSignalSlice : deadline;
     const Outcome outcome = without_gil(true, [&] { return attempt(slice); });

@@ -28,18 +28,22 @@ std::string describe_object(py::handle object) {
 
 // Returns a remedy for an array that differs from the leaf.
 const char* remedy_for(const LeafSpec& leaf, bool batched, py::handle got) {
-  if (PyArray_Check(got.ptr()) && !leaf.shape.empty() && !batched) {
+  if (batched) {
+    return "convert, crop or pad in the source";
+  }
+  if (PyArray_Check(got.ptr()) && !leaf.shape.empty()) {
     PyArrayObject* const array = as_array(got);
     const auto* const dims = PyArray_DIMS(array);
     const bool other_length = std::cmp_equal(PyArray_NDIM(array), leaf.shape.size()) && dims[0] != leaf.shape[0] &&
                               std::equal(leaf.shape.begin() + 1, leaf.shape.end(), dims + 1);
     if (other_length) {
-      return dims[0] > leaf.shape[0] ? "pad or crop examples to one length in the source"
-                                     : "pad or crop examples to one length in the source; if items are batches, and "
-                                       "this is a shorter last one, pass unbatch=True to the loader";
+      return dims[0] > leaf.shape[0]
+                 ? "pad or crop examples to one length in the source, or in a loader's collate_fn"
+                 : "pad or crop examples to one length in the source, or in a loader's collate_fn; if "
+                   "items are batches, and this is a shorter last one, pass unbatch=True to the loader";
     }
   }
-  return "convert, crop or pad in the source";
+  return "convert, crop or pad in the source, or in a loader's collate_fn";
 }
 
 [[noreturn]] void raise_leaf_mismatch(const LeafSpec& leaf, bool batched, py::handle got) {
@@ -263,13 +267,10 @@ void ItemView::resolve_references(const LeafSpec& leaf, Source& source) {
     return;
   }
   if (PyArray_Check(column) && PyArray_NDIM(as_array(column)) == 1) {
-    rows = py::reinterpret_steal<py::object>(PyArray_ToList(as_array(column)));
+    rows = owned(PyArray_ToList(as_array(column)));
   } else if (!PyList_Check(column) && !PyTuple_Check(column)) {
     raise(errors().spec_mismatch,
           leaf.path + ": expected a list, tuple or array with one object per row, got " + describe_object(column));
-  }
-  if (!rows) {
-    throw py::error_already_set();
   }
   source.owner = py::tuple(rows);  // a copy, because a list could shrink while this thread waits for a slot
   set_rows(leaf, PyTuple_GET_SIZE(source.owner.ptr()));

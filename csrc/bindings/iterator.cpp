@@ -1,8 +1,6 @@
 // A raw Python type, because __next__ is called for every emission, and pybind11's dispatch would cost more than the echo
 // itself.
 #include <cstdint>
-#include <new>
-#include <thread>
 #include <utility>
 
 #include "bindings/errors.hpp"
@@ -34,7 +32,8 @@ bool retired(const IteratorObject& self, const Stage& stage) noexcept {
 }
 
 // Calls the owner's finish() once per iterator. If a signal handler raises in the middle of it (Ctrl-C, or PyTorch's
-// handler for a dead worker process), calls it again, so that it completes, and leaves the exception set.
+// handler for a dead worker process), calls it again, so that it completes, and leaves the exception set. If Ctrl-C cuts
+// that short as well, the next call of next() completes it.
 void finish(PyObject* object, const Stage& stage, bool completed) {
   PyObject* const owner = self_of(object)->owner;
   if (owner == nullptr || retired(*self_of(object), stage)) {
@@ -48,6 +47,11 @@ void finish(PyObject* object, const Stage& stage, bool completed) {
   if (answer == nullptr) {
     const py::error_scope raised;
     answer = call();
+    if (answer == nullptr && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) != 0) {
+      PyErr_Clear();
+      self_of(object)->owner = owner;
+      return;
+    }
     if (answer == nullptr) {
       PyErr_WriteUnraisable(owner);
     }
@@ -70,14 +74,19 @@ Stage& begin(PyObject* object) {
   const auto begun = py::reinterpret_steal<py::object>(
       call_python([&] { return PyObject_CallMethod(self->owner, "begin", nullptr); }));
   self->beginning = false;
-  if (!begun) {
-    throw py::error_already_set();
-  }
+  throw_if(!begun);
   const auto [stage, generation] = begun.cast<std::pair<py::object, std::uint64_t>>();
   self->stage_object = py::object(stage).release().ptr();
   self->generation = generation;
   self->stage.store_release(&stage.cast<Stage&>());
   return *self->stage.load_acquire();
+}
+
+[[noreturn]] void raise_retired() {
+  raise(
+      errors().closed,
+      "a later iter() or set_epoch() of this loader has ended this iteration; a loader has one iteration at a time, so "
+      "make a loader for each");
 }
 
 PyObject* next(PyObject* object) {
@@ -87,6 +96,7 @@ PyObject* next(PyObject* object) {
     Stage& stage = begun == nullptr ? begin(object) : *begun;
     const Section section(stage.lock());
     if (self->ended) {
+      finish(object, stage, true);
       return nullptr;
     }
     if (retired(*self, stage)) [[unlikely]] {
@@ -94,23 +104,25 @@ PyObject* next(PyObject* object) {
         self->ended = true;
         return nullptr;
       }
-      raise(errors().closed,
-            "a later iter() or set_epoch() of this loader has ended this iteration; a loader has one iteration at a "
-            "time, so make a loader for each");
+      raise_retired();
     }
     const OneConsumer consumer(stage);
-    PyObject* const emitted = stage.next_reference();
+    PyObject* emitted = nullptr;
+    try {
+      emitted = stage.next_reference();
+    } catch (py::error_already_set& error) {
+      if (retired(*self, stage) && error.matches(errors().closed)) {  // while this thread waited
+        raise_retired();
+      }
+      throw;
+    }
     if (emitted == nullptr) {
       self->ended = true;
       finish(object, stage, true);
     }
     return emitted;
-  } catch (py::error_already_set& error) {
-    error.restore();
-  } catch (const std::bad_alloc&) {
-    PyErr_NoMemory();
-  } catch (const std::exception& error) {
-    PyErr_SetString(PyExc_RuntimeError, error.what());
+  } catch (...) {
+    set_caught();
   }
   return nullptr;
 }
@@ -119,7 +131,7 @@ void finalize(PyObject* object) {
   const py::error_scope pending;
   if (Stage* const stage = self_of(object)->stage.load_acquire(); stage != nullptr) {  // else it never began
     const Section section(stage->lock());
-    finish(object, *stage, false);
+    finish(object, *stage, self_of(object)->ended);
   }
   if (PyErr_Occurred() != nullptr) {
     if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) != 0) {
@@ -172,25 +184,18 @@ PyType_Spec iterator_spec = {
 }  // namespace
 
 py::object new_iterator(const py::object& stage, const py::object& owner) {
-  Stage* const native = stage.is_none() ? nullptr : &stage.cast<Stage&>();
-  PyObject* const object = iterator_type->tp_alloc(iterator_type, 0);
-  if (object == nullptr) {
-    throw py::error_already_set();
-  }
-  auto* const self = self_of(object);  // zeroed
+  py::object object = owned(iterator_type->tp_alloc(iterator_type, 0));
+  auto* const self = self_of(object.ptr());  // zeroed
   self->stage_object = stage.is_none() ? nullptr : py::object(stage).release().ptr();
   self->owner = owner.is_none() ? nullptr : py::object(owner).release().ptr();
-  self->stage.store_release(native);
-  return py::reinterpret_steal<py::object>(object);
+  self->stage.store_release(stage.is_none() ? nullptr : &stage.cast<Stage&>());
+  return object;
 }
 
 void register_iterator(py::module_& module) {
-  PyObject* const type = PyType_FromSpec(&iterator_spec);
-  if (type == nullptr) {
-    throw py::error_already_set();
-  }
-  iterator_type = reinterpret_cast<PyTypeObject*>(type);
-  module.attr("Iterator") = py::handle(type);
+  py::object type = owned(PyType_FromSpec(&iterator_spec));
+  module.attr("Iterator") = type;
+  iterator_type = reinterpret_cast<PyTypeObject*>(type.release().ptr());
   module.def(
       "iterate", [](const py::object& owner) { return new_iterator(py::none(), owner); }, py::arg("owner"),
       "An iterator of the stage that `owner.begin()` will return.");

@@ -4,6 +4,7 @@
 #include <tuple>
 #include <utility>
 
+#include "bindings/errors.hpp"
 #include "bindings/ownership.hpp"
 
 namespace py = pybind11;
@@ -19,13 +20,10 @@ void destroy_lease(PyObject* capsule) {
 
 py::object make_lease_object(Lease lease) {
   auto kept = std::make_unique<Lease>(std::move(lease));
-  PyObject* const capsule = PyCapsule_New(kept.get(), nullptr, destroy_lease);
-  if (capsule == nullptr) {
-    throw py::error_already_set();
-  }
+  py::object capsule = owned(PyCapsule_New(kept.get(), nullptr, destroy_lease));
   std::ignore = kept.release();  // the capsule's
-  give_up_ownership(capsule);
-  return py::reinterpret_steal<py::object>(capsule);
+  give_up_ownership(capsule.ptr());
+  return capsule;
 }
 
 Lease& lease_of(const py::object& object) noexcept {

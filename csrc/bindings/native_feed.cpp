@@ -9,6 +9,7 @@
 #include "bindings/echo_buffer.hpp"
 #include "bindings/errors.hpp"
 #include "bindings/gil.hpp"
+#include "bindings/reader.hpp"
 
 namespace py = pybind11;
 
@@ -73,10 +74,13 @@ capi::Leaves native_leaves(const Structure& structure) {
 
 }  // namespace
 
+capi::Buffer& handle_of(const py::object& capsule) {
+  return *capi::Buffer::of(static_cast<pyecho_buffer*>(PyCapsule_GetPointer(capsule.ptr(), PYECHO_CAPSULE_NAME)));
+}
+
 NativeFeed::NativeFeed(const Structure& structure, std::shared_ptr<EchoBuffer> core)
     : handle_(new capi::Buffer(capi::Role::kPass, native_leaves(structure), std::move(core), wait_for_slot)),
-      before_(handle_->core().stats().fresh),
-      accepted_before_(handle_->core().accepted()) {}
+      before_(handle_->core().accepted()) {}
 
 NativeFeed::~NativeFeed() {
   handle_->close();
@@ -94,11 +98,9 @@ std::uint64_t NativeFeed::source_ns() const {
   return elapsed_ns - std::min(elapsed_ns, handle_->producer_wait_ns());
 }
 
-std::size_t NativeFeed::abort_open() { return handle_->abort_open(); }
-
 // ---------------------------------------------------------------- EchoBufferObject
 
-// Always the same one, so that its pointer is good for as long as the buffer.
+// Always the same one, so that its pointer is good for as long as the buffer, whatever its core.
 py::object EchoBufferObject::capsule() {
   if (!capsule_) {
     capsule_ = capsule_of(new capi::Buffer(capi::Role::kProducer, native_leaves(structure_), core_, wait_for_slot));
@@ -116,8 +118,8 @@ bool EchoBufferObject::put_pass(const py::object& pass) {
   const auto end = [&] {
     feed_.reset();
     source_clock().worked(feed->source_ns(), feed->items());
-    feed->close();
-    return feed->abort_open();
+    feed->handle().close();
+    return feed->handle().abort_open();
   };
   try {
     call_python([&] { return pass.attr(kFeed)(feed->capsule()); });
@@ -125,7 +127,7 @@ bool EchoBufferObject::put_pass(const py::object& pass) {
     end();
     throw;
   }
-  const std::uint32_t waiting = feed->waiting();
+  const std::uint32_t waiting = feed->handle().waiting();
   const std::size_t open = end();
   if (core_->stopped()) {
     return feed->items() > 0;
@@ -136,8 +138,8 @@ bool EchoBufferObject::put_pass(const py::object& pass) {
                                              : std::to_string(waiting) + " threads waited for slots") +
                                    "; commit or abort each, and join threads that fill slots, before it returns");
   }
-  if (feed->accepted() < skipped && !core_->failed()) {
-    raise(errors().checkpoint_error, "the source ended after " + std::to_string(feed->accepted()) +
+  if (feed->items() < skipped && !core_->failed()) {
+    raise(errors().checkpoint_error, "the source ended after " + std::to_string(feed->items()) +
                                          " examples, and the state was taken after it had put " +
                                          std::to_string(skipped) + "; a native source must put the same ones again");
   }
@@ -149,11 +151,8 @@ py::object EchoBufferObject::take_native_failure() {
   if (!message) {
     return py::none();
   }
-  const auto text = py::reinterpret_steal<py::object>(  // of a library perhaps, in whatever encoding
+  const py::object text = owned(  // of a library perhaps, in whatever encoding
       PyUnicode_DecodeUTF8(message->data(), static_cast<Py_ssize_t>(message->size()), "replace"));
-  if (!text) {
-    throw py::error_already_set();
-  }
   return py::reinterpret_borrow<py::object>(PyExc_RuntimeError)(text);
 }
 

@@ -13,6 +13,9 @@
 
 namespace pyecho::bindings {
 
+// Returns the handle in a capsule.
+[[nodiscard]] capi::Buffer& handle_of(const pybind11::object& capsule);
+
 // One pass of a source that fills the slots itself. Needs the GIL.
 class NativeFeed {
  public:
@@ -27,22 +30,14 @@ class NativeFeed {
   [[nodiscard]] pybind11::object capsule() const;
   // Returns the time since the beginning, without that in which producers waited for room.
   [[nodiscard]] std::uint64_t source_ns() const;
-  // Returns the number of items committed since the beginning.
-  [[nodiscard]] std::uint64_t items() const { return handle_->core().stats().fresh - before_; }
-  // Returns the number of items committed since the beginning, those that were dropped included. Nobody may be committing.
-  [[nodiscard]] std::uint64_t accepted() const { return handle_->core().accepted() - accepted_before_; }
-  // Ends the pass, as the destructor does.
-  void close() { handle_->close(); }
-  // Returns how many threads wait for a slot.
-  [[nodiscard]] std::uint32_t waiting() const { return handle_->waiting(); }
-  // Aborts all slots that are reserved, and returns their number.
-  std::size_t abort_open();
+  // Returns the number of items committed since the beginning, dropped ones included; exact while no thread commits.
+  [[nodiscard]] std::uint64_t items() const { return handle_->core().accepted() - before_; }
+  [[nodiscard]] capi::Buffer& handle() const noexcept { return *handle_; }
 
  private:
   capi::Buffer* const handle_;
   const Clock::time_point began_ = Clock::now();
   const std::uint64_t before_;  // items committed earlier
-  const std::uint64_t accepted_before_;
 };
 
 }  // namespace pyecho::bindings

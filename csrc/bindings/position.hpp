@@ -1,4 +1,5 @@
-// Positions of saved states (class Flow of pyecho/state/state.py), and plans that are brought there.
+// Positions (class Position of pyecho/state/position.py), and plans that are brought there. A position is read by attribute:
+// epoch, items, uses, iterations, delivered; where a run goes on also batches, min_rows, passes, open_items, ended, decisions.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -7,9 +8,9 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <iterator>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -21,47 +22,45 @@
 
 namespace pyecho::bindings {
 
-// Returns how far a plan goes: `items` (None: unknown), `iteration_uses`, and `total_uses` (-1: without end).
-inline Extent extent_of(pybind11::handle extent) {
-  const auto uses = [&](const char* name) {
-    const auto count = option<std::int64_t>(extent, name);
-    return count < 0 ? kUnknown : static_cast<std::uint64_t>(count);
-  };
-  return {.items = option<std::optional<std::uint64_t>>(extent, "items").value_or(kUnknown),
-          .iteration_uses = uses("iteration_uses"),
-          .total_uses = uses("total_uses")};
+inline Extent extent_of(pybind11::handle at) {
+  return {.items = option<std::optional<std::uint64_t>>(at, "items").value_or(kUnknown),
+          .uses = option<std::optional<std::uint64_t>>(at, "uses").value_or(kUnknown)};
 }
 
-// Knots of a joint plan: pairs of batch and events.
-using Knots = std::vector<std::pair<std::uint64_t, std::uint64_t>>;
-
-inline Knots pairs_of(const std::vector<Knot>& knots) {
-  Knots pairs;
-  std::ranges::transform(knots, std::back_inserter(pairs),
-                         [](const Knot& knot) { return std::pair(knot.batch, knot.events); });
-  return pairs;
+// Returns an array of `size` elements, each made by `element(i)`.
+template <class T, class Element>
+pybind11::array_t<T> array_of(std::size_t size, const Element& element) {
+  pybind11::array_t<T> array(static_cast<pybind11::ssize_t>(size));
+  T* const data = array.mutable_data();
+  for (std::size_t i = 0; i < size; ++i) {
+    data[i] = static_cast<T>(element(i));
+  }
+  return array;
 }
 
-inline std::vector<Knot> knots_of(const Knots& pairs) {
-  std::vector<Knot> knots;
-  std::ranges::transform(pairs, std::back_inserter(knots),
-                         [](const auto& pair) { return Knot{.batch = pair.first, .events = pair.second}; });
-  return knots;
+// Calls `function`, and turns a std::invalid_argument into an exception of this type.
+template <class Function>
+auto naming(PyObject* type, const Function& function) {
+  try {
+    return function();
+  } catch (const std::invalid_argument& error) {
+    raise(type, error.what());
+  }
 }
 
-inline PlanPosition position_of(pybind11::handle flow) {
-  PlanPosition position{.epoch = option<std::uint64_t>(flow, "epoch"),
-                        .extent = extent_of(flow),
-                        .open_items = option<std::uint64_t>(flow, "open_items"),
-                        .ended = option<bool>(flow, "ended"),
-                        .feed_all = option<bool>(flow, "payload"),
-                        .iterations = option<std::uint64_t>(flow, "iterations"),
-                        .batches = option<std::uint64_t>(flow, "batches"),
-                        .min_rows = option<std::uint32_t>(flow, "min_rows")};
-  const auto decisions = option<pybind11::array_t<std::uint32_t, pybind11::array::forcecast>>(flow, "decisions");
+// `feed_all`: see PlanPosition.
+inline PlanPosition position_of(pybind11::handle at, bool feed_all) {
+  PlanPosition position{.epoch = option<std::uint64_t>(at, "epoch"),
+                        .extent = extent_of(at),
+                        .open_items = option<std::uint64_t>(at, "open_items"),
+                        .ended = option<bool>(at, "ended"),
+                        .feed_all = feed_all,
+                        .iterations = option<std::uint64_t>(at, "iterations"),
+                        .batches = option<std::uint64_t>(at, "batches"),
+                        .min_rows = option<std::uint32_t>(at, "min_rows")};
+  const auto decisions = option<pybind11::array_t<std::uint32_t, pybind11::array::forcecast>>(at, "decisions");
   position.decisions.assign(decisions.data(), decisions.data() + decisions.size());
-  position.knots = knots_of(option<Knots>(flow, "knots"));
-  for (const auto& [passes, items] : option<std::vector<std::pair<std::uint64_t, std::uint64_t>>>(flow, "passes")) {
+  for (const auto& [passes, items] : option<std::vector<std::pair<std::uint64_t, std::uint64_t>>>(at, "passes")) {
     position.passes.push_back({.passes = passes, .items = items});
   }
   return position;
@@ -70,11 +69,16 @@ inline PlanPosition position_of(pybind11::handle flow) {
 // Raises CheckpointError if there is no such position. Answers signals.
 inline void run_to_end(Replay& replay) {
   constexpr std::uint64_t kUsesPerSlice = 1U << 20;
+  if (!replay.bounded()) {
+    raise(
+        errors().checkpoint_error,
+        "the state was taken after more than 2^36 uses, which would take half an hour to plan again, or it is damaged; "
+        "take states of runs whose passes do not flow into each other for as long");
+  }
   for (Outcome outcome = Outcome::kEmpty; outcome != Outcome::kOk;) {
-    outcome = without_gil(true, [&] { return replay.advance(kUsesPerSlice); });
-    if (PyErr_CheckSignals() != 0) {
-      throw pybind11::error_already_set();
-    }
+    outcome = naming(errors().checkpoint_error,
+                     [&] { return without_gil(true, [&] { return replay.advance(kUsesPerSlice); }); });
+    throw_if(PyErr_CheckSignals() != 0);
     check_log(replay.plan().diverged());
     if (outcome == Outcome::kClosed) {
       raise(errors().checkpoint_error, "the state contradicts itself: nothing comes to its place");
@@ -91,7 +95,6 @@ inline void add_input(pybind11::dict& state, const BatchPlan& plan) {
   state["passes"] = passes;
   state["open_items"] = plan.open_items();
   state["ended"] = plan.ended();
-  state["knots"] = pairs_of(plan.knots());
   state["decisions"] = pybind11::array_t<std::int32_t>(array_of(plan.decisions()));
 }
 
@@ -106,14 +109,8 @@ inline pybind11::tuple items_of(const BatchPlan& plan, std::span<const Use> draw
   }
   plan.each_item([&](std::uint32_t slot, std::uint64_t number) { items.emplace_back(number, slot); });
   std::ranges::sort(items);
-  pybind11::array_t<std::int64_t> numbers(static_cast<pybind11::ssize_t>(items.size()));
-  pybind11::array_t<std::int64_t> slots(numbers.size());
-  for (pybind11::ssize_t i = 0; i < numbers.size(); ++i) {
-    const auto& [number, slot] = items[static_cast<std::size_t>(i)];
-    numbers.mutable_at(i) = static_cast<std::int64_t>(number);
-    slots.mutable_at(i) = slot;
-  }
-  return pybind11::make_tuple(std::move(numbers), std::move(slots));
+  return pybind11::make_tuple(array_of<std::int64_t>(items.size(), [&](std::size_t i) { return items[i].first; }),
+                              array_of<std::int64_t>(items.size(), [&](std::size_t i) { return items[i].second; }));
 }
 
 }  // namespace pyecho::bindings

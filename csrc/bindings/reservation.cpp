@@ -19,11 +19,11 @@ namespace {
 class ReservationObject {
  public:
   ReservationObject(std::shared_ptr<EchoBufferObject> buffer, std::optional<double> timeout_s)
-      : buffer_(std::move(buffer)), reservation_(buffer_->reserve(timeout_s)) {}
+      : buffer_(std::move(buffer)), core_(buffer_->core()), reservation_(buffer_->reserve(timeout_s)) {}
   // Aborts an open reservation, because it would hold up all later ones.
   ~ReservationObject() {
     if (open_) {
-      buffer_->core().abort(reservation_);
+      core_->abort(reservation_);
     }
   }
   ReservationObject(const ReservationObject&) = delete;
@@ -52,9 +52,9 @@ class ReservationObject {
     }
     views_.clear();
     if (commit) {
-      buffer_->core().commit(reservation_);
+      core_->commit(reservation_);
     } else {
-      buffer_->core().abort(reservation_);
+      core_->abort(reservation_);
     }
   }
 
@@ -68,6 +68,7 @@ class ReservationObject {
 
   [[no_unique_address]] SectionLock lock_;
   std::shared_ptr<EchoBufferObject> buffer_;
+  std::shared_ptr<EchoBuffer> core_;  // whose slot it is: load_state_dict() may give the buffer another one
   Reservation reservation_;
   std::vector<py::object> views_;  // weak references, because the arrays refer to this object
   bool open_ = true;

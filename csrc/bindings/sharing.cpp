@@ -22,14 +22,6 @@ namespace {
 PyObject* describe_hook = nullptr;
 PyObject* path_hook = nullptr;
 
-template <class Object = py::object>
-Object take(PyObject* object) {
-  if (object == nullptr) {
-    throw py::error_already_set();
-  }
-  return py::reinterpret_steal<Object>(object);
-}
-
 // Interned strings, made while the module is imported: a thread that waits for the initialiser of a static cannot let the
 // garbage collector of a free-threaded Python proceed.
 PyObject* torch_name = nullptr;
@@ -59,7 +51,7 @@ bool is_tensor(PyObject* object) {
 
 py::object read_only_view(PyObject* array) {
   if (PyArray_CheckExact(array)) {
-    auto view = take(PyArray_View(as_array(array), nullptr, nullptr));
+    auto view = owned(PyArray_View(as_array(array), nullptr, nullptr));
     PyArray_CLEARFLAGS(as_array(view), NPY_ARRAY_WRITEABLE);
     return view;
   }
@@ -85,7 +77,7 @@ py::object version_of(PyObject* tensor) {
     PyErr_Clear();
     return {};
   }
-  return take(version);
+  return owned(version);
 }
 
 // ---------------------------------------------------------------- watching
@@ -156,13 +148,14 @@ std::optional<std::string> change_of(py::handle object, py::handle was, py::hand
 
 // ---------------------------------------------------------------- sharing
 
-// Counts one level of a walk down a nest, until it is destroyed. Raises RecursionError for nests that are too deep for the
+// Counts one level of a walk down a nest, until it is destroyed. Raises ConfigError for nests that are too deep for the
 // stack or contain themselves.
 class Descent {
  public:
   Descent() {
     if (Py_EnterRecursiveCall(" in a nest") != 0) {
-      throw py::error_already_set();
+      PyErr_Clear();
+      raise(errors().config_error, "an item contains itself, or is nested too deep; yield items without such a part");
     }
   }
   ~Descent() { Py_LeaveRecursiveCall(); }
@@ -185,13 +178,11 @@ class Sharer {
     if (!guards_) {
       guards_ = py::list();
     }
-    if (PyList_Append(guards_.ptr(), Py_None) != 0) {
-      throw py::error_already_set();
-    }
+    throw_if(PyList_Append(guards_.ptr(), Py_None) != 0);
     return PyList_GET_SIZE(guards_.ptr()) - 1;
   }
   void guard(Py_ssize_t place, py::handle object, py::handle was, py::handle description = Py_None) {
-    py::object made = take(PyTuple_Pack(3, object.ptr(), was.ptr(), description.ptr()));
+    py::object made = owned(PyTuple_Pack(3, object.ptr(), was.ptr(), description.ptr()));
     PyList_SetItem(guards_.ptr(), place, made.release().ptr());
   }
 
@@ -221,7 +212,7 @@ py::object Sharer::share(py::handle value) {
   }
   if (PyList_CheckExact(object)) {
     const Py_ssize_t at = place();
-    const auto before = take<py::tuple>(PyList_AsTuple(object));
+    const auto before = owned<py::tuple>(PyList_AsTuple(object));
     const py::tuple after = share_children(before);
     py::object list = after.is(before) ? py::reinterpret_borrow<py::object>(value) : py::list(after);
     guard(at, list, after);
@@ -245,8 +236,7 @@ py::tuple Sharer::share_children(const py::tuple& children) {
 
 py::object Sharer::share_dict(py::handle dict) {
   const Py_ssize_t at = place();
-  const auto was =
-      take<py::dict>(PyDict_Copy(dict.ptr()));  // at once, because Python code may change the dict meanwhile
+  const auto was = owned<py::dict>(PyDict_Copy(dict.ptr()));  // at once: Python code may change the dict meanwhile
   bool same = true;
   PyObject* key = nullptr;
   PyObject* child = nullptr;
@@ -254,12 +244,10 @@ py::object Sharer::share_dict(py::handle dict) {
     const py::object made = share(child);
     if (made.ptr() != child) {
       same = false;
-      if (PyDict_SetItem(was.ptr(), key, made.ptr()) != 0) {
-        throw py::error_already_set();
-      }
+      throw_if(PyDict_SetItem(was.ptr(), key, made.ptr()) != 0);
     }
   }
-  py::object shared = same ? py::reinterpret_borrow<py::object>(dict) : take(PyDict_Copy(was.ptr()));
+  py::object shared = same ? py::reinterpret_borrow<py::object>(dict) : owned(PyDict_Copy(was.ptr()));
   guard(at, shared, was);
   return shared;
 }
@@ -293,7 +281,7 @@ py::object Sharer::share_described(py::handle value) {
   }
   protects_ = protects;
   if (PyDict_Check(shared.ptr())) {
-    guard(at, shared, take(PyDict_Copy(shared.ptr())));
+    guard(at, shared, owned(PyDict_Copy(shared.ptr())));
   } else if (PyList_Check(shared.ptr())) {
     guard(at, shared, after);
   } else if (PyTuple_Check(shared.ptr()) == 0 && !change_of(shared, after, description)) {
@@ -317,19 +305,23 @@ void check_guards(py::handle item, py::handle guards) {
       continue;
     }
     const py::handle object = PyTuple_GET_ITEM(guard.ptr(), 0);
-    if (const auto step = change_of(object, PyTuple_GET_ITEM(guard.ptr(), 1), PyTuple_GET_ITEM(guard.ptr(), 2))) {
+    const py::handle description = PyTuple_GET_ITEM(guard.ptr(), 2);
+    if (const auto step = change_of(object, PyTuple_GET_ITEM(guard.ptr(), 1), description)) {
       const py::object path = py::handle(path_hook)(item, object);
       raise(errors().echo_mutated, (path.is_none() ? "item" : std::string(py::str(path))) + *step +
                                        " was changed in place between two uses of the same item, so the next use would "
                                        "not be the item any more; pass copy=True to the loader, or do not modify it (a "
-                                       "source must not reuse it either)");
+                                       "source must not reuse it either" +
+                                       (description.is_none() ? ")"
+                                                              : "; item.to(device) of PyTorch Geometric's Data and "
+                                                                "of transformers' BatchEncoding modifies the item)"));
     }
   }
 }
 
 void register_sharing(py::module_& module) {
-  torch_name = take(PyUnicode_InternFromString("torch")).release().ptr();
-  version_name = take(PyUnicode_InternFromString("_version")).release().ptr();
+  torch_name = owned(PyUnicode_InternFromString("torch")).release().ptr();
+  version_name = owned(PyUnicode_InternFromString("_version")).release().ptr();
   module.def(
       "explain_nests",
       [](py::object describe, py::object path_to) {

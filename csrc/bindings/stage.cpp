@@ -3,15 +3,12 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
-#include <chrono>
-#include <thread>
 #include <utility>
 
 #include "bindings/errors.hpp"
 #include "bindings/gil.hpp"
-#include "bindings/position.hpp"
+#include "bindings/reader.hpp"
 #include "bindings/registration.hpp"
-#include "core/plan/echo_factor.hpp"
 
 namespace py = pybind11;
 using namespace py::literals;
@@ -31,87 +28,6 @@ py::object caught(const py::error_already_set& error) {
 
 // ---------------------------------------------------------------- producers
 
-// Reads a source: its passes, and the items of each pass. Needs the GIL. One thread at a time.
-class Reader {
- public:
-  // `passes`: an iterator of iterators, one for each pass. `clock` outlives the reader.
-  Reader(py::object passes, py::object at_empty, SourceClock& clock)
-      : passes_(std::move(passes)), at_empty_(std::move(at_empty)), clock_(clock) {
-    clock_.begin();
-  }
-
-  enum class Read : unsigned char { kItem, kNative, kPassEnd, kEnd };
-  // kItem: `item` is the next item. kNative: it is a whole pass, for Stage::put_pass(). kPassEnd: the pass is over, and
-  // another one follows. kEnd: the source is over. Raises any exception of the source.
-  Read next(py::object& item) {
-    if (!items_ && !next_pass()) {
-      return Read::kEnd;
-    }
-    if (native_ == Native::kDue) {
-      native_ = Native::kDone;
-      item = items_;
-      return Read::kNative;
-    }
-    if (native_ == Native::kNo && advance(items_, item, true)) {
-      empty_ = false;
-      return Read::kItem;
-    }
-    items_ = py::object();
-    if (std::exchange(empty_, true) && !at_empty_.is_none()) {
-      return end_at_empty();
-    }
-    return next_pass() ? Read::kPassEnd : Read::kEnd;
-  }
-
-  // A native pass had items.
-  void found_items() noexcept { empty_ = false; }
-
-  int traverse(visitproc visit, void* arg) const {
-    Py_VISIT(passes_.ptr());
-    Py_VISIT(items_.ptr());
-    Py_VISIT(at_empty_.ptr());
-    return 0;
-  }
-
- private:
-  enum class Native : unsigned char { kNo, kDue, kDone };
-
-  [[nodiscard]] Read end_at_empty() const {
-    if (PyExceptionInstance_Check(at_empty_.ptr()) != 0) {
-      PyErr_SetObject(py::type::handle_of(at_empty_).ptr(), at_empty_.ptr());
-      throw py::error_already_set();
-    }
-    return Read::kEnd;
-  }
-
-  bool next_pass() {
-    const bool found = advance(passes_, items_, false);
-    native_ = found && py::hasattr(items_, kFeed) ? Native::kDue : Native::kNo;
-    return found;
-  }
-
-  bool advance(const py::object& iterator, py::object& next, bool item) {
-    const Clock::time_point begin = Clock::now();
-    next = py::reinterpret_steal<py::object>(call_python([&] { return PyIter_Next(iterator.ptr()); }));
-    const Clock::time_point end = Clock::now();
-    clock_.read(begin, end, item && next);
-    if (trace::recording()) {
-      trace::record(trace::Kind::kSource, trace::to_ns(begin), trace::to_ns(end), 0);
-    }
-    if (!next && PyErr_Occurred() != nullptr) {
-      throw py::error_already_set();
-    }
-    return static_cast<bool>(next);
-  }
-
-  py::object passes_;
-  py::object items_;  // null between passes
-  const py::object at_empty_;
-  Native native_ = Native::kNo;
-  bool empty_ = false;  // this pass has had no item; of the first one, nobody asks
-  SourceClock& clock_;
-};
-
 void Stage::read(const py::object& passes, bool by_consumer, const py::tuple& first, std::size_t skipped_rows,
                  const py::object& at_empty) {
   reader_ = std::make_shared<Reader>(passes, at_empty, source_clock_);
@@ -120,6 +36,7 @@ void Stage::read(const py::object& passes, bool by_consumer, const py::tuple& fi
   }
   skipped_rows_ = skipped_rows;
   by_consumer_ = by_consumer;
+  has_failed_ = false;
   pass_ended_ = false;
 }
 
@@ -188,13 +105,6 @@ void Stage::feed() {
   drop_if_stopped();
 }
 
-// Drops an item that was read while another thread stopped the stage.
-void Stage::drop_if_stopped() {
-  if (stopped()) {
-    clear();
-  }
-}
-
 // Reads as many items as the consumer needs. An exception of the source is raised after everything read before it has
 // been emitted. KeyboardInterrupt is raised at once, because it may hit the consumer's thread anywhere.
 void Stage::pull() {
@@ -221,26 +131,14 @@ void Stage::pull() {
   }
 }
 
-py::object Stage::take_failure() {
-  if (failure_.is_none()) {
-    failure_ = take_native_failure();
-  }
-  return std::exchange(failure_, py::none());
-}
-
 void Stage::fail(py::object error) {
   error = checked_failure(error);
+  has_failed_ = true;
   const std::deque<py::object> dying = std::exchange(read_, {});
   if (failure_.is_none() && !stopped()) {  // after stop() nothing would release it
     failure_ = std::move(error);
   }
   close();
-}
-
-void Stage::stop() {
-  stop_core();
-  reader_.reset();
-  clear();
 }
 
 // ---------------------------------------------------------------- consumer
@@ -252,9 +150,7 @@ PyObject* Stage::next_reference(Outcome outcome, bool may_pause) {
     if (outcome == Outcome::kEmpty) {
       if (by_consumer_ && needed() > 0) {
         pull();
-        if (PyErr_CheckSignals() != 0) {  // a source in C does not run signal handlers
-          throw py::error_already_set();
-        }
+        throw_if(PyErr_CheckSignals() != 0);  // a source in C does not run signal handlers
         continue;
       }
       outcome = wait_answering_signals(
@@ -277,7 +173,8 @@ PyObject* Stage::next_reference(Outcome outcome, bool may_pause) {
     }
     delivered_ = dropped_ = 0;
     const bool passed_over = std::exchange(end_is_next_, false);
-    iterations_ += passed_over ? 0 : 1;
+    const bool again = std::exchange(ended_, at_end());
+    iterations_ += passed_over || again ? 0 : 1;
     if (!passed_over || at_end()) {
       return nullptr;
     }
@@ -295,35 +192,6 @@ py::object Stage::take(bool wait) {
     throw py::stop_iteration();
   }
   return py::reinterpret_steal<py::object>(emission);
-}
-
-void Stage::begin(std::uint64_t epoch, const py::object& extent, std::uint64_t iterations, std::uint64_t delivered) {
-  const Extent native = extent_of(extent);
-  leave_epoch();
-  if (const Outcome outcome = begin_core(epoch, native); outcome != Outcome::kOk) {
-    raise_for(outcome);
-  }
-  iterations_ = iterations;
-  delivered_ = delivered;
-  dropped_ = 0;
-  end_is_next_ = false;
-}
-
-// Stops, and waits for a consumer in another thread to leave.
-void Stage::leave_epoch() {
-  if (consumer_ == std::this_thread::get_id()) {
-    raise(errors().echo_error,
-          "this thread is inside next() of the same loader, perhaps in a signal handler; begin the next iteration once "
-          "that call has returned");
-  }
-  stop();
-  if (consumer_ != std::thread::id()) {  // it is leaving
-    const auto sleep = [](Deadline slice) {
-      std::this_thread::sleep_until(slice);
-      return Outcome::kTimeout;
-    };
-    static_cast<void>(wait_answering_signals(kNever, sleep, [this] { return consumer_ == std::thread::id(); }));
-  }
 }
 
 void Stage::raise_for(Outcome outcome) const { raise_outcome(outcome, name_); }
@@ -380,21 +248,16 @@ void register_stage(py::module_& module) {
       .def("_set_prepare", guarded(&Stage::set_prepare), py::arg("prepare"))
       .def("_feed", guarded(&Stage::feed))
       .def("_set_paused", guarded(&Stage::set_paused), py::arg("paused"))
-      .def("_begin", guarded(&Stage::begin), py::arg("epoch"), py::arg("extent"), py::arg("iterations") = 0,
-           py::arg("delivered") = 0)
+      .def("_begin", guarded(&Stage::begin), py::arg("at"))
       .def("_state", guarded(&Stage::state), py::kw_only(), py::arg("payload"), py::arg("with_held"))
-      .def("_resume", guarded(&Stage::resume), py::arg("flow"))
+      .def("_resume", guarded(&Stage::resume), py::arg("at"), py::arg("unspent"))
       .def("_refill", guarded(&Stage::refill), py::arg("item"), py::arg("batched"), py::arg("rows"), py::arg("slots"))
       .def("_take", guarded(&Stage::take), py::kw_only(), py::arg("wait") = true)
       .def("_retire", guarded(&Stage::retire), py::kw_only(), py::arg("completed"))
       .def_property_readonly("_delivered", guarded(&Stage::delivered))
       .def_property_readonly("_generation", guarded(&Stage::generation))
-      .def("_take_failure", guarded(&Stage::take_failure))
       .def_property_readonly("_at_end", guarded(&Stage::at_end))
-      .def_property_readonly("_own_uses", guarded(&Stage::own_uses))
-      .def("_extend", guarded(&Stage::extend), py::arg("knots"))
-      .def_property_readonly("_knots", guarded(&Stage::knots))
-      .def_property_readonly("_arrived", guarded(&Stage::arrived))
+      .def_property_readonly("_failed", guarded(&Stage::has_failed))
       .def("_stats", guarded(&Stage::stats))
       .def("_log", guarded(&Stage::log))
       .def("__iter__", [](const py::object& self) { return new_iterator(self, py::none()); });

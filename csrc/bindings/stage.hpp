@@ -28,9 +28,6 @@ namespace pyecho::bindings {
 
 class Reader;
 
-// The method of a native source, and of a pass over one (pyecho/source/native.py).
-inline constexpr const char* kFeed = "__pyecho_feed__";
-
 using Indices = pybind11::array_t<std::int64_t, pybind11::array::c_style | pybind11::array::forcecast>;
 
 // All members need the GIL and the stage's Section (section.hpp); waits, long copies and calls into Python release both.
@@ -62,8 +59,6 @@ class Stage {
   virtual void close() = 0;
   // Same as close(), but the consumer receives `error` once everything before it has been emitted.
   void fail(pybind11::object error);
-  // Returns the exception that the consumer would receive at the end, once, for a consumer that ends before; or None.
-  [[nodiscard]] pybind11::object take_failure();
   // Ends feed(), and soon also the waits of other threads that fill or take. Nothing is lost: another thread may continue
   // after set_paused(false).
   void set_paused(bool paused);
@@ -86,8 +81,9 @@ class Stage {
   [[nodiscard]] virtual bool at_end() const = 0;
   // Starts with iteration `epoch` and drops the rest of the last one. No producer may be inside.
   // Waits for a consumer in another thread to leave. Raises EchoError in a signal handler or destructor inside of next().
-  // `iterations`, `delivered`: what an earlier process has taken of these epochs, see state().
-  void begin(std::uint64_t epoch, const pybind11::object& extent, std::uint64_t iterations, std::uint64_t delivered);
+  // `at`: a position (position.hpp), of which this reads the epoch, the extent, and what an earlier process has taken of these
+  // epochs (iterations, delivered). Raises ConfigError if there is no such extent.
+  void begin(const pybind11::object& at);
 
   // -- Saving and resuming (pyecho/state/state.py). The consumer's thread, between two calls of next(). --
 
@@ -95,10 +91,11 @@ class Stage {
   // use. `with_held`: and `held`, the items that were read and are not put, and `held_row`, the next row of the first of
   // them; then no thread may be in feed().
   [[nodiscard]] pybind11::dict state(bool payload, bool with_held);
-  // Same as begin(), but continues at a position. The stage is paused; fill the slots with refill(), then call
+  // Same as begin(), but continues at a position. `unspent`: how many items there are to go on with, or None: the source
+  // yields again all but those of the batches taken. The stage is paused; fill the slots with refill(), then call
   // set_paused(false). Returns the numbers of the items that it holds, ascending, and the slot of each. Raises
-  // CheckpointError.
-  pybind11::tuple resume(const pybind11::object& flow);
+  // CheckpointError, or ConfigError if max_bytes has no room for the items: nothing has changed then.
+  pybind11::tuple resume(const pybind11::object& at, std::optional<std::size_t> unspent);
   // Fills slots with rows of an item of the source; of an example, with row 0. `batched`: the item is a batch.
   virtual void refill(const pybind11::object& item, bool batched, const Indices& rows, const Indices& slots) = 0;
 
@@ -122,16 +119,11 @@ class Stage {
   [[nodiscard]] std::uint64_t delivered() const noexcept { return delivered_; }
   // Returns 1 + the number of calls of retire().
   [[nodiscard]] std::uint64_t generation() const noexcept { return generation_; }
+  // True if fail() was called since the beginning.
+  [[nodiscard]] bool has_failed() const noexcept { return has_failed_; }
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
 
-  // A joint plan: adds knots of its schedule, pairs of numbers; returns those still ahead; and how many events have arrived.
-  virtual void extend(const Knots& knots) = 0;
-  [[nodiscard]] virtual Knots knots() const = 0;
-  [[nodiscard]] virtual std::uint64_t arrived() const = 0;
-
   // Any thread.
-  // Returns the numbers of OwnUses once they are known.
-  [[nodiscard]] virtual std::optional<std::array<std::uint64_t, 2>> own_uses() const = 0;
   [[nodiscard]] virtual pybind11::dict stats() const = 0;
   // Returns the decisions of an adaptive factor: {first epoch: array}.
   [[nodiscard]] virtual pybind11::dict log() const = 0;
@@ -163,10 +155,10 @@ class Stage {
   // After try_emit() returned kEmpty: returns how many items must be put before the next attempt is useful, or 0 if it does
   // not wait for items.
   [[nodiscard]] virtual std::uint64_t needed() const = 0;
-  virtual Outcome begin_core(std::uint64_t epoch, const Extent& extent) = 0;
-  // Makes room for so many items in a stage that has begun nothing.
+  // Prepares begin_core() for so many items. Changes nothing that others see.
   virtual void make_room(std::size_t items) = 0;
-  virtual Replay begin_core_at(PlanPosition position) = 0;
+  // Throws std::invalid_argument if there is no such extent.
+  virtual Replay begin_core(const PlanPosition& position) = 0;
   virtual void resume_core(const Replay& replay) = 0;
   virtual void halt_core(bool halted) = 0;
   // Adds the items to `state` if there is a `payload`, see state(), and returns the plan.
@@ -197,6 +189,7 @@ class Stage {
 
  private:
   void leave_epoch();
+  Replay start(const PlanPosition& position, std::uint64_t delivered, PyObject* error);
   PyObject* deliver(PyObject* emission) noexcept {
     ++delivered_;
     end_is_next_ = false;
@@ -213,6 +206,7 @@ class Stage {
   std::shared_ptr<Reader> reader_;               // shared, because another thread may stop the stage during a read
   std::deque<pybind11::object> read_;            // items that were read and are not put; the first one may be held
   bool by_consumer_ = false;
+  bool has_failed_ = false;
   bool pass_ended_ = false;  // true if the end of a pass was read and is not marked yet
   Atomic<bool> paused_;
   std::thread::id consumer_;
@@ -223,12 +217,9 @@ class Stage {
   std::uint64_t iterations_ = 0;  // since begin()
   std::size_t skipped_rows_ = 0;  // see read()
   bool end_is_next_ = false;      // see retire()
+  bool ended_ = false;            // the last end is among iterations_: it is met again and again
   SourceClock source_clock_;
 };
-
-inline std::optional<std::array<std::uint64_t, 2>> known(const OwnUses& uses) {
-  return uses.count == kUnknown ? std::nullopt : std::optional(std::array{uses.count, uses.known_after});
-}
 
 // Returns the C++ object of `self`, which must be a T, or null while it is under construction. Unlike pybind11::cast, does
 // not use pybind11's registry: it no longer exists during the last collections of a finalizing interpreter, and its one lock
@@ -246,8 +237,7 @@ class OneConsumer {
     if (consumer_ != std::thread::id()) {
       raise(errors().echo_error,
             "another thread is waiting for the next batch here, or takes the state; iterate from one thread at a time "
-            "and "
-            "hand the batches on");
+            "and hand the batches on");
     }
     consumer_ = std::this_thread::get_id();
   }
@@ -286,19 +276,10 @@ class StageOf : public Stage {
     }
     return outcome;
   }
-  [[nodiscard]] std::optional<std::array<std::uint64_t, 2>> own_uses() const override {
-    return known(core_->own_uses());
-  }
   [[nodiscard]] pybind11::dict log() const override { return log_dict(core_->log()); }
-  void extend(const Knots& knots) override { core_->extend(knots_of(knots)); }
-  [[nodiscard]] Knots knots() const override { return pairs_of(core_->knots()); }
-  [[nodiscard]] std::uint64_t arrived() const override { return core_->arrived(); }
   [[nodiscard]] std::uint64_t needed() const override { return core_->needed(); }
-  Outcome begin_core(std::uint64_t epoch, const Extent& extent) override {
-    return without_gil(true, [&] { return core_->begin(epoch, extent); });
-  }
-  Replay begin_core_at(PlanPosition position) override {
-    return without_gil(true, [&] { return core_->begin_at(std::move(position)); });
+  Replay begin_core(const PlanPosition& position) override {
+    return without_gil(true, [&] { return core_->begin_at(position); });
   }
   void resume_core(const Replay& replay) override { core_->resume(replay); }
   void halt_core(bool halted) override {

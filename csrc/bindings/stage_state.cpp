@@ -1,10 +1,10 @@
-// Stage: what a saved state tells of it, and how it continues from one.
+// Stage: how it begins and stops, what a saved state tells of it, and how it continues from one.
 #include <pybind11/stl.h>
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "bindings/errors.hpp"
@@ -60,21 +60,70 @@ py::dict Stage::state(bool payload, bool with_held) {
   return state;
 }
 
-py::tuple Stage::resume(const py::object& flow) {
+void Stage::stop() {
+  stop_core();
+  reader_.reset();
+  clear();
+}
+
+// Drops an item that was read while another thread stopped the stage.
+void Stage::drop_if_stopped() {
+  if (stopped()) {
+    clear();
+  }
+}
+
+// Stops, and waits for a consumer in another thread to leave.
+void Stage::leave_epoch() {
+  if (consumer_ == std::this_thread::get_id()) {
+    raise(errors().echo_error,
+          "this thread is inside next() of the same loader, perhaps in a signal handler; begin the next iteration once "
+          "that call has returned");
+  }
+  stop();
+  if (consumer_ != std::thread::id()) {  // it is leaving
+    const auto sleep = [](Deadline slice) {
+      std::this_thread::sleep_until(slice);
+      return Outcome::kTimeout;
+    };
+    static_cast<void>(wait_answering_signals(kNever, sleep, [this] { return consumer_ == std::thread::id(); }));
+  }
+}
+
+// Begins at a position. `error`: the type of the exception if there is none such.
+Replay Stage::start(const PlanPosition& position, std::uint64_t delivered, PyObject* error) {
+  leave_epoch();
+  Replay replay = naming(error, [&] { return begin_core(position); });
+  run_to_end(replay);
+  resume_core(replay);
+  iterations_ = position.iterations;
+  delivered_ = delivered;
+  dropped_ = replay.batches_drawn() - std::min(delivered, replay.batches_drawn());
+  end_is_next_ = false;
+  ended_ = at_end();
+  return replay;
+}
+
+void Stage::begin(const py::object& at) {
   if (forked()) {
     raise_for(Outcome::kForked);
   }
-  leave_epoch();
+  const auto iterations = option<std::uint64_t>(at, "iterations");
+  const auto delivered = option<std::uint64_t>(at, "delivered");
+  start({.epoch = option<std::uint64_t>(at, "epoch"), .extent = extent_of(at)}, delivered, errors().config_error);
+  iterations_ = iterations;
+  halt_core(false);
+}
+
+py::tuple Stage::resume(const py::object& at, std::optional<std::size_t> unspent) {
+  if (forked()) {
+    raise_for(Outcome::kForked);
+  }
+  const PlanPosition position = position_of(at, unspent.has_value());
+  const auto delivered = option<std::uint64_t>(at, "delivered");
+  make_room(unspent.value_or(0));
   paused_.store_relaxed(true);
-  make_room(option<std::size_t>(flow, "count"));
-  Replay replay = begin_core_at(position_of(flow));
-  run_to_end(replay);
-  resume_core(replay);
-  iterations_ = option<std::uint64_t>(flow, "iterations");
-  delivered_ = option<std::uint64_t>(flow, "delivered");
-  dropped_ = replay.batches_drawn() - std::min(delivered_, replay.batches_drawn());
-  end_is_next_ = false;
-  return items_of(replay.plan());
+  return items_of(start(position, delivered, errors().checkpoint_error).plan());
 }
 
 }  // namespace pyecho::bindings

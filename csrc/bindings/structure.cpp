@@ -88,9 +88,7 @@ py::object Structure::children_of(const Node& node, py::handle item) {
       }
       PyTuple_SET_ITEM(children.ptr(), found, child.release().ptr());
     }
-    if (PyErr_Occurred() != nullptr) {
-      throw py::error_already_set();
-    }
+    throw_if(PyErr_Occurred() != nullptr);
     if (found == size) {
       return children;
     }
@@ -102,8 +100,10 @@ py::object Structure::children_of(const Node& node, py::handle item) {
   if (!py::isinstance<py::str>(read)) {
     read = py::type::handle_of(item).attr("__name__");
   }
-  raise(errors().spec_mismatch, node.path + ": expected " + node.expected + ", got " + text(read) +
-                                    "; every item must have the structure of the first (unify them in the source)");
+  raise(errors().spec_mismatch,
+        node.path + ": expected " + node.expected + ", got " + text(read) +
+            "; every item must have the structure of the first (unify them in the source, or in a "
+            "loader's collate_fn)");
 }
 
 std::vector<py::object> Structure::flatten(py::handle item) const {
@@ -133,9 +133,7 @@ py::object Structure::unflatten(const Node& node, py::object*& next) {
     py::dict dict;
     PyObject** key = PySequence_Fast_ITEMS(node.keys.ptr());
     for (const Node& child : node.children) {
-      if (PyDict_SetItem(dict.ptr(), *key++, unflatten(child, next).ptr()) != 0) {
-        throw py::error_already_set();
-      }
+      throw_if(PyDict_SetItem(dict.ptr(), *key++, unflatten(child, next).ptr()) != 0);
     }
     return dict;
   }
@@ -154,11 +152,7 @@ py::object tuple_of_type(PyTypeObject* type, py::tuple children) {
   if (type == &PyTuple_Type) {
     return children;
   }
-  PyObject* const made = PyTuple_Type.tp_new(type, py::make_tuple(std::move(children)).ptr(), nullptr);
-  if (made == nullptr) {
-    throw py::error_already_set();
-  }
-  return py::reinterpret_steal<py::object>(made);
+  return owned(PyTuple_Type.tp_new(type, py::make_tuple(std::move(children)).ptr(), nullptr));
 }
 
 }  // namespace pyecho::bindings

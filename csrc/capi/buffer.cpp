@@ -28,7 +28,7 @@ Leaf::Leaf(const char* leaf_name, const char* leaf_dtype, std::span<const std::i
           .batch_offset = 0};
 }
 
-Buffer::Buffer(Leaves leaves, EchoBufferConfig config)
+Buffer::Buffer(Leaves leaves, EchoConfig config)
     : pyecho_buffer{&kApi},
       role_(Role::kWhole),
       leaves_(std::move(leaves)),
@@ -138,12 +138,10 @@ Outcome Buffer::reserve(std::span<pyecho_slot> slots, std::int64_t timeout_ns, s
       core_->abort(found[0]);
       return Outcome::kClosed;
     }
-    reserved = 1;
-    if (wanted.size() > 1 && core_->try_reserve(wanted.subspan(1), reserved) == Outcome::kOk) {
-      ++reserved;
-    } else {
-      reserved = 1;
+    if (wanted.size() > 1) {
+      static_cast<void>(core_->try_reserve(wanted.subspan(1), reserved));  // sets 0 if there is none
     }
+    ++reserved;
   }
   if (outcome != Outcome::kOk) {
     return outcome;
@@ -173,9 +171,8 @@ std::size_t Buffer::take_back(std::span<const pyecho_slot> slots, std::span<Rese
 
 Outcome Buffer::end_pass(std::int64_t timeout_ns, bool& interrupted) {
   Reservation place{};
-  std::uint32_t count = 0;
-  Outcome outcome = core_->try_reserve(std::span(&place, 1), count);
-  if (outcome == Outcome::kFull) {
+  Outcome outcome = core_->reserve(place, Deadline::min());
+  if (outcome == Outcome::kTimeout) {
     outcome = wait(timeout_ns, interrupted, [&](Deadline until) { return core_->reserve(place, until); });
   }
   if (outcome == Outcome::kOk && !interrupted) {

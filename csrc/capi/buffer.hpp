@@ -56,7 +56,7 @@ enum class Role : unsigned char {
 class Buffer final : public pyecho_buffer {
  public:
   // A buffer that the caller consumes. Throws as EchoBuffer does.
-  Buffer(Leaves leaves, EchoBufferConfig config);
+  Buffer(Leaves leaves, EchoConfig config);
   // A buffer that something else consumes: only producers' functions may be called. `leaves`: the first ones of the core's.
   Buffer(Role role, Leaves leaves, std::shared_ptr<EchoBuffer> core, Waiter waiter);
   ~Buffer();
@@ -76,6 +76,11 @@ class Buffer final : public pyecho_buffer {
     }
   }
 
+  // Goes on with another core of the same leaves. No other thread may be inside of any function.
+  void follow(std::shared_ptr<EchoBuffer> core) {
+    core_ = std::move(core);
+    settle();
+  }
   [[nodiscard]] EchoBuffer& core() const noexcept { return *core_; }
   [[nodiscard]] const Leaves& leaves() const noexcept { return leaves_; }
   [[nodiscard]] bool foreign() const noexcept { return role_ != Role::kWhole; }
@@ -141,12 +146,11 @@ class Buffer final : public pyecho_buffer {
   Outcome wait(std::int64_t timeout_ns, bool& interrupted, const Attempt& attempt);
   void settle();
   [[nodiscard]] std::vector<std::uint64_t> fingerprint() const;
-  void make_room(std::size_t items);
 
   std::uint64_t magic_ = kMagic;
   const Role role_;
   const Leaves leaves_;
-  EchoBufferConfig config_;  // not of a foreign one
+  EchoConfig config_;  // not of a foreign one
   std::shared_ptr<EchoBuffer> core_;
   const Waiter waiter_ = nullptr;
   Atomic<std::uint64_t> references_{1};

@@ -8,6 +8,6 @@ namespace pyecho::capi {
 // Throws std::invalid_argument.
 [[nodiscard]] Leaves checked_leaves(const pyecho_config& config);
 // Leaves the limits of numbers to the core, which checks them before it allocates.
-[[nodiscard]] EchoBufferConfig core_config(const pyecho_config& config, const Leaves& leaves);
+[[nodiscard]] EchoConfig core_config(const pyecho_config& config, const Leaves& leaves);
 
 }  // namespace pyecho::capi

@@ -57,7 +57,7 @@ pyecho_status create(const pyecho_config* config, pyecho_buffer** buffer) {
     check_argument(config->struct_bytes >= offsetof(pyecho_config, factor), kNoSize);
     const pyecho_config known = taken(config);
     Leaves leaves = checked_leaves(known);
-    EchoBufferConfig core = core_config(known, leaves);
+    EchoConfig core = core_config(known, leaves);
     *buffer = new Buffer(std::move(leaves), std::move(core));
   });
 }
@@ -96,7 +96,7 @@ pyecho_status get_stats(pyecho_buffer* handle, pyecho_stats* stats) {
   return with_buffer(handle, [&](Buffer& buffer) {
     const EchoBufferStats core = buffer.core().stats();
     give(stats, {.struct_bytes = 0,
-                 .fresh = core.fresh,
+                 .fresh = core.read,
                  .emitted = core.emitted,
                  .batches = core.batches,
                  .bytes_gathered = core.bytes_gathered,

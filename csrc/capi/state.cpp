@@ -10,7 +10,6 @@
 //
 // A list is its length and its words.
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstdlib>
 #include <cstring>
@@ -35,16 +34,12 @@ constexpr std::size_t kSumIndex = 1;
 constexpr std::size_t kSizeIndex = 2;
 constexpr std::size_t kChecked = 2;                      // words before those that the checksum covers
 constexpr std::uint64_t kMost = std::uint64_t{1} << 62;  // of anything that is counted
-constexpr std::uint64_t kMostEmptyPasses = 1U << 20;     // replaying them takes time, and no use ends it
-constexpr double kMostUses = 0x1.0p36;                   // half an hour of planning
 constexpr std::uint64_t kUsesAtOnce = 1U << 20;
 
 void add_list(Words& words, const Words& list) {
   words.push_back(list.size());
   words.insert(words.end(), list.begin(), list.end());
 }
-
-std::uint64_t sum_of(std::span<const std::uint64_t> words) { return checksum(std::as_bytes(words), 0); }
 
 void require(bool holds, const char* what) {
   if (!holds) {
@@ -106,17 +101,11 @@ PlanPosition read_position(Reader& reader) {
   const Words passes = reader.next_list();
   require(passes.size() % 2 == 0, "its passes cannot be");
   std::uint64_t items = position.open_items;
-  std::uint64_t empty_passes = 0;
   for (std::size_t i = 0; i < passes.size(); i += 2) {
     const PassRun run{.passes = passes[i], .items = passes[i + 1]};
     require(run.passes >= 1 && run.passes <= kMost, "its passes cannot be");
-    if (run.items == 0) {
-      empty_passes += std::min(run.passes, kMostEmptyPasses + 1);
-      require(empty_passes <= kMostEmptyPasses, "its passes cannot be");
-    } else {
-      require(run.passes <= (kMost - items) / run.items, "its passes cannot be");
-      items += run.passes * run.items;
-    }
+    require(run.items == 0 || run.passes <= (kMost - items) / run.items, "its passes cannot be");
+    items += run.passes * run.items;
     position.passes.push_back(run);
   }
   for (const std::uint64_t decision : reader.next_list()) {
@@ -131,15 +120,6 @@ std::uint64_t items_of(const PlanPosition& position) {
                          [](std::uint64_t sum, const PassRun& run) { return sum + run.passes * run.items; });
 }
 
-// Each use that was drawn of these items is drawn once more.
-void require_replayable(std::uint64_t items, double uses_of_each) {
-  if (static_cast<double>(items) * uses_of_each > kMostUses) {
-    throw BadState("the state was taken after " + std::to_string(items) +
-                   " items, whose uses would take hours to plan again; start a new epoch with pyecho_begin() at least "
-                   "once in 2^36 uses");
-  }
-}
-
 // Returns a column of the state for each leaf. Checks the size of all.
 std::vector<std::span<const std::byte>> columns_of(std::span<const std::byte> bytes, const SlotLayout& layout,
                                                    std::size_t count) {
@@ -151,22 +131,6 @@ std::vector<std::span<const std::byte>> columns_of(std::span<const std::byte> by
     bytes = bytes.subspan(count * leaf.size_bytes);
   }
   return columns;
-}
-
-void check_columns(const std::vector<std::span<const std::byte>>& columns, const Words& numbers,
-                   const SlotLayout& layout, std::uint64_t expected) {
-  const std::uint64_t sum =
-      sum_in_parallel(numbers.size(), layout.example_bytes(), [&](std::size_t begin, std::size_t end) {
-        std::uint64_t part = 0;
-        for (std::size_t i = begin; i < end; ++i) {
-          for (std::size_t leaf = 0; leaf < columns.size(); ++leaf) {
-            const std::size_t bytes = layout.leaves()[leaf].size_bytes;
-            part += bytes == 0 ? 0 : checksum(columns[leaf].subspan(i * bytes, bytes), row_seed(numbers[i], leaf));
-          }
-        }
-        return part;
-      });
-  require(sum == expected, "its items are damaged");
 }
 
 }  // namespace
@@ -198,7 +162,6 @@ unsigned char* Buffer::save(std::size_t& size_bytes, std::uint64_t& taken) {
   const Halted halted(*core_);
   std::vector<Unspent> items;
   const BatchPlan& plan = core_->inspect(items, {});
-  std::ranges::sort(items, {}, &Unspent::number);
 
   Words words{kStateMagic, 0, 0};
   add_list(words, fingerprint());
@@ -235,24 +198,12 @@ unsigned char* Buffer::save(std::size_t& size_bytes, std::uint64_t& taken) {
   }
   words.push_back(core_->copy_items(items, columns));
   words[kSizeIndex] = size_bytes;
-  words[kSumIndex] = sum_of(std::span(words).subspan(kChecked));
+  words[kSumIndex] = checksum(std::as_bytes(std::span(words).subspan(kChecked)), 0);
   std::memcpy(state, words.data(), head_bytes);
   return state;
 }
 
 // ---------------------------------------------------------------- loading
-
-// Items of batches made ahead need slots again. With an adaptive factor, a pool of items that have left needs more.
-void Buffer::make_room(std::size_t items) {
-  const std::size_t needed = items + (config_.min_uses > 0 ? config_.capacity : 0);
-  if (needed > core_->slots()) {
-    EchoBufferConfig larger = config_;
-    larger.burst += static_cast<std::uint32_t>(needed);
-    core_->stop();
-    core_ = std::make_shared<EchoBuffer>(larger);
-    settle();
-  }
-}
 
 void Buffer::load(std::span<const std::byte> state, std::uint64_t& taken) {
   Reader reader(state);
@@ -262,17 +213,27 @@ void Buffer::load(std::span<const std::byte> state, std::uint64_t& taken) {
         "max_age, unique_in_batch); load it into a buffer of the same one");
   }
   const PlanPosition position = read_position(reader);
-  require_replayable(items_of(position), config_.min_uses > 0 ? config_.min_uses : config_.factor);
   const Words numbers = reader.next_list();
   const std::uint64_t sum = reader.next();
   const std::vector<std::span<const std::byte>> columns = columns_of(reader.rest(), core_->layout(), numbers.size());
   require(std::ranges::adjacent_find(numbers, std::greater_equal()) == numbers.end() &&
               (numbers.empty() || numbers.back() < items_of(position)),
           "its items cannot be");
-  check_columns(columns, numbers, core_->layout(), sum);
+  std::uint64_t found_sum = 0;
+  for (std::size_t leaf = 0; leaf < columns.size(); ++leaf) {
+    found_sum += checksum_of_column(columns[leaf], std::span<const std::uint64_t>(numbers), leaf);
+  }
+  require(found_sum == sum, "its items are damaged");
 
-  make_room(numbers.size());
+  if (const auto larger = core_->with_room_for(numbers.size())) {
+    follow(std::make_shared<EchoBuffer>(*larger));
+  }
   Replay replay = core_->begin_at(position);
+  if (!replay.bounded()) {
+    throw BadState(
+        "the state is damaged, or was taken after more than 2^36 uses, which would take hours to plan again; start a "
+        "new epoch with pyecho_begin() before that");
+  }
   Outcome outcome = Outcome::kEmpty;
   while (outcome == Outcome::kEmpty) {
     outcome = replay.advance(kUsesAtOnce);

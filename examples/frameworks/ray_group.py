@@ -1,6 +1,6 @@
 """Workers of Ray Train as the group of a loader, where torch.distributed is not in use.
 
-loader = EchoLoader(shard, 2, batch_size=64, group=RayGroup())
+loader = EchoLoader(shard, 2, batch_size=64, steps_per_epoch=100, group=RayGroup())
 """
 
 import asyncio
@@ -12,23 +12,23 @@ from ray.train.collective import broadcast_from_rank_zero
 
 @ray.remote(num_cpus=0)
 class Meeting:
-    """Gathers a value of each worker."""
+    """Gathers the values of all workers."""
 
     def __init__(self, size):
         self.size, self.rounds = size, {}
 
     async def gather(self, number, rank, value):
-        values, everybody = self.rounds.setdefault(number, ({}, asyncio.Event()))
+        values, complete = self.rounds.setdefault(number, ({}, asyncio.Event()))
         values[rank] = value
         if len(values) == self.size:
             del self.rounds[number]
-            everybody.set()
-        await everybody.wait()
+            complete.set()
+        await complete.wait()
         return [values[rank] for rank in range(self.size)]
 
 
 class RayGroup:
-    """See pyecho.run.ranks.Group. Ends with the worker of rank 0."""
+    """See pyecho.run.extent.Group. Ends with the worker of rank 0."""
 
     def __init__(self):
         context = ray.train.get_context()
@@ -40,6 +40,3 @@ class RayGroup:
     def gather(self, values):
         self.rounds += 1
         return ray.get(self.meeting.gather.remote(self.rounds, self.rank, values))
-
-    def share(self, value, rank):
-        return self.gather(value if rank == self.rank else None)[rank]

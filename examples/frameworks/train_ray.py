@@ -3,7 +3,7 @@
     python train_ray.py
 
 After a failure, or when workers come or leave, training goes on from the last checkpoint with the
-next batch. All workers together have the same batches, be it one or two of them.
+next batch. One worker or two have the same global batches.
 """
 
 import sys
@@ -24,18 +24,21 @@ ROWS = 240
 
 
 class RowsOfWorker:
-    """Every n-th row of a dataset, with nothing copied."""
+    """Every n-th row of a dataset, with nothing copied. Its length makes the batches known."""
 
     def __init__(self, dataset, rank, ranks):
         self.dataset, self.rank, self.ranks = dataset, rank, ranks
 
+    def __len__(self):
+        return len(range(self.rank, ROWS, self.ranks))
+
     def __iter__(self):
         before = 0  # rows of earlier blocks
         for block in self.dataset.iter_batches(batch_size=None, batch_format="numpy"):
-            first = (self.rank - before) % self.ranks
-            before += len(block["label"])
-            if len(block["label"]) > first:
-                yield {name: column[first :: self.ranks] for name, column in block.items()}
+            rows = len(block["label"])
+            for row in range((self.rank - before) % self.ranks, rows, self.ranks):
+                yield {name: column[row] for name, column in block.items()}
+            before += rows
 
 
 def train(config):
@@ -48,7 +51,6 @@ def train(config):
         factor=2,
         batch_size=24 // ranks,
         shuffle_buffer=96 // ranks,
-        unbatch=True,
         shards=2,
         group="auto",
     )
@@ -101,7 +103,7 @@ def main(folder="ray-training", workers=(1, 2), **config):
         train,
         train_loop_config={"epochs": 2} | config,
         datasets={"train": ray.data.from_items(rows, override_num_blocks=4).materialize()},
-        # Each worker picks its rows. For what is too large for that see docs/ecosystem.md.
+        # Each worker picks its rows. docs/ecosystem.md says what else there is.
         dataset_config=DataConfig(datasets_to_split=[], execution_options=options),
         scaling_config=ScalingConfig(num_workers=workers),
         run_config=RunConfig(

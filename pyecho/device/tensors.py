@@ -1,7 +1,8 @@
-"""Leaves of items, as PyTorch sees them: which are tensors in host memory."""
+"""Leaves of items, as PyTorch sees them: tensors in host memory, and rows as bytes and words."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -63,3 +64,25 @@ def host_tensor(leaf: Any) -> torch.Tensor | None:
     # PyTorch warns of read-only arrays, and filters of warnings are shared by all threads.
     array = np.require(leaf, requirements=("C", "W"))
     return torch.from_numpy(array)
+
+
+def bytes_of_rows(rows: torch.Tensor) -> Any:
+    """Return rows as an array of the bytes of each, in host memory."""
+    shape = (len(rows), rows.shape[1:].numel() * rows.element_size())
+    if rows.numel() == 0:
+        return np.empty(shape, np.uint8)
+    return rows.cpu().contiguous().reshape(-1).view(torch.uint8).reshape(shape).numpy()
+
+
+def as_words(rows: torch.Tensor) -> torch.Tensor:
+    """Return rows of any dtype as rows of words on the same memory, the wider the fewer to move."""
+    flat = rows.reshape(len(rows), rows[0].numel())
+    row_bytes = flat.shape[1] * rows.element_size()
+    if row_bytes == 0:
+        return flat
+    return flat.view(WORDS[math.gcd(row_bytes, 8)])
+
+
+def from_words(words: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Return rows of words as rows with the shape and dtype of those of `like`."""
+    return words.view(like.dtype).reshape(len(words), *like.shape[1:])

@@ -13,7 +13,6 @@ import torch
 
 from pyecho import cuda
 from pyecho.device.memory import pinned_copy
-from pyecho.device.outputs import FixedOutputs
 from pyecho.device.place import has_cuda_driver
 from pyecho.device.tensors import host_tensor
 from pyecho.items.nest import leaves_of, map_nest
@@ -66,8 +65,6 @@ class Uploader:
         Dtype to convert images and the like to; None leaves them as they are.
     augment
         Function for each batch, or None.
-    outputs
-        Where batches are handed out; None: each in tensors of its own.
     """
 
     has_streams = False
@@ -78,14 +75,12 @@ class Uploader:
         *,
         dtype: torch.dtype | None = None,
         augment: Augment | None = None,
-        outputs: FixedOutputs | None = None,
     ) -> None:
         self.device = device
         self.h2d_bytes = 0
         """Bytes copied to the device so far."""
         self._dtype = dtype
         self._augment = augment
-        self._outputs = outputs
 
     # ------------------------------------------------------------ the threads that upload
 
@@ -147,8 +142,6 @@ class Uploader:
         return self._uploaded(item)
 
     def _uploaded(self, item: Any) -> Uploaded:
-        if self._outputs is not None:
-            self._outputs.check(item, self.is_there)
         return Uploaded(item, self._there(item), self._mark())
 
     def upload_again(self, batch: Any) -> Uploaded:
@@ -184,17 +177,15 @@ class Uploader:
 
     def deliver(self, uploaded: Uploaded) -> Any:
         """Return the item, fit for the calling thread's current stream. Never blocks."""
-        stream = self._awaited(uploaded)
-        if self._outputs is None:
-            return uploaded.item
-        return self._outputs.fill(uploaded.item, self.is_there, stream)
+        self._await(uploaded)
+        return uploaded.item
 
-    def _awaited(self, uploaded: Uploaded) -> Any:
-        return None
+    def _await(self, uploaded: Uploaded) -> None:
+        pass
 
     def to_host(self, uploaded: Uploaded) -> Any:
         """Return the item with its tensors in host memory. Waits for the device."""
-        self._awaited(uploaded)
+        self._await(uploaded)
         return map_nest(lambda leaf: leaf.cpu() if self.is_there(leaf) else leaf, uploaded.item)
 
 
@@ -277,14 +268,13 @@ class StreamUploader(Uploader):
         """Have pyecho's stream wait for the event, and tell the allocator that it reads them."""
         _follow(self._stream, arrival, tensors)
 
-    def _awaited(self, uploaded: Uploaded) -> Any:
-        """Have the current stream wait for an item, and return that stream."""
+    def _await(self, uploaded: Uploaded) -> None:
+        """Have the current stream wait for an item."""
         current = self._module.current_stream(self.device)
         assert uploaded.ready is not None
         current.wait_event(uploaded.ready.event)
         for tensor in uploaded.tensors:
             tensor.record_stream(current)
-        return current
 
 
 def _follow(stream: Any, arrival: Any, tensors: list[torch.Tensor]) -> None:

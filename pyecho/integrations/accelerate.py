@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
-from itertools import chain, repeat
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakKeyDictionary
@@ -24,13 +24,14 @@ from torch.utils.data import IterableDataset
 import pyecho.torch
 from pyecho._core import CheckpointError, ConfigError
 from pyecho.adaptive import Adaptive
-from pyecho.loader import with_options
-from pyecho.source.source import examples_of_data_loader
+from pyecho.config import with_options
+from pyecho.integrations.iterations import Converted
+from pyecho.source.lengths import examples_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from pyecho.config import Options
+    from pyecho.options import Options
 
 __all__ = ["EchoLoader"]
 
@@ -104,18 +105,35 @@ class EchoLoader(pyecho.torch.EchoLoader, DataLoaderStateMixin):  # type: ignore
 
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator for the next epoch, which begins with its first ``next()``."""
-        return self._reported(super().__iter__())
+        epoch = _Epoch(self)
+        return Converted(super().__iter__(), epoch.report, epoch.end)
 
-    def _reported(self, batches: Iterator[Any]) -> Iterator[Any]:
-        self.begin()
-        self.remainder = 0  # of examples that gather_for_metrics() would have to drop
-        try:
-            for batch in batches:
-                self.end_of_dataloader = self._run.at_last_batch
-                yield batch
-                del batch
-        finally:
-            self.end()
+
+class _Epoch:
+    """Tells Accelerate of an epoch, from its first batch until it ends or is left."""
+
+    def __init__(self, loader: EchoLoader) -> None:
+        self._loader = loader
+        self._is_told = False
+
+    def report(self, batch: Any) -> Any:
+        """Tell of a batch that the consumer is about to have, and return it."""
+        loader = self._loader
+        if not self._is_told:
+            loader.begin()
+            loader.remainder = 0  # of examples that gather_for_metrics() would have to drop
+            self._is_told = True
+        flow = loader._run.flow
+        loader.end_of_dataloader = flow is not None and flow.at_last_batch
+        return batch
+
+    def end(self) -> None:
+        """Tell of the end."""
+        if self._is_told:
+            self._loader.end()
+            self._is_told = False
+
+    __del__ = end
 
 
 class _WholeEpoch(IterableDataset[Any]):
@@ -125,7 +143,14 @@ class _WholeEpoch(IterableDataset[Any]):
         self._loader = loader
 
     def __iter__(self) -> Iterator[Any]:
-        return chain(repeat(None, self._loader._run.saved_batches), self._loader)
+        # An interrupt in iter() would end a chain that calls it.
+        return chain(repeat(None, _taken_before(self._loader)), iter(self._loader))
+
+
+def _taken_before(loader: EchoLoader) -> int:
+    """Return how many batches of its epoch were taken when a loaded state was."""
+    saved = loader._run.saved
+    return 0 if saved is None or saved.snapshot is None else saved.snapshot.taken[1]
 
 
 class _Checkpoints:
@@ -200,8 +225,27 @@ def _on_the_host(source: Any) -> Any:
 
 
 def _yields_lists(collate_fn: Any) -> bool:
-    """Return True for ``collate_fn=list``, also where a Trainer has wrapped it."""
-    return list in (collate_fn, getattr(collate_fn, "data_collator", None))
+    """Return True for ``collate_fn=list`` and `Lists`, also where a Trainer has wrapped it."""
+    if isinstance(collate_fn, Lists):
+        return True
+    inner = getattr(collate_fn, "data_collator", None)
+    return collate_fn is list or inner is list or isinstance(inner, Lists)
+
+
+class Lists:
+    """Returns lists of examples, and has the attributes of a collator, which does not run."""
+
+    def __init__(self, collator: Any) -> None:
+        self._collator = collator
+
+    def __call__(self, examples: Sequence[Any]) -> list[Any]:
+        """Return the examples."""
+        return list(examples)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_collator":  # copies ask before there is any
+            raise AttributeError(name)
+        return getattr(self._collator, name)
 
 
 class _Examples:
@@ -213,13 +257,33 @@ class _Examples:
         self._loader = loader
 
     def __iter__(self) -> Iterator[Any]:
-        return chain.from_iterable(self._loader)
+        return _ExamplesOf(iter(self._loader))
 
     def __len__(self) -> int:
-        examples = examples_of_data_loader(self._loader, torch.utils.data)
+        examples = examples_of(self._loader)
         if examples is None:
             raise TypeError("the DataLoader does not tell how many examples it has")
         return examples
+
+
+class _ExamplesOf(Iterator[Any]):
+    """The elements of lists, one after the other. Loses none if Ctrl-C lands in it."""
+
+    def __init__(self, lists: Iterator[Sequence[Any]]) -> None:
+        self._lists = lists
+        self._taken: list[Sequence[Any]] = []  # one at most; taken and kept in one call
+        self._place = 0  # in it
+
+    def __next__(self) -> Any:
+        while not self._taken or self._place == len(self._taken[0]):
+            self._place = 0
+            del self._taken[:]
+            self._taken.extend(islice(self._lists, 1))
+            if not self._taken:
+                raise StopIteration
+        example = self._taken[0][self._place]
+        self._place += 1
+        return example
 
 
 def _has_length(loader: EchoLoader) -> bool:

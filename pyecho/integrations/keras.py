@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from pyecho._core import ConfigError
-from pyecho.integrations.iterations import Iterations
+from pyecho.integrations.iterations import Converted, Iterations
 
 
 def keras_data(loader: Any, as_tf_dataset: Callable[[Any], Any], form: Callable[[Any], Any]) -> Any:
@@ -53,9 +53,9 @@ def keras_data(loader: Any, as_tf_dataset: Callable[[Any], Any], form: Callable[
 
         def __getitem__(self, index: int) -> Any:
             if self._batches is None or index in self._asked:
-                self._batches = iter(self._iterations)
+                self._batches = Converted(iter(self._iterations), form)
                 self._asked.clear()
             self._asked.add(index)
-            return form(next(self._batches))
+            return next(self._batches)
 
     return EchoDataset()

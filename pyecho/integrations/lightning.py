@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 try:
@@ -17,6 +16,7 @@ except ImportError:
 
 from pyecho.items.nest import leaves_of
 from pyecho.loader import EchoLoader
+from pyecho.warn import warn
 
 __all__ = ["EchoCallback"]
 
@@ -37,10 +37,7 @@ class EchoCallback(Callback):  # type: ignore[misc]
         loaders = leaves_of(trainer.train_dataloader)
         self._loaders = [each for each in loaders if isinstance(each, EchoLoader)]
         if not self._loaders:
-            warnings.warn(
-                "EchoCallback logs nothing: no training loader is an EchoLoader of this process",
-                stacklevel=2,
-            )
+            warn("EchoCallback logs nothing: no training loader is an EchoLoader of this process")
 
     def on_train_batch_end(self, trainer: Any, module: Any, *_: Any) -> None:
         """Log, where the trainer does."""

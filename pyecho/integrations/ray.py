@@ -27,14 +27,18 @@ def ray_rows(source: Any) -> int | None:
 
 
 def ray_tables(source: Any) -> Iterator[Any]:
-    """Yield the blocks as tables of pyarrow.
+    """Return an iterator over the blocks as tables of pyarrow.
 
     Not as NumPy's arrays: Ray would copy what a block holds in several chunks into one.
     """
-    for table in source.iter_batches(batch_size=None, batch_format="pyarrow"):
-        for place, name in enumerate(table.column_names):
-            table = table.set_column(place, name, _plain(table[name], name))
-        yield table
+    return iter(source.iter_batches(batch_size=None, batch_format="pyarrow"))
+
+
+def plain_table(table: Any) -> Any:
+    """Return a table with Arrow's own types instead of Ray's, on the same memory."""
+    for place, name in enumerate(table.column_names):
+        table = table.set_column(place, name, _plain(table[name], name))
+    return table
 
 
 def _plain(column: Any, name: str) -> Any:

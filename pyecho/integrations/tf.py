@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
 from typing import Any
 
 import numpy as np
 
 from pyecho._core import ConfigError
-from pyecho.integrations.iterations import Iterations
+from pyecho.integrations.iterations import Converted, Iterations
 from pyecho.items.nest import leaves_of
 from pyecho.items.nodes import node_of
 
@@ -51,9 +51,8 @@ def tf_dataset(
 
     signature = tf.nest.map_structure(spec_of, _structure(form(first), as_array))
 
-    def batches() -> Iterator[Any]:
-        for batch in iterations:
-            yield _structure(form(batch), as_array)
+    def batches() -> Converted:
+        return Converted(iter(iterations), lambda batch: _structure(form(batch), as_array))
 
     dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
     count = operator.length_hint(loader, -1)

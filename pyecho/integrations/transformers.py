@@ -17,7 +17,7 @@ except ImportError as error:
 import torch
 
 from pyecho._core import CheckpointError
-from pyecho.integrations.accelerate import EchoLoader, save_state
+from pyecho.integrations.accelerate import EchoLoader, Lists, save_state
 
 if TYPE_CHECKING:
     from transformers import Trainer as _Trainer
@@ -65,7 +65,7 @@ class EchoTrainerMixin(_Trainer):  # type: ignore[misc]
         collator = self.data_collator
         if options["batch_size"] is not None:
             options.setdefault("collate_fn", collator)
-            self.data_collator = list
+            self.data_collator = Lists(collator)  # a trainer may read attributes of its collator
         try:
             source = super().get_train_dataloader()
         finally:

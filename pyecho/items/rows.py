@@ -1,18 +1,19 @@
-"""Batches to be split (`unbatch=True`): how many rows they have, and what one row is.
+"""Batches to be split (`unbatch=True`): how many rows they have, and how one row looks.
 
 A batch is a nest of columns. An array is a column, also in a list or tuple. A list or tuple of one
 object for each row is a column, and so is an array of strings or objects; their rows travel by
-reference. What can be read in two ways is refused.
+reference. A batch that can be read in two ways is refused.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from pyecho._core import ConfigError
-from pyecho.items.nest import leaves_of, map_nest
+from pyecho._core import CheckpointError, ConfigError
+from pyecho.items.nest import bounded, leaves_of
 from pyecho.items.nodes import node_of
 from pyecho.items.spec import Adapter, Field
 
@@ -20,7 +21,10 @@ from pyecho.items.spec import Adapter, Field
 def rows_of(batch: Any) -> int:
     """Return the number of rows of a batch: the length of the outermost array."""
     level, lists, texts = [batch], False, False
+    met: dict[int, Any] = {}  # by id: a batch may contain itself
     while level:
+        level = [part for part in level if id(part) not in met]
+        met.update((id(part), part) for part in level)
         lengths = [length for length in map(_length, level) if length is not None]
         if lengths:
             return lengths[0]
@@ -40,10 +44,20 @@ def rows_of(batch: Any) -> int:
     )
 
 
-def row_spec(batch: Any, adapter: Adapter) -> Any:
-    """Return the spec of one row; `ConfigError` if a batch cannot be split, or in two ways."""
+@bounded
+def row_spec(
+    batch: Any, adapter: Adapter, lists: Sequence[bool] | None = None
+) -> tuple[Any, tuple[bool, ...]]:
+    """Return the spec of one row, and for each list in the batch whether it is a column.
+
+    The number of rows may not tell, so a run that goes on passes the `lists` that it began with.
+    Raises `ConfigError` if a batch cannot be split, or in two ways, `CheckpointError` if its lists
+    are others.
+    """
     rows = rows_of(batch)
-    _refuse_examples(batch, adapter)
+    known, found = None if lists is None else list(lists), []
+    if known is None:
+        _refuse_examples(batch, adapter)
 
     def split(value: Any, path: str) -> Any:
         node = node_of(value)
@@ -51,13 +65,18 @@ def row_spec(batch: Any, adapter: Adapter) -> Any:
             return _row_field(value, path, adapter)
         if _is_list(node) and value is not batch:
             column, nest = len(value) == rows, _splits_children(node, rows)
-            if column and nest and any(node_of(child) is not None for child in value):
+            if known is not None:
+                if not known or not (column if known[0] else nest):
+                    raise _other_lists(path)
+                column, nest = known[0], not known.pop(0)
+            elif column and nest and any(node_of(child) is not None for child in value):
                 raise ConfigError(
                     f"{path}: the {type(value).__name__} may be a column of {rows} rows, or a nest "
                     f"of {rows} parts with {rows} rows each; make an array of a column, and a dict "
                     "or namedtuple of a nest"
                 )
-            if column and not nest:
+            found.append(column and not nest)
+            if found[-1]:
                 return Field((), object)
             if value and not nest and all(_length(leaf) is None for leaf in leaves_of(value)):
                 raise ConfigError(
@@ -65,11 +84,22 @@ def row_spec(batch: Any, adapter: Adapter) -> Any:
                     f"into {rows} rows; a column needs one object for each row"
                 )
         children = enumerate(node.children)
-        return node.rebuild([split(child, path + node.step(place)) for place, child in children])
+        return node.rebuild([split(child, path + node.step(index)) for index, child in children])
 
-    return split(batch, "item")
+    spec = split(batch, "item")
+    if known:
+        raise _other_lists("item")
+    return spec, tuple(found)
 
 
+def _other_lists(path: str) -> CheckpointError:
+    return CheckpointError(
+        f"{path}: the lists in a batch of the source are not those of the state: others of them "
+        "are columns"
+    )
+
+
+@bounded
 def first_rows(batch: Any, count: int) -> Any:
     """Return the first rows of a batch that can be split; arrays are views."""
     rows = rows_of(batch)
@@ -124,14 +154,24 @@ def _refuse_examples(batch: Any, adapter: Adapter) -> None:
     if not _is_list(node) or len(batch) < 2 or any(node_of(child) is None for child in batch):
         return
 
-    def kind(leaf: Any) -> tuple[Any, int]:
-        field = adapter.field_of(leaf)
-        return field.dtype, len(field.shape)
-
-    first, *others = (map_nest(kind, child) for child in batch)
-    if all(other == first for other in others):
+    first, *others = batch
+    if all(_alike(first, other, adapter) for other in others):
         raise ConfigError(
             f"item: the {type(batch).__name__} of {len(batch)} nests that are all alike may be "
             f"{len(batch)} examples; yield examples one by one and leave out unbatch, or make a "
             "dict or namedtuple of columns"
         )
+
+
+def _alike(one: Any, other: Any, adapter: Adapter) -> bool:
+    """Return True if two nests are the same, with arrays of as many axes and the same dtypes."""
+    node = node_of(one)
+    if node is None:
+        if node_of(other) is not None:
+            return False
+        fields = [adapter.field_of(leaf) for leaf in (one, other)]
+        return len({(field.dtype, len(field.shape)) for field in fields}) == 1
+    parts = node.read(other)
+    return not isinstance(parts, str) and all(
+        _alike(child, part, adapter) for child, part in zip(node.children, parts, strict=True)
+    )

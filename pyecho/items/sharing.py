@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 
 from pyecho._core import ConfigError, explain_nests
-from pyecho.buffer import EchoInfo
-from pyecho.items.nodes import Node, node_of
+from pyecho.items.info import EchoInfo
+from pyecho.items.nest import bounded
+from pyecho.items.node import Node
+from pyecho.items.nodes import node_of
 from pyecho.items.spec import is_tensor
 
 _MOST_ENTRIES = 64  # of an object's dict or list that is searched for arrays: a vocabulary is not
@@ -49,7 +51,7 @@ class HolderNode(Node):
 
 
 def describe(value: Any) -> Node | None:
-    """Return what there is to watch in `value`, or None."""
+    """Return a node of the parts of `value` to watch, or None."""
     try:
         return node_of(value) or _holder_of(value)
     except Exception:
@@ -91,12 +93,17 @@ def path_to(value: Any, target: Any, path: str = "item") -> str | None:
 explain_nests(describe, path_to)
 
 
+@bounded
 def own(item: Any) -> Any:
-    """Return a copy of an item for one use alone."""
+    """Return a copy of an item for one use only."""
+    return _own(item)
+
+
+def _own(item: Any) -> Any:
     node = node_of(item)
     if node is not None:
         try:
-            return node.rebuild([own(child) for child in node.children])
+            return node.rebuild([_own(child) for child in node.children])
         except ConfigError:
             return copy.deepcopy(item)
     if isinstance(item, np.ndarray):

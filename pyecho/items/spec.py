@@ -17,7 +17,7 @@ import numpy as np
 
 from pyecho._core import ConfigError
 from pyecho.items.nest import leaves_of, map_nest
-from pyecho.items.nodes import leaf_types
+from pyecho.items.node import leaf_types
 
 
 @dataclass(frozen=True, init=False)
@@ -63,9 +63,9 @@ leaf_types.add(Field)
 
 
 class Adapter:
-    """Converts between NumPy's arrays and those of another library; this one knows none.
+    """Converts between NumPy's arrays and another library's; this one knows none.
 
-    Tensors and what else speaks DLPack can be shown as arrays.
+    Tensors, and other objects that speak DLPack, can be shown as arrays.
     """
 
     allocate: ClassVar[Any] = None
@@ -130,9 +130,10 @@ def spec_of(example: Any) -> Any:
     Parameters
     ----------
     example
-        An array, tensor, number, or any nest of dict, list, tuple, namedtuple, `Mapping`, dataclass
-        and registered pytree node of them. Leaves of other kinds (str, bytes, objects) become
-        ``Field((), object)``; if they come of an example, arrays are refused in their place.
+        An array, tensor, number, or any nest of dict, list, tuple, namedtuple, `Mapping`,
+        dataclass, TensorDict and registered node (`register_node`) of them. Leaves of other kinds
+        (str, bytes, objects) become ``Field((), object)``; if they come of an example, arrays are
+        refused instead of them.
     """
     return map_nest(NUMPY.field_of, example)
 
@@ -147,5 +148,8 @@ def fields_of(spec: Any) -> list[Field]:
                 f"but it has a leaf of type {type(leaf).__name__}"
             )
     if not fields:
-        raise ConfigError("a spec needs at least one leaf, got an empty nest")
+        raise ConfigError(
+            "a spec, and an item to make batches of, needs at least one leaf (an array, number, "
+            "str or other object), got an empty nest"
+        )
     return fields

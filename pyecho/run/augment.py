@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import random
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -11,37 +14,58 @@ import numpy as np
 from pyecho._core import ConfigError
 from pyecho.config import Config
 
+_Function = Callable[..., Any] | None
+_Functions = tuple[_Function, _Function]
+
 
 class Augmentation:
-    """Does what ``collate_fn`` and ``augment`` of a loader do to a batch. What a link makes of it.
+    """Applies ``collate_fn`` and ``augment`` of a loader to a batch: the `make` of a link.
 
     The generator of each ``augment(batch, rng)`` is seeded by (seed, epoch, number), so that the
     result depends neither on the batches before it nor on threads. Random functions of PyTorch draw
     from a generator seeded likewise instead of the global one, see `pyecho.torch.random`; PyTorch
     must have been imported before the call.
 
-    Several threads may call it at the same time.
+    `augment_workers` threads may call it at the same time. If they are several, each uses a copy of
+    the two functions that no other thread uses meanwhile.
     """
 
     def __init__(self, config: Config) -> None:
         self._config = config
+        functions = config.collate_fn, config.augment
+        workers = config.augment_workers
+        # Thread-safe, since list.pop() and list.append() are.
+        self._idle: list[_Functions] = (
+            [functions] if workers < 2 else [_copied(functions, each) for each in range(workers)]
+        )
 
     def __call__(self, emission: Any, epoch: int, number: int) -> Any:
         """Return what becomes of an epoch's batch of this number, from 0; its info stays."""
-        config = self._config
-        batch, info = emission if config.with_info else (emission, None)
-        if config.collate_fn is not None:
-            batch = config.collate_fn(batch)
-        if config.augment is not None:
-            rng = np.random.Generator(random_bits(config, 0, epoch, number))
-            with self._seeded_torch(epoch, number):
-                batch = config.augment(batch, rng)
-            if batch is None:
-                raise ConfigError(
-                    "augment returned None; it must return the batch, also when it changes it in "
-                    "place"
-                )
-        return (batch, info) if config.with_info else batch
+        with_info = self._config.with_info
+        batch, info = emission if with_info else (emission, None)
+        functions = self._idle.pop()
+        try:
+            collate_fn, augment = functions
+            batch = self._made(batch, collate_fn, augment, epoch, number)
+        finally:
+            self._idle.append(functions)
+        return (batch, info) if with_info else batch
+
+    def _made(
+        self, batch: Any, collate_fn: _Function, augment: _Function, epoch: int, number: int
+    ) -> Any:
+        if collate_fn is not None:
+            batch = collate_fn(batch)
+        if augment is None:
+            return batch
+        rng = np.random.Generator(random_bits(self._config, 0, epoch, number))
+        with self._seeded_torch(epoch, number):
+            batch = augment(batch, rng)
+        if batch is None:
+            raise ConfigError(
+                "augment returned None; it must return the batch, also when it changes it in place"
+            )
+        return batch
 
     def _seeded_torch(self, epoch: int, number: int) -> AbstractContextManager[Any]:
         if sys.modules.get("torch") is None:
@@ -52,6 +76,37 @@ class Augmentation:
         return SeededTorch(lambda: int(bits.random_raw()))
 
 
+def _copied(functions: _Functions, worker: int) -> _Functions:
+    """Return copies for one worker; the function itself where it cannot be copied."""
+    memo: dict[int, Any] = {}
+    collate_fn, augment = functions
+    try:
+        copies = copy.deepcopy(functions, memo)  # both at once: they may be methods of one object
+    except Exception:
+        if collate_fn is None or augment is None:
+            return functions
+        return _copied((collate_fn, None), worker)[0], _copied((None, augment), worker)[1]
+    for part in memo.values():
+        _set_apart(part, worker)
+    return copies
+
+
+def _set_apart(generator: Any, worker: int) -> None:
+    """Give a copied generator numbers of its own, or each worker would draw the same ones."""
+    torch = sys.modules.get("torch")
+    if isinstance(generator, random.Random):
+        generator.seed(generator.getrandbits(128) + worker)
+    elif isinstance(generator, np.random.RandomState):
+        generator.seed([worker, *generator.randint(0, 2**32, 4, np.uint32)])
+    elif torch is not None and isinstance(generator, torch.Generator):
+        generator.manual_seed((generator.initial_seed() + worker) % 2**63)
+    elif isinstance(generator, np.random.Generator):
+        bits = generator.bit_generator
+        bits.state = type(bits)([worker, *generator.integers(0, 2**32, 4)]).state
+
+
 def random_bits(config: Config, use: int, epoch: int, number: int) -> np.random.Philox:
     """Return the random bits for a batch of an epoch; each `use` and rank has others."""
-    return np.random.Philox(key=config.seed, counter=[0, use + (config.rank << 8), number, epoch])
+    return np.random.Philox(
+        key=config.seed, counter=[0, use + (config.wiring.rank << 8), number, epoch]
+    )

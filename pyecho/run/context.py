@@ -8,6 +8,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
+from pyecho.warn import outer_place, place_of_caller
+
 
 class CallerContext:
     """The context of the thread that makes this object, for use in other threads.
@@ -16,11 +18,13 @@ class CallerContext:
     mode, inference mode, autocast state (CPU and CUDA), default device and, once CUDA is
     initialised, current CUDA device: PyTorch keeps all of them for each thread.
 
-    What a function sets in a context variable, the next call of `run` sees.
+    Context variables that a function sets are set in the next call of `run`, too. Warnings of
+    pyecho point to the line outside of it that made this object.
     """
 
     def __init__(self) -> None:
         self._variables = contextvars.copy_context()
+        self._variables.run(place_of_caller.set, outer_place())
         self._torch = _TorchState() if sys.modules.get("torch") is not None else None
 
     def run(self, function: Callable[[], Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Links: threads that make something of every batch of a stage, and the queue behind them."""
+"""Links: threads that make something of every batch of a stage, and a queue after them."""
 
 from __future__ import annotations
 
@@ -10,30 +10,75 @@ from typing import Any
 
 from pyecho import _core
 from pyecho._core import Closed
-from pyecho.buffer import EchoInfo
 from pyecho.config import Config
-from pyecho.run.ranks import Extent
+from pyecho.items.info import EchoInfo
 from pyecho.run.trace import span
-from pyecho.state.check import Flow
-from pyecho.state.state import BATCH, LAST_END, with_ends
+from pyecho.state.position import BATCH, LAST_END, Position, Snapshot, with_ends
+
+
+class Tally:
+    """Counts uses and fresh items in the batches that the consumer has had; the echo is ahead.
+
+    `took` is called in the order of the batches, the rest from any thread.
+    """
+
+    def __init__(self, most_ahead: int) -> None:
+        self._most_ahead = most_ahead
+        self._lock = threading.Lock()
+        self._had = (0, 0)  # in batches of earlier beginnings
+        self._batches = 0  # of these
+        self._begun = (0, 0)  # counts of the echo when this one began
+        self._after: deque[tuple[int, int]] = deque()  # counts after each batch taken from there
+        self._forgotten = 0  # of its entries
+
+    def begin(self, batches: int, ahead: int, counts: dict[str, int]) -> None:
+        """Begin again.
+
+        `batches`: that the consumer has had. `ahead`: those that an earlier process has made, which
+        come first and are not counted. `counts`: of the echo.
+        """
+        had = self.at(batches)
+        with self._lock:
+            self._had, self._batches = had, batches + ahead
+            self._begun = (counts["emitted"], counts["fresh"])
+            self._after.clear()
+            self._forgotten = 0
+
+    def took(self, counts: dict[str, int]) -> None:
+        """Add a batch."""
+        with self._lock:
+            self._after.append((counts["emitted"], counts["fresh"]))
+            if len(self._after) > self._most_ahead:
+                self._after.popleft()
+                self._forgotten += 1
+
+    def at(self, batches: int) -> tuple[int, int]:
+        """Return the uses and the fresh items in this many batches."""
+        with self._lock:
+            index = batches - self._batches - 1 - self._forgotten
+            if not 0 <= index < len(self._after):
+                return self._had
+            (uses, fresh), (uses_before, fresh_before) = self._after[index], self._begun
+            return self._had[0] + uses - uses_before, self._had[1] + fresh - fresh_before
 
 
 class Link:
     """Takes emissions from a stage, in any number of threads, and queues what is made of them.
 
     The order is kept: threads take turns in taking an emission and a place in the queue, and fill
-    their places in any order. An exception reaches the consumer in the place of what was to be
-    made. A link refers to nothing of the run.
+    their places in any order. An exception reaches the consumer instead of the result. A link
+    refers to nothing of the run.
     """
 
     def __init__(
         self,
-        upstream: Any,  # a native stage, or an object with its _take, _at_end and _set_paused
+        upstream: Any,  # the node before, with `take`, `at_end` and `stats`
         make: Callable[[Any, int, int], Any],  # of (emission, epoch, its number in the epoch)
         *,
         name: str,  # also of its spans in a trace
         prefetch: int,
         threads: int = 1,  # `work` is their job
+        tally: Tally | None = None,  # of a link right after an echo
         fetch: Callable[[Any, int, int], Any] | None = None,  # makes what the consumer gets
         within: Callable[[], AbstractContextManager[object]] = nullcontext,  # in which threads work
         to_state: Callable[[Any], list[Any]]
@@ -52,16 +97,31 @@ class Link:
         self._number = 0
         self._before = 0  # iterations that an earlier process has taken
         self._made: deque[list[Any]] = deque()  # and what it had made ahead, entries of a state
+        self._tally = tally
         self.queue = _core.EchoQueue(
             Config(factor=1, shuffle_buffer=0, prefetch=prefetch), transform=fetch
         )
 
-    def begin(self, epoch: int) -> None:
-        """Start again with this epoch. `work` has returned in every thread."""
-        self.queue._begin(epoch, Extent())
-        self._epoch = epoch
-        self._number = self._before = 0
-        self._made.clear()
+    @property
+    def at_end(self) -> bool:
+        """True if everything was taken from the queue."""
+        return bool(self.queue._at_end)
+
+    def take(self) -> Any:
+        """Return what the queue has next."""
+        return self.queue._take()
+
+    def begin(self, saved: Snapshot, taken: tuple[int, int]) -> tuple[int, int]:
+        """Begin where a snapshot was taken, or afresh; return what was taken from the queue then.
+
+        `taken`: from the node upstream. `work` has returned in every thread.
+        """
+        self._before, delivered, made = saved.links.get(self.name, (*taken, []))
+        at = Position(epoch=saved.at.epoch, iterations=self._before, delivered=delivered)
+        self.queue._begin(at)
+        self._epoch, self._number = saved.at.epoch + taken[0], taken[1]
+        self._made = deque(made)
+        return self._before, delivered
 
     def state(self, saved: Callable[[Any], Any]) -> list[Any]:
         """Return what was taken from the queue, and what was made ahead of that.
@@ -74,20 +134,9 @@ class Link:
         entries = [[*entry[:2], *map(saved, entry[2:])] for entry in made]
         return [queue["iterations"], queue["delivered"], entries]
 
-    def resume(self, flow: Flow, taken: tuple[int, int]) -> tuple[int, int]:
-        """Start where a state was taken, with what was made ahead then; return what was taken.
-
-        `taken`: from the stage upstream.
-        """
-        self._before, delivered, made = flow.links.get(self.name, (*taken, []))
-        self.queue._begin(flow.epoch, Extent(), self._before, delivered)
-        self._epoch, self._number = flow.epoch + taken[0], taken[1]
-        self._made = deque(made)
-        return self._before, delivered
-
     def work(self) -> None:
-        """Make what there is to make, until the last epoch ends or a stage is stopped or paused."""
-        # Closed is also what the queue is once another thread has met the end.
+        """Make one result after the other, until the last end or until a stage stops or pauses."""
+        # The queue is closed, too, once another thread has met the end.
         with self._within(), suppress(Closed):
             while self._step():
                 pass
@@ -99,29 +148,31 @@ class Link:
             if self._made:
                 return self._fill_again(place, *self._made.popleft())
             try:
-                emission = self._upstream._take()
+                emission = self._upstream.take()
             except StopIteration:
-                # Before end_here(): the consumer may begin the next epoch right behind it.
-                over = self._upstream._at_end
+                # Before end_here(): the consumer may begin the next epoch right after it.
+                over = self._upstream.at_end
                 self._epoch += 1
                 self._number = 0
                 queue.end_here(place, over)
                 return not over
             except BaseException as error:
                 queue.abort(place)
-                if isinstance(error, Closed) and not self._upstream._at_end:
+                if isinstance(error, Closed) and not self._upstream.at_end:
                     raise  # stopped or paused
                 queue.fail(error)
                 return False
             epoch, number = self._epoch, self._number
             self._number += 1
+            if self._tally is not None:
+                self._tally.took(self._upstream.stats())
         try:
             with span(self.name):
                 made: Any = self._make(emission, epoch, number)
         except BaseException as error:
             queue.fill_error(place, error)
             return True
-        del emission  # the consumer alone decides how long a batch lives
+        del emission  # only the consumer decides how long a batch lives
         queue.fill(place, made)
         return True
 

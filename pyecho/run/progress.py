@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,44 +17,110 @@ def require_tqdm() -> Any:
         from tqdm.auto import tqdm
     except ImportError:
         raise ConfigError("progress=True needs tqdm: pip install tqdm") from None
-    return tqdm
+    # With a lock of its own: Ctrl-C inside of tqdm may leave a lock taken, and threads wait for it.
+    return type("Bar", (tqdm,), {"_lock": threading.RLock()})
 
 
 def filling(
     items: Iterator[Any], capacity: int, rows_of: Callable[[Any], int] | None
 ) -> Iterator[Any]:
-    """Yield the items of a source under a bar, until the pool is full. `rows_of`: counts rows."""
-    bar = require_tqdm()(total=capacity, desc="filling", leave=False, disable=capacity < 2)
-    try:
-        for item in items:
-            if not bar.disable:
-                bar.update(1 if rows_of is None else rows_of(item))
-                if bar.n >= bar.total:
-                    bar.close()
-            yield item
-            del item
-    finally:
-        bar.close()
+    """Return the items of a source under a bar, until the pool is full. `rows_of`: counts rows."""
+    return _Filling(items, capacity, rows_of)
 
 
 def shown(
     batches: Iterator[Any], total: int | None, stats: Callable[[], EchoStats]
 ) -> Iterator[Any]:
-    """Yield the batches under a bar that also shows what `stats` returns."""
-    bar = None
-    try:
-        for batch in batches:
-            if bar is None:
-                bar = require_tqdm()(total=total, desc="echoing", unit="batch")
-            if bar.update():  # it has been drawn, which it is a few times a second
-                bar.set_postfix_str(_summary(stats()), refresh=False)
-            yield batch
-            del batch
-        if bar is not None:
-            bar.set_postfix_str(_summary(stats()))
-    finally:
-        if bar is not None:
-            bar.close()
+    """Return the batches under a bar that also shows what `stats` returns."""
+    return _Shown(batches, total, stats)
+
+
+class _UnderBar(Iterator[Any]):
+    """Counts each item, then passes it on; loses none to Ctrl-C (`pyecho.source.reader`).
+
+    The bar is closed with the last item, by an error, and with this object.
+    """
+
+    _bar: Any = None
+
+    def __init__(self, items: Iterator[Any]) -> None:
+        self._items = items
+        self._taken: list[Any] = []
+
+    def __next__(self) -> Any:
+        taken = self._taken
+        try:
+            if not taken:
+                taken.extend(itertools.islice(self._items, 1))
+            if taken:
+                self._count(taken[0])
+            else:
+                self._finish()
+        except Exception:
+            self._close_bar()
+            raise
+        if not taken:
+            raise StopIteration
+        item = taken[0]
+        del taken[0]
+        return item
+
+    def close(self) -> None:
+        """Close the bar and the items."""
+        self._close_bar()
+        close = getattr(self._items, "close", None)
+        if close is not None:
+            close()
+
+    def __del__(self) -> None:
+        self._close_bar()
+
+    def _count(self, item: Any) -> None:
+        raise NotImplementedError
+
+    def _finish(self) -> None:
+        self._close_bar()
+
+    def _close_bar(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+class _Filling(_UnderBar):
+    def __init__(
+        self, items: Iterator[Any], capacity: int, rows_of: Callable[[Any], int] | None
+    ) -> None:
+        super().__init__(items)
+        self._rows_of = rows_of
+        self._bar = require_tqdm()(
+            total=capacity, desc="filling", leave=False, disable=capacity < 2
+        )
+
+    def _count(self, item: Any) -> None:
+        if not self._bar.disable:
+            self._bar.update(1 if self._rows_of is None else self._rows_of(item))
+            if self._bar.n >= self._bar.total:
+                self._bar.close()
+
+
+class _Shown(_UnderBar):
+    def __init__(
+        self, items: Iterator[Any], total: int | None, stats: Callable[[], EchoStats]
+    ) -> None:
+        super().__init__(items)
+        self._total = total
+        self._stats = stats
+
+    def _count(self, item: Any) -> None:
+        if self._bar is None:
+            self._bar = require_tqdm()(total=self._total, desc="echoing", unit="batch")
+        if self._bar.update():  # it has been drawn, which it is a few times a second
+            self._bar.set_postfix_str(_summary(self._stats()), refresh=False)
+
+    def _finish(self) -> None:
+        if self._bar is not None and not self._bar.disable:
+            self._bar.set_postfix_str(_summary(self._stats()))
+        self._close_bar()
 
 
 def _summary(stats: EchoStats) -> str:

@@ -1,13 +1,9 @@
-"""The run of a loader: the threads of its stages, and one epoch after the other."""
+"""The run of a loader: its pipeline and its threads, and one epoch after the other."""
 
 from __future__ import annotations
 
-import math
 import os
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, replace
+from collections.abc import Iterator
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -15,81 +11,68 @@ from typing import Any, ClassVar
 from pyecho import _core
 from pyecho._core import CheckpointError, Closed, EchoError
 from pyecho.config import Config
-from pyecho.run.context import CallerContext
-from pyecho.run.notices import (
-    warn_of_going_on,
-    warn_of_more,
-    warn_of_no_batch,
-    warn_of_nothing,
+from pyecho.run.engine import Engine
+from pyecho.run.extent import Group
+from pyecho.run.flow import Flow
+from pyecho.run.notices import warn_of_going_on, warn_of_more, warn_of_other_length
+from pyecho.run.pipeline import MakePipeline
+from pyecho.run.reading import Reading
+from pyecho.run.saving import (
+    at_beginning,
+    between_epochs,
+    needs_payload,
+    passes_follow,
+    saved_again,
+    saved_now,
 )
-from pyecho.run.ranks import (
-    ENDLESS,
-    JOINT_AHEAD,
-    JOINT_STEPS,
-    STEPS,
-    Agreement,
-    Evened,
-    Extent,
-    Group,
-    agree,
-    end_of_all,
-    until_look,
-    with_fillers,
-)
-from pyecho.run.stages import Stages
-from pyecho.run.threads import EXIT_SECONDS, Worker, close_at_exit
-from pyecho.source.passes import Opening, passes_over
-from pyecho.source.source import Source
-from pyecho.state.check import SavedState, without_payload
-from pyecho.state.resume import NOTHING, Resumption
+from pyecho.run.threads import close_at_exit
+from pyecho.source import Source
+from pyecho.state.check import SavedState
+from pyecho.state.position import Position, Snapshot
 from pyecho.stats import EchoStats
-
-SLICE_SECONDS = 0.05
-"""A wait checks this often whether the run was closed."""
-
-_FLOWS = object()
-"""Stands for the token of an iteration where the next epoch has begun by itself."""
 
 
 class Run:
-    """Owns the stages and threads of a loader, from its first epoch to its end.
+    """Owns the pipeline and the threads of a loader, from its first epoch to its end.
 
-    An iterator that is dropped half-way ends its epoch: the threads leave, and what they have read
-    is dropped; or, if the source is an iterator, it is kept for the next epoch.
+    All that lives one epoch, or several epochs that flow into each other, is one `Flow`, which is
+    replaced as a whole::
+
+        none ──next()──▶ opening ──first item, extent, begin──▶ running ──end, set_epoch()──▶ none
+                                                                 │   ▲
+                           another pass flows on, or the source  │   │  next()
+                           is an iterator and was left half-way  ▼   │
+                                                          between, left
 
     `_finish` and `close` may be called from any thread, and by the garbage collector at any point.
-    So there is no lock: whatever changes the run takes its turn, and what cannot have it at once is
-    left to the call that is under way. A call may be cut short by Ctrl-C wherever it is, and the
-    next one finds the run fit for use.
+    So there is no lock: a call that changes the run takes its turn, and leaves its work to another
+    one if that is under way. Finalizers stop or pause, and never read or wait. A call may be cut
+    short by Ctrl-C wherever it is, and the next one goes on.
     """
 
     _closed = True  # until it is made
     # Attributes, because a late finalizer finds the names of this module gone.
     _getpid = staticmethod(os.getpid)
-    # Stages of the process that this one was forked from: memory on a device cannot be freed here.
+    # Of the process that this one was forked from: memory on a device cannot be freed here.
     _of_parents: ClassVar[list[Any]] = []
 
     def __init__(
         self,
         source: Source,
         config: Config,
-        make_stages: Callable[..., Stages],  # of (source, config, first item), see there
+        make_pipeline: MakePipeline,
         *,
         by_consumer: bool,  # the consumer's thread reads the source, and the run has no threads
-        group: Group | None = None,  # runs that are to have equally many batches
+        group: Group | None = None,  # runs that have equally many batches
     ) -> None:
         self._source = source
         self._config = config
-        self._make_stages = make_stages
-        self._by_consumer = by_consumer
-        self._group = group
-        self._past = EchoStats()  # of stages that are gone
-        self.held = 0
-        """Batches that the consumer holds at a time, besides those of a loop."""
-        self.keeps = False
-        """True if the consumer's library holds more of them for a while, without a warning."""
+        self._make_engine = partial(Engine, source, config, make_pipeline, by_consumer=by_consumer)
         self.epoch = 0
         """Number of the running epoch, else of the next one."""
+        self.group = group
+        self.longest: int | None = None
+        """Items of a pass that decide the batches, in the epoch that began last; None: unknown."""
         self._forget()
         self._closed = False
         close_at_exit(self)
@@ -97,23 +80,19 @@ class Run:
     def _forget(self) -> None:
         self._process = self._getpid()
         self._turns = _core.Turns()
-        self._opening: Opening | None = None  # of the epoch that is about to begin
-        self._stages: Stages | None = None  # made with the first item
-        self._saved: SavedState | None = None  # the next epoch goes on there
-        self._flow: tuple[int, int | None] = (0, None)  # its first epoch; items of a pass, if known
-        self._context = CallerContext()  # of the thread that began it
-        self._begun: object | None = None  # the epoch's token; None: it has not begun
-        self._length: int | None = None  # batches of the epoch, if known
-        self._agreed = Agreement(Extent())
-        self._last: int | None = None  # batches of all iterations, once the ranks have agreed
-        self._is_empty = False  # the epoch has no item, and uses no stages
-        self._workers: list[Worker] = []  # the feeder, then those of the links
+        self.engine: Engine = self._make_engine()
+        self.flow: Flow | None = None
+        """The passes that have begun, or are about to."""
+        self.saved: SavedState | None = None
+        """A state that was loaded: the next epoch goes on there."""
 
     def _leave_parent(self) -> None:
         """Start anew in a forked process: the threads stayed in its parent."""
         if self._process != self._getpid():
-            self._of_parents.append(self._stages)
+            of_parent = self.engine
+            self._of_parents.append((of_parent, self.flow))
             self._forget()
+            self.engine.wiring = of_parent.wiring
 
     # ------------------------------------------------------------ from any thread
 
@@ -125,11 +104,8 @@ class Run:
         self._check_open()
         token = object()
         begin, finish = partial(self._begin, token), partial(self._finish, token)
-        batches = _core.iterate(SimpleNamespace(begin=begin, finish=finish))
-        if self._group is None:
-            return batches
-        end = partial(self._turns.run, partial(self._end_in_turn, token))
-        return Evened(batches, partial(self._look, token), end)
+        batches: Iterator[Any] = _core.iterate(SimpleNamespace(begin=begin, finish=finish))
+        return batches
 
     def _begin(self, token: object) -> tuple[Any, int]:
         """Begin the next epoch, at the first ``next()``, and end an unfinished one.
@@ -146,51 +122,21 @@ class Run:
         if not self._closed and self._process == self._getpid():
             self._turns.post(partial(self._finish_in_turn, token, completed))
 
-    def _look(self, token: object) -> int:
-        """Return how many batches follow until the next look; 0: the epoch is over. Collective.
-
-        Looks are due where the ranks do not know the end: behind batches 1, 2, 4, 8 and then every
-        `STEPS` batches of an epoch; behind each where there is nobody to ask. An adaptive factor
-        has looks of its own, see `pyecho.run.ranks.decide`.
-        """
-        stages, group = self._stages, self._group
-        if self._is_over:
-            return 0
-        begun = self._begun is token
-        if stages is None or not (begun or self.flows):
-            return 1  # the next batch begins the epoch
-        taken = stages.consumed._delivered if begun else 0
-        before = (self.epoch - self._flow[0]) * (self._config.steps_per_epoch or 0)
-        if group is not None and self._config.joint:
-            ends = self._config.steps_per_epoch is None  # the passes of an epoch
-            return stages.decide(group, before + taken, self._agreed.items if ends else None)
-        if group is None or self._agreed.extent.total_uses != ENDLESS:
-            return STEPS
-        steps = 1 if self._config.alone else STEPS
-        rest = until_look(taken, steps)
-        if self._last is None and taken & (taken - 1 if taken < steps else steps - 1) == 0:
-            self._last = end_of_all(group, before + taken, stages.own_batches(before + taken))
-        if self._last is None:
-            return rest
-        if self._agreed.extent.iteration_uses == ENDLESS:
-            self._length = self._last
-        return max(0, self._last - before - taken)
-
     def set_epoch(self, epoch: int) -> None:
         """Choose the number of the next epoch; an unfinished one ends."""
         self._turns.post(partial(self._set_epoch, epoch))
 
-    def state(self, payload: bool) -> tuple[int, dict[str, Any] | None, Any]:
-        """Return the epoch, where the consumer is in it, and the state of the source."""
-        if self._process != self._getpid() and self._begun is not None:
+    def state(self, payload: bool) -> dict[str, Any]:
+        """Return the arguments of `whole_state`: the epoch, the position and what comes with it."""
+        if self._process != self._getpid() and self.flow is not None:
             raise EchoError(
                 "the iteration of this loader is one of the process that was forked, where the "
                 "items are; take its state there"
             )
         self._leave_parent()
-        found: tuple[int, dict[str, Any] | None, Any]
-        found = self._turns.run(partial(self._state_in_turn, payload))
-        return found
+        found: dict[str, Any] = self._turns.run(partial(self._state_in_turn, payload))
+        lists = self.engine.wiring.lists
+        return found | {"lists": None if lists is None else list(lists)}
 
     def load(self, saved: SavedState) -> None:
         """Have the next iteration go on where a state was taken; an unfinished one ends."""
@@ -199,461 +145,204 @@ class Run:
 
     def close(self) -> None:
         """End everything. Threads inside a source end when the source returns."""
-        self._closed = True  # first: whoever waits in a turn looks at it
+        self._closed = True  # first: a call that waits in its turn checks it
         if self._process == self._getpid():
             self._turns.post(self._end)
-
-    def join(self) -> None:
-        """Wait for the threads that were told to end, `EXIT_SECONDS` at most."""
-        deadline = time.monotonic() + EXIT_SECONDS
-        for worker in tuple(self._workers):
-            if worker.ending:
-                worker.done(max(0.0, deadline - time.monotonic()))
 
     def __del__(self) -> None:
         """End with the loader and its iterators."""
         if self._closed:
             return
         if self._process != self._getpid():
-            self._of_parents.append(self._stages)
+            self._of_parents.append((self.engine, self.flow))
         else:
             self.close()
 
-    def copied(self) -> tuple[int, int, SavedState | None]:
+    def copied(self) -> tuple[Any, ...]:
         """Return what a copy of the loader goes on with, see `restore`."""
-        return self.epoch + self.unfinished, self.held, self._saved
+        return self.epoch + self.unfinished, self.engine.wiring, self.saved
 
-    def restore(self, epoch: int, held: int, saved: SavedState | None) -> None:
+    def restore(self, epoch: int, wiring: Any, saved: SavedState | None) -> None:
         """Be the run of a copy, before it begins."""
-        self.epoch, self.held, self._saved = epoch, held, saved
-
-    @property
-    def place(self) -> tuple[int, int]:
-        """First epoch of the passes that flow into the next one, and iterations since then."""
-        if self._saved is not None and self._saved.flow is not None:
-            return self._saved.flow.epoch, self._saved.flow.iterations
-        return (self._flow[0], self.epoch - self._flow[0]) if self.flows else (self.epoch, 0)
+        self.epoch, self.engine.wiring, self.saved = epoch, wiring, saved
 
     @property
     def flows(self) -> bool:
         """True if the next epoch has begun by itself."""
-        return self._begun is _FLOWS
+        return self.flow is not None and self.flow.is_between
 
     @property
     def unfinished(self) -> bool:
         """True if an iteration has begun and is not at its end."""
-        return self._begun is not None and self._begun is not _FLOWS
-
-    @property
-    def at_last_batch(self) -> bool:
-        """True if the consumer has the last batch of the running epoch, as far as that is known."""
-        stages = self._stages
-        return stages is not None and stages.consumed._delivered == self._length
-
-    @property
-    def longest(self) -> int | None:
-        """Items of the longest source, as the ranks have agreed for the epoch that began last."""
-        return self._agreed.items
-
-    @property
-    def saved_batches(self) -> int:
-        """Batches of its epoch that were taken when a loaded state was; 0 without one."""
-        flow = None if self._saved is None else self._saved.flow
-        return 0 if flow is None else flow.taken[1]
-
-    @property
-    def _is_over(self) -> bool:
-        """True if a loaded state was taken behind the last batch that the ranks had agreed on."""
-        flow = None if self._saved is None else self._saved.flow
-        if flow is None or flow.iteration_uses != ENDLESS or flow.last is None:
-            return False
-        return self.saved_batches >= flow.last
-
-    @property
-    def flows_from_saved_end(self) -> bool:
-        """True if a loaded state has only the end of its epoch left, and another one flows on."""
-        flow = None if self._saved is None else self._saved.flow
-        if flow is None or not self._passes_follow():
-            return False
-        return self.saved_batches == self._config.batches_of(flow.longest)
+        return self.flow is not None and self.flow.is_unfinished
 
     def stats(self) -> EchoStats:
         """Return the counts and times of all epochs so far."""
-        stages = self._stages  # another thread may drop them meanwhile
-        return self._past if stages is None else self._past + stages.stats()
+        return self.engine.stats()
 
     # ------------------------------------------------------------ in turn
 
     def _begin_in_turn(self, token: object) -> tuple[Any, int]:
         self._check_open()
-        self._settle()
+        self._end_counted()
         self._retire()
-        again = self._begun is token  # an earlier attempt was cut short
-        if self.unfinished:
-            self._opening = None  # should Ctrl-C have left it there: the stages have it
+        flow = self.flow
+        if flow is not None and flow.token not in (None, token):
             self._leave()
-        if self._stages is not None and self.unfinished:
-            self._begun = token  # first: where the warning is an error, the next attempt goes on
-            if not again:
-                warn_of_going_on(self._source)
-            self._await_workers()
-            self._stages.set_paused(False)
-            self._set_to_work(self._stages, CallerContext())
-            stage = self._stages.consumed
-        elif self._stages is not None and self._begun is _FLOWS:
-            self._begun = token
-            stage = self._stages.consumed
-        else:
-            stage = self._start(token)
-        return stage, stage._generation  # no other iteration has retired this one yet
+            flow = self.flow
+        if flow is None or flow.stage is None:
+            flow = self._start()
+        elif flow.is_left and flow.token is not token:
+            flow.token = token  # first: where the warning is an error, the next attempt goes on
+            warn_of_going_on(self._source)
+        flow.token = token
+        self.saved = None
+        if flow.is_left:
+            self.engine.crew.wait(self._check_open)
+            flow.go_on()
+        self.engine.work(flow)
+        return flow.stage, flow.stage._generation  # no other iteration has retired this one yet
+
+    def _start(self) -> Flow:
+        """Begin the next passes, or the ones of a state."""
+        saved, source, flow = self.saved, self._source, self.flow
+        if saved is not None and saved.snapshot is None:
+            source.load(saved.source)
+            self.saved = saved = None
+        self.engine.crew.wait(self._check_open)
+        if flow is None or (flow.has_failed and not source.one_shot):
+            snapshot = None if saved is None else saved.snapshot
+            snapshot = snapshot or Snapshot(at=Position(epoch=self.epoch))
+            state = None if saved is None else saved.source
+            flow = Flow(snapshot, Reading(source, self._config, snapshot, state))
+            self.flow = flow
+        self.engine.begin(flow, self.group, epoch=self.epoch, check=self._check_open)
+        self.longest = flow.extent.longest
+        close_at_exit(self)  # before whatever the source has registered
+        return flow
 
     def _finish_in_turn(self, token: object, completed: bool) -> None:
-        if self._begun is token and not completed:
-            self._settle()
-        if self._begun is not token:
-            return  # another one has begun since, or it is settled
-        stages = self._stages
-        at_end = stages is None or self._is_empty or stages.consumed._at_end
-        if not completed and not at_end:
+        flow = self.flow
+        if flow is None or flow.token is not token:
+            return  # another one has begun since, or it is over
+        if completed or flow.at_end:
+            if flow.at_end and flow.pipeline is not None:
+                flow.pipeline.stop_if_failed()
+            self._end_iteration(flow, completed)
+            return
+        self._end_counted()
+        if self.flow is flow and flow.token is token:
             self._leave()
+
+    def _end_iteration(self, flow: Flow, completed: bool) -> None:
+        told, read = flow.told, flow.read_to_end
+        following = None if flow.at_end else flow  # the next epoch has begun by itself
+        # An iterator that has nothing left stays in the epoch after its last item.
+        exhausted = flow.pipeline is None and flow.saved.is_fresh and self._source.one_shot
+        # Nor do ranks leave an epoch that one of them could not begin.
+        epoch = self.epoch + (not exhausted and not (flow.is_failed and self.group is not None))
+        # No call in between, so that Ctrl-C finds all of it done or nothing.
+        self.flow = following
+        self.epoch = epoch
+        flow.token = None
+        if flow.exceeded:
+            warn_of_more(self._source, told)
+        elif completed and read is not None and told not in (None, read) and self._config.unbatch:
+            warn_of_other_length(self._source, told, read)
+
+    def _end_counted(self) -> None:
+        """End an iteration of which only the end is left: loops that count stop before it."""
+        flow = self.flow
+        if flow is None or not flow.is_unfinished:
             return
-        if stages is not None and at_end:
-            stages.stop_if_failed()
-        exceeded = self._source.exceeded
-        if not at_end and not self._passes_follow():  # native sources are not bounded
-            exceeded = self._source.native
-            at_end = True
-            self._stop()
-        self._begun = None if at_end else _FLOWS
-        self.epoch += 1
-        if exceeded:
-            self._source.exceeded = False
-            warn_of_more(self._source, self._agreed.extent.items)
-
-    def _end_in_turn(self, token: object) -> None:
-        if self._is_over:
-            assert self._saved is not None
-            self._source.load(self._saved.source)
-            self._saved = None
-            self.epoch += 1
-        elif self.flows:
+        if not flow.is_counted:
+            if not flow.at_last_batch:
+                return
+            flow.is_counted = True  # first: the call is over when Ctrl-C is raised
+            flow.stage._retire(completed=True)
+        if not passes_follow(self._config, self._source, self.epoch):
             self._abandon()
-            self.epoch += 1
-        elif self._begun is token and self._stages is not None:
-            error = self._stages.take_failure()
-            self._length = self._stages.consumed._delivered
-            self._settle()
-            if error is not None:
-                raise error
-
-    def _settle(self) -> None:
-        """End an iteration of which nothing is left but its end: loops that count end before it."""
-        stages = self._stages
-        if not self.unfinished or stages is None or stages.consumed._delivered != self._length:
             return
-        self._retire(completed=True)
-        if self._passes_follow():
-            self._begun = _FLOWS
-            self.epoch += 1
-        else:
-            self._abandon()
-
-    def _passes_follow(self) -> bool:
-        """Return True if another pass follows the one of this epoch without a break."""
-        config = self._config
-        if self._source.one_shot or config.steps_per_epoch is not None:
-            return config.steps_per_epoch is not None
-        return config.epochs is not None and self.epoch + 1 < config.epochs
+        epoch = self.epoch + 1
+        flow.is_counted = False
+        flow.token = None
+        self.epoch = epoch
 
     def _set_epoch(self, epoch: int) -> None:
-        self._settle()
+        self._end_counted()
         if epoch == self.epoch and not self.unfinished:
             return
-        self._saved = None
+        self.saved = None
         if not self._source.one_shot:
             self._retire()
             self._abandon()
-            self._opening = None
         self.epoch = epoch
 
     def _end(self) -> None:
-        self._stop()
-        self._drop_stages()
-        self._opening = None
-        self._begun = None
+        self.engine.stop()
+        self.engine.drop()
+        self.flow = None
 
     def _check_open(self) -> None:
         if self._closed:
             raise Closed("this EchoLoader is closed; make a new one")
 
-    def _retire(self, *, completed: bool = False) -> None:
+    def _retire(self) -> None:
         """End the iterators there are; they raise `Closed`, unless they are at their end."""
-        if self._stages is not None:
-            self._stages.consumed._retire(completed=completed)
+        if self.flow is not None and self.flow.stage is not None:
+            self.flow.stage._retire(completed=False)
 
     def _leave(self) -> None:
-        """End an unfinished epoch; what an iterator has left is kept, and the epoch goes on."""
-        if self._source.one_shot and self._stages is not None and not self._stages.consumed._at_end:
-            self._stages.set_paused(True)
-            self._let_go()
+        """End an unfinished epoch; over an iterator, keep the rest for the next one."""
+        flow = self.flow
+        if flow is not None and self._source.one_shot and not flow.at_end:
+            flow.leave()
+            self.engine.crew.let_go()
         else:
             self._abandon()
 
     def _abandon(self) -> None:
-        """Drop what the epoch that has begun has left."""
-        if self._begun is None:
-            return
-        self._stop()
-        self.epoch += self.unfinished
-        self._begun = None
-
-    def _stop(self) -> None:
-        if self._stages is not None:
-            self._stages.stop()
-        self._let_go()
-
-    def _drop_stages(self) -> None:
-        if self._stages is not None:
-            self._stages.stop()
-            past = replace(self._stages.stats(), occupancy=0.0, outstanding_leases=0)
-            self._stages, self._past = None, self._past + past
-
-    def _start(self, token: object) -> Any:
-        """Begin a pass: with the stages there are, or read the first item and make them."""
-        saved = self._saved
-        if saved is not None and saved.flow is None:
-            self._source.load(saved.source)
-            self._saved = saved = None
-        flow = None if saved is None else saved.flow
-        context = self._context = CallerContext()
-        self._await_workers()
-        if self._opening is None:
-            self._opening = self._open(saved)
-        opening, group = self._opening, self._group
-        self._read_first(opening, context)
-        items = opening.items if flow is None else flow.items
-        capacity = self._config.capacity_for(items)
-        if self._stages is not None and (flow or capacity > self._stages.config.capacity):
-            self._drop_stages()  # the source has grown; or this attempt was cut short before
-        if group is not None and not opening.is_agreed:
-            taken = None if flow is None else flow.taken
-            agreed = agree(group, self._config, self._source, items, opening, self.epoch, taken)
-            opening.agreement, opening.is_agreed = agreed, True
-            if agreed is not None and agreed.fillers:
-                opening.passes = with_fillers(opening.passes, agreed)
-            if agreed is not None and self._source.pass_items is not None:
-                self._source.pass_items = agreed.items
-        first = self._example(opening)
-        if group is not None and flow is None:
-            if opening.agreement is None:
-                first = NOTHING
-            elif first is NOTHING:
-                first = opening.agreement.example[0]
-        if first is NOTHING:
-            return self._start_empty(token, opening)
-        if self._stages is None:
-            close_at_exit(self)  # before whatever the source has registered
-            there = 0 if self._config.adaptive else capacity  # else items that have left are
-            ahead = max(1, flow.count - there) if flow else 1
-            if self._config.joint and self._config.max_bytes is None:  # what arrives between looks
-                ahead += (JOINT_STEPS + JOINT_AHEAD) * (self._config.batch_size or 1)
-            config = replace(
-                self._config,
-                shuffle_buffer=capacity,
-                held=2 + self.held,
-                keeps=self.keeps,
-                burst=ahead,
-            )
-            self._stages = self._make_stages(
-                self._source, config, first, by_consumer=self._by_consumer
-            )
-        if flow is not None:
-            self._agreed = Agreement(flow.extent, flow.longest, flow.lengths)
-        else:
-            self._agreed = opening.agreement or Agreement(Extent(items), items)
-        self._last = None if flow is None else flow.last
-        self._length = self._config.batches_of(self._agreed.items)
-        if items and self._length == 0:
-            warn_of_no_batch(self._config, items)
+        """Drop the rest of the epoch that has begun."""
+        flow = self.flow
         if flow is None:
-            self._stages.begin(self.epoch, self._agreed.extent, opening)
-        else:
-            self._stages.resume(opening)
-        self._flow = (flow.epoch if flow else self.epoch, items)
-        self._is_empty = False
-        self._begun = token
-        self._opening = self._saved = None
-        self._set_to_work(self._stages, context)
-        return self._stages.consumed
-
-    def _open(self, saved: SavedState | None) -> Opening:
-        """Return what is to be read, in the middle of an epoch if a state is to go on."""
-        source, config = self._source, self._config
-        flow = None if saved is None else saved.flow
-        resumed, epoch = None, self.epoch
-        source.exceeded = False
-        source.bounded = not config.alone and config.steps_per_epoch is None
-        source.pass_items = None
-        if config.joint and config.steps_per_epoch is None:
-            source.pass_items = math.inf if flow is None else flow.longest
-        if saved is not None and flow is not None:
-            config = replace(config, shuffle_buffer=config.capacity_for(flow.items))
-            resumed, epoch = Resumption(saved, flow, config, source), flow.epoch
-        passes = passes_over(source, self._config, epoch, resumed)
-        return Opening(passes, source, resumed, least=config.streams)
-
-    def _example(self, opening: Opening) -> Any:
-        """Return the first item, or one like it; `NOTHING` if there is none."""
-        if self._source.native and opening.error is None:
-            return self._source.example()
-        if opening.resumed is None:
-            return opening.first
-        if opening.error is not None:
-            if not self._source.one_shot:  # else it cannot be read a second time
-                self._opening = None
-            raise opening.error
-        opening.resumed.end(self._source)
-        return opening.resumed.example(self._source, opening.first)
+            return
+        self.engine.stop()
+        epoch = self.epoch + flow.is_unfinished
+        self.flow = None
+        self.epoch = epoch
 
     # ------------------------------------------------------------ states
 
-    def _state_in_turn(self, payload: bool) -> tuple[int, dict[str, Any] | None, Any]:
+    def _state_in_turn(self, payload: bool) -> dict[str, Any]:
         self._check_open()
-        if self._saved is not None:  # nothing has happened since
-            raw, checked = self._saved.raw, self._saved.flow
-            if payload or checked is None or not checked.payload:
-                return raw["epoch"], raw["flow"], raw["source"]
-            if raw["source"] is not None:
-                raise self._needs_payload()
-            return raw["epoch"], without_payload(raw["flow"], checked), None
-        if any(worker.is_current for worker in self._workers):
+        if self.engine.crew.is_current:
             raise EchoError("the source and augment cannot take a state of the loader they serve")
-        if self._begun is None and self._opening and self._source.stateful is self._source.object:
-            raise EchoError(
-                "the beginning of this epoch was cut short, and its source may be an item ahead; "
-                "take the state behind the next batch"
-            )
-        if self._stages is None or self._begun is None:
-            return self.epoch, None, self._source.state()
-        if self._agreed.lacking:
-            raise EchoError(
-                "an epoch in which a shard has no item has no state: some ranks or shards have "
-                "nothing to read again; use as many items as shards, or save between epochs"
-            )
-        stateful = self._source.stateful is not None
-        if (stateful or self._source.native) and not payload:
-            raise self._needs_payload()
-        with self._at_rest(self._stages, reading=stateful):
-            flow = self._stages.state(payload=payload, with_held=stateful)
-            source = self._source.state() if stateful else None
-        epoch, _ = self._flow
-        return (
-            self.epoch,
-            {
-                "epoch": epoch,
-                **asdict(self._agreed.extent),
-                "last": self._last,
-                "lengths": self._agreed.lengths,
-                **flow,
-            },
-            source,
-        )
-
-    def _needs_payload(self) -> EchoError:
-        return EchoError(
-            f"the source ({type(self._source.object).__name__}) cannot yield single items again, "
-            "because it goes on by a state of its own or fills slots itself: use "
-            "state_dict(payload=True)"
-        )
-
-    @contextmanager
-    def _at_rest(self, stages: Stages, *, reading: bool) -> Iterator[None]:
-        """Keep the threads of the links out of the stages, and if `reading` also the feeder."""
-        workers = self._workers if reading else self._workers[1:]
-        if not workers:
-            yield
-            return
-        left = any(worker.ending for worker in workers)  # and paused: see _leave()
-        try:
-            stages.set_paused(True)
-            for worker in workers:
-                self._await(worker)
-            yield
-        finally:
-            if not left and not self._closed:
-                stages.set_paused(False)
-                self._set_to_work(stages, self._context)
+        source, epoch = self._source, self.epoch
+        if self.saved is not None:  # nothing has happened since
+            return saved_again(self.saved, payload, source)
+        flow = self.flow
+        if flow is None or (flow.stage is not None and flow.pipeline is None):
+            return between_epochs(epoch, source)
+        if flow.stage is None:
+            return at_beginning(epoch, source)
+        reading = source.holder is not None
+        if (reading or source.native) and not payload:
+            raise needs_payload(source)
+        with self.engine.at_rest(flow, reading=reading, check=self._check_open):
+            found = saved_now(flow, self._config, payload=payload, with_held=reading)
+            return {"epoch": epoch, "source": source.state() if reading else None} | found
 
     def _load_in_turn(self, saved: SavedState) -> None:
         self._check_open()
-        flow, source = saved.flow, self._source
-        if flow is not None and saved.source is None and source.one_shot and self.stats().fresh:
+        source = self._source
+        read = saved.snapshot is not None and self.stats().read
+        if read and saved.source is None and source.one_shot:
             raise CheckpointError(
                 f"the source ({type(source.object).__name__}) is an iterator that has been read "
                 "from, and cannot go back; load the state into a new loader over a new iterator"
             )
         self._retire()
-        self._stop()
-        self._drop_stages()
-        self._opening = None
-        self._begun = None
+        self._end()
         self.epoch = saved.epoch
-        self._saved = saved
-
-    def _start_empty(self, token: object, opening: Opening) -> Any:
-        """Begin an epoch without items, and so without stages. Return a stage that has ended."""
-        self._opening = None
-        error, opening.error = opening.error, None  # its traceback refers to the opening
-        ended = _core.EchoQueue(Config(prefetch=1))
-        if error is None:
-            ended.close()
-            if opening.resumed is None:  # else it has yielded what there was before
-                warn_of_nothing(self._source, self.stats().fresh)
-        else:
-            ended.fail(error)
-        self._begun = token
-        self._saved = self._last = None
-        self._agreed, self._is_empty = Agreement(Extent()), True
-        return ended
-
-    def _read_first(self, opening: Opening, context: CallerContext) -> None:
-        """Read the first item, in the thread that will read the others."""
-        if self._by_consumer:
-            opening.read()
-            if isinstance(opening.error, KeyboardInterrupt):  # the next call begins again
-                self._opening = None
-                raise opening.error
-        else:
-            if not self._workers:
-                self._workers.append(Worker("feeder"))
-            # A second time, if Ctrl-C has cut short the first: then there is nothing left to do.
-            self._workers[0].give(partial(opening.read, context))
-            self._await(self._workers[0])
-        self._past += EchoStats(source_seconds=opening.seconds)
-        opening.seconds = 0.0
-
-    # ------------------------------------------------------------ threads
-
-    def _set_to_work(self, stages: Stages, context: CallerContext) -> None:
-        """Give the feeder and the threads of the links their work for this pass."""
-        jobs = stages.jobs(context)
-        for name, _ in jobs[len(self._workers) :]:
-            self._workers.append(Worker(name))
-        for worker, (_, job) in zip(self._workers, jobs, strict=True):
-            worker.give(job)
-
-    def _let_go(self) -> None:
-        """Tell the workers to end; they may still be inside the source."""
-        for worker in self._workers:
-            worker.end()
-
-    def _await_workers(self) -> None:
-        """Wait for threads that may still be inside the source or a stage."""
-        for worker in self._workers:
-            self._await(worker)
-        self._workers = [worker for worker in self._workers if not worker.ending]
-
-    def _await(self, worker: Worker) -> None:
-        """Wait until a worker is done; answers Ctrl-C and close()."""
-        while not worker.done(SLICE_SECONDS):
-            self._check_open()
+        self.engine.know_lists(saved.lists)
+        self.saved = saved

@@ -15,15 +15,32 @@ from typing import Any
 from pyecho import _core
 from pyecho._core import Closed
 
+SLICE_SECONDS = 0.05
+"""A wait checks this often whether its run was closed."""
+
 EXIT_SECONDS = 2.0
-"""The exit waits so long for threads that are still inside a source or an augmentation."""
+"""How long the exit waits for threads that are still inside a source or an augmentation."""
 
-tidying: set[int] = set()
-"""Threads (`threading.get_ident`) that are about to drop a source's iterator.
 
-That may take long: a DataLoader's waits for its worker processes. The exit waits for it, as Python
-does where the main thread drops the iterator.
-"""
+class _Leaving:
+    """Marks threads that are about to drop an iterator of a source, while in a ``with`` block.
+
+    That may take long: a DataLoader's waits for its worker processes. The exit waits for it, as
+    Python does where the main thread drops the iterator.
+    """
+
+    def __init__(self) -> None:
+        self.threads: set[int | None] = set()
+        self._ident = threading.get_ident  # kept, because the module may be empty by then
+
+    def __enter__(self) -> None:
+        self.threads.add(self._ident())
+
+    def __exit__(self, *exception: object) -> None:
+        self.threads.discard(self._ident())
+
+
+leaving_source = _Leaving()
 
 _alive: set[threading.Thread] = set()  # iterate over copy(), which other threads cannot disturb
 _to_close: set[weakref.ref[Any]] = set()
@@ -84,7 +101,7 @@ class Worker:
         return self._thread is threading.current_thread()
 
     def give(self, function: Callable[[], None]) -> Flag:
-        """Have a function called after those before it, and the flag set. It must not raise."""
+        """Have a function called in turn, and then the flag set. It must not raise."""
         done = Flag()
         self._last = None  # it is unknown, should Ctrl-C come in between
         self._jobs.put((function, done))
@@ -114,6 +131,62 @@ class Worker:
             self.end()
 
 
+class Crew:
+    """The threads of a run: the feeder, then the threads of the links.
+
+    `check` is called now and then in a wait, and may raise. Ctrl-C may cut short any method, and
+    calling it again is safe then. Refers to nothing of the run.
+    """
+
+    def __init__(self) -> None:
+        self._workers: list[Worker] = []
+
+    @property
+    def is_current(self) -> bool:
+        """True in a thread of the crew."""
+        return any(worker.is_current for worker in self._workers)
+
+    def has(self, *, first: int) -> bool:
+        """Return True if there are threads from number `first` on."""
+        return len(self._workers) > first
+
+    def give(self, jobs: list[tuple[str, Callable[[], None]]]) -> None:
+        """Give each job to a thread."""
+        for name, _ in jobs[len(self._workers) :]:
+            self._workers.append(Worker(name))
+        for worker, (_, job) in zip(self._workers, jobs, strict=False):
+            worker.give(job)
+
+    def do(self, name: str, function: Callable[[], None], check: Callable[[], None]) -> None:
+        """Call a function in the first thread, and wait for its end."""
+        if not self._workers:
+            self._workers.append(Worker(name))
+        self._workers[0].give(function)
+        self._wait_for(self._workers[0], check)
+
+    def wait(self, check: Callable[[], None], *, first: int = 0) -> None:
+        """Wait until the threads from number `first` on are done; forget the ones let go."""
+        for worker in self._workers[first:]:
+            self._wait_for(worker, check)
+        self._workers = [worker for worker in self._workers if not worker.ending]
+
+    def _wait_for(self, worker: Worker, check: Callable[[], None]) -> None:
+        while not worker.done(SLICE_SECONDS):
+            check()
+
+    def let_go(self) -> None:
+        """Tell the threads to end; they may still be inside the source."""
+        for worker in self._workers:
+            worker.end()
+
+    def join(self, seconds: float) -> None:
+        """Wait this long at most for the threads that were told to end."""
+        deadline = time.monotonic() + seconds
+        for worker in tuple(self._workers):
+            if worker.ending:
+                worker.done(max(0.0, deadline - time.monotonic()))
+
+
 def _work(jobs: SimpleQueue[tuple[Callable[[], None], Flag] | None], over: Flag) -> None:
     _core.name_thread(threading.current_thread().name)
     try:
@@ -131,8 +204,8 @@ def _work(jobs: SimpleQueue[tuple[Callable[[], None], Flag] | None], over: Flag)
 def close_at_exit(run: Any) -> None:
     """Have ``run.close()`` called when Python exits, if `run` is alive then.
 
-    That happens before all exit handlers that are registered by now, those of PyTorch and of
-    multiprocessing among them: they end worker processes that a source may still wait for.
+    That happens before all exit handlers that are registered by now. Among them are PyTorch's and
+    multiprocessing's, which end worker processes that a source may still wait for.
     """
     _to_close.add(weakref.ref(run, _to_close.discard))
     atexit.unregister(_close_all)
@@ -153,11 +226,12 @@ def _close_all() -> None:
     # out dies wherever it is, and in the destructor of a tensor that aborts the process.
     if not _all_ended(EXIT_SECONDS / 2):
         for thread in _alive.copy():  # a source may be looking for its next item, and never find it
-            if thread.ident is not None and thread.ident not in tidying and thread.is_alive():
+            leaving = thread.ident in leaving_source.threads
+            if thread.ident is not None and not leaving and thread.is_alive():
                 _core.exit_thread(thread.ident)
         _all_ended(EXIT_SECONDS / 2)
         for thread in _alive.copy():
-            if thread.ident in tidying:
+            if thread.ident in leaving_source.threads:
                 thread.join()
 
 
@@ -191,7 +265,7 @@ def _forget() -> None:
     global _exiting, _starting
     _exiting = False
     _starting = threading.RLock()
-    tidying.clear()
+    leaving_source.threads.clear()
     _alive.clear()
     _to_close.clear()
 

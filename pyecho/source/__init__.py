@@ -1,1 +1,105 @@
-"""Sources: kinds of data that a loader reads."""
+"""Sources: kinds of data that a loader reads, each a class derived from `Source`.
+
+======================================  ==================================================
+Source                                  Items of a pass
+======================================  ==================================================
+array, tensor, h5py or zarr array       its rows
+tuple of at least two columns           tuples of their rows, ``(X[i], Y[i])``
+namedtuple, dict, mapping of columns    namedtuples, dicts of their rows
+list of columns that cannot be items    tuples of their rows
+``__arrow_c_stream__``: Arrow tables    dicts of their columns for each record batch; in example
+                                        echoing, their rows
+``__arrow_c_array__``: Arrow arrays     the array; in example echoing, its rows
+datasets and shards of Ray Data         as of Arrow tables, block by block
+``__getitem__`` and ``__len__`` only    ``source[i]`` for i in ``range(len(source))``
+``__pyecho_feed__``                     examples, put into the slots by itself (`Source.native`)
+anything else that can be iterated      what iterating it yields
+======================================  ==================================================
+
+A column is anything with a length and items by index: an array or tensor, a dataset of h5py or
+zarr, a list, a map-style dataset. Columns have equal lengths. A list is one of columns if one of
+them slices into arrays (h5py, zarr), or, in example echoing, if arrays of equal length differ in
+dtype or in the shape of a row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyecho._core import ConfigError
+from pyecho.integrations.ray import is_ray
+from pyecho.source.arrays import Arrays
+from pyecho.source.arrow import EXPORTS, Arrow, RayData, has_special, is_arrow
+from pyecho.source.base import Source
+from pyecho.source.columns import columns_of, is_array
+from pyecho.source.iterable import Iterable
+from pyecho.source.mapped import Mapped, is_map_style
+from pyecho.source.native import Native, is_native
+
+__all__ = ["Source", "source_of"]
+
+
+def source_of(
+    given: Any, *, batch_size: int | None, unbatch: bool = False, collated: bool = False
+) -> Source:
+    """Return the source that reads what the user gave.
+
+    `collated`: a ``collate_fn`` takes the examples as they are, one by one. Raises `ConfigError` if
+    the source cannot be iterated, if iterating it would yield names or characters instead of data,
+    if its columns differ in length, and if it may be columns as well as items.
+    """
+    by_row = batch_size is not None
+    if is_native(given):
+        if not by_row or unbatch or collated:
+            raise ConfigError(
+                f"the source ({type(given).__name__}) fills slots with examples itself "
+                "(__pyecho_feed__), so it needs a batch_size, and neither unbatch nor collate_fn"
+            )
+        return Native(given)
+    if is_ray(given):
+        return RayData(given, by_row=by_row, unbatch=unbatch, collated=collated)
+    _check(given)
+    if is_arrow(given):
+        return Arrow(given, by_row=by_row, unbatch=unbatch, collated=collated)
+    columns = columns_of(given, alike=by_row and not collated, unbatch=unbatch)
+    if columns is not None:
+        return Arrays(given, columns, by_row=by_row, unbatch=unbatch, collated=collated)
+    return (Mapped if is_map_style(given) else Iterable)(given, unbatch=unbatch)
+
+
+def _check(given: Any) -> None:
+    """Raise `ConfigError` if the source cannot be iterated or would yield something unexpected."""
+    kind = type(given).__name__
+    if is_array(given) and given.ndim == 0:
+        raise ConfigError("the source is an array of no axes; its first axis must count the items")
+    if isinstance(given, str | bytes):
+        raise ConfigError(
+            f"the source is a {kind}, whose items would be its characters; pass what yields one "
+            "example or batch after the other, such as a list of dicts"
+        )
+    if all(callable(getattr(given, name, None)) for name in ("collect", "collect_schema")):
+        raise ConfigError(f"the source is a {kind}, a query; pass what its .collect() returns")
+    for names, rows in _TABLES:
+        if all(hasattr(given, name) for name in ("columns", *names)) and not is_arrow(given):
+            raise ConfigError(
+                f"the source is a {kind}, whose items would be its columns, not its rows; pass "
+                f"{rows}"
+            )
+    if not any(has_special(given, name) for name in ("__iter__", "__getitem__", *EXPORTS)):
+        hint = "; call it and pass what it returns" if callable(given) else ""
+        raise ConfigError(
+            "the source must be iterable (a list, an array, a generator, a DataLoader), got "
+            f"{kind}{hint}"
+        )
+
+
+_TABLES = (
+    (
+        ("iterrows",),  # pandas
+        "its .to_numpy(), .to_dict('records') for a list of dicts, or for reading column by column "
+        "pyarrow.Table.from_pandas(df, preserve_index=False), where each NaN is a null",
+    ),
+    (("iter_rows", "to_dicts"), "its .to_numpy(), or .to_dicts() for a list of dicts"),  # polars
+    (("to_pylist",), "its .to_pylist(), a list of dicts"),  # pyarrow
+)
+"""Attributes of data frames and tables, besides ``columns``, and how to get their rows."""

@@ -10,7 +10,7 @@ A native source is an object with two methods:
     in a thread of its own. The capsule holds a ``pyecho_buffer*`` (``pyecho/pyecho.h``, in
     `get_include`), on which any number of threads may reserve and commit slots, without the GIL,
     until the method returns; by then no slot may be open. When the loader ends the pass early,
-    reservations return ``PYECHO_CLOSED``, and the method is to return soon. An exception reaches
+    reservations return ``PYECHO_CLOSED``, and the method must return soon. An exception reaches
     the consumer, after everything put before it.
 
 It may have a ``__len__``, the number of examples of a pass, and a ``set_epoch``.
@@ -26,6 +26,8 @@ import numpy as np
 from pyecho._core import CheckpointError, ConfigError
 from pyecho.items.nest import leaves_of, map_nest
 from pyecho.items.spec import Field
+from pyecho.source.base import Source
+from pyecho.source.lengths import length_of
 
 
 def is_native(source: Any) -> bool:
@@ -33,22 +35,36 @@ def is_native(source: Any) -> bool:
     return callable(getattr(source, "__pyecho_feed__", None))
 
 
-def example_of(source: Any) -> Any:
-    """Return an example like those of a native source, with zeros."""
-    describe = getattr(source, "__pyecho_spec__", None)
-    if not callable(describe):
-        raise ConfigError(
-            f"the source ({type(source).__name__}) has __pyecho_feed__ and so fills slots itself; "
-            "it also needs __pyecho_spec__(), which returns the nest of pyecho.Field of an example"
-        )
-    spec = describe()
-    for field in leaves_of(spec):
-        if not isinstance(field, Field) or field.by_reference:
+class Native(Source):
+    """A native source. It is skipped by dropping the examples that it puts."""
+
+    native = indexed = True
+
+    def read(self, start: int = 0) -> NativePass:
+        """Begin one pass, which the native stage runs."""
+        return NativePass(self.object, start)
+
+    def length(self) -> int | None:
+        """Return ``len()``."""
+        return length_of(self.object)
+
+    def example(self) -> Any:
+        """Return an example, with zeros, as `__pyecho_spec__` describes it."""
+        describe = getattr(self.object, "__pyecho_spec__", None)
+        if not callable(describe):
             raise ConfigError(
-                "__pyecho_spec__() must return a nest of pyecho.Field with a shape and a dtype of "
-                f"numbers, got {field!r} in it"
+                f"the source ({type(self.object).__name__}) has __pyecho_feed__ and so fills slots "
+                "itself; it also needs __pyecho_spec__(), which returns the nest of pyecho.Field "
+                "of an example"
             )
-    return map_nest(lambda field: np.zeros(field.shape, field.dtype), spec)
+        spec = describe()
+        for field in leaves_of(spec):
+            if not isinstance(field, Field) or field.by_reference:
+                raise ConfigError(
+                    "__pyecho_spec__() must return a nest of pyecho.Field with a shape and a dtype "
+                    f"of numbers, got {field!r} in it"
+                )
+        return map_nest(lambda field: np.zeros(field.shape, field.dtype), spec)
 
 
 class NativePass(Iterator[Any]):

@@ -61,7 +61,7 @@ def _picture(source: str, config: Config, stats: EchoStats) -> str:
         _arrow(pool + WIDTH, out, f"{uses} uses"),
     ]
     for left, name, first, second in (
-        (LEFT[0], "source", source, f"{stats.fresh} {items} read"),
+        (LEFT[0], "source", source, f"{stats.read} {items} read"),
         (pool, "pool", f"holds {config.capacity}", f"{stats.occupancy:.0%} full"),
         (out, "batches", delivered, f"{stats.fresh_share:.0%} fresh" if stats.emitted else ""),
     ):

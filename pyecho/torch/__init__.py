@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
-
-import numpy as np
 
 try:
     import torch
@@ -18,15 +15,13 @@ import pyecho
 from pyecho._core import CheckpointError, ConfigError
 from pyecho.adaptive import Adaptive
 from pyecho.checked import checked_int
-from pyecho.config import Options
-from pyecho.device.memory import pinned_bytes
-from pyecho.device.outputs import FixedOutputs
+from pyecho.config import with_options
+from pyecho.device.pipeline import DeviceOptions, device_pipeline
 from pyecho.device.place import named_device
-from pyecho.device.stages import DeviceOptions, DeviceStages
-from pyecho.device.tensors import TICKET, WORDS, require_dense
-from pyecho.items.spec import Adapter, Field
-from pyecho.loader import with_options
-from pyecho.run.run import Run
+from pyecho.options import Options
+from pyecho.run.pipeline import MakePipeline
+from pyecho.torch.adapter import TorchAdapter
+from pyecho.warn import warn
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -47,74 +42,6 @@ class _EpochSetter:
             self._loader.set_epoch(epoch)
 
 
-def _record_dtype(dtype: torch.dtype) -> np.dtype[Any]:
-    return np.dtype([(str(dtype).removeprefix("torch."), f"V{dtype.itemsize}")])
-
-
-def _torch_dtype(dtype: np.dtype[Any]) -> torch.dtype | None:
-    """Return the torch dtype that a record dtype, or one of ml_dtypes, stands for; else None."""
-    if dtype.names is not None and len(dtype.names) == 1:
-        found = getattr(torch, dtype.names[0], None)
-        same = isinstance(found, torch.dtype) and _record_dtype(found) == dtype
-    else:
-        found = getattr(torch, dtype.name, None) if dtype.type.__module__ == "ml_dtypes" else None
-        same = isinstance(found, torch.dtype) and found.is_floating_point
-    return found if same else None
-
-
-def _to_tensor(array: Any) -> torch.Tensor:
-    if array.dtype == TICKET:
-        return torch.from_numpy(array.view(np.int64))
-    dtype = _torch_dtype(array.dtype)
-    if isinstance(array.base, torch.Tensor):  # pinned, and PyTorch knows copies by the storage
-        block, found = array.base, dtype or torch.from_numpy(array[:0]).dtype
-        begin = array.__array_interface__["data"][0] - block.data_ptr()
-        return block[begin : begin + array.nbytes].view(found).view(array.shape)
-    if dtype is None:
-        return torch.from_numpy(array)
-    storage = array.view(torch.empty((), dtype=WORDS[dtype.itemsize], device="cpu").numpy().dtype)
-    return torch.from_numpy(storage).view(dtype)
-
-
-class TorchAdapter(Adapter):
-    """Tensors: a batch arrives as arrays, and is handed out as tensors on the same memory."""
-
-    allocate = staticmethod(pinned_bytes)
-
-    def as_array(self, leaf: Any) -> Any:
-        """Return a tensor or array as an ndarray that shares its memory, None for anything else.
-
-        A dtype that NumPy does not have (bfloat16, float8) becomes a record dtype of its own, named
-        after it, so that it cannot be taken for another of the same size.
-        """
-        if not isinstance(leaf, torch.Tensor):
-            return super().as_array(leaf)
-        require_dense(leaf)
-        tensor = leaf.detach().resolve_conj().resolve_neg()
-        try:
-            return tensor.numpy()
-        except TypeError:
-            storage = tensor.view(WORDS[tensor.element_size()]).numpy()
-            return storage.view(_record_dtype(tensor.dtype))
-
-    def saved(self, array: Any) -> torch.Tensor:
-        """Return a tensor, since ``torch.load(weights_only=True)`` refuses arrays."""
-        return torch.from_numpy(array)
-
-    def decoder(self, fields: list[Field]) -> Callable[[Any, int], Any]:
-        """Return what makes tensors of arrays."""
-        for field in fields:
-            if not field.by_reference:
-                try:
-                    _to_tensor(np.empty((1, *field.shape), field.dtype))
-                except (TypeError, ValueError) as error:  # ValueError: a foreign byte order
-                    raise ConfigError(
-                        f"PyTorch has no tensors of dtype {field.dtype}; convert it in the source, "
-                        "or use pyecho.EchoLoader, which yields NumPy arrays"
-                    ) from error
-        return lambda array, leaf: _to_tensor(array)
-
-
 def _rank() -> int | None:
     """Return the rank of this process, None if there are no others."""
     world = torch.distributed
@@ -123,29 +50,29 @@ def _rank() -> int | None:
     return world.get_rank()
 
 
-def _warn_if_whole(source: Any) -> None:
+def _warn_if_whole(source: Any, group: Any) -> None:
     """Warn if every rank of a run seems to read the whole source."""
     data = torch.utils.data
-    if _rank() is None or not isinstance(source, data.DataLoader):
+    is_single = _rank() is None if group is None else group.size == 1
+    if is_single or not isinstance(source, data.DataLoader):
         return
     sampler: Any = source.sampler
     if source.batch_sampler is not None:  # the other one may be a stand-in
         batches = source.batch_sampler
         sampler = batches.sampler if type(batches) is data.BatchSampler else None
     if type(sampler) in (data.SequentialSampler, data.RandomSampler):
-        warnings.warn(
-            f"there are {torch.distributed.get_world_size()} ranks, and each reads the whole "
-            "dataset of this DataLoader; pass it a DistributedSampler, and group='auto' to the "
-            "EchoLoader",
-            UserWarning,
-            stacklevel=3,
+        warn(
+            f"there are {group.size if group else torch.distributed.get_world_size()} ranks, and "
+            "each reads the whole dataset of this DataLoader, unless that is its part already; "
+            "pass it a DistributedSampler"
+            + ("" if group else ", and group='auto' to the EchoLoader"),
         )
 
 
 class EchoLoader(pyecho.EchoLoader):
     """A `pyecho.EchoLoader` whose batches are torch tensors, on the host or on a device.
 
-    Arguments, methods and order of the output are those of `pyecho.EchoLoader`. In example echoing
+    Arguments, methods and order of the output are as in `pyecho.EchoLoader`. In example echoing
     tensors, arrays and numbers of the examples arrive as tensors with their dtype; every batch is
     private and writable. In batch echoing items pass through as they are, and a tensor that was
     changed in place between two uses raises `EchoMutated`.
@@ -173,10 +100,6 @@ class EchoLoader(pyecho.EchoLoader):
         ``device_augment(batch, generator)`` is called on every use, in one thread of pyecho's and
         on its stream, after the conversion; what it returns is what the loader yields. The
         `torch.Generator` draws on the device and is seeded by (seed, epoch, number of the batch).
-    static
-        Each batch arrives in the same tensors, for CUDA graphs; a copy to them is put on the
-        stream that is current when the batch is taken. Needs ``drop_last=True`` or
-        ``pad_last=True`` in example echoing.
     max_device_bytes
         Bound of the device memory for the pool, and for batches (in batch echoing items) that wait
         for the consumer, as large as the first item says; what is in work comes on top.
@@ -185,10 +108,9 @@ class EchoLoader(pyecho.EchoLoader):
         The ranks whose loaders work together: ``"auto"`` for all of ``torch.distributed`` (none
         where it is not in use), or a process group. Every rank passes a source of its own part,
         rank r items r, r + ranks, ... of the whole, and makes the loader and iterates it in step
-        with the others: beginnings of epochs are collective. So are batches 1, 2, 4, 8 and every
-        16th where the length of a source is unknown, and batches 1, 2, 4 and every 8th with an
-        `Adaptive` factor, which all decide together. All ranks get equally many batches in every
-        epoch; a rank that runs short makes additional uses (`EchoInfo`). See docs/ranks.md.
+        with the others, since making it and beginning an epoch are collective. All ranks get
+        equally many batches in every epoch: as many as the longest source needs. That needs sources
+        with a length, or `steps_per_epoch`. See docs/ranks.md.
 
     Raises
     ------
@@ -200,8 +122,6 @@ class EchoLoader(pyecho.EchoLoader):
         device is not there, or needs more memory than `max_device_bytes`.
     CudaError
         With the first batch, if `device` is a CUDA device and CUDA is missing.
-    SpecMismatch
-        With a batch that `static` tensors do not fit.
     """
 
     _adapter = TorchAdapter()
@@ -216,7 +136,6 @@ class EchoLoader(pyecho.EchoLoader):
         echo_on: Literal["host", "device"] = "host",
         device_dtype: torch.dtype | None = None,
         device_augment: Callable[[Any, torch.Generator], Any] | None = None,
-        static: bool = False,
         max_device_bytes: int | None = None,
         group: Any = None,
         **options: Unpack[Options],
@@ -235,11 +154,9 @@ class EchoLoader(pyecho.EchoLoader):
             "echo_on='device'": echo_on == "device",
             "device_dtype": device_dtype is not None,
             "device_augment": device_augment is not None,
-            "static=True": static,
             "max_device_bytes": max_device_bytes is not None,
         }
         place = named_device(device)
-        self._static = bool(static)
         self._device: DeviceOptions | None = None
         if place is not None:
             self._device = DeviceOptions(
@@ -263,8 +180,7 @@ class EchoLoader(pyecho.EchoLoader):
                 "pyecho.integrations.accelerate.EchoLoader(source, ..., accelerator=accelerator)"
             )
         super().__init__(source, factor, **options)
-        if group is None:
-            _warn_if_whole(source)
+        _warn_if_whole(source, self._group)
         self._warn_of_batches_of_batches()
         self._check_device_options()
 
@@ -275,19 +191,17 @@ class EchoLoader(pyecho.EchoLoader):
         ----------
         payload
             Save the items that are not used up. None: yes, but among several ranks of
-            `torch.distributed` no, if the source can be read again, and the factor is a number or
-            decided together (`group`). Such a state serves every rank, and frameworks keep only
-            that of the first. Any other state of a rank is refused by the others.
+            `torch.distributed` no, if the source can be read again and the factor is a number. Such
+            a state serves every rank, and frameworks keep only that of the first. Any other state
+            of a rank is refused by the others.
         """
         in_group = self._group is not None and self._group.size > 1
         rank, source = None if in_group else _rank(), self._source
-        several = in_group or rank is not None
-        decides_alone = self._config.adaptive is not None and not self._config.joint
-        own = source.native or source.stateful is not None or decides_alone
+        own = source.native or source.holder is not None or self._config.adaptive is not None
         if payload is None:
-            payload = own or not several
+            payload = own or not (in_group or rank is not None)
         state = super().state_dict(payload=payload)
-        if rank is not None and state["flow"] is not None and (own or "columns" in state["flow"]):
+        if rank is not None and state["position"] is not None and (own or state["unspent"]):
             state["of_rank"] = rank
         return state
 
@@ -310,8 +224,8 @@ class EchoLoader(pyecho.EchoLoader):
 
         Without workers it iterates this loader, whose methods tell its state and statistics. With
         ``num_workers=n`` a copy of the loader runs in the first worker, and the others yield
-        nothing; `epochs` and `steps_per_epoch` then need ``persistent_workers=True``. A loader that
-        is to do so must be picklable where workers are spawned.
+        nothing; `epochs` and `steps_per_epoch` then need ``persistent_workers=True``. Such a loader
+        must be picklable where workers are spawned.
         """
         from pyecho.torch.dataset import EchoDataset
 
@@ -352,21 +266,13 @@ class EchoLoader(pyecho.EchoLoader):
         """For Lightning, which calls ``loader.sampler.set_epoch(n)`` as epoch n begins."""
         return _EpochSetter(self)
 
-    def _new_run(self) -> Run:
+    def _may_read_in_consumer(self) -> bool:
+        return self._device is None
+
+    def _pipeline_maker(self) -> MakePipeline:
         if self._device is None:
-            return super()._new_run()
-        if self._config.joint and self._device.echo_on == "device":
-            raise ConfigError(
-                "several ranks decide an adaptive factor together for pools on the host; leave "
-                "out echo_on='device', or pass a number as the factor"
-            )
-        make_stages = partial(
-            DeviceStages,
-            adapter=self._adapter,
-            options=self._device,
-            outputs=FixedOutputs() if self._static else None,
-        )
-        return Run(self._source, self._config, make_stages, by_consumer=False, group=self._group)
+            return super()._pipeline_maker()
+        return partial(device_pipeline, adapter=self._adapter, options=self._device)
 
     def _warn_of_batches_of_batches(self) -> None:
         source, config = self._source.object, self._config
@@ -376,22 +282,15 @@ class EchoLoader(pyecho.EchoLoader):
             and config.batch_size is not None
             and not config.unbatch
         ):
-            warnings.warn(
+            warn(
                 f"the DataLoader yields batches (of {source.batch_size}), and batch_size="
                 f"{config.batch_size} makes batches of them; pass unbatch=True to build new "
                 "batches from their examples, or leave out batch_size to echo them as they are",
-                UserWarning,
-                stacklevel=3,
             )
 
     def _check_device_options(self) -> None:
         if self._device is None:
             return
-        if self._static and self._config.batch_size and self._static_rows() is None:
-            raise ConfigError(
-                "static=True hands out each batch in the same tensors, so all need as many rows; "
-                "pass drop_last=True or pad_last=True"
-            )
         if self._device.echo_on == "host":
             return
         if self._config.batch_size is None:

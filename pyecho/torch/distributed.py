@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import weakref
 from typing import Any
 
@@ -13,14 +12,13 @@ import torch.distributed as dist
 
 from pyecho._core import ConfigError, EchoError
 from pyecho.loader import EchoLoader
-from pyecho.run.ranks import check_rank
-from pyecho.state.reshard import merge, split
+from pyecho.run.extent import check_rank
 
-__all__ = ["RunState", "TorchGroup", "merge", "split"]
+__all__ = ["RunState", "TorchGroup"]
 
 
 class TorchGroup:
-    """A process group of ``torch.distributed``; see `pyecho.run.ranks.Group`.
+    """A process group of ``torch.distributed``; see `pyecho.run.extent.Group`.
 
     Collectives go over gloo and the host's memory: over the group itself if that is its backend,
     else over one of its own with the same ranks. They run in the thread that iterates.
@@ -30,7 +28,7 @@ class TorchGroup:
         if not isinstance(group, dist.ProcessGroup):
             raise ConfigError(
                 "group must be 'auto', None, a ProcessGroup of torch.distributed, or an object "
-                f"with rank, size, gather and share (pyecho.run.ranks.Group), got {group!r}"
+                f"with rank, size and gather (pyecho.run.extent.Group), got {group!r}"
             )
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         if self.rank < 0:
@@ -59,22 +57,6 @@ class TorchGroup:
         dist.all_gather(found, mine, group=self._group)
         return [each.tolist() for each in found]
 
-    def share(self, value: Any, rank: int) -> Any:
-        """Return the value of one rank."""
-        box: list[Any] = [None]
-        if rank == self.rank:
-            try:
-                box = [pickle.dumps(value)]
-            except Exception as error:  # told to all, because all wait
-                box = [f"{type(error).__name__}: {error}"]
-        dist.broadcast_object_list(box, src=self._ranks[rank], group=self._group)
-        if isinstance(box[0], str):
-            raise EchoError(
-                f"rank {rank} is to lend an item to a rank or shard without one, and cannot pickle "
-                f"it ({box[0]}); give every rank items, or make them of arrays and tensors"
-            )
-        return value if rank == self.rank else pickle.loads(box[0])
-
     def __deepcopy__(self, memo: Any) -> TorchGroup:
         """Return itself: copies of a loader are in the same group."""
         return self
@@ -95,26 +77,28 @@ class RunState:
         state = {"model": model.state_dict(), "data": RunState(loader)}
         torch.distributed.checkpoint.save(state, checkpoint_id=path)   # and load() likewise
 
-    It holds no items: each rank reads its own from its source again, on any number of ranks that
-    divides `shards` (see `split`).
+    It is one small position for all ranks, and holds no items: each rank reads its own from its
+    source again, on any number of ranks that divides `shards`.
     """
 
     def __init__(self, loader: EchoLoader) -> None:
         self._loader = loader
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state; collective, and the same on all ranks."""
-        group = self._loader._group
+        """Return the state, the same on all ranks."""
         state = self._loader.state_dict(payload=False)
-        states = [state] if group is None else [group.share(state, r) for r in range(group.size)]
-        return {"run": json.dumps(merge(states), default=_plain)}
+        if state["rank"] is not None and state["ranks"] > 1 and state["position"] is not None:
+            raise EchoError(
+                "the position of this run is that of one rank alone: its factor is Adaptive, or "
+                "its passes differ in length; save state_dict() of each rank"
+            )
+        return {"run": json.dumps(state, default=_plain)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Have the loader go on there."""
         run = json.loads(state["run"])
-        for each in run["states"]:
-            if each["flow"] is not None:
-                each["flow"]["decisions"] = np.array(each["flow"]["decisions"], np.int32)
+        if isinstance(run, dict) and isinstance(position := run.get("position"), dict):
+            position["decisions"] = np.array(position["decisions"], np.int32)
         self._loader.load_state_dict(run)
 
 
@@ -123,12 +107,12 @@ def _plain(value: Any) -> Any:
 
 
 def group_of(group: Any) -> Any:
-    """Return what a loader's option `group` means; None: this process is alone."""
-    is_own = all(hasattr(group, name) for name in ("rank", "size", "gather", "share"))
+    """Return what a loader's option `group` means; None: this process only."""
+    is_own = all(hasattr(group, name) for name in ("rank", "size", "gather"))
     if group is None:
         return None
     if is_own and not isinstance(group, dist.ProcessGroup):
-        check_rank("group", group.rank, group.size)
+        check_rank(group)
         return group
     if isinstance(group, str) and group == "auto":
         if not dist.is_available() or not dist.is_initialized():

@@ -132,8 +132,8 @@ def test_a_source_that_keeps_up_has_the_least_uses():
     taken = []
     for batch in loader:
         taken += batch.tolist()
-        arrived = loader.stats().fresh  # at least another batch: the consumer is the limit
-        while loader.stats().fresh == arrived < min(400, len(taken) // 2 + 96):
+        arrived = loader.stats().read  # at least another batch: the consumer is the limit
+        while loader.stats().read == arrived < min(400, len(taken) // 2 + 96):
             time.sleep(1e-4)
     assert Counter(taken) == dict.fromkeys(range(400), 2)
     assert loader.stats().effective_factor == 2
@@ -236,7 +236,7 @@ def test_passes_that_flow_end_their_iterations_one_after_the_other(count):
 def test_a_state_with_much_made_ahead_fits_a_buffer_that_makes_little():
     spec = {"x": pyecho.Field((), np.int64), "text": pyecho.Field((), object)}
     options = {"batch_size": 8, "capacity": 8, "factor": pyecho.Adaptive(2)}
-    first = pyecho.EchoBuffer(spec, burst=3000, **options)
+    first = pyecho.EchoBuffer(spec, slots_ahead=3000, **options)
     for number in range(2500):
         first.put({"x": number, "text": str(number)})
     second = pyecho.EchoBuffer(spec, prefetch=1, threads=0, **options)
@@ -264,7 +264,7 @@ def test_a_state_in_which_the_whole_pool_is_too_old_goes_on():
     batches = iter(first)
     for _ in range(12):
         next(batches)
-    while first.stats().fresh < 79:
+    while first.stats().read < 79:
         time.sleep(1e-3)
     state = first.state_dict()
     goes_on.set()

@@ -9,13 +9,13 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from pyecho.tools import cli
 from pyecho.bench import command, gather, repeat
 from pyecho.bench.commit import commit_of
 from pyecho.bench.progress import shown
 from pyecho.bench.row import Row
 from pyecho.bench.sampling import Sample
 from pyecho.bench.table import print_table
+from pyecho.tools import cli
 
 
 @pytest.fixture(autouse=True)

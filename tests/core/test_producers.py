@@ -65,7 +65,7 @@ def test_a_wrong_example_takes_nothing():
         with pytest.raises(pyecho.SpecMismatch):
             buffer.put_batch(batch | wrong)
     buffer.put(good)
-    assert buffer.stats().fresh == 2
+    assert buffer.stats().read == 2
 
 
 @pytest.mark.parametrize("timeout", [0, -1, 0.05])
@@ -146,7 +146,7 @@ def test_an_exception_in_the_block_aborts_and_passes_through():
         raise ZeroDivisionError
     with buffer.reserve() as view:
         view[...] = 2
-    assert buffer.stats().fresh == 1
+    assert buffer.stats().read == 1
     assert drained(buffer) == [2]
 
 
@@ -201,7 +201,7 @@ def test_memory_that_cannot_be_had_is_a_memory_error(threads):
 def test_more_memory_than_the_machine_has_is_refused_before_any_of_it_is_touched():
     begin = time.monotonic()
     with pytest.raises(MemoryError, match=r"no memory for the \d.* TiB"):
-        make(pyecho.Field((), float), held=2**29)
+        make(pyecho.Field((), float), leases=2**29)
     assert time.monotonic() - begin < 1
 
 

@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint64_t kItems = 3000;
 constexpr std::size_t kWords = 16;  // of an example, each its number, so that a slot that is filled too early shows
 
-EchoBufferConfig config_of(std::uint32_t threads) {
+EchoConfig config_of(std::uint32_t threads) {
   return {.leaf_bytes = {kWords * sizeof(std::uint64_t)},
           .batch_rows = 8,
           .capacity = 24,
@@ -78,7 +78,7 @@ TEST(AdaptiveBuffer, uses_stay_in_bounds_and_the_log_gives_the_same_batches_with
       EXPECT_TRUE(count >= 2 && count <= 6) << item << ": " << count;
     }
     for (const std::uint32_t others : {0U, 3U}) {
-      EchoBufferConfig config = config_of(others);
+      EchoConfig config = config_of(others);
       config.replay = live.log();
       EchoBuffer again(config);
       EXPECT_EQ(items_of(again, 100 + others), items);

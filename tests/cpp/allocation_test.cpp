@@ -161,11 +161,11 @@ constexpr std::size_t kFixedBytes = 8192;  // the objects that do not depend on 
 // Entries of the plan, rings and uses as well as slots and batches.
 TEST(Allocation, max_bytes_covers_everything_that_grows_with_the_configuration) {
   const std::vector<std::size_t> leaves{1};
-  for (EchoBufferConfig config :
-       {EchoBufferConfig{.leaf_bytes = leaves, .batch_rows = 2, .capacity = 20'000, .factor = 29.5},
-        EchoBufferConfig{.leaf_bytes = leaves, .batch_rows = 3000, .capacity = 4000, .unique_in_batch = true},
-        EchoBufferConfig{.leaf_bytes = leaves, .prefetch = 300, .threads = 3},
-        EchoBufferConfig{.leaf_bytes = leaves, .batch_rows = 2, .threads = 0, .burst = 50'000}}) {
+  for (EchoConfig config :
+       {EchoConfig{.leaf_bytes = leaves, .batch_rows = 2, .capacity = 20'000, .factor = 29.5},
+        EchoConfig{.leaf_bytes = leaves, .batch_rows = 3000, .capacity = 4000, .unique_in_batch = true},
+        EchoConfig{.leaf_bytes = leaves, .prefetch = 300, .threads = 3},
+        EchoConfig{.leaf_bytes = leaves, .batch_rows = 2, .threads = 0, .burst = 50'000}}) {
     config.max_bytes = EchoBuffer::min_bytes(config);
     const AllocationWatch watch;
     EchoBuffer buffer(config);

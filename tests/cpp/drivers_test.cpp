@@ -16,14 +16,14 @@ using namespace std::chrono_literals;
 constexpr std::uint32_t kDrivers[] = {0, 1, 2, 4};  // threads; 0: the consumer makes the batches
 
 struct Case {
-  EchoBufferConfig config;
+  EchoConfig config;
   Passes passes;
 };
 
 Case random_case(Xoshiro256& random) {
   constexpr double kFactors[] = {1.0, 1.0, 1.5, 2.0, 2.9, 4.0, 11.0};
   Case made;
-  EchoBufferConfig& config = made.config;
+  EchoConfig& config = made.config;
   config.leaf_bytes = random.below(2) == 0 ? kItemLeaves : kLongItemLeaves;
   config.batch_rows = 1 + random.below(random.below(2) == 0 ? 4 : 40);
   config.unique_in_batch = random.below(3) == 0;
@@ -44,7 +44,7 @@ Case random_case(Xoshiro256& random) {
 }
 
 std::string describe(const Case& test) {
-  const EchoBufferConfig& config = test.config;
+  const EchoConfig& config = test.config;
   return testing::PrintToString(test.passes) + " items, rows " + std::to_string(config.batch_rows) + ", capacity " +
          std::to_string(config.capacity) + ", factor " + std::to_string(config.factor) + ", prefetch " +
          std::to_string(config.prefetch) + ", threads " + std::to_string(config.threads) + ", steps " +
@@ -74,7 +74,7 @@ TEST(Drivers, begin_starts_afresh_after_an_end_and_after_a_stop_half_way_with_th
   for (const std::uint32_t threads : kDrivers) {
     for (int round = 0; round < 8; ++round) {
       Case test = random_case(random);
-      EchoBufferConfig& config = test.config;
+      EchoConfig& config = test.config;
       config.threads = threads;
       config.held = 4;
       EchoBuffer buffer(config);
@@ -108,7 +108,7 @@ TEST(Drivers, begin_starts_afresh_after_an_end_and_after_a_stop_half_way_with_th
 
 TEST(Drivers, begin_with_an_open_reservation_is_an_error_that_changes_nothing) {
   for (const std::uint32_t threads : kDrivers) {
-    EchoBufferConfig config{.leaf_bytes = kItemLeaves, .batch_rows = 4, .capacity = 4, .threads = threads};
+    EchoConfig config{.leaf_bytes = kItemLeaves, .batch_rows = 4, .capacity = 4, .threads = threads};
     EchoBuffer buffer(config);
     ASSERT_TRUE(put_items(buffer, 0, 2));
     Reservation open{};

@@ -21,7 +21,7 @@ using namespace std::chrono_literals;
 // For each driver.
 class EchoBufferLife : public testing::TestWithParam<std::uint32_t> {
  protected:
-  EchoBufferConfig small_{
+  EchoConfig small_{
       .leaf_bytes = kItemLeaves, .batch_rows = 4, .capacity = 4, .with_info = true, .threads = GetParam()};
 };
 

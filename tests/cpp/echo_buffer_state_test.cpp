@@ -1,7 +1,9 @@
 // An EchoBuffer is halted at any moment, inspected, and goes on; and another one goes on from there.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <map>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -12,7 +14,7 @@
 namespace pyecho::test {
 namespace {
 
-EchoBufferConfig config_of(std::uint32_t threads) {
+EchoConfig config_of(std::uint32_t threads) {
   return {.leaf_bytes = kItemLeaves, .batch_rows = 4, .capacity = 9, .factor = 2.5, .threads = threads};
 }
 
@@ -52,6 +54,69 @@ std::vector<std::uint64_t> whole_stream() {
   return items;
 }
 
+// A state: a position, the number of the next item to put, and the rows of each unspent item by its number.
+struct Saved {
+  PlanPosition position;
+  std::uint64_t fed;
+  std::map<std::uint64_t, std::vector<std::byte>> items;
+};
+
+// `batches`: taken since the beginning.
+Saved save(EchoBuffer& buffer, std::uint64_t batches) {
+  buffer.set_halted(true);
+  std::vector<Unspent> unspent;
+  const BatchPlan& plan = buffer.inspect(unspent, {});
+  Saved saved{.position = {.passes = plan.passes(),
+                           .open_items = plan.open_items(),
+                           .ended = plan.ended(),
+                           .feed_all = true,
+                           .batches = batches},
+              .fed = plan.ended() ? kItems : plan.open_items(),
+              .items = {}};
+  const std::vector<SlotLayout::Leaf>& leaves = buffer.layout().leaves();
+  std::vector<std::vector<std::byte>> columns;
+  std::vector<std::byte*> memory;
+  for (const SlotLayout::Leaf& leaf : leaves) {
+    memory.push_back(columns.emplace_back(unspent.size() * leaf.size_bytes).data());
+  }
+  std::uint64_t sum = buffer.copy_items(unspent, memory);
+  for (std::size_t i = 0; i < unspent.size(); ++i) {
+    std::vector<std::byte> item;
+    for (std::size_t leaf = 0; leaf < leaves.size(); ++leaf) {
+      const std::span row(memory[leaf] + i * leaves[leaf].size_bytes, leaves[leaf].size_bytes);
+      sum -= checksum(row, row_seed(unspent[i].number, leaf));
+      item.insert(item.end(), row.begin(), row.end());
+    }
+    EXPECT_TRUE(saved.items.emplace(unspent[i].number, std::move(item)).second) << "saved twice";
+  }
+  EXPECT_EQ(sum, 0U);
+  buffer.set_halted(false);
+  return saved;
+}
+
+// Returns a buffer that goes on from there.
+std::unique_ptr<EchoBuffer> resumed(const EchoConfig& config, const Saved& saved) {
+  auto buffer = std::make_unique<EchoBuffer>(config);
+  if (const auto larger = buffer->with_room_for(saved.items.size())) {
+    buffer = std::make_unique<EchoBuffer>(*larger);
+  }
+  Replay replay = buffer->begin_at(saved.position);
+  EXPECT_EQ(replay.advance(1'000'000), Outcome::kOk);
+  buffer->resume(replay);
+  std::size_t held = 0;
+  replay.plan().each_item([&](std::uint32_t slot, std::uint64_t number) {
+    const std::byte* row = saved.items.at(number).data();
+    for (const SlotLayout::Leaf& leaf : buffer->layout().leaves()) {
+      std::memcpy(buffer->slot_data(slot) + leaf.slot_offset, row, leaf.size_bytes);
+      row += leaf.size_bytes;
+    }
+    ++held;
+  });
+  EXPECT_EQ(held, saved.items.size());
+  buffer->set_halted(false);
+  return buffer;
+}
+
 TEST(EchoBufferState, halting_loses_nothing_and_what_it_shows_is_enough_to_go_on) {
   const std::vector<std::uint64_t> whole = whole_stream();
   for (std::uint64_t batches = 0; batches < 125; batches += 7) {
@@ -59,56 +124,52 @@ TEST(EchoBufferState, halting_loses_nothing_and_what_it_shows_is_enough_to_go_on
     EchoBuffer buffer(config_of(threads));
     std::thread producer(put, std::ref(buffer), 0, kItems);
     std::vector<std::uint64_t> taken = take(buffer, batches);
-
-    buffer.set_halted(true);
-    std::vector<Unspent> unspent;
-    const BatchPlan& plan = buffer.inspect(unspent, {});
-    PlanPosition position{.passes = plan.passes(), .ended = plan.ended(), .feed_all = true, .batches = batches};
-    position.open_items = plan.open_items();
-    const std::uint64_t fed = position.ended ? kItems : plan.open_items();
-    const std::vector<SlotLayout::Leaf>& leaves = buffer.layout().leaves();
-    std::vector<std::vector<std::byte>> columns;
-    std::vector<std::byte*> memory;
-    for (const SlotLayout::Leaf& leaf : leaves) {
-      memory.push_back(columns.emplace_back(unspent.size() * leaf.size_bytes).data());
-    }
-    std::uint64_t sum = buffer.copy_items(unspent, memory);
-    buffer.set_halted(false);
-
+    const Saved saved = save(buffer, batches);
     const std::vector<std::uint64_t> rest = take(buffer, kAll);
     producer.join();
     taken.insert(taken.end(), rest.begin(), rest.end());
     ASSERT_EQ(taken, whole) << batches;
 
-    std::map<std::uint64_t, std::size_t> place;
-    for (std::size_t i = 0; i < unspent.size(); ++i) {
-      EXPECT_TRUE(place.emplace(unspent[i].number, i).second) << "saved twice";
-      for (std::size_t leaf = 0; leaf < leaves.size(); ++leaf) {
-        const std::span row(memory[leaf] + i * leaves[leaf].size_bytes, leaves[leaf].size_bytes);
-        sum -= checksum(row, row_seed(unspent[i].number, leaf));
-      }
-    }
-    EXPECT_EQ(sum, 0U);
-
-    EchoBufferConfig other = config_of((threads + 1) % 4);
-    other.burst = static_cast<std::uint32_t>(unspent.size()) + 1;
-    EchoBuffer resumed(other);
-    Replay replay = resumed.begin_at(position);
-    ASSERT_EQ(replay.advance(1'000'000), Outcome::kOk);
-    resumed.resume(replay);
-    std::size_t items = 0;
-    replay.plan().each_item([&](std::uint32_t slot, std::uint64_t number) {
-      for (std::size_t leaf = 0; leaf < leaves.size(); ++leaf) {
-        std::memcpy(resumed.slot_data(slot) + leaves[leaf].slot_offset,
-                    memory[leaf] + place.at(number) * leaves[leaf].size_bytes, leaves[leaf].size_bytes);
-      }
-      ++items;
-    });
-    ASSERT_EQ(items, place.size());
-    resumed.set_halted(false);
-    std::thread other_producer(put, std::ref(resumed), fed, kItems);
-    ASSERT_EQ(take(resumed, kAll), rest) << batches;
+    const std::unique_ptr<EchoBuffer> other = resumed(config_of((threads + 1) % 4), saved);
+    std::thread other_producer(put, std::ref(*other), saved.fed, kItems);
+    ASSERT_EQ(take(*other, kAll), rest) << batches;
     other_producer.join();
+  }
+}
+
+// A producer that always finds room fills as many slots as it can, and batches ahead hold as many items as they can.
+TEST(EchoBufferState, the_states_of_resumed_runs_fit_into_max_bytes_like_the_first_one) {
+  const std::vector<std::uint64_t> whole = whole_stream();
+  for (std::uint32_t threads = 0; threads < 4; ++threads) {
+    EchoConfig config = config_of(threads);
+    config.prefetch = 3;
+    config.max_bytes = EchoBuffer::min_bytes(config);
+    std::vector<std::uint64_t> taken;
+    Saved saved{.position = {.feed_all = true}, .fed = 0, .items = {}};
+    for (std::uint64_t batches = 0; batches < 125; batches += 3) {
+      const std::unique_ptr<EchoBuffer> buffer = resumed(config, saved);
+      ASSERT_FALSE(buffer->with_room_for(saved.items.size()));
+      std::thread producer([&, item = saved.fed]() mutable {
+        for (Reservation place{}; item < kItems; ++item) {
+          Outcome outcome = Outcome::kTimeout;
+          while (outcome == Outcome::kTimeout) {
+            outcome = buffer->reserve(place, kNever);
+          }
+          if (outcome != Outcome::kOk) {
+            return;  // the buffer was stopped
+          }
+          fill_item(buffer->layout(), buffer->slot_data(place.slot), item, buffer->stream_slots());
+          buffer->commit(place);
+        }
+        buffer->close();
+      });
+      const std::vector<std::uint64_t> more = take(*buffer, 3);
+      taken.insert(taken.end(), more.begin(), more.end());
+      saved = save(*buffer, batches + 3);
+      buffer->stop();
+      producer.join();
+    }
+    ASSERT_EQ(taken, whole);
   }
 }
 

@@ -28,7 +28,7 @@ TEST(Executor, needs_no_more_items_than_there_are_slots_for) {
   EXPECT_EQ(parts.executor.needed(), 5U);
   parts.put(0, 5);
   EXPECT_EQ(parts.executor.plan(batch), Outcome::kEmpty);
-  EXPECT_EQ(parts.executor.resident(), 1U);
+  EXPECT_EQ(parts.executor.batch_plan().resident(), 1U);
   EXPECT_EQ(parts.executor.needed(), 4U);
   EXPECT_EQ(parts.reserve_all(), 4U);
 }
@@ -114,9 +114,9 @@ TEST(Executor, tells_the_end_of_each_pass_and_then_that_it_has_finished) {
   parts.pool.close();
   ASSERT_EQ(parts.executor.plan(batch), Outcome::kOk);
   EXPECT_EQ(parts.executor.plan(batch), Outcome::kEnd);  // found before a block is needed, and there is none
-  EXPECT_FALSE(parts.executor.finished());
+  EXPECT_FALSE(parts.executor.batch_plan().finished());
   EXPECT_EQ(parts.executor.plan(batch), Outcome::kEnd);
-  EXPECT_TRUE(parts.executor.finished());
+  EXPECT_TRUE(parts.executor.batch_plan().finished());
   EXPECT_EQ(parts.executor.plan(batch), Outcome::kClosed);
 }
 
@@ -127,7 +127,8 @@ TEST(Executor, after_a_stop_it_is_closed_until_it_begins_again) {
   EXPECT_EQ(parts.executor.plan(batch), Outcome::kEmpty);  // with half a batch
   parts.pool.stop();
   EXPECT_EQ(parts.executor.plan(batch), Outcome::kClosed);
-  parts.executor.begin(1, {});
+  static_cast<void>(parts.executor.begin({.epoch = 1}));
+  parts.pool.reset();
   parts.put(7, 9);
   ASSERT_EQ(parts.executor.plan(batch), Outcome::kOk);  // in the same block
   parts.executor.copy(*batch);

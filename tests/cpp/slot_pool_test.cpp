@@ -215,5 +215,35 @@ TEST(SlotPool, reset_makes_it_as_new_unless_a_reservation_is_open) {
   }
 }
 
+TEST(SlotPool, spare_slots_serve_the_items_of_a_state_and_leave_the_cycle_then) {
+  SlotPool pool(8, 1, 3);
+  std::vector<Reservation> group(8);
+  const auto free = [&] {
+    std::uint32_t count = 0;
+    EXPECT_NE(pool.try_reserve(group, count), Outcome::kClosed);
+    for (const Reservation& reservation : std::span(group).first(count)) {
+      pool.abort(reservation);
+    }
+    BatchPlan plan({.slots = 8});
+    pool.feed(plan);
+    return count;
+  };
+  EXPECT_EQ(pool.cycle(), 5U);
+  EXPECT_EQ(free(), 5U);
+  pool.stop();
+  pool.reset_halted(Slots{0});  // the others hold items
+  pool.set_halted(false);
+  EXPECT_EQ(free(), 0U);
+  pool.release(Slots{1});
+  EXPECT_EQ(free(), 0U);
+  pool.release(Slots{2, 3});
+  EXPECT_EQ(free(), 1U);
+  pool.release(Slots{4, 5, 6, 7});
+  EXPECT_EQ(free(), 5U);
+  pool.stop();
+  pool.reset();
+  EXPECT_EQ(free(), 5U);
+}
+
 }  // namespace
 }  // namespace pyecho::test

@@ -25,11 +25,11 @@ def device(monkeypatch, blocks, request):
         blocks.append(torch.empty(size_bytes, dtype=torch.uint8))
         return blocks[-1]
 
-    monkeypatch.setattr("pyecho.device.stages.present_device", lambda device: device)
-    monkeypatch.setattr("pyecho.device.stages.StreamUploader", HostUploader)
+    monkeypatch.setattr("pyecho.device.pipeline.present_device", lambda device: device)
+    monkeypatch.setattr("pyecho.device.pipeline.StreamUploader", HostUploader)
     monkeypatch.setattr(HostUploader, "made", [])
     monkeypatch.setattr(
-        "pyecho.device.stages.DeviceAugmentation",
+        "pyecho.device.pipeline.DeviceAugmentation",
         lambda function, seed, device: DeviceAugmentation(function, seed, torch.device("cpu")),
     )
     monkeypatch.setattr("pyecho.torch.TorchAdapter.allocate", staticmethod(allocate))

@@ -71,7 +71,7 @@ def test_every_use_of_what_came_before_is_emitted_then_the_same_exception(
     assert raised is error
     stats = loader.stats()
     rows = sum(map(len, expected))
-    assert (stats.fresh, stats.emitted, stats.batches) == (items, rows, len(expected))
+    assert (stats.read, stats.emitted, stats.batches) == (items, rows, len(expected))
 
 
 @pytest.mark.parametrize("echo_on", ["host", "device"])

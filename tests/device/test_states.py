@@ -27,7 +27,6 @@ OPTIONS = {
         }
     },
     "converted": {"device_dtype": torch.float64},
-    "static": {"static": True},
 }
 
 
@@ -93,8 +92,6 @@ def test_another_loader_goes_on(device, way, options, source):
     if source == "made there" and "batch_size" in arguments and "echo_on" not in arguments:
         arguments["echo_on"] = "device"  # batches of them are made nowhere else
         arguments.pop("augment", None)
-    if options == "static" and "batch_size" in arguments:
-        arguments["drop_last"] = True
 
     def new_loader():
         return pyecho.torch.EchoLoader(SOURCES[source](), **arguments)
@@ -113,3 +110,42 @@ def test_another_loader_goes_on(device, way, options, source):
         with new_loader() as resumed:
             resumed.load_state_dict(pickle.loads(state))
             assert [plain(each) for each in resumed] == whole[stop:]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("epochs", [None, 2])
+def test_states_of_states_go_on(device, way, source, epochs):
+    """After a batch or an end: load, next, state, load, next, ... over two epochs."""
+    if source == "made there" and "on the device" not in way:
+        return  # batches of them are made nowhere else
+    arguments = {"device": "cuda:0", "with_info": True} | WAYS[way] | {"epochs": epochs}
+
+    def new_loader():
+        return pyecho.torch.EchoLoader(SOURCES[source](), **arguments)
+
+    def take(batches, loader, count):
+        taken = []
+        while len(taken) < count:
+            emission = next(batches, None)
+            taken.append(emission and plain(emission))
+            if emission is None:
+                batches = iter(loader)
+        return taken, batches
+
+    with new_loader() as loader:
+        epoch = [*map(plain, loader), None]
+        whole = [*epoch, *map(plain, loader), None]
+    for stop in (1, len(epoch) - 2, len(epoch) - 1, len(epoch), len(epoch) + 1, len(whole) - 1):
+        loader = new_loader()
+        found = take(iter(loader), loader, stop)  # and keep the iterator
+        taken = found[0]
+        for step in (1, 1, len(whole)):
+            state = pickle.dumps(loader.state_dict(payload=source != "small"))
+            loader.close()
+            loader = new_loader()
+            loader.load_state_dict(pickle.loads(state))
+            found = take(iter(loader), loader, min(step, len(whole) - len(taken)))
+            taken += found[0]
+        loader.close()
+        assert taken == whole, stop

@@ -52,8 +52,6 @@ WAYS = {
     "converted": {"batch_size": 4, "echo_on": "device", "device_dtype": torch.float64},
     "augmented batches": {"device_augment": shifted},
     "augmented": {"batch_size": 4, "shuffle_buffer": 6, "device_augment": shifted},
-    "static": {"batch_size": 4, "drop_last": True, "static": True},
-    "static batches": {"static": True, "copy": True},
     "host's augment": {"augment": lambda batch, rng: batch + 0, "augment_workers": 2},
     "own copies": {"batch_size": 4, "memory": "pinned"},
     "made there": {"batch_size": 4, "shuffle_buffer": 6, "echo_on": "device"},
@@ -82,7 +80,7 @@ class Schedule:
         self.loader = pyecho.torch.EchoLoader(
             self.Source(self), self.factor, **arguments, **on_device
         )
-        for name in ("echo_on", "device_augment", "device_dtype", "static", "memory"):
+        for name in ("echo_on", "device_augment", "device_dtype", "memory"):
             arguments.pop(name, None)
         source = [torch.full((self.width,), float(number)) for number in range(self.items)]
         self.on_host = pyecho.torch.EchoLoader(source, self.factor, **arguments)
@@ -142,7 +140,7 @@ class Schedule:
         if self.random.random() < 0.5:
             torch.cuda._sleep(self.random.randrange(300_000))
         seen = batch.reshape(-1, self.width).clone()
-        if self.hoard and not self.way.startswith("static"):
+        if self.hoard:
             self.hoarded.append((batch, seen))
         elif self.way not in ("batches", "batches made there"):
             batch.zero_()

@@ -17,8 +17,6 @@ WAYS = [
     "converted",
     "augmented batches",
     "augmented",
-    "static",
-    "static batches",
     "host's augment",
     "own copies",
     "made there",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from interrupt_points import nothing_is_lost
 from ranks import run_ranks
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
@@ -19,7 +20,8 @@ from accelerate.utils import DataLoaderConfiguration
 
 import pyecho
 import pyecho.torch
-from pyecho.integrations.accelerate import EchoLoader
+from pyecho.integrations.accelerate import EchoLoader, _Epoch, _ExamplesOf
+from pyecho.integrations.iterations import Converted
 
 pytestmark = pytest.mark.filterwarnings("default")
 
@@ -82,7 +84,7 @@ def test_the_last_batch_is_known_behind_a_state(make_accelerator):
         next(batches)
     assert accelerator.gradient_state.in_dataloader
     state = loader.state_dict()
-    batches.close()
+    del batches
     assert not accelerator.gradient_state.in_dataloader
     resumed = make_loader(make_accelerator(steps=4))
     resumed.load_state_dict(state)
@@ -156,6 +158,31 @@ def test_lists_of_examples_are_split_and_padded(make_accelerator):
     assert uses == dict.fromkeys(range(20), 2)
 
 
+def test_examples_of_lists_survive_an_interrupt_at_each_point():
+    lists = [[0, 1, 2], [], [3], [4, 5]]
+    assert nothing_is_lost(lambda: _ExamplesOf(iter(lists)), [*range(6)], _ExamplesOf.__next__) > 20
+
+
+def test_an_epoch_survives_an_interrupt_at_each_point(make_accelerator):
+    accelerator = make_accelerator(steps=4)
+    loader = make_loader(accelerator, examples=12)
+    told = []
+
+    def values(batch):
+        told.append(accelerator.gradient_state.end_of_dataloader)
+        return batch[0].tolist()
+
+    def make():
+        loader.set_epoch(0)
+        return map(values, iter(loader))
+
+    expected = list(make())
+    methods = (Converted.__next__, _Epoch.report, _Epoch.end)
+    assert nothing_is_lost(make, expected, *methods) > 10
+    assert told == ([False] * 5 + [True]) * (len(told) // 6)
+    assert not accelerator.gradient_state.in_dataloader
+
+
 def test_a_source_that_the_first_process_reads_for_all_is_refused(make_accelerator):
     accelerator = make_accelerator()
     source = accelerator.prepare_data_loader(DataLoader(Numbers(), batch_size=4))
@@ -170,7 +197,7 @@ def test_a_source_that_the_first_process_reads_for_all_is_refused(make_accelerat
 def test_the_loader_for_pytorch_names_the_one_for_accelerate(make_accelerator, dispatch):
     accelerator = make_accelerator(dispatch_batches=dispatch)
     source = accelerator.prepare_data_loader(DataLoader(TensorDataset(torch.arange(8))))
-    with pytest.raises(pyecho.ConfigError, match=r"pyecho\.accelerate\.EchoLoader"):
+    with pytest.raises(pyecho.ConfigError, match=r"pyecho\.integrations\.accelerate\.EchoLoader"):
         pyecho.torch.EchoLoader(source)
 
 

@@ -1,6 +1,8 @@
 """Hugging Face's Trainer: padding, accumulation, checkpoints, logs. See requirements/."""
 
+import copy
 import json
+import pickle
 import runpy
 import shutil
 from pathlib import Path
@@ -16,7 +18,8 @@ pytest.importorskip("accelerate")
 from transformers import TrainingArguments
 
 import pyecho
-from pyecho.integrations.transformers import EchoTrainer
+from pyecho.integrations.accelerate import Lists
+from pyecho.integrations.transformers import EchoTrainer, EchoTrainerMixin
 from pyecho.torch import EchoLoader
 
 pytestmark = pytest.mark.filterwarnings("default")
@@ -145,6 +148,44 @@ def test_evaluation_is_not_echoed(tmp_path):
     trainer.model.eval()
     assert len(list(trainer.get_eval_dataloader(DATASET))) == 4
     assert trainer.data_collator is padded
+
+
+class Padded:
+    """A collator with attributes, as that of sentence-transformers."""
+
+    valid_label_columns = ("label", "score")
+
+    def __call__(self, examples):
+        return padded(examples)
+
+
+class ReadingTrainer(transformers.Trainer):
+    """Reads attributes of its collator when it makes the loader."""
+
+    def get_train_dataloader(self):
+        self.read = self.data_collator.valid_label_columns
+        assert not hasattr(self.data_collator, "no such attribute")
+        return super().get_train_dataloader()
+
+
+def test_a_trainer_may_read_attributes_of_its_collator(tmp_path):
+    class Trainer(EchoTrainerMixin, ReadingTrainer):
+        pass
+
+    arguments = TrainingArguments(str(tmp_path), max_steps=3, report_to="none", use_cpu=True)
+    options = {"train_dataset": DATASET, "data_collator": Padded(), "echo": {"factor": 2}}
+    trainer = Trainer(Model(), arguments, **options)
+    trainer.train()
+    assert trainer.read == Padded.valid_label_columns
+    assert isinstance(trainer.data_collator, Padded)
+    assert [len(labels) for labels in trainer.model.seen] == [8, 8, 8]
+
+
+def test_lists_are_copied_and_pickled_with_their_collator():
+    lists = Lists(Padded())
+    for again in (copy.copy(lists), pickle.loads(pickle.dumps(lists))):
+        assert again([1, 2]) == [1, 2]
+        assert again.valid_label_columns == Padded.valid_label_columns
 
 
 def test_unbatch_makes_batches_of_the_kind_that_a_collator_makes():

@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 
 import pyecho.torch  # noqa: E402
 from pyecho.device import upload  # noqa: E402
+from pyecho.device.place import named_device  # noqa: E402
 
 ROW_BYTES = 100_000
 BATCH = 16
@@ -147,7 +148,7 @@ def test_a_batch_is_had_before_its_copy_has_run(device, sleep, way):
             seen.append(checked(next(batches)))  # the second use of the first item
         torch.cuda.synchronize()
         done = torch.cuda.Event()
-        with loader._run._stages._uploader.computing():  # ahead of all copies to come
+        with torch.cuda.stream(upload.stream_on(named_device(device))):  # ahead of all copies
             sleep(SLEEP_SECONDS)
             done.record()
         gate.set()

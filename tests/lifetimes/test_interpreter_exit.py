@@ -107,7 +107,7 @@ OTHERS = {
                     view[...] = 1
         for target in (put, put, reserve):
             threading.Thread(target=target, daemon=True).start()
-        while buffer.stats().fresh < 4:
+        while buffer.stats().read < 4:
             pass
     """,
     "a reservation is open": """

@@ -261,3 +261,106 @@ def test_collate_fn_of_torch_makes_batches_of_whatever_the_source_is(kind):
     rows = [batch if kind in ("array", "tensor") else batch[0] for batch in batches]
     assert torch.equal(torch.cat(rows), torch.tensor(x))
     assert len(loader) == len(batches) == 4
+
+
+# ---------------------------------------------------------------- functions that keep something
+
+
+class Compose:
+    """Keeps the batch between its steps, as transforms of other libraries do."""
+
+    def __init__(self):
+        self.kept = None
+        self.seen = []
+        self.random = [np.random.RandomState(3), np.random.default_rng(3), random.Random(3)]
+        self.torch = torch.Generator().manual_seed(3)
+
+    def __call__(self, batch, *rng):
+        self.kept = batch
+        late()
+        self.seen += np.atleast_1d(batch).tolist()
+        return self.kept
+
+    def numbers(self, batch, *rng):
+        randomstate, generator, python = self.random
+        late()
+        drawn = torch.rand((), generator=self.torch, dtype=torch.float64).item()
+        return [randomstate.random(), generator.random(), python.random(), drawn]
+
+
+@pytest.mark.parametrize("augment_workers", [2, 4])
+@pytest.mark.parametrize("as_method", [False, True])
+@pytest.mark.parametrize("option", ["augment", "collate_fn"])
+def test_an_object_that_is_not_thread_safe_gives_each_batch_its_own(
+    augment_workers, as_method, option
+):
+    compose = Compose()
+    function = compose.__call__ if as_method else compose
+    loader = pyecho.EchoLoader(
+        Iterated(range(400)),
+        1,
+        batch_size=1,
+        shuffle_buffer=0,
+        augment_workers=augment_workers,
+        **{option: function},
+    )
+    assert flat(loader) == flat(loader) == list(range(400))
+    assert compose.seen == [], "each worker has a copy"
+
+
+@pytest.mark.parametrize("augment_workers", [0, 1])
+def test_an_object_is_called_itself_by_one_worker(augment_workers):
+    compose = Compose()
+    emitted = flat(loader_of(range(20), 2, augment=compose, augment_workers=augment_workers))
+    assert compose.seen == emitted == repeated(range(20))
+
+
+def test_collate_fn_and_augment_of_one_object_are_of_one_copy():
+    class Both:
+        def collate(self, examples):
+            self.kept = examples
+            return examples
+
+        def augment(self, batch, rng):
+            late()
+            assert batch is self.kept
+            return batch
+
+    both = Both()
+    loader = loader_of(
+        range(100),
+        1,
+        batch_size=2,
+        collate_fn=both.collate,
+        augment=both.augment,
+        augment_workers=4,
+    )
+    assert sorted(flat(loader)) == list(range(100))
+
+
+def test_what_cannot_be_copied_is_shared_by_all_workers():
+    class Locked:
+        def __init__(self):
+            self.lock = threading.Lock()
+            self.seen = []
+
+        def __call__(self, batch, rng):
+            with self.lock:
+                self.seen.append(batch)
+            return batch
+
+    locked, seen = Locked(), []
+
+    def function(batch, rng):
+        seen.append(batch)
+        return batch
+
+    for augment, found in ((locked, locked.seen), (function, seen)):
+        flat(loader_of(range(50), 1, augment=augment, augment_workers=3))
+        assert sorted(found) == list(range(50))
+
+
+def test_copies_of_generators_draw_numbers_of_their_own():
+    """Or each worker would draw what the others draw."""
+    emitted = list(loader_of(range(60), 1, augment=Compose().numbers, augment_workers=4))
+    assert all(len(set(column)) == 60 for column in zip(*emitted, strict=True))

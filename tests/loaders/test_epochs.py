@@ -280,6 +280,19 @@ def test_an_iterator_that_was_read_to_its_end_is_an_empty_epoch_with_a_warning(d
     for _ in range(2):
         with pytest.warns(RuntimeWarning, match="yielded nothing: it is an iterator"):
             assert list(loader) == []
+        assert loader.state_dict()["epoch"] == 1  # nothing has begun
+
+
+@waiting_drivers
+@levels
+def test_next_of_a_finished_iteration_does_not_move_the_epoch(driver, batch_size):
+    loader = loader_of(driver, range(8), batch_size=batch_size)
+    batches = iter(loader)
+    for _ in batches:
+        pass
+    for _ in range(3):
+        assert next(batches, None) is None
+    assert loader.state_dict()["epoch"] == 1
 
 
 @drivers

@@ -40,6 +40,23 @@ def test_what_was_expected_and_what_came_is_told(first, second, message):
         list(pyecho.EchoLoader([first, second], 1, batch_size=1))
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "advised"),
+    [
+        (np.zeros(3), np.zeros(4), True),
+        (np.zeros(4), np.zeros(3), True),
+        (np.zeros((3, 4)), np.zeros((4, 3)), True),
+        ([1, 2], [1, 2, 3], True),
+        (np.zeros((2, 3)), np.zeros((2, 4)), False),
+    ],
+)
+def test_items_of_other_shapes_are_advised_to_collate_fn(first, second, advised):
+    options = {} if advised else {"unbatch": True}  # with which there is no collate_fn
+    with pytest.raises(pyecho.SpecMismatch) as raised:
+        list(pyecho.EchoLoader(iter([first, second]), 1, batch_size=2, **options))
+    assert ("in the source, or in a loader's collate_fn" in str(raised.value)) == advised
+
+
 def test_a_number_that_does_not_fit_is_told():
     with pytest.raises(pyecho.SpecMismatch, match=r"^item: .*int64.*does not fit"):
         list(pyecho.EchoLoader([1, 2**63], 1, batch_size=1))

@@ -160,3 +160,26 @@ def test_a_with_block_closes_and_lets_exceptions_through():
             raise ZeroDivisionError
     with pytest.raises(pyecho.Closed):
         list(loader)
+
+
+@pytest.mark.parametrize("threads", [None, 0])
+@pytest.mark.parametrize("augment", [None, lambda batch, rng: batch])
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda loader: loader.set_epoch(7), r"^a later iter\(\) or set_epoch\(\) of this loader"),
+        (lambda loader: loader.close(), "^this EchoLoader is closed"),
+    ],
+    ids=["set_epoch", "close"],
+)
+def test_a_loader_that_its_own_source_ends_says_by_what(call, message, augment, threads):
+    class EndsItsLoader:
+        def __iter__(self):
+            yield from range(3)
+            call(loader)
+            yield from range(100)
+
+    loader = pyecho.EchoLoader(EndsItsLoader(), 1, augment=augment, threads=threads)
+    with pytest.raises(pyecho.Closed, match=message):
+        for _ in loader:
+            pass

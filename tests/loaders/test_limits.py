@@ -75,7 +75,9 @@ def test_the_default_shuffle_buffer_is_ten_batches_and_a_short_source_needs_no_m
 
 @pytest.mark.parametrize("held", [1, 2, 5])
 def test_a_buffer_sets_memory_aside_for_as_many_batches_as_are_said_to_be_held(held):
-    buffer = pyecho.EchoBuffer(pyecho.Field((), int), batch_size=1, factor=20, held=held, threads=1)
+    buffer = pyecho.EchoBuffer(
+        pyecho.Field((), int), batch_size=1, factor=20, leases=held, threads=1
+    )
     buffer.put(1)
     buffer.close()
     batches = iter(buffer)

@@ -5,6 +5,7 @@ import pytest
 from drivers import Iterated, flat
 
 import pyecho
+import pyecho.torch
 
 
 @pytest.mark.parametrize("threads", [0, 2])
@@ -73,3 +74,29 @@ def test_closing_the_inner_loader_reaches_the_consumer(augment):
     with pytest.raises(pyecho.Closed, match="EchoLoader is closed"):
         for _ in uses:
             pass
+
+
+class TellsEpochs(list):
+    """A source that remembers the epochs that it was told."""
+
+    def __init__(self, items):
+        super().__init__(items)
+        self.told = []
+
+    def set_epoch(self, epoch):
+        self.told.append(epoch)
+
+    def __iter__(self):  # read in a thread
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("inner", [{}, {"epochs": 3}, {"steps_per_epoch": 3}], ids=str)
+@pytest.mark.parametrize("outer", [{}, {"epochs": 3}, {"steps_per_epoch": 5}], ids=str)
+@pytest.mark.parametrize("loader", [pyecho.EchoLoader, pyecho.torch.EchoLoader])
+def test_the_source_of_two_loaders_is_told_epochs_in_order(loader, inner, outer):
+    source = TellsEpochs(range(4))
+    both = loader(loader(source, 1, **inner), 1, **outer)
+    for _ in range(3):
+        list(both)
+    assert source.told == sorted(source.told)
+    assert set(source.told) >= {0, 1, 2}

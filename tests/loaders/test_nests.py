@@ -174,12 +174,90 @@ def test_what_cannot_be_made_again_is_refused_as_an_example_and_passes_as_an_ite
     assert copy["a"]["x"] is not item["a"]["x"]
 
 
-def test_nests_that_contain_themselves_are_an_error_not_a_crash():
-    item = [1]
-    item.append(item)
-    for arguments in ({}, {"batch_size": 1}):
-        with pytest.raises(RecursionError):
-            list(pyecho.EchoLoader([item], 1, **arguments))
+@pytest.mark.parametrize(
+    "arguments", [{}, {"copy": True}, {"batch_size": 1}, {"batch_size": 1, "unbatch": True}]
+)
+def test_items_that_contain_themselves_are_refused(arguments):
+    item = {"x": np.zeros(2), "parts": []}
+    item["parts"] += [item] * 3
+    with pytest.raises(pyecho.ConfigError, match="an item contains itself"):
+        list(pyecho.EchoLoader([item], 1, **arguments))
+
+
+def test_keys_that_are_nan_are_the_same_in_every_item():
+    source = [{float("nan"): n, "x": {np.float32("nan"): np.zeros(2)}} for n in range(4)]
+    [batch] = pyecho.EchoLoader(source, 1, batch_size=4, shuffle_buffer=0)
+    (_, numbers), (_, inner) = batch.items()
+    assert numbers.tolist() == [0, 1, 2, 3]
+    assert next(iter(inner.values())).shape == (4, 2)
+    with pytest.raises(pyecho.SpecMismatch, match=r"expected a dict with keys \(nan,\), got keys"):
+        batch_of({float("nan"): 1}, {0.0: 1})
+    assert len(list(pyecho.EchoLoader(source, 2))) == 8
+
+
+@pytest.mark.parametrize("nothing", [{}, [], {"a": {}, "b": ()}])
+def test_an_item_without_a_leaf_passes_as_it_is_and_is_refused_as_an_example(nothing):
+    assert list(pyecho.EchoLoader([nothing], 2)) == [nothing, nothing]
+    with pytest.raises(pyecho.ConfigError, match="at least one leaf"):
+        batch_of(nothing)
+
+
+# ---------------------------------------------------------------- registered types
+
+
+def test_register_node_takes_children_by_number_where_they_have_no_names():
+    class Pairs(Node):
+        pass
+
+    def unflatten(unit, children):
+        return Pairs(*children, unit)
+
+    pyecho.register_node(Pairs, lambda node: ((node.a, node.b), node.unit), unflatten)
+    batch = batch_of(Pairs(1, 2, "m"), Pairs(3, 4, "m"))
+    assert type(batch) is Pairs
+    assert batch.b.tolist() == [2, 4]
+    with pytest.raises(pyecho.SpecMismatch, match=r"item\[1\]: expected int64"):
+        batch_of(Pairs(1, 2, "m"), Pairs(3, 4.5, "m"))
+    with pytest.raises(pyecho.ConfigError, match="Pairs is registered already"):
+        pyecho.register_node(Pairs, list, unflatten)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((Pair(1, 2), list, list), "needs a class"),
+        ((Sample, None, list), "flatten must be a function"),
+        ((Sample, list, "list"), "unflatten must be a function"),
+        ((collections.OrderedDict, list, list), "takes dicts, lists, tuples"),
+        ((Pair, list, list), "takes dicts, lists, tuples"),
+        ((np.ndarray, list, list), "takes dicts, lists, tuples"),
+        ((torch.Tensor, list, list), "takes dicts, lists, tuples"),
+    ],
+)
+def test_register_node_refuses_what_cannot_be_registered(arguments, message):
+    with pytest.raises(pyecho.ConfigError, match=message):
+        pyecho.register_node(*arguments)
+
+
+@pytest.mark.parametrize("flattened", [3, (), ([1],), ([1, 2], None, ["a"]), (1, None)])
+def test_register_node_tells_what_flatten_must_return(flattened):
+    class Wrong:
+        pass
+
+    pyecho.register_node(Wrong, lambda node: flattened, lambda context, children: Wrong())
+    with pytest.raises(pyecho.ConfigError, match=r"flatten\(\) of Wrong must return"):
+        batch_of(Wrong())
+
+
+def test_a_type_in_a_namespace_of_optree_is_a_leaf():
+    optree = pytest.importorskip("optree")
+
+    class Private(Node):
+        pass
+
+    flatten, unflatten = lambda node: ((node.a,), None), lambda _, children: children
+    optree.register_pytree_node(Private, flatten, unflatten, namespace="pyecho-tests")
+    assert isinstance(batch_of(Private(1, 2, "m")), list)
 
 
 # ---------------------------------------------------------------- objects
@@ -203,6 +281,19 @@ def test_arrays_of_an_object_are_watched_and_nothing_else_of_it(path, change):
     with pytest.raises(pyecho.EchoMutated) as raised:
         next(uses)
     assert str(raised.value).startswith(path + " was changed")
+
+
+@pytest.mark.parametrize("kind", ["UserDict like BatchEncoding", "an object like Data of PyG"])
+def test_tensors_that_an_object_replaces_in_place_are_named_with_to(kind):
+    item = types.SimpleNamespace(_store={"x": torch.zeros(2)})
+    if kind in KINDS:
+        item = KINDS[kind].make(torch.zeros(2), 0)
+    uses = iter(pyecho.EchoLoader([item], 2))
+    next(uses)
+    store = item.data if kind in KINDS else item._store
+    store.update({name: torch.clone(x) for name, x in store.items() if isinstance(x, torch.Tensor)})
+    with pytest.raises(pyecho.EchoMutated, match=r"item.to\(device\) of PyTorch Geometric's Data"):
+        next(uses)
 
 
 # ---------------------------------------------------------------- any nest of them
@@ -241,3 +332,16 @@ def test_any_nest_comes_back_with_a_batch_axis(kind, data):
     assert equal(lambda leaf, like: np.array_equal(np.array(leaf), [like] * 3), batch, example)
     [again] = pyecho.EchoLoader([example], 1)
     assert equal(lambda leaf, like: np.array_equal(leaf, like), again, example)
+
+
+def test_a_later_item_that_contains_itself_is_refused_where_it_is_copied():
+    item = {"x": np.zeros(2)}
+    item["me"] = item
+    with pytest.raises(pyecho.ConfigError, match="an item contains itself"):
+        list(pyecho.EchoLoader([{"x": np.zeros(2), "me": 1}, item], 1, copy=True))
+
+
+def test_keys_that_are_nan_are_told_apart_by_their_order():
+    source = [{float("nan"): n, float("nan"): 10 + n} for n in range(3)]
+    [batch] = pyecho.EchoLoader(source, 1, batch_size=3, shuffle_buffer=0)
+    assert [column.tolist() for column in batch.values()] == [[0, 1, 2], [10, 11, 12]]

@@ -1,118 +1,164 @@
-"""`pad_last`: the last batch of an epoch is filled by additional uses."""
+"""`pad_last`: a pass has as many uses as fill its last batch."""
 
-from itertools import chain
+import re
+from collections import Counter
+from itertools import chain, islice
 
 import numpy as np
 import pytest
-from drivers import Iterated
+import reference_model as model
+from drivers import Iterated, Sized
+from hypothesis import given
+from hypothesis import strategies as st
 
 import pyecho
 
 
+def padded(source, factor, batch_size, **options):
+    return pyecho.EchoLoader(
+        source, factor, batch_size=batch_size, pad_last=True, with_info=True, **options
+    )
+
+
 def uses_of(loader):
-    return [info.use.tolist() for _, info in loader]
+    return [
+        list(map(model.Use, info.source_index.tolist(), info.use.tolist())) for _, info in loader
+    ]
 
 
-@pytest.mark.parametrize("source", [range, lambda n: Iterated(range(n))], ids=["told", "untold"])
-@pytest.mark.parametrize("unique", [False, True])
-@pytest.mark.parametrize("capacity", [1, 8, 100])
-@pytest.mark.parametrize("threads", [0, 2])
-def test_all_batches_are_full_and_own_uses_are_exact(source, unique, capacity, threads):
-    for items, factor in [(1, 2), (16, 1), (17, 1.5), (40, 3)]:
-        loader = pyecho.EchoLoader(
-            source(items),
-            factor,
-            batch_size=8,
-            shuffle_buffer=max(capacity, 8 * unique),
-            unique_in_batch=unique,
-            threads=threads,
-            with_info=True,
-            pad_last=True,
-        )
-        own = int(items * factor + 0.5)
-        for _ in range(2):
-            uses = uses_of(loader)
-            assert {len(batch) for batch in uses} == {8}
-            assert sum(use >= 0 for batch in uses for use in batch) == own
-            assert all(max(batch) >= 0 for batch in uses)  # none of additional uses only
-            assert unique or len(uses) == -(-own // 8)
-        assert loader.stats().additional == loader.stats().batches * 8 - 2 * own
-
-
-def test_batches_are_those_without_it_and_a_filled_one():
-    plain = pyecho.EchoLoader(range(50), 1.5, batch_size=8)
-    padded = pyecho.EchoLoader(range(50), 1.5, batch_size=8, pad_last=True)
-    assert len(padded) == len(plain)
-    for batch, expected in zip(padded, plain, strict=True):
-        assert batch[: len(expected)].tolist() == expected.tolist()
-
-
-def test_own_uses_of_an_item_are_in_different_batches():
-    for items, factor, seed in [(3, 2, 0), (9, 3, 1), (5, 4, 2)]:
-        options = {"batch_size": 4, "shuffle_buffer": 4, "seed": seed, "with_info": True}
-        loader = pyecho.EchoLoader(
-            range(items), factor, unique_in_batch=True, pad_last=True, **options
-        )
-        owned = [batch[info.use >= 0].tolist() for batch, info in loader]
-        assert all(len(set(batch)) == len(batch) for batch in owned)
-        assert sorted(chain(*owned)) == sorted([*range(items)] * factor)
-
-
-@pytest.mark.parametrize("payload", [False, True])
-@pytest.mark.parametrize("source", [range(30), Iterated(range(30))], ids=["told", "untold"])
-def test_a_state_goes_on_in_any_batch(source, payload):
-    def make():
-        return pyecho.EchoLoader(source, 2, batch_size=8, shuffle_buffer=20, pad_last=True)
-
-    whole = [batch.tolist() for loader in [make()] for _ in range(2) for batch in loader]
-    for taken in range(9):
-        loader, resumed = make(), make()
-        batches = iter(loader)
-        for _ in range(taken):
-            next(batches)
-        resumed.load_state_dict(loader.state_dict(payload=payload))
-        rest = [batch.tolist() for batch in resumed]
-        assert rest == whole[taken:8] or (taken == 0 and rest == whole[:8])
-
-
-def test_a_wrong_length_loses_nothing():
-    class Told(Iterated):
-        def __len__(self):
-            return 10
-
-    loader = pyecho.EchoLoader(Told(range(20)), 1, batch_size=8, pad_last=True, with_info=True)
-    own = [batch[info.use >= 0].tolist() for batch, info in loader]
-    assert sorted(chain(*own)) == list(range(20))
-    assert len(own) == 3
-
-
-def test_an_error_of_the_source_follows_what_came_before():
-    def failing():
-        yield from range(10)
-        raise OSError("disk")
-
-    batches = iter(pyecho.EchoLoader(failing(), 1, batch_size=8, pad_last=True))
-    seen = [*next(batches), *next(batches)]
-    assert (len(seen), set(seen)) == (16, set(range(10)))
-    with pytest.raises(OSError, match="disk"):
-        next(batches)
-
-
-def test_a_one_shot_source_with_steps_ends_with_a_full_batch():
-    options = {"batch_size": 8, "steps_per_epoch": 2, "pad_last": True}
-    loader = pyecho.EchoLoader(iter(range(27)), 1, **options)
-    assert [[len(batch) for batch in loader] for _ in range(2)] == [[8, 8], [8, 8]]
+@given(
+    items=st.integers(1, 60),
+    factor=st.one_of(st.integers(1, 4), st.sampled_from([1.5, 2.25, 3.999])),
+    batch_size=st.integers(1, 9),
+    capacity=st.integers(0, 80),
+    shards=st.sampled_from([None, None, 1, 2, 3]),
+    seed=st.integers(0, 3),
+    threads=st.sampled_from([None, 0, 2]),
+    source=st.sampled_from([range, np.arange, lambda n: Sized(list(range(n)))]),
+)
+def test_pad_last_emits_what_the_model_says(
+    items, factor, batch_size, capacity, shards, seed, threads, source
+):
+    streams = shards or 1
+    items, capacity = max(items, streams), max(capacity, streams)
+    options = {"seed": seed, "shards": shards}
+    loader = padded(
+        source(items), factor, batch_size, shuffle_buffer=capacity, threads=threads, **options
+    )
+    uses = model.uses_of_longest(
+        items, factor, streams=streams, batch_size=batch_size, pad_last=True
+    )
+    options |= {"factor": factor, "uses": uses, "batch_size": batch_size, "capacity": capacity}
+    for epoch in range(2):
+        assert [uses_of(loader)] == list(model.iterations([items], epoch=epoch, **options))
+    assert loader.stats().emitted == 2 * uses
+    loader.close()
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("items", "factor", "batch_size"),
+    [(1, 2, 8), (16, 1, 8), (17, 1.5, 8), (40, 3, 7), (3, 1, 32), (9, 1, 8)],
+)
+@pytest.mark.parametrize("capacity", [1, 8, 100])
+def test_batches_are_full_and_items_have_equally_many_uses_or_one_more(
+    items, factor, batch_size, capacity
+):
+    loader = padded(range(items), factor, batch_size, shuffle_buffer=capacity)
+    batches = -(-int(items * factor + 0.5) // batch_size)
+    for _ in range(2):
+        assert len(loader) == batches
+        epoch = uses_of(loader)
+        assert [len(batch) for batch in epoch] == [batch_size] * batches
+        counts = Counter(use.item for use in chain(*epoch))
+        each = batches * batch_size // items
+        assert set(counts) == set(range(items))
+        assert set(counts.values()) <= {each, each + 1}
+        assert set(chain(*epoch)) == {
+            model.Use(item, use) for item, count in counts.items() for use in range(count)
+        }
+
+
+def test_batches_that_are_full_anyway_are_the_same():
+    plain = pyecho.EchoLoader(range(48), 1.5, batch_size=8, with_info=True)
+    assert uses_of(padded(range(48), 1.5, 8)) == uses_of(plain)
+
+
+@pytest.mark.parametrize("payload", [False, True])
+@pytest.mark.parametrize("source", [range(30), Sized(range(30))], ids=["range", "sized"])
+def test_a_state_goes_on_in_any_batch(source, payload):
+    def make():
+        return padded(source, 2, 8, shuffle_buffer=20)
+
+    whole = [uses_of(loader) for loader in [make()] for _ in range(2)]
+    for taken in range(9):
+        loader, resumed = make(), make()
+        batches = iter(loader)
+        assert uses_of(islice(batches, taken)) == whole[0][:taken]
+        resumed.load_state_dict(loader.state_dict(payload=payload))
+        assert uses_of(resumed) == whole[0][taken:]
+        assert uses_of(resumed) == whole[1]
+
+
+@pytest.mark.filterwarnings("ignore:the consumer keeps batches")
+def test_a_source_with_fewer_items_than_its_length_is_an_error_with_both_numbers():
+    class Short(Iterated):
+        def __len__(self):
+            return 40
+
+    batches, taken = iter(padded(Short(range(13)), 2, 8)), []
+    with pytest.raises(pyecho.EchoError, match="Short") as raised:
+        taken.extend(batches)
+    assert {"13", "40"} <= set(re.findall(r"\d+", str(raised.value)))
+    assert set(chain(*(batch.tolist() for batch, _ in taken))) <= set(range(13))
+
+
+def test_items_beyond_the_length_are_left_out_with_a_warning():
+    class Long(Iterated):
+        def __len__(self):
+            return 10
+
+    loader = padded(Long(range(20)), 2, 8)
+    for _ in range(2):
+        with pytest.warns(RuntimeWarning, match=r"Long.*more than.*\b10\b") as caught:
+            taken = uses_of(loader)
+        assert caught[0].filename == __file__
+        assert [len(batch) for batch in taken] == [8] * 3
+        assert {use.item for use in chain(*taken)} == set(range(10))
+
+
+def test_an_error_of_the_source_follows_what_came_before():
+    class Failing(Iterated):
+        def __len__(self):
+            return 40
+
+        def __iter__(self):
+            yield from range(10)
+            raise OSError("disk")
+
+    batches, taken = iter(padded(Failing(()), 2, 8, shuffle_buffer=4)), []
+    with pytest.raises(OSError, match="disk"):
+        taken.extend(batches)
+    assert Counter(chain(*(batch.tolist() for batch, _ in taken))) == dict.fromkeys(range(10), 2)
+
+
+@pytest.mark.parametrize("source", [range(27), Iterated(range(27))], ids=["told", "untold"])
+@pytest.mark.parametrize("options", [{}, {"unique_in_batch": True, "shuffle_buffer": 9}], ids=str)
+def test_steps_per_epoch_stand_in_for_a_length(source, options):
+    loader = padded(source, 2, 8, steps_per_epoch=5, **options)
+    assert [[len(batch) for batch in uses_of(loader)] for _ in range(3)] == [[8] * 5] * 3
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "message"),
     [
-        ({"batch_size": None}, "needs a batch_size"),
-        ({"drop_last": True}, "leaves the last batch out"),
-        ({"epochs": 2}, "with epochs="),
-        ({"factor": pyecho.Adaptive(4)}, "Adaptive"),
+        (np.arange(9), {"batch_size": None}, "needs a batch_size"),
+        (np.arange(9), {"drop_last": True}, "leaves the last batch out"),
+        (np.arange(9), {"factor": pyecho.Adaptive(4)}, "steps_per_epoch"),
+        (np.arange(9), {"unique_in_batch": True}, "steps_per_epoch"),
+        (Iterated(range(9)), {}, "steps_per_epoch"),
+        (iter(range(9)), {}, "steps_per_epoch"),
     ],
 )
-def test_what_cannot_be_is_refused(options, message):
+def test_what_leaves_the_number_of_uses_open_is_refused_at_construction(source, options, message):
     with pytest.raises(pyecho.ConfigError, match=message):
-        pyecho.EchoLoader(np.arange(9), **({"batch_size": 4} | options), pad_last=True)
+        padded(source, **{"factor": 2, "batch_size": 4} | options)

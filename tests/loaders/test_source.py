@@ -127,7 +127,7 @@ def test_examples_of_an_array_or_tensor_are_not_read_row_by_row(make):
     assert calls_to_read((make((60_000, 2)), make(60_000))) < 10_000
 
 
-@pytest.mark.parametrize("source", [[X, Y], (X,), (X, 1), (X, np.array(3)), (X, [1, 2, 3, 4])])
+@pytest.mark.parametrize("source", [[X, X], (X,), (X, 1), (X, np.array(3)), (X, "abcd")])
 def test_lists_and_other_tuples_are_items_of_their_own(source):
     items = list(pyecho.EchoLoader(source, 1))
     assert len(items) == len(source)
@@ -282,7 +282,7 @@ def test_the_epoch_is_told_once_to_all_that_ask_for_it():
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ({"x": X}, "a dict, whose items would be its keys; pass .* a list of dicts"),
+        ({"x": 1}, "a dict, whose values must be columns.*pass .* a list of dicts"),
         ("abc", "a str, whose items would be its characters"),
         (np.array(3), "no axes; its first axis must count the items"),
         ((X, Y[:3]), r"lengths differ: \[4, 3\]; pass a list if"),

@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from drivers import drivers, flat, levels, loader_of
+from drivers import drivers, flat, levels, loader_of, waiting_drivers
 
 import pyecho
 
@@ -46,7 +46,7 @@ def test_an_epoch_that_was_left_is_counted_as_far_as_it_went(driver, batch_size)
         next(batches)
     rows = 5 * (batch_size or 1)
     assert loader.stats().emitted == rows
-    assert rows / 2 <= loader.stats().fresh <= 100
+    assert rows / 2 <= loader.stats().read <= 100
     del batches
     assert len(flat(loader)) == 200
     loader.close()
@@ -67,29 +67,28 @@ def test_times_split_between_source_and_consumer_and_only_grow(driver, batch_siz
             last = stats
             del batch
     assert min(last.source_seconds, last.consumer_wait_seconds, last.downstream_seconds) > 0
-    expected = (last.upstream_seconds / last.fresh) / (last.downstream_seconds / last.emitted)
+    expected = (last.upstream_seconds / last.read) / (last.downstream_seconds / last.emitted)
     assert last.ratio == pytest.approx(expected)
     assert last.recommended_factor == max(1, last.ratio)
 
 
 def test_the_ratio_is_the_papers_r():
     """t_up per item over t_down per use: 10 items in 6 s, 20 uses in 2 s."""
-    stats = pyecho.EchoStats(fresh=10, emitted=20, source_seconds=6, downstream_seconds=2)
+    stats = pyecho.EchoStats(read=10, emitted=20, source_seconds=6, downstream_seconds=2)
     assert stats.ratio == stats.recommended_factor == pytest.approx(6)
-    stats = pyecho.EchoStats(fresh=10, emitted=20, source_seconds=1, downstream_seconds=20)
+    stats = pyecho.EchoStats(read=10, emitted=20, source_seconds=1, downstream_seconds=20)
     assert (stats.ratio, stats.recommended_factor) == (pytest.approx(0.1), 1)
 
 
 def test_the_ratio_counts_what_the_source_makes_ahead():
     stats = pyecho.EchoStats(
-        fresh=10, emitted=20, source_seconds=1, upstream_seconds=6, downstream_seconds=2
+        read=10, emitted=20, source_seconds=1, upstream_seconds=6, downstream_seconds=2
     )
     assert stats.ratio == stats.recommended_factor == pytest.approx(6)
 
 
 def test_the_share_of_fresh_uses():
     assert pyecho.EchoStats(fresh=10, emitted=40).fresh_share == 0.25
-    assert pyecho.EchoStats(fresh=10, emitted=4).fresh_share == 1  # the others are in the pool
     assert math.isnan(pyecho.EchoStats(fresh=10).fresh_share)
 
 
@@ -107,8 +106,8 @@ def test_items_made_ahead_while_the_loader_waits_count_as_the_first_ones_did():
     before, waits = -1, 0
     for _ in loader:
         while not filled.is_set():  # the consumer is the limit: the feeder sleeps by now
-            waits = waits + 1 if loader.stats().fresh == before else 0
-            before = loader.stats().fresh
+            waits = waits + 1 if loader.stats().read == before else 0
+            before = loader.stats().read
             if waits == 20:
                 filled.set()
             time.sleep(0.005)
@@ -146,3 +145,19 @@ def test_scalars_are_what_is_known():
     assert scalars["echo/fresh_share"] == 1 / 3
     assert 0 <= scalars["echo/wait_share"] <= 1
     assert scalars["echo/R"] > 0
+
+
+@waiting_drivers
+@pytest.mark.parametrize("options", [{}, {"batch_size": 4}, {"batch_size": 4, "drop_last": True}])
+def test_stats_count_what_the_consumer_has_had(driver, options):
+    """Also between two batches, after epochs that were left, and with links that work ahead."""
+    loader = loader_of(driver, range(41), 3, shuffle_buffer=6, with_info=True, **options)
+    had = np.zeros(3, int)
+    for stop in (None, 3, None, 1):
+        for number, (_, info) in enumerate(loader, 1):
+            use = np.atleast_1d(info.use)
+            had += (np.count_nonzero(use == 0), len(use), 1)
+            stats = loader.stats()
+            assert [stats.fresh, stats.emitted, stats.batches] == had.tolist()
+            if number == stop:
+                break

@@ -8,18 +8,23 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from ranks import run_ranks, start_ranks
-from worlds import Member, World
+from worlds import Member, World, run_world
+
+import pyecho
 
 torch = pytest.importorskip("torch")
+
+from pyecho.torch.distributed import RunState  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 
 # Runs three epochs, as one rank of a job. Writes each batch, and after every third the state of
 # the run with the number of global batches so far; goes on from there.
 TRAIN = """
-import json, os, sys
+import json, os, pickle, sys, time
 import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, DistributedSampler
@@ -39,8 +44,8 @@ loader = EchoLoader(
 progress = {"step": 0, "epoch": 0}
 at = f"{folder}/../state"
 if os.path.exists(at):
-    with open(at) as file:
-        saved = json.load(file)
+    with open(at, "rb") as file:
+        saved = pickle.load(file)
     progress = saved["progress"]
     RunState(loader).load_state_dict(saved["data"])
 with open(f"{folder}/{rank}", "a") as log:
@@ -52,12 +57,10 @@ with open(f"{folder}/{rank}", "a") as log:
             if progress["step"] % 3 == 0:
                 state = {"progress": progress, "data": RunState(loader).state_dict()}
                 if rank == 0:
-                    with open(at + ".new", "w") as file:
-                        json.dump(state, file)
+                    with open(at + ".new", "wb") as file:
+                        pickle.dump(state, file)
                     os.replace(at + ".new", at)
-            if pause:
-                import time
-                time.sleep(pause)
+            time.sleep(pause)
         progress["epoch"] += 1
 dist.destroy_process_group()
 """
@@ -80,16 +83,18 @@ def global_batches_of(folder, size):
     return found
 
 
-def test_a_job_that_is_killed_goes_on_with_other_numbers_of_ranks(tmp_path):
+def check_killed(tmp_path, seed):
+    """Kill jobs of different numbers of ranks, each of which goes on where the last one was."""
     whole = tmp_path / "whole" / "job"
     whole.mkdir(parents=True)
     run_ranks(TRAIN, whole, 0, 0, ranks=1)
     expected = global_batches_of(whole, 1)
     assert sorted(expected) == list(range(3 * 19))
 
-    draw = random.Random(0)
+    draw = random.Random(seed)
     taken = {}
-    for number, size in enumerate((1, 2, 3, 1)):
+    sizes = (1, 2, 3, 1) if seed == 0 else draw.choices((1, 2, 3, 4), k=4)
+    for number, size in enumerate(sizes):
         folder = tmp_path / "elastic" / str(number)
         folder.mkdir(parents=True)
         last = number == 3
@@ -112,6 +117,16 @@ def test_a_job_that_is_killed_goes_on_with_other_numbers_of_ranks(tmp_path):
             assert batch == expected[step], (number, step)
             taken[step] = batch
     assert taken == expected
+
+
+def test_a_job_that_is_killed_goes_on_with_other_numbers_of_ranks(tmp_path):
+    check_killed(tmp_path, 0)
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("seed", range(1, 13))
+def test_fifty_jobs_that_are_killed_go_on(tmp_path, seed):
+    check_killed(tmp_path, seed)
 
 
 CHECKPOINT = """
@@ -149,67 +164,26 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.parametrize("factor", [2, pyecho.Adaptive(4)])
+def test_the_state_of_a_run_on_one_process(factor):
+    def make():
+        return pyecho.EchoLoader(np.arange(60), factor, batch_size=10, shuffle_buffer=20)
+
+    loader, resumed = make(), make()
+    batches = iter(loader)
+    taken = [next(batches).tolist(), next(batches).tolist()]
+    RunState(resumed).load_state_dict(RunState(loader).state_dict())
+    rest = [batch.tolist() for batch in resumed]
+    if factor == 2:
+        assert rest == [batch.tolist() for batch in batches]
+    assert {row for batch in [*taken, *rest] for row in batch} == set(range(60))
+
+
 def test_distributed_checkpoints(tmp_path):
     saved = run_ranks(CHECKPOINT, tmp_path, ranks=2)[0]
     assert len(saved) == 6
     for ranks in (2, 3):
         assert run_ranks(CHECKPOINT, tmp_path, "load", ranks=ranks)[0] == saved
-
-
-ADAPTIVE = """
-import json, time
-import torch
-import torch.distributed as dist
-from pyecho import Adaptive
-from pyecho.torch import EchoLoader
-from pyecho.torch.distributed import RunState
-
-dist.init_process_group("gloo")
-rank = dist.get_rank()
-
-class Drifting:
-    def __len__(self):
-        return 300 - 20 * rank
-    def __iter__(self):
-        for number in range(len(self)):
-            if number // 100 % 2 == rank:
-                time.sleep(1e-3)
-            yield torch.tensor(number)
-
-def loader_with(factor):
-    return EchoLoader(Drifting(), factor, batch_size=4, seed=3, group="auto")
-
-def take(batches):
-    found = []
-    for batch in batches:
-        found.append(batch.tolist())
-        time.sleep(1e-3)
-    return found
-
-loader = loader_with(Adaptive(6))
-batches = iter(loader)
-before = [next(batches).tolist() for _ in range(20)]
-state = RunState(loader).state_dict()
-first = [loader.state_dict()]  # all that frameworks keep
-dist.broadcast_object_list(first)
-rest = take(batches)
-log = loader.stats().log
-assert take(loader_with(Adaptive(6).replay(log))) == before + rest
-resumed = loader_with(Adaptive(6).replay(log))
-RunState(resumed).load_state_dict(state)
-assert take(resumed) == rest
-resumed = loader_with(Adaptive(6).replay(log))
-resumed.load_state_dict(first[0])
-assert take(resumed) == rest
-print(json.dumps([len(rest), log[0].tolist()]))
-dist.destroy_process_group()
-"""
-
-
-def test_an_adaptive_factor_is_decided_together():
-    first, second = run_ranks(ADAPTIVE)
-    assert first == second
-    assert sum(first[1]) == 301
 
 
 WHOLE = """
@@ -221,21 +195,19 @@ from pyecho import EchoError
 from pyecho.torch import EchoLoader
 
 dist.init_process_group("gloo")
-source = DataLoader(torch.arange(8).float(), batch_size=2)
-with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
-    EchoLoader(source, 2)
-assert "each reads the whole dataset" in str(caught[0].message), caught
-assert caught[0].filename == __file__, caught[0].filename
-with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
-    assert len(list(EchoLoader(source, 2, group="auto"))) == 8
-    assert len(list(EchoLoader(source, 2, group=dist.group.WORLD))) == 8
-assert ["the same first item" in str(each.message) for each in caught] == [True, True], caught
+torch.manual_seed(dist.get_rank())  # other orders, so that the first items do not tell
+source = DataLoader(torch.arange(8).float(), batch_size=2, shuffle=True)
+for group in (None, "auto", dist.group.WORLD):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert len(list(EchoLoader(source, 2, group=group))) == 8
+    assert ["whole dataset" in str(each.message) for each in caught] == [True], caught
+    assert caught[0].filename == __file__, caught[0].filename
+del group  # or it would outlive destroy_process_group()
 try:
-    next(iter(EchoLoader([lambda: None] * (dist.get_rank() == 0), 2, group="auto")))
+    next(iter(EchoLoader([1.0] * (dist.get_rank() == 0), 2, group="auto")))
 except EchoError as error:
-    assert "rank 0 is to lend an item" in str(error)
+    assert "rank 1" in str(error)
 else:
     raise AssertionError
 
@@ -254,19 +226,24 @@ for loader in loaders:
 """
 
 
-def test_errors_of_groups():
+def test_warnings_and_errors_of_groups():
     run_ranks(WHOLE)
 
 
-def test_groups_that_are_none():
+def test_groups_of_other_kinds():
     from pyecho import ConfigError
     from pyecho.torch import EchoLoader
 
+    def rank_does(member):
+        loader = EchoLoader([torch.tensor(member.rank)] * (1 + member.rank), 2, group=member)
+        return list(map(int, loader))
+
+    assert run_world(2, rank_does)[0] == [[0] * 4, [1] * 4]
     assert list(EchoLoader([torch.tensor(1)], 2, group="auto")) == [torch.tensor(1)] * 2
     with pytest.raises(ConfigError, match="group must be 'auto'"):
         EchoLoader([torch.tensor(1)], 2, group=3)
     for rank, size in ((5, 2), (0, 0), ("0", 1)):
-        with pytest.raises(ConfigError, match="the number of a rank below it, got rank"):
+        with pytest.raises(ConfigError, match="a rank below it, got rank"):
             EchoLoader([torch.tensor(1)], 2, group=Member(World(size), rank))
 
 

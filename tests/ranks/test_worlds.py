@@ -1,263 +1,268 @@
-"""Several ranks: equally many batches, and the same global ones for any number of ranks."""
+"""Several ranks: equally many batches, every item used, one message an epoch."""
 
-import itertools
-import random
+import os
 from collections import Counter
+from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 import pytest
-from worlds import Member, Unsized, World, global_batches, loader_of, run_world
+import reference_model as model
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from native import Numbers
+from worlds import Told, Unsized, loader_of, numbers_of, run_world
 
-from pyecho import ConfigError, EchoError, EchoLoader
-from pyecho.run.ranks import Alone
+from pyecho import Adaptive, EchoLoader
 
-BATCH, SHARDS, POOL = 24, 12, 240
+pytestmark = pytest.mark.filterwarnings("ignore:the .* items of the source, used")
+
+STRESS = os.environ.get("PYECHO_STRESS", "") not in ("", "0")
+SOURCES = {"array": np.array, "list": list, "told": Told, "unsized": Unsized}
 
 
-def epochs_of(world_size, items, factor, *, known=True, epochs=2, **options):
-    """Return the global batches of a world, uses of each item in the first epoch, and stats."""
+class Setting(NamedTuple):
+    """A world: items on each rank, their kind, and the options of all loaders."""
 
-    def rank_does(member):
-        part = items[member.rank :: member.size]
-        source = np.array(part, np.int64) if known else Unsized([np.int64(each) for each in part])
-        loader = loader_of(
-            member,
-            source,
-            factor,
-            batch_size=BATCH // member.size,
-            shuffle_buffer=POOL // member.size,
-            shards=SHARDS,
-            with_info=True,
-            **options,
+    lengths: list[int]
+    kind: str
+    options: dict
+
+    @property
+    def streams(self):
+        """Streams of a rank."""
+        return (self.options.get("shards") or len(self.lengths)) // len(self.lengths)
+
+    @property
+    def uses(self):
+        """Uses of a pass of each rank."""
+        return model.uses_of_longest(
+            max(self.lengths),
+            self.options["factor"],
+            streams=self.streams,
+            batch_size=self.options["batch_size"] or 1,
+            pad_last="pad_last" in self.options,
         )
-        taken, uses = [], Counter()
-        with loader:
-            for epoch in range(epochs):
-                for batch, info in loader:
-                    taken.append(np.array(batch))
-                    if epoch == 0:
-                        uses.update(batch[info.use >= 0].tolist())
-                taken.append(None)
-            return taken, uses, loader.stats()
 
-    results, world = run_world(world_size, rank_does)
-    uses = sum((each[1] for each in results), Counter())
-    return global_batches([each[0] for each in results]), uses, [each[2] for each in results], world
+    def loader(self, member, **more):
+        """Return the loader of a rank."""
+        source = SOURCES[self.kind](numbers_of(member.rank, self.lengths[member.rank]))
+        return loader_of(member, source, with_info=True, **self.options | more)
 
 
-@pytest.mark.filterwarnings("ignore:the source.*yielded nothing")
-@pytest.mark.parametrize("unique_in_batch", [False, True])
-@pytest.mark.parametrize("known", [True, False])
-@pytest.mark.parametrize("count", [0, 1, 3, 12, 50, 97, 300])
-@pytest.mark.parametrize("factor", [1, 2, 1.5])
-def test_global_batches_are_those_of_one_rank(factor, count, known, unique_in_batch):
-    items = list(range(count))
-    options = {"known": known, "unique_in_batch": unique_in_batch}
-    alone, uses, _, _ = epochs_of(1, items, factor, **options)
-    for size in (2, 3, 4, 6):
-        batches, same_uses, stats, _ = epochs_of(size, items, factor, **options)
-        assert batches == alone
-        assert same_uses == uses
-        emitted = sum(len(batch) for batch in batches if batch is not None)
-        assert sum(each.emitted for each in stats) == emitted
-        assert sum(each.additional for each in stats) == emitted - 2 * sum(uses.values())
-    assert set(uses) == set(items)
-    assert all(each in (int(factor), int(factor + 0.5)) for each in uses.values())
-    if unique_in_batch and count >= SHARDS * BATCH // SHARDS:
-        assert all(len(set(batch)) == len(batch) for batch in alone if batch is not None)
-
-
-def uneven(case):
-    """Return a function of the lengths of all ranks' sources, and the loader's options."""
-    draw = random.Random(case)
-    size = draw.choice([2, 3, 4])
-    lengths = [draw.choice([0, 1, 5, draw.randrange(400)]) for _ in range(size)]
+@st.composite
+def worlds(draw):
+    """Worlds with a length of every source, or with steps_per_epoch."""
+    ranks = draw(st.integers(2, 6))
+    streams = draw(st.sampled_from([None, None, 1, 2, 3]))
+    least = streams or 1
+    lengths = draw(st.lists(st.integers(least, 70), min_size=ranks, max_size=ranks))
+    batch_size = draw(st.one_of(st.none(), st.integers(1, 12)))
     options = {
-        "factor": draw.choice([1, 2, 3.5, 1.25]),
-        "batch_size": draw.choice([None, 1, 8, 32]),
-        "shuffle_buffer": draw.choice([None, 1, 40, 64]),
-        "seed": draw.randrange(100),
+        "factor": draw(st.sampled_from([1, 2, 3.5, 1.25])),
+        "batch_size": batch_size,
+        "shuffle_buffer": draw(st.integers(least, 60)),
+        "seed": draw(st.integers(0, 99)),
+        "threads": draw(st.sampled_from([None, 0, 2])),
+        "shards": streams and streams * ranks,
     }
-    if options["batch_size"] is not None:
-        options["drop_last"] = draw.random() < 0.3
-        roomy = (options["shuffle_buffer"] or 320) >= options["batch_size"]
-        options["unique_in_batch"] = roomy and draw.random() < 0.3
-    kind = draw.choice(["array", "list", "unsized", "iterator", "threads"])
-    if draw.random() < 0.2:
-        options["steps_per_epoch"] = draw.randrange(1, 30)
-    elif draw.random() < 0.2 and kind in ("array", "list") and not options.get("unique_in_batch"):
-        options["epochs"] = 2
-    if kind == "threads":
-        options["threads"] = 2
-    return lengths, kind, options
+    ending = draw(st.sampled_from(["", "", "pad_last", "drop_last", "epochs", "steps_per_epoch"]))
+    kinds = ["array", "list", "told"]
+    if ending.endswith("last") and batch_size is not None:
+        options[ending] = True
+    elif ending in ("epochs", "steps_per_epoch"):
+        options[ending] = draw(st.integers(1, 3)) * (least if ending == "steps_per_epoch" else 1)
+        lengths = [length // least * least for length in lengths]  # as many in each stream
+    if ending == "steps_per_epoch" and least == 1:
+        kinds.append("unsized")
+    return Setting(lengths, draw(st.sampled_from(kinds)), options)
 
 
-def check_uneven(case):
-    lengths, kind, options = uneven(case)
-    make = {"array": np.array, "iterator": iter, "unsized": Unsized}.get(kind, list)
+def expected(setting, rank, epochs):
+    """Return the batches of each epoch of a rank that the model says."""
+    options = {name: setting.options.get(name) for name in ("factor", "seed", "shards")}
+    options |= {"capacity": setting.options["shuffle_buffer"], "uses": setting.uses}
+    options |= {"batch_size": setting.options["batch_size"] or 1, "rank": rank}
+    options |= {"ranks": len(setting.lengths), "drop_last": "drop_last" in setting.options}
+    made = []
+    while len(made) < epochs:
+        passes = [setting.lengths[rank]] * max(1, setting.options.get("epochs", 1) - len(made))
+        made += model.iterations(passes, epoch=len(made), **options)
+    return made[:epochs]
+
+
+@settings(max_examples=3000 if STRESS else 100)
+@given(setting=worlds())
+def test_ranks_have_equally_many_batches_and_use_all_their_items(setting):
+    epochs, options = 3, setting.options
+    steps, rows = options.get("steps_per_epoch"), options["batch_size"] or 1
+    whole = setting.uses // rows if "drop_last" in options else -(-setting.uses // rows)
+    batches = steps or whole
 
     def rank_does(member):
-        items = [np.int64(1000 * member.rank + each) for each in range(lengths[member.rank])]
-        with loader_of(member, make(items), **options) as loader:
-            counts, uses = [], Counter()
-            for _ in range(2):
-                batches = [np.atleast_1d(np.array(batch)) for batch in loader]
-                counts.append([len(batch) for batch in batches])
-                for batch in batches if not uses else []:
-                    uses.update(batch.tolist())
-            return counts, uses
+        with setting.loader(member) as loader:
+            assert len(loader) == batches
+            made = []
+            for _ in range(epochs):
+                made.append([])
+                for batch, info in loader:
+                    items, uses = info.source_index.tolist(), info.use.tolist()
+                    values = np.atleast_1d(np.array(batch)).tolist()
+                    assert values == [1000 * member.rank + item for item in items]
+                    made[-1].append(list(map(model.Use, items, uses)))
+            return made
 
-    results, _ = run_world(len(lengths), rank_does)
-    assert len({str(counts) for counts, _ in results}) == 1, (lengths, kind, options, results)
-    if not options.get("drop_last") and "steps_per_epoch" not in options:
-        least = int(options["factor"])
-        for rank, (_, uses) in enumerate(results):
-            for each in range(lengths[rank]):
-                assert uses[1000 * rank + each] >= least or "epochs" in options
-
-
-@pytest.mark.filterwarnings("ignore:the source|the .* items of the source")
-@pytest.mark.parametrize("case", range(60))
-def test_uneven_and_empty_ranks_have_equally_many_batches(case):
-    check_uneven(case)
-
-
-@pytest.mark.stress
-@pytest.mark.filterwarnings("ignore:the source|the .* items of the source")
-def test_a_thousand_uneven_worlds():
-    for case in range(1000):
-        check_uneven(1000 + case)
+    results, world = run_world(len(setting.lengths), rank_does)
+    for rank, (length, made) in enumerate(zip(setting.lengths, results, strict=True)):
+        assert [len(epoch) for epoch in made] == [batches] * epochs
+        if steps is None:
+            assert made == expected(setting, rank, epochs)
+        if not options.keys() & {"steps_per_epoch", "drop_last", "epochs"}:
+            counts = Counter(use.item for use in chain(*made[0]))
+            assert counts.total() == setting.uses
+            assert set(counts) == set(range(length))
+            if setting.streams == 1:
+                each = setting.uses // length
+                assert set(counts.values()) <= {each, each + 1}
+    begun = 1 if steps else -(-epochs // options.get("epochs", 1))
+    assert 1 + begun <= len(world.messages[0]) <= 1 + epochs
+    assert len({len(message) for sent in world.messages for message in sent}) == 1
 
 
-def test_nothing_is_gathered_for_each_batch():
+def test_one_message_an_epoch_whatever_its_length():
     def rank_does(member):
-        source = list(map(np.int64, range(4000)))[member.rank :: member.size]
-        for known in (True, False):
-            with loader_of(member, source if known else Unsized(source), 2, batch_size=8) as loader:
-                assert sum(1 for _ in loader) == 500
-        return
+        source = numbers_of(member.rank, 2000)
+        with loader_of(member, source, 2, batch_size=8) as loader:
+            return [sum(1 for _ in loader) for _ in range(3)]
 
-    _, world = run_world(2, rank_does)
-    # Lengths twice, and the beginnings; behind batches 1, 2, 4, 8 and every 16th up to the end.
-    assert world.calls <= 4 + 4 + 500 // 16 + 1
-    assert world.numbers * 8 < 1024
+    results, world = run_world(2, rank_does)
+    assert results == [[500] * 3] * 2
+    assert [len(sent) for sent in world.messages] == [4, 4]
+    assert all(len(message) <= 16 for message in world.messages[0])
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_len_is_that_of_the_longest_rank(known):
+def test_len_is_that_of_the_longest_rank():
     def rank_does(member):
-        items = list(map(np.int64, range((50, 20)[member.rank])))
-        with loader_of(member, items if known else Unsized(items), 1.5, batch_size=8) as loader:
-            if not known:
-                with pytest.raises(TypeError, match="does not tell"):
-                    len(loader)
-                return None
+        items = numbers_of(member.rank, (50, 20)[member.rank])
+        with loader_of(member, items, 1.5, batch_size=8) as loader:
             return len(loader), sum(1 for _ in loader)
 
+    assert run_world(2, rank_does)[0] == [(10, 10)] * 2
+
+
+class Buckets:
+    """Tells and has another number of items in each epoch, like a sampler that makes buckets."""
+
+    LENGTHS = (40, 10, 20, 70, 12)
+
+    def __init__(self, rank=0):
+        self.rank, self.epoch = rank, 0
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __len__(self):
+        return self.LENGTHS[self.epoch] + 5 * self.rank
+
+    def __iter__(self):
+        return iter(numbers_of(self.rank, len(self)))
+
+
+def test_a_length_is_asked_once_the_source_knows_its_epoch():
+    def rank_does(member):
+        with loader_of(member, Buckets(member.rank), 2, batch_size=4) as loader:
+            return [([batch.tolist() for batch in loader], len(loader)) for _ in Buckets.LENGTHS]
+
     results, _ = run_world(2, rank_does)
-    assert results == [(10, 10)] * 2 if known else results == [None] * 2
+    for rank, epochs in enumerate(results):
+        for (batches, told), length in zip(epochs, Buckets.LENGTHS, strict=True):
+            uses = 2 * (length + 5)
+            assert told == len(batches) == -(-uses // 4)
+            counts = Counter(chain(*batches))
+            assert set(counts) == set(numbers_of(rank, length + 5 * rank))
+            each = uses // len(counts)
+            assert set(counts.values()) <= {each, each + 1}
+            assert counts.total() == uses
+
+
+@pytest.mark.parametrize("options", [{}, {"prefetch": 1, "shuffle_buffer": 8}, {"threads": 2}])
+def test_a_state_of_a_source_whose_length_changes_goes_on(options):
+    def rank_does(member):
+        def make():
+            return loader_of(member, Buckets(member.rank), 2, batch_size=4, **options)
+
+        with make() as loader:
+            whole = [[batch.tolist() for batch in loader] for _ in Buckets.LENGTHS]
+        for epoch, batches in enumerate(whole):
+            with make() as loader, make() as other:
+                loader.set_epoch(epoch)
+                running = iter(loader)
+                assert [next(running).tolist() for _ in range(4)] == batches[:4]
+                other.load_state_dict(loader.state_dict())
+                rest = [[batch.tolist() for batch in other] for _ in whole[epoch:]]
+            assert rest == [batches[4:], *whole[epoch + 1 :]]
+
+    run_world(2, rank_does)
+
+
+@pytest.mark.parametrize("batch_size", [None, 4])
+def test_an_adaptive_factor_adapts_to_the_source_of_each_rank(batch_size):
+    factor = Adaptive(6)
+
+    def rank_does(member, factor=factor):
+        source = Unsized(numbers_of(member.rank, (90, 30)[member.rank]))
+        options = {"batch_size": batch_size, "shuffle_buffer": 8, "steps_per_epoch": 20}
+        with loader_of(member, source, factor, with_info=True, **options) as loader:
+            made = [[uses_in(each) for each in loader] for _ in range(3)]
+            return made, loader.stats().log
+
+    results, world = run_world(2, rank_does)
+    for rank, (made, log) in enumerate(results):
+        assert [len(epoch) for epoch in made] == [20] * 3
+        assert {value // 1000 for value, _ in chain(*chain(*made))} == {rank}
+        assert max(use for _, use in chain(*chain(*made))) < factor.max
+        again = run_world(
+            2,
+            lambda member, log=log, rank=rank: rank_does(
+                member, factor.replay(log if member.rank == rank else results[1 - rank][1])
+            ),
+        )
+        assert again[0][rank][0] == made
+    assert len({len(sent) for sent in world.messages}) == 1
+
+
+def uses_in(emission):
+    """Return the value and the number of each use of a batch."""
+    batch, info = emission
+    return list(zip(np.atleast_1d(np.array(batch)).tolist(), info.use.tolist(), strict=True))
+
+
+def test_a_native_source_is_a_source_like_any_other():
+    def rank_does(member):
+        source = Numbers((40, 25)[member.rank], threads=1 + member.rank)
+        with loader_of(member, source, 2, batch_size=4, shuffle_buffer=8) as loader:
+            return [Counter(chain(*(batch["x"].tolist() for batch in loader))) for _ in range(3)]
+
+    results, _ = run_world(2, rank_does)
+    for counts in chain(*results):
+        assert counts.total() == 80
+    assert [set(counts.values()) for counts in results[0]] == [{2}] * 3
+    assert [set(counts.values()) for counts in results[1]] == [{3, 4}] * 3
 
 
 def test_shards_need_no_group():
-    loader = EchoLoader(list(map(np.int64, range(25))), 2, batch_size=6, shards=4, with_info=True)
-    batches = [(batch.tolist(), info.use.tolist()) for batch, info in loader]
-    uses = Counter(x for batch, use in batches for x, u in zip(batch, use, strict=True) if u >= 0)
-    assert uses == dict.fromkeys(range(25), 2)
-    assert sum(len(batch) for batch, _ in batches) == 4 * 7 * 2
-    streams = [x % 4 for batch, _ in batches for x in batch]
-    assert streams == [0, 1, 2, 3] * 14
+    loader = EchoLoader(list(range(25)), 2, batch_size=6, shards=4, with_info=True)
+    batches = [batch.tolist() for batch, _ in loader]
+    assert [value % 4 for batch in batches for value in batch] == [0, 1, 2, 3] * 14
+    assert Counter(chain(*batches)).keys() == set(range(25))
 
 
-def test_what_cannot_be():
-    with pytest.raises(ConfigError, match="multiple of the number of ranks, 2, got 3"):
-        run_and_raise(lambda member: loader_of(member, [1], 2, shards=3))
-    with pytest.raises(ConfigError, match="other options"):
-        run_and_raise(lambda member: list(loader_of(member, [member.rank], 2, seed=member.rank)))
-    with pytest.raises(ConfigError, match="tell their length"):
-        run_and_raise(lambda member: list(loader_of(member, Unsized([member.rank]), 2, epochs=2)))
-    with pytest.raises(ConfigError, match="shuffle_buffer to 4 or more"):
-        EchoLoader([1], 2, shuffle_buffer=3, shards=4)
-    with pytest.raises(ConfigError, match="must be a multiple of shards"):
-        EchoLoader([1], 2, batch_size=3, shards=4, steps_per_epoch=3)
-    with pytest.raises(ConfigError, match="multiple of 2"):
-        next(iter(EchoLoader([1, 2, 3], 2, shuffle_buffer=9, shards=2, epochs=2)))
+def test_groups_need_a_rank_a_size_and_gather():
+    class Alone:
+        rank, size = 0, 1
 
-
-@pytest.mark.parametrize("found", [None, [[1]], [[1], [1], [1]], [[1], []], [[1], ["1"]]])
-def test_groups_that_do_not_gather_are_told_of(found):
-    class Mute(Member):
-        def gather(self, values):
-            return found
-
-    with pytest.raises(ConfigError, match=r"gather\(\) of the group \(Mute\) must return 2 lists"):
-        loader_of(Mute(World(2), 0), [1], 2)
-
-
-def test_arrays_may_be_gathered():
-    class Vector(Alone):
         def gather(self, values):
             return np.array([values])
 
-    with loader_of(Vector(), [1, 2], 2) as loader:
+    with loader_of(Alone(), [1, 2], 2) as loader:
         assert sorted(loader) == [1, 1, 2, 2]
-
-
-def run_and_raise(rank_does):
-    try:
-        run_world(2, rank_does)
-    except AssertionError as error:
-        raise error.__cause__ from None
-
-
-def test_a_source_that_fails_at_once_is_told_of_on_all_ranks():
-    def failing():
-        raise OSError("the disk is gone")
-        yield
-
-    def rank_does(member):
-        source = failing() if member.rank else [np.int64(1)]
-        with pytest.raises(OSError if member.rank else EchoError) as raised:
-            list(loader_of(member, source, 2, batch_size=1))
-        return str(raised.value)
-
-    results, _ = run_world(2, rank_does)
-    assert results == ["the source of rank 1 failed; see the error there", "the disk is gone"]
-
-
-@pytest.mark.filterwarnings("ignore:the source")
-@pytest.mark.parametrize("told", [0, 2, 5, 12])
-@pytest.mark.parametrize("there", [0, 3, 12, 40])
-@pytest.mark.parametrize("options", [{}, {"shards": 4, "shuffle_buffer": 8}, {"factor": 1}])
-def test_sources_whose_length_is_wrong_do_no_harm(told, there, options):
-    class Source:
-        def __iter__(self):
-            return iter([np.int64(each) for each in range(there)])
-
-        def __len__(self):
-            return told
-
-    with EchoLoader(Source(), **({"factor": 2, "batch_size": 2, "shards": 1} | options)) as loader:
-        for _ in range(2):
-            assert sum(1 for _ in itertools.islice(loader, 200)) < 200
-
-
-def test_ranks_that_begin_other_epochs_are_told():
-    def rank_does(member):
-        loader = loader_of(member, [np.int64(member.rank)], 2, batch_size=1)
-        if member.rank == 0:
-            loader.set_epoch(4)
-        list(loader)
-
-    with pytest.raises(ConfigError, match=r"begin the epochs \[4, 0\]"):
-        run_and_raise(rank_does)
-
-
-def test_what_knows_one_rank_only_is_refused():
-    def rank_does(member):
-        loader = loader_of(member, [np.int64(member.rank)], 2, batch_size=1)
-        with pytest.raises(EchoError, match="skip_first_batches"):
-            loader.skip_first_batches(1)
-        with pytest.raises(ConfigError, match="inner loader has a group"):
-            EchoLoader(loader, 2)
-
-    run_world(2, rank_does)

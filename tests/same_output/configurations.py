@@ -302,7 +302,7 @@ for capacity in (1, 8, 64):
         f"reserve, capacity {capacity}", SPEC, sources.reserve_all, 2, capacity, 7, with_info=True
     )
     fill = partial(sources.put_batches, sources.batch_dict)
-    buffer(f"put_batch, capacity {capacity}", ROW, fill, 2, capacity, 8, burst=30)
+    buffer(f"put_batch, capacity {capacity}", ROW, fill, 2, capacity, 8, slots_ahead=30)
 
 for item in (sources.nested, sources.referring, sources.odd_dtypes):
     fill = partial(sources.put_all, item, 30)

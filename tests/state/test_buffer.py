@@ -1,5 +1,6 @@
 """States of an EchoBuffer, which a program feeds by hand."""
 
+import copy
 import threading
 
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from resuming import columns, example
 
 import pyecho
+from pyecho.state.digest import digest
 
 SPEC = pyecho.spec_of(example(0))
 
@@ -75,7 +77,7 @@ def test_another_buffer_goes_on(
 
     third = buffer(1)
     third.load_state_dict(state)
-    if not state["flow"]["ended"]:
+    if not state["position"]["ended"]:
         feeder = fed(third, state["taken"], items)
     assert list(map(plain, third)) == whole[stop:]
     feeder.join()
@@ -104,7 +106,7 @@ def test_items_of_a_state_are_in_the_order_of_the_source():
         buffer.put_batch(columns(start, start + 2))
         for _ in range(2 * (start > 10)):
             next(iter(buffer))
-        assert np.all(np.diff(buffer.state_dict()["flow"]["numbers"]) > 0)
+        assert np.all(np.diff(buffer.state_dict()["unspent"]["numbers"]) > 0)
 
 
 def test_items_made_ahead_find_room_in_a_smaller_buffer():
@@ -112,7 +114,7 @@ def test_items_made_ahead_find_room_in_a_smaller_buffer():
     big = pyecho.EchoBuffer(SPEC, prefetch=32, threads=1, **arguments)
     big.put_batch(columns(0, 200))
     state = big.state_dict()
-    assert len(state["flow"]["numbers"]) == 200
+    assert len(state["unspent"]["numbers"]) == 200
     small = pyecho.EchoBuffer(SPEC, prefetch=1, threads=0, **arguments)
     small.load_state_dict(state)
     small.close()
@@ -155,3 +157,72 @@ def test_a_state_is_taken_by_the_consumer_between_two_batches():
     buffer.stop()
     with pytest.raises(pyecho.Closed):
         buffer.state_dict()
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"batches": 50, "delivered": 50},
+        {"iterations": 5},
+        {"open_items": 4},
+        {"open_items": 100},
+        {"passes": [[3, 3]]},
+    ],
+    ids=str,
+)
+def test_load_state_dict_of_a_wrong_state_leaves_the_buffer_usable(forged):
+    def buffer():
+        return pyecho.EchoBuffer(SPEC, batch_size=3, capacity=5, with_info=True)
+
+    first = buffer()
+    for item in range(5):
+        first.put(example(item))
+    next(iter(first))
+    state = first.state_dict()
+    wrong = copy.deepcopy(state)
+    wrong["position"] |= forged
+    wrong["digest"] = digest(wrong)
+    second = buffer()
+    with pytest.raises(pyecho.CheckpointError):
+        second.load_state_dict(wrong)
+    fed(second, 0, 5).join()
+    whole = buffer()
+    fed(whole, 0, 5).join()
+    assert list(map(plain, second)) == list(map(plain, whole))
+    second.load_state_dict(state)
+    for each in (first, second):
+        each.close()
+    assert list(map(plain, second)) == list(map(plain, first))
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "capacity", "prefetch"), [(4, 8, 2), (3, 10, 1), (2, 20, 4)]
+)
+def test_max_bytes_that_hold_a_buffer_hold_its_states(batch_size, capacity, prefetch):
+    def buffer(most):
+        return pyecho.EchoBuffer(
+            SPEC, batch_size=batch_size, factor=3, capacity=capacity, prefetch=prefetch,
+            max_bytes=most, with_info=True,
+        )  # fmt: skip
+
+    for most in range(0, 20_000, 64):
+        try:
+            buffer(most)
+            break
+        except pyecho.ConfigError:
+            pass
+    for taken in range(0, 90 // batch_size, 3):
+        first = buffer(most)
+        thread = fed(first, 0, 30)
+        batches = iter(first)
+        for _ in range(taken):
+            next(batches)
+        state = first.state_dict()
+        second = buffer(most)
+        second.load_state_dict(state)
+        if not state["position"]["ended"]:
+            other = fed(second, state["taken"], 30)
+        assert list(map(plain, second)) == list(map(plain, batches))
+        thread.join()
+        if not state["position"]["ended"]:
+            other.join()

@@ -1,15 +1,18 @@
 """A state that was damaged, or means harm, is refused, or gives a right stream."""
 
 import copy
+import operator
 import os
 import random
+from contextlib import suppress
+from functools import partial, reduce
 
 import numpy as np
 import pytest
 from resuming import Consumer, Stateful, example, loader_of, noisy
 
 import pyecho
-from pyecho.state.state import digest
+from pyecho.state.digest import digest
 
 MUTATIONS = 10_000 if os.environ.get("PYECHO_STRESS", "") not in ("", "0") else 300
 
@@ -50,7 +53,7 @@ class Poison:
 
 VALUES = [
     *(None, True, -1, 0, 1, 2, 7, 2**31, 2**32 - 1, 2**40, 2**63, 2**64, 2**200),
-    *(0.5, float("nan"), "", "pyecho", b"x", [], [[]], {}, {"flow": None}, [1, 2], [[1, 11]]),
+    *(0.5, float("nan"), "", "pyecho", b"x", [], [[]], {}, {"position": None}, [1, 2], [[1, 11]]),
     *(np.zeros(3), np.zeros((2, 2), np.uint8), np.arange(5), np.array(None), Poison()),
 ]
 
@@ -118,9 +121,6 @@ def test_a_forged_state_does_no_harm(name):
     draw = random.Random(name)
     for _ in range(MUTATIONS // len(CONFIGURATIONS)):
         forged = mutated(state, draw)
-        flow = forged.get("flow")
-        if isinstance(flow, dict) and name == "endless":
-            flow["passes"] = state["flow"]["passes"]  # a true one may be as long
         loader = make()
         try:
             forged["digest"] = digest(forged)
@@ -142,7 +142,7 @@ def test_what_is_no_state_is_refused(state):
 
 def test_a_nest_without_end_is_refused():
     state = pyecho.EchoLoader([1]).state_dict()
-    state["flow"] = state
+    state["position"] = state
     with pytest.raises(pyecho.CheckpointError):
         pyecho.EchoLoader([1]).load_state_dict(state)
 
@@ -217,7 +217,7 @@ def test_damage_is_found_in_items_that_have_columns_of_their_own():
     source = [{"columns": [np.full(4, item)]} for item in range(9)]
     loader = pyecho.EchoLoader(source, 2, shuffle_buffer=4)
     state = copy.deepcopy(state_after_a_batch(loader))
-    state["flow"]["columns"][0][0]["columns"][0][2] = 99
+    state["unspent"]["columns"][0][0]["columns"][0][2] = 99
     with pytest.raises(pyecho.CheckpointError, match="damaged"):
         loader.load_state_dict(state)
 
@@ -259,9 +259,137 @@ def test_forged_items_that_were_read_ahead_are_refused(held):
         return pyecho.EchoLoader(Stateful(20), 2, batch_size=4)
 
     state = state_after_a_batch(loader())
-    state["flow"]["held"] = held
+    state["held"] = held
     state["digest"] = digest(state)
     forged = loader()
     forged.load_state_dict(state)
     with pytest.raises(pyecho.CheckpointError, match="read ahead"):
         next(iter(forged))
+
+
+@pytest.mark.parametrize("uses", [1, 39, 41, 2**31, 2**40, 2**62, None])
+@pytest.mark.parametrize("payload", [True, False])
+@pytest.mark.parametrize(
+    "options", [{}, {"pad_last": True}, {"shards": 2}, {"shards": 1, "steps_per_epoch": 5}], ids=str
+)
+def test_forged_uses_take_no_memory(uses, payload, options):
+    def loader():
+        return pyecho.EchoLoader(np.arange(20), 2, batch_size=4, **options)
+
+    state = copy.deepcopy(state_after_a_batch(loader()))
+    if state["position"]["uses"] == uses:
+        return
+    state["position"]["uses"] = uses
+    if not payload:
+        state |= {"unspent": None}
+    state["digest"] = digest(state)
+    forged = loader()
+    with pytest.raises(pyecho.CheckpointError, match=r"uses (of|that cannot)"):
+        forged.load_state_dict(state)
+        next(iter(forged))
+
+
+@pytest.mark.parametrize("payload", [True, False])
+@pytest.mark.parametrize("passes", [[[2**62, 1]], [[2**60, 3]], [[2**40, 20]], [[2**62, 0]]])
+def test_forged_passes_are_not_replayed_without_end(payload, passes):
+    def loader():
+        return pyecho.EchoLoader(np.arange(20), 2, batch_size=4, steps_per_epoch=7)
+
+    batches = iter(first := loader())
+    next(batches)
+    state = copy.deepcopy(first.state_dict(payload=payload))
+    state["position"] |= {"passes": passes, "iterations": 2**61, "items": 20}
+    state["digest"] = digest(state)
+    forged = loader()
+    with pytest.raises(pyecho.CheckpointError):
+        forged.load_state_dict(state)
+        next(iter(forged))
+
+
+def refuse(*args, **kwargs):
+    raise AssertionError("called")
+
+
+SPECIAL = (
+    "iter len eq ne hash index bool getitem contains lt le gt ge int float array call repr str "
+    "format next add radd getattribute"
+)
+
+
+def hostile(base, *args):
+    """An object of a class derived from `base`, everything of which raises."""
+    methods = {f"__{name}__": refuse for name in SPECIAL.split()}
+    methods |= {name: property(refuse) for name in ("shape", "dtype", "ndim", "keys", "items")}
+    return type("Hostile", (base,), methods)(*args)
+
+
+class Key:
+    """A key that collides with a name of a state, and must not be compared with it."""
+
+    __eq__ = refuse
+
+    def __init__(self, name):
+        self.name = name
+
+    def __hash__(self):
+        return hash(self.name)
+
+
+HOSTILE = [
+    *(hostile(object), hostile(int, 3), hostile(str, "pyecho"), hostile(float, 2.0)),
+    *(hostile(list, [1, 2]), hostile(dict, {"a": 1}), hostile(tuple, (1, 2)), hostile(bytes, b"x")),
+    *(hostile(np.int64, 3), hostile(np.float64, 3.0), hostile(np.str_, "pyecho")),
+    *(np.arange(3).view(type(hostile(np.ndarray, 1))), hostile(np.ndarray, ())),
+]
+
+
+def states_and_loaders():
+    for name in CONFIGURATIONS:
+        yield loader_and_rest(name)[:2]
+    options = {"factor": 2, "batch_size": 4}
+    shards = pyecho.EchoLoader(np.arange(12), shards=2, **options)
+    for loader in (pyecho.EchoLoader(Stateful(20), **options), shards):
+        yield loader.state_dict(), partial(copy.copy, loader)
+        yield state_after_a_batch(loader), partial(copy.copy, loader)
+    yield shards.state_dict(payload=False), partial(copy.copy, shards)
+
+    def buffer():
+        return pyecho.EchoBuffer(pyecho.spec_of(example(0)), batch_size=2, capacity=3)
+
+    first = buffer()
+    for item in range(3):
+        first.put(example(item))
+    yield state_after_a_batch(first), buffer
+
+
+def plain_copy(value):
+    if type(value) is dict:
+        return {key: plain_copy(each) for key, each in value.items()}
+    return list(map(plain_copy, value)) if type(value) is list else value
+
+
+def test_load_state_dict_calls_nothing_of_what_is_in_a_state():
+    for state, make in states_and_loaders():
+        target = make()
+        for path in list(places(state))[1:]:
+            for foe in HOSTILE:
+                forged = plain_copy(state)
+                *parents, last = path
+                parent = reduce(operator.getitem, parents, forged)
+                parent[last] = foe
+                load_signed(target, forged)
+            if isinstance(last, str):
+                forged = plain_copy(state)
+                parent = reduce(operator.getitem, parents, forged)
+                del parent[last]
+                parent[Key(last)] = 1
+                load_signed(target, forged)
+        target.close()
+
+
+def load_signed(target, forged):
+    """Load a state, with a right digest where it can have one."""
+    if all(type(name) is str for name in forged):
+        forged["digest"] = digest(forged)
+    with suppress(pyecho.CheckpointError):
+        target.load_state_dict(forged)

@@ -20,15 +20,14 @@ import pickle, random, signal, warnings
 warnings.simplefilter("ignore")
 sys.path.insert(0, {support!r})
 from delays import dawdling
-from pyecho.source.source import Source
 from resuming import END, STATEFUL, Consumer, Scenario
 
 lines_file, saved, seed, run, adaptive = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
 scenario, draw = Scenario(seed, adaptive=adaptive), random.Random(seed * 1000 + run)
-if adaptive:  # else timing decides nothing
-    read = Source.read
-    Source.read = lambda *arguments: dawdling(read(*arguments), draw.random())
 loader = scenario.loader(draw)
+if adaptive:  # else timing decides nothing
+    read = loader._source.read
+    loader._source.read = lambda *arguments: dawdling(read(*arguments), draw.random())
 lines, log = open(lines_file).read().splitlines(), {{}}
 if os.path.exists(saved):
     state, done, log = pickle.load(open(saved, "rb"))

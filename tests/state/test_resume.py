@@ -260,7 +260,7 @@ def test_a_state_that_was_loaded_can_be_had_without_its_items(seed):
     state = through_a_file(consumer.loader.state_dict())
     loader = scenario.loader(draw)
     loader.load_state_dict(state)
-    if state["flow"] is None:
+    if state["position"] is None:
         assert loader.state_dict(payload=False) == state
         return
     if state["source"] is not None:
@@ -268,12 +268,11 @@ def test_a_state_that_was_loaded_can_be_had_without_its_items(seed):
             loader.state_dict(payload=False)
         return
     small = loader.state_dict(payload=False)
-    expected = consumer.loader.state_dict(payload=False)["flow"]
-    if scenario.form not in STATEFUL:
-        assert small["flow"].keys() == expected.keys()
-    assert not small["flow"].keys() & {"columns", "numbers", "leaves"}
-    for name in ("links", "iterations", "delivered", "batches"):
-        assert small["flow"][name] == expected[name]
+    expected = consumer.loader.state_dict(payload=False)
+    assert small.keys() == expected.keys()
+    assert small["unspent"] is None
+    for name in ("iterations", "delivered", "batches"):
+        assert small["position"][name] == expected["position"][name]
     resumed = scenario.loader(draw)
     resumed.load_state_dict(small)
     count = 1 if scenario.form in ONE_SHOT else 20
@@ -357,10 +356,81 @@ def test_a_beginning_that_was_cut_short_has_no_state():
         with pytest.raises(KeyboardInterrupt):
             next(batches)
         released.set()
-        with pytest.raises(pyecho.EchoError, match="take the state behind the next batch"):
+        with pytest.raises(pyecho.EchoError, match="take the state after the next batch"):
             loader.state_dict(payload=True)
         next(batches)
         other.load_state_dict(loader.state_dict(payload=True))
         rest = [batch["row"].tolist() for batch in batches]
         assert [batch["row"].tolist() for batch in other] == rest
         assert len(rest) == 9
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
+@pytest.mark.parametrize("form", [*STATEFUL, "list", "indexed"])
+@pytest.mark.parametrize("factor", [1, 2.5])
+@pytest.mark.parametrize("batch_size", [None, 3])
+def test_states_after_the_last_item_of_a_source_begin_no_other_pass(form, factor, batch_size):
+    """At each point: load, next, state, load, next, ... over three epochs."""
+    pytest.importorskip("torchdata" if form == "data loader" else "numpy")
+    if batch_size is None and form in CUT:
+        return
+
+    def loader():
+        return loader_of(form, 5, factor=factor, batch_size=batch_size, prefetch=1)
+
+    epochs = 1 if form in ONE_SHOT else 3
+    whole = Consumer(loader()).take_all(epochs)
+    for stop in range(len(whole)):
+        consumer = Consumer(loader())
+        taken = consumer.take(stop)
+        for step in (1, 1, 0, 1, len(whole)):
+            consumer = consumer.moved_to(loader())
+            taken += consumer.take(min(step, len(whole) - len(taken)))
+        assert taken == whole
+        consumer.loader.close()
+
+
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, through_a_file])
+@pytest.mark.parametrize("form", ["stateful iterators", "stateful", "list"])
+def test_a_loader_can_be_copied_after_its_first_batch(way, form):
+    consumer = Consumer(loader_of(form, 20, factor=2, batch_size=4))
+    consumer.take(2)
+    other = Consumer(way(consumer.loader))
+    whole = Consumer(loader_of(form, 20, factor=2, batch_size=4)).take_all(2)
+    rest = consumer.take_all(1)
+    assert rest == whole[2 : len(rest) + 2]  # the copy has moved nothing
+    if form != "stateful":  # which knows itself where it is
+        assert other.take_all(1) == whole[len(rest) + 2 :]
+    consumer.loader.close()
+    other.loader.close()
+
+
+@pytest.mark.parametrize("way", [copy.copy, through_a_file])
+def test_a_copy_has_the_position_of_its_own_in_iterators_with_a_state(way):
+    consumer = Consumer(loader_of("stateful iterators", 20, factor=2, batch_size=4))
+    consumer.take(3)
+    loader = loader_of("stateful iterators", 20, factor=2, batch_size=4)
+    loader.load_state_dict(consumer.loader.state_dict())
+    first = Consumer(loader)
+    rest = first.take(4)
+    loader.load_state_dict(consumer.loader.state_dict())
+    other = Consumer(way(loader))
+    assert other.take(2) == rest[:2]
+    assert first.loader.state_dict()["source"] == consumer.loader.state_dict()["source"]
+    assert Consumer(loader).take(4) == rest
+    assert other.take(2) == rest[2:]
+
+
+@pytest.mark.parametrize("saved_after", [0, 1])
+def test_skipped_batches_are_of_the_epoch_that_set_epoch_tells(saved_after):
+    def make():
+        return pyecho.EchoLoader(np.arange(40), 2, batch_size=10)
+
+    first = make()
+    whole = [[batch.tolist() for batch in first] for _ in range(3)]
+    loader = make()
+    for _ in range(saved_after):
+        assert [batch.tolist() for batch in loader] == whole[0]
+    loader.set_epoch(2)
+    loader.skip_first_batches(1)
+    assert [batch.tolist() for batch in loader] == whole[2][1:]

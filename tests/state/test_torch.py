@@ -3,7 +3,9 @@
 import io
 from functools import partial
 
+import numpy as np
 import pytest
+from resuming import Stateful
 
 torch = pytest.importorskip("torch")
 
@@ -94,3 +96,26 @@ def test_torchdatas_stateful_data_loader(epochs):
         )
 
     check(make, (1, 9, 20, 21, 22, 30))
+
+
+class Arrays(Stateful):
+    """Items of NumPy arrays and scalars, with a leaf of size zero beside one of another dtype."""
+
+    def item(self, number):
+        rows = np.full(3, number, np.float32)
+        empty = {"none": np.empty(0, np.float64), "nothing": np.empty((0, 2), np.int16)}
+        return {"image": rows, "label": np.int64(number), "yes": np.bool_(number % 2), **empty}
+
+    def __len__(self):
+        return self.items
+
+
+@pytest.mark.parametrize("prefetch", [1, 8])
+@pytest.mark.parametrize("source", [Arrays, lambda items: list(Arrays(items))])
+def test_items_of_arrays_and_scalars_that_were_read_ahead(prefetch, source):
+    def make():
+        return pyecho.torch.EchoLoader(
+            source(30), 2, batch_size=4, shuffle_buffer=5, prefetch=prefetch, with_info=True
+        )
+
+    check(make, (0, 1, 5, 14, 15, 16))

@@ -1,12 +1,24 @@
-"""Ctrl-C while the main thread is inside a call."""
+"""Ctrl-C while the main thread is inside a call: once, in storms, and at every point."""
 
+from __future__ import annotations
+
+import dis
+import itertools
+import random
 import signal
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache, partial
+from pathlib import Path
+from types import CodeType, FrameType
 from typing import Any
 
 import pytest
+
+import pyecho
 
 
 def interrupted(call: Callable[[], Any], inside: threading.Event) -> None:
@@ -25,3 +37,193 @@ def interrupted(call: Callable[[], Any], inside: threading.Event) -> None:
             call()
     finally:
         thread.join()
+
+
+@contextmanager
+def unraisable_interrupts_dropped() -> Iterator[None]:
+    """Drop what Python cannot raise: interrupts in finalizers, and threads that do not start.
+
+    `threading.Thread.start` waits for the new thread, which fails if Ctrl-C cuts that wait short.
+    """
+    hook = sys.unraisablehook
+
+    def drop(unraisable: Any) -> None:
+        unstarted = "thread started" in (unraisable.err_msg or "")
+        unmade = "tqdm" in repr(unraisable.object)  # a bar that was cut short while it was made
+        if unraisable.exc_type is not KeyboardInterrupt and not unstarted and not unmade:
+            hook(unraisable)
+
+    sys.unraisablehook = drop
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
+
+
+@contextmanager
+def ended_by_alarm(seconds: float) -> Iterator[None]:
+    """Raise an AssertionError in the main thread where it hangs."""
+
+    def hangs(number: int, frame: FrameType | None) -> None:
+        raise AssertionError(f"no end after {seconds} seconds")
+
+    handler = signal.signal(signal.SIGALRM, hangs)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+
+
+class Storm:
+    """Sends SIGINT to the main thread at random moments, as long as it is open and under fire.
+
+    ::
+
+        with Storm(seed) as storm:
+            completed = storm.strikes(call)  # False: a KeyboardInterrupt came out of it
+
+    Attributes
+    ----------
+    interrupts
+        Number of KeyboardInterrupts so far.
+    """
+
+    MOST_SECONDS = 5e-3
+
+    def __init__(self, seed: int) -> None:
+        self.interrupts = 0
+        self._random = random.Random(seed)
+        self._under_fire = False
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._send)
+
+    def __enter__(self) -> Storm:
+        self._handler = signal.signal(signal.SIGINT, self._interrupt)
+        self._interval = sys.getswitchinterval()
+        self._dropping = unraisable_interrupts_dropped()
+        self._dropping.__enter__()
+        sys.setswitchinterval(1e-6)  # else a thread gets its turn every 5 ms
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._under_fire = False
+        self._over.set()
+        self._thread.join()
+        sys.setswitchinterval(self._interval)
+        self._dropping.__exit__(None, None, None)
+        signal.signal(signal.SIGINT, self._handler)
+
+    def _send(self) -> None:
+        # Mostly close together, but with pauses in which something longer can be done.
+        while not self._over.wait(self._random.random() ** 4 * self.MOST_SECONDS):
+            if self._under_fire:
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        if self._under_fire:
+            self._under_fire = False
+            self.interrupts += 1
+            raise KeyboardInterrupt
+
+    def strikes(self, call: Callable[[], Any]) -> bool:
+        """Make a call that may be interrupted once; return True if it was not."""
+        try:
+            self._under_fire = True
+            call()
+            self._under_fire = False
+        except KeyboardInterrupt:
+            return False
+        return True
+
+
+def taken_by(
+    batches_of: Callable[[], Iterable[Any]], strikes: Callable[[Callable[[], Any]], bool], most: int
+) -> Iterator[Any]:
+    """Yield what an iteration yields, taken while `strikes` interrupts calls; at most so many.
+
+    What was taken lies in a list that only C code appends to, so nothing is lost here.
+    """
+    iterators: list[Any] = []
+    while not iterators:
+        strikes(lambda: iterators.append(iter(batches_of())))
+    while True:
+        taken: list[Any] = []
+        completed = strikes(partial(taken.extend, itertools.islice(iterators[0], most)))
+        yield from taken
+        if completed and len(taken) < most:
+            return
+
+
+# ---------------------------------------------------------------- at every point
+
+_PYECHO = str(Path(pyecho.__file__).parent)
+
+
+class Points:
+    """Raises KeyboardInterrupt at one of the points of pyecho's Python code where Ctrl-C may land.
+
+    CPython looks for signals at the beginning of a function, after a call of a C function, and at
+    a jump backwards. `reached` counts these points of the calls that `strikes` makes, and the
+    one with the number `at` raises.
+    """
+
+    def __init__(self, at: int | None = None) -> None:
+        self.at = at
+        self.reached = 0
+        self._callers: set[int] = set()  # frames that have just called a Python function
+
+    def strikes(self, call: Callable[[], Any]) -> bool:
+        """Make a call; return True if it was not interrupted."""
+        try:
+            sys.settrace(self._trace)
+            call()
+        except KeyboardInterrupt:
+            return False
+        finally:
+            sys.settrace(None)
+        return True
+
+    def _trace(self, frame: FrameType, event: str, argument: Any) -> Any:
+        code = frame.f_code
+        if event == "call":
+            if not code.co_name.startswith("__"):
+                self._callers.add(id(frame.f_back))
+            if not code.co_filename.startswith(_PYECHO):
+                return None
+            frame.f_trace_lines, frame.f_trace_opcodes = False, True
+            self._reach()
+        elif event == "opcode":
+            after_call, backward = _points_of(code)
+            of_python = id(frame) in self._callers
+            self._callers.discard(id(frame))
+            if frame.f_lasti in backward or (frame.f_lasti in after_call and not of_python):
+                self._reach()
+        else:
+            self._callers.discard(id(frame))
+        return self._trace
+
+    def _reach(self) -> None:
+        self.reached += 1
+        if self.reached == self.at:
+            raise KeyboardInterrupt
+
+
+@cache
+def _points_of(code: CodeType) -> tuple[set[int], set[int]]:
+    """Return the offsets of instructions that follow a call, and of those that jump backwards."""
+    instructions = list(dis.get_instructions(code))
+    calls = ("CALL", "CALL_FUNCTION", "CALL_METHOD", "CALL_FUNCTION_EX", "CALL_FUNCTION_KW")
+    after = {
+        second.offset
+        for first, second in itertools.pairwise(instructions)
+        if first.opname in (*calls, "CALL_KW")
+    }
+    backward = {
+        each.offset
+        for each in instructions
+        if "JUMP" in each.opname and isinstance(each.argval, int) and each.argval <= each.offset
+    }
+    return after, backward

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import optree
-import torch.utils._pytree as torch_pytree
+
+import pyecho
 
 Pair = collections.namedtuple("Pair", ["a", "b"])
 
@@ -61,7 +62,7 @@ class Node:
         self.a, self.b, self.unit = a, b, unit
 
 
-class TorchNode(Node):
+class RegisteredNode(Node):
     pass
 
 
@@ -69,21 +70,17 @@ class OptreeNode(Node):
     pass
 
 
-torch_pytree.register_pytree_node(
-    TorchNode,
-    lambda node: ([node.a, node.b], node.unit),
-    lambda children, unit: TorchNode(*children, unit),
-    flatten_with_keys_fn=lambda node: (
-        [(torch_pytree.GetAttrKey(name), getattr(node, name)) for name in "ab"],
-        node.unit,
-    ),
+pyecho.register_node(
+    RegisteredNode,
+    lambda node: ([node.a, node.b], node.unit, ["a", "b"]),
+    lambda unit, children: RegisteredNode(*children, unit),
 )
 optree.register_pytree_node(
     OptreeNode,
     lambda node: ((node.a, node.b), node.unit, "ab"),
     lambda unit, children: OptreeNode(*children, unit),
     path_entry_type=optree.GetAttrEntry,
-    namespace="pyecho-tests",
+    namespace=getattr(optree.registry, "__GLOBAL_NAMESPACE"),
 )
 
 
@@ -133,6 +130,6 @@ KINDS = {
     "dataclass": Kind(Sample, NAMES),
     "frozen dataclass with slots": Kind(Slotted, NAMES, mutable=False),
     "dataclass with fields of its own making": Kind(lambda a, b: Derived((a, b)), NAMES, unit),
-    "torch pytree": Kind(lambda a, b: TorchNode(a, b, "m"), NAMES, unit),
+    "registered": Kind(lambda a, b: RegisteredNode(a, b, "m"), NAMES, unit),
     "optree": Kind(lambda a, b: OptreeNode(a, b, "m"), NAMES, unit),
 }

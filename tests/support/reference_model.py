@@ -1,14 +1,14 @@
 """A model of pyecho's output in plain Python: slow, and short enough to check by eye.
 
 There are no threads, memory or time in here. `iterations` yields the uses of each batch of each
-iteration. An item is represented by its number in its pass over the source.
+iteration, of one rank. An item is represented by its number in its pass over the source.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from itertools import chain, count
+from itertools import chain, count, starmap, tee
 from typing import NamedTuple
 
 MASK = 2**64 - 1
@@ -83,25 +83,44 @@ def uses_of_pass(items: int, factor: float) -> int:
     return math.floor(items * factor + 0.5)
 
 
+def uses_of_longest(
+    items: int, factor: float, *, streams: int = 1, batch_size: int = 1, pad_last: bool = False
+) -> int:
+    """Return the uses of a pass of each rank, if the longest one has so many items."""
+    uses = uses_of_pass(-(-items // streams), factor) * streams
+    unit = math.lcm(batch_size, streams) if pad_last else 1
+    return -(-uses // unit) * unit
+
+
 def more_among(items: int, factor: float) -> int:
     """Return how many of the first `items` items get one more use."""
     return uses_of_pass(items, factor) - items * math.floor(factor)
 
 
-def uses_of_items(items: int, factor: float, seed: int, number: int, known: bool) -> Iterator[int]:
+def uses_of_items(
+    items: int,
+    factor: float,
+    seed: int,
+    number: int,
+    known: bool,
+    even: bool = False,
+) -> Iterator[int]:
     """Yield the number of uses of each item of pass `number`.
 
-    If the number of items is known beforehand, any of them may get one more use (Knuth's algorithm
-    S). Otherwise the additional uses are spread evenly.
+    If the number of items is known beforehand, any of them may get one more use: chosen one by one
+    (Knuth's algorithm S), or, if `even`, spread evenly from a random item on. Otherwise the
+    additional uses are spread evenly from the first item on.
     """
     whole = math.floor(factor)
     key = stream_key(seed, number, FACTOR_STREAM)
     missing = more_among(items, factor)
+    first = int(unit_at(key, 0) * items) if known and even else 0
     for item in range(items):
-        if known:
+        if known and not even:
             more = unit_at(key, item) * (items - item) < missing
         else:
-            more = more_among(item + 1, factor) > more_among(item, factor)
+            place = (first + item) % items
+            more = more_among(place + 1, factor) > more_among(place, factor)
         missing -= more
         yield whole + more
 
@@ -115,13 +134,25 @@ def with_end(uses: Iterable[int]) -> Iterator[tuple[int | None, int]]:
     yield None, 0
 
 
-class Pool:
-    """Distinct items, and one entry for each use they still have."""
+class Stream:
+    """Distinct items in a pool, and one entry for each use they still have.
 
-    def __init__(self, passes: Iterable[Iterable[int]], capacity: int) -> None:
+    Parameters
+    ----------
+    passes
+        The uses of each item of each pass.
+    steps
+        Uses of an iteration; None: those of a pass.
+    """
+
+    def __init__(
+        self, passes: Iterable[Iterable[int]], capacity: int, seed: int, steps: int | None
+    ) -> None:
         self.source = chain.from_iterable(map(with_end, passes))
         self.next = next(self.source, None)
         self.capacity = capacity
+        self.seed = seed
+        self.steps = steps
         self.admitted = 0  # uses of all items so far
         self.pass_ends: list[int] = []  # uses of all items up to the end of each pass
         self.emitted = 0  # uses so far
@@ -129,6 +160,30 @@ class Pool:
         self.resident: set[int] = set()  # indices of `items`
         self.entries: list[int] = []  # one per remaining use: indices of `items`
         self.deferred: list[int] = []  # entries deferred to the next batch
+        self.in_batch: set[int] = set()  # indices of `items`
+        self.iteration = -1
+
+    def begin_iteration(self, number: int) -> None:
+        """Begin the next iteration, whose number selects the draws."""
+        self.iteration += 1
+        self.begin = self.emitted
+        self.random = Xoshiro256(stream_key(self.seed, number, DRAW_STREAM))
+
+    def begin_batch(self) -> None:
+        self.entries += self.deferred
+        self.deferred, self.in_batch = [], set()
+
+    def left(self) -> float:
+        """Return the uses that are left in the iteration, as far as known."""
+        if self.steps is not None:
+            return self.begin + self.steps - self.emitted
+        ends = self.pass_ends
+        return ends[self.iteration] - self.emitted if self.iteration < len(ends) else math.inf
+
+    def finished(self) -> bool:
+        """Return True if no iteration follows."""
+        over = self.steps is not None or self.iteration + 1 == len(self.pass_ends)
+        return self.next is None and not self.resident and over
 
     def admit(self) -> None:
         """Take items from the source until the pool is full or the source has ended."""
@@ -145,15 +200,18 @@ class Pool:
                 self.admitted += uses
             self.next = next(self.source, None)
 
-    def draw(self, random: Xoshiro256, batch: list[int]) -> int | None:
-        """Choose among all entries whose item is not in `batch`; None if there is none."""
-        while self.entries:
-            position = random.below(len(self.entries))
+    def draw(self, unique: bool) -> Use | None:
+        """Choose among all entries; None if none is left in the iteration or for the batch."""
+        if self.left() > 0:
+            self.admit()
+        while self.entries and self.left() > 0:
+            position = self.random.below(len(self.entries))
             index = self.entries[position]
             self.entries[position] = self.entries[-1]  # swap-remove
             self.entries.pop()
-            if index not in batch:
-                return index
+            if not unique or index not in self.in_batch:
+                self.in_batch.add(index)
+                return self.use(index)
             self.deferred.append(index)
         return None
 
@@ -174,6 +232,7 @@ def iterations(
     passes: Iterable[int],
     *,
     factor: float,
+    uses: int | None = None,
     capacity: int = 1,
     batch_size: int = 1,
     unique_in_batch: bool = False,
@@ -182,58 +241,66 @@ def iterations(
     epoch: int = 0,
     steps: int | None = None,
     known: bool = True,
+    shards: int | None = None,
+    rank: int = 0,
+    ranks: int = 1,
 ) -> Iterator[list[list[Use]]]:
-    """Yield the batches of each iteration over passes that flow into each other.
+    """Yield the batches of each iteration of a rank over passes that flow into each other.
 
     Parameters
     ----------
     passes
         How many items each pass has.
+    uses
+        Of each pass, in place of what the factor says.
     steps
         Batches of an iteration; None: as many as the uses of a pass make.
     known
         True if the number of items is known before a pass is read.
+    shards
+        Streams of the whole run, every ranks-th of which is on this rank; None: one for each rank.
     """
-    pool = Pool(
-        (
-            uses_of_items(items, factor, seed, number, known)
-            for number, items in enumerate(passes, epoch)
-        ),
-        max(1, capacity),
-    )
-    for iteration in count():
-        random = Xoshiro256(stream_key(seed, epoch + iteration, DRAW_STREAM))
-        begin = pool.emitted
+    count_here = (shards or ranks) // ranks
 
-        def left(begin: int = begin, iteration: int = iteration) -> float:
-            if steps is not None:
-                return begin + steps * batch_size - pool.emitted
-            ends = pool.pass_ends
-            return ends[iteration] - pool.emitted if iteration < len(ends) else math.inf
+    def stream(place: int, passes: Iterable[int]) -> Stream:
+        """Deal this stream every count_here-th item of each pass."""
+        number = rank + place * ranks
+        own_seed = mix64((seed + number * GOLDEN_GAMMA) & MASK) if number else seed
 
+        def uses_of(items: int, number: int) -> Iterator[int]:
+            own = len(range(place, items, count_here))
+            own_factor = factor
+            if uses is not None and uses_of_pass(own, factor) != uses // count_here:
+                own_factor = uses // count_here / own
+            return uses_of_items(own, own_factor, own_seed, number, known, shards is not None)
+
+        return Stream(
+            map(uses_of, passes, count(epoch)),
+            max(1, capacity) // count_here,
+            own_seed,
+            None if steps is None else steps * batch_size // count_here,
+        )
+
+    streams = list(starmap(stream, enumerate(tee(passes, count_here))))
+    turn = 0
+    for iteration in count(epoch):
+        for each in streams:
+            each.begin_iteration(iteration)
         batches = []
         while True:
-            pool.entries += pool.deferred
-            pool.deferred = []
-            drawn: list[int] = []
-            batch = []
-            while len(batch) < batch_size and left() > 0:
-                pool.admit()
-                if left() == 0:  # a pass without items
+            batch: list[Use] = []
+            for each in streams:
+                each.begin_batch()
+            while len(batch) < batch_size:
+                drawn = streams[turn].draw(unique_in_batch)
+                if drawn is None:
                     break
-                index = pool.draw(random, drawn if unique_in_batch else [])
-                if index is None:
-                    break
-                drawn.append(index)
-                batch.append(pool.use(index))
+                batch.append(Use(drawn.item * count_here + turn, drawn.use))
+                turn = (turn + 1) % count_here
             if not batch:
                 break
             if len(batch) == batch_size or not drop_last:
                 batches.append(batch)
         yield batches
-        if (
-            pool.next is None
-            and not pool.resident
-            and (steps or iteration + 1 == len(pool.pass_ends))
-        ):
+        if all(each.finished() for each in streams):
             return

@@ -128,7 +128,9 @@ SOURCES = {
     "stateful cut": StatefulBatches,
 }
 CUT = ("cut list", "cut", "stateful cut")
-STATEFUL = ("stateful", "stateful iterators", "stateful one shot", "stateful cut")
+KNOWN = ("list", "arrays", "indexed", "sized", "cut list")
+"""They tell how many examples they have."""
+STATEFUL = ("stateful", "stateful iterators", "stateful one shot", "stateful cut", "data loader")
 ONE_SHOT = ("one shot", "stateful one shot")
 
 
@@ -140,15 +142,16 @@ def noisy(batch, rng):
 def plain(emission):
     """Everything that was emitted, as plain values."""
     batch, info = emission
-    return repr(_plain(batch)), info.source_index.tolist(), info.use.tolist()
+    return repr(values_of(batch)), info.source_index.tolist(), info.use.tolist()
 
 
-def _plain(value):
-    if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    return np.asarray(value).tolist()
+def values_of(nest):
+    """The plain values in a nest."""
+    if isinstance(nest, dict):
+        return {key: values_of(each) for key, each in nest.items()}
+    if isinstance(nest, list | tuple):
+        return [values_of(each) for each in nest]
+    return np.asarray(nest).tolist()
 
 
 class Consumer:
@@ -186,19 +189,32 @@ class Consumer:
         return Consumer(loader)
 
 
+def stateful_data_loader(items):
+    """Return one in order: of one that shuffles, torchdata restores the current epoch only."""
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    return StatefulDataLoader(examples(items), batch_size=None, collate_fn=unchanged)
+
+
+def unchanged(item):
+    return item
+
+
 def loader_of(form, items, **arguments):
-    return pyecho.EchoLoader(SOURCES[form](items), unbatch=form in CUT, with_info=True, **arguments)
+    source = stateful_data_loader if form == "data loader" else SOURCES[form]
+    return pyecho.EchoLoader(source(items), unbatch=form in CUT, with_info=True, **arguments)
 
 
 class Scenario:
     """A random source and options that decide the output; `loader` draws the other options.
 
-    With an `adaptive` factor the output depends on a log as well.
+    With an `adaptive` factor the output depends on a log as well. If `evened`, it may have shards
+    or full batches.
     """
 
-    def __init__(self, seed, *, adaptive=False):
+    def __init__(self, seed, *, adaptive=False, forms=tuple(SOURCES), evened=False):
         draw = random.Random(seed)
-        self.form = draw.choice(list(SOURCES))
+        self.form = draw.choice(forms)
         self.items = draw.randint(1, 40)
         batch_size = draw.randint(1 if self.form in CUT else 0, 9) or None
         unique = batch_size is not None and draw.random() < 0.4
@@ -222,6 +238,25 @@ class Scenario:
             self.options["factor"] = pyecho.Adaptive(
                 least + draw.randint(1, 6), least, max_age=draw.choice([None, 2, 20])
             )
+
+        if evened and self.form in KNOWN and draw.random() < 0.5:
+            self._even(draw)
+
+    def _even(self, draw):
+        options, rows = self.options, self.options["batch_size"]
+        if options["steps_per_epoch"] is None:
+            options["unique_in_batch"] = False
+        shards = draw.choice([None, 1, 2, 3])
+        if shards is not None:
+            self.items = -(-self.items // shards) * shards  # as many in each stream
+            rows = max(rows or 1, 1)
+            least = rows if options["unique_in_batch"] else 1
+            options["shuffle_buffer"] = max(options["shuffle_buffer"], shards * least)
+            if options["steps_per_epoch"] is not None:
+                options["steps_per_epoch"] *= shards
+            options["shards"] = shards
+        if options["batch_size"] is not None and options["epochs"] is None:
+            options |= {"pad_last": True, "drop_last": False}
 
     def loader(self, draw, log=None):
         if log is not None:

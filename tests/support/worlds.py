@@ -4,48 +4,65 @@ from __future__ import annotations
 
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from pyecho import EchoLoader
+from pyecho import EchoError, EchoLoader
 
 SECONDS = 60
 
 
+class Missed(Exception):
+    """A rank waits for a message of another one, which has left."""
+
+
 class World:
-    """Ranks that meet; counts their collectives and the numbers that they pass."""
+    """Ranks that meet. They all send a message before any of them goes on.
+
+    Attributes
+    ----------
+    messages
+        What each rank has sent, in order.
+    """
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.barrier = threading.Barrier(size, timeout=SECONDS)
-        self.values: list[Any] = [None] * size
-        self.calls = self.numbers = 0
+        self.messages: list[list[list[int]]] = [[] for _ in range(size)]
+        self._left: set[int] = set()
+        self._changed = threading.Condition()
 
-    def exchange(self, rank: int, value: Any) -> list[Any]:
-        self.values[rank] = value
-        self.barrier.wait()
-        found = list(self.values)
-        if rank == 0:
-            self.calls += 1
-        self.barrier.wait()
-        return found
+    def exchange(self, rank: int, values: list[int]) -> list[list[int]]:
+        """Return the values of all ranks."""
+
+        def missing() -> set[int]:
+            return {other for other, sent in enumerate(self.messages) if len(sent) < number}
+
+        with self._changed:
+            self.messages[rank].append(values)
+            number = len(self.messages[rank])
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not missing() or missing() & self._left, SECONDS)
+            if missing():
+                raise Missed(f"rank {rank} waits in message {number} for {missing()}")
+            return [sent[number - 1] for sent in self.messages]
+
+    def leave(self, rank: int) -> None:
+        """Send no more."""
+        with self._changed:
+            self._left.add(rank)
+            self._changed.notify_all()
 
 
 class Member:
-    """A rank of a world, as `pyecho.run.ranks.Group` says."""
+    """A rank of a world: a group of a loader."""
 
     def __init__(self, world: World, rank: int) -> None:
         self.world, self.rank, self.size = world, rank, world.size
 
     def gather(self, values: list[int]) -> list[list[int]]:
-        if self.rank == 0:
-            self.world.numbers += len(values)
         return self.world.exchange(self.rank, list(values))
-
-    def share(self, value: Any, rank: int) -> Any:
-        return self.world.exchange(self.rank, value)[rank]
 
 
 class Unsized:
@@ -54,11 +71,27 @@ class Unsized:
     def __init__(self, items: Any) -> None:
         self.items = items
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Any]:
         return iter(self.items)
 
 
-def loader_of(group: Any, source: Any, factor: float, **options: Any) -> EchoLoader:
+class Told(Unsized):
+    """A source that tells a length, the right one or not."""
+
+    def __init__(self, items: Any, length: int | None = None) -> None:
+        super().__init__(items)
+        self.length = len(items) if length is None else length
+
+    def __len__(self) -> int:
+        return self.length
+
+
+def numbers_of(rank: int, count: int) -> list[np.int64]:
+    """Return items that tell their rank and place."""
+    return [np.int64(1000 * rank + place) for place in range(count)]
+
+
+def loader_of(group: Any, source: Any, factor: Any, **options: Any) -> EchoLoader:
     """Return a loader in a group."""
 
     class Loader(EchoLoader):
@@ -78,7 +111,8 @@ def run_world(size: int, rank_does: Callable[[Member], Any]) -> tuple[list[Any],
             results[rank] = rank_does(Member(world, rank))
         except BaseException as error:
             errors.append((error, traceback.format_exc()))
-            world.barrier.abort()
+        finally:
+            world.leave(rank)
 
     threads = [threading.Thread(target=work, args=(rank,), daemon=True) for rank in range(size)]
     for thread in threads:
@@ -86,11 +120,22 @@ def run_world(size: int, rank_does: Callable[[Member], Any]) -> tuple[list[Any],
     for thread in threads:
         thread.join(2 * SECONDS)
     assert not any(thread.is_alive() for thread in threads), "a rank hangs"
-    for error, text in errors:
-        if not isinstance(error, threading.BrokenBarrierError):
-            raise AssertionError(text) from error
-    assert not errors
+    for error, text in sorted(errors, key=lambda each: isinstance(each[0], Missed)):
+        raise AssertionError(text) from error
     return results, world
+
+
+def errors_of(size: int, rank_does: Callable[[Member], Any]) -> list[str]:
+    """Return the message of the `EchoError` that ends each rank; all of them must have one."""
+
+    def fails(member: Member) -> str:
+        try:
+            rank_does(member)
+        except EchoError as error:
+            return str(error)
+        raise AssertionError(f"rank {member.rank} goes on")
+
+    return run_world(size, fails)[0]
 
 
 def global_batches(per_rank: list[list[Any]]) -> list[Any]:

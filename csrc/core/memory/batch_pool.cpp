@@ -47,7 +47,7 @@ Batch* BatchPool::obtain() {
   if (free_ != nullptr) {
     Batch* const batch = free_;
     free_ = batch->next;
-    batch->rows = batch->copied = 0;
+    batch->rows = batch->copied = batch->fresh = 0;
     batch->spent.clear();
     return batch;
   }

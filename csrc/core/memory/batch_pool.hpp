@@ -38,6 +38,7 @@ struct Batch {
   std::uint64_t number = 0;  // in the order of planning
   std::uint32_t rows = 0;    // planned
   std::uint32_t copied = 0;  // rows copied, at most `rows`
+  std::uint32_t fresh = 0;   // of these, first uses
   // Numbers of the items whose last use is among the copied rows, in their order; with an adaptive factor, of which any use
   // may turn out to be the last, those of all copied rows.
   std::vector<std::uint64_t> spent;

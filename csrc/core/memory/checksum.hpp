@@ -94,4 +94,17 @@ std::uint64_t sum_in_parallel(std::size_t count, std::size_t item_bytes, const P
   return sum;
 }
 
+// Returns the sum of the checksums of one leaf of items with these numbers, whose bytes lie side by side.
+template <class Number>
+std::uint64_t checksum_of_column(std::span<const std::byte> column, std::span<const Number> numbers, std::size_t leaf) {
+  const std::size_t row_bytes = numbers.empty() ? 0 : column.size() / numbers.size();
+  return sum_in_parallel(numbers.size(), row_bytes, [&](std::size_t begin, std::size_t end) {
+    std::uint64_t sum = 0;
+    for (std::size_t i = begin; i < end && row_bytes > 0; ++i) {
+      sum += checksum(column.subspan(i * row_bytes, row_bytes), row_seed(static_cast<std::uint64_t>(numbers[i]), leaf));
+    }
+    return sum;
+  });
+}
+
 }  // namespace pyecho

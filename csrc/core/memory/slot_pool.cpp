@@ -7,7 +7,6 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
-#include <utility>
 
 namespace pyecho {
 namespace {
@@ -25,8 +24,12 @@ std::uint32_t checked(std::uint32_t slots) {
 
 }  // namespace
 
-SlotPool::SlotPool(std::uint32_t slots, std::uint32_t ahead)
-    : slots_(checked(slots)), announce_group_(std::max(1U, ahead / kAnnounceParts)), free_(slots), filled_(slots) {
+SlotPool::SlotPool(std::uint32_t slots, std::uint32_t ahead, std::uint32_t spare)
+    : slots_(checked(slots)),
+      spare_(spare),
+      announce_group_(std::max(1U, ahead / kAnnounceParts)),
+      free_(slots),
+      filled_(slots) {
   reset();
 }
 
@@ -138,20 +141,11 @@ void SlotPool::set_halted(bool halted) {
   released_.alert();
 }
 
-void SlotPool::prompt() {
-  if (forked()) {
-    return;
-  }
-  prompts_.fetch_add_acq_rel(1);  // [P1] pairs with [P2]
-  committed_.alert();
-}
-
 // ---------------------------------------------------------------- planner
 
 bool SlotPool::feed(BatchPlan& plan) {
   std::array<std::uint32_t, 256> taken;  // NOLINT(cppcoreguidelines-pro-type-member-init): written by try_pop
-  const std::uint32_t prompts = prompts_.load_acquire();  // [P2] pairs with [P1], before the plan is asked
-  for (bool fed = std::exchange(prompted_, prompts) != prompts;; fed = true) {
+  for (bool fed = false;; fed = true) {
     std::uint32_t count = filled_.try_pop(taken);
     if (count == 0) {
       // Count first, then look again, so that every later commit ends the wait that follows.
@@ -189,8 +183,7 @@ Outcome SlotPool::await_items(std::uint64_t items, Deadline deadline) {
   // known_ includes commits that are blocked by an older open ticket, so wait for at least one more.
   const std::uint64_t target = std::max(known_ + 1, was_urgent ? 0 : fed + items);
   return committed_.await(target, deadline, WaitStrategy::spin_then_sleep(), [&] {
-    return stopped() || halted() || fed == end_ticket_.load_acquire() || (!was_urgent && urgent()) ||
-           prompts_.load_acquire() != prompted_;
+    return stopped() || halted() || fed == end_ticket_.load_acquire() || (!was_urgent && urgent());
   });
 }
 
@@ -208,7 +201,18 @@ void SlotPool::push_free(std::span<const std::uint32_t> slots) noexcept {
   }
 }
 
+// Takes at most so many slots out of the cycle, as long as too many are in it. Returns how many.
+std::size_t SlotPool::withhold(std::size_t count) noexcept {
+  std::uint32_t surplus = surplus_.load_relaxed();
+  std::uint32_t taken = 0;
+  do {
+    taken = static_cast<std::uint32_t>(std::min<std::size_t>(count, surplus));
+  } while (taken > 0 && !surplus_.try_claim_relaxed(surplus, surplus - taken));
+  return taken;
+}
+
 void SlotPool::release(std::span<const std::uint32_t> slots) {
+  slots = slots.subspan(withhold(slots.size()));
   if (slots.empty()) {
     return;
   }
@@ -220,18 +224,20 @@ void SlotPool::release(std::span<const std::uint32_t> slots) {
 
 void SlotPool::reset() {
   drain();
+  surplus_.store_relaxed(0);
   std::array<std::uint32_t, 256> slots;  // NOLINT(cppcoreguidelines-pro-type-member-init): written before it is read
-  for (std::uint32_t first = 0; first < slots_; first += static_cast<std::uint32_t>(slots.size())) {
+  for (std::uint32_t first = 0; first < cycle(); first += static_cast<std::uint32_t>(slots.size())) {
     std::iota(slots.begin(), slots.end(), first);
-    push_free(std::span(slots).first(std::min<std::size_t>(slots.size(), slots_ - first)));
+    push_free(std::span(slots).first(std::min<std::size_t>(slots.size(), cycle() - first)));
   }
-  open(false, 0);
+  open(false);
 }
 
-void SlotPool::reset_halted(std::span<const std::uint32_t> free, std::uint64_t fed) {
+void SlotPool::reset_halted(std::span<const std::uint32_t> free) {
   drain();
-  push_free(free);
-  open(true, fed);
+  surplus_.store_relaxed(spare_);
+  push_free(free.subspan(withhold(free.size())));
+  open(true);
 }
 
 void SlotPool::drain() {
@@ -247,8 +253,7 @@ void SlotPool::drain() {
   }
 }
 
-void SlotPool::open(bool halted, std::uint64_t fed) {
-  before_ = committed() - fed;
+void SlotPool::open(bool halted) {
   skip_ = 0;
   urgent_.store_relaxed(0);
   unannounced_.store_relaxed(0);

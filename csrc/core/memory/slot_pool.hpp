@@ -26,14 +26,13 @@
 //              |                        |               | acquire      |            |
 // urgent_      | reserve (sleeping),    | await_items   | acq_rel RMW, | -          | an increase is followed by an alert of the
 //              | end_pass, feed, reset  |               | acquire      |            | planner
-// prompts_     | prompt [P1]            | feed [P2],    | acq_rel RMW, | P1 -> P2   | the plan was told more before; followed by
-//              |                        | await_items   | acquire      |            | an alert of the planner
 // released_    | release,               | reserve       | EventCount   |            | producers without a slot sleep on it
 //              | announce_released      |               |              |            |
 // unannounced_ | release,               | the same      | acq_rel RMW  | itself     | released slots not yet counted by released_
 //              | announce_released      |               |              |            |
 // not_items_,  | abort, end_pass; feed  | committed()   | acq_rel RMW, | itself     | never more than committed_ together
 // skipped_     |                        |               | acquire      |            |
+// surplus_     | release, resets        | release       | relaxed RMW  | itself     | a count; the slots are not used again
 // (slot data)  | producer before commit | builder       | by the rings |            | free ring: the last reader happens before the
 //              |                        |               |              |            | next writer; filled ring: writer before reader
 #pragma once
@@ -63,14 +62,17 @@ class SlotPool {
   static constexpr std::uint32_t kMaxSlots = (1U << 30) - 1;
 
   // `ahead`: slots beyond those that items occupy for long. Waiting producers are woken once a quarter of them has been
-  // released, or by announce_released(). Throws std::invalid_argument unless 1 <= slots <= kMaxSlots, std::bad_alloc.
-  SlotPool(std::uint32_t slots, std::uint32_t ahead);
+  // released, or by announce_released(). `spare`: of the slots, those that only reset_halted() fills. Throws std::invalid_argument unless 1 <= slots <= kMaxSlots, std::bad_alloc.
+  SlotPool(std::uint32_t slots, std::uint32_t ahead, std::uint32_t spare = 0);
   // Returns the bytes that a pool of `slots` slots allocates.
   [[nodiscard]] static std::size_t size_bytes(std::uint32_t slots) noexcept {
     return 2 * IndexRing<>::size_bytes(slots);
   }
 
+  // Slot numbers are below this.
   [[nodiscard]] std::uint32_t slots() const noexcept { return slots_; }
+  // Returns how many of them are in the cycle, but for those of items from before reset_halted().
+  [[nodiscard]] std::uint32_t cycle() const noexcept { return slots_ - spare_; }
 
   // -- Producers: any number of threads --
 
@@ -118,23 +120,14 @@ class SlotPool {
   // -- The planning side: one thread at a time --
 
   // Feeds the plan everything that is committed, in ticket order, and the end of the input once the pool is closed and
-  // drained, and not stopped. Returns false if there was nothing, and no prompt() either. Never blocks.
+  // drained, and not stopped. Returns false if there was nothing. Never blocks.
   bool feed(BatchPlan& plan);
   // Call after feed() returned false. Blocks until `items` more items have been committed than fed (kOk). Returns early if
-  // the input was closed or stopped, a pass ended, or prompt() was called. While a producer sleeps for a slot, returns at
-  // every commit. kTimeout if the deadline passed first.
+  // the input was closed or stopped, or a pass ended. While a producer sleeps for a slot, returns at every commit. kTimeout if
+  // the deadline passed first.
   Outcome await_items(std::uint64_t items, Deadline deadline);
 
   // -- Any thread --
-
-  // Has the planning side look again at its plan, which was told more (BatchPlan::extend).
-  void prompt();
-  // Returns the number of events that the plan has been or can be fed since the last reset: items, and the end of the input.
-  // No reset may be under way.
-  [[nodiscard]] std::uint64_t arrived() const noexcept {
-    const std::uint64_t end = closed() ? 1 : 0;  // read first: items are committed before the end
-    return committed() - before_ + end;
-  }
 
   // Frees the slots.
   void release(std::span<const std::uint32_t> slots);
@@ -146,14 +139,16 @@ class SlotPool {
 
   // Frees every slot and opens the input again. Throws std::logic_error if a reservation is still open.
   void reset();
-  // Same, but frees only these slots, and stays halted. The others hold items that a plan has been fed, `fed` so far.
-  void reset_halted(std::span<const std::uint32_t> free, std::uint64_t fed);
+  // Same, but frees only these slots, and stays halted. The others hold items that a plan has been fed. As many slots as are
+  // spare leave the cycle when they become free, so that later states are no larger than this one's may be.
+  void reset_halted(std::span<const std::uint32_t> free);
   // Drops the first items that are committed from now on, in the order of their tickets, as if they had been aborted.
   void skip(std::uint64_t items) noexcept { skip_ = items; }
 
  private:
   void drain();
-  void open(bool halted, std::uint64_t fed);
+  std::size_t withhold(std::size_t count) noexcept;
+  void open(bool halted);
 
   static constexpr std::uint64_t kClosedBit = std::uint64_t{1} << 63;
   static constexpr std::uint64_t kOpen = kClosedBit;   // end_ticket_ while input is open
@@ -167,6 +162,7 @@ class SlotPool {
 
   const ForkGuard fork_guard_;
   const std::uint32_t slots_;
+  const std::uint32_t spare_;
   const std::uint32_t announce_group_;
   IndexRing<> free_;               // releasing threads -> reserving threads
   IndexRing<> filled_;             // committing threads -> the planner, by ticket
@@ -180,9 +176,7 @@ class SlotPool {
   Atomic<std::uint32_t> stopped_;  // set by stop()
   Atomic<std::uint32_t> halted_;   // set by set_halted()
   Atomic<std::uint32_t> urgent_;   // reserving threads asleep, and ends of passes that are not fed yet
-  Atomic<std::uint32_t> prompts_;  // advanced by prompt()
-  std::uint64_t before_ = 0;       // committed() at the last reset, but for what a plan had been fed
-  std::uint32_t prompted_ = 0;     // planner only: prompts_ at the last look
+  Atomic<std::uint32_t> surplus_;  // slots to leave the cycle
   std::uint64_t known_ = 0;        // planner only: committed_ at the last look
   std::uint64_t skip_ = 0;         // planner only: items still to drop
 };

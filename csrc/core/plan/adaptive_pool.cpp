@@ -1,6 +1,5 @@
 #include "core/plan/adaptive_pool.hpp"
 
-#include <algorithm>
 #include <utility>
 
 namespace pyecho {
@@ -64,7 +63,7 @@ void AdaptivePool::begin_batch() {
   due_.clear();
 }
 
-void AdaptivePool::admit(std::uint32_t slot, std::uint64_t source_index, bool additional) {
+void AdaptivePool::admit(std::uint32_t slot, std::uint64_t source_index) {
   if (resident_ == capacity_) {
     leave(leaving_.front());
   }
@@ -76,8 +75,7 @@ void AdaptivePool::admit(std::uint32_t slot, std::uint64_t source_index, bool ad
                   .leaving = kNowhere,
                   .older = youngest_,
                   .younger = kNowhere,
-                  .overdue = false,
-                  .additional = additional};
+                  .overdue = false};
   (youngest_ == kNowhere ? oldest_ : items_[youngest_].younger) = slot;
   youngest_ = slot;
   order_[resident_] = slot;
@@ -107,9 +105,7 @@ std::uint32_t AdaptivePool::draw(std::span<Use> rows, Xoshiro256& random) {
     swap_places(place, --active_);
     Item& item = items_[slot];
     const bool last = item.uses + 1 == most_uses_;
-    const std::uint32_t ordinal = item.uses++;
-    rows[drawn++] = {
-        .slot = slot, .ordinal = item.additional ? ~ordinal : ordinal, .source_index = item.source_index, .last = last};
+    rows[drawn++] = {.slot = slot, .ordinal = item.uses++, .source_index = item.source_index, .last = last};
     --uses_left_;
     if (last) {
       remove(slot);

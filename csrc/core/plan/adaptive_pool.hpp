@@ -39,7 +39,7 @@ class AdaptivePool {
   void begin_batch();
   // True if admit() may be called.
   [[nodiscard]] bool has_room() const noexcept { return resident_ < capacity_ || !leaving_.empty(); }
-  void admit(std::uint32_t slot, std::uint64_t source_index, bool additional = false);
+  void admit(std::uint32_t slot, std::uint64_t source_index);
   // No item follows.
   void drain();
   // Begins a round if fewer than `rows` items are left in this one.
@@ -67,7 +67,6 @@ class AdaptivePool {
     std::uint32_t older;    // the next older slot, or kNowhere
     std::uint32_t younger;  // likewise
     bool overdue;           // too old, and to leave after its least uses
-    bool additional;        // all its uses are, see Extent
   };
 
   void remove(std::uint32_t slot);

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::size_t kPassRuns = 16;  // more are allocated on demand
 
-// Returns a part of a number of uses that belongs to each stream.
+// Returns the part of a number of uses that belongs to each stream.
 std::uint64_t share(std::uint64_t uses, std::uint64_t streams) {
   if (uses != kUnknown && uses % streams != 0) {
     throw std::invalid_argument("streams have equally many uses");
@@ -17,8 +17,7 @@ std::uint64_t share(std::uint64_t uses, std::uint64_t streams) {
   return uses == kUnknown ? kUnknown : uses / streams;
 }
 
-// Returns the configuration of one stream. Stream 0 of a run draws as a run without streams does, and with an adaptive
-// factor all do, so that they take the same decisions.
+// Returns the configuration of one stream. Stream 0 of a run draws as a run without streams does.
 PlanConfig of_stream(PlanConfig config, std::uint64_t stream) {
   const std::uint32_t streams = config.streams;
   if (streams < 1 || streams > config.capacity) {
@@ -26,7 +25,7 @@ PlanConfig of_stream(PlanConfig config, std::uint64_t stream) {
   }
   const std::uint64_t number = config.first_stream + stream * config.stream_step;
   config.capacity /= streams;
-  config.seed = number == 0 || config.adaptive() ? config.seed : mix64(config.seed + number * kGoldenGamma);
+  config.seed = number == 0 ? config.seed : mix64(config.seed + number * kGoldenGamma);
   config.iteration_uses = share(config.iteration_uses, streams);
   config.batch_rows = (config.batch_rows - 1) / streams + 1;
   if (streams > 1 && config.adaptive()) {
@@ -38,18 +37,13 @@ PlanConfig of_stream(PlanConfig config, std::uint64_t stream) {
   return config;
 }
 
-// Checks the configuration before anything is allocated.
-std::uint32_t checked_slots(const PlanConfig& config) {
-  static_cast<void>(BatchPlan::size_bytes(config));
-  return config.slots;
-}
-
 }  // namespace
 
-BatchPlan::BatchPlan(const PlanConfig& config) : config_(config), numbers_(checked_slots(config)) {
+BatchPlan::BatchPlan(const PlanConfig& config) : config_(config) {
   for (std::uint32_t stream = 0; stream < std::max(1U, config.streams); ++stream) {
-    streams_.emplace_back(of_stream(config, stream), numbers_);
+    streams_.emplace_back(of_stream(config, stream));
   }
+  numbers_.resize(config.slots);  // not before the configuration is checked
   passes_.reserve(kPassRuns);
 }
 
@@ -59,16 +53,13 @@ std::size_t BatchPlan::size_bytes(const PlanConfig& config) {
 
 void BatchPlan::begin(std::uint64_t epoch, const Extent& extent) {
   const std::uint64_t streams = streams_.size();
-  extent_ = extent;
+  const std::uint64_t uses = share(extent.uses, streams);
   fed_ = pass_fed_ = 0;
   passes_.clear();
   turn_ = 0;
-  std::uint64_t items = extent.items;
-  for (StreamPlan& stream : streams_) {
-    stream.begin(epoch, {.items = items == kUnknown ? kUnknown : (items + streams - 1) / streams,
-                         .iteration_uses = share(extent.iteration_uses, streams),
-                         .total_uses = share(extent.total_uses, streams)});
-    items -= items == kUnknown || items == 0 ? 0 : 1;
+  for (std::uint64_t stream = 0; stream < streams; ++stream) {
+    const std::uint64_t items = extent.items == kUnknown ? kUnknown : (extent.items + streams - 1 - stream) / streams;
+    streams_[stream].begin(epoch, {.items = items, .uses = uses});
   }
 }
 
@@ -125,21 +116,7 @@ void BatchPlan::next_iteration() noexcept {
   }
 }
 
-bool BatchPlan::finished() const noexcept { return std::ranges::all_of(streams_, &StreamPlan::finished); }
-
-OwnUses BatchPlan::own_uses() const noexcept {
-  const std::uint64_t streams = streams_.size();
-  OwnUses most{.count = 0, .known_after = 0};
-  for (const StreamPlan& stream : streams_) {
-    const OwnUses own = stream.own_uses();
-    if (own.count == kUnknown || own.known_after == kUnknown) {
-      return {};
-    }
-    most.count = std::max(most.count, own.count * streams);
-    most.known_after = std::max(most.known_after, own.known_after * streams);
-  }
-  return most;
-}
+bool BatchPlan::finished() const noexcept { return std::ranges::any_of(streams_, &StreamPlan::finished); }
 
 std::uint32_t BatchPlan::resident() const noexcept {
   return std::transform_reduce(streams_.begin(), streams_.end(), 0U, std::plus<>(),

@@ -15,11 +15,21 @@
 // is saved as a few numbers and found again by replaying it (replay.hpp). For that it numbers the items, from 0 after
 // begin().
 //
-// With several streams, items wait for their stream while others draw. Streams that have drawn equally often have
-// admitted equally many items, but for kInboxSlots and the capacity of one, so PlanConfig::slots has room for as many more.
+// With several streams, items wait for their stream while others draw, so PlanConfig::slots has room for more of them
+// (waiting_slots()). The bound: stream t asks for an item, and stream i has drawn as often, D times, but for one. Each pass
+// has U uses in both, n items in one and n or n - 1 in the other, spread evenly (PlanConfig::even_factor), so that a items
+// have a * f uses but for less than 2, f = U / n. Let c be the capacity of a stream.
 //
-// Not thread-safe: one thread at a time, except for finished(), own_uses(), resident(), log(), and number_of() a slot not
-// yet released.
+//     t has room, and its items have at most m <= f + 1 uses:   items admitted  < (D + (c - 1) * m + 2) / f
+//     i was full when it drew last:                             items admitted  > (D + c - 3) / f
+//     i was fed at most one item more than t, which has none waiting.
+//
+// With equal f, fewer than c + 4 items wait for i. If f differs, D + c - 1 <= U, because i has c - 1 uses left, so it is one
+// more at most. Hence c and kInboxSlots for each stream. Passes that flow have equally many items in all streams: else
+// streams that draw equally often would drift apart.
+//
+// Not thread-safe: one thread at a time, except for finished(), resident(), log(), decisions(), diverged(), and number_of() a
+// slot not yet released.
 #pragma once
 
 #include <cstddef>
@@ -50,16 +60,12 @@ class BatchPlan {
     return streams == 1 ? 0 : capacity + std::uint64_t{kInboxSlots} * streams;
   }
 
-  // Drops all state and starts with iteration and pass number `epoch`. Several streams end together, so they need an
-  // Extent::total_uses. Its uses are those of all streams, and divisible by their number unless unknown.
+  // Drops all state and starts with iteration and pass number `epoch`. `extent`: of all streams together, which are dealt the
+  // items in turn and have equally many uses. Several streams end together only if their uses are known. Throws
+  // std::invalid_argument if the uses cannot be dealt so, or are fewer than the items of some stream; std::bad_alloc.
   void begin(std::uint64_t epoch, const Extent& extent);
   // After begin(): takes these decisions again, and those of PlanConfig::replay if they go on longer.
   void replay(std::vector<std::uint32_t> decisions) { streams_[0].replay(std::move(decisions)); }
-
-  // A joint plan: adds what the ranks have agreed on; returns what of it is still ahead, or the last knot. Any
-  // thread.
-  void extend(std::span<const Knot> knots) { streams_[0].extend(knots); }
-  [[nodiscard]] std::vector<Knot> knots() const { return streams_[0].knots(); }
 
   // -- Input, in source order --
 
@@ -102,8 +108,6 @@ class BatchPlan {
 
   // True once the last iteration is over: every use of every item has been drawn, and no input can follow. Any thread.
   [[nodiscard]] bool finished() const noexcept;
-  // Any thread.
-  [[nodiscard]] OwnUses own_uses() const noexcept;
   // Returns a lower bound of the items to feed before `draws` more draws, or all that the iteration has left, can be made
   // (if the input does not end). Valid after draw() or ready() returned kEmpty.
   [[nodiscard]] std::uint64_t min_items(std::uint64_t draws) const noexcept {
@@ -116,7 +120,6 @@ class BatchPlan {
   // -- What a saved state tells of a plan --
 
   [[nodiscard]] const PlanConfig& config() const noexcept { return config_; }
-  [[nodiscard]] const Extent& extent() const noexcept { return extent_; }
   // Returns the number of items fed since begin().
   [[nodiscard]] std::uint64_t fed() const noexcept { return fed_; }
   // Returns the number of items fed since the last end_pass().
@@ -143,10 +146,9 @@ class BatchPlan {
   std::vector<std::uint64_t> numbers_;  // by slot
   std::deque<StreamPlan> streams_;      // a deque, because they cannot be moved
   std::size_t turn_ = 0;                // the stream of the next use
-  Extent extent_;
-  std::uint64_t fed_ = 0;        // items so far
-  std::uint64_t pass_fed_ = 0;   // items fed before the pass that is being fed
-  std::vector<PassRun> passes_;  // that have ended
+  std::uint64_t fed_ = 0;               // items so far
+  std::uint64_t pass_fed_ = 0;          // items fed before the pass that is being fed
+  std::vector<PassRun> passes_;         // that have ended
 };
 
 }  // namespace pyecho

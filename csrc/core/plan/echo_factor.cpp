@@ -17,13 +17,21 @@ double checked(double factor) {
 
 }  // namespace
 
-EchoFactor::EchoFactor(double factor, bool even)
-    : whole_(static_cast<std::uint32_t>(std::floor(checked(factor)))),
-      factor_(factor),
-      fractional_(factor > whole_),
-      even_(even) {}
+EchoFactor::EchoFactor(double factor, bool even) : configured_(checked(factor)), even_(even) {
+  set(configured_, static_cast<std::uint64_t>(configured_));
+}
 
-void EchoFactor::begin_pass(std::uint64_t seed, std::uint64_t pass, std::uint64_t items) noexcept {
+void EchoFactor::set(double factor, std::uint64_t whole) noexcept {
+  whole_ = static_cast<std::uint32_t>(whole);
+  factor_ = factor;
+  fractional_ = factor > whole_;
+}
+
+void EchoFactor::begin_pass(std::uint64_t seed, std::uint64_t pass, std::uint64_t items, std::uint64_t uses) noexcept {
+  set(configured_, static_cast<std::uint64_t>(configured_));
+  if (uses != kUnknown && uses != uses_of_pass(items)) {
+    set(static_cast<double>(uses) / static_cast<double>(items), uses / items);
+  }
   key_ = stream_key(seed, pass, Stream::kFactor);
   items_ = items;
   index_ = 0;

@@ -7,6 +7,9 @@
 //   3.4.2, algorithm S), seeded by (seed, pass). Or, with `even`, they are spread evenly from a random item on, so that
 //   several streams use up their items equally fast.
 // - If N is unknown, the total must be right after every item, so the same items get one more use in every pass.
+//
+// A pass may need another number of uses U, because other ranks have more items. Then it has the factor U / N, and is drawn in
+// the same way.
 #pragma once
 
 #include <cmath>
@@ -22,33 +25,37 @@ class EchoFactor {
   // Throws std::invalid_argument unless factor is finite, at least 1 and below 2^32 - 1.
   explicit EchoFactor(double factor, bool even = false);
 
-  // Starts pass number `pass` of `items` items (or kUnknown). A pass that turns out longer than `items` still has the
+  // Starts pass number `pass` of `items` items (or kUnknown), which has `uses` uses, at least `items` and below
+  // PlanConfig::kMaxUses times as many, or kUnknown: uses_of_pass(). A pass that turns out longer than `items` still has the
   // exact total; a shorter one may miss it.
-  void begin_pass(std::uint64_t seed, std::uint64_t pass, std::uint64_t items) noexcept;
+  void begin_pass(std::uint64_t seed, std::uint64_t pass, std::uint64_t items, std::uint64_t uses = kUnknown) noexcept;
   // Returns the number of uses of the next item.
   [[nodiscard]] std::uint32_t next() noexcept { return whole_ + (fractional_ && next_gets_more() ? 1U : 0U); }
 
-  // Returns the number of uses of a whole pass of `items` items.
+  // Returns the number of uses of a whole pass of `items` items with the factor of this pass.
   [[nodiscard]] std::uint64_t uses_of_pass(std::uint64_t items) const noexcept {
     if (!fractional_) {
       return items * whole_;
     }
     return static_cast<std::uint64_t>(std::floor(static_cast<double>(items) * factor_ + 0.5));
   }
+  // Returns the fewest and the most uses of an item of this pass.
   [[nodiscard]] std::uint32_t min_uses() const noexcept { return whole_; }
   [[nodiscard]] std::uint32_t max_uses() const noexcept { return whole_ + (fractional_ ? 1U : 0U); }
 
  private:
+  void set(double factor, std::uint64_t whole) noexcept;
   [[nodiscard]] bool next_gets_more() noexcept;
   // Returns how many of the first `items` items get one more use.
   [[nodiscard]] std::uint64_t more_among(std::uint64_t items) const noexcept {
     return uses_of_pass(items) - items * whole_;
   }
 
-  std::uint32_t whole_;
-  double factor_;
-  bool fractional_;
-  bool even_;
+  const double configured_;
+  const bool even_;
+  std::uint32_t whole_ = 0;  // of this pass, like the next two
+  double factor_ = 0;
+  bool fractional_ = false;
   std::uint64_t key_ = 0;
   std::uint64_t items_ = kUnknown;
   std::uint64_t index_ = 0;  // of the next item

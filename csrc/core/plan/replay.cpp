@@ -9,6 +9,8 @@ namespace pyecho {
 namespace {
 
 constexpr std::uint32_t kUsesAtOnce = 256;
+constexpr double kMostUses = 0x1.0p36;
+constexpr double kMostEmptyPasses = 0x1.0p20;  // they take time, and no use ends it
 
 }  // namespace
 
@@ -16,21 +18,33 @@ Replay::Replay(BatchPlan& plan, std::uint32_t batch_rows, PlanPosition position)
     : plan_(plan),
       position_(std::move(position)),
       by_use_(batch_rows == 1 && !plan.config().unique_in_batch && !plan.config().adaptive()),
-      uses_(by_use_ ? kUsesAtOnce : batch_rows),
-      free_(plan.config().slots) {
+      batch_rows_(batch_rows) {
   plan_.begin(position_.epoch, position_.extent);
   plan_.replay(std::move(position_.decisions));
-  plan_.extend(position_.knots);
-  std::iota(free_.rbegin(), free_.rend(), 0U);
   open_pass();
+}
+
+bool Replay::bounded() const noexcept {
+  const PlanConfig& config = plan_.config();
+  const Extent& extent = position_.extent;
+  const double of_factor = config.adaptive() ? config.min_uses : config.factor;
+  const double of_extent =
+      extent.uses == kUnknown ? 0 : static_cast<double>(extent.uses) / static_cast<double>(extent.items);
+  auto items = static_cast<double>(position_.open_items);
+  double empty = 0;
+  for (const PassRun& run : position_.passes) {
+    items += static_cast<double>(run.passes) * static_cast<double>(run.items);
+    empty += run.items == 0 ? static_cast<double>(run.passes) : 0;
+  }
+  return items * std::max(of_factor, of_extent) <= kMostUses && empty <= kMostEmptyPasses;
 }
 
 // ---------------------------------------------------------------- input
 
 void Replay::open_pass() noexcept {
   const std::vector<PassRun>& runs = position_.passes;
-  for (; run_ < runs.size() && run_passes_ == runs[run_].passes; ++run_) {
-    run_passes_ = 0;
+  while (run_ < runs.size() && runs[run_].passes == 0) {
+    ++run_;
   }
   items_left_ = run_ < runs.size() ? runs[run_].items : position_.open_items;
 }
@@ -50,7 +64,7 @@ bool Replay::feed_next() {
     return false;
   }
   ++passes_fed_;
-  ++run_passes_;
+  --position_.passes[run_].passes;
   open_pass();
   if (position_.ended && run_ == position_.passes.size()) {
     plan_.end_input();
@@ -104,6 +118,11 @@ Outcome Replay::draw_batch() {
 
 Outcome Replay::advance(std::uint64_t uses) {
   const std::uint64_t until = drawn_ + uses;
+  if (uses_.empty()) {
+    uses_.resize(by_use_ ? kUsesAtOnce : batch_rows_);
+    free_.resize(plan_.config().slots);
+    std::iota(free_.rbegin(), free_.rend(), 0U);
+  }
   while (iterations_ < position_.iterations || batches_ < position_.batches) {
     if (drawn_ >= until) {
       return Outcome::kEmpty;
@@ -112,7 +131,7 @@ Outcome Replay::advance(std::uint64_t uses) {
     if (outcome == Outcome::kOk) {
       continue;
     }
-    // Iterations beyond the last one would be empty, and without end.
+    // Iterations after the last one would be empty, and without end.
     if (outcome == Outcome::kClosed || iterations_ == position_.iterations || plan_.finished()) {
       return Outcome::kClosed;
     }

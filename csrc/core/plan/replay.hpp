@@ -27,7 +27,6 @@ struct PlanPosition {
   std::uint64_t open_items = 0;            // known of the next pass
   bool ended = false;                      // no pass follows those in `passes`
   std::vector<std::uint32_t> decisions{};  // of an adaptive factor, those ahead of the consumer included
-  std::vector<Knot> knots{};               // of a joint plan, behind them
   bool feed_all = false;                   // feed everything; else only what the batches taken need
   // Output taken by the consumer.
   std::uint64_t iterations = 0;  // to their ends
@@ -37,16 +36,18 @@ struct PlanPosition {
 
 class Replay {
  public:
-  // Begins `plan`, which outlives the replay. It needs a slot more than its capacity; with feed_all also one for each item
+  // Begins `plan`, which outlives the replay, and allocates nothing yet. It needs a slot more than its capacity; with feed_all also one for each item
   // that it holds in the end.
   Replay(BatchPlan& plan, std::uint32_t batch_rows, PlanPosition position);
 
+  // Before advance(): true if it ends within 2^36 uses, half an hour of planning, with few passes without items.
+  [[nodiscard]] bool bounded() const noexcept;
   // Draws some `uses` more. kOk: the plan stands at the position, at a batch boundary. kEmpty: call again. kClosed: there
   // is no such position.
   Outcome advance(std::uint64_t uses);
 
   [[nodiscard]] const BatchPlan& plan() const noexcept { return plan_; }
-  // Returns the slots without an item.
+  // Returns the slots without an item, after advance().
   [[nodiscard]] const std::vector<std::uint32_t>& free_slots() const noexcept { return free_; }
   // Returns the batches drawn since the last iteration, short ones included.
   [[nodiscard]] std::uint64_t batches_drawn() const noexcept { return batches_drawn_; }
@@ -61,16 +62,16 @@ class Replay {
   BatchPlan& plan_;
   PlanPosition position_;
   bool by_use_;  // a batch is one use, so that several can be drawn at once
+  std::uint32_t batch_rows_;
   std::vector<Use> uses_;
   std::uint32_t rows_ = 0;        // of the open batch
-  std::uint64_t iterations_ = 0;  // behind the plan
+  std::uint64_t iterations_ = 0;  // that have ended
   std::uint64_t batches_ = 0;     // of the next one, as counted
   std::uint64_t batches_drawn_ = 0;
   std::uint64_t drawn_ = 0;
 
   std::vector<std::uint32_t> free_;
-  std::size_t run_ = 0;           // in position_.passes
-  std::uint64_t run_passes_ = 0;  // of that run, fed
+  std::size_t run_ = 0;  // in position_.passes, which are counted down
   std::uint64_t passes_fed_ = 0;
   std::uint64_t items_left_ = 0;  // to feed in the open pass
 };

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
-#include <utility>
+#include <string>
 
 namespace pyecho {
 namespace {
@@ -34,18 +34,16 @@ PlanConfig checked(PlanConfig config) {
 
 }  // namespace
 
-StreamPlan::StreamPlan(const PlanConfig& config, std::span<const std::uint64_t> numbers)
+StreamPlan::StreamPlan(const PlanConfig& config)
     : config_(checked(config)),
       factor_(config.factor, config.even_factor),
       inbox_(config.slots),
       entries_(if_fixed(config, most_uses(config))),
       pool_(if_fixed(config, config.slots)),
-      numbers_(numbers),
       taken_by_(if_fixed(config, config.unique_in_batch ? config.slots : 0)) {
   if (config.adaptive()) {
     adaptive_ = std::make_unique<AdaptivePool>(config);
   }
-  kept_.reserve(if_fixed(config, config.capacity));
   deferred_.reserve(if_fixed(config, config.unique_in_batch ? most_uses(config) : 0));
   pass_ends_.reserve(kEndsAtOnce);
   iteration_ends_.reserve(kEndsAtOnce);
@@ -58,23 +56,19 @@ std::size_t StreamPlan::size_bytes(const PlanConfig& config) {
     return AdaptivePool::size_bytes(config) + config.slots * sizeof(std::uint32_t);
   }
   const std::uint64_t per_slot = sizeof(std::uint32_t) + sizeof(Item) + (config.unique_in_batch ? 4 : 0);
-  return uses * sizeof(std::uint32_t) * (config.unique_in_batch ? 2 : 1) + config.slots * per_slot +
-         config.capacity * sizeof(kept_[0]);
+  return uses * sizeof(std::uint32_t) * (config.unique_in_batch ? 2 : 1) + config.slots * per_slot;
 }
 
 void StreamPlan::begin(std::uint64_t epoch, const Extent& extent) {
+  check(extent);
   fed_ = admitted_ = pass_begin_ = admitted_uses_ = 0;
   pass_ends_.clear();
   ended_ = false;
   extent_ = extent;
-  if (extent_.iteration_uses == 0) {
-    extent_.iteration_uses = config_.iteration_uses;
-  }
   pass_ = epoch;
-  factor_.begin_pass(config_.seed, pass_, extent_.items);
+  factor_.begin_pass(config_.seed, pass_, extent_.items, extent_.uses);
+  make_room(0);
   drawn_ = 0;
-  own_uses_.store_relaxed(kUnknown);
-  own_uses_known_after_.store_relaxed(kUnknown);
   iteration_ = epoch;
   iteration_ends_.clear();
   finished_.store_relaxed(false);
@@ -83,11 +77,39 @@ void StreamPlan::begin(std::uint64_t epoch, const Extent& extent) {
   left_ = 0;
   batch_ = 1;
   deferred_.clear();
-  kept_.clear();
-  padded_ = repeats_ = false;
   std::ranges::fill(pool_, Item{});
   std::ranges::fill(taken_by_, 0U);
   begin_decisions(epoch);
+}
+
+void StreamPlan::check(const Extent& extent) const {
+  if (extent.uses == kUnknown) {
+    return;
+  }
+  if (adaptive_ || extent.items == kUnknown || extent.items == 0 || extent.uses < extent.items) {
+    throw std::invalid_argument("a pass of " + std::to_string(extent.items) + " items cannot have " +
+                                std::to_string(extent.uses) + " uses: each stream needs items, and of each a use");
+  }
+  if (extent.uses / extent.items >= PlanConfig::kMaxUses) {
+    throw std::invalid_argument("an item has fewer than 2^32 - 1 uses");
+  }
+}
+
+// Makes room for the uses of a pass that follows on so many items, as far as the pool holds them all. Only a pass with a
+// factor of its own needs more than the constructor has made.
+void StreamPlan::make_room(std::uint64_t earlier_items) {
+  if (extent_.uses == kUnknown) {
+    return;
+  }
+  const std::uint64_t items = std::min<std::uint64_t>(config_.capacity, earlier_items + extent_.items);
+  const std::uint64_t uses = items * factor_.max_uses();
+  if (uses >= PlanConfig::kMaxUses) {
+    throw std::invalid_argument("the items in the pool have 2^32 - 1 uses or more: lower its capacity");
+  }
+  if (uses > entries_.size()) {
+    entries_.resize(uses);
+    deferred_.reserve(config_.unique_in_batch ? uses : 0);
+  }
 }
 
 // ---------------------------------------------------------------- input
@@ -96,19 +118,18 @@ void StreamPlan::begin(std::uint64_t epoch, const Extent& extent) {
 inline void StreamPlan::close_passes() noexcept {
   while (!pass_ends_.empty() && pass_ends_.front() == admitted_) {
     pass_ends_.pop_front();
-    if (extent_.iteration_uses == 0) {
+    if (config_.iteration_uses == 0) {
       iteration_ends_.push_back(admitted_uses_);
     }
     ++pass_;
     pass_begin_ = admitted_;
-    factor_.begin_pass(config_.seed, pass_, extent_.items);
+    factor_.begin_pass(config_.seed, pass_, extent_.items, extent_.uses);
   }
 }
 
 inline void StreamPlan::admit_next() noexcept {
   const std::uint32_t slot = inbox_[admitted_ % inbox_.size()];
-  const bool additional = extent_.padded() && extent_.items == 0 && kept_.size() < config_.capacity;
-  const std::uint32_t uses = additional ? 0 : factor_.next();
+  const std::uint32_t uses = factor_.next();
   pool_[slot] = {.source_index = admitted_ - pass_begin_, .uses_left = uses, .uses_drawn = 0};
   if (config_.unique_in_batch) {
     taken_by_[slot] = 0;
@@ -116,11 +137,7 @@ inline void StreamPlan::admit_next() noexcept {
   std::fill_n(entries_.begin() + left_, uses, slot);
   left_ += uses;
   ++admitted_;
-  if (additional) {
-    kept_.push_back(slot);
-  } else {
-    resident_.store_relaxed(resident() + 1);
-  }
+  resident_.store_relaxed(resident() + 1);
   admitted_uses_ += uses;
   if (!pass_ends_.empty()) {
     close_passes();
@@ -131,8 +148,8 @@ inline void StreamPlan::admit_next() noexcept {
 
 // An iteration of a fixed number of uses has a known end; others end where their pass does, see close_passes().
 void StreamPlan::begin_iteration() noexcept {
-  if (extent_.iteration_uses > 0 && extent_.iteration_uses != kUnknown) {
-    iteration_ends_.push_back(drawn_ + extent_.iteration_uses);
+  if (config_.iteration_uses > 0) {
+    iteration_ends_.push_back(drawn_ + config_.iteration_uses);
   }
   random_ = Xoshiro256(stream_key(config_.seed, iteration_, Stream::kDraw));
 }
@@ -149,73 +166,22 @@ Outcome StreamPlan::ready() noexcept {
   // the deferred entries of the batch must come before the entries of new items.
   if (uses_left_in_iteration() == 0) {
     // Timing must not decide whether an iteration of a fixed number of uses is the last, so wait for an item or the end.
-    const bool known = extent_.iteration_uses == 0 || remaining_uses() > 0 || admitted_ < fed_ || ended_;
+    const bool known = config_.iteration_uses == 0 || remaining_uses() > 0 || admitted_ < fed_ || ended_;
     return known ? Outcome::kEnd : Outcome::kEmpty;
   }
   while (!full() && admitted_ < fed_) {
     admit_next();
   }
-  if (extent_.padded() && drains() && (!full() || config_.capacity == 1)) {
-    pad();
-  }
   if (exhausted()) {
     return Outcome::kEnd;
-  }
-  if (looks_ahead() && remaining_uses() == 1) {
-    return Outcome::kEmpty;
   }
   return full() || drains() ? Outcome::kOk : Outcome::kEmpty;
 }
 
-// Keeps the items that are in the pool when it is not full for the first time after the end, or the only one. Once all
-// uses there are drawn, adds a round of additional uses: one of each, in this batch without those that it has already, as
-// long as there are others.
-void StreamPlan::pad() noexcept {
-  if (!keeps()) {
-    for (std::uint32_t slot = 0; slot < pool_.size(); ++slot) {
-      if (pool_[slot].uses_left > 0) {
-        kept_.push_back(slot);
-      }
-    }
-    std::ranges::sort(kept_, {}, [this](std::uint32_t slot) { return numbers_[slot]; });
-  }
-  if (config_.unique_in_batch) {
-    note_last_own_use();
-  } else if (own_uses().count == kUnknown) {
-    own_uses_.store_relaxed(admitted_uses_);
-    // The only item of a pool may be kept as soon as the end is fed, and its last use cannot be drawn before that.
-    own_uses_known_after_.store_relaxed(config_.capacity == 1 ? admitted_uses_ : drawn_ + 1);
-  }
-  if (left_ > 0) {
-    return;
-  }
-  const auto add = [this](std::uint32_t slot) { entries_[left_++] = slot; };
-  for (const std::uint32_t slot : kept_) {
-    if (!config_.unique_in_batch || taken_by_[slot] != batch_) {
-      add(slot);
-    }
-  }
-  if (left_ == 0) {
-    repeats_ = true;
-    for (const std::uint32_t slot : kept_) {
-      taken_by_[slot] = 0;
-      add(slot);
-    }
-  }
-  padded_ = true;
-  admitted_uses_ += left_;
-}
-
-// With unique_in_batch the last use of an item may come after additional ones, so it is known once it is drawn.
-void StreamPlan::note_last_own_use() noexcept {
-  const auto spent = [this](std::uint32_t slot) { return pool_[slot].uses_left == 0; };
-  if (own_uses().count == kUnknown && std::ranges::all_of(kept_, spent)) {
-    own_uses_.store_relaxed(drawn_);
-    own_uses_known_after_.store_relaxed(drawn_);
-  }
-}
-
 void StreamPlan::next_iteration() noexcept {
+  if (!adaptive_) {
+    close_passes();  // of several streams, only the one whose turn it was knows of the end
+  }
   if (!iteration_ends_.empty()) {
     iteration_ends_.pop_front();
   }
@@ -225,11 +191,7 @@ void StreamPlan::next_iteration() noexcept {
 }
 
 void StreamPlan::end_batch() noexcept {
-  begun_ = decided_ = repeats_ = false;
-  if (std::exchange(padded_, false) && !deferred_.empty()) {  // uses of items' own come first in the next batch
-    admitted_uses_ -= left_;
-    left_ = 0;
-  }
+  begun_ = decided_ = false;
   std::ranges::copy(deferred_, entries_.begin() + left_);
   left_ += static_cast<std::uint32_t>(deferred_.size());
   deferred_.clear();
@@ -243,16 +205,13 @@ Outcome StreamPlan::draw(std::span<Use> rows, std::uint32_t& drawn) noexcept {
       return outcome;
     }
     // An iteration whose end is unknown has at least as many uses left as the pool holds.
-    std::uint64_t most = std::min<std::uint64_t>(rows.size() - drawn, uses_left_in_iteration());
-    if (looks_ahead()) {
-      most = std::min(most, remaining_uses() - 1);
-    }
+    const std::uint64_t most = std::min<std::uint64_t>(rows.size() - drawn, uses_left_in_iteration());
     const std::span<Use> wanted = rows.subspan(drawn, most);
     const bool in_order = config_.capacity == 1 && !config_.unique_in_batch;
     const std::uint32_t got = adaptive_  ? draw_adaptive(wanted)
                               : in_order ? draw_in_order(wanted)
                                          : draw_shuffled(wanted);
-    if (got == 0 && !keeps()) {
+    if (got == 0) {
       return Outcome::kEnd;
     }
     drawn += got;
@@ -260,19 +219,12 @@ Outcome StreamPlan::draw(std::span<Use> rows, std::uint32_t& drawn) noexcept {
   return Outcome::kOk;
 }
 
-// Takes one use of the item. The item leaves the pool with its last use, unless it is kept.
+// Takes one use of the item. The item leaves the pool with its last use.
 inline Use StreamPlan::take_use(std::uint32_t slot) noexcept {
   Item& item = pool_[slot];
-  if (repeats_ && item.uses_left > 0) [[unlikely]] {  // its own uses wait for other batches
-    return {.slot = slot, .ordinal = ~item.uses_drawn, .source_index = item.source_index, .last = false};
-  }
-  const std::uint32_t ordinal = item.uses_drawn++;
-  if (item.uses_left == 0) [[unlikely]] {
-    return {.slot = slot, .ordinal = ~ordinal, .source_index = item.source_index, .last = false};
-  }
   const bool spent = --item.uses_left == 0;
   resident_.store_relaxed(resident() - (spent ? 1U : 0U));
-  return {.slot = slot, .ordinal = ordinal, .source_index = item.source_index, .last = spent && !keeps()};
+  return {.slot = slot, .ordinal = item.uses_drawn++, .source_index = item.source_index, .last = spent};
 }
 
 // Draws until `rows` is full, an item must be fed, the end of the iteration becomes known, or every entry is deferred.
@@ -281,7 +233,7 @@ std::uint32_t StreamPlan::draw_shuffled(std::span<Use> rows) noexcept {
   Xoshiro256 random = random_;
   std::uint32_t* const entries = entries_.data();
   const bool unique = config_.unique_in_batch;
-  const bool draining = drains() && (keeps() || !extent_.padded());
+  const bool draining = drains();
   std::uint32_t left = left_;
   std::uint32_t drawn = 0;
   const auto limit = static_cast<std::uint32_t>(rows.size());
@@ -314,9 +266,6 @@ std::uint32_t StreamPlan::draw_shuffled(std::span<Use> rows) noexcept {
   random_ = random;
   left_ = left;
   drawn_ += drawn;
-  if (unique && keeps()) {
-    note_last_own_use();
-  }
   return drawn;
 }
 
@@ -334,7 +283,7 @@ std::uint32_t StreamPlan::draw_in_order(std::span<Use> rows) noexcept {
 
 std::uint64_t StreamPlan::min_items(std::uint64_t draws) const noexcept {
   if (adaptive_) {
-    return beyond_horizon_ ? config_.slots : filling_ ? config_.capacity - resident() : 1;
+    return filling_ ? config_.capacity - resident() : 1;
   }
   // With u uses in a full pool, u - capacity draws may leave every item in the pool, and the next draw removes one.
   const std::uint64_t room = config_.capacity - resident();

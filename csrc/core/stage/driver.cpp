@@ -98,7 +98,7 @@ Outcome Driver::make(std::unique_lock<std::mutex>& turn) {
   Batch* batch = nullptr;
   const Outcome outcome = executor_.plan(batch);
   if (outcome == Outcome::kEnd) {
-    batch = executor_.finished() ? &last_end_ : &end_;
+    batch = executor_.batch_plan().finished() ? &last_end_ : &end_;
   } else if (outcome != Outcome::kOk) {
     return outcome;
   }
@@ -149,7 +149,7 @@ Outcome Driver::lead(Batch*& batch) {
   }
   slots_.announce_released();  // plan() may have copied rows and so released slots
   if (outcome == Outcome::kEnd) {
-    at_end_.store_relaxed(executor_.finished());
+    at_end_.store_relaxed(executor_.batch_plan().finished());
   }
   return outcome == Outcome::kExhausted && !batches_.exhausted() ? Outcome::kEmpty : outcome;
 }
@@ -238,31 +238,25 @@ const BatchPlan& Driver::settle(std::vector<const Batch*>& batches) {
   return executor_.settle(batches);
 }
 
-// Waits for the workers to park, and gives back what they have made.
-void Driver::quit_epoch() {
+Replay Driver::begin(PlanPosition position) {
   park();
   for (Batch* batch = nullptr; taken_.read() < next_number_;) {
     if (take(batch) == Outcome::kOk) {
       batches_.give_back(batch, false);
     }
   }
+  return executor_.begin(std::move(position));
 }
 
-void Driver::begin(std::uint64_t epoch, const Extent& extent) {
-  quit_epoch();
+void Driver::start() {
+  slots_.reset();
   at_end_.store_relaxed(false);
-  executor_.begin(epoch, extent);
   resumed_.advance();
 }
 
-Replay Driver::begin_at(PlanPosition position) {
-  quit_epoch();
-  return executor_.begin_at(std::move(position));
-}
-
 void Driver::resume(const Replay& replay) {
-  slots_.reset_halted(replay.free_slots(), replay.plan().fed());
-  at_end_.store_relaxed(executor_.finished());
+  slots_.reset_halted(replay.free_slots());
+  at_end_.store_relaxed(executor_.batch_plan().finished());
 }
 
 }  // namespace pyecho

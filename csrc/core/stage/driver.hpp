@@ -65,11 +65,12 @@ class Driver {
     return led_by_consumer() && lacking_ != Outcome::kExhausted ? executor_.needed() : 0;
   }
 
-  // Starts with iteration `epoch`, after the slots were stopped, and gives back batches made ahead. Blocks until the
-  // workers are parked. Throws as SlotPool::reset() does.
-  void begin(std::uint64_t epoch, const Extent& extent);
-  // Same in two steps: returns a replay of the plan to `position`, see Executor; then continues there, but halted.
-  Replay begin_at(PlanPosition position);
+  // Drops everything, after the slots were stopped, and returns a replay of the plan to `position`. Blocks until the workers
+  // are parked.
+  Replay begin(PlanPosition position);
+  // Starts a plan that was fed nothing. Throws as SlotPool::reset() does.
+  void start();
+  // Same, but continues where the replay has come to, halted.
   void resume(const Replay& replay);
   // Wakes the workers and a waiting consumer, after the slots were stopped or halted. Any thread.
   void alert();
@@ -91,7 +92,6 @@ class Driver {
   bool help();
   void join();
   void park();
-  void quit_epoch();
   [[nodiscard]] bool quiet() const noexcept { return slots_.stopped() || slots_.halted(); }
 
   Executor& executor_;

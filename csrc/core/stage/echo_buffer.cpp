@@ -31,18 +31,19 @@ constexpr double kMaxBytes = 0x1.0p56;
 constexpr std::uint32_t kMaxAhead = 1U << 29;
 
 struct Sizes {
-  std::uint32_t slots;
+  std::uint32_t slots;   // spare ones included
   std::uint32_t ahead;   // slots beyond the capacity
   std::uint32_t depth;   // maximum of batches planned and not yet taken
   std::uint32_t blocks;  // initial blocks of batches; more are added if the consumer keeps more than `held`
+  std::uint64_t states;  // spare slots to go on from a state: for items of batches made ahead, and see with_room_for()
 };
 
-std::size_t longest_leaf(const EchoBufferConfig& config) {
+std::size_t longest_leaf(const EchoConfig& config) {
   return config.leaf_bytes.empty() ? 0 : *std::ranges::max_element(config.leaf_bytes);
 }
 
 // Throws std::invalid_argument if no sizes can be computed from the configuration.
-void check(const EchoBufferConfig& config) {
+void check(const EchoConfig& config) {
   if (config.batch_rows < 1 || config.capacity < 1 || config.prefetch < 1 || config.burst < 1) {
     throw std::invalid_argument("batch_rows, capacity, prefetch and burst are at least 1");
   }
@@ -64,7 +65,7 @@ void check(const EchoBufferConfig& config) {
 }
 
 // Returns the sizes of a buffer. Throws std::invalid_argument.
-Sizes sizes_of(const EchoBufferConfig& config) {
+Sizes sizes_of(const EchoConfig& config) {
   check(config);
   // Slots ahead of the pool: the fresh examples of the batches made ahead, and one burst, so that a source can produce
   // the next burst while the last one waits to be admitted.
@@ -75,34 +76,38 @@ Sizes sizes_of(const EchoBufferConfig& config) {
   // Batches ready for the consumer, and one in each worker. Without workers no batches are made ahead.
   const std::uint32_t depth = config.threads == 0 ? 1 : config.prefetch + config.threads;
   const auto waiting = static_cast<std::uint32_t>(BatchPlan::waiting_slots(config.streams, config.capacity));
-  return {.slots = config.capacity + waiting + ahead, .ahead = ahead, .depth = depth, .blocks = depth + config.held};
+  return {.slots = config.capacity + waiting + ahead + config.spare,
+          .ahead = ahead,
+          .depth = depth,
+          .blocks = depth + config.held,
+          .states = (depth + 1) * std::uint64_t{config.batch_rows} + (config.min_uses > 0 ? config.capacity : 0)};
 }
 
-PlanConfig plan_of(const EchoBufferConfig& config) {
-  return {.capacity = config.capacity,
-          .slots = sizes_of(config).slots,
-          .factor = config.factor,
-          .seed = config.seed,
-          .unique_in_batch = config.unique_in_batch,
-          .iteration_uses = config.steps * config.batch_rows,
-          .even_factor = config.even_factor,
-          .streams = config.streams,
-          .first_stream = config.first_stream,
-          .stream_step = config.stream_step,
-          .min_uses = config.min_uses,
-          .max_age = config.max_age,
-          .batch_rows = config.batch_rows,
-          .replay = config.replay};
+// Returns the bytes that a buffer allocates at first. Throws as EchoBuffer::min_bytes() does.
+std::size_t initial_bytes(const EchoConfig& config) {
+  const Sizes sizes = sizes_of(config);  // first, because it checks the configuration
+  const SlotLayout layout(config.leaf_bytes, config.batch_rows, config.with_info);
+  const std::size_t block_bytes = BatchPool::block_bytes(layout);
+  const std::size_t row_bytes = std::size_t{config.batch_rows} * sizeof(std::uint32_t);  // of each batch ahead
+  if (static_cast<double>(sizes.slots) * static_cast<double>(layout.slot_bytes()) +
+          static_cast<double>(sizes.blocks) * static_cast<double>(block_bytes + row_bytes) >
+      kMaxBytes) {
+    throw std::length_error("slots and batches do not fit the address space");
+  }
+  return HostMemory::rounded_bytes(sizes.slots * layout.slot_bytes()) + sizes.blocks * block_bytes +
+         SlotPool::size_bytes(sizes.slots) +
+         Executor::size_bytes(plan_of(config, sizes.slots), sizes.depth, config.batch_rows) +
+         sizes.depth * sizeof(Batch*);
 }
 
 // Raises `prefetch` and `burst` if batches and examples are small. Uses at most half of the memory that max_bytes leaves
 // over; the other half is for batches that the consumer keeps.
-EchoBufferConfig settled(EchoBufferConfig config) {
+EchoConfig settled(EchoConfig config) {
   const std::size_t least = EchoBuffer::min_bytes(config);
   if (least > config.max_bytes) {
     throw std::length_error("max_bytes is less than the slots and batches need");
   }
-  if (least > HostMemory::machine_bytes() && !config.batch_memory) {
+  if (initial_bytes(config) > HostMemory::machine_bytes() && !config.batch_memory) {
     throw std::bad_alloc();  // now, rather than once every page of the machine has been touched
   }
   const std::size_t allowed = least + (config.max_bytes - least) / 2;
@@ -123,27 +128,20 @@ EchoBufferConfig settled(EchoBufferConfig config) {
 
 }  // namespace
 
-std::size_t EchoBuffer::min_bytes(const EchoBufferConfig& config) {
-  const Sizes sizes = sizes_of(config);  // first, because it checks the configuration
-  const SlotLayout layout(config.leaf_bytes, config.batch_rows, config.with_info);
-  const std::size_t block_bytes = BatchPool::block_bytes(layout);
-  const std::size_t row_bytes = std::size_t{config.batch_rows} * sizeof(std::uint32_t);  // of each batch ahead
-  if (static_cast<double>(sizes.slots) * static_cast<double>(layout.slot_bytes()) +
-          static_cast<double>(sizes.blocks) * static_cast<double>(block_bytes + row_bytes) >
-      kMaxBytes) {
-    throw std::length_error("slots and batches do not fit the address space");
-  }
-  return HostMemory::rounded_bytes(sizes.slots * layout.slot_bytes()) + sizes.blocks * block_bytes +
-         SlotPool::size_bytes(sizes.slots) + Executor::size_bytes(plan_of(config), sizes.depth, config.batch_rows) +
-         sizes.depth * sizeof(Batch*);
+std::size_t EchoBuffer::min_bytes(const EchoConfig& config) {
+  EchoConfig largest = config;
+  const std::uint64_t states = std::min<std::uint64_t>(sizes_of(config).states, SlotPool::kMaxSlots);
+  largest.spare = std::max(config.spare, static_cast<std::uint32_t>(states));
+  return initial_bytes(largest);
 }
 
-EchoBuffer::EchoBuffer(const EchoBufferConfig& config)
-    : config_(settled(config)),
+EchoBuffer::EchoBuffer(const EchoConfig& config)
+    : given_(config),
+      config_(settled(config)),
       layout_(config_.leaf_bytes, config_.batch_rows, config_.with_info),
       slot_memory_(sizes_of(config_).slots * layout_.slot_bytes()),
       stream_slots_(worth_streaming(slot_memory_.size_bytes(), longest_leaf(config_))),
-      pool_(sizes_of(config_).slots, sizes_of(config_).ahead),
+      pool_(sizes_of(config_).slots, sizes_of(config_).ahead, config_.spare),
       blocks_(sizes_of(config_).blocks),
       batches_(std::make_shared<BatchPool>(
           layout_, blocks_,
@@ -151,11 +149,11 @@ EchoBuffer::EchoBuffer(const EchoBufferConfig& config)
               ? kUnlimited
               : config_.max_bytes - (min_bytes(config_) - blocks_ * BatchPool::block_bytes(layout_)),
           config_.batch_memory)),
-      executor_(pool_, *batches_, plan_of(config_), slot_memory_.data(), sizes_of(config_).depth,
+      executor_(pool_, *batches_, plan_of(config_, pool_.slots()), slot_memory_.data(), sizes_of(config_).depth,
                 worth_streaming(blocks_ * layout_.batch_bytes(), longest_leaf(config_))),
       driver_(executor_, pool_, *batches_, config_.threads, sizes_of(config_).depth,
               layout_.example_bytes() >= kHelpBytes, std::max<std::size_t>(1, kWakeBytes / layout_.slot_bytes())) {
-  driver_.begin(config_.epoch, {.items = config_.items});
+  static_cast<void>(begin(config_.epoch, {.items = config_.items}));
 }
 
 // ---------------------------------------------------------------- consumer
@@ -173,10 +171,7 @@ Outcome EchoBuffer::hand_out(Lease& lease, const Take& take) {
     lease = Lease(batches_, batch);
     if (!config_.drop_last || batch->rows == config_.batch_rows) {
       emitted_.store_relaxed(emitted_.load_relaxed() + batch->rows);
-      if (executor_.padded()) {
-        const auto additional = std::ranges::count_if(std::span(batch->uses).first(batch->rows), &Use::additional);
-        additional_.store_relaxed(additional_.load_relaxed() + static_cast<std::uint64_t>(additional));
-      }
+      fresh_.store_relaxed(fresh_.load_relaxed() + batch->fresh);
       batches_taken_.store_relaxed(batches_taken_.load_relaxed() + 1);
       clock_.leave();
     }
@@ -198,9 +193,8 @@ Outcome EchoBuffer::begin(std::uint64_t epoch, const Extent& extent) {
   if (pool_.forked()) {
     return Outcome::kForked;
   }
-  stop();
-  take_failure();
-  driver_.begin(epoch, extent);
+  static_cast<void>(begin_at({.epoch = epoch, .extent = extent}));
+  driver_.start();
   return Outcome::kOk;
 }
 
@@ -250,13 +244,11 @@ const BatchPlan& EchoBuffer::inspect(std::vector<Unspent>& unspent, std::vector<
       }
     }
   }
-  if (plan.config().adaptive()) {
-    std::ranges::sort(unspent, {}, [](const Unspent& item) {  // of several places of an item, its slot first
-      return std::pair(item.number, item.batch != nullptr);
-    });
-    const auto more = std::ranges::unique(unspent, {}, &Unspent::number);
-    unspent.erase(more.begin(), more.end());
-  }
+  std::ranges::sort(unspent, {}, [](const Unspent& item) {  // of several places of an item, its slot first
+    return std::pair(item.number, item.batch != nullptr);
+  });
+  const auto more = std::ranges::unique(unspent, {}, &Unspent::number);  // with an adaptive factor
+  unspent.erase(more.begin(), more.end());
   return plan;
 }
 
@@ -277,10 +269,25 @@ std::uint64_t EchoBuffer::copy_items(std::span<const Unspent> items, std::span<s
   });
 }
 
+std::optional<EchoConfig> EchoBuffer::with_room_for(std::size_t items) const {
+  const std::size_t needed = items + (config_.min_uses > 0 ? config_.capacity : 0);
+  if (needed <= pool_.slots()) {
+    return std::nullopt;
+  }
+  EchoConfig larger = given_;
+  larger.spare = 0;
+  const std::size_t missing = needed - sizes_of(larger).slots;  // what was asked for may be settled higher or lower
+  if (missing > SlotPool::kMaxSlots) {
+    throw std::length_error("no buffer has slots for so many items");
+  }
+  larger.spare = static_cast<std::uint32_t>(missing);
+  return larger;
+}
+
 Replay EchoBuffer::begin_at(PlanPosition position) {
   stop();
   take_failure();
-  return driver_.begin_at(std::move(position));
+  return driver_.begin(std::move(position));
 }
 
 // ---------------------------------------------------------------- any thread
@@ -292,21 +299,19 @@ void EchoBuffer::stop() {
   }
 }
 
-std::uint32_t EchoBuffer::batches_ahead() const noexcept {
-  return (config_.threads == 0 ? 1 : config_.prefetch + config_.threads) + 1;
-}
+std::uint32_t EchoBuffer::batches_ahead() const { return sizes_of(config_).depth + 1; }
 
 EchoBufferStats EchoBuffer::stats() const {
   const std::uint64_t emitted = emitted_.load_relaxed();
   const std::uint64_t blocks = batches_->blocks();
-  return {.fresh = pool_.committed(),
+  return {.read = pool_.committed(),
           .emitted = emitted,
-          .additional = additional_.load_relaxed(),
+          .fresh = fresh_.load_relaxed(),
           .batches = batches_taken_.load_relaxed(),
           .bytes_gathered = emitted * layout_.example_bytes(),
           .consumer_wait_ns = clock_.wait_ns(),
           .downstream_ns = clock_.downstream_ns(),
-          .resident = executor_.resident(),
+          .resident = executor_.batch_plan().resident(),
           .outstanding_leases = batches_->outstanding(),
           .batch_blocks = blocks,
           .grown_blocks = blocks - std::min<std::uint64_t>(blocks, blocks_)};

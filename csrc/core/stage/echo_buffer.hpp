@@ -16,12 +16,11 @@
 // the last or in the middle of it. Several passes can also flow into each other in one epoch: with end_pass() between
 // their items, acquire() returns kEnd after the batches that the uses of each pass make, while the pool keeps its items.
 //
-// emitted_, additional_, batches_taken_: written by the consumer, read by any thread, relaxed, statistics.
+// emitted_, fresh_, batches_taken_: written by the consumer, read by any thread, relaxed, statistics.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -37,44 +36,10 @@
 #include "core/plan/batch_plan.hpp"
 #include "core/stage/consumer_clock.hpp"
 #include "core/stage/driver.hpp"
+#include "core/stage/echo_config.hpp"
 #include "core/stage/executor.hpp"
 
 namespace pyecho {
-
-inline constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
-
-struct EchoBufferConfig {
-  std::vector<std::size_t> leaf_bytes;  // size of each leaf of one example
-  std::uint32_t batch_rows = 1;         // >= 1
-  std::uint32_t capacity = 1;           // >= 1; >= batch_rows with unique_in_batch
-  double factor = 2.0;                  // >= 1
-  std::uint64_t seed = 0;
-  std::uint64_t epoch = 0;         // the first epoch
-  std::uint64_t items = kUnknown;  // of a pass, if known: see EchoFactor
-  std::uint64_t steps = 0;         // batches of an iteration; 0: as many as the uses of a pass make
-  bool unique_in_batch = false;
-  bool drop_last = false;              // batches of fewer than batch_rows rows are not counted; see acquire()
-  bool with_info = false;              // batches carry source indices and uses
-  std::uint32_t prefetch = 2;          // >= 1: batches made ahead of the consumer; raised for small batches to
-                                       // as many as 4 MiB hold, at most 32, within half of the memory
-                                       // that max_bytes leaves over
-  std::uint32_t threads = 1;           // native threads that make batches, at most 256; 0: the consumer makes them
-  std::uint32_t burst = 1;             // >= 1: items that arrive together; each gets a slot ahead of the pool; raised
-                                       // for small items to as many as 4 MiB hold, at most capacity, with
-                                       // the same bound on memory
-  std::size_t max_bytes = kUnlimited;  // of everything that grows with these numbers; at least min_bytes()
-  std::uint32_t min_uses = 0;          // the next three: see PlanConfig
-  std::uint64_t max_age = 0;
-  DecisionLog replay = {};
-  std::uint32_t streams = 1;  // the next four: see PlanConfig
-  std::uint64_t first_stream = 0;
-  std::uint64_t stream_step = 1;
-  bool even_factor = false;
-  std::uint32_t held = 2;  // batches a consumer holds at a time; a loop holds one and requests the next
-  // Makes the memory of a batch, for memory that the consumer takes away (see Lease::exchange()). Called in the constructor
-  // only, since no batch is added then. Null: pageable memory.
-  std::function<HostMemory(std::size_t size_bytes)> batch_memory = {};
-};
 
 // An item that the consumer has not had to its last use, and where its payload is.
 struct Unspent {
@@ -84,9 +49,9 @@ struct Unspent {
 };
 
 struct EchoBufferStats {
-  std::uint64_t fresh;           // items committed
+  std::uint64_t read;            // items committed
   std::uint64_t emitted;         // uses handed to the consumer
-  std::uint64_t additional;      // of these, additional ones, see Extent
+  std::uint64_t fresh;           // of these, first ones
   std::uint64_t batches;         // batches handed to the consumer
   std::uint64_t bytes_gathered;  // payload of the uses handed to the consumer
   std::uint64_t consumer_wait_ns;
@@ -101,24 +66,22 @@ class EchoBuffer {
  public:
   // Allocates everything, starts the threads and begins config.epoch. Throws std::bad_alloc, std::length_error (too large
   // for any machine, or for max_bytes), std::invalid_argument, std::system_error.
-  explicit EchoBuffer(const EchoBufferConfig& config);
+  explicit EchoBuffer(const EchoConfig& config);
   // Stops and joins the threads. Leases stay valid.
   ~EchoBuffer() { stop(); }
   EchoBuffer(const EchoBuffer&) = delete;
   EchoBuffer& operator=(const EchoBuffer&) = delete;
 
-  // Returns the bytes that a buffer of this configuration needs before any growth. Throws std::length_error if they are
-  // too many for any machine, std::invalid_argument.
-  [[nodiscard]] static std::size_t min_bytes(const EchoBufferConfig& config);
+  // Returns the bytes that a buffer of this configuration needs before any growth, also one that goes on from its states.
+  // Throws std::length_error if they are too many for any machine, std::invalid_argument.
+  [[nodiscard]] static std::size_t min_bytes(const EchoConfig& config);
   [[nodiscard]] const SlotLayout& layout() const noexcept { return layout_; }
 
   // -- Producers: any number of threads (see SlotPool) --
 
-  // kOk, kClosed, kTimeout, kForked.
   Outcome reserve(Reservation& reservation, Deadline deadline) { return pool_.reserve(reservation, deadline); }
   // Blocks while halted, when reserve() returns kTimeout before its deadline.
   void await_resumed(Deadline deadline) { pool_.await_resumed(deadline); }
-  // Reserves free slots and sets `count` to their number: kOk, kFull, kClosed, kForked. Never blocks.
   Outcome try_reserve(std::span<Reservation> wanted, std::uint32_t& count) { return pool_.try_reserve(wanted, count); }
   // Returns layout().slot_bytes() bytes, writable from the reservation to its commit or abort.
   [[nodiscard]] std::byte* slot_data(std::uint32_t slot) const noexcept {
@@ -136,7 +99,6 @@ class EchoBuffer {
     fence_slots();  // because the next producer of the slot overwrites it
     pool_.abort(reservation);
   }
-  // Marks the end of a pass over the source; another pass follows. Consumes the reservation.
   void end_pass(Reservation reservation) { pool_.end_pass(reservation); }
   void close() { pool_.close(); }
   // Same as close(), and keeps the message of the first failure until the consumer takes it, at the end, or begin().
@@ -173,7 +135,7 @@ class EchoBuffer {
 
   // Ends all waits, parks the workers, and keeps them so until it is undone. Idempotent.
   void set_halted(bool halted);
-  // While halted: sets `unspent` to the items that the consumer has not had to their last use, in no order.
+  // While halted: sets `unspent` to the items that the consumer has not had to their last use, ascending.
   // `untaken`: batches that it has acquired and not had. Returns the plan, which has been fed everything that is committed.
   const BatchPlan& inspect(std::vector<Unspent>& unspent, std::vector<const Batch*> untaken);
   // Returns the bytes of a leaf of such an item.
@@ -186,11 +148,14 @@ class EchoBuffer {
   [[nodiscard]] std::uint64_t copy_items(std::span<const Unspent> items, std::span<std::byte* const> columns) const;
   // Stops, drops everything, and returns a replay to `position`, which the caller runs.
   Replay begin_at(PlanPosition position);
-  // Continues where it stands, as begin() otherwise, but halted: fill the slots of its items before set_halted(false).
+  // Continues where it stands, but halted: fill the slots of its items before set_halted(false).
   void resume(const Replay& replay) { driver_.resume(replay); }
   [[nodiscard]] std::uint32_t slots() const noexcept { return pool_.slots(); }
+  // Returns a configuration to go on with so many items, or nothing if this buffer has slots for them. Items of batches made
+  // ahead need slots again. With an adaptive factor, a pool of items that have left needs more.
+  [[nodiscard]] std::optional<EchoConfig> with_room_for(std::size_t items) const;
   // Returns how many batches may be planned and not handed out, at most.
-  [[nodiscard]] std::uint32_t batches_ahead() const noexcept;
+  [[nodiscard]] std::uint32_t batches_ahead() const;
 
   // -- Any thread --
 
@@ -200,17 +165,8 @@ class EchoBuffer {
   [[nodiscard]] bool forked() const noexcept { return pool_.forked(); }
   [[nodiscard]] EchoBufferStats stats() const;
   // The log of an adaptive factor, see BatchPlan.
-  [[nodiscard]] DecisionLog log() const { return executor_.log(); }
-  [[nodiscard]] bool diverged() const noexcept { return executor_.diverged(); }
-  // See EchoQueue.
-  void extend(std::span<const Knot> knots) {
-    executor_.extend(knots);
-    pool_.prompt();
-  }
-  [[nodiscard]] std::vector<Knot> knots() const { return executor_.knots(); }
-  [[nodiscard]] std::uint64_t arrived() const noexcept { return pool_.arrived(); }
-  // See BatchPlan.
-  [[nodiscard]] OwnUses own_uses() const noexcept { return executor_.own_uses(); }
+  [[nodiscard]] DecisionLog log() const { return executor_.batch_plan().log(); }
+  [[nodiscard]] bool diverged() const noexcept { return executor_.batch_plan().diverged(); }
   // Returns the reason why acquire() returned kExhausted; "" if max_bytes is the limit.
   [[nodiscard]] std::string refusal() const { return batches_->refusal(); }
 
@@ -223,7 +179,8 @@ class EchoBuffer {
   template <class Take>
   Outcome hand_out(Lease& lease, const Take& take);
 
-  const EchoBufferConfig config_;
+  const EchoConfig given_;
+  const EchoConfig config_;  // settled
   const SlotLayout layout_;
   HostMemory slot_memory_;
   const bool stream_slots_;
@@ -234,7 +191,7 @@ class EchoBuffer {
 
   ConsumerClock clock_;  // written by the consumer only, like the next two
   Atomic<std::uint64_t> emitted_;
-  Atomic<std::uint64_t> additional_;
+  Atomic<std::uint64_t> fresh_;
   Atomic<std::uint64_t> batches_taken_;
   mutable std::mutex failure_mutex_;
   std::optional<std::string> failure_;  // guarded by failure_mutex_

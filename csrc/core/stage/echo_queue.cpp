@@ -7,25 +7,12 @@
 
 namespace pyecho {
 
-EchoQueue::EchoQueue(const EchoQueueConfig& config)
+EchoQueue::EchoQueue(const EchoConfig& config)
     : pool_(config.capacity + std::max(1U, config.prefetch) +
                 static_cast<std::uint32_t>(BatchPlan::waiting_slots(config.streams, config.capacity)),
             config.prefetch),
-      plan_({.capacity = config.capacity,
-             .slots = pool_.slots(),
-             .factor = config.factor,
-             .seed = config.seed,
-             .iteration_uses = config.steps,
-             .even_factor = config.even_factor,
-             .streams = config.streams,
-             .first_stream = config.first_stream,
-             .stream_step = config.stream_step,
-             .min_uses = config.min_uses,
-             .max_age = config.max_age,
-             .replay = config.replay}),
-      ahead_most_(config.min_uses > 0 ? 1 : kUsesAhead),
-      shuffles_(config.capacity > 1) {
-  plan_.begin(config.epoch, {.items = config.items});
+      plan_(plan_of(config, pool_.slots())) {
+  static_cast<void>(begin(config.epoch, {.items = config.items}));
 }
 
 // Plans uses ahead. While a trace is recorded, only one, so that each use passes here and has its spans.
@@ -33,11 +20,11 @@ Outcome EchoQueue::draw() {
   trace::Span span(trace::Kind::kPlan);
   pool_.feed(plan_);
   next_ = 0;
-  const std::size_t most = trace::recording() ? 1 : ahead_most_;
+  const std::size_t most = trace::recording() || plan_.config().adaptive() ? 1 : kUsesAhead;
   const Outcome outcome = plan_.draw(std::span(uses_).first(most), ahead_);
   plan_.take_left([this](std::span<const std::uint32_t> slots) { pool_.release(slots); });
   span.set_value(ahead_);
-  if (shuffles_) {
+  if (plan_.config().capacity > 1) {
     trace::record_fill(this, plan_.resident());
   }
   return outcome;
@@ -89,10 +76,8 @@ Outcome EchoQueue::begin(std::uint64_t epoch, const Extent& extent) {
   if (pool_.forked()) {
     return Outcome::kForked;
   }
-  pool_.stop();
+  static_cast<void>(begin_at({.epoch = epoch, .extent = extent}));
   pool_.reset();
-  plan_.begin(epoch, extent);
-  next_ = ahead_ = 0;
   return Outcome::kOk;
 }
 
@@ -103,9 +88,9 @@ Replay EchoQueue::begin_at(PlanPosition position) {
 }
 
 EchoQueueStats EchoQueue::stats() const {
-  return {.fresh = pool_.committed(),
+  return {.read = pool_.committed(),
           .emitted = emitted_.load_relaxed(),
-          .additional = additional_.load_relaxed(),
+          .fresh = fresh_.load_relaxed(),
           .consumer_wait_ns = clock_.wait_ns(),
           .downstream_ns = clock_.downstream_ns(),
           .resident = plan_.resident()};

@@ -20,36 +20,19 @@
 #include <array>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "core/memory/slot_pool.hpp"
 #include "core/plan/batch_plan.hpp"
 #include "core/plan/replay.hpp"
 #include "core/stage/consumer_clock.hpp"
+#include "core/stage/echo_config.hpp"
 
 namespace pyecho {
 
-struct EchoQueueConfig {
-  std::uint32_t capacity = 1;  // >= 1; 1: no shuffling
-  double factor = 2.0;         // >= 1
-  std::uint64_t seed = 0;
-  std::uint64_t epoch = 0;         // the first epoch
-  std::uint64_t items = kUnknown;  // of a pass, if known: see EchoFactor
-  std::uint64_t steps = 0;         // uses of an iteration; 0: all uses of one pass
-  std::uint32_t prefetch = 2;      // >= 1: items taken from producers ahead of the pool
-  std::uint32_t min_uses = 0;      // the next three: see PlanConfig
-  std::uint64_t max_age = 0;
-  DecisionLog replay = {};
-  std::uint32_t streams = 1;  // the next four: see PlanConfig
-  std::uint64_t first_stream = 0;
-  std::uint64_t stream_step = 1;
-  bool even_factor = false;
-};
-
 struct EchoQueueStats {
-  std::uint64_t fresh;       // items committed
-  std::uint64_t emitted;     // uses handed to the consumer
-  std::uint64_t additional;  // of these, additional ones, see Extent
+  std::uint64_t read;     // items committed
+  std::uint64_t emitted;  // uses handed to the consumer
+  std::uint64_t fresh;    // of these, first ones
   std::uint64_t consumer_wait_ns;
   std::uint64_t downstream_ns;  // up to the consumer's last fresh item
   std::uint32_t resident;
@@ -58,21 +41,17 @@ struct EchoQueueStats {
 class EchoQueue {
  public:
   // Throws std::bad_alloc, std::invalid_argument.
-  explicit EchoQueue(const EchoQueueConfig& config);
+  explicit EchoQueue(const EchoConfig& config);
 
   // Slot numbers are below this.
   [[nodiscard]] std::uint32_t slots() const noexcept { return pool_.slots(); }
 
   // -- Producers: any number of threads (see SlotPool) --
 
-  // kOk, kClosed, kTimeout, kForked.
   Outcome reserve(Reservation& reservation, Deadline deadline) { return pool_.reserve(reservation, deadline); }
-  // kOk, kFull, kClosed, kForked; never blocks.
   Outcome try_reserve(Reservation& reservation) { return pool_.try_reserve(reservation); }
   void commit(Reservation reservation) { pool_.commit(reservation); }
-  // Gives the slot back unfilled.
   void abort(Reservation reservation) { pool_.abort(reservation); }
-  // Marks the end of a pass; another pass follows. Consumes the reservation.
   void end_pass(Reservation reservation) { pool_.end_pass(reservation); }
   void close() { pool_.close(); }
 
@@ -119,7 +98,7 @@ class EchoQueue {
   }
   [[nodiscard]] std::uint64_t number_of(std::uint32_t slot) const noexcept { return plan_.number_of(slot); }
   Replay begin_at(PlanPosition position);
-  void resume(const Replay& replay) { pool_.reset_halted(replay.free_slots(), replay.plan().fed()); }
+  void resume(const Replay& replay) { pool_.reset_halted(replay.free_slots()); }
 
   // -- Any thread --
 
@@ -131,16 +110,6 @@ class EchoQueue {
   // The log of an adaptive factor, see BatchPlan. Once diverged() is true, no use is returned any more, only kClosed.
   [[nodiscard]] DecisionLog log() const { return plan_.log(); }
   [[nodiscard]] bool diverged() const noexcept { return plan_.diverged(); }
-  // A joint plan (PlanConfig): adds what the ranks have agreed on; returns what of it is still ahead, or the last knot; and
-  // how many events of the input have arrived since the beginning.
-  void extend(std::span<const Knot> knots) {
-    plan_.extend(knots);
-    pool_.prompt();
-  }
-  [[nodiscard]] std::vector<Knot> knots() const { return plan_.knots(); }
-  [[nodiscard]] std::uint64_t arrived() const noexcept { return pool_.arrived(); }
-  // See BatchPlan.
-  [[nodiscard]] OwnUses own_uses() const noexcept { return plan_.own_uses(); }
 
  private:
   static constexpr std::size_t kUsesAhead = 64;
@@ -148,7 +117,7 @@ class EchoQueue {
   Outcome hand_out(Use& use) noexcept {
     use = uses_[next_++];
     emitted_.store_relaxed(emitted_.load_relaxed() + 1);
-    additional_.store_relaxed(additional_.load_relaxed() + (use.additional() ? 1 : 0));
+    fresh_.store_relaxed(fresh_.load_relaxed() + (use.ordinal == 0 ? 1 : 0));
     return Outcome::kOk;
   }
   Outcome plan(Use& use);
@@ -157,13 +126,11 @@ class EchoQueue {
   SlotPool pool_;
   BatchPlan plan_;  // consumer only, like the next four
   std::array<Use, kUsesAhead> uses_{};
-  const std::size_t ahead_most_;
   std::uint32_t next_ = 0;   // in uses_
   std::uint32_t ahead_ = 0;  // uses in uses_
   ConsumerClock clock_;      // used only when uses are planned, so that a repeat does not read the clock
   Atomic<std::uint64_t> emitted_;
-  Atomic<std::uint64_t> additional_;
-  const bool shuffles_;
+  Atomic<std::uint64_t> fresh_;
 };
 
 }  // namespace pyecho

@@ -60,18 +60,7 @@ Executor::Executor(SlotPool& slots, BatchPool& batches, const PlanConfig& plan, 
 
 // ---------------------------------------------------------------- planning
 
-void Executor::begin(std::uint64_t epoch, const Extent& extent) {
-  drop_planned();
-  plan_.begin(epoch, extent);
-  slots_.reset();
-}
-
-Replay Executor::begin_at(PlanPosition position) {
-  drop_planned();
-  return {plan_, layout_.rows(), std::move(position)};
-}
-
-void Executor::drop_planned() {
+Replay Executor::begin(PlanPosition position) {
   if (open_ != nullptr) {
     batches_.give_back(std::exchange(open_, nullptr), false);
   }
@@ -81,6 +70,7 @@ void Executor::drop_planned() {
     parked.whole = false;
   }
   front_.store_release(planned_);
+  return {plan_, layout_.rows(), std::move(position)};
 }
 
 const BatchPlan& Executor::settle(std::vector<const Batch*>& batches) {
@@ -115,7 +105,7 @@ Outcome Executor::draw() {
 Outcome Executor::plan(Batch*& batch) {
   trace::Span span(trace::Kind::kPlan);
   for (;;) {
-    if (finished() || slots_.stopped() || slots_.halted()) {
+    if (plan_.finished() || slots_.stopped() || slots_.halted()) {
       span.cancel();
       return Outcome::kClosed;
     }
@@ -179,6 +169,7 @@ bool Executor::copy_planned(Batch& batch) {
   std::byte* const block = batch.memory.data();
   const std::uint32_t end = batch.rows;
   std::uint32_t row = batch.copied;
+  std::uint32_t fresh = 0;
   for (std::uint32_t ahead = row; ahead < std::min(row + kPrefetchRows, end); ++ahead) {
     prefetch(uses[ahead].slot);
   }
@@ -192,6 +183,7 @@ bool Executor::copy_planned(Batch& batch) {
         prefetch(uses[row + kPrefetchRows].slot);
       }
       copy_row(uses[row], block, row);
+      fresh += uses[row].ordinal == 0 ? 1 : 0;
       spent[count] = uses[row].slot;
       count += uses[row].last ? 1 : 0;  // no branch, because it would be unpredictable
     }
@@ -209,6 +201,7 @@ bool Executor::copy_planned(Batch& batch) {
     }
   }
   batch.copied = end;
+  batch.fresh += fresh;
   if (stream_) {
     stream_fence();  // before the batch is handed over; the slots released above were only read
   }

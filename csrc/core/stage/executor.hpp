@@ -50,10 +50,9 @@ class Executor {
     return BatchPlan::size_bytes(plan) + depth * (sizeof(Parked) + rows * sizeof(std::uint32_t));
   }
 
-  // Starts with iteration `epoch`. No other thread may be inside.
-  void begin(std::uint64_t epoch, const Extent& extent);
-  // Same, but returns a replay of the plan to `position`. The caller runs it, and resets the slots to those it leaves free.
-  Replay begin_at(PlanPosition position);
+  // Drops everything and returns a replay of the plan to `position`. The caller runs it, and resets the slots to those it
+  // leaves free. No other thread may be inside.
+  Replay begin(PlanPosition position);
   // While the driver is halted: feeds the plan all that was committed, copies what is planned, adds the open batch, if
   // there is one, to `batches`, and returns the plan.
   const BatchPlan& settle(std::vector<const Batch*>& batches);
@@ -67,29 +66,16 @@ class Executor {
   // Copies the rows of a batch that are planned and not yet copied. Returns false if there are none.
   bool copy_planned(Batch& batch);
 
-  // True once every iteration has ended and no input can follow. Any thread.
-  [[nodiscard]] bool finished() const noexcept { return plan_.finished(); }
+  // For what BatchPlan tells any thread.
+  [[nodiscard]] const BatchPlan& batch_plan() const noexcept { return plan_; }
   // After plan() returned kEmpty: returns how many items must be committed before the open batch can be complete, at most
   // as many as there are slots for.
   [[nodiscard]] std::uint64_t needed() const noexcept {
     const std::uint32_t missing = layout_.rows() - (open_ == nullptr ? 0 : open_->rows);
-    return std::min<std::uint64_t>(plan_.min_items(missing), slots_.slots() - plan_.resident());
+    return std::min<std::uint64_t>(plan_.min_items(missing), slots_.cycle() - plan_.resident());
   }
-  // The log of an adaptive factor, see BatchPlan. Any thread.
-  [[nodiscard]] DecisionLog log() const { return plan_.log(); }
-  [[nodiscard]] bool diverged() const noexcept { return plan_.diverged(); }
-  // True if batches may have additional uses, see Extent. The consumer's thread.
-  [[nodiscard]] bool padded() const noexcept { return plan_.extent().padded() || plan_.config().joint(); }
-  // See BatchPlan. Any thread.
-  void extend(std::span<const Knot> knots) { plan_.extend(knots); }
-  [[nodiscard]] std::vector<Knot> knots() const { return plan_.knots(); }
-  // See BatchPlan. Any thread.
-  [[nodiscard]] OwnUses own_uses() const noexcept { return plan_.own_uses(); }
-  // Returns a recent number of items in the pool. Any thread.
-  [[nodiscard]] std::uint32_t resident() const noexcept { return plan_.resident(); }
 
  private:
-  void drop_planned();
   struct Parked {
     std::vector<std::uint32_t> slots;
     bool whole = false;

@@ -57,7 +57,7 @@ def _free_run(given: EchoLoader, steps: int) -> float:
         stats = loader.stats()
     rows, begin = loader._config.batch_size or 1, len(seconds) // 5
     if fresh[-1] == fresh[begin]:  # all of it was read before
-        return rows * stats.source_seconds / stats.fresh
+        return rows * stats.source_seconds / stats.read
     return rows * (seconds[-1] - seconds[begin]) / (fresh[-1] - fresh[begin])
 
 
@@ -91,7 +91,7 @@ def _full_run(given: EchoLoader, step: Step | None, steps: int, upstream: float)
         gather=spans.seconds("gather", per=spans.items("gather") / (config.batch_size or 1)),
         gather_threads=max(1, spans.threads("gather", "pyecho-gather")),
         upload=spans.seconds("upload", per=len(busy)),
-        serial=loader._run._by_consumer and not loader._source.in_memory,
+        serial=loader._run.engine.by_consumer and not loader._source.in_memory,
     )
     if not times.serial and SLACK * upstream / FACTORS[-1] < times.cycle:
         return times

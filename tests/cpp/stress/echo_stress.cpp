@@ -86,11 +86,11 @@ INSTANTIATE_TEST_SUITE_P(Shapes, EchoBufferStress,
 TEST(EchoBufferStop, random_stops_and_closes_end_everything_and_begin_starts_afresh) {
   Xoshiro256 random(11);
   for (std::uint64_t left = stress_items() / 20'000 + 20; left > 0; --left) {
-    EchoBufferConfig config{.leaf_bytes = random.below(2) == 0 ? kItemLeaves : kLongItemLeaves,
-                            .batch_rows = 1 + random.below(8),
-                            .capacity = 1 + random.below(8),
-                            .factor = 1.5,
-                            .threads = random.below(4)};
+    EchoConfig config{.leaf_bytes = random.below(2) == 0 ? kItemLeaves : kLongItemLeaves,
+                      .batch_rows = 1 + random.below(8),
+                      .capacity = 1 + random.below(8),
+                      .factor = 1.5,
+                      .threads = random.below(4)};
     config.max_bytes = EchoBuffer::min_bytes(config);
     EchoBuffer buffer(config);
     for (std::uint64_t epoch = 1; epoch < 8; ++epoch) {

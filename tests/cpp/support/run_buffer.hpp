@@ -144,13 +144,13 @@ inline Iterations run_buffer(EchoBuffer& buffer, const Passes& passes, std::size
   EXPECT_EQ(buffer.acquire(lease, kNever), Outcome::kEnd);
   return all;
 }
-inline Iterations run_buffer(const EchoBufferConfig& config, const Passes& passes, std::uint32_t delays = 0) {
+inline Iterations run_buffer(const EchoConfig& config, const Passes& passes, std::uint32_t delays = 0) {
   EchoBuffer buffer(config);
   return run_buffer(buffer, passes, passes.size(), delays);
 }
 
 // Returns the required output of a buffer in epoch `epoch`: its plan.
-inline Iterations plan_output(const EchoBufferConfig& config, std::uint64_t epoch, const Passes& passes) {
+inline Iterations plan_output(const EchoConfig& config, std::uint64_t epoch, const Passes& passes) {
   const PlanConfig plan_config{.capacity = config.capacity,
                                .slots = config.capacity + config.batch_rows,
                                .factor = config.factor,
@@ -161,7 +161,7 @@ inline Iterations plan_output(const EchoBufferConfig& config, std::uint64_t epoc
   plan.begin(epoch, {.items = config.items});
   return run_plan(plan, plan_config, passes, config.batch_rows);
 }
-inline Iterations plan_output(const EchoBufferConfig& config, const Passes& passes) {
+inline Iterations plan_output(const EchoConfig& config, const Passes& passes) {
   return plan_output(config, config.epoch, passes);
 }
 

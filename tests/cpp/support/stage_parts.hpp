@@ -19,7 +19,7 @@ struct StageParts {
         pool(plan.slots, 1),
         batches(std::make_shared<BatchPool>(layout, 1, most_blocks * BatchPool::block_bytes(layout))),
         executor(pool, *batches, plan, slots.data(), 3, stream) {
-    executor.begin(0, {});
+    static_cast<void>(executor.begin({}));
   }
 
   [[nodiscard]] std::byte* slot_data(std::uint32_t slot) { return slots.data() + slot * layout.slot_bytes(); }

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from pyecho._core import BatchPlan, Closed, CudaError, EchoError, checksum_of_column
-from pyecho.buffer import EchoInfo
+from pyecho.config import Config
 from pyecho.device.rows import DeviceRows
-from pyecho.device.tensors import TICKET, WORDS
+from pyecho.device.tensors import TICKET, as_words, bytes_of_rows, from_words
 from pyecho.device.upload import Uploaded, Uploader
+from pyecho.items.info import EchoInfo
 from pyecho.items.nest import leaves_like, leaves_of, map_nest
 from pyecho.items.spec import Adapter
-from pyecho.run.ranks import Extent
+from pyecho.run.host import ExampleEcho
+from pyecho.run.reading import Reading
 from pyecho.run.trace import span
-from pyecho.state.check import Flow
-from pyecho.state.state import LAST_END, with_ends
+from pyecho.source import Source
+from pyecho.state.items import examples_state, parts_of_examples, refill
+from pyecho.state.position import LAST_END, Position, Snapshot, with_ends
 
 
 class Gathered(NamedTuple):
@@ -35,51 +37,48 @@ class DeviceEcho:
     pinned memory, scattered into the slots that the plan gives them, and batches are gathered from
     slots. A slot that is stored to again after its last use needs no other protection.
 
-    A link takes from it: the link's thread calls `_take`, and `finish` with what that returns.
+    A link takes from it: the link's thread calls `take`, and `finish` with what that returns.
+    See `pyecho.run.pipeline.Echo`.
 
     Parameters
     ----------
-    spec
-        Of one example.
     staging
-        The native stage: its batches are chunks of consecutive examples.
-    plan
-        Decides which example goes into which slot, and which slots make up a batch.
+        Collects examples on the host: its batches are chunks of consecutive examples.
+    config
+        Options of the pool.
     uploader
         Brings chunks to the device; the link's thread is in its `computing`.
     rows
         Rows made by the source on the device.
-    adapter
-        Shows leaves as arrays, and arrays as tensors.
-    with_info
-        Whether batches come with an `EchoInfo`.
-    polled_rows
-        Examples of a chunk, at most, if chunks that have arrived are taken before each batch, as
-        an adaptive factor wants it; else 0.
+    chunk
+        Most examples of a chunk.
     """
 
     def __init__(
         self,
-        spec: Any,
-        staging: Any,
-        plan: BatchPlan,
+        staging: ExampleEcho,
+        config: Config,
         uploader: Uploader,
         rows: DeviceRows,
         *,
+        source: Source,
         adapter: Adapter,
-        with_info: bool,
-        polled_rows: int,
+        chunk: int,
     ) -> None:
-        self._spec = spec
+        self.spec = spec = staging.spec
+        self.lists = staging.lists
+        self.stage = staging.stage
+        self.plan = BatchPlan(config)
+        self.rows = rows
         self._staging = staging
-        self.plan = plan
+        self._config = config
         self._uploader = uploader
-        self._rows = rows
-        self._on_device = [field.dtype == TICKET for field in leaves_of(spec)]
+        self._source = source
         self._adapter = adapter
+        self._on_device = [field.dtype == TICKET for field in leaves_of(spec)]
         self._to_tensor: Any = adapter.decoder(leaves_of(spec))
-        self._with_info = with_info
-        self._polled_rows = polled_rows
+        # With an adaptive factor, chunks that have arrived are taken before each batch.
+        self._polled_rows = 0 if config.adaptive is None else chunk
         # A column is one leaf of several examples: a tensor, or a list if it travels by reference.
         self._chunks: list[tuple[Any, list[Any]]] = []  # slots and columns, not stored yet
         self._pools: list[Any] = []  # for each column, of rows or references, by slot
@@ -87,39 +86,52 @@ class DeviceEcho:
         self._failure: BaseException | None = None
         self._ended = False  # the input
         self._iterations = self._delivered = self._dropped = 0  # the last two of one iteration
-        self.emitted = 0
-        """Rows that were handed to the consumer."""
-        self.additional = 0
-        """Of these, additional uses."""
+        self._emitted = self._fresh = 0  # uses that were taken
 
-    def begin(self, epoch: int, extent: Extent) -> None:
-        """Start again with this epoch."""
-        self.plan.begin(epoch, extent)
-        self._forget()
+    @property
+    def at_end(self) -> bool:
+        """True if everything was taken."""
+        return bool(self.plan.at_end)
 
-    def _forget(self) -> None:
-        self._iterations = self._delivered = self._dropped = 0
+    def begin(self, saved: Snapshot, reading: Reading) -> None:
+        """Begin where a snapshot was taken, or afresh."""
+        at, unspent = reading.at if not saved.is_fresh else saved.at, saved.unspent
         self._chunks.clear()
-        self._rows.clear()
+        self.rows.clear()
         self._failure = None
         self._ended = False
+        self._iterations, self._delivered, self._dropped = at.iterations, at.delivered, 0
+        if saved.is_fresh:
+            self.plan.begin(at)
+        else:
+            count = None if unspent is None else len(unspent.numbers)
+            places, _, _, batches = self.plan.resume(at, count)
+            self._dropped = batches - min(at.delivered, batches)
+            batched = self._source.batched
+            parts = [(item, batched, rows, which) for item, rows, which in reading.again]
+            if unspent is not None:
+                parts = parts_of_examples(unspent, self._saved_spec)
+            adaptive = self._config.adaptive is not None
+            refill(self._refill, parts, saved, places, adaptive=adaptive)
+        self.stage._begin(Position(epoch=at.epoch))
+        self._staging.read(saved, reading)
 
     @property
-    def _at_end(self) -> bool:
-        return self.plan.at_end
+    def _saved_spec(self) -> Any:
+        """The spec of the examples in a state."""
+        return self.rows.spec(self.spec, self._adapter.field_of) if self.rows else self.spec
 
-    def _take_failure(self) -> BaseException | None:
-        failure, self._failure = self._failure, None
-        return failure
+    def log(self) -> dict[int, Any]:
+        """Return the decisions of an adaptive factor."""
+        return self.plan.log
 
-    @property
-    def _own_uses(self) -> list[int] | None:
-        return self.plan.own_uses
+    def stats(self) -> dict[str, int]:
+        """Return the counters of the staging, and those of the pool."""
+        counts = {"emitted": self._emitted, "fresh": self._fresh, "resident": self.plan.resident}
+        found: dict[str, int] = self.stage._stats()
+        return found | counts
 
-    def _set_paused(self, paused: bool) -> None:
-        self._staging._set_paused(paused)
-
-    def _take(self) -> Gathered:
+    def take(self) -> Gathered:
         """Return the next batch; raise `StopIteration` at the end of an epoch.
 
         An error of the source is raised after every use of the items before it, unless the device
@@ -143,8 +155,8 @@ class DeviceEcho:
             self._dropped += 1  # it is too short for drop_last
         self._iterations += 1
         self._delivered = self._dropped = 0
-        failure = self._take_failure()
-        if failure is not None and self.plan.at_end:
+        if self._failure is not None and self.plan.at_end:
+            failure, self._failure = self._failure, None
             try:
                 raise failure
             finally:
@@ -156,9 +168,9 @@ class DeviceEcho:
         if self._ended:
             return False
         try:
-            chunk = self._staging._take(wait=wait)
+            chunk = self.stage._take(wait=wait)
         except StopIteration:
-            if not self._staging._at_end:
+            if not self.stage._at_end:
                 self.plan.end_pass()
                 return True
             self._end()
@@ -187,17 +199,15 @@ class DeviceEcho:
         """Return a batch, fit for the calling thread's current stream. Never blocks."""
         uploaded, info = finished
         batch = self._uploader.deliver(uploaded)
-        self.emitted += len(info.use)
-        self.additional += int(np.count_nonzero(info.use < 0))
-        return (batch, info) if self._with_info else batch
+        return (batch, info) if self._config.with_info else batch
 
     def _receive(self, chunk: Any) -> None:
-        leaves = leaves_like(self._spec, chunk)
+        leaves = leaves_like(self.spec, chunk)
         rows = len(leaves[0])
         tickets = next(
             (leaf for leaf, there in zip(leaves, self._on_device, strict=True) if there), None
         )
-        made = iter([] if tickets is None else self._rows.collect(tickets))
+        made = iter([] if tickets is None else self.rows.collect(tickets))
         columns = [
             next(made) if there else leaf if isinstance(leaf, list) else self._uploader.copy(leaf)
             for leaf, there in zip(leaves, self._on_device, strict=True)
@@ -223,10 +233,12 @@ class DeviceEcho:
         columns = iter(
             [pool[slot] for slot in slots]
             if isinstance(pool, list)
-            else _from_words(pool.index_select(0, rows), like)
+            else from_words(pool.index_select(0, rows), like)
             for pool, like in zip(self._pools, self._like, strict=True)
         )
-        batch = map_nest(lambda _: next(columns), self._spec)
+        batch = map_nest(lambda _: next(columns), self.spec)
+        self._emitted += len(use)
+        self._fresh += int(np.count_nonzero(use == 0))
         return Gathered(batch, EchoInfo(source_index, use))
 
     def _store(self, index: Any) -> None:
@@ -238,16 +250,17 @@ class DeviceEcho:
                     for slot, row in zip(slots, column, strict=True):
                         pool[slot] = row
                 else:
-                    pool.index_copy_(0, index[:rows], _as_words(column))
+                    pool.index_copy_(0, index[:rows], as_words(column))
             index = index[rows:]
         self._chunks.clear()
 
-    # ------------------------------------------------------------ states, as of a native stage
+    # ------------------------------------------------------------ states
 
-    def _state(self, *, payload: bool, with_held: bool) -> dict[str, Any]:
+    def state(self, *, payload: bool, with_held: bool) -> dict[str, Any]:
+        """Return where the pool stands, with the examples that wait for it."""
         if self._failure is not None:
             raise EchoError("the source has raised an exception; no state can repeat that")
-        staged = self._staging._state(payload=payload, with_held=with_held)
+        staged = self._staging.native_state(payload=payload, with_held=with_held)
         state = self.plan.state()
         state |= {name: staged[name] for name in ("held", "held_row") if with_held}
         state |= {"iterations": self._iterations, "delivered": self._delivered}
@@ -257,7 +270,9 @@ class DeviceEcho:
             return state
         fed = state["open_items"] + sum(count * items for count, items in state["passes"])
         count = len(staged["numbers"])
-        for end in with_ends([None] * count, staged, staged["iterations"]):
+        # After a state that had the last item, the staging has an end that the plan knows.
+        ends = with_ends([None] * count, staged, staged["iterations"])
+        for end in [] if state["ended"] else ends:
             if end is None:
                 state["open_items"] += 1
                 continue
@@ -271,7 +286,8 @@ class DeviceEcho:
             for leaf, column in enumerate(columns)
             if not isinstance(column, list)
         ]
-        return state | {"numbers": numbers, "columns": columns, "checksum": sum(sums) % 2**64}
+        native = {"numbers": numbers, "columns": columns, "checksum": sum(sums) % 2**64}
+        return state | {"unspent": examples_state(native, self._saved_spec, self._adapter)}
 
     def _columns(self, slots: Any, staged: list[Any]) -> list[Any]:
         """Return the columns of the examples in these slots, and behind them the staged ones."""
@@ -280,31 +296,22 @@ class DeviceEcho:
         index = self._uploader.copy(slots)
         tickets: Any = [each for each, on in zip(staged, self._on_device, strict=True) if on]
         tickets = tickets[0].view(np.int64)[:, 0] if tickets else []
-        made = iter(self._rows.look_up(tickets) if len(tickets) else [])
+        made = iter(self.rows.look_up(tickets) if len(tickets) else [])
         columns: list[Any] = [
-            _bytes_of(next(made)) if on and len(tickets) else column
+            bytes_of_rows(next(made)) if on and len(tickets) else column
             for on, column in zip(self._on_device, staged, strict=True)
         ]
         for leaf, (pool, like) in enumerate(zip(self._pools, self._like, strict=True)):
             if isinstance(pool, list):
                 columns[leaf] = [pool[slot] for slot in slots] + columns[leaf]
             else:
-                stored = _bytes_of(_from_words(pool.index_select(0, index), like))
+                stored = bytes_of_rows(from_words(pool.index_select(0, index), like))
                 tail = [columns[leaf]] if len(staged[leaf]) else []  # else it may be of tickets
                 columns[leaf] = np.concatenate([stored, *tail])
         return columns
 
-    def _resume(self, flow: Flow) -> tuple[Any, Any]:
-        self._staging._begin(flow.epoch, Extent())
-        self._forget()
-        items: tuple[Any, Any]
-        items, _, _, batches = self.plan.resume(flow)
-        self._iterations, self._delivered = flow.iterations, flow.delivered
-        self._dropped = batches - min(flow.delivered, batches)
-        return items
-
     def _refill(self, item: Any, batched: bool, rows: Any, slots: Any) -> None:
-        leaves = leaves_like(self._spec, item)
+        leaves = leaves_like(self.spec, item)
         with self._uploader.computing(), torch.inference_mode(False), torch.no_grad():
             index = self._uploader.copy(np.asarray(rows, np.int64))
             self._add(
@@ -316,7 +323,7 @@ class DeviceEcho:
             )
 
     def _column(self, number: int, leaf: Any, rows: Any, index: Any) -> Any:
-        field = leaves_of(self._spec)[number]
+        field = leaves_of(self.spec)[number]
         if field.by_reference:
             return [leaf[row] for row in rows]
         if isinstance(leaf, list):  # of one
@@ -328,31 +335,9 @@ class DeviceEcho:
         return self._uploader.copy(self._to_tensor(array[rows], number))
 
 
-def _bytes_of(rows: torch.Tensor) -> Any:
-    """Return rows as an array of the bytes of each, in host memory."""
-    shape = (len(rows), rows.shape[1:].numel() * rows.element_size())
-    if rows.numel() == 0:
-        return np.empty(shape, np.uint8)
-    return rows.cpu().contiguous().reshape(-1).view(torch.uint8).reshape(shape).numpy()
-
-
 def _pool(slots: int, column: Any) -> Any:
     """Return a pool of references, or of words as wide as the rows of a tensor allow."""
     if isinstance(column, list):
         return [None] * slots
-    words = _as_words(column)
+    words = as_words(column)
     return torch.empty((slots, words.shape[1]), dtype=words.dtype, device=words.device)
-
-
-def _as_words(rows: torch.Tensor) -> torch.Tensor:
-    """Return rows of any dtype as rows of words on the same memory, the wider the fewer to move."""
-    flat = rows.reshape(len(rows), rows[0].numel())
-    row_bytes = flat.shape[1] * rows.element_size()
-    if row_bytes == 0:
-        return flat
-    return flat.view(WORDS[math.gcd(row_bytes, 8)])
-
-
-def _from_words(words: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """Return rows of words as rows with the shape and dtype of those of `like`."""
-    return words.view(like.dtype).reshape(len(words), *like.shape[1:])

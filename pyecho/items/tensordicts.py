@@ -1,0 +1,114 @@
+"""TensorDicts and tensorclasses as nodes; tensordict is used once the program has imported it."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from typing import Any
+
+import numpy as np
+
+from pyecho.items.node import Node, leaf_types
+
+
+class TensorDictNode(Node):
+    """A TensorDict or tensorclass. Another one has more batch axes if its children have.
+
+    In a spec the node stands for it, because a TensorDict holds no fields.
+    """
+
+    def __init__(self, like: Any) -> None:
+        self._type: Any = type(like)
+        self._size = tuple(like.batch_size)
+        self._axes = len(self._size)  # -1 in the spec of a row if the batch has a batch_size of []
+        self._axis_names: list[str | None] = list(like.names)
+        self._has_device = like.device is not None
+        super().__init__(like, tuple(like.keys()))
+
+    @property
+    def expected(self) -> str:
+        """Name the keys."""
+        return f"a {self.name} with keys {tuple(self.keys)!r}"
+
+    def read(self, item: Any) -> list[Any] | str:
+        """Return the children; other objects than tensors as they were put into the TensorDict."""
+        if isinstance(item, TensorDictNode):
+            entries = dict(zip(item.keys, item.children, strict=True))
+        elif is_tensor_dict(item):
+            is_class, keys = sys.modules["tensordict"].is_tensorclass(item), tuple(item.keys())
+            entries = {key: getattr(item, key) if is_class else item[key] for key in keys}
+        else:
+            return type(item).__name__
+        if entries.keys() != set(self.keys):
+            return f"keys {tuple(entries)!r}"
+        return [entries[key] for key in self.keys]
+
+    def make(self, children: list[Any]) -> Any:
+        """Make a TensorDict, or a node for a spec."""
+        children = list(map(_as_tensor, children))
+        axes, size = self._axes, self._size
+        for old, new in zip(self.children, children, strict=True):
+            was, now = _axes_of(old), _axes_of(new)
+            if was is not None and now is not None:
+                axes = self._axes + now - was
+                size = tuple(getattr(new, "shape", ()))[: max(0, axes)]
+                break
+        if not any(map(_is_in_spec, children)):
+            return self._tensor_dict(children, size)
+        node = copy.copy(self)
+        node.like, node.children = None, children
+        node._axes, node._size = axes, size
+        return node
+
+    def _tensor_dict(self, children: list[Any], size: tuple[int, ...]) -> Any:
+        tensordict = sys.modules["tensordict"]
+
+        def value(child: Any) -> Any:
+            if _axes_of(child) is not None:
+                return child
+            if size and isinstance(child, list) and len(child) == size[0]:  # one for each row
+                rows = [tensordict.NonTensorData(row, batch_size=size[1:]) for row in child]
+                return tensordict.NonTensorStack(*rows)
+            return tensordict.NonTensorData(child, batch_size=size)
+
+        devices = {child.device for child in children if _axes_of(child) is not None}
+        names = [None] * len(size) + self._axis_names
+        made = tensordict.TensorDict(
+            dict(zip(self.keys, map(value, children), strict=True)),
+            batch_size=size,
+            device=devices.pop() if self._has_device and len(devices) == 1 else None,
+            names=names[len(names) - len(size) :] if any(self._axis_names) else None,
+        )
+        is_class = tensordict.is_tensorclass(self._type)
+        return self._type.from_tensordict(made) if is_class else made
+
+
+def is_tensor_dict(value: Any) -> bool:
+    """Return True for a TensorDict or tensorclass, except one around an object of Python's."""
+    tensordict = sys.modules.get("tensordict")
+    is_one = getattr(tensordict, "is_tensor_collection", None)  # None while it is being imported
+    return is_one is not None and is_one(value) and not tensordict.is_non_tensor(value)  # type: ignore[union-attr]
+
+
+def _as_tensor(child: Any) -> Any:
+    """Return an array as a tensor in its memory, if there can be one."""
+    if isinstance(child, np.ndarray) and child.flags.writeable:
+        try:
+            return sys.modules["torch"].from_numpy(child)
+        except (TypeError, ValueError):  # a dtype that only NumPy has
+            pass
+    return child
+
+
+def _is_in_spec(child: Any) -> bool:
+    return isinstance(child, TensorDictNode | np.ndarray) or type(child) in leaf_types
+
+
+def _axes_of(child: Any) -> int | None:
+    """Return the number of axes of a tensor or field, and of batch axes; None for an object."""
+    if isinstance(child, TensorDictNode):
+        return child._axes
+    if type(child) in leaf_types:
+        return None if child.by_reference else len(child.shape)
+    is_array = isinstance(child, np.ndarray | sys.modules["torch"].Tensor)
+    return len(child.shape) if is_array or is_tensor_dict(child) else None

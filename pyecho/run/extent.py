@@ -1,0 +1,274 @@
+"""Extents: how far the passes of an epoch go, settled once, when it begins.
+
+A run is made of V streams (`shards`), V / R of them on each of R ranks. Rank r reads items r,
+r + R, ... of the whole source and deals them to its streams in turn; rows r, r + R, ... of a global
+batch are its own. When an epoch begins, the ranks gather one message of fixed width each, and every
+stream gets as many uses as the longest one needs. A stream with fewer items uses each of them more
+often. Only the consumer's thread takes part, and nothing else is said before the next epoch.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import astuple, dataclass, fields
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from pyecho._core import CheckpointError, ConfigError, EchoError
+from pyecho.checked import MAX_USES
+from pyecho.config import Config
+from pyecho.items.nest import leaves_of
+from pyecho.items.spec import is_tensor
+from pyecho.run.notices import warn_of_whole_source
+from pyecho.source import Source
+from pyecho.state.digest import digest
+from pyecho.state.position import Snapshot, options_of
+
+if TYPE_CHECKING:
+    from pyecho.run.reading import Reading
+
+LOADER_MADE, EPOCH_BEGINS = 1, 2
+"""Kinds of messages."""
+
+READY, EMPTY, FAILED = 0, 1, 2
+"""What the beginning of a source has shown: an item, none, an exception."""
+
+
+class Group(Protocol):
+    """Processes that run the same program. All of them call `gather` in the same order."""
+
+    rank: int
+    size: int
+
+    def gather(self, values: list[int]) -> list[list[int]]:
+        """Return the values of all ranks, which pass equally many 64-bit numbers."""
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How far each pass of this rank goes."""
+
+    items: int | None = None
+    """Items of a pass; None: unknown until the source ends."""
+    uses: int | None = None
+    """Uses of a pass; None: as many as the factor says."""
+    longest: int | None = None
+    """Items of a pass on the rank that has most, which decide the number of batches."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """Tells the other ranks of this one."""
+
+    kind: int
+    options: int
+    epoch: int = 0
+    iterations: int = 0
+    batches: int = 0
+    length: int = -1  # -1: unknown
+    beginning: int = READY
+    first: int = 0  # a number for the content of the first item; 0: it cannot be told
+
+    @classmethod
+    def made(cls, config: Config, length: int | None) -> Message:
+        """Return the message of a loader that is being made."""
+        return cls(LOADER_MADE, _code_of(config), length=-1 if length is None else length)
+
+
+def check_rank(group: Any) -> None:
+    """Raise `ConfigError` unless a group has a rank, and its rank is one of `size`."""
+    rank, size = group.rank, group.size
+    whole = all(isinstance(number, int | np.integer) for number in (rank, size))
+    if not whole or not 0 <= rank < size:
+        raise ConfigError(
+            f"group needs a size of at least 1 and a rank below it, got rank {rank!r} of {size!r}"
+        )
+
+
+def exchange(group: Group, message: Message) -> list[Message]:
+    """Return the messages of all ranks; collective.
+
+    Raises `ConfigError` if the group cannot gather, and on every rank if two ranks differ in what
+    all must agree on.
+    """
+    values = list(astuple(message))
+    found = group.gather(values)
+    try:
+        lists = [[operator.index(value) for value in each] for each in found]
+        if len(lists) != group.size or any(len(each) != len(values) for each in lists):
+            raise TypeError("other numbers of values")
+    except TypeError as error:
+        raise ConfigError(
+            f"gather() of the group ({type(group).__name__}) must return {group.size} lists, one "
+            f"for each rank, of {len(values)} integers, got {found!r:.200}"
+        ) from error
+    messages = [Message(*each) for each in lists]
+    for rank, other in enumerate(messages):
+        for name, text in _AGREED.items():
+            ours, theirs = (getattr(each, name) for each in (messages[0], other))
+            if ours != theirs:
+                raise ConfigError(f"the loaders of ranks 0 and {rank} {text.format(ours, theirs)}")
+    return messages
+
+
+_AGREED = {
+    "kind": "are at different points of the program, one where a loader is made and one where an "
+    "epoch begins; make and iterate the loaders of all ranks in one order",
+    "options": "have other options; all that decide the output must be the same on every rank, the "
+    "seed included",
+    "epoch": "begin the epochs {} and {}; call set_epoch() on every rank, and load a state on all "
+    "of them or none",
+    "iterations": "go on after {} and {} iterations; load the states of one moment on all ranks, "
+    "or none",
+    "batches": "go on after {} and {} batches; load the states of one moment on all ranks, or none",
+}
+assert set(_AGREED) < {field.name for field in fields(Message)}
+
+
+def lengths_of(config: Config, source: Source, messages: list[Message]) -> list[int]:
+    """Return the lengths of all ranks, or raise `ConfigError` where one is unknown."""
+    for rank, message in enumerate(messages):
+        if message.length < 0:
+            where = (
+                f" of rank {rank}" if len(messages) > 1 else f" ({type(source.object).__name__})"
+            )
+            what = "examples" if config.unbatch else "items"
+            why = (source.unsure if len(messages) == 1 else None) or "does not tell"
+            raise ConfigError(
+                f"{config.bounded_by} needs to know how many {what} a pass has, and the source"
+                f"{where} {why}; pass steps_per_epoch=, or a source with a length"
+            )
+    return [message.length for message in messages]
+
+
+def agreed_length(config: Config, source: Source, group: Group | None) -> int | None:
+    """Return the items of a pass on the rank that has most, where batches depend on it.
+
+    With a group collective. Raises `ConfigError` where a length that is needed is unknown.
+    """
+    if not config.bounded:
+        return None
+    message = Message.made(config, source.length())
+    messages = [message] if group is None else exchange(group, message)
+    return None if config.steps_per_epoch else max(lengths_of(config, source, messages))
+
+
+def settle(
+    config: Config,
+    source: Source,
+    group: Group | None,
+    reading: Reading,
+    saved: Snapshot,
+    *,
+    epoch: int,
+) -> Extent:
+    """Settle the extent of the epoch that begins; with a group collective.
+
+    `reading` is open. `saved`: where it goes on, and has to have the same extent as before.
+    """
+    extent = _settled(config, source, group, reading, saved, epoch)
+    uses = reading.at.uses
+    if not saved.is_fresh and reading.error is None and uses != extent.uses:
+        raise CheckpointError(
+            f"the passes of this run have {extent.uses} uses each, and had {uses} when the state "
+            "was taken: the sources have other lengths"
+        )
+    return extent
+
+
+def _settled(
+    config: Config,
+    source: Source,
+    group: Group | None,
+    reading: Reading,
+    saved: Snapshot,
+    epoch: int,
+) -> Extent:
+    length, first, error = reading.length, reading.first, reading.error
+    if not config.bounded:
+        return Extent(length, None, length)
+    has_items = bool(first) or source.native or not saved.is_fresh
+    beginning = FAILED if error is not None else READY if has_items else EMPTY
+    message = Message(
+        EPOCH_BEGINS,
+        _code_of(config),
+        epoch,
+        *saved.taken,
+        length=-1 if length is None else length,
+        beginning=beginning,
+        first=_code_of_item(first[0]) if first and group is not None else 0,
+    )
+    messages = [message] if group is None else exchange(group, message)
+    if error is not None:
+        return Extent(length)
+    for rank, each in enumerate(messages):
+        if each.beginning == FAILED:
+            raise EchoError(f"the source of rank {rank} failed; see the error there")
+    if all(each.beginning == EMPTY for each in messages):
+        return Extent(length)
+    for rank, each in enumerate(messages):
+        if each.beginning == EMPTY:
+            raise EchoError(
+                f"the source of rank {rank} has no item, and each of {len(messages)} ranks needs "
+                "one; give every rank a part of the data, or make the group without this rank"
+            )
+    _warn_if_whole(source, messages)
+    if config.steps_per_epoch is not None:
+        check_steps(config, source, length)
+        return Extent(length)
+    lengths = lengths_of(config, source, messages)
+    streams = config.streams
+    for rank, items in enumerate(lengths):
+        if items < streams:
+            raise EchoError(
+                f"rank {rank} has {items} items in a pass, and needs at least {streams}, one for "
+                "each of its streams (shards / ranks); pass fewer shards, or more data"
+            )
+    longest = max(lengths)
+    uses = config.uses_of(longest)
+    mine = lengths[0 if group is None else group.rank]
+    if not fits(config, mine, uses):
+        raise ConfigError(
+            f"{uses} uses of {mine} items are too many for a shuffle_buffer of {config.capacity}; "
+            "give the ranks parts of similar lengths, or lower shuffle_buffer"
+        )
+    return Extent(mine, uses, longest)
+
+
+def fits(config: Config, items: int, uses: int) -> bool:
+    """Return True if the pool has room for so many uses of so many items in a pass."""
+    return config.capacity_for(items) * -(-uses // max(1, items)) < MAX_USES
+
+
+def check_steps(config: Config, source: Source, length: int | None) -> None:
+    """Raise `ConfigError` if passes with `steps_per_epoch` cannot be dealt to the streams."""
+    if config.streams > 1 and (length is None or length % config.streams):
+        raise ConfigError(
+            "steps_per_epoch= with several shards per rank needs a source whose length is a "
+            f"multiple of {config.streams} (shards / ranks) in every pass, and that of "
+            f"{type(source.object).__name__} is {'unknown' if length is None else length}"
+        )
+
+
+def _warn_if_whole(source: Source, messages: list[Message]) -> None:
+    alike = {(each.first, each.length) for each in messages}
+    if len(messages) > 1 and len(alike) == 1 and messages[0].first:
+        warn_of_whole_source(source, len(messages))
+
+
+def _code_of(config: Config) -> int:
+    # Without a log to replay, which decides the output of one rank only.
+    return int(digest(options_of(config))[:15], 16)
+
+
+def _code_of_item(item: Any) -> int:
+    """Return a number for the content of an item; 0 if it has none that can be told."""
+    told = (np.ndarray, np.generic, int, float, str, bytes)
+    try:
+        leaves = leaves_of(item)
+        if not all(isinstance(leaf, told) or is_tensor(leaf) for leaf in leaves):
+            return 0
+        return int(digest({"item": item})[:15], 16)
+    except RecursionError:
+        return 0

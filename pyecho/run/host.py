@@ -1,0 +1,272 @@
+"""Echoing in host memory: the nodes of batch and of example echoing, and their pipeline."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from pyecho import _core
+from pyecho._core import ConfigError
+from pyecho.buffer import native_arguments
+from pyecho.config import Config
+from pyecho.items.nest import leaves_of, map_nest
+from pyecho.items.rows import row_spec, rows_of
+from pyecho.items.sharing import transform_for
+from pyecho.items.spec import Adapter, Field
+from pyecho.run.augment import Augmentation
+from pyecho.run.pipeline import Pipeline, at_empty
+from pyecho.run.reading import Reading
+from pyecho.source import Source
+from pyecho.state.items import (
+    Part,
+    examples_state,
+    held_nest,
+    held_state,
+    parts_of_examples,
+    parts_of_items,
+    refill,
+    unspent_state,
+)
+from pyecho.state.position import Snapshot, Unspent
+
+AHEAD_BYTES = 4 << 20
+MOST_ITEMS_AHEAD = 256
+"""Cheap items go from the feeder to the consumer in groups: the queue between them holds as many
+items as these allow."""
+
+
+def host_pipeline(
+    source: Source, config: Config, first: Any, by_consumer: bool, *, adapter: Adapter
+) -> Pipeline:
+    """Return the pipeline for items like the first one; `ConfigError` if they cannot be echoed."""
+    if config.batch_size is None:
+        echo: Any = item_echo(source, config, first, by_consumer, adapter)
+    else:
+        echo = ExampleEcho(source, config, first, by_consumer, adapter)
+    pipeline = Pipeline(echo, config, adapter, by_consumer=by_consumer)
+    add_augmentation(pipeline)
+    return pipeline
+
+
+def add_augmentation(pipeline: Pipeline) -> None:
+    """Have threads collate and augment every batch, if the options ask for it."""
+    config = pipeline.config
+    if config.linked:
+        threads = max(1, config.augment_workers)
+        pipeline.add_link("augment", Augmentation(config), threads=threads)
+
+
+class HostEcho:
+    """A native stage that reads the source and echoes. See `pyecho.run.pipeline.Echo`."""
+
+    to_host: Callable[[Any], Any] = staticmethod(lambda item: item)
+    """Returns an item of batch echoing as a state holds it."""
+
+    lists: tuple[bool, ...] = ()
+
+    def __init__(
+        self, stage: Any, source: Source, config: Config, by_consumer: bool, adapter: Adapter
+    ) -> None:
+        self.stage = stage
+        self._adapter = adapter
+        self.take = stage._take
+        self.log = stage._log
+        self.stats = stage._stats
+        self._source = source
+        self._config = config
+        self._by_consumer = by_consumer
+
+    @property
+    def at_end(self) -> bool:
+        """True if everything was taken."""
+        return bool(self.stage._at_end)
+
+    def begin(self, saved: Snapshot, reading: Reading) -> None:
+        """Begin where a snapshot was taken, or afresh."""
+        stage, unspent = self.stage, saved.unspent
+        if saved.is_fresh:
+            stage._begin(saved.at)
+        else:
+            count = None if unspent is None else len(unspent.numbers)
+            places = stage._resume(reading.at, count)
+            parts = self._read_again(reading) if unspent is None else self._parts_of(unspent)
+            adaptive = self._config.adaptive is not None
+            refill(stage._refill, parts, saved, places, adaptive=adaptive)
+        self.read(saved, reading)
+
+    def read(self, saved: Snapshot, reading: Reading) -> None:
+        """Have the stage read on, once it has begun."""
+        self.stage._read(
+            reading,
+            by_consumer=self._by_consumer,
+            # Items read ahead are no part of the iterator again: then they would be neither in
+            # the stage nor ahead of the source's own state.
+            first=(*map(self._whole, saved.held), *reading.first),
+            skipped_rows=reading.skipped_rows,
+            at_empty=at_empty(self._source, self._config),
+        )
+
+    def _read_again(self, reading: Reading) -> list[Part]:
+        batched = self._source.batched
+        return [(item, batched, rows, which) for item, rows, which in reading.again]
+
+    def _parts_of(self, unspent: Unspent) -> list[Part]:
+        return parts_of_items(unspent)
+
+    def _whole(self, held: Any) -> Any:
+        """Return an item that was held when a state was taken."""
+        return held
+
+    def state(self, *, payload: bool, with_held: bool) -> dict[str, Any]:
+        """Return where the stage stands."""
+        state: dict[str, Any] = self.stage._state(payload=payload, with_held=with_held)
+        if payload:
+            state["unspent"] = self._unspent_state(state)
+        return state
+
+    def _unspent_state(self, state: dict[str, Any]) -> dict[str, Any]:
+        [items] = state.pop("columns")
+        return unspent_state(state, [list(map(self.to_host, items))], self._adapter)
+
+
+def item_echo(
+    source: Source,
+    config: Config,
+    first: Any,
+    by_consumer: bool,
+    adapter: Adapter,
+    *,
+    few: bool = False,  # read no more items ahead than asked for
+    prepare: Callable[[Any], Any] | None = None,
+    fetch: Callable[[Any], Any] | None = None,
+    copied: bool | None = None,  # as the loader's option `copy`, if None
+) -> HostEcho:
+    """Return the node of batch echoing: the feeder prepares items, each use is fetched."""
+    prefetch = items_ahead(config, first, few=by_consumer or few)
+    stage = _core.EchoQueue(
+        replace(config, prefetch=prefetch),
+        transform=transform_for(
+            fetch=fetch,
+            copied=config.copy if copied is None else copied,
+            with_info=config.with_info,
+        ),
+        shared=not config.copy,
+    )
+    if prepare is not None:
+        stage._set_prepare(prepare)
+    return HostEcho(stage, source, config, by_consumer, adapter)
+
+
+def items_ahead(config: Config, first: Any, *, few: bool) -> int:
+    """Return how many items may be read ahead of the pool; `few`: no more than asked for."""
+    item_bytes = _size_of(first)
+    if config.max_bytes is not None:
+        items = config.capacity + config.prefetch
+        if items * (item_bytes or 0) > config.max_bytes:
+            raise ConfigError(
+                f"{items} items (shuffle_buffer + prefetch) of {item_bytes} bytes need "
+                f"{items * (item_bytes or 0)} bytes, but max_bytes is {config.max_bytes}; "
+                "lower shuffle_buffer or prefetch, or raise max_bytes"
+            )
+    ahead = max(config.prefetch, config.wiring.slots_ahead)
+    if few or config.wiring.reads_few or config.max_bytes is not None or item_bytes is None:
+        return ahead
+    return max(ahead, min(MOST_ITEMS_AHEAD, AHEAD_BYTES // max(1, item_bytes)))
+
+
+class ExampleEcho(HostEcho):
+    """The node of example echoing. `changes` are options unlike the loader's."""
+
+    def __init__(
+        self,
+        source: Source,
+        config: Config,
+        first: Any,
+        by_consumer: bool,
+        adapter: Adapter,
+        *,
+        leases: int = 0,  # batches that links hold besides the consumer
+        prepare: Callable[[Any], Any] | None = None,
+        **changes: Any,
+    ) -> None:
+        self.spec, self.lists = spec_of_examples(source, config, first, adapter)
+        spec = self.spec
+        wiring = replace(
+            config.wiring,
+            slots_ahead=max(1, rows_of(first)) if config.unbatch else 1,
+            leases=config.wiring.leases + config.leases_of_link + leases,
+        )
+        options = {"threads": 0 if by_consumer else config.threads, "wiring": wiring} | changes
+        own = replace(config, **options)
+        stage = _core.EchoBuffer(
+            **native_arguments(
+                spec,
+                own,
+                name="EchoLoader",
+                batched=source.batched,
+                to_array=adapter.as_array,
+                from_array=adapter.decoder(leaves_of(spec)),
+                allocate=adapter.allocate if own.memory == "pinned" else None,
+            )
+        )
+        if wiring.grows_quietly:
+            stage._expect_growth()
+        if prepare is not None:
+            stage._set_prepare(prepare)
+        super().__init__(stage, source, config, by_consumer, adapter)
+
+    def _parts_of(self, unspent: Unspent) -> list[Part]:
+        return parts_of_examples(unspent, self.spec)
+
+    def _whole(self, held: Any) -> Any:
+        return held_nest(held, self.spec)
+
+    def state(self, *, payload: bool, with_held: bool) -> dict[str, Any]:
+        """Return where the stage stands."""
+        state = self.native_state(payload=payload, with_held=with_held)
+        if payload:
+            state["unspent"] = self._unspent_state(state)
+        return state
+
+    def native_state(self, *, payload: bool, with_held: bool) -> dict[str, Any]:
+        """Return where the stage stands, with its items as it tells of them."""
+        state: dict[str, Any] = self.stage._state(payload=payload, with_held=with_held)
+        if with_held:
+            state["held"] = held_state(state["held"], self.spec, self._adapter)
+        return state
+
+    def _unspent_state(self, state: dict[str, Any]) -> dict[str, Any]:
+        return examples_state(state, self.spec, self._adapter)
+
+
+def spec_of_examples(
+    source: Source, config: Config, first: Any, adapter: Adapter
+) -> tuple[Any, tuple[bool, ...]]:
+    """Return the spec of an example of an item like this one, and which lists are columns."""
+    if config.collate_fn is not None:
+        return Field((), object), ()
+    if config.unbatch:
+        return row_spec(first, adapter, config.wiring.lists)
+    spec = map_nest(adapter.field_of, first)
+    if source.batched:  # chunks of rows of arrays
+        spec = map_nest(lambda field: Field(field.shape[1:], field.dtype), spec)
+    return spec, ()
+
+
+def _size_of(item: Any) -> int | None:
+    """Return the bytes of an item, None if it cannot be told."""
+    total = 0
+    for leaf in leaves_of(item):
+        try:
+            size = leaf.nbytes if getattr(leaf, "is_cpu", True) else None
+        except (AttributeError, RuntimeError, NotImplementedError):  # the last ones: sparse tensors
+            size = None
+        if size is not None:
+            total += int(size)
+        elif isinstance(leaf, str | bytes | int | float | complex | None):
+            total += sys.getsizeof(leaf)
+        else:
+            return None
+    return total

@@ -1,0 +1,207 @@
+"""The pipeline of a run: nodes in a row, made for items like the first one.
+
+    source ──▶ echo ──▶ links (collate and augment, upload) ──▶ consumer
+
+A node takes from the one before it, in threads or in the consumer's, and ends in a native stage.
+The nodes serve all epochs. They refer to nothing of the run, so that threads at work do not keep a
+run alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, Protocol
+
+from pyecho._core import CheckpointError, EchoError
+from pyecho.buffer import stats_of
+from pyecho.config import Config
+from pyecho.items.spec import Adapter
+from pyecho.run.context import CallerContext
+from pyecho.run.link import Link, Tally
+from pyecho.run.reading import Reading
+from pyecho.source import Source
+from pyecho.state.position import BATCH, Snapshot
+from pyecho.stats import EchoStats
+
+Job = tuple[str, Callable[[], None]]
+"""The work of a thread until the passes end, with a name for the thread."""
+
+MakePipeline = Callable[[Source, Config, Any, bool], "Pipeline"]
+"""Makes a pipeline of a source, the options with the wiring, the first item, and whether the
+consumer's thread reads the source."""
+
+
+class Echo(Protocol):
+    """The first node: reads the source, and echoes."""
+
+    stage: Any
+    """The native stage that reads the source, and fails if its thread does."""
+    lists: tuple[bool, ...]
+    """Which lists in a batch of the source are columns."""
+
+    @property
+    def at_end(self) -> bool:
+        """True if everything was taken, and nothing follows."""
+
+    def begin(self, saved: Snapshot, reading: Reading) -> None:
+        """Begin where a snapshot was taken, or afresh. `reading` is open; its jobs are done."""
+
+    def take(self) -> Any:
+        """Return the next batch or item; raise `StopIteration` at the end of an iteration."""
+
+    def state(self, *, payload: bool, with_held: bool) -> dict[str, Any]:
+        """Return where the node stands, as `_core.Stage._state`, and its items in host memory."""
+
+    def stats(self) -> dict[str, int]:
+        """Return the counters of `_core.Stage._stats`."""
+
+    def log(self) -> dict[int, Any]:
+        """Return the decisions of an adaptive factor."""
+
+
+class Pipeline:
+    """An echo and the links after it.
+
+    Any thread may call `stats`; only the run calls the rest, in its turn.
+
+    Parameters
+    ----------
+    echo
+        The first node.
+    config
+        With the capacity for this source, and the wiring.
+    by_consumer
+        The consumer's thread reads the source; else there is a feeder.
+    sent_bytes
+        Returns the bytes sent to a device so far.
+    """
+
+    def __init__(
+        self,
+        echo: Echo,
+        config: Config,
+        adapter: Adapter,
+        *,
+        by_consumer: bool,
+        sent_bytes: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self.config = config
+        self.echo = echo
+        self.links: list[Link] = []
+        self._tally = Tally(2 * (config.prefetch + 2) + config.augment_workers)
+        self._adapter = adapter
+        self._by_consumer = by_consumer
+        self._sent_bytes = sent_bytes
+
+    def add_link(self, name: str, make: Callable[[Any, int, int], Any], **more: Any) -> None:
+        """Have threads make something of every batch, after all nodes so far."""
+        upstream = self.links[-1] if self.links else self.echo
+        more["tally"] = None if self.links else self._tally
+        self.links.append(Link(upstream, make, name=name, prefetch=self.config.prefetch, **more))
+
+    @property
+    def consumed(self) -> Any:
+        """The native stage that the consumer takes from."""
+        return self.links[-1].queue if self.links else self.echo.stage
+
+    @property
+    def _stages(self) -> list[Any]:
+        return [self.echo.stage, *(link.queue for link in self.links)]
+
+    # ------------------------------------------------------------ epochs
+
+    def begin(self, saved: Snapshot, reading: Reading) -> None:
+        """Begin where a snapshot was taken, or afresh. The jobs of earlier passes are done."""
+        for name, (*_, made) in saved.links.items():
+            if made and all(link.name != name for link in self.links):
+                raise CheckpointError(
+                    f"the state holds batches that were made ahead ({name}), which this loader "
+                    "does not make; load it into one with augment or a device as well, or take it "
+                    "with state_dict(payload=False)"
+                )
+        if self.links:
+            ahead = sum(entry[0] == BATCH for link in saved.links.values() for entry in link[2])
+            had = self.links[-1].queue._stats()["batches"]
+            self._tally.begin(had, ahead, self.echo.stats())
+        self.echo.begin(saved, reading)
+        taken = (saved.at.iterations, saved.at.delivered)
+        for link in self.links:
+            taken = link.begin(saved, taken)
+        self.set_paused(False)
+
+    def jobs(self, context: CallerContext) -> list[Job]:
+        """Return what threads have to do until the passes end, each with a name for its thread."""
+        if self._by_consumer:
+            return []
+        feeder = self.echo.stage
+        jobs: list[Job] = [("feeder", partial(_work, feeder, context, feeder._feed))]
+        for link in self.links:
+            for _ in range(link.threads):  # each in a context of its own, which serves one thread
+                jobs.append((link.name, partial(_work, link.queue, CallerContext(), link.work)))
+        return jobs
+
+    def set_paused(self, paused: bool) -> None:
+        """Have the jobs end where they stand, so that nothing is lost, until this is undone."""
+        for stage in self._stages:
+            stage._set_paused(paused)
+
+    def stop(self) -> None:
+        """Have the jobs end, and drop what the nodes hold."""
+        for stage in self._stages:
+            stage.stop()
+
+    def stop_if_failed(self) -> None:
+        """Stop the other stages if a link has failed, which ends only the consumer's stage."""
+        if not all(stage._at_end for stage in self._stages):
+            self.stop()
+
+    # ------------------------------------------------------------ states and statistics
+
+    def state(self, *, payload: bool, with_held: bool) -> dict[str, Any]:
+        """Return the parts of a state that the nodes know. The jobs of links are paused.
+
+        `with_held`: the source has a state of its own, and the feeder is paused as well.
+        """
+        saved = self._adapter.saved
+        state = self.echo.state(payload=payload, with_held=with_held)
+        state["decisions"] = saved(state["decisions"])
+        if payload:
+            state["links"] = {link.name: link.state(saved) for link in self.links}
+            return state
+        # Batches ahead of the consumer are made again.
+        consumed = self.consumed._state(payload=False, with_held=False)
+        taken = {"iterations": consumed["iterations"], "delivered": consumed["delivered"]}
+        return state | taken | {"batches": consumed["delivered"]}
+
+    def stats(self) -> EchoStats:
+        """Return counts and times so far."""
+        counters = self.echo.stats()
+        if self.links:  # the echo knows items and uses, the last link knows the consumer
+            consumer = self.links[-1].queue._stats()
+            counters["emitted"], counters["fresh"] = self._tally.at(consumer["batches"])
+            for name in ("batches", "consumer_wait_ns", "downstream_ns"):
+                counters[name] = consumer[name]
+        stats = stats_of(counters, self.config.capacity, self.echo.log())
+        return replace(stats, h2d_bytes=self._sent_bytes())
+
+
+def at_empty(source: Source, config: Config) -> bool | Exception | None:
+    """Return the error of a later pass without items; True if passes end there, None if not."""
+    if config.steps_per_epoch is None:
+        return None
+    if not config.bounded:
+        return True
+    return EchoError(
+        f"a later pass over the source ({type(source.object).__name__}) has no item; with "
+        f"steps_per_epoch= and {config.bounded_by} every pass needs one"
+    )
+
+
+def _work(stage: Any, context: CallerContext, work: Callable[[], None]) -> None:
+    """Do the work of a thread, with which `stage` fails."""
+    try:
+        context.run(work)
+    except BaseException as error:
+        stage.fail(error)

@@ -1,0 +1,158 @@
+"""Iterables: lists, iterators, loaders, and all other objects that can be iterated."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import weakref
+from collections.abc import Iterator, Sequence
+from types import FunctionType
+from typing import Any
+
+from pyecho._core import CheckpointError, ConfigError
+from pyecho.items.rows import rows_of
+from pyecho.source.base import Source
+from pyecho.source.columns import in_memory
+from pyecho.source.lengths import examples_of, length_of, rows_told
+from pyecho.source.mapped import read_by_index
+
+
+class Iterable(Source):
+    """A source that is iterated. It may have a state of its own, or its iterators may."""
+
+    def __init__(self, given: Any, *, unbatch: bool) -> None:
+        super().__init__(given)
+        self.in_memory = in_memory(given)
+        self.one_shot = isinstance(given, Iterator)
+        self.indexed = not unbatch and (self.in_memory or isinstance(given, Sequence))
+        self.batched = unbatch
+        self._is_stateful = is_stateful(given)
+        self._pass: weakref.ref[_Pass] | None = None  # if it has a state
+        self._ended = False  # the pass that was read last, or whose state was loaded
+        self._loaded: dict[str, Any] | None = None
+
+    def read(self, start: int = 0) -> Iterator[Any]:
+        """Begin one pass."""
+        self._ended, self._loaded = False, None
+        if start > 0 and not self.in_memory:
+            return read_by_index(self.object, start)
+        items: Iterator[Any] = iter(self.object)
+        self.one_shot = items is self.object
+        if start > 0:
+            return itertools.islice(items, start, None)
+        if not self._is_stateful and not is_stateful(items):
+            return _next_of(items)
+        reading = _Pass(self, items)
+        self._pass = weakref.ref(reading)
+        return reading
+
+    def length(self) -> int | None:
+        """Return ``len()``; with `unbatch` the examples of lists and of loaders that tell them."""
+        if self.unsure is not None:
+            return None
+        if not self.batched:
+            return length_of(self.object)
+        if not self.in_memory:
+            return examples_of(self.object)
+        try:
+            return sum(map(rows_of, self.object))
+        except ConfigError:  # a batch without arrays
+            return None
+
+    def rows_told(self) -> int | None:
+        """Return how many rows the first batch of a `DataLoader` must have."""
+        return rows_told(self.object) if self.batched and not self.in_memory else None
+
+    # ------------------------------------------------------------ states
+
+    @property
+    def holder(self) -> Any:
+        """Object with a state of its own."""
+        if self._is_stateful:
+            return self.object
+        reading = None if self._pass is None else self._pass()
+        if reading is not None:
+            return reading.items
+        return None if self._loaded is None else self
+
+    def state(self) -> dict[str, Any] | None:
+        """Return the state of the holder."""
+        if self._loaded is not None:  # some can tell theirs only once they have been read
+            return self._loaded
+        holder = self.holder
+        if holder is None:
+            return None
+        return {
+            "iterator": holder is not self.object,
+            "ended": self._ended,
+            "state": holder.state_dict(),
+        }
+
+    def load(self, state: dict[str, Any] | None) -> None:
+        """Have the source itself go on where the state was taken."""
+        if state is None:
+            return
+        if not state["iterator"]:
+            if not self._is_stateful:
+                super().load(state)
+            self.object.load_state_dict(state["state"])
+        self._pass = None
+        self._ended, self._loaded = state["ended"], state
+
+    def read_on(self, state: dict[str, Any]) -> Iterator[Any]:
+        """Go on with the pass in which the state was taken."""
+        self.load(state)
+        if state["ended"]:
+            return iter(())
+        items = self.read()
+        if state["iterator"]:
+            if self._is_stateful or self.holder is None:
+                raise CheckpointError(
+                    f"the state holds one of the source's iterator, but iterators of this source "
+                    f"({type(self.object).__name__}) have no load_state_dict"
+                )
+            self.holder.load_state_dict(state["state"])
+        self._loaded = state
+        return items
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the pass, which belongs to this one only."""
+        return {**self.__dict__, "_pass": None}
+
+
+class _Pass(Iterator[Any]):
+    """A pass over a source with a state of its own, which tells the source how far it is."""
+
+    def __init__(self, source: Iterable, items: Iterator[Any]) -> None:
+        self.items = items
+        self._next = _next_of(items)
+        self._source = source
+
+    def __next__(self) -> Any:
+        for item in self._next:
+            self._source._loaded = None
+            return item
+        self._source._ended, self._source._loaded = True, None
+        raise StopIteration
+
+
+def _next_of(items: Iterator[Any]) -> Iterator[Any]:
+    """Return what is iterated without another ``iter(items)``, which might rewind them or fail."""
+    method = getattr(type(items), "__iter__", None)
+    if method is None or isinstance(method, FunctionType):
+        return map(next, itertools.repeat(items))
+    return items
+
+
+def is_stateful(value: Any) -> bool:
+    """Return True if it has a ``state_dict`` to call without arguments, and ``load_state_dict``."""
+    methods = [getattr(value, name, None) for name in ("state_dict", "load_state_dict")]
+    if not all(map(callable, methods)):
+        return False
+    try:
+        inspect.signature(methods[0]).bind()  # type: ignore[arg-type]
+    except TypeError:  # MosaicML's StreamingDataset wants to be told how far it was read
+        return False
+    except ValueError:  # it tells no signature
+        pass
+    return True

@@ -1,0 +1,123 @@
+"""Readers: iterators that lose nothing when Ctrl-C interrupts them. None of them is a generator.
+
+An exception ends a generator for good, and with it the pass. Python raises `KeyboardInterrupt` in
+the main thread at calls, at the begin of functions and at backward jumps, but not between them. So
+a reader advances only after it has its item, and then returns it without another call. An item
+that must survive a call is kept in a list: ``list.extend(islice(items, 1))`` both takes and keeps
+it. ``for item in items: return item`` takes one without a call; ``next(items)`` would be one.
+
+Iterators of C's own (of lists, arrays, `zip`, `map` of a C function) need no reader: no Python code
+runs in them. They must not be put around a reader: `chain` and `islice` end with any exception.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from pyecho._core import CheckpointError, EchoError
+from pyecho.items.rows import first_rows, rows_of
+from pyecho.source.base import Source
+
+CHUNK_BYTES = 1 << 20  # of rows that are read at a time
+
+
+class Indexed(Iterator[Any]):
+    """Yields ``get(index)`` for `start` and each multiple of `step` after it, below `stop`."""
+
+    def __init__(self, get: Callable[[int], Any], start: int, stop: int, *, step: int = 1) -> None:
+        self._get = get
+        self._index = start
+        self._stop = stop
+        self._step = step
+
+    def __next__(self) -> Any:
+        """Return the next item."""
+        index = self._index
+        if index >= self._stop:
+            raise StopIteration
+        item = self._get(index)
+        self._index = index - index % self._step + self._step
+        return item
+
+
+class Chained(Iterator[Any]):
+    """Yields the items of ``inner(each)`` for each of the outer items."""
+
+    def __init__(self, outer: Iterator[Any], inner: Callable[[Any], Iterable[Any]]) -> None:
+        self._outer = outer
+        self._inner = inner
+        self._taken: list[Any] = []
+        self._items: Iterator[Any] = iter(())
+
+    def __next__(self) -> Any:
+        """Return the next item."""
+        while True:
+            for item in self._items:
+                return item
+            if not self._taken:
+                self._taken.extend(itertools.islice(self._outer, 1))
+            if not self._taken:
+                raise StopIteration
+            self._items = iter(self._inner(self._taken[0]))
+            del self._taken[0]
+
+
+class Limited(Iterator[Any]):
+    """Yields as many items as a source has told, or rows if it is batched: the last batch is cut.
+
+    Sets `exceeded` at the end if there is more, for which it looks unless the source is an
+    iterator, whose next pass begins there. Raises `EchoError` if there is less. `start`: items of
+    the pass that came before.
+    """
+
+    exceeded = False
+    """True once something was left out."""
+
+    def __init__(
+        self, items: Iterator[Any], length: int, source: Source, *, start: int = 0
+    ) -> None:
+        self._items = items
+        self._length = length
+        self._source = source
+        self._index = start
+        self._taken: list[Any] = []
+
+    def __next__(self) -> Any:
+        """Return the next item."""
+        left = self._length - self._index
+        while left <= 0 and not (self.exceeded or self._source.one_shot) and self._take():
+            self.exceeded = self._rows() > 0
+            self._taken.clear()
+        if left <= 0:
+            raise StopIteration
+        if not self._take():
+            raise EchoError(
+                f"the source ({type(self._source.object).__name__}) has ended after {self._index} "
+                f"items, and its length was {self._length}; have len() tell how many there are, or "
+                "pass steps_per_epoch="
+            )
+        item, rows = self._taken[0], self._rows()
+        if rows > left:
+            self.exceeded = True
+            item, rows = first_rows(item, left), left
+        self._index += rows
+        del self._taken[0]
+        return item
+
+    def _take(self) -> bool:
+        if not self._taken:
+            self._taken.extend(itertools.islice(self._items, 1))
+        return bool(self._taken)
+
+    def _rows(self) -> int:
+        return rows_of(self._taken[0]) if self._source.batched else 1
+
+
+def too_short(items: int, needed: int) -> CheckpointError:
+    """Return the error of a source that has fewer items than a state needs."""
+    return CheckpointError(
+        f"the source ended after {items} items, and the state was taken after it had yielded "
+        f"{needed}; a source without a state_dict must yield the same items again"
+    )

@@ -1,0 +1,244 @@
+"""Positions and snapshots: where the consumer of a loader or buffer is, and what a state holds.
+
+A position is a few numbers: the iterations and batches that the consumer has taken, and the lengths
+of the passes that were read. The plan is a function of these and of the options, so a run that
+begins at a position replays it (csrc/core/plan), and no index in a state could point anywhere. One
+value stands for a fresh start, a resume, skipping, and another number of ranks. A snapshot adds the
+items that the consumer has not had to their last use. `pyecho.state.check` reads states.
+
+    state = {
+        "format", "version", "kind",   # of a loader or a buffer
+        "rank", "ranks": int,          # rank None: the state serves every rank
+        "options": {...},              # the ones that decide the output
+        "epoch": int,                  # the running epoch, else the next one
+        "position": None | {           # once the passes that flow into each other have begun
+            "epoch",                   # the first of them
+            "items", "uses",           # of a pass on one rank, see `pyecho.run.extent`
+            "iterations", "batches", "delivered",  # taken from the stage that reads
+            "passes",                  # [[passes, items of each], ...]; None: as long as the source
+            "open_items", "ended",     # known of the next pass; no pass follows
+            "decisions",               # of an adaptive factor, also ahead of the consumer
+        },
+        "unspent": None | {            # items: a column of bytes or references for each leaf
+            "numbers", "columns",
+            "checksum", "leaves",      # of example echoing; batch echoing has one column, of items
+        },
+        "links": {name: [iterations, delivered, [[kind, ...], ...]]},  # taken there, made ahead
+        "lists": None | [bool, ...],   # which lists in a batch are columns, once a batch was read
+        "held", "held_row",            # read and not put, where the source has a state
+        "source": None | {"iterator": bool, "ended": bool, "state": ...},
+        "taken": int,                  # a buffer's: examples put so far
+        "digest": str,                 # of all the rest; columns of bytes by their checksum
+    }
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice, repeat
+from typing import Any
+
+import numpy as np
+
+from pyecho._core import CheckpointError, EchoError
+from pyecho.config import Config
+from pyecho.items.spec import Field
+from pyecho.state.digest import digest
+
+VERSION = 2
+
+MOST_PASSES = 2**20
+
+BATCH, END, LAST_END = 0, 1, 2
+"""Kinds of what a link has made ahead: [BATCH, batch, *info], the end of an iteration, the last."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Position:
+    """Where passes that flow into each other go on. Native stages and plans read it by name."""
+
+    epoch: int = 0
+    items: int | None = None
+    uses: int | None = None
+    iterations: int = 0
+    batches: int = 0
+    delivered: int = 0
+    min_rows: int = 1  # of the batches that `batches` counts
+    passes: list[tuple[int, int]] | None = field(default_factory=list)
+    open_items: int = 0
+    ended: bool = False
+    decisions: Any = field(default_factory=lambda: np.empty(0, np.int32))
+
+    def of_length(self, length: int | None, config: Config) -> Position:
+        """Return the position in a source of this length, whose passes are as long as that.
+
+        It tells of more input than the position needs; the plan is fed only what it needs.
+        """
+        if self.passes is not None:
+            return self
+        length = self.items if length is None else length
+        if length is None:
+            raise CheckpointError(
+                "the state was taken of a source that tells its length, and this one does not"
+            )
+        flows = config.steps_per_epoch is not None
+        passes = MOST_PASSES if flows else max(1, (config.epochs or 1) - self.epoch)
+        return replace(self, items=length, passes=[(passes, length)], ended=not flows)
+
+    def located(self, numbers: list[int]) -> Iterator[tuple[int, int]]:
+        """Yield the pass of each item, counted from 0, and its index there; they are ascending."""
+        runs = iter([*(self.passes or []), (1, 2**62)])
+        first, begin, (count, length) = 0, 0, next(runs)
+        for number in numbers:
+            while number >= begin + count * length:
+                first, begin = first + count, begin + count * length
+                count, length = next(runs)
+            of_pass, index = divmod(number - begin, length)
+            yield first + of_pass, index
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unspent:
+    """Items that the consumer has not had to their last use."""
+
+    numbers: Any  # ascending
+    order: Any  # where each of them is in the columns
+    columns: list[Any]
+    leaves: list[str] | None
+
+    def slots_of(self, numbers: Any, slots: Any, *, adaptive: bool) -> Any:
+        """Return the slots of these items, of all that the plan holds.
+
+        Raises `CheckpointError` if the plan holds other ones. An adaptive factor may have
+        dropped some ahead of the consumer, which are not used again.
+        """
+        there = np.isin(numbers, self.numbers)
+        if np.sum(there) != len(self.numbers) or not (adaptive or np.all(there)):
+            raise CheckpointError(
+                "the state contradicts itself: its items are not the ones of its position"
+            )
+        return slots[there]
+
+    def arrays(self, fields: list[Field]) -> list[Any]:
+        """Return an array or list of all rows for each leaf, if they are such leaves."""
+        if (leaves := leaves_of_spec(fields)) != self.leaves:
+            raise CheckpointError(
+                f"the items of the state have the leaves {self.leaves}, and the items of this "
+                f"source {leaves}"
+            )
+        if len(self.columns) != len(fields):
+            raise CheckpointError("the state has another number of columns than leaves")
+        return [_rows_of(*each) for each in zip(self.columns, fields, strict=True)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """A position, and the contents of the stages there. Without items they are read again."""
+
+    at: Position
+    unspent: Unspent | None = None
+    held: list[Any] = field(default_factory=list)
+    held_row: int = 0
+    links: dict[str, tuple[int, int, list[list[Any]]]] = field(default_factory=dict)
+
+    @property
+    def is_fresh(self) -> bool:
+        """True if nothing was read or taken."""
+        at = self.at
+        begun = at.iterations or at.delivered or at.batches or at.open_items or at.ended
+        return not begun and at.passes == [] and self.unspent is None and not self.links
+
+    @property
+    def taken(self) -> tuple[int, int]:
+        """Iterations that the consumer has taken, and batches of the next one."""
+        # The last link has the least: the consumer takes from there.
+        at = (self.at.iterations, self.at.delivered)
+        return min([at, *(link[:2] for link in self.links.values())])
+
+    @property
+    def is_empty(self) -> bool:
+        """True if no item and no batch is in it."""
+        made = any(link[2] for link in self.links.values())
+        return not made and not self.held and not (self.unspent and len(self.unspent.numbers))
+
+
+def _rows_of(column: Any, field: Field) -> Any:
+    if field.by_reference:
+        if not isinstance(column, list):
+            raise CheckpointError("the state has no list of references")
+        return column
+    row_bytes = field.dtype.itemsize * math.prod(field.shape)
+    # Without rows the column may be of whatever stood for them on a device.
+    if not isinstance(column, np.ndarray) or (len(column) and column.shape[1:] != (row_bytes,)):
+        raise CheckpointError("the state has rows of other sizes than its leaves")
+    shape = (len(column), *field.shape)
+    return column.view(field.dtype).reshape(shape) if column.size else np.empty(shape, field.dtype)
+
+
+def options_of(config: Config) -> dict[str, Any]:
+    """Return the options that decide the output."""
+    names = "batch_size unbatch unique_in_batch drop_last pad_last seed epochs steps_per_epoch"
+    options = {name: getattr(config, name) for name in [*names.split(), "shards"]}
+    options |= {"factor": config.most_uses, "min_uses": config.min_uses, "max_age": config.max_age}
+    return options | {"shuffle_buffer" if config.loader else "capacity": config.capacity}
+
+
+def leaves_of_spec(fields: list[Field]) -> list[str]:
+    """Describe the leaves of an example."""
+    return ["object" if field.by_reference else f"{field.dtype} {field.shape}" for field in fields]
+
+
+def position_of(native: Any, epoch: int, items: int | None, uses: int | None) -> dict[str, Any]:
+    """Return the position that a state holds; `native`: what a native stage or plan tells."""
+    names = ("iterations", "batches", "delivered", "passes", "open_items", "ended", "decisions")
+    return {"epoch": epoch, "items": items, "uses": uses} | {name: native[name] for name in names}
+
+
+def whole_state(
+    kind: str, config: Config, *, epoch: int, position: dict[str, Any] | None, **more: Any
+) -> dict[str, Any]:
+    """Return the whole state, with its digest.
+
+    Raises `EchoError` if it has none, as nothing with an item that contains itself has.
+    """
+    state: dict[str, Any] = {
+        "format": "pyecho",
+        "version": VERSION,
+        "kind": kind,
+        "rank": config.wiring.rank,
+        "ranks": config.wiring.ranks,
+        "options": options_of(config),
+        "epoch": epoch,
+        "position": position,
+        "unspent": None,
+        "links": {},
+        "lists": None,
+        "held": [],
+        "held_row": 0,
+        "source": None,
+        **more,
+    }
+    try:
+        return state | {"digest": digest(state)}
+    except RecursionError:
+        raise EchoError(
+            "no state can be taken: an item, or the state of the source, contains itself, or is a "
+            "nest too deep"
+        ) from None
+
+
+def with_ends(items: list[Any], queue: dict[str, Any], iterations: int) -> list[Any]:
+    """Put the ends of passes between the items that a stage holds, each used once.
+
+    `queue`: the state of the stage (see `_core.Stage._state`). `iterations`: taken from it.
+    """
+    passes = queue["passes"]
+    ahead = sum(count for count, _ in passes) - iterations
+    last_first = chain.from_iterable(repeat(length, count) for count, length in reversed(passes))
+    index, end = len(items) - queue["open_items"], LAST_END if queue["ended"] else END
+    for length in islice(last_first, ahead):
+        items.insert(index, [end])
+        index, end = index - length, END
+    return items

@@ -1,0 +1,178 @@
+"""Methods of a loader that look at it, or hand it to other libraries."""
+
+from __future__ import annotations
+
+import copy
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pyecho._core import ConfigError, EchoError
+from pyecho.checked import checked_int
+from pyecho.config import Config, Wiring
+from pyecho.items.spec import Adapter
+from pyecho.run.extent import Group
+from pyecho.run.run import Run
+from pyecho.run.trace import Trace
+from pyecho.source import Source
+from pyecho.stats import EchoStats
+from pyecho.tools.advise.model import Advice
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class LoaderTools:
+    """The part of `pyecho.EchoLoader` that the data does not pass."""
+
+    _adapter: ClassVar[Adapter]
+    _config: Config
+    _group: Group | None
+    _run: Run
+    _source: Source
+
+    def _new_run(self) -> Run:
+        raise NotImplementedError
+
+    def stats(self) -> EchoStats:
+        """Return counts and times over all epochs of this loader, the running one included."""
+        return self._run.stats()
+
+    def __repr__(self) -> str:
+        """Show the source's type and the arguments that matter most."""
+        config = self._config
+        factor = config.adaptive or f"{config.most_uses:g}"
+        shown = [type(self._source.object).__name__, f"factor={factor}"]
+        if config.batch_size is not None:
+            shown.append(f"batch_size={config.batch_size}")
+        if config.capacity > 1:
+            shown.append(f"shuffle_buffer={config.capacity}")
+        return f"{type(self).__module__}.{type(self).__name__}({', '.join(shown)})"
+
+    def _repr_html_(self) -> str:
+        """Show a notebook the stages and what they have done so far."""
+        from pyecho.tools.html import html_of
+
+        source = type(self._source.object).__name__
+        return html_of(repr(self), source, self._config, self.stats())
+
+    def trace(self, path: str | os.PathLike[str]) -> Trace:
+        """Record what each thread does while a ``with`` block runs, and write a Chrome trace.
+
+            with loader.trace("run.json"):  # open it in https://ui.perfetto.dev
+                for batch in loader: ...
+
+        The file is written at the end of the block, also if that raises. Loaders may run when the
+        trace begins or ends, and those inside or beside this one are recorded as well. See
+        docs/tracing_and_advice.md for what the spans mean.
+
+        Raises `ConfigError` on entry if the file has no folder, `EchoError` if another trace is
+        being recorded.
+        """
+        return Trace(path)
+
+    def advise(self, step: Callable[[Any], object] | None = None, *, steps: int = 100) -> Advice:
+        """Measure this pipeline, and say which echo factor fits it and what limits it.
+
+            print(loader.advise(train_step))
+
+        Runs it twice for about `steps` batches: freely, to measure the source by itself, then with
+        ``step(batch)``, your training step, at e = 8. The step should wait for its device
+        (``torch.cuda.synchronize()``), or its time is not seen. Without one, a consumer of the
+        speed that `stats` has seen so far is imitated, if there is any.
+
+        Both runs use the source, but not the epochs of this loader: call it before an iteration
+        begins. ``pyecho advise`` does the same from the command line.
+
+        Raises
+        ------
+        ConfigError
+            If the source is an iterator, whose items would be lost.
+        EchoError
+            If an iteration of this loader is under way, if the source ends within a few batches,
+            or while a trace is being recorded.
+        """
+        from pyecho.tools.advise.measure import measured_advice
+
+        if self._source.one_shot:
+            raise ConfigError(
+                f"the source ({type(self._source.object).__name__}) is an iterator, and advise() "
+                "would use up its items; pass something that can be iterated again, or use the "
+                "command pyecho advise with a function that makes the loader"
+            )
+        if self._run.unfinished or self._run.flows:
+            raise EchoError(
+                "advise() reads the source, which the iteration of this loader is reading; call it "
+                "before the first one, or after its end"
+            )
+        stats = self.stats()
+        if step is None and stats.batches:
+            seconds = stats.downstream_seconds / stats.batches
+            step = lambda batch: time.sleep(seconds)  # noqa: E731
+        steps = checked_int("steps", steps, 1, 2**31)
+        loader: Any = self
+        return measured_advice(lambda: (loader, step), steps)
+
+    # ------------------------------------------------------------ other libraries
+
+    def to_tf_dataset(self) -> Any:
+        """Return a `tf.data.Dataset` of the batches; each iteration of it is one of this loader.
+
+        Dicts, tuples and namedtuples stay what they are, with a tensor for each array; lists of
+        texts become tensors of them, other nodes tuples, or dicts if they have names. The shapes
+        are those of the first batch, which is read now; the first axis is None unless all batches
+        have as many rows. A dataset left within its first two batches, as by Keras, to look at
+        them, yields them again; otherwise leaving it ends the iteration, as leaving the loader
+        does. TensorFlow turns errors into its own.
+
+        Raises
+        ------
+        ConfigError
+            If the source is empty, or a batch has objects that are neither numbers nor texts.
+        """
+        return self._to_tf_dataset()
+
+    def to_keras(self) -> Any:
+        """Return what ``fit``, ``evaluate`` and ``predict`` of a Keras 3 model take.
+
+            model.fit(loader.to_keras(), epochs=3, validation_data=other.to_keras())
+
+        Batches are ``(inputs, targets)`` or ``(inputs, targets, weights)``. Each epoch of Keras is
+        one iteration, in the loader's order whatever ``shuffle`` says. It is a
+        `keras.utils.PyDataset`, or with TensorFlow as the backend a `tf.data.Dataset` (pass
+        ``shuffle=False`` there, or Keras warns that it does not shuffle).
+
+        Raises
+        ------
+        ConfigError
+            If the loader does not know its length (pass `steps_per_epoch` to it), or has
+            `with_info`.
+        """
+        from pyecho.integrations.keras import keras_data
+
+        if self._config.with_info:
+            raise ConfigError("Keras has no place for an EchoInfo; leave out with_info=True")
+        return keras_data(self, self._to_tf_dataset, lambda batch: batch)
+
+    def _to_tf_dataset(self, form: Callable[[Any], Any] = lambda batch: batch) -> Any:
+        from pyecho.integrations.tf import tf_dataset
+
+        rows = self._static_rows()
+        return tf_dataset(self, as_array=self._adapter.as_array, rows=rows, form=form)
+
+    def _static_rows(self) -> int | None:
+        """Return how many rows all batches have, None if one may be short."""
+        config = self._config
+        return config.batch_size if config.drop_last or config.pad_last else None
+
+    def _variant(self, **changes: Any) -> Self:
+        """Return a loader of the same source, whose options are these and else the same."""
+        variant = copy.copy(self)
+        variant._group = None
+        variant._config = replace(
+            self._config, progress=False, shards=None, wiring=Wiring(), **changes
+        )
+        variant._run = variant._new_run()
+        return variant

@@ -1,0 +1,235 @@
+"""Readers lose no item and double none, wherever Ctrl-C hits them."""
+
+import dis
+import functools
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from members import Dataset, Sliced, Unsized, plain
+
+import pyecho
+from pyecho.items.rows import rows_of
+from pyecho.run.progress import filling, shown
+from pyecho.source import source_of
+from pyecho.source.arrow import RayData
+from pyecho.source.reader import Limited
+from pyecho.stats import EchoStats
+
+PACKAGE = str(Path(pyecho.__file__).parent)
+
+
+@functools.cache
+def interruptible(code: CodeType) -> set[int]:
+    """Offsets before which Python may raise KeyboardInterrupt: after calls, jumps and the start."""
+    points, follows = set(), False
+    for each in dis.get_instructions(code):
+        if follows or (each.is_jump_target and each.opname == "FOR_ITER"):
+            points.add(each.offset)
+        follows = each.opname.startswith(("CALL", "RESUME", "JUMP_BACKWARD"))
+    return points
+
+
+def taken_from(items: Iterator[Any], point: int) -> tuple[list[Any], bool]:
+    """Take all items, interrupted at this point; also return whether it was reached."""
+    taken: list[Any] = []
+    left = point
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        nonlocal left
+        if not frame.f_code.co_filename.startswith(PACKAGE):
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode" and frame.f_lasti in interruptible(frame.f_code):
+            left -= 1
+            if left == 0:
+                raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        taken.extend(items)
+    except KeyboardInterrupt:
+        taken.extend(items)
+    finally:
+        sys.settrace(None)
+    return taken, left <= 0
+
+
+def check(make: Callable[[], Iterator[Any]]) -> int:
+    """Interrupt the iterator at every point, one at a time; return how many there are."""
+    expected = plain(list(make()))
+    assert expected
+    for point in range(1, 10_000):
+        taken, reached = taken_from(make(), point)
+        assert plain(taken) == expected, f"at point {point}"
+        if not reached:
+            return point - 1
+    raise AssertionError("no end")
+
+
+def read(given: Any, **options: Any) -> Callable[[], Iterator[Any]]:
+    arguments = {"batch_size": None, "unbatch": False, "collated": False} | options
+    return lambda: source_of(given, **arguments).read()
+
+
+X, Y = np.arange(12.0).reshape(4, 3), np.arange(4)
+BIG = np.arange(1_200_000.0).reshape(3, 400_000)
+
+
+class Subclass(np.ndarray):
+    def __getitem__(self, index: Any) -> Any:
+        return np.asarray(self)[index]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        read(Dataset(range(5))),
+        read({"x": Sliced(X, rows=3), "y": [*"abcd"]}),
+        read((Dataset(range(4)), X), batch_size=2),
+        read({1: X, 2: Y}),
+        read(BIG, batch_size=2),
+        read(X.view(Subclass)),
+        read((torch.nn.Parameter(torch.tensor(X), requires_grad=False), Y)),
+    ],
+    ids=["dataset", "columns", "pairs", "keys", "chunks", "subclass", "parameter"],
+)
+def test_a_source_read_by_index_or_chunk_loses_no_item(make: Callable[[], Iterator[Any]]) -> None:
+    assert check(make) > 10
+
+
+@pytest.mark.parametrize(
+    ("given", "length"),
+    [
+        ([3, 4], 2),
+        ((3, 4), 2),
+        (range(4), 4),
+        (X, 4),
+        (torch.tensor(X), 4),
+        ((X, torch.tensor(Y), [*"abcd"]), 4),
+        ({"x": X, "y": Y}, 4),
+    ],
+)
+def test_items_in_memory_are_read_without_python_code(given: Any, length: int) -> None:
+    iterator = source_of(given, batch_size=None).read()
+    calls = 0
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        items = [*iterator]
+    finally:
+        sys.setprofile(None)
+    assert (len(items), calls) == (length, 0)
+
+
+def test_rows_of_arrow_batches_lose_no_item() -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    table = pyarrow.table({"x": [1, 2, 3], "y": [4.0, 5.0, 6.0]})
+    whole = pyarrow.concat_tables([table, table])
+    assert check(read(whole, batch_size=2, collated=True)) > 10
+
+
+class Blocks:
+    """As a dataset of Ray Data, but that its iterator is C's own."""
+
+    def __init__(self, tables: list[Any]) -> None:
+        self._tables = tables
+
+    def iter_batches(self, *, batch_size: None, batch_format: str) -> Iterator[Any]:
+        return iter(self._tables)
+
+
+@pytest.mark.parametrize("collated", [False, True])
+def test_rows_of_ray_data_lose_no_item(collated: bool) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    blocks = Blocks([pyarrow.table({"x": [1, 2]}), pyarrow.table({"x": [3]})])
+    assert check(lambda: RayData(blocks, by_row=True, unbatch=False, collated=collated).read()) > 10
+
+
+class StatefulDataset(Unsized):
+    """Its iterators are C's own, so that they survive an interrupt."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        pass
+
+
+def test_a_source_with_a_state_loses_no_item() -> None:
+    assert check(read(StatefulDataset(range(5)))) > 3
+
+
+@pytest.mark.parametrize("length", [3, 4])
+def test_a_limit_loses_no_item(length: int) -> None:
+    def limited(given: Any, **options: Any) -> Iterator[Any]:
+        source = source_of(given, batch_size=2, **options)
+        return Limited(source.read(), length, source)
+
+    assert check(lambda: limited([*range(4)])) > 10
+    batches = [np.arange(3), np.arange(0), np.arange(3, 6)]
+    assert check(lambda: limited(batches, unbatch=True)) > 10
+
+
+class Items(Iterator[Any]):
+    """A native iterator of the loader's, which survives an interrupt."""
+
+    def __init__(self, items: Iterable[Any]) -> None:
+        self._items = iter(items)
+        self.__class__.closed = False
+
+    closed = False
+
+    def __next__(self) -> Any:
+        for item in self._items:
+            return item
+        raise StopIteration
+
+    def close(self) -> None:
+        self.__class__.closed = True
+
+
+def test_progress_bars_lose_no_item(capsys: pytest.CaptureFixture[str]) -> None:
+    tqdm = pytest.importorskip("tqdm")
+
+    def stats() -> EchoStats:
+        return EchoStats()
+
+    assert check(lambda: shown(iter(range(4)), 4, stats)) > 10
+    assert check(lambda: filling(iter(range(4)), 3, None)) > 10
+    assert check(lambda: filling(iter([np.arange(3)] * 3), 5, rows_of)) > 10
+    assert not tqdm.tqdm._instances
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("bar", ["shown", "filling"])
+def test_progress_bars_close_when_left_on_errors_and_with_their_items(bar: str) -> None:
+    tqdm = pytest.importorskip("tqdm")
+
+    def make(items: Iterator[Any]) -> Any:
+        return shown(items, 9, EchoStats) if bar == "shown" else filling(items, 9, None)
+
+    left = make(iter(range(4)))
+    assert next(left) == 0
+    del left
+    assert not tqdm.tqdm._instances
+    broken = make(map(int, ["1", "x"]))
+    assert next(broken) == 1
+    with pytest.raises(ValueError, match="x"):
+        next(broken)
+    assert not tqdm.tqdm._instances
+    closed = make(Items(range(4)))
+    next(closed)
+    closed.close()
+    assert Items.closed
+    assert not tqdm.tqdm._instances
