@@ -72,7 +72,7 @@ class Engine:
         self._read_first(flow, reading, check)
         if self._source.unsure and reading.told is not None:
             reading.told = None  # first: where the warning is an error, the next attempt goes on
-            if self._config.steps_per_epoch is None:
+            if self._config.steps_per_epoch is None and not self._config.bounded:
                 warn_of_other_rows(self._source)
         if not flow.is_settled:
             config, source = self._config, self._source
