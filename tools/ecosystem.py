@@ -4,7 +4,8 @@
 
 For each requirements/NAME.txt below tests/ecosystem and tests/frameworks, makes the environment
 .venv-ecosystem/NAME with these packages and the wheel, and runs test_NAME*.py beside the
-folder there. A table at the end names the versions; the status is 1 if any of them failed.
+folder there, or the script for NAME in docs/ecosystem.md. A table at the end names the versions;
+the status is 1 if any of them failed.
 """
 
 from __future__ import annotations
@@ -70,13 +71,13 @@ def tested(name: str, requirements: Path, wheel: Path) -> Outcome:
         install(folder, requirements, wheel)
         report = folder / "report.xml"
         report.unlink(missing_ok=True)
-        tests = requirements.parents[1].glob(f"test_{name}*.py")
+        tests = [*requirements.parents[1].glob(f"test_{name}*.py")]
         command = [
             folder / "bin" / "pytest",
             "--quiet",
             "--timeout=600",
             f"--junitxml={report}",
-            *tests,
+            *(tests or [requirements.parents[1] / "test_scripts.py", "-k", f"[{name}]"]),
         ]
         subprocess.run(command, cwd=ROOT, timeout=MOST_SECONDS, check=False)
         result = counted(report)
