@@ -1,4 +1,4 @@
-"""What a group costs: epochs of two ranks that have equally many batches, and of two that need not.
+"""Measures the cost of a group: epochs of two ranks with equally many batches, and of two without.
 
     python benchmarks/ranks.py [--rounds 5] [--epochs 100] [--json FILE]
 

@@ -268,7 +268,7 @@ class EchoLoader(LoaderTools):
     def state_dict(self, *, payload: bool = True) -> dict[str, Any]:
         """Return where the consumer is: a loader that loads it goes on with the next batch.
 
-        What follows is the same, bit for bit, in a new process and with any `threads`, `prefetch`,
+        Its output is the same, bit for bit, in a new process and with any `threads`, `prefetch`,
         `memory` and `augment_workers`. Call it between two batches, in the consumer's thread: after
         the last batch of an epoch the (empty) rest of that epoch follows, after its end the next
         epoch. It is a nest of dicts, lists, numbers, strings and NumPy arrays; what travels by

@@ -52,7 +52,7 @@ class EchoLoader(pyecho.torch.EchoLoader, DataLoaderStateMixin):  # type: ignore
     Parameters
     ----------
     source
-        What ``accelerator.prepare`` or ``prepare_data_loader`` has made of a `DataLoader`. Its
+        A `DataLoader` after ``accelerator.prepare`` or ``prepare_data_loader``. Its
         batches are read on the host, without a word to other processes. With ``collate_fn=list``
         they are lists of examples, which are echoed; then leave out `unbatch`, and pass the
         `collate_fn` that pads a batch to this loader.

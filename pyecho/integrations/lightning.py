@@ -1,4 +1,4 @@
-"""What echoing does, in the logs of Lightning."""
+"""Logs the effect of echoing with Lightning."""
 
 from __future__ import annotations
 

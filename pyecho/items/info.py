@@ -1,4 +1,4 @@
-"""What a batch tells of its rows."""
+"""Information about the rows of a batch: uses, items, validity."""
 
 from __future__ import annotations
 

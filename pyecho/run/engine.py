@@ -38,7 +38,7 @@ class Engine:
     ) -> None:
         self.by_consumer = by_consumer
         self.wiring = config.wiring
-        """Batches that the consumer holds, to be told before the first epoch begins."""
+        """Of the pipeline that is made next."""
         self.crew = Crew()
         self._source = source
         self._config = config

@@ -32,7 +32,7 @@ LOADER_MADE, EPOCH_BEGINS = 1, 2
 """Kinds of messages."""
 
 READY, EMPTY, FAILED = 0, 1, 2
-"""What the beginning of a source has shown: an item, none, an exception."""
+"""Beginnings of a source: with an item, without one, with an exception."""
 
 
 class Group(Protocol):
@@ -86,12 +86,14 @@ def check_rank(group: Any) -> None:
         )
 
 
-def exchange(group: Group, message: Message) -> list[Message]:
-    """Return the messages of all ranks; collective.
+def exchange(group: Group | None, message: Message) -> list[Message]:
+    """Return the messages of all ranks; collective with a group, else its own.
 
     Raises `ConfigError` if the group cannot gather, and on every rank if two ranks differ in what
     all must agree on.
     """
+    if group is None:
+        return [message]
     values = list(astuple(message))
     found = group.gather(values)
     try:
@@ -150,7 +152,7 @@ def agreed_length(config: Config, source: Source, group: Group | None) -> int | 
     if not config.bounded:
         return None
     message = Message.made(config, source.length())
-    messages = [message] if group is None else exchange(group, message)
+    messages = exchange(group, message)
     return None if config.steps_per_epoch else max(lengths_of(config, source, messages))
 
 
@@ -199,7 +201,7 @@ def _settled(
         beginning=beginning,
         first=_code_of_item(first[0]) if first and group is not None else 0,
     )
-    messages = [message] if group is None else exchange(group, message)
+    messages = exchange(group, message)
     if error is not None:
         return Extent(length)
     for rank, each in enumerate(messages):

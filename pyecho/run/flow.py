@@ -116,7 +116,7 @@ class Flow:
 
     @property
     def jobs(self) -> list[Job]:
-        """What threads have to do."""
+        """Work for the threads."""
         return [] if self.pipeline is None else self.pipeline.jobs(self.context)
 
     def leave(self) -> None:

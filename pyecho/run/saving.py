@@ -1,4 +1,4 @@
-"""What a state tells of a run: a position, and with the payload also its items."""
+"""Makes the state of a run: a position, and with the payload also its items."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ EXPORTS = ("__arrow_c_stream__", "__arrow_c_array__")
 
 
 class Arrow(Source):
-    """What exports Arrow data: the items are its record batches, in example echoing their rows.
+    """A source that exports Arrow data: items are record batches, in example echoing rows.
 
     These come in chunks of about a megabyte; for a `collate_fn` one by one.
     """

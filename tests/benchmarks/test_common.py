@@ -1,4 +1,4 @@
-"""What all benchmarks share: samples of interleaved rounds, and reports of them."""
+"""Shared parts of benchmarks: samples of interleaved rounds, and reports of them."""
 
 import json
 

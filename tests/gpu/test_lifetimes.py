@@ -1,4 +1,4 @@
-"""What is left when a loader is: no thread, no pinned memory, no device memory, no context."""
+"""Nothing outlives a loader: no thread, no pinned memory, no device memory, no context."""
 
 import gc
 import threading

@@ -1,4 +1,4 @@
-"""What crosses the link, and what is kept of it."""
+"""Copies across the link, and how many of them are kept."""
 
 import warnings
 

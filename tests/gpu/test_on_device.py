@@ -1,4 +1,4 @@
-"""What is made on the device: by the source, by `device_augment`, and by CUDA graphs."""
+"""Values made on the device: by the source, by `device_augment`, and by CUDA graphs."""
 
 import pytest
 

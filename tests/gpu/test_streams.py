@@ -1,4 +1,4 @@
-"""Who waits for whom: values stay right whatever streams the consumer uses, and nobody blocks."""
+"""Streams wait for each other: values stay right whatever streams the consumer uses, and nobody blocks."""
 
 import itertools
 import threading

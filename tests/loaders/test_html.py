@@ -1,4 +1,4 @@
-"""What a notebook shows of a loader."""
+"""Pictures of a loader in a notebook."""
 
 import re
 from html.parser import HTMLParser

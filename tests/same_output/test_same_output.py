@@ -1,4 +1,4 @@
-"""What loaders and buffers emit has not changed since digests.json, bit for bit."""
+"""The output of loaders and buffers has not changed since digests.json, bit for bit."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What holds for an EchoLoader over the sources of any library."""
+"""Checks of an EchoLoader over the sources of any library."""
 
 import gc
 import multiprocessing
