@@ -1,4 +1,4 @@
-"""Streams wait for each other: values stay right whatever streams the consumer uses, and nobody blocks."""
+"""Streams wait for each other: values stay right on any streams of the consumer, nobody blocks."""
 
 import itertools
 import threading
