@@ -1,5 +1,3 @@
-#include "core/plan/batch_plan.hpp"
-
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
@@ -16,29 +14,33 @@
 #include "bindings/position.hpp"
 #include "bindings/registration.hpp"
 #include "bindings/section.hpp"
+#include "core/plan/plan.hpp"
+#include "core/stage/plan_view.hpp"
 
 namespace py = pybind11;
 
 namespace pyecho::bindings {
 namespace {
 
-// A BatchPlan and its slots, for an executor that stores the examples elsewhere (on a device). A slot whose last use is
+// A Plan and its slots, for an executor that stores the examples elsewhere (on a device). A slot whose last use is
 // in a batch is not reused before that batch has been taken, so an executor may do all stores of a batch before all of
 // its reads. The pool, the batch and the examples that are offered while it waits for some have a slot each.
 class SlotPlan {
  public:
   explicit SlotPlan(const EchoConfig& config)
       : slots_(config.capacity + 2 * config.batch_rows + config.burst - 1 +
-               static_cast<std::uint32_t>(BatchPlan::waiting_slots(config.streams, config.capacity))),
+               static_cast<std::uint32_t>(Plan::waiting_slots(config.streams, config.capacity))),
         drop_last_(config.drop_last),
         plan_(plan_of(config, slots_)),
         uses_(config.batch_rows) {
     plan_.begin(config.epoch, {});
+    view_.begin(plan_);
     free_all();
   }
 
   void begin(const py::object& at) {
     naming(errors().config_error, [&] { plan_.begin(option<std::uint64_t>(at, "epoch"), extent_of(at)); });
+    view_.begin(plan_);
     free_all();
   }
 
@@ -49,7 +51,9 @@ class SlotPlan {
     Replay replay = naming(errors().checkpoint_error, [&] {
       return Replay(plan_, static_cast<std::uint32_t>(uses_.size()), position_of(at, unspent.has_value()));
     });
+    view_.begin(plan_);
     run_to_end(replay);
+    view_.publish(plan_);
     free_ = replay.free_slots();
     return py::make_tuple(items_of(plan_), replay.passes_fed(), plan_.open_items(), replay.batches_drawn());
   }
@@ -65,7 +69,7 @@ class SlotPlan {
   [[nodiscard]] const SectionLock& lock() const noexcept { return lock_; }
   [[nodiscard]] std::uint32_t slots() const noexcept { return slots_; }
   [[nodiscard]] std::size_t room() const noexcept { return free_.size(); }
-  [[nodiscard]] py::dict log() const { return log_dict(plan_.log()); }
+  [[nodiscard]] py::dict log() const { return log_dict(view_.log()); }
   void check_log() const { bindings::check_log(plan_.diverged()); }
   [[nodiscard]] std::uint32_t resident() const noexcept { return plan_.resident(); }
   [[nodiscard]] bool at_end() const noexcept { return plan_.finished(); }
@@ -76,6 +80,7 @@ class SlotPlan {
   std::optional<bool> advance() {
     std::uint32_t drawn = 0;
     const Outcome outcome = plan_.draw(std::span(uses_).subspan(rows_), drawn);
+    view_.publish(plan_);
     rows_ += drawn;
     plan_.take_left(
         [this](std::span<const std::uint32_t> slots) { free_.insert(free_.end(), slots.begin(), slots.end()); });
@@ -131,7 +136,8 @@ class SlotPlan {
   [[no_unique_address]] SectionLock lock_;
   const std::uint32_t slots_;
   const bool drop_last_;
-  BatchPlan plan_;
+  Plan plan_;
+  PlanView view_;
   std::vector<Use> uses_;            // of the open batch
   std::uint32_t rows_ = 0;           // of them, drawn so far
   std::vector<std::uint32_t> free_;  // slots without an example

@@ -10,7 +10,7 @@
 
 #include "bindings/errors.hpp"
 #include "bindings/numpy_api.hpp"
-#include "core/plan/decision_log.hpp"
+#include "core/plan/decisions.hpp"
 
 namespace pyecho::bindings {
 

@@ -99,7 +99,7 @@ Reservation EchoBufferObject::reserve(std::optional<double> timeout_s) {
   const Deadline deadline = deadline_after(timeout_s);
   Reservation reservation{};
   Outcome outcome = core_->reserve(reservation, Deadline::min());
-  if (outcome == Outcome::kTimeout) {
+  if (outcome == Outcome::kTimeout || outcome == Outcome::kHalted) {
     outcome = wait_for_room(deadline, [&](Deadline slice) { return core_->reserve(reservation, slice); });
   }
   if (outcome != Outcome::kOk) {
@@ -109,7 +109,7 @@ Reservation EchoBufferObject::reserve(std::optional<double> timeout_s) {
 }
 
 // Puts the rows from `row` on, and advances `row` past the rows that were put. kOk: all rows. kFull only without `wait`.
-// kTimeout, kClosed, kForked.
+// kTimeout, kHalted, kClosed, kForked.
 Outcome EchoBufferObject::put_rows(const ItemView& view, std::size_t& row, Deadline deadline, bool wait) {
   std::array<Reservation, kGroupRows> group{};
   GilRelease gil(view.size_bytes() >= kGilFreeBytes && !has_references_);

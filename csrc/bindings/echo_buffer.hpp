@@ -74,7 +74,7 @@ class EchoBufferObject final : public StageOf<EchoBuffer> {
   Outcome wait(Deadline slice) override;
   void make_room(std::size_t items) override;
   Replay begin_core(const PlanPosition& position) override;
-  const BatchPlan& inspect(pybind11::dict& state, bool payload) override;
+  const Plan& inspect(pybind11::dict& state, bool payload) override;
   [[noreturn]] void raise_for(Outcome outcome) const override;
 
  private:

@@ -19,7 +19,7 @@ namespace py = pybind11;
 
 namespace pyecho::bindings {
 
-const BatchPlan& EchoBufferObject::inspect(py::dict& state, bool payload) {
+const Plan& EchoBufferObject::inspect(py::dict& state, bool payload) {
   std::vector<const Batch*> untaken;
   if (pending_) {
     untaken.push_back(&lease_of(pending_).batch());
@@ -28,7 +28,7 @@ const BatchPlan& EchoBufferObject::inspect(py::dict& state, bool payload) {
     untaken.push_back(&acquired_.batch());
   }
   std::vector<Unspent> items;
-  const BatchPlan& plan = core_->inspect(items, std::move(untaken));
+  const Plan& plan = core_->inspect(items, std::move(untaken));
   if (payload) {
     add_payload(state, items);
   }

@@ -58,7 +58,7 @@ Outcome EchoQueueObject::wait_for_place(Reservation& place) {
 Reservation EchoQueueObject::reserve() {
   Reservation place{};
   if (const Outcome outcome = wait_for_place(place); outcome != Outcome::kOk) {
-    raise_for(outcome == Outcome::kTimeout ? Outcome::kClosed : outcome);
+    raise_for(outcome == Outcome::kTimeout || outcome == Outcome::kHalted ? Outcome::kClosed : outcome);
   }
   return place;
 }
@@ -148,13 +148,13 @@ py::dict EchoQueueObject::stats() const {
 
 // ---------------------------------------------------------------- saving and resuming
 
-const BatchPlan& EchoQueueObject::inspect(py::dict& state, bool payload) {
+const Plan& EchoQueueObject::inspect(py::dict& state, bool payload) {
   std::vector<std::pair<std::uint64_t, py::object>> found;
   if (pending_.object && pending_.use.last) {  // its slot was released, but nothing was planned since
     found.emplace_back(core_->number_of(pending_.use.slot), pending_.object);
   }
   bool failed = failed_;
-  const BatchPlan& plan = core_->inspect([&](std::uint32_t slot, std::uint64_t number) {
+  const Plan& plan = core_->inspect([&](std::uint32_t slot, std::uint64_t number) {
     failed = failed || items_[slot].is_error;
     found.emplace_back(number, items_[slot].object);
   });

@@ -52,7 +52,7 @@ class EchoQueueObject final : public StageOf<EchoQueue> {
   Outcome wait(Deadline slice) override { return core_->await_items(slice); }
   void make_room(std::size_t items) override;
   Replay begin_core(const PlanPosition& position) override;
-  const BatchPlan& inspect(pybind11::dict& state, bool payload) override;
+  const Plan& inspect(pybind11::dict& state, bool payload) override;
 
  private:
   struct Item {

@@ -3,7 +3,7 @@
 
 #include <pybind11/pybind11.h>
 
-#include "core/memory/batch_pool.hpp"
+#include "core/stage/batch_pool.hpp"
 
 namespace pyecho::bindings {
 

@@ -87,7 +87,7 @@ inline void run_to_end(Replay& replay) {
 }
 
 // Adds to a state what a plan was fed.
-inline void add_input(pybind11::dict& state, const BatchPlan& plan) {
+inline void add_input(pybind11::dict& state, const Plan& plan) {
   std::vector<std::array<std::uint64_t, 2>> passes;
   for (const PassRun& run : plan.passes()) {
     passes.push_back({run.passes, run.items});
@@ -100,7 +100,7 @@ inline void add_input(pybind11::dict& state, const BatchPlan& plan) {
 
 // Returns the numbers of the items that a plan holds, ascending, and the slot of each. `drawn`: uses of a batch that has
 // not been made, so that the items whose last ones these are count as well.
-inline pybind11::tuple items_of(const BatchPlan& plan, std::span<const Use> drawn = {}) {
+inline pybind11::tuple items_of(const Plan& plan, std::span<const Use> drawn = {}) {
   std::vector<std::pair<std::uint64_t, std::uint32_t>> items;
   for (const Use& use : drawn) {
     if (use.last) {

@@ -17,8 +17,8 @@
 #include "bindings/gil.hpp"
 #include "bindings/position.hpp"
 #include "bindings/section.hpp"
-#include "core/memory/slot_pool.hpp"
-#include "core/plan/batch_plan.hpp"
+#include "core/plan/plan.hpp"
+#include "core/stage/slot_pool.hpp"
 #include "core/stage/source_clock.hpp"
 #include "core/sync/atomic.hpp"
 #include "core/sync/outcome.hpp"
@@ -138,14 +138,14 @@ class Stage {
   // Returns the next row of the held item.
   [[nodiscard]] virtual std::size_t held_row() const { return 0; }
   // Puts the held item, or as many of its rows as fit, and adds their number to `put` (rows in example echoing). kOk: the
-  // item is no longer held. kFull only without `wait`; kTimeout if paused meanwhile; kClosed, kForked.
+  // item is no longer held. kFull only without `wait`; kTimeout, kHalted if paused meanwhile; kClosed, kForked.
   virtual Outcome put_held(bool wait, std::uint64_t& put) = 0;
   // Has a native source put all items of a pass: a NativePass. Returns whether there were any.
   virtual bool put_pass(const pybind11::object& pass);
   // Returns a failure that a native producer told of, once; or None.
   [[nodiscard]] virtual pybind11::object take_native_failure() { return pybind11::none(); }
   [[nodiscard]] virtual bool failed_natively() const { return false; }
-  // Marks the end of a pass: kOk, kTimeout, kClosed, kForked. No GIL needed.
+  // Marks the end of a pass: kOk, kTimeout, kHalted, kClosed, kForked. No GIL needed.
   virtual Outcome mark_pass_end(Deadline deadline) = 0;
   // Takes the next emission: kOk with `emission` set; kEnd; kEmpty; others.
   virtual Outcome try_emit(PyObject*& emission) = 0;
@@ -161,20 +161,30 @@ class Stage {
   virtual Replay begin_core(const PlanPosition& position) = 0;
   virtual void resume_core(const Replay& replay) = 0;
   virtual void halt_core(bool halted) = 0;
+  virtual void await_resumed(Deadline deadline) = 0;
   // Adds the items to `state` if there is a `payload`, see state(), and returns the plan.
-  virtual const BatchPlan& inspect(pybind11::dict& state, bool payload) = 0;
+  virtual const Plan& inspect(pybind11::dict& state, bool payload) = 0;
   virtual void stop_core() = 0;
   [[nodiscard]] virtual bool stopped() const = 0;
   [[nodiscard]] virtual bool forked() const = 0;
   // Raises the exception for an outcome other than kOk, kEmpty and kEnd.
   [[noreturn]] virtual void raise_for(Outcome outcome) const;
 
-  // Waits for `attempt` (see wait_answering_signals) on the producers' side. kTimeout also if paused meanwhile.
+  // Waits for `attempt` (see wait_answering_signals) on the producers' side; while a state is taken, sleeps. kTimeout or
+  // kHalted also if paused meanwhile.
   template <class Attempt>
   Outcome wait_for_room(Deadline deadline, const Attempt& attempt) {
     const trace::Span span(trace::Kind::kRoom);
     source_clock_.blocked();
-    return wait_answering_signals(deadline, attempt, [this] { return paused(); });
+    const auto patient = [&](Deadline slice) {
+      const Outcome outcome = attempt(slice);
+      if (outcome != Outcome::kHalted || paused()) {
+        return outcome;
+      }
+      await_resumed(slice);
+      return Outcome::kTimeout;
+    };
+    return wait_answering_signals(deadline, patient, [this] { return paused(); });
   }
   // Returns what is put for an item of the source, see set_prepare().
   pybind11::object prepared(const pybind11::object& item);
@@ -285,6 +295,7 @@ class StageOf : public Stage {
   void halt_core(bool halted) override {
     without_gil(true, [&] { return core_->set_halted(halted), true; });
   }
+  void await_resumed(Deadline deadline) override { core_->await_resumed(deadline); }
   void stop_core() override { core_->stop(); }
   [[nodiscard]] bool stopped() const override { return core_->stopped(); }
   [[nodiscard]] bool forked() const override { return core_->forked(); }

@@ -42,7 +42,7 @@ py::dict Stage::state(bool payload, bool with_held) {
   py::dict state("iterations"_a = iterations_, "delivered"_a = delivered_, "batches"_a = delivered_ + dropped_);
   halt_core(true);
   try {
-    const BatchPlan& plan = inspect(state, payload);
+    const Plan& plan = inspect(state, payload);
     add_input(state, plan);
     if (with_held && pass_ended_) {
       state["passes"].cast<py::list>().append(std::array{py::int_(1), py::int_(state["open_items"])});

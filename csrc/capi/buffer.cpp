@@ -103,11 +103,11 @@ Outcome Buffer::wait(std::int64_t timeout_ns, bool& interrupted, const Attempt& 
   const Deadline deadline = deadline_after(timeout_ns);
   const auto patient = [&](Deadline until) {
     Outcome outcome = attempt(until);
-    while (outcome == Outcome::kTimeout && Clock::now() < until) {
+    while (outcome == Outcome::kHalted && Clock::now() < until) {
       core_->await_resumed(until);
       outcome = attempt(until);
     }
-    return outcome;
+    return outcome == Outcome::kHalted ? Outcome::kTimeout : outcome;
   };
   if (waiter_ == nullptr) {
     return patient(deadline);
@@ -172,7 +172,7 @@ std::size_t Buffer::take_back(std::span<const pyecho_slot> slots, std::span<Rese
 Outcome Buffer::end_pass(std::int64_t timeout_ns, bool& interrupted) {
   Reservation place{};
   Outcome outcome = core_->reserve(place, Deadline::min());
-  if (outcome == Outcome::kTimeout) {
+  if (outcome == Outcome::kTimeout || outcome == Outcome::kHalted) {
     outcome = wait(timeout_ns, interrupted, [&](Deadline until) { return core_->reserve(place, until); });
   }
   if (outcome == Outcome::kOk && !interrupted) {

@@ -161,7 +161,7 @@ unsigned char* Buffer::save(std::size_t& size_bytes, std::uint64_t& taken) {
   };
   const Halted halted(*core_);
   std::vector<Unspent> items;
-  const BatchPlan& plan = core_->inspect(items, {});
+  const Plan& plan = core_->inspect(items, {});
 
   Words words{kStateMagic, 0, 0};
   add_list(words, fingerprint());

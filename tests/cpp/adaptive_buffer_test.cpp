@@ -87,5 +87,34 @@ TEST(AdaptiveBuffer, uses_stay_in_bounds_and_the_log_gives_the_same_batches_with
   }
 }
 
+// Workers that repeat items while nobody waits would fill their queue with repeats at the beginning.
+TEST(AdaptiveBuffer, batches_made_ahead_of_the_consumer_have_only_fresh_items) {
+  for (const std::uint32_t threads : {1U, 3U}) {
+    EchoConfig config = config_of(threads);
+    config.capacity = config.batch_rows;
+    config.min_uses = 1;
+    config.prefetch = 4;
+    EchoBuffer buffer(config);
+    const auto put = [&](std::uint32_t count) {
+      for (; count > 0; --count) {
+        Reservation reservation{};
+        ASSERT_EQ(buffer.reserve(reservation, kNever), Outcome::kOk);
+        buffer.commit(std::span(&reservation, 1));
+      }
+    };
+    put(3 * config.batch_rows);
+    Lease lease;
+    for (int batch = 0; batch < 3; ++batch) {
+      ASSERT_EQ(buffer.acquire(lease, kNever), Outcome::kOk);
+      for (const Use& use : lease.uses()) {
+        EXPECT_EQ(use.ordinal, 0U) << batch;
+      }
+    }
+    ASSERT_EQ(buffer.acquire(lease, kNever), Outcome::kOk) << "and for a consumer that waits, repeats";
+    EXPECT_EQ(lease.uses()[0].ordinal, 1U);
+    buffer.stop();
+  }
+}
+
 }  // namespace
 }  // namespace pyecho::test

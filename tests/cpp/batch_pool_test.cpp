@@ -1,4 +1,4 @@
-#include "core/memory/batch_pool.hpp"
+#include "core/stage/batch_pool.hpp"
 
 #include <gtest/gtest.h>
 
@@ -37,6 +37,31 @@ TEST(BatchPool, grows_up_to_its_limit_and_prefers_blocks_that_came_back) {
   }
   EXPECT_EQ(pool->await_return(seen, kNever, kNotInterrupted), Outcome::kOk);
   EXPECT_EQ((std::set<Batch*>{pool->obtain(), pool->obtain(), pool->obtain()}), blocks);
+}
+
+TEST(BatchPool, frees_added_blocks_that_were_idle_for_an_epoch) {
+  const auto pool = pool_of(2, 9);
+  const auto use = [&](std::size_t count) {
+    std::vector<Batch*> blocks;
+    for (std::size_t block = 0; block < count; ++block) {
+      blocks.push_back(pool->obtain());
+    }
+    for (Batch* const block : blocks) {
+      pool->give_back(block, false);
+    }
+  };
+  use(8);
+  pool->end_epoch();
+  EXPECT_EQ(pool->blocks(), 8U) << "all were in use in this epoch";
+  use(3);
+  Batch* const held = pool->obtain();
+  pool->end_epoch();
+  EXPECT_EQ(pool->blocks(), 3U);
+  pool->end_epoch();
+  EXPECT_EQ(pool->blocks(), 2U) << "one is held, and it began with two";
+  pool->give_back(held, false);
+  use(9);
+  EXPECT_EQ(pool->blocks(), 9U);
 }
 
 TEST(BatchPool, is_exhausted_when_all_blocks_are_leased_and_growth_was_refused) {

@@ -21,8 +21,9 @@ EchoConfig config_of(std::uint32_t threads) {
 void put(EchoBuffer& buffer, std::uint64_t first, std::uint64_t end) {
   for (std::uint64_t item = first; item < end; ++item) {
     Reservation place{};
-    Outcome outcome = Outcome::kTimeout;
-    while (outcome == Outcome::kTimeout) {  // while halted
+    Outcome outcome = Outcome::kHalted;
+    while (outcome == Outcome::kHalted) {
+      buffer.await_resumed(kNever);
       outcome = buffer.reserve(place, kNever);
     }
     ASSERT_EQ(outcome, Outcome::kOk);
@@ -65,7 +66,7 @@ struct Saved {
 Saved save(EchoBuffer& buffer, std::uint64_t batches) {
   buffer.set_halted(true);
   std::vector<Unspent> unspent;
-  const BatchPlan& plan = buffer.inspect(unspent, {});
+  const Plan& plan = buffer.inspect(unspent, {});
   Saved saved{.position = {.passes = plan.passes(),
                            .open_items = plan.open_items(),
                            .ended = plan.ended(),
@@ -191,6 +192,21 @@ TEST(EchoBufferState, a_buffer_is_halted_again_and_again_while_it_works) {
     producer.join();
     EXPECT_EQ(taken, whole);
   }
+}
+
+TEST(EchoBufferState, a_producer_without_a_slot_sleeps_while_the_buffer_is_halted) {
+  EchoBuffer buffer(config_of(1));
+  Reservation place{};
+  while (buffer.reserve(place, Deadline::min()) == Outcome::kOk) {  // until no slot is left
+    fill_item(buffer.layout(), buffer.slot_data(place.slot), 0, buffer.stream_slots());
+    buffer.commit(place);
+  }
+  buffer.set_halted(true);
+  EXPECT_EQ(buffer.reserve(place, kNever), Outcome::kHalted);
+  std::thread producer(put, std::ref(buffer), 0, 1);
+  buffer.set_halted(false);
+  EXPECT_FALSE(take(buffer, kAll).empty());
+  producer.join();
 }
 
 TEST(EchoBufferState, a_halted_buffer_can_be_stopped_begun_and_destroyed) {

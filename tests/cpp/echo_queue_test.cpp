@@ -63,7 +63,7 @@ TEST(EchoQueue, emits_its_plan_in_every_epoch_whatever_the_timing) {
               .capacity = capacity, .slots = capacity, .factor = factor, .seed = 5, .iteration_uses = steps};
           EchoQueue queue({.capacity = capacity, .factor = factor, .seed = 5, .steps = steps, .prefetch = capacity});
           for (std::uint64_t epoch = 0; epoch < 3; ++epoch) {
-            BatchPlan plan(config);
+            Plan plan(config);
             plan.begin(epoch, {});
             Iterations expected = run_plan(plan, config, passes, 1U << 14);
             for (Batches& batches : expected) {

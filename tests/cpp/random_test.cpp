@@ -33,8 +33,8 @@ TEST(Random, xoshiro256_matches_the_published_values) {
 // Computed by a separate Python program. These values are part of the contract: a change would
 // change the output of every seeded run.
 TEST(Random, keys_and_units_never_change) {
-  EXPECT_EQ(stream_key(0, 0, Stream::kDraw), 0x238275bc38fcbe91U);
-  EXPECT_EQ(stream_key(7, 3, Stream::kFactor), 0x1c24566e5926353eU);
+  EXPECT_EQ(stream_key(0, 0, Draws::kDraw), 0x238275bc38fcbe91U);
+  EXPECT_EQ(stream_key(7, 3, Draws::kFactor), 0x1c24566e5926353eU);
   EXPECT_DOUBLE_EQ(unit_at(0x1c24566e5926353eU, 5), 0.8912198197914626);
 }
 

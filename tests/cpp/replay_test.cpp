@@ -44,7 +44,7 @@ std::vector<PassRun> runs_of(const Passes& passes) {
 Iterations resumed(const Case& made, std::uint64_t iterations, std::uint64_t batches, bool feed_all) {
   PlanConfig config = made.config;
   config.slots += static_cast<std::uint32_t>(std::accumulate(made.passes.begin(), made.passes.end(), 0U));
-  BatchPlan plan(config);
+  Plan plan(config);
   Replay replay(plan, made.rows,
                 {.passes = runs_of(made.passes),
                  .ended = true,
@@ -142,7 +142,7 @@ TEST(Replay, a_plan_goes_on_from_any_position_as_if_it_had_drawn_everything_befo
 }
 
 Outcome outcome_of(PlanPosition position) {
-  BatchPlan plan({.capacity = 4, .slots = 8, .factor = 2});
+  Plan plan({.capacity = 4, .slots = 8, .factor = 2});
   return Replay(plan, 2, std::move(position)).advance(1000);
 }
 
@@ -159,7 +159,7 @@ TEST(Replay, a_position_that_cannot_be_is_told) {
 }
 
 TEST(Replay, advances_a_bounded_step_at_a_time) {
-  BatchPlan plan({.capacity = 4, .slots = 8, .factor = 2});
+  Plan plan({.capacity = 4, .slots = 8, .factor = 2});
   Replay replay(plan, 2, {.passes = {{.passes = 1'000'000'000'000, .items = 1}}, .iterations = 1'000'000'000});
   for (int step = 0; step < 5; ++step) {
     ASSERT_EQ(replay.advance(1000), Outcome::kEmpty);

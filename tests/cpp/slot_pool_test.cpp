@@ -1,4 +1,4 @@
-#include "core/memory/slot_pool.hpp"
+#include "core/stage/slot_pool.hpp"
 
 #include <gtest/gtest.h>
 
@@ -45,7 +45,7 @@ struct Planner {
   }
 
   SlotPool& pool;
-  BatchPlan plan;
+  Plan plan;
 };
 
 TEST(SlotPool, takes_1_to_its_maximum_of_slots) {
@@ -224,7 +224,7 @@ TEST(SlotPool, spare_slots_serve_the_items_of_a_state_and_leave_the_cycle_then) 
     for (const Reservation& reservation : std::span(group).first(count)) {
       pool.abort(reservation);
     }
-    BatchPlan plan({.slots = 8});
+    Plan plan({.slots = 8});
     pool.feed(plan);
     return count;
   };

@@ -1,4 +1,4 @@
-// Streams of a run: a model of what BatchPlan promises to several ranks.
+// Streams of a run: a model of what Plan promises to several ranks.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "core/plan/batch_plan.hpp"
+#include "core/plan/plan.hpp"
 
 namespace pyecho::test {
 namespace {
@@ -35,19 +35,19 @@ struct World {
 };
 
 // Draws the batches of one of `ranks` ranks. `timing` decides how early items and ends of passes are fed. There are only as
-// many slots as BatchPlan promises to come along with.
+// many slots as Plan promises to come along with.
 Batches batches_of_rank(const World& world, std::uint32_t rank, std::uint32_t ranks, std::uint32_t timing) {
   const std::uint32_t streams = world.shards / ranks;
   const std::uint32_t capacity = world.capacity * streams;
-  const auto slots = static_cast<std::uint32_t>(capacity + BatchPlan::waiting_slots(streams, capacity));
-  BatchPlan plan({.capacity = capacity,
-                  .slots = slots,
-                  .factor = world.factor,
-                  .seed = 5,
-                  .even_factor = true,
-                  .streams = streams,
-                  .first_stream = rank,
-                  .stream_step = ranks});
+  const auto slots = static_cast<std::uint32_t>(capacity + Plan::waiting_slots(streams, capacity));
+  Plan plan({.capacity = capacity,
+             .slots = slots,
+             .factor = world.factor,
+             .seed = 5,
+             .even_factor = true,
+             .streams = streams,
+             .first_stream = rank,
+             .stream_step = ranks});
   const std::uint64_t items = (world.items + ranks - 1 - rank) / ranks;
   plan.begin(1, {.items = items, .uses = world.uses * streams});
 
@@ -194,7 +194,7 @@ TEST(Streams, a_plan_whose_uses_are_those_of_its_factor_draws_as_if_they_were_no
     PlanConfig config{.capacity = 8, .slots = 40, .factor = mean, .seed = 3};
     std::array<std::vector<std::uint64_t>, 2> drawn;
     for (std::size_t told = 0; told < 2; ++told) {
-      BatchPlan plan(config);
+      Plan plan(config);
       plan.begin(2, {.items = 30, .uses = told == 1 ? EchoFactor(mean).uses_of_pass(30) : kUnknown});
       for (std::uint32_t slot = 0; slot < 30; ++slot) {
         plan.feed(slot);
@@ -212,12 +212,12 @@ TEST(Streams, a_plan_whose_uses_are_those_of_its_factor_draws_as_if_they_were_no
 }
 
 TEST(Streams, what_cannot_be_dealt_equally_is_refused) {
-  EXPECT_THROW(BatchPlan({.capacity = 2, .slots = 2, .streams = 3}), std::invalid_argument);
-  EXPECT_THROW(BatchPlan({.capacity = 4, .slots = 4, .iteration_uses = 3, .streams = 2}), std::invalid_argument);
-  EXPECT_THROW(BatchPlan({.capacity = 4, .slots = 4, .streams = 2, .min_uses = 1}), std::invalid_argument);
-  EXPECT_THROW(BatchPlan({.capacity = 4, .slots = 4, .unique_in_batch = true, .streams = 2, .batch_rows = 8}),
+  EXPECT_THROW(Plan({.capacity = 2, .slots = 2, .streams = 3}), std::invalid_argument);
+  EXPECT_THROW(Plan({.capacity = 4, .slots = 4, .iteration_uses = 3, .streams = 2}), std::invalid_argument);
+  EXPECT_THROW(Plan({.capacity = 4, .slots = 4, .streams = 2, .min_uses = 1}), std::invalid_argument);
+  EXPECT_THROW(Plan({.capacity = 4, .slots = 4, .unique_in_batch = true, .streams = 2, .batch_rows = 8}),
                std::invalid_argument);
-  BatchPlan plan({.capacity = 1000, .slots = 1000, .streams = 2});
+  Plan plan({.capacity = 1000, .slots = 1000, .streams = 2});
   constexpr std::uint64_t kTooMany = std::uint64_t{1} << 33;
   for (const Extent& extent :
        {Extent{.items = 4, .uses = 9}, Extent{.items = 1, .uses = 8}, Extent{.items = 0, .uses = 0}, Extent{.uses = 8},
@@ -225,7 +225,7 @@ TEST(Streams, what_cannot_be_dealt_equally_is_refused) {
     EXPECT_THROW(plan.begin(0, extent), std::invalid_argument) << extent.items << ' ' << extent.uses;
   }
   plan.begin(0, {.items = 2, .uses = 1'000'000});  // a pool larger than a pass needs room for a pass only
-  EXPECT_THROW(BatchPlan({.min_uses = 1}).begin(0, {.items = 2, .uses = 8}), std::invalid_argument);
+  EXPECT_THROW(Plan({.min_uses = 1}).begin(0, {.items = 2, .uses = 8}), std::invalid_argument);
 }
 
 TEST(EchoFactor, an_even_choice_is_right_in_total_and_never_far_off) {

@@ -1,135 +1,118 @@
-// The part of StreamPlan that serves an adaptive factor: what to take of the input before each batch.
-#include <algorithm>
+#include "core/plan/adaptive_stream.hpp"
 
-#include "core/plan/stream_plan.hpp"
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+#include <utility>
 
 namespace pyecho {
-
-void StreamPlan::begin_decisions(std::uint64_t epoch) {
-  if (!adaptive_) {
-    return;
+void AdaptiveStream::begin(std::uint64_t epoch, const Extent& extent) {
+  if (extent.uses != kUnknown) {
+    throw std::invalid_argument("with an adaptive factor the source's speed decides the uses of a pass");
   }
-  adaptive_->clear();
+  Stream::begin(epoch, extent);
+  pool_.clear();
+  state_ = Deciding::kNotBegun;
   taken_ = 0;
-  decisions_ = 0;
-  begun_ = decided_ = filling_ = drained_ = false;
+  filling_ = drained_ = diverged_ = false;
   least_uses_.clear();
   iteration_begin_ = 0;
-  diverged_.store_relaxed(false);
-  first_epoch_ = epoch;
+  decisions_ = {};
   const auto log = config_.replay.find(epoch);
   const auto values = log == config_.replay.end() ? std::span<const std::uint32_t>() : log->second.values();
   replay_.assign(values.begin(), values.end());
-  const std::scoped_lock lock(log_mutex_);
-  log_.erase(epoch);
 }
 
-void StreamPlan::replay(std::vector<std::uint32_t> decisions) {
+void AdaptiveStream::replay(std::vector<std::uint32_t> decisions) {
   const auto [from, with] = std::ranges::mismatch(decisions, replay_);
-  if (from != decisions.end() && with != replay_.end()) {
-    diverged_.store_relaxed(true);
-  }
+  diverged_ = diverged_ || (from != decisions.end() && with != replay_.end());
   if (decisions.size() > replay_.size()) {
     replay_ = std::move(decisions);
   }
 }
 
-Decisions StreamPlan::decisions() const {
-  const std::scoped_lock lock(log_mutex_);
-  const auto found = log_.find(first_epoch_);
-  return found == log_.end() ? Decisions() : found->second.so_far();
+Outcome AdaptiveStream::ready(bool awaited) {
+  if (!decide(awaited)) {
+    return Outcome::kEmpty;
+  }
+  return uses_left_in_iteration() == 0 || exhausted() ? Outcome::kEnd : Outcome::kOk;
 }
 
-DecisionLog StreamPlan::log() const {
-  const std::scoped_lock lock(log_mutex_);
-  DecisionLog log;
-  for (const auto& [epoch, decisions] : log_) {
-    log.emplace_hint(log.end(), epoch, decisions.so_far());
+// Takes the events before the next batch: those that have arrived, or as many as were taken before. Returns false if some
+// must be fed first.
+bool AdaptiveStream::decide(bool awaited) {
+  if (state_ == Deciding::kDone) {
+    return true;
   }
-  return log;
+  if (state_ == Deciding::kNotBegun) {
+    pool_.begin_batch();
+    state_ = Deciding::kBegun;
+    taken_ = 0;
+  }
+  if (!take_what_arrived(awaited)) {
+    return false;
+  }
+  filling_ = false;
+  end_iterations();
+  pool_.begin_draws(config_.batch_rows);
+  decisions_.add(taken_);
+  state_ = Deciding::kDone;
+  return true;
+}
+
+bool AdaptiveStream::take_what_arrived(bool awaited) {
+  const std::size_t decided = decisions_.size();
+  const bool replays = decided < replay_.size();
+  const std::uint32_t wanted = replays ? replay_[decided] : std::numeric_limits<std::uint32_t>::max();
+  while (taken_ < wanted && !drained_ && take_event()) {
+    ++taken_;
+  }
+  const bool enough = pool_.suffices(config_.batch_rows);
+  if (replays) {
+    if (drained_ ? taken_ < wanted : taken_ < wanted ? input_.has_item() : !enough) {
+      diverged_ = true;
+      replay_.clear();
+      return take_what_arrived(awaited);
+    }
+    return taken_ == wanted;
+  }
+  if (drained_) {
+    return true;
+  }
+  filling_ = filling_ || !enough;
+  return (!filling_ || pool_.resident() == config_.capacity) &&
+         (awaited || pool_.suffices_without_repeats(config_.batch_rows));
 }
 
 // Takes the next event of the input. Returns false if there is none, or the pool has no room for it.
-bool StreamPlan::take_event() {
-  if (!pass_ends_.empty() && pass_ends_.front() == admitted_) {
-    pass_ends_.pop_front();
-    ++pass_;
-    pass_begin_ = admitted_;
-    drained_ = ended_ && pass_ends_.empty();
+bool AdaptiveStream::take_event() {
+  if (input_.at_pass_end()) {
+    input_.close_pass();
+    drained_ = input_.over();
     if (drained_) {
-      adaptive_->drain();
+      pool_.drain();
     }
     if (config_.iteration_uses == 0) {
-      least_uses_.push_back(drained_ ? kUnknown : admitted_ * config_.min_uses);  // the last one ends with the pool
+      // The last one ends with the pool.
+      least_uses_.push_back(drained_ ? kUnknown : input_.taken() * config_.min_uses);
     }
     return true;
   }
-  if (admitted_ == fed_ || !adaptive_->has_room()) {
+  if (!input_.has_item() || !pool_.has_room()) {
     return false;
   }
-  adaptive_->admit(inbox_[admitted_ % inbox_.size()], admitted_ - pass_begin_);
-  ++admitted_;
+  pool_.admit(input_.take());
   return true;
 }
 
 // Ends an iteration if the end of its pass was taken, it has a batch, and there are as many uses as its items have at least.
 // After the last batch, ends all.
-void StreamPlan::end_iterations() {
+void AdaptiveStream::end_iterations() {
   while (!least_uses_.empty() && (exhausted() || (drawn_ >= least_uses_.front() && drawn_ > iteration_begin_))) {
     least_uses_.pop_front();
     iteration_ends_.push_back(drawn_);
     iteration_begin_ = drawn_;
   }
-}
-
-// Takes the events before the next batch: those that have arrived, or as many as the log says. Returns false if some must be
-// fed first.
-bool StreamPlan::decide() noexcept {
-  if (decided_) {
-    return true;
-  }
-  if (!begun_) {
-    adaptive_->begin_batch();
-    begun_ = true;
-    taken_ = 0;
-  }
-  if (!take_what_arrived()) {
-    return false;
-  }
-  filling_ = false;
-  end_iterations();
-  adaptive_->begin_draws(config_.batch_rows);
-  ++decisions_;
-  const std::scoped_lock lock(log_mutex_);
-  log_[first_epoch_].add(taken_);
-  return decided_ = true;
-}
-
-bool StreamPlan::take_what_arrived() noexcept {
-  const bool replays = decisions_ < replay_.size();
-  const std::uint32_t wanted = replays ? replay_[decisions_] : 0xFFFFFFFFU;
-  while (taken_ < wanted && !drained_ && take_event()) {
-    ++taken_;
-  }
-  resident_.store_relaxed(adaptive_->resident());
-  const bool enough = adaptive_->suffices(config_.batch_rows);
-  if (replays && (drained_ ? taken_ < wanted : taken_ < wanted ? admitted_ < fed_ : !enough)) {
-    diverged_.store_relaxed(true);
-    replay_.clear();
-    return take_what_arrived();
-  }
-  if (replays ? taken_ < wanted : !(drained_ || (filling_ ? full() : enough))) {
-    filling_ = !replays;
-    return false;
-  }
-  return true;
-}
-
-std::uint32_t StreamPlan::draw_adaptive(std::span<Use> rows) {
-  const std::uint32_t drawn = adaptive_->draw(rows, random_);
-  drawn_ += drawn;
-  resident_.store_relaxed(adaptive_->resident());
-  return drawn;
 }
 
 }  // namespace pyecho

@@ -32,7 +32,7 @@ void EchoFactor::begin_pass(std::uint64_t seed, std::uint64_t pass, std::uint64_
   if (uses != kUnknown && uses != uses_of_pass(items)) {
     set(static_cast<double>(uses) / static_cast<double>(items), uses / items);
   }
-  key_ = stream_key(seed, pass, Stream::kFactor);
+  key_ = stream_key(seed, pass, Draws::kFactor);
   items_ = items;
   index_ = 0;
   given_ = 0;

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "core/plan/decision_log.hpp"
+#include "core/plan/decisions.hpp"
 #include "core/plan/echo_factor.hpp"
 
 namespace pyecho {
@@ -25,13 +25,13 @@ struct PlanConfig {
   std::uint64_t iteration_uses = 0;  // uses of an iteration; 0: all uses of one pass
   bool even_factor = false;          // see EchoFactor
 
-  // The streams whose uses are drawn in turn (BatchPlan), and their numbers in a run of several ranks.
+  // The streams whose uses are drawn in turn (Plan), and their numbers in a run of several ranks.
   std::uint32_t streams = 1;
   std::uint64_t first_stream = 0;
   std::uint64_t stream_step = 1;  // stream i is number first_stream + i * stream_step
 
   // An adaptive factor: each item has at least min_uses and at most `factor` uses, as many as the source's speed makes
-  // necessary (AdaptivePool).
+  // necessary (AdaptiveStream).
   std::uint32_t min_uses = 0;    // 0: the factor is fixed
   std::uint64_t max_age = 0;     // batches after which an item leaves the pool, once it has had min_uses; 0: none
   std::uint32_t batch_rows = 1;  // at most capacity

@@ -19,10 +19,10 @@ inline constexpr std::uint64_t kGoldenGamma = 0x9E3779B97F4A7C15U;
   return z ^ (z >> 31);
 }
 
-enum class Stream : std::uint8_t { kDraw = 1, kFactor = 2 };
+enum class Draws : std::uint8_t { kDraw = 1, kFactor = 2 };
 
 // Returns the key from which a stream of numbers is derived.
-[[nodiscard]] constexpr std::uint64_t stream_key(std::uint64_t seed, std::uint64_t epoch, Stream stream) noexcept {
+[[nodiscard]] constexpr std::uint64_t stream_key(std::uint64_t seed, std::uint64_t epoch, Draws stream) noexcept {
   const std::uint64_t of_seed = mix64(seed + kGoldenGamma);
   const std::uint64_t of_epoch = mix64(of_seed + epoch + kGoldenGamma);
   return mix64(of_epoch + static_cast<std::uint64_t>(stream) * kGoldenGamma);

@@ -14,7 +14,7 @@ constexpr double kMostEmptyPasses = 0x1.0p20;  // they take time, and no use end
 
 }  // namespace
 
-Replay::Replay(BatchPlan& plan, std::uint32_t batch_rows, PlanPosition position)
+Replay::Replay(Plan& plan, std::uint32_t batch_rows, PlanPosition position)
     : plan_(plan),
       position_(std::move(position)),
       by_use_(batch_rows == 1 && !plan.config().unique_in_batch && !plan.config().adaptive()),

@@ -1,6 +1,6 @@
 // Brings a plan to the position of a saved state. Pure arithmetic: no threads, clock or payload.
 //
-// A BatchPlan follows from the lengths of the passes and the number of batches taken. So a saved state holds these few
+// A Plan follows from the lengths of the passes and the number of batches taken. So a saved state holds these few
 // numbers instead of the plan, and loading it plans the same batches once more without copying a row, at some 25 ns a
 // use. Nothing in a state is an index that must be trusted.
 //
@@ -8,20 +8,20 @@
 //     while ((outcome = replay.advance(n)) == Outcome::kEmpty) { ... look for Ctrl-C ... }
 //     if (outcome == Outcome::kOk) ... fill the slot of every item of plan.each_item(); those of free_slots() are free
 //
-// It assumes what BatchPlan guarantees: draws do not depend on how early an item or the end of a pass is fed.
+// It assumes what Plan guarantees: draws do not depend on how early an item or the end of a pass is fed.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "core/plan/batch_plan.hpp"
+#include "core/plan/plan.hpp"
 #include "core/sync/outcome.hpp"
 
 namespace pyecho {
 
 struct PlanPosition {
   std::uint64_t epoch = 0;  // the first one
-  Extent extent{};          // as passed to BatchPlan::begin()
+  Extent extent{};          // as passed to Plan::begin()
   // The input.
   std::vector<PassRun> passes{};           // that have ended
   std::uint64_t open_items = 0;            // known of the next pass
@@ -38,7 +38,7 @@ class Replay {
  public:
   // Begins `plan`, which outlives the replay, and allocates nothing yet. It needs a slot more than its capacity; with feed_all also one for each item
   // that it holds in the end.
-  Replay(BatchPlan& plan, std::uint32_t batch_rows, PlanPosition position);
+  Replay(Plan& plan, std::uint32_t batch_rows, PlanPosition position);
 
   // Before advance(): true if it ends within 2^36 uses, half an hour of planning, with few passes without items.
   [[nodiscard]] bool bounded() const noexcept;
@@ -46,7 +46,7 @@ class Replay {
   // is no such position.
   Outcome advance(std::uint64_t uses);
 
-  [[nodiscard]] const BatchPlan& plan() const noexcept { return plan_; }
+  [[nodiscard]] const Plan& plan() const noexcept { return plan_; }
   // Returns the slots without an item, after advance().
   [[nodiscard]] const std::vector<std::uint32_t>& free_slots() const noexcept { return free_; }
   // Returns the batches drawn since the last iteration, short ones included.
@@ -59,7 +59,7 @@ class Replay {
   bool feed_next();
   void open_pass() noexcept;
 
-  BatchPlan& plan_;
+  Plan& plan_;
   PlanPosition position_;
   bool by_use_;  // a batch is one use, so that several can be drawn at once
   std::uint32_t batch_rows_;

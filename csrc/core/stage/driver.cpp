@@ -95,10 +95,11 @@ Outcome Driver::make(std::unique_lock<std::mutex>& turn) {
     return quiet() ? Outcome::kClosed : Outcome::kFull;
   }
   returns_seen_ = batches_.returns();  // before the attempt, so that a return between the two ends the wait for a block
+  awaits_seen_ = slots_.awaits();
   Batch* batch = nullptr;
-  const Outcome outcome = executor_.plan(batch);
+  const Outcome outcome = executor_.plan(batch, awaits_seen_ % 2 == 1 && next_number_ == taken_.read());
   if (outcome == Outcome::kEnd) {
-    batch = executor_.batch_plan().finished() ? &last_end_ : &end_;
+    batch = executor_.finished() ? &last_end_ : &end_;
   } else if (outcome != Outcome::kOk) {
     return outcome;
   }
@@ -123,7 +124,7 @@ Outcome Driver::await(Outcome lacking, Deadline deadline) {
   if (lacking == Outcome::kFull) {
     return taken_.await(next_number_ - depth_ + 1, deadline, WaitStrategy::spin_then_sleep(), stopped);
   }
-  return slots_.await_items(std::min(executor_.needed(), wake_items_), deadline);
+  return slots_.await_items(std::min(executor_.needed(), wake_items_), deadline, awaits_seen_);
 }
 
 // Makes a batch in the consumer's thread, which would otherwise be idle. Returns false if that is not possible now.
@@ -142,14 +143,14 @@ bool Driver::help() {
 // Makes the next batch.
 Outcome Driver::lead(Batch*& batch) {
   returns_seen_ = batches_.returns();
-  const Outcome outcome = lacking_ = executor_.plan(batch);
+  const Outcome outcome = lacking_ = executor_.plan(batch, true);
   if (outcome == Outcome::kOk) {
     executor_.copy(*batch);
     return outcome;
   }
   slots_.announce_released();  // plan() may have copied rows and so released slots
   if (outcome == Outcome::kEnd) {
-    at_end_.store_relaxed(executor_.batch_plan().finished());
+    at_end_.store_relaxed(executor_.finished());
   }
   return outcome == Outcome::kExhausted && !batches_.exhausted() ? Outcome::kEmpty : outcome;
 }
@@ -158,6 +159,9 @@ Outcome Driver::lead(Batch*& batch) {
 Outcome Driver::take(Batch*& batch) {
   Atomic<Batch*>& place = ready_[taken_.read() % depth_];
   batch = place.load_acquire();  // [D2] pairs with [D1]
+  if (executor_.adaptive()) {
+    slots_.set_awaited(batch == nullptr);
+  }
   if (batch == nullptr) {
     return batches_.exhausted() ? Outcome::kExhausted : Outcome::kEmpty;
   }
@@ -228,7 +232,7 @@ void Driver::set_halted(bool halted) {
   }
 }
 
-const BatchPlan& Driver::settle(std::vector<const Batch*>& batches) {
+const Plan& Driver::settle(std::vector<const Batch*>& batches) {
   for (std::uint64_t number = taken_.read(); number < next_number_; ++number) {
     const Batch* const batch = ready_[number % depth_].load_acquire();  // [D2] pairs with [D1]
     if (batch != &end_ && batch != &last_end_) {
@@ -240,6 +244,7 @@ const BatchPlan& Driver::settle(std::vector<const Batch*>& batches) {
 
 Replay Driver::begin(PlanPosition position) {
   park();
+  slots_.set_awaited(false);
   for (Batch* batch = nullptr; taken_.read() < next_number_;) {
     if (take(batch) == Outcome::kOk) {
       batches_.give_back(batch, false);
@@ -256,7 +261,8 @@ void Driver::start() {
 
 void Driver::resume(const Replay& replay) {
   slots_.reset_halted(replay.free_slots());
-  at_end_.store_relaxed(executor_.batch_plan().finished());
+  executor_.publish();
+  at_end_.store_relaxed(executor_.finished());
 }
 
 }  // namespace pyecho

@@ -21,6 +21,7 @@
 //               |                     |                  |                  | E1 <-> E4  | last use of ready_[i] before its next filling
 // parked_       | workers             | begin(), halts   | EventCount       | E1 <-> E4  | the caller owns the executor
 // resumed_      | begin(), halts      | workers          | EventCount       | E1 <-> E4  | the workers own it again
+// awaits        | consumer            | makers           | see SlotPool     | -          | whether a batch may be made of repeats
 // ending_       | the destructor      | workers          | release, acquire | -          | followed by resumed_
 #pragma once
 
@@ -30,9 +31,9 @@
 #include <thread>
 #include <vector>
 
-#include "core/memory/batch_pool.hpp"
-#include "core/memory/slot_pool.hpp"
+#include "core/stage/batch_pool.hpp"
 #include "core/stage/executor.hpp"
+#include "core/stage/slot_pool.hpp"
 #include "core/sync/atomic.hpp"
 #include "core/sync/event_count.hpp"
 
@@ -80,7 +81,7 @@ class Driver {
   void set_halted(bool halted);
   // While halted: adds the batches that are made, or being made, and not taken to `batches`, and returns the plan, which
   // has been fed everything that is committed.
-  const BatchPlan& settle(std::vector<const Batch*>& batches);
+  const Plan& settle(std::vector<const Batch*>& batches);
 
  private:
   [[nodiscard]] bool led_by_consumer() const noexcept { return workers_.empty(); }
@@ -102,8 +103,9 @@ class Driver {
   const std::uint64_t wake_items_;
 
   std::mutex turn_;
-  std::uint64_t next_number_ = 0;   // of a batch or an end; guarded by turn_, like the next member
+  std::uint64_t next_number_ = 0;   // of a batch or an end; guarded by turn_, like the next two
   std::uint64_t returns_seen_ = 0;  // batches_.returns() before the last attempt
+  std::uint64_t awaits_seen_ = 0;   // slots_.awaits() likewise
 
   std::vector<Atomic<Batch*>> ready_;  // by number modulo depth_; null: not ready
   Batch end_;                          // stands in ready_ for the end of an iteration

@@ -75,7 +75,7 @@ Sizes sizes_of(const EchoConfig& config) {
       std::clamp<std::uint64_t>(config.burst + config.prefetch * fresh_per_batch, 2, kMaxAhead));
   // Batches ready for the consumer, and one in each worker. Without workers no batches are made ahead.
   const std::uint32_t depth = config.threads == 0 ? 1 : config.prefetch + config.threads;
-  const auto waiting = static_cast<std::uint32_t>(BatchPlan::waiting_slots(config.streams, config.capacity));
+  const auto waiting = static_cast<std::uint32_t>(Plan::waiting_slots(config.streams, config.capacity));
   return {.slots = config.capacity + waiting + ahead + config.spare,
           .ahead = ahead,
           .depth = depth,
@@ -229,8 +229,8 @@ void EchoBuffer::set_halted(bool halted) {
   }
 }
 
-const BatchPlan& EchoBuffer::inspect(std::vector<Unspent>& unspent, std::vector<const Batch*> untaken) {
-  const BatchPlan& plan = driver_.settle(untaken);
+const Plan& EchoBuffer::inspect(std::vector<Unspent>& unspent, std::vector<const Batch*> untaken) {
+  const Plan& plan = driver_.settle(untaken);
   unspent.clear();
   unspent.reserve(pool_.slots());
   plan.each_item([&](std::uint32_t slot, std::uint64_t number) {
@@ -311,7 +311,7 @@ EchoBufferStats EchoBuffer::stats() const {
           .bytes_gathered = emitted * layout_.example_bytes(),
           .consumer_wait_ns = clock_.wait_ns(),
           .downstream_ns = clock_.downstream_ns(),
-          .resident = executor_.batch_plan().resident(),
+          .resident = executor_.view().resident(),
           .outstanding_leases = batches_->outstanding(),
           .batch_blocks = blocks,
           .grown_blocks = blocks - std::min<std::uint64_t>(blocks, blocks_)};

@@ -1,6 +1,6 @@
 // Example echoing: the stage that takes examples and emits shuffled batches of their uses.
 //
-//     producers ──▶ SlotPool ──▶ Executor (BatchPlan) ──▶ Driver ──▶ Lease
+//     producers ──▶ SlotPool ──▶ Executor (Plan) ──▶ Driver ──▶ Lease
 //
 // The output depends only on the items in the order of their reservations, the configuration and the epoch, not on
 // threads or timing.
@@ -29,15 +29,15 @@
 #include <thread>
 #include <vector>
 
-#include "core/memory/batch_pool.hpp"
 #include "core/memory/slot_layout.hpp"
-#include "core/memory/slot_pool.hpp"
 #include "core/memory/stream_copy.hpp"
-#include "core/plan/batch_plan.hpp"
+#include "core/plan/plan.hpp"
+#include "core/stage/batch_pool.hpp"
 #include "core/stage/consumer_clock.hpp"
 #include "core/stage/driver.hpp"
 #include "core/stage/echo_config.hpp"
 #include "core/stage/executor.hpp"
+#include "core/stage/slot_pool.hpp"
 
 namespace pyecho {
 
@@ -80,7 +80,7 @@ class EchoBuffer {
   // -- Producers: any number of threads (see SlotPool) --
 
   Outcome reserve(Reservation& reservation, Deadline deadline) { return pool_.reserve(reservation, deadline); }
-  // Blocks while halted, when reserve() returns kTimeout before its deadline.
+  // Blocks while halted.
   void await_resumed(Deadline deadline) { pool_.await_resumed(deadline); }
   Outcome try_reserve(std::span<Reservation> wanted, std::uint32_t& count) { return pool_.try_reserve(wanted, count); }
   // Returns layout().slot_bytes() bytes, writable from the reservation to its commit or abort.
@@ -137,7 +137,7 @@ class EchoBuffer {
   void set_halted(bool halted);
   // While halted: sets `unspent` to the items that the consumer has not had to their last use, ascending.
   // `untaken`: batches that it has acquired and not had. Returns the plan, which has been fed everything that is committed.
-  const BatchPlan& inspect(std::vector<Unspent>& unspent, std::vector<const Batch*> untaken);
+  const Plan& inspect(std::vector<Unspent>& unspent, std::vector<const Batch*> untaken);
   // Returns the bytes of a leaf of such an item.
   [[nodiscard]] const std::byte* data_of(const Unspent& item, const SlotLayout::Leaf& leaf) const noexcept {
     return item.batch == nullptr ? slot_data(item.place) + leaf.slot_offset
@@ -164,9 +164,9 @@ class EchoBuffer {
   [[nodiscard]] bool stopped() const noexcept { return pool_.stopped(); }
   [[nodiscard]] bool forked() const noexcept { return pool_.forked(); }
   [[nodiscard]] EchoBufferStats stats() const;
-  // The log of an adaptive factor, see BatchPlan.
-  [[nodiscard]] DecisionLog log() const { return executor_.batch_plan().log(); }
-  [[nodiscard]] bool diverged() const noexcept { return executor_.batch_plan().diverged(); }
+  // The log of an adaptive factor, see Plan.
+  [[nodiscard]] DecisionLog log() const { return executor_.view().log(); }
+  [[nodiscard]] bool diverged() const noexcept { return executor_.view().diverged(); }
   // Returns the reason why acquire() returned kExhausted; "" if max_bytes is the limit.
   [[nodiscard]] std::string refusal() const { return batches_->refusal(); }
 

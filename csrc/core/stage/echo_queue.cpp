@@ -9,7 +9,7 @@ namespace pyecho {
 
 EchoQueue::EchoQueue(const EchoConfig& config)
     : pool_(config.capacity + std::max(1U, config.prefetch) +
-                static_cast<std::uint32_t>(BatchPlan::waiting_slots(config.streams, config.capacity)),
+                static_cast<std::uint32_t>(Plan::waiting_slots(config.streams, config.capacity)),
             config.prefetch),
       plan_(plan_of(config, pool_.slots())) {
   static_cast<void>(begin(config.epoch, {.items = config.items}));
@@ -22,6 +22,7 @@ Outcome EchoQueue::draw() {
   next_ = 0;
   const std::size_t most = trace::recording() || plan_.config().adaptive() ? 1 : kUsesAhead;
   const Outcome outcome = plan_.draw(std::span(uses_).first(most), ahead_);
+  view_.publish(plan_);
   plan_.take_left([this](std::span<const std::uint32_t> slots) { pool_.release(slots); });
   span.set_value(ahead_);
   if (plan_.config().capacity > 1) {
@@ -84,7 +85,9 @@ Outcome EchoQueue::begin(std::uint64_t epoch, const Extent& extent) {
 Replay EchoQueue::begin_at(PlanPosition position) {
   pool_.stop();
   next_ = ahead_ = 0;
-  return {plan_, 1, std::move(position)};
+  Replay replay(plan_, 1, std::move(position));
+  view_.begin(plan_);
+  return replay;
 }
 
 EchoQueueStats EchoQueue::stats() const {
@@ -93,7 +96,7 @@ EchoQueueStats EchoQueue::stats() const {
           .fresh = fresh_.load_relaxed(),
           .consumer_wait_ns = clock_.wait_ns(),
           .downstream_ns = clock_.downstream_ns(),
-          .resident = plan_.resident()};
+          .resident = view_.resident()};
 }
 
 }  // namespace pyecho

@@ -1,7 +1,7 @@
 // Batch echoing: the stage that emits slot numbers in echoed, shuffled order. The items of the slots stay with the caller
 // and are never copied.
 //
-//     producers ──▶ SlotPool ──▶ BatchPlan ──▶ consumer
+//     producers ──▶ SlotPool ──▶ Plan ──▶ consumer
 //
 // There are no threads in here. The consumer plans some uses ahead, and a repeat is a few arithmetic operations.
 //
@@ -21,11 +21,12 @@
 #include <cstdint>
 #include <span>
 
-#include "core/memory/slot_pool.hpp"
-#include "core/plan/batch_plan.hpp"
+#include "core/plan/plan.hpp"
 #include "core/plan/replay.hpp"
 #include "core/stage/consumer_clock.hpp"
 #include "core/stage/echo_config.hpp"
+#include "core/stage/plan_view.hpp"
+#include "core/stage/slot_pool.hpp"
 
 namespace pyecho {
 
@@ -49,6 +50,8 @@ class EchoQueue {
   // -- Producers: any number of threads (see SlotPool) --
 
   Outcome reserve(Reservation& reservation, Deadline deadline) { return pool_.reserve(reservation, deadline); }
+  // Blocks while halted.
+  void await_resumed(Deadline deadline) { pool_.await_resumed(deadline); }
   Outcome try_reserve(Reservation& reservation) { return pool_.try_reserve(reservation); }
   void commit(Reservation reservation) { pool_.commit(reservation); }
   void abort(Reservation reservation) { pool_.abort(reservation); }
@@ -68,7 +71,7 @@ class EchoQueue {
   // Same as try_next(), but waits: kTimeout instead of kEmpty.
   Outcome next(Use& use, Deadline deadline);
   // After try_next() returned kEmpty: blocks until its result may have changed. kTimeout if the deadline passed first.
-  Outcome await_items(Deadline deadline) { return pool_.await_items(needed(), deadline); }
+  Outcome await_items(Deadline deadline) { return pool_.await_items(needed(), deadline, 0); }
   // True once the last iteration is over.
   [[nodiscard]] bool at_end() const noexcept { return plan_.finished(); }
   // After try_next() returned kEmpty: returns how many items must be committed before the next attempt is useful.
@@ -86,7 +89,7 @@ class EchoQueue {
   // Calls visit(slot, number) for each item that the consumer has not had to its last use. Returns the plan, which has been
   // fed everything that is committed.
   template <class Visit>
-  const BatchPlan& inspect(const Visit& visit) {
+  const Plan& inspect(const Visit& visit) {
     pool_.feed(plan_);
     for (const Use& use : std::span(uses_).first(ahead_).subspan(next_)) {
       if (use.last) {
@@ -98,7 +101,10 @@ class EchoQueue {
   }
   [[nodiscard]] std::uint64_t number_of(std::uint32_t slot) const noexcept { return plan_.number_of(slot); }
   Replay begin_at(PlanPosition position);
-  void resume(const Replay& replay) { pool_.reset_halted(replay.free_slots()); }
+  void resume(const Replay& replay) {
+    pool_.reset_halted(replay.free_slots());
+    view_.publish(plan_);
+  }
 
   // -- Any thread --
 
@@ -107,9 +113,9 @@ class EchoQueue {
   [[nodiscard]] bool stopped() const noexcept { return pool_.stopped(); }
   [[nodiscard]] bool forked() const noexcept { return pool_.forked(); }
   [[nodiscard]] EchoQueueStats stats() const;
-  // The log of an adaptive factor, see BatchPlan. Once diverged() is true, no use is returned any more, only kClosed.
-  [[nodiscard]] DecisionLog log() const { return plan_.log(); }
-  [[nodiscard]] bool diverged() const noexcept { return plan_.diverged(); }
+  // The log of an adaptive factor, see Plan. Once diverged() is true, no use is returned any more, only kClosed.
+  [[nodiscard]] DecisionLog log() const { return view_.log(); }
+  [[nodiscard]] bool diverged() const noexcept { return view_.diverged(); }
 
  private:
   static constexpr std::size_t kUsesAhead = 64;
@@ -124,7 +130,8 @@ class EchoQueue {
   Outcome draw();
 
   SlotPool pool_;
-  BatchPlan plan_;  // consumer only, like the next four
+  Plan plan_;  // consumer only, like the next four, but for view_
+  PlanView view_;
   std::array<Use, kUsesAhead> uses_{};
   std::uint32_t next_ = 0;   // in uses_
   std::uint32_t ahead_ = 0;  // uses in uses_

@@ -70,10 +70,12 @@ Replay Executor::begin(PlanPosition position) {
     parked.whole = false;
   }
   front_.store_release(planned_);
-  return {plan_, layout_.rows(), std::move(position)};
+  Replay replay(plan_, layout_.rows(), std::move(position));
+  view_.begin(plan_);
+  return replay;
 }
 
-const BatchPlan& Executor::settle(std::vector<const Batch*>& batches) {
+const Plan& Executor::settle(std::vector<const Batch*>& batches) {
   slots_.feed(plan_);
   if (open_ != nullptr) {
     copy_planned(*open_);
@@ -83,9 +85,9 @@ const BatchPlan& Executor::settle(std::vector<const Batch*>& batches) {
 }
 
 // Draws rows of the open batch: kOk when it is complete, or kEmpty, kEnd, kExhausted.
-Outcome Executor::draw() {
+Outcome Executor::draw(bool awaited) {
   if (open_ == nullptr) {
-    const Outcome outcome = plan_.ready();
+    const Outcome outcome = plan_.ready(awaited);
     plan_.take_left([&](std::span<const std::uint32_t> slots) { copied(planned_, slots, false); });
     if (outcome != Outcome::kOk) {
       return outcome;  // finds the end of the iteration before a block is needed
@@ -97,12 +99,12 @@ Outcome Executor::draw() {
     open_->number = planned_;
   }
   std::uint32_t drawn = 0;
-  const Outcome outcome = plan_.draw(open_->missing(), drawn);
+  const Outcome outcome = plan_.draw(open_->missing(), drawn, awaited);
   open_->rows += drawn;
   return outcome == Outcome::kEnd ? Outcome::kOk : outcome;  // the end completes the batch, which may be short
 }
 
-Outcome Executor::plan(Batch*& batch) {
+Outcome Executor::plan(Batch*& batch, bool awaited) {
   trace::Span span(trace::Kind::kPlan);
   for (;;) {
     if (plan_.finished() || slots_.stopped() || slots_.halted()) {
@@ -110,7 +112,8 @@ Outcome Executor::plan(Batch*& batch) {
       return Outcome::kClosed;
     }
     slots_.feed(plan_);
-    const Outcome outcome = draw();
+    const Outcome outcome = draw(awaited);
+    view_.publish(plan_);
     trace::record_fill(this, plan_.resident());
     switch (outcome) {
       case Outcome::kOk:
@@ -121,6 +124,7 @@ Outcome Executor::plan(Batch*& batch) {
         return outcome;
       case Outcome::kEnd:
         plan_.next_iteration();
+        batches_.end_epoch();
         return outcome;
       case Outcome::kEmpty:
         // Looks once more, because copying here holds up the plan.

@@ -30,11 +30,12 @@
 #include <span>
 #include <vector>
 
-#include "core/memory/batch_pool.hpp"
 #include "core/memory/slot_layout.hpp"
-#include "core/memory/slot_pool.hpp"
-#include "core/plan/batch_plan.hpp"
+#include "core/plan/plan.hpp"
 #include "core/plan/replay.hpp"
+#include "core/stage/batch_pool.hpp"
+#include "core/stage/plan_view.hpp"
+#include "core/stage/slot_pool.hpp"
 #include "core/sync/atomic.hpp"
 
 namespace pyecho {
@@ -47,7 +48,7 @@ class Executor {
            bool stream);
   // Returns the bytes that an executor of this plan and depth allocates, with batches of `rows` rows.
   [[nodiscard]] static std::size_t size_bytes(const PlanConfig& plan, std::uint32_t depth, std::uint32_t rows) {
-    return BatchPlan::size_bytes(plan) + depth * (sizeof(Parked) + rows * sizeof(std::uint32_t));
+    return Plan::size_bytes(plan) + depth * (sizeof(Parked) + rows * sizeof(std::uint32_t));
   }
 
   // Drops everything and returns a replay of the plan to `position`. The caller runs it, and resets the slots to those it
@@ -55,19 +56,23 @@ class Executor {
   Replay begin(PlanPosition position);
   // While the driver is halted: feeds the plan all that was committed, copies what is planned, adds the open batch, if
   // there is one, to `batches`, and returns the plan.
-  const BatchPlan& settle(std::vector<const Batch*>& batches);
+  const Plan& settle(std::vector<const Batch*>& batches);
 
   // kOk: `batch` is planned, and its rows must be copied. kEnd: the iteration is over; the next call starts the next one.
   // kEmpty: needed() more items are missing. kExhausted: a block is missing. kClosed: finished, stopped, or
-  // halted.
-  Outcome plan(Batch*& batch);
+  // halted. `awaited`: see Plan::draw().
+  Outcome plan(Batch*& batch, bool awaited);
   // Copies the rest of a batch that plan() returned, and frees each slot whose last use was copied.
   void copy(Batch& batch);
   // Copies the rows of a batch that are planned and not yet copied. Returns false if there are none.
   bool copy_planned(Batch& batch);
 
-  // For what BatchPlan tells any thread.
-  [[nodiscard]] const BatchPlan& batch_plan() const noexcept { return plan_; }
+  [[nodiscard]] bool adaptive() const noexcept { return plan_.config().adaptive(); }
+  [[nodiscard]] bool finished() const noexcept { return plan_.finished(); }
+  // Call after a replay has brought the plan to its position.
+  void publish() { view_.publish(plan_); }
+  // For any thread.
+  [[nodiscard]] const PlanView& view() const noexcept { return view_; }
   // After plan() returned kEmpty: returns how many items must be committed before the open batch can be complete, at most
   // as many as there are slots for.
   [[nodiscard]] std::uint64_t needed() const noexcept {
@@ -81,7 +86,7 @@ class Executor {
     bool whole = false;
   };
 
-  Outcome draw();
+  Outcome draw(bool awaited);
   void copied(std::uint64_t batch, std::span<const std::uint32_t> slots, bool whole);
   void copy_row(const Use& use, std::byte* block, std::uint32_t row) const noexcept;
   void prefetch(std::uint32_t slot) const noexcept;
@@ -91,7 +96,8 @@ class Executor {
   const SlotLayout& layout_;
   const std::byte* const slot_data_;
   const bool stream_;
-  BatchPlan plan_;
+  Plan plan_;
+  PlanView view_;
   Batch* open_ = nullptr;      // the batch that is being planned
   std::uint64_t planned_ = 0;  // batches planned so far, in all iterations, and the number of the next one
 

@@ -10,6 +10,7 @@ enum class [[nodiscard]] Outcome : unsigned char {
   kFull,       // no room now; nothing changed
   kEmpty,      // nothing available now; nothing changed
   kTimeout,    // the deadline passed first; nothing changed
+  kHalted,     // the stage is halted, while a state is taken; nothing changed
   kClosed,     // no more input is accepted, or the stage was stopped; nothing changed
   kEnd,        // the end of an iteration
   kExhausted,  // the consumer holds every batch that the memory limit allows

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "../support/stress_items.hpp"
-#include "core/memory/slot_pool.hpp"
 #include "core/plan/random.hpp"
+#include "core/stage/slot_pool.hpp"
 
 namespace pyecho::test {
 namespace {
@@ -61,7 +61,7 @@ TEST_P(SlotPoolStress, items_arrive_once_and_in_ticket_order) {
   std::uint64_t taken = 0;
   std::uint64_t passes = 0;
   std::thread planner([&] {
-    BatchPlan plan({.capacity = 1, .slots = param.slots, .factor = 1.0});  // emits every item once, in order
+    Plan plan({.capacity = 1, .slots = param.slots, .factor = 1.0});  // emits every item once, in order
     std::uint64_t next_ticket = 0;
     std::array<Use, 16> uses{};
     while (!plan.finished()) {

@@ -1,4 +1,4 @@
-// Runs a BatchPlan alone, in one thread, over several passes. Its output is required of every stage and driver.
+// Runs a Plan alone, in one thread, over several passes. Its output is required of every stage and driver.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "core/plan/batch_plan.hpp"
+#include "core/plan/plan.hpp"
 
 namespace pyecho::test {
 
@@ -32,7 +32,7 @@ using Passes = std::vector<std::uint64_t>;  // items of each
 // Feeds a plan the slots of items and the ends of passes, in source order.
 class PlanSource {
  public:
-  PlanSource(BatchPlan& plan, std::uint32_t slots, const Passes& passes)
+  PlanSource(Plan& plan, std::uint32_t slots, const Passes& passes)
       : plan_(plan), passes_(passes), free_(slots), item_in_(slots), pass_begin_of_(slots) {
     std::iota(free_.rbegin(), free_.rend(), 0U);
   }
@@ -67,7 +67,7 @@ class PlanSource {
   [[nodiscard]] bool ended() const { return pass_ == passes_.size(); }
 
  private:
-  BatchPlan& plan_;
+  Plan& plan_;
   const Passes passes_;
   std::vector<std::uint32_t> free_;
   std::vector<std::uint64_t> item_in_;
@@ -79,7 +79,7 @@ class PlanSource {
 
 // Returns the iterations of a run in batches of `rows`. `timing` 0: each item is fed when it is needed, and whole batches
 // are drawn. Otherwise items are fed earlier, and fewer uses are drawn at once, at random.
-inline Iterations run_plan(BatchPlan& plan, const PlanConfig& config, const Passes& passes, std::uint32_t rows,
+inline Iterations run_plan(Plan& plan, const PlanConfig& config, const Passes& passes, std::uint32_t rows,
                            std::uint64_t timing = 0) {
   Xoshiro256 random(timing);
   PlanSource source(plan, config.slots, passes);
@@ -118,7 +118,7 @@ inline Iterations run_plan(BatchPlan& plan, const PlanConfig& config, const Pass
 
 inline Iterations run_plan(const PlanConfig& config, const Passes& passes, std::uint32_t rows,
                            std::uint64_t timing = 0) {
-  BatchPlan plan(config);
+  Plan plan(config);
   return run_plan(plan, config, passes, rows, timing);
 }
 

@@ -157,7 +157,7 @@ inline Iterations plan_output(const EchoConfig& config, std::uint64_t epoch, con
                                .seed = config.seed,
                                .unique_in_batch = config.unique_in_batch,
                                .iteration_uses = config.steps * config.batch_rows};
-  BatchPlan plan(plan_config);
+  Plan plan(plan_config);
   plan.begin(epoch, {.items = config.items});
   return run_plan(plan, plan_config, passes, config.batch_rows);
 }

@@ -1,4 +1,4 @@
-#include "core/plan/adaptive_pool.hpp"
+#include "core/plan/rounds_pool.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/plan/batch_plan.hpp"
+#include "core/plan/plan.hpp"
 
 namespace pyecho::test {
 namespace {
@@ -22,7 +22,7 @@ PlanConfig config_of(std::uint32_t capacity, std::uint32_t min_uses, std::uint32
 }
 
 // Draws a batch and returns its slots.
-std::vector<std::uint32_t> batch_of(AdaptivePool& pool, std::uint32_t rows, Xoshiro256& random) {
+std::vector<std::uint32_t> batch_of(RoundsPool& pool, std::uint32_t rows, Xoshiro256& random) {
   std::vector<Use> uses(rows);
   pool.begin_draws(rows);
   uses.resize(pool.draw(uses, random));
@@ -31,14 +31,14 @@ std::vector<std::uint32_t> batch_of(AdaptivePool& pool, std::uint32_t rows, Xosh
   return slots;
 }
 
-std::vector<std::uint32_t> left_by(AdaptivePool& pool) { return std::exchange(pool.left(), {}); }
+std::vector<std::uint32_t> left_by(RoundsPool& pool) { return std::exchange(pool.left(), {}); }
 
-TEST(AdaptivePool, every_item_is_drawn_once_before_any_is_drawn_again) {
-  AdaptivePool pool(config_of(12, 1, 5, 4));
+TEST(RoundsPool, every_item_is_drawn_once_before_any_is_drawn_again) {
+  RoundsPool pool(config_of(12, 1, 5, 4));
   Xoshiro256 random(7);
   pool.begin_batch();
   for (std::uint32_t slot = 0; slot < 12; ++slot) {
-    pool.admit(slot, slot);
+    pool.admit({.slot = slot, .source_index = slot, .uses = 9});
   }
   for (int round = 0; round < 4; ++round) {
     std::set<std::uint32_t> drawn;
@@ -53,33 +53,33 @@ TEST(AdaptivePool, every_item_is_drawn_once_before_any_is_drawn_again) {
   EXPECT_FALSE(pool.suffices(13)) << "each has one use left";
 }
 
-TEST(AdaptivePool, for_a_new_item_the_one_with_the_most_uses_leaves_and_of_those_the_oldest) {
-  AdaptivePool pool(config_of(3, 1, 9, 3));
+TEST(RoundsPool, for_a_new_item_the_one_with_the_most_uses_leaves_and_of_those_the_oldest) {
+  RoundsPool pool(config_of(3, 1, 9, 3));
   Xoshiro256 random(1);
   pool.begin_batch();
-  pool.admit(0, 0);
-  pool.admit(1, 1);
+  pool.admit({.slot = 0, .source_index = 0, .uses = 9});
+  pool.admit({.slot = 1, .source_index = 1, .uses = 9});
   EXPECT_EQ(batch_of(pool, 2, random).size(), 2U);  // slots 0 and 1 have a use
   pool.begin_batch();
-  pool.admit(2, 2);
+  pool.admit({.slot = 2, .source_index = 2, .uses = 9});
   EXPECT_FALSE(pool.left().size() > 0);
   EXPECT_EQ(batch_of(pool, 3, random).size(), 3U);  // 2, 2, 1
   pool.begin_batch();
-  pool.admit(3, 3);
+  pool.admit({.slot = 3, .source_index = 3, .uses = 9});
   EXPECT_EQ(left_by(pool), std::vector<std::uint32_t>{0});
-  pool.admit(4, 4);
+  pool.admit({.slot = 4, .source_index = 4, .uses = 9});
   EXPECT_EQ(left_by(pool), std::vector<std::uint32_t>{1});
-  pool.admit(5, 5);
+  pool.admit({.slot = 5, .source_index = 5, .uses = 9});
   EXPECT_EQ(left_by(pool), std::vector<std::uint32_t>{2});
   EXPECT_FALSE(pool.has_room()) << "nobody has had a use";
 }
 
-TEST(AdaptivePool, an_item_that_is_due_can_be_drawn_again_in_the_next_batch) {
-  AdaptivePool pool(config_of(4, 3, 3, 2));
+TEST(RoundsPool, an_item_that_is_due_can_be_drawn_again_in_the_next_batch) {
+  RoundsPool pool(config_of(4, 3, 3, 2));
   Xoshiro256 random(5);
   pool.begin_batch();
   for (std::uint32_t slot = 0; slot < 4; ++slot) {
-    pool.admit(slot, slot);
+    pool.admit({.slot = slot, .source_index = slot, .uses = 9});
   }
   std::map<std::uint32_t, int> uses;
   for (int batch = 0; batch < 6; ++batch) {
@@ -94,18 +94,36 @@ TEST(AdaptivePool, an_item_that_is_due_can_be_drawn_again_in_the_next_batch) {
   EXPECT_EQ(uses, (std::map<std::uint32_t, int>{{0, 3}, {1, 3}, {2, 3}, {3, 3}}));
 }
 
-TEST(AdaptivePool, an_item_that_is_too_old_leaves_once_it_has_had_its_least_uses) {
+TEST(RoundsPool, an_item_that_was_drawn_twice_in_a_batch_stays_while_it_has_uses_left) {
+  RoundsPool pool(config_of(8, 2, 8, 8));
+  Xoshiro256 random(1);
+  pool.begin_batch();
+  for (std::uint32_t slot = 0; slot < 4; ++slot) {
+    pool.admit({.slot = slot, .source_index = slot, .uses = 8});
+  }
+  std::map<std::uint32_t, int> uses;
+  for (int batch = 0; batch < 4; ++batch) {
+    for (const std::uint32_t slot : batch_of(pool, 8, random)) {
+      ++uses[slot];
+    }
+    pool.begin_batch();
+  }
+  EXPECT_TRUE(left_by(pool).empty());
+  EXPECT_EQ(uses, (std::map<std::uint32_t, int>{{0, 8}, {1, 8}, {2, 8}, {3, 8}}));
+}
+
+TEST(RoundsPool, an_item_that_is_too_old_leaves_once_it_has_had_its_least_uses) {
   PlanConfig config = config_of(4, 2, 9, 1);
   config.max_age = 3;
-  AdaptivePool pool(config);
+  RoundsPool pool(config);
   Xoshiro256 random(2);
   pool.begin_batch();
-  pool.admit(0, 0);
+  pool.admit({.slot = 0, .source_index = 0, .uses = 9});
   for (int batch = 0; batch < 2; ++batch) {
     EXPECT_EQ(batch_of(pool, 1, random), std::vector<std::uint32_t>{0});
     pool.begin_batch();
   }
-  pool.admit(1, 1);
+  pool.admit({.slot = 1, .source_index = 1, .uses = 9});
   EXPECT_TRUE(left_by(pool).empty());
   pool.begin_batch();
   EXPECT_EQ(left_by(pool), std::vector<std::uint32_t>{0});
@@ -119,12 +137,12 @@ TEST(AdaptivePool, an_item_that_is_too_old_leaves_once_it_has_had_its_least_uses
   EXPECT_EQ(left_by(pool), std::vector<std::uint32_t>{1});
 }
 
-TEST(AdaptivePool, at_the_end_of_the_input_only_the_least_uses_are_drawn) {
-  AdaptivePool pool(config_of(4, 2, 9, 2));
+TEST(RoundsPool, at_the_end_of_the_input_only_the_least_uses_are_drawn) {
+  RoundsPool pool(config_of(4, 2, 9, 2));
   Xoshiro256 random(3);
   pool.begin_batch();
   for (std::uint32_t slot = 0; slot < 4; ++slot) {
-    pool.admit(slot, slot);
+    pool.admit({.slot = slot, .source_index = slot, .uses = 9});
   }
   EXPECT_EQ(batch_of(pool, 2, random).size(), 2U);
   pool.begin_batch();
@@ -156,9 +174,9 @@ class AdaptiveRun {
     }
   }
   // Draws a batch if there is one.
-  Outcome batch() {
+  Outcome batch(bool awaited = true) {
     std::uint32_t drawn = 0;
-    const Outcome outcome = plan_.draw(uses_, drawn);
+    const Outcome outcome = plan_.draw(uses_, drawn, awaited);
     plan_.take_left(
         [&](std::span<const std::uint32_t> slots) { free_.insert(free_.end(), slots.begin(), slots.end()); });
     for (const Use& use : std::span(uses_).first(drawn)) {
@@ -174,11 +192,11 @@ class AdaptiveRun {
     return outcome;
   }
 
-  [[nodiscard]] BatchPlan& plan() { return plan_; }
+  [[nodiscard]] Plan& plan() { return plan_; }
   std::vector<std::uint64_t> items;
 
  private:
-  BatchPlan plan_;
+  Plan plan_;
   std::vector<Use> uses_;
   std::vector<std::uint32_t> free_;
 };
@@ -206,6 +224,19 @@ TEST(AdaptivePlan, a_source_that_keeps_up_has_the_least_uses_and_one_that_stops_
   EXPECT_EQ(run.plan().min_items(4), 8 - run.plan().resident()) << "the pool fills again before it goes on";
 }
 
+TEST(AdaptivePlan, a_batch_that_nobody_waits_for_is_made_of_fresh_items_only) {
+  AdaptiveRun run(config_of(4, 1, 6, 4));
+  run.feed(4);
+  EXPECT_EQ(run.batch(false), Outcome::kOk);
+  run.feed(3);
+  EXPECT_EQ(run.batch(false), Outcome::kEmpty) << "three fresh items, and repeats could fill the batch";
+  run.feed(1);
+  EXPECT_EQ(run.batch(false), Outcome::kOk);
+  EXPECT_EQ(std::set(run.items.begin(), run.items.end()).size(), 8U);
+  EXPECT_EQ(run.batch(false), Outcome::kEmpty);
+  EXPECT_EQ(run.batch(true), Outcome::kOk) << "somebody waits now";
+}
+
 TEST(AdaptivePlan, the_log_gives_the_same_draws_whenever_items_come) {
   const PlanConfig config = config_of(8, 1, 6, 4);
   AdaptiveRun live(config);
@@ -217,7 +248,7 @@ TEST(AdaptivePlan, the_log_gives_the_same_draws_whenever_items_come) {
     live.feed(more);
   }
   PlanConfig replaying = config;
-  replaying.replay = live.plan().log();
+  replaying.replay[0] = live.plan().decisions();
   AdaptiveRun again(replaying);
   while (again.items.size() < live.items.size()) {
     if (again.batch() == Outcome::kEmpty) {
@@ -225,23 +256,21 @@ TEST(AdaptivePlan, the_log_gives_the_same_draws_whenever_items_come) {
     }
   }
   EXPECT_EQ(again.items, live.items);
-  EXPECT_EQ(again.plan().log(), live.plan().log());
+  EXPECT_EQ(again.plan().decisions(), live.plan().decisions());
   EXPECT_FALSE(again.plan().diverged());
 }
 
 TEST(AdaptivePlan, a_log_stays_as_it_was_while_more_is_decided) {
   AdaptiveRun run(config_of(8, 1, 6, 4));
   run.feed(8);
-  DecisionLog last;
+  Decisions last;
   for (std::size_t batch = 0; batch < 200; ++batch) {
     ASSERT_EQ(run.batch(), Outcome::kOk);
     run.feed(4);
-    const DecisionLog log = run.plan().log();
-    ASSERT_EQ(log.at(0).values().size(), batch + 1);
-    if (batch > 0) {
-      ASSERT_TRUE(std::ranges::equal(last.at(0).values(), log.at(0).values().first(batch)));
-    }
-    last = log;
+    const Decisions decisions = run.plan().decisions();
+    ASSERT_EQ(decisions.values().size(), batch + 1);
+    ASSERT_TRUE(std::ranges::equal(last.values(), decisions.values().first(batch)));
+    last = decisions;
   }
 }
 
@@ -262,11 +291,11 @@ TEST(AdaptivePlan, a_log_of_another_run_is_noticed) {
 }
 
 TEST(AdaptivePlan, its_configuration_is_checked) {
-  EXPECT_THROW(BatchPlan{config_of(4, 3, 2, 2)}, std::invalid_argument);
-  EXPECT_THROW(BatchPlan{config_of(4, 1, 2, 5)}, std::invalid_argument);
+  EXPECT_THROW(Plan{config_of(4, 3, 2, 2)}, std::invalid_argument);
+  EXPECT_THROW(Plan{config_of(4, 1, 2, 5)}, std::invalid_argument);
   PlanConfig fraction = config_of(4, 1, 2, 2);
   fraction.factor = 2.5;
-  EXPECT_THROW(BatchPlan{fraction}, std::invalid_argument);
+  EXPECT_THROW(Plan{fraction}, std::invalid_argument);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 // its least uses.
 //
 //     pool.begin_batch();                             before each batch
-//     while (... && pool.has_room()) pool.admit(slot, source_index);
+//     while (... && pool.has_room()) pool.admit(item);
 //     pool.begin_draws(rows);
 //     drawn = pool.draw(rows, random);                once or more
 //     ... pool.left() ...                             these slots are free
@@ -21,15 +21,16 @@
 #include <span>
 #include <vector>
 
+#include "core/plan/input.hpp"
 #include "core/plan/plan_config.hpp"
 #include "core/plan/random.hpp"
 
 namespace pyecho {
 
-class AdaptivePool {
+class RoundsPool {
  public:
   // Throws std::bad_alloc.
-  explicit AdaptivePool(const PlanConfig& config);
+  explicit RoundsPool(const PlanConfig& config);
   // Returns the bytes that the pool of a configuration allocates.
   [[nodiscard]] static std::size_t size_bytes(const PlanConfig& config) noexcept;
 
@@ -39,16 +40,24 @@ class AdaptivePool {
   void begin_batch();
   // True if admit() may be called.
   [[nodiscard]] bool has_room() const noexcept { return resident_ < capacity_ || !leaving_.empty(); }
-  void admit(std::uint32_t slot, std::uint64_t source_index);
+  void admit(const Item& added);
   // No item follows.
   void drain();
   // Begins a round if fewer than `rows` items are left in this one.
-  void begin_draws(std::uint32_t rows) noexcept { active_ = active_ < rows ? resident_ : active_; }
+  void begin_draws(std::uint32_t rows) noexcept {
+    if (active_ < rows) {
+      begin_round();
+    }
+  }
   // Draws uses until `rows` is full or none is left for this batch. Returns their number.
   std::uint32_t draw(std::span<Use> rows, Xoshiro256& random);
 
   // True if a whole batch can be drawn.
   [[nodiscard]] bool suffices(std::uint32_t rows) const noexcept { return (unique_ ? resident_ : uses_left_) >= rows; }
+  // True if a whole batch can be drawn of items that have not had their least uses.
+  [[nodiscard]] bool suffices_without_repeats(std::uint32_t rows) const noexcept {
+    return active_ >= rows && active_repeats_ == 0;
+  }
   [[nodiscard]] std::uint32_t resident() const noexcept { return resident_; }
   [[nodiscard]] bool holds(std::uint32_t slot) const noexcept { return items_[slot].place != kNowhere; }
   // Slots of items that left between two of their uses, since the caller cleared this.
@@ -57,7 +66,7 @@ class AdaptivePool {
  private:
   static constexpr std::uint32_t kNowhere = std::numeric_limits<std::uint32_t>::max();
 
-  struct Item {
+  struct Resident {
     std::uint64_t source_index;
     std::uint64_t number;   // in the order of admission
     std::uint64_t batch;    // the one before which it was admitted
@@ -69,10 +78,14 @@ class AdaptivePool {
     bool overdue;           // too old, and to leave after its least uses
   };
 
+  void begin_round() noexcept {
+    active_ = resident_;
+    active_repeats_ = static_cast<std::uint32_t>(leaving_.size());
+  }
   void remove(std::uint32_t slot);
   void leave(std::uint32_t slot);
   void swap_places(std::uint32_t place, std::uint32_t other) noexcept;
-  void unlink(const Item& item) noexcept;
+  void unlink(const Resident& item) noexcept;
   [[nodiscard]] bool leaves_before(std::uint32_t slot, std::uint32_t other) const noexcept;
   void put_at(std::uint32_t place, std::uint32_t slot) noexcept;
   void raise(std::uint32_t place) noexcept;
@@ -84,9 +97,10 @@ class AdaptivePool {
   const std::uint64_t max_age_;
   const bool unique_;
 
-  std::vector<Item> items_;             // by slot
+  std::vector<Resident> items_;         // by slot
   std::vector<std::uint32_t> order_;    // slots in the pool: those to be drawn in this round, then those at rest
   std::uint32_t active_ = 0;            // slots of this round
+  std::uint32_t active_repeats_ = 0;    // of these, of items that have had their least uses
   std::uint32_t resident_ = 0;          // slots in the pool
   std::uint64_t uses_left_ = 0;         // of all of them
   std::uint32_t most_uses_;             // max_uses_, or min_uses_ after drain()

@@ -1,10 +1,10 @@
-#include "core/plan/adaptive_pool.hpp"
+#include "core/plan/rounds_pool.hpp"
 
 #include <utility>
 
 namespace pyecho {
 
-AdaptivePool::AdaptivePool(const PlanConfig& config)
+RoundsPool::RoundsPool(const PlanConfig& config)
     : capacity_(config.capacity),
       min_uses_(config.min_uses),
       max_uses_(static_cast<std::uint32_t>(config.factor)),
@@ -19,29 +19,29 @@ AdaptivePool::AdaptivePool(const PlanConfig& config)
   clear();
 }
 
-std::size_t AdaptivePool::size_bytes(const PlanConfig& config) noexcept {
-  return config.slots * (sizeof(Item) + sizeof(left_[0])) + config.capacity * sizeof(order_[0]) * 2 +
+std::size_t RoundsPool::size_bytes(const PlanConfig& config) noexcept {
+  return config.slots * (sizeof(Resident) + sizeof(left_[0])) + config.capacity * sizeof(order_[0]) * 2 +
          config.batch_rows * sizeof(due_[0]);
 }
 
-void AdaptivePool::clear() {
-  active_ = resident_ = 0;
+void RoundsPool::clear() {
+  active_ = active_repeats_ = resident_ = 0;
   uses_left_ = admitted_ = batch_ = 0;
   most_uses_ = max_uses_;
   leaving_.clear();
   due_.clear();
   left_.clear();
   oldest_ = youngest_ = kNowhere;
-  for (Item& item : items_) {
+  for (Resident& item : items_) {
     item.place = kNowhere;
   }
 }
 
-void AdaptivePool::begin_batch() {
+void RoundsPool::begin_batch() {
   ++batch_;
   while (max_age_ > 0 && oldest_ != kNowhere && batch_ - items_[oldest_].batch >= max_age_) {
     const std::uint32_t slot = oldest_;
-    Item& item = items_[slot];
+    Resident& item = items_[slot];
     if (item.uses >= min_uses_) {
       leave(slot);
     } else {
@@ -50,24 +50,27 @@ void AdaptivePool::begin_batch() {
     }
   }
   for (const std::uint32_t slot : due_) {
-    const Item& item = items_[slot];
+    const Resident& item = items_[slot];
     if (item.place == kNowhere) {
       continue;
     }
-    if (item.uses >= min_uses_) {
-      leave(slot);  // it is overdue
-    } else if (item.place >= active_) {
-      swap_places(item.place, active_++);
+    if (item.uses < min_uses_) {
+      if (item.place >= active_) {
+        swap_places(item.place, active_++);
+      }
+    } else if (item.overdue) {  // else it was drawn again in that batch, and has had its least uses now
+      leave(slot);
     }
   }
   due_.clear();
 }
 
-void AdaptivePool::admit(std::uint32_t slot, std::uint64_t source_index) {
+void RoundsPool::admit(const Item& added) {
+  const std::uint32_t slot = added.slot;
   if (resident_ == capacity_) {
     leave(leaving_.front());
   }
-  items_[slot] = {.source_index = source_index,
+  items_[slot] = {.source_index = added.source_index,
                   .number = admitted_++,
                   .batch = batch_,
                   .uses = 0,
@@ -83,27 +86,28 @@ void AdaptivePool::admit(std::uint32_t slot, std::uint64_t source_index) {
   uses_left_ += max_uses_;
 }
 
-void AdaptivePool::drain() {
+void RoundsPool::drain() {
   most_uses_ = min_uses_;
   while (!leaving_.empty()) {
     leave(leaving_.front());
   }
-  active_ = resident_;
+  begin_round();
 }
 
-std::uint32_t AdaptivePool::draw(std::span<Use> rows, Xoshiro256& random) {
+std::uint32_t RoundsPool::draw(std::span<Use> rows, Xoshiro256& random) {
   std::uint32_t drawn = 0;
   while (drawn < rows.size()) {
     if (active_ == 0) {
       if (unique_ || resident_ == 0) {
         break;
       }
-      active_ = resident_;
+      begin_round();
     }
     const std::uint32_t place = random.below(active_);
     const std::uint32_t slot = order_[place];
     swap_places(place, --active_);
-    Item& item = items_[slot];
+    Resident& item = items_[slot];
+    active_repeats_ -= item.leaving == kNowhere ? 0 : 1;
     const bool last = item.uses + 1 == most_uses_;
     rows[drawn++] = {.slot = slot, .ordinal = item.uses++, .source_index = item.source_index, .last = last};
     --uses_left_;
@@ -127,16 +131,17 @@ std::uint32_t AdaptivePool::draw(std::span<Use> rows, Xoshiro256& random) {
 
 // ---------------------------------------------------------------- leaving
 
-void AdaptivePool::leave(std::uint32_t slot) {
+void RoundsPool::leave(std::uint32_t slot) {
   remove(slot);
   left_.push_back(slot);
 }
 
-void AdaptivePool::remove(std::uint32_t slot) {
-  Item& item = items_[slot];
+void RoundsPool::remove(std::uint32_t slot) {
+  Resident& item = items_[slot];
   uses_left_ -= max_uses_ - item.uses;
   if (item.place < active_) {
     swap_places(item.place, --active_);
+    active_repeats_ -= item.leaving == kNowhere ? 0 : 1;
   }
   swap_places(item.place, --resident_);
   item.place = kNowhere;
@@ -155,31 +160,31 @@ void AdaptivePool::remove(std::uint32_t slot) {
   }
 }
 
-inline void AdaptivePool::swap_places(std::uint32_t place, std::uint32_t other) noexcept {
+inline void RoundsPool::swap_places(std::uint32_t place, std::uint32_t other) noexcept {
   std::swap(order_[place], order_[other]);
   items_[order_[place]].place = place;
   items_[order_[other]].place = other;
 }
 
-void AdaptivePool::unlink(const Item& item) noexcept {
+void RoundsPool::unlink(const Resident& item) noexcept {
   (item.older == kNowhere ? oldest_ : items_[item.older].younger) = item.younger;
   (item.younger == kNowhere ? youngest_ : items_[item.younger].older) = item.older;
 }
 
 // ---------------------------------------------------------------- the heap of those that may leave
 
-inline bool AdaptivePool::leaves_before(std::uint32_t slot, std::uint32_t other) const noexcept {
-  const Item& item = items_[slot];
-  const Item& than = items_[other];
+inline bool RoundsPool::leaves_before(std::uint32_t slot, std::uint32_t other) const noexcept {
+  const Resident& item = items_[slot];
+  const Resident& than = items_[other];
   return item.uses != than.uses ? item.uses > than.uses : item.number < than.number;
 }
 
-inline void AdaptivePool::put_at(std::uint32_t place, std::uint32_t slot) noexcept {
+inline void RoundsPool::put_at(std::uint32_t place, std::uint32_t slot) noexcept {
   leaving_[place] = slot;
   items_[slot].leaving = place;
 }
 
-void AdaptivePool::raise(std::uint32_t place) noexcept {
+void RoundsPool::raise(std::uint32_t place) noexcept {
   const std::uint32_t slot = leaving_[place];
   while (place > 0 && leaves_before(slot, leaving_[(place - 1) / 2])) {
     put_at(place, leaving_[(place - 1) / 2]);
@@ -188,7 +193,7 @@ void AdaptivePool::raise(std::uint32_t place) noexcept {
   put_at(place, slot);
 }
 
-void AdaptivePool::lower(std::uint32_t place) noexcept {
+void RoundsPool::lower(std::uint32_t place) noexcept {
   const std::uint32_t slot = leaving_[place];
   for (std::uint32_t child = 2 * place + 1; child < leaving_.size(); child = 2 * place + 1) {
     if (child + 1 < leaving_.size() && leaves_before(leaving_[child + 1], leaving_[child])) {

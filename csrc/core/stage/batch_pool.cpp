@@ -1,12 +1,14 @@
-#include "core/memory/batch_pool.hpp"
+#include "core/stage/batch_pool.hpp"
 
+#include <algorithm>
 #include <exception>
 #include <new>
+#include <utility>
 
 namespace pyecho {
 
 BatchPool::BatchPool(SlotLayout layout, std::uint32_t blocks, std::size_t max_bytes, const NewMemory& new_memory)
-    : layout_(std::move(layout)), max_bytes_(new_memory ? 0 : max_bytes) {
+    : layout_(std::move(layout)), max_bytes_(new_memory ? 0 : max_bytes), least_(blocks) {
   owned_.reserve(blocks);
   for (std::uint32_t block = 0; block < blocks; ++block) {
     Batch* const batch = add_block(new_memory);
@@ -20,6 +22,7 @@ Batch* BatchPool::add_block(const NewMemory& new_memory) {
   batch->memory = new_memory ? new_memory(layout_.batch_bytes()) : HostMemory(layout_.batch_bytes());
   batch->uses.resize(layout_.rows());
   batch->spent.reserve(layout_.rows());
+  batch->place = owned_.size();
   owned_.push_back(std::move(batch));
   block_count_.store_release(owned_.size());
   return owned_.back().get();
@@ -41,19 +44,21 @@ Batch* BatchPool::refuse(const char* reason) {
 Batch* BatchPool::obtain() {
   forget_refusal();
   if (free_ == nullptr) {
-    // Taking the whole stack at once avoids the ABA problem.
-    free_ = returned_.exchange_acq_rel(nullptr);  // [B2] pairs with [B1]
+    take_returned();
   }
   if (free_ != nullptr) {
     Batch* const batch = free_;
     free_ = batch->next;
     batch->rows = batch->copied = batch->fresh = 0;
     batch->spent.clear();
+    most_in_use_ = std::max<std::size_t>(most_in_use_, in_use_.fetch_add_relaxed(1) + 1);
     return batch;
   }
   if ((owned_.size() + 1) * block_bytes(layout_) <= max_bytes_) {
     try {
-      return add_block({});
+      Batch* const batch = add_block({});
+      most_in_use_ = std::max<std::size_t>(most_in_use_, in_use_.fetch_add_relaxed(1) + 1);
+      return batch;
     } catch (const std::bad_alloc&) {
       return refuse("the system has no memory for another one");
     } catch (const std::exception& error) {
@@ -61,6 +66,30 @@ Batch* BatchPool::obtain() {
     }
   }
   return refuse("");
+}
+
+// Taking the whole stack at once avoids the ABA problem.
+void BatchPool::take_returned() noexcept {
+  Batch** end = &free_;
+  while (*end != nullptr) {
+    end = &(*end)->next;
+  }
+  *end = returned_.exchange_acq_rel(nullptr);  // [B2] pairs with [B1]
+}
+
+void BatchPool::end_epoch() {
+  const std::size_t keep = std::max(least_, most_in_use_);
+  if (owned_.size() > keep) {
+    take_returned();
+  }
+  while (owned_.size() > keep && free_ != nullptr) {
+    const std::size_t place = std::exchange(free_, free_->next)->place;
+    owned_[place].swap(owned_.back());
+    owned_[place]->place = place;
+    owned_.pop_back();
+    block_count_.store_release(owned_.size());
+  }
+  most_in_use_ = in_use_.load_relaxed();
 }
 
 std::string BatchPool::refusal() const {
@@ -75,6 +104,7 @@ void BatchPool::give_back(Batch* batch, bool was_leased) {
   if (was_leased) {
     outstanding_.fetch_add_relaxed(static_cast<std::uint64_t>(-1));
   }
+  in_use_.fetch_add_relaxed(static_cast<std::uint64_t>(-1));
   Batch* top = returned_.load_relaxed();
   do {
     batch->next = top;

@@ -1,4 +1,4 @@
-#include "core/plan/batch_plan.hpp"
+#include "core/plan/plan.hpp"
 
 #include <gtest/gtest.h>
 
@@ -66,31 +66,31 @@ TEST(EchoFactor, the_choice_is_a_function_of_seed_and_pass) {
 
 // ---------------------------------------------------------------- configuration
 
-TEST(BatchPlan, what_cannot_be_is_refused) {
+TEST(Plan, what_cannot_be_is_refused) {
   for (const double factor :
        {0.0, 0.99, -1.0, std::nan(""), std::numeric_limits<double>::infinity(), 0x1.0p32, 0x1.0p32 - 0.5}) {
-    EXPECT_THROW(BatchPlan({.factor = factor}), std::invalid_argument) << factor;
-    EXPECT_THROW(static_cast<void>(BatchPlan::size_bytes({.factor = factor})), std::invalid_argument) << factor;
+    EXPECT_THROW(Plan({.factor = factor}), std::invalid_argument) << factor;
+    EXPECT_THROW(static_cast<void>(Plan::size_bytes({.factor = factor})), std::invalid_argument) << factor;
   }
   for (const PlanConfig& config : {PlanConfig{.capacity = 0}, PlanConfig{.capacity = 2, .slots = 1},
                                    PlanConfig{.capacity = 1U << 31, .slots = 1U << 31},
                                    PlanConfig{.capacity = 0x80000000U, .slots = 0x80000000U, .factor = 0x1.0p31}}) {
-    EXPECT_THROW(BatchPlan{config}, std::invalid_argument);
-    EXPECT_THROW(static_cast<void>(BatchPlan::size_bytes(config)), std::invalid_argument);
+    EXPECT_THROW(Plan{config}, std::invalid_argument);
+    EXPECT_THROW(static_cast<void>(Plan::size_bytes(config)), std::invalid_argument);
   }
 }
 
 // ---------------------------------------------------------------- one pass
 
-TEST(BatchPlan, without_shuffling_the_uses_of_an_item_follow_each_other) {
+TEST(Plan, without_shuffling_the_uses_of_an_item_follow_each_other) {
   const Iterations thrice{{{{0, 0}, {0, 1}, {0, 2}, {1, 0}}, {{1, 1}, {1, 2}}}};
   EXPECT_EQ(run_plan({.capacity = 1, .slots = 3, .factor = 3.0}, {2}, 4), thrice);
   const Iterations once{{{{0, 0}, {1, 0}}, {{2, 0}, {3, 0}}, {{4, 0}}}};
   EXPECT_EQ(run_plan({.factor = 1.0}, {5}, 2), once);
 }
 
-TEST(BatchPlan, the_pool_is_full_at_every_draw_until_it_drains) {
-  BatchPlan plan({.capacity = 3, .slots = 4});
+TEST(Plan, the_pool_is_full_at_every_draw_until_it_drains) {
+  Plan plan({.capacity = 3, .slots = 4});
   PlanSource source(plan, 4, {40});
   std::array<Use, 1> use{};
   for (std::uint32_t drawn = 0, total = 0; total < 80; total += drawn) {
@@ -105,7 +105,7 @@ TEST(BatchPlan, the_pool_is_full_at_every_draw_until_it_drains) {
   EXPECT_FALSE(plan.end_input());  // the input has ended before
 }
 
-TEST(BatchPlan, items_are_drawn_in_proportion_to_their_remaining_uses) {
+TEST(Plan, items_are_drawn_in_proportion_to_their_remaining_uses) {
   std::vector<int> first(8);
   int other = 0;  // after one draw from two items of three uses, the other item has 3 of the 5 uses left
   for (std::uint64_t seed = 0; seed < 10'000; ++seed) {
@@ -117,10 +117,10 @@ TEST(BatchPlan, items_are_drawn_in_proportion_to_their_remaining_uses) {
   EXPECT_NEAR(other / 10'000.0, 0.6, 0.025);
 }
 
-TEST(BatchPlan, draws_depend_on_seed_and_epoch_alone) {
+TEST(Plan, draws_depend_on_seed_and_epoch_alone) {
   const auto draws = [](std::uint64_t seed, std::uint64_t epoch, std::uint32_t slots, std::uint32_t rows) {
     const PlanConfig config{.capacity = 16, .slots = slots, .seed = seed};
-    BatchPlan plan(config);
+    Plan plan(config);
     plan.begin(epoch, {});
     const Batches batches = run_plan(plan, config, {64}, rows)[0];
     const auto flat = std::views::join(batches);
@@ -169,7 +169,7 @@ std::size_t uses_in(const Batches& batches) {
                          [](std::size_t sum, const auto& batch) { return sum + batch.size(); });
 }
 
-TEST(BatchPlan, every_use_comes_once_in_its_iteration_and_how_it_is_fed_does_not_show) {
+TEST(Plan, every_use_comes_once_in_its_iteration_and_how_it_is_fed_does_not_show) {
   for (const auto& [config, passes, rows] : runs()) {
     const Iterations iterations = run_plan(config, passes, rows);
     expect_exact(iterations, config.factor, passes);
@@ -198,7 +198,7 @@ TEST(BatchPlan, every_use_comes_once_in_its_iteration_and_how_it_is_fed_does_not
   }
 }
 
-TEST(BatchPlan, with_unique_items_batches_are_whole_until_the_pool_drains) {
+TEST(Plan, with_unique_items_batches_are_whole_until_the_pool_drains) {
   const Batches batches =
       run_plan({.capacity = 8, .slots = 9, .factor = 4.0, .unique_in_batch = true}, {100, 100}, 8).back();
   const auto first_short = std::ranges::find_if(batches, [](const auto& batch) { return batch.size() < 8; });
@@ -207,7 +207,7 @@ TEST(BatchPlan, with_unique_items_batches_are_whole_until_the_pool_drains) {
   EXPECT_EQ(run_plan({.capacity = 4, .slots = 4, .factor = 3.0, .unique_in_batch = true}, {1}, 4), alone);
 }
 
-TEST(BatchPlan, with_unique_items_the_first_of_a_batch_is_uniform_over_remaining_uses) {
+TEST(Plan, with_unique_items_the_first_of_a_batch_is_uniform_over_remaining_uses) {
   std::vector<int> counts(6);
   for (std::uint64_t seed = 0; seed < 6000; ++seed) {
     const PlanConfig config{.capacity = 6, .slots = 6, .seed = seed, .unique_in_batch = true};
@@ -218,7 +218,7 @@ TEST(BatchPlan, with_unique_items_the_first_of_a_batch_is_uniform_over_remaining
 
 // ---------------------------------------------------------------- passes that flow, begin()
 
-TEST(BatchPlan, only_the_last_of_passes_that_flow_drains) {
+TEST(Plan, only_the_last_of_passes_that_flow_drains) {
   const PlanConfig config{.capacity = 10, .slots = 10};
   const Batches alone = run_plan(config, {100}, 10)[0];
   const Iterations flowing = run_plan(config, {100, 100}, 10);
@@ -227,9 +227,9 @@ TEST(BatchPlan, only_the_last_of_passes_that_flow_drains) {
   EXPECT_TRUE(std::ranges::any_of(flowing[1].front(), [](const Emission& emission) { return emission.item < 100; }));
 }
 
-TEST(BatchPlan, a_plan_that_begins_again_half_way_is_as_new) {
+TEST(Plan, a_plan_that_begins_again_half_way_is_as_new) {
   for (const auto& [config, passes, rows] : runs()) {
-    BatchPlan plan(config);
+    Plan plan(config);
     PlanSource source(plan, config.slots, passes);
     std::vector<Use> uses(3);
     for (std::uint32_t fed = 0, drawn = 0; fed < config.slots && source.feed(); ++fed) {
@@ -242,9 +242,9 @@ TEST(BatchPlan, a_plan_that_begins_again_half_way_is_as_new) {
 
 // ---------------------------------------------------------------- min_items
 
-TEST(BatchPlan, min_items_counts_places_in_the_pool_and_uses_that_are_missing) {
+TEST(Plan, min_items_counts_places_in_the_pool_and_uses_that_are_missing) {
   const auto of_fresh = [](std::uint32_t capacity, double factor, std::uint64_t draws) {
-    BatchPlan plan({.capacity = capacity, .slots = capacity + 100, .factor = factor});
+    Plan plan({.capacity = capacity, .slots = capacity + 100, .factor = factor});
     EXPECT_EQ(plan.ready(), Outcome::kEmpty);
     return plan.min_items(draws);
   };
@@ -257,8 +257,8 @@ TEST(BatchPlan, min_items_counts_places_in_the_pool_and_uses_that_are_missing) {
   EXPECT_EQ(of_fresh(10, 1.0, 13), 22U);
 }
 
-TEST(BatchPlan, what_is_left_of_an_iteration_does_not_wait_for_more_items_than_it_needs) {
-  BatchPlan plan({.capacity = 2, .slots = 40, .factor = 2.0});
+TEST(Plan, what_is_left_of_an_iteration_does_not_wait_for_more_items_than_it_needs) {
+  Plan plan({.capacity = 2, .slots = 40, .factor = 2.0});
   PlanSource source(plan, 40, {3, 30});
   std::array<Use, 20> uses{};
   std::uint32_t drawn = 0;

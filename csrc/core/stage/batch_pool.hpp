@@ -1,14 +1,16 @@
 // The memory of batches: blocks that are filled and leased.
 //
 // The cycle of a block: free -> being filled -> ready -> leased -> free. Consumers may keep any number of leases for as
-// long as they like and end them in any order. When every block is in use, the pool adds one, up to its limit. Blocks are
-// never freed before the pool, and the pool lives until its last lease ends, so a view of a batch never dangles.
+// long as they like and end them in any order. When every block is in use, the pool adds one, up to its limit; added blocks
+// that were idle for an epoch are freed at its end. The pool lives until its last lease ends, so a view of a batch never
+// dangles.
 //
 // variable     | written by        | read by       | order            | pairs with | why
 // returned_    | give_back [B1]    | obtain [B2]   | release, acq_rel | B1 -> B2   | the consumer is done with the block
 // outstanding_ | lease, give_back  | any           | relaxed          | -          | a count for messages and decisions; may be
 //              |                   |               |                  |            | stale, because the caller checks again
-// block_count_ | obtain            | any           | release, acquire | -          | the number of blocks
+// in_use_      | obtain, give_back | obtain        | relaxed RMW      | -          | a count for a decision, see end_epoch()
+// block_count_ | obtain, end_epoch | any           | release, acquire | -          | the number of blocks
 // refused_     | obtain, begin     | any           | release, acquire | -          | the last attempt to obtain reached a limit
 // refusal_     | obtain            | any           | mutex            | -          | the limit that was reached last
 #pragma once
@@ -24,7 +26,7 @@
 
 #include "core/memory/host_memory.hpp"
 #include "core/memory/slot_layout.hpp"
-#include "core/plan/batch_plan.hpp"
+#include "core/plan/plan.hpp"
 #include "core/sync/atomic.hpp"
 #include "core/sync/event_count.hpp"
 #include "core/sync/fork_guard.hpp"
@@ -43,6 +45,7 @@ struct Batch {
   // may turn out to be the last, those of all copied rows.
   std::vector<std::uint64_t> spent;
   Batch* next = nullptr;  // in the stack of returned blocks; written by give_back
+  std::size_t place = 0;  // among all blocks of the pool
 
   // Returns the rows that are not planned yet.
   [[nodiscard]] std::span<Use> missing() noexcept { return std::span(uses).subspan(rows); }
@@ -68,6 +71,8 @@ class BatchPool {
 
   // Returns a block to fill. Returns null if all are in use and the limit (or the system) allows no more.
   Batch* obtain();
+  // Frees added blocks as far as they were not needed since the last call.
+  void end_epoch();
   // Cancels a refusal: it concerns one attempt of one plan.
   void forget_refusal() noexcept {
     if (refused_.load_relaxed() != 0) {
@@ -98,12 +103,16 @@ class BatchPool {
  private:
   Batch* add_block(const NewMemory& new_memory);
   Batch* refuse(const char* reason);
+  void take_returned() noexcept;
 
   ForkGuard fork_guard_;
   SlotLayout layout_;                          // constant
   std::size_t max_bytes_;                      // constant
   std::vector<std::unique_ptr<Batch>> owned_;  // filling side only
   Batch* free_ = nullptr;                      // filling side only: blocks taken off returned_
+  std::size_t least_;                          // blocks to begin with
+  std::size_t most_in_use_ = 0;                // filling side only: at a time, since end_epoch()
+  Sequence<> in_use_;                          // blocks obtained and not given back
   Atomic<Batch*> returned_;                    // pushed by any thread, taken whole by the filling side
   EventCount returns_;                         // advanced by give_back
   Sequence<> outstanding_;                     // leases alive

@@ -1,4 +1,4 @@
-#include "core/memory/slot_pool.hpp"
+#include "core/stage/slot_pool.hpp"
 
 #include <algorithm>
 #include <array>
@@ -68,7 +68,10 @@ Outcome SlotPool::reserve(Reservation& reservation, Deadline deadline) {
     if (const Outcome outcome = try_reserve(reservation); outcome != Outcome::kFull) {
       return outcome;
     }
-    if (Clock::now() >= deadline || halted()) {
+    if (halted()) {
+      return Outcome::kHalted;
+    }
+    if (Clock::now() >= deadline) {
       return Outcome::kTimeout;
     }
     // The planner may be sleeping until many items are committed, but it can free slots with the few there are.
@@ -143,7 +146,7 @@ void SlotPool::set_halted(bool halted) {
 
 // ---------------------------------------------------------------- planner
 
-bool SlotPool::feed(BatchPlan& plan) {
+bool SlotPool::feed(Plan& plan) {
   std::array<std::uint32_t, 256> taken;  // NOLINT(cppcoreguidelines-pro-type-member-init): written by try_pop
   for (bool fed = false;; fed = true) {
     std::uint32_t count = filled_.try_pop(taken);
@@ -176,15 +179,27 @@ bool SlotPool::feed(BatchPlan& plan) {
   }
 }
 
-Outcome SlotPool::await_items(std::uint64_t items, Deadline deadline) {
+Outcome SlotPool::await_items(std::uint64_t items, Deadline deadline, std::uint64_t seen) {
   const auto urgent = [this] { return urgent_.load_acquire() > 0 || closed(); };
   const std::uint64_t fed = filled_.read_position();
   const bool was_urgent = urgent();
   // known_ includes commits that are blocked by an older open ticket, so wait for at least one more.
   const std::uint64_t target = std::max(known_ + 1, was_urgent ? 0 : fed + items);
   return committed_.await(target, deadline, WaitStrategy::spin_then_sleep(), [&] {
-    return stopped() || halted() || fed == end_ticket_.load_acquire() || (!was_urgent && urgent());
+    const std::uint64_t waits = awaits();
+    return stopped() || halted() || fed == end_ticket_.load_acquire() || (!was_urgent && urgent()) ||
+           (waits % 2 == 1 && waits != seen);
   });
+}
+
+void SlotPool::set_awaited(bool awaited) {
+  const std::uint64_t waits = awaits_.load_relaxed();
+  if ((waits % 2 == 1) != awaited) {
+    awaits_.store_release(waits + 1);
+    if (awaited) {
+      committed_.alert();
+    }
+  }
 }
 
 // ---------------------------------------------------------------- release

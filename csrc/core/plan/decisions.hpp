@@ -1,4 +1,4 @@
-// The log of an adaptive factor: numbers that one thread adds while others look at those there are.
+// The decisions of an adaptive factor: numbers that one thread adds while others look at those there are.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@ class Decisions {
 // By the first epoch of passes that flow into each other.
 using DecisionLog = std::map<std::uint64_t, Decisions>;
 
-// Decisions that are being taken. add() and so_far() need a lock around them. Reading Decisions needs none, because add()
+// Decisions that are being taken. One thread at a time; any thread may read the Decisions of so_far() meanwhile, because add()
 // writes behind them, or, if there is no room, into new memory.
 class GrowingDecisions {
  public:
@@ -46,6 +46,7 @@ class GrowingDecisions {
     }
     memory_->push_back(decision);
   }
+  [[nodiscard]] std::size_t size() const noexcept { return memory_->size(); }
   [[nodiscard]] Decisions so_far() const { return Decisions(memory_); }
 
  private:

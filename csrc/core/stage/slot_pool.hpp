@@ -24,6 +24,8 @@
 //              |                        |               | acquire      |            |
 // halted_      | set_halted, reset      | all waits     | release,     | -          | followed by an alert of every sleeper
 //              |                        |               | acquire      |            |
+// awaits_      | set_awaited            | await_items,  | release,     | -          | odd while the consumer waits for a batch; an odd
+//              |                        | the driver    | acquire      |            | value is followed by an alert of the planner
 // urgent_      | reserve (sleeping),    | await_items   | acq_rel RMW, | -          | an increase is followed by an alert of the
 //              | end_pass, feed, reset  |               | acquire      |            | planner
 // released_    | release,               | reserve       | EventCount   |            | producers without a slot sleep on it
@@ -41,7 +43,7 @@
 #include <cstdint>
 #include <span>
 
-#include "core/plan/batch_plan.hpp"
+#include "core/plan/plan.hpp"
 #include "core/sync/atomic.hpp"
 #include "core/sync/event_count.hpp"
 #include "core/sync/fork_guard.hpp"
@@ -83,7 +85,7 @@ class SlotPool {
     std::uint32_t count = 0;
     return try_reserve(std::span(&reservation, 1), count);
   }
-  // Blocks while every slot is in use: kOk, kClosed, kTimeout (also if halted), kForked.
+  // Blocks while every slot is in use: kOk, kTimeout, kHalted (see await_resumed()), kClosed, kForked.
   Outcome reserve(Reservation& reservation, Deadline deadline);
   // Blocks while halted, until the deadline.
   void await_resumed(Deadline deadline);
@@ -101,8 +103,7 @@ class SlotPool {
 
   [[nodiscard]] bool closed() const noexcept { return (tickets_.load_acquire() & kClosedBit) != 0; }
   [[nodiscard]] bool stopped() const noexcept { return stopped_.load_acquire() != 0; }
-  // Ends every wait, with kTimeout or kEmpty, until it is undone. Nothing is lost: what was waited for is had by another
-  // call.
+  // Ends every wait, with kHalted or kEmpty, until it is undone. Nothing is lost: another call gets what was waited for.
   void set_halted(bool halted);
   [[nodiscard]] bool halted() const noexcept { return halted_.load_acquire() != 0; }
   [[nodiscard]] bool forked() const noexcept { return fork_guard_.forked(); }
@@ -121,11 +122,19 @@ class SlotPool {
 
   // Feeds the plan everything that is committed, in ticket order, and the end of the input once the pool is closed and
   // drained, and not stopped. Returns false if there was nothing. Never blocks.
-  bool feed(BatchPlan& plan);
+  bool feed(Plan& plan);
   // Call after feed() returned false. Blocks until `items` more items have been committed than fed (kOk). Returns early if
   // the input was closed or stopped, or a pass ended. While a producer sleeps for a slot, returns at every commit. kTimeout if
   // the deadline passed first.
-  Outcome await_items(std::uint64_t items, Deadline deadline);
+  // Returns early, too, once awaits() is odd and not `seen`.
+  Outcome await_items(std::uint64_t items, Deadline deadline, std::uint64_t seen = 0);
+  // Returns how often the consumer has begun or ended a wait for a batch: odd while it waits.
+  [[nodiscard]] std::uint64_t awaits() const noexcept { return awaits_.load_acquire(); }
+
+  // -- The consumer --
+
+  // Tells the planner whether the consumer waits for a batch. Idempotent.
+  void set_awaited(bool awaited);
 
   // -- Any thread --
 
@@ -175,6 +184,7 @@ class SlotPool {
   Sequence<> end_ticket_{kOpen};   // set by close()
   Atomic<std::uint32_t> stopped_;  // set by stop()
   Atomic<std::uint32_t> halted_;   // set by set_halted()
+  Atomic<std::uint64_t> awaits_;   // set by set_awaited()
   Atomic<std::uint32_t> urgent_;   // reserving threads asleep, and ends of passes that are not fed yet
   Atomic<std::uint32_t> surplus_;  // slots to leave the cycle
   std::uint64_t known_ = 0;        // planner only: committed_ at the last look

@@ -1,4 +1,5 @@
-// Decides which item fills which row of which batch: the streams of a rank, one use from each in turn. Pure arithmetic.
+// Decides which item fills which row of which batch: the streams of a rank, one use from each in turn. Pure arithmetic: no
+// threads, no clock, no payload.
 //
 //     item j of a pass ──▶ stream j mod k ──▶ pool, draws ──▶ use t comes from stream t mod k
 //
@@ -6,7 +7,7 @@
 // draws of its own, the same uses leave for any R that divides V, and rows r, r + R, ... of the global batch are those of
 // rank r. Else there is one stream, and this class only numbers its items.
 //
-//     BatchPlan plan(config);
+//     Plan plan(config);
 //     plan.begin(epoch, extent);
 //     plan.feed(slot of the next item);  or  plan.end_pass();  or  plan.end_input();
 //     Outcome outcome = plan.draw(rows, drawn);  and after the last row of a batch  plan.end_batch();
@@ -28,18 +29,20 @@
 // more at most. Hence c and kInboxSlots for each stream. Passes that flow have equally many items in all streams: else
 // streams that draw equally often would drift apart.
 //
-// Not thread-safe: one thread at a time, except for finished(), resident(), log(), decisions(), diverged(), and number_of() a
-// slot not yet released.
+// A stream draws its part of the rows at once, as far as it needs no input; the uses wait until their turns. So it asks for
+// input in its turn only, and these bounds hold.
+//
+// Not thread-safe: one thread at a time, except for number_of() a slot not yet released.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
-#include "core/plan/stream_plan.hpp"
+#include "core/plan/adaptive_stream.hpp"
 
 namespace pyecho {
 
@@ -49,10 +52,10 @@ struct PassRun {
   std::uint64_t items;  // of each
 };
 
-class BatchPlan {
+class Plan {
  public:
   // Throws std::invalid_argument if the configuration is invalid, std::bad_alloc.
-  explicit BatchPlan(const PlanConfig& config);
+  explicit Plan(const PlanConfig& config);
   // Returns the bytes that a plan of this configuration allocates. Throws std::invalid_argument.
   [[nodiscard]] static std::size_t size_bytes(const PlanConfig& config);
   // Returns how many slots a plan needs besides those for its capacity and for items ahead of it.
@@ -65,14 +68,18 @@ class BatchPlan {
   // std::invalid_argument if the uses cannot be dealt so, or are fewer than the items of some stream; std::bad_alloc.
   void begin(std::uint64_t epoch, const Extent& extent);
   // After begin(): takes these decisions again, and those of PlanConfig::replay if they go on longer.
-  void replay(std::vector<std::uint32_t> decisions) { streams_[0].replay(std::move(decisions)); }
+  void replay(std::vector<std::uint32_t> decisions) {
+    if (adaptive_ != nullptr) {
+      adaptive_->replay(std::move(decisions));
+    }
+  }
 
   // -- Input, in source order --
 
   // Adds the next item, which lies in this slot. At most PlanConfig::slots items may be fed and not yet drawn to their last
   // use.
   void feed(std::uint32_t slot) noexcept {
-    streams_[streams_.size() == 1 ? 0 : open_items() % streams_.size()].feed(slot);
+    streams_[streams_.size() == 1 ? 0 : open_items() % streams_.size()].stream->feed(slot);
     numbers_[slot] = fed_++;
   }
   // Marks the items fed since the last end_pass() as a complete pass. Another pass follows.
@@ -84,10 +91,14 @@ class BatchPlan {
 
   // Draws the next uses into `rows` and sets `drawn` to their number, for every outcome.
   // kOk: all of `rows`. kEmpty: an item or the end must be fed first. kEnd: no use is left for this batch; if `drawn` is
-  // also 0, the iteration is over.
-  Outcome draw(std::span<Use> rows, std::uint32_t& drawn) noexcept;
+  // also 0, the iteration is over. `awaited`: the consumer waits for this batch; else an adaptive factor waits for fresh items
+  // (kEmpty) instead of repeating others. Throws std::bad_alloc with an adaptive factor.
+  Outcome draw(std::span<Use> rows, std::uint32_t& drawn, bool awaited = true);
   // Returns the outcome that a draw of one use would have.
-  Outcome ready() noexcept { return streams_[turn_].ready(); }
+  Outcome ready(bool awaited = true) {
+    Turn& turn = streams_[turn_];
+    return turn.next < turn.ahead ? Outcome::kOk : turn.stream->ready(awaited);
+  }
   // Ends the batch; the next draw belongs to another one.
   void end_batch() noexcept;
   // Starts the next iteration. Requires the current one to be over.
@@ -97,34 +108,38 @@ class BatchPlan {
   // it after each draw() and ready().
   template <class Visit>
   void take_left(const Visit& visit) {
-    streams_[0].take_left(visit);  // an adaptive factor has one stream
+    if (adaptive_ != nullptr && !adaptive_->left().empty()) {
+      visit(std::span<const std::uint32_t>(adaptive_->left()));
+      adaptive_->left().clear();
+    }
   }
-  // Returns the decisions of an adaptive factor since begin(), without a copy. Any thread.
-  [[nodiscard]] Decisions decisions() const { return streams_[0].decisions(); }
-  // Returns those of all begin() so far. Any thread.
-  [[nodiscard]] DecisionLog log() const { return streams_[0].log(); }
-  // True if PlanConfig::replay cannot be that of this input: the plan has gone on without it. Any thread.
-  [[nodiscard]] bool diverged() const noexcept { return streams_[0].diverged(); }
+  // Returns the decisions of an adaptive factor since begin(), without a copy.
+  [[nodiscard]] Decisions decisions() const { return adaptive_ == nullptr ? Decisions() : adaptive_->decisions(); }
+  // True if PlanConfig::replay cannot be that of this input: the plan has gone on without it.
+  [[nodiscard]] bool diverged() const noexcept { return adaptive_ != nullptr && adaptive_->diverged(); }
 
-  // True once the last iteration is over: every use of every item has been drawn, and no input can follow. Any thread.
+  // True once the last iteration is over: every use of every item has been drawn, and no input can follow.
   [[nodiscard]] bool finished() const noexcept;
   // Returns a lower bound of the items to feed before `draws` more draws, or all that the iteration has left, can be made
   // (if the input does not end). Valid after draw() or ready() returned kEmpty.
   [[nodiscard]] std::uint64_t min_items(std::uint64_t draws) const noexcept {
     const std::size_t streams = streams_.size();
-    return streams == 1 ? streams_[0].min_items(draws) : (streams_[turn_].min_items(1) - 1) * streams + 1;
+    const Stream& stream = *streams_[turn_].stream;
+    return streams == 1 ? stream.min_items(draws) : (stream.min_items(1) - 1) * streams + 1;
   }
-  // Returns the number of items in the pool. Any thread; in other threads a recent number.
+  // Returns the number of items in the pool, those included whose last use waits for its turn.
   [[nodiscard]] std::uint32_t resident() const noexcept;
 
   // -- What a saved state tells of a plan --
 
   [[nodiscard]] const PlanConfig& config() const noexcept { return config_; }
+  // Returns the first epoch.
+  [[nodiscard]] std::uint64_t epoch() const noexcept { return epoch_; }
   // Returns the number of items fed since begin().
   [[nodiscard]] std::uint64_t fed() const noexcept { return fed_; }
   // Returns the number of items fed since the last end_pass().
   [[nodiscard]] std::uint64_t open_items() const noexcept { return fed_ - pass_fed_; }
-  [[nodiscard]] bool ended() const noexcept { return streams_[0].ended(); }
+  [[nodiscard]] bool ended() const noexcept { return streams_[0].stream->ended(); }
   // Returns the lengths of the passes that have ended.
   [[nodiscard]] const std::vector<PassRun>& passes() const noexcept { return passes_; }
   // Returns the number of the item that was fed in this slot last.
@@ -132,23 +147,39 @@ class BatchPlan {
   // Calls visit(slot, number) for every item that was fed and is not drawn to its last use.
   template <class Visit>
   void each_item(const Visit& visit) const {
-    for (const StreamPlan& stream : streams_) {
-      stream.each_slot([&](std::uint32_t slot) { visit(slot, numbers_[slot]); });
+    for (const Turn& turn : streams_) {
+      turn.stream->each_slot([&](std::uint32_t slot) { visit(slot, numbers_[slot]); });
+      for (std::uint32_t use = turn.next; use < turn.ahead; ++use) {
+        if (turn.uses[use].last) {
+          visit(turn.uses[use].slot, numbers_[turn.uses[use].slot]);
+        }
+      }
     }
   }
 
  private:
   static constexpr std::uint32_t kInboxSlots = 5;
+  static constexpr std::uint32_t kUsesAhead = 32;  // of each of several streams
+
+  struct Turn {
+    std::unique_ptr<Stream> stream;
+    std::vector<Use> uses;    // drawn ahead, by one of several streams
+    std::uint32_t next = 0;   // of these
+    std::uint32_t ahead = 0;  // how many there are
+  };
 
   void count_pass();
 
   const PlanConfig config_;
   std::vector<std::uint64_t> numbers_;  // by slot
-  std::deque<StreamPlan> streams_;      // a deque, because they cannot be moved
-  std::size_t turn_ = 0;                // the stream of the next use
-  std::uint64_t fed_ = 0;               // items so far
-  std::uint64_t pass_fed_ = 0;          // items fed before the pass that is being fed
-  std::vector<PassRun> passes_;         // that have ended
+  std::vector<Turn> streams_;
+  std::uint32_t last_ahead_ = 0;        // last uses of items that wait for their turns
+  AdaptiveStream* adaptive_ = nullptr;  // the one stream, if the factor is adaptive
+  std::uint64_t epoch_ = 0;
+  std::size_t turn_ = 0;         // the stream of the next use
+  std::uint64_t fed_ = 0;        // items so far
+  std::uint64_t pass_fed_ = 0;   // items fed before the pass that is being fed
+  std::vector<PassRun> passes_;  // that have ended
 };
 
 }  // namespace pyecho

@@ -1,0 +1,72 @@
+// A stream with an adaptive echo factor: what to take of the input before each batch.
+//
+// It takes the items that have arrived at the beginning of each batch, and repeats older ones as far as they do not suffice
+// (RoundsPool). A batch that nobody waits for yet is not made of repeats, since a fresh item may still come in time. How many
+// events of the input (items, ends of passes) were taken before each batch is its decision; where it has decisions to take
+// again, it takes as many, so the draws depend on them instead of the time.
+//
+// An iteration ends at the first batch boundary at which the end of its pass was taken and as many uses were drawn as the
+// items so far have at least; it has a batch, if there are enough. At the end of the input only the least uses are drawn.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/plan/decisions.hpp"
+#include "core/plan/rounds_pool.hpp"
+#include "core/plan/stream.hpp"
+
+namespace pyecho {
+
+class AdaptiveStream final : public Stream {
+ public:
+  explicit AdaptiveStream(const PlanConfig& config) : Stream(config), pool_(config) {}
+  // Returns the bytes that a stream of this configuration allocates.
+  [[nodiscard]] static std::size_t size_bytes(const PlanConfig& config) {
+    return RoundsPool::size_bytes(config) + config.slots * sizeof(std::uint32_t);
+  }
+
+  void begin(std::uint64_t epoch, const Extent& extent) override;
+  // After begin(): takes these decisions again, and those of PlanConfig::replay if they go on longer.
+  void replay(std::vector<std::uint32_t> decisions);
+
+  Outcome ready(bool awaited) override;
+  void end_batch() noexcept override { state_ = Deciding::kNotBegun; }
+  [[nodiscard]] std::uint64_t min_items(std::uint64_t /*draws*/) const noexcept override {
+    return filling_ ? config_.capacity - pool_.resident() : 1;
+  }
+  [[nodiscard]] std::uint32_t resident() const noexcept override { return pool_.resident(); }
+  [[nodiscard]] bool holds(std::uint32_t slot) const noexcept override { return pool_.holds(slot); }
+
+  // Slots of items that left between two of their uses, since the caller cleared this.
+  [[nodiscard]] std::vector<std::uint32_t>& left() noexcept { return pool_.left(); }
+  // Returns the decisions since begin(), without a copy.
+  [[nodiscard]] Decisions decisions() const { return decisions_.so_far(); }
+  // True if the decisions to take again cannot be those of this input: the stream has gone on without them.
+  [[nodiscard]] bool diverged() const noexcept { return diverged_; }
+
+ private:
+  enum class Deciding : std::uint8_t { kNotBegun, kBegun, kDone };
+
+  std::uint32_t draw_some(std::span<Use> rows) override { return pool_.draw(rows, random_); }
+  [[nodiscard]] bool exhausted() const noexcept override { return drained_ && pool_.resident() == 0; }
+  [[nodiscard]] bool decide(bool awaited);
+  [[nodiscard]] bool take_what_arrived(bool awaited);
+  [[nodiscard]] bool take_event();
+  void end_iterations();
+
+  RoundsPool pool_;
+  std::vector<std::uint32_t> replay_;  // decisions to take again
+  GrowingDecisions decisions_;
+  bool diverged_ = false;
+  Deciding state_ = Deciding::kNotBegun;  // of this batch
+  std::uint32_t taken_ = 0;               // events before this batch
+  bool filling_ = false;                  // uses did not suffice, so the pool is to be full before the next batch
+  bool drained_ = false;                  // the end of the last pass was taken
+  Fifo<std::uint64_t> least_uses_;     // at the end of each pass whose iteration goes on: of its items and earlier ones
+  std::uint64_t iteration_begin_ = 0;  // value of drawn_
+};
+
+}  // namespace pyecho

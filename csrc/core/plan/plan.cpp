@@ -1,0 +1,176 @@
+#include "core/plan/plan.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <stdexcept>
+#include <utility>
+
+#include "core/plan/fixed_stream.hpp"
+
+namespace pyecho {
+namespace {
+
+constexpr std::size_t kPassRuns = 16;  // more are allocated on demand
+
+// Returns the part of a number of uses that belongs to each stream.
+std::uint64_t share(std::uint64_t uses, std::uint64_t streams) {
+  if (uses != kUnknown && uses % streams != 0) {
+    throw std::invalid_argument("streams have equally many uses");
+  }
+  return uses == kUnknown ? kUnknown : uses / streams;
+}
+
+void check(const PlanConfig& config) {
+  if (config.capacity < 1 || config.slots < config.capacity) {
+    throw std::invalid_argument("a plan needs a capacity of at least 1 and as many slots");
+  }
+  if (std::uint64_t{config.capacity} * EchoFactor(config.factor).max_uses() >= PlanConfig::kMaxUses) {
+    throw std::invalid_argument("capacity times factor must stay below 2^32 - 1");
+  }
+  if (config.adaptive() && (config.factor < config.min_uses || config.factor != std::floor(config.factor) ||
+                            config.capacity < config.batch_rows)) {
+    throw std::invalid_argument("an adaptive factor is whole, at least min_uses, and its pool holds a batch");
+  }
+  if (config.unique_in_batch && config.capacity < config.batch_rows) {
+    throw std::invalid_argument("unique_in_batch needs a pool of as many items as a batch has rows, for each stream");
+  }
+}
+
+// Returns the configuration of one stream. Stream 0 of a run draws as a run without streams does.
+PlanConfig of_stream(PlanConfig config, std::uint64_t stream) {
+  const std::uint32_t streams = config.streams;
+  if (streams < 1 || streams > config.capacity) {
+    throw std::invalid_argument("a plan has at least one stream, and for each a place in its pool");
+  }
+  const std::uint64_t number = config.first_stream + stream * config.stream_step;
+  config.capacity /= streams;
+  config.seed = number == 0 ? config.seed : mix64(config.seed + number * kGoldenGamma);
+  config.iteration_uses = share(config.iteration_uses, streams);
+  config.batch_rows = (config.batch_rows - 1) / streams + 1;
+  if (streams > 1 && config.adaptive()) {
+    throw std::invalid_argument("an adaptive factor has one stream");
+  }
+  check(config);
+  return config;
+}
+
+}  // namespace
+
+Plan::Plan(const PlanConfig& config) : config_(config) {
+  for (std::uint32_t number = 0; number < std::max(1U, config.streams); ++number) {
+    const PlanConfig of_one = of_stream(config, number);
+    Turn turn;
+    if (config.adaptive()) {
+      auto stream = std::make_unique<AdaptiveStream>(of_one);
+      adaptive_ = stream.get();
+      turn.stream = std::move(stream);
+    } else {
+      turn.stream = std::make_unique<FixedStream>(of_one);
+    }
+    turn.uses.resize(config.streams > 1 ? kUsesAhead : 0);
+    streams_.push_back(std::move(turn));
+  }
+  numbers_.resize(config.slots);  // not before the configuration is checked
+  passes_.reserve(kPassRuns);
+  begin(0, {});
+}
+
+std::size_t Plan::size_bytes(const PlanConfig& config) {
+  const PlanConfig of_one = of_stream(config, 0);
+  const std::size_t of_each = config.adaptive() ? AdaptiveStream::size_bytes(of_one) : FixedStream::size_bytes(of_one);
+  const std::size_t ahead = config.streams > 1 ? kUsesAhead * sizeof(Use) : 0;
+  return config.slots * sizeof(std::uint64_t) + config.streams * (of_each + ahead);
+}
+
+void Plan::begin(std::uint64_t epoch, const Extent& extent) {
+  const std::uint64_t streams = streams_.size();
+  const std::uint64_t uses = share(extent.uses, streams);
+  epoch_ = epoch;
+  fed_ = pass_fed_ = 0;
+  passes_.clear();
+  turn_ = last_ahead_ = 0;
+  for (std::uint64_t stream = 0; stream < streams; ++stream) {
+    const std::uint64_t items = extent.items == kUnknown ? kUnknown : (extent.items + streams - 1 - stream) / streams;
+    streams_[stream].stream->begin(epoch, {.items = items, .uses = uses});
+    streams_[stream].next = streams_[stream].ahead = 0;
+  }
+}
+
+void Plan::end_pass() {
+  count_pass();
+  for (const Turn& turn : streams_) {
+    turn.stream->end_pass();
+  }
+}
+
+bool Plan::end_input() {
+  if (ended()) {
+    return false;
+  }
+  count_pass();
+  for (const Turn& turn : streams_) {
+    turn.stream->end_input();
+  }
+  return true;
+}
+
+void Plan::count_pass() {
+  if (passes_.empty() || passes_.back().items != open_items()) {
+    passes_.push_back({.passes = 0, .items = open_items()});
+  }
+  ++passes_.back().passes;
+  pass_fed_ = fed_;
+}
+
+Outcome Plan::draw(std::span<Use> rows, std::uint32_t& drawn, bool awaited) {
+  if (streams_.size() == 1) {
+    return streams_[0].stream->draw(rows, drawn, awaited);
+  }
+  for (drawn = 0; drawn < rows.size(); ++drawn) {
+    Turn& turn = streams_[turn_];
+    if (turn.next == turn.ahead) {
+      // With unique_in_batch a pool that drains may end the batch early, and what was drawn for it would come too late.
+      const std::size_t share =
+          config_.unique_in_batch && ended() ? 1 : (rows.size() - drawn - 1) / streams_.size() + 1;
+      turn.next = 0;
+      const std::span<Use> ahead = std::span(turn.uses).first(std::min(share, turn.uses.size()));
+      const Outcome outcome = turn.stream->draw(ahead, turn.ahead, awaited);
+      if (turn.ahead == 0) {
+        return outcome;
+      }
+      last_ahead_ += static_cast<std::uint32_t>(std::ranges::count(ahead.first(turn.ahead), true, &Use::last));
+    }
+    rows[drawn] = turn.uses[turn.next++];
+    last_ahead_ -= rows[drawn].last ? 1 : 0;
+    rows[drawn].source_index = rows[drawn].source_index * streams_.size() + turn_;
+    turn_ = turn_ + 1 == streams_.size() ? 0 : turn_ + 1;
+  }
+  return Outcome::kOk;
+}
+
+void Plan::end_batch() noexcept {
+  for (const Turn& turn : streams_) {
+    turn.stream->end_batch();
+  }
+}
+
+void Plan::next_iteration() noexcept {
+  for (const Turn& turn : streams_) {
+    turn.stream->next_iteration();
+  }
+}
+
+bool Plan::finished() const noexcept {
+  return std::ranges::any_of(streams_, [](const Turn& turn) { return turn.stream->finished(); });
+}
+
+std::uint32_t Plan::resident() const noexcept {
+  std::uint32_t items = last_ahead_;
+  for (const Turn& turn : streams_) {
+    items += turn.stream->resident();
+  }
+  return items;
+}
+
+}  // namespace pyecho

@@ -1,0 +1,60 @@
+// What any thread may know of a plan: copies that the thread that plans publishes after each step.
+//
+// variable   | written by     | read by           | order   | why
+// resident_  | begin, publish | resident()        | relaxed | a statistic
+// diverged_  | begin, publish | diverged()        | relaxed | the draws are wrong from then on, whenever that is noticed
+// log_       | begin, publish | log()             | mutex_  | not read in a forked child, where a thread of the parent may hold it
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+
+#include "core/plan/plan.hpp"
+#include "core/sync/atomic.hpp"
+#include "core/sync/fork_guard.hpp"
+
+namespace pyecho {
+
+class PlanView {
+ public:
+  // The plan has begun. The planning thread.
+  void begin(const Plan& plan) {
+    {
+      const std::scoped_lock lock(mutex_);
+      log_.erase(plan.epoch());
+    }
+    publish(plan);
+  }
+  // The plan has gone on. The planning thread.
+  void publish(const Plan& plan) {
+    resident_.store_relaxed(plan.resident());
+    if (plan.config().adaptive()) {
+      diverged_.store_relaxed(plan.diverged());
+      const Decisions decisions = plan.decisions();
+      if (!decisions.values().empty()) {
+        const std::scoped_lock lock(mutex_);
+        log_[plan.epoch()] = decisions;
+      }
+    }
+  }
+
+  [[nodiscard]] std::uint32_t resident() const noexcept { return resident_.load_relaxed(); }
+  [[nodiscard]] bool diverged() const noexcept { return diverged_.load_relaxed(); }
+  // Returns the decisions since each begin(), by its epoch; nothing in a forked child.
+  [[nodiscard]] DecisionLog log() const {
+    if (fork_guard_.forked()) {
+      return {};
+    }
+    const std::scoped_lock lock(mutex_);
+    return log_;
+  }
+
+ private:
+  const ForkGuard fork_guard_;
+  Atomic<std::uint32_t> resident_;
+  Atomic<bool> diverged_;
+  mutable std::mutex mutex_;
+  DecisionLog log_;  // guarded by mutex_
+};
+
+}  // namespace pyecho
