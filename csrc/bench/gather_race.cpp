@@ -85,9 +85,9 @@ double GatherRace::memcpy_seconds(unsigned threads) {
 double GatherRace::echo_seconds() {
   EchoConfig config;
   config.leaf_bytes = {workload_.row_bytes};
-  config.batch_rows = workload_.batch_rows;
-  config.capacity = workload_.capacity;
-  config.factor = workload_.factor;
+  config.plan.batch_rows = workload_.batch_rows;
+  config.plan.capacity = workload_.capacity;
+  config.plan.factor = workload_.factor;
   config.threads = workload_.threads;
   EchoBuffer buffer(config);
   const Clock::time_point start = Clock::now();

@@ -51,7 +51,9 @@ class QueueHandOver {
   }
 
  private:
-  EchoQueue queue_{{.capacity = 1, .factor = 1.0}};
+  EchoQueue queue_{{
+      .plan = {.capacity = 1, .factor = 1.0},
+  }};
 };
 
 class BufferHandOver {
@@ -69,7 +71,7 @@ class BufferHandOver {
 
  private:
   // Without workers, as loaders choose for batches this small: the consumer makes the batch itself.
-  EchoBuffer buffer_{EchoConfig{.leaf_bytes = {8}, .factor = 1.0, .threads = 0}};
+  EchoBuffer buffer_{EchoConfig{.plan = {.factor = 1.0}, .leaf_bytes = {8}, .threads = 0}};
 };
 
 template <class Stage>

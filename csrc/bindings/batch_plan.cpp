@@ -28,11 +28,11 @@ namespace {
 class SlotPlan {
  public:
   explicit SlotPlan(const EchoConfig& config)
-      : slots_(config.capacity + 2 * config.batch_rows + config.burst - 1 +
-               static_cast<std::uint32_t>(Plan::waiting_slots(config.streams, config.capacity))),
+      : slots_(config.plan.capacity + 2 * config.plan.batch_rows + config.burst - 1 +
+               static_cast<std::uint32_t>(Plan::waiting_slots(config.plan.streams, config.plan.capacity))),
         drop_last_(config.drop_last),
         plan_(plan_of(config, slots_)),
-        uses_(config.batch_rows) {
+        uses_(config.plan.batch_rows) {
     plan_.begin(config.epoch, {});
     view_.begin(plan_);
     free_all();

@@ -221,7 +221,7 @@ Outcome Buffer::acquire(pyecho_batch& batch, std::int64_t timeout_ns) {
     if (outcome == Outcome::kOk) {
       ++batches_;
     }
-  } while (outcome == Outcome::kOk && config_.drop_last && lease.rows() < config_.batch_rows);
+  } while (outcome == Outcome::kOk && config_.drop_last && lease.rows() < config_.plan.batch_rows);
   if (outcome == Outcome::kEnd && !core_->at_end()) {
     ++iterations_;
     batches_ = 0;

@@ -139,14 +139,14 @@ std::vector<std::span<const std::byte>> columns_of(std::span<const std::byte> by
 
 // Returns the options that the output depends on.
 Words Buffer::fingerprint() const {
-  Words words{config_.batch_rows,
-              config_.capacity,
-              std::bit_cast<std::uint64_t>(config_.factor),
-              config_.seed,
+  Words words{config_.plan.batch_rows,
+              config_.plan.capacity,
+              std::bit_cast<std::uint64_t>(config_.plan.factor),
+              config_.plan.seed,
               config_.steps,
-              config_.min_uses,
-              config_.max_age,
-              config_.unique_in_batch ? 1U : 0U};
+              config_.plan.min_uses,
+              config_.plan.max_age,
+              config_.plan.unique_in_batch ? 1U : 0U};
   words.insert(words.end(), config_.leaf_bytes.begin(), config_.leaf_bytes.end());
   return words;
 }
@@ -242,7 +242,7 @@ void Buffer::load(std::span<const std::byte> state, std::uint64_t& taken) {
   replay.plan().each_item([&](std::uint32_t slot, std::uint64_t number) { places.emplace_back(number, slot); });
   std::ranges::sort(places);
   // An adaptive factor may have dropped some ahead of the consumer, which are not used again.
-  const bool adaptive = config_.min_uses > 0;
+  const bool adaptive = config_.plan.min_uses > 0;
   std::size_t found = 0;
   for (const auto& [number, slot] : places) {
     const bool there = found < numbers.size() && numbers[found] == number;

@@ -16,14 +16,9 @@ constexpr std::uint64_t kItems = 3000;
 constexpr std::size_t kWords = 16;  // of an example, each its number, so that a slot that is filled too early shows
 
 EchoConfig config_of(std::uint32_t threads) {
-  return {.leaf_bytes = {kWords * sizeof(std::uint64_t)},
-          .batch_rows = 8,
-          .capacity = 24,
-          .factor = 6,
-          .seed = 3,
-          .threads = threads,
-          .min_uses = 2,
-          .max_age = 40};
+  return {.plan = {.capacity = 24, .factor = 6, .seed = 3, .min_uses = 2, .max_age = 40, .batch_rows = 8},
+          .leaf_bytes = {kWords * sizeof(std::uint64_t)},
+          .threads = threads};
 }
 
 // Sleeps now and then.
@@ -79,7 +74,7 @@ TEST(AdaptiveBuffer, uses_stay_in_bounds_and_the_log_gives_the_same_batches_with
     }
     for (const std::uint32_t others : {0U, 3U}) {
       EchoConfig config = config_of(others);
-      config.replay = live.log();
+      config.plan.replay = live.log();
       EchoBuffer again(config);
       EXPECT_EQ(items_of(again, 100 + others), items);
       EXPECT_FALSE(again.diverged());
@@ -91,8 +86,8 @@ TEST(AdaptiveBuffer, uses_stay_in_bounds_and_the_log_gives_the_same_batches_with
 TEST(AdaptiveBuffer, batches_made_ahead_of_the_consumer_have_only_fresh_items) {
   for (const std::uint32_t threads : {1U, 3U}) {
     EchoConfig config = config_of(threads);
-    config.capacity = config.batch_rows;
-    config.min_uses = 1;
+    config.plan.capacity = config.plan.batch_rows;
+    config.plan.min_uses = 1;
     config.prefetch = 4;
     EchoBuffer buffer(config);
     const auto put = [&](std::uint32_t count) {
@@ -102,7 +97,7 @@ TEST(AdaptiveBuffer, batches_made_ahead_of_the_consumer_have_only_fresh_items) {
         buffer.commit(std::span(&reservation, 1));
       }
     };
-    put(3 * config.batch_rows);
+    put(3 * config.plan.batch_rows);
     Lease lease;
     for (int batch = 0; batch < 3; ++batch) {
       ASSERT_EQ(buffer.acquire(lease, kNever), Outcome::kOk);

@@ -25,11 +25,12 @@ Case random_case(Xoshiro256& random) {
   Case made;
   EchoConfig& config = made.config;
   config.leaf_bytes = random.below(2) == 0 ? kItemLeaves : kLongItemLeaves;
-  config.batch_rows = 1 + random.below(random.below(2) == 0 ? 4 : 40);
-  config.unique_in_batch = random.below(3) == 0;
-  config.capacity = random.below(4) == 0 && !config.unique_in_batch ? 1 : config.batch_rows + random.below(50);
-  config.factor = kFactors[random.below(7)];
-  config.seed = random.next();
+  config.plan.batch_rows = 1 + random.below(random.below(2) == 0 ? 4 : 40);
+  config.plan.unique_in_batch = random.below(3) == 0;
+  config.plan.capacity =
+      random.below(4) == 0 && !config.plan.unique_in_batch ? 1 : config.plan.batch_rows + random.below(50);
+  config.plan.factor = kFactors[random.below(7)];
+  config.plan.seed = random.next();
   config.epoch = random.below(5);
   config.steps = random.below(4) == 0 ? 1 + random.below(20) : 0;
   config.with_info = random.below(2) == 0;
@@ -45,11 +46,11 @@ Case random_case(Xoshiro256& random) {
 
 std::string describe(const Case& test) {
   const EchoConfig& config = test.config;
-  return testing::PrintToString(test.passes) + " items, rows " + std::to_string(config.batch_rows) + ", capacity " +
-         std::to_string(config.capacity) + ", factor " + std::to_string(config.factor) + ", prefetch " +
-         std::to_string(config.prefetch) + ", threads " + std::to_string(config.threads) + ", steps " +
+  return testing::PrintToString(test.passes) + " items, rows " + std::to_string(config.plan.batch_rows) +
+         ", capacity " + std::to_string(config.plan.capacity) + ", factor " + std::to_string(config.plan.factor) +
+         ", prefetch " + std::to_string(config.prefetch) + ", threads " + std::to_string(config.threads) + ", steps " +
          std::to_string(config.steps) + (config.leaf_bytes == kLongItemLeaves ? ", long items" : "") +
-         (config.unique_in_batch ? ", unique" : "");
+         (config.plan.unique_in_batch ? ", unique" : "");
 }
 
 TEST(Drivers, all_put_out_the_plan_whatever_the_timing) {
@@ -108,7 +109,7 @@ TEST(Drivers, begin_starts_afresh_after_an_end_and_after_a_stop_half_way_with_th
 
 TEST(Drivers, begin_with_an_open_reservation_is_an_error_that_changes_nothing) {
   for (const std::uint32_t threads : kDrivers) {
-    EchoConfig config{.leaf_bytes = kItemLeaves, .batch_rows = 4, .capacity = 4, .threads = threads};
+    EchoConfig config{.plan = {.capacity = 4, .batch_rows = 4}, .leaf_bytes = kItemLeaves, .threads = threads};
     EchoBuffer buffer(config);
     ASSERT_TRUE(put_items(buffer, 0, 2));
     Reservation open{};
@@ -122,7 +123,7 @@ TEST(Drivers, begin_with_an_open_reservation_is_an_error_that_changes_nothing) {
 
 // A producer that is about to take a slot while the stage is stopped leaves nothing behind.
 TEST(Drivers, begin_after_a_stop_that_met_a_producer_at_its_ticket_is_allowed) {
-  EchoBuffer buffer({.leaf_bytes = {8}, .capacity = 4, .threads = 0});
+  EchoBuffer buffer({.plan = {.capacity = 4}, .leaf_bytes = {8}, .threads = 0});
   Perturb perturb(1, 16);
   for (std::uint64_t epoch = 1; epoch < 500; ++epoch) {
     std::thread producer([&] {
@@ -183,7 +184,7 @@ TEST(Drivers, one_thread_that_puts_what_is_needed_runs_the_whole_stage) {
 // Regression: put() slept although slots were free, once the consumer had fallen behind.
 TEST(Drivers, the_slot_of_an_item_whose_last_use_was_handed_out_can_be_reserved_at_once) {
   for (const std::uint32_t threads : kDrivers) {
-    EchoBuffer buffer({.leaf_bytes = kItemLeaves, .batch_rows = 8, .capacity = 64, .threads = threads});
+    EchoBuffer buffer({.plan = {.capacity = 64, .batch_rows = 8}, .leaf_bytes = kItemLeaves, .threads = threads});
     std::uint64_t item = 0;
     std::array<Reservation, 64> group{};
     for (std::uint32_t count = 0; buffer.try_reserve(group, count) == Outcome::kOk;) {
@@ -207,7 +208,7 @@ TEST(Drivers, the_slot_of_an_item_whose_last_use_was_handed_out_can_be_reserved_
 
 TEST(Drivers, the_end_of_an_iteration_does_not_wait_for_items_of_the_next_one) {
   for (const std::uint32_t threads : kDrivers) {
-    EchoBuffer buffer({.leaf_bytes = kItemLeaves, .batch_rows = 8, .threads = threads});
+    EchoBuffer buffer({.plan = {.batch_rows = 8}, .leaf_bytes = kItemLeaves, .threads = threads});
     for (int pass = 0; pass < 20; ++pass) {
       std::thread producer([&] {
         put_items(buffer, 0, 5);

@@ -22,7 +22,7 @@ using namespace std::chrono_literals;
 class EchoBufferLife : public testing::TestWithParam<std::uint32_t> {
  protected:
   EchoConfig small_{
-      .leaf_bytes = kItemLeaves, .batch_rows = 4, .capacity = 4, .with_info = true, .threads = GetParam()};
+      .plan = {.capacity = 4, .batch_rows = 4}, .leaf_bytes = kItemLeaves, .with_info = true, .threads = GetParam()};
 };
 
 INSTANTIATE_TEST_SUITE_P(Threads, EchoBufferLife, testing::Values(0U, 1U, 3U));
@@ -107,7 +107,7 @@ TEST_P(EchoBufferLife, a_wait_can_time_out_on_either_side) {
 }
 
 TEST_P(EchoBufferLife, close_waits_for_open_reservations) {
-  small_.factor = 1.0;
+  small_.plan.factor = 1.0;
   EchoBuffer buffer(small_);
   std::array<Reservation, 2> open{};
   std::uint32_t count = 0;
@@ -200,7 +200,7 @@ bool in_child(const std::function<bool()>& child) {
 }
 
 TEST_P(EchoBufferLife, a_forked_child_is_told_and_can_destroy_the_buffer) {
-  small_.capacity = 1;  // two items make a batch
+  small_.plan.capacity = 1;  // two items make a batch
   auto* const buffer = new EchoBuffer(small_);
   Lease held;
   Lease lease;
@@ -229,7 +229,7 @@ TEST_P(EchoBufferLife, a_forked_child_is_told_and_can_destroy_the_buffer) {
 
 // A fork may happen in the middle of any step of any thread.
 TEST_P(EchoBufferLife, a_child_that_is_forked_while_everybody_works_can_destroy_the_buffer) {
-  auto* const buffer = new EchoBuffer({.leaf_bytes = {600}, .factor = 64.0, .threads = GetParam()});
+  auto* const buffer = new EchoBuffer({.plan = {.factor = 64.0}, .leaf_bytes = {600}, .threads = GetParam()});
   std::thread producer([&] {
     Reservation reservation{};
     while (buffer->reserve(reservation, kNever) == Outcome::kOk) {

@@ -15,7 +15,7 @@ namespace pyecho::test {
 namespace {
 
 EchoConfig config_of(std::uint32_t threads) {
-  return {.leaf_bytes = kItemLeaves, .batch_rows = 4, .capacity = 9, .factor = 2.5, .threads = threads};
+  return {.plan = {.capacity = 9, .factor = 2.5, .batch_rows = 4}, .leaf_bytes = kItemLeaves, .threads = threads};
 }
 
 void put(EchoBuffer& buffer, std::uint64_t first, std::uint64_t end) {

@@ -18,33 +18,34 @@ TEST(EchoBuffer, configurations_that_cannot_be_are_refused) {
   constexpr std::uint32_t kMost = std::numeric_limits<std::uint32_t>::max();
   std::vector<EchoConfig> wrong;
   for (const double factor : {0.5, -1.0, std::nan(""), std::numeric_limits<double>::infinity(), 0x1.0p32}) {
-    wrong.push_back({.leaf_bytes = {8}, .factor = factor});
+    wrong.push_back({.plan = {.factor = factor}, .leaf_bytes = {8}});
   }
-  wrong.push_back({.leaf_bytes = {8}, .batch_rows = 0});
-  wrong.push_back({.leaf_bytes = {8}, .capacity = 0});
+  wrong.push_back({.plan = {.batch_rows = 0}, .leaf_bytes = {8}});
+  wrong.push_back({.plan = {.capacity = 0}, .leaf_bytes = {8}});
   wrong.push_back({.leaf_bytes = {8}, .prefetch = 0});
   wrong.push_back({.leaf_bytes = {8}, .burst = 0});
-  wrong.push_back({.leaf_bytes = {8}, .batch_rows = 4, .capacity = 3, .unique_in_batch = true});
+  wrong.push_back({.plan = {.capacity = 3, .unique_in_batch = true, .batch_rows = 4}, .leaf_bytes = {8}});
   for (const std::uint32_t capacity : {1U << 29, 1U << 31, kMost - 2, kMost}) {
-    wrong.push_back({.leaf_bytes = {8}, .capacity = capacity});
+    wrong.push_back({.plan = {.capacity = capacity}, .leaf_bytes = {8}});
   }
-  wrong.push_back({.leaf_bytes = {8}, .capacity = 1U << 28, .factor = 0x1.0p31});
+  wrong.push_back({.plan = {.capacity = 1U << 28, .factor = 0x1.0p31}, .leaf_bytes = {8}});
   wrong.push_back({.leaf_bytes = {8}, .prefetch = kMost});
   wrong.push_back({.leaf_bytes = {8}, .prefetch = kMost, .threads = 0, .held = 1});
   wrong.push_back({.leaf_bytes = {8}, .held = kMost});
-  wrong.push_back({.leaf_bytes = {8}, .batch_rows = 4, .steps = std::numeric_limits<std::uint64_t>::max() / 2});
+  wrong.push_back(
+      {.plan = {.batch_rows = 4}, .leaf_bytes = {8}, .steps = std::numeric_limits<std::uint64_t>::max() / 2});
   for (const EchoConfig& config : wrong) {
     EXPECT_THROW(EchoBuffer{config}, std::invalid_argument) << &config - wrong.data();
     EXPECT_THROW(static_cast<void>(EchoBuffer::min_bytes(config)), std::invalid_argument) << &config - wrong.data();
   }
-  EXPECT_THROW(EchoBuffer({.leaf_bytes = {std::size_t{1} << 50}, .capacity = 1000}), std::length_error);
+  EXPECT_THROW(EchoBuffer({.plan = {.capacity = 1000}, .leaf_bytes = {std::size_t{1} << 50}}), std::length_error);
   EXPECT_THROW(EchoBuffer({.leaf_bytes = {8}, .max_bytes = 4096}), std::length_error);
-  EXPECT_THROW(EchoBuffer({.leaf_bytes = {}, .batch_rows = kMost, .prefetch = 1U << 29}), std::length_error);
+  EXPECT_THROW(EchoBuffer({.plan = {.batch_rows = kMost}, .leaf_bytes = {}, .prefetch = 1U << 29}), std::length_error);
 }
 
 TEST(EchoBuffer, small_batches_are_made_further_ahead_within_half_of_what_max_bytes_leaves) {
   const auto blocks = [](std::size_t row_bytes, std::size_t spare_bytes) {
-    EchoConfig config{.leaf_bytes = {row_bytes}, .batch_rows = 16, .capacity = 4, .held = 1};
+    EchoConfig config{.plan = {.capacity = 4, .batch_rows = 16}, .leaf_bytes = {row_bytes}, .held = 1};
     if (spare_bytes != kUnlimited) {
       config.max_bytes = EchoBuffer::min_bytes(config) + spare_bytes;
     }
@@ -62,7 +63,7 @@ TEST(EchoBuffer, small_batches_are_made_further_ahead_within_half_of_what_max_by
 
 TEST(EchoBuffer, small_examples_are_taken_further_ahead_up_to_another_capacity) {
   const auto taken_ahead = [](std::size_t row_bytes, std::uint32_t capacity, bool limited) {
-    EchoConfig config{.leaf_bytes = {row_bytes}, .capacity = capacity, .prefetch = 1, .threads = 0};
+    EchoConfig config{.plan = {.capacity = capacity}, .leaf_bytes = {row_bytes}, .prefetch = 1, .threads = 0};
     if (limited) {
       config.max_bytes = EchoBuffer::min_bytes(config);
     }
@@ -80,7 +81,7 @@ TEST(EchoBuffer, small_examples_are_taken_further_ahead_up_to_another_capacity) 
 
 // 100 MB of slots and 80 MB of batches exceed the share of most caches, so copies are streamed.
 TEST(EchoBuffer, memory_that_outgrows_the_caches_holds_what_was_put) {
-  EchoConfig config{.leaf_bytes = {8, 200'001}, .batch_rows = 80, .capacity = 400, .with_info = true};
+  EchoConfig config{.plan = {.capacity = 400, .batch_rows = 80}, .leaf_bytes = {8, 200'001}, .with_info = true};
   for (const std::uint32_t threads : {0U, 2U}) {
     config.threads = threads;
     EXPECT_EQ(run_buffer(config, {130}), plan_output(config, {130}));
@@ -89,7 +90,8 @@ TEST(EchoBuffer, memory_that_outgrows_the_caches_holds_what_was_put) {
 
 TEST(EchoBuffer, stats_add_up_and_with_drop_last_short_batches_do_not_count) {
   for (const bool drop_last : {false, true}) {
-    EchoConfig config{.leaf_bytes = kItemLeaves, .batch_rows = 8, .capacity = 5, .factor = 3.0, .drop_last = drop_last};
+    EchoConfig config{
+        .plan = {.capacity = 5, .factor = 3.0, .batch_rows = 8}, .leaf_bytes = kItemLeaves, .drop_last = drop_last};
     EchoBuffer buffer(config);
     EXPECT_EQ(run_buffer(buffer, {50}, 1).back().back().size(), 6U);  // the caller must drop it
     Reservation reservation{};

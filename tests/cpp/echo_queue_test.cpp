@@ -61,7 +61,8 @@ TEST(EchoQueue, emits_its_plan_in_every_epoch_whatever_the_timing) {
         for (const std::uint64_t steps : {0U, 25U}) {
           const PlanConfig config{
               .capacity = capacity, .slots = capacity, .factor = factor, .seed = 5, .iteration_uses = steps};
-          EchoQueue queue({.capacity = capacity, .factor = factor, .seed = 5, .steps = steps, .prefetch = capacity});
+          EchoQueue queue(
+              {.plan = {.capacity = capacity, .factor = factor, .seed = 5}, .steps = steps, .prefetch = capacity});
           for (std::uint64_t epoch = 0; epoch < 3; ++epoch) {
             Plan plan(config);
             plan.begin(epoch, {});
@@ -79,7 +80,7 @@ TEST(EchoQueue, emits_its_plan_in_every_epoch_whatever_the_timing) {
 }
 
 TEST(EchoQueue, one_thread_can_play_both_sides_and_a_kept_slot_is_not_reused) {
-  EchoQueue queue({.capacity = 1, .factor = 2.0, .prefetch = 1});
+  EchoQueue queue({.plan = {.capacity = 1, .factor = 2.0}, .prefetch = 1});
   Use use{};
   Reservation reservation{};
   EXPECT_EQ(queue.next(use, Clock::now() + 2ms), Outcome::kTimeout);
@@ -106,7 +107,7 @@ TEST(EchoQueue, one_thread_can_play_both_sides_and_a_kept_slot_is_not_reused) {
 
 TEST(EchoQueue, stop_ends_both_waits_and_what_was_drawn_ahead) {
   for (const bool starve : {true, false}) {
-    EchoQueue queue({.capacity = 2, .prefetch = 1});
+    EchoQueue queue({.plan = {.capacity = 2}, .prefetch = 1});
     Use use{};
     Reservation reservation{};
     std::thread waiting([&] {
@@ -129,9 +130,18 @@ TEST(EchoQueue, stop_ends_both_waits_and_what_was_drawn_ahead) {
 }
 
 TEST(EchoQueue, what_cannot_be_is_refused) {
-  EXPECT_THROW(EchoQueue({.capacity = 0}), std::invalid_argument);
-  EXPECT_THROW(EchoQueue({.capacity = 0xFFFFFFFFU}), std::invalid_argument);
-  EXPECT_THROW(EchoQueue({.factor = std::nan("")}), std::invalid_argument);
+  EXPECT_THROW(EchoQueue({
+                   .plan = {.capacity = 0},
+               }),
+               std::invalid_argument);
+  EXPECT_THROW(EchoQueue({
+                   .plan = {.capacity = 0xFFFFFFFFU},
+               }),
+               std::invalid_argument);
+  EXPECT_THROW(EchoQueue({
+                   .plan = {.factor = std::nan("")},
+               }),
+               std::invalid_argument);
 }
 
 }  // namespace

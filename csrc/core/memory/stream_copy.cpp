@@ -12,21 +12,21 @@
 #if defined(__x86_64__) && !defined(PYECHO_TSAN)
 
 #include <immintrin.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <fstream>
+#include <string>
 
 namespace pyecho {
 namespace {
 
 constexpr std::size_t kLineBytes = 64;
-// Stream if the memory is at least this fraction of the cache. Before a copy is read, the rest of that memory is written,
-// about as much is read from the slots and from the source, and other programs use the cache, too. In
-// benchmarks/cpp/stream_benchmark with a cache of 260 MiB, batches of 36 MiB in total were slower with streaming, and
-// batches of 73 and 147 MiB were faster.
-constexpr std::size_t kCacheShare = 4;
+// Stream if the memory is at least so many times the cache: less of it is still there when it is read. In
+// benchmarks/cpp/stream_benchmark with a cache of 32 MiB, batches of 36 MiB in total were slower with streaming, and batches
+// of 73 and 147 MiB were faster.
+constexpr std::size_t kCaches = 2;
 constexpr std::size_t kUnknownCacheBytes = std::size_t{32} << 20;
 
 // Copies the bytes before the first cache line boundary of `to`, and returns their number.
@@ -65,14 +65,18 @@ __attribute__((target("avx512f"))) void avx512_copy(std::byte* to, const std::by
   std::memcpy(to + done, from + done, size_bytes - done);
 }
 
-// Returns the size of the last-level cache, or an estimate if the system does not report it.
-std::size_t cache_bytes() noexcept {
-#if defined(_SC_LEVEL3_CACHE_SIZE)
-  if (const auto size_bytes = ::sysconf(_SC_LEVEL3_CACHE_SIZE); size_bytes > 0) {
-    return static_cast<std::size_t>(size_bytes);
+// Returns the size of the last-level cache that the kernel reports, or an estimate. (The C library multiplies it by guesses
+// about processors that share it: ten times too much in some virtual machines.)
+std::size_t cache_bytes() {
+  std::size_t found = 0;
+  for (int index = 0; index < 8; ++index) {
+    std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index) + "/size");
+    std::size_t kibibytes = 0;
+    if (char unit = 0; file >> kibibytes >> unit && unit == 'K') {
+      found = std::max(found, kibibytes << 10);
+    }
   }
-#endif
-  return kUnknownCacheBytes;
+  return found == 0 ? kUnknownCacheBytes : found;
 }
 
 }  // namespace
@@ -90,7 +94,7 @@ void stream_copy(std::byte* to, const std::byte* from, std::size_t size_bytes) n
 void stream_fence() noexcept { _mm_sfence(); }
 
 bool worth_streaming(std::size_t size_bytes, std::size_t longest) noexcept {
-  static const std::size_t least = cache_bytes() / kCacheShare;
+  static const std::size_t least = cache_bytes() * kCaches;
   return size_bytes >= least && longest >= kMinStreamBytes;
 }
 

@@ -44,13 +44,13 @@ std::size_t longest_leaf(const EchoConfig& config) {
 
 // Throws std::invalid_argument if no sizes can be computed from the configuration.
 void check(const EchoConfig& config) {
-  if (config.batch_rows < 1 || config.capacity < 1 || config.prefetch < 1 || config.burst < 1) {
+  if (config.plan.batch_rows < 1 || config.plan.capacity < 1 || config.prefetch < 1 || config.burst < 1) {
     throw std::invalid_argument("batch_rows, capacity, prefetch and burst are at least 1");
   }
-  if (config.unique_in_batch && config.capacity < config.batch_rows) {
+  if (config.plan.unique_in_batch && config.plan.capacity < config.plan.batch_rows) {
     throw std::invalid_argument("unique_in_batch needs a capacity of at least batch_rows");
   }
-  if (config.capacity > SlotPool::kMaxSlots - kMaxAhead) {
+  if (config.plan.capacity > SlotPool::kMaxSlots - kMaxAhead) {
     throw std::invalid_argument("capacity must stay below 2^29");
   }
   if (std::uint64_t{config.prefetch} + config.threads + config.held > kMaxBlocks) {
@@ -59,7 +59,7 @@ void check(const EchoConfig& config) {
   if (config.threads > kMaxThreads) {
     throw std::invalid_argument("threads is at most 256");
   }
-  if (config.steps > std::numeric_limits<std::uint64_t>::max() / config.batch_rows) {
+  if (config.steps > std::numeric_limits<std::uint64_t>::max() / config.plan.batch_rows) {
     throw std::invalid_argument("an iteration of so many steps has no end");
   }
 }
@@ -69,26 +69,28 @@ Sizes sizes_of(const EchoConfig& config) {
   check(config);
   // Slots ahead of the pool: the fresh examples of the batches made ahead, and one burst, so that a source can produce
   // the next burst while the last one waits to be admitted.
-  const std::uint32_t min_uses = config.min_uses > 0 ? config.min_uses : EchoFactor(config.factor).min_uses();
-  const std::uint64_t fresh_per_batch = (config.batch_rows - 1) / min_uses + 1;
+  const std::uint32_t min_uses =
+      config.plan.min_uses > 0 ? config.plan.min_uses : EchoFactor(config.plan.factor).min_uses();
+  const std::uint64_t fresh_per_batch = (config.plan.batch_rows - 1) / min_uses + 1;
   const auto ahead = static_cast<std::uint32_t>(
       std::clamp<std::uint64_t>(config.burst + config.prefetch * fresh_per_batch, 2, kMaxAhead));
   // Batches ready for the consumer, and one in each worker. Without workers no batches are made ahead.
   const std::uint32_t depth = config.threads == 0 ? 1 : config.prefetch + config.threads;
-  const auto waiting = static_cast<std::uint32_t>(Plan::waiting_slots(config.streams, config.capacity));
-  return {.slots = config.capacity + waiting + ahead + config.spare,
+  const auto waiting = static_cast<std::uint32_t>(Plan::waiting_slots(config.plan.streams, config.plan.capacity));
+  return {.slots = config.plan.capacity + waiting + ahead + config.spare,
           .ahead = ahead,
           .depth = depth,
           .blocks = depth + config.held,
-          .states = (depth + 1) * std::uint64_t{config.batch_rows} + (config.min_uses > 0 ? config.capacity : 0)};
+          .states = (depth + 1) * std::uint64_t{config.plan.batch_rows} +
+                    (config.plan.min_uses > 0 ? config.plan.capacity : 0)};
 }
 
 // Returns the bytes that a buffer allocates at first. Throws as EchoBuffer::min_bytes() does.
 std::size_t initial_bytes(const EchoConfig& config) {
   const Sizes sizes = sizes_of(config);  // first, because it checks the configuration
-  const SlotLayout layout(config.leaf_bytes, config.batch_rows, config.with_info);
+  const SlotLayout layout(config.leaf_bytes, config.plan.batch_rows, config.with_info);
   const std::size_t block_bytes = BatchPool::block_bytes(layout);
-  const std::size_t row_bytes = std::size_t{config.batch_rows} * sizeof(std::uint32_t);  // of each batch ahead
+  const std::size_t row_bytes = std::size_t{config.plan.batch_rows} * sizeof(std::uint32_t);  // of each batch ahead
   if (static_cast<double>(sizes.slots) * static_cast<double>(layout.slot_bytes()) +
           static_cast<double>(sizes.blocks) * static_cast<double>(block_bytes + row_bytes) >
       kMaxBytes) {
@@ -96,7 +98,7 @@ std::size_t initial_bytes(const EchoConfig& config) {
   }
   return HostMemory::rounded_bytes(sizes.slots * layout.slot_bytes()) + sizes.blocks * block_bytes +
          SlotPool::size_bytes(sizes.slots) +
-         Executor::size_bytes(plan_of(config, sizes.slots), sizes.depth, config.batch_rows) +
+         Executor::size_bytes(plan_of(config, sizes.slots), sizes.depth, config.plan.batch_rows) +
          sizes.depth * sizeof(Batch*);
 }
 
@@ -111,7 +113,7 @@ EchoConfig settled(EchoConfig config) {
     throw std::bad_alloc();  // now, rather than once every page of the machine has been touched
   }
   const std::size_t allowed = least + (config.max_bytes - least) / 2;
-  const SlotLayout layout(config.leaf_bytes, config.batch_rows, config.with_info);
+  const SlotLayout layout(config.leaf_bytes, config.plan.batch_rows, config.with_info);
   // Raises `count` to as many as kAheadBytes hold, within `most` and `allowed`.
   const auto raise = [&](std::uint32_t& count, std::size_t bytes, std::size_t most) {
     const auto wanted = static_cast<std::uint32_t>(std::min(most, kAheadBytes / std::max<std::size_t>(1, bytes)));
@@ -122,7 +124,7 @@ EchoConfig settled(EchoConfig config) {
     }
   };
   raise(config.prefetch, layout.batch_bytes(), kMaxBatchesAhead);
-  raise(config.burst, layout.slot_bytes(), config.capacity);
+  raise(config.burst, layout.slot_bytes(), config.plan.capacity);
   return config;
 }
 
@@ -138,7 +140,7 @@ std::size_t EchoBuffer::min_bytes(const EchoConfig& config) {
 EchoBuffer::EchoBuffer(const EchoConfig& config)
     : given_(config),
       config_(settled(config)),
-      layout_(config_.leaf_bytes, config_.batch_rows, config_.with_info),
+      layout_(config_.leaf_bytes, config_.plan.batch_rows, config_.with_info),
       slot_memory_(sizes_of(config_).slots * layout_.slot_bytes()),
       stream_slots_(worth_streaming(slot_memory_.size_bytes(), longest_leaf(config_))),
       pool_(sizes_of(config_).slots, sizes_of(config_).ahead, config_.spare),
@@ -169,7 +171,7 @@ Outcome EchoBuffer::hand_out(Lease& lease, const Take& take) {
   const Outcome outcome = take(batch);
   if (outcome == Outcome::kOk) {
     lease = Lease(batches_, batch);
-    if (!config_.drop_last || batch->rows == config_.batch_rows) {
+    if (!config_.drop_last || batch->rows == config_.plan.batch_rows) {
       emitted_.store_relaxed(emitted_.load_relaxed() + batch->rows);
       fresh_.store_relaxed(fresh_.load_relaxed() + batch->fresh);
       batches_taken_.store_relaxed(batches_taken_.load_relaxed() + 1);
@@ -270,7 +272,7 @@ std::uint64_t EchoBuffer::copy_items(std::span<const Unspent> items, std::span<s
 }
 
 std::optional<EchoConfig> EchoBuffer::with_room_for(std::size_t items) const {
-  const std::size_t needed = items + (config_.min_uses > 0 ? config_.capacity : 0);
+  const std::size_t needed = items + (config_.plan.min_uses > 0 ? config_.plan.capacity : 0);
   if (needed <= pool_.slots()) {
     return std::nullopt;
   }

@@ -16,34 +16,23 @@ inline constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max(
 
 // Options of a stage. Those of batches and their memory do not concern an EchoQueue, whose batches are single uses.
 struct EchoConfig {
+  PlanConfig plan = {};                      // but for its slots and uses of an iteration, see plan_of()
   std::vector<std::size_t> leaf_bytes = {};  // size of each leaf of one example
-  std::uint32_t batch_rows = 1;              // >= 1
-  std::uint32_t capacity = 1;                // >= 1; >= batch_rows with unique_in_batch
-  double factor = 2.0;                       // >= 1
-  std::uint64_t seed = 0;
-  std::uint64_t epoch = 0;         // the first epoch
-  std::uint64_t items = kUnknown;  // of a pass, if known: see EchoFactor
-  std::uint64_t steps = 0;         // batches of an iteration; 0: as many as the uses of a pass make
-  bool unique_in_batch = false;
-  bool drop_last = false;              // batches of fewer than batch_rows rows are not counted; see acquire()
-  bool with_info = false;              // batches carry source indices and uses
-  std::uint32_t prefetch = 2;          // >= 1: batches made ahead of the consumer; raised for small batches to
-                                       // as many as 4 MiB hold, at most 32, within half of the memory
-                                       // that max_bytes leaves over
+  std::uint64_t epoch = 0;                   // the first epoch
+  std::uint64_t items = kUnknown;            // of a pass, if known: see EchoFactor
+  std::uint64_t steps = 0;                   // batches of an iteration; 0: as many as the uses of a pass make
+  bool drop_last = false;                    // batches of fewer than batch_rows rows are not counted; see acquire()
+  bool with_info = false;                    // batches carry source indices and uses
+  std::uint32_t prefetch = 2;                // >= 1: batches made ahead of the consumer; raised for small batches to
+                                             // as many as 4 MiB hold, at most 32, within half of the memory
+                                             // that max_bytes leaves over
   std::uint32_t threads = 1;           // native threads that make batches, at most 256; 0: the consumer makes them
   std::uint32_t burst = 1;             // >= 1: items that arrive together; each gets a slot ahead of the pool; raised
                                        // for small items to as many as 4 MiB hold, at most capacity, with
                                        // the same bound on memory
   std::size_t max_bytes = kUnlimited;  // of everything that grows with these numbers; at least min_bytes()
-  std::uint32_t min_uses = 0;          // the next three: see PlanConfig
-  std::uint64_t max_age = 0;
-  DecisionLog replay = {};
-  std::uint32_t streams = 1;  // the next four: see PlanConfig
-  std::uint64_t first_stream = 0;
-  std::uint64_t stream_step = 1;
-  bool even_factor = false;
-  std::uint32_t spare = 0;  // slots beyond all these, for the items of a state, see with_room_for()
-  std::uint32_t held = 2;   // batches a consumer holds at a time; a loop holds one and requests the next
+  std::uint32_t spare = 0;             // slots beyond all these, for the items of a state, see with_room_for()
+  std::uint32_t held = 2;              // batches a consumer holds at a time; a loop holds one and requests the next
   // Makes the memory of a batch, for memory that the consumer takes away (see Lease::exchange()). Called in the constructor
   // only, since no batch is added then. Null: pageable memory.
   std::function<HostMemory(std::size_t size_bytes)> batch_memory = {};
@@ -51,20 +40,10 @@ struct EchoConfig {
 
 // Returns the configuration of a plan with so many slots.
 inline PlanConfig plan_of(const EchoConfig& config, std::uint32_t slots) {
-  return {.capacity = config.capacity,
-          .slots = slots,
-          .factor = config.factor,
-          .seed = config.seed,
-          .unique_in_batch = config.unique_in_batch,
-          .iteration_uses = config.steps * config.batch_rows,
-          .even_factor = config.even_factor,
-          .streams = config.streams,
-          .first_stream = config.first_stream,
-          .stream_step = config.stream_step,
-          .min_uses = config.min_uses,
-          .max_age = config.max_age,
-          .batch_rows = config.batch_rows,
-          .replay = config.replay};
+  PlanConfig plan = config.plan;
+  plan.slots = slots;
+  plan.iteration_uses = config.steps * plan.batch_rows;
+  return plan;
 }
 
 }  // namespace pyecho

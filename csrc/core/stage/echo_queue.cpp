@@ -8,8 +8,8 @@
 namespace pyecho {
 
 EchoQueue::EchoQueue(const EchoConfig& config)
-    : pool_(config.capacity + std::max(1U, config.prefetch) +
-                static_cast<std::uint32_t>(Plan::waiting_slots(config.streams, config.capacity)),
+    : pool_(config.plan.capacity + std::max(1U, config.prefetch) +
+                static_cast<std::uint32_t>(Plan::waiting_slots(config.plan.streams, config.plan.capacity)),
             config.prefetch),
       plan_(plan_of(config, pool_.slots())) {
   static_cast<void>(begin(config.epoch, {.items = config.items}));

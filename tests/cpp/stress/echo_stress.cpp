@@ -30,13 +30,11 @@ class EchoBufferStress : public testing::TestWithParam<EchoCase> {};
 TEST_P(EchoBufferStress, every_committed_item_is_used_exactly) {
   const EchoCase param = GetParam();
   const std::uint64_t items = stress_items() / 100;
-  EchoBuffer buffer({.leaf_bytes = param.long_items ? kLongItemLeaves : kItemLeaves,
-                     .batch_rows = param.rows,
-                     .capacity = param.capacity,
-                     .factor = 3.0,
-                     .unique_in_batch = param.unique,
-                     .with_info = false,
-                     .threads = param.threads});
+  EchoBuffer buffer(
+      {.plan = {.capacity = param.capacity, .factor = 3.0, .unique_in_batch = param.unique, .batch_rows = param.rows},
+       .leaf_bytes = param.long_items ? kLongItemLeaves : kItemLeaves,
+       .with_info = false,
+       .threads = param.threads});
   std::atomic<std::uint64_t> next{0};
   std::vector<std::thread> producers;
   for (unsigned producer = 0; producer < param.producers; ++producer) {
@@ -86,10 +84,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, EchoBufferStress,
 TEST(EchoBufferStop, random_stops_and_closes_end_everything_and_begin_starts_afresh) {
   Xoshiro256 random(11);
   for (std::uint64_t left = stress_items() / 20'000 + 20; left > 0; --left) {
-    EchoConfig config{.leaf_bytes = random.below(2) == 0 ? kItemLeaves : kLongItemLeaves,
-                      .batch_rows = 1 + random.below(8),
-                      .capacity = 1 + random.below(8),
-                      .factor = 1.5,
+    EchoConfig config{.plan = {.capacity = 1 + random.below(8), .factor = 1.5, .batch_rows = 1 + random.below(8)},
+                      .leaf_bytes = random.below(2) == 0 ? kItemLeaves : kLongItemLeaves,
                       .threads = random.below(4)};
     config.max_bytes = EchoBuffer::min_bytes(config);
     EchoBuffer buffer(config);
@@ -135,7 +131,7 @@ TEST(EchoBufferStop, random_stops_and_closes_end_everything_and_begin_starts_afr
 
 TEST(EchoQueueStress, several_producers_and_slots_released_late) {
   const std::uint64_t items = stress_items() / 40;
-  EchoQueue queue({.capacity = 5, .factor = 2.0, .prefetch = 16});
+  EchoQueue queue({.plan = {.capacity = 5, .factor = 2.0}, .prefetch = 16});
   std::vector<std::uint64_t> item_in(queue.slots());
   std::atomic<std::uint64_t> next{0};
   std::atomic<unsigned> producing{4};
