@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/memory/stream_copy.hpp"
 #include "core/stage/echo_buffer.hpp"
 #include "core/stage/echo_queue.hpp"
 
@@ -158,6 +159,7 @@ constexpr std::size_t kFixedBytes = 8192;  // the objects that do not depend on 
 // Entries of the plan, rings and uses as well as slots and batches.
 TEST(Allocation, max_bytes_covers_everything_that_grows_with_the_configuration) {
   const std::vector<std::size_t> leaves{1};
+  static_cast<void>(worth_streaming(0, 0));  // reads files once
   for (EchoConfig config :
        {EchoConfig{.plan = {.capacity = 20'000, .factor = 29.5, .batch_rows = 2}, .leaf_bytes = leaves},
         EchoConfig{.plan = {.capacity = 4000, .unique_in_batch = true, .batch_rows = 3000}, .leaf_bytes = leaves},
