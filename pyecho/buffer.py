@@ -11,15 +11,13 @@ from typing import Any
 import numpy as np
 
 from pyecho import _core
-from pyecho._core import ConfigError
+from pyecho._core import CheckpointError, ConfigError
 from pyecho.adaptive import Adaptive
-from pyecho.checked import with_checked_names
-from pyecho.config import Config, Wiring
+from pyecho.checked import checked_int, with_checked_names
+from pyecho.config import MAX_CAPACITY, Config, Wiring
 from pyecho.items.info import EchoInfo
 from pyecho.items.nodes import node_of
 from pyecho.items.spec import NUMPY, fields_of
-from pyecho.state.check import snapshot_of
-from pyecho.state.items import examples_state, parts_of_examples, refill
 from pyecho.state.position import Position, position_of, whole_state
 from pyecho.stats import EchoStats
 
@@ -111,9 +109,9 @@ class EchoBuffer(_core.EchoBuffer):
         steps_per_epoch: int | None = None,
     ) -> None:
         config = Config(
-            batch_size=batch_size,
+            batch_size=checked_int("batch_size", batch_size, 1, 2**30),
             factor=factor,
-            shuffle_buffer=capacity,
+            shuffle_buffer=checked_int("capacity", capacity, 1, MAX_CAPACITY),
             seed=seed,
             unique_in_batch=unique_in_batch,
             drop_last=drop_last,
@@ -125,12 +123,12 @@ class EchoBuffer(_core.EchoBuffer):
             loader=False,
             wiring=Wiring(epoch=epoch, slots_ahead=slots_ahead, leases=leases),
         )
-        arguments = native_arguments(
-            spec, config, to_array=to_array, from_array=from_array, allocate=allocate
+        super().__init__(
+            **native_arguments(
+                spec, config, to_array=to_array, from_array=from_array, allocate=allocate
+            )
         )
-        super().__init__(**arguments)
         self._config, self._spec = config, spec
-        self._capacity = config.capacity
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the consumer is, with the examples that it has not had to their last use.
@@ -139,13 +137,15 @@ class EchoBuffer(_core.EchoBuffer):
         that a program has to put next, after loading, come after them. Other threads may put
         meanwhile, in any order but that of a reservation that is open.
         """
-        native = self._state(payload=True, with_held=False)
-        unspent = examples_state(native, self._spec, NUMPY)
-        epoch = self._config.wiring.epoch
-        taken = native["open_items"] + sum(passes * items for passes, items in native["passes"])
-        position = position_of(native, epoch, None, None)
+        from pyecho.state.items import examples_state
+
+        native, epoch = self._state(payload=True, with_held=False), self._config.wiring.epoch
         return whole_state(
-            "buffer", self._config, epoch=epoch, position=position, unspent=unspent, taken=taken
+            self._config,
+            epoch=epoch,
+            position=position_of(native, epoch, None, None),
+            unspent=examples_state(native, self._spec, NUMPY),
+            taken=native["open_items"] + sum(count * items for count, items in native["passes"]),
         )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -155,8 +155,12 @@ class EchoBuffer(_core.EchoBuffer):
         closed again. Raises `CheckpointError`; if that shows late, the buffer is empty, and takes
         examples.
         """
-        saved = snapshot_of(state, self._config)
-        assert saved.unspent is not None
+        from pyecho.state.check import SavedState
+        from pyecho.state.items import parts_of_examples, refill
+
+        saved = SavedState.read(state, self._config).snapshot
+        if saved is None or saved.unspent is None:
+            raise CheckpointError("the state of a buffer holds its examples, and this one does not")
         parts = parts_of_examples(saved.unspent, self._spec)
         try:
             places = self._resume(saved.at, len(saved.unspent.numbers))
@@ -172,7 +176,7 @@ class EchoBuffer(_core.EchoBuffer):
 
     def stats(self) -> EchoStats:
         """Return counts and times so far."""
-        return stats_of(self._stats(), self._capacity, self._log())
+        return stats_of(self._stats(), self._config.capacity, self._log())
 
 
 def native_arguments(

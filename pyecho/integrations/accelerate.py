@@ -31,7 +31,7 @@ from pyecho.source.lengths import examples_of
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from pyecho.options import Options
+    from pyecho.config import Options
 
 __all__ = ["EchoLoader"]
 

@@ -15,13 +15,7 @@ from pyecho.items.nest import leaves_of
 from pyecho.items.nodes import node_of
 
 
-def tf_dataset(
-    loader: Any,
-    *,
-    as_array: Callable[[Any], Any],
-    rows: int | None,
-    form: Callable[[Any], Any] = lambda batch: batch,
-) -> Any:
+def tf_dataset(loader: Any, *, as_array: Callable[[Any], Any], rows: int | None) -> Any:
     """Return a dataset each of whose iterations is one of the loader.
 
     Parameters
@@ -32,8 +26,6 @@ def tf_dataset(
         Shows a leaf as an ndarray, or returns None.
     rows
         Of each batch, None if one may be short.
-    form
-        Is applied to each batch.
     """
     try:
         import tensorflow as tf
@@ -49,10 +41,10 @@ def tf_dataset(
         shape = [rows, *leaf.shape[1:]] if leaf.ndim else []
         return tf.TensorSpec(shape, tf.as_dtype(leaf.dtype))
 
-    signature = tf.nest.map_structure(spec_of, _structure(form(first), as_array))
+    signature = tf.nest.map_structure(spec_of, _structure(first, as_array))
 
     def batches() -> Converted:
-        return Converted(iter(iterations), lambda batch: _structure(form(batch), as_array))
+        return Converted(iter(iterations), lambda batch: _structure(batch, as_array))
 
     dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
     count = operator.length_hint(loader, -1)

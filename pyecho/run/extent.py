@@ -22,7 +22,6 @@ from pyecho.items.nest import leaves_of
 from pyecho.items.spec import is_tensor
 from pyecho.run.notices import warn_of_whole_source
 from pyecho.source import Source
-from pyecho.state.digest import digest
 from pyecho.state.position import Snapshot, options_of
 
 if TYPE_CHECKING:
@@ -260,12 +259,16 @@ def _warn_if_whole(source: Source, messages: list[Message]) -> None:
 
 
 def _code_of(config: Config) -> int:
+    from pyecho.state.digest import digest
+
     # Without a log to replay, which decides the output of one rank only.
     return int(digest(options_of(config))[:15], 16)
 
 
 def _code_of_item(item: Any) -> int:
     """Return a number for the content of an item; 0 if it has none that can be told."""
+    from pyecho.state.digest import digest
+
     told = (np.ndarray, np.generic, int, float, str, bytes)
     try:
         leaves = leaves_of(item)

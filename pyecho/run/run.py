@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyecho import _core
 from pyecho._core import CheckpointError, Closed, EchoError
@@ -27,9 +27,11 @@ from pyecho.run.saving import (
 )
 from pyecho.run.threads import close_at_exit
 from pyecho.source import Source
-from pyecho.state.check import SavedState
 from pyecho.state.position import Position, Snapshot
 from pyecho.stats import EchoStats
+
+if TYPE_CHECKING:
+    from pyecho.state.check import SavedState
 
 
 class Run:

@@ -8,11 +8,11 @@ from pyecho._core import ConfigError, EchoError
 from pyecho.config import Config
 from pyecho.run.flow import Flow
 from pyecho.source import Source
-from pyecho.state.check import SavedState
 from pyecho.state.position import Position, position_of
 
 if TYPE_CHECKING:
     from pyecho.run.run import Run
+    from pyecho.state.check import SavedState
 
 PAYLOAD = ("unspent", "links", "held", "held_row")
 

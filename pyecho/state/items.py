@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -9,8 +10,8 @@ import numpy as np
 
 from pyecho._core import CheckpointError
 from pyecho.items.nest import leaves_like, leaves_of, map_nest
-from pyecho.items.spec import Adapter
-from pyecho.state.position import Snapshot, Unspent, leaves_of_spec
+from pyecho.items.spec import Adapter, Field
+from pyecho.state.position import Snapshot, Unspent
 
 Part = tuple[Any, bool, Any, Any]
 """Some items: a nest, whether it is a batch of them, the rows that are wanted, and which items of
@@ -28,8 +29,7 @@ def examples_state(native: dict[str, Any], spec: Any, adapter: Adapter) -> dict[
         column if isinstance(column, list) else adapter.saved(column)
         for column in native.pop("columns")
     ]
-    leaves = leaves_of_spec(leaves_of(spec))
-    found = {"checksum": native.pop("checksum"), "leaves": leaves}
+    found = {"checksum": native.pop("checksum"), "leaves": _leaves_of_spec(spec)}
     return unspent_state(native, columns, adapter) | found
 
 
@@ -61,10 +61,38 @@ def parts_of_items(unspent: Unspent) -> list[Part]:
 
 def parts_of_examples(unspent: Unspent, spec: Any) -> list[Part]:
     """Return the examples, as one batch; `CheckpointError` if they have other leaves."""
-    arrays = iter(unspent.arrays(leaves_of(spec)))
-    columns = map_nest(lambda _: next(arrays), spec)
+    fields, leaves = leaves_of(spec), _leaves_of_spec(spec)
+    if leaves != unspent.leaves:
+        raise CheckpointError(
+            f"the items of the state have the leaves {unspent.leaves}, and the items of this "
+            f"source {leaves}"
+        )
+    if len(unspent.columns) != len(fields):
+        raise CheckpointError("the state has another number of columns than leaves")
+    rows = map(_rows_of, unspent.columns, fields)
+    batch = map_nest(lambda _: next(rows), spec)
     count = len(unspent.numbers)
-    return [(columns, True, unspent.order, np.arange(count))] if count else []
+    return [(batch, True, unspent.order, np.arange(count))] if count else []
+
+
+def _leaves_of_spec(spec: Any) -> list[str]:
+    """Describe the leaves of an example."""
+    fields = leaves_of(spec)
+    return ["object" if field.by_reference else f"{field.dtype} {field.shape}" for field in fields]
+
+
+def _rows_of(column: Any, field: Field) -> Any:
+    """Return a column as an array, or list, of values of its leaf."""
+    if field.by_reference:
+        if not isinstance(column, list):
+            raise CheckpointError("the state has no list of references")
+        return column
+    row_bytes = field.dtype.itemsize * math.prod(field.shape)
+    # Without rows the column may be of whatever stood for them on a device.
+    if not isinstance(column, np.ndarray) or (len(column) and column.shape[1:] != (row_bytes,)):
+        raise CheckpointError("the state has rows of other sizes than its leaves")
+    shape = (len(column), *field.shape)
+    return column.view(field.dtype).reshape(shape) if column.size else np.empty(shape, field.dtype)
 
 
 def refill(
@@ -85,10 +113,17 @@ def refill(
         The items of the snapshot, or the ones that were read again.
     places
         Numbers of the items that the plan holds, ascending, and the slot of each.
+    adaptive
+        Such a factor may have dropped some ahead of the consumer, which are not used again.
     """
     numbers, slots = places
     if saved.unspent is not None:
-        slots = saved.unspent.slots_of(numbers, slots, adaptive=adaptive)
+        there = np.isin(numbers, saved.unspent.numbers)
+        if np.sum(there) != len(saved.unspent.numbers) or not (adaptive or np.all(there)):
+            raise CheckpointError(
+                "the state contradicts itself: its items are not the ones of its position"
+            )
+        slots = slots[there]
     if sum(len(which) for *_, which in parts) != len(slots):
         raise CheckpointError("the source does not yield the items that the state refers to")
     for nest, batched, rows, which in parts:

@@ -34,7 +34,6 @@ items that the consumer has not had to their last use. `pyecho.state.check` read
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice, repeat
@@ -44,8 +43,6 @@ import numpy as np
 
 from pyecho._core import CheckpointError, EchoError
 from pyecho.config import Config
-from pyecho.items.spec import Field
-from pyecho.state.digest import digest
 
 VERSION = 2
 
@@ -108,30 +105,6 @@ class Unspent:
     columns: list[Any]
     leaves: list[str] | None
 
-    def slots_of(self, numbers: Any, slots: Any, *, adaptive: bool) -> Any:
-        """Return the slots of these items, of all that the plan holds.
-
-        Raises `CheckpointError` if the plan holds other ones. An adaptive factor may have
-        dropped some ahead of the consumer, which are not used again.
-        """
-        there = np.isin(numbers, self.numbers)
-        if np.sum(there) != len(self.numbers) or not (adaptive or np.all(there)):
-            raise CheckpointError(
-                "the state contradicts itself: its items are not the ones of its position"
-            )
-        return slots[there]
-
-    def arrays(self, fields: list[Field]) -> list[Any]:
-        """Return an array or list of all rows for each leaf, if they are such leaves."""
-        if (leaves := leaves_of_spec(fields)) != self.leaves:
-            raise CheckpointError(
-                f"the items of the state have the leaves {self.leaves}, and the items of this "
-                f"source {leaves}"
-            )
-        if len(self.columns) != len(fields):
-            raise CheckpointError("the state has another number of columns than leaves")
-        return [_rows_of(*each) for each in zip(self.columns, fields, strict=True)]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
@@ -164,17 +137,9 @@ class Snapshot:
         return not made and not self.held and not (self.unspent and len(self.unspent.numbers))
 
 
-def _rows_of(column: Any, field: Field) -> Any:
-    if field.by_reference:
-        if not isinstance(column, list):
-            raise CheckpointError("the state has no list of references")
-        return column
-    row_bytes = field.dtype.itemsize * math.prod(field.shape)
-    # Without rows the column may be of whatever stood for them on a device.
-    if not isinstance(column, np.ndarray) or (len(column) and column.shape[1:] != (row_bytes,)):
-        raise CheckpointError("the state has rows of other sizes than its leaves")
-    shape = (len(column), *field.shape)
-    return column.view(field.dtype).reshape(shape) if column.size else np.empty(shape, field.dtype)
+def kind_of(config: Config) -> str:
+    """Return what a state says that it is of."""
+    return "loader" if config.loader else "buffer"
 
 
 def options_of(config: Config) -> dict[str, Any]:
@@ -185,11 +150,6 @@ def options_of(config: Config) -> dict[str, Any]:
     return options | {"shuffle_buffer" if config.loader else "capacity": config.capacity}
 
 
-def leaves_of_spec(fields: list[Field]) -> list[str]:
-    """Describe the leaves of an example."""
-    return ["object" if field.by_reference else f"{field.dtype} {field.shape}" for field in fields]
-
-
 def position_of(native: Any, epoch: int, items: int | None, uses: int | None) -> dict[str, Any]:
     """Return the position that a state holds; `native`: what a native stage or plan tells."""
     names = ("iterations", "batches", "delivered", "passes", "open_items", "ended", "decisions")
@@ -197,16 +157,18 @@ def position_of(native: Any, epoch: int, items: int | None, uses: int | None) ->
 
 
 def whole_state(
-    kind: str, config: Config, *, epoch: int, position: dict[str, Any] | None, **more: Any
+    config: Config, *, epoch: int, position: dict[str, Any] | None, **more: Any
 ) -> dict[str, Any]:
     """Return the whole state, with its digest.
 
     Raises `EchoError` if it has none, as nothing with an item that contains itself has.
     """
+    from pyecho.state.digest import digest  # only states need it
+
     state: dict[str, Any] = {
         "format": "pyecho",
         "version": VERSION,
-        "kind": kind,
+        "kind": kind_of(config),
         "rank": config.wiring.rank,
         "ranks": config.wiring.ranks,
         "options": options_of(config),

@@ -15,10 +15,9 @@ import pyecho
 from pyecho._core import CheckpointError, ConfigError
 from pyecho.adaptive import Adaptive
 from pyecho.checked import checked_int
-from pyecho.config import with_options
+from pyecho.config import Options, with_options
 from pyecho.device.pipeline import DeviceOptions, device_pipeline
 from pyecho.device.place import named_device
-from pyecho.options import Options
 from pyecho.run.pipeline import MakePipeline
 from pyecho.torch.adapter import TorchAdapter
 from pyecho.warn import warn
