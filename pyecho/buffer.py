@@ -28,9 +28,9 @@ class EchoBuffer(_core.EchoBuffer):
     """A native buffer that takes examples and yields batches of their uses, echoed and shuffled.
 
     Any number of threads may `put`; one thread at a time iterates. Batches are nests of NumPy
-    arrays with a leading batch axis; they are private to the consumer and writable, and their
-    memory is used again once no array (or view of one) refers to it. The output is a function of
-    the order of the examples and of the arguments, not of threads or timing.
+    arrays with a leading batch axis, private to the consumer and writable; their memory is used
+    again once no array (or view of one) refers to it. The output depends on the order of the
+    examples and on the arguments, not on threads or timing.
 
     Parameters
     ----------
@@ -39,8 +39,7 @@ class EchoBuffer(_core.EchoBuffer):
     batch_size
         Rows of a batch; the last one may have fewer.
     factor
-        How often each example is emitted. With a fraction some examples get one use more, spread
-        evenly, so that N examples have ``floor(N * factor + 0.5)`` uses. Or an `Adaptive`.
+        As in `EchoLoader`; a fraction is spread evenly.
     capacity
         Distinct examples among which each emission is drawn; 1 means no shuffling.
     seed, epoch
@@ -48,26 +47,21 @@ class EchoBuffer(_core.EchoBuffer):
     unique_in_batch
         Never put an example into one batch twice. Needs ``capacity >= batch_size``; batches at the
         end of the input may be short.
-    drop_last
-        Leave out batches with fewer than `batch_size` rows.
-    prefetch
-        Batches made ahead of the consumer; of small ones as many as 4 MiB hold, up to 32.
+    drop_last, prefetch, with_info
+        As in `EchoLoader`.
     threads
         Native threads that assemble batches ahead of the consumer; 0: the consumer assembles each
         when it asks for it. None: 0 where that takes less than waking a thread, else all cores but
         one, at most 4.
     slots_ahead
-        Slots ahead of the pool, for examples that arrive together (rows of a `put_batch`), so that
-        the next ones can be made while these wait; of small ones as many as 4 MiB hold, up to
-        `capacity`.
+        Slots ahead of the pool, for examples that arrive together (rows of a `put_batch`); of small
+        ones as many as 4 MiB hold, up to `capacity`.
     max_bytes
-        Bound of the memory for slots and batches. Without one the buffer grows as long as the
-        consumer keeps batches.
+        Bound of the memory for slots and batches. None: the buffer grows as long as the consumer
+        keeps batches.
     leases
         Batches that the consumer holds at the same time (a loop holds one while it asks for the
-        next). It may hold more; the buffer then grows, and says so with one `ResourceWarning`.
-    with_info
-        Yield ``(batch, info)`` with an `EchoInfo`.
+        next). With more the buffer grows, and says so with one `ResourceWarning`.
     steps_per_epoch
         End the iteration after this many batches; the next one goes on.
     to_array, from_array
@@ -75,9 +69,8 @@ class EchoBuffer(_core.EchoBuffer):
         memory, or None; ``from_array(ndarray, leaf_number)`` what the consumer gets.
     allocate
         Memory of another allocator for batches, such as pinned memory: ``allocate(size_bytes)``
-        returns a writable block of bytes that NumPy can view. The arrays of a batch then have the
-        block as their `base`, and the buffer asks for another one for each batch; neither `leases`
-        nor `max_bytes` count the blocks that the consumer keeps.
+        returns a writable block of bytes that NumPy can view, for one batch, whose arrays have it
+        as their `base`. Neither `leases` nor `max_bytes` count blocks that the consumer keeps.
 
     Raises
     ------
@@ -120,7 +113,7 @@ class EchoBuffer(_core.EchoBuffer):
             max_bytes=max_bytes,
             with_info=with_info,
             steps_per_epoch=steps_per_epoch,
-            loader=False,
+            kind="buffer",
             wiring=Wiring(epoch=epoch, slots_ahead=slots_ahead, leases=leases),
         )
         super().__init__(
@@ -133,9 +126,9 @@ class EchoBuffer(_core.EchoBuffer):
     def state_dict(self) -> dict[str, Any]:
         """Return where the consumer is, with the examples that it has not had to their last use.
 
-        See `EchoLoader.state_dict`. ``state["taken"]`` is the number of examples put so far: those
-        that a program has to put next, after loading, come after them. Other threads may put
-        meanwhile, in any order but that of a reservation that is open.
+        See `EchoLoader.state_dict`. ``state["taken"]`` is the number of examples put so far; after
+        loading, a program puts the ones after them. Other threads may put meanwhile, in any order
+        but that of a reservation that is open.
         """
         from pyecho.state.items import examples_state
 

@@ -95,8 +95,7 @@ class Wiring:
 class Config:
     """The options, checked. The native stages read theirs from here by name.
 
-    Raises `ConfigError` if an option is wrong or two do not fit together. `loader` is False for an
-    `EchoBuffer`, which calls its pool `capacity` and makes batches in any case.
+    Raises `ConfigError` if an option is wrong or two do not fit together.
     """
 
     factor: float | Adaptive = 2
@@ -120,7 +119,7 @@ class Config:
     with_info: bool = False
     copy: bool = False
     progress: bool = False
-    loader: bool = True
+    kind: Literal["loader", "buffer"] = "loader"
     wiring: Wiring = Wiring()
 
     def __post_init__(self) -> None:
@@ -132,11 +131,9 @@ class Config:
             value = getattr(self, name)
             if value is not None and not callable(value):
                 raise ConfigError(f"{name} must be a function of {call}, got {value!r}")
-        memories = get_args(Memory)
-        if self.memory not in memories:
-            raise ConfigError(
-                f"memory must be one of {', '.join(map(repr, memories))}, got {self.memory!r}"
-            )
+        if self.memory not in get_args(Memory):
+            known = ", ".join(map(repr, get_args(Memory)))
+            raise ConfigError(f"memory must be one of {known}, got {self.memory!r}")
         self._settle_pool()
         self._check_batches()
         self._check_streams()
@@ -151,7 +148,7 @@ class Config:
                     f"each item of a batch, got {batch_size}"
                 )
             object.__setattr__(self, "shuffle_buffer", min(10 * batch_size, room))
-        name, size = "shuffle_buffer" if self.loader else "capacity", self.shuffle_buffer
+        name, size = self.pool_option, self.shuffle_buffer
         if self.capacity * most >= MAX_USES:
             raise ConfigError(
                 f"{name} times factor must stay below {MAX_USES}, "
@@ -217,6 +214,11 @@ class Config:
             raise ConfigError(
                 f"steps_per_epoch * batch_size must be a multiple of shards / ranks = {streams}"
             )
+
+    @property
+    def pool_option(self) -> str:
+        """What the user calls the size of the pool."""
+        return "shuffle_buffer" if self.kind == "loader" else "capacity"
 
     @property
     def capacity(self) -> int:

@@ -259,8 +259,8 @@ class EchoLoader(LoaderTools):
         `memory` and `augment_workers`. Call it between two batches, in the consumer's thread: after
         the last batch of an epoch the (empty) rest of that epoch follows, after its end the next
         epoch. It is a nest of dicts, lists, numbers, strings and NumPy arrays; what travels by
-        reference, and what `augment` makes, is in it as it is. It may share memory with the loader
-        in batch echoing: save or copy it before you go on.
+        reference, and what `augment` makes, is in it as it is. In batch echoing it may share memory
+        with the loader: save or copy it before you go on.
 
         A source with a ``state_dict`` and ``load_state_dict``, of its own or of its iterators, goes
         on by them. Every other source must yield the same items again: it is read from the
@@ -284,16 +284,13 @@ class EchoLoader(LoaderTools):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` was called. The next ``iter()`` begins with the next batch.
 
-        A state without items that was taken of one rank serves all ranks, and any number of ranks
-        that divides `shards`. Ends an unfinished iteration. The source, `factor`, and the options
-        that decide the output must be those of the loader whose state it is. `stats` starts from
-        what this loader does, and ``len()`` stays that of whole epochs.
+        Ends an unfinished iteration. The source, and the options that decide the output, must be
+        those of the loader whose state it is. A state without items that was taken of one rank
+        serves all ranks, and any number of ranks that divides `shards`. `stats` starts from what
+        this loader does, and ``len()`` stays that of whole epochs.
 
-        Raises
-        ------
-        CheckpointError
-            If the state is damaged, or that of other options; at the first ``next()`` also if the
-            source has other items. Nothing in a state is ever called.
+        Raises `CheckpointError` if the state is damaged, or that of other options; at the first
+        ``next()`` also if the source has other items. Nothing in a state is ever called.
         """
         from pyecho.state.check import SavedState
 
@@ -302,9 +299,8 @@ class EchoLoader(LoaderTools):
     def skip_first_batches(self, count: int) -> None:
         """Have the next ``iter()`` begin after the first `count` batches of its epoch.
 
-        These are planned, but not made: of a source with indices only the items that are still
-        needed are read, of any other one all that come before the next batch. ``len()`` stays that
-        of the whole epoch.
+        Of a source with indices only the items that are still needed are read, of any other one all
+        that come before the next batch. ``len()`` stays that of the whole epoch.
 
         Raises
         ------

@@ -66,11 +66,8 @@ class LoaderTools:
                 for batch in loader: ...
 
         The file is written at the end of the block, also if that raises. Loaders may run when the
-        trace begins or ends; all of the process are recorded. docs/tracing_and_advice.md says what
-        the spans mean.
-
-        Raises `ConfigError` on entry if the file has no folder, `EchoError` if another trace is
-        being recorded.
+        trace begins or ends; all of the process are recorded (docs/tracing_and_advice.md). Entry
+        raises `ConfigError` if the file has no folder, `EchoError` beside another trace.
         """
         from pyecho.run.trace import Trace
 
@@ -84,10 +81,8 @@ class LoaderTools:
         Runs it twice for about `steps` batches: freely, to measure the source by itself, then with
         ``step(batch)``, your training step, at e = 8. The step should wait for its device
         (``torch.cuda.synchronize()``), or its time is not seen. Without one, a consumer of the
-        speed that `stats` has seen so far is imitated, if there is any.
-
-        Both runs use the source, but not the epochs of this loader: call it before an iteration
-        begins. ``pyecho advise`` does the same from the command line.
+        speed that `stats` has seen so far is imitated, if there is any. Both runs use the source,
+        but not the epochs of this loader. ``pyecho advise`` does the same from the command line.
 
         Raises
         ------
@@ -126,14 +121,10 @@ class LoaderTools:
         Dicts, tuples and namedtuples stay what they are, with a tensor for each array; lists of
         texts become tensors of them, other nodes tuples, or dicts if they have names. The shapes
         are those of the first batch, which is read now; the first axis is None unless all batches
-        have as many rows. A dataset left within its first two batches, as by Keras, to look at
-        them, yields them again; otherwise leaving it ends the iteration, as leaving the loader
-        does. TensorFlow turns errors into its own.
-
-        Raises
-        ------
-        ConfigError
-            If the source is empty, or a batch has objects that are neither numbers nor texts.
+        have as many rows. A dataset left within its first two batches (Keras only looks at them)
+        yields them again; otherwise leaving it ends the iteration. TensorFlow turns errors into its
+        own. Raises `ConfigError` if the source is empty, or a batch has objects that are neither
+        numbers nor texts.
         """
         from pyecho.integrations.tf import tf_dataset
 
@@ -147,13 +138,8 @@ class LoaderTools:
         Batches are ``(inputs, targets)`` or ``(inputs, targets, weights)``. Each epoch of Keras is
         one iteration, in the loader's order whatever ``shuffle`` says. It is a
         `keras.utils.PyDataset`, or with TensorFlow as the backend a `tf.data.Dataset` (pass
-        ``shuffle=False`` there, or Keras warns that it does not shuffle).
-
-        Raises
-        ------
-        ConfigError
-            If the loader does not know its length (pass `steps_per_epoch` to it), or has
-            `with_info`.
+        ``shuffle=False`` there, or Keras warns that it does not shuffle). Raises `ConfigError` if
+        the loader does not know its length (pass `steps_per_epoch` to it), or has `with_info`.
         """
         from pyecho.integrations.keras import keras_data
 

@@ -22,7 +22,6 @@ from pyecho.state.position import (
     Position,
     Snapshot,
     Unspent,
-    kind_of,
     options_of,
 )
 
@@ -53,16 +52,16 @@ class SavedState:
         It may be that of another rank, or of another number of ranks, if it says so.
         """
         try:
-            _check_origin(state, kind_of(config))
+            _check_origin(state, config.kind)
             ranks = _check_options(state, config)
             snapshot, source, lists = state["position"], state["source"], state["lists"]
             if snapshot is not None:
                 snapshot = _snapshot_of(state, ranks, config)
             if source is not None:
                 _require(set(_dict_of(source)) == {"ended", "iterator", "state"}, "a source")
-                source = source | {name: _flag(source[name]) for name in ("ended", "iterator")}
+                source = source | {name: _of(bool, source[name]) for name in ("ended", "iterator")}
             if lists is not None:
-                lists = tuple(map(_flag, _list(lists)))
+                lists = tuple(_of(bool, each) for each in _list(lists))
             return cls(state, _count(state["epoch"], MOST_EPOCHS), snapshot, source, lists)
         except EchoError:
             raise
@@ -72,15 +71,15 @@ class SavedState:
 
 def _check_origin(state: Any, kind: str) -> None:
     """Raise `CheckpointError` unless the state is whole, and of this kind."""
-    if not is_named(state) or not _is_text(state.get("format"), "pyecho"):
+    if not is_named(state) or "format" not in state or _of(str, state["format"]) != "pyecho":
         raise CheckpointError("this is no state of pyecho: it is a dict that state_dict() made")
     if _count(state["version"]) != VERSION:
         raise CheckpointError(
             f"the state has version {state['version']}, and this pyecho reads {VERSION}"
         )
-    if not _is_text(state["kind"], kind):
+    if _of(str, state["kind"]) != kind:
         raise CheckpointError(f"the state is not that of a {kind}")
-    if not _is_text(state["digest"], digest(state)):
+    if _of(str, state["digest"]) != digest(state):
         raise CheckpointError("the state is damaged: its digest is that of another one")
 
 
@@ -154,7 +153,7 @@ def _position_of(position: Any, ranks: int, config: Config, *, delivered_only: b
     items, uses = (
         None if position[name] is None else _count(position[name]) for name in ("items", "uses")
     )
-    ended, open_items = _flag(position["ended"]), counts["open_items"]
+    ended, open_items = _of(bool, position["ended"]), counts["open_items"]
     passes = None
     if position["passes"] is not None:
         passes = _passes_of(position["passes"], config)
@@ -250,21 +249,13 @@ def _plain(value: Any) -> Any:
 
 
 def _of(kind: type[Kind], value: Any) -> Kind:
+    """Return a value that must be of a type itself, or a NumPy scalar of it."""
     value = _plain(value)
     if type(value) is not kind:
         raise CheckpointError(
             f"the state has a {type(value).__name__} in the place of a {kind.__name__}"
         )
     return value
-
-
-def _is_text(value: Any, text: str) -> bool:
-    value = _plain(value)
-    return type(value) is str and value == text
-
-
-def _flag(value: Any) -> bool:
-    return _of(bool, value)
 
 
 def _count(value: Any, most: int = MOST) -> int:

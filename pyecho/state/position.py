@@ -137,17 +137,12 @@ class Snapshot:
         return not made and not self.held and not (self.unspent and len(self.unspent.numbers))
 
 
-def kind_of(config: Config) -> str:
-    """Return what a state says that it is of."""
-    return "loader" if config.loader else "buffer"
-
-
 def options_of(config: Config) -> dict[str, Any]:
     """Return the options that decide the output."""
     names = "batch_size unbatch unique_in_batch drop_last pad_last seed epochs steps_per_epoch"
     options = {name: getattr(config, name) for name in [*names.split(), "shards"]}
     options |= {"factor": config.most_uses, "min_uses": config.min_uses, "max_age": config.max_age}
-    return options | {"shuffle_buffer" if config.loader else "capacity": config.capacity}
+    return options | {config.pool_option: config.capacity}
 
 
 def position_of(native: Any, epoch: int, items: int | None, uses: int | None) -> dict[str, Any]:
@@ -168,7 +163,7 @@ def whole_state(
     state: dict[str, Any] = {
         "format": "pyecho",
         "version": VERSION,
-        "kind": kind_of(config),
+        "kind": config.kind,
         "rank": config.wiring.rank,
         "ranks": config.wiring.ranks,
         "options": options_of(config),
