@@ -162,16 +162,14 @@ class Config:
 
     def _check_batches(self) -> None:
         if self.batch_size is None:
-            for name in ("unbatch", "unique_in_batch", "drop_last", "pad_last"):
-                if getattr(self, name):
+            for name in ("unbatch", "unique_in_batch", "drop_last", "pad_last", "collate_fn"):
+                value = getattr(self, name)
+                if value is not None and value is not False:
+                    shown = f"{name}=True" if value is True else name
                     raise ConfigError(
-                        f"{name}=True makes new batches of examples, so it needs a batch_size"
+                        f"{shown} makes batches of examples, so it needs a batch_size; in batch "
+                        "echoing the source makes the batches"
                     )
-            if self.collate_fn is not None:
-                raise ConfigError(
-                    "collate_fn makes batches of examples, so it needs a batch_size; in batch "
-                    "echoing the source makes the batches"
-                )
         if self.collate_fn is not None and self.unbatch:
             raise ConfigError(
                 "collate_fn makes batches of whole examples, and unbatch=True splits batches; pass "

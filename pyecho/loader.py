@@ -42,7 +42,7 @@ class EchoLoader(LoaderTools):
     depends on the source, the arguments and the epoch, not on threads or timing.
 
     Each ``iter()`` is one epoch: one pass over the source, which begins with the first ``next()``.
-    The next one ends an unfinished one, whose iterator then raises `Closed`; over an iterator,
+    The next epoch ends an unfinished one, whose iterator then raises `Closed`; over an iterator,
     which cannot be read again, it goes on where that one was left, with a warning.
 
     Lists, tuples, ranges, arrays, tensors and Arrow tables in memory are read in the consumer's
@@ -105,9 +105,9 @@ class EchoLoader(LoaderTools):
         functions of torch draw from a generator seeded likewise.
     augment_workers
         Threads that call `collate_fn` and `augment`; 0 is one. Each of several has a deep copy of
-        both (of a bound method's object, too), made with the first item, so these need not be
-        thread-safe. Functions, and objects without a deep copy, are shared. The output of pure
-        functions is the same for any number.
+        both (of a bound method's object, too), made with the first item: objects that keep a state
+        need not be thread-safe, and the originals stay as they are. Functions, and objects without
+        a deep copy, are shared. The output of pure functions is the same for any number.
     memory
         Memory of batches: ``"pageable"``, or ``"pinned"`` memory of PyTorch's, from which a CUDA
         device can copy while the host goes on (in `pyecho.torch.EchoLoader` only; `max_bytes` does

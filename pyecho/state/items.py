@@ -37,10 +37,9 @@ def held_state(held: list[Any], spec: Any, adapter: Adapter) -> list[Any]:
     """Return examples that were read and not put, each as a list of its leaves."""
 
     def saved(leaf: Any) -> Any:
-        if isinstance(leaf, np.generic) and not isinstance(leaf, str | bytes):
-            leaf = np.asarray(leaf)
-        plain = isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biufc"
-        return adapter.saved(leaf) if plain else leaf
+        array = np.asarray(leaf) if isinstance(leaf, np.generic) else leaf
+        plain = isinstance(array, np.ndarray) and array.dtype.kind in "biufc"
+        return adapter.saved(array) if plain else leaf
 
     return [list(map(saved, leaves_like(spec, item))) for item in held]
 
