@@ -18,7 +18,14 @@ from pyecho.config import MAX_CAPACITY, Config, Wiring
 from pyecho.items.info import EchoInfo
 from pyecho.items.nodes import node_of
 from pyecho.items.spec import NUMPY, fields_of
-from pyecho.state.position import Position, position_of, whole_state
+from pyecho.state.position import (
+    Position,
+    examples_state,
+    parts_of_examples,
+    position_of,
+    refill,
+    whole_state,
+)
 from pyecho.stats import EchoStats
 
 _ALIGNMENT = 16  # of the arrays of a batch, enough for every dtype
@@ -130,8 +137,6 @@ class EchoBuffer(_core.EchoBuffer):
         loading, a program puts the ones after them. Other threads may put meanwhile, in any order
         but that of a reservation that is open.
         """
-        from pyecho.state.items import examples_state
-
         native, epoch = self._state(payload=True, with_held=False), self._config.wiring.epoch
         return whole_state(
             self._config,
@@ -149,7 +154,6 @@ class EchoBuffer(_core.EchoBuffer):
         examples.
         """
         from pyecho.state.check import SavedState
-        from pyecho.state.items import parts_of_examples, refill
 
         saved = SavedState.read(state, self._config).snapshot
         if saved is None or saved.unspent is None:

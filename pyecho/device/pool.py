@@ -19,8 +19,15 @@ from pyecho.run.host import ExampleEcho
 from pyecho.run.reading import Reading
 from pyecho.run.trace import span
 from pyecho.source import Source
-from pyecho.state.items import examples_state, parts_of_examples, refill
-from pyecho.state.position import LAST_END, Position, Snapshot, with_ends
+from pyecho.state.position import (
+    LAST_END,
+    Position,
+    Snapshot,
+    examples_state,
+    parts_of_examples,
+    refill,
+    with_ends,
+)
 
 
 class Gathered(NamedTuple):

@@ -19,8 +19,10 @@ from pyecho.run.augment import Augmentation
 from pyecho.run.pipeline import Pipeline, at_empty
 from pyecho.run.reading import Reading
 from pyecho.source import Source
-from pyecho.state.items import (
+from pyecho.state.position import (
     Part,
+    Snapshot,
+    Unspent,
     examples_state,
     held_nest,
     held_state,
@@ -29,7 +31,6 @@ from pyecho.state.items import (
     refill,
     unspent_state,
 )
-from pyecho.state.position import Snapshot, Unspent
 
 AHEAD_BYTES = 4 << 20
 MOST_ITEMS_AHEAD = 256
