@@ -17,9 +17,7 @@ from pyecho.options import Options
 from pyecho.run.extent import Group, agreed_length
 from pyecho.run.host import host_pipeline
 from pyecho.run.pipeline import MakePipeline
-from pyecho.run.progress import require_tqdm, shown
 from pyecho.run.run import Run
-from pyecho.run.saving import only_end_is_left, skipped
 from pyecho.run.threads import EXIT_SECONDS
 from pyecho.source import source_of
 from pyecho.state.check import SavedState
@@ -165,6 +163,8 @@ class EchoLoader(LoaderTools):
         if isinstance(source, EchoLoader):
             self._keep_batches_of(source)
         if config.progress:
+            from pyecho.run.progress import require_tqdm
+
             require_tqdm()
 
     def _keep_batches_of(self, inner: EchoLoader) -> None:
@@ -197,7 +197,9 @@ class EchoLoader(LoaderTools):
         batches = self._run.iterate()
         if not self._config.progress:
             return batches
-        return shown(batches, operator.length_hint(self) or None, self._run.stats)
+        from pyecho.run.progress import Shown
+
+        return Shown(batches, operator.length_hint(self) or None, self._run.stats)
 
     def _new_run(self) -> Run:
         source, config = self._source, self._config
@@ -255,8 +257,7 @@ class EchoLoader(LoaderTools):
         is told as well. The number that comes next anyway changes nothing.
         """
         epoch = checked_int("epoch", epoch, 0, 2**63)
-        run = self._run
-        if epoch == run.epoch + 1 and only_end_is_left(run, self._config, self._source):
+        if epoch == self._run.epoch + 1 and self._run.only_end_is_left:
             for _ in self._run.iterate():  # no batch is left
                 pass
         self._run.set_epoch(epoch)
@@ -330,7 +331,9 @@ class EchoLoader(LoaderTools):
         count = checked_int("count", count, 0, 2**62)
         if not (self._run.unfinished or self._run.flows):
             self._source.set_epoch(self._run.epoch)  # which may decide the length
-        state = skipped(count, self._run, self._config, self._source, self._items())
+        from pyecho.run.saving import skipped
+
+        state = skipped(self._run, count, self._items())
         self.load_state_dict(whole_state("loader", self._config, **state))
 
     # ------------------------------------------------------------ end

@@ -37,6 +37,13 @@ class CallerContext:
                 self._torch.enter(stack)
             return self._variables.run(function)
 
+    def attempt(self, function: Callable[[], Any], fail: Callable[[BaseException], Any]) -> None:
+        """Call ``function()`` likewise, as the work of a thread: ``fail(error)`` if it raises."""
+        try:
+            self.run(function)
+        except BaseException as error:
+            fail(error)
+
 
 class _TorchState:
     """State that PyTorch keeps for each thread, and that a source may depend on."""
