@@ -23,13 +23,10 @@ from pyecho.warn import warn
 
 
 class Flow:
-    """Passes that flow into each other, from their beginning to their end; see `Run`.
+    """Passes that flow into each other, from their beginning to their end; see `Run`."""
 
-    `saved`: where it begins. `reading`: reads the source there.
-    """
-
-    def __init__(self, saved: Snapshot, reading: Reading) -> None:
-        self.saved = saved
+    def __init__(self, reading: Reading) -> None:
+        self.saved = reading.saved  # where it begins
         self.reading: Reading | None = reading
         """Until the flow has begun; then the stage has it, which drops it in its time."""
         self.context = CallerContext()  # of the thread that began the flow, or had it go on
@@ -144,7 +141,7 @@ class Engine:
                     "has told is wrong; pass steps_per_epoch=",
                 )
         if flow.extent is None:
-            flow.extent = settle(config, source, group, reading, flow.saved, epoch=epoch)
+            flow.extent = settle(config, source, group, reading, epoch=epoch)
         extent, at = flow.extent, reading.at
         if flow.saved.is_fresh:
             at = replace(at, items=extent.items, uses=extent.uses)
@@ -167,7 +164,7 @@ class Engine:
         if self.wiring.by_consumer:
             reading.open()
         else:  # a second time, if Ctrl-C has cut short the first: then nothing is left to do
-            self.crew.do("feeder", partial(flow.context.attempt, reading.open, reading.fail))
+            self.crew.do("feeder", partial(flow.context.run, reading.open, reading.fail))
         self._past += EchoStats(source_seconds=reading.seconds)
         reading.seconds = 0.0
 

@@ -22,7 +22,7 @@ from pyecho.items.nest import leaves_of
 from pyecho.items.spec import is_tensor
 from pyecho.source import Source
 from pyecho.state.digest import digest
-from pyecho.state.position import Snapshot, options_of
+from pyecho.state.position import options_of
 from pyecho.warn import warn
 
 if TYPE_CHECKING:
@@ -145,27 +145,18 @@ def agreed_length(config: Config, source: Source, group: Group | None) -> int | 
 
 
 def settle(
-    config: Config,
-    source: Source,
-    group: Group | None,
-    reading: Reading,
-    saved: Snapshot,
-    *,
-    epoch: int,
+    config: Config, source: Source, group: Group | None, reading: Reading, *, epoch: int
 ) -> Extent:
-    """Settle the extent of the epoch that begins; with a group collective.
-
-    `reading` is open. `saved`: where it goes on.
-    """
+    """Settle the extent of the epoch that begins; with a group collective. `reading` is open."""
     length, first, error = reading.length, reading.first, reading.error
     if not config.bounded:
         return Extent(length, None, length)
-    beginning = READY if first or source.native or not saved.is_fresh else EMPTY
+    beginning = READY if first or source.native or not reading.saved.is_fresh else EMPTY
     message = Message(
         EPOCH_BEGINS,
         _code_of(config),
         epoch,
-        *saved.taken,
+        *reading.saved.taken,
         length=-1 if length is None else length,
         beginning=beginning if error is None else FAILED,
         first=_code_of_item(first[0]) if first and group is not None else 0,

@@ -122,10 +122,10 @@ class Pipeline:
         if self.config.wiring.by_consumer:
             return []
         feeder = self.echo.stage
-        jobs: list[Job] = [("feeder", partial(context.attempt, feeder._feed, feeder.fail))]
+        jobs: list[Job] = [("feeder", partial(context.run, feeder._feed, feeder.fail))]
         for link in self.links:
             for _ in range(link.threads):  # each in a context of its own, which serves one thread
-                work = partial(CallerContext().attempt, link.work, link.queue.fail)
+                work = partial(CallerContext().run, link.work, link.queue.fail)
                 jobs.append((link.name, work))
         return jobs
 

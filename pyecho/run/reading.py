@@ -67,19 +67,16 @@ class Cursor:
 class Reading(Iterator[Iterator[Any]]):
     """The passes that flow into each other, as an iterator of iterators of their items.
 
-    `saved`: where to go on. `source_state`: of the source there, if it has a state of its own.
+    `saved`: where to go on. `state`: of the source there, if it has one of its own.
     """
 
     _items: Any = None  # of the running pass
     _leaving = leaving_source  # an attribute, because a late finalizer finds modules empty
 
     def __init__(
-        self,
-        source: Source,
-        config: Config,
-        saved: Snapshot,
-        source_state: dict[str, Any] | None = None,
+        self, source: Source, config: Config, saved: Snapshot, state: dict[str, Any] | None
     ) -> None:
+        self.saved = saved
         self.at = saved.at
         """The position; after `open` for passes of the source's length."""
         self.first: list[Any] = []
@@ -97,8 +94,7 @@ class Reading(Iterator[Iterator[Any]]):
         """Passes that had more items than told, which were left out."""
         self._source = source
         self._config = config
-        self._saved = saved
-        self._source_state = source_state
+        self._source_state = state
         self._is_open = False
         self._is_located = False
         self._told: int | None = None  # epoch of which the source was told last
@@ -140,14 +136,14 @@ class Reading(Iterator[Iterator[Any]]):
         """Find out what to read."""
         if self._is_located:
             return
-        self._tell(self._saved.at.epoch)
+        self._tell(self.saved.at.epoch)
         self.told = self.length = self._source.length()
-        if not self._saved.is_fresh:
+        if not self.saved.is_fresh:
             self._locate_saved()
         self._is_located = True
 
     def _locate_saved(self) -> None:
-        source, saved, length = self._source, self._saved, self.length
+        source, saved, length = self._source, self.saved, self.length
         self.at = at = saved.at.of_length(length, self._config)
         if at.items is None and at.passes is not None and length is not None:
             self._doubt("had no length that was right when the state was taken")
@@ -200,7 +196,7 @@ class Reading(Iterator[Iterator[Any]]):
 
     def _read_first(self) -> None:
         """Open the pass to go on in, and read its first item."""
-        number, source, saved = self._number, self._source, self._saved
+        number, source, saved = self._number, self._source, self.saved
         if number is None:
             source.load(self._source_state)
             return
@@ -228,7 +224,7 @@ class Reading(Iterator[Iterator[Any]]):
         self.length = None
 
     def _open_rest(self, number: int) -> Any:
-        source, saved = self._source, self._saved
+        source, saved = self._source, self.saved
         if self._source_state is not None:
             if source.one_shot and not self._looked:  # it may have none once its state is loaded
                 self._looked.extend(islice(source.read(), 1))
@@ -253,7 +249,7 @@ class Reading(Iterator[Iterator[Any]]):
     def forget(self) -> None:
         """Drop the first item and the items of the state, which the stage has by now."""
         self.first, self.again, self._looked = [], [], []
-        self._saved, self._cursor = Snapshot(at=self.at), None
+        self.saved, self._cursor = Snapshot(at=self.at), None
 
     # ------------------------------------------------------------ all items
 
@@ -320,7 +316,7 @@ class Reading(Iterator[Iterator[Any]]):
 
     def example(self) -> list[Any]:
         """Return an item like the source's, to make the stages for; no item if there is none."""
-        source, saved = self._source, self._saved
+        source, saved = self._source, self.saved
         if source.native:
             return [source.example()]
         known = [*self.first, *self._looked, *(each[0] for each in self.again)]

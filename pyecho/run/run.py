@@ -229,8 +229,7 @@ class Run:
             snapshot = None if saved is None else saved.snapshot
             snapshot = snapshot or Snapshot(at=Position(epoch=self.epoch))
             state = None if saved is None else saved.source
-            flow = Flow(snapshot, Reading(source, self.config, snapshot, state))
-            self.flow = flow
+            self.flow = flow = Flow(Reading(source, self.config, snapshot, state))
         self.longest = self.engine.begin(flow, self.group, epoch=self.epoch).longest
         close_at_exit(self)  # before whatever the source has registered
         return flow

@@ -15,11 +15,8 @@ from typing import Any
 from pyecho import _core
 from pyecho._core import Closed
 
-SLICE_SECONDS = 0.05
-"""A wait checks this often whether its run was closed."""
-
-EXIT_SECONDS = 2.0
-"""How long the exit waits for threads that are still inside a source or an augmentation."""
+SLICE_SECONDS = 0.05  # a wait checks this often whether its run was closed
+EXIT_SECONDS = 2.0  # the exit waits for threads that are still inside a source or an augmentation
 
 
 class _Leaving:
