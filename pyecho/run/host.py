@@ -31,7 +31,7 @@ from pyecho.state.items import (
 from pyecho.state.position import Snapshot, Unspent
 
 AHEAD_BYTES, MOST_ITEMS_AHEAD = 4 << 20, 256
-"""Cheap items go from the feeder to the consumer in groups: so many fit into their queue."""
+"""Cheap items go from the feeder to the consumer in groups, as large as these allow."""
 
 
 def host_pipeline(source: Source, config: Config, first: Any, *, adapter: Adapter) -> Pipeline:

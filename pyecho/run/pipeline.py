@@ -165,9 +165,8 @@ class Pipeline:
     def stats(self) -> EchoStats:
         """Return counts and times so far."""
         counters = self.echo.stats()
-        if (
-            self._tally is not None
-        ):  # the echo knows items and uses, the last link knows the consumer
+        if self._tally is not None:
+            # The echo knows items and uses, the last link knows the consumer.
             consumer = self.links[-1].queue._stats()
             counters["emitted"], counters["fresh"] = self._tally.at(consumer["batches"])
             for name in ("batches", "consumer_wait_ns", "downstream_ns"):

@@ -124,12 +124,12 @@ class Reading(Iterator[Iterator[Any]]):
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            self.fail(error)
+            self.error = error  # without a call, in which Ctrl-C could lose it
         finally:
             self.seconds += time.perf_counter() - began
 
     def fail(self, error: BaseException) -> None:
-        """Keep what the source has raised."""
+        """Keep what a thread has met instead of a first item."""
         self.error = error
 
     def _locate(self) -> None:

@@ -139,7 +139,7 @@ class Run:
 
     def close(self) -> None:
         """End everything. Threads inside a source end when the source returns."""
-        self._closed = self.engine.crew.is_closed = True  # first: a call in its turn may wait
+        self._closed = self.engine.crew.is_closed = True  # first: waits in a turn check it
         if self._process == self._getpid():
             self._turns.post(self._end)
 
@@ -163,12 +163,14 @@ class Run:
     @property
     def flows(self) -> bool:
         """True if the next epoch has begun by itself."""
-        return self.flow is not None and self.flow.stage is not None and not self.unfinished
+        flow = self.flow
+        return flow is not None and flow.stage is not None and flow.token is None
 
     @property
     def unfinished(self) -> bool:
         """True if an iteration has begun and is not at its end."""
-        return self.flow is not None and self.flow.token is not None
+        flow = self.flow
+        return flow is not None and flow.token is not None
 
     @property
     def only_end_is_left(self) -> bool:
