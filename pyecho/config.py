@@ -81,6 +81,8 @@ class Wiring:
     """True if the consumer may hold more of them without a warning."""
     reads_few: bool = False
     """True if the source waits for items that are kept: read no more than asked for."""
+    by_consumer: bool = False
+    """True if the consumer's thread reads the source, and the run has no threads."""
     lists: tuple[bool, ...] | None = None
     """Which lists in a batch are columns, once that is known; see `pyecho.items.rows.row_spec`."""
     rank: int = bounded(0, 0, 2**20)

@@ -201,12 +201,10 @@ class Placement:
         return self.where
 
 
-def jax_pipeline(
-    source: Source, config: Config, first: Any, by_consumer: bool, *, placement: Placement
-) -> Pipeline:
+def jax_pipeline(source: Source, config: Config, first: Any, *, placement: Placement) -> Pipeline:
     """Return a pipeline that puts batches on devices, or items in batch echoing."""
     placement = replace(placement, with_info=config.with_info)
-    made = (source, config, first, by_consumer, ADAPTER)
+    made = (source, config, first, ADAPTER)
     by_item = config.batch_size is None and not config.linked
     echo: Any
     if config.batch_size is not None:
@@ -214,13 +212,7 @@ def jax_pipeline(
     else:
         echo = item_echo(*made, prepare=placement.item if by_item else None)
     echo.to_host = _to_host
-    pipeline = Pipeline(
-        echo,
-        config,
-        ADAPTER,
-        by_consumer=by_consumer,
-        sent_bytes=lambda: placement.put_bytes,
-    )
+    pipeline = Pipeline(echo, config, ADAPTER, sent_bytes=lambda: placement.put_bytes)
     if not by_item:
         add_augmentation(pipeline)
         pipeline.add_link(

@@ -18,7 +18,6 @@ from pyecho.run.extent import Group, agreed_length
 from pyecho.run.host import host_pipeline
 from pyecho.run.pipeline import MakePipeline
 from pyecho.run.run import Run
-from pyecho.run.saving import only_end_is_left, skipped
 from pyecho.run.threads import EXIT_SECONDS
 from pyecho.source import source_of
 from pyecho.state.position import whole_state
@@ -182,9 +181,9 @@ class EchoLoader(LoaderTools):
         batches = self._run.iterate()
         if not self._config.progress:
             return batches
-        from pyecho.run.progress import shown
+        from pyecho.run.progress import Shown
 
-        return shown(batches, operator.length_hint(self) or None, self._run.stats)
+        return Shown(batches, operator.length_hint(self) or None, self._run.stats)
 
     def _new_run(self) -> Run:
         source, config = self._source, self._config
@@ -243,7 +242,7 @@ class EchoLoader(LoaderTools):
         """
         epoch = checked_int("epoch", epoch, 0, 2**63)
         run = self._run
-        if epoch == run.epoch + 1 and only_end_is_left(run, self._config, self._source):
+        if epoch == run.epoch + 1 and run.only_end_is_left:
             for _ in run.iterate():  # no batch is left
                 pass
         run.set_epoch(epoch)
@@ -315,7 +314,9 @@ class EchoLoader(LoaderTools):
         count = checked_int("count", count, 0, 2**62)
         if not (self._run.unfinished or self._run.flows):
             self._source.set_epoch(self._run.epoch)  # which may decide the length
-        state = skipped(count, self._run, self._config, self._source, self._items())
+        from pyecho.run.saving import skipped
+
+        state = skipped(self._run, count, self._items())
         self.load_state_dict(whole_state(self._config, **state))
 
     # ------------------------------------------------------------ end

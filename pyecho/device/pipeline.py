@@ -45,7 +45,6 @@ def device_pipeline(
     source: Source,
     config: Config,
     first: Any,
-    by_consumer: bool,
     *,
     adapter: Adapter,
     options: DeviceOptions,
@@ -55,8 +54,10 @@ def device_pipeline(
     Raises also what is missing for that: `CudaError`, or `ConfigError`. The driver is loaded here.
     """
     device = present_device(options.device)
-    build = partial(Pipeline, config=config, adapter=adapter, by_consumer=by_consumer)
     by_item = config.batch_size is None and not config.linked
+    if by_item and options.max_bytes is not None:
+        config = replace(config, wiring=replace(config.wiring, reads_few=True))
+    build = partial(Pipeline, config=config, adapter=adapter)
     augmented = options.augment is not None
     uploader = _uploader(options, config, device, augmented=not (augmented and by_item))
     sent = lambda: uploader.h2d_bytes  # noqa: E731
@@ -67,10 +68,7 @@ def device_pipeline(
     elif by_item:
         # Every item is uploaded once, by the feeder. What device_augment makes of a use is another
         # batch: then uses are augmented, not items.
-        few = options.max_bytes is not None
-        items = _uploaded_items(
-            source, config, first, by_consumer, adapter, uploader, few=few, augmented=augmented
-        )
+        items = _uploaded_items(source, config, first, adapter, uploader, augmented=augmented)
         pipeline = build(items, sent_bytes=sent)
         if augmented:
             augmenter = _uploader(options, config, device, augmented=True)
@@ -78,9 +76,7 @@ def device_pipeline(
             _add_upload(pipeline, augmenter, make, partial(_deliver_use, augmenter))
     else:
         host = _pinned_echo if config.batch_size is not None else _expected_echo
-        pipeline = build(
-            host(source, config, first, by_consumer, adapter, uploader), sent_bytes=sent
-        )
+        pipeline = build(host(source, config, first, adapter, uploader), sent_bytes=sent)
         add_augmentation(pipeline)
         make = partial(_upload_use, uploader, config.with_info)
         _add_upload(pipeline, uploader, make, partial(_deliver_use, uploader))
@@ -106,11 +102,9 @@ def _uploaded_items(
     source: Source,
     config: Config,
     first: Any,
-    by_consumer: bool,
     adapter: Adapter,
     uploader: Uploader,
     *,
-    few: bool,
     augmented: bool,
 ) -> HostEcho:
     """Return batch echoing of items that the feeder uploads."""
@@ -118,9 +112,7 @@ def _uploaded_items(
         source,
         config,
         first,
-        by_consumer,
         adapter,
-        few=few,
         prepare=uploader.upload_item,
         fetch=None if augmented else uploader.deliver,
         copied=False if augmented else None,
@@ -133,25 +125,23 @@ def _expected_echo(
     source: Source,
     config: Config,
     first: Any,
-    by_consumer: bool,
     adapter: Adapter,
     uploader: Uploader,
 ) -> HostEcho:
     """Return batch echoing of items that threads augment before they are uploaded."""
-    return item_echo(source, config, first, by_consumer, adapter, prepare=uploader.expect)
+    return item_echo(source, config, first, adapter, prepare=uploader.expect)
 
 
 def _pinned_echo(
     source: Source,
     config: Config,
     first: Any,
-    by_consumer: bool,
     adapter: Adapter,
     uploader: Uploader,
     **more: Any,
 ) -> ExampleEcho:
     """Return example echoing with batches in pinned memory, if that can be had."""
-    make = partial(ExampleEcho, source, config, first, by_consumer, adapter, **more)
+    make = partial(ExampleEcho, source, config, first, adapter, **more)
     if config.memory == "pageable" or not uploader.has_streams:
         return make()
     try:
@@ -189,14 +179,11 @@ def _device_echo(
         source,
         replace(config, wiring=wiring, **staging_options),
         rows.deposit(first) if rows else first,
-        False,
         adapter,
         uploader,
         prepare=rows.deposit if rows else None,
     )
-    return DeviceEcho(
-        staging, config, uploader, rows, source=source, adapter=adapter, chunk=chunk_rows
-    )
+    return DeviceEcho(staging, config, uploader, rows, adapter=adapter, chunk=chunk_rows)
 
 
 def _add_upload(
@@ -267,7 +254,7 @@ def _check_memory(
         fields = [adapter.field_of(leaf) for leaf in leaves if not uploader.is_there(leaf)]
         kept = config.prefetch
         if not config.linked:
-            kept = config.capacity + items_ahead(config, first, few=True)
+            kept = config.capacity + items_ahead(config, first)
         there = DeviceRows(uploader, first, batched=False).row_bytes(options.dtype)
         needed = kept * (_bytes_of(fields, options.dtype) + there)
         what = f"{kept} items"

@@ -18,7 +18,6 @@ from pyecho.items.spec import Adapter
 from pyecho.run.host import ExampleEcho
 from pyecho.run.reading import Reading
 from pyecho.run.trace import span
-from pyecho.source import Source
 from pyecho.state.position import (
     LAST_END,
     Position,
@@ -68,7 +67,6 @@ class DeviceEcho:
         uploader: Uploader,
         rows: DeviceRows,
         *,
-        source: Source,
         adapter: Adapter,
         chunk: int,
     ) -> None:
@@ -80,7 +78,6 @@ class DeviceEcho:
         self._staging = staging
         self._config = config
         self._uploader = uploader
-        self._source = source
         self._adapter = adapter
         self._on_device = [field.dtype == TICKET for field in leaves_of(spec)]
         self._to_tensor: Any = adapter.decoder(leaves_of(spec))
@@ -114,8 +111,7 @@ class DeviceEcho:
             count = None if unspent is None else len(unspent.numbers)
             places, _, _, batches = self.plan.resume(at, count)
             self._dropped = batches - min(at.delivered, batches)
-            batched = self._source.batched
-            parts = [(item, batched, rows, which) for item, rows, which in reading.again]
+            parts = reading.again
             if unspent is not None:
                 parts = parts_of_examples(unspent, self._saved_spec)
             adaptive = self._config.adaptive is not None

@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from pyecho._core import EchoError
-from pyecho.run.trace import Recording
+from pyecho.run.trace import Trace
 from pyecho.tools.advise.model import FACTORS, SLACK, Advice, Times, advice_on
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _free_run(given: EchoLoader, steps: int) -> float:
 def _full_run(given: EchoLoader, step: Step | None, steps: int, upstream: float) -> Times:
     """Measure the other parts, where the source is the limit only if R is larger than 8."""
     cycles, busy = [], []
-    with Recording() as recording, closing(given._variant(factor=FACTORS[-1])) as loader:
+    with Trace() as recording, closing(given._variant(factor=FACTORS[-1])) as loader:
         config = loader._config
         # The feeder rests until the uses that the pool began with are spent.
         in_pool = math.ceil(config.most_uses * config.capacity / (config.batch_size or 1))
@@ -91,7 +91,7 @@ def _full_run(given: EchoLoader, step: Step | None, steps: int, upstream: float)
         gather=spans.seconds("gather", per=spans.items("gather") / (config.batch_size or 1)),
         gather_threads=max(1, spans.threads("gather", "pyecho-gather")),
         upload=spans.seconds("upload", per=len(busy)),
-        serial=loader._run.engine.by_consumer and not loader._source.in_memory,
+        serial=loader._run.engine.wiring.by_consumer and not loader._source.in_memory,
     )
     if not times.serial and SLACK * upstream / FACTORS[-1] < times.cycle:
         return times
