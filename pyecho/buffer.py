@@ -15,9 +15,9 @@ from pyecho._core import ConfigError
 from pyecho.adaptive import Adaptive
 from pyecho.checked import with_checked_names
 from pyecho.config import Config, Wiring
-from pyecho.items.info import EchoInfo
+from pyecho.items.nest import fields_of
 from pyecho.items.nodes import node_of
-from pyecho.items.spec import NUMPY, fields_of
+from pyecho.items.spec import NUMPY, EchoInfo
 from pyecho.state.check import snapshot_of
 from pyecho.state.items import examples_state, parts_of_examples, refill
 from pyecho.state.position import Position, position_of, whole_state

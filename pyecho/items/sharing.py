@@ -14,11 +14,9 @@ from typing import Any
 import numpy as np
 
 from pyecho._core import ConfigError, explain_nests
-from pyecho.items.info import EchoInfo
 from pyecho.items.nest import bounded
-from pyecho.items.node import Node
-from pyecho.items.nodes import node_of
-from pyecho.items.spec import is_tensor
+from pyecho.items.nodes import Node, node_of
+from pyecho.items.spec import EchoInfo, is_tensor
 
 _MOST_ENTRIES = 64  # of an object's dict or list that is searched for arrays: a vocabulary is not
 
