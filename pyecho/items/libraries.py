@@ -50,7 +50,7 @@ class TensorDictNode(MappingNode):
                 axes = self._axes + now - was
                 size = tuple(getattr(new, "shape", ()))[: max(0, axes)]
                 break
-        if not any(map(_is_in_spec, children)):
+        if not any(isinstance(child, TensorDictNode | np.ndarray | Field) for child in children):
             return self._tensor_dict(children, size)
         node = copy.copy(self)
         node.like, node.children = None, children
@@ -88,10 +88,6 @@ def _as_tensor(child: Any) -> Any:
         except (TypeError, ValueError):  # a dtype that only NumPy has
             pass
     return child
-
-
-def _is_in_spec(child: Any) -> bool:
-    return isinstance(child, TensorDictNode | np.ndarray | Field)
 
 
 def _axes_of(child: Any) -> int | None:

@@ -12,14 +12,13 @@ list of columns that cannot be items    tuples of their rows
 ``__arrow_c_array__``: Arrow arrays     the array; in example echoing, its rows
 datasets and shards of Ray Data         as of Arrow tables, block by block
 ``__getitem__`` and ``__len__`` only    ``source[i]`` for i in ``range(len(source))``
-``__pyecho_feed__``                     examples, put into the slots by itself (`Source.native`)
+``__pyecho_feed__``                     examples that it puts into the slots itself
 anything else that can be iterated      what iterating it yields
 ======================================  ==================================================
 
-A column is anything with a length and items by index: an array or tensor, a dataset of h5py or
-zarr, a list, a map-style dataset. Columns have equal lengths. A list is one of columns if one of
-them slices into arrays (h5py, zarr), or, in example echoing, if arrays of equal length differ in
-dtype or in the shape of a row.
+A column is anything with a length and items by index (`pyecho.source.arrays.rows_in`). A list is
+one of columns if one of them slices into arrays (h5py, zarr), or, in example echoing, if arrays of
+equal length differ in dtype or in the shape of a row.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from typing import Any
 
 from pyecho._core import ConfigError
 from pyecho.source.arrays import Arrays, columns_of, is_array
-from pyecho.source.iterable import Iterable, Mapped, is_map_style
+from pyecho.source.iterable import Iterable
 from pyecho.source.reader import EXPORTS, Source, has_special, is_arrow
 
 __all__ = ["Source", "source_of"]
@@ -56,7 +55,8 @@ def source_of(
         from pyecho.source.native import Native
 
         return Native(given)
-    of_ray = _is_of_ray(given)
+    ray = sys.modules.get("ray.data")
+    of_ray = ray is not None and isinstance(given, ray.Dataset | ray.DataIterator)
     if not of_ray:
         _check(given)
     if of_ray or is_arrow(given):
@@ -66,13 +66,7 @@ def source_of(
     columns = columns_of(given, alike=alike, unbatch=unbatch)
     if columns is not None:
         return Arrays(given, columns, unbatch=unbatch, chunked=alike and not unbatch)
-    return (Mapped if is_map_style(given) else Iterable)(given, unbatch=unbatch)
-
-
-def _is_of_ray(given: Any) -> bool:
-    """Return True for a dataset of Ray Data, or a worker's shard of one; does not import Ray."""
-    data = sys.modules.get("ray.data")
-    return data is not None and isinstance(given, data.Dataset | data.DataIterator)
+    return Iterable(given, unbatch=unbatch)
 
 
 def _check(given: Any) -> None:

@@ -59,7 +59,10 @@ class Arrays(Source):
         # Other keys than str may run Python code when they are hashed.
         if all(type(key) is str for key in self._keys) and None not in parts:
             return self._together(parts)
-        rows = [_row_getter(column) for column in self._columns]
+        rows = [
+            _SlicedRows(each) if is_sliced(each) else partial(operator.getitem, each)
+            for each in self._columns
+        ]
         return Indexed(lambda index: self._item(row(index) for row in rows), start, self._length)
 
     def _chunk(self, step: int, index: int) -> Any:
@@ -104,18 +107,12 @@ def _iterated(column: Any, start: int) -> Iterator[Any] | None:
     return itertools.chain.from_iterable(map(torch.unbind, chunks))
 
 
-def _row_getter(column: Any) -> Any:
-    if is_sliced(column):
-        return _SlicedRows(column, _chunk_rows([column]))
-    return partial(operator.getitem, column)
-
-
 class _SlicedRows:
     """Rows of what slices, by number: read by chunk, of which the last one is kept."""
 
-    def __init__(self, column: Any, rows: int) -> None:
+    def __init__(self, column: Any) -> None:
         self._column = column
-        self._rows = rows
+        self._rows = _chunk_rows([column])
         self._chunk: tuple[int, Any] = (0, ())
 
     def __call__(self, index: int) -> Any:

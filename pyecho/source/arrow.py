@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 from pyecho._core import ArrowReader
@@ -91,8 +90,4 @@ def _reader(source: Any, chunk_bytes: int | None) -> Any:
 
 
 def _rows(batch: Any) -> Iterator[Any]:
-    return Indexed(partial(_row, batch), 0, rows_of(batch))
-
-
-def _row(batch: Any, index: int) -> Any:
-    return map_nest(operator.itemgetter(index), batch)
+    return Indexed(lambda row: map_nest(operator.itemgetter(row), batch), 0, rows_of(batch))

@@ -1,4 +1,4 @@
-"""Iterables and map-style datasets: lists, iterators, loaders, and what has items by index."""
+"""Iterables and map-style datasets: lists, iterators, loaders, and whatever has items by index."""
 
 from __future__ import annotations
 
@@ -18,15 +18,22 @@ from pyecho.source.reader import Indexed, Source, length_of, rows_of_all
 
 
 class Iterable(Source):
-    """A source that is iterated. It may have a state of its own, or its iterators may."""
+    """A source that is iterated, or that only has items by index: a map-style dataset.
+
+    An iterated one may have a state of its own, or its iterators may. The position of a map-style
+    dataset is the index.
+    """
 
     def __init__(self, given: Any, *, unbatch: bool) -> None:
         super().__init__(given)
         self.in_memory = in_memory(given)
         self.one_shot = isinstance(given, Iterator)
-        self.indexed = not unbatch and (self.in_memory or isinstance(given, Sequence))
+        iterate = getattr(type(given), "__iter__", None)
+        self._by_index = iterate in (None, Sequence.__iter__) and length_of(given) is not None
+        starts_anywhere = self.in_memory or self._by_index or isinstance(given, Sequence)
+        self.indexed = starts_anywhere and not unbatch  # a row may be in any batch
         self.batched = unbatch
-        self._is_stateful = is_stateful(given)
+        self._is_stateful = not self._by_index and is_stateful(given)
         self._pass: weakref.ref[_Pass] | None = None  # if it has a state
         self._ended = False  # the pass that was read last, or whose state was loaded
         self._loaded: dict[str, Any] | None = None
@@ -34,8 +41,8 @@ class Iterable(Source):
     def read(self, start: int = 0) -> Iterator[Any]:
         """Begin one pass."""
         self._ended, self._loaded = False, None
-        if start > 0 and not self.in_memory:
-            return _read_by_index(self.object, start)
+        if self._by_index or (start > 0 and not self.in_memory):
+            return Indexed(partial(operator.getitem, self.object), start, len(self.object))
         items: Iterator[Any] = iter(self.object)
         self.one_shot = items is self.object
         if start > 0:
@@ -113,36 +120,6 @@ class Iterable(Source):
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the pass, which belongs to this one only."""
         return {**self.__dict__, "_pass": None}
-
-
-class Mapped(Source):
-    """A source that only has items by index, 0 to ``len() - 1``.
-
-    Its position is the index: a state of its own is not asked for.
-    """
-
-    def __init__(self, given: Any, *, unbatch: bool) -> None:
-        super().__init__(given)
-        self.batched = unbatch
-        self.indexed = not unbatch  # where a row is depends on the batches before it
-
-    def read(self, start: int = 0) -> Iterator[Any]:
-        """Begin one pass."""
-        return _read_by_index(self.object, start)
-
-    def length(self) -> int | None:
-        """Return ``len()``; examples of batches are unknown."""
-        return length_of(self.object) if self.indexed else None
-
-
-def is_map_style(source: Any) -> bool:
-    """Return True if a source has items by index, and no better way to iterate them."""
-    iterate = getattr(type(source), "__iter__", None)
-    return iterate in (None, Sequence.__iter__) and length_of(source) is not None
-
-
-def _read_by_index(source: Any, start: int) -> Iterator[Any]:
-    return Indexed(partial(operator.getitem, source), start, len(source))
 
 
 class _Pass(Iterator[Any]):
