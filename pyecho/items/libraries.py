@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from pyecho.items.nodes import MappingNode, RegisteredNode, is_tensor_dict
-from pyecho.items.spec import Field
+from pyecho.items.nodes import MappingNode, RegisteredNode
+from pyecho.items.spec import Field, is_tensor_dict
 
 
 class TensorDictNode(MappingNode):

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from pyecho._core import ConfigError
-from pyecho.items.spec import Field
+from pyecho.items.spec import Field, is_tensor_dict
 
 _ATOMS = (str, bytes, int, float, complex, type(None), np.ndarray, np.generic, Field)
 """Types whose instances are leaves, with instances of classes derived from them."""
@@ -229,7 +229,7 @@ def register_node(
     Parameters
     ----------
     type
-        The class; classes derived from it are not registered.
+        The class, without classes derived from it.
     flatten
         ``flatten(instance)`` returns ``(children, context)`` or ``(children, context, names)``: a
         list of the parts; what they are put together with, equal in all items of a source; and
@@ -241,8 +241,8 @@ def register_node(
     Raises
     ------
     ConfigError
-        If the type is none or is registered already; if it is a dict, list, tuple, number, string
-        or array, which pyecho takes as such; if a function cannot be called.
+        If the type is none, is registered already, or is a dict, list, tuple, number, string or
+        array, which pyecho takes as such; if a function cannot be called.
     """
     if not inspect.isclass(type):
         raise ConfigError(f"register_node() needs a class, got {type!r}")
@@ -320,13 +320,6 @@ def _registered_node(value: Any) -> Node | None:
     from pyecho.items.libraries import OptreeNode
 
     return OptreeNode(value)
-
-
-def is_tensor_dict(value: Any) -> bool:
-    """Return True for a TensorDict or tensorclass, except one around an object of Python's."""
-    tensordict = sys.modules.get("tensordict")
-    is_one = getattr(tensordict, "is_tensor_collection", None)  # None while it is being imported
-    return is_one is not None and is_one(value) and not tensordict.is_non_tensor(value)  # type: ignore[union-attr]
 
 
 def node_of(value: Any) -> Node | None:

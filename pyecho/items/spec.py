@@ -128,3 +128,10 @@ def is_tensor(leaf: Any) -> bool:
     """Return True if `leaf` is a torch tensor; does not import torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(leaf, torch.Tensor)
+
+
+def is_tensor_dict(value: Any) -> bool:
+    """Return True for a TensorDict or tensorclass, except one around an object of Python's."""
+    tensordict = sys.modules.get("tensordict")
+    is_one = getattr(tensordict, "is_tensor_collection", None)  # None while it is being imported
+    return is_one is not None and is_one(value) and not tensordict.is_non_tensor(value)  # type: ignore[union-attr]
