@@ -12,7 +12,6 @@ import inspect
 import itertools
 import operator
 import sys
-import threading
 from collections import UserDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -201,8 +200,7 @@ class _FieldsNode(Node):
 
 # ------------------------------------------------------------ registered types
 
-_registered: dict[type, tuple[Callable[[Any], Any], Callable[[Any, list[Any]], Any]]] = {}
-_registering = threading.Lock()
+_registered: dict[type, tuple[Callable[..., Any], Callable[..., Any]]] = {}
 
 
 def register_node(
@@ -254,13 +252,12 @@ def register_node(
     for name, function in (("flatten", flatten), ("unflatten", unflatten)):
         if not callable(function):
             raise ConfigError(f"{name} must be a function, got {function!r}")
-    with _registering:
-        if type in _registered:
-            raise ConfigError(f"{type.__name__} is registered already")
-        _registered[type] = flatten, unflatten
+    functions = flatten, unflatten
+    if _registered.setdefault(type, functions) is not functions:  # safe in any thread
+        raise ConfigError(f"{type.__name__} is registered already")
 
 
-class RegisteredNode(Node):
+class _RegisteredNode(Node):
     """An instance of a registered type, taken apart by the registered functions."""
 
     def __init__(self, like: Any) -> None:
@@ -284,14 +281,17 @@ class RegisteredNode(Node):
         return children
 
     def make(self, children: list[Any]) -> Any:
-        """Call the registered function."""
-        _, unflatten = _registered[type(self.like)]
-        return unflatten(self._context, children)
+        return self._unflatten(self._context, children)
 
     def _flatten(self, item: Any) -> tuple[list[Any], Sequence[Any], Any]:
         """Return the children, their names, and the context that `make` needs beside them."""
-        flatten, _ = _registered[type(item)]
-        flattened = flatten(item)
+        flattened: Any
+        if type(item) in _registered:
+            flatten, self._unflatten = _registered[type(item)]
+            flattened = flatten(item)
+        else:
+            flatten = sys.modules["optree"].tree_flatten_one_level
+            *flattened, self._unflatten = flatten(item, none_is_leaf=True)
         try:
             parts, context, *more = flattened
             children = list(parts)
@@ -306,20 +306,16 @@ class RegisteredNode(Node):
         return children, names, context
 
 
-def _registered_node(value: Any) -> Node | None:
-    """Describe an instance of a registered type; None for one of another type."""
+def _is_registered(value: Any) -> bool:
+    """Return True for an instance of a type that is registered here or with optree."""
     kind = type(value)
     if kind in _registered:
-        return RegisteredNode(value)
+        return True
     # Containers of the standard library keep our rules, whether or not optree is imported.
+    if kind.__module__ in sys.stdlib_module_names:
+        return False
     is_leaf = getattr(sys.modules.get("optree"), "tree_is_leaf", None)
-    if is_leaf is None or kind.__module__ in sys.stdlib_module_names:
-        return None
-    if is_leaf(value, none_is_leaf=True):
-        return None
-    from pyecho.items.libraries import OptreeNode
-
-    return OptreeNode(value)
+    return is_leaf is not None and not is_leaf(value, none_is_leaf=True)
 
 
 def node_of(value: Any) -> Node | None:
@@ -333,13 +329,13 @@ def node_of(value: Any) -> Node | None:
         return _ListNode(value, range(len(value)))
     if issubclass(kind, _ATOMS) or hasattr(kind, "__dlpack__"):
         return None
-    registered = _registered_node(value)
-    if registered is not None:
+    if _is_registered(value):
+        registered = _RegisteredNode(value)
         return registered if registered.children else None  # without children: a constant
     if issubclass(kind, Node):
         return value  # type: ignore[no-any-return]  # in a spec, where it stands for a TensorDict
     if is_tensor_dict(value):
-        from pyecho.items.libraries import TensorDictNode
+        from pyecho.items.tensordicts import TensorDictNode
 
         return TensorDictNode(value)
     if issubclass(kind, Mapping):

@@ -20,7 +20,7 @@ from pyecho.items.spec import Adapter, Field
 
 def rows_of(batch: Any) -> int:
     """Return the number of rows of a batch: the length of the outermost array."""
-    level, lists, texts = [batch], False, False
+    level = [batch]
     met: dict[int, Any] = {}  # by id: a batch may contain itself
     while level:
         level = [part for part in level if id(part) not in met]
@@ -28,11 +28,10 @@ def rows_of(batch: Any) -> int:
         lengths = [length for length in map(_length, level) if length is not None]
         if lengths:
             return lengths[0]
-        nodes = [node for node in map(node_of, level) if node is not None]
-        lists = lists or any(node.is_list for node in nodes)
-        texts = texts or any(isinstance(value, str | bytes) for value in level)
+        nodes = filter(None, map(node_of, level))
         level = [child for node in nodes for child in node.children]
-    if lists and texts:
+    lists = any(node.is_list for node in filter(None, map(node_of, met.values())))
+    if lists and any(isinstance(part, str | bytes) for part in met.values()):
         remedy = "a list of strings is a column beside an array; alone, make it one (np.asarray())"
     elif lists:
         remedy = "make arrays of its lists of numbers (np.asarray())"

@@ -1,15 +1,14 @@
-"""Nodes of types of tensordict and optree; loaded once the program has imported these."""
+"""TensorDicts and tensorclasses as nodes; loaded once the program has imported tensordict."""
 
 from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from pyecho.items.nodes import MappingNode, RegisteredNode
+from pyecho.items.nodes import MappingNode
 from pyecho.items.spec import Field, is_tensor_dict
 
 
@@ -98,22 +97,3 @@ def _axes_of(child: Any) -> int | None:
         return None if child.by_reference else len(child.shape)
     is_array = isinstance(child, np.ndarray | sys.modules["torch"].Tensor)
     return len(child.shape) if is_array or is_tensor_dict(child) else None
-
-
-class OptreeNode(RegisteredNode):
-    """An instance of a type registered with optree, in its global namespace."""
-
-    def step(self, position: int) -> str:
-        """Do as optree does."""
-        like, accessors = self.like, sys.modules["optree"].tree_accessors
-        parts = accessors(like, is_leaf=lambda part: part is not like, none_is_leaf=True)
-        return str(parts[position].codify(""))
-
-    def make(self, children: list[Any]) -> Any:
-        """Call the function registered with optree."""
-        return self._unflatten(self._context, children)
-
-    def _flatten(self, item: Any) -> tuple[list[Any], Sequence[Any], Any]:
-        flatten = sys.modules["optree"].tree_flatten_one_level
-        children, context, names, self._unflatten = flatten(item, none_is_leaf=True)
-        return children, names, context
