@@ -1,4 +1,7 @@
-"""Nests: what an item is made of, down to its leaves. Whatever walks an item walks it by this."""
+"""Nests: what an item is made of, down to its leaves. Whatever walks an item walks it by this.
+
+No walk is a function inside of another: that would be a cycle of references, which keeps items.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +36,14 @@ def bounded(walk: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result
 @bounded
 def map_nest(function: Callable[[Any], Any], nest: Any) -> Any:
     """Return the nest with each leaf replaced by ``function(leaf)``; itself if none changes."""
+    return _mapped(function, nest)
+
+
+def _mapped(function: Callable[[Any], Any], nest: Any) -> Any:
     node = node_of(nest)
     if node is None:
         return function(nest)
-    return _rebuilt(nest, node, [map_nest(function, child) for child in node.children])
+    return _rebuilt(nest, node, [_mapped(function, child) for child in node.children])
 
 
 @bounded
@@ -59,10 +66,18 @@ def _rebuilt(nest: Any, node: Node, children: list[Any]) -> Any:
 @bounded
 def leaves_of(nest: Any) -> list[Any]:
     """Return the leaves of a nest, in order."""
+    leaves: list[Any] = []
+    _collect(nest, leaves)
+    return leaves
+
+
+def _collect(nest: Any, leaves: list[Any]) -> None:
     node = node_of(nest)
     if node is None:
-        return [nest]
-    return [leaf for child in node.children for leaf in leaves_of(child)]
+        leaves.append(nest)
+    else:
+        for child in node.children:
+            _collect(child, leaves)
 
 
 def leaves_like(like: Any, nest: Any) -> list[Any]:

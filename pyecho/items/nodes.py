@@ -132,9 +132,9 @@ class _ListNode(Node):
 
     is_list = True
 
-    def __init__(self, like: Any, keys: Sequence[Any]) -> None:
-        self._plain = list if isinstance(like, list) else tuple
-        super().__init__(like, keys)
+    @property
+    def _plain(self) -> type[list[Any] | tuple[Any, ...]]:
+        return list if isinstance(self.like, list) else tuple
 
     @property
     def expected(self) -> str:
