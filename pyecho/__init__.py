@@ -32,9 +32,9 @@ from pyecho._core import (
 )
 from pyecho.adaptive import Adaptive
 from pyecho.buffer import EchoBuffer
-from pyecho.items.info import EchoInfo
-from pyecho.items.registered import register_node
-from pyecho.items.spec import Field, spec_of
+from pyecho.items.nest import spec_of
+from pyecho.items.nodes import register_node
+from pyecho.items.spec import EchoInfo, Field
 from pyecho.loader import EchoLoader
 from pyecho.stats import EchoStats
 

@@ -15,9 +15,9 @@ from pyecho._core import CheckpointError, ConfigError
 from pyecho.adaptive import Adaptive
 from pyecho.checked import checked_int, with_checked_names
 from pyecho.config import MAX_CAPACITY, Config, Wiring
-from pyecho.items.info import EchoInfo
+from pyecho.items.nest import fields_of
 from pyecho.items.nodes import node_of
-from pyecho.items.spec import NUMPY, fields_of
+from pyecho.items.spec import NUMPY, EchoInfo
 from pyecho.state.position import (
     Position,
     examples_state,

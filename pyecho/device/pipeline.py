@@ -20,10 +20,9 @@ from pyecho.device.pool import DeviceEcho
 from pyecho.device.rows import DeviceRows
 from pyecho.device.tensors import TICKET
 from pyecho.device.upload import StreamUploader, Uploaded, Uploader
-from pyecho.items.info import EchoInfo
 from pyecho.items.nest import leaves_of
 from pyecho.items.sharing import own
-from pyecho.items.spec import Adapter, Field
+from pyecho.items.spec import Adapter, EchoInfo, Field
 from pyecho.run.host import ExampleEcho, HostEcho, add_augmentation, item_echo, items_ahead
 from pyecho.run.pipeline import Pipeline
 from pyecho.source import Source

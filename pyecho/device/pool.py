@@ -12,9 +12,8 @@ from pyecho.config import Config
 from pyecho.device.rows import DeviceRows
 from pyecho.device.tensors import TICKET, as_words, bytes_of_rows, from_words
 from pyecho.device.upload import Uploaded, Uploader
-from pyecho.items.info import EchoInfo
 from pyecho.items.nest import leaves_like, leaves_of, map_nest
-from pyecho.items.spec import Adapter
+from pyecho.items.spec import Adapter, EchoInfo
 from pyecho.run.host import ExampleEcho
 from pyecho.run.reading import Reading
 from pyecho.run.trace import span

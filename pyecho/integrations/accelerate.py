@@ -26,7 +26,7 @@ from pyecho._core import CheckpointError, ConfigError
 from pyecho.adaptive import Adaptive
 from pyecho.config import with_options
 from pyecho.integrations.iterations import Converted
-from pyecho.source.lengths import examples_of
+from pyecho.source.iterable import examples_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -260,7 +260,7 @@ class _Examples:
         return _ExamplesOf(iter(self._loader))
 
     def __len__(self) -> int:
-        examples = examples_of(self._loader)
+        examples, _ = examples_of(self._loader)
         if examples is None:
             raise TypeError("the DataLoader does not tell how many examples it has")
         return examples

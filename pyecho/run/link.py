@@ -11,7 +11,7 @@ from typing import Any
 from pyecho import _core
 from pyecho._core import Closed
 from pyecho.config import Config
-from pyecho.items.info import EchoInfo
+from pyecho.items.spec import EchoInfo
 from pyecho.run.trace import span
 from pyecho.state.position import BATCH, LAST_END, Position, Snapshot, with_ends
 

@@ -153,7 +153,7 @@ class Blocks:
 def test_rows_of_ray_data_lose_no_item(collated: bool) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     blocks = Blocks([pyarrow.table({"x": [1, 2]}), pyarrow.table({"x": [3]})])
-    assert check(lambda: RayData(blocks, by_row=True, unbatch=False, collated=collated).read()) > 10
+    assert check(lambda: RayData(blocks, by_row=True, batched=not collated).read()) > 10
 
 
 class StatefulDataset(Unsized):
