@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 
 from pyecho import cuda
-from pyecho.device.memory import pinned_copy
-from pyecho.device.place import has_cuda_driver
+from pyecho.device.place import has_cuda_driver, stream_on
 from pyecho.device.tensors import host_tensor
+from pyecho.items.info import EchoInfo
 from pyecho.items.nest import leaves_of, map_nest
 from pyecho.run.trace import span
 
@@ -23,9 +21,6 @@ DEPTH = 2
 
 STAGED_BYTES = 16 << 10
 """So much CUDA copies aside by itself, for less than it costs to have it pinned."""
-
-Augment = Callable[[Any, int, int], Any]
-"""Returns the augmented batch, given one on the device, its epoch and its number in there."""
 
 
 class Ready:
@@ -50,6 +45,8 @@ class Uploaded(NamedTuple):
     """The leaves of the item that are on the device."""
     ready: Ready | None
     """None on a device without streams."""
+    info: EchoInfo | None
+    """Of a batch."""
 
 
 class Uploader:
@@ -64,7 +61,7 @@ class Uploader:
     dtype
         Dtype to convert images and the like to; None leaves them as they are.
     augment
-        Function for each batch, or None.
+        Returns the augmented batch, given one on the device, its epoch and its number in there.
     """
 
     has_streams = False
@@ -74,7 +71,7 @@ class Uploader:
         device: torch.device,
         *,
         dtype: torch.dtype | None = None,
-        augment: Augment | None = None,
+        augment: Callable[[Any, int, int], Any] | None = None,
     ) -> None:
         self.device = device
         self.h2d_bytes = 0
@@ -89,13 +86,13 @@ class Uploader:
         return nullcontext()
 
     def upload_item(self, item: Any) -> Uploaded:
-        """Upload an item of the source, in any thread and context."""
+        """Upload and convert an item of the source, in any thread and context."""
         there = self._there(item)
         arrival = self.arrival() if there else None
         with span("upload"), self.computing():
             if there:
                 self.follow(arrival, there)
-            return self.finish(self.upload(item))
+            return self._uploaded(self._converted(self.upload(item)))
 
     def expect(self, item: Any) -> Any:
         """Return an item of the source. Threads that augment it wait for its tensors over there."""
@@ -129,31 +126,31 @@ class Uploader:
     def _copied(self, host: torch.Tensor) -> torch.Tensor:
         return host.to(self.device, memory_format=torch.contiguous_format)
 
-    def finish(self, item: Any, epoch: int = 0, number: int = 0) -> Uploaded:
-        """Convert and augment an item on the device, which is delivered once that is done.
-
-        `epoch` and `number`, its number in there, are for the augmentation.
-        """
-        if self._dtype is not None:
-            item = map_nest(self._converted, item)
+    def finish(self, batch: Any, epoch: int, number: int, info: EchoInfo | None) -> Uploaded:
+        """Convert and augment a batch on the device, of this number in its epoch."""
+        batch = self._converted(batch)
         if self._augment is not None:
             with self.computing():  # whatever the function leaves behind
-                item = self._augment(item, epoch, number)
-        return self._uploaded(item)
+                batch = self._augment(batch, epoch, number)
+        return self._uploaded(batch, info)
 
-    def _uploaded(self, item: Any) -> Uploaded:
-        return Uploaded(item, self._there(item), self._mark())
+    def upload_again(self, batch: Any, *info: Any) -> Uploaded:
+        """Upload a finished batch, which `to_host` has returned, with the columns of its info."""
+        return self._uploaded(self.upload(batch), EchoInfo(*info) if info else None)
 
-    def upload_again(self, batch: Any) -> Uploaded:
-        """Upload a batch that `to_host` returned. It has been converted and augmented."""
-        return self._uploaded(self.upload(batch))
+    def _converted(self, item: Any) -> Any:
+        """Convert images and the like: leaves with axes of their own, beside the batch's."""
 
-    def _converted(self, leaf: Any) -> Any:
-        """Return a leaf, converted if it is an image or the like: with axes beside the batch's."""
-        if not self.is_there(leaf) or leaf.ndim < 2:
-            return leaf
-        numeric = leaf.dtype == torch.uint8 or leaf.dtype.is_floating_point
-        return leaf.to(self._dtype) if numeric else leaf
+        def converted(leaf: Any) -> Any:
+            if not self.is_there(leaf) or leaf.ndim < 2:
+                return leaf
+            numeric = leaf.dtype == torch.uint8 or leaf.dtype.is_floating_point
+            return leaf.to(self._dtype) if numeric else leaf
+
+        return item if self._dtype is None else map_nest(converted, item)
+
+    def _uploaded(self, item: Any, info: EchoInfo | None = None) -> Uploaded:
+        return Uploaded(item, self._there(item), self._mark(), info)
 
     def _mark(self) -> Ready | None:
         """Mark the end of the work so far."""
@@ -181,7 +178,7 @@ class Uploader:
         return uploaded.item
 
     def _await(self, uploaded: Uploaded) -> None:
-        pass
+        """Have the current stream wait for an item."""
 
     def to_host(self, uploaded: Uploaded) -> Any:
         """Return the item with its tensors in host memory. Waits for the device."""
@@ -219,7 +216,7 @@ class StreamUploader(Uploader):
     def _copied(self, host: torch.Tensor) -> torch.Tensor:
         staged = self.device.type == "cuda"  # pageable memory has been read when the call returns
         if not (staged and host.nbytes <= STAGED_BYTES) and not host.is_pinned():
-            host = pinned_copy(host)
+            host = _pinned_copy(host)
         non_blocking = staged or host.is_pinned()
         return host.to(
             self.device, non_blocking=non_blocking, memory_format=torch.contiguous_format
@@ -236,15 +233,13 @@ class StreamUploader(Uploader):
 
     def expect(self, item: Any) -> Any:
         """Have the default stream, that of threads which augment, wait for the current one."""
-        there = self._there(item)
-        if there:
+        if there := self._there(item):
             _follow(self._default(), self.arrival(), there)
         return item
 
     def upload_augmented(self, item: Any) -> Any:
         """Upload a batch that a thread has made on the default stream."""
-        there = self._there(item)
-        if there:
+        if there := self._there(item):
             self.follow(self._default().record_event(), there)
         return self.upload(item)
 
@@ -269,33 +264,21 @@ class StreamUploader(Uploader):
         _follow(self._stream, arrival, tensors)
 
     def _await(self, uploaded: Uploaded) -> None:
-        """Have the current stream wait for an item."""
-        current = self._module.current_stream(self.device)
         assert uploaded.ready is not None
-        current.wait_event(uploaded.ready.event)
-        for tensor in uploaded.tensors:
-            tensor.record_stream(current)
+        _follow(self._module.current_stream(self.device), uploaded.ready.event, uploaded.tensors)
 
 
-def _follow(stream: Any, arrival: Any, tensors: list[torch.Tensor]) -> None:
-    stream.wait_event(arrival)
+def _follow(stream: Any, event: Any, tensors: list[torch.Tensor]) -> None:
+    """Have a stream wait for an event, and tell the allocator that it reads these tensors."""
+    stream.wait_event(event)
     for tensor in tensors:
         tensor.record_stream(stream)
 
 
-def stream_on(device: torch.device) -> Any:
-    """Return pyecho's stream, one for each device."""
-    with _making:  # or two threads would make one each
-        return _stream_on(device)
-
-
-_making = threading.Lock()
-
-
-@cache
-def _stream_on(device: torch.device) -> Any:
-    # On NVIDIA's from the driver: PyTorch would lend one of its own to others as well.
-    if not has_cuda_driver(device):
-        return torch.get_device_module(device.type).Stream(device)
-    with cuda.relaxed_capture():
-        return torch.cuda.ExternalStream(cuda.new_stream(device.index), device=device)  # type: ignore[no-untyped-call]
+def _pinned_copy(host: torch.Tensor) -> torch.Tensor:
+    """Return a copy in pinned memory, or `host` itself if none can be pinned."""
+    try:
+        pinned = torch.empty(host.shape, dtype=host.dtype, device="cpu", pin_memory=True)
+        return pinned.copy_(host)
+    except RuntimeError:
+        return host  # which the driver then reads before the copy to the device returns
