@@ -20,7 +20,6 @@ from pyecho.device.rows import DeviceRows
 from pyecho.device.upload import StreamUploader, Uploaded, Uploader
 from pyecho.items.info import EchoInfo
 from pyecho.items.nest import leaves_of
-from pyecho.items.sharing import own
 from pyecho.items.spec import Adapter, Field
 from pyecho.run.augment import random_bits
 from pyecho.run.host import ExampleEcho, add_augmentation, item_echo, items_ahead
@@ -55,28 +54,24 @@ def device_pipeline(
     made = (source, config, first, by_consumer, adapter)
     uploader = new_uploader()
     last: Uploader | None = uploader  # of the thread before the consumer
-    bring: Callable[[Any], Any] = uploader.upload_augmented
+    bring: Callable[[Any], Any] = _as_it_is
     echo: Any
     if options.echo_on == "device":
         echo = _device_echo(source, config, first, adapter, uploader)
-        bring = lambda batch: batch  # noqa: E731
     elif config.batch_size is not None:
         echo = _pinned(partial(ExampleEcho, *made), config, uploader)
+        bring = uploader.upload_augmented
     elif config.linked:
         echo = item_echo(*made, prepare=uploader.expect)
+        bring = uploader.upload_augmented
     else:
         # Every item is uploaded once, by the feeder. What device_augment makes of a use is another
         # batch: then another thread augments uses, with an uploader of its own.
-        echo = item_echo(
-            *made,
-            few=options.max_device_bytes is not None,
-            prepare=uploader.upload_item,
-            fetch=uploader.deliver if augment is None else None,
-            copied=None if augment is None else False,
-        )
-        echo.to_host = partial(_item_to_host, uploader)
         last = None if augment is None else new_uploader()
-        bring = lambda item: own(item.item) if config.copy else item.item  # noqa: E731
+        few = options.max_device_bytes is not None
+        fetch = uploader.deliver if last is None else _item_of
+        echo = item_echo(*made, few=few, prepare=uploader.upload_item, fetch=fetch)
+        echo.to_host = partial(_item_to_host, uploader)
     pipeline = Pipeline(
         echo, config, adapter, by_consumer=by_consumer, sent_bytes=lambda: uploader.h2d_bytes
     )
@@ -156,6 +151,14 @@ def _add_upload(pipeline: Pipeline, uploader: Uploader, bring: Callable[[Any], A
         to_state=lambda made: [uploader.to_host(made), *(made.info or ())],
         of_state=uploader.upload_again,
     )
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
+def _item_of(uploaded: Uploaded) -> Any:
+    return uploaded.item
 
 
 def _item_to_host(uploader: Uploader, item: Any) -> Any:

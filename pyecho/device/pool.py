@@ -31,38 +31,23 @@ class DeviceEcho:
     slots. A slot that is stored to again after its last use needs no other protection.
 
     A link's thread calls `take`, in the uploader's `computing`; see `pyecho.run.pipeline.Echo`.
-
-    Parameters
-    ----------
-    staging
-        Collects examples on the host: its batches are chunks of consecutive examples.
-    config
-        Options of the pool.
-    uploader
-        Brings chunks to the device.
-    rows
-        Rows made by the source on the device.
-    chunk
-        Most examples of a chunk.
     """
 
     def __init__(
         self,
-        staging: ExampleEcho,
-        config: Config,
+        staging: ExampleEcho,  # its batches are chunks of consecutive examples, on the host
+        config: Config,  # of the pool
         adapter: Adapter,
-        uploader: Uploader,
-        rows: DeviceRows,
+        uploader: Uploader,  # brings chunks to the device
+        rows: DeviceRows,  # made by the source on the device
         *,
-        chunk: int,
+        chunk: int,  # most examples of a chunk
     ) -> None:
         self.lists = staging.lists
         self.stage = staging.stage
         self.plan = BatchPlan(config)
-        self.spec = staging.spec
-        """Has tickets in the places of rows on the device."""
-        self.full_spec = rows.spec(self.spec, adapter.field_of)
-        """Has the fields of these rows, as states do."""
+        self.spec = staging.spec  # with tickets in the places of rows on the device
+        self.full_spec = rows.spec(self.spec, adapter.field_of)  # with the fields of these rows
         self._staging = staging
         self._adapter = adapter
         self._uploader = uploader

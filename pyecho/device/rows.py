@@ -34,14 +34,8 @@ class DeviceRows:
     """Keeps the rows that a source makes on the device, while tickets stand for them on the host.
 
     The native stage, which collects examples in chunks, carries the tickets: numbers that count the
-    rows. The rows themselves wait here until their chunk is stored.
-
-    Parameters
-    ----------
-    first
-        The first item.
-    batched
-        True if items are batches of examples.
+    rows. The rows themselves wait here until their chunk is stored. `batched`: items are batches of
+    examples.
     """
 
     def __init__(self, uploader: Uploader, first: Any, *, batched: bool) -> None:
@@ -144,7 +138,14 @@ class DeviceRows:
             begin, stop = max(first, deposit.begin), min(end, deposit.end)
             if begin >= stop:
                 continue
-            self._check_versions(deposit)
+            for path, tensor, version in zip(
+                self._like, deposit.tensors, deposit.versions, strict=True
+            ):
+                if _version_of(tensor) != version:
+                    raise EchoMutated(
+                        f"{path}: the source has changed a tensor on {tensor.device} in place "
+                        "before it was stored; have it yield new tensors, or clones"
+                    )
             self._uploader.follow(deposit.arrival, deposit.tensors)
             for part, tensor in zip(parts, deposit.tensors, strict=True):
                 part.append(tensor[begin - deposit.begin : stop - deposit.begin])
@@ -152,16 +153,6 @@ class DeviceRows:
         while not keep and self._deposits and self._deposits[0].end <= end:
             self._deposits.popleft()
         return rows
-
-    def _check_versions(self, deposit: _Deposit) -> None:
-        for path, tensor, version in zip(
-            self._like, deposit.tensors, deposit.versions, strict=True
-        ):
-            if _version_of(tensor) != version:
-                raise EchoMutated(
-                    f"{path}: the source has changed a tensor on {tensor.device} in place before "
-                    "it was stored; have it yield new tensors, or clones"
-                )
 
 
 def _version_of(tensor: torch.Tensor) -> int:

@@ -41,41 +41,28 @@ class Uploaded(NamedTuple):
     """An item on the device, or on its way there."""
 
     item: Any
-    tensors: list[torch.Tensor]
-    """The leaves of the item that are on the device."""
-    ready: Ready | None
-    """None on a device without streams."""
-    info: EchoInfo | None
-    """Of a batch."""
+    tensors: list[torch.Tensor]  # its leaves on the device
+    ready: Ready | None  # None on a device without streams
+    info: EchoInfo | None  # of a batch
 
 
 class Uploader:
     """Copies items to a device, and computes there.
 
     This one is for a device without streams, such as MPS: a copy has been done when it returns.
-
-    Parameters
-    ----------
-    device
-        With its number.
-    dtype
-        Dtype to convert images and the like to; None leaves them as they are.
-    augment
-        Returns the augmented batch, given one on the device, its epoch and its number in there.
     """
 
     has_streams = False
 
     def __init__(
         self,
-        device: torch.device,
+        device: torch.device,  # with its number
         *,
-        dtype: torch.dtype | None = None,
-        augment: Callable[[Any, int, int], Any] | None = None,
+        dtype: torch.dtype | None = None,  # to convert images and the like to
+        augment: Callable[[Any, int, int], Any] | None = None,  # of (batch, epoch, its number)
     ) -> None:
         self.device = device
-        self.h2d_bytes = 0
-        """Bytes copied to the device so far."""
+        self.h2d_bytes = 0  # copied to the device so far
         self._dtype = dtype
         self._augment = augment
 

@@ -141,17 +141,12 @@ def item_echo(
     few: bool = False,  # read no more items ahead than asked for
     prepare: Callable[[Any], Any] | None = None,
     fetch: Callable[[Any], Any] | None = None,
-    copied: bool | None = None,  # as the loader's option `copy`, if None
 ) -> HostEcho:
     """Return the node of batch echoing: the feeder prepares items, each use is fetched."""
     prefetch = items_ahead(config, first, few=by_consumer or few)
     stage = _core.EchoQueue(
         replace(config, prefetch=prefetch),
-        transform=transform_for(
-            fetch=fetch,
-            copied=config.copy if copied is None else copied,
-            with_info=config.with_info,
-        ),
+        transform=transform_for(fetch=fetch, copied=config.copy, with_info=config.with_info),
         shared=not config.copy,
     )
     if prepare is not None:

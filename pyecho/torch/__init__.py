@@ -1,18 +1,20 @@
-"""The loader for PyTorch."""
+"""The loader for PyTorch, and its face for tools that ask for a `DataLoader`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
 try:
     import torch
+    from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 except ImportError as error:
     raise ImportError("pyecho.torch needs PyTorch: pip install torch") from error
 
 import pyecho
-from pyecho._core import CheckpointError, ConfigError
+from pyecho._core import CheckpointError, ConfigError, EchoError
 from pyecho.adaptive import Adaptive
 from pyecho.config import with_options
 from pyecho.device.place import DeviceOptions
@@ -24,20 +26,7 @@ from pyecho.warn import warn
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from pyecho.torch.dataset import EchoDataset
-
 __all__ = ["EchoLoader"]
-
-
-class _EpochSetter:
-    """Sets the epoch of a loader, unless it is the running one, of which batches may be taken."""
-
-    def __init__(self, loader: EchoLoader) -> None:
-        self._loader = loader
-
-    def set_epoch(self, epoch: int) -> None:
-        if self._loader._run.epoch != epoch:
-            self._loader.set_epoch(epoch)
 
 
 def _rank() -> int | None:
@@ -136,7 +125,7 @@ class EchoLoader(pyecho.EchoLoader):
                 "pyecho.integrations.accelerate.EchoLoader(source, ..., accelerator=accelerator)"
             )
         super().__init__(source, factor, **options)
-        if isinstance(source, torch.utils.data.DataLoader):
+        if isinstance(source, DataLoader):
             self._warn_of(source)
         self._device.check(self._config)
 
@@ -183,8 +172,6 @@ class EchoLoader(pyecho.EchoLoader):
         nothing; `epochs` and `steps_per_epoch` then need ``persistent_workers=True``. Such a loader
         must be picklable where workers are spawned.
         """
-        from pyecho.torch.dataset import EchoDataset
-
         return EchoDataset(self)
 
     def __getitem__(self, index: object) -> NoReturn:
@@ -210,7 +197,7 @@ class EchoLoader(pyecho.EchoLoader):
     def dataset(self) -> Any:
         """The dataset of the source, else the source; `AttributeError` for an `IterableDataset`."""
         found = getattr(self._source.object, "dataset", self._source.object)
-        if isinstance(found, torch.utils.data.IterableDataset):
+        if isinstance(found, IterableDataset):
             # Frameworks say that the loader of one must not have a length.
             raise AttributeError("the dataset of this loader is an IterableDataset")
         return found
@@ -218,11 +205,16 @@ class EchoLoader(pyecho.EchoLoader):
     batch_sampler: ClassVar[None] = None  # beside a sampler Lightning expects one
 
     @property
-    def sampler(self) -> _EpochSetter:
+    def sampler(self) -> Any:
         """For Lightning, which calls ``loader.sampler.set_epoch(n)`` as epoch n begins."""
-        return _EpochSetter(self)
 
-    def _warn_of(self, source: torch.utils.data.DataLoader[Any]) -> None:
+        def set_epoch(epoch: int) -> None:
+            if self._run.epoch != epoch:  # batches of the running epoch may be taken already
+                self.set_epoch(epoch)
+
+        return SimpleNamespace(set_epoch=set_epoch)
+
+    def _warn_of(self, source: DataLoader[Any]) -> None:
         """Warn if each rank seems to read the whole source, or batches are made of batches."""
         config, group, data = self._config, self._group, torch.utils.data
         sampler: Any = source.sampler
@@ -253,3 +245,54 @@ class EchoLoader(pyecho.EchoLoader):
         from pyecho.device.pipeline import device_pipeline
 
         return partial(device_pipeline, adapter=self._adapter, options=self._device)
+
+
+class EchoDataset(IterableDataset[Any]):
+    """The batches of a loader as an `IterableDataset`; see `pyecho.torch.EchoLoader.as_dataset`."""
+
+    def __init__(self, loader: EchoLoader) -> None:
+        self.loader = loader
+        # Of the next iteration in a worker, which may be a new process for every epoch.
+        self._epoch = torch.zeros((), dtype=torch.int64)
+        self._epoch.share_memory_()  # type: ignore[no-untyped-call]
+
+    def __iter__(self) -> Iterator[Any]:
+        """Return an iterator for the next epoch; in all workers but the first an empty one."""
+        if get_worker_info() is None:
+            return iter(self.loader)
+        group = self.loader._group
+        if group is not None and group.size > 1:
+            raise EchoError(
+                "a loader with a group talks to the other ranks, which a worker of a DataLoader "
+                "cannot; pass num_workers=0"
+            )
+        if _is_idle():
+            return iter(())
+        self.loader.set_epoch(int(self._epoch))
+        self._epoch += 1
+        return iter(self.loader)
+
+    def __len__(self) -> int:
+        """Return the number of batches of an epoch."""
+        return len(self.loader)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the number of the next epoch, in this process and in workers."""
+        self.loader.set_epoch(epoch)
+        self._epoch.fill_(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the loader."""
+        return {} if _is_idle() else self.loader.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Have the loader go on where the state was taken."""
+        if not _is_idle():
+            self.loader.load_state_dict(state)
+            self._epoch.fill_(state["epoch"])
+
+
+def _is_idle() -> bool:
+    """Return True in every worker but the first."""
+    worker = get_worker_info()
+    return worker is not None and worker.id > 0
