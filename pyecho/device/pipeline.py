@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,7 @@ def device_pipeline(
     made = (source, config, first, by_consumer, adapter)
     uploader = new_uploader()
     last: Uploader | None = uploader  # of the thread before the consumer
-    bring: Callable[[Any], Any] = _as_it_is
+    bring: Callable[[Any], Any] | None = None  # to the device, if batches are elsewhere
     echo: Any
     if options.echo_on == "device":
         echo = _device_echo(source, config, first, adapter, uploader)
@@ -69,9 +70,9 @@ def device_pipeline(
         # batch: then another thread augments uses, with an uploader of its own.
         last = None if augment is None else new_uploader()
         few = options.max_device_bytes is not None
-        fetch = uploader.deliver if last is None else _item_of
+        fetch = uploader.deliver if last is None else attrgetter("item")
         echo = item_echo(*made, few=few, prepare=uploader.upload_item, fetch=fetch)
-        echo.to_host = partial(_item_to_host, uploader)
+        echo.to_host = uploader.to_host
     pipeline = Pipeline(
         echo, config, adapter, by_consumer=by_consumer, sent_bytes=lambda: uploader.h2d_bytes
     )
@@ -128,8 +129,8 @@ def _device_echo(
     return DeviceEcho(staging, config, adapter, uploader, rows, chunk=chunk)
 
 
-def _add_upload(pipeline: Pipeline, uploader: Uploader, bring: Callable[[Any], Any]) -> None:
-    """Have a thread upload every use; `bring` returns its batch on the device."""
+def _add_upload(pipeline: Pipeline, uploader: Uploader, bring: Callable[[Any], Any] | None) -> None:
+    """Have a thread bring the batch of every use to the device, and finish it there."""
     with_info = pipeline.config.with_info
     has_info = with_info or isinstance(pipeline.echo, DeviceEcho)
 
@@ -137,7 +138,8 @@ def _add_upload(pipeline: Pipeline, uploader: Uploader, bring: Callable[[Any], A
         batch, info = emission if has_info else (emission, None)
         if info is not None:  # often a view of the batch's host memory, which goes back now
             info = EchoInfo(*(column.copy() for column in info))
-        return uploader.finish(bring(batch), epoch, number, info)
+        batch = batch if bring is None else bring(batch)
+        return uploader.finish(batch, epoch, number, info)
 
     def fetch(made: Uploaded, number: int, use: int) -> Any:
         batch = uploader.deliver(made)
@@ -151,18 +153,6 @@ def _add_upload(pipeline: Pipeline, uploader: Uploader, bring: Callable[[Any], A
         to_state=lambda made: [uploader.to_host(made), *(made.info or ())],
         of_state=uploader.upload_again,
     )
-
-
-def _as_it_is(batch: Any) -> Any:
-    return batch
-
-
-def _item_of(uploaded: Uploaded) -> Any:
-    return uploaded.item
-
-
-def _item_to_host(uploader: Uploader, item: Any) -> Any:
-    return uploader.to_host(item) if isinstance(item, Uploaded) else item
 
 
 def device_augmentation(

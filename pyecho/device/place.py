@@ -20,7 +20,7 @@ ACCELERATORS = ("cuda", "xpu", "mps")
 """Kinds of devices that batches can go to. PyTorch calls AMD's "cuda" as well."""
 
 
-@dataclass(kw_only=True)
+@dataclass
 class DeviceOptions:
     """Options of a loader about its device, checked; `pyecho.torch.EchoLoader` says what they do.
 

@@ -48,14 +48,13 @@ class TorchAdapter(Adapter):
         """
         if not isinstance(leaf, torch.Tensor):
             return super().as_array(leaf)
-        require_strided(leaf)
-        if leaf.device.type != "cpu":
+        tensor = host_tensor(leaf)
+        if tensor is None:
             raise ConfigError(
                 f"the source yields a tensor on {leaf.device}, but this loader makes batches of "
                 "tensors in host memory; move it in the source (.cpu()), or, if it is on the "
                 "loader's device in every item, pass echo_on='device'"
             )
-        tensor = leaf.detach().resolve_conj().resolve_neg()
         try:
             return tensor.numpy()
         except TypeError:

@@ -167,10 +167,12 @@ class Uploader:
     def _await(self, uploaded: Uploaded) -> None:
         """Have the current stream wait for an item."""
 
-    def to_host(self, uploaded: Uploaded) -> Any:
-        """Return the item with its tensors in host memory. Waits for the device."""
-        self._await(uploaded)
-        return map_nest(lambda leaf: leaf.cpu() if self.is_there(leaf) else leaf, uploaded.item)
+    def to_host(self, item: Any) -> Any:
+        """Return an item with its tensors in host memory. Waits for the device if it is there."""
+        if not isinstance(item, Uploaded):
+            return item
+        self._await(item)
+        return map_nest(lambda leaf: leaf.cpu() if self.is_there(leaf) else leaf, item.item)
 
 
 class StreamUploader(Uploader):

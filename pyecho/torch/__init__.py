@@ -108,11 +108,7 @@ class EchoLoader(pyecho.EchoLoader):
         **options: Unpack[Options],
     ) -> None:
         self._device = DeviceOptions(
-            device=device,
-            echo_on=echo_on,
-            device_dtype=device_dtype,
-            device_augment=device_augment,
-            max_device_bytes=max_device_bytes,
+            device, echo_on, device_dtype, device_augment, max_device_bytes
         )
         if group is not None:
             from pyecho.torch.distributed import group_of
