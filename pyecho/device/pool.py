@@ -158,7 +158,7 @@ class DeviceEcho:
             return False
         with span("upload"), torch.inference_mode(False), torch.no_grad():  # the pool outlives both
             leaves = leaves_like(self.spec, chunk)
-            columns = [self._uploaded(leaf) for leaf in self._with_rows(leaves, keep=False)]
+            columns = list(map(self._uploader.copy, self._with_rows(leaves, keep=False)))
             self._add(self.plan.offer(len(leaves[0])), columns)
         return True
 
@@ -179,11 +179,6 @@ class DeviceEcho:
             for are, column in zip(self._are_tickets, columns, strict=True)
         ]
 
-    def _uploaded(self, column: Any) -> Any:
-        if isinstance(column, list) or self._uploader.is_there(column):
-            return column
-        return self._uploader.copy(column)
-
     def _add(self, slots: Any, columns: list[Any]) -> None:
         """Have columns stored in these slots, with the next batch."""
         if not self._pools:
@@ -195,7 +190,6 @@ class DeviceEcho:
         """Store the columns that came since the last batch; return `more` slots on the device."""
         # One copy takes all slots there.
         index = self._uploader.copy(np.concatenate([*(slots for slots, _ in self._chunks), more]))
-        assert index is not None
         for slots, columns in self._chunks:
             for pool, column in zip(self._pools, columns, strict=True):
                 if isinstance(pool, list):

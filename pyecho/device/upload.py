@@ -94,18 +94,13 @@ class Uploader:
 
         The device may read the host memory later, so it must not be modified.
         """
+        return map_nest(self.copy, item)
 
-        def place(leaf: Any) -> Any:
-            tensor = self.copy(leaf)
-            return leaf if tensor is None else tensor
-
-        return map_nest(place, item)
-
-    def copy(self, leaf: Any) -> torch.Tensor | None:
-        """Start copying a host tensor or array as it is; None for other leaves."""
+    def copy(self, leaf: Any) -> Any:
+        """Start copying a host tensor or array as it is; return every other leaf itself."""
         host = host_tensor(leaf)
         if host is None:
-            return None
+            return leaf
         tensor = self._copied(host)
         self.h2d_bytes += tensor.nbytes
         return tensor

@@ -45,7 +45,7 @@ class HostUploader(Uploader):
         return isinstance(leaf, OnDevice)
 
     def copy(self, leaf):
-        return None if self.is_there(leaf) else super().copy(leaf)
+        return leaf if self.is_there(leaf) else super().copy(leaf)
 
     def _copied(self, host):
         self.copies += 1
