@@ -140,13 +140,11 @@ def item_echo(
     *,
     prepare: Callable[[Any], Any] | None = None,
     fetch: Callable[[Any], Any] | None = None,
-    copied: bool | None = None,  # as the loader's option `copy`, if None
 ) -> HostEcho:
     """Return the node of batch echoing: the feeder prepares items, each use is fetched."""
-    copied = config.copy if copied is None else copied
     stage = _core.EchoQueue(
         replace(config, prefetch=items_ahead(config, first)),
-        transform=transform_for(fetch=fetch, copied=copied, with_info=config.with_info),
+        transform=transform_for(fetch=fetch, copied=config.copy, with_info=config.with_info),
         shared=not config.copy,
     )
     if prepare is not None:
