@@ -17,6 +17,8 @@ except ImportError as error:
         "source folder (pip install .)."
     ) from error
 
+from typing import TYPE_CHECKING, Any
+
 from pyecho import cuda
 from pyecho._core import (
     BufferExhausted,
@@ -37,9 +39,19 @@ from pyecho.items.spec import Field, spec_of
 from pyecho.loader import EchoLoader
 from pyecho.paths import get_cmake_dir, get_include, get_library
 from pyecho.stats import EchoStats
-from pyecho.tools.advise.model import Advice
+
+if TYPE_CHECKING:
+    from pyecho.tools.advise.model import Advice
 
 __version__: str = _core.build_info()["version"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Advice":  # rarely needed
+        from pyecho.tools.advise.model import Advice
+
+        return Advice
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

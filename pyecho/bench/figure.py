@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,26 +10,6 @@ from matplotlib.figure import Figure
 
 from pyecho.bench.formatting import number
 from pyecho.bench.row import Row
-
-
-def check_path(path: Path) -> None:
-    """Fail early if no figure could be written to `path`.
-
-    Raises
-    ------
-    ValueError
-        If its suffix names no format, its folder does not exist, or it cannot be written.
-    """
-    known = sorted(Figure().canvas.get_supported_filetypes())
-    if path.suffix.lower().removeprefix(".") not in known:
-        raise ValueError(
-            f"--plot {path} needs a suffix that names a format, but it has "
-            f"{path.suffix or 'none'}: choose from {', '.join(known)}"
-        )
-    if not path.absolute().parent.is_dir():
-        raise ValueError(f"--plot {path} needs an existing folder, but {path.parent} is none")
-    if path.is_dir() or not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
-        raise ValueError(f"--plot {path} cannot be written: name another file")
 
 
 def write_figure(rows: Sequence[Row], facts: dict[str, Any], path: Path) -> None:

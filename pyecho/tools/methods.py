@@ -18,10 +18,11 @@ from pyecho.run.run import Run
 from pyecho.run.trace import Trace
 from pyecho.source import Source
 from pyecho.stats import EchoStats
-from pyecho.tools.advise.model import Advice
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from pyecho.tools.advise.model import Advice
 
 
 class LoaderTools:
@@ -132,7 +133,9 @@ class LoaderTools:
         ConfigError
             If the source is empty, or a batch has objects that are neither numbers nor texts.
         """
-        return self._to_tf_dataset()
+        from pyecho.integrations.tf import tf_dataset
+
+        return tf_dataset(self, as_array=self._adapter.as_array, rows=self._static_rows())
 
     def to_keras(self) -> Any:
         """Return what ``fit``, ``evaluate`` and ``predict`` of a Keras 3 model take.
@@ -154,13 +157,7 @@ class LoaderTools:
 
         if self._config.with_info:
             raise ConfigError("Keras has no place for an EchoInfo; leave out with_info=True")
-        return keras_data(self, self._to_tf_dataset, lambda batch: batch)
-
-    def _to_tf_dataset(self, form: Callable[[Any], Any] = lambda batch: batch) -> Any:
-        from pyecho.integrations.tf import tf_dataset
-
-        rows = self._static_rows()
-        return tf_dataset(self, as_array=self._adapter.as_array, rows=rows, form=form)
+        return keras_data(self)
 
     def _static_rows(self) -> int | None:
         """Return how many rows all batches have, None if one may be short."""

@@ -116,7 +116,7 @@ def test_a_table_and_a_figure_are_written(tmp_path, capsys):
     [
         ("bench", "needs a suffix"),
         ("no/such/folder/bench.png", "needs an existing folder"),
-        ("folder.png", "cannot be written"),
+        ("folder.png", "must be a file"),
     ],
 )
 def test_a_figure_that_cannot_be_written_is_refused_before_anything_is_measured(

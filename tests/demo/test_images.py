@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from pyecho.demo.errors import DemoError
 from pyecho.demo.images import decode, decode_all, read_folder, write_digits
+from pyecho.tools.arguments import CommandError
 
 
 def test_every_image_is_in_one_part_with_the_label_of_its_folder(image_folder):
@@ -77,7 +77,7 @@ def break_one(folder):
 def test_a_folder_that_does_not_work_is_reported(image_folder, folder, change, problem):
     if change is not None:
         change(image_folder / "circle")
-    with pytest.raises(DemoError, match=problem):
+    with pytest.raises(CommandError, match=problem):
         read_folder(image_folder / folder)
 
 
@@ -86,7 +86,7 @@ def test_a_folder_that_cannot_be_listed_is_reported(image_folder, monkeypatch):
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(Path, "iterdir", refuse)
-    with pytest.raises(DemoError, match=r"cannot \(Permission denied\): change its permissions"):
+    with pytest.raises(CommandError, match=r"cannot \(Permission denied\): change its permissions"):
         read_folder(image_folder)
 
 
@@ -94,7 +94,9 @@ def test_a_truncated_image_is_named_when_it_is_decoded(image_folder):
     images = read_folder(image_folder)
     path = images.test[0].path
     path.write_bytes(path.read_bytes()[:60])
-    with pytest.raises(DemoError, match=rf"{path.name} cannot be decoded \(.*\): replace the file"):
+    with pytest.raises(
+        CommandError, match=rf"{path.name} cannot be decoded \(.*\): replace the file"
+    ):
         decode_all(images.test, images.shape)
 
 

@@ -3,13 +3,7 @@ import re
 
 import pytest
 
-from pyecho.demo.errors import DemoError
-from pyecho.demo.outputs import Output, check_outputs, write_outputs
-
-
-def test_paths_that_can_be_written_pass_and_checking_creates_nothing(tmp_path):
-    check_outputs([Output("--output", tmp_path / "x.png"), Output("--json", tmp_path / "x.json")])
-    assert list(tmp_path.iterdir()) == []
+from pyecho.tools.arguments import CommandError, check_figure, check_output
 
 
 @pytest.mark.parametrize(
@@ -22,6 +16,7 @@ def test_paths_that_can_be_written_pass_and_checking_creates_nothing(tmp_path):
         (".", None, "must be a file, but it is a folder"),
         ("n" * 300, None, "File name too long"),
         ("old.json", ".", None),
+        ("new.json", None, None),
     ],
 )
 def test_a_path_that_cannot_be_written_is_named_with_its_option(
@@ -35,28 +30,24 @@ def test_a_path_that_cannot_be_written_is_named_with_its_option(
         return not refused and access(path, mode)
 
     monkeypatch.setattr(os, "access", without_permission)
-    output = Output("--json", tmp_path / path)
     if problem is None:  # no new file is made
-        output.check()
+        check_output("--json", tmp_path / path)
+        assert sorted(tmp_path.iterdir()) == [tmp_path / "old.json"]
         return
-    with pytest.raises(DemoError, match=f"^--json {re.escape(str(tmp_path / path))}.*{problem}"):
-        output.check()
+    with pytest.raises(CommandError, match=f"^--json {re.escape(str(tmp_path / path))}.*{problem}"):
+        check_output("--json", tmp_path / path)
 
 
-def test_one_file_under_two_names_is_reported(tmp_path):
-    (tmp_path / "link").symlink_to(tmp_path)
-    outputs = [Output("--output", tmp_path / "x"), Output("--json", tmp_path / "link" / "x")]
-    with pytest.raises(DemoError, match="--output and --json need files of their own"):
-        check_outputs(outputs)
+@pytest.mark.parametrize("name", ["figure", "figure.docx"])
+def test_a_format_that_is_unknown_is_reported_early(tmp_path, name):
+    with pytest.raises(CommandError, match=r"--output .* needs a suffix .*: choose from .*svg"):
+        check_figure("--output", tmp_path / name)
 
 
-def test_a_failure_leaves_the_other_results_in_place(tmp_path):
-    written = []
+def test_a_format_that_lacks_a_program_is_reported_early(tmp_path, monkeypatch):
+    def fail(*args, **kwargs):
+        raise RuntimeError("xelatex not found\nmore")
 
-    def fail(path):
-        raise OSError(28, "No space left on device")
-
-    numbers, figure = Output("--json", tmp_path / "x"), Output("--output", tmp_path / "y")
-    with pytest.raises(DemoError, match=r"--json .*x \(No space left on device\).*free space"):
-        write_outputs([(numbers, fail), (figure, written.append)])
-    assert written == [tmp_path / "y"]
+    monkeypatch.setattr(pytest.importorskip("matplotlib.figure").Figure, "savefig", fail)
+    with pytest.raises(CommandError, match=r"pgf, which .* \(xelatex not found\): choose another"):
+        check_figure("--output", tmp_path / "figure.pgf")

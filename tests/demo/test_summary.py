@@ -7,7 +7,6 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("PIL")
 
-from pyecho.demo.errors import DemoError
 from pyecho.demo.experiment import Calibration, Outcome, Plan
 from pyecho.demo.images import ImageSet
 from pyecho.demo.summary import Spread, allowed_speedup, as_json, conclusion, summarize
@@ -140,21 +139,5 @@ def test_a_figure_is_drawn_in_the_format_of_its_suffix(
     for each in runs:
         each.reached = reached
     path = tmp_path / f"figure.{suffix}"
-    figure.check_format(path)
     figure.write_figure(outcome_of(runs), summarize(runs, UPSTREAM_SECONDS), path)
     assert path.read_bytes().startswith(start)
-
-
-@pytest.mark.parametrize("name", ["figure", "figure.docx"])
-def test_a_format_that_is_unknown_is_reported_early(figure, tmp_path, name):
-    with pytest.raises(DemoError, match=r"--output .* needs a suffix .*: choose from .*svg"):
-        figure.check_format(tmp_path / name)
-
-
-def test_a_format_that_lacks_a_program_is_reported_early(figure, tmp_path, monkeypatch):
-    def fail(*args, **kwargs):
-        raise RuntimeError("xelatex not found\nmore")
-
-    monkeypatch.setattr(figure.Figure, "savefig", fail)
-    with pytest.raises(DemoError, match=r"pgf, which .* \(xelatex not found\): choose another"):
-        figure.check_format(tmp_path / "figure.pgf")
