@@ -56,7 +56,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def _run(arguments: argparse.Namespace) -> int:
     from pyecho.bench.commit import commit_of
-    from pyecho.bench.progress import shown
+    from pyecho.bench.report import print_table, write_figure
+    from pyecho.bench.sampling import shown
 
     shared.check_arguments(arguments)
     facts = info.collect() | {
@@ -69,19 +70,12 @@ def _run(arguments: argparse.Namespace) -> int:
         for name, measure in _measurements(arguments.rounds, progress).items():
             if name in arguments.only:
                 rows += measure()
-
-    def print_table() -> None:
-        from pyecho.bench import table
-
-        table.print_table(rows, facts)
-
-    def write_figure(path: Path) -> None:
-        from pyecho.bench import figure
-
-        figure.write_figure(rows, facts, path)
-
-    document = {"facts": facts, "rows": [row.as_json() for row in rows]}
-    shared.show(arguments, document, print_table, write_figure)
+    shared.show(
+        arguments,
+        {"facts": facts, "rows": [row.as_json() for row in rows]},
+        lambda: print_table(rows, facts),
+        lambda path: write_figure(rows, facts, path),
+    )
     return 0
 
 

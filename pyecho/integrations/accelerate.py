@@ -165,24 +165,20 @@ _LOADERS: WeakKeyDictionary[Any, WeakValueDictionary[int, EchoLoader]] = WeakKey
 
 
 def _saved_with(accelerator: Any) -> WeakValueDictionary[int, EchoLoader]:
-    """Return a dict of loaders that are saved and loaded with the state of an accelerator.
-
-    Each of them has a file in each process.
-    """
+    """Return a dict of loaders that an accelerator saves and loads: a file for each and rank."""
     loaders: WeakValueDictionary[int, EchoLoader] = WeakValueDictionary()
     process = accelerator.process_index
 
-    def files(folder: str) -> list[tuple[EchoLoader, Path]]:
-        name = "echo_loader_{}_{}.pt"
-        there = enumerate(list(loaders.values()))
-        return [(loader, Path(folder, name.format(number, process))) for number, loader in there]
+    def files(folder: str) -> dict[Path, EchoLoader]:
+        numbered = enumerate(loaders.values())
+        return {Path(folder, f"echo_loader_{n}_{process}.pt"): loader for n, loader in numbered}
 
     def save(models: Any, weights: Any, folder: str) -> None:
-        for loader, file in files(folder):
+        for file, loader in files(folder).items():
             save_state(loader, file)
 
     def load(models: Any, folder: str) -> None:
-        for loader, file in files(folder):
+        for file, loader in files(folder).items():
             load_state(loader, file, "save_state() ran without this EchoLoader")
 
     accelerator.register_save_state_pre_hook(save)

@@ -71,10 +71,6 @@ def test_only_files_below_the_folder_are_served(get, url):
     assert get(url)[0] == 404
 
 
-def test_other_methods_than_get_are_refused(get):
-    assert get("/a%20class/2.png", method="DELETE")[0] == 405
-
-
 def test_closing_stops_the_process_even_while_a_connection_is_open(folder):
     server = ServerProcess(folder)
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as client:

@@ -1,4 +1,3 @@
-import threading
 from contextlib import closing
 
 import pytest
@@ -86,12 +85,3 @@ def test_an_image_that_cannot_be_had_is_reported(images, open_source, change, pr
         change(image.path)
     with pytest.raises(CommandError, match=problem):
         list(open_source())
-
-
-def test_closing_in_the_middle_of_a_pass_leaves_no_thread(open_source):
-    before = threading.active_count()
-    source = open_source()
-    next(iter(source))
-    assert threading.active_count() > before
-    source.close()
-    assert threading.active_count() == before
