@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyecho._core import ConfigError
-from pyecho.integrations.iterations import Iterations
+from pyecho.integrations.tf import Iterations
 
 
 def keras_data(loader: Any) -> Any:
