@@ -31,7 +31,7 @@ class Adaptive:
     The length of an epoch is not known beforehand, so ``len(loader)`` needs `steps_per_epoch`.
     `shuffle_buffer` must hold a batch.
 
-    Ranks of a ``group=`` decide together, and follow the slowest source; their logs are equal.
+    With a ``group=`` each rank follows its own source, and `steps_per_epoch` is needed.
 
     Parameters
     ----------
