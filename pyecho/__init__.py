@@ -17,7 +17,8 @@ except ImportError as error:
         "source folder (pip install .)."
     ) from error
 
-from pyecho import cuda
+from typing import TYPE_CHECKING
+
 from pyecho._core import (
     BufferExhausted,
     CheckpointError,
@@ -31,13 +32,35 @@ from pyecho._core import (
 )
 from pyecho.adaptive import Adaptive
 from pyecho.buffer import EchoBuffer
-from pyecho.items.info import EchoInfo
-from pyecho.items.registered import register_node
-from pyecho.items.spec import Field, spec_of
+from pyecho.items.nest import spec_of
+from pyecho.items.nodes import register_node
+from pyecho.items.spec import EchoInfo, Field
 from pyecho.loader import EchoLoader
-from pyecho.paths import get_cmake_dir, get_include, get_library
 from pyecho.stats import EchoStats
-from pyecho.tools.advise.model import Advice
+
+_LAZY = {
+    "cuda": "pyecho.cuda",
+    "Advice": "pyecho.tools.advise.model",
+    "get_cmake_dir": "pyecho.paths",
+    "get_include": "pyecho.paths",
+    "get_library": "pyecho.paths",
+}
+"""Modules of names that few programs use. They are imported with the first use."""
+
+if TYPE_CHECKING:
+    from pyecho import cuda
+    from pyecho.paths import get_cmake_dir, get_include, get_library
+    from pyecho.tools.advise.model import Advice
+else:  # otherwise every name would be right for type checkers
+
+    def __getattr__(name):
+        from importlib import import_module
+
+        if name not in _LAZY:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module = import_module(_LAZY[name])
+        return module if name == "cuda" else getattr(module, name)
+
 
 __version__: str = _core.build_info()["version"]
 

@@ -15,9 +15,6 @@ Log = Mapping[int, Any]
 """How many items (and ends of passes) were taken before each batch, by the first epoch of passes
 that flow into each other: arrays of whole numbers, or lists."""
 
-MOST_USES = 2**16
-MOST_EPOCHS = 2**64 - 1
-
 
 class Adaptive:
     """As many uses of each item as the source's speed makes necessary.
@@ -34,7 +31,7 @@ class Adaptive:
     The length of an epoch is not known beforehand, so ``len(loader)`` needs `steps_per_epoch`.
     `shuffle_buffer` must hold a batch.
 
-    Ranks of a ``group=`` decide together, and follow the slowest source; their logs are equal.
+    With a ``group=`` each rank follows its own source, and `steps_per_epoch` is needed.
 
     Parameters
     ----------
@@ -54,7 +51,7 @@ class Adaptive:
     def __init__(
         self, max: int, min: int = 1, *, max_age: int | None = None, replay: Log | None = None
     ) -> None:
-        self.max = checked_int("max", max, 1, MOST_USES)
+        self.max = checked_int("max", max, 1, 2**16)
         self.min = checked_int("min", min, 1, self.max)
         self.max_age = None if max_age is None else checked_int("max_age", max_age, 1, 2**62)
         self.log = {} if replay is None else _checked(replay)
@@ -77,7 +74,7 @@ class Adaptive:
 def _checked(log: Log) -> dict[int, Any]:
     with contextlib.suppress(AttributeError, TypeError, ValueError, OverflowError):
         columns = {
-            checked_int("epoch", epoch, 0, MOST_EPOCHS): np.asarray(decisions)
+            checked_int("epoch", epoch, 0, 2**64 - 1): np.asarray(decisions)
             for epoch, decisions in log.items()
         }
         if all(map(_is_counts, columns.values())):

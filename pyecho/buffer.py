@@ -11,16 +11,21 @@ from typing import Any
 import numpy as np
 
 from pyecho import _core
-from pyecho._core import ConfigError
+from pyecho._core import CheckpointError, ConfigError
 from pyecho.adaptive import Adaptive
-from pyecho.checked import with_checked_names
-from pyecho.config import Config, Wiring
-from pyecho.items.info import EchoInfo
+from pyecho.checked import checked_int, with_checked_names
+from pyecho.config import MAX_CAPACITY, Config, Wiring
+from pyecho.items.nest import fields_of
 from pyecho.items.nodes import node_of
-from pyecho.items.spec import NUMPY, fields_of
-from pyecho.state.check import snapshot_of
-from pyecho.state.items import examples_state, parts_of_examples, refill
-from pyecho.state.position import Position, position_of, whole_state
+from pyecho.items.spec import NUMPY, EchoInfo
+from pyecho.state.position import (
+    Position,
+    examples_state,
+    parts_of_examples,
+    position_of,
+    refill,
+    whole_state,
+)
 from pyecho.stats import EchoStats
 
 _ALIGNMENT = 16  # of the arrays of a batch, enough for every dtype
@@ -30,9 +35,9 @@ class EchoBuffer(_core.EchoBuffer):
     """A native buffer that takes examples and yields batches of their uses, echoed and shuffled.
 
     Any number of threads may `put`; one thread at a time iterates. Batches are nests of NumPy
-    arrays with a leading batch axis; they are private to the consumer and writable, and their
-    memory is used again once no array (or view of one) refers to it. The output is a function of
-    the order of the examples and of the arguments, not of threads or timing.
+    arrays with a leading batch axis, private to the consumer and writable; their memory is used
+    again once no array (or view of one) refers to it. The output depends on the order of the
+    examples and on the arguments, not on threads or timing.
 
     Parameters
     ----------
@@ -41,8 +46,7 @@ class EchoBuffer(_core.EchoBuffer):
     batch_size
         Rows of a batch; the last one may have fewer.
     factor
-        How often each example is emitted. With a fraction some examples get one use more, spread
-        evenly, so that N examples have ``floor(N * factor + 0.5)`` uses. Or an `Adaptive`.
+        As in `EchoLoader`; a fraction is spread evenly.
     capacity
         Distinct examples among which each emission is drawn; 1 means no shuffling.
     seed, epoch
@@ -50,26 +54,21 @@ class EchoBuffer(_core.EchoBuffer):
     unique_in_batch
         Never put an example into one batch twice. Needs ``capacity >= batch_size``; batches at the
         end of the input may be short.
-    drop_last
-        Leave out batches with fewer than `batch_size` rows.
-    prefetch
-        Batches made ahead of the consumer; of small ones as many as 4 MiB hold, up to 32.
+    drop_last, prefetch, with_info
+        As in `EchoLoader`.
     threads
         Native threads that assemble batches ahead of the consumer; 0: the consumer assembles each
         when it asks for it. None: 0 where that takes less than waking a thread, else all cores but
         one, at most 4.
     slots_ahead
-        Slots ahead of the pool, for examples that arrive together (rows of a `put_batch`), so that
-        the next ones can be made while these wait; of small ones as many as 4 MiB hold, up to
-        `capacity`.
+        Slots ahead of the pool, for examples that arrive together (rows of a `put_batch`); of small
+        ones as many as 4 MiB hold, up to `capacity`.
     max_bytes
-        Bound of the memory for slots and batches. Without one the buffer grows as long as the
-        consumer keeps batches.
+        Bound of the memory for slots and batches. None: the buffer grows as long as the consumer
+        keeps batches.
     leases
         Batches that the consumer holds at the same time (a loop holds one while it asks for the
-        next). It may hold more; the buffer then grows, and says so with one `ResourceWarning`.
-    with_info
-        Yield ``(batch, info)`` with an `EchoInfo`.
+        next). With more the buffer grows, and says so with one `ResourceWarning`.
     steps_per_epoch
         End the iteration after this many batches; the next one goes on.
     to_array, from_array
@@ -77,9 +76,8 @@ class EchoBuffer(_core.EchoBuffer):
         memory, or None; ``from_array(ndarray, leaf_number)`` what the consumer gets.
     allocate
         Memory of another allocator for batches, such as pinned memory: ``allocate(size_bytes)``
-        returns a writable block of bytes that NumPy can view. The arrays of a batch then have the
-        block as their `base`, and the buffer asks for another one for each batch; neither `leases`
-        nor `max_bytes` count the blocks that the consumer keeps.
+        returns a writable block of bytes that NumPy can view, for one batch, whose arrays have it
+        as their `base`. Neither `leases` nor `max_bytes` count blocks that the consumer keeps.
 
     Raises
     ------
@@ -111,9 +109,9 @@ class EchoBuffer(_core.EchoBuffer):
         steps_per_epoch: int | None = None,
     ) -> None:
         config = Config(
-            batch_size=batch_size,
+            batch_size=checked_int("batch_size", batch_size, 1, 2**30),
             factor=factor,
-            shuffle_buffer=capacity,
+            shuffle_buffer=checked_int("capacity", capacity, 1, MAX_CAPACITY),
             seed=seed,
             unique_in_batch=unique_in_batch,
             drop_last=drop_last,
@@ -122,30 +120,30 @@ class EchoBuffer(_core.EchoBuffer):
             max_bytes=max_bytes,
             with_info=with_info,
             steps_per_epoch=steps_per_epoch,
-            loader=False,
+            kind="buffer",
             wiring=Wiring(epoch=epoch, slots_ahead=slots_ahead, leases=leases),
         )
-        arguments = native_arguments(
-            spec, config, to_array=to_array, from_array=from_array, allocate=allocate
+        super().__init__(
+            **native_arguments(
+                spec, config, to_array=to_array, from_array=from_array, allocate=allocate
+            )
         )
-        super().__init__(**arguments)
         self._config, self._spec = config, spec
-        self._capacity = config.capacity
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the consumer is, with the examples that it has not had to their last use.
 
-        See `EchoLoader.state_dict`. ``state["taken"]`` is the number of examples put so far: those
-        that a program has to put next, after loading, come after them. Other threads may put
-        meanwhile, in any order but that of a reservation that is open.
+        See `EchoLoader.state_dict`. ``state["taken"]`` is the number of examples put so far; after
+        loading, a program puts the ones after them. Other threads may put meanwhile, in any order
+        but that of a reservation that is open.
         """
-        native = self._state(payload=True, with_held=False)
-        unspent = examples_state(native, self._spec, NUMPY)
-        epoch = self._config.wiring.epoch
-        taken = native["open_items"] + sum(passes * items for passes, items in native["passes"])
-        position = position_of(native, epoch, None, None)
+        native, epoch = self._state(payload=True, with_held=False), self._config.wiring.epoch
         return whole_state(
-            "buffer", self._config, epoch=epoch, position=position, unspent=unspent, taken=taken
+            self._config,
+            epoch=epoch,
+            position=position_of(native, epoch, None, None),
+            unspent=examples_state(native, self._spec, NUMPY),
+            taken=native["open_items"] + sum(count * items for count, items in native["passes"]),
         )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -155,8 +153,11 @@ class EchoBuffer(_core.EchoBuffer):
         closed again. Raises `CheckpointError`; if that shows late, the buffer is empty, and takes
         examples.
         """
-        saved = snapshot_of(state, self._config)
-        assert saved.unspent is not None
+        from pyecho.state.check import SavedState
+
+        saved = SavedState.read(state, self._config).snapshot
+        if saved is None or saved.unspent is None:
+            raise CheckpointError("the state of a buffer holds its examples, and this one does not")
         parts = parts_of_examples(saved.unspent, self._spec)
         try:
             places = self._resume(saved.at, len(saved.unspent.numbers))
@@ -172,7 +173,7 @@ class EchoBuffer(_core.EchoBuffer):
 
     def stats(self) -> EchoStats:
         """Return counts and times so far."""
-        return stats_of(self._stats(), self._capacity, self._log())
+        return stats_of(self._stats(), self._config.capacity, self._log())
 
 
 def native_arguments(

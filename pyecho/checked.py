@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import functools
 import inspect
 import math
@@ -65,42 +64,34 @@ def refuse_unknown(owner: type[Any], names: Iterable[str]) -> None:
     name = min(names, default=None)
     if name is None:
         return
+    import difflib  # slow to import
+
     inits = [vars(each).get("__init__") for each in owner.__mro__]
-    parameters = [
-        each
+    options = dict.fromkeys(
+        each.name
         for init in filter(inspect.isfunction, inits)
         for each in inspect.signature(init).parameters.values()
         if each.name != "self" and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
-    ]
-    options = dict.fromkeys(each.name for each in parameters)
+    )
     near = difflib.get_close_matches(name, options, 1)
     hint = f"did you mean {near[0]!r}?" if near else f"the options are {', '.join(options)}"
     if name in ("shuffle", "shuffle_buffer") and "capacity" in options:
         hint = "did you mean 'capacity', among which uses are shuffled?"
-    elif name in _OF_LOADERS:
-        hint = f"{_OF_LOADERS[name]} has it"
-    elif name in _OF_DATA_LOADERS:
+    elif name in _OF_TORCH:
+        hint = "pyecho.torch.EchoLoader has it"
+    elif name == "sharding":
+        hint = "pyecho.jax.EchoLoader has it"
+    elif name in _OF_DATA_LOADERS.split():
         hint = "pass it to a torch.utils.data.DataLoader, and that as the source"
         if name == "shuffle":
             hint += "; shuffle_buffer= shuffles uses"
     raise TypeError(f"{owner.__name__}() got an unexpected keyword argument {name!r}; {hint}")
 
 
-_OF_LOADERS = dict.fromkeys(
-    ("device", "device_augment", "device_dtype", "echo_on", "group", "max_device_bytes"),
-    "pyecho.torch.EchoLoader",
-) | {"sharding": "pyecho.jax.EchoLoader"}
+_OF_TORCH = ("device", "device_augment", "device_dtype", "echo_on", "group", "max_device_bytes")
 
 _OF_DATA_LOADERS = (
-    "batch_sampler",
-    "generator",
-    "multiprocessing_context",
-    "num_workers",
-    "persistent_workers",
-    "prefetch_factor",
-    "sampler",
-    "shuffle",
-    "timeout",
-    "worker_init_fn",
+    "batch_sampler generator multiprocessing_context num_workers persistent_workers "
+    "prefetch_factor sampler shuffle timeout worker_init_fn"
 )
 """Arguments of a `DataLoader` that have to do with where examples come from."""

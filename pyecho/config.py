@@ -7,21 +7,61 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar
+from typing import Any, Literal, TypedDict, TypeVar, get_args
 
 import numpy as np
 
 from pyecho._core import ConfigError, uses_of_pass
 from pyecho.adaptive import Adaptive
 from pyecho.checked import MAX_USES, checked_factor, checked_int
-from pyecho.options import Memory, Options
 
 MAX_CAPACITY = 2**29 - 1
+
+Memory = Literal["auto", "pageable", "pinned"]
+"""``"pinned"`` memory can be read by a CUDA device while the host goes on, and must be had;
+``"auto"`` is pinned if a device is in use and the system allows it."""
+
+
+class Options(TypedDict, total=False):
+    """The names and types of a loader's options, which `EchoLoader` describes."""
+
+    batch_size: int | None
+    unbatch: bool
+    shuffle_buffer: int | None
+    unique_in_batch: bool
+    drop_last: bool
+    pad_last: bool
+    seed: int
+    epochs: int | None
+    steps_per_epoch: int | None
+    shards: int | None
+    prefetch: int
+    threads: int | None
+    collate_fn: Callable[[list[Any]], Any] | None
+    augment: Callable[[Any, np.random.Generator], Any] | None
+    augment_workers: int
+    memory: Memory
+    max_bytes: int | None
+    with_info: bool
+    copy: bool
+    progress: bool
 
 
 def bounded(default: int | None, minimum: int, maximum: int) -> Any:
     """Return the field of a whole number; None is one only if it is the default."""
     return field(default=default, metadata={"minimum": minimum, "maximum": maximum})
+
+
+def _check_fields(record: Wiring | Config) -> None:
+    """Have whole numbers be ints within their bounds, and flags be True or False."""
+    for option in fields(record):
+        name, value = option.name, getattr(record, option.name)
+        if isinstance(option.default, bool):
+            if not isinstance(value, bool | np.bool_):
+                raise ConfigError(f"{name} must be True or False, got {value!r}")
+            object.__setattr__(record, name, bool(value))
+        elif option.metadata and (value is not None or option.default is not None):
+            object.__setattr__(record, name, checked_int(name, value, **option.metadata))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +81,8 @@ class Wiring:
     """True if the consumer may hold more of them without a warning."""
     reads_few: bool = False
     """True if the source waits for items that are kept: read no more than asked for."""
+    by_consumer: bool = False
+    """True if the consumer's thread reads the source, and the run has no threads."""
     lists: tuple[bool, ...] | None = None
     """Which lists in a batch are columns, once that is known; see `pyecho.items.rows.row_spec`."""
     rank: int = bounded(0, 0, 2**20)
@@ -48,18 +90,14 @@ class Wiring:
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        for option in fields(self):
-            if option.metadata:
-                value = checked_int(option.name, getattr(self, option.name), **option.metadata)
-                object.__setattr__(self, option.name, value)
+        _check_fields(self)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
     """The options, checked. The native stages read theirs from here by name.
 
-    Raises `ConfigError` if an option is wrong or two do not fit together. `loader` is False for an
-    `EchoBuffer`, which calls its pool `capacity` and makes batches in any case.
+    Raises `ConfigError` if an option is wrong or two do not fit together.
     """
 
     factor: float | Adaptive = 2
@@ -83,65 +121,57 @@ class Config:
     with_info: bool = False
     copy: bool = False
     progress: bool = False
-    loader: bool = True
+    kind: Literal["loader", "buffer"] = "loader"
     wiring: Wiring = Wiring()
 
     def __post_init__(self) -> None:
         """Check everything, and settle what has a default that depends on the rest."""
-
-        def settle(name: str, value: Any) -> None:
-            object.__setattr__(self, name, value)
-
         if self.adaptive is None:
-            settle("factor", checked_factor(self.factor))
-        for option in fields(self):
-            name, value = option.name, getattr(self, option.name)
-            if isinstance(option.default, bool):
-                settle(name, _checked_bool(name, value))
-            elif option.metadata and (value is not None or option.default is not None):
-                settle(name, checked_int(self._shown(name), value, **option.metadata))
+            object.__setattr__(self, "factor", checked_factor(self.factor))
+        _check_fields(self)
         for name, call in (("augment", "(batch, rng)"), ("collate_fn", "a list of examples")):
             value = getattr(self, name)
             if value is not None and not callable(value):
                 raise ConfigError(f"{name} must be a function of {call}, got {value!r}")
-        if self.memory not in _MEMORIES:
-            raise ConfigError(
-                f"memory must be one of {', '.join(map(repr, _MEMORIES))}, got {self.memory!r}"
-            )
-        if not self.loader and self.shuffle_buffer == 0:
-            raise ConfigError("capacity must be at least 1, got 0")
-        if not self.loader and self.batch_size is None:
-            raise ConfigError("batch_size must be an int, at least 1, got None")
-        if self.shuffle_buffer is None:
-            most = min(MAX_CAPACITY, (MAX_USES - 1) // math.ceil(self.most_uses))
-            distinct = self.unique_in_batch or self.adaptive is not None
-            if distinct and self.batch_size is not None and self.batch_size > most:
-                raise ConfigError(
-                    f"batch_size must be at most {most} with this factor, because the pool holds "
-                    f"each item of a batch, got {self.batch_size}"
-                )
-            settle("shuffle_buffer", min(10 * (self.batch_size or 0), most))
-        if self.capacity * math.ceil(self.most_uses) >= MAX_USES:
-            raise ConfigError(
-                f"{self._shown('shuffle_buffer')} times factor must stay below {MAX_USES}, "
-                f"got {self.capacity} * {self.most_uses:g}"
-            )
+        if self.memory not in get_args(Memory):
+            known = ", ".join(map(repr, get_args(Memory)))
+            raise ConfigError(f"memory must be one of {known}, got {self.memory!r}")
+        self._settle_pool()
         self._check_batches()
         self._check_streams()
 
+    def _settle_pool(self) -> None:
+        batch_size, most = self.batch_size or 0, math.ceil(self.most_uses)
+        if self.shuffle_buffer is None:
+            room = min(MAX_CAPACITY, (MAX_USES - 1) // most)
+            if self.leaves_length_open and batch_size > room:
+                raise ConfigError(
+                    f"batch_size must be at most {room} with this factor, because the pool holds "
+                    f"each item of a batch, got {batch_size}"
+                )
+            object.__setattr__(self, "shuffle_buffer", min(10 * batch_size, room))
+        name, size = self.pool_option, self.shuffle_buffer
+        if self.capacity * most >= MAX_USES:
+            raise ConfigError(
+                f"{name} times factor must stay below {MAX_USES}, "
+                f"got {self.capacity} * {self.most_uses:g}"
+            )
+        if self.leaves_length_open and self.capacity < batch_size:
+            why = f"unique_in_batch needs a pool of at least batch_size = {batch_size} items"
+            if self.adaptive is not None:
+                why = f"with an adaptive factor the pool must hold a batch of {batch_size}"
+            raise ConfigError(f"{why}, but {name} = {size}; raise {name}")
+
     def _check_batches(self) -> None:
         if self.batch_size is None:
-            for name in ("unbatch", "unique_in_batch", "drop_last", "pad_last"):
-                if getattr(self, name):
+            for name in ("unbatch", "unique_in_batch", "drop_last", "pad_last", "collate_fn"):
+                value = getattr(self, name)
+                if value is not None and value is not False:
+                    shown = f"{name}=True" if value is True else name
                     raise ConfigError(
-                        f"{name}=True makes new batches of examples, so it needs a batch_size"
+                        f"{shown} makes batches of examples, so it needs a batch_size; in batch "
+                        "echoing the source makes the batches"
                     )
-            if self.collate_fn is not None:
-                raise ConfigError(
-                    "collate_fn makes batches of examples, so it needs a batch_size; in batch "
-                    "echoing the source makes the batches"
-                )
-            return
         if self.collate_fn is not None and self.unbatch:
             raise ConfigError(
                 "collate_fn makes batches of whole examples, and unbatch=True splits batches; pass "
@@ -152,25 +182,12 @@ class Config:
                 "pad_last=True fills the last batch, and drop_last=True leaves the last batch out; "
                 "pass one of them"
             )
-        if self.unique_in_batch and self.capacity < self.batch_size:
-            name = self._shown("shuffle_buffer")
-            raise ConfigError(
-                f"unique_in_batch needs a pool of at least batch_size = {self.batch_size} items, "
-                f"but {name} = {self.shuffle_buffer}; raise {name}"
-            )
-        if self.adaptive is not None and self.capacity < self.batch_size:
-            name = self._shown("shuffle_buffer")
-            raise ConfigError(
-                f"an adaptive factor repeats items of the pool, so the pool must hold a batch of "
-                f"{self.batch_size}, but {name} = {self.shuffle_buffer}; raise {name}"
-            )
 
     def _check_streams(self) -> None:
-        streams = self.streams
-        if streams * self.wiring.ranks != (self.shards or self.wiring.ranks):
+        streams, ranks = self.streams, self.wiring.ranks
+        if streams * ranks != (self.shards or ranks):
             raise ConfigError(
-                f"shards must be a multiple of the number of ranks, {self.wiring.ranks}, got "
-                f"{self.shards}"
+                f"shards must be a multiple of the number of ranks, {ranks}, got {self.shards}"
             )
         if self.adaptive is not None and self.shards is not None:
             raise ConfigError(
@@ -178,19 +195,14 @@ class Config:
                 "streams that go on alike; leave out shards=, or pass a number as the factor, such "
                 "as the recommended_factor that stats() shows"
             )
-        if self.bounded and self.steps_per_epoch is None:
-            unknown = {
-                "with unique_in_batch=True the draws decide": self.unique_in_batch,
-                "an Adaptive factor follows the source's speed": self.adaptive is not None,
-            }
-            for why, given in unknown.items():
-                if given:
-                    raise ConfigError(
-                        f"{self.bounded_by} needs a number of batches that is known when an epoch "
-                        f"begins, and {why}; pass steps_per_epoch="
-                    )
-        if streams == 1:
-            return
+        if self.bounded and self.steps_per_epoch is None and self.leaves_length_open:
+            why = "with unique_in_batch=True the draws decide"
+            if self.adaptive is not None:
+                why = "an Adaptive factor follows the source's speed"
+            raise ConfigError(
+                f"{self.bounded_by} needs a number of batches that is known when an epoch begins, "
+                f"and {why}; pass steps_per_epoch="
+            )
         rows = -(-(self.batch_size or 1) // streams) if self.unique_in_batch else 1
         if self.capacity // streams < rows:
             raise ConfigError(
@@ -203,8 +215,10 @@ class Config:
                 f"steps_per_epoch * batch_size must be a multiple of shards / ranks = {streams}"
             )
 
-    def _shown(self, name: str) -> str:
-        return "capacity" if name == "shuffle_buffer" and not self.loader else name
+    @property
+    def pool_option(self) -> str:
+        """What the user calls the size of the pool."""
+        return "shuffle_buffer" if self.kind == "loader" else "capacity"
 
     @property
     def capacity(self) -> int:
@@ -259,6 +273,11 @@ class Config:
         )
 
     @property
+    def leaves_length_open(self) -> bool:
+        """True if the draws, or the source's speed, decide how many batches a pass makes."""
+        return self.unique_in_batch or self.adaptive is not None
+
+    @property
     def even_factor(self) -> bool:
         """True if streams use up their items equally fast, see echo_factor.hpp."""
         return self.shards is not None
@@ -290,12 +309,10 @@ class Config:
         """Return the number of batches of an epoch whose pass has this many items, if known."""
         if self.steps_per_epoch is not None or items is None:
             return self.steps_per_epoch
-        if self.unique_in_batch or self.adaptive is not None:
-            return None  # the draws, or the source's speed, decide
-        uses = self.uses_of(items)
-        if self.batch_size is None:
-            return uses
-        return uses // self.batch_size if self.drop_last else -(-uses // self.batch_size)
+        if self.leaves_length_open:
+            return None
+        uses, rows = self.uses_of(items), self.batch_size or 1
+        return uses // rows if self.drop_last else -(-uses // rows)
 
     def threads_for(self, example_bytes: int) -> int:
         """Return how many native threads make batches; 0 if that costs more than it saves."""
@@ -324,14 +341,6 @@ PLAN_NS, COPY_NS = 30, 0.2
 
 HAND_OVER_NS = 50_000
 """Cost of waking another thread, at worst. Cheaper batches are made without a worker."""
-
-_MEMORIES = ("auto", "pageable", "pinned")
-
-
-def _checked_bool(name: str, value: Any) -> bool:
-    if not isinstance(value, bool | np.bool_):
-        raise ConfigError(f"{name} must be True or False, got {value!r}")
-    return bool(value)
 
 
 def available_cores() -> int:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from pyecho._core import CudaError
 
@@ -22,10 +23,10 @@ _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 class _Driver:
     """The driver as the process that loaded it found it."""
 
-    library: ctypes.CDLL | None = None
+    missing: str
+    library: Any = None
     version: int = 0
     devices: int = 0
-    missing: str = ""
     process: int = 0
 
 
@@ -41,11 +42,11 @@ def device_count() -> int:
 
 def device_names() -> list[str]:
     """Return the names of the devices that this process may use."""
-    names = []
+    names, library = [], _driver().library
     for number in range(device_count()):
         device, name = ctypes.c_int(), ctypes.create_string_buffer(256)
-        _library().cuDeviceGet(ctypes.byref(device), number)
-        _library().cuDeviceGetName(name, len(name), device)
+        _call(library, "cuDeviceGet", ctypes.byref(device), number)
+        _call(library, "cuDeviceGetName", name, len(name), device)
         names.append(name.value.decode())
     return names
 
@@ -75,7 +76,7 @@ def relaxed_capture() -> Iterator[None]:
     """
     if reason := why_not():
         raise CudaError(reason)
-    exchange = _library().cuThreadExchangeStreamCaptureMode
+    exchange = _driver().library.cuThreadExchangeStreamCaptureMode
     mode = ctypes.c_int(_RELAXED)
     exchange(ctypes.byref(mode))
     try:
@@ -87,62 +88,50 @@ def relaxed_capture() -> Iterator[None]:
 def new_stream(number: int) -> int:
     """Make a stream on a device, which does not wait for the default stream. It is never closed."""
     device, context, stream = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p()
-    for call, *arguments in (
-        ("cuDeviceGet", ctypes.byref(device), number),
-        ("cuDevicePrimaryCtxRetain", ctypes.byref(context), device),
-        ("cuCtxPushCurrent_v2", context),
-        ("cuStreamCreate", ctypes.byref(stream), _NON_BLOCKING),
-        ("cuCtxPopCurrent_v2", ctypes.byref(context)),
-    ):
-        if result := getattr(_library(), call)(*arguments):
-            raise CudaError(f"{call} failed: {_name_of(_library(), result)} ({result})")
-    return stream.value or 0
-
-
-def _library() -> ctypes.CDLL:
     library = _driver().library
-    assert library is not None
-    return library
+    _call(library, "cuDeviceGet", ctypes.byref(device), number)
+    _call(library, "cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+    _call(library, "cuCtxPushCurrent_v2", context)
+    _call(library, "cuStreamCreate", ctypes.byref(stream), _NON_BLOCKING)
+    _call(library, "cuCtxPopCurrent_v2", ctypes.byref(context))
+    return stream.value or 0
 
 
 @cache
 def _driver() -> _Driver:
     path = os.environ.get(_VARIABLE) or "libcuda.so.1"
     if path == "none":
-        return _Driver(missing=f"CUDA is switched off by {_VARIABLE}=none; unset it")
+        return _Driver(f"CUDA is switched off by {_VARIABLE}=none; unset it")
     try:
         library = ctypes.CDLL(path)
     except OSError as error:
         return _Driver(
-            missing=f"no CUDA driver was found ({error}); install NVIDIA's driver, or name its "
-            f"libcuda in {_VARIABLE}"
+            f"no CUDA driver was found ({error}); install NVIDIA's driver, or name its libcuda in "
+            f"{_VARIABLE}"
         )
-    try:
-        return _initialized(library)
-    except AttributeError as error:
-        return _Driver(missing=f"{path} is no CUDA driver ({error}); name another in {_VARIABLE}")
-
-
-def _initialized(library: ctypes.CDLL) -> _Driver:
     version, devices = ctypes.c_int(), ctypes.c_int()
-    library.cuDriverGetVersion(ctypes.byref(version))  # needs no cuInit()
-    for call, arguments in (("cuInit", (0,)), ("cuDeviceGetCount", (ctypes.byref(devices),))):
-        if result := getattr(library, call)(*arguments):
-            return _Driver(
-                version=version.value,
-                missing=f"{call} failed: {_name_of(library, result)} ({result}); check that a "
-                "device is visible (nvidia-smi, CUDA_VISIBLE_DEVICES)",
-            )
+    try:
+        _call(library, "cuDriverGetVersion", ctypes.byref(version))  # needs no cuInit()
+        _call(library, "cuInit", 0)
+        _call(library, "cuDeviceGetCount", ctypes.byref(devices))
+    except AttributeError as error:
+        return _Driver(f"{path} is no CUDA driver ({error}); name another in {_VARIABLE}")
+    except CudaError as error:
+        missing = f"{error}; check that a device is visible (nvidia-smi, CUDA_VISIBLE_DEVICES)"
+        return _Driver(missing, version=version.value)
+    missing = ""
     if devices.value == 0:
-        return _Driver(
-            version=version.value,
-            missing="the CUDA driver sees no device; check that one is visible (nvidia-smi, "
-            "CUDA_VISIBLE_DEVICES)",
+        missing = (
+            "the CUDA driver sees no device; check that one is visible (nvidia-smi, "
+            "CUDA_VISIBLE_DEVICES)"
         )
-    return _Driver(library, version.value, devices.value, process=os.getpid())
+    return _Driver(missing, library, version.value, devices.value, os.getpid())
 
 
-def _name_of(library: ctypes.CDLL, result: int) -> str:
-    name = ctypes.c_char_p(b"")
-    library.cuGetErrorName(result, ctypes.byref(name))
-    return (name.value or b"unknown error").decode()
+def _call(library: Any, name: str, *arguments: Any) -> None:
+    """Call the driver; raise `CudaError` if it fails."""
+    if result := getattr(library, name)(*arguments):
+        error = ctypes.c_char_p(b"")
+        library.cuGetErrorName(result, ctypes.byref(error))
+        shown = (error.value or b"unknown error").decode()
+        raise CudaError(f"{name} failed: {shown} ({result})")

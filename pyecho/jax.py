@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +16,9 @@ except ImportError as error:
 import pyecho
 from pyecho._core import ConfigError, EchoError
 from pyecho.adaptive import Adaptive
-from pyecho.config import Config, with_options
-from pyecho.items.info import EchoInfo
+from pyecho.config import Config, Options, with_options
 from pyecho.items.nest import leaves_of, map_nest
-from pyecho.items.spec import Adapter, Field, is_tensor
-from pyecho.options import Options
+from pyecho.items.spec import Adapter, EchoInfo, Field, is_tensor
 from pyecho.run.host import ExampleEcho, add_augmentation, item_echo
 from pyecho.run.pipeline import MakePipeline, Pipeline
 from pyecho.run.run import Run
@@ -113,7 +110,7 @@ class EchoLoader(pyecho.EchoLoader):
                 "sharding must be a jax.sharding.Sharding, a jax.sharding.Mesh, a device or None, "
                 f"got {sharding!r}"
             )
-        self._placement = Placement(sharding)
+        self._sharding = sharding
         super().__init__(source, factor, **options)
         self._check_parts()
 
@@ -126,10 +123,10 @@ class EchoLoader(pyecho.EchoLoader):
         return run
 
     def _pipeline_maker(self) -> MakePipeline:
-        return partial(jax_pipeline, placement=self._placement)
+        return partial(jax_pipeline, sharding=self._sharding)
 
     def _check_parts(self) -> None:
-        config, rows, parts = self._config, self._config.batch_size, self._placement.parts()
+        rows, parts = self._config.batch_size, Placement(self._sharding).parts()
         if rows is None or parts == 1:
             return
         if rows % parts:
@@ -137,14 +134,13 @@ class EchoLoader(pyecho.EchoLoader):
                 f"sharding divides the rows of a batch into {parts} parts, so batch_size must be a "
                 f"multiple of {parts}, got {rows}"
             )
-        if self._static_rows() is None and not config.steps_per_epoch:
+        if self._static_rows() is None and not self._config.steps_per_epoch:
             raise ConfigError(
                 f"the last batch of an epoch may be short, and sharding divides it into {parts} "
                 "parts; pass pad_last=True or drop_last=True"
             )
 
 
-@dataclass
 class Placement:
     """Puts the arrays of a nest on devices. For one thread at a time.
 
@@ -152,10 +148,11 @@ class Placement:
     may write to it.
     """
 
-    where: Any = None  # a device or sharding; None is JAX's default device
-    with_info: bool = False
-    put_bytes: int = 0
-    """Bytes of host memory that were put on devices."""
+    def __init__(self, sharding: Any) -> None:
+        self._sharding = sharding  # or a device; None is JAX's default device
+        self._spans_processes = isinstance(sharding, Sharding) and not sharding.is_fully_addressable
+        self.put_bytes = 0
+        """Bytes of host memory that were put on devices."""
 
     def __call__(self, batch: Any) -> Any:
         """Return the nest with a `jax.Array` for each array; other leaves stay as they are."""
@@ -167,72 +164,65 @@ class Placement:
         """Return an item on the devices. The memory of the source is free again."""
         return self(map_nest(_own_array, item))
 
-    def use(self, emission: Any, epoch: int, number: int) -> Any:
-        """Return a use on the devices, with its info if that is wanted."""
-        info: Any
-        batch, info = emission if self.with_info else (emission, None)
-        placed = self(batch)
-        # The info is a view of the batch's host memory, which goes back now.
-        return (placed, EchoInfo(*(each.copy() for each in info))) if self.with_info else placed
-
-    def use_again(self, batch: Any, *info: Any) -> Any:
-        """Return a use of which a state holds these."""
-        return (self(batch), EchoInfo(*info)) if info else self(batch)
-
     def parts(self) -> int:
         """Return into how many parts the rows of a batch are divided, in this process."""
-        where = self.where
-        if not isinstance(where, Sharding) or not where.is_fully_addressable:
+        if not isinstance(self._sharding, Sharding) or self._spans_processes:
             return 1  # of several processes, each with rows of its own, JAX knows more
-        rows = where.num_devices
+        rows = self._sharding.num_devices
         return int(rows // self._where(1).shard_shape((rows,))[0])
 
     def _put(self, arrays: list[Any]) -> list[Any]:
         where = [self._where(array.ndim) for array in arrays]
         self.put_bytes += sum(each.nbytes for each in arrays if isinstance(each, np.ndarray))
-        if isinstance(self.where, Sharding) and not self.where.is_fully_addressable:
+        if self._spans_processes:
             make = jax.make_array_from_process_local_data
             return [make(each, array) for each, array in zip(where, arrays, strict=True)]
         put: list[Any] = jax.device_put(arrays, where)
         return put
 
     def _where(self, axes: int) -> Any:
-        if isinstance(self.where, NamedSharding) and len(self.where.spec) > axes:
-            return self.where.update(spec=PartitionSpec(*self.where.spec[:axes]))
-        return self.where
+        sharding = self._sharding
+        if isinstance(sharding, NamedSharding) and len(sharding.spec) > axes:
+            return sharding.update(spec=PartitionSpec(*sharding.spec[:axes]))
+        return sharding
 
 
-def jax_pipeline(
-    source: Source, config: Config, first: Any, by_consumer: bool, *, placement: Placement
-) -> Pipeline:
+def jax_pipeline(source: Source, config: Config, first: Any, *, sharding: Any) -> Pipeline:
     """Return a pipeline that puts batches on devices, or items in batch echoing."""
-    placement = replace(placement, with_info=config.with_info)
-    made = (source, config, first, by_consumer, ADAPTER)
+    place = Placement(sharding)
+    made = (source, config, first, ADAPTER)
     by_item = config.batch_size is None and not config.linked
     echo: Any
     if config.batch_size is not None:
         echo = ExampleEcho(*made, leases=config.prefetch + 1)
     else:
-        echo = item_echo(*made, prepare=placement.item if by_item else None)
+        echo = item_echo(*made, prepare=place.item if by_item else None)
     echo.to_host = _to_host
-    pipeline = Pipeline(
-        echo,
-        config,
-        ADAPTER,
-        by_consumer=by_consumer,
-        sent_bytes=lambda: placement.put_bytes,
-    )
+
+    def use(emission: Any, epoch: int, number: int) -> Any:
+        if not config.with_info:
+            return place(emission)
+        batch, info = emission
+        # The info is a view of the batch's host memory, which goes back now.
+        return place(batch), EchoInfo(*(column.copy() for column in info))
+
+    pipeline = Pipeline(echo, config, ADAPTER, sent_bytes=lambda: place.put_bytes)
     if not by_item:
         add_augmentation(pipeline)
         pipeline.add_link(
-            "upload", placement.use, to_state=_use_to_state, of_state=placement.use_again
+            "upload",
+            use,
+            to_state=_to_state,
+            of_state=lambda batch, *info: (place(batch), EchoInfo(*info)) if info else place(batch),
         )
     return pipeline
 
 
-def _use_to_state(made: Any) -> list[Any]:
-    batch, info = made if _has_info(made) else (made, ())
-    return [_to_host(batch), *info]
+def _to_state(made: Any) -> list[Any]:
+    """Return a batch in host memory, and the columns of its info."""
+    if isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], EchoInfo):
+        return [_to_host(made[0]), *made[1]]
+    return [_to_host(made)]
 
 
 def _to_host(nest: Any) -> Any:
@@ -245,10 +235,6 @@ def _host_array(array: jax.Array) -> Any:
             "a state cannot hold arrays that span several processes: use state_dict(payload=False)"
         )
     return np.asarray(array)
-
-
-def _has_info(emission: Any) -> bool:
-    return isinstance(emission, tuple) and len(emission) == 2 and isinstance(emission[1], EchoInfo)
 
 
 def _is_array(leaf: Any) -> bool:

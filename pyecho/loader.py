@@ -11,20 +11,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pyecho._core import ConfigError
 from pyecho.adaptive import Adaptive
 from pyecho.checked import checked_int, refuse_unknown
-from pyecho.config import Config, Wiring, with_options
+from pyecho.config import Config, Options, Wiring, with_options
 from pyecho.items.spec import NUMPY, Adapter
-from pyecho.options import Options
+from pyecho.methods import LoaderTools
 from pyecho.run.extent import Group, agreed_length
 from pyecho.run.host import host_pipeline
 from pyecho.run.pipeline import MakePipeline
-from pyecho.run.progress import require_tqdm, shown
 from pyecho.run.run import Run
-from pyecho.run.saving import only_end_is_left, skipped
 from pyecho.run.threads import EXIT_SECONDS
 from pyecho.source import source_of
-from pyecho.state.check import SavedState
 from pyecho.state.position import whole_state
-from pyecho.tools.methods import LoaderTools
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -39,22 +35,19 @@ class EchoLoader(LoaderTools):
 
         for batch in EchoLoader(source, factor=3, batch_size=64): ...
 
-    With ``batch_size=None`` (batch echoing) items pass through by reference, whatever they are,
-    and are never copied. With a `batch_size` (example echoing) items are examples, or batches
-    that `unbatch` splits, and new batches are assembled natively from their uses; such batches are
-    private and writable. The output depends on the source, the arguments and the epoch, not on
-    threads or timing. See the README for the paper's variants.
+    With ``batch_size=None`` (batch echoing) items pass through by reference, whatever they are.
+    With a `batch_size` (example echoing) items are examples, or batches that `unbatch` splits, and
+    new batches are assembled natively from their uses; these are private and writable. The output
+    depends on the source, the arguments and the epoch, not on threads or timing.
 
     Each ``iter()`` is one epoch: one pass over the source, which begins with the first ``next()``.
-    A loader has one iteration at a time: the next one ends an unfinished one, whose iterator then
-    raises `Closed`. Over an iterator, which cannot be read again, the next one goes on where the
-    unfinished one was left, with a warning. Slots, batches and threads serve all epochs.
+    The next epoch ends an unfinished one, whose iterator then raises `Closed`; over an iterator,
+    which cannot be read again, it goes on where that one was left, with a warning.
 
     Lists, tuples, ranges, arrays, tensors and Arrow tables in memory are read in the consumer's
-    thread. All other sources are read in a thread of the loader, in the context (`contextvars`,
-    torch's grad mode, autocast, devices) of the thread that began the epoch. Every epoch's number
-    is told to the source, its ``sampler``, ``batch_sampler`` and ``dataset``, if they have a
-    ``set_epoch``.
+    thread, all other sources in a thread of the loader, in the context (`contextvars`, torch's grad
+    mode, autocast, devices) of the thread that began the epoch. Every epoch's number is told to the
+    source, its ``sampler``, ``batch_sampler`` and ``dataset``, if they have a ``set_epoch``.
 
     Parameters
     ----------
@@ -65,9 +58,8 @@ class EchoLoader(LoaderTools):
         several epochs one that can be read again.
     factor
         How often each item is used: an int, or a float whose fraction of the items gets one more
-        use. A pass of N items has ``floor(N * factor + 0.5)`` uses. Where N is known beforehand,
-        the items with one more use are a random choice; else they are spread evenly. Or an
-        `Adaptive`, which uses items as often as the source's speed makes necessary.
+        use (a random choice where the number N of items is known, else spread evenly). A pass has
+        ``floor(N * factor + 0.5)`` uses. Or an `Adaptive`, which follows the source's speed.
     batch_size
         Rows of a batch (example echoing), or None (batch echoing).
     unbatch
@@ -80,8 +72,8 @@ class EchoLoader(LoaderTools):
     drop_last
         Leave out batches with fewer than `batch_size` rows.
     pad_last
-        Give each pass the next multiple of `batch_size` uses, so that all batches are full.
-        Needs a source with a length, or `steps_per_epoch`.
+        Give each pass the next multiple of `batch_size` uses, so that all batches are full. Needs
+        a source with a length, or `steps_per_epoch`.
     seed
         Selects the random numbers, together with the epoch.
     epochs
@@ -116,10 +108,9 @@ class EchoLoader(LoaderTools):
         need not be thread-safe, and the originals stay as they are. Functions, and objects without
         a deep copy, are shared. The output of pure functions is the same for any number.
     memory
-        Memory of batches: ``"pageable"``, or ``"pinned"`` memory of PyTorch's, from
-        which a CUDA device can copy while the host goes on (in `pyecho.torch.EchoLoader` only; a
-        batch leaves with its memory, which `max_bytes` does not count then); ``"auto"`` is pinned
-        if a device is in use.
+        Memory of batches: ``"pageable"``, or ``"pinned"`` memory of PyTorch's, from which a CUDA
+        device can copy while the host goes on (in `pyecho.torch.EchoLoader` only; `max_bytes` does
+        not count batches that have left then); ``"auto"`` is pinned if a device is in use.
     max_bytes
         Bound of the host memory for slots, batches and bookkeeping.
     with_info
@@ -143,12 +134,10 @@ class EchoLoader(LoaderTools):
     def __init__(
         self, source: Any, factor: float | Adaptive = 2, **options: Unpack[Options]
     ) -> None:
-        refuse_unknown(type(self), set(options) - set(Options.__annotations__))
+        refuse_unknown(type(self), options.keys() - Options.__annotations__)
         group = self._group
-        rank, ranks = (0, 1) if group is None else (group.rank, group.size)
-        self._config = config = Config(
-            factor=factor, **options, wiring=Wiring(rank=rank, ranks=ranks)
-        )
+        wiring = Wiring() if group is None else Wiring(rank=group.rank, ranks=group.size)
+        self._config = config = Config(factor=factor, **options, wiring=wiring)
         if config.memory == "pinned" and self._adapter.allocate is None:
             raise ConfigError(
                 "memory='pinned' needs pyecho.torch.EchoLoader: PyTorch's allocator knows when a "
@@ -163,24 +152,19 @@ class EchoLoader(LoaderTools):
         self._longest = agreed_length(config, self._source, group)
         self._run: Run = self._new_run()
         if isinstance(source, EchoLoader):
-            self._keep_batches_of(source)
+            if source._config.wiring.ranks > 1:
+                raise ConfigError(
+                    "the inner loader has a group, whose ranks would talk in a thread of this one; "
+                    "give the group to this loader only"
+                )
+            self._run.engine.keep_batches_of(source._run.engine)
         if config.progress:
+            from pyecho.run.progress import require_tqdm
+
             require_tqdm()
 
-    def _keep_batches_of(self, inner: EchoLoader) -> None:
-        """Tell the inner one of two loaders how many of its batches the pool of this one keeps."""
-        if inner._group is not None and inner._group.size > 1:
-            raise ConfigError(
-                "the inner loader has a group, whose ranks would talk in a thread of this one; "
-                "give the group to this loader only"
-            )
-        self._run.engine.keep_batches_of(inner._run.engine)
-
     def __getstate__(self) -> dict[str, Any]:
-        """Return what copies and pickles hold: source, options and epoch, not the threads.
-
-        And a state that was loaded, until an iteration goes on there.
-        """
+        """Return what copies and pickles hold: source, options, epoch, a loaded state."""
         return self.__dict__ | {"_run": self._run.copied()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -197,14 +181,16 @@ class EchoLoader(LoaderTools):
         batches = self._run.iterate()
         if not self._config.progress:
             return batches
-        return shown(batches, operator.length_hint(self) or None, self._run.stats)
+        from pyecho.run.progress import Shown
+
+        return Shown(batches, operator.length_hint(self) or None, self._run.stats)
 
     def _new_run(self) -> Run:
         source, config = self._source, self._config
-        # An adaptive factor compares the speeds of two threads.
-        may = not (config.linked or config.adaptive or source.native)
         asked = config.threads == 0 or (source.in_memory and config.threads is None)
-        by_consumer = self._may_read_in_consumer() and may and asked
+        # An adaptive factor compares the speeds of two threads.
+        needs_threads = config.linked or config.adaptive or source.native
+        by_consumer = asked and not needs_threads and self._may_read_in_consumer()
         make = self._pipeline_maker()
         return Run(source, config, make, by_consumer=by_consumer, group=self._group)
 
@@ -219,12 +205,12 @@ class EchoLoader(LoaderTools):
     def __len__(self) -> int:
         """Return the number of batches of an epoch, the same for every epoch.
 
-        Raises `TypeError` where it cannot be known: the source does not tell how many items or
-        examples it has, or `unique_in_batch` leaves it to the draws, or an `Adaptive` factor to the
-        source's speed. `steps_per_epoch` decides it.
+        Raises `TypeError` where it cannot be known, unless `steps_per_epoch` decides it: the source
+        does not tell how many items or examples it has, `unique_in_batch` leaves it to the draws,
+        or an `Adaptive` factor to the source's speed.
         """
         config = self._config
-        items = self._items() if config.steps_per_epoch is None else None
+        items = None if config.steps_per_epoch else self._items()
         batches = config.batches_of(items)
         if batches is not None:
             return batches
@@ -256,11 +242,11 @@ class EchoLoader(LoaderTools):
         """
         epoch = checked_int("epoch", epoch, 0, 2**63)
         run = self._run
-        if epoch == run.epoch + 1 and only_end_is_left(run, self._config, self._source):
-            for _ in self._run.iterate():  # no batch is left
+        if epoch == run.epoch + 1 and run.only_end_is_left:
+            for _ in run.iterate():  # no batch is left
                 pass
-        self._run.set_epoch(epoch)
-        if not (self._run.flows and self._run.epoch == epoch):  # else its pass has begun
+        run.set_epoch(epoch)
+        if not (run.flows and run.epoch == epoch):  # else its pass has begun
             self._source.set_epoch(epoch)
 
     # ------------------------------------------------------------ states
@@ -272,8 +258,8 @@ class EchoLoader(LoaderTools):
         `memory` and `augment_workers`. Call it between two batches, in the consumer's thread: after
         the last batch of an epoch the (empty) rest of that epoch follows, after its end the next
         epoch. It is a nest of dicts, lists, numbers, strings and NumPy arrays; what travels by
-        reference, and what `augment` makes, is in it as it is. It may share memory with the loader
-        in batch echoing: save or copy it before you go on.
+        reference, and what `augment` makes, is in it as it is. In batch echoing it may share memory
+        with the loader: save or copy it before you go on.
 
         A source with a ``state_dict`` and ``load_state_dict``, of its own or of its iterators, goes
         on by them. Every other source must yield the same items again: it is read from the
@@ -292,30 +278,28 @@ class EchoLoader(LoaderTools):
             consumer, or, where the source has a state of its own, without the payload or after the
             beginning of an epoch was cut short.
         """
-        return whole_state("loader", self._config, **self._run.state(payload))
+        return whole_state(self._config, **self._run.state(payload))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` was called. The next ``iter()`` begins with the next batch.
 
-        A state without items that was taken of one rank serves all ranks, and any number of ranks
-        that divides `shards`. Ends an unfinished iteration. The source, `factor`, and the options
-        that decide the output must be those of the loader whose state it is. `stats` starts from
-        what this loader does, and ``len()`` stays that of whole epochs.
+        Ends an unfinished iteration. The source, and the options that decide the output, must be
+        those of the loader whose state it is. A state without items that was taken of one rank
+        serves all ranks, and any number of ranks that divides `shards`. `stats` starts from what
+        this loader does, and ``len()`` stays that of whole epochs.
 
-        Raises
-        ------
-        CheckpointError
-            If the state is damaged, or that of other options; at the first ``next()`` also if the
-            source has other items. Nothing in a state is ever called.
+        Raises `CheckpointError` if the state is damaged, or that of other options; at the first
+        ``next()`` also if the source has other items. Nothing in a state is ever called.
         """
-        self._run.load(SavedState.read(state, "loader", self._config))
+        from pyecho.state.check import SavedState
+
+        self._run.load(SavedState.read(state, self._config))
 
     def skip_first_batches(self, count: int) -> None:
         """Have the next ``iter()`` begin after the first `count` batches of its epoch.
 
-        These are planned, but not made: of a source with indices only the items that are still
-        needed are read, of any other one all that come before the next batch. ``len()`` stays that
-        of the whole epoch.
+        Of a source with indices only the items that are still needed are read, of any other one all
+        that come before the next batch. ``len()`` stays that of the whole epoch.
 
         Raises
         ------
@@ -330,8 +314,10 @@ class EchoLoader(LoaderTools):
         count = checked_int("count", count, 0, 2**62)
         if not (self._run.unfinished or self._run.flows):
             self._source.set_epoch(self._run.epoch)  # which may decide the length
-        state = skipped(count, self._run, self._config, self._source, self._items())
-        self.load_state_dict(whole_state("loader", self._config, **state))
+        from pyecho.run.saving import skipped
+
+        state = skipped(self._run, count, self._items())
+        self.load_state_dict(whole_state(self._config, **state))
 
     # ------------------------------------------------------------ end
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from pyecho._core import EchoError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def get_include() -> str:
@@ -28,8 +25,6 @@ def get_library() -> str:
 
 
 def _found(name: str, file: str) -> Path:
-    from pathlib import Path  # slow to import
-
     folder = Path(__file__).parent / name
     if not (folder / file).exists():
         raise EchoError(

@@ -8,7 +8,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from common.report import Report
-from pyecho.bench.formatting import number
+from pyecho.bench.row import number
 
 
 def write_figure(report: Report, path: Path) -> bool:

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pyecho.bench.formatting import spread
-from pyecho.bench.row import Row
+from pyecho.bench.row import Row, spread
 
 
 @dataclass

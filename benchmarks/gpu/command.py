@@ -140,7 +140,7 @@ def main(arguments: list[str] | None = None) -> int:
     from common.report import Report, slug
 
     from gpu import emission, link, training, workload
-    from pyecho.bench.progress import shown
+    from pyecho.bench.sampling import shown
 
     device = torch.device(options.device)
     if device.index is None:

@@ -12,8 +12,7 @@ import pyecho.torch
 from gpu import peers, workload
 from gpu.measuring import seconds_of_batches
 from gpu.workload import Rows, Scale
-from pyecho.bench.formatting import number
-from pyecho.bench.row import Row
+from pyecho.bench.row import Row, number
 from pyecho.bench.sampling import Progress, Sample, interleaved, steps_of
 from pyecho.config import available_cores
 

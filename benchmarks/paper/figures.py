@@ -12,7 +12,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from paper import reference
 from paper.experiments import FIGURES, WORKLOADS
 from paper.summary import UNITS, Mark
-from pyecho.bench.formatting import number
+from pyecho.bench.row import number
 from pyecho.bench.sampling import Sample
 from pyecho.demo.summary import allowed_speedup
 

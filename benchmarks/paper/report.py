@@ -10,7 +10,7 @@ from typing import Any
 
 from paper.experiments import FIGURES
 from paper.summary import UNITS, Mark
-from pyecho.bench.formatting import number, spread
+from pyecho.bench.row import number, spread
 from pyecho.bench.sampling import Sample
 
 

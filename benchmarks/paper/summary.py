@@ -12,7 +12,7 @@ from paper.experiments import WORKLOADS, Entry
 from paper.plan import Setting, chosen_rate
 from paper.train import Result
 from paper.tuning import rate_of
-from pyecho.bench.formatting import spread
+from pyecho.bench.row import spread
 from pyecho.bench.sampling import Sample
 
 UNITS = {

@@ -31,7 +31,7 @@ from peers.environments import EnvironmentFailed, Environments
 from peers.process import WorkerFailed, WorkerProcess
 from peers.roster import BARE, LIMIT, PYECHO, Contestant, all_names, named
 from peers.workloads import PLANNED, Planned
-from pyecho.bench.progress import shown
+from pyecho.bench.sampling import shown
 from pyecho.config import available_cores
 from pyecho.tools import info
 from pyecho.tools.arguments import positive_int

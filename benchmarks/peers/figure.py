@@ -8,7 +8,7 @@ from typing import Any
 
 from peers.measuring import Outcome, Result
 from peers.roster import PYECHO
-from pyecho.bench.formatting import number
+from pyecho.bench.row import number
 
 OURS, THEIRS, LIMITS = "#0b6e4f", "#9aa5b1", "#d9a441"
 LINE_INCHES = 0.27

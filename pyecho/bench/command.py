@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyecho import EchoError
+from pyecho.tools import arguments as shared
 from pyecho.tools import info
-from pyecho.tools.arguments import add_output, lacks, packages_for, positive_int
 
 if TYPE_CHECKING:
     from pyecho.bench.row import Row
     from pyecho.bench.sampling import Progress
 
-EXIT_FAILED = 1
-EXIT_USAGE = 2
 MEASUREMENTS = ("repeat", "gather", "put", "hand-over", "pipeline")
 _DESCRIPTION = """\
 Measure what echoing costs on this machine, each number beside its limit in the
@@ -50,34 +45,21 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument(
         "--rounds",
-        type=positive_int,
+        type=shared.positive_int,
         default=5,
         metavar="N",
         help="how often each contestant runs, taking turns (default: %(default)s)",
     )
-    add_output(parser, "the ratios to the limits")
-    parser.set_defaults(run=run)
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Measure and report; return the exit status."""
-    if lacks("pyecho bench", packages_for(arguments)):
-        return EXIT_USAGE
-    try:
-        return _run(arguments)
-    except (EchoError, OSError, MemoryError, ValueError) as error:
-        print(f"pyecho bench: {error}", file=sys.stderr)
-        return EXIT_FAILED
+    shared.add_output(parser, "the ratios to the limits")
+    parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
     from pyecho.bench.commit import commit_of
-    from pyecho.bench.progress import shown
+    from pyecho.bench.report import print_table, write_figure
+    from pyecho.bench.sampling import shown
 
-    if arguments.plot is not None:
-        from pyecho.bench.figure import check_path, write_figure
-
-        check_path(arguments.plot)
+    shared.check_arguments(arguments)
     facts = info.collect() | {
         "commit": commit_of(Path(__file__).resolve().parents[2]),
         "date": datetime.date.today().isoformat(),
@@ -88,16 +70,12 @@ def _run(arguments: argparse.Namespace) -> int:
         for name, measure in _measurements(arguments.rounds, progress).items():
             if name in arguments.only:
                 rows += measure()
-    if arguments.json:
-        document = {"facts": facts, "rows": [row.as_json() for row in rows]}
-        print(json.dumps(document, indent=2))
-    else:
-        from pyecho.bench.table import print_table
-
-        print_table(rows, facts)
-    if arguments.plot is not None:
-        write_figure(rows, facts, arguments.plot)
-        print(f"Figure: {arguments.plot}", file=sys.stderr)
+    shared.show(
+        arguments,
+        {"facts": facts, "rows": [row.as_json() for row in rows]},
+        lambda: print_table(rows, facts),
+        lambda path: write_figure(rows, facts, path),
+    )
     return 0
 
 

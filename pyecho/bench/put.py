@@ -9,7 +9,7 @@ import numpy as np
 from pyecho.bench.row import Row
 from pyecho.bench.sampling import Progress, Sample, interleaved, steps_of
 from pyecho.buffer import EchoBuffer
-from pyecho.items.spec import spec_of
+from pyecho.items.nest import spec_of
 
 EXAMPLES = {256: 20_000, 3072: 20_000, 150_528: 800}
 """So many are put, by bytes of a row."""

@@ -1,4 +1,4 @@
-"""A measured number, its limit and its target."""
+"""A measured number, its limit and its target, and how numbers are written."""
 
 from __future__ import annotations
 
@@ -86,3 +86,23 @@ def _plain(sample: Sample | None) -> dict[str, Any] | None:
         "max": sample.high,
         "values": list(sample.values),
     }
+
+
+def number(value: float) -> str:
+    """Return a number with three significant digits, but with all digits before the point."""
+    if value == 0:
+        return "0"
+    digits = 0
+    while abs(value) < 100 * 10**-digits and digits < 4:
+        digits += 1
+    return f"{value:,.{digits}f}"
+
+
+def spread(sample: Sample | None, unit: str = "") -> str:
+    """Return "median unit [lowest, highest]"."""
+    if sample is None:
+        return ""
+    unit = f" {unit}" if unit else ""
+    if sample.low == sample.high:
+        return f"{number(sample.median)}{unit}"
+    return f"{number(sample.median)}{unit} [{number(sample.low)}, {number(sample.high)}]"

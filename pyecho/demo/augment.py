@@ -23,13 +23,6 @@ def shift_and_rotate(batch: Batch, rng: np.random.Generator) -> Batch:
     """Move every image of a batch a little, each in its own way, in place.
 
     Writing in place is allowed: a batch of echoed examples is private to the consumer.
-
-    Parameters
-    ----------
-    batch
-        ``uint8`` images and their labels.
-    rng
-        The only source of randomness.
     """
     image = torch.as_tensor(batch["image"])
     count = len(image)

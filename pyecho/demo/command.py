@@ -5,27 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
-from pyecho import EchoError
 from pyecho.tools import info
-from pyecho.tools.arguments import lacks, positive_int
-
-from .errors import DemoError
-from .outputs import Output, check_outputs, write_outputs
+from pyecho.tools.arguments import CommandError, check_figure, check_output, positive_int, require
 
 EXIT_MISSED = 1
-EXIT_USAGE = 2
 MAX_FACTOR = 100
 
-_PACKAGES = {
-    "torch": "torch",
-    "sklearn": "scikit-learn",
-    "PIL": "pillow",
-    "rich": "rich",
-    "matplotlib": "matplotlib",
-}
 _DESCRIPTION = """\
 Train a small network on images that arrive over a slow line, with and without
 data echoing, and compare the time to a fixed test accuracy.
@@ -41,13 +29,7 @@ went wrong, 2 if the arguments are wrong or a package is missing.
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the command line.
-
-    Parameters
-    ----------
-    subparsers
-        The result of `argparse.ArgumentParser.add_subparsers`.
-    """
+    """Add the command to the command line."""
     parser = subparsers.add_parser(
         "demo",
         help="see what echoing gains on this machine, in two minutes",
@@ -107,39 +89,19 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="PATH",
         help="where to write a Chrome trace (JSON) of the runs with the first seed",
     )
-    parser.set_defaults(run=run)
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Run the demonstration and return the exit status.
-
-    Parameters
-    ----------
-    arguments
-        The parsed command line.
-    """
-    if lacks("pyecho demo", _PACKAGES):
-        return EXIT_USAGE
-    try:
-        return _run(arguments)
-    except (DemoError, EchoError, OSError) as error:
-        print(f"pyecho demo: {error}", file=sys.stderr)
-        return EXIT_MISSED
+    parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    require(("torch", "sklearn", "PIL", "rich", "matplotlib"))
     from rich.console import Console
 
     from .display import Display, print_table
     from .experiment import Plan, run_experiment
-    from .figure import check_format, write_figure
+    from .figure import write_figure
     from .summary import as_json, conclusion, summarize
 
-    figure = Output("--output", arguments.output)
-    numbers = None if arguments.json is None else Output("--json", arguments.json)
-    trace = None if arguments.trace is None else Output("--trace", arguments.trace)
-    check_outputs([each for each in (figure, numbers, trace) if each is not None])
-    check_format(figure.path)
+    _check_outputs(arguments)
     plan = Plan(
         factors=arguments.factors,
         seeds=arguments.seeds,
@@ -157,20 +119,46 @@ def _run(arguments: argparse.Namespace) -> int:
     print_table(rows, console)
     console.print(f"\n{conclusion(rows, plan.target)}\n")
 
-    def write_drawing(path: Path) -> None:
-        write_figure(outcome, rows, path)
-        console.print(f"Figure: {path}", soft_wrap=True, markup=False)
+    def write(what: str, path: Path, action: Callable[[], object]) -> str:
+        """Write a file; return what went wrong, so that the others are written nevertheless."""
+        try:
+            action()
+        except OSError as error:
+            return f"{path} ({error.strerror})"
+        console.print(f"{what}: {path}", soft_wrap=True, markup=False)
+        return ""
 
-    def write_numbers(path: Path) -> None:
-        document = as_json(outcome, info.collect())
-        path.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n")
-        console.print(f"Numbers: {path}", soft_wrap=True, markup=False)
-
-    if trace is not None:
-        console.print(f"Trace: {trace.path}", soft_wrap=True, markup=False)
-    writers = [] if numbers is None else [(numbers, write_numbers)]
-    write_outputs([*writers, (figure, write_drawing)])
+    failures = []
+    if arguments.trace is not None:
+        console.print(f"Trace: {arguments.trace}", soft_wrap=True, markup=False)
+    if arguments.json is not None:
+        text = json.dumps(as_json(outcome, info.collect()), indent=2, allow_nan=False) + "\n"
+        failures.append(write("Numbers", arguments.json, lambda: arguments.json.write_text(text)))
+    drawing = arguments.output
+    failures.append(write("Figure", drawing, lambda: write_figure(outcome, rows, drawing)))
+    if any(failures):
+        raise CommandError(
+            f"could not write {' and '.join(filter(None, failures))}, though it was possible "
+            "before training: check the folder and its free space, and run again"
+        )
     return 0 if all(row.complete for row in rows) else EXIT_MISSED
+
+
+def _check_outputs(arguments: argparse.Namespace) -> None:
+    """Raise `CommandError` if a file could not be written, or if two are the same file."""
+    taken: dict[Path, str] = {}
+    for option in ("output", "json", "trace"):
+        path = getattr(arguments, option)
+        if path is None:
+            continue
+        check_output(f"--{option}", path)
+        other = taken.setdefault(path.resolve(), option)
+        if other != option:
+            raise CommandError(
+                f"--{other} and --{option} need files of their own, but both are {path}: change "
+                "one of them"
+            )
+    check_figure("--output", arguments.output)
 
 
 def _factors(text: str) -> tuple[float, ...]:

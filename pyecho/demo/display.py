@@ -17,19 +17,11 @@ from .train import BATCH_SIZE, Run
 
 
 class Display:
-    """Show progress: one line per run, and live bars below them in a terminal.
+    """Show progress: one line per run, and live bars below them in a terminal."""
 
-    Parameters
-    ----------
-    plan
-        The plan of the demonstration.
-    console
-        Where to write; by default the standard output.
-    """
-
-    def __init__(self, plan: Plan, console: Console | None = None) -> None:
+    def __init__(self, plan: Plan, console: Console) -> None:
         self._plan = plan
-        self._console = console or Console(highlight=False)
+        self._console = console
         self._done = 0
         self._total = plan.seeds * len(plan.factors)
         self._progress = Progress(
@@ -115,15 +107,7 @@ def _name(factor: float, seed: int) -> str:
 
 
 def print_table(rows: Sequence[Row], console: Console) -> None:
-    """Print the result as a table.
-
-    Parameters
-    ----------
-    rows
-        One for every factor.
-    console
-        Where to write.
-    """
+    """Print the result as a table."""
     several = rows[0].runs > 1
     title = f"Median of {rows[0].runs} seeds (fastest - slowest)" if several else "One seed"
     table = Table(

@@ -107,13 +107,6 @@ def run_experiment(plan: Plan, observer: Observer) -> Outcome:
     """Run the plan from the first image to the last run.
 
     PyTorch gets one thread, so that training leaves the other cores to the source.
-
-    Parameters
-    ----------
-    plan
-        The runs to make.
-    observer
-        Receives the progress.
     """
     torch.set_num_threads(1)
     with ExitStack() as stack:
@@ -154,15 +147,6 @@ def calibrate(trainer: Trainer, images: ImageSet, server: ServerProcess) -> Cali
     The loop is measured under the conditions of a real run, because the source, the loader and the
     augmentation share the machine with it. Every round trains under the limit that the previous
     round found; the first round has no limit.
-
-    Parameters
-    ----------
-    trainer
-        The training loop to measure.
-    images
-        The images that the source serves.
-    server
-        The server whose bandwidth is to be limited.
     """
     batch_bytes = BATCH_SIZE * fmean(image.path.stat().st_size for image in images.train)
     bandwidth = float("inf")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import PercentFormatter
 
-from .errors import DemoError
 from .experiment import Outcome
 from .summary import PAPER_SPEEDUPS, Row, allowed_speedup
 from .train import Run
@@ -21,51 +19,8 @@ from .train import Run
 _GREY = "0.45"
 
 
-def check_format(path: Path) -> None:
-    """Fail early if no figure could be drawn in the format that `path` names.
-
-    Parameters
-    ----------
-    path
-        Where the figure is to go; the suffix decides the format.
-
-    Raises
-    ------
-    DemoError
-        If the suffix names no known format, or one that needs a program that is missing.
-    """
-    trial = Figure()
-    trial.text(0.5, 0.5, "e")
-    known = sorted(trial.canvas.get_supported_filetypes())
-    suffix = path.suffix.lower().removeprefix(".")
-    if suffix not in known:
-        raise DemoError(
-            f"--output {path} needs a suffix that names a format, but it has "
-            f"{path.suffix or 'none'}: choose from {', '.join(known)}"
-        )
-    try:
-        # Some known formats need more than matplotlib: "pgf" calls LaTeX.
-        trial.savefig(io.BytesIO(), format=suffix)
-    except (OSError, RuntimeError, ValueError, ImportError) as error:
-        why = str(error).partition("\n")[0]
-        raise DemoError(
-            f"--output {path} needs the format {suffix}, which cannot be written here ({why}): "
-            "choose another suffix, such as .png"
-        ) from error
-
-
 def write_figure(outcome: Outcome, rows: Sequence[Row], path: Path) -> None:
-    """Draw the outcome and write it to `path`.
-
-    Parameters
-    ----------
-    outcome
-        The results of the demonstration.
-    rows
-        The summary of its runs.
-    path
-        Where the figure goes; the suffix decides the format.
-    """
+    """Draw the outcome and write it to `path`, whose suffix decides the format."""
     shades = np.linspace(0.05, 0.85, len(rows)) if len(rows) > 1 else [0.05]
     viridis = colormaps["viridis"]
     colors = {row.factor: viridis(shade) for row, shade in zip(rows, shades, strict=True)}

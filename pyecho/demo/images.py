@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from .errors import DemoError
-from .outputs import reason
+from pyecho.tools.arguments import CommandError
 
 TEST_SHARE = 0.22
 MIN_TRAINING_IMAGES = 256
@@ -62,13 +61,7 @@ class ImageSet:
 
 
 def write_digits(root: Path) -> None:
-    """Store the handwritten digits that ship with scikit-learn as PNG files, one folder per digit.
-
-    Parameters
-    ----------
-    root
-        An existing folder that receives the ten class folders.
-    """
+    """Store the handwritten digits of scikit-learn as PNG files, in a new folder for each digit."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()
@@ -80,21 +73,10 @@ def write_digits(root: Path) -> None:
 
 
 def read_folder(root: Path) -> ImageSet:
-    """List the images below `root` and split every class into training and test images.
+    """List the images of each sub-folder, a class, and split them into training and test images.
 
     The split is the same on every call. Skips hidden files, and files without the suffix of an
-    image.
-
-    Parameters
-    ----------
-    root
-        A folder with one sub-folder of images per class.
-
-    Raises
-    ------
-    DemoError
-        If the folder is missing, holds fewer than two classes or too few images, or if a file
-        that is named like an image is none.
+    image. Raises `CommandError` if there are no classes, too few images, or files that are none.
     """
     by_class = _files_by_class(root)
     train: list[LabelledPath] = []
@@ -102,7 +84,7 @@ def read_folder(root: Path) -> ImageSet:
     rng = np.random.default_rng(0)
     for label, (name, files) in enumerate(by_class.items()):
         if len(files) < 2:
-            raise DemoError(
+            raise CommandError(
                 f"class {name!r} needs at least two images, found {len(files)}: add images to "
                 f"{root / name}, or remove that folder"
             )
@@ -112,7 +94,7 @@ def read_folder(root: Path) -> ImageSet:
         train += order[held_out:]
     if len(train) < MIN_TRAINING_IMAGES:
         total = math.ceil(MIN_TRAINING_IMAGES / (1 - TEST_SHARE))
-        raise DemoError(
+        raise CommandError(
             f"--images {root} needs at least {MIN_TRAINING_IMAGES} images for training, but "
             f"{len(train)} are left after {len(test)} are held out for the test: add images until "
             f"there are about {total} in all, or leave --images out to train on digits"
@@ -121,15 +103,7 @@ def read_folder(root: Path) -> ImageSet:
 
 
 def decode(file: object, shape: tuple[int, int, int]) -> NDArray[np.uint8]:
-    """Decode one image and bring it to `shape`.
-
-    Parameters
-    ----------
-    file
-        A path or a binary file, as for `PIL.Image.open`.
-    shape
-        Channels (1 or 3), height and width of the result.
-    """
+    """Decode an image, a path or a binary file, into `shape`: channels (1 or 3), height, width."""
     channels, height, width = shape
     with Image.open(file) as image:  # type: ignore[arg-type]
         pixels = image.convert("L" if channels == 1 else "RGB")
@@ -141,20 +115,7 @@ def decode(file: object, shape: tuple[int, int, int]) -> NDArray[np.uint8]:
 def decode_all(
     images: Sequence[LabelledPath], shape: tuple[int, int, int]
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Decode local images into one array, with their labels.
-
-    Parameters
-    ----------
-    images
-        Which images.
-    shape
-        Channels, height and width of each.
-
-    Raises
-    ------
-    DemoError
-        If a file cannot be decoded.
-    """
+    """Decode local images into one array, with their labels; `CommandError` names a broken one."""
     pixels = np.empty((len(images), *shape), np.uint8)
     for row, image in zip(pixels, images, strict=True):
         try:
@@ -164,29 +125,26 @@ def decode_all(
     return pixels, np.array([image.label for image in images], np.int64)
 
 
-def unreadable(path: Path, error: Exception) -> DemoError:
-    """Return the error that names a file which is not the image it should be.
-
-    Parameters
-    ----------
-    path
-        The file.
-    error
-        The exception raised by decoding it.
-    """
+def unreadable(path: Path, error: Exception) -> CommandError:
+    """Return the error that names a file which is not the image it should be."""
     unknown = isinstance(error, UnidentifiedImageError)
-    why = "its content is of no known format" if unknown else reason(error)
-    return DemoError(
+    why = "its content is of no known format" if unknown else _reason(error)
+    return CommandError(
         f"--images needs whole, readable images, but {path} cannot be decoded ({why}): "
         "replace the file, or remove it"
     )
+
+
+def _reason(error: Exception) -> str:
+    """Return the system's reason for an error, without the path, which the message names anyway."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def _files_by_class(root: Path) -> dict[str, list[Path]]:
     """List the images of every sub-folder that has any, and insist on at least two of these."""
     try:
         if not root.is_dir():
-            raise DemoError(
+            raise CommandError(
                 "--images needs a folder with one sub-folder of images per class, but "
                 f"{root} is not a folder: check the path"
             )
@@ -199,15 +157,15 @@ def _files_by_class(root: Path) -> dict[str, list[Path]]:
         }
         loose = 0 if by_class else len(_image_files(root))
     except OSError as error:
-        raise DemoError(
+        raise CommandError(
             f"--images {root} needs folders that can be listed, but {error.filename} cannot "
-            f"({reason(error)}): change its permissions, or name another folder"
+            f"({_reason(error)}): change its permissions, or name another folder"
         ) from error
     if len(by_class) < 2:
         found = f"only {next(iter(by_class))!r}" if by_class else "none"
         if loose:
             found += f" but {loose} images outside any"
-        raise DemoError(
+        raise CommandError(
             f"--images {root} needs at least two class sub-folders with images, found {found}: "
             "put the images of each class into a sub-folder of their own"
         )

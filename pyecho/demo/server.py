@@ -24,67 +24,41 @@ from pathlib import Path
 from urllib.parse import unquote
 
 
-class TokenBucket:
+class Line:
     """Decide how long each message must wait so that the average rate stays within a limit.
 
-    Pure arithmetic: the caller passes the time in. All users of one bucket share its rate, and
-    they are served in the order in which they ask.
-
-    Parameters
-    ----------
-    rate
-        Bytes per second; ``inf`` means no limit.
-    burst
-        Bytes that may pass at once after a pause.
+    Pure arithmetic: the caller passes the time in. All users of one line share its rate, and
+    they are served in the order in which they ask. A pause saves up no bandwidth.
     """
 
-    def __init__(self, rate: float, burst: float) -> None:
-        self._burst = burst
+    def __init__(self, rate: float) -> None:
         self._busy_until = 0.0
         self.rate = rate
+        """Bytes per second; ``inf`` means no limit."""
 
     def take(self, size: int, now: float) -> float:
-        """Claim the next `size` bytes of bandwidth and return the seconds until they have passed.
-
-        Parameters
-        ----------
-        size
-            Bytes to send.
-        now
-            The present time in seconds, on a clock that never runs backwards.
-        """
-        start = max(self._busy_until, now - self._burst / self.rate)
+        """Claim the bandwidth for `size` bytes and return the seconds until they have passed."""
+        start = max(self._busy_until, now)
         self._busy_until = start + size / self.rate
         return max(0.0, self._busy_until - now)
 
 
 class ImageServer:
-    """Answer ``GET`` requests for the files below one folder, at a limited rate.
+    """Answer ``GET`` requests for the files that a folder has now, over a line of limited rate.
 
-    Parameters
-    ----------
-    root
-        The folder. Its files are listed once; only these can be fetched.
-    bucket
-        The limit that all connections share. It counts image bytes, not headers.
+    All connections share the line. It counts image bytes, not headers.
     """
 
-    def __init__(self, root: Path, bucket: TokenBucket) -> None:
+    def __init__(self, root: Path, line: Line) -> None:
         self._files = {
             "/" + path.relative_to(root).as_posix(): path
             for path in root.rglob("*")
             if path.is_file()
         }
-        self._bucket = bucket
+        self._line = line
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection until the client closes it.
-
-        Parameters
-        ----------
-        reader, writer
-            The two directions of the connection.
-        """
+        """Serve one connection until the client closes it."""
         # Up to Python 3.11 asyncio reports a cancelled handler as an error, so none stays
         # cancelled: it is the normal end of a connection that is open when the server stops.
         with contextlib.suppress(
@@ -114,7 +88,7 @@ class ImageServer:
         except OSError as error:
             reason = f"{error.strerror}\n".encode()
             return _message("500 Internal Server Error", reason, "text/plain")
-        delay = self._bucket.take(len(content), asyncio.get_running_loop().time())
+        delay = self._line.take(len(content), asyncio.get_running_loop().time())
         if delay > 0:
             await asyncio.sleep(delay)
         kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
@@ -127,22 +101,16 @@ def _message(status: str, content: bytes, kind: str) -> bytes:
 
 
 async def serve(root: Path) -> None:
-    """Serve `root` on a free port of loopback, obeying the parent's lines until they end.
-
-    Parameters
-    ----------
-    root
-        The folder of images.
-    """
+    """Serve `root` on a free port of loopback, obeying the parent's lines until they end."""
     loop = asyncio.get_running_loop()
     commands = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
-    bucket = TokenBucket(rate=float("inf"), burst=0.0)
-    images = ImageServer(root, bucket)
+    limited = Line(rate=float("inf"))
+    images = ImageServer(root, limited)
     server = await asyncio.start_server(images.answer, "127.0.0.1", 0)
     print("listening", server.sockets[0].getsockname()[1], flush=True)
     while line := await commands.readline():
-        bucket.rate = float(line.split()[1])
+        limited.rate = float(line.split()[1])
         print(line.decode().strip(), flush=True)
     server.close()
 

@@ -7,8 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from pyecho.tools.arguments import CommandError
+
 from . import server
-from .errors import DemoError
 
 _STOP_SECONDS = 5.0
 
@@ -18,11 +19,6 @@ class ServerProcess:
 
     It ends with `close`, and also if this program ends in any other way, because the server stops
     as soon as its standard input closes.
-
-    Parameters
-    ----------
-    root
-        The folder to serve.
     """
 
     def __init__(self, root: Path) -> None:
@@ -41,13 +37,7 @@ class ServerProcess:
             raise
 
     def set_bandwidth(self, bytes_per_second: float) -> None:
-        """Limit all connections together; the limit holds when this returns.
-
-        Parameters
-        ----------
-        bytes_per_second
-            Image bytes per second; ``inf`` lifts the limit.
-        """
+        """Limit the image bytes of all connections, from now on; ``inf`` lifts the limit."""
         assert self._process.stdin is not None
         # If the server has ended, the missing reply below reports it.
         with contextlib.suppress(BrokenPipeError):
@@ -67,7 +57,7 @@ class ServerProcess:
         line = self._process.stdout.readline()
         if not line:
             code = self._process.wait()
-            raise DemoError(
+            raise CommandError(
                 f"the image server stopped with exit code {code}: run the demonstration again"
             )
         return line

@@ -15,7 +15,8 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import DemoError
+from pyecho.tools.arguments import CommandError
+
 from .images import DECODE_ERRORS, LabelledPath, decode, unreadable
 
 _TIMEOUT_SECONDS = 60.0
@@ -36,22 +37,9 @@ class RemoteImages:
     also across the end of a pass, so that the line never idles between two passes. Results leave
     in order.
 
-    Parameters
-    ----------
-    port
-        Where the server listens on loopback.
-    root
-        The folder it serves, which the paths of `images` are relative to.
-    images
-        The images to fetch.
-    shape
-        Channels, height and width to bring every image to.
-    seed
-        Decides the order of every pass.
-    threads
-        Number of concurrent requests, each on a connection of its own that is reused.
-    look_ahead
-        How many images are fetched ahead of the consumer.
+    `port`: of the server on loopback, which serves the folder `root`. `shape`: channels, height and
+    width to bring every image to. `threads`: concurrent requests, each on a connection of its own
+    that is reused. `look_ahead`: images that are fetched ahead of the consumer.
     """
 
     def __init__(
@@ -129,12 +117,12 @@ class RemoteImages:
             content = response.read()
         except (OSError, http.client.HTTPException) as error:
             connection.close()
-            raise DemoError(
+            raise CommandError(
                 f"the image server stopped answering ({error}): run the demonstration again"
             ) from error
         self._idle.put(connection)
         if response.status != http.client.OK:
-            raise DemoError(
+            raise CommandError(
                 f"the image server refused {url} ({response.status} {response.reason}): "
                 "leave the images in place until the demonstration ends"
             )

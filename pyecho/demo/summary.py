@@ -70,28 +70,17 @@ def allowed_speedup(factor: float, ratio: float) -> float:
     """Return the largest speedup that Eq. 1 of the paper allows.
 
     One upstream step and `e` downstream steps take ``max(t_up, e * t_down)``. At best, an echoed
-    use is worth as much as a fresh one, and `e` times fewer upstream steps are needed.
-
-    Parameters
-    ----------
-    factor
-        The echo factor `e`.
-    ratio
-        R = t_up / t_down.
+    use is worth as much as a fresh one, and `e` times fewer upstream steps are needed. `ratio`:
+    R = t_up / t_down.
     """
     return factor * max(ratio, 1.0) / max(ratio, factor)
 
 
 def summarize(runs: Sequence[Run], upstream_seconds: float) -> list[Row]:
-    """Condense the runs into one row for every factor, in ascending order.
+    """Condense the runs into one row for every factor, in ascending order, the baseline's first.
 
-    Parameters
-    ----------
-    runs
-        Finished runs, among them the baseline with factor 1.
-    upstream_seconds
-        t_up, measured while the source never waited. During a run with a high factor the source
-        sometimes waits for the trainer, so its speed cannot be measured then.
+    `upstream_seconds`: t_up, measured while the source never waited. During a run with a high
+    factor the source sometimes waits for the trainer, so its speed cannot be measured then.
     """
     rows: list[Row] = []
     for factor in sorted({run.factor for run in runs}):
@@ -128,15 +117,7 @@ def summarize(runs: Sequence[Run], upstream_seconds: float) -> list[Row]:
 
 
 def conclusion(rows: Sequence[Row], target: float) -> str:
-    """Return the conclusion from the runs, in a sentence or two.
-
-    Parameters
-    ----------
-    rows
-        The result of `summarize`.
-    target
-        The test accuracy that was to be reached.
-    """
+    """Return the conclusion from the runs, in a sentence or two."""
     goal = f"{target:.1%} test accuracy"
     compared = [(row.speedup.median, row) for row in rows[1:] if row.speedup is not None]
     missed = sum(row.runs - row.reached for row in rows)
@@ -170,15 +151,7 @@ def conclusion(rows: Sequence[Row], target: float) -> str:
 
 
 def as_json(outcome: Outcome, machine: dict[str, Any]) -> dict[str, Any]:
-    """Return all raw numbers as plain JSON types, without paths or names of the user's own.
-
-    Parameters
-    ----------
-    outcome
-        The results of the demonstration.
-    machine
-        Description of the machine.
-    """
+    """Return all raw numbers as plain JSON types, without paths or names of the user's own."""
     plan, images = outcome.plan, outcome.images
     document = {
         "machine": machine,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import torch
+from torch import nn
 from torch.nn import functional
 from torch.nn.utils import clip_grad_norm_
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
@@ -16,7 +17,6 @@ from pyecho.torch import EchoLoader
 
 from .augment import Batch, shift_and_rotate
 from .images import ImageSet, decode_all
-from .model import convolutional_net
 from .source import RemoteImages
 
 BATCH_SIZE = 32
@@ -26,6 +26,7 @@ MOMENTUM = 0.9
 MAX_GRADIENT_NORM = 1.0
 AVERAGE_DECAY = 0.95
 STEPS_PER_TEST = 10
+WIDTH = 24
 
 
 @dataclass
@@ -79,12 +80,8 @@ class Trainer:
     The learning rate is constant and the same for every echo factor: the fastest one without
     echoing, among several that were tried. Gradients are clipped, so that it suits other images,
     too. Tests use a running average of the weights, so that the noise of single steps does not
-    decide when the target is reached.
-
-    Parameters
-    ----------
-    images
-        The test images are decoded from disk here, once; they never pass the slow line.
+    decide when the target is reached. Test images are decoded from disk here, once; they never pass
+    the slow line.
     """
 
     def __init__(self, images: ImageSet) -> None:
@@ -96,14 +93,8 @@ class Trainer:
         self.start(seed=0)
 
     def start(self, seed: int) -> None:
-        """Begin anew, with the initial weights that `seed` decides.
-
-        Parameters
-        ----------
-        seed
-            The same seed gives the same weights for every echo factor.
-        """
-        self._net = convolutional_net(self._shape, self._classes, seed)
+        """Begin anew, with the initial weights that `seed` decides."""
+        self._net = _convolutional_net(self._shape, self._classes, seed)
         self._optimizer = torch.optim.SGD(
             self._net.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM, nesterov=True
         )
@@ -111,13 +102,7 @@ class Trainer:
         self._average = AveragedModel(self._net, multi_avg_fn=decay)
 
     def step(self, batch: Batch) -> None:
-        """Take one optimizer step.
-
-        Parameters
-        ----------
-        batch
-            Images as they come from the loader, and their labels.
-        """
+        """Take one optimizer step."""
         loss = functional.cross_entropy(self._net(_as_input(batch["image"])), batch["label"])
         self._optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -143,24 +128,10 @@ def train_to_target(
     max_steps: int,
     on_test: Callable[[Run], None] = lambda run: None,
 ) -> Run:
-    """Train until a test reaches the target accuracy, or the steps are used up.
+    """Train anew until a test reaches the target accuracy, or the steps are used up.
 
-    Parameters
-    ----------
-    trainer
-        The trainer; it is restarted.
-    source
-        Where the images come from.
-    factor
-        How often every fresh image is used.
-    seed
-        Decides the initial weights, the shuffling and the augmentation.
-    target
-        Test accuracy to reach, between 0 and 1.
-    max_steps
-        When to give up.
-    on_test
-        Called after every test with the run so far.
+    The seed decides the initial weights, the shuffling and the augmentation. Calls `on_test` after
+    every test with the run so far.
     """
     run = Run(factor, seed)
     trainer.start(seed)
@@ -205,3 +176,34 @@ def _epochs(loader: EchoLoader) -> Iterator[Batch]:
 
 def _as_input(image: torch.Tensor) -> torch.Tensor:
     return image.float().div_(255)
+
+
+def _convolutional_net(shape: tuple[int, int, int], classes: int, seed: int) -> nn.Module:
+    """Build the network with the initial weights that `seed` decides."""
+    torch.manual_seed(seed)
+    channels, height, width = shape
+    return nn.Sequential(
+        *_block(channels, WIDTH),
+        *_block(WIDTH, 2 * WIDTH),
+        nn.Flatten(),
+        nn.Linear(2 * WIDTH * (height // 4) * (width // 4), classes),
+    )
+
+
+def _block(inputs: int, outputs: int) -> list[nn.Module]:
+    """Two convolutions, then half the resolution."""
+    return [
+        _convolution(inputs, outputs),
+        nn.ReLU(),
+        _convolution(outputs, outputs),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+    ]
+
+
+def _convolution(inputs: int, outputs: int) -> nn.Conv2d:
+    """Start with weights that keep the scale of the signal, so that learning begins at once."""
+    layer = nn.Conv2d(inputs, outputs, 3, padding=1)
+    nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+    nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
+    return layer

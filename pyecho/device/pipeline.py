@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,38 +15,23 @@ import torch
 from pyecho import cuda
 from pyecho._core import ConfigError, CudaError
 from pyecho.config import Config
-from pyecho.device.augment import DeviceAugmentation
-from pyecho.device.place import present_device
+from pyecho.device.place import DeviceOptions, present_device
 from pyecho.device.pool import DeviceEcho
 from pyecho.device.rows import DeviceRows
-from pyecho.device.tensors import TICKET
 from pyecho.device.upload import StreamUploader, Uploaded, Uploader
-from pyecho.items.info import EchoInfo
 from pyecho.items.nest import leaves_of
-from pyecho.items.sharing import own
-from pyecho.items.spec import Adapter, Field
-from pyecho.run.host import ExampleEcho, HostEcho, add_augmentation, item_echo, items_ahead
+from pyecho.items.spec import Adapter, EchoInfo, Field
+from pyecho.run.augment import random_bits
+from pyecho.run.host import ExampleEcho, add_augmentation, item_echo, items_ahead
 from pyecho.run.pipeline import Pipeline
 from pyecho.source import Source
 from pyecho.warn import warn
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeviceOptions:
-    """Options of a loader with a device; `pyecho.torch.EchoLoader` says what they do."""
-
-    device: torch.device
-    echo_on: Literal["host", "device"] = "host"
-    dtype: torch.dtype | None = None
-    augment: Callable[[Any, torch.Generator], Any] | None = None
-    max_bytes: int | None = None
 
 
 def device_pipeline(
     source: Source,
     config: Config,
     first: Any,
-    by_consumer: bool,
     *,
     adapter: Adapter,
     options: DeviceOptions,
@@ -55,35 +41,41 @@ def device_pipeline(
     Raises also what is missing for that: `CudaError`, or `ConfigError`. The driver is loaded here.
     """
     device = present_device(options.device)
-    build = partial(Pipeline, config=config, adapter=adapter, by_consumer=by_consumer)
-    by_item = config.batch_size is None and not config.linked
-    augmented = options.augment is not None
-    uploader = _uploader(options, config, device, augmented=not (augmented and by_item))
-    sent = lambda: uploader.h2d_bytes  # noqa: E731
+    if config.batch_size is None and not config.linked and options.max_device_bytes is not None:
+        config = replace(config, wiring=replace(config.wiring, reads_few=True))
+    augment = None
+    if options.device_augment is not None:
+        augment = device_augmentation(options.device_augment, config, device)
+    new_uploader = partial(
+        StreamUploader if device.type in ("cuda", "xpu") else Uploader,
+        device,
+        dtype=options.device_dtype,
+        augment=augment,
+    )
+    made = (source, config, first, adapter)
+    uploader = new_uploader()
+    last: Uploader | None = uploader  # of the thread before the consumer
+    bring: Callable[[Any], Any] | None = None  # to the device, if batches are elsewhere
+    echo: Any
     if options.echo_on == "device":
         echo = _device_echo(source, config, first, adapter, uploader)
-        pipeline = build(echo, sent_bytes=sent)
-        _add_upload(pipeline, uploader, echo.finish, echo.deliver)
-    elif by_item:
-        # Every item is uploaded once, by the feeder. What device_augment makes of a use is another
-        # batch: then uses are augmented, not items.
-        few = options.max_bytes is not None
-        items = _uploaded_items(
-            source, config, first, by_consumer, adapter, uploader, few=few, augmented=augmented
-        )
-        pipeline = build(items, sent_bytes=sent)
-        if augmented:
-            augmenter = _uploader(options, config, device, augmented=True)
-            make = partial(_augment_use, augmenter, config)
-            _add_upload(pipeline, augmenter, make, partial(_deliver_use, augmenter))
+    elif config.batch_size is not None:
+        echo = _pinned(partial(ExampleEcho, *made), config, uploader)
+        bring = uploader.upload_augmented
+    elif config.linked:
+        echo = item_echo(*made, prepare=uploader.expect)
+        bring = uploader.upload_augmented
     else:
-        host = _pinned_echo if config.batch_size is not None else _expected_echo
-        pipeline = build(
-            host(source, config, first, by_consumer, adapter, uploader), sent_bytes=sent
-        )
-        add_augmentation(pipeline)
-        make = partial(_upload_use, uploader, config.with_info)
-        _add_upload(pipeline, uploader, make, partial(_deliver_use, uploader))
+        # Every item is uploaded once, by the feeder. What device_augment makes of a use is another
+        # batch: then another thread augments uses, with an uploader of its own.
+        last = None if augment is None else new_uploader()
+        fetch = uploader.deliver if last is None else attrgetter("item")
+        echo = item_echo(*made, prepare=uploader.upload_item, fetch=fetch)
+        echo.to_host = uploader.to_host
+    pipeline = Pipeline(echo, config, adapter, sent_bytes=lambda: uploader.h2d_bytes)
+    add_augmentation(pipeline)
+    if last is not None:
+        _add_upload(pipeline, last, bring)
     _check_memory(pipeline, first, adapter, uploader, options)
     return pipeline
 
@@ -91,67 +83,8 @@ def device_pipeline(
 # ---------------------------------------------------------------- nodes
 
 
-def _uploader(
-    options: DeviceOptions, config: Config, device: torch.device, *, augmented: bool
-) -> Uploader:
-    """Return an uploader; the last one before the consumer also augments."""
-    augment = None
-    if augmented and options.augment is not None:
-        augment = DeviceAugmentation(options.augment, config, device)
-    make = StreamUploader if device.type in ("cuda", "xpu") else Uploader
-    return make(device, dtype=options.dtype, augment=augment)
-
-
-def _uploaded_items(
-    source: Source,
-    config: Config,
-    first: Any,
-    by_consumer: bool,
-    adapter: Adapter,
-    uploader: Uploader,
-    *,
-    few: bool,
-    augmented: bool,
-) -> HostEcho:
-    """Return batch echoing of items that the feeder uploads."""
-    echo = item_echo(
-        source,
-        config,
-        first,
-        by_consumer,
-        adapter,
-        few=few,
-        prepare=uploader.upload_item,
-        fetch=None if augmented else uploader.deliver,
-        copied=False if augmented else None,
-    )
-    echo.to_host = partial(_item_to_host, uploader)
-    return echo
-
-
-def _expected_echo(
-    source: Source,
-    config: Config,
-    first: Any,
-    by_consumer: bool,
-    adapter: Adapter,
-    uploader: Uploader,
-) -> HostEcho:
-    """Return batch echoing of items that threads augment before they are uploaded."""
-    return item_echo(source, config, first, by_consumer, adapter, prepare=uploader.expect)
-
-
-def _pinned_echo(
-    source: Source,
-    config: Config,
-    first: Any,
-    by_consumer: bool,
-    adapter: Adapter,
-    uploader: Uploader,
-    **more: Any,
-) -> ExampleEcho:
+def _pinned(make: Callable[..., ExampleEcho], config: Config, uploader: Uploader) -> ExampleEcho:
     """Return example echoing with batches in pinned memory, if that can be had."""
-    make = partial(ExampleEcho, source, config, first, by_consumer, adapter, **more)
     if config.memory == "pageable" or not uploader.has_streams:
         return make()
     try:
@@ -172,84 +105,75 @@ def _device_echo(
     """Return the pool on the device: examples cross the link once, in chunks."""
     assert config.batch_size is not None
     rows = DeviceRows(uploader, first, batched=source.batched)
-    chunk_rows = max(1, config.batch_size // int(config.most_uses))
-    staging_options: dict[str, Any] = {
-        "batch_size": chunk_rows,
-        "factor": 1,
-        "shuffle_buffer": 1,
-        "unique_in_batch": False,
-        "drop_last": False,
-        "pad_last": False,
-        "with_info": False,
-        "steps_per_epoch": None,
-        "shards": None,
-    }
-    wiring = replace(config.wiring, rank=0, ranks=1)
-    staging = _pinned_echo(
-        source,
-        replace(config, wiring=wiring, **staging_options),
-        rows.deposit(first) if rows else first,
-        False,
-        adapter,
-        uploader,
-        prepare=rows.deposit if rows else None,
+    chunk = max(1, config.batch_size // int(config.most_uses))
+    staged = replace(
+        config,
+        wiring=replace(config.wiring, rank=0, ranks=1),
+        batch_size=chunk,
+        factor=1,
+        shuffle_buffer=1,
+        unique_in_batch=False,
+        drop_last=False,
+        pad_last=False,
+        with_info=False,
+        steps_per_epoch=None,
+        shards=None,
     )
-    return DeviceEcho(
-        staging, config, uploader, rows, source=source, adapter=adapter, chunk=chunk_rows
-    )
+    prepare = rows.deposit if rows else None
+    like = rows.deposit(first) if rows else first
+    make = partial(ExampleEcho, source, staged, like, adapter, prepare=prepare)
+    staging = _pinned(make, config, uploader)
+    return DeviceEcho(staging, config, adapter, uploader, rows, chunk=chunk)
 
 
-def _add_upload(
-    pipeline: Pipeline,
-    uploader: Uploader,
-    make: Callable[[Any, int, int], Any],
-    fetch: Callable[[Any, int, int], Any],
-) -> None:
+def _add_upload(pipeline: Pipeline, uploader: Uploader, bring: Callable[[Any], Any] | None) -> None:
+    """Have a thread bring the batch of every use to the device, and finish it there."""
+    with_info = pipeline.config.with_info
+    has_info = with_info or isinstance(pipeline.echo, DeviceEcho)
+
+    def make(emission: Any, epoch: int, number: int) -> Uploaded:
+        batch, info = emission if has_info else (emission, None)
+        if info is not None:  # often a view of the batch's host memory, which goes back now
+            info = EchoInfo(*(column.copy() for column in info))
+        batch = batch if bring is None else bring(batch)
+        return uploader.finish(batch, epoch, number, info)
+
+    def fetch(made: Uploaded, number: int, use: int) -> Any:
+        batch = uploader.deliver(made)
+        return (batch, made.info) if with_info else batch
+
     pipeline.add_link(
         "upload",
         make,
         fetch=fetch,
         within=uploader.computing,
-        to_state=partial(_use_to_state, uploader),
-        of_state=partial(_use_of_state, uploader),
+        to_state=lambda made: [uploader.to_host(made), *(made.info or ())],
+        of_state=uploader.upload_again,
     )
 
 
-# ---------------------------------------------------------------- uses
+def device_augmentation(
+    function: Callable[[Any, torch.Generator], Any], config: Config, device: torch.device
+) -> Callable[[Any, int, int], Any]:
+    """Return what augments a batch with a loader's ``device_augment(batch, generator)``.
 
+    The generator draws on the device, and is seeded anew for each batch by (seed, epoch, number of
+    the batch), so the result depends neither on the batches before it nor on threads. For one
+    thread.
+    """
+    generator = torch.Generator(device)
 
-def _upload_use(uploader: Uploader, with_info: bool, emitted: Any, epoch: int, number: int) -> Any:
-    """Upload a use, of this number in its epoch. What a link makes of it: it, and its info."""
-    batch, info = emitted if with_info else (emitted, None)
-    if info is not None:  # a view of the batch's host memory, which goes back now
-        info = EchoInfo(*(column.copy() for column in info))
-    return uploader.finish(uploader.upload_augmented(batch), epoch, number), info
+    def augment(batch: Any, epoch: int, number: int) -> Any:
+        generator.manual_seed(int(random_bits(config, 2, epoch, number).random_raw()))
+        batch = function(batch, generator)
+        if batch is None:
+            raise ConfigError(
+                "device_augment returned None; it must return the batch, also when it changes it "
+                "in place"
+            )
+        return batch
 
-
-def _augment_use(uploader: Uploader, config: Config, emitted: Any, epoch: int, number: int) -> Any:
-    """Make a use of an item on the device, likewise."""
-    uploaded, info = emitted if config.with_info else (emitted, None)
-    item = own(uploaded.item) if config.copy else uploaded.item
-    return uploader.finish(item, epoch, number), info
-
-
-def _deliver_use(uploader: Uploader, made: tuple[Uploaded, Any], number: int, use: int) -> Any:
-    uploaded, info = made
-    item = uploader.deliver(uploaded)
-    return item if info is None else (item, info)
-
-
-def _use_to_state(uploader: Uploader, made: tuple[Uploaded, Any]) -> list[Any]:
-    uploaded, info = made
-    return [uploader.to_host(uploaded), *(info or ())]
-
-
-def _use_of_state(uploader: Uploader, batch: Any, *info: Any) -> tuple[Uploaded, Any]:
-    return uploader.upload_again(batch), EchoInfo(*info) if info else None
-
-
-def _item_to_host(uploader: Uploader, item: Any) -> Any:
-    return uploader.to_host(item) if isinstance(item, Uploaded) else item
+    return augment
 
 
 # ---------------------------------------------------------------- memory
@@ -259,29 +183,25 @@ def _check_memory(
     pipeline: Pipeline, first: Any, adapter: Adapter, uploader: Uploader, options: DeviceOptions
 ) -> None:
     """Raise `ConfigError` if more would be kept on the device than `max_device_bytes`."""
-    limit, config, echo = options.max_bytes, pipeline.config, pipeline.echo
+    limit, dtype = options.max_device_bytes, options.device_dtype
+    config = pipeline.config
+    echo: Any = pipeline.echo
     if limit is None:
         return
     if config.batch_size is None:
-        leaves = leaves_of(first)
-        fields = [adapter.field_of(leaf) for leaf in leaves if not uploader.is_there(leaf)]
         kept = config.prefetch
         if not config.linked:
-            kept = config.capacity + items_ahead(config, first, few=True)
-        there = DeviceRows(uploader, first, batched=False).row_bytes(options.dtype)
-        needed = kept * (_bytes_of(fields, options.dtype) + there)
+            kept = config.capacity + items_ahead(config, first)
+        fields = [_field_of(leaf, adapter, uploader) for leaf in leaves_of(first)]
+        needed = kept * _bytes_of(fields, dtype)
         what = f"{kept} items"
     else:
-        assert isinstance(echo, ExampleEcho | DeviceEcho)
-        rows = echo.rows if isinstance(echo, DeviceEcho) else None
-        fields, dtype = leaves_of(echo.spec), options.dtype
-        example = _bytes_of(fields, dtype) + (rows.row_bytes(dtype) if rows else 0)
-        needed = config.prefetch * config.batch_size * example
+        fields = leaves_of(echo.full_spec if isinstance(echo, DeviceEcho) else echo.spec)
+        needed = config.prefetch * config.batch_size * _bytes_of(fields, dtype)
         what = f"{config.prefetch} batches"
         if isinstance(echo, DeviceEcho):
             slots = echo.plan.slots
-            stored = _bytes_of(fields, None) + (rows.row_bytes(None) if rows else 0)
-            needed += slots * stored
+            needed += slots * _bytes_of(fields, None)
             what = f"a pool of {slots} examples, and {what},"
     if needed > limit:
         raise ConfigError(
@@ -290,13 +210,18 @@ def _check_memory(
         )
 
 
+def _field_of(leaf: Any, adapter: Adapter, uploader: Uploader) -> Field:
+    if uploader.is_there(leaf):
+        leaf = torch.empty(leaf.shape, dtype=leaf.dtype, device="cpu")
+    return adapter.field_of(leaf)
+
+
 def _bytes_of(fields: list[Field], dtype: torch.dtype | None) -> int:
-    """Return the bytes that arrays like these take on the device, converted to `dtype`."""
+    """Return the bytes of leaves on the device, with images and the like in this dtype."""
     total = 0
     for field in fields:
-        if field.by_reference or field.dtype == TICKET:
-            continue
-        images = field.shape and (field.dtype == np.uint8 or field.dtype.kind in "fV")
-        size = dtype.itemsize if dtype is not None and images else field.dtype.itemsize
-        total += math.prod(field.shape) * size
+        if not field.by_reference:
+            images = field.shape and (field.dtype == np.uint8 or field.dtype.kind in "fV")
+            size = dtype.itemsize if dtype is not None and images else field.dtype.itemsize
+            total += math.prod(field.shape) * size
     return total

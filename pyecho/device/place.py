@@ -1,17 +1,78 @@
-"""Devices: which one a loader's `device` names, and whether it is there."""
+"""Devices: the options that name one, whether it is there, and pyecho's stream on it."""
 
 from __future__ import annotations
 
-from typing import Any
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
 from pyecho import cuda
 from pyecho._core import ConfigError, CudaError
+from pyecho.checked import checked_int
+from pyecho.config import Config
 
 ACCELERATORS = ("cuda", "xpu", "mps")
 """Kinds of devices that batches can go to. PyTorch calls AMD's "cuda" as well."""
+
+
+@dataclass
+class DeviceOptions:
+    """Options of a loader about its device, checked; `pyecho.torch.EchoLoader` says what they do.
+
+    Raises `ConfigError` if one is wrong, or needs a device and there is none. Asks no driver.
+    """
+
+    device: Any
+    """A `torch.device` in the end; None is the host."""
+    echo_on: Literal["host", "device"]
+    device_dtype: torch.dtype | None
+    device_augment: Callable[[Any, torch.Generator], Any] | None
+    max_device_bytes: int | None
+
+    def __post_init__(self) -> None:
+        """Check everything."""
+        dtype, augment, limit = self.device_dtype, self.device_augment, self.max_device_bytes
+        if self.echo_on not in ("host", "device"):
+            raise ConfigError(f"echo_on must be 'host' or 'device', got {self.echo_on!r}")
+        if dtype is not None and not isinstance(dtype, torch.dtype):
+            raise ConfigError(f"device_dtype must be a torch.dtype or None, got {dtype!r}")
+        if augment is not None and not callable(augment):
+            raise ConfigError(
+                f"device_augment must be a function of (batch, generator), got {augment!r}"
+            )
+        if limit is not None:
+            self.max_device_bytes = checked_int("max_device_bytes", limit, 0, 2**63 - 1)
+        self.device = named_device(self.device)
+        asked = {
+            "echo_on='device'": self.echo_on == "device",
+            "device_dtype": dtype is not None,
+            "device_augment": augment is not None,
+            "max_device_bytes": limit is not None,
+        }
+        for name, is_set in asked.items():
+            if is_set and self.device is None:
+                raise ConfigError(f"{name} needs a device, such as device='cuda'")
+
+    def check(self, config: Config) -> None:
+        """Raise `ConfigError` if the other options of the loader do not fit."""
+        if self.echo_on == "host":
+            return
+        if config.batch_size is None:
+            raise ConfigError(
+                "echo_on='device' echoes examples, so it needs a batch_size; batch echoing copies "
+                "every item once without it"
+            )
+        for name in ("augment", "collate_fn"):
+            if getattr(config, name) is not None:
+                raise ConfigError(
+                    f"{name} works on batches in host memory, and with echo_on='device' there are "
+                    "none; use device_augment=, or echo_on='host'"
+                )
 
 
 def named_device(device: Any) -> torch.device | None:
@@ -19,10 +80,8 @@ def named_device(device: Any) -> torch.device | None:
 
     Raises `ConfigError` for everything else.
     """
-    if device is None:
-        return None
-    found = _read(device)
-    if found is not None and found.type == "cpu":
+    found = None if device is None else _read(device)
+    if device is None or (found is not None and found.type == "cpu"):
         return None
     if found is None or found.type not in ACCELERATORS:
         raise ConfigError(
@@ -54,24 +113,24 @@ def present_device(device: torch.device) -> torch.device:
     of device that is missing, or this one.
     """
     module: Any = torch.get_device_module(device.type)
+    kind = device.type.upper()
     reason = cuda.why_not() if has_cuda_driver(device) else ""
     if not reason and not module.is_available():
         reason = (
-            f"this build of PyTorch ({torch.__version__}) cannot use it; install one with "
-            f"{device.type.upper()} from pytorch.org"
+            f"this build of PyTorch ({torch.__version__}) cannot use it; install one with {kind} "
+            "from pytorch.org"
         )
     if reason:
         error = CudaError if device.type == "cuda" else ConfigError
-        raise error(f"device={str(device)!r} needs {device.type.upper()}: {reason}")
-    count = module.device_count()
-    number = device.index
+        raise error(f"device={str(device)!r} needs {kind}: {reason}")
+    count, number = module.device_count(), device.index
     if number is None:
         number = module.current_device() if hasattr(module, "current_device") else 0
     if number >= count:
-        name, s = device.type.upper(), "s" * (count != 1)
         raise ConfigError(
-            f"device={str(device)!r} is not there: this process sees {count} {name} device{s}, "
-            f"numbered from 0; pass one of them, or make more visible (CUDA_VISIBLE_DEVICES)"
+            f"device={str(device)!r} is not there: this process sees {count} {kind} "
+            f"device{'s' * (count != 1)}, numbered from 0; pass one of them, or make more visible "
+            "(CUDA_VISIBLE_DEVICES)"
         )
     return torch.device(device.type, number)
 
@@ -79,3 +138,21 @@ def present_device(device: torch.device) -> torch.device:
 def has_cuda_driver(device: torch.device) -> bool:
     """Return True for a device of NVIDIA's, whose driver pyecho asks and calls by itself."""
     return device.type == "cuda" and torch.version.hip is None
+
+
+def stream_on(device: torch.device) -> Any:
+    """Return pyecho's stream, one for each device."""
+    with _making:  # or two threads would make one each
+        return _stream_on(device)
+
+
+_making = threading.Lock()
+
+
+@cache
+def _stream_on(device: torch.device) -> Any:
+    # On NVIDIA's from the driver: PyTorch would lend one of its own to others as well.
+    if not has_cuda_driver(device):
+        return torch.get_device_module(device.type).Stream(device)
+    with cuda.relaxed_capture():
+        return torch.cuda.ExternalStream(cuda.new_stream(device.index), device=device)  # type: ignore[no-untyped-call]

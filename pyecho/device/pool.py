@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,24 +11,22 @@ import torch
 from pyecho._core import BatchPlan, Closed, CudaError, EchoError, checksum_of_column
 from pyecho.config import Config
 from pyecho.device.rows import DeviceRows
-from pyecho.device.tensors import TICKET, as_words, bytes_of_rows, from_words
-from pyecho.device.upload import Uploaded, Uploader
-from pyecho.items.info import EchoInfo
+from pyecho.device.tensors import TICKET, WORDS
+from pyecho.device.upload import Uploader
 from pyecho.items.nest import leaves_like, leaves_of, map_nest
-from pyecho.items.spec import Adapter
+from pyecho.items.spec import Adapter, EchoInfo
 from pyecho.run.host import ExampleEcho
 from pyecho.run.reading import Reading
 from pyecho.run.trace import span
-from pyecho.source import Source
-from pyecho.state.items import examples_state, parts_of_examples, refill
-from pyecho.state.position import LAST_END, Position, Snapshot, with_ends
-
-
-class Gathered(NamedTuple):
-    """A batch that was made on the device."""
-
-    batch: Any
-    info: EchoInfo
+from pyecho.state.position import (
+    LAST_END,
+    Position,
+    Snapshot,
+    examples_state,
+    parts_of_examples,
+    refill,
+    with_ends,
+)
 
 
 class DeviceEcho:
@@ -37,48 +36,34 @@ class DeviceEcho:
     pinned memory, scattered into the slots that the plan gives them, and batches are gathered from
     slots. A slot that is stored to again after its last use needs no other protection.
 
-    A link takes from it: the link's thread calls `take`, and `finish` with what that returns.
-    See `pyecho.run.pipeline.Echo`.
-
-    Parameters
-    ----------
-    staging
-        Collects examples on the host: its batches are chunks of consecutive examples.
-    config
-        Options of the pool.
-    uploader
-        Brings chunks to the device; the link's thread is in its `computing`.
-    rows
-        Rows made by the source on the device.
-    chunk
-        Most examples of a chunk.
+    A link's thread calls `take`, in the uploader's `computing`; see `pyecho.run.pipeline.Echo`.
     """
 
     def __init__(
         self,
-        staging: ExampleEcho,
-        config: Config,
-        uploader: Uploader,
-        rows: DeviceRows,
-        *,
-        source: Source,
+        staging: ExampleEcho,  # its batches are chunks of consecutive examples, on the host
+        config: Config,  # of the pool
         adapter: Adapter,
-        chunk: int,
+        uploader: Uploader,  # brings chunks to the device
+        rows: DeviceRows,  # made by the source on the device
+        *,
+        chunk: int,  # most examples of a chunk
     ) -> None:
-        self.spec = spec = staging.spec
         self.lists = staging.lists
         self.stage = staging.stage
         self.plan = BatchPlan(config)
-        self.rows = rows
+        self.spec = staging.spec  # with tickets in the places of rows on the device
+        self.full_spec = rows.spec(self.spec, adapter.field_of)  # with the fields of these rows
         self._staging = staging
-        self._config = config
-        self._uploader = uploader
-        self._source = source
         self._adapter = adapter
-        self._on_device = [field.dtype == TICKET for field in leaves_of(spec)]
-        self._to_tensor: Any = adapter.decoder(leaves_of(spec))
+        self._uploader = uploader
+        self._rows = rows
+        self._fields = leaves_of(self.spec)
+        self._are_tickets = [field.dtype == TICKET for field in self._fields]
+        self._to_tensor: Any = adapter.decoder(self._fields)
+        self._is_adaptive = config.adaptive is not None
         # With an adaptive factor, chunks that have arrived are taken before each batch.
-        self._polled_rows = 0 if config.adaptive is None else chunk
+        self._polled_rows = chunk if self._is_adaptive else 0
         # A column is one leaf of several examples: a tensor, or a list if it travels by reference.
         self._chunks: list[tuple[Any, list[Any]]] = []  # slots and columns, not stored yet
         self._pools: list[Any] = []  # for each column, of rows or references, by slot
@@ -95,9 +80,9 @@ class DeviceEcho:
 
     def begin(self, saved: Snapshot, reading: Reading) -> None:
         """Begin where a snapshot was taken, or afresh."""
-        at, unspent = reading.at if not saved.is_fresh else saved.at, saved.unspent
+        at, unspent = saved.at, saved.unspent
         self._chunks.clear()
-        self.rows.clear()
+        self._rows.clear()
         self._failure = None
         self._ended = False
         self._iterations, self._delivered, self._dropped = at.iterations, at.delivered, 0
@@ -107,19 +92,12 @@ class DeviceEcho:
             count = None if unspent is None else len(unspent.numbers)
             places, _, _, batches = self.plan.resume(at, count)
             self._dropped = batches - min(at.delivered, batches)
-            batched = self._source.batched
-            parts = [(item, batched, rows, which) for item, rows, which in reading.again]
+            parts = reading.again
             if unspent is not None:
-                parts = parts_of_examples(unspent, self._saved_spec)
-            adaptive = self._config.adaptive is not None
-            refill(self._refill, parts, saved, places, adaptive=adaptive)
+                parts = parts_of_examples(unspent, self.full_spec)
+            refill(self._refill, parts, saved, places, adaptive=self._is_adaptive)
         self.stage._begin(Position(epoch=at.epoch))
         self._staging.read(saved, reading)
-
-    @property
-    def _saved_spec(self) -> Any:
-        """The spec of the examples in a state."""
-        return self.rows.spec(self.spec, self._adapter.field_of) if self.rows else self.spec
 
     def log(self) -> dict[int, Any]:
         """Return the decisions of an adaptive factor."""
@@ -131,8 +109,8 @@ class DeviceEcho:
         found: dict[str, int] = self.stage._stats()
         return found | counts
 
-    def take(self) -> Gathered:
-        """Return the next batch; raise `StopIteration` at the end of an epoch.
+    def take(self) -> tuple[Any, EchoInfo]:
+        """Return the next batch and its info; raise `StopIteration` at the end of an epoch.
 
         An error of the source is raised after every use of the items before it, unless the device
         fails meanwhile.
@@ -183,76 +161,71 @@ class DeviceEcho:
             return False
         if chunk is None:
             return False
-        with span("upload"), torch.inference_mode(False), torch.no_grad():
-            self._receive(chunk)  # the pool outlives both
+        with span("upload"), torch.inference_mode(False), torch.no_grad():  # the pool outlives both
+            leaves = leaves_like(self.spec, chunk)
+            columns = list(map(self._uploader.copy, self._with_rows(leaves, keep=False)))
+            self._add(self.plan.offer(len(leaves[0])), columns)
         return True
 
     def _end(self) -> None:
         self._ended = True
         self.plan.end_input()
 
-    def finish(self, gathered: Gathered, epoch: int, number: int) -> tuple[Uploaded, EchoInfo]:
-        """Finish a batch, of this number in its epoch, for `deliver`."""
-        return self._uploader.finish(gathered.batch, epoch, number), gathered.info
+    # ------------------------------------------------------------ columns
 
-    def deliver(self, finished: tuple[Uploaded, EchoInfo], number: int, use: int) -> Any:
-        """Return a batch, fit for the calling thread's current stream. Never blocks."""
-        uploaded, info = finished
-        batch = self._uploader.deliver(uploaded)
-        return (batch, info) if self._config.with_info else batch
-
-    def _receive(self, chunk: Any) -> None:
-        leaves = leaves_like(self.spec, chunk)
-        rows = len(leaves[0])
-        tickets = next(
-            (leaf for leaf, there in zip(leaves, self._on_device, strict=True) if there), None
-        )
-        made = iter([] if tickets is None else self.rows.collect(tickets))
-        columns = [
-            next(made) if there else leaf if isinstance(leaf, list) else self._uploader.copy(leaf)
-            for leaf, there in zip(leaves, self._on_device, strict=True)
+    def _with_rows(self, columns: list[Any], *, keep: bool) -> list[Any]:
+        """Return columns with the rows on the device in the place of their tickets."""
+        if True not in self._are_tickets or len(columns[0]) == 0:
+            return columns
+        tickets = np.asarray(columns[self._are_tickets.index(True)]).view(np.int64).ravel()
+        rows = iter(self._rows.collect(tickets, keep=keep))
+        return [
+            next(rows) if are else column
+            for are, column in zip(self._are_tickets, columns, strict=True)
         ]
-        self._add(self.plan.offer(rows), columns)
 
     def _add(self, slots: Any, columns: list[Any]) -> None:
+        """Have columns stored in these slots, with the next batch."""
         if not self._pools:
             self._like = columns
             self._pools = [_pool(self.plan.slots, column) for column in columns]
         self._chunks.append((slots, columns))
 
-    def _batch(self) -> Gathered | None:
-        slots, source_index, use = self.plan.take()
-        stored = [slots for slots, _ in self._chunks]
-        index = self._uploader.copy(np.concatenate([*stored, slots]))
-        assert index is not None
-        with torch.inference_mode(False), torch.no_grad():
-            self._store(index)
-        if len(slots) == 0:
-            return None
-        rows = index[-len(slots) :]
-        columns = iter(
-            [pool[slot] for slot in slots]
-            if isinstance(pool, list)
-            else from_words(pool.index_select(0, rows), like)
-            for pool, like in zip(self._pools, self._like, strict=True)
-        )
-        batch = map_nest(lambda _: next(columns), self.spec)
-        self._emitted += len(use)
-        self._fresh += int(np.count_nonzero(use == 0))
-        return Gathered(batch, EchoInfo(source_index, use))
-
-    def _store(self, index: Any) -> None:
-        """Store the examples that came since the last batch; `index` begins with their slots."""
+    def _store(self, more: Any) -> Any:
+        """Store the columns that came since the last batch; return `more` slots on the device."""
+        # One copy takes all slots there.
+        index = self._uploader.copy(np.concatenate([*(slots for slots, _ in self._chunks), more]))
         for slots, columns in self._chunks:
-            rows = len(slots)
             for pool, column in zip(self._pools, columns, strict=True):
                 if isinstance(pool, list):
                     for slot, row in zip(slots, column, strict=True):
                         pool[slot] = row
                 else:
-                    pool.index_copy_(0, index[:rows], as_words(column))
-            index = index[rows:]
+                    pool.index_copy_(0, index[: len(slots)], _as_words(column))
+            index = index[len(slots) :]
         self._chunks.clear()
+        return index
+
+    def _rows_at(self, slots: Any, index: Any) -> list[Any]:
+        """Return the columns of the examples in these slots; `index` has them on the device."""
+        return [
+            [pool[slot] for slot in slots]
+            if isinstance(pool, list)
+            else _from_words(pool.index_select(0, index), like)
+            for pool, like in zip(self._pools, self._like, strict=True)
+        ]
+
+    def _batch(self) -> tuple[Any, EchoInfo] | None:
+        slots, source_index, use = self.plan.take()
+        with torch.inference_mode(False), torch.no_grad():
+            index = self._store(slots)
+        if len(slots) == 0:
+            return None
+        columns = iter(self._rows_at(slots, index))
+        batch = map_nest(lambda _: next(columns), self.spec)
+        self._emitted += len(use)
+        self._fresh += int(np.count_nonzero(use == 0))
+        return batch, EchoInfo(source_index, use)
 
     # ------------------------------------------------------------ states
 
@@ -287,43 +260,33 @@ class DeviceEcho:
             if not isinstance(column, list)
         ]
         native = {"numbers": numbers, "columns": columns, "checksum": sum(sums) % 2**64}
-        return state | {"unspent": examples_state(native, self._saved_spec, self._adapter)}
+        return state | {"unspent": examples_state(native, self.full_spec, self._adapter)}
 
     def _columns(self, slots: Any, staged: list[Any]) -> list[Any]:
-        """Return the columns of the examples in these slots, and behind them the staged ones."""
-        if self._chunks:
-            self._store(self._uploader.copy(np.concatenate([slots for slots, _ in self._chunks])))
-        index = self._uploader.copy(slots)
-        tickets: Any = [each for each, on in zip(staged, self._on_device, strict=True) if on]
-        tickets = tickets[0].view(np.int64)[:, 0] if tickets else []
-        made = iter(self.rows.look_up(tickets) if len(tickets) else [])
-        columns: list[Any] = [
-            bytes_of_rows(next(made)) if on and len(tickets) else column
-            for on, column in zip(self._on_device, staged, strict=True)
+        """Return the columns of the examples in these slots, followed by the staged ones."""
+        staged = list(map(_on_host, self._with_rows(staged, keep=True)))
+        stored = list(map(_on_host, self._rows_at(slots, self._store(slots))))
+        if not stored or len(stored[0]) == 0:
+            return staged
+        if len(staged[0]) == 0:  # of tickets, perhaps
+            return stored
+        return [
+            before + after if isinstance(before, list) else np.concatenate([before, after])
+            for before, after in zip(stored, staged, strict=True)
         ]
-        for leaf, (pool, like) in enumerate(zip(self._pools, self._like, strict=True)):
-            if isinstance(pool, list):
-                columns[leaf] = [pool[slot] for slot in slots] + columns[leaf]
-            else:
-                stored = bytes_of_rows(from_words(pool.index_select(0, index), like))
-                tail = [columns[leaf]] if len(staged[leaf]) else []  # else it may be of tickets
-                columns[leaf] = np.concatenate([stored, *tail])
-        return columns
 
     def _refill(self, item: Any, batched: bool, rows: Any, slots: Any) -> None:
         leaves = leaves_like(self.spec, item)
         with self._uploader.computing(), torch.inference_mode(False), torch.no_grad():
             index = self._uploader.copy(np.asarray(rows, np.int64))
-            self._add(
-                slots,
-                [
-                    self._column(number, leaf if batched else [leaf], rows, index)
-                    for number, leaf in enumerate(leaves)
-                ],
-            )
+            columns = [
+                self._column(number, leaf if batched else [leaf], rows, index)
+                for number, leaf in enumerate(leaves)
+            ]
+            self._add(slots, columns)
 
     def _column(self, number: int, leaf: Any, rows: Any, index: Any) -> Any:
-        field = leaves_of(self.spec)[number]
+        field = self._fields[number]
         if field.by_reference:
             return [leaf[row] for row in rows]
         if isinstance(leaf, list):  # of one
@@ -339,5 +302,29 @@ def _pool(slots: int, column: Any) -> Any:
     """Return a pool of references, or of words as wide as the rows of a tensor allow."""
     if isinstance(column, list):
         return [None] * slots
-    words = as_words(column)
+    words = _as_words(column)
     return torch.empty((slots, words.shape[1]), dtype=words.dtype, device=words.device)
+
+
+def _as_words(rows: torch.Tensor) -> torch.Tensor:
+    """Return rows of any dtype as rows of words on the same memory, the wider the fewer to move."""
+    flat = rows.reshape(len(rows), rows[0].numel())
+    row_bytes = flat.shape[1] * rows.element_size()
+    if row_bytes == 0:
+        return flat
+    return flat.view(WORDS[math.gcd(row_bytes, 8)])
+
+
+def _from_words(words: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Return rows of words as rows with the shape and dtype of those of `like`."""
+    return words.view(like.dtype).reshape(len(words), *like.shape[1:])
+
+
+def _on_host(column: Any) -> Any:
+    """Return rows on the device as an array of the bytes of each; other columns as they are."""
+    if not isinstance(column, torch.Tensor):
+        return column
+    shape = (len(column), column.shape[1:].numel() * column.element_size())
+    if column.numel() == 0:
+        return np.empty(shape, np.uint8)
+    return column.cpu().contiguous().reshape(-1).view(torch.uint8).reshape(shape).numpy()

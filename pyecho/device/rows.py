@@ -26,7 +26,7 @@ class _Deposit(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Ticket behind its last row."""
+        """Ticket after its last row."""
         return self.begin + len(self.tensors[0])
 
 
@@ -34,19 +34,13 @@ class DeviceRows:
     """Keeps the rows that a source makes on the device, while tickets stand for them on the host.
 
     The native stage, which collects examples in chunks, carries the tickets: numbers that count the
-    rows. The rows themselves wait here until their chunk is stored.
-
-    Parameters
-    ----------
-    first
-        The first item.
-    batched
-        True if items are batches of examples.
+    rows. The rows themselves wait here until their chunk is stored. `batched`: items are batches of
+    examples.
     """
 
     def __init__(self, uploader: Uploader, first: Any, *, batched: bool) -> None:
         self._uploader = uploader
-        self._batched = batched
+        self.batched = batched
         self._like = {
             path: (leaf.shape[batched:], leaf.dtype) for path, leaf in self._there(first).items()
         }
@@ -57,16 +51,16 @@ class DeviceRows:
         """Return True if the source makes anything on the device."""
         return bool(self._like)
 
-    def row_bytes(self, dtype: torch.dtype | None) -> int:
-        """Return the bytes on the device of each example, converted to `dtype` if there is one."""
-        total = 0
-        for shape, own in self._like.values():
-            images = shape and (own == torch.uint8 or own.is_floating_point)
-            total += shape.numel() * (dtype if dtype and images else own).itemsize
-        return total
+    def spec(self, spec: Any, field_of: Callable[[Any], Field]) -> Any:
+        """Return a spec with the fields of the rows in the places of their tickets."""
+        like = {
+            path: field_of(torch.empty(shape, dtype=dtype, device="cpu"))
+            for path, (shape, dtype) in self._like.items()
+        }
+        return map_paths(lambda path, field: like.get(path, field), spec)
 
     def clear(self) -> None:
-        """Drop all rows. Nobody is at work."""
+        """Drop all rows. No thread is at work."""
         self._deposits.clear()
 
     def _there(self, item: Any) -> dict[str, torch.Tensor]:
@@ -93,11 +87,11 @@ class DeviceRows:
         rows = self._checked_rows(there)
         begin, self._next = self._next, self._next + rows
         tensors = [there[path].detach() for path in self._like]
-        kept = tensors if self._batched else [tensor[None] for tensor in tensors]
+        kept = tensors if self.batched else [tensor[None] for tensor in tensors]
         arrival = self._uploader.arrival()
         self._deposits.append(_Deposit(begin, kept, list(map(_version_of, kept)), arrival))
         tickets = np.arange(begin, begin + rows).view(TICKET)
-        ticket = tickets if self._batched else tickets[0]
+        ticket = tickets if self.batched else tickets[0]
         return map_paths(lambda path, leaf: ticket if path in there else leaf, item)
 
     def _checked_rows(self, there: dict[str, torch.Tensor]) -> int:
@@ -113,18 +107,18 @@ class DeviceRows:
                     f"this one has it {now}; have the source keep each leaf in one place"
                 )
             shape, dtype = self._like[path]
-            if self._batched and leaf.ndim == 0:
+            if self.batched and leaf.ndim == 0:
                 raise ConfigError(
                     f"{path}: unbatch=True cannot split a tensor without axes into rows; give it a "
                     "batch axis, or drop it in the source"
                 )
-            if (leaf.shape[self._batched :], leaf.dtype) != (shape, dtype):
+            if (leaf.shape[self.batched :], leaf.dtype) != (shape, dtype):
                 raise SpecMismatch(
                     f"{path}: expected {dtype} of shape {tuple(shape)} for each example on "
                     f"{self._uploader.device}, as in the first item, got {leaf.dtype} of shape "
-                    f"{tuple(leaf.shape[self._batched :])}"
+                    f"{tuple(leaf.shape[self.batched :])}"
                 )
-            count = len(leaf) if self._batched else 1
+            count = len(leaf) if self.batched else 1
             rows = count if rows is None else rows
             if count != rows:
                 raise SpecMismatch(f"{path}: has {count} rows, but a tensor before it has {rows}")
@@ -132,48 +126,33 @@ class DeviceRows:
 
     # ------------------------------------------------------------ the thread that stores chunks
 
-    def collect(self, tickets: torch.Tensor) -> list[torch.Tensor]:
+    def collect(self, tickets: Any, *, keep: bool) -> list[torch.Tensor]:
         """Return the rows for the tickets of a chunk, tensor by tensor; see `Uploader.computing`.
 
-        Tickets come in order. Rows that were skipped are dropped. Raises `EchoMutated` if a tensor
-        was changed in place meanwhile.
+        Tickets come in order. Without `keep` these rows are dropped, and those skipped before them.
+        Raises `EchoMutated` if a tensor was changed in place meanwhile.
         """
-        rows, end = self.look_up(tickets), int(tickets[-1]) + 1
-        while self._deposits and self._deposits[0].end <= end:
-            self._deposits.popleft()
-        return rows
-
-    def look_up(self, tickets: torch.Tensor) -> list[torch.Tensor]:
-        """Return the rows for these tickets, and keep them."""
         first, end = int(tickets[0]), int(tickets[-1]) + 1
         parts: list[list[torch.Tensor]] = [[] for _ in self._like]
         for deposit in tuple(self._deposits):  # the feeder adds some
             begin, stop = max(first, deposit.begin), min(end, deposit.end)
             if begin >= stop:
                 continue
-            self._check_versions(deposit)
+            for path, tensor, version in zip(
+                self._like, deposit.tensors, deposit.versions, strict=True
+            ):
+                if _version_of(tensor) != version:
+                    raise EchoMutated(
+                        f"{path}: the source has changed a tensor on {tensor.device} in place "
+                        "before it was stored; have it yield new tensors, or clones"
+                    )
             self._uploader.follow(deposit.arrival, deposit.tensors)
             for part, tensor in zip(parts, deposit.tensors, strict=True):
                 part.append(tensor[begin - deposit.begin : stop - deposit.begin])
-        return list(map(torch.cat, parts))
-
-    def spec(self, spec: Any, field_of: Callable[[Any], Field]) -> Any:
-        """Return a spec with the fields of the rows in the places of their tickets."""
-        like = {
-            path: field_of(torch.empty(shape, dtype=dtype, device="cpu"))
-            for path, (shape, dtype) in self._like.items()
-        }
-        return map_paths(lambda path, field: like.get(path, field), spec)
-
-    def _check_versions(self, deposit: _Deposit) -> None:
-        for path, tensor, version in zip(
-            self._like, deposit.tensors, deposit.versions, strict=True
-        ):
-            if _version_of(tensor) != version:
-                raise EchoMutated(
-                    f"{path}: the source has changed a tensor on {tensor.device} in place before "
-                    "it was stored; have it yield new tensors, or clones"
-                )
+        rows = list(map(torch.cat, parts))
+        while not keep and self._deposits and self._deposits[0].end <= end:
+            self._deposits.popleft()
+        return rows
 
 
 def _version_of(tensor: torch.Tensor) -> int:

@@ -1,20 +1,113 @@
-"""Leaves of items, as PyTorch sees them: tensors in host memory, and rows as bytes and words."""
+"""PyTorch's tensors in the places of NumPy's arrays."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 
-from pyecho._core import ConfigError
+from pyecho import cuda
+from pyecho._core import ConfigError, CudaError
+from pyecho.items.spec import Adapter, Field
 
 WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
 """A dtype that every operation knows, by its size in bytes."""
 
 TICKET = np.dtype([("row_on_the_device", np.int64)])
 """Stands on the host for examples that the source has made on the device."""
+
+
+class TorchAdapter(Adapter):
+    """Tensors: a batch arrives as arrays, and is handed out as tensors on the same memory."""
+
+    @staticmethod
+    def allocate(size_bytes: int) -> torch.Tensor:
+        """Allocate pinned memory; `CudaError` if there is no more.
+
+        It may be dropped while a copy to a device reads from it: PyTorch's allocator lends it again
+        only after the copy.
+        """
+        try:
+            with cuda.relaxed_capture():  # not in a forked child: the allocator may be locked there
+                return torch.empty(size_bytes, dtype=torch.uint8, device="cpu", pin_memory=True)
+        except CudaError:  # there is no CUDA, or not any more
+            raise
+        except RuntimeError as error:
+            raise CudaError(
+                f"no more memory can be pinned ({error}); drop batches you no longer need, give "
+                "the machine or container more memory, or pass memory='pageable'"
+            ) from error
+
+    def as_array(self, leaf: Any) -> Any:
+        """Return a tensor or array as an ndarray that shares its memory, None for anything else.
+
+        A dtype that NumPy does not have (bfloat16, float8) becomes a record dtype of its own, named
+        after it, so that it cannot be taken for another of the same size.
+        """
+        if not isinstance(leaf, torch.Tensor):
+            return super().as_array(leaf)
+        tensor = host_tensor(leaf)
+        if tensor is None:
+            raise ConfigError(
+                f"the source yields a tensor on {leaf.device}, but this loader makes batches of "
+                "tensors in host memory; move it in the source (.cpu()), or, if it is on the "
+                "loader's device in every item, pass echo_on='device'"
+            )
+        try:
+            return tensor.numpy()
+        except TypeError:
+            storage = tensor.view(WORDS[tensor.element_size()]).numpy()
+            return storage.view(_record_dtype(tensor.dtype))
+
+    def saved(self, array: Any) -> torch.Tensor:
+        """Return a tensor, since ``torch.load(weights_only=True)`` refuses arrays."""
+        tensor = torch.from_numpy(array)
+        # torch.save() takes storages at one address for one, and empty ones may share theirs.
+        return tensor if array.size else torch.empty(array.shape, dtype=tensor.dtype)
+
+    def decoder(self, fields: list[Field]) -> Callable[[Any, int], Any]:
+        """Return what makes tensors of arrays."""
+        for field in fields:
+            if not field.by_reference:
+                try:
+                    _to_tensor(np.empty((1, *field.shape), field.dtype))
+                except (TypeError, ValueError) as error:  # ValueError: a foreign byte order
+                    raise ConfigError(
+                        f"PyTorch has no tensors of dtype {field.dtype}; convert it in the source, "
+                        "or use pyecho.EchoLoader, which yields NumPy arrays"
+                    ) from error
+        return lambda array, leaf: _to_tensor(array)
+
+
+def _to_tensor(array: Any) -> torch.Tensor:
+    if array.dtype == TICKET:
+        return torch.from_numpy(array.view(np.int64))
+    dtype = _torch_dtype(array.dtype)
+    if isinstance(array.base, torch.Tensor):  # pinned, and PyTorch knows copies by the storage
+        block, found = array.base, dtype or torch.from_numpy(array[:0]).dtype
+        begin = array.__array_interface__["data"][0] - block.data_ptr()
+        return block[begin : begin + array.nbytes].view(found).view(array.shape)
+    if dtype is None:
+        return torch.from_numpy(array)
+    storage = array.view(torch.empty((), dtype=WORDS[dtype.itemsize], device="cpu").numpy().dtype)
+    return torch.from_numpy(storage).view(dtype)
+
+
+def _torch_dtype(dtype: np.dtype[Any]) -> torch.dtype | None:
+    """Return the torch dtype that a record dtype, or one of ml_dtypes, stands for; else None."""
+    if dtype.names is not None and len(dtype.names) == 1:
+        found = getattr(torch, dtype.names[0], None)
+        same = isinstance(found, torch.dtype) and _record_dtype(found) == dtype
+    else:
+        found = getattr(torch, dtype.name, None) if dtype.type.__module__ == "ml_dtypes" else None
+        same = isinstance(found, torch.dtype) and found.is_floating_point
+    return found if same else None
+
+
+def _record_dtype(dtype: torch.dtype) -> np.dtype[Any]:
+    return np.dtype([(str(dtype).removeprefix("torch."), f"V{dtype.itemsize}")])
 
 
 def require_strided(tensor: torch.Tensor) -> None:
@@ -33,24 +126,12 @@ def require_strided(tensor: torch.Tensor) -> None:
     )
 
 
-def require_dense(tensor: torch.Tensor) -> None:
-    """Raise `ConfigError` unless the tensor is dense numbers in host memory."""
-    require_strided(tensor)
-    if tensor.device.type != "cpu":
-        raise ConfigError(
-            f"the source yields a tensor on {tensor.device}, but this loader makes batches of "
-            "tensors in host memory; move it in the source (.cpu()), or, if it is on the loader's "
-            "device in every item, pass echo_on='device'"
-        )
-
-
 def host_tensor(leaf: Any) -> torch.Tensor | None:
     """Return a tensor or array in host memory as a tensor on it; None for everything else."""
     if isinstance(leaf, torch.Tensor):
         require_strided(leaf)
-        if leaf.device.type != "cpu":
-            return None
-        return leaf.detach().resolve_conj().resolve_neg()
+        on_host = leaf.device.type == "cpu"
+        return leaf.detach().resolve_conj().resolve_neg() if on_host else None
     if not isinstance(leaf, np.ndarray):
         return None
     try:
@@ -62,27 +143,4 @@ def host_tensor(leaf: Any) -> torch.Tensor | None:
             "masked arrays would lose their mask in a batch; use .filled(), or pass data and mask"
         )
     # PyTorch warns of read-only arrays, and filters of warnings are shared by all threads.
-    array = np.require(leaf, requirements=("C", "W"))
-    return torch.from_numpy(array)
-
-
-def bytes_of_rows(rows: torch.Tensor) -> Any:
-    """Return rows as an array of the bytes of each, in host memory."""
-    shape = (len(rows), rows.shape[1:].numel() * rows.element_size())
-    if rows.numel() == 0:
-        return np.empty(shape, np.uint8)
-    return rows.cpu().contiguous().reshape(-1).view(torch.uint8).reshape(shape).numpy()
-
-
-def as_words(rows: torch.Tensor) -> torch.Tensor:
-    """Return rows of any dtype as rows of words on the same memory, the wider the fewer to move."""
-    flat = rows.reshape(len(rows), rows[0].numel())
-    row_bytes = flat.shape[1] * rows.element_size()
-    if row_bytes == 0:
-        return flat
-    return flat.view(WORDS[math.gcd(row_bytes, 8)])
-
-
-def from_words(words: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """Return rows of words as rows with the shape and dtype of those of `like`."""
-    return words.view(like.dtype).reshape(len(words), *like.shape[1:])
+    return torch.from_numpy(np.require(leaf, requirements=("C", "W")))

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 
 from pyecho import cuda
-from pyecho.device.memory import pinned_copy
-from pyecho.device.place import has_cuda_driver
+from pyecho.device.place import has_cuda_driver, stream_on
 from pyecho.device.tensors import host_tensor
 from pyecho.items.nest import leaves_of, map_nest
+from pyecho.items.spec import EchoInfo
 from pyecho.run.trace import span
 
 DEPTH = 2
@@ -23,9 +21,6 @@ DEPTH = 2
 
 STAGED_BYTES = 16 << 10
 """So much CUDA copies aside by itself, for less than it costs to have it pinned."""
-
-Augment = Callable[[Any, int, int], Any]
-"""Returns the augmented batch, given one on the device, its epoch and its number in there."""
 
 
 class Ready:
@@ -46,39 +41,28 @@ class Uploaded(NamedTuple):
     """An item on the device, or on its way there."""
 
     item: Any
-    tensors: list[torch.Tensor]
-    """The leaves of the item that are on the device."""
-    ready: Ready | None
-    """None on a device without streams."""
+    tensors: list[torch.Tensor]  # its leaves on the device
+    ready: Ready | None  # None on a device without streams
+    info: EchoInfo | None  # of a batch
 
 
 class Uploader:
     """Copies items to a device, and computes there.
 
     This one is for a device without streams, such as MPS: a copy has been done when it returns.
-
-    Parameters
-    ----------
-    device
-        With its number.
-    dtype
-        Dtype to convert images and the like to; None leaves them as they are.
-    augment
-        Function for each batch, or None.
     """
 
     has_streams = False
 
     def __init__(
         self,
-        device: torch.device,
+        device: torch.device,  # with its number
         *,
-        dtype: torch.dtype | None = None,
-        augment: Augment | None = None,
+        dtype: torch.dtype | None = None,  # to convert images and the like to
+        augment: Callable[[Any, int, int], Any] | None = None,  # of (batch, epoch, its number)
     ) -> None:
         self.device = device
-        self.h2d_bytes = 0
-        """Bytes copied to the device so far."""
+        self.h2d_bytes = 0  # copied to the device so far
         self._dtype = dtype
         self._augment = augment
 
@@ -89,13 +73,13 @@ class Uploader:
         return nullcontext()
 
     def upload_item(self, item: Any) -> Uploaded:
-        """Upload an item of the source, in any thread and context."""
+        """Upload and convert an item of the source, in any thread and context."""
         there = self._there(item)
         arrival = self.arrival() if there else None
         with span("upload"), self.computing():
             if there:
                 self.follow(arrival, there)
-            return self.finish(self.upload(item))
+            return self._uploaded(self._converted(self.upload(item)))
 
     def expect(self, item: Any) -> Any:
         """Return an item of the source. Threads that augment it wait for its tensors over there."""
@@ -110,18 +94,13 @@ class Uploader:
 
         The device may read the host memory later, so it must not be modified.
         """
+        return map_nest(self.copy, item)
 
-        def place(leaf: Any) -> Any:
-            tensor = self.copy(leaf)
-            return leaf if tensor is None else tensor
-
-        return map_nest(place, item)
-
-    def copy(self, leaf: Any) -> torch.Tensor | None:
-        """Start copying a host tensor or array as it is; None for other leaves."""
+    def copy(self, leaf: Any) -> Any:
+        """Start copying a host tensor or array as it is; return every other leaf itself."""
         host = host_tensor(leaf)
         if host is None:
-            return None
+            return leaf
         tensor = self._copied(host)
         self.h2d_bytes += tensor.nbytes
         return tensor
@@ -129,31 +108,31 @@ class Uploader:
     def _copied(self, host: torch.Tensor) -> torch.Tensor:
         return host.to(self.device, memory_format=torch.contiguous_format)
 
-    def finish(self, item: Any, epoch: int = 0, number: int = 0) -> Uploaded:
-        """Convert and augment an item on the device, which is delivered once that is done.
-
-        `epoch` and `number`, its number in there, are for the augmentation.
-        """
-        if self._dtype is not None:
-            item = map_nest(self._converted, item)
+    def finish(self, batch: Any, epoch: int, number: int, info: EchoInfo | None) -> Uploaded:
+        """Convert and augment a batch on the device, of this number in its epoch."""
+        batch = self._converted(batch)
         if self._augment is not None:
             with self.computing():  # whatever the function leaves behind
-                item = self._augment(item, epoch, number)
-        return self._uploaded(item)
+                batch = self._augment(batch, epoch, number)
+        return self._uploaded(batch, info)
 
-    def _uploaded(self, item: Any) -> Uploaded:
-        return Uploaded(item, self._there(item), self._mark())
+    def upload_again(self, batch: Any, *info: Any) -> Uploaded:
+        """Upload a finished batch, which `to_host` has returned, with the columns of its info."""
+        return self._uploaded(self.upload(batch), EchoInfo(*info) if info else None)
 
-    def upload_again(self, batch: Any) -> Uploaded:
-        """Upload a batch that `to_host` returned. It has been converted and augmented."""
-        return self._uploaded(self.upload(batch))
+    def _converted(self, item: Any) -> Any:
+        """Convert images and the like: leaves with axes of their own, beside the batch's."""
 
-    def _converted(self, leaf: Any) -> Any:
-        """Return a leaf, converted if it is an image or the like: with axes beside the batch's."""
-        if not self.is_there(leaf) or leaf.ndim < 2:
-            return leaf
-        numeric = leaf.dtype == torch.uint8 or leaf.dtype.is_floating_point
-        return leaf.to(self._dtype) if numeric else leaf
+        def converted(leaf: Any) -> Any:
+            if not self.is_there(leaf) or leaf.ndim < 2:
+                return leaf
+            numeric = leaf.dtype == torch.uint8 or leaf.dtype.is_floating_point
+            return leaf.to(self._dtype) if numeric else leaf
+
+        return item if self._dtype is None else map_nest(converted, item)
+
+    def _uploaded(self, item: Any, info: EchoInfo | None = None) -> Uploaded:
+        return Uploaded(item, self._there(item), self._mark(), info)
 
     def _mark(self) -> Ready | None:
         """Mark the end of the work so far."""
@@ -181,12 +160,14 @@ class Uploader:
         return uploaded.item
 
     def _await(self, uploaded: Uploaded) -> None:
-        pass
+        """Have the current stream wait for an item."""
 
-    def to_host(self, uploaded: Uploaded) -> Any:
-        """Return the item with its tensors in host memory. Waits for the device."""
-        self._await(uploaded)
-        return map_nest(lambda leaf: leaf.cpu() if self.is_there(leaf) else leaf, uploaded.item)
+    def to_host(self, item: Any) -> Any:
+        """Return an item with its tensors in host memory. Waits for the device if it is there."""
+        if not isinstance(item, Uploaded):
+            return item
+        self._await(item)
+        return map_nest(lambda leaf: leaf.cpu() if self.is_there(leaf) else leaf, item.item)
 
 
 class StreamUploader(Uploader):
@@ -219,7 +200,7 @@ class StreamUploader(Uploader):
     def _copied(self, host: torch.Tensor) -> torch.Tensor:
         staged = self.device.type == "cuda"  # pageable memory has been read when the call returns
         if not (staged and host.nbytes <= STAGED_BYTES) and not host.is_pinned():
-            host = pinned_copy(host)
+            host = _pinned_copy(host)
         non_blocking = staged or host.is_pinned()
         return host.to(
             self.device, non_blocking=non_blocking, memory_format=torch.contiguous_format
@@ -236,15 +217,13 @@ class StreamUploader(Uploader):
 
     def expect(self, item: Any) -> Any:
         """Have the default stream, that of threads which augment, wait for the current one."""
-        there = self._there(item)
-        if there:
+        if there := self._there(item):
             _follow(self._default(), self.arrival(), there)
         return item
 
     def upload_augmented(self, item: Any) -> Any:
         """Upload a batch that a thread has made on the default stream."""
-        there = self._there(item)
-        if there:
+        if there := self._there(item):
             self.follow(self._default().record_event(), there)
         return self.upload(item)
 
@@ -269,33 +248,21 @@ class StreamUploader(Uploader):
         _follow(self._stream, arrival, tensors)
 
     def _await(self, uploaded: Uploaded) -> None:
-        """Have the current stream wait for an item."""
-        current = self._module.current_stream(self.device)
         assert uploaded.ready is not None
-        current.wait_event(uploaded.ready.event)
-        for tensor in uploaded.tensors:
-            tensor.record_stream(current)
+        _follow(self._module.current_stream(self.device), uploaded.ready.event, uploaded.tensors)
 
 
-def _follow(stream: Any, arrival: Any, tensors: list[torch.Tensor]) -> None:
-    stream.wait_event(arrival)
+def _follow(stream: Any, event: Any, tensors: list[torch.Tensor]) -> None:
+    """Have a stream wait for an event, and tell the allocator that it reads these tensors."""
+    stream.wait_event(event)
     for tensor in tensors:
         tensor.record_stream(stream)
 
 
-def stream_on(device: torch.device) -> Any:
-    """Return pyecho's stream, one for each device."""
-    with _making:  # or two threads would make one each
-        return _stream_on(device)
-
-
-_making = threading.Lock()
-
-
-@cache
-def _stream_on(device: torch.device) -> Any:
-    # On NVIDIA's from the driver: PyTorch would lend one of its own to others as well.
-    if not has_cuda_driver(device):
-        return torch.get_device_module(device.type).Stream(device)
-    with cuda.relaxed_capture():
-        return torch.cuda.ExternalStream(cuda.new_stream(device.index), device=device)  # type: ignore[no-untyped-call]
+def _pinned_copy(host: torch.Tensor) -> torch.Tensor:
+    """Return a copy in pinned memory, or `host` itself if none can be pinned."""
+    try:
+        pinned = torch.empty(host.shape, dtype=host.dtype, device="cpu", pin_memory=True)
+        return pinned.copy_(host)
+    except RuntimeError:
+        return host  # which the driver then reads before the copy to the device returns

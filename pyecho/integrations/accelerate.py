@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice, repeat
+from operator import length_hint
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 try:
     import accelerate
@@ -25,13 +25,13 @@ import pyecho.torch
 from pyecho._core import CheckpointError, ConfigError
 from pyecho.adaptive import Adaptive
 from pyecho.config import with_options
-from pyecho.integrations.iterations import Converted
-from pyecho.source.lengths import examples_of
+from pyecho.source.iterable import examples_of
+from pyecho.source.reader import Chained
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from pyecho.options import Options
+    from pyecho.config import Options
 
 __all__ = ["EchoLoader"]
 
@@ -80,13 +80,14 @@ class EchoLoader(pyecho.torch.EchoLoader, DataLoaderStateMixin):  # type: ignore
         if device is None and accelerator.device_placement:
             device = accelerator.device
         super().__init__(_on_the_host(source), factor, device=device, **options)
-        if accelerator.gradient_accumulation_steps > 1 and not _has_length(self):
+        if accelerator.gradient_accumulation_steps > 1 and length_hint(self, -1) < 0:
             raise ConfigError(
                 "Accelerate has to know the last batch of an epoch to end an accumulation of "
                 "gradients there, and this loader has no len(); pass steps_per_epoch="
             )
-
-        _Checkpoints.of(accelerator).add(self)
+        if accelerator not in _LOADERS:
+            _LOADERS[accelerator] = _saved_with(accelerator)
+        _LOADERS[accelerator][id(self)] = self
 
     # Attributes that skip_first_batches() needs.
     batch_size = prefetch_factor = None
@@ -105,35 +106,45 @@ class EchoLoader(pyecho.torch.EchoLoader, DataLoaderStateMixin):  # type: ignore
 
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator for the next epoch, which begins with its first ``next()``."""
-        epoch = _Epoch(self)
-        return Converted(super().__iter__(), epoch.report, epoch.end)
+        return _Epoch(self, super().__iter__())
 
 
-class _Epoch:
-    """Tells Accelerate of an epoch, from its first batch until it ends or is left."""
+class _Epoch(Iterator[Any]):
+    """The batches of an epoch. Tells Accelerate of it, from its first batch until it is left.
 
-    def __init__(self, loader: EchoLoader) -> None:
+    A batch is kept until Accelerate knows of it, so that none is lost to Ctrl-C.
+    """
+
+    _is_told = False
+
+    def __init__(self, loader: EchoLoader, batches: Iterator[Any]) -> None:
         self._loader = loader
-        self._is_told = False
+        self._batches = batches
+        self._taken: list[Any] = []  # one batch at most; taken and kept in one call
 
-    def report(self, batch: Any) -> Any:
-        """Tell of a batch that the consumer is about to have, and return it."""
-        loader = self._loader
+    def __next__(self) -> Any:
+        loader, taken = self._loader, self._taken
+        if not taken:
+            taken.extend(islice(self._batches, 1))
+        if not taken:
+            self._end()
+            raise StopIteration
         if not self._is_told:
             loader.begin()
             loader.remainder = 0  # of examples that gather_for_metrics() would have to drop
             self._is_told = True
         flow = loader._run.flow
         loader.end_of_dataloader = flow is not None and flow.at_last_batch
+        batch = taken[0]
+        del taken[0]
         return batch
 
-    def end(self) -> None:
-        """Tell of the end."""
+    def _end(self) -> None:
         if self._is_told:
             self._loader.end()
             self._is_told = False
 
-    __del__ = end
+    __del__ = _end
 
 
 class _WholeEpoch(IterableDataset[Any]):
@@ -143,53 +154,36 @@ class _WholeEpoch(IterableDataset[Any]):
         self._loader = loader
 
     def __iter__(self) -> Iterator[Any]:
+        saved = self._loader._run.saved
+        before = 0 if saved is None or saved.snapshot is None else saved.snapshot.taken[1]
         # An interrupt in iter() would end a chain that calls it.
-        return chain(repeat(None, _taken_before(self._loader)), iter(self._loader))
+        return chain(repeat(None, before), iter(self._loader))
 
 
-def _taken_before(loader: EchoLoader) -> int:
-    """Return how many batches of its epoch were taken when a loaded state was."""
-    saved = loader._run.saved
-    return 0 if saved is None or saved.snapshot is None else saved.snapshot.taken[1]
+_LOADERS: WeakKeyDictionary[Any, WeakValueDictionary[int, EchoLoader]] = WeakKeyDictionary()
+"""The loaders of each accelerator, by id, in the order in which they were made."""
 
 
-class _Checkpoints:
-    """Saves and loads the loaders of an accelerator, a file for each of them and each process."""
+def _saved_with(accelerator: Any) -> WeakValueDictionary[int, EchoLoader]:
+    """Return a dict of loaders that an accelerator saves and loads: a file for each and rank."""
+    loaders: WeakValueDictionary[int, EchoLoader] = WeakValueDictionary()
+    process = accelerator.process_index
 
-    _known: ClassVar[WeakKeyDictionary[Any, _Checkpoints]] = WeakKeyDictionary()
+    def files(folder: str) -> dict[Path, EchoLoader]:
+        numbered = enumerate(loaders.values())
+        return {Path(folder, f"echo_loader_{n}_{process}.pt"): loader for n, loader in numbered}
 
-    @classmethod
-    def of(cls, accelerator: accelerate.Accelerator) -> _Checkpoints:
-        if accelerator not in cls._known:
-            cls._known[accelerator] = made = cls(accelerator.process_index)
-            accelerator.register_save_state_pre_hook(made._save)
-            accelerator.register_load_state_pre_hook(made._load)
-        return cls._known[accelerator]
-
-    def __init__(self, process: int) -> None:
-        self._process = process
-        self._loaders: list[weakref.ref[EchoLoader]] = []
-
-    def add(self, loader: EchoLoader) -> None:
-        self._loaders.append(weakref.ref(loader))
-
-    def _files(self, folder: str) -> Iterator[tuple[EchoLoader, Path]]:
-        there = [loader for loader in (each() for each in self._loaders) if loader is not None]
-        for number, loader in enumerate(there):
-            yield loader, Path(folder, f"echo_loader_{number}_{self._process}.pt")
-
-    def _save(self, models: Any, weights: Any, folder: str) -> None:
-        for loader, file in self._files(folder):
+    def save(models: Any, weights: Any, folder: str) -> None:
+        for file, loader in files(folder).items():
             save_state(loader, file)
 
-    def _load(self, models: Any, folder: str) -> None:
-        for loader, file in self._files(folder):
-            if not file.exists():
-                raise CheckpointError(
-                    f"{file} is missing: save_state() was called without this EchoLoader, or in "
-                    "fewer processes"
-                )
-            loader.load_state_dict(torch.load(file, weights_only=True))
+    def load(models: Any, folder: str) -> None:
+        for file, loader in files(folder).items():
+            load_state(loader, file, "save_state() ran without this EchoLoader")
+
+    accelerator.register_save_state_pre_hook(save)
+    accelerator.register_load_state_pre_hook(load)
+    return loaders
 
 
 def save_state(loader: EchoLoader, file: Path) -> None:
@@ -197,6 +191,13 @@ def save_state(loader: EchoLoader, file: Path) -> None:
     torch.save(loader.state_dict(payload=True), file)
     if torch.serialization.get_unsafe_globals_in_checkpoint(file):
         torch.save(loader.state_dict(payload=False), file)
+
+
+def load_state(loader: EchoLoader, file: Path, why_missing: str) -> None:
+    """Load a state that `save_state` has saved."""
+    if not file.exists():
+        raise CheckpointError(f"{file} is missing: {why_missing}, or fewer processes saved")
+    loader.load_state_dict(torch.load(file, weights_only=True))
 
 
 def _on_the_host(source: Any) -> Any:
@@ -226,10 +227,8 @@ def _on_the_host(source: Any) -> Any:
 
 def _yields_lists(collate_fn: Any) -> bool:
     """Return True for ``collate_fn=list`` and `Lists`, also where a Trainer has wrapped it."""
-    if isinstance(collate_fn, Lists):
-        return True
     inner = getattr(collate_fn, "data_collator", None)
-    return collate_fn is list or inner is list or isinstance(inner, Lists)
+    return any(each is list or isinstance(each, Lists) for each in (collate_fn, inner))
 
 
 class Lists:
@@ -257,38 +256,10 @@ class _Examples:
         self._loader = loader
 
     def __iter__(self) -> Iterator[Any]:
-        return _ExamplesOf(iter(self._loader))
+        return Chained(iter(self._loader), iter)
 
     def __len__(self) -> int:
-        examples = examples_of(self._loader)
+        examples, _ = examples_of(self._loader)
         if examples is None:
             raise TypeError("the DataLoader does not tell how many examples it has")
         return examples
-
-
-class _ExamplesOf(Iterator[Any]):
-    """The elements of lists, one after the other. Loses none if Ctrl-C lands in it."""
-
-    def __init__(self, lists: Iterator[Sequence[Any]]) -> None:
-        self._lists = lists
-        self._taken: list[Sequence[Any]] = []  # one at most; taken and kept in one call
-        self._place = 0  # in it
-
-    def __next__(self) -> Any:
-        while not self._taken or self._place == len(self._taken[0]):
-            self._place = 0
-            del self._taken[:]
-            self._taken.extend(islice(self._lists, 1))
-            if not self._taken:
-                raise StopIteration
-        example = self._taken[0][self._place]
-        self._place += 1
-        return example
-
-
-def _has_length(loader: EchoLoader) -> bool:
-    try:
-        len(loader)
-    except TypeError:
-        return False
-    return True

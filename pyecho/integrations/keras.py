@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from pyecho._core import ConfigError
-from pyecho.integrations.iterations import Converted, Iterations
+from pyecho.integrations.tf import Iterations
 
 
-def keras_data(loader: Any, as_tf_dataset: Callable[[Any], Any], form: Callable[[Any], Any]) -> Any:
-    """Return what ``Model.fit`` takes for a loader.
-
-    Parameters
-    ----------
-    loader
-        Must know its length.
-    as_tf_dataset
-        Makes a `tf.data.Dataset` of iterations of the loader.
-    form
-        Makes of a batch what Keras takes.
-    """
+def keras_data(loader: Any) -> Any:
+    """Return what ``Model.fit`` takes for a loader, which must know its length."""
     try:
         import keras
     except ImportError as error:
@@ -31,7 +21,7 @@ def keras_data(loader: Any, as_tf_dataset: Callable[[Any], Any], form: Callable[
         raise ConfigError(f"Keras asks for the number of batches, but {error}") from None
     if keras.backend.backend() == "tensorflow":
         # It reads a PyDataset ahead in a thread, and drops what that has read when it begins.
-        return as_tf_dataset(form)
+        return loader.to_tf_dataset()
 
     class EchoDataset(keras.utils.PyDataset):  # type: ignore[misc]
         """The batches of a loader. Keras asks by number; they come in the loader's order."""
@@ -53,7 +43,7 @@ def keras_data(loader: Any, as_tf_dataset: Callable[[Any], Any], form: Callable[
 
         def __getitem__(self, index: int) -> Any:
             if self._batches is None or index in self._asked:
-                self._batches = Converted(iter(self._iterations), form)
+                self._batches = iter(self._iterations)
                 self._asked.clear()
             self._asked.add(index)
             return next(self._batches)

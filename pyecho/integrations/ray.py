@@ -14,12 +14,6 @@ OBJECTS = "ray.data.arrow_pickled_object"
 """Names of Ray's own types of columns."""
 
 
-def is_ray(source: Any) -> bool:
-    """Return True for a dataset of Ray Data, or a worker's shard of one; does not import Ray."""
-    data = sys.modules.get("ray.data")
-    return data is not None and isinstance(source, data.Dataset | data.DataIterator)
-
-
 def ray_rows(source: Any) -> int | None:
     """Return the number of rows, where telling it runs no query."""
     known = isinstance(source, sys.modules["ray.data.dataset"].MaterializedDataset)

@@ -3,37 +3,78 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import is_dataclass
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from pyecho._core import ConfigError
-from pyecho.integrations.iterations import Converted, Iterations
 from pyecho.items.nest import leaves_of
 from pyecho.items.nodes import node_of
 
+LOOKS = 2
+"""Batches that Keras and tf.data look at beforehand, to know what they are like."""
 
-def tf_dataset(
-    loader: Any,
-    *,
-    as_array: Callable[[Any], Any],
-    rows: int | None,
-    form: Callable[[Any], Any] = lambda batch: batch,
-) -> Any:
+
+class Iterations:
+    """The iterations of a loader, one after the other, for libraries that look at batches first.
+
+    An iteration that is left within its first `LOOKS` batches was a look: the next one begins with
+    the same batches and goes on from there. Any other one that is left is over, as with the loader.
+    None loses a batch if Ctrl-C lands in it.
+    """
+
+    def __init__(self, loader: Any) -> None:
+        loader._run.engine.let_grow()
+        self.loader = loader
+        self.look: tuple[Iterator[Any], list[Any]] | None = None
+        """The last iteration while it may be a look, and the batches that it has seen."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """Return an iterator for the next iteration, which begins with the first ``next()``."""
+        return _Iteration(self)
+
+
+class _Iteration(Iterator[Any]):
+    def __init__(self, iterations: Iterations) -> None:
+        self._all = iterations
+        self._look: tuple[Iterator[Any], list[Any]] | None = None
+        self._place = 0  # in the batches that were seen
+
+    def __next__(self) -> Any:
+        if self._look is None:
+            if self._all.look is None:
+                self._all.look = (iter(self._all.loader), [])
+            self._look = self._all.look
+        place, (batches, seen) = self._place, self._look
+        if place == LOOKS:
+            self._end()
+        if place == len(seen):
+            seen.extend(islice(batches, 1))  # takes and keeps it in one call
+        if place == len(seen):
+            self._end()
+            raise StopIteration
+        batch = seen[place]
+        if place == LOOKS:
+            del seen[place]
+        else:
+            self._place = place + 1
+        return batch
+
+    def _end(self) -> None:
+        """Have another iteration begin next time; this one was no look."""
+        if self._all.look is self._look:
+            self._all.look = None
+
+
+def tf_dataset(loader: Any, *, as_array: Callable[[Any], Any], rows: int | None) -> Any:
     """Return a dataset each of whose iterations is one of the loader.
 
-    Parameters
-    ----------
-    loader
-        Its first batch is read now, to know the shapes and dtypes.
-    as_array
-        Shows a leaf as an ndarray, or returns None.
-    rows
-        Of each batch, None if one may be short.
-    form
-        Is applied to each batch.
+    Reads the first batch now, to know the shapes and dtypes. `as_array`: shows a leaf as an
+    ndarray, or returns None. `rows`: of each batch, None if one may be short.
     """
     try:
         import tensorflow as tf
@@ -49,17 +90,17 @@ def tf_dataset(
         shape = [rows, *leaf.shape[1:]] if leaf.ndim else []
         return tf.TensorSpec(shape, tf.as_dtype(leaf.dtype))
 
-    signature = tf.nest.map_structure(spec_of, _structure(form(first), as_array))
+    signature = tf.nest.map_structure(spec_of, _structure(as_array, first))
 
-    def batches() -> Converted:
-        return Converted(iter(iterations), lambda batch: _structure(form(batch), as_array))
+    def batches() -> Iterator[Any]:  # runs in threads of TensorFlow's, where no Ctrl-C lands
+        return map(partial(_structure, as_array), iterations)
 
     dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
     count = operator.length_hint(loader, -1)
     return dataset if count < 0 else dataset.apply(tf.data.experimental.assert_cardinality(count))
 
 
-def _structure(batch: Any, as_array: Callable[[Any], Any]) -> Any:
+def _structure(as_array: Callable[[Any], Any], batch: Any) -> Any:
     """Return a batch as tf.data takes it: dicts, tuples and namedtuples of arrays.
 
     Other mappings and dataclasses become dicts, other nodes tuples, lists of objects arrays.
@@ -74,7 +115,7 @@ def _structure(batch: Any, as_array: Callable[[Any], Any]) -> Any:
                 "them; leave them out, or make numbers or texts of them, in the source or augment"
             )
         return array
-    children = [_structure(child, as_array) for child in node.children]
+    children = [_structure(as_array, child) for child in node.children]
     if hasattr(batch, "_fields"):
         return node.rebuild(children)
     named = isinstance(batch, Mapping) or is_dataclass(batch)

@@ -16,8 +16,7 @@ except ImportError as error:
 
 import torch
 
-from pyecho._core import CheckpointError
-from pyecho.integrations.accelerate import EchoLoader, Lists, save_state
+from pyecho.integrations.accelerate import EchoLoader, Lists, load_state, save_state
 
 if TYPE_CHECKING:
     from transformers import Trainer as _Trainer
@@ -73,11 +72,8 @@ class EchoTrainerMixin(_Trainer):  # type: ignore[misc]
         loader = EchoLoader(source, accelerator=self.accelerator, **options)
         if self._resumed_from is not None:
             file = _file_of(self, self._resumed_from)
-            if not file.exists():
-                raise CheckpointError(f"{file} is missing: another trainer, or fewer processes")
             with _safe_globals():
-                loaded = torch.load(file, weights_only=True)
-            loader.load_state_dict(loaded)
+                load_state(loader, file, "another trainer saved the checkpoint")
         self.echo_loader = loader
         return loader
 

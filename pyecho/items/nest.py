@@ -1,4 +1,7 @@
-"""Nests: what an item is made of, down to its leaves. Whatever walks an item walks it by this."""
+"""Nests: what an item is made of, down to its leaves. Whatever walks an item walks it by this.
+
+No walk is a function inside of another: that would be a cycle of references, which keeps items.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,8 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from pyecho._core import ConfigError
-from pyecho.items.node import Node
-from pyecho.items.nodes import node_of
+from pyecho.items.nodes import Node, node_of
+from pyecho.items.spec import NUMPY, Field
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -36,10 +39,28 @@ def map_nest(function: Callable[[Any], Any], nest: Any) -> Any:
     return _mapped(function, nest)
 
 
+def _mapped(function: Callable[[Any], Any], nest: Any) -> Any:
+    node = node_of(nest)
+    if node is None:
+        return function(nest)
+    return _rebuilt(nest, node, [_mapped(function, child) for child in node.children])
+
+
 @bounded
-def map_paths(function: Callable[[str, Any], Any], nest: Any) -> Any:
+def map_paths(function: Callable[[str, Any], Any], nest: Any, path: str = "item") -> Any:
     """Do as `map_nest`, with a function of the leaf's path (such as item['x']) and the leaf."""
-    return _mapped_with_paths(function, nest, "item")
+    node = node_of(nest)
+    if node is None:
+        return function(path, nest)
+    parts = enumerate(node.children)
+    children = [map_paths(function, child, path + node.step(place)) for place, child in parts]
+    return _rebuilt(nest, node, children)
+
+
+def _rebuilt(nest: Any, node: Node, children: list[Any]) -> Any:
+    if children and all(map(operator.is_, children, node.children)):
+        return nest
+    return node.rebuild(children)
 
 
 @bounded
@@ -48,6 +69,15 @@ def leaves_of(nest: Any) -> list[Any]:
     leaves: list[Any] = []
     _collect(nest, leaves)
     return leaves
+
+
+def _collect(nest: Any, leaves: list[Any]) -> None:
+    node = node_of(nest)
+    if node is None:
+        leaves.append(nest)
+    else:
+        for child in node.children:
+            _collect(child, leaves)
 
 
 def leaves_like(like: Any, nest: Any) -> list[Any]:
@@ -59,37 +89,32 @@ def leaves_like(like: Any, nest: Any) -> list[Any]:
     return [leaf for child, part in parts for leaf in leaves_like(child, part)]
 
 
-# Functions inside of the ones above would be cycles of references, which keep items.
+def spec_of(example: Any) -> Any:
+    """Return the spec of an example: the same nest, with a `Field` for each leaf.
+
+    Parameters
+    ----------
+    example
+        An array, tensor, number, or any nest of dict, list, tuple, namedtuple, `Mapping`,
+        dataclass, TensorDict and registered node (`register_node`) of them. Leaves of other kinds
+        (str, bytes, objects) become ``Field((), object)``; if they come of an example, arrays are
+        refused instead of them.
+    """
+    return map_nest(NUMPY.field_of, example)
 
 
-def _mapped(function: Callable[[Any], Any], nest: Any) -> Any:
-    node = node_of(nest)
-    if node is None:
-        return function(nest)
-    return _rebuilt(nest, node, [_mapped(function, child) for child in node.children])
-
-
-def _mapped_with_paths(function: Callable[[str, Any], Any], nest: Any, path: str) -> Any:
-    node = node_of(nest)
-    if node is None:
-        return function(path, nest)
-    children = [
-        _mapped_with_paths(function, child, path + node.step(position))
-        for position, child in enumerate(node.children)
-    ]
-    return _rebuilt(nest, node, children)
-
-
-def _rebuilt(nest: Any, node: Node, children: list[Any]) -> Any:
-    if children and all(map(operator.is_, children, node.children)):
-        return nest
-    return node.rebuild(children)
-
-
-def _collect(nest: Any, leaves: list[Any]) -> None:
-    node = node_of(nest)
-    if node is None:
-        leaves.append(nest)
-    else:
-        for child in node.children:
-            _collect(child, leaves)
+def fields_of(spec: Any) -> list[Field]:
+    """Return the leaves of a spec; raises `ConfigError` if it is not a nest of `Field`."""
+    fields = leaves_of(spec)
+    for leaf in fields:
+        if not isinstance(leaf, Field):
+            raise ConfigError(
+                "a spec is a nest of pyecho.Field, as spec_of(example) returns it, "
+                f"but it has a leaf of type {type(leaf).__name__}"
+            )
+    if not fields:
+        raise ConfigError(
+            "a spec, and an item to make batches of, needs at least one leaf (an array, number, "
+            "str or other object), got an empty nest"
+        )
+    return fields

@@ -8,30 +8,86 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import itertools
+import operator
+import sys
 from collections import UserDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
-from pyecho.items.node import Node, leaf_types
-from pyecho.items.registered import ATOMS, registered_node
-from pyecho.items.tensordicts import TensorDictNode, is_tensor_dict
+from pyecho._core import ConfigError
+from pyecho.items.spec import Field, is_tensor_dict
+
+_ATOMS = (str, bytes, int, float, complex, type(None), np.ndarray, np.generic, Field)
+"""Types whose instances are leaves, with instances of classes derived from them."""
 
 
-class _MappingNode(Node):
-    """A mapping: of a dict and a `UserDict` a copy is filled, others are made anew, of a dict."""
+class Node:
+    """One node of a nest: its children in order, how a path names them, how to make another.
 
-    plain: ClassVar[Any] = None
+    `like` is the dict, list, ... itself, and `keys` tell its children apart, in order.
+    """
+
+    is_list: ClassVar[bool] = False  # True for a list or tuple without names
+    step_form: ClassVar[str] = "[{!r}]"  # how a path names a child, by its key: ['image'], .image
+
+    def __init__(self, like: Any, keys: Sequence[Any], children: list[Any] | None = None) -> None:
+        self.like = like
+        self.name = type(like).__name__
+        self.keys = keys
+        found = self.read(like) if children is None else children
+        if isinstance(found, str):
+            raise ConfigError(f"a {self.name} cannot be taken apart: it has {found}")
+        self.children = found
 
     @property
     def expected(self) -> str:
+        """Name of the kind that `read` accepts, for messages."""
+        return f"a {self.name} with {', '.join(map(str, self.keys))}"
+
+    def step(self, position: int) -> str:
+        """Return how a path names a child."""
+        return self.step_form.format(self.keys[position])
+
+    def read(self, item: Any) -> list[Any] | str:
+        """Return the children of a node like this one, or a text: what `item` is or has instead."""
+        raise NotImplementedError
+
+    def make(self, children: list[Any]) -> Any:
+        """Do what `rebuild` does; may raise anything."""
+        raise NotImplementedError
+
+    def rebuild(self, children: list[Any]) -> Any:
+        """Return a new node of this type and with its attributes, or raise `ConfigError`."""
+        try:
+            return self.make(children)
+        except Exception as error:
+            raise ConfigError(
+                f"a {self.name} cannot be made of new children ({error}); convert it in the source "
+                "(dict(), dataclasses.asdict()), or tell how with pyecho.register_node()"
+            ) from error
+
+    def _checked(self, made: Any, children: list[Any]) -> Any:
+        found = self.read(made)
+        if isinstance(found, str) or not all(map(operator.is_, found, children)):
+            raise TypeError("its copy does not hold what was put into it")
+        return made
+
+
+class MappingNode(Node):
+    """A mapping: of a dict and a `UserDict` a copy is filled, others are made anew, of a dict."""
+
+    @property
+    def expected(self) -> str:
+        """Name the keys."""
         return f"a {self.name} with keys {tuple(self.keys)!r}"
 
     def read(self, item: Any) -> list[Any] | str:
         """Return the values of the keys, in whatever order the item has them."""
-        if not isinstance(item, self.plain or type(self.like)):
+        if not isinstance(item, dict if isinstance(self.like, dict) else type(self.like)):
             return type(item).__name__
         entries = dict.copy(item) if isinstance(item, dict) else dict(item.items())
         wanted, found = self.keys, entries
@@ -59,6 +115,9 @@ class _MappingNode(Node):
         return self._checked(made, children)
 
 
+_NAN = object()
+
+
 def _comparable(keys: Iterable[Any]) -> list[Any]:
     """Return keys that equal the ones of other items: NaN does not, and is told by its number."""
     numbers = itertools.count()
@@ -68,49 +127,37 @@ def _comparable(keys: Iterable[Any]) -> list[Any]:
     ]
 
 
-_NAN = object()
-
-
-class _DictNode(_MappingNode):
-    """A dict, or an instance of a subclass: read as the dict that it is."""
-
-    plain = dict
-
-
 class _ListNode(Node):
-    """A list. Of a subclass that cannot be made of its children, a plain list is made."""
+    """A list or tuple. Of a subclass that cannot be made of its children, a plain one is made."""
 
     is_list = True
-    plain: ClassVar[type] = list
+
+    @property
+    def _plain(self) -> type[list[Any] | tuple[Any, ...]]:
+        return list if isinstance(self.like, list) else tuple
 
     @property
     def expected(self) -> str:
-        return f"a {self.plain.__name__} of {len(self.keys)}"
+        return f"a {self._plain.__name__} of {len(self.keys)}"
 
     def read(self, item: Any) -> list[Any] | str:
-        if not isinstance(item, self.plain):
+        if not isinstance(item, self._plain):
             return type(item).__name__
-        children: list[Any] = list(item)  # type: ignore[call-overload]
+        children = list(item)
         if len(children) != len(self.keys):
             return f"{type(item).__name__} of {len(children)}"
         return children
 
     def make(self, children: list[Any]) -> Any:
-        if type(self.like) is not self.plain:
+        if type(self.like) is not self._plain:
             try:
                 return self._checked(type(self.like)(children), children)
             except Exception:  # torch.Size, say, takes nothing but numbers
                 pass
-        return self.plain(children)
+        return self._plain(children)
 
 
-class _TupleNode(_ListNode):
-    """A tuple, likewise."""
-
-    plain = tuple
-
-
-class _NamedTupleNode(_TupleNode):
+class _NamedTupleNode(_ListNode):
     """A namedtuple; its `__new__` does not run."""
 
     is_list = False
@@ -127,7 +174,6 @@ class _NamedTupleNode(_TupleNode):
         return super().read(item)
 
     def make(self, children: list[Any]) -> Any:
-        """Do what `_make` does."""
         return tuple.__new__(type(self.like), children)
 
 
@@ -152,27 +198,149 @@ class _FieldsNode(Node):
         return made
 
 
+# ------------------------------------------------------------ registered types
+
+_registered: dict[type, tuple[Callable[..., Any], Callable[..., Any]]] = {}
+
+
+def register_node(
+    type: type,
+    flatten: Callable[[Any], tuple[Any, ...]],
+    unflatten: Callable[[Any, list[Any]], Any],
+) -> None:
+    """Make instances of a type nodes of nests, as dicts and lists are.
+
+    ::
+
+        class Graph:
+            def __init__(self, nodes, edges, kind): ...
+
+        pyecho.register_node(
+            Graph,
+            lambda graph: ([graph.nodes, graph.edges], graph.kind, ["nodes", "edges"]),
+            lambda kind, children: Graph(*children, kind),
+        )
+
+    Examples that contain it are batched child by child, and each batch contains one made of the
+    children with a batch axis. May be called in any thread, before the first item is read.
+
+    Parameters
+    ----------
+    type
+        The class, without classes derived from it.
+    flatten
+        ``flatten(instance)`` returns ``(children, context)`` or ``(children, context, names)``: a
+        list of the parts; what they are put together with, equal in all items of a source; and
+        the parts' names for messages. It changes nothing.
+    unflatten
+        ``unflatten(context, children)`` returns an instance. The children may be anything: in a
+        spec there is a `Field` for each leaf, so `unflatten` must not check them.
+
+    Raises
+    ------
+    ConfigError
+        If the type is none, is registered already, or is a dict, list, tuple, number, string or
+        array, which pyecho takes as such; if a function cannot be called.
+    """
+    if not inspect.isclass(type):
+        raise ConfigError(f"register_node() needs a class, got {type!r}")
+    if issubclass(type, (dict, list, tuple, *_ATOMS)) or hasattr(type, "__dlpack__"):
+        raise ConfigError(
+            f"{type.__name__} cannot be registered: pyecho takes dicts, lists, tuples, numbers, "
+            "strings and arrays as such"
+        )
+    for name, function in (("flatten", flatten), ("unflatten", unflatten)):
+        if not callable(function):
+            raise ConfigError(f"{name} must be a function, got {function!r}")
+    functions = flatten, unflatten
+    if _registered.setdefault(type, functions) is not functions:  # safe in any thread
+        raise ConfigError(f"{type.__name__} is registered already")
+
+
+class _RegisteredNode(Node):
+    """An instance of a registered type, taken apart by the registered functions."""
+
+    def __init__(self, like: Any) -> None:
+        children, names, self._context = self._flatten(like)
+        super().__init__(like, names, children)
+
+    def step(self, position: int) -> str:
+        """Return the name of a child, else its number."""
+        key = self.keys[position]
+        return f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{key!r}]"
+
+    def read(self, item: Any) -> list[Any] | str:
+        """Return the children; names and context must be the same."""
+        if type(item) is not type(self.like):
+            return type(item).__name__
+        children, names, context = self._flatten(item)
+        if names != self.keys:
+            return f"{self.name} with {', '.join(map(str, names))}"
+        if context is not self._context and context != self._context:
+            return f"a context of {context!r} instead of {self._context!r}"
+        return children
+
+    def make(self, children: list[Any]) -> Any:
+        return self._unflatten(self._context, children)
+
+    def _flatten(self, item: Any) -> tuple[list[Any], Sequence[Any], Any]:
+        """Return the children, their names, and the context that `make` needs beside them."""
+        flattened: Any
+        if type(item) in _registered:
+            flatten, self._unflatten = _registered[type(item)]
+            flattened = flatten(item)
+        else:
+            flatten = sys.modules["optree"].tree_flatten_one_level
+            *flattened, self._unflatten = flatten(item, none_is_leaf=True)
+        try:
+            parts, context, *more = flattened
+            children = list(parts)
+            names = tuple(more[0] if more else range(len(children)))
+            if len(more) > 1 or len(names) != len(children):
+                raise ValueError(f"{len(names)} names for {len(children)} children")
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"flatten() of {type(item).__name__} must return (children, context) or (children, "
+                f"context, names), see pyecho.register_node: {error}"
+            ) from error
+        return children, names, context
+
+
+def _is_registered(value: Any) -> bool:
+    """Return True for an instance of a type that is registered here or with optree."""
+    kind = type(value)
+    if kind in _registered:
+        return True
+    # Containers of the standard library keep our rules, whether or not optree is imported.
+    if kind.__module__ in sys.stdlib_module_names:
+        return False
+    is_leaf = getattr(sys.modules.get("optree"), "tree_is_leaf", None)
+    return is_leaf is not None and not is_leaf(value, none_is_leaf=True)
+
+
 def node_of(value: Any) -> Node | None:
     """Describe a node of a nest; None if `value` is a leaf."""
     kind: Any = type(value)
     if issubclass(kind, dict):
-        return _DictNode(value, tuple(dict.keys(value)))
+        return MappingNode(value, tuple(dict.keys(value)))
     if issubclass(kind, tuple) and hasattr(kind, "_fields"):
         return _NamedTupleNode(value, kind._fields)
     if issubclass(kind, list | tuple):
-        return (_ListNode if issubclass(kind, list) else _TupleNode)(value, range(len(value)))
-    if issubclass(kind, ATOMS) or kind in leaf_types or hasattr(kind, "__dlpack__"):
+        return _ListNode(value, range(len(value)))
+    if issubclass(kind, _ATOMS) or hasattr(kind, "__dlpack__"):
         return None
-    registered = registered_node(value)
-    if registered is not None:
+    if _is_registered(value):
+        registered = _RegisteredNode(value)
         return registered if registered.children else None  # without children: a constant
-    if isinstance(value, TensorDictNode):
-        return value
+    if issubclass(kind, Node):
+        return value  # type: ignore[no-any-return]  # in a spec, where it stands for a TensorDict
+    if is_tensor_dict(value):
+        from pyecho.items.tensordicts import TensorDictNode
+
+        return TensorDictNode(value)
     if issubclass(kind, Mapping):
-        return TensorDictNode(value) if is_tensor_dict(value) else _MappingNode(value, tuple(value))
+        return MappingNode(value, tuple(value))
     if dataclasses.is_dataclass(kind):
-        if is_tensor_dict(value):
-            return TensorDictNode(value)
         names = [field.name for field in dataclasses.fields(kind) if hasattr(value, field.name)]
         return _FieldsNode(value, names)
     return None

@@ -14,13 +14,13 @@ import numpy as np
 
 from pyecho._core import CheckpointError, ConfigError
 from pyecho.items.nest import bounded, leaves_of
-from pyecho.items.nodes import node_of
+from pyecho.items.nodes import Node, node_of
 from pyecho.items.spec import Adapter, Field
 
 
 def rows_of(batch: Any) -> int:
     """Return the number of rows of a batch: the length of the outermost array."""
-    level, lists, texts = [batch], False, False
+    level = [batch]
     met: dict[int, Any] = {}  # by id: a batch may contain itself
     while level:
         level = [part for part in level if id(part) not in met]
@@ -28,11 +28,10 @@ def rows_of(batch: Any) -> int:
         lengths = [length for length in map(_length, level) if length is not None]
         if lengths:
             return lengths[0]
-        nodes = [node for node in map(node_of, level) if node is not None]
-        lists = lists or any(map(_is_list, nodes))
-        texts = texts or any(isinstance(value, str | bytes) for value in level)
+        nodes = filter(None, map(node_of, level))
         level = [child for node in nodes for child in node.children]
-    if lists and texts:
+    lists = any(node.is_list for node in filter(None, map(node_of, met.values())))
+    if lists and any(isinstance(part, str | bytes) for part in met.values()):
         remedy = "a list of strings is a column beside an array; alone, make it one (np.asarray())"
     elif lists:
         remedy = "make arrays of its lists of numbers (np.asarray())"
@@ -63,8 +62,8 @@ def row_spec(
         node = node_of(value)
         if node is None:
             return _row_field(value, path, adapter)
-        if _is_list(node) and value is not batch:
-            column, nest = len(value) == rows, _splits_children(node, rows)
+        if node.is_list and value is not batch:
+            column, nest = _may_be_column(node, rows), _may_be_nest(node, rows)
             if known is not None:
                 if not known or not (column if known[0] else nest):
                     raise _other_lists(path)
@@ -100,18 +99,16 @@ def _other_lists(path: str) -> CheckpointError:
 
 
 @bounded
-def first_rows(batch: Any, count: int) -> Any:
-    """Return the first rows of a batch that can be split; arrays are views."""
-    rows = rows_of(batch)
+def first_rows(batch: Any, count: int, rows: int | None = None) -> Any:
+    """Return the first rows of a batch that can be split; arrays are views.
 
-    def cut(value: Any) -> Any:
-        node = node_of(value)
-        column = _is_list(node) and value is not batch and not _splits_children(node, rows)
-        if node is None or (column and len(value) == rows):
-            return value[:count]
-        return node.rebuild([cut(child) for child in node.children])
-
-    return cut(batch)
+    `rows`: of the whole batch, if this is a part of one.
+    """
+    node, is_part = node_of(batch), rows is not None
+    rows = rows_of(batch) if rows is None else rows
+    if node is None or (is_part and _may_be_column(node, rows) and not _may_be_nest(node, rows)):
+        return batch[:count]
+    return node.rebuild([first_rows(child, count, rows) for child in node.children])
 
 
 def _length(leaf: Any) -> int | None:
@@ -119,21 +116,21 @@ def _length(leaf: Any) -> int | None:
     return leaf.shape[0] if hasattr(type(leaf), "__dlpack__") and len(leaf.shape) > 0 else None
 
 
-def _is_list(node: Any) -> bool:
-    """Return True if a node is a list or tuple without names."""
-    return node is not None and node.is_list
+def _may_be_column(node: Node, rows: int) -> bool:
+    """Return True if a node is a list or tuple without names of one object for each row."""
+    return node.is_list and len(node.children) == rows
+
+
+def _may_be_nest(node: Node, rows: int) -> bool:
+    """Return True if each part of a node could be split into rows."""
+    return bool(node.children) and all(_splits(child, rows) for child in node.children)
 
 
 def _splits(value: Any, rows: int) -> bool:
-    """Return True if `value` could be split into this many rows."""
     node = node_of(value)
     if node is None:
         return _length(value) == rows
-    return (_is_list(node) and len(value) == rows) or _splits_children(node, rows)
-
-
-def _splits_children(node: Any, rows: int) -> bool:
-    return bool(node.children) and all(_splits(child, rows) for child in node.children)
+    return _may_be_column(node, rows) or _may_be_nest(node, rows)
 
 
 def _row_field(leaf: Any, path: str, adapter: Adapter) -> Field:
@@ -151,11 +148,10 @@ def _row_field(leaf: Any, path: str, adapter: Adapter) -> Field:
 def _refuse_examples(batch: Any, adapter: Adapter) -> None:
     """Raise `ConfigError` for a list of nests that are all alike, as a list of examples is."""
     node = node_of(batch)
-    if not _is_list(node) or len(batch) < 2 or any(node_of(child) is None for child in batch):
+    if node is None or not node.is_list or len(batch) < 2:
         return
-
     first, *others = batch
-    if all(_alike(first, other, adapter) for other in others):
+    if node_of(first) is not None and all(_alike(first, other, adapter) for other in others):
         raise ConfigError(
             f"item: the {type(batch).__name__} of {len(batch)} nests that are all alike may be "
             f"{len(batch)} examples; yield examples one by one and leave out unbatch, or make a "

@@ -14,11 +14,9 @@ from typing import Any
 import numpy as np
 
 from pyecho._core import ConfigError, explain_nests
-from pyecho.items.info import EchoInfo
 from pyecho.items.nest import bounded
-from pyecho.items.node import Node
-from pyecho.items.nodes import node_of
-from pyecho.items.spec import is_tensor
+from pyecho.items.nodes import Node, node_of
+from pyecho.items.spec import EchoInfo, is_tensor
 
 _MOST_ENTRIES = 64  # of an object's dict or list that is searched for arrays: a vocabulary is not
 
@@ -66,10 +64,9 @@ def _holder_of(value: Any) -> HolderNode | None:
     for name, attribute in list(attributes.items()):
         if _is_array(attribute):
             places.append((name,))
-        elif isinstance(attribute, list | tuple) and len(attribute) <= _MOST_ENTRIES:
-            places += [(name, key) for key, child in enumerate(attribute) if _is_array(child)]
-        elif isinstance(attribute, Mapping) and len(attribute) <= _MOST_ENTRIES:
-            places += [(name, key) for key in list(attribute) if _is_array(attribute[key])]
+        elif isinstance(attribute, list | tuple | Mapping) and len(attribute) <= _MOST_ENTRIES:
+            keys = attribute if isinstance(attribute, Mapping) else range(len(attribute))
+            places += [(name, key) for key in list(keys) if _is_array(attribute[key])]
     return HolderNode(value, places) if places else None
 
 

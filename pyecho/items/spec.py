@@ -1,7 +1,6 @@
-"""Specs: what one example looks like.
+"""Leaves of items, and what a batch says of its rows.
 
-A spec is the nest of an example (see `pyecho.items.nest`) with a `Field` for each leaf. Adapters
-decide what counts as an array; the nests are the same for all.
+Adapters decide what counts as an array; nests are the same for all (`pyecho.items.nest`).
 """
 
 from __future__ import annotations
@@ -11,13 +10,23 @@ import operator
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from pyecho._core import ConfigError
-from pyecho.items.nest import leaves_of, map_nest
-from pyecho.items.node import leaf_types
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class EchoInfo(NamedTuple):
+    """Which items a batch is made of, row by row."""
+
+    source_index: NDArray[np.int64]
+    """Number of the item in source order, from 0."""
+    use: NDArray[np.int32]
+    """Which use of the item this is; 0 is the fresh one."""
 
 
 @dataclass(frozen=True, init=False)
@@ -57,9 +66,6 @@ class Field:
     def by_reference(self) -> bool:
         """True if the leaf travels as a Python reference."""
         return bool(self.dtype == object)
-
-
-leaf_types.add(Field)
 
 
 class Adapter:
@@ -124,32 +130,8 @@ def is_tensor(leaf: Any) -> bool:
     return torch is not None and isinstance(leaf, torch.Tensor)
 
 
-def spec_of(example: Any) -> Any:
-    """Return the spec of an example: the same nest, with a `Field` for each leaf.
-
-    Parameters
-    ----------
-    example
-        An array, tensor, number, or any nest of dict, list, tuple, namedtuple, `Mapping`,
-        dataclass, TensorDict and registered node (`register_node`) of them. Leaves of other kinds
-        (str, bytes, objects) become ``Field((), object)``; if they come of an example, arrays are
-        refused instead of them.
-    """
-    return map_nest(NUMPY.field_of, example)
-
-
-def fields_of(spec: Any) -> list[Field]:
-    """Return the leaves of a spec; raises `ConfigError` if it is not a nest of `Field`."""
-    fields = leaves_of(spec)
-    for leaf in fields:
-        if not isinstance(leaf, Field):
-            raise ConfigError(
-                "a spec is a nest of pyecho.Field, as spec_of(example) returns it, "
-                f"but it has a leaf of type {type(leaf).__name__}"
-            )
-    if not fields:
-        raise ConfigError(
-            "a spec, and an item to make batches of, needs at least one leaf (an array, number, "
-            "str or other object), got an empty nest"
-        )
-    return fields
+def is_tensor_dict(value: Any) -> bool:
+    """Return True for a TensorDict or tensorclass, except one around an object of Python's."""
+    tensordict = sys.modules.get("tensordict")
+    is_one = getattr(tensordict, "is_tensor_collection", None)  # None while it is being imported
+    return is_one is not None and is_one(value) and not tensordict.is_non_tensor(value)  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""TensorDicts and tensorclasses as nodes; tensordict is used once the program has imported it."""
+"""TensorDicts and tensorclasses as nodes; loaded once the program has imported tensordict."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from pyecho.items.node import Node, leaf_types
+from pyecho.items.nodes import MappingNode
+from pyecho.items.spec import Field, is_tensor_dict
 
 
-class TensorDictNode(Node):
+class TensorDictNode(MappingNode):
     """A TensorDict or tensorclass. Another one has more batch axes if its children have.
 
     In a spec the node stands for it, because a TensorDict holds no fields.
@@ -24,11 +25,6 @@ class TensorDictNode(Node):
         self._axis_names: list[str | None] = list(like.names)
         self._has_device = like.device is not None
         super().__init__(like, tuple(like.keys()))
-
-    @property
-    def expected(self) -> str:
-        """Name the keys."""
-        return f"a {self.name} with keys {tuple(self.keys)!r}"
 
     def read(self, item: Any) -> list[Any] | str:
         """Return the children; other objects than tensors as they were put into the TensorDict."""
@@ -53,7 +49,7 @@ class TensorDictNode(Node):
                 axes = self._axes + now - was
                 size = tuple(getattr(new, "shape", ()))[: max(0, axes)]
                 break
-        if not any(map(_is_in_spec, children)):
+        if not any(isinstance(child, TensorDictNode | np.ndarray | Field) for child in children):
             return self._tensor_dict(children, size)
         node = copy.copy(self)
         node.like, node.children = None, children
@@ -83,13 +79,6 @@ class TensorDictNode(Node):
         return self._type.from_tensordict(made) if is_class else made
 
 
-def is_tensor_dict(value: Any) -> bool:
-    """Return True for a TensorDict or tensorclass, except one around an object of Python's."""
-    tensordict = sys.modules.get("tensordict")
-    is_one = getattr(tensordict, "is_tensor_collection", None)  # None while it is being imported
-    return is_one is not None and is_one(value) and not tensordict.is_non_tensor(value)  # type: ignore[union-attr]
-
-
 def _as_tensor(child: Any) -> Any:
     """Return an array as a tensor in its memory, if there can be one."""
     if isinstance(child, np.ndarray) and child.flags.writeable:
@@ -100,15 +89,11 @@ def _as_tensor(child: Any) -> Any:
     return child
 
 
-def _is_in_spec(child: Any) -> bool:
-    return isinstance(child, TensorDictNode | np.ndarray) or type(child) in leaf_types
-
-
 def _axes_of(child: Any) -> int | None:
     """Return the number of axes of a tensor or field, and of batch axes; None for an object."""
     if isinstance(child, TensorDictNode):
         return child._axes
-    if type(child) in leaf_types:
+    if isinstance(child, Field):
         return None if child.by_reference else len(child.shape)
     is_array = isinstance(child, np.ndarray | sys.modules["torch"].Tensor)
     return len(child.shape) if is_array or is_tensor_dict(child) else None

@@ -14,8 +14,7 @@ import numpy as np
 from pyecho._core import ConfigError
 from pyecho.config import Config
 
-_Function = Callable[..., Any] | None
-_Functions = tuple[_Function, _Function]
+_Functions = tuple[Callable[..., Any] | None, Callable[..., Any] | None]
 
 
 class Augmentation:
@@ -41,19 +40,16 @@ class Augmentation:
 
     def __call__(self, emission: Any, epoch: int, number: int) -> Any:
         """Return what becomes of an epoch's batch of this number, from 0; its info stays."""
-        with_info = self._config.with_info
-        batch, info = emission if with_info else (emission, None)
+        batch, info = emission if self._config.with_info else (emission, None)
         functions = self._idle.pop()
         try:
-            collate_fn, augment = functions
-            batch = self._made(batch, collate_fn, augment, epoch, number)
+            batch = self._made(batch, functions, epoch, number)
         finally:
             self._idle.append(functions)
-        return (batch, info) if with_info else batch
+        return (batch, info) if self._config.with_info else batch
 
-    def _made(
-        self, batch: Any, collate_fn: _Function, augment: _Function, epoch: int, number: int
-    ) -> Any:
+    def _made(self, batch: Any, functions: _Functions, epoch: int, number: int) -> Any:
+        collate_fn, augment = functions
         if collate_fn is not None:
             batch = collate_fn(batch)
         if augment is None:

@@ -27,15 +27,18 @@ class CallerContext:
         self._variables.run(place_of_caller.set, outer_place())
         self._torch = _TorchState() if sys.modules.get("torch") is not None else None
 
-    def run(self, function: Callable[[], Any]) -> Any:
-        """Return ``function()``, called in this context; then restore the thread's own.
+    def run(self, function: Callable[[], Any], fail: Callable[[BaseException], Any]) -> None:
+        """Call ``function()`` in this context; if it raises, ``fail(error)`` in the thread's own.
 
         May be called from several threads, one call at a time.
         """
-        with ExitStack() as stack:
-            if self._torch is not None:
-                self._torch.enter(stack)
-            return self._variables.run(function)
+        try:
+            with ExitStack() as stack:
+                if self._torch is not None:
+                    self._torch.enter(stack)
+                self._variables.run(function)
+        except BaseException as error:
+            fail(error)
 
 
 class _TorchState:

@@ -1,43 +1,106 @@
-"""The engine of a run: its pipeline and its threads, which serve all epochs."""
+"""The engine of a run serves all epochs; a flow is all that lives as long as one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from pyecho import _core
+from pyecho._core import CheckpointError
 from pyecho.config import Config
-from pyecho.run.cursor import NOTHING
-from pyecho.run.extent import Group, settle
-from pyecho.run.flow import Flow
-from pyecho.run.notices import warn_of_no_batch, warn_of_nothing, warn_of_other_rows
+from pyecho.run.context import CallerContext
+from pyecho.run.extent import Extent, Group, settle
 from pyecho.run.pipeline import MakePipeline, Pipeline
 from pyecho.run.reading import Reading
 from pyecho.run.threads import Crew
 from pyecho.source import Source
 from pyecho.state.position import Snapshot
 from pyecho.stats import EchoStats
+from pyecho.warn import warn
+
+
+class Flow:
+    """Passes that flow into each other, from their beginning to their end; see `Run`."""
+
+    def __init__(self, reading: Reading) -> None:
+        self.saved = reading.saved  # where it begins
+        self.reading: Reading | None = reading
+        """Until the flow has begun; then the stage has it, which drops it in its time."""
+        self.context = CallerContext()  # of the thread that began the flow, or had it go on
+        self.extent: Extent | None = None  # settled with the first item
+        self.pipeline: Pipeline | None = None  # there is none in an epoch without items
+        self.stage: Any = None
+        """The native stage that the consumer takes from; None until the flow has begun."""
+        self.token: object | None = None  # of the running iteration, None between two
+        self.is_left = False  # in its iteration, over an iterator, so that another one goes on
+        self.is_counted = False  # the iteration has been ended before its end was taken
+        self.is_working = False  # the threads have their jobs
+        self.batches: int | None = None  # of each iteration, if that is known
+        self.told: int | None = None  # items of a pass, until this has proved wrong
+        self.excess = reading.excess
+        self._read_before = 0
+
+    def begin(self, pipeline: Pipeline, snapshot: Snapshot, batches: int | None) -> None:
+        """Begin. `batches`: of each iteration, None if that is not known."""
+        assert self.reading is not None
+        self._read_before = pipeline.stats().read
+        self.told = self.reading.told
+        pipeline.begin(snapshot, self.reading)
+        self.pipeline, self.batches = pipeline, batches
+        self.stage = pipeline.consumed
+        self.reading.forget()
+        self.reading = None
+        self.saved = replace(snapshot, unspent=None, held=[], links={})
+
+    @property
+    def at_end(self) -> bool:
+        """True if nothing is left."""
+        return self.pipeline is None or bool(self.stage._at_end)
+
+    @property
+    def at_last_batch(self) -> bool:
+        """True if the consumer has the last batch of its iteration, as far as that is known."""
+        return self.stage is not None and self.stage._delivered == self.batches
+
+    def warn_of_lengths(self, source: Source, *, completed: bool) -> None:
+        """Warn at the end of an iteration if a pass had more items than told, or fewer."""
+        pipeline, told = self.pipeline, self.told
+        if self.excess:
+            self.excess.clear()
+            warn_of_source(
+                source,
+                f"has more than the {told} items it tells: the rest of the pass is left out; have "
+                "len() tell all items, or pass steps_per_epoch=",
+            )
+            return
+        # What was read is known of one whole pass alone.
+        if pipeline is None or pipeline.config.flows or pipeline.echo.stage._failed:
+            return
+        if not (completed and self.at_end and self.saved.is_fresh and pipeline.config.unbatch):
+            return
+        read = pipeline.stats().read - self._read_before
+        if told not in (None, read):
+            warn_of_source(
+                source,
+                f"told {told} items and yielded {read}, so len(loader) was wrong; a collate_fn "
+                "that makes more or fewer examples of a batch does that: have len() tell what "
+                "comes, or pass steps_per_epoch=",
+            )
 
 
 class Engine:
     """Makes the pipeline with the first item, and gives its jobs to threads.
 
     Refers to nothing of the run. A call may be cut short by Ctrl-C; calling it again is safe then.
-
-    Parameters
-    ----------
-    by_consumer
-        The consumer's thread reads the source, and there are no threads.
     """
 
     def __init__(
         self, source: Source, config: Config, make_pipeline: MakePipeline, *, by_consumer: bool
     ) -> None:
-        self.by_consumer = by_consumer
-        self.wiring = config.wiring
+        self.wiring = replace(config.wiring, by_consumer=by_consumer)
         """Of the pipeline that is made next."""
         self.crew = Crew()
         self._source = source
@@ -63,48 +126,54 @@ class Engine:
         """Give no warning of batches that the consumer's library keeps for a while."""
         self.wiring = replace(self.wiring, grows_quietly=True)
 
-    def begin(
-        self, flow: Flow, group: Group | None, *, epoch: int, check: Callable[[], None]
-    ) -> None:
-        """Read the first item, settle the extent, and begin. `check`: see `Crew`."""
+    def begin(self, flow: Flow, group: Group | None, *, epoch: int) -> Extent:
+        """Read the first item, settle the extent, and begin; return the extent."""
         reading = flow.reading
         assert reading is not None
-        self._read_first(flow, reading, check)
-        if self._source.unsure and reading.told is not None:
+        config, source = self._config, self._source
+        self._read_first(flow, reading)
+        if source.unsure and reading.told is not None:
             reading.told = None  # first: where the warning is an error, the next attempt goes on
-            if self._config.steps_per_epoch is None and not self._config.bounded:
-                warn_of_other_rows(self._source)
-        if not flow.is_settled:
-            config, source = self._config, self._source
-            flow.extent = settle(config, source, group, reading, flow.saved, epoch=epoch)
-            flow.is_settled = True
-        snapshot = replace(flow.saved, at=reading.at)
-        if reading.error is not None and not snapshot.is_fresh:
+            if config.steps_per_epoch is None and not config.bounded:
+                warn_of_source(
+                    source,
+                    f"{source.unsure}: the loader goes on without a length, and what len(loader) "
+                    "has told is wrong; pass steps_per_epoch=",
+                )
+        if flow.extent is None:
+            flow.extent = settle(config, source, group, reading, epoch=epoch)
+        extent, at = flow.extent, reading.at
+        if flow.saved.is_fresh:
+            at = replace(at, items=extent.items, uses=extent.uses)
+        elif reading.error is not None:
             raise reading.error
-        first = reading.example() if reading.error is None else NOTHING
-        if first is NOTHING:
-            self._start_empty(flow, reading)
+        elif at.uses != extent.uses:
+            raise CheckpointError(
+                f"the passes of this run have {extent.uses} uses each, and had {at.uses} when the "
+                "state was taken: the sources have other lengths"
+            )
+        first = reading.example() if reading.error is None else []
+        if first:
+            self._start(flow, extent, replace(flow.saved, at=at), first[0])
         else:
-            self._start(flow, snapshot, first)
+            self._start_empty(flow, reading)
+        return extent
 
-    def _read_first(self, flow: Flow, reading: Reading, check: Callable[[], None]) -> None:
+    def _read_first(self, flow: Flow, reading: Reading) -> None:
         """Read the first item, in the thread that reads the others."""
-        if self.by_consumer:
+        if self.wiring.by_consumer:
             reading.open()
         else:  # a second time, if Ctrl-C has cut short the first: then nothing is left to do
-            self.crew.do("feeder", partial(reading.open_in, flow.context), check)
+            self.crew.do("feeder", partial(flow.context.run, reading.open, reading.fail))
         self._past += EchoStats(source_seconds=reading.seconds)
         reading.seconds = 0.0
 
-    def _start(self, flow: Flow, snapshot: Snapshot, first: Any) -> None:
+    def _start(self, flow: Flow, extent: Extent, snapshot: Snapshot, first: Any) -> None:
         """Begin passes whose items are like the first one, and whose extent is settled."""
-        config, at, extent = self._config, snapshot.at, flow.extent
-        if snapshot.is_fresh:
-            at = replace(at, items=extent.items, uses=extent.uses)
-            snapshot = replace(snapshot, at=at)
-        capacity = config.capacity_for(at.items)
+        config, is_fresh = self._config, flow.saved.is_fresh
+        capacity = config.capacity_for(snapshot.at.items)
         pipeline = self._pipeline
-        if pipeline is not None and (not snapshot.is_fresh or capacity > pipeline.config.capacity):
+        if pipeline is not None and (not is_fresh or capacity > pipeline.config.capacity):
             self.drop()  # the source has grown, or more room is needed
         if self._pipeline is None:
             # Of batch echoing and of a pool on a device; a native buffer makes room by itself.
@@ -112,34 +181,66 @@ class Engine:
             there = 0 if config.adaptive else capacity  # otherwise they are items that have left
             wiring = replace(self.wiring, slots_ahead=max(1, unspent - there))
             fitted = replace(config, shuffle_buffer=capacity, wiring=wiring)
-            pipeline = self._make_pipeline(self._source, fitted, first, self.by_consumer)
+            pipeline = self._make_pipeline(self._source, fitted, first)
             self.know_lists(pipeline.echo.lists)
             self._pipeline = pipeline
         batches = config.batches_of(extent.longest)
         if extent.longest and batches == 0:
-            warn_of_no_batch(config, extent.longest)
+            warn(
+                f"the {extent.longest} items of the source, used {config.most_uses:g} times each, "
+                f"do not fill one batch of {config.batch_size}, and drop_last=True drops it: the "
+                "epoch has no batch; lower batch_size, or pass drop_last=False",
+                RuntimeWarning,
+            )
         flow.begin(self._pipeline, snapshot, batches)
 
     def _start_empty(self, flow: Flow, reading: Reading) -> None:
         """Begin an epoch without items, and so without a pipeline: its stage is at its end."""
         error, reading.error = reading.error, None  # its traceback refers to the reading
         ended = _core.EchoQueue(Config(prefetch=1))
-        if error is None:
+        if error is not None:
+            ended.fail(error)
+        else:
             ended.close()
             if flow.saved.is_fresh:  # otherwise it has yielded the items before
-                warn_of_nothing(self._source, self.stats().read)
-        else:
-            ended.fail(error)
-        flow.begin_empty(ended, failed=error is not None)
+                self._warn_of_nothing()
+        flow.stage = ended
+        flow.reading = None
+
+    def _warn_of_nothing(self) -> None:
+        reason = "check its length and its filters"
+        if self._source.one_shot and self.stats().read > 0:
+            reason = (
+                "it is an iterator and has been read to its end; for several epochs pass something "
+                "that can be iterated again (a list, a Dataset, a DataLoader, an object with "
+                "__iter__)"
+            )
+        warn_of_source(self._source, f"yielded nothing: {reason}")
 
     def work(self, flow: Flow) -> None:
         """Have the threads do what a flow has to do."""
-        if not flow.is_working:
-            self.crew.give(flow.jobs)
+        if flow.pipeline is not None and not flow.is_working:
+            self.crew.give(flow.pipeline.jobs(flow.context))
             flow.is_working = True
 
+    def leave(self, flow: Flow) -> None:
+        """Have the threads end where they stand, so that another iteration can go on."""
+        assert flow.pipeline is not None
+        flow.is_left = True
+        flow.is_working = False
+        flow.pipeline.set_paused(True)
+        self.crew.let_go()
+
+    def go_on(self, flow: Flow) -> None:
+        """Undo that, once the threads have left."""
+        assert flow.pipeline is not None
+        self.crew.wait()
+        flow.pipeline.set_paused(False)
+        flow.context = CallerContext()
+        flow.is_left = False
+
     @contextmanager
-    def at_rest(self, flow: Flow, *, reading: bool, check: Callable[[], None]) -> Iterator[None]:
+    def at_rest(self, flow: Flow, *, reading: bool) -> Iterator[None]:
         """Keep the threads of the links out of the stages, and if `reading` also the feeder."""
         first = 0 if reading else 1
         if flow.pipeline is None or flow.is_left or not self.crew.has(first=first):
@@ -148,7 +249,7 @@ class Engine:
         try:
             flow.is_working = False
             flow.pipeline.set_paused(True)
-            self.crew.wait(check, first=first)
+            self.crew.wait(first=first)
             yield
         finally:
             flow.pipeline.set_paused(False)
@@ -174,3 +275,8 @@ class Engine:
         """Return the counts and times of all epochs so far."""
         pipeline = self._pipeline  # another thread may drop it meanwhile
         return self._past if pipeline is None else self._past + pipeline.stats()
+
+
+def warn_of_source(source: Source, text: str) -> None:
+    """Warn of what a source does: the text goes on after ``the source (its type)``."""
+    warn(f"the source ({type(source.object).__name__}) {text}", RuntimeWarning)

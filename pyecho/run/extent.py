@@ -10,29 +10,25 @@ often. Only the consumer's thread takes part, and nothing else is said before th
 from __future__ import annotations
 
 import operator
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from pyecho._core import CheckpointError, ConfigError, EchoError
+from pyecho._core import ConfigError, EchoError
 from pyecho.checked import MAX_USES
 from pyecho.config import Config
 from pyecho.items.nest import leaves_of
 from pyecho.items.spec import is_tensor
-from pyecho.run.notices import warn_of_whole_source
 from pyecho.source import Source
-from pyecho.state.digest import digest
-from pyecho.state.position import Snapshot, options_of
+from pyecho.state.position import options_of
+from pyecho.warn import warn
 
 if TYPE_CHECKING:
     from pyecho.run.reading import Reading
 
-LOADER_MADE, EPOCH_BEGINS = 1, 2
-"""Kinds of messages."""
-
-READY, EMPTY, FAILED = 0, 1, 2
-"""Beginnings of a source: with an item, without one, with an exception."""
+LOADER_MADE, EPOCH_BEGINS = 1, 2  # kinds of messages
+READY, EMPTY, FAILED = 0, 1, 2  # a source begins with an item, without one, with an exception
 
 
 class Group(Protocol):
@@ -49,17 +45,14 @@ class Group(Protocol):
 class Extent:
     """How far each pass of this rank goes."""
 
-    items: int | None = None
-    """Items of a pass; None: unknown until the source ends."""
-    uses: int | None = None
-    """Uses of a pass; None: as many as the factor says."""
-    longest: int | None = None
-    """Items of a pass on the rank that has most, which decide the number of batches."""
+    items: int | None = None  # of a pass; None: unknown until the source ends
+    uses: int | None = None  # of a pass; None: as many as the factor says
+    longest: int | None = None  # items on the rank that has most: they decide the batches
 
 
 @dataclass(frozen=True)
 class Message:
-    """Tells the other ranks of this one."""
+    """Tells the other ranks of this one, by numbers only."""
 
     kind: int
     options: int
@@ -69,11 +62,6 @@ class Message:
     length: int = -1  # -1: unknown
     beginning: int = READY
     first: int = 0  # a number for the content of the first item; 0: it cannot be told
-
-    @classmethod
-    def made(cls, config: Config, length: int | None) -> Message:
-        """Return the message of a loader that is being made."""
-        return cls(LOADER_MADE, _code_of(config), length=-1 if length is None else length)
 
 
 def check_rank(group: Any) -> None:
@@ -125,18 +113,16 @@ _AGREED = {
     "or none",
     "batches": "go on after {} and {} batches; load the states of one moment on all ranks, or none",
 }
-assert set(_AGREED) < {field.name for field in fields(Message)}
 
 
 def lengths_of(config: Config, source: Source, messages: list[Message]) -> list[int]:
     """Return the lengths of all ranks, or raise `ConfigError` where one is unknown."""
     for rank, message in enumerate(messages):
         if message.length < 0:
-            where = (
-                f" of rank {rank}" if len(messages) > 1 else f" ({type(source.object).__name__})"
-            )
+            where, why = f" of rank {rank}", "does not tell"
+            if len(messages) == 1:
+                where, why = f" ({type(source.object).__name__})", source.unsure or why
             what = "examples" if config.unbatch else "items"
-            why = (source.unsure if len(messages) == 1 else None) or "does not tell"
             raise ConfigError(
                 f"{config.bounded_by} needs to know how many {what} a pass has, and the source"
                 f"{where} {why}; pass steps_per_epoch=, or a source with a length"
@@ -151,81 +137,62 @@ def agreed_length(config: Config, source: Source, group: Group | None) -> int | 
     """
     if not config.bounded:
         return None
-    message = Message.made(config, source.length())
+    length = source.length()
+    message = Message(LOADER_MADE, _code_of(config), length=-1 if length is None else length)
     messages = exchange(group, message)
     return None if config.steps_per_epoch else max(lengths_of(config, source, messages))
 
 
 def settle(
-    config: Config,
-    source: Source,
-    group: Group | None,
-    reading: Reading,
-    saved: Snapshot,
-    *,
-    epoch: int,
+    config: Config, source: Source, group: Group | None, reading: Reading, *, epoch: int
 ) -> Extent:
-    """Settle the extent of the epoch that begins; with a group collective.
-
-    `reading` is open. `saved`: where it goes on, and has to have the same extent as before.
-    """
-    extent = _settled(config, source, group, reading, saved, epoch)
-    uses = reading.at.uses
-    if not saved.is_fresh and reading.error is None and uses != extent.uses:
-        raise CheckpointError(
-            f"the passes of this run have {extent.uses} uses each, and had {uses} when the state "
-            "was taken: the sources have other lengths"
-        )
-    return extent
-
-
-def _settled(
-    config: Config,
-    source: Source,
-    group: Group | None,
-    reading: Reading,
-    saved: Snapshot,
-    epoch: int,
-) -> Extent:
+    """Settle the extent of the epoch that begins; with a group collective. `reading` is open."""
     length, first, error = reading.length, reading.first, reading.error
     if not config.bounded:
         return Extent(length, None, length)
-    has_items = bool(first) or source.native or not saved.is_fresh
-    beginning = FAILED if error is not None else READY if has_items else EMPTY
+    beginning = READY if first or source.native or not reading.saved.is_fresh else EMPTY
     message = Message(
         EPOCH_BEGINS,
         _code_of(config),
         epoch,
-        *saved.taken,
+        *reading.saved.taken,
         length=-1 if length is None else length,
-        beginning=beginning,
+        beginning=beginning if error is None else FAILED,
         first=_code_of_item(first[0]) if first and group is not None else 0,
     )
     messages = exchange(group, message)
     if error is not None:
         return Extent(length)
-    for rank, each in enumerate(messages):
-        if each.beginning == FAILED:
-            raise EchoError(f"the source of rank {rank} failed; see the error there")
-    if all(each.beginning == EMPTY for each in messages):
+    beginnings = [each.beginning for each in messages]
+    if FAILED in beginnings:
+        raise EchoError(
+            f"the source of rank {beginnings.index(FAILED)} failed; see the error there"
+        )
+    if set(beginnings) == {EMPTY}:
         return Extent(length)
-    for rank, each in enumerate(messages):
-        if each.beginning == EMPTY:
-            raise EchoError(
-                f"the source of rank {rank} has no item, and each of {len(messages)} ranks needs "
-                "one; give every rank a part of the data, or make the group without this rank"
-            )
-    _warn_if_whole(source, messages)
+    if EMPTY in beginnings:
+        raise EchoError(
+            f"the source of rank {beginnings.index(EMPTY)} has no item, and each of "
+            f"{len(messages)} ranks needs one; give every rank a part of the data, or make the "
+            "group without this rank"
+        )
+    alike = len({(each.first, each.length) for each in messages}) == 1
+    if len(messages) > 1 and alike and messages[0].first:
+        warn(
+            f"the sources ({type(source.object).__name__}) of all {len(messages)} ranks begin with "
+            "the same first item: pass each rank its own part, such as a DataLoader with a "
+            "DistributedSampler, or rows[rank::ranks]",
+            RuntimeWarning,
+        )
     if config.steps_per_epoch is not None:
         check_steps(config, source, length)
         return Extent(length)
     lengths = lengths_of(config, source, messages)
-    streams = config.streams
     for rank, items in enumerate(lengths):
-        if items < streams:
+        if items < config.streams:
             raise EchoError(
-                f"rank {rank} has {items} items in a pass, and needs at least {streams}, one for "
-                "each of its streams (shards / ranks); pass fewer shards, or more data"
+                f"rank {rank} has {items} items in a pass, and needs at least {config.streams}, "
+                "one for each of its streams (shards / ranks); pass fewer shards, or more data"
             )
     longest = max(lengths)
     uses = config.uses_of(longest)
@@ -243,6 +210,19 @@ def fits(config: Config, items: int, uses: int) -> bool:
     return config.capacity_for(items) * -(-uses // max(1, items)) < MAX_USES
 
 
+def may_have(config: Config, items: int, uses: int) -> bool:
+    """Return True if a pass may have this many uses; more ranks may have longer passes."""
+    least = config.uses_of(items)
+    may = uses == least or (config.wiring.ranks > 1 and uses > least)
+    return may and fits(config, items, uses)
+
+
+def pass_follows(config: Config, source: Source, number: int) -> bool:
+    """Return True if another pass follows the one of this number, in the same flow."""
+    flows = config.steps_per_epoch is not None or number + 1 < (config.epochs or 0)
+    return flows and not source.one_shot
+
+
 def check_steps(config: Config, source: Source, length: int | None) -> None:
     """Raise `ConfigError` if passes with `steps_per_epoch` cannot be dealt to the streams."""
     if config.streams > 1 and (length is None or length % config.streams):
@@ -253,19 +233,17 @@ def check_steps(config: Config, source: Source, length: int | None) -> None:
         )
 
 
-def _warn_if_whole(source: Source, messages: list[Message]) -> None:
-    alike = {(each.first, each.length) for each in messages}
-    if len(messages) > 1 and len(alike) == 1 and messages[0].first:
-        warn_of_whole_source(source, len(messages))
-
-
 def _code_of(config: Config) -> int:
+    from pyecho.state.digest import digest
+
     # Without a log to replay, which decides the output of one rank only.
     return int(digest(options_of(config))[:15], 16)
 
 
 def _code_of_item(item: Any) -> int:
     """Return a number for the content of an item; 0 if it has none that can be told."""
+    from pyecho.state.digest import digest
+
     told = (np.ndarray, np.generic, int, float, str, bytes)
     try:
         leaves = leaves_of(item)

@@ -8,19 +8,20 @@ from dataclasses import replace
 from typing import Any
 
 from pyecho import _core
-from pyecho._core import ConfigError
+from pyecho._core import ConfigError, EchoError
 from pyecho.buffer import native_arguments
 from pyecho.config import Config
 from pyecho.items.nest import leaves_of, map_nest
 from pyecho.items.rows import row_spec, rows_of
 from pyecho.items.sharing import transform_for
 from pyecho.items.spec import Adapter, Field
-from pyecho.run.augment import Augmentation
-from pyecho.run.pipeline import Pipeline, at_empty
+from pyecho.run.pipeline import Pipeline
 from pyecho.run.reading import Reading
 from pyecho.source import Source
-from pyecho.state.items import (
+from pyecho.state.position import (
     Part,
+    Snapshot,
+    Unspent,
     examples_state,
     held_nest,
     held_state,
@@ -29,23 +30,15 @@ from pyecho.state.items import (
     refill,
     unspent_state,
 )
-from pyecho.state.position import Snapshot, Unspent
 
-AHEAD_BYTES = 4 << 20
-MOST_ITEMS_AHEAD = 256
-"""Cheap items go from the feeder to the consumer in groups: the queue between them holds as many
-items as these allow."""
+AHEAD_BYTES, MOST_ITEMS_AHEAD = 4 << 20, 256
+"""Cheap items go from the feeder to the consumer in groups, as large as these allow."""
 
 
-def host_pipeline(
-    source: Source, config: Config, first: Any, by_consumer: bool, *, adapter: Adapter
-) -> Pipeline:
+def host_pipeline(source: Source, config: Config, first: Any, *, adapter: Adapter) -> Pipeline:
     """Return the pipeline for items like the first one; `ConfigError` if they cannot be echoed."""
-    if config.batch_size is None:
-        echo: Any = item_echo(source, config, first, by_consumer, adapter)
-    else:
-        echo = ExampleEcho(source, config, first, by_consumer, adapter)
-    pipeline = Pipeline(echo, config, adapter, by_consumer=by_consumer)
+    make: Callable[..., HostEcho] = item_echo if config.batch_size is None else ExampleEcho
+    pipeline = Pipeline(make(source, config, first, adapter), config, adapter)
     add_augmentation(pipeline)
     return pipeline
 
@@ -54,6 +47,8 @@ def add_augmentation(pipeline: Pipeline) -> None:
     """Have threads collate and augment every batch, if the options ask for it."""
     config = pipeline.config
     if config.linked:
+        from pyecho.run.augment import Augmentation
+
         threads = max(1, config.augment_workers)
         pipeline.add_link("augment", Augmentation(config), threads=threads)
 
@@ -66,17 +61,12 @@ class HostEcho:
 
     lists: tuple[bool, ...] = ()
 
-    def __init__(
-        self, stage: Any, source: Source, config: Config, by_consumer: bool, adapter: Adapter
-    ) -> None:
+    def __init__(self, stage: Any, source: Source, config: Config, adapter: Adapter) -> None:
         self.stage = stage
-        self._adapter = adapter
-        self.take = stage._take
-        self.log = stage._log
-        self.stats = stage._stats
+        self.take, self.log, self.stats = stage._take, stage._log, stage._stats
         self._source = source
         self._config = config
-        self._by_consumer = by_consumer
+        self._adapter = adapter
 
     @property
     def at_end(self) -> bool:
@@ -91,7 +81,7 @@ class HostEcho:
         else:
             count = None if unspent is None else len(unspent.numbers)
             places = stage._resume(reading.at, count)
-            parts = self._read_again(reading) if unspent is None else self._parts_of(unspent)
+            parts = reading.again if unspent is None else self._parts_of(unspent)
             adaptive = self._config.adaptive is not None
             refill(stage._refill, parts, saved, places, adaptive=adaptive)
         self.read(saved, reading)
@@ -100,17 +90,23 @@ class HostEcho:
         """Have the stage read on, once it has begun."""
         self.stage._read(
             reading,
-            by_consumer=self._by_consumer,
+            by_consumer=self._config.wiring.by_consumer,
             # Items read ahead are no part of the iterator again: then they would be neither in
             # the stage nor ahead of the source's own state.
             first=(*map(self._whole, saved.held), *reading.first),
             skipped_rows=reading.skipped_rows,
-            at_empty=at_empty(self._source, self._config),
+            at_empty=self._at_empty(),
         )
 
-    def _read_again(self, reading: Reading) -> list[Part]:
-        batched = self._source.batched
-        return [(item, batched, rows, which) for item, rows, which in reading.again]
+    def _at_empty(self) -> bool | Exception | None:
+        """Return the error of a later pass without items; True if passes end there, None if not."""
+        config = self._config
+        if config.steps_per_epoch is None or not config.bounded:
+            return None if config.steps_per_epoch is None else True
+        return EchoError(
+            f"a later pass over the source ({type(self._source.object).__name__}) has no item; "
+            f"with steps_per_epoch= and {config.bounded_by} every pass needs one"
+        )
 
     def _parts_of(self, unspent: Unspent) -> list[Part]:
         return parts_of_items(unspent)
@@ -121,9 +117,14 @@ class HostEcho:
 
     def state(self, *, payload: bool, with_held: bool) -> dict[str, Any]:
         """Return where the stage stands."""
-        state: dict[str, Any] = self.stage._state(payload=payload, with_held=with_held)
+        state = self.native_state(payload=payload, with_held=with_held)
         if payload:
             state["unspent"] = self._unspent_state(state)
+        return state
+
+    def native_state(self, *, payload: bool, with_held: bool) -> dict[str, Any]:
+        """Return where the stage stands, with its items as it tells of them."""
+        state: dict[str, Any] = self.stage._state(payload=payload, with_held=with_held)
         return state
 
     def _unspent_state(self, state: dict[str, Any]) -> dict[str, Any]:
@@ -135,43 +136,36 @@ def item_echo(
     source: Source,
     config: Config,
     first: Any,
-    by_consumer: bool,
     adapter: Adapter,
     *,
-    few: bool = False,  # read no more items ahead than asked for
     prepare: Callable[[Any], Any] | None = None,
     fetch: Callable[[Any], Any] | None = None,
-    copied: bool | None = None,  # as the loader's option `copy`, if None
 ) -> HostEcho:
     """Return the node of batch echoing: the feeder prepares items, each use is fetched."""
-    prefetch = items_ahead(config, first, few=by_consumer or few)
     stage = _core.EchoQueue(
-        replace(config, prefetch=prefetch),
-        transform=transform_for(
-            fetch=fetch,
-            copied=config.copy if copied is None else copied,
-            with_info=config.with_info,
-        ),
+        replace(config, prefetch=items_ahead(config, first)),
+        transform=transform_for(fetch=fetch, copied=config.copy, with_info=config.with_info),
         shared=not config.copy,
     )
     if prepare is not None:
         stage._set_prepare(prepare)
-    return HostEcho(stage, source, config, by_consumer, adapter)
+    return HostEcho(stage, source, config, adapter)
 
 
-def items_ahead(config: Config, first: Any, *, few: bool) -> int:
-    """Return how many items may be read ahead of the pool; `few`: no more than asked for."""
-    item_bytes = _size_of(first)
-    if config.max_bytes is not None:
-        items = config.capacity + config.prefetch
-        if items * (item_bytes or 0) > config.max_bytes:
-            raise ConfigError(
-                f"{items} items (shuffle_buffer + prefetch) of {item_bytes} bytes need "
-                f"{items * (item_bytes or 0)} bytes, but max_bytes is {config.max_bytes}; "
-                "lower shuffle_buffer or prefetch, or raise max_bytes"
-            )
-    ahead = max(config.prefetch, config.wiring.slots_ahead)
-    if few or config.wiring.reads_few or config.max_bytes is not None or item_bytes is None:
+def items_ahead(config: Config, first: Any) -> int:
+    """Return how many items may be read ahead of the pool."""
+    item_bytes, wiring = _size_of(first), config.wiring
+    items = config.capacity + config.prefetch
+    needed = items * (item_bytes or 0)
+    if config.max_bytes is not None and needed > config.max_bytes:
+        raise ConfigError(
+            f"{items} items (shuffle_buffer + prefetch) of {item_bytes} bytes need {needed} bytes, "
+            f"but max_bytes is {config.max_bytes}; lower shuffle_buffer or prefetch, or raise "
+            "max_bytes"
+        )
+    ahead = max(config.prefetch, wiring.slots_ahead)
+    few = wiring.by_consumer or wiring.reads_few or config.max_bytes is not None
+    if few or item_bytes is None:
         return ahead
     return max(ahead, min(MOST_ITEMS_AHEAD, AHEAD_BYTES // max(1, item_bytes)))
 
@@ -184,7 +178,6 @@ class ExampleEcho(HostEcho):
         source: Source,
         config: Config,
         first: Any,
-        by_consumer: bool,
         adapter: Adapter,
         *,
         leases: int = 0,  # batches that links hold besides the consumer
@@ -192,30 +185,28 @@ class ExampleEcho(HostEcho):
         **changes: Any,
     ) -> None:
         self.spec, self.lists = spec_of_examples(source, config, first, adapter)
-        spec = self.spec
         wiring = replace(
             config.wiring,
             slots_ahead=max(1, rows_of(first)) if config.unbatch else 1,
             leases=config.wiring.leases + config.leases_of_link + leases,
         )
-        options = {"threads": 0 if by_consumer else config.threads, "wiring": wiring} | changes
-        own = replace(config, **options)
-        stage = _core.EchoBuffer(
-            **native_arguments(
-                spec,
-                own,
-                name="EchoLoader",
-                batched=source.batched,
-                to_array=adapter.as_array,
-                from_array=adapter.decoder(leaves_of(spec)),
-                allocate=adapter.allocate if own.memory == "pinned" else None,
-            )
+        threads = 0 if wiring.by_consumer else config.threads
+        own = replace(config, **{"threads": threads, "wiring": wiring, **changes})
+        arguments = native_arguments(
+            self.spec,
+            own,
+            name="EchoLoader",
+            batched=source.batched,
+            to_array=adapter.as_array,
+            from_array=adapter.decoder(leaves_of(self.spec)),
+            allocate=adapter.allocate if own.memory == "pinned" else None,
         )
+        stage = _core.EchoBuffer(**arguments)
         if wiring.grows_quietly:
             stage._expect_growth()
         if prepare is not None:
             stage._set_prepare(prepare)
-        super().__init__(stage, source, config, by_consumer, adapter)
+        super().__init__(stage, source, config, adapter)
 
     def _parts_of(self, unspent: Unspent) -> list[Part]:
         return parts_of_examples(unspent, self.spec)
@@ -223,16 +214,9 @@ class ExampleEcho(HostEcho):
     def _whole(self, held: Any) -> Any:
         return held_nest(held, self.spec)
 
-    def state(self, *, payload: bool, with_held: bool) -> dict[str, Any]:
-        """Return where the stage stands."""
-        state = self.native_state(payload=payload, with_held=with_held)
-        if payload:
-            state["unspent"] = self._unspent_state(state)
-        return state
-
     def native_state(self, *, payload: bool, with_held: bool) -> dict[str, Any]:
         """Return where the stage stands, with its items as it tells of them."""
-        state: dict[str, Any] = self.stage._state(payload=payload, with_held=with_held)
+        state = super().native_state(payload=payload, with_held=with_held)
         if with_held:
             state["held"] = held_state(state["held"], self.spec, self._adapter)
         return state

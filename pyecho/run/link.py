@@ -11,7 +11,7 @@ from typing import Any
 from pyecho import _core
 from pyecho._core import Closed
 from pyecho.config import Config
-from pyecho.items.info import EchoInfo
+from pyecho.items.spec import EchoInfo
 from pyecho.run.trace import span
 from pyecho.state.position import BATCH, LAST_END, Position, Snapshot, with_ends
 
@@ -24,12 +24,10 @@ class Tally:
 
     def __init__(self, most_ahead: int) -> None:
         self._most_ahead = most_ahead
-        self._lock = threading.Lock()
-        self._had = (0, 0)  # in batches of earlier beginnings
-        self._batches = 0  # of these
-        self._begun = (0, 0)  # counts of the echo when this one began
-        self._after: deque[tuple[int, int]] = deque()  # counts after each batch taken from there
-        self._forgotten = 0  # of its entries
+        self._had = (0, 0)  # uses and fresh items in batches of earlier beginnings
+        self._without = (0, 0)  # of the echo's counts what is in none of the batches
+        self._taken = 0  # number of the batch that was taken last
+        self._after: dict[int, tuple[int, int]] = {}  # uses and fresh items up to each batch
 
     def begin(self, batches: int, ahead: int, counts: dict[str, int]) -> None:
         """Begin again.
@@ -37,37 +35,39 @@ class Tally:
         `batches`: that the consumer has had. `ahead`: those that an earlier process has made, which
         come first and are not counted. `counts`: of the echo.
         """
-        had = self.at(batches)
-        with self._lock:
-            self._had, self._batches = had, batches + ahead
-            self._begun = (counts["emitted"], counts["fresh"])
-            self._after.clear()
-            self._forgotten = 0
+        self._had = uses, fresh = self.at(batches)
+        self._without = counts["emitted"] - uses, counts["fresh"] - fresh
+        self._taken = batches + ahead
+        self._after = {}  # last: until here `at` tells the same
 
     def took(self, counts: dict[str, int]) -> None:
         """Add a batch."""
-        with self._lock:
-            self._after.append((counts["emitted"], counts["fresh"]))
-            if len(self._after) > self._most_ahead:
-                self._after.popleft()
-                self._forgotten += 1
+        uses, fresh = self._without
+        self._taken += 1
+        self._after[self._taken] = counts["emitted"] - uses, counts["fresh"] - fresh
+        self._after.pop(self._taken - self._most_ahead, None)
 
     def at(self, batches: int) -> tuple[int, int]:
         """Return the uses and the fresh items in this many batches."""
-        with self._lock:
-            index = batches - self._batches - 1 - self._forgotten
-            if not 0 <= index < len(self._after):
-                return self._had
-            (uses, fresh), (uses_before, fresh_before) = self._after[index], self._begun
-            return self._had[0] + uses - uses_before, self._had[1] + fresh - fresh_before
+        return self._after.get(batches, self._had)
+
+
+def _to_state(emission: Any) -> list[Any]:
+    """Return a batch and the columns of its info, without its type, which is pyecho's own."""
+    if isinstance(emission, tuple) and len(emission) == 2 and isinstance(emission[1], EchoInfo):
+        return [emission[0], *emission[1]]
+    return [emission]
+
+
+def _of_state(batch: Any, *info: Any) -> Any:
+    return (batch, EchoInfo(*info)) if info else batch
 
 
 class Link:
     """Takes emissions from a stage, in any number of threads, and queues what is made of them.
 
     The order is kept: threads take turns in taking an emission and a place in the queue, and fill
-    their places in any order. An exception reaches the consumer instead of the result. A link
-    refers to nothing of the run.
+    their places in any order. An exception reaches the consumer instead of the result.
     """
 
     def __init__(
@@ -81,17 +81,17 @@ class Link:
         tally: Tally | None = None,  # of a link right after an echo
         fetch: Callable[[Any, int, int], Any] | None = None,  # makes what the consumer gets
         within: Callable[[], AbstractContextManager[object]] = nullcontext,  # in which threads work
-        to_state: Callable[[Any], list[Any]]
-        | None = None,  # of what was made: batch, columns of info
-        of_state: Callable[..., Any] | None = None,  # the other way round
+        # What was made, as a batch and the columns of its info; and the other way round.
+        to_state: Callable[[Any], list[Any]] = _to_state,
+        of_state: Callable[..., Any] = _of_state,
     ) -> None:
         self.name = name
         self.threads = threads
         self._upstream = upstream
         self._make = make
         self._within = within
-        self._to_state = to_state or _to_state
-        self._of_state = of_state or _of_state
+        self._to_state = to_state
+        self._of_state = of_state
         self._turn = threading.Lock()
         self._epoch = 0
         self._number = 0
@@ -101,15 +101,12 @@ class Link:
         self.queue = _core.EchoQueue(
             Config(factor=1, shuffle_buffer=0, prefetch=prefetch), transform=fetch
         )
+        self.take = self.queue._take
 
     @property
     def at_end(self) -> bool:
         """True if everything was taken from the queue."""
         return bool(self.queue._at_end)
-
-    def take(self) -> Any:
-        """Return what the queue has next."""
-        return self.queue._take()
 
     def begin(self, saved: Snapshot, taken: tuple[int, int]) -> tuple[int, int]:
         """Begin where a snapshot was taken, or afresh; return what was taken from the queue then.
@@ -183,14 +180,3 @@ class Link:
         else:
             self.queue.end_here(place, kind == LAST_END)
         return kind != LAST_END
-
-
-def _to_state(emission: Any) -> list[Any]:
-    """Return a batch and the columns of its info, without its type, which is pyecho's own."""
-    if isinstance(emission, tuple) and len(emission) == 2 and isinstance(emission[1], EchoInfo):
-        return [emission[0], *emission[1]]
-    return [emission]
-
-
-def _of_state(batch: Any, *info: Any) -> Any:
-    return (batch, EchoInfo(*info)) if info else batch

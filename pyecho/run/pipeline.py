@@ -12,34 +12,33 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from pyecho._core import CheckpointError, EchoError
+from pyecho._core import CheckpointError
 from pyecho.buffer import stats_of
 from pyecho.config import Config
 from pyecho.items.spec import Adapter
 from pyecho.run.context import CallerContext
-from pyecho.run.link import Link, Tally
 from pyecho.run.reading import Reading
 from pyecho.source import Source
 from pyecho.state.position import BATCH, Snapshot
 from pyecho.stats import EchoStats
 
+if TYPE_CHECKING:
+    from pyecho.run.link import Link, Tally
+
 Job = tuple[str, Callable[[], None]]
 """The work of a thread until the passes end, with a name for the thread."""
 
-MakePipeline = Callable[[Source, Config, Any, bool], "Pipeline"]
-"""Makes a pipeline of a source, the options with the wiring, the first item, and whether the
-consumer's thread reads the source."""
+MakePipeline = Callable[[Source, Config, Any], "Pipeline"]
+"""Makes a pipeline of a source, the options with the wiring, and the first item."""
 
 
 class Echo(Protocol):
     """The first node: reads the source, and echoes."""
 
-    stage: Any
-    """The native stage that reads the source, and fails if its thread does."""
-    lists: tuple[bool, ...]
-    """Which lists in a batch of the source are columns."""
+    stage: Any  # the native stage that reads the source, and fails if its thread does
+    lists: tuple[bool, ...]  # which lists in a batch of the source are columns
 
     @property
     def at_end(self) -> bool:
@@ -64,42 +63,29 @@ class Echo(Protocol):
 class Pipeline:
     """An echo and the links after it.
 
-    Any thread may call `stats`; only the run calls the rest, in its turn.
-
-    Parameters
-    ----------
-    echo
-        The first node.
-    config
-        With the capacity for this source, and the wiring.
-    by_consumer
-        The consumer's thread reads the source; else there is a feeder.
-    sent_bytes
-        Returns the bytes sent to a device so far.
+    `config` has the capacity for this source, and the wiring; `sent_bytes` returns how many bytes
+    were sent to a device. Any thread may call `stats`; only the run calls the rest, in its turn.
     """
 
     def __init__(
-        self,
-        echo: Echo,
-        config: Config,
-        adapter: Adapter,
-        *,
-        by_consumer: bool,
-        sent_bytes: Callable[[], int] = lambda: 0,
+        self, echo: Echo, config: Config, adapter: Adapter, sent_bytes: Callable[[], int] = int
     ) -> None:
         self.config = config
         self.echo = echo
         self.links: list[Link] = []
-        self._tally = Tally(2 * (config.prefetch + 2) + config.augment_workers)
+        self._tally: Tally | None = None  # of the first link
         self._adapter = adapter
-        self._by_consumer = by_consumer
         self._sent_bytes = sent_bytes
 
     def add_link(self, name: str, make: Callable[[Any, int, int], Any], **more: Any) -> None:
         """Have threads make something of every batch, after all nodes so far."""
+        from pyecho.run.link import Link, Tally
+
+        config = self.config
+        if self._tally is None:
+            self._tally = more["tally"] = Tally(2 * (config.prefetch + 2) + config.augment_workers)
         upstream = self.links[-1] if self.links else self.echo
-        more["tally"] = None if self.links else self._tally
-        self.links.append(Link(upstream, make, name=name, prefetch=self.config.prefetch, **more))
+        self.links.append(Link(upstream, make, name=name, prefetch=config.prefetch, **more))
 
     @property
     def consumed(self) -> Any:
@@ -121,7 +107,7 @@ class Pipeline:
                     "does not make; load it into one with augment or a device as well, or take it "
                     "with state_dict(payload=False)"
                 )
-        if self.links:
+        if self._tally is not None:
             ahead = sum(entry[0] == BATCH for link in saved.links.values() for entry in link[2])
             had = self.links[-1].queue._stats()["batches"]
             self._tally.begin(had, ahead, self.echo.stats())
@@ -133,13 +119,14 @@ class Pipeline:
 
     def jobs(self, context: CallerContext) -> list[Job]:
         """Return what threads have to do until the passes end, each with a name for its thread."""
-        if self._by_consumer:
+        if self.config.wiring.by_consumer:
             return []
         feeder = self.echo.stage
-        jobs: list[Job] = [("feeder", partial(_work, feeder, context, feeder._feed))]
+        jobs: list[Job] = [("feeder", partial(context.run, feeder._feed, feeder.fail))]
         for link in self.links:
             for _ in range(link.threads):  # each in a context of its own, which serves one thread
-                jobs.append((link.name, partial(_work, link.queue, CallerContext(), link.work)))
+                work = partial(CallerContext().run, link.work, link.queue.fail)
+                jobs.append((link.name, work))
         return jobs
 
     def set_paused(self, paused: bool) -> None:
@@ -178,30 +165,11 @@ class Pipeline:
     def stats(self) -> EchoStats:
         """Return counts and times so far."""
         counters = self.echo.stats()
-        if self.links:  # the echo knows items and uses, the last link knows the consumer
+        if self._tally is not None:
+            # The echo knows items and uses, the last link knows the consumer.
             consumer = self.links[-1].queue._stats()
             counters["emitted"], counters["fresh"] = self._tally.at(consumer["batches"])
             for name in ("batches", "consumer_wait_ns", "downstream_ns"):
                 counters[name] = consumer[name]
         stats = stats_of(counters, self.config.capacity, self.echo.log())
         return replace(stats, h2d_bytes=self._sent_bytes())
-
-
-def at_empty(source: Source, config: Config) -> bool | Exception | None:
-    """Return the error of a later pass without items; True if passes end there, None if not."""
-    if config.steps_per_epoch is None:
-        return None
-    if not config.bounded:
-        return True
-    return EchoError(
-        f"a later pass over the source ({type(source.object).__name__}) has no item; with "
-        f"steps_per_epoch= and {config.bounded_by} every pass needs one"
-    )
-
-
-def _work(stage: Any, context: CallerContext, work: Callable[[], None]) -> None:
-    """Do the work of a thread, with which `stage` fails."""
-    try:
-        context.run(work)
-    except BaseException as error:
-        stage.fail(error)

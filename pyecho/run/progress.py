@@ -21,20 +21,6 @@ def require_tqdm() -> Any:
     return type("Bar", (tqdm,), {"_lock": threading.RLock()})
 
 
-def filling(
-    items: Iterator[Any], capacity: int, rows_of: Callable[[Any], int] | None
-) -> Iterator[Any]:
-    """Return the items of a source under a bar, until the pool is full. `rows_of`: counts rows."""
-    return _Filling(items, capacity, rows_of)
-
-
-def shown(
-    batches: Iterator[Any], total: int | None, stats: Callable[[], EchoStats]
-) -> Iterator[Any]:
-    """Return the batches under a bar that also shows what `stats` returns."""
-    return _Shown(batches, total, stats)
-
-
 class _UnderBar(Iterator[Any]):
     """Counts each item, then passes it on; loses none to Ctrl-C (`pyecho.source.reader`).
 
@@ -52,10 +38,7 @@ class _UnderBar(Iterator[Any]):
         try:
             if not taken:
                 taken.extend(itertools.islice(self._items, 1))
-            if taken:
-                self._count(taken[0])
-            else:
-                self._finish()
+            self._show(taken)
         except Exception:
             self._close_bar()
             raise
@@ -75,18 +58,18 @@ class _UnderBar(Iterator[Any]):
     def __del__(self) -> None:
         self._close_bar()
 
-    def _count(self, item: Any) -> None:
+    def _show(self, taken: list[Any]) -> None:
+        """Show that there is another item, or none."""
         raise NotImplementedError
-
-    def _finish(self) -> None:
-        self._close_bar()
 
     def _close_bar(self) -> None:
         if self._bar is not None:
             self._bar.close()
 
 
-class _Filling(_UnderBar):
+class Filling(_UnderBar):
+    """The items of a source under a bar, until the pool is full. `rows_of`: counts their rows."""
+
     def __init__(
         self, items: Iterator[Any], capacity: int, rows_of: Callable[[Any], int] | None
     ) -> None:
@@ -96,14 +79,16 @@ class _Filling(_UnderBar):
             total=capacity, desc="filling", leave=False, disable=capacity < 2
         )
 
-    def _count(self, item: Any) -> None:
-        if not self._bar.disable:
-            self._bar.update(1 if self._rows_of is None else self._rows_of(item))
-            if self._bar.n >= self._bar.total:
-                self._bar.close()
+    def _show(self, taken: list[Any]) -> None:
+        if taken and not self._bar.disable:
+            self._bar.update(1 if self._rows_of is None else self._rows_of(taken[0]))
+        if not taken or self._bar.n >= self._bar.total:
+            self._bar.close()
 
 
-class _Shown(_UnderBar):
+class Shown(_UnderBar):
+    """The batches under a bar that also shows what `stats` returns."""
+
     def __init__(
         self, items: Iterator[Any], total: int | None, stats: Callable[[], EchoStats]
     ) -> None:
@@ -111,16 +96,16 @@ class _Shown(_UnderBar):
         self._total = total
         self._stats = stats
 
-    def _count(self, item: Any) -> None:
-        if self._bar is None:
+    def _show(self, taken: list[Any]) -> None:
+        if taken and self._bar is None:
             self._bar = require_tqdm()(total=self._total, desc="echoing", unit="batch")
-        if self._bar.update():  # it has been drawn, which it is a few times a second
-            self._bar.set_postfix_str(_summary(self._stats()), refresh=False)
-
-    def _finish(self) -> None:
-        if self._bar is not None and not self._bar.disable:
-            self._bar.set_postfix_str(_summary(self._stats()))
-        self._close_bar()
+        if taken:
+            if self._bar.update():  # it has been drawn, which it is a few times a second
+                self._bar.set_postfix_str(_summary(self._stats()), refresh=False)
+        elif self._bar is not None:
+            if not self._bar.disable:
+                self._bar.set_postfix_str(_summary(self._stats()))
+            self._close_bar()
 
 
 def _summary(stats: EchoStats) -> str:

@@ -6,30 +6,22 @@ import os
 from collections.abc import Iterator
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyecho import _core
-from pyecho._core import CheckpointError, Closed, EchoError
+from pyecho._core import CheckpointError, EchoError
 from pyecho.config import Config
-from pyecho.run.engine import Engine
-from pyecho.run.extent import Group
-from pyecho.run.flow import Flow
-from pyecho.run.notices import warn_of_going_on, warn_of_more, warn_of_other_length
+from pyecho.run.engine import Engine, Flow, warn_of_source
+from pyecho.run.extent import Group, pass_follows
 from pyecho.run.pipeline import MakePipeline
 from pyecho.run.reading import Reading
-from pyecho.run.saving import (
-    at_beginning,
-    between_epochs,
-    needs_payload,
-    passes_follow,
-    saved_again,
-    saved_now,
-)
 from pyecho.run.threads import close_at_exit
 from pyecho.source import Source
-from pyecho.state.check import SavedState
 from pyecho.state.position import Position, Snapshot
 from pyecho.stats import EchoStats
+
+if TYPE_CHECKING:
+    from pyecho.state.check import SavedState
 
 
 class Run:
@@ -62,11 +54,11 @@ class Run:
         config: Config,
         make_pipeline: MakePipeline,
         *,
-        by_consumer: bool,  # the consumer's thread reads the source, and the run has no threads
+        by_consumer: bool,  # see Wiring
         group: Group | None = None,  # runs that have equally many batches
     ) -> None:
-        self._source = source
-        self._config = config
+        self.source = source
+        self.config = config
         self._make_engine = partial(Engine, source, config, make_pipeline, by_consumer=by_consumer)
         self.epoch = 0
         """Number of the running epoch, else of the next one."""
@@ -93,6 +85,7 @@ class Run:
             self._of_parents.append((of_parent, self.flow))
             self._forget()
             self.engine.wiring = of_parent.wiring
+            self.engine.crew.is_closed = self._closed
 
     # ------------------------------------------------------------ from any thread
 
@@ -101,7 +94,7 @@ class Run:
 
         The run knows only its token, so it dies with its iterators.
         """
-        self._check_open()
+        self.engine.crew.check_open()
         token = object()
         begin, finish = partial(self._begin, token), partial(self._finish, token)
         batches: Iterator[Any] = _core.iterate(SimpleNamespace(begin=begin, finish=finish))
@@ -128,15 +121,16 @@ class Run:
 
     def state(self, payload: bool) -> dict[str, Any]:
         """Return the arguments of `whole_state`: the epoch, the position and what comes with it."""
+        from pyecho.run.saving import state_of
+
         if self._process != self._getpid() and self.flow is not None:
             raise EchoError(
                 "the iteration of this loader is one of the process that was forked, where the "
                 "items are; take its state there"
             )
         self._leave_parent()
-        found: dict[str, Any] = self._turns.run(partial(self._state_in_turn, payload))
-        lists = self.engine.wiring.lists
-        return found | {"lists": None if lists is None else list(lists)}
+        found: dict[str, Any] = self._turns.run(partial(state_of, self, payload))
+        return found
 
     def load(self, saved: SavedState) -> None:
         """Have the next iteration go on where a state was taken; an unfinished one ends."""
@@ -145,7 +139,7 @@ class Run:
 
     def close(self) -> None:
         """End everything. Threads inside a source end when the source returns."""
-        self._closed = True  # first: a call that waits in its turn checks it
+        self._closed = self.engine.crew.is_closed = True  # first: waits in a turn check it
         if self._process == self._getpid():
             self._turns.post(self._end)
 
@@ -169,12 +163,29 @@ class Run:
     @property
     def flows(self) -> bool:
         """True if the next epoch has begun by itself."""
-        return self.flow is not None and self.flow.is_between
+        flow = self.flow
+        return flow is not None and flow.stage is not None and flow.token is None
 
     @property
     def unfinished(self) -> bool:
         """True if an iteration has begun and is not at its end."""
-        return self.flow is not None and self.flow.is_unfinished
+        flow = self.flow
+        return flow is not None and flow.token is not None
+
+    @property
+    def only_end_is_left(self) -> bool:
+        """True if a loaded state has only the end of its epoch left, and another flows on."""
+        snapshot = None if self.saved is None else self.saved.snapshot
+        if snapshot is None or not self._flows_on:
+            return False
+        items = self.source.length() if snapshot.at.passes is None else snapshot.at.items
+        return snapshot.taken[1] == self.config.batches_of(items)
+
+    @property
+    def _flows_on(self) -> bool:
+        """True if another iteration follows that of this epoch without a break."""
+        flows = self.config.steps_per_epoch is not None
+        return flows or pass_follows(self.config, self.source, self.epoch)
 
     def stats(self) -> EchoStats:
         """Return the counts and times of all epochs so far."""
@@ -183,41 +194,45 @@ class Run:
     # ------------------------------------------------------------ in turn
 
     def _begin_in_turn(self, token: object) -> tuple[Any, int]:
-        self._check_open()
+        self.engine.crew.check_open()
         self._end_counted()
         self._retire()
         flow = self.flow
         if flow is not None and flow.token not in (None, token):
-            self._leave()
+            self._leave(flow)
             flow = self.flow
         if flow is None or flow.stage is None:
             flow = self._start()
         elif flow.is_left and flow.token is not token:
             flow.token = token  # first: where the warning is an error, the next attempt goes on
-            warn_of_going_on(self._source)
+            warn_of_source(
+                self.source,
+                "is an iterator, and an iteration over it was left half-way: this one goes on "
+                "where that one was left; for epochs of their own pass something that can be "
+                "iterated again",
+            )
         flow.token = token
         self.saved = None
         if flow.is_left:
-            self.engine.crew.wait(self._check_open)
-            flow.go_on()
+            self.engine.go_on(flow)
         self.engine.work(flow)
         return flow.stage, flow.stage._generation  # no other iteration has retired this one yet
 
     def _start(self) -> Flow:
         """Begin the next passes, or the ones of a state."""
-        saved, source, flow = self.saved, self._source, self.flow
+        saved, source, flow = self.saved, self.source, self.flow
         if saved is not None and saved.snapshot is None:
             source.load(saved.source)
             self.saved = saved = None
-        self.engine.crew.wait(self._check_open)
-        if flow is None or (flow.has_failed and not source.one_shot):
+        self.engine.crew.wait()
+        reading = None if flow is None else flow.reading
+        has_failed = reading is not None and reading.error is not None
+        if flow is None or (has_failed and not source.one_shot):
             snapshot = None if saved is None else saved.snapshot
             snapshot = snapshot or Snapshot(at=Position(epoch=self.epoch))
             state = None if saved is None else saved.source
-            flow = Flow(snapshot, Reading(source, self._config, snapshot, state))
-            self.flow = flow
-        self.engine.begin(flow, self.group, epoch=self.epoch, check=self._check_open)
-        self.longest = flow.extent.longest
+            self.flow = flow = Flow(Reading(source, self.config, snapshot, state))
+        self.longest = self.engine.begin(flow, self.group, epoch=self.epoch).longest
         close_at_exit(self)  # before whatever the source has registered
         return flow
 
@@ -232,35 +247,32 @@ class Run:
             return
         self._end_counted()
         if self.flow is flow and flow.token is token:
-            self._leave()
+            self._leave(flow)
 
     def _end_iteration(self, flow: Flow, completed: bool) -> None:
-        told, read = flow.told, flow.read_to_end
         following = None if flow.at_end else flow  # the next epoch has begun by itself
         # An iterator that has nothing left stays in the epoch after its last item.
-        exhausted = flow.pipeline is None and flow.saved.is_fresh and self._source.one_shot
+        exhausted = flow.pipeline is None and flow.saved.is_fresh and self.source.one_shot
         # Nor do ranks leave an epoch that one of them could not begin.
-        epoch = self.epoch + (not exhausted and not (flow.is_failed and self.group is not None))
+        failed = self.group is not None and flow.pipeline is None and flow.stage._failed
+        epoch = self.epoch + (not exhausted and not failed)
         # No call in between, so that Ctrl-C finds all of it done or nothing.
         self.flow = following
         self.epoch = epoch
         flow.token = None
-        if flow.exceeded:
-            warn_of_more(self._source, told)
-        elif completed and read is not None and told not in (None, read) and self._config.unbatch:
-            warn_of_other_length(self._source, told, read)
+        flow.warn_of_lengths(self.source, completed=completed)
 
     def _end_counted(self) -> None:
         """End an iteration of which only the end is left: loops that count stop before it."""
         flow = self.flow
-        if flow is None or not flow.is_unfinished:
+        if flow is None or flow.token is None:
             return
         if not flow.is_counted:
             if not flow.at_last_batch:
                 return
             flow.is_counted = True  # first: the call is over when Ctrl-C is raised
             flow.stage._retire(completed=True)
-        if not passes_follow(self._config, self._source, self.epoch):
+        if not self._flows_on:
             self._abandon()
             return
         epoch = self.epoch + 1
@@ -273,7 +285,7 @@ class Run:
         if epoch == self.epoch and not self.unfinished:
             return
         self.saved = None
-        if not self._source.one_shot:
+        if not self.source.one_shot:
             self._retire()
             self._abandon()
         self.epoch = epoch
@@ -283,58 +295,32 @@ class Run:
         self.engine.drop()
         self.flow = None
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise Closed("this EchoLoader is closed; make a new one")
-
     def _retire(self) -> None:
         """End the iterators there are; they raise `Closed`, unless they are at their end."""
         if self.flow is not None and self.flow.stage is not None:
             self.flow.stage._retire(completed=False)
 
-    def _leave(self) -> None:
+    def _leave(self, flow: Flow) -> None:
         """End an unfinished epoch; over an iterator, keep the rest for the next one."""
-        flow = self.flow
-        if flow is not None and self._source.one_shot and not flow.at_end:
-            flow.leave()
-            self.engine.crew.let_go()
+        if self.source.one_shot and not flow.at_end:
+            self.engine.leave(flow)
         else:
             self._abandon()
 
     def _abandon(self) -> None:
         """Drop the rest of the epoch that has begun."""
-        flow = self.flow
-        if flow is None:
+        if self.flow is None:
             return
         self.engine.stop()
-        epoch = self.epoch + flow.is_unfinished
+        epoch = self.epoch + self.unfinished
         self.flow = None
         self.epoch = epoch
 
     # ------------------------------------------------------------ states
 
-    def _state_in_turn(self, payload: bool) -> dict[str, Any]:
-        self._check_open()
-        if self.engine.crew.is_current:
-            raise EchoError("the source and augment cannot take a state of the loader they serve")
-        source, epoch = self._source, self.epoch
-        if self.saved is not None:  # nothing has happened since
-            return saved_again(self.saved, payload, source)
-        flow = self.flow
-        if flow is None or (flow.stage is not None and flow.pipeline is None):
-            return between_epochs(epoch, source)
-        if flow.stage is None:
-            return at_beginning(epoch, source)
-        reading = source.holder is not None
-        if (reading or source.native) and not payload:
-            raise needs_payload(source)
-        with self.engine.at_rest(flow, reading=reading, check=self._check_open):
-            found = saved_now(flow, self._config, payload=payload, with_held=reading)
-            return {"epoch": epoch, "source": source.state() if reading else None} | found
-
     def _load_in_turn(self, saved: SavedState) -> None:
-        self._check_open()
-        source = self._source
+        self.engine.crew.check_open()
+        source = self.source
         read = saved.snapshot is not None and self.stats().read
         if read and saved.source is None and source.one_shot:
             raise CheckpointError(

@@ -1,4 +1,7 @@
-"""Makes the state of a run: a position, and with the payload also its items."""
+"""Makes the state of a run: a position, and with the payload also its items.
+
+Loaded only for states, and for skipping batches.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,45 @@ from typing import TYPE_CHECKING, Any
 
 from pyecho._core import ConfigError, EchoError
 from pyecho.config import Config
-from pyecho.run.flow import Flow
+from pyecho.run.engine import Flow
 from pyecho.source import Source
-from pyecho.state.check import SavedState
 from pyecho.state.position import Position, position_of
 
 if TYPE_CHECKING:
     from pyecho.run.run import Run
+    from pyecho.state.check import SavedState
 
 PAYLOAD = ("unspent", "links", "held", "held_row")
+
+
+def state_of(run: Run, payload: bool) -> dict[str, Any]:
+    """Return what a state holds of a run, in its turn."""
+    run.engine.crew.check_open()
+    if run.engine.crew.is_current:
+        raise EchoError("the source and augment cannot take a state of the loader they serve")
+    lists = run.engine.wiring.lists
+    return _found(run, payload) | {"lists": None if lists is None else list(lists)}
+
+
+def _found(run: Run, payload: bool) -> dict[str, Any]:
+    source, epoch, flow = run.source, run.epoch, run.flow
+    if run.saved is not None:  # nothing has happened since
+        return saved_again(run.saved, payload, source)
+    has_state = source.holder is not None
+    if flow is None or flow.stage is None or flow.pipeline is None:  # no epoch has begun
+        if has_state and flow is not None and flow.stage is None:
+            raise EchoError(
+                "the beginning of this epoch was cut short, and its source may be an item ahead; "
+                "take the state after the next batch"
+            )
+        state = source.state()
+        found = {"epoch": epoch, "position": None, "source": state}
+        return found if state is not None else found | {"rank": None}
+    if (has_state or source.native) and not payload:
+        raise needs_payload(source)
+    with run.engine.at_rest(flow, reading=has_state):
+        found = saved_now(flow, run.config, payload=payload, with_held=has_state)
+        return {"epoch": epoch, "source": source.state() if has_state else None} | found
 
 
 def saved_again(saved: SavedState, payload: bool, source: Source) -> dict[str, Any]:
@@ -42,9 +75,10 @@ def saved_now(flow: Flow, config: Config, *, payload: bool, with_held: bool) -> 
     of this length: on every rank, and for other numbers of ranks.
     """
     assert flow.pipeline is not None
+    assert flow.extent is not None
     native = flow.pipeline.state(payload=payload, with_held=with_held)
     items, uses = flow.extent.items, flow.extent.uses
-    position = position_of(native, flow.epoch, items, uses)
+    position = position_of(native, flow.saved.at.epoch, items, uses)
     if payload:
         return {"position": position} | {name: native[name] for name in PAYLOAD if name in native}
     alike = all(each == items for _, each in native["passes"])
@@ -57,39 +91,6 @@ def saved_now(flow: Flow, config: Config, *, payload: bool, with_held: bool) -> 
     return {"position": position} | ({} if config.adaptive else {"rank": None})
 
 
-def between_epochs(epoch: int, source: Source) -> dict[str, Any]:
-    """Return what a state holds while no epoch has begun."""
-    state = source.state()
-    found = {"epoch": epoch, "position": None, "source": state}
-    return found if state is not None else found | {"rank": None}
-
-
-def at_beginning(epoch: int, source: Source) -> dict[str, Any]:
-    """Return what a state holds where the beginning of an epoch was cut short."""
-    if source.holder is None:
-        return between_epochs(epoch, source)
-    raise EchoError(
-        "the beginning of this epoch was cut short, and its source may be an item ahead; take the "
-        "state after the next batch"
-    )
-
-
-def passes_follow(config: Config, source: Source, epoch: int) -> bool:
-    """Return True if another pass follows that of this epoch without a break."""
-    if source.one_shot or config.steps_per_epoch is not None:
-        return config.steps_per_epoch is not None
-    return config.epochs is not None and epoch + 1 < config.epochs
-
-
-def only_end_is_left(run: Run, config: Config, source: Source) -> bool:
-    """Return True if a loaded state has only the end of its epoch left, and another flows on."""
-    snapshot = None if run.saved is None else run.saved.snapshot
-    if snapshot is None or not passes_follow(config, source, run.epoch):
-        return False
-    items = source.length() if snapshot.at.passes is None else snapshot.at.items
-    return snapshot.taken[1] == config.batches_of(items)
-
-
 def needs_payload(source: Source) -> EchoError:
     """Return the error of a position without items in a source that cannot be read again."""
     return EchoError(
@@ -98,13 +99,12 @@ def needs_payload(source: Source) -> EchoError:
     )
 
 
-def skipped(
-    count: int, run: Run, config: Config, source: Source, items: int | None
-) -> dict[str, Any]:
+def skipped(run: Run, count: int, items: int | None) -> dict[str, Any]:
     """Return what a state holds whose consumer has taken `count` batches of the next epoch.
 
     `items`: of a pass, which decide its batches. See `EchoLoader.skip_first_batches`.
     """
+    config, source = run.config, run.source
     if run.unfinished:
         raise EchoError("skip_first_batches() is for the time between two iterations")
     if config.adaptive or source.holder is not None or items is None:
@@ -118,8 +118,8 @@ def skipped(
     epoch, iterations, flow, saved = run.epoch, 0, run.flow, run.saved
     if saved is not None and saved.snapshot is not None:
         epoch, iterations = saved.snapshot.at.epoch, saved.snapshot.at.iterations
-    elif flow is not None and flow.is_between:
-        epoch, iterations = flow.epoch, run.epoch - flow.epoch
+    elif flow is not None and run.flows:
+        epoch, iterations = flow.saved.at.epoch, run.epoch - flow.saved.at.epoch
     uses = config.uses_of(items) if config.bounded and config.steps_per_epoch is None else None
     at = Position(iterations=iterations, batches=count, delivered=count, passes=None)
     length = source.length()

@@ -15,11 +15,8 @@ from typing import Any
 from pyecho import _core
 from pyecho._core import Closed
 
-SLICE_SECONDS = 0.05
-"""A wait checks this often whether its run was closed."""
-
-EXIT_SECONDS = 2.0
-"""How long the exit waits for threads that are still inside a source or an augmentation."""
+SLICE_SECONDS = 0.05  # a wait checks this often whether its run was closed
+EXIT_SECONDS = 2.0  # the exit waits for threads that are still inside a source or an augmentation
 
 
 class _Leaving:
@@ -120,7 +117,7 @@ class Worker:
             return last.wait(timeout)
         # Not by join() alone: before Python 3.13 a running thread counts as ended once Ctrl-C has
         # cut short a join().
-        if self._thread is threading.current_thread() or not self._over.wait(timeout):
+        if self.is_current or not self._over.wait(timeout):
             return False
         self._thread.join()
         return True
@@ -134,12 +131,18 @@ class Worker:
 class Crew:
     """The threads of a run: the feeder, then the threads of the links.
 
-    `check` is called now and then in a wait, and may raise. Ctrl-C may cut short any method, and
-    calling it again is safe then. Refers to nothing of the run.
+    Ctrl-C may cut short any method, and calling it again is safe then. It refers to nothing of the
+    run.
     """
 
     def __init__(self) -> None:
+        self.is_closed = False  # the run
         self._workers: list[Worker] = []
+
+    def check_open(self) -> None:
+        """Raise `Closed` once the run is closed, as waits do."""
+        if self.is_closed:
+            raise Closed("this EchoLoader is closed; make a new one")
 
     @property
     def is_current(self) -> bool:
@@ -157,22 +160,20 @@ class Crew:
         for worker, (_, job) in zip(self._workers, jobs, strict=False):
             worker.give(job)
 
-    def do(self, name: str, function: Callable[[], None], check: Callable[[], None]) -> None:
+    def do(self, name: str, function: Callable[[], None]) -> None:
         """Call a function in the first thread, and wait for its end."""
-        if not self._workers:
-            self._workers.append(Worker(name))
-        self._workers[0].give(function)
-        self._wait_for(self._workers[0], check)
+        self.give([(name, function)])
+        self._wait_for(self._workers[0])
 
-    def wait(self, check: Callable[[], None], *, first: int = 0) -> None:
+    def wait(self, *, first: int = 0) -> None:
         """Wait until the threads from number `first` on are done; forget the ones let go."""
         for worker in self._workers[first:]:
-            self._wait_for(worker, check)
+            self._wait_for(worker)
         self._workers = [worker for worker in self._workers if not worker.ending]
 
-    def _wait_for(self, worker: Worker, check: Callable[[], None]) -> None:
+    def _wait_for(self, worker: Worker) -> None:
         while not worker.done(SLICE_SECONDS):
-            check()
+            self.check_open()
 
     def let_go(self) -> None:
         """Tell the threads to end; they may still be inside the source."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from pyecho import _core
 from pyecho._core import ConfigError, EchoError
@@ -21,17 +20,23 @@ COUNTER = "fill"
 
 _CONSUMERS = ("wait", "step")  # spans that only consumers have
 _NOTHING = nullcontext()
-_running: Recording | None = None
+_running: Trace | None = None
 _nvtx: Any = None  # the module, while a trace is recorded and if it is installed
 
 
-class Recording:
+class Trace:
     """Records the activity of the threads of the process while its ``with`` block runs.
 
-    One can run at a time in a process; a second one raises `EchoError` on entry.
+    `EchoLoader.trace` returns it. At the end of the block the file at `path` is written, as a whole
+    or not at all; without one the recording stays in `found`. A process records one at a time: a
+    second one raises `EchoError` on entry. Also raises `ConfigError` there if `path` is a folder or
+    lies in no folder.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+        from pathlib import Path  # slow to import
+
+        self.path = None if path is None else Path(path)
         self.found: dict[str, Any] = {}
         """Recording, after the block: see ``_core.trace_stop``."""
         self._process = 0
@@ -39,6 +44,9 @@ class Recording:
     def __enter__(self) -> Self:
         """Begin to record."""
         global _running, _nvtx
+        path = self.path
+        if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+            raise ConfigError(f"a trace needs the path of a file in an existing folder, got {path}")
         if _running is None:
             _core.trace_stop()  # in case Ctrl-C has cut short the end of another one
         if not _core.trace_start():
@@ -54,62 +62,21 @@ class Recording:
         _running = self
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> Literal[False]:
-        """End and keep the recording, also after an error; not in a forked child."""
+    def __exit__(self, *exception: object) -> None:
+        """End the recording and write it, also after an error; not in a forked child."""
         global _running, _nvtx
         _running = _nvtx = None
         found = _core.trace_stop()
-        if os.getpid() == self._process:
+        if os.getpid() != self._process:
+            return
+        if self.path is None:
             self.found = found
-            self._end()
-        return False
+        else:
+            write(self.path, events_of(found), found["dropped"])
 
     def __str__(self) -> str:
         """Return its name in messages."""
-        return "a trace"
-
-    def _end(self) -> None:
-        pass
-
-
-class Trace(Recording):
-    """Records a trace while its ``with`` block runs, and writes it at the end of the block.
-
-    `EchoLoader.trace` returns it. Also raises `ConfigError` on entry if `path` is a folder or
-    lies in no folder.
-
-    Parameters
-    ----------
-    path
-        The file to write. It is replaced as a whole or not at all.
-    """
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        super().__init__()
-        from pathlib import Path  # slow to import
-
-        self.path = Path(path)
-
-    def __enter__(self) -> Self:
-        """Begin to record."""
-        if self.path.is_dir() or not self.path.absolute().parent.is_dir():
-            raise ConfigError(
-                f"a trace needs the path of a file in an existing folder, got {self.path}"
-            )
-        return super().__enter__()
-
-    def __str__(self) -> str:
-        """Return its name in messages."""
-        return f"the trace {self.path}"
-
-    def _end(self) -> None:
-        write(self.path, events_of(self.found), self.found["dropped"])
-        self.found = {}
+        return "a trace" if self.path is None else f"the trace {self.path}"
 
 
 def span(name: str) -> AbstractContextManager[object]:
@@ -157,7 +124,9 @@ def events_of(recording: dict[str, Any]) -> Iterator[dict[str, Any]]:
         shown = name or ("consumer" if thread - 1 in consumers else "thread")
         yield common | {"ph": "M", "name": "thread_name", "tid": thread, "args": {"name": shown}}
     pools: dict[int, int] = {}
-    for name, thread, begin_ns, end_ns, items in sorted(events, key=_outer_first):
+    for name, thread, begin_ns, end_ns, items in sorted(
+        events, key=lambda event: (event[2], -event[3])
+    ):
         event = common | {"ts": (begin_ns - origin) / 1e3}
         if name == COUNTER:
             number = pools.setdefault(end_ns, len(pools) + 1)
@@ -170,11 +139,6 @@ def events_of(recording: dict[str, Any]) -> Iterator[dict[str, Any]]:
         what = f"the recorder was full: {recording['dropped']} later events are missing"
         last = max(begin_ns for _, _, begin_ns, _, _ in events)
         yield common | {"ph": "i", "name": what, "tid": 0, "ts": (last - origin) / 1e3, "s": "g"}
-
-
-def _outer_first(event: tuple[str, int, int, int, int]) -> tuple[int, int]:
-    _, _, begin_ns, end_ns, _ = event
-    return begin_ns, -end_ns
 
 
 def write(path: Path, events: Iterable[dict[str, Any]], dropped: int) -> None:

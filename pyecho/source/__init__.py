@@ -12,29 +12,24 @@ list of columns that cannot be items    tuples of their rows
 ``__arrow_c_array__``: Arrow arrays     the array; in example echoing, its rows
 datasets and shards of Ray Data         as of Arrow tables, block by block
 ``__getitem__`` and ``__len__`` only    ``source[i]`` for i in ``range(len(source))``
-``__pyecho_feed__``                     examples, put into the slots by itself (`Source.native`)
+``__pyecho_feed__``                     examples that it puts into the slots itself
 anything else that can be iterated      what iterating it yields
 ======================================  ==================================================
 
-A column is anything with a length and items by index: an array or tensor, a dataset of h5py or
-zarr, a list, a map-style dataset. Columns have equal lengths. A list is one of columns if one of
-them slices into arrays (h5py, zarr), or, in example echoing, if arrays of equal length differ in
-dtype or in the shape of a row.
+A column is anything with a length and items by index (`pyecho.source.arrays.rows_in`). A list is
+one of columns if one of them slices into arrays (h5py, zarr), or, in example echoing, if arrays of
+equal length differ in dtype or in the shape of a row.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from pyecho._core import ConfigError
-from pyecho.integrations.ray import is_ray
-from pyecho.source.arrays import Arrays
-from pyecho.source.arrow import EXPORTS, Arrow, RayData, has_special, is_arrow
-from pyecho.source.base import Source
-from pyecho.source.columns import columns_of, is_array
+from pyecho.source.arrays import Arrays, columns_of, is_array
 from pyecho.source.iterable import Iterable
-from pyecho.source.mapped import Mapped, is_map_style
-from pyecho.source.native import Native, is_native
+from pyecho.source.reader import EXPORTS, Source, has_special, is_arrow
 
 __all__ = ["Source", "source_of"]
 
@@ -44,27 +39,34 @@ def source_of(
 ) -> Source:
     """Return the source that reads what the user gave.
 
-    `collated`: a ``collate_fn`` takes the examples as they are, one by one. Raises `ConfigError` if
-    the source cannot be iterated, if iterating it would yield names or characters instead of data,
-    if its columns differ in length, and if it may be columns as well as items.
+    `collated`: a ``collate_fn`` takes the examples as they are, one by one; not with `unbatch`,
+    which needs a `batch_size`. Raises `ConfigError` if the source cannot be iterated, if iterating
+    it would yield names or characters instead of data, if its columns differ in length, and if it
+    may be columns as well as items.
     """
     by_row = batch_size is not None
-    if is_native(given):
-        if not by_row or unbatch or collated:
+    alike = by_row and not collated  # the examples
+    if callable(getattr(given, "__pyecho_feed__", None)):
+        if not alike or unbatch:
             raise ConfigError(
                 f"the source ({type(given).__name__}) fills slots with examples itself "
                 "(__pyecho_feed__), so it needs a batch_size, and neither unbatch nor collate_fn"
             )
+        from pyecho.source.native import Native
+
         return Native(given)
-    if is_ray(given):
-        return RayData(given, by_row=by_row, unbatch=unbatch, collated=collated)
-    _check(given)
-    if is_arrow(given):
-        return Arrow(given, by_row=by_row, unbatch=unbatch, collated=collated)
-    columns = columns_of(given, alike=by_row and not collated, unbatch=unbatch)
+    ray = sys.modules.get("ray.data")
+    of_ray = ray is not None and isinstance(given, ray.Dataset | ray.DataIterator)
+    if not of_ray:
+        _check(given)
+    if of_ray or is_arrow(given):
+        from pyecho.source.arrow import Arrow, RayData
+
+        return (RayData if of_ray else Arrow)(given, by_row=by_row, batched=alike)
+    columns = columns_of(given, alike=alike, unbatch=unbatch)
     if columns is not None:
-        return Arrays(given, columns, by_row=by_row, unbatch=unbatch, collated=collated)
-    return (Mapped if is_map_style(given) else Iterable)(given, unbatch=unbatch)
+        return Arrays(given, columns, unbatch=unbatch, chunked=alike and not unbatch)
+    return Iterable(given, unbatch=unbatch)
 
 
 def _check(given: Any) -> None:

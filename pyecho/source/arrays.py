@@ -1,9 +1,10 @@
-"""Arrays, tensors and other columns: their rows are the items."""
+"""Columns: arrays, tensors and whatever else has rows by number. Their rows are the items."""
 
 from __future__ import annotations
 
 import itertools
 import math
+import mmap
 import operator
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,10 +14,16 @@ from typing import Any
 import numpy as np
 
 from pyecho._core import ConfigError
-from pyecho.items.rows import rows_of
-from pyecho.source.base import Source
-from pyecho.source.columns import SlicedRows, in_memory, is_array, is_sliced, rows_in, sliced
-from pyecho.source.reader import CHUNK_BYTES, Indexed
+from pyecho.items.spec import is_tensor
+from pyecho.source.reader import (
+    CHUNK_BYTES,
+    Indexed,
+    Source,
+    has_special,
+    is_arrow,
+    length_of,
+    rows_of_all,
+)
 
 MOST_CHUNK_BYTES = 64 * CHUNK_BYTES  # where a file is compressed in chunks as large as this
 TENSOR_ROWS = 256  # tensors made at a time when one is iterated by row: iter() would make all
@@ -25,26 +32,21 @@ TENSOR_ROWS = 256  # tensors made at a time when one is iterated by row: iter() 
 class Arrays(Source):
     """Columns of equal length: an array, or a tuple, namedtuple, list or mapping of columns.
 
-    The items are rows, or tuples, namedtuples or dicts of a row of each column. In example echoing
-    rows of arrays, and of columns that slice into arrays, come in chunks of about a megabyte
-    (`batched`).
+    The items are rows, or tuples, namedtuples or dicts of a row of each column; if `chunked`,
+    chunks of about a megabyte, provided that all columns slice into arrays.
     """
 
-    def __init__(
-        self, given: Any, columns: list[Any], *, by_row: bool, unbatch: bool, collated: bool
-    ) -> None:
+    def __init__(self, given: Any, columns: list[Any], *, unbatch: bool, chunked: bool) -> None:
         super().__init__(given)
         self.in_memory = all(map(in_memory, columns))
         self.indexed = not unbatch  # where a row is depends on the batches before it
         self._columns = columns
         self._keys = tuple(given.keys()) if isinstance(given, Mapping) else ()
-        self._length = rows_in(columns[0])
-        self._unbatch = unbatch
-        self._chunked = (
-            by_row
-            and not (unbatch or collated)
-            and all(is_array(column) or is_sliced(column) for column in columns)
-            and not any(getattr(column.dtype, "hasobject", False) for column in columns)
+        self._length = rows_in(columns[0]) or 0
+        self._chunked = chunked and all(
+            (is_array(column) or is_sliced(column))
+            and not getattr(column.dtype, "hasobject", False)
+            for column in columns
         )
         self.batched = unbatch or self._chunked
 
@@ -54,16 +56,18 @@ class Arrays(Source):
             step = _chunk_rows(self._columns)
             return Indexed(partial(self._chunk, step), start, self._length, step=step)
         parts = [_iterated(column, start) for column in self._columns]
-        if (
-            set(map(type, self._keys or [""])) == {str} and None not in parts
-        ):  # hashed without Python
+        # Other keys than str may run Python code when they are hashed.
+        if all(type(key) is str for key in self._keys) and None not in parts:
             return self._together(parts)
-        rows = [_row_getter(column) for column in self._columns]
+        rows = [
+            _SlicedRows(each) if is_sliced(each) else partial(operator.getitem, each)
+            for each in self._columns
+        ]
         return Indexed(lambda index: self._item(row(index) for row in rows), start, self._length)
 
     def _chunk(self, step: int, index: int) -> Any:
         end = index - index % step + step
-        return self._item(sliced(column, index, end) for column in self._columns)
+        return self._item(_sliced(column, index, end) for column in self._columns)
 
     def _item(self, parts: Iterable[Any]) -> Any:
         return next(self._together([(part,) for part in parts]))
@@ -80,15 +84,12 @@ class Arrays(Source):
 
     def length(self) -> int | None:
         """Return the number of rows; with `unbatch` the rows of all of them."""
-        if not self._unbatch:
+        if self.indexed:
             return self._length
         for column in self._columns:
             if len(getattr(column, "shape", ())) > 1:
                 return int(column.shape[0] * column.shape[1])
-        try:
-            return sum(map(rows_of, self.read())) if self.in_memory else None
-        except ConfigError:  # a batch without arrays
-            return None
+        return rows_of_all(self.read()) if self.in_memory else None
 
 
 def _iterated(column: Any, start: int) -> Iterator[Any] | None:
@@ -106,19 +107,154 @@ def _iterated(column: Any, start: int) -> Iterator[Any] | None:
     return itertools.chain.from_iterable(map(torch.unbind, chunks))
 
 
-def _row_getter(column: Any) -> Any:
-    if is_sliced(column):
-        return SlicedRows(column, _chunk_rows([column]))
-    return partial(operator.getitem, column)
+class _SlicedRows:
+    """Rows of what slices, by number: read by chunk, of which the last one is kept."""
+
+    def __init__(self, column: Any) -> None:
+        self._column = column
+        self._rows = _chunk_rows([column])
+        self._chunk: tuple[int, Any] = (0, ())
+
+    def __call__(self, index: int) -> Any:
+        begin, chunk = self._chunk
+        if not begin <= index < begin + len(chunk):
+            begin = index - index % self._rows
+            chunk = _sliced(self._column, begin, begin + self._rows)
+            self._chunk = begin, chunk
+        return chunk[index - begin]
+
+
+def _sliced(column: Any, begin: int, end: int) -> Any:
+    """Return some rows as an array, read in if the column lies in a file."""
+    rows = column[begin:end]
+    if isinstance(column, np.ndarray):
+        return np.array(rows) if _is_mapped(column) else rows
+    return rows if hasattr(type(rows), "__dlpack__") else np.asarray(rows)
 
 
 def _chunk_rows(columns: list[Any]) -> int:
     """Return the rows of a chunk: of about a megabyte, and of whole chunks of a file."""
     sizes = [math.prod(each.shape) * getattr(each.dtype, "itemsize", 8) for each in columns]
-    length, total_bytes = rows_in(columns[0]), max(1, sum(sizes))
+    length, total_bytes = int(columns[0].shape[0]), max(1, sum(sizes))
     rows = max(1, CHUNK_BYTES * length // total_bytes)
     for chunks in (getattr(column, "chunks", None) for column in columns):  # of h5py and zarr
         whole = -(-rows // chunks[0]) * chunks[0] if chunks else rows
         if whole * total_bytes <= MOST_CHUNK_BYTES * length:
             rows = whole
     return int(rows)
+
+
+# ------------------------------------------------------------ what is a column
+
+
+def columns_of(given: Any, *, alike: bool, unbatch: bool) -> list[Any] | None:
+    """Return the columns of a source, None if its items are not rows of columns.
+
+    `alike`: items must be alike, so that a list of arrays that differ cannot be one of items.
+    """
+    if is_array(given) or (is_sliced(given) and not hasattr(given, "__dlpack__")):
+        return [given]
+    columns: Any = given
+    if isinstance(given, Mapping):
+        columns = {key: given[key] for key in given.keys()}  # noqa: SIM118  (of a TensorDict)
+        wrong = [key for key, column in columns.items() if rows_in(column) is None]
+        if wrong or not columns:
+            found = [f"{key!r} is a {type(columns[key]).__name__}" for key in wrong[:1]]
+            raise ConfigError(
+                f"the source is a {type(given).__name__}, whose values must be columns of equal "
+                "length (arrays, tensors, lists), the rows of which together are the items, but "
+                f"{''.join(found) or 'it is empty'}; pass columns, or what yields one item after "
+                "the other, such as a list of dicts"
+            )
+    elif isinstance(given, tuple):
+        named = hasattr(given, "_fields")
+        examples = len(given) < 2 or all(isinstance(each, tuple) for each in given)
+        if (examples and not named) or not given or None in map(rows_in, given):
+            return None
+        columns = given._asdict() if named else given  # type: ignore[attr-defined]
+    elif type(given) is not list or not _is_table(given, unbatch):
+        return None
+    elif not (alike or any(map(is_sliced, given))):
+        raise ConfigError(
+            f"the source is a list of {len(given)} parts with {rows_in(given[0])} rows each, which "
+            "may be columns or items: pass a tuple or a dict of columns, the rows of which "
+            "together are the items; or an object with __iter__ (a Dataset, iter() of the list) "
+            "that yields items"
+        )
+    values = list(columns.values() if isinstance(columns, dict) else columns)
+    lengths = list(map(rows_in, values))
+    if len(set(lengths)) > 1:
+        told = dict(zip(columns, lengths, strict=True)) if isinstance(columns, dict) else lengths
+        remedy = "an iterator" if isinstance(given, list) else "a list"
+        raise ConfigError(
+            f"the source is a {type(given).__name__} of columns, the rows of which together are "
+            f"the items, but their lengths differ: {told}; pass {remedy} if each is an item"
+        )
+    return values
+
+
+def _is_table(given: list[Any], unbatch: bool) -> bool:
+    """Return True if a list is one of columns: some slice, or they differ as items could not."""
+    # A table has fewer columns than rows: so a long list need not be searched.
+    if not given or not 1 < len(given) < (rows_in(given[0]) or 0) or None in map(rows_in, given):
+        return False
+    if any(map(is_sliced, given)):
+        return True
+    kinds = {
+        (each.dtype, tuple(each.shape[1:])) if is_array(each) else type(each) for each in given
+    }
+    differ = len(kinds) > 1 and not unbatch and any(map(is_array, given))
+    return differ and len(set(map(rows_in, given))) == 1
+
+
+def rows_in(value: Any) -> int | None:
+    """Return the number of rows of a column: an array, a list, a map-style dataset; else None."""
+    if is_array(value):
+        return len(value) if value.ndim > 0 else None
+    if is_sliced(value):
+        return int(value.shape[0])
+    return length_of(value) if _has_items(value) else None
+
+
+def is_array(value: Any) -> bool:
+    """Return True for a NumPy array or a strided tensor."""
+    if is_tensor(value):
+        return value.layout == sys.modules["torch"].strided and not value.is_nested
+    return isinstance(value, np.ndarray)
+
+
+def is_sliced(value: Any) -> bool:
+    """Return True for what gives an array for a slice: a dataset of h5py, an array of zarr."""
+    if not _has_items(value) or is_array(value) or not hasattr(value, "dtype"):
+        return False
+    shape = getattr(value, "shape", None)
+    if not isinstance(shape, tuple) or not shape:
+        return False
+    return not has_special(value, "__len__") or length_of(value) == shape[0]  # zarr has no len()
+
+
+def _has_items(value: Any) -> bool:
+    return (
+        has_special(value, "__getitem__")
+        and not isinstance(value, str | bytes | Mapping | np.generic)
+        and not (is_tensor(value) or is_arrow(value) or has_special(value, "keys"))
+    )
+
+
+def in_memory(source: Any) -> bool:
+    """Return True if reading an array, list, tuple or range never waits."""
+    if is_array(source):
+        return bool(source.is_cpu) if is_tensor(source) else not _is_mapped(source)
+    # A subclass that iterates in its own way may do anything.
+    iterate = getattr(type(source), "__iter__", None)
+    return iterate in (list.__iter__, tuple.__iter__, range.__iter__)
+
+
+def _is_mapped(array: np.ndarray[Any, Any]) -> bool:
+    """Return True if an array, or the array it is a view of, lies in a mapped file."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray):
+        if isinstance(owner, np.memmap):
+            return True
+        owner = owner.base
+    return isinstance(owner, mmap.mmap)

@@ -4,37 +4,39 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 from pyecho._core import ArrowReader
-from pyecho.integrations.ray import plain_table, ray_rows, ray_tables
 from pyecho.items.nest import map_nest
 from pyecho.items.rows import rows_of
-from pyecho.source.base import Source
-from pyecho.source.lengths import length_of
-from pyecho.source.reader import CHUNK_BYTES, Chained, Indexed, too_short
-
-EXPORTS = ("__arrow_c_stream__", "__arrow_c_array__")
-"""How Arrow data is exported: as a stream, or, where there is none, a single array."""
+from pyecho.source.reader import (
+    CHUNK_BYTES,
+    EXPORTS,
+    Chained,
+    Indexed,
+    Source,
+    has_special,
+    length_of,
+    too_short,
+)
 
 
 class Arrow(Source):
     """A source that exports Arrow data: items are record batches, in example echoing rows.
 
-    These come in chunks of about a megabyte; for a `collate_fn` one by one.
+    These come in chunks of about a megabyte if `batched`, else one by one.
     """
 
-    def __init__(self, given: Any, *, by_row: bool, unbatch: bool, collated: bool) -> None:
+    def __init__(self, given: Any, *, by_row: bool, batched: bool) -> None:
         super().__init__(given)
         self.one_shot = isinstance(given, Iterator)
-        self.batched = unbatch or (by_row and not collated)
+        self.batched = batched
         self._by_row = by_row
         self._settle()
 
     def _settle(self) -> None:
         self.indexed = self._by_row and not self.one_shot
-        knows = not self.one_shot and arrow_rows(self.object) is not None  # a table that has them
+        knows = not self.one_shot and _rows_of_table(self.object) is not None
         self.in_memory = knows and not _reader(self.object, None).is_mapped()
 
     def read(self, start: int = 0) -> Iterator[Any]:
@@ -42,47 +44,38 @@ class Arrow(Source):
         batches = self._batches(CHUNK_BYTES if self._by_row else None, start)
         return batches if self.batched or not self._by_row else Chained(batches, _rows)
 
-    def _batches(self, chunk_bytes: int | None, start: int) -> Iterator[Any]:
-        batches: Any = _reader(self.object, chunk_bytes)
+    def _batches(self, chunk_bytes: int | None, start: int) -> Any:
+        batches = _reader(self.object, chunk_bytes)
         skipped = batches.skip(start)
         if skipped < start:
             raise too_short(skipped, start)
-        return batches  # type: ignore[no-any-return]
+        return batches
 
     def length(self) -> int | None:
         """Return the number of rows; record batches are not counted."""
-        return arrow_rows(self.object) if self._by_row else None
+        return _rows_of_table(self.object) if self._by_row else None
 
 
 class RayData(Arrow):
     """A dataset of Ray Data, or a worker's shard of one: likewise, block by block."""
 
     def _settle(self) -> None:
-        self.indexed = self.in_memory = False
+        pass
 
     def _batches(self, chunk_bytes: int | None, start: int) -> Iterator[Any]:
+        from pyecho.integrations.ray import plain_table, ray_tables
+
         tables = ray_tables(self.object)
         return Chained(tables, lambda table: _reader(plain_table(table), chunk_bytes))
 
     def length(self) -> int | None:
         """Return the number of rows of a dataset that has been computed."""
+        from pyecho.integrations.ray import ray_rows
+
         return ray_rows(self.object) if self._by_row else None
 
 
-def has_special(source: Any, name: str) -> bool:
-    """Return True if Python finds the special method `name` of `source`."""
-    return getattr(type(source), name, None) is not None
-
-
-def is_arrow(source: Any) -> bool:
-    """Return True if a source is read as an Arrow stream or array.
-
-    Not a DataFrame of pandas: its index would be one column more, and each NaN a null.
-    """
-    return any(has_special(source, name) for name in EXPORTS) and not has_special(source, "iloc")
-
-
-def arrow_rows(source: Any) -> int | None:
+def _rows_of_table(source: Any) -> int | None:
     """Return the number of rows, where telling it runs no query."""
     for name in ("num_rows", "height"):  # pyarrow, Polars
         rows = getattr(source, name, None)
@@ -97,8 +90,4 @@ def _reader(source: Any, chunk_bytes: int | None) -> Any:
 
 
 def _rows(batch: Any) -> Iterator[Any]:
-    return Indexed(partial(_row, batch), 0, rows_of(batch))
-
-
-def _row(batch: Any, index: int) -> Any:
-    return map_nest(operator.itemgetter(index), batch)
+    return Indexed(lambda row: map_nest(operator.itemgetter(row), batch), 0, rows_of(batch))

@@ -1,32 +1,39 @@
-"""Iterables: lists, iterators, loaders, and all other objects that can be iterated."""
+"""Iterables and map-style datasets: lists, iterators, loaders, and whatever has items by index."""
 
 from __future__ import annotations
 
 import inspect
 import itertools
+import operator
+import sys
 import weakref
 from collections.abc import Iterator, Sequence
+from functools import partial
 from types import FunctionType
 from typing import Any
 
-from pyecho._core import CheckpointError, ConfigError
-from pyecho.items.rows import rows_of
-from pyecho.source.base import Source
-from pyecho.source.columns import in_memory
-from pyecho.source.lengths import examples_of, length_of, rows_told
-from pyecho.source.mapped import read_by_index
+from pyecho._core import CheckpointError
+from pyecho.source.arrays import in_memory
+from pyecho.source.reader import Indexed, Source, length_of, rows_of_all
 
 
 class Iterable(Source):
-    """A source that is iterated. It may have a state of its own, or its iterators may."""
+    """A source that is iterated, or that only has items by index: a map-style dataset.
+
+    An iterated one may have a state of its own, or its iterators may. The position of a map-style
+    dataset is the index.
+    """
 
     def __init__(self, given: Any, *, unbatch: bool) -> None:
         super().__init__(given)
         self.in_memory = in_memory(given)
         self.one_shot = isinstance(given, Iterator)
-        self.indexed = not unbatch and (self.in_memory or isinstance(given, Sequence))
+        iterate = getattr(type(given), "__iter__", None)
+        self._by_index = iterate in (None, Sequence.__iter__) and length_of(given) is not None
+        starts_anywhere = self.in_memory or self._by_index or isinstance(given, Sequence)
+        self.indexed = starts_anywhere and not unbatch  # a row may be in any batch
         self.batched = unbatch
-        self._is_stateful = is_stateful(given)
+        self._is_stateful = not self._by_index and is_stateful(given)
         self._pass: weakref.ref[_Pass] | None = None  # if it has a state
         self._ended = False  # the pass that was read last, or whose state was loaded
         self._loaded: dict[str, Any] | None = None
@@ -34,8 +41,8 @@ class Iterable(Source):
     def read(self, start: int = 0) -> Iterator[Any]:
         """Begin one pass."""
         self._ended, self._loaded = False, None
-        if start > 0 and not self.in_memory:
-            return read_by_index(self.object, start)
+        if self._by_index or (start > 0 and not self.in_memory):
+            return Indexed(partial(operator.getitem, self.object), start, len(self.object))
         items: Iterator[Any] = iter(self.object)
         self.one_shot = items is self.object
         if start > 0:
@@ -52,16 +59,11 @@ class Iterable(Source):
             return None
         if not self.batched:
             return length_of(self.object)
-        if not self.in_memory:
-            return examples_of(self.object)
-        try:
-            return sum(map(rows_of, self.object))
-        except ConfigError:  # a batch without arrays
-            return None
+        return rows_of_all(self.object) if self.in_memory else examples_of(self.object)[0]
 
     def rows_told(self) -> int | None:
         """Return how many rows the first batch of a `DataLoader` must have."""
-        return rows_told(self.object) if self.batched and not self.in_memory else None
+        return examples_of(self.object)[1] if self.batched and not self.in_memory else None
 
     # ------------------------------------------------------------ states
 
@@ -156,3 +158,51 @@ def is_stateful(value: Any) -> bool:
     except ValueError:  # it tells no signature
         pass
     return True
+
+
+def examples_of(loader: Any) -> tuple[int, int] | tuple[None, None]:
+    """Return how many examples the batches of a loader have in all, and how many the first has.
+
+    Knows `torch.utils.data.DataLoader` and the loaders of torchdata, MONAI, timm and fastai; of
+    others these are None. Trusts the ``collate_fn`` to keep every example: one that makes several
+    rows of an example, or drops some, shows by another number of rows in the first batch.
+    """
+    data = sys.modules.get("torch.utils.data")
+    if data is None or not _keeps_batches(loader):
+        return None, None
+    if not isinstance(loader, data.DataLoader):
+        if getattr(type(loader).__len__, "__module__", "") == "fastai.data.load":
+            return _batched(loader.n, loader.bs, loader.drop_last)
+        inner = getattr(loader, "loader", None)  # timm's PrefetchLoader
+        return examples_of(inner) if isinstance(inner, data.DataLoader) else (None, None)
+    if isinstance(loader.dataset, data.IterableDataset):
+        return None, None
+    sampler = loader.batch_sampler
+    if type(sampler).__name__ == "_RepeatSampler":  # timm's MultiEpochsDataLoader
+        sampler = sampler.sampler
+    times = getattr(loader, "repeats", 1)  # MONAI's ThreadDataLoader
+    if isinstance(sampler, list | tuple):
+        sizes = list(map(len, sampler))
+        return (times * sum(sizes), sizes[0]) if sizes else (0, 0)
+    if getattr(sampler, "even_batches", False) and sampler.batch_size:  # Accelerate's, of one rank
+        ranks = sampler.num_processes if sampler.split_batches else 1
+        size = int(sampler.batch_size)
+        return len(sampler) * size // ranks, size // ranks  # it begins anew to fill the last
+    if not isinstance(sampler, data.BatchSampler) or not _keeps_batches(sampler):
+        return None, None  # also where batch_size=None: the dataset decides what an item is
+    return _batched(length_of(sampler.sampler), sampler.batch_size, sampler.drop_last, times)
+
+
+def _batched(
+    examples: int | None, batch_size: int | None, drop_last: bool, times: int = 1
+) -> tuple[int, int] | tuple[None, None]:
+    if examples is None or batch_size is None:
+        return None, None
+    kept = examples - (examples % batch_size if drop_last else 0)
+    return times * kept, min(kept, batch_size)
+
+
+def _keeps_batches(source: Any) -> bool:
+    """Return True unless another package's subclass may skip or repeat batches."""
+    module = getattr(getattr(type(source), "__iter__", None), "__module__", "")
+    return module.split(".")[0] in ("torch", "torchdata", "timm", "monai", "fastai")

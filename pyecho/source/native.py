@@ -1,19 +1,9 @@
-"""Native sources, which put examples into the slots of a loader themselves (docs/embedding.md).
+"""Native sources, which put examples into the slots of a loader themselves.
 
-A native source is an object with two methods:
-
-``__pyecho_spec__()``
-    Returns the nest of `Field` of an example, without leaves that travel by reference.
-
-``__pyecho_feed__(capsule)``
-    Puts all examples of one pass, in their order, and returns. pyecho calls it once for each pass,
-    in a thread of its own. The capsule holds a ``pyecho_buffer*`` (``pyecho/pyecho.h``, in
-    `get_include`), on which any number of threads may reserve and commit slots, without the GIL,
-    until the method returns; by then no slot may be open. When the loader ends the pass early,
-    reservations return ``PYECHO_CLOSED``, and the method must return soon. An exception reaches
-    the consumer, after everything put before it.
-
-It may have a ``__len__``, the number of examples of a pass, and a ``set_epoch``.
+A native source has two methods, which docs/embedding.md describes: ``__pyecho_spec__()`` returns
+the nest of `Field` of an example, and ``__pyecho_feed__(capsule)`` puts all examples of one pass,
+in a thread of its own. It may have a ``__len__``, the number of examples of a pass, and a
+``set_epoch``.
 """
 
 from __future__ import annotations
@@ -26,13 +16,7 @@ import numpy as np
 from pyecho._core import CheckpointError, ConfigError
 from pyecho.items.nest import leaves_of, map_nest
 from pyecho.items.spec import Field
-from pyecho.source.base import Source
-from pyecho.source.lengths import length_of
-
-
-def is_native(source: Any) -> bool:
-    """Return True if `source` is a native one."""
-    return callable(getattr(source, "__pyecho_feed__", None))
+from pyecho.source.reader import Source, length_of
 
 
 class Native(Source):

@@ -1,10 +1,11 @@
-"""Readers: iterators that lose nothing when Ctrl-C interrupts them. None of them is a generator.
+"""Sources, and readers of one pass over them.
 
-An exception ends a generator for good, and with it the pass. Python raises `KeyboardInterrupt` in
-the main thread at calls, at the begin of functions and at backward jumps, but not between them. So
-a reader advances only after it has its item, and then returns it without another call. An item
-that must survive a call is kept in a list: ``list.extend(islice(items, 1))`` both takes and keeps
-it. ``for item in items: return item`` takes one without a call; ``next(items)`` would be one.
+A reader is an iterator that loses nothing when Ctrl-C interrupts it, so none is a generator: an
+exception ends a generator for good, and with it the pass. Python raises `KeyboardInterrupt` in the
+main thread at calls, at the begin of functions and at backward jumps, but not between them. So a
+reader advances only after it has its item, and then returns it without another call. An item that
+must survive a call is kept in a list: ``list.extend(islice(items, 1))`` both takes and keeps it.
+``for item in items: return item`` takes one without a call; ``next(items)`` would be one.
 
 Iterators of C's own (of lists, arrays, `zip`, `map` of a C function) need no reader: no Python code
 runs in them. They must not be put around a reader: `chain` and `islice` end with any exception.
@@ -16,11 +17,118 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from pyecho._core import CheckpointError, EchoError
+from pyecho._core import CheckpointError, ConfigError, EchoError
 from pyecho.items.rows import first_rows, rows_of
-from pyecho.source.base import Source
 
 CHUNK_BYTES = 1 << 20  # of rows that are read at a time
+
+EXPORTS = ("__arrow_c_stream__", "__arrow_c_array__")
+"""How Arrow data is exported: as a stream, or, where there is none, a single array."""
+
+
+class Source:
+    """A source; each kind is a class of its own, which `pyecho.source.source_of` chooses.
+
+    One thread at a time reads a pass, or asks for a state.
+    """
+
+    in_memory = False  # True if reading never waits, so that it needs no thread of its own
+    # True for an iterator, which cannot be read a second time. Known for certain after `read`;
+    # before, any object with __next__ counts as an iterator.
+    one_shot = False
+    batched = False  # True if `read` yields batches whose rows are the examples
+    indexed = False  # True if `read` can start anywhere
+    native = False  # True if it fills slots itself; `read` then returns a `NativePass`
+    unsure: str | None = None  # why `length` cannot be trusted, and so is None
+
+    def __init__(self, given: Any) -> None:
+        self.object = given  # the source, as the user passed it
+
+    def read(self, start: int = 0) -> Iterator[Any]:
+        """Begin one pass. Call this in the thread that will read the items.
+
+        `start`: leave out this many items, at no cost; needs `indexed`. `KeyboardInterrupt` in the
+        middle of ``next()`` costs no item, unless it ends a generator of the user's.
+        """
+        raise NotImplementedError
+
+    def length(self) -> int | None:
+        """Return the number of items in a pass, or None if it is unknown.
+
+        Counts what the echo stage counts: examples in example echoing (with `unbatch`, too), items
+        in batch echoing. Trusts ``len()``, and a ``collate_fn`` to keep every example unless it is
+        `unsure`. With `unbatch` a list of batches is walked through on every call.
+        """
+        raise NotImplementedError
+
+    def rows_told(self) -> int | None:
+        """Return how many rows the first batch must have if `length` is right; None: any number."""
+        return None
+
+    def example(self) -> Any:
+        """Return an example, with zeros. Needs `native`."""
+        raise NotImplementedError
+
+    def set_epoch(self, epoch: int) -> None:
+        """Call ``set_epoch(epoch)`` where it exists: on the source and on the parts that it reads.
+
+        That is its ``sampler``, its ``batch_sampler``, the samplers within that, and its
+        ``dataset``; an object found twice is told once.
+        """
+        targets = [self.object]
+        if not getattr(type(self.object), "_tells_epochs", False):  # a loader may be passes ahead
+            targets.append(getattr(self.object, "sampler", None))
+            sampler = getattr(self.object, "batch_sampler", None)
+            while sampler is not None and len(targets) < 8:  # Accelerate puts one into another
+                targets += [sampler, getattr(sampler, "sampler", None)]
+                sampler = getattr(sampler, "batch_sampler", None)
+            targets.append(getattr(self.object, "dataset", None))
+        for target in {id(target): target for target in targets}.values():
+            set_epoch = getattr(target, "set_epoch", None)
+            if callable(set_epoch):
+                set_epoch(epoch)
+
+    # ------------------------------------------------------------ states of the source's own
+
+    @property
+    def holder(self) -> Any:
+        """Object with ``state_dict`` and ``load_state_dict``: the source, this pass's iterator.
+
+        None if neither has them; this `Source` itself while it keeps the loaded state of an
+        iterator that has ended.
+        """
+        return None
+
+    def state(self) -> dict[str, Any] | None:
+        """Return the state of the `holder`, None without one. No thread may be reading.
+
+        It is ``{"iterator": bool, "ended": bool, "state": ...}``: whether it is one of the pass's
+        iterator, and whether this iterator has met its end. From `load` on, or from `read_on` to
+        the first item, it is the state that was loaded.
+        """
+        return None
+
+    def load(self, state: dict[str, Any] | None) -> None:
+        """Have the source go on where a state was taken; the next `read` begins a new pass.
+
+        The rest of the pass is lost, unless the source goes on by itself.
+        """
+        if state is not None:
+            raise CheckpointError(
+                f"the state holds one of the source, but this one ({type(self.object).__name__}) "
+                "has no load_state_dict"
+            )
+
+    def read_on(self, state: dict[str, Any]) -> Iterator[Any]:
+        """Load a state and go on with the pass in which it was taken.
+
+        Nothing is left of a pass that had met its end, even if the source would begin another one.
+        """
+        self.load(state)
+        return iter(())
+
+
+# ------------------------------------------------------------ readers
 
 
 class Indexed(Iterator[Any]):
@@ -121,3 +229,35 @@ def too_short(items: int, needed: int) -> CheckpointError:
         f"the source ended after {items} items, and the state was taken after it had yielded "
         f"{needed}; a source without a state_dict must yield the same items again"
     )
+
+
+# ------------------------------------------------------------ what an object has
+
+
+def has_special(given: Any, name: str) -> bool:
+    """Return True if Python finds the special method `name` of `given`."""
+    return getattr(type(given), name, None) is not None
+
+
+def is_arrow(given: Any) -> bool:
+    """Return True if a source is read as an Arrow stream or array.
+
+    Not a DataFrame of pandas: its index would be one column more, and each NaN a null.
+    """
+    return any(has_special(given, name) for name in EXPORTS) and not has_special(given, "iloc")
+
+
+def length_of(given: Any) -> int | None:
+    """Return ``len(given)``, or None if it has no length."""
+    try:
+        return len(given)
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def rows_of_all(batches: Iterable[Any]) -> int | None:
+    """Return how many rows batches have in all; None if one of them has no array."""
+    try:
+        return sum(map(rows_of, batches))
+    except ConfigError:
+        return None

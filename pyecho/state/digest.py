@@ -36,57 +36,52 @@ def is_named(value: Any) -> TypeGuard[dict[str, Any]]:
 
 
 def _digested(value: Any) -> Iterator[bytes]:
-    kind = type(value)  # as isinstance() may ask the value for its class
-    if issubclass(kind, np.ndarray):
+    kind, base = type(value), _base_of(value, np.ndarray, np.generic)
+    if base is np.ndarray:
         value = np.ndarray.view(value, np.ndarray)
-    if issubclass(kind, np.generic) or (issubclass(kind, np.ndarray) and value.ndim == 0):
-        value = (np.generic if issubclass(kind, np.generic) else np.ndarray).item(value)
+    if base is np.generic or (base is np.ndarray and value.ndim == 0):
+        value = base.item(value)
         kind = type(value)
-    if issubclass(kind, dict):
-        items = list(dict.items(value))
+    base = _base_of(value, dict, list, tuple, bytes, bytearray, *_PLAIN)
+    if base is dict:
+        items = [(_text_of_key(key), key, each) for key, each in dict.items(value)]
         yield b"{%d" % len(items)
-        texts = [(_text_of_key(key), key, each) for key, each in items]
-        known = [(text, each) for text, _, each in texts if text is not None]
-        for known_text, each in sorted(known, key=lambda pair: pair[0]):
-            yield known_text.encode("utf-8", "surrogatepass")
+        # Keys without a text come last, in their order, as nothing else tells them apart.
+        for text, key, each in sorted(items, key=lambda item: (item[0] is None, item[0] or "")):
+            known = f"<{type(key).__qualname__}>" if text is None else text
+            yield known.encode("utf-8", "surrogatepass")
             yield from _digested(each)
-        for text, key, each in texts:  # in their order, as nothing else tells them apart
-            if text is None:
-                yield f"<{type(key).__qualname__}>".encode()
-                yield from _digested(each)
-    elif issubclass(kind, list | tuple):
-        parts = list((list if issubclass(kind, list) else tuple).__iter__(value))
+    elif base in (list, tuple):
+        parts = list(base.__iter__(value))
         yield b"[%d" % len(parts)
         for each in parts:
             yield from _digested(each)
-    elif issubclass(kind, bytes | bytearray):
-        plain = (bytes if issubclass(kind, bytes) else bytearray).__getitem__(value, slice(None))
+    elif base in (bytes, bytearray):
+        plain = base.__getitem__(value, slice(None))
         yield b"b%d:" % len(plain) + plain
-    elif (base := _base_of(value)) is not None:
+    elif base is not None:
         yield f"{base.__repr__(value)};".encode("utf-8", "surrogatepass")
+    elif (array := _bytes_of(value)) is not None:
+        dtype = str(value.dtype).removeprefix("torch.")  # a file may make tensors of arrays
+        yield f"{dtype}{tuple(value.shape)}{_core.checksum(array)};".encode()
     else:
-        array = _bytes_of(value)
-        if array is None:
-            yield f"<{kind.__qualname__}>".encode()
-        else:
-            dtype = str(value.dtype).removeprefix("torch.")  # a file may make tensors of arrays
-            yield f"{dtype}{tuple(value.shape)}{_core.checksum(array)};".encode()
+        yield f"<{kind.__qualname__}>".encode()
 
 
-def _base_of(value: Any) -> Any:
-    """Return the plain kind of a number or text; None if it is neither."""
-    for base in (bool, int, float, complex, str, type(None)):
-        if issubclass(type(value), base):
-            return base
-    return None
+_PLAIN = (bool, int, float, complex, str, type(None))
+
+
+def _base_of(value: Any, *kinds: Any) -> Any:
+    """Return the first of these types that a value is of, without asking it; None if it is none."""
+    return next((kind for kind in kinds if issubclass(type(value), kind)), None)
 
 
 def _text_of_key(key: Any) -> str | None:
     """Return the value of a key of a dict, None if that cannot be told."""
-    if issubclass(type(key), tuple):
+    if _base_of(key, tuple):
         parts = [_text_of_key(each) for each in tuple.__iter__(key)]
         return None if None in parts else f"({', '.join(map(str, parts))})"
-    base = bytes if issubclass(type(key), bytes) else _base_of(key)
+    base = _base_of(key, bytes, *_PLAIN)
     return None if base is None else str(base.__repr__(key))
 
 

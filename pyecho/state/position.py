@@ -35,7 +35,7 @@ items that the consumer has not had to their last use. `pyecho.state.check` read
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice, repeat
 from typing import Any
@@ -44,8 +44,8 @@ import numpy as np
 
 from pyecho._core import CheckpointError, EchoError
 from pyecho.config import Config
-from pyecho.items.spec import Field
-from pyecho.state.digest import digest
+from pyecho.items.nest import leaves_like, leaves_of, map_nest
+from pyecho.items.spec import Adapter, Field
 
 VERSION = 2
 
@@ -108,30 +108,6 @@ class Unspent:
     columns: list[Any]
     leaves: list[str] | None
 
-    def slots_of(self, numbers: Any, slots: Any, *, adaptive: bool) -> Any:
-        """Return the slots of these items, of all that the plan holds.
-
-        Raises `CheckpointError` if the plan holds other ones. An adaptive factor may have
-        dropped some ahead of the consumer, which are not used again.
-        """
-        there = np.isin(numbers, self.numbers)
-        if np.sum(there) != len(self.numbers) or not (adaptive or np.all(there)):
-            raise CheckpointError(
-                "the state contradicts itself: its items are not the ones of its position"
-            )
-        return slots[there]
-
-    def arrays(self, fields: list[Field]) -> list[Any]:
-        """Return an array or list of all rows for each leaf, if they are such leaves."""
-        if (leaves := leaves_of_spec(fields)) != self.leaves:
-            raise CheckpointError(
-                f"the items of the state have the leaves {self.leaves}, and the items of this "
-                f"source {leaves}"
-            )
-        if len(self.columns) != len(fields):
-            raise CheckpointError("the state has another number of columns than leaves")
-        return [_rows_of(*each) for each in zip(self.columns, fields, strict=True)]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
@@ -164,30 +140,12 @@ class Snapshot:
         return not made and not self.held and not (self.unspent and len(self.unspent.numbers))
 
 
-def _rows_of(column: Any, field: Field) -> Any:
-    if field.by_reference:
-        if not isinstance(column, list):
-            raise CheckpointError("the state has no list of references")
-        return column
-    row_bytes = field.dtype.itemsize * math.prod(field.shape)
-    # Without rows the column may be of whatever stood for them on a device.
-    if not isinstance(column, np.ndarray) or (len(column) and column.shape[1:] != (row_bytes,)):
-        raise CheckpointError("the state has rows of other sizes than its leaves")
-    shape = (len(column), *field.shape)
-    return column.view(field.dtype).reshape(shape) if column.size else np.empty(shape, field.dtype)
-
-
 def options_of(config: Config) -> dict[str, Any]:
     """Return the options that decide the output."""
     names = "batch_size unbatch unique_in_batch drop_last pad_last seed epochs steps_per_epoch"
     options = {name: getattr(config, name) for name in [*names.split(), "shards"]}
     options |= {"factor": config.most_uses, "min_uses": config.min_uses, "max_age": config.max_age}
-    return options | {"shuffle_buffer" if config.loader else "capacity": config.capacity}
-
-
-def leaves_of_spec(fields: list[Field]) -> list[str]:
-    """Describe the leaves of an example."""
-    return ["object" if field.by_reference else f"{field.dtype} {field.shape}" for field in fields]
+    return options | {config.pool_option: config.capacity}
 
 
 def position_of(native: Any, epoch: int, items: int | None, uses: int | None) -> dict[str, Any]:
@@ -197,16 +155,18 @@ def position_of(native: Any, epoch: int, items: int | None, uses: int | None) ->
 
 
 def whole_state(
-    kind: str, config: Config, *, epoch: int, position: dict[str, Any] | None, **more: Any
+    config: Config, *, epoch: int, position: dict[str, Any] | None, **more: Any
 ) -> dict[str, Any]:
     """Return the whole state, with its digest.
 
     Raises `EchoError` if it has none, as nothing with an item that contains itself has.
     """
+    from pyecho.state.digest import digest  # only states need it
+
     state: dict[str, Any] = {
         "format": "pyecho",
         "version": VERSION,
-        "kind": kind,
+        "kind": config.kind,
         "rank": config.wiring.rank,
         "ranks": config.wiring.ranks,
         "options": options_of(config),
@@ -242,3 +202,121 @@ def with_ends(items: list[Any], queue: dict[str, Any], iterations: int) -> list[
         items.insert(index, [end])
         index, end = index - length, END
     return items
+
+
+# ---------------------------------------------------------------- items
+
+Part = tuple[Any, bool, Any, Any]
+"""Some items: a nest, whether it is a batch of them, the rows that are wanted, and which items of
+the snapshot or of the plan they are."""
+
+
+def unspent_state(native: dict[str, Any], columns: list[Any], adapter: Adapter) -> dict[str, Any]:
+    """Return the items of batch echoing as a state holds them."""
+    return {"numbers": adapter.saved(native.pop("numbers")), "columns": columns}
+
+
+def examples_state(native: dict[str, Any], spec: Any, adapter: Adapter) -> dict[str, Any]:
+    """Return the items of example echoing as a state holds them; `native`: of the stage."""
+    columns = [
+        column if isinstance(column, list) else adapter.saved(column)
+        for column in native.pop("columns")
+    ]
+    found = {"checksum": native.pop("checksum"), "leaves": _leaves_of_spec(spec)}
+    return unspent_state(native, columns, adapter) | found
+
+
+def held_state(held: list[Any], spec: Any, adapter: Adapter) -> list[Any]:
+    """Return examples that were read and not put, each as a list of its leaves."""
+
+    def saved(leaf: Any) -> Any:
+        array = np.asarray(leaf) if isinstance(leaf, np.generic) else leaf
+        plain = isinstance(array, np.ndarray) and array.dtype.kind in "biufc"
+        return adapter.saved(array) if plain else leaf
+
+    return [list(map(saved, leaves_like(spec, item))) for item in held]
+
+
+def held_nest(held: Any, spec: Any) -> Any:
+    """Return such an example again."""
+    if type(held) is not list or len(held) != len(leaves_of(spec)):
+        raise CheckpointError("the state tells of items read ahead that cannot be")
+    leaves = iter(held)
+    return map_nest(lambda _: next(leaves), spec)
+
+
+def parts_of_items(unspent: Unspent) -> list[Part]:
+    """Return the items of batch echoing."""
+    [column] = unspent.columns
+    return [(column[index], False, [0], [which]) for which, index in enumerate(unspent.order)]
+
+
+def parts_of_examples(unspent: Unspent, spec: Any) -> list[Part]:
+    """Return the examples, as one batch; `CheckpointError` if they have other leaves."""
+    fields, leaves = leaves_of(spec), _leaves_of_spec(spec)
+    if leaves != unspent.leaves:
+        raise CheckpointError(
+            f"the items of the state have the leaves {unspent.leaves}, and the items of this "
+            f"source {leaves}"
+        )
+    if len(unspent.columns) != len(fields):
+        raise CheckpointError("the state has another number of columns than leaves")
+    rows = map(_rows_of, unspent.columns, fields)
+    batch = map_nest(lambda _: next(rows), spec)
+    count = len(unspent.numbers)
+    return [(batch, True, unspent.order, np.arange(count))] if count else []
+
+
+def _leaves_of_spec(spec: Any) -> list[str]:
+    """Describe the leaves of an example."""
+    fields = leaves_of(spec)
+    return ["object" if field.by_reference else f"{field.dtype} {field.shape}" for field in fields]
+
+
+def _rows_of(column: Any, field: Field) -> Any:
+    """Return a column as an array, or list, of values of its leaf."""
+    if field.by_reference:
+        if not isinstance(column, list):
+            raise CheckpointError("the state has no list of references")
+        return column
+    row_bytes = field.dtype.itemsize * math.prod(field.shape)
+    # Without rows the column may be of whatever stood for them on a device.
+    if not isinstance(column, np.ndarray) or (len(column) and column.shape[1:] != (row_bytes,)):
+        raise CheckpointError("the state has rows of other sizes than its leaves")
+    shape = (len(column), *field.shape)
+    return column.view(field.dtype).reshape(shape) if column.size else np.empty(shape, field.dtype)
+
+
+def refill(
+    fill: Callable[[Any, bool, Any, Any], None],
+    parts: list[Part],
+    saved: Snapshot,
+    places: tuple[Any, Any],
+    *,
+    adaptive: bool,
+) -> None:
+    """Fill the slots of a plan that has come to its position.
+
+    Parameters
+    ----------
+    fill
+        ``fill(nest, batched, rows, slots)`` of a native stage.
+    parts
+        The items of the snapshot, or the ones that were read again.
+    places
+        Numbers of the items that the plan holds, ascending, and the slot of each.
+    adaptive
+        Such a factor may have dropped some ahead of the consumer, which are not used again.
+    """
+    numbers, slots = places
+    if saved.unspent is not None:
+        there = np.isin(numbers, saved.unspent.numbers)
+        if np.sum(there) != len(saved.unspent.numbers) or not (adaptive or np.all(there)):
+            raise CheckpointError(
+                "the state contradicts itself: its items are not the ones of its position"
+            )
+        slots = slots[there]
+    if sum(len(which) for *_, which in parts) != len(slots):
+        raise CheckpointError("the source does not yield the items that the state refers to")
+    for nest, batched, rows, which in parts:
+        fill(nest, batched, rows, slots[which])

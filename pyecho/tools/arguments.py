@@ -1,11 +1,27 @@
-"""Arguments that several commands share. Needs nothing but the standard library."""
+"""What several commands share: arguments, checks and results. Needs only the standard library."""
 
 from __future__ import annotations
 
 import argparse
+import io
+import json
 import sys
+from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+_DISTRIBUTIONS = {"sklearn": "scikit-learn", "PIL": "pillow"}
+
+
+class CommandError(Exception):
+    """A failure that ends a command with one line: the need, the finding, the remedy."""
+
+    def __init__(self, message: str, status: int = EXIT_FAILED) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 def positive_int(text: str) -> int:
@@ -13,6 +29,44 @@ def positive_int(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)
+
+
+def require(modules: Iterable[str]) -> None:
+    """Raise `CommandError` with the command that installs modules which are missing."""
+    missing = [_DISTRIBUTIONS.get(name, name) for name in modules if find_spec(name) is None]
+    if missing:
+        # Not an extra of pyecho's, because the name pyecho on PyPI belongs to another project.
+        raise CommandError(f"packages are missing: pip install {' '.join(missing)}", EXIT_USAGE)
+
+
+def check_output(option: str, path: Path) -> None:
+    """Raise `CommandError` if the file that an option names cannot be written. Leaves none."""
+    try:
+        is_new = not path.exists()
+        path.open("ab").close()
+        if is_new:
+            path.unlink()
+    except OSError as error:
+        raise CommandError(
+            f"{option} {path} cannot be written ({error.strerror}): choose another path"
+        ) from error
+
+
+def check_figure(option: str, path: Path) -> None:
+    """Raise `CommandError` also if no figure can be drawn in the format of the suffix."""
+    from matplotlib.figure import Figure
+
+    check_output(option, path)
+    trial = Figure()
+    trial.text(0.5, 0.5, "e")  # "pgf" calls LaTeX
+    try:
+        trial.savefig(io.BytesIO(), format=path.suffix.lower().removeprefix("."))
+    except (OSError, RuntimeError, ValueError, ImportError) as error:
+        why = str(error).partition("\n")[0]
+        raise CommandError(
+            f"{option} {path} needs a suffix that names a format which can be written here "
+            f"({why}): choose another, such as .png"
+        ) from error
 
 
 def add_output(parser: argparse.ArgumentParser, drawn: str) -> None:
@@ -26,19 +80,25 @@ def add_output(parser: argparse.ArgumentParser, drawn: str) -> None:
     )
 
 
-def packages_for(arguments: argparse.Namespace) -> dict[str, str]:
-    """Return the packages that the output of `add_output` needs, each with its module."""
+def check_arguments(arguments: argparse.Namespace) -> None:
+    """Raise `CommandError` if `show` would fail for these arguments of `add_output`."""
     wanted = {"rich": not arguments.json, "matplotlib": arguments.plot is not None}
-    return {name: name for name, needed in wanted.items() if needed}
+    require(name for name, needed in wanted.items() if needed)
+    if arguments.plot is not None:
+        check_figure("--plot", arguments.plot)
 
 
-def lacks(command: str, packages: dict[str, str]) -> bool:
-    """Print how to install packages that are missing; return True if any is."""
-    missing = [name for module, name in packages.items() if find_spec(module) is None]
-    if missing:
-        # Not an extra of pyecho's, because the name pyecho on PyPI belongs to another project.
-        print(
-            f"{command} needs {', '.join(missing)}: pip install {' '.join(missing)}",
-            file=sys.stderr,
-        )
-    return bool(missing)
+def show(
+    arguments: argparse.Namespace,
+    document: dict[str, Any],
+    print_table: Callable[[], None],
+    write_figure: Callable[[Path], None],
+) -> None:
+    """Print JSON or a table, and draw the figure, as the arguments of `add_output` say."""
+    if arguments.json:
+        print(json.dumps(document, indent=2))
+    else:
+        print_table()
+    if arguments.plot is not None:
+        write_figure(arguments.plot)
+        print(f"Figure: {arguments.plot}", file=sys.stderr)

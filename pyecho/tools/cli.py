@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 
@@ -12,6 +11,7 @@ from pyecho.bench import command as bench
 from pyecho.demo import command as demo
 from pyecho.tools import info
 from pyecho.tools.advise import command as advise
+from pyecho.tools.arguments import EXIT_FAILED, CommandError
 
 _EXIT_INTERRUPTED = 130
 
@@ -23,17 +23,11 @@ def build_parser() -> argparse.ArgumentParser:
     )
     version = _core.build_info()["version"]
     parser.add_argument("--version", action="version", version=f"pyecho {version}")
-    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    demo.add_parser(subparsers)
-    bench.add_parser(subparsers)
-    advise.add_parser(subparsers)
-    info_parser = subparsers.add_parser(
-        "info",
-        help="show the build, and what this machine offers to it",
-        description="Show the build, and what this machine offers to it.",
+    subparsers = parser.add_subparsers(
+        title="commands", metavar="COMMAND", dest="command", required=True
     )
-    info_parser.add_argument("--json", action="store_true", help="print JSON instead of text")
-    info_parser.set_defaults(run=_run_info)
+    for command in (demo, bench, advise, info):
+        command.add_parser(subparsers)
     return parser
 
 
@@ -45,10 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return _EXIT_INTERRUPTED
+    except (CommandError, _core.EchoError, OSError, MemoryError) as error:
+        print(f"pyecho {arguments.command}: {error}", file=sys.stderr)
+        return getattr(error, "status", EXIT_FAILED)
     return status
-
-
-def _run_info(arguments: argparse.Namespace) -> int:
-    facts = info.collect() | info.collect_cuda()
-    print(json.dumps(facts, indent=2) if arguments.json else info.as_text(facts))
-    return 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.metadata
+import json
 import platform
 import re
 import resource
@@ -18,9 +20,24 @@ _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _CPU_LIST = Path("/proc/cpuinfo")
 
 
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the command line."""
+    text = "show the build, and what this machine offers to it"
+    parser = subparsers.add_parser("info", help=text, description=f"{text.capitalize()}.")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    facts = collect() | collect_cuda()
+    print(json.dumps(facts, indent=2) if arguments.json else as_text(facts))
+    return 0
+
+
 def collect() -> dict[str, Any]:
     """Gather the facts, as plain JSON types; None where the system does not tell."""
     build = _core.build_info()
+    memlock, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)  # how much memory may be pinned
     return {
         "pyecho": build["version"],
         "build_type": build["build_type"],
@@ -32,7 +49,7 @@ def collect() -> dict[str, Any]:
         "cpu": _found(r"^model name\s*:\s*(.+)$", _CPU_LIST),
         "cores": available_cores(),
         "huge_pages": _found(r"\[(\w+)\]", _HUGE_PAGES),
-        "memlock_bytes": _memlock_bytes(),
+        "memlock_bytes": None if memlock == resource.RLIM_INFINITY else memlock,
     }
 
 
@@ -48,7 +65,7 @@ def collect_cuda() -> dict[str, Any]:
 
 def as_text(facts: dict[str, Any]) -> str:
     """Arrange the facts of `collect` and `collect_cuda` in two aligned columns."""
-    memlock = facts["memlock_bytes"]
+    memlock, missing = facts["memlock_bytes"], facts["cuda_missing"]
     lines = {
         "pyecho": f"{facts['pyecho']} ({facts['build_type']} build, {facts['compiler']})",
         "Python": facts["python"],
@@ -59,9 +76,7 @@ def as_text(facts: dict[str, Any]) -> str:
         "cores": f"{facts['cores']} usable",
         "huge pages": facts["huge_pages"] or "unknown",
         "memlock limit": "unlimited" if memlock is None else f"{memlock / 2**20:,.1f} MiB",
-        "CUDA": f"not in use: {facts['cuda_missing']}"
-        if facts["cuda_missing"]
-        else f"driver for CUDA {facts['cuda_driver']}",
+        "CUDA": f"not in use: {missing}" if missing else f"driver for CUDA {facts['cuda_driver']}",
     }
     if facts["cuda_devices"]:
         lines["devices"] = ", ".join(facts["cuda_devices"])
@@ -84,9 +99,3 @@ def _found(pattern: str, path: Path) -> str | None:
     except OSError:
         return None
     return found.group(1) if found else None
-
-
-def _memlock_bytes() -> int | None:
-    """Return how much memory may be pinned; None means without limit."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    return None if soft == resource.RLIM_INFINITY else soft

@@ -1,45 +1,31 @@
-"""The loader for PyTorch."""
+"""The loader for PyTorch, and its face for tools that ask for a `DataLoader`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
 try:
     import torch
+    from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 except ImportError as error:
     raise ImportError("pyecho.torch needs PyTorch: pip install torch") from error
 
 import pyecho
-from pyecho._core import CheckpointError, ConfigError
+from pyecho._core import CheckpointError, ConfigError, EchoError
 from pyecho.adaptive import Adaptive
-from pyecho.checked import checked_int
-from pyecho.config import with_options
-from pyecho.device.pipeline import DeviceOptions, device_pipeline
-from pyecho.device.place import named_device
-from pyecho.options import Options
+from pyecho.config import Options, with_options
+from pyecho.device.place import DeviceOptions
+from pyecho.device.tensors import TorchAdapter
 from pyecho.run.pipeline import MakePipeline
-from pyecho.torch.adapter import TorchAdapter
 from pyecho.warn import warn
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from pyecho.torch.dataset import EchoDataset
-
 __all__ = ["EchoLoader"]
-
-
-class _EpochSetter:
-    """Sets the epoch of a loader, unless it is the running one, of which batches may be taken."""
-
-    def __init__(self, loader: EchoLoader) -> None:
-        self._loader = loader
-
-    def set_epoch(self, epoch: int) -> None:
-        if self._loader._run.epoch != epoch:
-            self._loader.set_epoch(epoch)
 
 
 def _rank() -> int | None:
@@ -48,25 +34,6 @@ def _rank() -> int | None:
     if not (world.is_available() and world.is_initialized() and world.get_world_size() > 1):
         return None
     return world.get_rank()
-
-
-def _warn_if_whole(source: Any, group: Any) -> None:
-    """Warn if every rank of a run seems to read the whole source."""
-    data = torch.utils.data
-    is_single = _rank() is None if group is None else group.size == 1
-    if is_single or not isinstance(source, data.DataLoader):
-        return
-    sampler: Any = source.sampler
-    if source.batch_sampler is not None:  # the other one may be a stand-in
-        batches = source.batch_sampler
-        sampler = batches.sampler if type(batches) is data.BatchSampler else None
-    if type(sampler) in (data.SequentialSampler, data.RandomSampler):
-        warn(
-            f"there are {group.size if group else torch.distributed.get_world_size()} ranks, and "
-            "each reads the whole dataset of this DataLoader, unless that is its part already; "
-            "pass it a DistributedSampler"
-            + ("" if group else ", and group='auto' to the EchoLoader"),
-        )
 
 
 class EchoLoader(pyecho.EchoLoader):
@@ -94,8 +61,8 @@ class EchoLoader(pyecho.EchoLoader):
         batch; ``"device"`` copies every example once into a pool on the device and assembles the
         same batches there. Batch echoing copies every item once in any case.
     device_dtype
-        What tensors of uint8 or floating point numbers with axes of their own (batches of images,
-        not of labels) are converted to, on the device: smaller ones cross the link.
+        Dtype to convert tensors to on the device, so that smaller ones cross the link: those of
+        uint8 or floating point numbers with axes of their own (batches of images, not of labels).
     device_augment
         ``device_augment(batch, generator)`` is called on every use, in one thread of pyecho's and
         on its stream, after the conversion; what it returns is what the loader yields. The
@@ -103,14 +70,13 @@ class EchoLoader(pyecho.EchoLoader):
     max_device_bytes
         Bound of the device memory for the pool, and for batches (in batch echoing items) that wait
         for the consumer, as large as the first item says; what is in work comes on top.
-
     group
         The ranks whose loaders work together: ``"auto"`` for all of ``torch.distributed`` (none
         where it is not in use), or a process group. Every rank passes a source of its own part,
         rank r items r, r + ranks, ... of the whole, and makes the loader and iterates it in step
         with the others, since making it and beginning an epoch are collective. All ranks get
-        equally many batches in every epoch: as many as the longest source needs. That needs sources
-        with a length, or `steps_per_epoch`. See docs/ranks.md.
+        equally many batches in every epoch, as many as the longest source needs; so sources need a
+        length, or the loader `steps_per_epoch`. See docs/ranks.md.
 
     Raises
     ------
@@ -140,35 +106,9 @@ class EchoLoader(pyecho.EchoLoader):
         group: Any = None,
         **options: Unpack[Options],
     ) -> None:
-        if echo_on not in ("host", "device"):
-            raise ConfigError(f"echo_on must be 'host' or 'device', got {echo_on!r}")
-        if device_dtype is not None and not isinstance(device_dtype, torch.dtype):
-            raise ConfigError(f"device_dtype must be a torch.dtype or None, got {device_dtype!r}")
-        if device_augment is not None and not callable(device_augment):
-            raise ConfigError(
-                f"device_augment must be a function of (batch, generator), got {device_augment!r}"
-            )
-        if max_device_bytes is not None:
-            max_device_bytes = checked_int("max_device_bytes", max_device_bytes, 0, 2**63 - 1)
-        chosen = {
-            "echo_on='device'": echo_on == "device",
-            "device_dtype": device_dtype is not None,
-            "device_augment": device_augment is not None,
-            "max_device_bytes": max_device_bytes is not None,
-        }
-        place = named_device(device)
-        self._device: DeviceOptions | None = None
-        if place is not None:
-            self._device = DeviceOptions(
-                device=place,
-                echo_on=echo_on,
-                dtype=device_dtype,
-                augment=device_augment,
-                max_bytes=max_device_bytes,
-            )
-        for name, is_set in chosen.items():
-            if is_set and self._device is None:
-                raise ConfigError(f"{name} needs a device, such as device='cuda'")
+        self._device = DeviceOptions(
+            device, echo_on, device_dtype, device_augment, max_device_bytes
+        )
         if group is not None:
             from pyecho.torch.distributed import group_of
 
@@ -180,9 +120,9 @@ class EchoLoader(pyecho.EchoLoader):
                 "pyecho.integrations.accelerate.EchoLoader(source, ..., accelerator=accelerator)"
             )
         super().__init__(source, factor, **options)
-        _warn_if_whole(source, self._group)
-        self._warn_of_batches_of_batches()
-        self._check_device_options()
+        if isinstance(source, DataLoader):
+            self._warn_of(source)
+        self._device.check(self._config)
 
     def state_dict(self, *, payload: bool | None = None) -> dict[str, Any]:
         """Return where the consumer is; see `pyecho.EchoLoader.state_dict`.
@@ -227,8 +167,6 @@ class EchoLoader(pyecho.EchoLoader):
         nothing; `epochs` and `steps_per_epoch` then need ``persistent_workers=True``. Such a loader
         must be picklable where workers are spawned.
         """
-        from pyecho.torch.dataset import EchoDataset
-
         return EchoDataset(self)
 
     def __getitem__(self, index: object) -> NoReturn:
@@ -254,7 +192,7 @@ class EchoLoader(pyecho.EchoLoader):
     def dataset(self) -> Any:
         """The dataset of the source, else the source; `AttributeError` for an `IterableDataset`."""
         found = getattr(self._source.object, "dataset", self._source.object)
-        if isinstance(found, torch.utils.data.IterableDataset):
+        if isinstance(found, IterableDataset):
             # Frameworks say that the loader of one must not have a length.
             raise AttributeError("the dataset of this loader is an IterableDataset")
         return found
@@ -262,45 +200,94 @@ class EchoLoader(pyecho.EchoLoader):
     batch_sampler: ClassVar[None] = None  # beside a sampler Lightning expects one
 
     @property
-    def sampler(self) -> _EpochSetter:
+    def sampler(self) -> Any:
         """For Lightning, which calls ``loader.sampler.set_epoch(n)`` as epoch n begins."""
-        return _EpochSetter(self)
 
-    def _may_read_in_consumer(self) -> bool:
-        return self._device is None
+        def set_epoch(epoch: int) -> None:
+            if self._run.epoch != epoch:  # batches of the running epoch may be taken already
+                self.set_epoch(epoch)
 
-    def _pipeline_maker(self) -> MakePipeline:
-        if self._device is None:
-            return super()._pipeline_maker()
-        return partial(device_pipeline, adapter=self._adapter, options=self._device)
+        return SimpleNamespace(set_epoch=set_epoch)
 
-    def _warn_of_batches_of_batches(self) -> None:
-        source, config = self._source.object, self._config
-        if (
-            isinstance(source, torch.utils.data.DataLoader)
-            and source.batch_size is not None
-            and config.batch_size is not None
-            and not config.unbatch
-        ):
+    def _warn_of(self, source: DataLoader[Any]) -> None:
+        """Warn if each rank seems to read the whole source, or batches are made of batches."""
+        config, group, data = self._config, self._group, torch.utils.data
+        sampler: Any = source.sampler
+        if source.batch_sampler is not None:  # the other one may be a stand-in
+            batches = source.batch_sampler
+            sampler = batches.sampler if type(batches) is data.BatchSampler else None
+        has_others = _rank() is not None if group is None else group.size > 1
+        if has_others and type(sampler) in (data.SequentialSampler, data.RandomSampler):
+            warn(
+                f"there are {group.size if group else torch.distributed.get_world_size()} ranks, "
+                "and each reads the whole dataset of this DataLoader, unless that is its part "
+                "already; pass it a DistributedSampler"
+                + ("" if group else ", and group='auto' to the EchoLoader"),
+            )
+        if None not in (source.batch_size, config.batch_size) and not config.unbatch:
             warn(
                 f"the DataLoader yields batches (of {source.batch_size}), and batch_size="
                 f"{config.batch_size} makes batches of them; pass unbatch=True to build new "
                 "batches from their examples, or leave out batch_size to echo them as they are",
             )
 
-    def _check_device_options(self) -> None:
-        if self._device is None:
-            return
-        if self._device.echo_on == "host":
-            return
-        if self._config.batch_size is None:
-            raise ConfigError(
-                "echo_on='device' echoes examples, so it needs a batch_size; batch echoing copies "
-                "every item once without it"
+    def _may_read_in_consumer(self) -> bool:
+        return self._device.device is None
+
+    def _pipeline_maker(self) -> MakePipeline:
+        if self._device.device is None:
+            return super()._pipeline_maker()
+        from pyecho.device.pipeline import device_pipeline
+
+        return partial(device_pipeline, adapter=self._adapter, options=self._device)
+
+
+class EchoDataset(IterableDataset[Any]):
+    """The batches of a loader as an `IterableDataset`; see `pyecho.torch.EchoLoader.as_dataset`."""
+
+    def __init__(self, loader: EchoLoader) -> None:
+        self.loader = loader
+        # Of the next iteration in a worker, which may be a new process for every epoch.
+        self._epoch = torch.zeros((), dtype=torch.int64)
+        self._epoch.share_memory_()  # type: ignore[no-untyped-call]
+
+    def __iter__(self) -> Iterator[Any]:
+        """Return an iterator for the next epoch; in all workers but the first an empty one."""
+        if get_worker_info() is None:
+            return iter(self.loader)
+        group = self.loader._group
+        if group is not None and group.size > 1:
+            raise EchoError(
+                "a loader with a group talks to the other ranks, which a worker of a DataLoader "
+                "cannot; pass num_workers=0"
             )
-        for name in ("augment", "collate_fn"):
-            if getattr(self._config, name) is not None:
-                raise ConfigError(
-                    f"{name} works on batches in host memory, and with echo_on='device' there are "
-                    "none; use device_augment=, or echo_on='host'"
-                )
+        if _is_idle():
+            return iter(())
+        self.loader.set_epoch(int(self._epoch))
+        self._epoch += 1
+        return iter(self.loader)
+
+    def __len__(self) -> int:
+        """Return the number of batches of an epoch."""
+        return len(self.loader)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the number of the next epoch, in this process and in workers."""
+        self.loader.set_epoch(epoch)
+        self._epoch.fill_(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the loader."""
+        return {} if _is_idle() else self.loader.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Have the loader go on where the state was taken."""
+        if not _is_idle():
+            self.loader.load_state_dict(state)
+            self._epoch.fill_(state["epoch"])
+
+
+def _is_idle() -> bool:
+    """Return True in every worker but the first."""
+    worker = get_worker_info()
+    return worker is not None and worker.id > 0

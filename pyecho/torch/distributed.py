@@ -33,28 +33,24 @@ class TorchGroup:
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         if self.rank < 0:
             raise ConfigError("this process is not in the group that the loader was given")
-        self._ranks = dist.get_process_group_ranks(group)
         if dist.get_backend(group) != "gloo":
-            group = dist.new_group(self._ranks, backend="gloo", use_local_synchronization=True)
+            ranks = dist.get_process_group_ranks(group)
+            group = dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
         # Not owned, so it ends in destroy_process_group(): at the exit of Python its threads may
         # wait for the GIL for ever.
         self._reference = weakref.ref(group)
 
-    @property
-    def _group(self) -> Any:
+    def gather(self, values: list[int]) -> list[list[int]]:
+        """Return the values of all ranks."""
         group = self._reference()
         if group is None:
             raise EchoError(
                 "the process group of the loader is gone; iterate and save before "
                 "destroy_process_group(), and make a new loader after it"
             )
-        return group
-
-    def gather(self, values: list[int]) -> list[list[int]]:
-        """Return the values of all ranks."""
         mine = torch.tensor(values, dtype=torch.int64, device="cpu")
         found = [torch.empty_like(mine) for _ in range(self.size)]
-        dist.all_gather(found, mine, group=self._group)
+        dist.all_gather(found, mine, group=group)
         return [each.tolist() for each in found]
 
     def __deepcopy__(self, memo: Any) -> TorchGroup:
@@ -92,7 +88,7 @@ class RunState:
                 "the position of this run is that of one rank alone: its factor is Adaptive, or "
                 "its passes differ in length; save state_dict() of each rank"
             )
-        return {"run": json.dumps(state, default=_plain)}
+        return {"run": json.dumps(state, default=lambda array: array.tolist())}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Have the loader go on there."""
@@ -102,15 +98,9 @@ class RunState:
         self._loader.load_state_dict(run)
 
 
-def _plain(value: Any) -> Any:
-    return value.tolist()
-
-
 def group_of(group: Any) -> Any:
-    """Return what a loader's option `group` means; None: this process only."""
+    """Return what a loader's option `group` names; None: this process only."""
     is_own = all(hasattr(group, name) for name in ("rank", "size", "gather"))
-    if group is None:
-        return None
     if is_own and not isinstance(group, dist.ProcessGroup):
         check_rank(group)
         return group

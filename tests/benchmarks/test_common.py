@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from pyecho.bench.formatting import number
-from pyecho.bench.row import Row, pooled
+from pyecho.bench.row import Row, number, pooled
 from pyecho.bench.sampling import Sample, interleaved, steps_of
 
 

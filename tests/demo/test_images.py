@@ -4,11 +4,10 @@ pytest.importorskip("PIL")
 
 from pathlib import Path
 
-import numpy as np
 from PIL import Image
 
-from pyecho.demo.errors import DemoError
-from pyecho.demo.images import decode, decode_all, read_folder, write_digits
+from pyecho.demo.images import decode_all, read_folder, write_digits
+from pyecho.tools.arguments import CommandError
 
 
 def test_every_image_is_in_one_part_with_the_label_of_its_folder(image_folder):
@@ -34,24 +33,12 @@ def test_hidden_and_other_files_are_passed_over(image_folder):
 
 def test_one_large_colour_image_makes_all_larger_and_coloured(image_folder):
     assert read_folder(image_folder).shape == (1, 16, 16)
-    Image.new("RGB", (300, 200)).save(image_folder / "circle" / "photo.jpg")
-    assert read_folder(image_folder).shape == (3, 32, 32)
-
-
-def test_decoding_brings_any_mode_to_the_shape(tmp_path):
-    Image.new("RGBA", (40, 20), (255, 0, 0, 255)).save(tmp_path / "red.png")
-    colour = decode(tmp_path / "red.png", (3, 16, 16))
-    assert (colour.shape, colour.dtype) == ((3, 16, 16), np.uint8)
-    assert colour[:, 8, 8].tolist() == [255, 0, 0]
-    assert decode(tmp_path / "red.png", (1, 16, 16)).shape == (1, 16, 16)
-
-
-def test_decoding_all_keeps_the_order(image_folder):
+    Image.new("RGB", (300, 200), "red").save(image_folder / "circle" / "photo.png")
     images = read_folder(image_folder)
-    pixels, labels = decode_all(images.test, (1, 8, 8))
-    assert labels.tolist() == [image.label for image in images.test]
-    with Image.open(images.test[3].path) as expected:
-        assert np.array_equal(pixels[3, 0], np.asarray(expected))
+    assert images.shape == (3, 32, 32)
+    pixels, labels = decode_all([*images.train, *images.test], images.shape)
+    assert (pixels.shape, pixels.dtype) == ((361, 3, 32, 32), "uint8")
+    assert [255, 0, 0] in pixels[labels == 0][:, :, 16, 16].tolist()
 
 
 def keep(folder, count):
@@ -77,7 +64,7 @@ def break_one(folder):
 def test_a_folder_that_does_not_work_is_reported(image_folder, folder, change, problem):
     if change is not None:
         change(image_folder / "circle")
-    with pytest.raises(DemoError, match=problem):
+    with pytest.raises(CommandError, match=problem):
         read_folder(image_folder / folder)
 
 
@@ -86,7 +73,7 @@ def test_a_folder_that_cannot_be_listed_is_reported(image_folder, monkeypatch):
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(Path, "iterdir", refuse)
-    with pytest.raises(DemoError, match=r"cannot \(Permission denied\): change its permissions"):
+    with pytest.raises(CommandError, match=r"cannot \(Permission denied\): change its permissions"):
         read_folder(image_folder)
 
 
@@ -94,7 +81,9 @@ def test_a_truncated_image_is_named_when_it_is_decoded(image_folder):
     images = read_folder(image_folder)
     path = images.test[0].path
     path.write_bytes(path.read_bytes()[:60])
-    with pytest.raises(DemoError, match=rf"{path.name} cannot be decoded \(.*\): replace the file"):
+    with pytest.raises(
+        CommandError, match=rf"{path.name} cannot be decoded \(.*\): replace the file"
+    ):
         decode_all(images.test, images.shape)
 
 

@@ -1,62 +1,43 @@
-import os
 import re
 
 import pytest
 
-from pyecho.demo.errors import DemoError
-from pyecho.demo.outputs import Output, check_outputs, write_outputs
-
-
-def test_paths_that_can_be_written_pass_and_checking_creates_nothing(tmp_path):
-    check_outputs([Output("--output", tmp_path / "x.png"), Output("--json", tmp_path / "x.json")])
-    assert list(tmp_path.iterdir()) == []
+from pyecho.tools.arguments import CommandError, check_figure, check_output
 
 
 @pytest.mark.parametrize(
-    ("path", "denied", "problem"),
+    ("path", "problem"),
     [
-        ("new.json", ".", "have none for .*: choose another"),
-        ("old.json", "old.json", "have none for this file: choose"),
-        ("old.json/x.json", None, "old.json is not a folder: create it"),
-        ("missing/x.json", None, "missing is not a folder: create it"),
-        (".", None, "must be a file, but it is a folder"),
-        ("n" * 300, None, "File name too long"),
-        ("old.json", ".", None),
+        ("old.json/x.json", "Not a directory"),
+        ("missing/x.json", "No such file or directory"),
+        (".", "Is a directory"),
+        ("n" * 300, "File name too long"),
     ],
 )
-def test_a_path_that_cannot_be_written_is_named_with_its_option(
-    tmp_path, monkeypatch, path, denied, problem
-):
+def test_a_path_that_cannot_be_written_is_named_with_its_option(tmp_path, path, problem):
     (tmp_path / "old.json").touch()
-    access = os.access
-
-    def without_permission(path, mode):  # holds for root as well
-        refused = denied is not None and path == tmp_path / denied and mode & os.W_OK
-        return not refused and access(path, mode)
-
-    monkeypatch.setattr(os, "access", without_permission)
-    output = Output("--json", tmp_path / path)
-    if problem is None:  # no new file is made
-        output.check()
-        return
-    with pytest.raises(DemoError, match=f"^--json {re.escape(str(tmp_path / path))}.*{problem}"):
-        output.check()
+    path = tmp_path / path
+    with pytest.raises(CommandError, match=f"^--json {re.escape(str(path))} .*{problem}"):
+        check_output("--json", path)
 
 
-def test_one_file_under_two_names_is_reported(tmp_path):
-    (tmp_path / "link").symlink_to(tmp_path)
-    outputs = [Output("--output", tmp_path / "x"), Output("--json", tmp_path / "link" / "x")]
-    with pytest.raises(DemoError, match="--output and --json need files of their own"):
-        check_outputs(outputs)
+def test_a_check_changes_nothing(tmp_path):
+    (tmp_path / "old.json").write_text("before")
+    for name in ("old.json", "new.json"):
+        check_output("--json", tmp_path / name)
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["before"]
 
 
-def test_a_failure_leaves_the_other_results_in_place(tmp_path):
-    written = []
+@pytest.mark.parametrize("name", ["figure", "figure.docx"])
+def test_a_format_that_is_unknown_is_reported_early(tmp_path, name):
+    with pytest.raises(CommandError, match=r"--output .* needs a suffix .*svg.*: choose"):
+        check_figure("--output", tmp_path / name)
 
-    def fail(path):
-        raise OSError(28, "No space left on device")
 
-    numbers, figure = Output("--json", tmp_path / "x"), Output("--output", tmp_path / "y")
-    with pytest.raises(DemoError, match=r"--json .*x \(No space left on device\).*free space"):
-        write_outputs([(numbers, fail), (figure, written.append)])
-    assert written == [tmp_path / "y"]
+def test_a_format_that_lacks_a_program_is_reported_early(tmp_path, monkeypatch):
+    def fail(*args, **kwargs):
+        raise RuntimeError("xelatex not found\nmore")
+
+    monkeypatch.setattr(pytest.importorskip("matplotlib.figure").Figure, "savefig", fail)
+    with pytest.raises(CommandError, match=r"pgf needs .* \(xelatex not found\): choose"):
+        check_figure("--output", tmp_path / "figure.pgf")

@@ -1,14 +1,13 @@
-import threading
 from contextlib import closing
 
 import pytest
 
 pytest.importorskip("PIL")
 
-from pyecho.demo.errors import DemoError
 from pyecho.demo.images import decode, read_folder
 from pyecho.demo.server_process import ServerProcess
 from pyecho.demo.source import RemoteImages
+from pyecho.tools.arguments import CommandError
 
 
 @pytest.fixture
@@ -66,7 +65,7 @@ def test_a_server_that_dies_in_the_middle_of_a_pass_is_reported(open_source, ser
     examples = iter(open_source(look_ahead=4))
     next(examples)
     server._process.kill()
-    with pytest.raises(DemoError, match="image server stopped answering"):
+    with pytest.raises(CommandError, match="image server stopped answering"):
         list(examples)
 
 
@@ -84,14 +83,5 @@ def test_a_server_that_dies_in_the_middle_of_a_pass_is_reported(open_source, ser
 def test_an_image_that_cannot_be_had_is_reported(images, open_source, change, problem):
     for image in images.train:
         change(image.path)
-    with pytest.raises(DemoError, match=problem):
+    with pytest.raises(CommandError, match=problem):
         list(open_source())
-
-
-def test_closing_in_the_middle_of_a_pass_leaves_no_thread(open_source):
-    before = threading.active_count()
-    source = open_source()
-    next(iter(source))
-    assert threading.active_count() > before
-    source.close()
-    assert threading.active_count() == before

@@ -5,7 +5,6 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("PIL")
 
-import torch
 
 from pyecho.demo.images import read_folder
 from pyecho.demo.server_process import ServerProcess
@@ -50,14 +49,3 @@ def test_fresh_examples_are_counted_across_epochs(train, factor):
     short_batches = 2 * BATCH_SIZE
     ahead = SHUFFLE_BUFFER + 8 * BATCH_SIZE
     assert used / 1.1 - short_batches <= run.fresh <= used * 1.1 + ahead
-
-
-def test_the_seed_decides_the_initial_weights(images):
-    trainer = Trainer(images)
-
-    def weights(seed):
-        trainer.start(seed)
-        return torch.cat([parameter.flatten() for parameter in trainer._net.parameters()])
-
-    assert torch.equal(weights(1), weights(1))
-    assert not torch.equal(weights(1), weights(2))

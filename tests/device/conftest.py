@@ -6,7 +6,7 @@ torch = pytest.importorskip("torch")
 
 from host_device import HostUploader  # noqa: E402
 
-from pyecho.device.augment import DeviceAugmentation  # noqa: E402
+from pyecho.device.pipeline import device_augmentation  # noqa: E402
 
 
 @pytest.fixture
@@ -29,8 +29,8 @@ def device(monkeypatch, blocks, request):
     monkeypatch.setattr("pyecho.device.pipeline.StreamUploader", HostUploader)
     monkeypatch.setattr(HostUploader, "made", [])
     monkeypatch.setattr(
-        "pyecho.device.pipeline.DeviceAugmentation",
-        lambda function, seed, device: DeviceAugmentation(function, seed, torch.device("cpu")),
+        "pyecho.device.pipeline.device_augmentation",
+        lambda function, config, device: device_augmentation(function, config, torch.device("cpu")),
     )
     monkeypatch.setattr("pyecho.torch.TorchAdapter.allocate", staticmethod(allocate))
     return HostUploader.made

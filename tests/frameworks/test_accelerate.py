@@ -20,8 +20,7 @@ from accelerate.utils import DataLoaderConfiguration
 
 import pyecho
 import pyecho.torch
-from pyecho.integrations.accelerate import EchoLoader, _Epoch, _ExamplesOf
-from pyecho.integrations.iterations import Converted
+from pyecho.integrations.accelerate import EchoLoader, _Epoch
 
 pytestmark = pytest.mark.filterwarnings("default")
 
@@ -158,11 +157,6 @@ def test_lists_of_examples_are_split_and_padded(make_accelerator):
     assert uses == dict.fromkeys(range(20), 2)
 
 
-def test_examples_of_lists_survive_an_interrupt_at_each_point():
-    lists = [[0, 1, 2], [], [3], [4, 5]]
-    assert nothing_is_lost(lambda: _ExamplesOf(iter(lists)), [*range(6)], _ExamplesOf.__next__) > 20
-
-
 def test_an_epoch_survives_an_interrupt_at_each_point(make_accelerator):
     accelerator = make_accelerator(steps=4)
     loader = make_loader(accelerator, examples=12)
@@ -177,7 +171,7 @@ def test_an_epoch_survives_an_interrupt_at_each_point(make_accelerator):
         return map(values, iter(loader))
 
     expected = list(make())
-    methods = (Converted.__next__, _Epoch.report, _Epoch.end)
+    methods = (_Epoch.__next__, _Epoch._end)
     assert nothing_is_lost(make, expected, *methods) > 10
     assert told == ([False] * 5 + [True]) * (len(told) // 6)
     assert not accelerator.gradient_state.in_dataloader

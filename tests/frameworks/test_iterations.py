@@ -4,7 +4,8 @@ from types import SimpleNamespace
 
 from interrupt_points import nothing_is_lost
 
-from pyecho.integrations.iterations import LOOKS, Converted, Iterations, _Iteration
+from pyecho.integrations.tf import LOOKS, Iterations, _Iteration
+from pyecho.source.reader import Chained
 
 BATCHES = list(range(7))
 
@@ -21,25 +22,16 @@ class Loader:
         return iter(BATCHES)
 
 
-def test_converted_batches_survive_an_interrupt_at_each_point():
-    ended = []
-
-    def negated(batch):
-        return -batch
-
-    def make():
-        return Converted(iter(BATCHES), negated, lambda: ended.append(True))
-
-    expected = [-batch for batch in BATCHES]
-    assert nothing_is_lost(make, expected, Converted.__next__, negated) > 5 * len(BATCHES)
-    assert len(ended) > 2 * len(BATCHES)
+def test_elements_of_lists_survive_an_interrupt_at_each_point():
+    lists = [[0, 1, 2], [], [3], [4, 5]]
+    assert nothing_is_lost(lambda: Chained(iter(lists), iter), [*range(6)], Chained.__next__) > 20
 
 
 def test_iterations_survive_an_interrupt_at_each_point():
     def make():
         return iter(Iterations(Loader()))
 
-    methods = (_Iteration.__next__, Iterations.look, Iterations.end)
+    methods = (_Iteration.__next__, _Iteration._end)
     assert nothing_is_lost(make, BATCHES, *methods) > 3 * len(BATCHES)
 
 

@@ -9,8 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import pyecho.torch  # noqa: E402
-from pyecho.device import upload  # noqa: E402
-from pyecho.device.place import named_device  # noqa: E402
+from pyecho.device import place  # noqa: E402
 
 ROW_BYTES = 100_000
 BATCH = 16
@@ -148,7 +147,7 @@ def test_a_batch_is_had_before_its_copy_has_run(device, sleep, way):
             seen.append(checked(next(batches)))  # the second use of the first item
         torch.cuda.synchronize()
         done = torch.cuda.Event()
-        with torch.cuda.stream(upload.stream_on(named_device(device))):  # ahead of all copies
+        with torch.cuda.stream(place.stream_on(place.named_device(device))):  # ahead of all copies
             sleep(SLEEP_SECONDS)
             done.record()
         gate.set()
@@ -174,10 +173,10 @@ def test_there_is_one_stream_whoever_asks_first(device, monkeypatch):
         return made[-1]
 
     monkeypatch.setattr("pyecho.cuda.new_stream", slow)
-    upload._stream_on.cache_clear()
+    place._stream_on.cache_clear()
     streams = []
     threads = [
-        threading.Thread(target=lambda: streams.append(upload.stream_on(device))) for _ in range(3)
+        threading.Thread(target=lambda: streams.append(place.stream_on(device))) for _ in range(3)
     ]
     for thread in threads:
         thread.start()

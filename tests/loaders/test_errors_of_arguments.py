@@ -88,7 +88,7 @@ def test_a_wrong_epoch_is_refused(epoch):
 
 
 def test_a_buffer_speaks_of_its_own_names():
-    with pytest.raises(pyecho.ConfigError, match="capacity must be at least 1, got 0"):
+    with pytest.raises(pyecho.ConfigError, match=r"^capacity must be at least 1 .*, got 0"):
         pyecho.EchoBuffer(NUMBER, batch_size=1, capacity=0)
     with pytest.raises(pyecho.ConfigError, match="capacity = 2; raise capacity"):
         pyecho.EchoBuffer(NUMBER, batch_size=3, capacity=2, unique_in_batch=True)

@@ -61,7 +61,7 @@ def places_of(warn_somehow):
 def test_warn_in_the_context_of_a_caller_names_the_line_of_the_caller():
     def in_a_thread():
         context = CallerContext()
-        thread = threading.Thread(target=context.run, args=(partial(warn_inside, "there"),))
+        thread = threading.Thread(target=context.run, args=(partial(warn_inside, "there"), print))
         thread.start()
         thread.join()
 

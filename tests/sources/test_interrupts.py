@@ -15,7 +15,7 @@ from members import Dataset, Sliced, Unsized, plain
 
 import pyecho
 from pyecho.items.rows import rows_of
-from pyecho.run.progress import filling, shown
+from pyecho.run.progress import Filling, Shown
 from pyecho.source import source_of
 from pyecho.source.arrow import RayData
 from pyecho.source.reader import Limited
@@ -153,7 +153,7 @@ class Blocks:
 def test_rows_of_ray_data_lose_no_item(collated: bool) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     blocks = Blocks([pyarrow.table({"x": [1, 2]}), pyarrow.table({"x": [3]})])
-    assert check(lambda: RayData(blocks, by_row=True, unbatch=False, collated=collated).read()) > 10
+    assert check(lambda: RayData(blocks, by_row=True, batched=not collated).read()) > 10
 
 
 class StatefulDataset(Unsized):
@@ -205,9 +205,9 @@ def test_progress_bars_lose_no_item(capsys: pytest.CaptureFixture[str]) -> None:
     def stats() -> EchoStats:
         return EchoStats()
 
-    assert check(lambda: shown(iter(range(4)), 4, stats)) > 10
-    assert check(lambda: filling(iter(range(4)), 3, None)) > 10
-    assert check(lambda: filling(iter([np.arange(3)] * 3), 5, rows_of)) > 10
+    assert check(lambda: Shown(iter(range(4)), 4, stats)) > 10
+    assert check(lambda: Filling(iter(range(4)), 3, None)) > 10
+    assert check(lambda: Filling(iter([np.arange(3)] * 3), 5, rows_of)) > 10
     assert not tqdm.tqdm._instances
     capsys.readouterr()
 
@@ -217,7 +217,7 @@ def test_progress_bars_close_when_left_on_errors_and_with_their_items(bar: str) 
     tqdm = pytest.importorskip("tqdm")
 
     def make(items: Iterator[Any]) -> Any:
-        return shown(items, 9, EchoStats) if bar == "shown" else filling(items, 9, None)
+        return Shown(items, 9, EchoStats) if bar == "shown" else Filling(items, 9, None)
 
     left = make(iter(range(4)))
     assert next(left) == 0

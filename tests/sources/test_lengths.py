@@ -11,7 +11,7 @@ from torch.utils import data
 import pyecho
 import pyecho.torch
 from pyecho.source import source_of
-from pyecho.source.lengths import examples_of, rows_told
+from pyecho.source.iterable import examples_of
 
 ROWS = data.TensorDataset(torch.arange(10))
 
@@ -120,8 +120,7 @@ def loader(size: int = 4, **options: Any) -> Any:
 )
 def test_a_loader_tells_its_examples_and_those_of_its_first_batch(given: Any) -> None:
     rows = [len(batch[0] if isinstance(batch, list) else batch) for batch in given]
-    assert examples_of(given) == sum(rows)
-    assert rows_told(given) == rows[0]
+    assert examples_of(given) == (sum(rows), rows[0])
     assert source_of(given, batch_size=2, unbatch=True).length() == sum(rows)
     assert source_of(given, batch_size=2).length() == len(given)
 
@@ -159,15 +158,11 @@ as_of("fastai.callback.data", Partial)
     ],
 )
 def test_what_cannot_be_told_with_certainty_is_unknown(given: Any) -> None:
-    assert examples_of(given) is None
-    assert rows_told(given) is None
+    assert examples_of(given) == (None, None)
 
 
 def test_a_loader_with_fewer_examples_than_a_batch_drops_them_all_with_drop_last() -> None:
-    assert (examples_of(loader(20, drop_last=True)), rows_told(loader(20, drop_last=True))) == (
-        0,
-        0,
-    )
+    assert examples_of(loader(20, drop_last=True)) == (0, 0)
 
 
 def changed(counts: dict[int, int]) -> Any:

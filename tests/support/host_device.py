@@ -10,7 +10,6 @@ from typing import ClassVar
 import torch
 
 from pyecho.device.upload import Uploader
-from pyecho.items.nest import map_nest
 
 WAYS = {
     "batches": {},
@@ -24,6 +23,9 @@ WAYS = {
 
 class OnDevice(torch.Tensor):
     """A tensor on the device."""
+
+    def cpu(self):
+        return self.as_subclass(torch.Tensor)
 
 
 class HostUploader(Uploader):
@@ -42,14 +44,8 @@ class HostUploader(Uploader):
     def is_there(self, leaf):
         return isinstance(leaf, OnDevice)
 
-    def to_host(self, uploaded):
-        return map_nest(
-            lambda leaf: leaf.as_subclass(torch.Tensor) if self.is_there(leaf) else leaf,
-            uploaded.item,
-        )
-
     def copy(self, leaf):
-        return None if self.is_there(leaf) else super().copy(leaf)
+        return leaf if self.is_there(leaf) else super().copy(leaf)
 
     def _copied(self, host):
         self.copies += 1

@@ -12,7 +12,7 @@ def nothing_is_lost(make, expected, *functions):
     CPython looks for signals where a function starts, behind a call and at a backward jump.
     Returns the number of points; each iterator must yield what is expected, all in all.
     """
-    points = {function.__code__: _points_of(function.__code__) for function in functions}
+    points = {function.__code__: points_of(function.__code__) for function in functions}
     left = 0
 
     def trace(frame, event, _):
@@ -43,7 +43,7 @@ def nothing_is_lost(make, expected, *functions):
     return point - 1
 
 
-def _points_of(code: CodeType) -> set[int]:
+def points_of(code: CodeType) -> set[int]:
     """Return the offsets of the instructions behind calls and backward jumps."""
     points = set()
     for before, instruction in pairwise(dis.get_instructions(code)):

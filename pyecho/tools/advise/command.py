@@ -1,22 +1,21 @@
-"""The ``pyecho advise`` command."""
+"""The ``pyecho advise`` command, with its table and its figure."""
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pyecho import EchoError
 from pyecho.loader import EchoLoader
-from pyecho.tools.advise.measure import Step, measured_advice
-from pyecho.tools.arguments import add_output, lacks, packages_for, positive_int
+from pyecho.tools import arguments as shared
+from pyecho.tools.advise.measure import Pipeline, measured_advice
+from pyecho.tools.advise.model import Advice
+from pyecho.tools.arguments import CommandError
 
-EXIT_FAILED = 1
-EXIT_USAGE = 2
+_BAR = 24
 _DESCRIPTION = """\
 Measure a pipeline and show what it does at each echo factor, what limits it, and
 what to change.
@@ -46,44 +45,25 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument(
         "--steps",
-        type=positive_int,
+        type=shared.positive_int,
         default=100,
         metavar="N",
         help="batches of each run, and of the predicted seconds (default: %(default)s)",
     )
-    add_output(parser, "the prediction")
-    parser.set_defaults(run=run)
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Measure and report; return the exit status. Errors of the function itself are raised."""
-    if lacks("pyecho advise", packages_for(arguments)):
-        return EXIT_USAGE
-    try:
-        return _run(arguments)
-    except (EchoError, OSError, ValueError) as error:
-        print(f"pyecho advise: {error}", file=sys.stderr)
-        return EXIT_FAILED
+    shared.add_output(parser, "the prediction")
+    parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    if arguments.plot is not None:
-        from pyecho.bench.figure import check_path
-
-        check_path(arguments.plot)
+    shared.check_arguments(arguments)
     make = _function(*arguments.target)
     advice = measured_advice(lambda: _pipeline(make()), arguments.steps)
-    if arguments.json:
-        print(json.dumps(advice.as_json(), indent=2))
-    else:
-        from pyecho.tools.advise.table import print_table
-
-        print_table(advice)
-    if arguments.plot is not None:
-        from pyecho.tools.advise.figure import write_figure
-
-        write_figure(advice, arguments.plot)
-        print(f"Figure: {arguments.plot}", file=sys.stderr)
+    shared.show(
+        arguments,
+        advice.as_json(),
+        lambda: _print_table(advice),
+        lambda path: _write_figure(advice, path),
+    )
     return 0
 
 
@@ -97,24 +77,73 @@ def _target(text: str) -> tuple[Path, str]:
 def _function(path: Path, name: str) -> Callable[[], Any]:
     """Import a file as a module, with its folder on the path, and return a function of it."""
     if not path.is_file():
-        raise ValueError(f"there is no file {path}")
+        raise CommandError(f"there is no file {path}")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise ValueError(f"{path} is not a Python file")
+        raise CommandError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module  # worker processes look for it there
     sys.path.insert(0, str(path.absolute().parent))
     spec.loader.exec_module(module)
-    function = getattr(module, name, None)
+    function: Any = getattr(module, name, None)
     if not callable(function):
-        raise ValueError(f"{path} has no function {name}")
-    made: Callable[[], Any] = function
-    return made
+        raise CommandError(f"{path} has no function {name}")
+    return function  # type: ignore[no-any-return]
 
 
-def _pipeline(made: Any) -> tuple[EchoLoader, Step | None]:
+def _pipeline(made: Any) -> Pipeline:
     """Return the loader and the step function that the user's function has made."""
     step = None
     if isinstance(made, tuple) and len(made) == 2 and callable(made[1]):
         made, step = made
     return made if isinstance(made, EchoLoader) else EchoLoader(made, 1), step
+
+
+def _print_table(advice: Advice) -> None:
+    """Print the prediction for each factor, with a bar for the accelerator's busy share."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("e", "steps/s", f"{advice.steps:,} steps", "idle"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("accelerator", no_wrap=True)
+    for each in advice.predictions:
+        idle = each.idle_share
+        busy = 0 if idle is None else round(_BAR * (1 - idle))
+        table.add_row(
+            f"{each.factor:g}",
+            f"{each.steps_per_second:,.1f}",
+            f"{each.seconds:,.1f} s",
+            "-" if idle is None else f"{idle:.0%}",
+            "" if idle is None else "█" * busy + "░" * (_BAR - busy),
+        )
+    console = Console(highlight=False)
+    console.print(table)
+    console.print(str(advice), markup=False, soft_wrap=True)
+
+
+def _write_figure(advice: Advice, path: Path) -> None:
+    """Draw the steps per second at each factor, with the busy share of the accelerator."""
+    import numpy as np
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    factors = [each.factor for each in advice.predictions]
+    speeds = [each.steps_per_second for each in advice.predictions]
+    busy = [1 - each.idle_share for each in advice.predictions if each.idle_share is not None]
+    between = np.linspace(1, factors[-1], 200)
+    axes.plot(between, [1 / advice.times.period(e) for e in between], color="0.4", linewidth=1)
+    bars = axes.bar(factors, speeds, color="#f3d9d5" if busy else "C0", width=0.7)
+    if busy:
+        axes.bar(factors, np.multiply(speeds, busy), color="#2a6f4e", width=0.7)
+        axes.bar_label(bars, [f"{share:.0%}" for share in busy], padding=3, fontsize=8)
+        axes.set_title("dark: share in which the accelerator is busy", fontsize=9)
+    if advice.full_factor is not None and advice.full_factor <= factors[-1]:
+        axes.axvline(advice.full_factor, color="0.4", linestyle=":", linewidth=1)
+    axes.set_xticks(factors)
+    axes.set_xlabel("echo factor e")
+    axes.set_ylabel("steps per second")
+    figure.savefig(path, dpi=150)

@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from pyecho._core import EchoError
-from pyecho.run.trace import Recording
+from pyecho.run.trace import Trace
 from pyecho.tools.advise.model import FACTORS, SLACK, Advice, Times, advice_on
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ FEWEST = 8
 """Batches without which nothing is measured."""
 
 Step = Callable[[Any], object]
-
-
 Pipeline = tuple["EchoLoader", Step | None]
 
 
@@ -64,7 +62,7 @@ def _free_run(given: EchoLoader, steps: int) -> float:
 def _full_run(given: EchoLoader, step: Step | None, steps: int, upstream: float) -> Times:
     """Measure the other parts, where the source is the limit only if R is larger than 8."""
     cycles, busy = [], []
-    with Recording() as recording, closing(given._variant(factor=FACTORS[-1])) as loader:
+    with Trace() as recording, closing(given._variant(factor=FACTORS[-1])) as loader:
         config = loader._config
         # The feeder rests until the uses that the pool began with are spent.
         in_pool = math.ceil(config.most_uses * config.capacity / (config.batch_size or 1))
@@ -79,52 +77,37 @@ def _full_run(given: EchoLoader, step: Step | None, steps: int, upstream: float)
             if number > 0 and last is not None:  # not the first of an epoch: the pool fills
                 cycles.append(received - last)
             last = received
-    spans = _Spans(recording.found)
+    augment_seconds, augments, _, _ = _sums(recording.found, "augment")
+    gather_seconds, _, rows, gather_threads = _sums(recording.found, "gather")
+    upload_seconds, *_ = _sums(recording.found, "upload")
     begin = min(warm_up, len(cycles) // 2)  # the source may have ended sooner
-    downstream = 0.0 if step is None else fmean(busy[begin:])
     times = Times(
         upstream=upstream,
-        downstream=downstream,
+        downstream=0.0 if step is None else fmean(busy[begin:]),
         cycle=fmean(cycles[begin:]),
-        augmentation=spans.seconds("augment", per=spans.count("augment")),
+        augmentation=augment_seconds / max(1, augments),
         augment_workers=max(1, config.augment_workers),
-        gather=spans.seconds("gather", per=spans.items("gather") / (config.batch_size or 1)),
-        gather_threads=max(1, spans.threads("gather", "pyecho-gather")),
-        upload=spans.seconds("upload", per=len(busy)),
-        serial=loader._run.engine.by_consumer and not loader._source.in_memory,
+        gather=gather_seconds * (config.batch_size or 1) / max(1, rows),
+        gather_threads=max(1, gather_threads),
+        upload=upload_seconds / len(busy),
+        serial=loader._run.engine.wiring.by_consumer and not loader._source.in_memory,
     )
     if not times.serial and SLACK * upstream / FACTORS[-1] < times.cycle:
         return times
     # The source was the limit, or its time is in the cycle: count only the other parts.
     parts = times.parts(math.inf)
-    if not spans.threads("gather", "pyecho-gather"):
+    if not gather_threads:
         parts["consumer"] += parts.pop("gather")
     return replace(times, cycle=max(parts.values()))
 
 
-class _Spans:
-    """The spans of a recording, added up."""
-
-    def __init__(self, recording: dict[str, Any]) -> None:
-        self._names = recording["threads"]
-        self._events = recording["events"]
-
-    def _of(self, name: str) -> Iterator[tuple[str, int, int, int, int]]:
-        return (event for event in self._events if event[0] == name)
-
-    def seconds(self, name: str, *, per: float) -> float:
-        total_ns = sum(end_ns - begin_ns for _, _, begin_ns, end_ns, _ in self._of(name))
-        return total_ns * 1e-9 / per if per else 0.0
-
-    def count(self, name: str) -> int:
-        return sum(1 for _ in self._of(name))
-
-    def items(self, name: str) -> int:
-        return sum(items for *_, items in self._of(name))
-
-    def threads(self, name: str, thread_name: str) -> int:
-        threads = {thread for _, thread, *_ in self._of(name)}
-        return sum(self._names[thread] == thread_name for thread in threads)
+def _sums(recording: dict[str, Any], name: str) -> tuple[float, int, int, int]:
+    """Return of the spans with this name: seconds, how many, their items, threads of the gather."""
+    spans = [event for event in recording["events"] if event[0] == name]
+    seconds = 1e-9 * sum(end_ns - begin_ns for _, _, begin_ns, end_ns, _ in spans)
+    names = recording["threads"]
+    threads = {thread for _, thread, *_ in spans if names[thread] == "pyecho-gather"}
+    return seconds, len(spans), sum(items for *_, items in spans), len(threads)
 
 
 def _batches(loader: EchoLoader, most: int) -> Iterator[tuple[int, Any]]:

@@ -131,9 +131,6 @@ def _prediction(times: Times, factor: float, steps: int) -> Prediction:
 
 
 def _change(times: Times, factor: float, limit: str, parts: Mapping[str, float]) -> str:
-    others = max(value for name, value in parts.items() if name != limit)
-    times_faster = parts[limit] / others if others else math.inf
-    most = f"{times_faster:.1f} times" if times_faster < math.inf else "any number of times"
     if limit == "source":
         if times.serial:
             return (
@@ -152,19 +149,19 @@ def _change(times: Times, factor: float, limit: str, parts: Mapping[str, float])
             f"Raise factor to {e:.1f} for {e / factor:.1f} times the steps per second; or make the "
             "source faster, for example with more workers of its own."
         )
+    speedup = parts[limit] / max(value for name, value in parts.items() if name != limit)
+    most = f"up to {speedup:.1f} times the steps per second"
     if limit == "augmentation":
-        workers = times.augment_workers * times_faster if times_faster < math.inf else 0
-        remedy = f"augment_workers={math.ceil(workers)}" if workers else "more augment_workers"
         return (
-            f"Use {remedy}: up to {most} the steps per second, if the augmentation releases the "
-            "GIL and there are cores for it."
+            f"Use augment_workers={math.ceil(times.augment_workers * speedup)}: {most}, if the "
+            "augmentation releases the GIL and there are cores for it."
         )
     if limit == "gather":
-        return f"Use more threads than {times.gather_threads}: up to {most} the steps per second."
+        return f"Use more threads than {times.gather_threads}: {most}."
     if limit == "upload":
         return (
-            f"Send fewer bytes: device_dtype= converts on the device, and echo_on='device' sends "
-            f"each example once; up to {most} the steps per second."
+            "Send fewer bytes: device_dtype= converts on the device, and echo_on='device' sends "
+            f"each example once; {most}."
         )
     e = max(1.0, times.upstream / times.cycle)
     if factor > SLACK * e:

@@ -15,13 +15,14 @@ from pyecho.config import Config, Wiring
 from pyecho.items.spec import Adapter
 from pyecho.run.extent import Group
 from pyecho.run.run import Run
-from pyecho.run.trace import Trace
 from pyecho.source import Source
 from pyecho.stats import EchoStats
-from pyecho.tools.advise.model import Advice
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from pyecho.run.trace import Trace
+    from pyecho.tools.advise.model import Advice
 
 
 class LoaderTools:
@@ -65,12 +66,11 @@ class LoaderTools:
                 for batch in loader: ...
 
         The file is written at the end of the block, also if that raises. Loaders may run when the
-        trace begins or ends, and those inside or beside this one are recorded as well. See
-        docs/tracing_and_advice.md for what the spans mean.
-
-        Raises `ConfigError` on entry if the file has no folder, `EchoError` if another trace is
-        being recorded.
+        trace begins or ends; all of the process are recorded (docs/tracing_and_advice.md). Entry
+        raises `ConfigError` if the file has no folder, `EchoError` beside another trace.
         """
+        from pyecho.run.trace import Trace
+
         return Trace(path)
 
     def advise(self, step: Callable[[Any], object] | None = None, *, steps: int = 100) -> Advice:
@@ -81,10 +81,8 @@ class LoaderTools:
         Runs it twice for about `steps` batches: freely, to measure the source by itself, then with
         ``step(batch)``, your training step, at e = 8. The step should wait for its device
         (``torch.cuda.synchronize()``), or its time is not seen. Without one, a consumer of the
-        speed that `stats` has seen so far is imitated, if there is any.
-
-        Both runs use the source, but not the epochs of this loader: call it before an iteration
-        begins. ``pyecho advise`` does the same from the command line.
+        speed that `stats` has seen so far is imitated, if there is any. Both runs use the source,
+        but not the epochs of this loader. ``pyecho advise`` does the same from the command line.
 
         Raises
         ------
@@ -123,16 +121,14 @@ class LoaderTools:
         Dicts, tuples and namedtuples stay what they are, with a tensor for each array; lists of
         texts become tensors of them, other nodes tuples, or dicts if they have names. The shapes
         are those of the first batch, which is read now; the first axis is None unless all batches
-        have as many rows. A dataset left within its first two batches, as by Keras, to look at
-        them, yields them again; otherwise leaving it ends the iteration, as leaving the loader
-        does. TensorFlow turns errors into its own.
-
-        Raises
-        ------
-        ConfigError
-            If the source is empty, or a batch has objects that are neither numbers nor texts.
+        have as many rows. A dataset left within its first two batches (Keras only looks at them)
+        yields them again; otherwise leaving it ends the iteration. TensorFlow turns errors into its
+        own. Raises `ConfigError` if the source is empty, or a batch has objects that are neither
+        numbers nor texts.
         """
-        return self._to_tf_dataset()
+        from pyecho.integrations.tf import tf_dataset
+
+        return tf_dataset(self, as_array=self._adapter.as_array, rows=self._static_rows())
 
     def to_keras(self) -> Any:
         """Return what ``fit``, ``evaluate`` and ``predict`` of a Keras 3 model take.
@@ -142,25 +138,14 @@ class LoaderTools:
         Batches are ``(inputs, targets)`` or ``(inputs, targets, weights)``. Each epoch of Keras is
         one iteration, in the loader's order whatever ``shuffle`` says. It is a
         `keras.utils.PyDataset`, or with TensorFlow as the backend a `tf.data.Dataset` (pass
-        ``shuffle=False`` there, or Keras warns that it does not shuffle).
-
-        Raises
-        ------
-        ConfigError
-            If the loader does not know its length (pass `steps_per_epoch` to it), or has
-            `with_info`.
+        ``shuffle=False`` there, or Keras warns that it does not shuffle). Raises `ConfigError` if
+        the loader does not know its length (pass `steps_per_epoch` to it), or has `with_info`.
         """
         from pyecho.integrations.keras import keras_data
 
         if self._config.with_info:
             raise ConfigError("Keras has no place for an EchoInfo; leave out with_info=True")
-        return keras_data(self, self._to_tf_dataset, lambda batch: batch)
-
-    def _to_tf_dataset(self, form: Callable[[Any], Any] = lambda batch: batch) -> Any:
-        from pyecho.integrations.tf import tf_dataset
-
-        rows = self._static_rows()
-        return tf_dataset(self, as_array=self._adapter.as_array, rows=rows, form=form)
+        return keras_data(self)
 
     def _static_rows(self) -> int | None:
         """Return how many rows all batches have, None if one may be short."""

@@ -1,0 +1,126 @@
+"""Two Ctrl-C at the end of an iteration, and one in the lock of a progress bar."""
+
+import contextlib
+import functools
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from interrupt_points import points_of
+
+import pyecho
+
+PACKAGE = str(Path(pyecho.__file__).parent)
+ROWS = np.arange(12)
+OPTIONS = {"batch_size": 3, "threads": 0, "seed": 1}
+FORMS = {
+    "plain": {},
+    "shards": {"shards": 2},
+    "epochs": {"epochs": 4},
+    "progress": {"progress": True},
+    "thread": {"threads": 1},
+}
+
+
+def made(form, source=ROWS):
+    """Return a loader whose epochs differ."""
+    return pyecho.EchoLoader(source, 2, **(OPTIONS | FORMS[form]))
+
+
+class Interrupts:
+    """Raise KeyboardInterrupt at these points of pyecho's Python code, counted from the last."""
+
+    def __init__(self, *gaps):
+        self.left = list(gaps)
+        self.points = functools.cache(points_of)
+
+    def __call__(self, frame, event, _):
+        if not frame.f_code.co_filename.startswith(PACKAGE):
+            return None
+        frame.f_trace_opcodes = True
+        at_point = event == "call" or (
+            event == "opcode" and frame.f_lasti in self.points(frame.f_code)
+        )
+        if at_point and self.left:
+            self.left[0] -= 1
+            if self.left[0] == 0:
+                del self.left[0]
+                raise KeyboardInterrupt
+        return self
+
+
+def taken_under(interrupts, iterator):
+    """Return what an iterator still has, asked again after each interrupt."""
+    taken = []
+    for _ in range(3):
+        sys.settrace(interrupts)
+        try:
+            taken.extend(iterator)
+            break
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+    return taken
+
+
+@pytest.mark.parametrize("gap", [1, 3, 8])
+@pytest.mark.parametrize("form", FORMS)
+def test_two_interrupts_at_the_end_of_an_iteration_skip_and_repeat_nothing(form, gap):
+    whole = made(form)
+    epochs = [[batch.tolist() for batch in whole] for _ in range(3)]
+    point, reached = 0, True
+    while reached:
+        point += 1
+        loader = made(form)
+        iterator = iter(loader)
+        for batch in epochs[0]:
+            assert next(iterator).tolist() == batch
+        interrupts = Interrupts(point, gap)
+        assert taken_under(interrupts, iterator) == []
+        reached = len(interrupts.left) < 2
+        for epoch in epochs[1:]:
+            assert [batch.tolist() for batch in loader] == epoch, point
+    assert point > 3
+
+
+def test_an_interrupt_in_the_lock_of_a_progress_bar_loses_nothing_and_leaves_it_free():
+    tqdm = pytest.importorskip("tqdm")
+
+    class Interrupted:
+        """The lock of tqdm's, that Ctrl-C hits once it is taken."""
+
+        def __init__(self, lock):
+            self.lock, self.at, self.taken = lock, None, 0
+
+        def acquire(self, *args, **named):
+            took = self.lock.acquire(*args, **named)
+            self.taken += 1
+            if self.taken == self.at:
+                raise KeyboardInterrupt
+            return took
+
+        def release(self):
+            self.lock.release()
+
+        def __enter__(self):
+            self.acquire()
+
+        def __exit__(self, *exception):
+            self.release()
+
+    expected = [batch.tolist() for batch in made("progress")]
+    before = tqdm.tqdm.get_lock()
+    try:
+        for at in range(1, 9):
+            lock = Interrupted(before)
+            tqdm.tqdm.set_lock(lock)
+            taken, iterator = [], iter(made("progress"))
+            lock.at = lock.taken + at
+            for _ in range(2):
+                with contextlib.suppress(KeyboardInterrupt):
+                    taken.extend(map(np.ndarray.tolist, iterator))
+            assert taken == expected, at
+    finally:
+        tqdm.tqdm.set_lock(before)
