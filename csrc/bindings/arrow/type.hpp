@@ -22,7 +22,7 @@
 #include <string>
 #include <vector>
 
-#include "bindings/arrow_abi.hpp"
+#include "bindings/arrow/abi.hpp"
 
 namespace pyecho::bindings {
 

@@ -1,4 +1,4 @@
-#include "bindings/arrow_type.hpp"
+#include "bindings/arrow/type.hpp"
 
 #include <pybind11/numpy.h>
 

@@ -1,4 +1,4 @@
-#include "bindings/arrow_nulls.hpp"
+#include "bindings/arrow/nulls.hpp"
 
 #include <cstddef>
 #include <cstring>

@@ -12,8 +12,8 @@
 #include <sstream>
 #include <string>
 
-#include "bindings/arrow_batch.hpp"
-#include "bindings/arrow_type.hpp"
+#include "bindings/arrow/batch.hpp"
+#include "bindings/arrow/type.hpp"
 #include "bindings/errors.hpp"
 #include "bindings/gil.hpp"
 #include "bindings/registration.hpp"

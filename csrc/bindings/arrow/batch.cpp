@@ -1,4 +1,4 @@
-#include "bindings/arrow_batch.hpp"
+#include "bindings/arrow/batch.hpp"
 
 #include <pybind11/numpy.h>
 
@@ -9,8 +9,8 @@
 #include <string>
 #include <tuple>
 
-#include "bindings/arrow_nulls.hpp"
-#include "bindings/arrow_text.hpp"
+#include "bindings/arrow/nulls.hpp"
+#include "bindings/arrow/text.hpp"
 #include "bindings/errors.hpp"
 #include "bindings/numpy_api.hpp"
 

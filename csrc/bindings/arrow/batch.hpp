@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <unordered_map>
 
-#include "bindings/arrow_abi.hpp"
-#include "bindings/arrow_type.hpp"
+#include "bindings/arrow/abi.hpp"
+#include "bindings/arrow/type.hpp"
 
 namespace pyecho::bindings {
 
