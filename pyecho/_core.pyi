@@ -24,8 +24,8 @@ def explain_nests(
     describe: Callable[[Any], Any], path_to: Callable[[Any, Any], str | None]
 ) -> None: ...
 
-class Reservation(metaclass=_Pybind11Type):
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+@final
+class Reservation:
     @property
     def views(self) -> Any: ...
     def commit(self) -> None: ...
@@ -36,6 +36,7 @@ class Reservation(metaclass=_Pybind11Type):
         exc_type: type[BaseException] | None,
         exc: BaseException | None,
         traceback: TracebackType | None,
+        /,
     ) -> None: ...
 
 @final
