@@ -214,6 +214,8 @@ def test_a_second_thread_is_refused_while_one_is_inside_the_producer():
         (INTS, Values(1, (None,), (Values(1, (None,)),))),
         (INTS, Values(1, (None, None), (ints(1),))),
         (INTS, struct(ints(1, n_buffers=7))),
+        (Type("+s", "", (Type("n", "x"),)), struct(Values(1, (), n_buffers=7))),
+        (Type("+s", "", (Type("n", "x"),)), struct(Values(1, (), n_buffers=-1))),
         (INTS, struct(ints(1, n_children=1))),
         (Type("+w:3"), Values(1, (None,), (ints(1, 2),))),
         (Type("+w:3"), Values(1 << 40, (None,), (ints(1, 2),))),

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <memory>
-#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -33,7 +32,7 @@ py::object owner_of(ArrowArray& array) {
 std::int64_t buffers_of(ArrowKind kind) noexcept {
   switch (kind) {
     case ArrowKind::kNull:
-      return 0;  // at least: Polars sends one of nulls
+      return 0;  // or one of nulls, as Polars sends
     case ArrowKind::kStruct:
     case ArrowKind::kList:
       return 1;
@@ -61,8 +60,8 @@ void check_array(const ArrowType& type, const ArrowArray& array) {
   require_fit(array.length >= 0 && array.length < kMaxArrowLength && array.offset >= 0 &&
                   array.offset < kMaxArrowLength && array.n_children == children &&
                   (children == 0 || array.children != nullptr) && (buffers == 0 || array.buffers != nullptr) &&
-                  (array.n_buffers == buffers ||
-                   (array.n_buffers > buffers && (type.kind == ArrowKind::kView || type.kind == ArrowKind::kNull))),
+                  (array.n_buffers == buffers || (type.kind == ArrowKind::kNull && array.n_buffers == 1) ||
+                   (type.kind == ArrowKind::kView && array.n_buffers > buffers)),
               type);
   require_fit(buffers < 2 || array.length == 0 || type.size == 0 || array.buffers[1] != nullptr, type);
   for (std::int64_t index = 0; index < children; ++index) {
@@ -119,8 +118,8 @@ py::object read_bits(const ArrowType& type, const ArrowArray& array, std::int64_
 py::object shaped(const ArrowType& type, const py::object& values, std::int64_t count) {
   std::vector<npy_intp> extents{count};
   extents.insert(extents.end(), type.shape.begin(), type.shape.end());
-  const auto axes_before = std::span(PyArray_DIMS(as_array(values)), PyArray_NDIM(as_array(values))).subspan(1);
-  extents.insert(extents.end(), axes_before.begin(), axes_before.end());
+  const npy_intp* const before = PyArray_DIMS(as_array(values));
+  extents.insert(extents.end(), before + 1, before + PyArray_NDIM(as_array(values)));
   if (extents.size() > max_axes()) {
     raise(errors().config_error,
           type.path + " has more than " + std::to_string(max_axes() - 1) + " axes in a row; make columns of its parts");
