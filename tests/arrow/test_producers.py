@@ -214,6 +214,7 @@ def test_a_second_thread_is_refused_while_one_is_inside_the_producer():
         (INTS, Values(1, (None,), (Values(1, (None,)),))),
         (INTS, Values(1, (None, None), (ints(1),))),
         (INTS, struct(ints(1, n_buffers=7))),
+        (Type("+s", "", (Type(f"w:{1 << 46}", "x"),)), struct(Values(1 << 20, (None, b"x")))),
         (Type("+s", "", (Type("n", "x"),)), struct(Values(1, (), n_buffers=7))),
         (Type("+s", "", (Type("n", "x"),)), struct(Values(1, (), n_buffers=-1))),
         (INTS, struct(ints(1, n_children=1))),

@@ -64,14 +64,12 @@ void check_array(const ArrowType& type, const ArrowArray& array) {
                    (type.kind == ArrowKind::kView && array.n_buffers > buffers)),
               type);
   require_fit(buffers < 2 || array.length == 0 || type.size == 0 || array.buffers[1] != nullptr, type);
+  std::int64_t values = 0;  // that must be there, or rows of each child
+  require_fit(!__builtin_mul_overflow(array.offset + array.length, type.size, &values) && values < kMaxArrowLength,
+              type);
   for (std::int64_t index = 0; index < children; ++index) {
     const ArrowType& child = type.children[static_cast<std::size_t>(index)];
-    std::int64_t needed = 0;
-    require_fit(array.children[index] != nullptr &&
-                    !__builtin_mul_overflow(array.offset + array.length, type.kind == ArrowKind::kList ? type.size : 1,
-                                            &needed) &&
-                    array.children[index]->length >= needed,
-                child);
+    require_fit(array.children[index] != nullptr && array.children[index]->length >= values, child);
     check_array(child, *array.children[index]);
   }
   if (type.kind == ArrowKind::kDictionary) {

@@ -65,7 +65,7 @@ class ArrowReader {
         raise(errors().echo_error, "the producer of the Arrow stream has sent a released schema");
       }
     }
-    const py::object column = describe(described(*schema));
+    const py::object column = call_python([&, tuples = described(*schema)] { return describe(tuples); });
     type_.emplace(column);
     if (array) {
       batch_ = std::make_unique<ArrowBatch>(*type_, *array.get());
