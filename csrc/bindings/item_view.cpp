@@ -27,20 +27,19 @@ std::string describe_object(py::handle object) {
 }
 
 // Returns a remedy for an array that differs from the leaf.
-const char* remedy_for(const LeafSpec& leaf, bool batched, py::handle got) {
+std::string remedy_for(const LeafSpec& leaf, bool batched, py::handle got) {
   if (batched) {
     return "convert, crop or pad in the source";
   }
-  if (PyArray_Check(got.ptr()) && !leaf.shape.empty()) {
-    PyArrayObject* const array = as_array(got);
-    const auto* const dims = PyArray_DIMS(array);
-    const bool other_length = std::cmp_equal(PyArray_NDIM(array), leaf.shape.size()) && dims[0] != leaf.shape[0] &&
-                              std::equal(leaf.shape.begin() + 1, leaf.shape.end(), dims + 1);
-    if (other_length) {
-      return dims[0] > leaf.shape[0]
-                 ? "pad or crop examples to one length in the source, or in a loader's collate_fn"
-                 : "pad or crop examples to one length in the source, or in a loader's collate_fn; if "
-                   "items are batches, and this is a shorter last one, pass unbatch=True to the loader";
+  const std::span<const npy_intp> had = leaf.shape;
+  if (PyArray_Check(got.ptr()) && !had.empty() && std::cmp_equal(PyArray_NDIM(as_array(got)), had.size())) {
+    const std::span has(PyArray_DIMS(as_array(got)), had.size());
+    if (has[0] != had[0] && std::ranges::equal(had.subspan(1), has.subspan(1))) {
+      const std::string remedy = "pad or crop examples to one length in the source, or in a loader's collate_fn";
+      return has[0] > had[0] ? remedy
+                             : remedy +
+                                   "; if items are batches, and this is a shorter last one, pass unbatch=True to "
+                                   "the loader";
     }
   }
   return "convert, crop or pad in the source, or in a loader's collate_fn";
@@ -64,10 +63,8 @@ void refuse_masked(const LeafSpec& leaf, py::handle array) {
 // Raises SpecMismatch for an array where the first item had none, because batches would contain a list of arrays there.
 void refuse_array(const LeafSpec& leaf, py::handle object) {
   if (leaf.seen.empty() || PyUnicode_CheckExact(object.ptr()) || object.is_none() ||
-      !py::hasattr(py::type::handle_of(object), "__dlpack__")) {
-    return;
-  }
-  if (PyArray_Check(object.ptr()) && PyDataType_REFCHK(PyArray_DESCR(as_array(object)))) {
+      !py::hasattr(py::type::handle_of(object), "__dlpack__") ||
+      (PyArray_Check(object.ptr()) && PyDataType_REFCHK(PyArray_DESCR(as_array(object))))) {
     return;
   }
   raise(errors().spec_mismatch,

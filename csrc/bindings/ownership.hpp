@@ -20,7 +20,9 @@ namespace pyecho::bindings {
 inline constexpr int kMaxNestLevels = 8;
 
 // Call in the thread that made the object; does nothing for an object of another thread, or an immortal one.
-// _Py_ExplicitMergeRefcount() does the same, but extensions cannot call it.
+// _Py_ExplicitMergeRefcount() does the same, but extensions cannot call it, and no public function does, up to 3.14:
+// PyUnstable_Object_EnableDeferredRefcount() leaves the object to the garbage collector, which is later still, and
+// PyUnstable_EnableTryIncRef() does not take it from its maker. Hence the private fields.
 inline void give_up_ownership(PyObject* object) noexcept {
   const std::uint32_t local = std::atomic_ref(object->ob_ref_local).load();
   if (_Py_IsOwnedByCurrentThread(object) == 0 || local == _Py_IMMORTAL_REFCNT_LOCAL) {

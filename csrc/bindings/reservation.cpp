@@ -30,7 +30,7 @@ class ReservationObject {
   ReservationObject& operator=(const ReservationObject&) = delete;
 
   // Returns the nest of arrays on the slot. They keep the buffer's memory alive through `self`.
-  py::object views(const py::object& self) {
+  py::object views(py::handle self) {
     const Section section(lock_);
     require_open("views");
     std::vector<py::object> arrays = buffer_->slot_views(reservation_, self);
@@ -46,7 +46,7 @@ class ReservationObject {
     require_open(commit ? "commit" : "abort");
     open_ = false;
     for (const py::object& reference : views_) {
-      if (const py::object array = reference(); !array.is_none()) {
+      if (const py::object array = owned(PyObject_CallNoArgs(reference.ptr())); !array.is_none()) {
         PyArray_CLEARFLAGS(as_array(array), NPY_ARRAY_WRITEABLE);
       }
     }
@@ -74,6 +74,91 @@ class ReservationObject {
   bool open_ = true;
 };
 
+// A plain type of CPython's: an instance of pybind11's, and calls of its methods, cost more than all else here.
+struct ReservationHolder {
+  PyObject base;
+  ReservationObject* held;  // null until the slot is reserved
+};
+
+PyTypeObject* reservation_type = nullptr;
+
+ReservationObject& reservation_of(PyObject* self) { return *reinterpret_cast<ReservationHolder*>(self)->held; }
+
+PyObject* views_of(PyObject* self, void* /*closure*/) {
+  try {
+    return reservation_of(self).views(self).release().ptr();
+  } catch (...) {
+    set_caught();
+  }
+  return nullptr;
+}
+
+PyObject* enter_block(PyObject* self, PyObject* /*unused*/) { return views_of(self, nullptr); }
+
+PyObject* finish_slot(PyObject* self, bool commit) {
+  try {
+    reservation_of(self).finish(commit);
+    Py_RETURN_NONE;
+  } catch (...) {
+    set_caught();
+  }
+  return nullptr;
+}
+
+template <bool kCommit>
+PyObject* finish_slot(PyObject* self, PyObject* /*unused*/) {
+  return finish_slot(self, kCommit);
+}
+
+PyObject* exit_block(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
+  if (count != 3) {
+    return PyErr_Format(PyExc_TypeError, "__exit__() takes 3 arguments (%zd given)", count);
+  }
+  return finish_slot(self, arguments[0] == Py_None);
+}
+
+void free_reservation(PyObject* self) {
+  {
+    const py::error_scope pending;
+    delete reinterpret_cast<ReservationHolder*>(self)->held;
+  }
+  PyTypeObject* const type = Py_TYPE(self);
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+PyMethodDef reservation_methods[] = {
+    {"commit", finish_slot<true>, METH_NOARGS,
+     "commit($self, /)\n--\n\nHand the example over. The views become read-only."},
+    {"abort", finish_slot<false>, METH_NOARGS, "abort($self, /)\n--\n\nGive the slot back without an example."},
+    {"__enter__", enter_block, METH_NOARGS, "__enter__($self, /)\n--\n\n"},
+    {"__exit__", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(exit_block)), METH_FASTCALL,
+     "__exit__($self, exc_type, exc, traceback, /)\n--\n\n"},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyGetSetDef reservation_members[] = {
+    {"views", views_of, nullptr, "New writable arrays on the slot, in the nest of the spec.", nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
+};
+
+PyType_Slot reservation_slots[] = {
+    {Py_tp_methods, reservation_methods},
+    {Py_tp_getset, reservation_members},
+    {Py_tp_dealloc, reinterpret_cast<void*>(free_reservation)},
+    {Py_tp_doc, const_cast<char*>("A slot to write an example into; a context manager that commits, or aborts on an "
+                                  "exception.")},
+    {0, nullptr},
+};
+
+PyType_Spec reservation_spec = {
+    .name = "pyecho._core.Reservation",
+    .basicsize = sizeof(ReservationHolder),
+    .itemsize = 0,
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = reservation_slots,
+};
+
 }  // namespace
 
 py::object make_reservation(std::shared_ptr<EchoBufferObject> buffer, std::optional<double> timeout_s) {
@@ -81,29 +166,15 @@ py::object make_reservation(std::shared_ptr<EchoBufferObject> buffer, std::optio
     raise(errors().config_error,
           "reserve() needs a spec of arrays and numbers, but this one has leaves that travel by reference; use put()");
   }
-  return py::cast(std::make_shared<ReservationObject>(std::move(buffer), timeout_s));
+  py::object made = owned(reservation_type->tp_alloc(reservation_type, 0));
+  reinterpret_cast<ReservationHolder*>(made.ptr())->held = new ReservationObject(std::move(buffer), timeout_s);
+  return made;
 }
 
 void register_reservation(py::module_& module) {
-  py::class_<ReservationObject, std::shared_ptr<ReservationObject>>(
-      module, "Reservation",
-      "A slot to write an example into; a context manager that commits, or aborts on an exception.")
-      .def_property_readonly(
-          "views", [](const py::object& self) { return self.cast<ReservationObject&>().views(self); },
-          "New writable arrays on the slot, in the nest of the spec.")
-      .def(
-          "commit", [](ReservationObject& self) { self.finish(true); },
-          "commit()\n\nHand the example over. The views become read-only.")
-      .def(
-          "abort", [](ReservationObject& self) { self.finish(false); },
-          "abort()\n\nGive the slot back without an example.")
-      .def("__enter__", [](const py::object& self) { return self.cast<ReservationObject&>().views(self); })
-      .def(
-          "__exit__",
-          [](ReservationObject& self, const py::object& type, const py::object&, const py::object&) {
-            self.finish(type.is_none());
-          },
-          py::arg("exc_type"), py::arg("exc"), py::arg("traceback"));
+  py::object type = owned(PyType_FromSpec(&reservation_spec));
+  module.attr("Reservation") = type;
+  reservation_type = reinterpret_cast<PyTypeObject*>(type.release().ptr());
 }
 
 }  // namespace pyecho::bindings

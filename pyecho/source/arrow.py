@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from pyecho._core import ArrowReader
 from pyecho.items.nest import map_nest
 from pyecho.items.rows import rows_of
+from pyecho.source.arrow_types import column_of
 from pyecho.source.reader import (
     CHUNK_BYTES,
     EXPORTS,
@@ -19,6 +22,8 @@ from pyecho.source.reader import (
     length_of,
     too_short,
 )
+
+MAPS = Path("/proc/self/maps")
 
 
 class Arrow(Source):
@@ -37,7 +42,7 @@ class Arrow(Source):
     def _settle(self) -> None:
         self.indexed = self._by_row and not self.one_shot
         knows = not self.one_shot and _rows_of_table(self.object) is not None
-        self.in_memory = knows and not _reader(self.object, None).is_mapped()
+        self.in_memory = knows and not _is_mapped(_reader(self.object, None).address())
 
     def read(self, start: int = 0) -> Iterator[Any]:
         """Begin one pass."""
@@ -86,7 +91,22 @@ def _rows_of_table(source: Any) -> int | None:
 
 def _reader(source: Any, chunk_bytes: int | None) -> Any:
     method = next(name for name in EXPORTS if has_special(source, name))
-    return ArrowReader(getattr(source, method)(), chunk_bytes=chunk_bytes)
+    return ArrowReader(getattr(source, method)(), column_of, chunk_bytes=chunk_bytes)
+
+
+def _is_mapped(address: int | None) -> bool:
+    """Return True if an address lies in a mapped file, so reading may wait for the disk.
+
+    Known on Linux.
+    """
+    if address is None or not MAPS.exists():
+        return False
+    for line in MAPS.read_bytes().splitlines():  # begin-end access offset device inode path
+        bounds, _, _, _, inode = line.split(maxsplit=5)[:5]
+        begin, end = (int(bound, 16) for bound in bounds.split(b"-"))
+        if begin <= address < end:
+            return inode != b"0"
+    return False
 
 
 def _rows(batch: Any) -> Iterator[Any]:

@@ -13,6 +13,7 @@ from drivers import FEEDER
 
 import pyecho
 from pyecho import _core
+from pyecho.source.arrow_types import column_of
 
 INTS = Type("+s", "", (Type("i", "x"),))
 TEXTS = Type("+s", "", (Type("u", "t"),))
@@ -64,6 +65,31 @@ def test_a_stream_that_is_left_half_way_is_released(options, batch_size):
     assert producer.all_is_released
 
 
+@pytest.mark.parametrize("options", [{"threads": 0}, FEEDER])
+@pytest.mark.parametrize("batch_size", [None, 2])
+@pytest.mark.parametrize("end", ["iterator dropped", "loader closed", "loader dropped", "error"])
+def test_a_stream_ends_with_its_pass_although_iterator_batch_or_loader_are_held(
+    end, options, batch_size
+):
+    odd = [Values(2, (None,), (ints(1),))] if end == "error" else []
+    producer = Producer(INTS, [some().batches[0]] * 50 + odd)
+    loader = pyecho.EchoLoader(producer, 1, batch_size=batch_size, **options)
+    batches = iter(loader)
+    held = [next(batches), loader, batches]
+    if end == "iterator dropped":
+        del held[2], batches
+    elif end == "loader closed":
+        loader.close()
+        assert producer.released["stream"] == 1, "at once"
+    elif end == "loader dropped":
+        del held[1:], loader, batches
+    else:
+        with pytest.raises(pyecho.EchoError, match="does not fit its schema"):
+            for _ in batches:
+                pass
+    assert producer.stream_is_released.wait(60)
+
+
 def test_views_keep_their_batch_and_release_it_in_any_thread():
     producer = some()
     views = [item["x"] for item in pyecho.EchoLoader(producer, 1)]
@@ -107,6 +133,13 @@ def test_an_error_arrives_with_its_message_after_what_came_before(options):
 def test_an_error_without_a_message():
     with pytest.raises(OSError, match="gave no reason"):
         list(pyecho.EchoLoader(some(code=errno.EINVAL, message=None), 1, batch_size=2))
+
+
+def test_an_error_whose_message_is_not_utf_8_is_shown_escaped():
+    producer = some(code=errno.EIO, message=b"the line is \xff\xfe")
+    with pytest.raises(OSError, match=r"the line is \\xff\\xfe") as raised:
+        list(pyecho.EchoLoader(producer, 1, batch_size=2))
+    assert raised.value.errno == errno.EIO
 
 
 def test_an_error_instead_of_a_schema():
@@ -155,7 +188,7 @@ def test_a_second_thread_is_refused_while_one_is_inside_the_producer():
         inside.set()
         assert release.wait(60)
 
-    reader = _core.ArrowReader(some(before_next=wait).__arrow_c_stream__())
+    reader = _core.ArrowReader(some(before_next=wait).__arrow_c_stream__(), column_of)
     thread = threading.Thread(target=next, args=(reader,))
     thread.start()
     assert inside.wait(60)
@@ -181,6 +214,9 @@ def test_a_second_thread_is_refused_while_one_is_inside_the_producer():
         (INTS, Values(1, (None,), (Values(1, (None,)),))),
         (INTS, Values(1, (None, None), (ints(1),))),
         (INTS, struct(ints(1, n_buffers=7))),
+        (Type("+s", "", (Type(f"w:{1 << 46}", "x"),)), struct(Values(1 << 20, (None, b"x")))),
+        (Type("+s", "", (Type("n", "x"),)), struct(Values(1, (), n_buffers=7))),
+        (Type("+s", "", (Type("n", "x"),)), struct(Values(1, (), n_buffers=-1))),
         (INTS, struct(ints(1, n_children=1))),
         (Type("+w:3"), Values(1, (None,), (ints(1, 2),))),
         (Type("+w:3"), Values(1 << 40, (None,), (ints(1, 2),))),
@@ -226,6 +262,7 @@ def test_what_would_be_read_out_of_bounds_is_an_error(type_, batch):
         (Type("Q?", "x"), "format 'Q\\?', which pyecho does not know; cast it"),
         (Type("+w:", "x", (Type("i"),)), "format '\\+w:', which cannot be"),
         (Type("+w:-1", "x", (Type("i"),)), "which cannot be"),
+        (Type(f"w:{1 << 70}", "x"), "which cannot be"),
         (Type("+w:2", "x"), "lacks a child"),
         (Type("f", "x", dictionary=Type("u")), "indices of the Arrow format 'f'"),
         (Type("c", "x", dictionary=Type("+s")), "nested values; decode it"),
@@ -234,6 +271,56 @@ def test_what_would_be_read_out_of_bounds_is_an_error(type_, batch):
 def test_schemas_that_cannot_be_read_name_their_column(type_, message):
     with pytest.raises(pyecho.ConfigError, match=message):
         list(pyecho.EchoLoader(Producer(Type("+s", "", (type_,))), batch_size=2))
+
+
+def nested(levels, format_="+s", **changes):
+    type_ = Type("i", "x")
+    for _ in range(levels - 2):
+        type_ = Type(format_, "x", (type_,))
+    return Type("+s", "", (type_,), **changes)
+
+
+def test_schemas_may_have_64_levels():
+    for format_ in ("+s", "+w:1"):
+        with pytest.warns(RuntimeWarning, match="yielded nothing"):
+            assert list(pyecho.EchoLoader(Producer(nested(64, format_)), batch_size=2)) == []
+        producer = Producer(nested(65, format_))
+        with pytest.raises(pyecho.ConfigError, match="nested more than 64 levels deep"):
+            list(pyecho.EchoLoader(producer, batch_size=2))
+        gc.collect()
+        assert producer.all_is_released
+
+
+def test_dictionaries_of_dictionaries_are_not_followed_without_end():
+    type_ = Type("u")
+    for _ in range(100):
+        type_ = Type("i", "x", dictionary=type_)
+    with pytest.raises(pyecho.ConfigError, match="nested more than 64 levels deep"):
+        list(pyecho.EchoLoader(Producer(type_), batch_size=2))
+
+
+@pytest.mark.parametrize("metadata", [(-1,), (1, -5), (1, 0, -5)])
+def test_metadata_of_a_negative_size_are_refused(metadata):
+    type_ = Type("i", metadata=packed.pack(f"{len(metadata)}i", *metadata))
+    with pytest.raises(pyecho.ConfigError, match="metadata that cannot be"):
+        list(pyecho.EchoLoader(Producer(type_), batch_size=2))
+
+
+def test_a_name_that_is_not_utf_8_is_shown_escaped():
+    producer = Producer(Type("+s", "", (Type("i", "x\udcff"),)), [struct(ints(1, 2))])
+    [item] = pyecho.EchoLoader(producer, 1)
+    assert item["x\\xff"].tolist() == [1, 2]
+    producer = Producer(Type("+s", "", (Type("Q\udcff", "x\udcff"),)))
+    with pytest.raises(pyecho.ConfigError, match=r"column 'x\\xff' has the Arrow format 'Q\\xff'"):
+        list(pyecho.EchoLoader(producer, 1))
+
+
+@pytest.mark.parametrize("buffers", [(), (None,), (b"\0",)])
+def test_a_column_of_nulls_may_have_a_buffer(buffers):
+    producer = Producer(
+        Type("+s", "", (Type("n", "x"),)), [struct(Values(2, buffers, null_count=2))]
+    )
+    assert list(pyecho.EchoLoader(producer, batch_size=2, factor=1)) == [{"x": [None, None]}]
 
 
 def test_text_that_is_no_utf_8():

@@ -279,6 +279,35 @@ def test_an_error_of_a_reader_arrives_after_what_came_before(options):
     assert found == repeated(range(ROWS))
 
 
+@pytest.mark.parametrize("options", [{"threads": 0}, {"threads": 1}])
+@pytest.mark.parametrize("batch_size", [None, 4])
+@pytest.mark.parametrize("end", ["close", "drop"])
+def test_a_query_of_duckdb_ends_with_its_loader(tmp_path, options, batch_size, end):
+    duckdb = pytest.importorskip("duckdb")
+    path = str(tmp_path / "x.db")
+    connection = duckdb.connect(path)
+    connection.execute("create table numbers as select range as x from range(300000)")
+    query = connection.sql("select x from numbers")
+    loader = pyecho.EchoLoader(query, 1, batch_size=batch_size, **options)
+    batches = iter(loader)
+    first = next(batches)["x"].copy()
+    assert len(np.unique(first)) == len(first)
+    if end == "close":
+        loader.close()
+    else:
+        del loader, batches
+    del query
+    connection.close()
+    for _ in range(600):  # a thread that reads drops the query soon
+        try:
+            duckdb.connect(path, config={"threads": 1}).close()  # while it is open, an error
+            break
+        except duckdb.ConnectionException:
+            time.sleep(0.1)
+    else:
+        pytest.fail("the database is still open")
+
+
 def test_the_batches_of_one_stream_may_be_made_by_python():
     assert sorted(emitted(pyecho.EchoLoader(reader(), 2, batch_size=4))) == repeated(range(ROWS))
 

@@ -136,6 +136,32 @@ def test_a_tensor_has_its_shape(permutation):
     assert np.array_equal(rows_of(table.slice(1, 2))["x"], expected[1:3])
 
 
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        (b"", "metadata that cannot be read"),
+        (b"{", "metadata that cannot be read: {"),
+        (b"\xff", r"metadata that cannot be read: \\xff"),
+        (b"[" * 10_000, "metadata that cannot be read"),
+        (b"[2]", "metadata that cannot be read"),
+        (b'{"shape": 2}', "metadata that cannot be read"),
+        (b'{"shape": ["2"]}', "metadata that cannot be read"),
+        (b'{"shape": [-1, -2]}', "metadata that cannot be read"),
+        (b'{"shape": [1, 2], "permutation": [1, 2]}', "metadata that cannot be read"),
+        (b'{"shape": [1, 2], "permutation": 0}', "metadata that cannot be read"),
+        (b'{"shape": [3]}', r"tensors of shape \[3\] in lists of 2 values, which cannot be"),
+        (b'{"shape": [%s2]}' % (b"1, " * 80), r"has more than \d+ axes in a row"),
+    ],
+)
+def test_the_metadata_of_a_tensor_are_read_or_refused(metadata, message):
+    entries = {"ARROW:extension:name": "arrow.fixed_shape_tensor"}
+    field = pa.field("x", pa.list_(pa.int32(), 2), metadata=entries)
+    field = field.with_metadata({**field.metadata, b"ARROW:extension:metadata": metadata})
+    table = pa.Table.from_arrays([pa.array([[1, 2]], field.type)], schema=pa.schema([field]))
+    with pytest.raises(pyecho.ConfigError, match=f"^column 'x' .*{message}"):
+        list(pyecho.EchoLoader(table, batch_size=2))
+
+
 def test_other_extension_types_are_their_storage():
     values = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes(range(16))], pa.binary(16)))
     assert rows_of(pa.table({"x": values}))["x"].tolist() == [list(range(16))]
@@ -157,6 +183,7 @@ def test_polars_frames_are_tables():
             "when": [NOON] * 3,
             "image": pl.Series([[[1, 2]], [[3, 4]], [[5, 6]]], dtype=pl.Array(pl.UInt8, (1, 2))),
             "flag": [True, False, True],
+            "nothing": [None] * 3,
             "nested": [{"a": 1.5, "b": "c"}] * 3,
         }
     )

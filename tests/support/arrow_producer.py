@@ -1,6 +1,7 @@
 """A producer of Arrow streams in Python, which counts what is released and may break every rule."""
 
 import ctypes
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -65,6 +66,7 @@ class Type:
     name: str | None = ""
     children: tuple = ()
     dictionary: "Type | None" = None
+    metadata: bytes | None = None
 
 
 @dataclass
@@ -101,6 +103,7 @@ class Producer:
     streams: int = 0
     sent: int = 0  # arrays
     released: dict = field(default_factory=lambda: {"stream": 0, "schema": 0, "array": 0})
+    stream_is_released: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self):
         self._kept = []
@@ -128,6 +131,7 @@ class Producer:
 
         def release(stream):
             self._released("stream", stream.contents, RELEASE_STREAM)
+            self.stream_is_released.set()
 
         stream = Stream(
             GET_SCHEMA(get_schema),
@@ -159,8 +163,9 @@ class Producer:
     def _fill_schema(self, schema, type_, root=True):
         children = [self._made(Schema, self._fill_schema, child) for child in type_.children]
         names = (type_.format, type_.name)
-        texts = [None if text is None else text.encode() for text in names]
+        texts = [None if text is None else text.encode(errors="surrogateescape") for text in names]
         self._kept += texts
+        schema.metadata = type_.metadata
         schema.format, schema.name = texts
         schema.n_children = len(children)
         schema.children = self._pointers(Schema, children)

@@ -1,10 +1,10 @@
-#include "bindings/arrow_text.hpp"
+#include "bindings/arrow/text.hpp"
 
 #include <array>
 #include <cstddef>
 #include <cstring>
 
-#include "bindings/arrow_nulls.hpp"
+#include "bindings/arrow/nulls.hpp"
 #include "bindings/errors.hpp"
 #include "bindings/numpy_api.hpp"
 

@@ -1,16 +1,15 @@
-#include "bindings/arrow_batch.hpp"
+#include "bindings/arrow/batch.hpp"
 
 #include <pybind11/numpy.h>
 
-#include <array>
 #include <cstddef>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <tuple>
+#include <vector>
 
-#include "bindings/arrow_nulls.hpp"
-#include "bindings/arrow_text.hpp"
+#include "bindings/arrow/nulls.hpp"
+#include "bindings/arrow/text.hpp"
 #include "bindings/errors.hpp"
 #include "bindings/numpy_api.hpp"
 
@@ -33,13 +32,13 @@ py::object owner_of(ArrowArray& array) {
 std::int64_t buffers_of(ArrowKind kind) noexcept {
   switch (kind) {
     case ArrowKind::kNull:
-      return 0;
+      return 0;  // or one of nulls, as Polars sends
     case ArrowKind::kStruct:
-    case ArrowKind::kFixedList:
+    case ArrowKind::kList:
       return 1;
     case ArrowKind::kText32:
     case ArrowKind::kText64:
-    case ArrowKind::kTextView:
+    case ArrowKind::kView:
       return 3;  // of views: at least
     default:
       return 2;
@@ -61,17 +60,16 @@ void check_array(const ArrowType& type, const ArrowArray& array) {
   require_fit(array.length >= 0 && array.length < kMaxArrowLength && array.offset >= 0 &&
                   array.offset < kMaxArrowLength && array.n_children == children &&
                   (children == 0 || array.children != nullptr) && (buffers == 0 || array.buffers != nullptr) &&
-                  (type.kind == ArrowKind::kTextView ? array.n_buffers >= buffers : array.n_buffers == buffers),
+                  (array.n_buffers == buffers || (type.kind == ArrowKind::kNull && array.n_buffers == 1) ||
+                   (type.kind == ArrowKind::kView && array.n_buffers > buffers)),
               type);
   require_fit(buffers < 2 || array.length == 0 || type.size == 0 || array.buffers[1] != nullptr, type);
+  std::int64_t values = 0;  // that must be there, or rows of each child
+  require_fit(!__builtin_mul_overflow(array.offset + array.length, type.size, &values) && values < kMaxArrowLength,
+              type);
   for (std::int64_t index = 0; index < children; ++index) {
     const ArrowType& child = type.children[static_cast<std::size_t>(index)];
-    std::int64_t needed = 0;
-    require_fit(array.children[index] != nullptr &&
-                    !__builtin_mul_overflow(array.offset + array.length,
-                                            type.kind == ArrowKind::kFixedList ? type.size : 1, &needed) &&
-                    array.children[index]->length >= needed,
-                child);
+    require_fit(array.children[index] != nullptr && array.children[index]->length >= values, child);
     check_array(child, *array.children[index]);
   }
   if (type.kind == ArrowKind::kDictionary) {
@@ -114,13 +112,19 @@ py::object read_bits(const ArrowType& type, const ArrowArray& array, std::int64_
   });
 }
 
-py::object read_widened(const ArrowType& type, const ArrowArray& array, std::int64_t begin, std::int64_t count) {
-  const auto* const from = static_cast<const std::byte*>(array.buffers[1]);
-  return make_array<std::int64_t>(type.dtype, count, [&](std::int64_t row) {
-    std::int32_t value = 0;
-    std::memcpy(&value, from + (array.offset + begin + row) * 4, sizeof(value));
-    return value;
-  });
+// Gives the values of `count` rows, side by side, the axes of their type.
+py::object shaped(const ArrowType& type, const py::object& values, std::int64_t count) {
+  std::vector<npy_intp> extents{count};
+  extents.insert(extents.end(), type.shape.begin(), type.shape.end());
+  const npy_intp* const before = PyArray_DIMS(as_array(values));
+  extents.insert(extents.end(), before + 1, before + PyArray_NDIM(as_array(values)));
+  if (extents.size() > max_axes()) {
+    raise(errors().config_error,
+          type.path + " has more than " + std::to_string(max_axes() - 1) + " axes in a row; make columns of its parts");
+  }
+  PyArray_Dims shape{.ptr = extents.data(), .len = static_cast<int>(extents.size())};
+  const py::object rows = owned(PyArray_Newshape(as_array(values), &shape, NPY_CORDER));
+  return type.axes.is_none() ? rows : rows.attr("transpose")(type.axes);
 }
 
 }  // namespace
@@ -146,10 +150,10 @@ py::object ArrowBatch::read(const ArrowType& type, const ArrowArray& array, std:
       return read_plain(type, array, begin, count);
     case ArrowKind::kBits:
       return read_bits(type, array, begin, count);
-    case ArrowKind::kWidened:
-      return read_widened(type, array, begin, count);
-    case ArrowKind::kFixedList:
-      return read_lists(type, array, begin, count);
+    case ArrowKind::kList:
+      return shaped(type,
+                    read(type.children[0], *array.children[0], (array.offset + begin) * type.size, count * type.size),
+                    count);
     case ArrowKind::kStruct:
       return read_struct(type, array, begin, count);
     case ArrowKind::kDictionary:
@@ -170,45 +174,21 @@ py::object ArrowBatch::read_struct(const ArrowType& type, const ArrowArray& arra
 
 py::object ArrowBatch::read_plain(const ArrowType& type, const ArrowArray& array, std::int64_t begin,
                                   std::int64_t count) const {
-  std::array<npy_intp, 2> extents{count, type.size};
-  const std::int64_t item_bytes = PyDataType_ELSIZE(as_descr(type.dtype));
-  const auto* const buffer = static_cast<const std::byte*>(array.buffers[1]);
-  const std::byte* const data = buffer == nullptr ? nullptr : buffer + (array.offset + begin) * type.size * item_bytes;
-  if (data == nullptr) {  // NumPy would allocate an array of its own
-    extents[0] = type.has_axis ? count : 0;
+  npy_intp values = count * type.size;
+  const auto* data = static_cast<const std::byte*>(array.buffers[1]);
+  if (data != nullptr) {
+    data += (array.offset + begin) * type.size * PyDataType_ELSIZE(as_descr(type.dtype));
   }
-  py::object view =
-      owned(PyArray_NewFromDescr(&PyArray_Type, as_descr(type.dtype.inc_ref()), type.has_axis ? 2 : 1, extents.data(),
-                                 nullptr, const_cast<std::byte*>(data), NPY_ARRAY_C_CONTIGUOUS, nullptr));
-  if (data == nullptr) {
-    return view;
-  }
+  py::object view = owned(PyArray_NewFromDescr(&PyArray_Type, as_descr(type.dtype.inc_ref()), 1, &values, nullptr,
+                                               const_cast<std::byte*>(data), NPY_ARRAY_C_CONTIGUOUS, nullptr));
   PyArray_UpdateFlags(as_array(view), NPY_ARRAY_ALIGNED);
-  throw_if(PyArray_SetBaseObject(as_array(view), owner_.inc_ref().ptr()) != 0);
-  return view;
-}
-
-py::object ArrowBatch::read_lists(const ArrowType& type, const ArrowArray& array, std::int64_t begin,
-                                  std::int64_t count) {
-  const py::object values =
-      read(type.children[0], *array.children[0], (array.offset + begin) * type.size, count * type.size);
-  PyArrayObject* const flat = as_array(values);
-  std::array<npy_intp, NPY_MAXDIMS> extents{count};
-  int axes = 1;
-  if (type.shape.is_none()) {
-    extents.at(static_cast<std::size_t>(axes++)) = type.size;
-  } else {
-    const py::tuple shape = type.shape;
-    for (std::size_t axis = 1; axis < shape.size(); ++axis) {
-      extents.at(static_cast<std::size_t>(axes++)) = shape[axis].cast<npy_intp>();
-    }
+  if (data != nullptr) {  // else there are no values, and the array is NumPy's
+    throw_if(PyArray_SetBaseObject(as_array(view), owner_.inc_ref().ptr()) != 0);
   }
-  for (int axis = 1; axis < PyArray_NDIM(flat); ++axis) {
-    extents.at(static_cast<std::size_t>(axes++)) = PyArray_DIM(flat, axis);
+  if (!type.cast.is_none()) {
+    view = view.attr("astype")(type.cast);
   }
-  PyArray_Dims shape{.ptr = extents.data(), .len = axes};
-  const py::object rows = owned(PyArray_Newshape(flat, &shape, NPY_CORDER));
-  return type.axes.is_none() ? rows : rows.attr("transpose")(type.axes);
+  return type.shape.empty() ? view : shaped(type, view, count);
 }
 
 // The dictionary is decoded once for each batch. The None behind its values stands for nulls.
@@ -218,12 +198,12 @@ py::object ArrowBatch::read_dictionary(const ArrowType& type, const ArrowArray& 
   py::object& decoded = dictionaries_[&values];
   if (!decoded) {
     decoded = read(type.children[0], values, 0, values.length);
-    if (type.by_reference()) {
+    if (type.by_reference) {
       decoded = with_none(decoded);
     }
   }
   const py::object indices = make_array<std::int64_t>(py::dtype("i8"), count, [&](std::int64_t row) {
-    const bool null = type.by_reference() && is_null(array, begin + row);
+    const bool null = type.by_reference && is_null(array, begin + row);
     const std::int64_t index = null ? values.length : dictionary_index(type, array, begin + row);
     require_fit(null || (index >= 0 && index < values.length), type);
     return index;

@@ -1,4 +1,4 @@
-#include "bindings/arrow_nulls.hpp"
+#include "bindings/arrow/nulls.hpp"
 
 #include <cstddef>
 #include <cstring>
@@ -48,7 +48,7 @@ std::int64_t dictionary_index(const ArrowType& type, const ArrowArray& array, st
 
 std::int64_t first_null(const ArrowType& type, const ArrowArray& array, std::int64_t begin, std::int64_t count,
                         const ArrowType*& column) {
-  if (type.by_reference()) {
+  if (type.by_reference) {
     return count;
   }
   const auto nearer = [&](std::int64_t row) {
@@ -62,7 +62,7 @@ std::int64_t first_null(const ArrowType& type, const ArrowArray& array, std::int
     for (std::size_t index = 0; index < type.children.size(); ++index) {
       count = first_null(type.children[index], *array.children[index], array.offset + begin, count, column);
     }
-  } else if (type.kind == ArrowKind::kFixedList && type.size > 0) {
+  } else if (type.kind == ArrowKind::kList && type.size > 0) {
     const std::int64_t first = (array.offset + begin) * type.size;
     const ArrowType* unused = nullptr;
     nearer(first_null(type.children[0], *array.children[0], first, count * type.size, unused) / type.size);

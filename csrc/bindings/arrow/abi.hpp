@@ -15,7 +15,7 @@ extern "C" {
 struct ArrowSchema {
   const char* format;
   const char* name;
-  const char* metadata;  // pairs of strings, see metadata_of() in arrow_type.cpp
+  const char* metadata;  // pairs of strings, see metadata_of() in type.cpp
   std::int64_t flags;
   std::int64_t n_children;
   ArrowSchema** children;

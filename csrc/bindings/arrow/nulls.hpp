@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "bindings/arrow_abi.hpp"
-#include "bindings/arrow_type.hpp"
+#include "bindings/arrow/abi.hpp"
+#include "bindings/arrow/type.hpp"
 
 namespace pyecho::bindings {
 

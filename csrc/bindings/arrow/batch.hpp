@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <unordered_map>
 
-#include "bindings/arrow_abi.hpp"
-#include "bindings/arrow_type.hpp"
+#include "bindings/arrow/abi.hpp"
+#include "bindings/arrow/type.hpp"
 
 namespace pyecho::bindings {
 
@@ -31,7 +31,6 @@ class ArrowBatch {
  private:
   pybind11::object read(const ArrowType& type, const ArrowArray& array, std::int64_t begin, std::int64_t count);
   pybind11::object read_struct(const ArrowType& type, const ArrowArray& array, std::int64_t begin, std::int64_t count);
-  pybind11::object read_lists(const ArrowType& type, const ArrowArray& array, std::int64_t begin, std::int64_t count);
   pybind11::object read_plain(const ArrowType& type, const ArrowArray& array, std::int64_t begin,
                               std::int64_t count) const;
   pybind11::object read_dictionary(const ArrowType& type, const ArrowArray& array, std::int64_t begin,
