@@ -2,8 +2,8 @@
 //
 // variable       | written by          | read by         | order          | why
 // references_    | retain, release     | release         | acq_rel RMW    | the last one sees all that the others did
-// open_[slot]    | reserve, commit,    | commit, abort   | relaxed        | finds a reservation that is committed twice, by the
-//                | abort               |                 |                | one thread at a time that has it
+// open_[slot]    | reserve, commit,    | commit, abort   | relaxed RMW    | of threads that commit or abort one reservation, one
+//                | abort               |                 |                | does; the caller hands the slot from thread to thread
 // closed_        | close               | reserve         | relaxed        | a hint: slots reserved before are as good
 // consuming_     | Consuming           | Consuming       | acq_rel RMW    | admits one consumer; what it did happens before the next
 // leases_ ...    | acquire, release    | the same        | lease_mutex_   |
@@ -124,14 +124,17 @@ class Buffer final : public pyecho_buffer {
     bool admitted_;
   };
 
+  // Sets `batch` to a lease (kOk), or only its `end` (kEnd).
   Outcome acquire(pyecho_batch& batch, std::int64_t timeout_ns);
   // Ends a lease, and its reference. Returns false if there is none of this id.
   bool release_lease(std::uint64_t id);
   [[nodiscard]] Outcome begin(std::uint64_t epoch, std::uint64_t items);
 
-  // Returns memory for std::free() with the state. Sets its size, and the items that were fed. Throws std::bad_alloc.
+  // Returns memory for std::free() with the state. Sets its size, and the items before the first open reservation. Throws
+  // std::bad_alloc.
   unsigned char* save(std::size_t& size_bytes, std::uint64_t& taken);
-  // Throws BadState, and as EchoBuffer does.
+  // Throws BadState, std::length_error if max_bytes has no room for the items, and as EchoBuffer does. The buffer then goes
+  // on as before, unless the system had no memory for a plan of this position.
   void load(std::span<const std::byte> state, std::uint64_t& taken);
 
  private:
@@ -145,6 +148,10 @@ class Buffer final : public pyecho_buffer {
   template <class Attempt>
   Outcome wait(std::int64_t timeout_ns, bool& interrupted, const Attempt& attempt);
   void settle();
+  [[nodiscard]] unsigned char* data_of(std::uint32_t slot) const noexcept {
+    return reinterpret_cast<unsigned char*>(core_->slot_data(slot));
+  }
+  bool end_reservation(std::uint32_t slot, std::uint64_t expected) noexcept;
   [[nodiscard]] std::vector<std::uint64_t> fingerprint() const;
 
   std::uint64_t magic_ = kMagic;
