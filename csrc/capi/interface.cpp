@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <mutex>
 #include <utility>
 
 #include "capi/buffer.hpp"
@@ -28,8 +29,8 @@ pyecho_status as_consumer(pyecho_buffer* handle, const Body& body) noexcept {
   return with_buffer(handle, [&](Buffer& buffer) {
     check_call(!buffer.foreign(),
                "the buffer is one of Python's, which consumes it; only producers' functions may be called");
-    const Buffer::Consuming consuming(buffer);
-    check_call(static_cast<bool>(consuming),
+    const std::unique_lock consumer(buffer.consumer(), std::try_to_lock);
+    check_call(consumer.owns_lock(),
                "another thread is inside a function of the consumer; one thread at a time may consume");
     return body(buffer);
   });
@@ -137,10 +138,10 @@ pyecho_status settle(pyecho_buffer* handle, const pyecho_slot* slots, std::size_
       if (found > 0) {
         act(buffer.core(), std::span<const Reservation>(group).first(found));
       }
-      check_call(found == next.size(),
-                 "a slot is not one of this buffer's open reservations: it was committed or aborted before, or was "
-                 "changed, or "
-                 "is of another buffer; pass each slot of pyecho_reserve() back once, as it is");
+      check_call(
+          found == next.size(),
+          "a slot is not reserved: it was committed or aborted before, was changed, or is one of another buffer; "
+          "pass each slot of pyecho_reserve() back once, as it is");
       done += found;
     }
   });

@@ -1,12 +1,15 @@
-// Saving and loading a Buffer: where the consumer is, as plain numbers, and the items that it has not had to their last use.
-// Meaning of the numbers: core/plan/replay.hpp.
+// Saving and loading a Buffer: where the consumer is, as plain numbers, and the items that it has not had to their last
+// use. Meaning of the numbers: core/plan/replay.hpp.
 //
 // A state is words of 64 bits, little-endian, then a column of bytes for each leaf:
 //
 //     kMagic, checksum of all words after it, number of words
 //     list: fingerprint of the configuration
 //     epoch, items, open_items, ended, iterations, batches
-//     list: passes and items, in pairs      list: decisions      list: numbers of the items      checksum of the columns
+//     list: passes and items, in pairs
+//     list: decisions
+//     list: numbers of the items
+//     checksum of the columns
 //
 // A list is its length and its words.
 #include <algorithm>
@@ -230,8 +233,8 @@ void Buffer::load(std::span<const std::byte> state, std::uint64_t& taken) {
   const std::uint64_t sum = reader.next();
   const Columns columns = columns_of(state.subspan(reader.size_bytes()), core_->layout(), numbers, sum);
 
-  // The buffer stays as it is unless there is such a position: a core for more items has nothing to lose, and for its own
-  // core a plan beside it finds out.
+  // The buffer stays as it is unless there is such a position: a core for more items has nothing to lose, and for its
+  // own core a plan beside it finds out.
   std::shared_ptr<EchoBuffer> core = core_;
   if (const auto larger = core_->with_room_for(numbers.size())) {
     const std::size_t needed_bytes = EchoBuffer::min_bytes(*larger);

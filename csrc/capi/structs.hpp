@@ -30,8 +30,8 @@ void give(Struct* to, std::type_identity_t<Struct> from) {
   std::memcpy(to, &from, std::min(to->struct_bytes, sizeof(Struct)));
 }
 
-// Returns a struct of the caller's; members that it does not know are 0. Throws for PYECHO_INVALID if it has other than 0
-// in members that this library does not know.
+// Returns a struct of the caller's; members that it does not know are 0. Throws for PYECHO_INVALID if it has other than
+// 0 in members that this library does not know.
 template <class Struct>
 [[nodiscard]] Struct taken(const Struct* from, std::size_t least) {
   check_size(from->struct_bytes, least);

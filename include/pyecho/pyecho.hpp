@@ -1,5 +1,5 @@
-// pyecho from C++17: owners for what pyecho.h counts, and exceptions for its codes. pyecho.h is the contract: what blocks,
-// which threads may call, how long things live.
+// pyecho from C++17: owners for what pyecho.h counts, and exceptions for its codes. pyecho.h is the contract: what
+// blocks, which threads may call, how long things live.
 //
 //     pyecho::Config config;
 //     config.leaves = {{"image", "|u1", {32, 32, 3}}, {"label", "<i8", {}}};
@@ -13,8 +13,8 @@
 //                  }
 //     one thread:  while (pyecho::Batch batch = buffer.acquire()) train(batch.at<std::uint8_t>(0), batch.rows());
 //
-// A Buffer is a reference: copies refer to the same buffer. Buffer::borrowed(handle) is one to a buffer of Python's (the
-// pointer of a capsule, see PYECHO_CAPSULE_NAME). Everything but the constructor works without linking libpyecho.
+// A Buffer is a reference: copies refer to the same buffer. Buffer::borrowed(handle) is one to a buffer of Python's
+// (the pointer of a capsule, see PYECHO_CAPSULE_NAME). Everything but the constructor works without linking libpyecho.
 #pragma once
 
 #include <array>

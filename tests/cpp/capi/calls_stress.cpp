@@ -1,4 +1,5 @@
-// Random calls of the C interface, right ones and wrong ones, by several threads: for PYECHO_STRESS_SECONDS (2 without it).
+// Random calls of the C interface, right ones and wrong ones, by several threads: for PYECHO_STRESS_SECONDS (2 without
+// it).
 #include <gtest/gtest.h>
 
 #include <algorithm>

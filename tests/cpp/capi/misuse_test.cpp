@@ -36,7 +36,7 @@ TEST(Misuse, OfSlots) {
   forged = slots[1];
   forged.data = nullptr;
   EXPECT_EQ(pyecho_commit(buffer, &forged, 1), PYECHO_MISUSE);
-  EXPECT_NE(std::string(pyecho_last_error()).find("open reservation"), std::string::npos);
+  EXPECT_NE(std::string(pyecho_last_error()).find("not reserved"), std::string::npos);
   EXPECT_EQ(pyecho_close(buffer), PYECHO_OK);
   EXPECT_EQ(pyecho_commit(buffer, &slots[1], 1), PYECHO_OK);  // it was reserved before
   EXPECT_EQ(pyecho_reserve(buffer, slots.data(), 1, PYECHO_FOREVER, nullptr), PYECHO_CLOSED);
