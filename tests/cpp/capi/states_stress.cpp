@@ -78,7 +78,8 @@ TEST(StatesStress, EachLoadsIntoItsConfigurationWithTheLeastMaxBytes) {
 constexpr std::uint64_t kValues[] = {0,          1,           2,           7,           60,          1U << 20U,
                                      1ULL << 31, 1ULL << 32U, 1ULL << 40U, 1ULL << 62U, 1ULL << 63U, ~0ULL};
 
-// Changes one word to any value, or leaves some out, or has some twice.
+// Changes a word to any value, or leaves some out, or has some twice. (Several such changes may make a state that is as
+// good as one of a long run, and takes as long to plan.)
 State mutated(const State& state, Random& random) {
   return forged(state, [&](Words& words, auto) {
     const auto at = words.begin() + static_cast<std::ptrdiff_t>(3 + below(random, words.size() - 3));
