@@ -149,21 +149,29 @@ Outcome Buffer::reserve(std::span<pyecho_slot> slots, std::int64_t timeout_ns, s
   for (; count < reserved; ++count) {
     const Reservation& each = found[count];
     open_[each.slot].store_relaxed(each.ticket + 1);
-    slots[count] = {.data = reinterpret_cast<unsigned char*>(core_->slot_data(each.slot)),
-                    .ticket = each.ticket,
-                    .index = each.slot,
-                    .reserved = 0};
+    slots[count] = {.data = data_of(each.slot), .ticket = each.ticket, .index = each.slot, .reserved = 0};
   }
   return Outcome::kOk;
+}
+
+// Ends what open_ says of a slot. Returns false if it says something else, or another thread is first.
+bool Buffer::end_reservation(std::uint32_t slot, std::uint64_t expected) noexcept {
+  std::uint64_t found = expected;
+  while (expected != 0 && found == expected) {
+    if (open_[slot].try_claim_relaxed(found, 0)) {
+      return true;
+    }
+  }
+  return false;
 }
 
 std::size_t Buffer::take_back(std::span<const pyecho_slot> slots, std::span<Reservation> reservations) noexcept {
   std::size_t count = 0;
   for (const pyecho_slot& slot : slots) {
-    if (slot.index >= open_.size() || open_[slot.index].load_relaxed() != slot.ticket + 1) {
+    if (slot.index >= open_.size() || slot.data != data_of(slot.index) ||
+        !end_reservation(slot.index, slot.ticket + 1)) {
       break;
     }
-    open_[slot.index].store_relaxed(0);
     reservations[count++] = {.slot = slot.index, .ticket = slot.ticket};
   }
   return count;
@@ -197,8 +205,7 @@ std::size_t Buffer::open_slots() const noexcept {
 std::size_t Buffer::abort_open() noexcept {
   std::size_t aborted = 0;
   for (std::uint32_t slot = 0; slot < open_.size(); ++slot) {
-    if (const std::uint64_t ticket = open_[slot].load_relaxed(); ticket != 0) {
-      open_[slot].store_relaxed(0);
+    if (const std::uint64_t ticket = open_[slot].load_relaxed(); end_reservation(slot, ticket)) {
       core_->abort({.slot = slot, .ticket = ticket - 1});
       ++aborted;
     }
@@ -222,9 +229,12 @@ Outcome Buffer::acquire(pyecho_batch& batch, std::int64_t timeout_ns) {
       ++batches_;
     }
   } while (outcome == Outcome::kOk && config_.drop_last && lease.rows() < config_.plan.batch_rows);
-  if (outcome == Outcome::kEnd && !core_->at_end()) {
-    ++iterations_;
-    batches_ = 0;
+  if (outcome == Outcome::kEnd) {
+    batch.end = (batches_ == 0 ? PYECHO_END_EMPTY : 0) | (core_->at_end() ? PYECHO_END_LAST : 0);
+    if (!core_->at_end()) {
+      ++iterations_;
+      batches_ = 0;
+    }
   }
   if (outcome != Outcome::kOk) {
     return outcome;

@@ -2,10 +2,10 @@
 //
 // variable       | written by          | read by         | order          | why
 // references_    | retain, release     | release         | acq_rel RMW    | the last one sees all that the others did
-// open_[slot]    | reserve, commit,    | commit, abort   | relaxed        | finds a reservation that is committed twice, by the
-//                | abort               |                 |                | one thread at a time that has it
+// open_[slot]    | reserve, commit,    | commit, abort   | relaxed RMW    | one thread ends a reservation; callers
+//                | abort               |                 |                | hand the slot from thread to thread
 // closed_        | close               | reserve         | relaxed        | a hint: slots reserved before are as good
-// consuming_     | Consuming           | Consuming       | acq_rel RMW    | admits one consumer; what it did happens before the next
+// batches_ ...   | the consumer        | the consumer    | consumer_      |
 // leases_ ...    | acquire, release    | the same        | lease_mutex_   |
 // waiting_ ...   | producers           | stats           | wait_mutex_    |
 #pragma once
@@ -42,8 +42,8 @@ struct Leaf {
 };
 using Leaves = std::vector<std::unique_ptr<Leaf>>;
 
-// Waits for room in place of Buffer: calls `attempt(deadline of a slice)` until it returns something else than kTimeout, or
-// the deadline has passed. Returns false if the thread was interrupted.
+// Waits for room in place of Buffer: calls `attempt(deadline of a slice)` until it returns something else than
+// kTimeout, or the deadline has passed. Returns false if the thread was interrupted.
 using Waiter = bool (*)(const std::function<Outcome(Deadline)>& attempt, Deadline deadline, Outcome& outcome);
 
 // The consumer of a buffer, and its input.
@@ -57,7 +57,8 @@ class Buffer final : public pyecho_buffer {
  public:
   // A buffer that the caller consumes. Throws as EchoBuffer does.
   Buffer(Leaves leaves, EchoConfig config);
-  // A buffer that something else consumes: only producers' functions may be called. `leaves`: the first ones of the core's.
+  // A buffer that something else consumes: only producers' functions may be called. `leaves`: the first ones of the
+  // core's.
   Buffer(Role role, Leaves leaves, std::shared_ptr<EchoBuffer> core, Waiter waiter);
   ~Buffer();
   Buffer(const Buffer&) = delete;
@@ -105,33 +106,20 @@ class Buffer final : public pyecho_buffer {
 
   // -- The consumer --
 
-  // Keeps other threads out for as long as it lives; false if one is in.
-  class Consuming {
-   public:
-    explicit Consuming(Buffer& buffer) noexcept
-        : buffer_(buffer), admitted_(buffer.consuming_.exchange_acq_rel(1) == 0) {}
-    ~Consuming() {
-      if (admitted_) {
-        buffer_.consuming_.exchange_acq_rel(0);
-      }
-    }
-    Consuming(const Consuming&) = delete;
-    Consuming& operator=(const Consuming&) = delete;
-    explicit operator bool() const noexcept { return admitted_; }
+  // Held by the thread that is inside one of the functions below.
+  [[nodiscard]] std::mutex& consumer() noexcept { return consumer_; }
 
-   private:
-    Buffer& buffer_;
-    bool admitted_;
-  };
-
+  // Sets `batch` to a lease (kOk), or only its `end` (kEnd).
   Outcome acquire(pyecho_batch& batch, std::int64_t timeout_ns);
   // Ends a lease, and its reference. Returns false if there is none of this id.
   bool release_lease(std::uint64_t id);
   [[nodiscard]] Outcome begin(std::uint64_t epoch, std::uint64_t items);
 
-  // Returns memory for std::free() with the state. Sets its size, and the items that were fed. Throws std::bad_alloc.
+  // Returns memory for std::free() with the state. Sets its size, and the items before the first open reservation.
+  // Throws std::bad_alloc.
   unsigned char* save(std::size_t& size_bytes, std::uint64_t& taken);
-  // Throws BadState, and as EchoBuffer does.
+  // Throws BadState, std::length_error if max_bytes has no room for the items, and as EchoBuffer does. The buffer then
+  // goes on as before, unless the system had no memory for a plan of this position.
   void load(std::span<const std::byte> state, std::uint64_t& taken);
 
  private:
@@ -145,6 +133,10 @@ class Buffer final : public pyecho_buffer {
   template <class Attempt>
   Outcome wait(std::int64_t timeout_ns, bool& interrupted, const Attempt& attempt);
   void settle();
+  [[nodiscard]] unsigned char* data_of(std::uint32_t slot) const noexcept {
+    return reinterpret_cast<unsigned char*>(core_->slot_data(slot));
+  }
+  bool end_reservation(std::uint32_t slot, std::uint64_t expected) noexcept;
   [[nodiscard]] std::vector<std::uint64_t> fingerprint() const;
 
   std::uint64_t magic_ = kMagic;
@@ -162,7 +154,7 @@ class Buffer final : public pyecho_buffer {
   Clock::time_point waiting_since_{};
   std::uint64_t waited_ns_ = 0;
 
-  Atomic<std::uint32_t> consuming_;
+  std::mutex consumer_;
   std::uint64_t first_epoch_ = 0;  // the consumer's, like the next three: of the passes that flow into each other
   std::uint64_t items_ = kUnknown;
   std::uint64_t iterations_ = 0;  // to their ends, but for the last one

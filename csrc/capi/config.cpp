@@ -3,7 +3,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <new>
 #include <string>
+#include <utility>
 
 #include "capi/structs.hpp"
 
@@ -35,17 +37,36 @@ std::unique_ptr<Leaf> checked_leaf(const pyecho_leaf& leaf, const std::string& w
                                 (leaf.dtype == nullptr ? "NULL" : std::string("\"").append(leaf.dtype) + "\""));
   }
   if (leaf.ndim > 64 || (leaf.ndim > 0 && leaf.shape == nullptr)) {
-    throw std::invalid_argument(where + "needs a shape of at most 64 axes");
+    throw std::invalid_argument(where + "needs a shape of at most 64 axes, got " +
+                                (leaf.ndim > 64 ? std::to_string(leaf.ndim) : "NULL"));
   }
   const std::span<const std::int64_t> shape(leaf.shape, leaf.ndim);
   for (const std::int64_t axis : shape) {
     if (axis < 0 ||
         (axis > 0 && size_bytes > std::numeric_limits<std::size_t>::max() / static_cast<std::size_t>(axis))) {
-      throw std::invalid_argument(where + "has a shape that cannot be");
+      throw std::invalid_argument(where + "has an axis of " + std::to_string(axis) +
+                                  "; axes are at least 0, and all together fit the address space");
     }
     size_bytes *= static_cast<std::size_t>(axis);
   }
   return std::make_unique<Leaf>(leaf.name == nullptr ? "" : leaf.name, leaf.dtype, shape, size_bytes);
+}
+
+// Memory of the caller's for batches.
+HostMemory allocated(const pyecho_config& config, std::size_t size_bytes) {
+  void* const memory = config.allocate(size_bytes, config.context);
+  if (memory == nullptr) {
+    throw std::bad_alloc();
+  }
+  const auto deallocate = [free = config.deallocate, context = config.context, size_bytes](void* to_free) {
+    free(to_free, size_bytes, context);
+  };
+  std::shared_ptr<void> owner(memory, deallocate);
+  if (reinterpret_cast<std::uintptr_t>(memory) % SlotLayout::kRegionAlignment != 0) {
+    throw std::invalid_argument(
+        "allocate must return memory at a multiple of 64 bytes, such as that of aligned_alloc()");
+  }
+  return {static_cast<std::byte*>(memory), size_bytes, std::move(owner)};
 }
 
 }  // namespace
@@ -58,10 +79,12 @@ Leaves checked_leaves(const pyecho_config& config) {
     const auto* const address = reinterpret_cast<const unsigned char*>(config.leaves) + i * stride;
     const auto* const leaf = reinterpret_cast<const pyecho_leaf*>(address);
     const std::string where = "leaf " + std::to_string(i) + ": ";
-    if (leaf->struct_bytes != stride || stride < offsetof(pyecho_leaf, size_bytes)) {
-      throw std::invalid_argument(where + kNoSize);
+    if (leaf->struct_bytes != stride) {
+      throw std::invalid_argument(where + "its struct_bytes is " + std::to_string(leaf->struct_bytes) +
+                                  ", and that of leaf 0 " + std::to_string(stride) +
+                                  "; begin each with PYECHO_LEAF_INIT");
     }
-    leaves.push_back(checked_leaf(taken(leaf), where));
+    leaves.push_back(checked_leaf(taken(leaf, offsetof(pyecho_leaf, size_bytes)), where));
   }
   return leaves;
 }
@@ -86,6 +109,11 @@ EchoConfig core_config(const pyecho_config& config, const Leaves& leaves) {
                      .burst = or_default(config.burst, 1),
                      .max_bytes = or_default(config.max_bytes, kUnlimited),
                      .held = or_default(config.held, 2)};
+  check_argument((config.allocate == nullptr) == (config.deallocate == nullptr),
+                 "allocate and deallocate belong together: set both, or neither");
+  if (config.allocate != nullptr) {
+    core.batch_memory = [config](std::size_t size_bytes) { return allocated(config, size_bytes); };
+  }
   for (const auto& leaf : leaves) {
     core.leaf_bytes.push_back(leaf->view.size_bytes);
   }

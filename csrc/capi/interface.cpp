@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <mutex>
 #include <utility>
 
 #include "capi/buffer.hpp"
@@ -17,7 +18,7 @@ template <class Body>
 pyecho_status with_buffer(pyecho_buffer* handle, const Body& body) noexcept {
   return guarded([&] {
     Buffer* const buffer = Buffer::of(handle);
-    check_argument(buffer != nullptr, "no buffer: the handle is NULL, or that of a buffer that was freed");
+    check_argument(buffer != nullptr, "a buffer of pyecho_create() is needed, got NULL, or one that was freed");
     return body(*buffer);
   });
 }
@@ -28,8 +29,8 @@ pyecho_status as_consumer(pyecho_buffer* handle, const Body& body) noexcept {
   return with_buffer(handle, [&](Buffer& buffer) {
     check_call(!buffer.foreign(),
                "the buffer is one of Python's, which consumes it; only producers' functions may be called");
-    const Buffer::Consuming consuming(buffer);
-    check_call(static_cast<bool>(consuming),
+    const std::unique_lock consumer(buffer.consumer(), std::try_to_lock);
+    check_call(consumer.owns_lock(),
                "another thread is inside a function of the consumer; one thread at a time may consume");
     return body(buffer);
   });
@@ -38,7 +39,8 @@ pyecho_status as_consumer(pyecho_buffer* handle, const Body& body) noexcept {
 void check_batch(const pyecho_batch* batch) {
   // Programs of the first version have batches of this size.
   constexpr std::size_t kLeastBytes = offsetof(pyecho_batch, id) + sizeof(pyecho_batch::id);
-  check_argument(batch != nullptr && batch->struct_bytes >= kLeastBytes, kNoSize);
+  check_argument(batch != nullptr, "a batch is needed, got NULL");
+  check_size(batch->struct_bytes, kLeastBytes);
 }
 
 void check_settled(const Buffer& buffer) {
@@ -54,8 +56,7 @@ pyecho_status create(const pyecho_config* config, pyecho_buffer** buffer) {
   return guarded([&] {
     check_argument(config != nullptr && buffer != nullptr,
                    "pyecho_create() needs a config and the address of a handle, got NULL");
-    check_argument(config->struct_bytes >= offsetof(pyecho_config, factor), kNoSize);
-    const pyecho_config known = taken(config);
+    const pyecho_config known = taken(config, offsetof(pyecho_config, factor));
     Leaves leaves = checked_leaves(known);
     EchoConfig core = core_config(known, leaves);
     *buffer = new Buffer(std::move(leaves), std::move(core));
@@ -137,8 +138,10 @@ pyecho_status settle(pyecho_buffer* handle, const pyecho_slot* slots, std::size_
       if (found > 0) {
         act(buffer.core(), std::span<const Reservation>(group).first(found));
       }
-      check_call(found == next.size(),
-                 "a slot is not reserved: it was committed or aborted before, or comes from elsewhere");
+      check_call(
+          found == next.size(),
+          "a slot is not reserved: it was committed or aborted before, was changed, or is one of another buffer; "
+          "pass each slot of pyecho_reserve() back once, as it is");
       done += found;
     }
   });
@@ -188,7 +191,7 @@ pyecho_status acquire(pyecho_buffer* handle, pyecho_batch* batch, std::int64_t t
     check_call(batch->id == 0, "`batch` holds a batch; release it first, or pass another one");
     pyecho_batch acquired{};
     const Outcome outcome = buffer.acquire(acquired, timeout_ns);
-    if (outcome == Outcome::kOk) {
+    if (outcome == Outcome::kOk || outcome == Outcome::kEnd) {
       give(batch, acquired);
     }
     if (outcome == Outcome::kEnd && buffer.core().at_end()) {
@@ -232,7 +235,6 @@ pyecho_status save(pyecho_buffer* handle, unsigned char** state, std::size_t* si
     if (buffer.core().failed()) {
       return set_error(PYECHO_FAILED, "the producer has failed, which no state can repeat; go on from an earlier one");
     }
-    check_settled(buffer);
     std::uint64_t items = 0;
     *state = buffer.save(*size_bytes, items);
     if (taken_items != nullptr) {
@@ -251,12 +253,7 @@ pyecho_status load(pyecho_buffer* handle, const unsigned char* state, std::size_
     }
     check_settled(buffer);
     std::uint64_t items = 0;
-    try {
-      buffer.load(std::span(reinterpret_cast<const std::byte*>(state), size_bytes), items);
-    } catch (const BadState&) {
-      buffer.core().stop();
-      throw;
-    }
+    buffer.load(std::span(reinterpret_cast<const std::byte*>(state), size_bytes), items);
     if (taken_items != nullptr) {
       *taken_items = items;
     }

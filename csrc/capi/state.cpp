@@ -1,21 +1,23 @@
-// Saving and loading a Buffer: where the consumer is, as plain numbers, and the items that it has not had to their last use.
-// Meaning of the numbers: core/plan/replay.hpp.
+// Saving and loading a Buffer: where the consumer is, as plain numbers, and the items that it has not had to their last
+// use. Meaning of the numbers: core/plan/replay.hpp.
 //
 // A state is words of 64 bits, little-endian, then a column of bytes for each leaf:
 //
-//     kMagic, checksum of all following words, size of the state in bytes
+//     kMagic, checksum of all words after it, number of words
 //     list: fingerprint of the configuration
 //     epoch, items, open_items, ended, iterations, batches
-//     list: passes and items, in pairs      list: decisions      list: numbers of the items      checksum of the columns
+//     list: passes and items, in pairs
+//     list: decisions
+//     list: numbers of the items
+//     checksum of the columns
 //
 // A list is its length and its words.
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdlib>
 #include <cstring>
-#include <limits>
 #include <new>
-#include <numeric>
 #include <string>
 #include <utility>
 
@@ -28,116 +30,148 @@ namespace {
 static_assert(std::endian::native == std::endian::little);
 
 using Words = std::vector<std::uint64_t>;
+using WordSpan = std::span<const std::uint64_t>;
+using Columns = std::vector<std::span<const std::byte>>;
 
 constexpr std::uint64_t kStateMagic = 0x3130'7473'6f68'6365;  // "echost01"
 constexpr std::size_t kSumIndex = 1;
-constexpr std::size_t kSizeIndex = 2;
-constexpr std::size_t kChecked = 2;                      // words before those that the checksum covers
-constexpr std::uint64_t kMost = std::uint64_t{1} << 62;  // of anything that is counted
+constexpr std::size_t kCountIndex = 2;
 constexpr std::uint64_t kUsesAtOnce = 1U << 20;
 
-void add_list(Words& words, const Words& list) {
+constexpr std::array kOptions = {"batch_rows", "capacity", "factor",  "seed",
+                                 "steps",      "min_uses", "max_age", "unique_in_batch"};
+constexpr std::size_t kFactorIndex = 2;
+
+constexpr const char* kForged =
+    "the state contradicts itself though its checksum is right, so pyecho_save() has not made it; load one that it has";
+
+void require(bool holds, const std::string& message) {
+  if (!holds) {
+    throw BadState(message);
+  }
+}
+
+std::uint64_t checksum_of(WordSpan words) { return checksum(std::as_bytes(words.subspan(kCountIndex)), 0); }
+
+template <class List>
+void add_list(Words& words, const List& list) {
   words.push_back(list.size());
   words.insert(words.end(), list.begin(), list.end());
 }
 
-void require(bool holds, const char* what) {
-  if (!holds) {
-    throw BadState(std::string("the state is damaged, or none of this version of pyecho: ") + what);
-  }
-}
-
-// Reads words, and trusts none.
+// The words of a state. Nobody has damaged them, yet somebody may have forged them, so none is trusted.
 class Reader {
  public:
-  explicit Reader(std::span<const std::byte> state) : state_(state) {
-    require(next() == kStateMagic, "it does not begin as one");
-    const std::uint64_t sum = next();
-    require(next() == state.size(), "its size is another");
-    sum_ = sum;
+  explicit Reader(std::span<const std::byte> state) {
+    std::array<std::uint64_t, kCountIndex + 1> first{};
+    std::memcpy(first.data(), state.data(), std::min(state.size(), sizeof(first)));
+    require(first[0] == kStateMagic,
+            "these bytes do not begin as a state of this version of pyecho; load all that its pyecho_save() returned");
+    const std::uint64_t count = first[kCountIndex];
+    require(count >= first.size() && count <= state.size() / sizeof(std::uint64_t),
+            "the state is damaged or cut off: it begins with " + std::to_string(count) + " words, and " +
+                std::to_string(state.size()) + " bytes came; load another copy, or an earlier state");
+    words_.resize(count);
+    std::memcpy(words_.data(), state.data(), count * sizeof(std::uint64_t));
+    require(checksum_of(words_) == words_[kSumIndex],
+            "the state is damaged: the checksum of its words is wrong; load another copy, or an earlier state");
+    at_ = first.size();
   }
   std::uint64_t next() {
-    require(state_.size() - at_ >= sizeof(std::uint64_t), "it is too short");
-    std::uint64_t word = 0;
-    std::memcpy(&word, state_.data() + at_, sizeof(word));
-    at_ += sizeof(word);
-    return word;
+    require(at_ < words_.size(), kForged);
+    return words_[at_++];
   }
-  std::uint64_t next_count() {
-    const std::uint64_t count = next();
-    require(count <= kMost, "a number cannot be");
-    return count;
-  }
-  Words next_list() {
+  WordSpan next_list() {
     const std::uint64_t length = next();
-    require(length <= (state_.size() - at_) / sizeof(std::uint64_t), "a list is too long");
-    Words words;
-    while (words.size() < length) {
-      words.push_back(next());
-    }
-    return words;
+    require(length <= words_.size() - at_, kForged);
+    at_ += length;
+    return WordSpan(words_).subspan(at_ - length, length);
   }
-  // Checks the words so far. Returns the bytes that follow.
-  std::span<const std::byte> rest() {
-    const std::span<const std::byte> checked = state_.first(at_).subspan(kChecked * sizeof(std::uint64_t));
-    require(checksum(checked, 0) == sum_, "its checksum is another");
-    return state_.subspan(at_);
-  }
+  [[nodiscard]] std::size_t size_bytes() const noexcept { return words_.size() * sizeof(std::uint64_t); }
 
  private:
-  std::span<const std::byte> state_;
+  Words words_;
   std::size_t at_ = 0;
-  std::uint64_t sum_ = 0;
 };
 
+void check_configuration(WordSpan saved, WordSpan own) {
+  const auto text = [](WordSpan options, std::size_t at) {
+    return at == kFactorIndex ? std::to_string(std::bit_cast<double>(options[at])) : std::to_string(options[at]);
+  };
+  for (std::size_t at = 0; at < std::min(kOptions.size(), saved.size()); ++at) {
+    require(saved[at] == own[at], "the state was saved with " + std::string(kOptions.at(at)) + " " + text(saved, at) +
+                                      ", and this buffer has " + text(own, at) +
+                                      "; load it into a buffer of the same configuration");
+  }
+  require(std::ranges::equal(saved, own),
+          "the state was saved with leaves of other sizes; load it into a buffer with the same leaves");
+}
+
 PlanPosition read_position(Reader& reader) {
-  PlanPosition position{.epoch = reader.next(), .extent = {.items = reader.next()}, .open_items = reader.next_count()};
-  const std::uint64_t ended = reader.next();
-  require(ended <= 1 && !(ended == 1 && position.open_items > 0), "its passes cannot be");
-  position.ended = ended == 1;
-  position.iterations = reader.next_count();
-  position.batches = reader.next_count();
+  PlanPosition position{.epoch = reader.next(), .extent = {.items = reader.next()}, .open_items = reader.next()};
+  position.ended = reader.next() != 0;
+  require(!position.ended || position.open_items == 0, kForged);
+  position.iterations = reader.next();
+  position.batches = reader.next();
   position.feed_all = true;
-  const Words passes = reader.next_list();
-  require(passes.size() % 2 == 0, "its passes cannot be");
-  std::uint64_t items = position.open_items;
+  const WordSpan passes = reader.next_list();
+  require(passes.size() % 2 == 0, kForged);
   for (std::size_t i = 0; i < passes.size(); i += 2) {
-    const PassRun run{.passes = passes[i], .items = passes[i + 1]};
-    require(run.passes >= 1 && run.passes <= kMost, "its passes cannot be");
-    require(run.items == 0 || run.passes <= (kMost - items) / run.items, "its passes cannot be");
-    items += run.passes * run.items;
-    position.passes.push_back(run);
+    position.passes.push_back({.passes = passes[i], .items = passes[i + 1]});
   }
   for (const std::uint64_t decision : reader.next_list()) {
-    require(decision <= std::numeric_limits<std::int32_t>::max(), "its decisions cannot be");
     position.decisions.push_back(static_cast<std::uint32_t>(decision));
   }
   return position;
 }
 
-std::uint64_t items_of(const PlanPosition& position) {
-  return std::accumulate(position.passes.begin(), position.passes.end(), position.open_items,
-                         [](std::uint64_t sum, const PassRun& run) { return sum + run.passes * run.items; });
-}
-
-// Returns a column of the state for each leaf. Checks the size of all.
-std::vector<std::span<const std::byte>> columns_of(std::span<const std::byte> bytes, const SlotLayout& layout,
-                                                   std::size_t count) {
+// Returns a column for each leaf. `sum`: the checksum of all.
+Columns columns_of(std::span<const std::byte> bytes, const SlotLayout& layout, WordSpan numbers, std::uint64_t sum) {
+  const std::size_t count = numbers.size();
   require(count == 0 ? bytes.empty() : bytes.size() / count == layout.example_bytes() && bytes.size() % count == 0,
-          "the items have another size");
-  std::vector<std::span<const std::byte>> columns;
+          "the state is damaged or cut off: it needs " + std::to_string(layout.example_bytes()) +
+              " bytes for each of " + std::to_string(count) + " examples, and " + std::to_string(bytes.size()) +
+              " came; load another copy, or an earlier state");
+  Columns columns;
   for (const SlotLayout::Leaf& leaf : layout.leaves()) {
+    sum -= checksum_of_column(bytes.first(count * leaf.size_bytes), numbers, columns.size());
     columns.push_back(bytes.first(count * leaf.size_bytes));
     bytes = bytes.subspan(count * leaf.size_bytes);
   }
+  require(sum == 0,
+          "the state is damaged: the checksum of its examples is wrong; load another copy, or an earlier state");
   return columns;
+}
+
+// Plans to the position. Returns the slots of the items of these numbers.
+std::vector<std::uint32_t> slots_of(Replay& replay, WordSpan numbers) {
+  require(
+      replay.bounded(),
+      "the state was taken after more than 2^36 uses, or 2^20 passes without examples, which would take hours to plan "
+      "again; load an earlier one, and begin a new epoch with pyecho_begin() before that");
+  Outcome outcome = Outcome::kEmpty;
+  while (outcome == Outcome::kEmpty) {
+    outcome = replay.advance(kUsesAtOnce);
+  }
+  require(outcome == Outcome::kOk && !replay.plan().diverged(), kForged);
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> places;
+  replay.plan().each_item([&](std::uint32_t slot, std::uint64_t number) { places.emplace_back(number, slot); });
+  std::ranges::sort(places);
+  std::vector<std::uint32_t> slots;
+  for (const auto& [number, slot] : places) {
+    if (slots.size() < numbers.size() && numbers[slots.size()] == number) {
+      slots.push_back(slot);
+    } else {  // an adaptive factor may have dropped it ahead of the consumer, then it is not used again
+      require(replay.plan().config().adaptive(), kForged);
+    }
+  }
+  require(slots.size() == numbers.size(), kForged);
+  return slots;
 }
 
 }  // namespace
 
-// ---------------------------------------------------------------- saving
-
-// Returns the options that the output depends on.
+// Returns the options that the output depends on, and the sizes of the leaves.
 Words Buffer::fingerprint() const {
   Words words{config_.plan.batch_rows,
               config_.plan.capacity,
@@ -152,37 +186,25 @@ Words Buffer::fingerprint() const {
 }
 
 unsigned char* Buffer::save(std::size_t& size_bytes, std::uint64_t& taken) {
-  struct Halted {  // until the end of the scope, also after an exception
-    EchoBuffer& core;
-    explicit Halted(EchoBuffer& halted) : core(halted) { core.set_halted(true); }
-    ~Halted() { core.set_halted(false); }
-    Halted(const Halted&) = delete;
-    Halted& operator=(const Halted&) = delete;
-  };
-  const Halted halted(*core_);
+  const auto resume = [](EchoBuffer* core) { core->set_halted(false); };
+  core_->set_halted(true);
+  const std::unique_ptr<EchoBuffer, decltype(resume)> halted(core_.get(), resume);  // also after an exception
   std::vector<Unspent> items;
   const Plan& plan = core_->inspect(items, {});
+  taken = plan.fed();
 
   Words words{kStateMagic, 0, 0};
   add_list(words, fingerprint());
-  for (const std::uint64_t word :
-       {first_epoch_, items_, plan.open_items(), std::uint64_t{plan.ended() ? 1U : 0U}, iterations_, batches_}) {
-    words.push_back(word);
-  }
-  Words passes;
-  taken = plan.open_items();
+  words.insert(words.end(), {first_epoch_, items_, plan.open_items(), plan.ended() ? 1U : 0U, iterations_, batches_});
+  words.push_back(2 * plan.passes().size());
   for (const PassRun& run : plan.passes()) {
-    passes.insert(passes.end(), {run.passes, run.items});
-    taken += run.passes * run.items;
+    words.insert(words.end(), {run.passes, run.items});
   }
-  add_list(words, passes);
-  const Decisions decisions = plan.decisions();
-  add_list(words, Words(decisions.values().begin(), decisions.values().end()));
-  Words numbers;
+  add_list(words, plan.decisions().values());
+  words.push_back(items.size());
   for (const Unspent& item : items) {
-    numbers.push_back(item.number);
+    words.push_back(item.number);
   }
-  add_list(words, numbers);
 
   const std::size_t head_bytes = (words.size() + 1) * sizeof(std::uint64_t);
   size_bytes = head_bytes + items.size() * core_->layout().example_bytes();
@@ -197,79 +219,57 @@ unsigned char* Buffer::save(std::size_t& size_bytes, std::uint64_t& taken) {
     column += items.size() * leaf->view.size_bytes;
   }
   words.push_back(core_->copy_items(items, columns));
-  words[kSizeIndex] = size_bytes;
-  words[kSumIndex] = checksum(std::as_bytes(std::span(words).subspan(kChecked)), 0);
+  words[kCountIndex] = words.size();
+  words[kSumIndex] = checksum_of(words);
   std::memcpy(state, words.data(), head_bytes);
   return state;
 }
 
-// ---------------------------------------------------------------- loading
-
 void Buffer::load(std::span<const std::byte> state, std::uint64_t& taken) {
   Reader reader(state);
-  if (reader.next_list() != fingerprint()) {
-    throw BadState(
-        "the state belongs to another configuration (leaves, batch_rows, capacity, factor, seed, steps, min_uses, "
-        "max_age, unique_in_batch); load it into a buffer of the same one");
-  }
+  check_configuration(reader.next_list(), fingerprint());
   const PlanPosition position = read_position(reader);
-  const Words numbers = reader.next_list();
+  const WordSpan numbers = reader.next_list();
   const std::uint64_t sum = reader.next();
-  const std::vector<std::span<const std::byte>> columns = columns_of(reader.rest(), core_->layout(), numbers.size());
-  require(std::ranges::adjacent_find(numbers, std::greater_equal()) == numbers.end() &&
-              (numbers.empty() || numbers.back() < items_of(position)),
-          "its items cannot be");
-  std::uint64_t found_sum = 0;
-  for (std::size_t leaf = 0; leaf < columns.size(); ++leaf) {
-    found_sum += checksum_of_column(columns[leaf], std::span<const std::uint64_t>(numbers), leaf);
-  }
-  require(found_sum == sum, "its items are damaged");
+  const Columns columns = columns_of(state.subspan(reader.size_bytes()), core_->layout(), numbers, sum);
 
+  // The buffer stays as it is unless there is such a position: a core for more items has nothing to lose, and for its
+  // own core a plan beside it finds out.
+  std::shared_ptr<EchoBuffer> core = core_;
   if (const auto larger = core_->with_room_for(numbers.size())) {
-    follow(std::make_shared<EchoBuffer>(*larger));
+    const std::size_t needed_bytes = EchoBuffer::min_bytes(*larger);
+    if (needed_bytes > larger->max_bytes) {
+      throw std::length_error("the " + std::to_string(numbers.size()) + " examples of the state need max_bytes of " +
+                              std::to_string(needed_bytes) + ", and this buffer has " +
+                              std::to_string(larger->max_bytes) + "; make a buffer with more for it");
+    }
+    core = std::make_shared<EchoBuffer>(*larger);
+  } else {
+    Plan plan(plan_of(config_, core->slots()));
+    Replay trial(plan, config_.plan.batch_rows, position);
+    static_cast<void>(slots_of(trial, numbers));
   }
-  Replay replay = core_->begin_at(position);
-  if (!replay.bounded()) {
-    throw BadState(
-        "the state is damaged, or was taken after more than 2^36 uses, which would take hours to plan again; start a "
-        "new epoch with pyecho_begin() before that");
-  }
-  Outcome outcome = Outcome::kEmpty;
-  while (outcome == Outcome::kEmpty) {
-    outcome = replay.advance(kUsesAtOnce);
-  }
-  std::vector<std::pair<std::uint64_t, std::uint32_t>> places;  // of the items of the plan: number, slot
-  replay.plan().each_item([&](std::uint32_t slot, std::uint64_t number) { places.emplace_back(number, slot); });
-  std::ranges::sort(places);
-  // An adaptive factor may have dropped some ahead of the consumer, which are not used again.
-  const bool adaptive = config_.plan.min_uses > 0;
-  std::size_t found = 0;
-  for (const auto& [number, slot] : places) {
-    const bool there = found < numbers.size() && numbers[found] == number;
-    require(outcome == Outcome::kOk && (there || adaptive), "its items are not those of its place");
-    if (there) {
-      for (std::size_t leaf = 0; leaf < columns.size(); ++leaf) {
-        const SlotLayout::Leaf& at = core_->layout().leaves()[leaf];
-        if (at.size_bytes > 0) {
-          std::memcpy(core_->slot_data(slot) + at.slot_offset, columns[leaf].data() + found * at.size_bytes,
-                      at.size_bytes);
-        }
-      }
-      ++found;
+  Replay replay = core->begin_at(position);
+  const std::vector<std::uint32_t> slots = slots_of(replay, numbers);
+  for (std::size_t leaf = 0; leaf < columns.size(); ++leaf) {
+    const auto& [size_bytes, slot_offset, batch_offset] = core->layout().leaves()[leaf];
+    for (std::size_t item = 0; item < slots.size() && size_bytes > 0; ++item) {
+      std::memcpy(core->slot_data(slots[item]) + slot_offset, columns[leaf].data() + item * size_bytes, size_bytes);
     }
   }
-  require(outcome == Outcome::kOk && !replay.plan().diverged() && found == numbers.size(),
-          "its items are not those of its place");
-  core_->resume(replay);
+  if (core != core_) {
+    follow(core);
+  }
+  core->resume(replay);
   first_epoch_ = position.epoch;
   items_ = position.extent.items;
   iterations_ = position.iterations;
   batches_ = position.batches;
-  taken = items_of(position);
+  taken = replay.plan().fed();
   if (position.ended) {
-    core_->close();
+    core->close();
   }
-  core_->set_halted(false);
+  core->set_halted(false);
 }
 
 }  // namespace pyecho::capi

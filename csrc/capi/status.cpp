@@ -23,7 +23,7 @@ constexpr std::array kTexts = {"PYECHO_OK: done",
                                "PYECHO_INVALID: an argument is wrong",
                                "PYECHO_MISUSE: a call out of place",
                                "PYECHO_NO_MEMORY: the system has no more memory",
-                               "PYECHO_BAD_STATE: the saved state is damaged, or belongs to another configuration",
+                               "PYECHO_BAD_STATE: the saved state is damaged, or was saved with another configuration",
                                "PYECHO_INTERRUPTED: a signal handler of Python's has raised",
                                "PYECHO_SYSTEM: the system refused something"};
 static_assert(kTexts.size() == PYECHO_SYSTEM + 1);

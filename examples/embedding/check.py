@@ -14,6 +14,7 @@ from PIL import Image
 import pyecho
 
 BUILD = Path(sys.argv[1])
+EXAMPLES = Path(__file__).parent
 HEIGHT, WIDTH = 40, 56
 
 
@@ -27,7 +28,7 @@ def run(*command):
 
 def write_shard(path, first, count, *, kind="png", broken=None):
     """Write a tar file of images, and return these images."""
-    random = np.random.default_rng(first)
+    random = np.random.default_rng(abs(first))
     images = []
     with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
         for label in range(first, first + count):
@@ -40,6 +41,39 @@ def write_shard(path, first, count, *, kind="png", broken=None):
                 member.size = len(content)
                 tar.addfile(member, io.BytesIO(content))
     return images
+
+
+def check_first():
+    """C: two threads that put numbers; the file is the one that docs/embedding.md shows."""
+    assert run(BUILD / "first_echo") == f"2000 rows, sum {2 * sum(range(1000))}\n"
+    guide = EXAMPLES.parents[1] / "docs" / "embedding.md"
+    assert not guide.exists() or (EXAMPLES / "first_echo.c").read_text() in guide.read_text()
+
+
+def check_ctypes():
+    """Python, by ctypes."""
+    out = run(sys.executable, EXAMPLES / "ctypes_echo.py", 500)
+    assert out == f"1000 rows, sum {2 * sum(range(500))}\n", out
+
+
+def check_cython():
+    """Cython: a source."""
+    sys.path.insert(0, str(BUILD))
+    from waves import Waves
+
+    loader = pyecho.EchoLoader(Waves(500), 2, batch_size=32, shuffle_buffer=100, with_info=True)
+    for _ in range(2):
+        uses = Counter()
+        for batch, info in loader:
+            assert np.allclose(
+                batch["wave"],
+                np.sin(0.001 * np.outer(info.source_index, np.arange(256))),
+                atol=1e-5,
+            )
+            uses.update(info.source_index.tolist())
+        assert uses == dict.fromkeys(range(500), 2)
+    next(iter(loader))  # an epoch that ends early
+    loader.close()
 
 
 def check_npy(folder):
@@ -110,6 +144,17 @@ def check_tar(folder):
         assert "wrong.tar" in message, message
         assert reason in message, message
 
+    # A consumer that fails ends the program, though its producers wait for room.
+    write_shard(folder / "negative.tar", -1, 400)
+    failed = subprocess.run(
+        [*map(str, (BUILD / "tar_echo", HEIGHT, WIDTH, 2, 3)), str(folder / "negative.tar")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert failed.returncode == 1, failed
+    assert "a label is -1" in failed.stderr, failed
+
     loader = pyecho.EchoLoader(TarShards(paths, height=HEIGHT, width=WIDTH), 2, batch_size=4)
     for _ in range(5):  # epochs that end early
         next(iter(loader))
@@ -118,12 +163,19 @@ def check_tar(folder):
 
 def check_numba():
     """Numba: a compiled producer."""
-    lines = run(sys.executable, Path(__file__).with_name("numba_source.py"), 500).splitlines()
+    lines = run(sys.executable, EXAMPLES / "numba_source.py", 500).splitlines()
     assert [line.split(",")[0] for line in lines] == [f"epoch {e}: 1000 rows" for e in range(2)], (
         lines
     )
 
 
+check_first()
+print("first_echo: fine")
+check_ctypes()
+print("ctypes_echo: fine")
+if list(BUILD.glob("waves.*.so")):
+    check_cython()
+    print("waves: fine")
 with tempfile.TemporaryDirectory() as temporary:
     check_npy(Path(temporary))
     print("npy_echo: fine")

@@ -2,9 +2,9 @@
  *
  *     npy_echo rows.npy [epochs [factor]]
  *
- * Each thread reserves slots and the rows that belong there under one lock, so the order is that of the file. It then reads
- * the rows straight into the slots, while other threads do the same with the next ones. Prints the sum of all bytes of all
- * batches, which tells whether each row came as often as it should. */
+ * Each thread reserves slots and the rows that belong there under one lock, so the order is that of the file. It then
+ * reads the rows straight into the slots, while other threads do the same with the next ones. Prints the sum of all
+ * bytes of all batches, which tells whether each row came as often as it should. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <pyecho/pyecho.h>

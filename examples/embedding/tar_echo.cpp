@@ -3,6 +3,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <stdexcept>
+#include <string>
 #include <thread>
 
 #include "tar_shards.hpp"
@@ -38,12 +40,17 @@ int main(int argc, char** argv) {
     try {
       while (const pyecho::Batch batch = buffer.acquire()) {
         for (std::uint32_t row = 0; row < batch.rows(); ++row) {
-          labels += static_cast<std::uint64_t>(batch.at<std::int64_t>(1)[row]);
+          const std::int64_t label = batch.at<std::int64_t>(1)[row];
+          if (label < 0) {
+            throw std::runtime_error("a label is " + std::to_string(label) + ", and classes are 0, 1, ...");
+          }
+          labels += static_cast<std::uint64_t>(label);
         }
         rows += batch.rows();
       }
     } catch (...) {
       failure = std::current_exception();
+      buffer.stop();  // else the feeder would wait for room for ever
     }
     feeder.join();
     if (failure) {

@@ -3,8 +3,8 @@
 //     TarShards shards({"train-000.tar", ...}, 224, 224, 4);
 //     shards.feed(buffer);              // all examples of one pass, in the order of the files
 //
-// An example is a pair of files of one name, as WebDataset has them: NAME.png or NAME.jpg (the image), and NAME.cls (its
-// class as text).
+// An example is a pair of files of one name, as WebDataset has them: NAME.png or NAME.jpg (the image), and NAME.cls
+// (its class as text).
 #pragma once
 
 #include <cstdint>

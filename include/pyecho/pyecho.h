@@ -3,8 +3,8 @@
  *     producers --> slots --> shuffled uses of the examples --> batches --> consumer
  *
  * An example is a record of leaves (arrays of fixed size). Each is emitted `factor` times, in batches, shuffled among
- * `capacity` examples. The output depends only on the examples in the order of their reservations, the configuration and
- * the epoch, not on threads or timing.
+ * `capacity` examples. The output depends only on the examples in the order of their reservations, the configuration
+ * and the epoch, not on threads or timing.
  *
  *     pyecho_leaf leaf = PYECHO_LEAF_INIT;
  *     leaf.name = "x"; leaf.dtype = "<f4"; leaf.shape = (const int64_t[]){3}; leaf.ndim = 1;
@@ -24,24 +24,26 @@
  *                    pyecho_release_batch(buffer, &batch);
  *                  }
  *
- * Two ways to a buffer: pyecho_create(), linked with libpyecho; or from Python, where `buffer.capsule`, or the argument of
- * a source's `__pyecho_feed__`, is a PyCapsule named PYECHO_CAPSULE_NAME around a pyecho_buffer*. Python consumes that one,
- * so only the functions of producers may be called, and they can be called through `buffer->api`, without linking.
+ * Two ways to a buffer: pyecho_create(), linked with libpyecho; or from Python, where `buffer.capsule`, or the argument
+ * of a source's `__pyecho_feed__`, is a PyCapsule named PYECHO_CAPSULE_NAME around a pyecho_buffer*. Python consumes
+ * that one, so only the functions of producers may be called, and they can be called through `buffer->api`, without
+ * linking.
  *
  * Results. Each function returns a pyecho_status unless it says otherwise. No exception leaves it. Unless it returns
- * PYECHO_OK nothing has changed, but for what it says. Misuse, so far as it can be told, is PYECHO_INVALID or PYECHO_MISUSE.
+ * PYECHO_OK nothing has changed, but for what it says. Misuse, so far as it can be told, is PYECHO_INVALID or
+ * PYECHO_MISUSE.
  *
- * Ownership. A buffer is counted: pyecho_create() returns one reference, pyecho_retain() adds one, pyecho_release() drops
- * one, and the last one stops the buffer and frees it. A batch that is held counts as a reference.
- * A capsule has a reference of its own: retain the buffer to keep it for longer.
+ * Ownership. A buffer is counted: pyecho_create() returns one reference, pyecho_retain() adds one, pyecho_release()
+ * drops one, and the last one stops the buffer and frees it. A batch that is held counts as a reference. A capsule has
+ * a reference of its own: retain the buffer to keep it for longer.
  *
  * Threads. Producers: any number at the same time. The consumer: one thread at a time. The others: any thread, except
- * where they say otherwise. Nothing needs Python's GIL. A thread that has the GIL may call, too: a wait lets go of it, and
- * answers signals (PYECHO_INTERRUPTED).
+ * where they say otherwise. Nothing needs Python's GIL. A thread that has the GIL may call, too: a wait lets go of it,
+ * and answers signals (PYECHO_INTERRUPTED).
  *
  * Growth. Structs that begin with `struct_bytes` may get more members at their end, the table more functions. A program
  * compiled against this header runs with later libraries of the same PYECHO_ABI_VERSION. Members that are 0 have their
- * default. */
+ * default. With an earlier library, options that it does not know must be 0: else PYECHO_INVALID. */
 #ifndef PYECHO_PYECHO_H
 #define PYECHO_PYECHO_H
 
@@ -65,10 +67,14 @@ extern "C" {
 #define PYECHO_UNKNOWN UINT64_C(0) /* as a number of items */
 #define PYECHO_MAX_GROUP 64        /* slots that one call reserves, at most */
 
+/* Bits of pyecho_batch.end, which say what has ended with PYECHO_END. Neither: a pass, and another one follows. */
+#define PYECHO_END_EMPTY UINT32_C(1) /* a pass without examples */
+#define PYECHO_END_LAST UINT32_C(2)  /* everything: the input was closed, and all of it was emitted */
+
 /* Its values never change; later versions may add some. */
 typedef enum pyecho_status {
   PYECHO_OK = 0,
-  PYECHO_END = 1,                 /* the end of an iteration */
+  PYECHO_END = 1,                 /* the end of an iteration; pyecho_batch.end says whether it was the last one */
   PYECHO_TIMEOUT = 2,             /* the time was up first */
   PYECHO_CLOSED = 3,              /* no more input is accepted, or the buffer was stopped */
   PYECHO_EXHAUSTED = 4,           /* the consumer holds every batch that max_bytes allows */
@@ -77,7 +83,7 @@ typedef enum pyecho_status {
   PYECHO_INVALID = 7,             /* an argument is wrong: NULL, a size, a number out of range */
   PYECHO_MISUSE = 8,              /* a call out of place: a slot that is not reserved, a second consumer ... */
   PYECHO_NO_MEMORY = 9,           /* the system has no more memory */
-  PYECHO_BAD_STATE = 10,          /* a saved state is damaged, or belongs to another configuration */
+  PYECHO_BAD_STATE = 10,          /* a saved state is damaged, or was saved with another configuration */
   PYECHO_INTERRUPTED = 11,        /* a signal handler of Python's has raised; its exception is set in this thread */
   PYECHO_SYSTEM = 12,             /* the system refused something else, such as a thread */
   PYECHO_STATUS_BITS = 0x7FFFFFFF /* never returned; later values fit as well */
@@ -119,10 +125,19 @@ typedef struct pyecho_config {
   uint8_t with_info;       /* not 0: batches say which use of which example each row is */
   uint8_t reserved;
   size_t max_bytes; /* bound of the memory for slots and batches. Default: none */
+  /* Memory for batches of another allocator, such as pinned memory. `allocate` returns size_bytes at a multiple of 64
+   * bytes, or NULL (PYECHO_NO_MEMORY); only pyecho_create() and pyecho_load() call it, for every batch of prefetch,
+   * threads and `held`, and none is added later. `deallocate` gets each back, in any thread: at the end of the buffer,
+   * or of a batch that outlives it. `context` lives until then. Both or neither. Default: pyecho's own memory */
+  void* (*allocate)(size_t size_bytes, void* context);
+  void (*deallocate)(void* memory, size_t size_bytes, void* context);
+  void* context; /* for both of them */
 } pyecho_config;
-#define PYECHO_CONFIG_INIT {sizeof(pyecho_config), NULL, 0, 0.0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define PYECHO_CONFIG_INIT \
+  {sizeof(pyecho_config), NULL, 0, 0.0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL}
 
-/* The right to fill one slot; to be committed or aborted once, by any thread, one at a time. Never grows. */
+/* The right to fill one slot; to be committed or aborted once, by any thread, as pyecho_reserve() has set it. Never
+ * grows. */
 typedef struct pyecho_slot {
   unsigned char* data; /* slot_bytes of pyecho_layout, at a multiple of 64 */
   uint64_t ticket;     /* its place in the order of reservations */
@@ -137,8 +152,8 @@ typedef struct pyecho_batch {
   const int64_t* source_index; /* with_info: number of the example in its pass, from 0, of each row. Else NULL */
   const int32_t* use;          /* with_info: which use of it this is, from 0 */
   uint32_t rows;
-  uint32_t reserved;
-  uint64_t id; /* of the lease; 0: none */
+  uint32_t end; /* PYECHO_END_EMPTY, PYECHO_END_LAST, where pyecho_acquire() returned PYECHO_END; else 0 */
+  uint64_t id;  /* of the lease; 0: none */
 } pyecho_batch;
 #define PYECHO_BATCH_INIT {sizeof(pyecho_batch), NULL, NULL, NULL, 0, 0, 0}
 
@@ -189,37 +204,39 @@ PYECHO_API pyecho_status pyecho_get_stats(pyecho_buffer* buffer, pyecho_stats* s
 
 /* ---- Producers: any number of threads ---- */
 
-/* Waits up to timeout_ns nanoseconds (PYECHO_FOREVER: without end) for a free slot, then reserves as many as are free, at
- * most `wanted` (1 to PYECHO_MAX_GROUP). Sets the first ones of `slots`, and their number: `count`, which may be NULL if
- * wanted is 1. An open reservation holds up all later ones, so do not wait for anything else while holding one.
+/* Waits up to timeout_ns nanoseconds (PYECHO_FOREVER: without end) for a free slot, then reserves as many as are free,
+ * at most `wanted` (1 to PYECHO_MAX_GROUP). Sets the first ones of `slots`, and their number: `count`, which may be
+ * NULL if wanted is 1. An open reservation holds up all later ones, so do not wait for anything else while holding one.
  * PYECHO_TIMEOUT, PYECHO_CLOSED, PYECHO_FORKED, PYECHO_INTERRUPTED. */
 PYECHO_API pyecho_status pyecho_reserve(pyecho_buffer* buffer, pyecho_slot* slots, size_t wanted, int64_t timeout_ns,
                                         size_t* count);
-/* Hands filled slots over, which must not be written to any more. Never waits; also after pyecho_close().
- * PYECHO_MISUSE if one of them is not reserved: those before it are committed. */
+/* Hands filled slots over, which must not be written to any more. Never waits; also after pyecho_close(). PYECHO_MISUSE
+ * if one of them is not reserved (committed or aborted before, changed, of another buffer): those before it are
+ * committed. */
 PYECHO_API pyecho_status pyecho_commit(pyecho_buffer* buffer, const pyecho_slot* slots, size_t count);
 /* Gives slots back without an example. As pyecho_commit() otherwise. */
 PYECHO_API pyecho_status pyecho_abort(pyecho_buffer* buffer, const pyecho_slot* slots, size_t count);
 /* Marks the end of a pass over the source; another pass follows. Waits as pyecho_reserve() does. The consumer gets
- * PYECHO_END after the batches that the uses of the pass make, while the pool keeps its examples. With a buffer of Python's:
- * PYECHO_MISUSE, because pyecho marks it when __pyecho_feed__ returns. */
+ * PYECHO_END after the batches that the uses of the pass make, while the pool keeps its examples. With a buffer of
+ * Python's: PYECHO_MISUSE, because pyecho marks it when __pyecho_feed__ returns. */
 PYECHO_API pyecho_status pyecho_end_pass(pyecho_buffer* buffer, int64_t timeout_ns);
-/* Ends the input: reservations return PYECHO_CLOSED, what is committed drains. Idempotent. With a buffer that feeds a loader
- * of Python's: return from __pyecho_feed__ instead. */
+/* Ends the input: reservations return PYECHO_CLOSED, what is committed drains. Idempotent. With a buffer that feeds a
+ * loader of Python's: return from __pyecho_feed__ instead. */
 PYECHO_API pyecho_status pyecho_close(pyecho_buffer* buffer);
-/* Same as pyecho_close(), but the consumer gets PYECHO_FAILED (in Python a RuntimeError with this message) instead of the
- * end, once everything before it has been emitted. The first failure counts. */
+/* Same as pyecho_close(), but the consumer gets PYECHO_FAILED (in Python a RuntimeError with this message) instead of
+ * the end, once everything before it has been emitted. The first failure counts. */
 PYECHO_API pyecho_status pyecho_fail(pyecho_buffer* buffer, const char* message);
-/* Ends every wait at once, with PYECHO_CLOSED, and drops what was not consumed. Batches stay valid. Idempotent. A consumer
- * in Python gets pyecho.Closed; to end with a message, call pyecho_fail(). */
+/* Ends every wait at once, with PYECHO_CLOSED, and drops what was not consumed. Batches stay valid. Idempotent. A
+ * consumer in Python gets pyecho.Closed; to end with a message, call pyecho_fail(). */
 PYECHO_API pyecho_status pyecho_stop(pyecho_buffer* buffer);
 
 /* ---- The consumer: one thread at a time, a second one gets PYECHO_MISUSE. As all that follows, not with a buffer of
  * Python's: PYECHO_MISUSE. ---- */
 
-/* Waits for the next batch. PYECHO_END at the end of an iteration (and from then on, once the input was closed),
- * PYECHO_FAILED, PYECHO_TIMEOUT, PYECHO_CLOSED after pyecho_stop(), PYECHO_EXHAUSTED (call again once a batch was released),
- * PYECHO_FORKED, PYECHO_MISUSE if `batch` holds one. */
+/* Waits for the next batch. PYECHO_END at the end of an iteration, and sets batch->end; with PYECHO_END_LAST also from
+ * then on, until pyecho_begin() or pyecho_load(). An input that is closed right after pyecho_end_pass() ends with an
+ * empty pass. PYECHO_FAILED, PYECHO_TIMEOUT, PYECHO_CLOSED after pyecho_stop(), PYECHO_EXHAUSTED (call again once a
+ * batch was released), PYECHO_FORKED, PYECHO_MISUSE if `batch` holds one. */
 PYECHO_API pyecho_status pyecho_acquire(pyecho_buffer* buffer, pyecho_batch* batch, int64_t timeout_ns);
 /* Ends the use of a batch, in any thread, and resets it. PYECHO_MISUSE if it was released before. */
 PYECHO_API pyecho_status pyecho_release_batch(pyecho_buffer* buffer, pyecho_batch* batch);
@@ -227,16 +244,18 @@ PYECHO_API pyecho_status pyecho_release_batch(pyecho_buffer* buffer, pyecho_batc
  * pyecho_config. No producer may be inside of a function; PYECHO_MISUSE if a slot is reserved. */
 PYECHO_API pyecho_status pyecho_begin(pyecho_buffer* buffer, uint64_t epoch, uint64_t items);
 
-/* Takes a state: where the consumer is, with the examples that it has not had to their last use. `*state` is memory to be
- * given to pyecho_free(). `*taken`, unless NULL, is the number of examples committed since the first epoch of passes that
- * flow into each other began: after loading, a producer goes on with the one after those. Producers may be at work, but
- * without open reservations. PYECHO_NO_MEMORY, PYECHO_FORKED, PYECHO_CLOSED, PYECHO_FAILED. */
+/* Takes a state: where the consumer is, with the examples that it has not had to their last use. `*state` is memory to
+ * be given to pyecho_free(). `*taken`, unless NULL, is the number of examples put so far, since the first epoch of
+ * passes that flow into each other began: after loading, a producer goes on with the one after those. Producers may be
+ * at work, and have slots reserved: the state ends before the first reservation that is open, and later examples belong
+ * to the run that goes on. PYECHO_NO_MEMORY, PYECHO_FORKED, PYECHO_CLOSED, PYECHO_FAILED. */
 PYECHO_API pyecho_status pyecho_save(pyecho_buffer* buffer, unsigned char** state, size_t* size_bytes, uint64_t* taken);
-/* Goes on where a state was taken, by a buffer of the same leaves, batch_rows, factor, capacity, seed and flags, in this or
- * another process. As pyecho_begin() otherwise; no other thread may be inside of any function of the buffer, and its number
- * of slots may grow. The batches of the state are planned again, some 25 ns a use. Any bytes are safe: PYECHO_BAD_STATE, also
- * after more than 2^36 uses since the first epoch of passes that flow into each other (half an hour); the buffer is then as
- * after pyecho_stop(), and pyecho_begin() or another state starts it again. */
+/* Goes on where a state was taken, by a buffer of the same leaves, batch_rows, factor, capacity, seed and flags, in
+ * this or another process. No other thread may be inside of any function of the buffer; PYECHO_MISUSE if a slot is
+ * reserved. The number of slots may grow within max_bytes, which suffices for states of a buffer with the same: else
+ * PYECHO_INVALID. The batches of the state are planned again, twice, some 50 ns a use together. Any bytes are safe:
+ * PYECHO_BAD_STATE, also after more than 2^36 uses since the first epoch of passes that flow into each other. Unless it
+ * returns PYECHO_OK, the buffer goes on as before. */
 PYECHO_API pyecho_status pyecho_load(pyecho_buffer* buffer, const unsigned char* state, size_t size_bytes,
                                      uint64_t* taken);
 /* Does nothing with NULL. */
@@ -246,8 +265,8 @@ PYECHO_API void pyecho_free(unsigned char* state);
 
 /* Returns the name of a status and what it means; for any number. Never NULL. */
 PYECHO_API const char* pyecho_status_string(pyecho_status status);
-/* Returns what was wrong in this thread's last call that did not return PYECHO_OK, END, TIMEOUT or CLOSED: what was needed,
- * what came, and what to do. Valid until the next such call in this thread. Never NULL. */
+/* Returns what was wrong in this thread's last call that did not return PYECHO_OK, END, TIMEOUT or CLOSED: what was
+ * needed, what came, and what to do. Valid until the next such call in this thread. Never NULL. */
 PYECHO_API const char* pyecho_last_error(void);
 /* Returns the version of the library, such as "0.1.0". */
 PYECHO_API const char* pyecho_version(void);

@@ -1,5 +1,5 @@
-// pyecho from C++17: owners for what pyecho.h counts, and exceptions for its codes. pyecho.h is the contract: what blocks,
-// which threads may call, how long things live.
+// pyecho from C++17: owners for what pyecho.h counts, and exceptions for its codes. pyecho.h is the contract: what
+// blocks, which threads may call, how long things live.
 //
 //     pyecho::Config config;
 //     config.leaves = {{"image", "|u1", {32, 32, 3}}, {"label", "<i8", {}}};
@@ -13,8 +13,8 @@
 //                  }
 //     one thread:  while (pyecho::Batch batch = buffer.acquire()) train(batch.at<std::uint8_t>(0), batch.rows());
 //
-// A Buffer is a reference: copies refer to the same buffer. Buffer::borrowed(handle) is one to a buffer of Python's (the
-// pointer of a capsule, see PYECHO_CAPSULE_NAME). Everything but the constructor works without linking libpyecho.
+// A Buffer is a reference: copies refer to the same buffer. Buffer::borrowed(handle) is one to a buffer of Python's
+// (the pointer of a capsule, see PYECHO_CAPSULE_NAME). Everything but the constructor works without linking libpyecho.
 #pragma once
 
 #include <array>
@@ -75,6 +75,9 @@ struct Config {
   bool drop_last = false;
   bool with_info = false;
   std::size_t max_bytes = 0;
+  void* (*allocate)(std::size_t size_bytes, void* context) = nullptr;
+  void (*deallocate)(void* memory, std::size_t size_bytes, void* context) = nullptr;
+  void* context = nullptr;
 };
 
 namespace detail {
@@ -190,6 +193,8 @@ class Batch {
   // True unless there is none; status() says why: PYECHO_END, CLOSED, TIMEOUT.
   explicit operator bool() const noexcept { return batch_.id != 0; }
   [[nodiscard]] pyecho_status status() const noexcept { return status_; }
+  // With PYECHO_END: what has ended, PYECHO_END_EMPTY, PYECHO_END_LAST.
+  [[nodiscard]] std::uint32_t end() const noexcept { return batch_.end; }
   [[nodiscard]] std::uint32_t rows() const noexcept { return batch_.rows; }
   // Returns the rows of leaf number `leaf`, which are contiguous.
   template <class T = unsigned char>
@@ -213,8 +218,13 @@ class Buffer {
  public:
   // Throws Error.
   explicit Buffer(const Config& config) : buffer_(std::make_shared<detail::Reference>(created(config))) {}
-  // Refers to a buffer that somebody else made.
+  // Refers to a buffer that somebody else made. Throws Error, also for null.
   static Buffer borrowed(pyecho_buffer* handle) {
+    if (handle == nullptr) {
+      throw Error(
+          PYECHO_INVALID,
+          "Buffer::borrowed() needs a buffer, got null; pass the pointer of a capsule named " PYECHO_CAPSULE_NAME);
+    }
     detail::checked(*handle->api, handle->api->retain(handle));
     return Buffer(std::make_shared<detail::Reference>(handle));
   }
@@ -251,7 +261,7 @@ class Buffer {
   void begin(std::uint64_t epoch, std::uint64_t items = PYECHO_UNKNOWN) const {
     check(api().begin(handle(), epoch, items));
   }
-  // `taken`: examples committed so far, see pyecho_save().
+  // `taken`: see pyecho_save().
   [[nodiscard]] std::vector<unsigned char> save(std::uint64_t* taken = nullptr) const {
     unsigned char* state = nullptr;
     std::size_t size_bytes = 0;
@@ -298,6 +308,9 @@ class Buffer {
     c.drop_last = config.drop_last ? 1 : 0;
     c.with_info = config.with_info ? 1 : 0;
     c.max_bytes = config.max_bytes;
+    c.allocate = config.allocate;
+    c.deallocate = config.deallocate;
+    c.context = config.context;
     pyecho_buffer* handle = nullptr;
     detail::checked(*pyecho_get_api(PYECHO_ABI_VERSION), pyecho_create(&c, &handle));
     return handle;

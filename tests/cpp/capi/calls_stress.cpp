@@ -1,4 +1,5 @@
-// Random calls of the C interface, right ones and wrong ones, by several threads: for PYECHO_STRESS_SECONDS (2 without it).
+// Random calls of the C interface, right ones and wrong ones, by several threads: for PYECHO_STRESS_SECONDS (2 without
+// it).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -6,51 +7,14 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <random>
 #include <thread>
 #include <vector>
 
 #include "pyecho/pyecho.h"
+#include "random_config.hpp"
 
+namespace pyecho::capi_tests {
 namespace {
-
-using Random = std::mt19937_64;
-
-std::uint64_t below(Random& random, std::uint64_t bound) { return random() % bound; }
-
-constexpr std::int64_t kShape[] = {33};
-
-// A row is one number, 34 times, so a torn row shows.
-pyecho_leaf leaf_of(std::uint32_t ndim) {
-  pyecho_leaf leaf = PYECHO_LEAF_INIT;
-  leaf.dtype = "<i8";
-  leaf.shape = kShape;
-  leaf.ndim = ndim;
-  return leaf;
-}
-const pyecho_leaf kLeaves[] = {leaf_of(0), leaf_of(1)};
-
-pyecho_config random_config(Random& random) {
-  pyecho_config config = PYECHO_CONFIG_INIT;
-  config.leaves = kLeaves;
-  config.leaf_count = 2;
-  config.batch_rows = static_cast<std::uint32_t>(1 + below(random, 6));
-  config.capacity = static_cast<std::uint32_t>(config.batch_rows + below(random, 20));
-  config.factor = below(random, 2) == 0 ? static_cast<double>(1 + below(random, 4)) : 2.5;
-  config.threads = static_cast<std::uint32_t>(below(random, 3));
-  config.prefetch = static_cast<std::uint32_t>(below(random, 4));
-  config.burst = static_cast<std::uint32_t>(below(random, 9));
-  config.unique_in_batch = below(random, 4) == 0;
-  config.drop_last = below(random, 4) == 0;
-  config.with_info = below(random, 2) == 0;
-  config.seed = random();
-  config.steps = below(random, 4) == 0 ? 3 : 0;
-  if (below(random, 4) == 0 && config.factor != 2.5) {
-    config.min_uses = 1;
-    config.max_age = below(random, 5);
-  }
-  return config;
-}
 
 std::int64_t timeout_of(Random& random) { return static_cast<std::int64_t>(below(random, 3) * below(random, 200'000)); }
 
@@ -219,3 +183,4 @@ TEST(CallsStress, nothing_breaks) {
 }
 
 }  // namespace
+}  // namespace pyecho::capi_tests

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <map>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -103,6 +104,48 @@ TEST(Interface, ABatchKeepsTheBufferAlive) {
   EXPECT_EQ(batch.id, 0U);
 }
 
+// Takes what there is; returns the flags of the end that follows.
+std::uint32_t next_end(pyecho_buffer* buffer, std::size_t& batches) {
+  pyecho_batch batch = PYECHO_BATCH_INIT;
+  for (batches = 0; pyecho_acquire(buffer, &batch, PYECHO_FOREVER) == PYECHO_OK; ++batches) {
+    EXPECT_EQ(batch.end, 0U);
+    EXPECT_EQ(pyecho_release_batch(buffer, &batch), PYECHO_OK);
+  }
+  EXPECT_EQ(batch.id, 0U);
+  return batch.end;
+}
+
+TEST(Interface, AnEndTellsWhetherItIsThatOfAPassOrOfAnEmptyOneOrTheLast) {
+  for (const std::uint32_t threads : {0U, 2U}) {
+    pyecho_config config = config_of(1, 4, 1);
+    config.threads = threads;
+    config.drop_last = 1;
+    const Held buffer(config);
+    std::size_t batches = 0;
+    const auto end_pass = [&](int examples) {
+      for (int i = 0; i < examples; ++i) {
+        put(buffer, i);
+      }
+      EXPECT_EQ(pyecho_end_pass(buffer, PYECHO_FOREVER), PYECHO_OK);
+    };
+    end_pass(8);
+    EXPECT_EQ(next_end(buffer, batches), 0U);
+    EXPECT_EQ(batches, 2U);
+    end_pass(0);
+    EXPECT_EQ(next_end(buffer, batches), PYECHO_END_EMPTY);
+    end_pass(3);  // too few for a batch
+    EXPECT_EQ(next_end(buffer, batches), 0U);
+    EXPECT_EQ(batches, 0U);
+    put_all(buffer, 4);
+    EXPECT_EQ(next_end(buffer, batches), PYECHO_END_LAST);
+    EXPECT_EQ(batches, 1U);
+    EXPECT_EQ(next_end(buffer, batches), PYECHO_END_LAST);  // from then on
+    ASSERT_EQ(pyecho_begin(buffer, 1, PYECHO_UNKNOWN), PYECHO_OK);
+    EXPECT_EQ(pyecho_close(buffer), PYECHO_OK);
+    EXPECT_EQ(next_end(buffer, batches), PYECHO_END_EMPTY | PYECHO_END_LAST);
+  }
+}
+
 // ---------------------------------------------------------------- growth
 
 // A program of today with structs that a later library knows more of: it writes only what the program knows.
@@ -131,7 +174,7 @@ TEST(Growth, AnEarlierProgramRuns) {
 TEST(Growth, ALaterProgramRuns) {
   struct LongerLeaf {
     pyecho_leaf leaf = PYECHO_LEAF_INIT;
-    std::array<std::uint64_t, 3> more = {1, 2, 3};
+    std::array<std::uint64_t, 8> more = {};
   };
   std::array<LongerLeaf, 2> leaves;
   for (std::size_t i = 0; i < leaves.size(); ++i) {
@@ -140,7 +183,7 @@ TEST(Growth, ALaterProgramRuns) {
   }
   struct {
     pyecho_config config = config_of();
-    std::array<std::uint64_t, 8> more = {1, 2, 3};
+    std::array<std::uint64_t, 8> more = {};
   } longer;
   longer.config.struct_bytes = sizeof(longer);
   longer.config.leaves = &leaves[0].leaf;
@@ -153,6 +196,15 @@ TEST(Growth, ALaterProgramRuns) {
   ASSERT_EQ(pyecho_get_layout(buffer, &layout.layout), PYECHO_OK);
   EXPECT_EQ(layout.layout.leaf_count, 2U);
   put(buffer, 1);
+
+  // An option that this library does not know, of the buffer and of a leaf.
+  pyecho_buffer* made = nullptr;
+  for (std::uint64_t* const option : {longer.more.data() + 7, leaves[1].more.data() + 7}) {
+    *option = 1ULL << 56U;
+    EXPECT_EQ(pyecho_create(&longer.config, &made), PYECHO_INVALID);
+    EXPECT_NE(std::string(pyecho_last_error()).find("does not know"), std::string::npos) << pyecho_last_error();
+    *option = 0;
+  }
 }
 
 }  // namespace

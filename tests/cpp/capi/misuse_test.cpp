@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <cmath>
+#include <cstring>
 #include <string>
 #include <thread>
 
@@ -31,10 +33,59 @@ TEST(Misuse, OfSlots) {
   forged = slots[1];
   ++forged.ticket;
   EXPECT_EQ(pyecho_commit(buffer, &forged, 1), PYECHO_MISUSE);
+  forged = slots[1];
+  forged.data = nullptr;
+  EXPECT_EQ(pyecho_commit(buffer, &forged, 1), PYECHO_MISUSE);
+  EXPECT_NE(std::string(pyecho_last_error()).find("not reserved"), std::string::npos);
   EXPECT_EQ(pyecho_close(buffer), PYECHO_OK);
   EXPECT_EQ(pyecho_commit(buffer, &slots[1], 1), PYECHO_OK);  // it was reserved before
   EXPECT_EQ(pyecho_reserve(buffer, slots.data(), 1, PYECHO_FOREVER, nullptr), PYECHO_CLOSED);
   EXPECT_EQ(pyecho_fail(buffer, nullptr), PYECHO_INVALID);
+}
+
+// A slot that was accepted and is not reserved would hold up the consumer for good.
+TEST(Misuse, ForgedSlotsAreRefusedAndHoldUpNothing) {
+  const Held buffer(config_of(1));
+  pyecho_slot open;
+  ASSERT_EQ(pyecho_reserve(buffer, &open, 1, 0, nullptr), PYECHO_OK);  // slot 0, ticket 0
+  for (const auto call : {pyecho_commit, pyecho_abort}) {
+    for (pyecho_slot forged :
+         {pyecho_slot{}, pyecho_slot{.data = open.data, .ticket = UINT64_MAX, .index = open.index, .reserved = 0},
+          pyecho_slot{.data = open.data + 64, .ticket = UINT64_MAX, .index = open.index + 1, .reserved = 0}}) {
+      EXPECT_EQ(call(buffer, &forged, 1), PYECHO_MISUSE);
+      std::thread([&] { EXPECT_EQ(call(buffer, &forged, 1), PYECHO_MISUSE); }).join();
+    }
+  }
+  EXPECT_EQ(pyecho_abort(buffer, &open, 1), PYECHO_OK);
+  put_all(buffer, 20);
+  EXPECT_EQ(rows_until(PYECHO_END, buffer).size(), 20U);
+}
+
+TEST(Misuse, OfTwoThreadsThatCommitOneSlotOneDoes) {
+  const Held buffer(config_of(1, 1, 64));
+  for (int round = 0; round < 40; ++round) {
+    std::array<pyecho_slot, 64> slots;
+    std::size_t count = 0;
+    ASSERT_EQ(pyecho_reserve(buffer, slots.data(), slots.size(), PYECHO_FOREVER, &count), PYECHO_OK);
+    std::atomic<std::size_t> arrived = 0;
+    std::atomic<std::size_t> committed = 0;
+    const auto commit = [&] {
+      for (std::size_t i = 0; i < count; ++i) {
+        ++arrived;
+        for (int looks = 0; arrived < 2 * (i + 1); ++looks) {  // both at once, if both run
+          if (looks > 1000) {
+            std::this_thread::yield();
+          }
+        }
+        committed += pyecho_commit(buffer, &slots[i], 1) == PYECHO_OK ? 1 : 0;
+      }
+    };
+    std::thread other(commit);
+    commit();
+    other.join();
+    ASSERT_EQ(committed, count);
+    ASSERT_EQ(pyecho_begin(buffer, 0, PYECHO_UNKNOWN), PYECHO_OK);
+  }
 }
 
 TEST(Misuse, OfBatches) {
@@ -62,6 +113,8 @@ struct Wrong {
 
 const Wrong kWrong[] = {
     {"struct_bytes", [](auto& config) { config.struct_bytes = 0; }},
+    {"multiple of 8", [](auto& config) { --config.struct_bytes; }},
+    {"struct_bytes", [](auto& config) { config.struct_bytes = 0xABABABABABABABA8; }},  // was never set
     {"factor", [](auto& config) { config.factor = 0.5; }},
     {"factor", [](auto& config) { config.factor = NAN; }},
     {"factor",

@@ -2,36 +2,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
-#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "calls.hpp"
-#include "core/memory/checksum.hpp"
+#include "states.hpp"
 
 namespace pyecho::capi_tests {
 namespace {
-
-struct State {
-  std::vector<unsigned char> bytes;
-  std::uint64_t taken = 0;
-};
-
-pyecho_status load(pyecho_buffer* buffer, const State& state, std::uint64_t* taken = nullptr) {
-  return pyecho_load(buffer, state.bytes.data(), state.bytes.size(), taken);
-}
-
-State save(pyecho_buffer* buffer) {
-  State state;
-  unsigned char* bytes = nullptr;
-  std::size_t size = 0;
-  EXPECT_EQ(pyecho_save(buffer, &bytes, &size, &state.taken), PYECHO_OK) << pyecho_last_error();
-  state.bytes.assign(bytes, bytes + size);
-  pyecho_free(bytes);
-  return state;
-}
 
 class States : public testing::TestWithParam<std::tuple<double, std::uint32_t, int>> {};
 
@@ -114,51 +93,51 @@ TEST(State, OfAnEndedInput) {
   EXPECT_EQ(rows, whole);
 }
 
-TEST(State, ADamagedOneIsRefusedAndTheBufferCanBeginAgain) {
+TEST(State, ADamagedOneIsRefusedAndTheBufferGoesOnAsBefore) {
   const pyecho_config config = config_of(2, 2, 4);
   const Held buffer(config);
   for (int i = 0; i < 4; ++i) {
     put(buffer, i);
   }
+  std::vector<std::int64_t> whole;
+  std::vector<std::int64_t> rows;
   const State state = save(buffer);
+  const Held other(config);
+  put_all(other, 4);
+  ASSERT_EQ(take_all(other, whole), PYECHO_END);
   for (std::size_t at = 0; at < state.bytes.size(); ++at) {
     State damaged = state;
     damaged.bytes[at] ^= 1U << (at % 8);
     ASSERT_EQ(load(buffer, damaged), PYECHO_BAD_STATE) << at;
     ASSERT_EQ(pyecho_load(buffer, state.bytes.data(), at, nullptr), PYECHO_BAD_STATE) << at;
   }
+  EXPECT_EQ(take_all(buffer, rows, 1), PYECHO_OK);
+  EXPECT_EQ(pyecho_load(buffer, state.bytes.data(), 0, nullptr), PYECHO_BAD_STATE);
+  EXPECT_EQ(pyecho_close(buffer), PYECHO_OK);
+  EXPECT_EQ(take_all(buffer, rows), PYECHO_END);
+  EXPECT_EQ(rows, whole);
+}
+
+TEST(State, OfAnotherConfigurationIsRefusedByTheNameOfTheOption) {
+  const pyecho_config config = config_of(2, 2, 4);
+  const State state = save(Held(config));
+  const auto refused = [&](const pyecho_config& another, const char* expected) {
+    const Held buffer(another);
+    EXPECT_EQ(load(buffer, state), PYECHO_BAD_STATE);
+    EXPECT_NE(std::string(pyecho_last_error()).find(expected), std::string::npos) << pyecho_last_error();
+  };
   pyecho_config another = config;
   another.seed = 1;
-  const Held other(another);
-  EXPECT_EQ(load(other, state), PYECHO_BAD_STATE);
-  EXPECT_NE(std::string(pyecho_last_error()).find("seed"), std::string::npos);
-  pyecho_batch batch = PYECHO_BATCH_INIT;
-  EXPECT_EQ(pyecho_acquire(other, &batch, 0), PYECHO_CLOSED);  // as after pyecho_stop()
-  ASSERT_EQ(pyecho_begin(buffer, 0, PYECHO_UNKNOWN), PYECHO_OK);
-  put_all(buffer, 1);
-  EXPECT_EQ(rows_until(PYECHO_END, buffer).size(), 2U);
+  refused(another, "with seed 0, and this buffer has 1");
+  another = config;
+  another.factor = 2.5;
+  refused(another, "with factor 2.0");
+  another = config;
+  another.leaf_count = 1;
+  refused(another, "leaves of other sizes");
 }
 
 // ---------------------------------------------------------------- forged ones
-
-using Words = std::vector<std::uint64_t>;
-
-// Places in a state behind its fingerprint, see csrc/capi/state.cpp.
-enum Place : std::uint8_t { kOpenItems = 2, kIterations = 4, kBatches = 5, kPasses = 6 };
-
-// Returns a state without items whose words `change` has changed, with a valid checksum.
-template <class Change>
-State forged(const State& state, const Change& change) {
-  Words words(state.bytes.size() / sizeof(std::uint64_t));
-  std::memcpy(words.data(), state.bytes.data(), state.bytes.size());
-  change(words, words.begin() + static_cast<std::ptrdiff_t>(4 + words[3]));
-  words[2] = words.size() * sizeof(std::uint64_t);
-  words[1] = checksum(std::as_bytes(std::span(words).subspan(2)), 0);
-  State made;
-  made.bytes.resize(words[2]);
-  std::memcpy(made.bytes.data(), words.data(), made.bytes.size());
-  return made;
-}
 
 TEST(State, AForgedOneThatWouldTakeHoursToPlanIsRefusedAtOnce) {
   const Held buffer(config_of(2, 2, 4));

@@ -1,0 +1,49 @@
+// Random configurations for the stress tests.
+#pragma once
+
+#include <cstdint>
+#include <random>
+
+#include "pyecho/pyecho.h"
+
+namespace pyecho::capi_tests {
+
+using Random = std::mt19937_64;
+
+inline std::uint64_t below(Random& random, std::uint64_t bound) { return random() % bound; }
+
+inline constexpr std::int64_t kRowShape[] = {33};
+
+// A row is one number, 34 times, so a torn row shows.
+inline pyecho_leaf row_leaf(std::uint32_t ndim) {
+  pyecho_leaf leaf = PYECHO_LEAF_INIT;
+  leaf.dtype = "<i8";
+  leaf.shape = kRowShape;
+  leaf.ndim = ndim;
+  return leaf;
+}
+inline const pyecho_leaf kRowLeaves[] = {row_leaf(0), row_leaf(1)};
+
+inline pyecho_config random_config(Random& random) {
+  pyecho_config config = PYECHO_CONFIG_INIT;
+  config.leaves = kRowLeaves;
+  config.leaf_count = 2;
+  config.batch_rows = static_cast<std::uint32_t>(1 + below(random, 6));
+  config.capacity = static_cast<std::uint32_t>(config.batch_rows + below(random, 20));
+  config.factor = below(random, 2) == 0 ? static_cast<double>(1 + below(random, 4)) : 2.5;
+  config.threads = static_cast<std::uint32_t>(below(random, 3));
+  config.prefetch = static_cast<std::uint32_t>(below(random, 4));
+  config.burst = static_cast<std::uint32_t>(below(random, 9));
+  config.unique_in_batch = below(random, 4) == 0;
+  config.drop_last = below(random, 4) == 0;
+  config.with_info = below(random, 2) == 0;
+  config.seed = random();
+  config.steps = below(random, 4) == 0 ? 3 : 0;
+  if (below(random, 4) == 0 && config.factor != 2.5) {
+    config.min_uses = 1;
+    config.max_age = below(random, 5);
+  }
+  return config;
+}
+
+}  // namespace pyecho::capi_tests
