@@ -281,20 +281,27 @@ def test_an_error_of_a_reader_arrives_after_what_came_before(options):
 
 @pytest.mark.parametrize("options", [{"threads": 0}, {"threads": 1}])
 @pytest.mark.parametrize("batch_size", [None, 4])
-@pytest.mark.parametrize("end", ["close", "drop"])
-def test_a_query_of_duckdb_ends_with_its_loader(tmp_path, options, batch_size, end):
+@pytest.mark.parametrize("end", ["close", "drop", "error"])
+def test_a_query_of_duckdb_ends_with_its_loader_or_a_failed_pass(
+    tmp_path, options, batch_size, end
+):
     duckdb = pytest.importorskip("duckdb")
     path = str(tmp_path / "x.db")
     connection = duckdb.connect(path)
-    connection.execute("create table numbers as select range as x from range(300000)")
+    value = "nullif(range, 5000)" if end == "error" else "range"
+    connection.execute(f"create table numbers as select {value} as x from range(300000)")
     query = connection.sql("select x from numbers")
     loader = pyecho.EchoLoader(query, 1, batch_size=batch_size, **options)
     batches = iter(loader)
-    first = next(batches)["x"].copy()
-    assert len(np.unique(first)) == len(first)
+    if end == "error":
+        with pytest.raises(pyecho.ConfigError, match="is null in row 5000"):
+            for _ in batches:
+                pass
+    else:
+        next(batches)
     if end == "close":
         loader.close()
-    else:
+    elif end == "drop":
         del loader, batches
     del query
     connection.close()

@@ -1,8 +1,8 @@
-// The structs of the Arrow C data interface and C stream interface. The Arrow format fixes their layout, so that libraries
-// exchange columns in memory without sharing code: https://arrow.apache.org/docs/format/CDataInterface.html
+// The structs of the Arrow C data interface and C stream interface. The Arrow format fixes their layout, so that
+// libraries exchange columns in memory without sharing code: https://arrow.apache.org/docs/format/CDataInterface.html
 //
-// Each struct has a `release`, to be called once by its owner. Null: the struct was released, or moved elsewhere by copying
-// its bytes and setting `release` of the original to null.
+// Each struct has a `release`, to be called once by its owner. Null: the struct was released, or moved elsewhere by
+// copying its bytes and setting `release` of the original to null.
 #pragma once
 
 #include <cstdint>

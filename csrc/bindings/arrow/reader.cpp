@@ -48,8 +48,8 @@ Struct& struct_in(const py::object& capsule, const char* name, const char* metho
 class ArrowReader {
  public:
   // `exported`: what __arrow_c_stream__() or __arrow_c_array__() has returned. `describe`: arrow_types.column_of().
-  // `chunk_bytes`: yield about so many bytes at a time; none: whole record batches. Raises what `describe` raises, and the
-  // errors of next().
+  // `chunk_bytes`: yield about so many bytes at a time; none: whole record batches. Raises what `describe` raises, and
+  // the errors of next().
   ArrowReader(const py::object& exported, const py::object& describe, std::optional<std::size_t> chunk_bytes) {
     ArrowOwned<ArrowSchema> schema;
     ArrowOwned<ArrowArray> array;
@@ -82,8 +82,8 @@ class ArrowReader {
   ArrowReader(const ArrowReader&) = delete;
   ArrowReader& operator=(const ArrowReader&) = delete;
 
-  // Returns the next chunk, which is never empty. Raises StopIteration; ConfigError once the next row has a null that no
-  // array can hold; OSError if the producer fails; EchoError if what it sends cannot be.
+  // Returns the next chunk, which is never empty. Raises StopIteration; ConfigError once the next row has a null that
+  // no array can hold; OSError if the producer fails; EchoError if what it sends cannot be.
   py::object next() {
     return in_turn([&] {
       if (!load()) {
@@ -125,8 +125,8 @@ class ArrowReader {
   }
 
  private:
-  // Returns what `call` returns. Refuses a second thread while one is in the producer. After an error nothing is read any
-  // more, so the stream is released.
+  // Returns what `call` returns. Refuses a second thread while one is in the producer. After an error nothing is read
+  // any more, so the stream is released.
   template <class Call>
   std::invoke_result_t<const Call&> in_turn(const Call& call) {
     if (busy_.exchange_acq_rel(true)) {

@@ -39,8 +39,8 @@ Text text_between(const ArrowArray& array, std::int64_t row) noexcept {
   return empty ? Text{"", 0} : Text{static_cast<const char*>(array.buffers[2]) + ends[0], ends[1] - ends[0]};
 }
 
-// A view of 16 bytes: the size, then up to 12 bytes of text, or the first 4 of them, the number of a buffer and the place
-// there. The last buffer has the sizes of the others.
+// A view of 16 bytes: the size, then up to 12 bytes of text, or the first 4 of them, the number of a buffer and the
+// place there. The last buffer has the sizes of the others.
 Text text_in_view(const ArrowArray& array, std::int64_t row) noexcept {
   constexpr std::int32_t kInline = 12;
   struct View {

@@ -45,7 +45,8 @@ struct ArrowType {
 // Returns a text of a producer. What is not UTF-8 is escaped. Null: no text.
 pybind11::str readable(const char* text);
 
-// Returns the schema as a nest of tuples, arrow_types.Schema. Raises ConfigError if it is nested too deep, or cannot be.
+// Returns the schema as a nest of tuples, arrow_types.Schema. Raises ConfigError if it is nested too deep, or cannot
+// be.
 pybind11::tuple described(const ArrowSchema& schema);
 
 }  // namespace pyecho::bindings
