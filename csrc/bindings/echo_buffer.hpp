@@ -112,7 +112,7 @@ class EchoBufferObject final : public StageOf<EchoBuffer> {
   // An item of an adaptive factor may leave between two uses. So its entry is released once its slot has another item and
   // the batches that may have been planned before are taken.
   static constexpr ReferenceTable::Entry kNoEntry = std::numeric_limits<ReferenceTable::Entry>::max();
-  [[nodiscard]] bool adaptive() const noexcept { return config_.min_uses > 0; }
+  [[nodiscard]] bool adaptive() const noexcept { return config_.plan.min_uses > 0; }
   std::vector<ReferenceTable::Entry> entry_of_;  // by slot
   std::deque<std::pair<std::uint64_t, ReferenceTable::Entry>>
       retired_;                              // with the number of batches to be taken before

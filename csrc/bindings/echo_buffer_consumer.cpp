@@ -32,7 +32,7 @@ Outcome EchoBufferObject::try_emit(PyObject*& emission) {
     if (outcome != Outcome::kOk) {
       return outcome;
     }
-    if (config_.drop_last && lease.rows() < config_.batch_rows) {
+    if (config_.drop_last && lease.rows() < config_.plan.batch_rows) {
       release_references(lease);
       drop();
     } else {
