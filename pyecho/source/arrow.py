@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 

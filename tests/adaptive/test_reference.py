@@ -35,7 +35,9 @@ class Pool:
             age = self.batch - self.admitted_in[item]
             if self.factor.max_age is not None and age >= self.factor.max_age:
                 self.leave(item)
-        least_is_due = {item for item in self.just_drawn if self.uses.get(item, 9**9) < self.factor.min}
+        least_is_due = {
+            item for item in self.just_drawn if self.uses.get(item, 9**9) < self.factor.min
+        }
         self.round |= least_is_due
         for _ in range(events):
             self.take(self.arriving.pop(0))
