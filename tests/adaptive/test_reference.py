@@ -35,10 +35,8 @@ class Pool:
             age = self.batch - self.admitted_in[item]
             if self.factor.max_age is not None and age >= self.factor.max_age:
                 self.leave(item)
-        least_is_due = {
-            item for item in self.just_drawn if self.uses.get(item, 9**9) < self.factor.min
-        }
-        self.round |= least_is_due
+        due = {item for item, uses in self.uses.items() if uses < self.factor.min}
+        self.round |= due & self.just_drawn
         for _ in range(events):
             self.take(self.arriving.pop(0))
         if len(self.round) < self.rows:
@@ -72,7 +70,8 @@ class Pool:
                 self.leave(item)
         if len(draws) < self.rows:  # a short batch is one for which no more could be drawn
             assert self.most == self.factor.min
-            assert not (self.round or (self.uses and not self.unique))
+            assert not self.round
+            assert self.unique or not self.uses
 
 
 class Unsteady:
