@@ -196,16 +196,17 @@ class Engine:
 
     def _start_empty(self, flow: Flow, reading: Reading) -> None:
         """Begin an epoch without items, and so without a pipeline: its stage is at its end."""
-        error, reading.error = reading.error, None  # its traceback refers to the reading
         ended = _core.EchoQueue(Config(prefetch=1))
-        if error is not None:
-            ended.fail(error)
+        if reading.error is not None:
+            ended.fail(reading.error)
         else:
             ended.close()
             if flow.saved.is_fresh:  # otherwise it has yielded the items before
                 self._warn_of_nothing()
+        # No call in between, so that Ctrl-C finds the error in one of them.
         flow.stage = ended
         flow.reading = None
+        reading.error = None  # its traceback refers to the reading
 
     def _warn_of_nothing(self) -> None:
         reason = "check its length and its filters"
