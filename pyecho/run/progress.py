@@ -18,7 +18,8 @@ def require_tqdm() -> Any:
     except ImportError:
         raise ConfigError("progress=True needs tqdm: pip install tqdm") from None
     # With a lock of its own: Ctrl-C inside of tqdm may leave a lock taken, and threads wait for it.
-    return type("Bar", (tqdm,), {"_lock": threading.RLock()})
+    # And without the thread that tqdm would start for the class.
+    return type("Bar", (tqdm,), {"_lock": threading.RLock(), "monitor_interval": 0})
 
 
 class _UnderBar(Iterator[Any]):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from pyecho import _core
@@ -243,7 +243,9 @@ class Reading(Iterator[Iterator[Any]]):
         cursor.skip(self._index)
         if cursor.end > self._index:  # its item has rows of both sides
             self.skipped_rows = self._index - cursor.begin
-            self.first[:] = cursor.item
+            rest = self._limit(chain(cursor.item, cursor.items), cursor.begin)
+            self.first[:] = islice(rest, 1)
+            return rest
         return self._limit(cursor.items, cursor.end)
 
     def forget(self) -> None:

@@ -195,7 +195,8 @@ class Run:
 
     def _begin_in_turn(self, token: object) -> tuple[Any, int]:
         self.engine.crew.check_open()
-        self._end_counted()
+        if self.flow is not None and self.flow.token is not token:  # else Ctrl-C cut this short
+            self._end_counted()
         self._retire()
         flow = self.flow
         if flow is not None and flow.token not in (None, token):

@@ -145,7 +145,10 @@ class Indexed(Iterator[Any]):
         index = self._index
         if index >= self._stop:
             raise StopIteration
-        item = self._get(index)
+        try:
+            item = self._get(index)
+        except StopIteration as error:  # would end the pass
+            raise RuntimeError(f"item {index} of the source raised StopIteration") from error
         self._index = index - index % self._step + self._step
         return item
 

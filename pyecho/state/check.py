@@ -26,7 +26,7 @@ from pyecho.state.position import (
 )
 
 MOST = 2**62  # of anything that is counted
-MOST_EPOCHS = 2**64 - 1
+MOST_EPOCHS = 2**63
 MOST_RANKS = 2**20
 MOST_EMPTY_PASSES = 2**20  # replaying them takes time, and no use ends it
 
@@ -206,7 +206,7 @@ def _unspent_of(unspent: Any, total: int, config: Config) -> Unspent:
     elif checksum % 2**64 != _count(unspent["checksum"], 2**64 - 1):
         raise CheckpointError("the items of the state are damaged")
     leaves = None
-    if "leaves" in unspent:
+    if config.batch_size is not None:
         leaves = [_of(str, leaf) for leaf in _list(unspent["leaves"])]
     order = np.argsort(numbers)
     return Unspent(numbers=numbers[order], order=order, columns=columns, leaves=leaves)
