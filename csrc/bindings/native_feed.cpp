@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "bindings/echo_buffer.hpp"
 #include "bindings/errors.hpp"
+#include "bindings/example_stage.hpp"
 #include "bindings/gil.hpp"
 #include "bindings/reader.hpp"
 
@@ -98,17 +98,17 @@ std::uint64_t NativeFeed::source_ns() const {
   return elapsed_ns - std::min(elapsed_ns, handle_->producer_wait_ns());
 }
 
-// ---------------------------------------------------------------- EchoBufferObject
+// ---------------------------------------------------------------- ExampleStage
 
 // Always the same one, so that its pointer is good for as long as the buffer, whatever its core.
-py::object EchoBufferObject::capsule() {
+py::object ExampleStage::capsule() {
   if (!capsule_) {
     capsule_ = capsule_of(new capi::Buffer(capi::Role::kProducer, native_leaves(structure_), core_, wait_for_slot));
   }
   return capsule_;
 }
 
-bool EchoBufferObject::put_pass(const py::object& pass) {
+bool ExampleStage::put_pass(const py::object& pass) {
   const auto feed = std::make_shared<NativeFeed>(structure_, core_);
   const auto skipped = pass.attr("start").cast<std::uint64_t>();
   if (skipped > 0) {
@@ -146,7 +146,7 @@ bool EchoBufferObject::put_pass(const py::object& pass) {
   return feed->items() > 0;
 }
 
-py::object EchoBufferObject::take_native_failure() {
+py::object ExampleStage::take_native_failure() {
   const std::optional<std::string> message = core_->take_failure();
   if (!message) {
     return py::none();

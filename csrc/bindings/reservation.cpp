@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "bindings/echo_buffer.hpp"
 #include "bindings/errors.hpp"
+#include "bindings/example_stage.hpp"
 #include "bindings/registration.hpp"
 #include "bindings/section.hpp"
 
@@ -18,7 +18,7 @@ namespace {
 
 class ReservationObject {
  public:
-  ReservationObject(std::shared_ptr<EchoBufferObject> buffer, std::optional<double> timeout_s)
+  ReservationObject(std::shared_ptr<ExampleStage> buffer, std::optional<double> timeout_s)
       : buffer_(std::move(buffer)), core_(buffer_->core()), reservation_(buffer_->reserve(timeout_s)) {}
   // Aborts an open reservation, because it would hold up all later ones.
   ~ReservationObject() {
@@ -67,7 +67,7 @@ class ReservationObject {
   }
 
   [[no_unique_address]] SectionLock lock_;
-  std::shared_ptr<EchoBufferObject> buffer_;
+  std::shared_ptr<ExampleStage> buffer_;
   std::shared_ptr<EchoBuffer> core_;  // whose slot it is: load_state_dict() may give the buffer another one
   Reservation reservation_;
   std::vector<py::object> views_;  // weak references, because the arrays refer to this object
@@ -161,7 +161,7 @@ PyType_Spec reservation_spec = {
 
 }  // namespace
 
-py::object make_reservation(std::shared_ptr<EchoBufferObject> buffer, std::optional<double> timeout_s) {
+py::object make_reservation(std::shared_ptr<ExampleStage> buffer, std::optional<double> timeout_s) {
   if (buffer->has_references()) {
     raise(errors().config_error,
           "reserve() needs a spec of arrays and numbers, but this one has leaves that travel by reference; use put()");

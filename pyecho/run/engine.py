@@ -197,7 +197,7 @@ class Engine:
     def _start_empty(self, flow: Flow, reading: Reading) -> None:
         """Begin an epoch without items, and so without a pipeline: its stage is at its end."""
         error, reading.error = reading.error, None  # its traceback refers to the reading
-        ended = _core.EchoQueue(Config(prefetch=1))
+        ended = _core.ObjectStage(Config(prefetch=1))
         if error is not None:
             ended.fail(error)
         else:

@@ -1,4 +1,4 @@
-// pyecho._core.EchoBuffer: the native stage of example echoing, from Python items to batches of arrays.
+// pyecho._core.ExampleStage: the native stage of example echoing, from Python items to batches of arrays.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -26,7 +26,7 @@ namespace pyecho::bindings {
 
 // All members need the GIL and the stage's Section, see Stage. put(), reserve() and slot_views() need only the
 // GIL, and several threads may be inside.
-class EchoBufferObject final : public StageOf<EchoBuffer> {
+class ExampleStage final : public StageOf<EchoBuffer> {
  public:
   // `spec`, `node_of`: see Structure. `name`: see Stage. `batched`: items of the source are batches, and their rows are the
   // examples. Python callables, or None:
@@ -35,9 +35,9 @@ class EchoBufferObject final : public StageOf<EchoBuffer> {
   // - info_type: (source_index, use) -> the info of a batch
   // - new_memory: size_bytes -> (address, owner) of memory for a batch. The arrays of the batch have the owner as their
   //   base. None: pyecho's own memory, which is filled again once the arrays are dropped.
-  EchoBufferObject(const pybind11::object& spec, const pybind11::object& node_of, const pybind11::object& config,
-                   std::string name, bool batched, pybind11::object to_array, pybind11::object from_array,
-                   pybind11::object info_type, pybind11::object new_memory);
+  ExampleStage(const pybind11::object& spec, const pybind11::object& node_of, const pybind11::object& config,
+               std::string name, bool batched, pybind11::object to_array, pybind11::object from_array,
+               pybind11::object info_type, pybind11::object new_memory);
 
   // Copies an example, or each row of a batch, into slots. Raises SpecMismatch, PutTimeout, Closed.
   void put(pybind11::handle item, bool batched, std::optional<double> timeout_s);
@@ -127,6 +127,6 @@ class EchoBufferObject final : public StageOf<EchoBuffer> {
 };
 
 // Reserves a slot, to be filled in place by Python (reservation.cpp).
-pybind11::object make_reservation(std::shared_ptr<EchoBufferObject> buffer, std::optional<double> timeout_s);
+pybind11::object make_reservation(std::shared_ptr<ExampleStage> buffer, std::optional<double> timeout_s);
 
 }  // namespace pyecho::bindings

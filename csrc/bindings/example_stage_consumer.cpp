@@ -1,4 +1,4 @@
-// The consumer's side of EchoBufferObject: leases become batches of arrays.
+// The consumer's side of ExampleStage: leases become batches of arrays.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "bindings/echo_buffer.hpp"
 #include "bindings/errors.hpp"
+#include "bindings/example_stage.hpp"
 #include "bindings/gil.hpp"
 #include "bindings/ownership.hpp"
 
@@ -17,7 +17,7 @@ using namespace py::literals;
 
 namespace pyecho::bindings {
 
-Outcome EchoBufferObject::try_emit(PyObject*& emission) {
+Outcome ExampleStage::try_emit(PyObject*& emission) {
   while (!pending_) {
     Lease lease = std::move(acquired_);
     Outcome outcome = core_->stopped() ? Outcome::kClosed : Outcome::kOk;
@@ -57,14 +57,14 @@ Outcome EchoBufferObject::try_emit(PyObject*& emission) {
   return Outcome::kOk;
 }
 
-Outcome EchoBufferObject::wait(Deadline slice) {
+Outcome ExampleStage::wait(Deadline slice) {
   if (read_by_consumer() && core_->needed() > 0) {
     return Outcome::kEmpty;  // a block was returned, and now items are missing
   }
   return core_->acquire(acquired_, slice);
 }
 
-void EchoBufferObject::raise_for(Outcome outcome) const {
+void ExampleStage::raise_for(Outcome outcome) const {
   if (outcome == Outcome::kExhausted) {
     raise_exhausted();
   }
@@ -72,7 +72,7 @@ void EchoBufferObject::raise_for(Outcome outcome) const {
 }
 
 // Warns once of added batches. If the warning is an error, the next call returns the batch.
-void EchoBufferObject::warn_of_growth() {
+void ExampleStage::warn_of_growth() {
   if (warned_of_growth_ || core_->stats().grown_blocks == 0) {
     return;
   }
@@ -86,7 +86,7 @@ void EchoBufferObject::warn_of_growth() {
   });
 }
 
-HostMemory EchoBufferObject::new_memory(std::size_t size_bytes) const {
+HostMemory ExampleStage::new_memory(std::size_t size_bytes) const {
   const py::object made = call_python([&] { return new_memory_(size_bytes); });
   auto [address, owner] = made.cast<std::pair<std::uintptr_t, py::object>>();
   std::shared_ptr<void> kept(owner.release().ptr(), [](void* held) {
@@ -101,7 +101,7 @@ HostMemory EchoBufferObject::new_memory(std::size_t size_bytes) const {
   return {reinterpret_cast<std::byte*>(address), size_bytes, std::move(kept)};  // NOLINT(performance-no-int-to-ptr)
 }
 
-py::object EchoBufferObject::make_batch(const Lease& lease, py::handle owner) {
+py::object ExampleStage::make_batch(const Lease& lease, py::handle owner) {
   std::byte* const data = lease.data();
   const std::uint32_t rows = lease.rows();
   const SlotLayout& layout = core_->layout();
@@ -131,8 +131,7 @@ py::object EchoBufferObject::make_batch(const Lease& lease, py::handle owner) {
   return emission;
 }
 
-py::object EchoBufferObject::array_leaf(std::size_t index, std::byte* data, std::uint32_t rows,
-                                        py::handle owner) const {
+py::object ExampleStage::array_leaf(std::size_t index, std::byte* data, std::uint32_t rows, py::handle owner) const {
   const LeafSpec& leaf = structure_.leaves()[index];
   std::array<npy_intp, NPY_MAXDIMS> dims{};
   dims[0] = static_cast<npy_intp>(rows);
@@ -146,7 +145,7 @@ py::object EchoBufferObject::array_leaf(std::size_t index, std::byte* data, std:
 }
 
 // Returns the entry of the ReferenceTable for each row; empty if there are no references.
-std::span<const ReferenceTable::Entry> EchoBufferObject::entries_of(const Lease& lease) const noexcept {
+std::span<const ReferenceTable::Entry> ExampleStage::entries_of(const Lease& lease) const noexcept {
   if (!has_references_) {
     return {};
   }
@@ -155,7 +154,7 @@ std::span<const ReferenceTable::Entry> EchoBufferObject::entries_of(const Lease&
 }
 
 // Returns the list for the reference leaf at `position` among the reference leaves. Raises Closed if stop() came first.
-py::list EchoBufferObject::reference_list(std::size_t position, std::span<const ReferenceTable::Entry> entries) const {
+py::list ExampleStage::reference_list(std::size_t position, std::span<const ReferenceTable::Entry> entries) const {
   py::list list(entries.size());
   for (std::size_t row = 0; row < entries.size(); ++row) {
     if (!references_.contains(entries[row])) {
@@ -167,7 +166,7 @@ py::list EchoBufferObject::reference_list(std::size_t position, std::span<const 
   return list;
 }
 
-void EchoBufferObject::set_references(std::uint32_t slot, py::tuple references) {
+void ExampleStage::set_references(std::uint32_t slot, py::tuple references) {
   const Section section(lock());
   const ReferenceTable::Entry entry = references_.put(std::move(references));
   std::memcpy(core_->slot_data(slot) + core_->layout().leaves().back().slot_offset, &entry, sizeof(entry));
@@ -180,14 +179,14 @@ void EchoBufferObject::set_references(std::uint32_t slot, py::tuple references) 
   entry_of_[slot] = entry;
 }
 
-void EchoBufferObject::drop_references() {
+void ExampleStage::drop_references() {
   retired_.clear();
   std::ranges::fill(entry_of_, kNoEntry);
   references_.clear();
 }
 
 // Releases the references whose last use is in this batch.
-void EchoBufferObject::release_references(const Lease& lease) {
+void ExampleStage::release_references(const Lease& lease) {
   ++taken_;
   if (adaptive()) {
     for (; !retired_.empty() && retired_.front().first < taken_; retired_.pop_front()) {
@@ -203,7 +202,7 @@ void EchoBufferObject::release_references(const Lease& lease) {
   }
 }
 
-void EchoBufferObject::raise_exhausted() const {
+void ExampleStage::raise_exhausted() const {
   const EchoBufferStats stats = core_->stats();
   const std::string refusal = core_->refusal();
   const bool ours = refusal.empty();  // true if max_bytes is the limit, not the system
@@ -216,7 +215,7 @@ void EchoBufferObject::raise_exhausted() const {
             (ours ? "raise max_bytes" : "make room for more"));
 }
 
-py::dict EchoBufferObject::stats() const {
+py::dict ExampleStage::stats() const {
   const EchoBufferStats stats = core_->stats();
   const std::uint64_t feeding_ns = feed_ ? feed_->source_ns() : 0;
   return py::dict("read"_a = stats.read, "emitted"_a = stats.emitted, "fresh"_a = stats.fresh,

@@ -1,4 +1,4 @@
-// pyecho._core.EchoQueue: the native stage of batch echoing. Python objects pass by reference.
+// pyecho._core.ObjectStage: the native stage of batch echoing. Python objects pass by reference.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -16,11 +16,11 @@
 namespace pyecho::bindings {
 
 // All members need the GIL and the stage's Section, see Stage.
-class EchoQueueObject final : public StageOf<EchoQueue> {
+class ObjectStage final : public StageOf<EchoQueue> {
  public:
   // `transform`: None, or called for every use with (item, source index, use); the consumer gets its result.
   // `shared`: items of the source are protected between their uses (sharing.hpp).
-  EchoQueueObject(const EchoConfig& config, pybind11::object transform, bool shared);
+  ObjectStage(const EchoConfig& config, pybind11::object transform, bool shared);
 
   [[nodiscard]] bool at_end() const override { return failed_ || StageOf::at_end(); }
   [[nodiscard]] pybind11::dict stats() const override;
