@@ -30,8 +30,8 @@ bool any_reference(const Structure& structure) {
   return std::ranges::any_of(structure.leaves(), [](const LeafSpec& leaf) { return leaf.by_reference; });
 }
 
-// Adds the leaves of the structure to the configuration. Reference leaves have no bytes of their own; all of them together
-// are one entry of the ReferenceTable, which is the last leaf.
+// Adds the leaves of the structure to the configuration. Reference leaves have no bytes of their own; all of them
+// together are one entry of the ReferenceTable, which is the last leaf.
 EchoConfig with_leaves(EchoConfig config, const Structure& structure) {
   for (const LeafSpec& leaf : structure.leaves()) {
     config.leaf_bytes.push_back(leaf.size_bytes);
@@ -65,7 +65,8 @@ ExampleStage::ExampleStage(const py::object& spec, const py::object& node_of, co
       new_memory_(std::move(new_memory)),
       batched_(batched),
       has_references_(any_reference(structure_)),
-      config_(with_leaves(config_of(config), structure_)) {
+      config_(with_leaves(config_of(config), structure_)),
+      references_(config_.plan.min_uses > 0) {
   if (!new_memory_.is_none()) {
     config_.batch_memory = [this](std::size_t size_bytes) {
       const py::gil_scoped_acquire gil;
@@ -74,7 +75,6 @@ ExampleStage::ExampleStage(const py::object& spec, const py::object& node_of, co
   }
   try {  // touches every page, which is slow for a large pool
     core_ = without_gil(true, [this] { return std::make_shared<EchoBuffer>(config_); });
-    entry_of_.resize(core_->slots(), kNoEntry);
   } catch (const std::bad_alloc&) {
     raise(PyExc_MemoryError, "the system has no memory for the " + readable_bytes(EchoBuffer::min_bytes(config_)) +
                                  " that slots and batches need; " + kLessMemory);
@@ -107,8 +107,8 @@ Reservation ExampleStage::reserve(std::optional<double> timeout_s) {
   return reservation;
 }
 
-// Puts the rows from `row` on, and advances `row` past the rows that were put. kOk: all rows. kFull only without `wait`.
-// kTimeout, kHalted, kClosed, kForked.
+// Puts the rows from `row` on, and advances `row` past the rows that were put. kOk: all rows. kFull only without
+// `wait`. kTimeout, kHalted, kClosed, kForked.
 Outcome ExampleStage::put_rows(const ItemView& view, std::size_t& row, Deadline deadline, bool wait) {
   std::array<Reservation, kGroupRows> group{};
   GilRelease gil(view.size_bytes() >= kGilFreeBytes && !has_references_);
@@ -164,21 +164,18 @@ void ExampleStage::put(py::handle item, bool batched, std::optional<double> time
   }
 }
 
-void ExampleStage::hold(const py::object& item, std::size_t first_row) {
-  held_ = {.view = std::make_shared<ItemView>(structure_, item, batched_, to_array_), .next = first_row};
+void ExampleStage::hold(const py::object& item) {
+  held_ = std::make_shared<ItemView>(structure_, item, batched_, to_array_);
 }
 
-Outcome ExampleStage::put_held(bool wait, std::uint64_t& put) {
-  const std::shared_ptr<ItemView> view = held_.view;
+Outcome ExampleStage::put_held(bool wait, std::size_t& row) {
+  const std::shared_ptr<ItemView> view = held_;
   if (view == nullptr) {  // the item's destructor, or a thread that had the GIL during it, has stopped the stage
     return Outcome::kClosed;
   }
-  std::size_t row = held_.next;
   const Outcome outcome = put_rows(*view, row, kNever, wait);
-  put += row - held_.next;
-  held_.next = row;
   if (outcome == Outcome::kOk) {
-    held_ = {};
+    held_.reset();
   }
   return outcome;
 }
@@ -208,8 +205,8 @@ int ExampleStage::traverse(visitproc visit, void* arg) const {
 
 void ExampleStage::clear() {
   pending_ = py::object();
-  held_ = {};
-  drop_references();
+  held_.reset();
+  references_.clear();
   Stage::clear();
 }
 
@@ -225,30 +222,23 @@ ExampleStage& buffer_of(py::handle self) {
   return *buffer;
 }
 
-// put() and put_batch() are plain methods of CPython's: on a free-threaded Python, pybind11 3 takes a lock of its registry
-// in each call of a function, so that threads would wait for each other.
+// put() and put_batch() are plain methods of CPython's: on a free-threaded Python, pybind11 3 takes a lock of its
+// registry in each call of a function, so that threads would wait for each other.
 template <bool kBatched>
 PyObject* put(PyObject* self, PyObject* const* arguments, Py_ssize_t positional, PyObject* names) {
-  constexpr const char* kMethod = kBatched ? "put_batch" : "put";
-  constexpr std::array<const char*, 2> kParameters{kBatched ? "batch" : "example", "timeout"};
+  constexpr const char* kItem = kBatched ? "batch" : "example";
   std::array<PyObject*, 2> given{};
-  if (std::cmp_greater(positional, given.size())) {
-    return PyErr_Format(PyExc_TypeError, "%s() takes at most 2 arguments (%zd given)", kMethod, positional);
-  }
-  std::copy_n(arguments, positional, given.begin());
-  for (Py_ssize_t i = 0; names != nullptr && i < PyTuple_GET_SIZE(names); ++i) {
+  bool fits = std::cmp_less_equal(positional, given.size());
+  std::copy_n(arguments, fits ? positional : 0, given.begin());
+  for (Py_ssize_t i = 0; fits && names != nullptr && i < PyTuple_GET_SIZE(names); ++i) {
     PyObject* const name = PyTuple_GET_ITEM(names, i);
-    std::size_t at = 0;
-    while (at < given.size() && PyUnicode_CompareWithASCIIString(name, kParameters.at(at)) != 0) {
-      ++at;
-    }
-    if (at == given.size() || given.at(at) != nullptr) {
-      return PyErr_Format(PyExc_TypeError, "%s() got an unexpected or repeated argument %R", kMethod, name);
-    }
-    given.at(at) = arguments[positional + i];
+    const bool is_item = PyUnicode_CompareWithASCIIString(name, kItem) == 0;
+    PyObject*& place = given.at(is_item ? 0 : 1);
+    fits = place == nullptr && (is_item || PyUnicode_CompareWithASCIIString(name, "timeout") == 0);
+    place = arguments[positional + i];
   }
-  if (given[0] == nullptr) {
-    return PyErr_Format(PyExc_TypeError, "%s() needs the argument '%s'", kMethod, kParameters[0]);
+  if (!fits || given[0] == nullptr) {
+    return PyErr_Format(PyExc_TypeError, "the arguments must be (%s, timeout=None)", kItem);
   }
   std::optional<double> timeout_s;
   if (given[1] != nullptr && given[1] != Py_None) {

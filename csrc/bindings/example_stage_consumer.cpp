@@ -4,6 +4,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,25 @@ namespace py = pybind11;
 using namespace py::literals;
 
 namespace pyecho::bindings {
+namespace {
+
+// Returns a new capsule that holds the lease, the base of the arrays of the batch. When it is destroyed, the lease
+// ends.
+py::object capsule_with(Lease lease) {
+  auto kept = std::make_unique<Lease>(std::move(lease));
+  py::object capsule = owned(PyCapsule_New(kept.get(), nullptr, [](PyObject* dying) {
+    const std::unique_ptr<Lease> held(static_cast<Lease*>(PyCapsule_GetPointer(dying, nullptr)));
+  }));
+  std::ignore = kept.release();  // the capsule's
+  give_up_ownership(capsule.ptr());
+  return capsule;
+}
+
+}  // namespace
+
+Lease& lease_of(const py::object& capsule) noexcept {
+  return *static_cast<Lease*>(PyCapsule_GetPointer(capsule.ptr(), nullptr));
+}
 
 Outcome ExampleStage::try_emit(PyObject*& emission) {
   while (!pending_) {
@@ -26,17 +46,20 @@ Outcome ExampleStage::try_emit(PyObject*& emission) {
                             [&] { return core_->try_acquire(lease); });
     }
     check_log(core_->diverged());
-    if (outcome == Outcome::kEnd && adaptive() && core_->at_end()) {
-      drop_references();
+    if (outcome == Outcome::kExhausted) {
+      raise_exhausted();
+    }
+    if (outcome == Outcome::kEnd && core_->at_end()) {  // with an adaptive factor, some are left
+      references_.clear();
     }
     if (outcome != Outcome::kOk) {
       return outcome;
     }
     if (config_.drop_last && lease.rows() < config_.plan.batch_rows) {
-      release_references(lease);
+      references_.taken(entries_of(lease), lease.uses());
       drop();
     } else {
-      pending_ = make_lease_object(std::move(lease));
+      pending_ = capsule_with(std::move(lease));
     }
   }
   // If delivery fails, pending_ keeps the batch for the next call.
@@ -46,11 +69,11 @@ Outcome ExampleStage::try_emit(PyObject*& emission) {
   Lease& lease = lease_of(owner);
   if (new_memory_.is_none()) {
     emission = make_batch(lease, owner).release().ptr();
-    release_references(lease);
+    references_.taken(entries_of(lease), lease.uses());
   } else {  // the batch leaves with its memory, so that the lease ends here
     HostMemory next = new_memory(core_->layout().batch_bytes());
     emission = make_batch(lease, static_cast<PyObject*>(lease.owner())).release().ptr();
-    release_references(lease);
+    references_.taken(entries_of(lease), lease.uses());
     lease.exchange(std::move(next));
   }
   pending_ = py::object();
@@ -62,13 +85,6 @@ Outcome ExampleStage::wait(Deadline slice) {
     return Outcome::kEmpty;  // a block was returned, and now items are missing
   }
   return core_->acquire(acquired_, slice);
-}
-
-void ExampleStage::raise_for(Outcome outcome) const {
-  if (outcome == Outcome::kExhausted) {
-    raise_exhausted();
-  }
-  Stage::raise_for(outcome);
 }
 
 // Warns once of added batches. If the warning is an error, the next call returns the batch.
@@ -170,35 +186,8 @@ void ExampleStage::set_references(std::uint32_t slot, py::tuple references) {
   const Section section(lock());
   const ReferenceTable::Entry entry = references_.put(std::move(references));
   std::memcpy(core_->slot_data(slot) + core_->layout().leaves().back().slot_offset, &entry, sizeof(entry));
-  if (!adaptive()) {
-    return;
-  }
-  if (entry_of_[slot] != kNoEntry) {
-    retired_.emplace_back(taken_ + core_->batches_ahead(), entry_of_[slot]);
-  }
-  entry_of_[slot] = entry;
-}
-
-void ExampleStage::drop_references() {
-  retired_.clear();
-  std::ranges::fill(entry_of_, kNoEntry);
-  references_.clear();
-}
-
-// Releases the references whose last use is in this batch.
-void ExampleStage::release_references(const Lease& lease) {
-  ++taken_;
-  if (adaptive()) {
-    for (; !retired_.empty() && retired_.front().first < taken_; retired_.pop_front()) {
-      references_.release(retired_.front().second);
-    }
-    return;
-  }
-  const std::span<const ReferenceTable::Entry> entries = entries_of(lease);
-  for (std::size_t row = 0; row < entries.size(); ++row) {
-    if (lease.uses()[row].last && references_.contains(entries[row])) {
-      references_.release(entries[row]);
-    }
+  if (references_.adaptive()) {
+    references_.enter(slot, entry, core_->batches_ahead());
   }
 }
 
@@ -217,11 +206,11 @@ void ExampleStage::raise_exhausted() const {
 
 py::dict ExampleStage::stats() const {
   const EchoBufferStats stats = core_->stats();
-  const std::uint64_t feeding_ns = feed_ ? feed_->source_ns() : 0;
+  const std::uint64_t native_ns = feeding_ns();
   return py::dict("read"_a = stats.read, "emitted"_a = stats.emitted, "fresh"_a = stats.fresh,
                   "batches"_a = stats.batches, "bytes_gathered"_a = stats.bytes_gathered,
-                  "source_ns"_a = source_clock().inside_ns() + feeding_ns,
-                  "upstream_ns"_a = source_clock().upstream_ns() + feeding_ns,
+                  "source_ns"_a = source_clock().inside_ns() + native_ns,
+                  "upstream_ns"_a = source_clock().upstream_ns() + native_ns,
                   "consumer_wait_ns"_a = stats.consumer_wait_ns, "downstream_ns"_a = stats.downstream_ns,
                   "resident"_a = stats.resident, "outstanding_leases"_a = stats.outstanding_leases,
                   "host_allocations"_a = stats.batch_blocks + 1);  // plus one for the slots

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -85,12 +86,9 @@ Replay ExampleStage::begin_core(const PlanPosition& position) {
   if (larger_core_) {
     static_cast<void>(without_gil(true, [&] { return core_->begin(0, {}); }));  // throws if a reservation is open
     core_ = std::exchange(larger_core_, nullptr);
-    entry_of_.resize(core_->slots(), kNoEntry);
-    if (capsule_) {
-      handle_of(capsule_).follow(core_);
-    }
+    follow_core();
   }
-  return StageOf::begin_core(position);
+  return Stage::begin_core(position);
 }
 
 void ExampleStage::refill(const py::object& item, bool batched, const Indices& rows, const Indices& slots) {
@@ -104,7 +102,8 @@ void ExampleStage::refill(const py::object& item, bool batched, const Indices& r
     if (has_references_) {
       set_references(slot, view.references(row));
     }
-    view.copy_row(row, *core_, core_->slot_data(slot));
+    std::byte* const memory = core_->slot_data(slot);
+    view.copy_rows(row, *core_, std::span(&memory, 1));
   }
   stream_fence();
 }

@@ -90,8 +90,8 @@ bool is_number_of(const LeafSpec& leaf, PyObject* object) {
   }
 }
 
-// Takes a tuple of objects that can be in no cycle (strings, numbers) away from the garbage collector, which would traverse
-// one for each example.
+// Takes a tuple of objects that can be in no cycle (strings, numbers) away from the garbage collector, which would
+// traverse one for each example.
 void untrack_if_plain(const py::tuple& objects) {
   const py::ssize_t size = PyTuple_GET_SIZE(objects.ptr());
   for (py::ssize_t i = 0; i < size; ++i) {
@@ -136,37 +136,17 @@ constexpr std::size_t kMaxColumnBytes = 16;
 // By the binary logarithm of the size.
 constexpr std::array kCopyColumn{&copy_column<1>, &copy_column<2>, &copy_column<4>, &copy_column<8>, &copy_column<16>};
 
-// Writes a number for which is_number_of() is true. Returns false for an int out of range. NumPy's PyArray_Pack() would do,
-// but is missing before NumPy 2.
+// Writes a number for which is_number_of() is true. Returns false for an int out of range. NumPy's PyArray_Pack() would
+// do, but is missing before NumPy 2. `to` is aligned.
 bool write_number(const LeafSpec& leaf, PyObject* object, std::byte* to) {
   PyArray_Descr* const dtype = as_descr(leaf.dtype);
-  std::size_t size_bytes = sizeof(std::int64_t);  // of what a swapped byte order turns around
-  switch (dtype->type_num) {
-    case NPY_DOUBLE: {
-      const double value = PyFloat_AsDouble(object);
-      std::memcpy(to, &value, sizeof(value));
-      break;
-    }
-    case NPY_BOOL:
-      size_bytes = 1;
-      *to = std::byte{object == Py_True};
-      break;
-    case NPY_CDOUBLE: {
-      const Py_complex value = PyComplex_AsCComplex(object);
-      std::memcpy(to, &value, sizeof(value));
-      break;
-    }
-    default: {
-      const std::int64_t value = PyLong_AsLongLong(object);
-      std::memcpy(to, &value, sizeof(value));
-    }
-  }
-  if (PyErr_Occurred() != nullptr) {
+  if (PyDataType_GetArrFuncs(dtype)->setitem(object, to, nullptr) != 0) {
     return false;
   }
-  if (PyDataType_ISBYTESWAPPED(dtype)) {
-    for (std::byte* end = to + PyDataType_ELSIZE(dtype); to != end; to += size_bytes) {
-      std::reverse(to, to + size_bytes);
+  if (PyDataType_ISBYTESWAPPED(dtype)) {  // which setitem() ignores without an array
+    const std::ptrdiff_t part_bytes = PyDataType_ELSIZE(dtype) / (dtype->type_num == NPY_CDOUBLE ? 2 : 1);
+    for (std::byte* end = to + PyDataType_ELSIZE(dtype); to != end; to += part_bytes) {
+      std::reverse(to, to + part_bytes);
     }
   }
   return true;

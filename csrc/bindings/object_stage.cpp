@@ -31,14 +31,14 @@ void ObjectStage::commit(Reservation place, Item item) {
   drop_if_stopped();
 }
 
-void ObjectStage::hold(const py::object& item, std::size_t /*first_row*/) {
+void ObjectStage::hold(const py::object& item) {
   SharedItem held = shared_ ? share_item(item) : SharedItem{.item = item, .guards = {}};
   give_up_nest(held.item.ptr());
   give_up_nest(held.guards.ptr());
   held_ = {.object = std::move(held.item), .guards = std::move(held.guards)};
 }
 
-Outcome ObjectStage::put_held(bool wait, std::uint64_t& put) {
+Outcome ObjectStage::put_held(bool wait, std::size_t& row) {
   Reservation place{};
   Outcome outcome = core_->try_reserve(place);
   if (outcome == Outcome::kFull && wait) {
@@ -46,7 +46,7 @@ Outcome ObjectStage::put_held(bool wait, std::uint64_t& put) {
   }
   if (outcome == Outcome::kOk) {
     commit(place, std::exchange(held_, {}));
-    ++put;
+    ++row;
   }
   return outcome;
 }
@@ -113,8 +113,8 @@ Outcome ObjectStage::emit_rarely(const Use& use, Item& item, PyObject*& emission
   return Outcome::kOk;
 }
 
-// Returns what the consumer gets. If that fails, other than by EchoMutated (Ctrl-C in the check), the use stays pending and
-// is checked again the next time.
+// Returns what the consumer gets. If that fails, other than by EchoMutated (Ctrl-C in the check), the use stays pending
+// and is checked again the next time.
 PyObject* ObjectStage::delivered(Emission emission) {
   try {
     if (emission.guards && emission.use.ordinal > 0) {
@@ -177,7 +177,7 @@ const Plan& ObjectStage::inspect(py::dict& state, bool payload) {
 
 Replay ObjectStage::begin_core(const PlanPosition& position) {
   failed_ = false;
-  return StageOf::begin_core(position);
+  return Stage::begin_core(position);
 }
 
 void ObjectStage::make_room(std::size_t items) {
@@ -187,7 +187,7 @@ void ObjectStage::make_room(std::size_t items) {
 }
 
 void ObjectStage::refill(const py::object& item, bool /*batched*/, const Indices& /*rows*/, const Indices& slots) {
-  hold(prepared(item), 0);
+  hold(prepared(item));
   for (const std::int64_t slot : std::span(slots.data(), static_cast<std::size_t>(slots.size()))) {
     items_.at(static_cast<std::size_t>(slot)) = {.object = held_.object, .guards = held_.guards};
   }
