@@ -44,10 +44,10 @@ class ItemView {
 
   struct Source {
     pybind11::object owner;
-    const std::byte* data = nullptr;                 // of the first row
-    std::ptrdiff_t row_stride_bytes = 0;             // between rows
-    std::unique_ptr<StridedRow> strided;             // if the elements of a row are not side by side in C order
-    alignas(16) std::array<std::byte, 16> number{};  // storage for a Python number
+    const std::byte* data = nullptr;      // of the first row
+    std::ptrdiff_t row_stride_bytes = 0;  // between rows
+    std::unique_ptr<StridedRow> strided;  // if the elements of a row are not side by side in C order
+    std::array<std::byte, 16> number{};   // storage for a Python number
   };
 
   void resolve(const LeafSpec& leaf, Source& source, const pybind11::object& to_array);

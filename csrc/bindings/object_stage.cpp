@@ -28,7 +28,9 @@ ObjectStage::ObjectStage(const EchoConfig& config, py::object transform, bool sh
 void ObjectStage::commit(Reservation place, Item item) {
   items_[place.slot] = std::move(item);
   core_->commit(place);
-  drop_if_stopped();
+  if (core_->stopped()) {
+    clear();  // nothing else would release it
+  }
 }
 
 void ObjectStage::hold(const py::object& item) {

@@ -100,13 +100,12 @@ void Stage::feed() {
 
 // Reads as many items as the consumer needs. An exception of the source is raised after everything read before it has
 // been emitted. KeyboardInterrupt is raised at once, because it may hit the consumer's thread anywhere.
-void Stage::pull() {
+void Stage::pull(std::uint64_t missing) {
   const std::shared_ptr<Feed> feed = feed_;
   if (!feed) {
     return;  // another thread stopped the stage while try_emit() had given up the GIL
   }
   try {
-    std::uint64_t missing = needed();
     while (missing > 0) {
       std::size_t put = 0;
       if (put_next(*feed, false, put) != Outcome::kOk || put == 0) {
@@ -141,8 +140,8 @@ PyObject* Stage::next_reference(Outcome outcome, bool may_pause) {
   PyObject* emission = nullptr;
   for (;; outcome = try_emit(emission)) {
     if (outcome == Outcome::kEmpty) {
-      if (by_consumer_ && needed() > 0) {
-        pull();
+      if (const std::uint64_t missing = by_consumer_ ? needed() : 0; missing > 0) {
+        pull(missing);
         throw_if(PyErr_CheckSignals() != 0);  // a source in C does not run signal handlers
         continue;
       }

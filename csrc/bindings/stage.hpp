@@ -41,6 +41,7 @@ class Stage {
   [[nodiscard]] virtual AnyCore any_core() const = 0;
   // Calls `call` with the core. First in the class, because its result must be known to the members below.
   template <class Call>
+  // NOLINTNEXTLINE(modernize-use-nodiscard): most calls return nothing
   auto on_core(const Call& call) const {
     return std::visit([&](auto* core) { return call(*core); }, any_core());
   }
@@ -199,8 +200,6 @@ class Stage {
   }
   // Returns what is put for an item of the source, see set_prepare().
   pybind11::object prepared(const pybind11::object& item);
-  // Lets go of what another thread was about to put when the stage was stopped.
-  void drop_if_stopped();
   [[nodiscard]] bool read_by_consumer() const noexcept { return by_consumer_; }
   [[nodiscard]] bool paused() const noexcept { return paused_.load_relaxed(); }
   // Counts a batch that was taken and is not delivered.
@@ -222,6 +221,8 @@ class Stage {
   void halt_core(bool halted) {
     on_core([&](auto& core) { without_gil(true, [&] { return core.set_halted(halted), true; }); });
   }
+  // Lets go of what another thread was about to put when the stage was stopped.
+  void drop_if_stopped();
   void leave_epoch();
   Replay start(const PlanPosition& position, std::uint64_t delivered, PyObject* error);
   PyObject* deliver(PyObject* emission) noexcept {
@@ -231,7 +232,7 @@ class Stage {
   }
   PyObject* next_reference(Outcome outcome, bool may_pause);
   Outcome put_next(Feed& feed, bool wait, std::size_t& put);
-  void pull();
+  void pull(std::uint64_t missing);
 
   const std::string name_;
   [[no_unique_address]] SectionLock lock_;
