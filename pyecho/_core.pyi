@@ -90,7 +90,7 @@ class Stage(metaclass=_Pybind11Type):
     def _log(self) -> dict[int, Any]: ...
     def __iter__(self) -> Iterator: ...
 
-class EchoBuffer(Stage):
+class ExampleStage(Stage):
     def __init__(
         self,
         spec: Any,
@@ -114,7 +114,7 @@ class EchoBuffer(Stage):
 class Place(metaclass=_Pybind11Type):
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
-class EchoQueue(Stage):
+class ObjectStage(Stage):
     def __init__(
         self,
         config: object,
@@ -128,7 +128,7 @@ class EchoQueue(Stage):
     def abort(self, place: Place) -> None: ...
     def end_here(self, place: Place, last: bool) -> None: ...
 
-class BatchPlan(metaclass=_Pybind11Type):
+class SlotPlan(metaclass=_Pybind11Type):
     def __init__(self, config: object) -> None: ...
     def begin(self, at: object) -> None: ...
     def resume(

@@ -31,7 +31,7 @@ from pyecho.stats import EchoStats
 _ALIGNMENT = 16  # of the arrays of a batch, enough for every dtype
 
 
-class EchoBuffer(_core.EchoBuffer):
+class EchoBuffer(_core.ExampleStage):
     """A native buffer that takes examples and yields batches of their uses, echoed and shuffled.
 
     Any number of threads may `put`; one thread at a time iterates. Batches are nests of NumPy

@@ -37,7 +37,7 @@ class DriftingLoader:
 
     def __init__(self, workload: Workload, condition: Condition, seed: int) -> None:
         adaptive = condition.variant == "adaptive"
-        self._plan = _core.BatchPlan(
+        self._plan = _core.SlotPlan(
             Config(
                 factor=pyecho.Adaptive(condition.factor) if adaptive else condition.factor,
                 batch_size=condition.batch_size,

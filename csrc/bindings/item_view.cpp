@@ -90,8 +90,8 @@ bool is_number_of(const LeafSpec& leaf, PyObject* object) {
   }
 }
 
-// Takes a tuple of objects that can be in no cycle (strings, numbers) away from the garbage collector, which would traverse
-// one for each example.
+// Takes a tuple of objects that can be in no cycle (strings, numbers) away from the garbage collector, which would
+// traverse one for each example.
 void untrack_if_plain(const py::tuple& objects) {
   const py::ssize_t size = PyTuple_GET_SIZE(objects.ptr());
   for (py::ssize_t i = 0; i < size; ++i) {
@@ -136,8 +136,8 @@ constexpr std::size_t kMaxColumnBytes = 16;
 // By the binary logarithm of the size.
 constexpr std::array kCopyColumn{&copy_column<1>, &copy_column<2>, &copy_column<4>, &copy_column<8>, &copy_column<16>};
 
-// Writes a number for which is_number_of() is true. Returns false for an int out of range. NumPy's PyArray_Pack() would do,
-// but is missing before NumPy 2.
+// Writes a number for which is_number_of() is true. Returns false for an int out of range. NumPy's PyArray_Pack() would
+// do, but is missing before NumPy 2, and setitem() of a dtype takes twice as long.
 bool write_number(const LeafSpec& leaf, PyObject* object, std::byte* to) {
   PyArray_Descr* const dtype = as_descr(leaf.dtype);
   std::size_t size_bytes = sizeof(std::int64_t);  // of what a swapped byte order turns around

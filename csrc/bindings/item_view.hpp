@@ -20,9 +20,9 @@ namespace pyecho::bindings {
 // Holds references to the owners of the bytes. Construct and destroy with the GIL.
 class ItemView {
  public:
-  // `batched`: the item is a batch, whose rows are the examples. Raises SpecMismatch (with the leaf, the expected and the
-  // actual value) without side effects.
-  // `to_array`: callable that converts another library's array (a tensor) to an ndarray, or returns None.
+  // `batched`: the item is a batch, whose rows are the examples. Raises SpecMismatch (with the leaf, the expected and
+  // the actual value) without side effects. `to_array`: callable that converts another library's array (a tensor) to an
+  // ndarray, or returns None.
   ItemView(const Structure& structure, pybind11::handle item, bool batched, const pybind11::object& to_array);
   ~ItemView() = default;
   ItemView(const ItemView&) = delete;
@@ -32,13 +32,9 @@ class ItemView {
   [[nodiscard]] std::size_t rows() const noexcept { return rows_; }
   // Payload of all rows.
   [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
-  // Copies one row into `slot`, memory in the buffer's layout: a slot, which the same thread must commit (see
-  // EchoBuffer::stream_slots), or a copy of one. The layout has a leaf for each leaf of the structure, empty for a
-  // reference leaf.
-  void copy_row(std::size_t row, const EchoBuffer& buffer, std::byte* slot) const noexcept {
-    copy_rows(row, buffer, std::span(&slot, 1));
-  }
-  // Same for a row in each slot, from `first` on. Goes column by column, which is faster for numbers.
+  // Copies a row into each slot, from `first` on, which the same thread must commit (see EchoBuffer::stream_slots). The
+  // layout has a leaf for each leaf of the structure, empty for a reference leaf. Goes column by column, which is
+  // faster for numbers.
   void copy_rows(std::size_t first, const EchoBuffer& buffer, std::span<std::byte* const> slots) const noexcept;
   // Returns the reference leaves of one row, in leaf order. Needs the GIL.
   [[nodiscard]] pybind11::tuple references(std::size_t row) const;

@@ -61,14 +61,14 @@ PYBIND11_MODULE_EXEC(_core, module) {
   register_errors(module);
   register_exit(module);
   register_sharing(module);
-  register_batch_plan(module);
+  register_slot_plan(module);
   register_checksums(module);
   register_iterator(module);
   register_stage(module);
   register_turns(module);
   register_reservation(module);
-  register_echo_buffer(module);
-  register_echo_queue(module);
+  register_example_stage(module);
+  register_object_stage(module);
   register_trace(module);
   register_arrow(module);
   register_bench(module);

@@ -1,15 +1,18 @@
-#include "bindings/native_feed.hpp"
-
+// Native producers of a stage of examples: capsules around handles of the C interface.
+#include <algorithm>
 #include <chrono>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "bindings/echo_buffer.hpp"
 #include "bindings/errors.hpp"
+#include "bindings/example_stage.hpp"
+#include "bindings/feed.hpp"
 #include "bindings/gil.hpp"
-#include "bindings/reader.hpp"
+#include "capi/buffer.hpp"
 
 namespace py = pybind11;
 
@@ -74,49 +77,70 @@ capi::Leaves native_leaves(const Structure& structure) {
 
 }  // namespace
 
-capi::Buffer& handle_of(const py::object& capsule) {
-  return *capi::Buffer::of(static_cast<pyecho_buffer*>(PyCapsule_GetPointer(capsule.ptr(), PYECHO_CAPSULE_NAME)));
+// One pass of a source that fills the slots itself. Needs the GIL.
+class NativeFeed {
+ public:
+  // Raises ConfigError if some leaves travel by reference.
+  NativeFeed(const Structure& structure, std::shared_ptr<EchoBuffer> core)
+      : handle_(new capi::Buffer(capi::Role::kPass, native_leaves(structure), std::move(core), wait_for_slot)),
+        before_(handle_->core().accepted()) {}
+  // Ends the pass: later reservations return PYECHO_CLOSED.
+  ~NativeFeed() {
+    handle_->close();
+    handle_->release();
+  }
+  NativeFeed(const NativeFeed&) = delete;
+  NativeFeed& operator=(const NativeFeed&) = delete;
+
+  // Returns a capsule around the handle of this pass.
+  [[nodiscard]] py::object capsule() const {
+    handle_->retain();
+    return capsule_of(handle_);
+  }
+  // Returns the time since the beginning, without that in which producers waited for room.
+  [[nodiscard]] std::uint64_t source_ns() const {
+    const auto elapsed = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - began_);
+    const auto elapsed_ns = static_cast<std::uint64_t>(elapsed.count());
+    return elapsed_ns - std::min(elapsed_ns, handle_->producer_wait_ns());
+  }
+  // Returns the number of items committed since the beginning, dropped ones included; exact while no thread commits.
+  [[nodiscard]] std::uint64_t items() const { return handle_->core().accepted() - before_; }
+  [[nodiscard]] capi::Buffer& handle() const noexcept { return *handle_; }
+
+ private:
+  capi::Buffer* const handle_;
+  const Clock::time_point began_ = Clock::now();
+  const std::uint64_t before_;  // items committed earlier
+};
+
+// ---------------------------------------------------------------- ExampleStage
+
+std::uint64_t ExampleStage::feeding_ns() const { return native_feed_ ? native_feed_->source_ns() : 0; }
+
+void ExampleStage::follow_core() {
+  if (capsule_) {
+    auto* const handle = static_cast<pyecho_buffer*>(PyCapsule_GetPointer(capsule_.ptr(), PYECHO_CAPSULE_NAME));
+    capi::Buffer::of(handle)->follow(core_);
+  }
 }
-
-NativeFeed::NativeFeed(const Structure& structure, std::shared_ptr<EchoBuffer> core)
-    : handle_(new capi::Buffer(capi::Role::kPass, native_leaves(structure), std::move(core), wait_for_slot)),
-      before_(handle_->core().accepted()) {}
-
-NativeFeed::~NativeFeed() {
-  handle_->close();
-  handle_->release();
-}
-
-py::object NativeFeed::capsule() const {
-  handle_->retain();
-  return capsule_of(handle_);
-}
-
-std::uint64_t NativeFeed::source_ns() const {
-  const auto elapsed = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - began_);
-  const auto elapsed_ns = static_cast<std::uint64_t>(elapsed.count());
-  return elapsed_ns - std::min(elapsed_ns, handle_->producer_wait_ns());
-}
-
-// ---------------------------------------------------------------- EchoBufferObject
 
 // Always the same one, so that its pointer is good for as long as the buffer, whatever its core.
-py::object EchoBufferObject::capsule() {
+py::object ExampleStage::capsule() {
   if (!capsule_) {
     capsule_ = capsule_of(new capi::Buffer(capi::Role::kProducer, native_leaves(structure_), core_, wait_for_slot));
   }
   return capsule_;
 }
 
-bool EchoBufferObject::put_pass(const py::object& pass) {
+bool ExampleStage::put_pass(const py::object& pass) {
   const auto feed = std::make_shared<NativeFeed>(structure_, core_);
   const auto skipped = pass.attr("start").cast<std::uint64_t>();
   if (skipped > 0) {
     core_->skip(skipped);
   }
-  feed_ = feed;
+  native_feed_ = feed;
   const auto end = [&] {
-    feed_.reset();
+    native_feed_.reset();
     source_clock().worked(feed->source_ns(), feed->items());
     feed->handle().close();
     return feed->handle().abort_open();
@@ -146,14 +170,15 @@ bool EchoBufferObject::put_pass(const py::object& pass) {
   return feed->items() > 0;
 }
 
-py::object EchoBufferObject::take_native_failure() {
-  const std::optional<std::string> message = core_->take_failure();
-  if (!message) {
-    return py::none();
+void ExampleStage::find_native_failure() {
+  if (!failure_.is_none()) {
+    return;
   }
-  const py::object text = owned(  // of a library perhaps, in whatever encoding
-      PyUnicode_DecodeUTF8(message->data(), static_cast<Py_ssize_t>(message->size()), "replace"));
-  return py::reinterpret_borrow<py::object>(PyExc_RuntimeError)(text);
+  if (const std::optional<std::string> message = core_->take_failure()) {
+    const py::object text = owned(  // of a library perhaps, in whatever encoding
+        PyUnicode_DecodeUTF8(message->data(), static_cast<Py_ssize_t>(message->size()), "replace"));
+    failure_ = py::reinterpret_borrow<py::object>(PyExc_RuntimeError)(text);
+  }
 }
 
 }  // namespace pyecho::bindings

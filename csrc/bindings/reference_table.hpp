@@ -1,12 +1,17 @@
-// Holds the leaves that travel by reference, in one entry for each item. The item's slot and its rows in batches contain
-// the number of the entry.
+// Holds the leaves that travel by reference, in one entry for each item. The item's slot and its rows in batches
+// contain the number of the entry.
 #pragma once
 
 #include <pybind11/pybind11.h>
 
 #include <cstdint>
+#include <deque>
+#include <limits>
+#include <span>
 #include <utility>
 #include <vector>
+
+#include "core/plan/plan.hpp"
 
 namespace pyecho::bindings {
 
@@ -14,6 +19,11 @@ namespace pyecho::bindings {
 class ReferenceTable {
  public:
   using Entry = std::uint32_t;
+
+  // `adaptive`: an item may leave between two uses. So its entry is freed once its slot has another item and the
+  // batches that may have been planned before are taken; otherwise it is freed after its last use.
+  explicit ReferenceTable(bool adaptive) : adaptive_(adaptive) {}
+  [[nodiscard]] bool adaptive() const noexcept { return adaptive_; }
 
   // Stores the reference leaves of an item. Returns the number of the entry.
   Entry put(pybind11::object references) {
@@ -27,19 +37,41 @@ class ReferenceTable {
     items_[entry] = std::move(references);
     return entry;
   }
-  [[nodiscard]] const pybind11::object& at(Entry entry) const noexcept { return items_[entry]; }
-  // Frees the entry, after the last use of the item was emitted.
-  void release(Entry entry) {
-    const pybind11::object dying = std::exchange(items_[entry], {});
-    free_.push_back(entry);
+  // With an adaptive factor: the slot has this entry now. `batches_ahead`: that may have been planned before.
+  void enter(std::uint32_t slot, Entry entry, std::uint64_t batches_ahead) {
+    if (slot >= entry_of_.size()) {
+      entry_of_.resize(slot + std::size_t{1}, kNone);
+    }
+    if (entry_of_[slot] != kNone) {
+      retired_.emplace_back(taken_ + batches_ahead, entry_of_[slot]);
+    }
+    entry_of_[slot] = entry;
   }
+  // The consumer has had a batch of these entries and uses.
+  void taken(std::span<const Entry> entries, std::span<const Use> uses) {
+    ++taken_;
+    while (!retired_.empty() && retired_.front().first < taken_) {
+      const Entry entry = retired_.front().second;
+      retired_.pop_front();  // first: the destructor of a reference may stop the stage, which clears the table
+      release(entry);
+    }
+    for (std::size_t row = 0; !adaptive_ && row < entries.size(); ++row) {
+      if (uses[row].last && contains(entries[row])) {
+        release(entries[row]);
+      }
+    }
+  }
+  [[nodiscard]] const pybind11::object& at(Entry entry) const noexcept { return items_[entry]; }
+  // False after clear().
+  [[nodiscard]] bool contains(Entry entry) const noexcept { return entry < items_.size(); }
   // Drops all references. They are destroyed outside of the table, because destructors may run any code, including this
   // table's traverse().
   void clear() {
-    const auto dying = std::exchange(items_, {});
+    retired_.clear();
+    entry_of_.clear();
     free_.clear();
+    const auto dying = std::exchange(items_, {});
   }
-  [[nodiscard]] bool contains(Entry entry) const noexcept { return entry < items_.size(); }
   [[nodiscard]] int traverse(visitproc visit, void* arg) const {
     for (const pybind11::object& references : items_) {
       Py_VISIT(references.ptr());
@@ -48,8 +80,19 @@ class ReferenceTable {
   }
 
  private:
+  static constexpr Entry kNone = std::numeric_limits<Entry>::max();
+
+  void release(Entry entry) {
+    const pybind11::object dying = std::exchange(items_[entry], {});
+    free_.push_back(entry);
+  }
+
+  const bool adaptive_;
   std::vector<pybind11::object> items_;
   std::vector<Entry> free_;
+  std::vector<Entry> entry_of_;                          // by slot
+  std::deque<std::pair<std::uint64_t, Entry>> retired_;  // with the number of batches to be taken before
+  std::uint64_t taken_ = 0;                              // batches
 };
 
 }  // namespace pyecho::bindings

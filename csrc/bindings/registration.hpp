@@ -8,14 +8,14 @@ namespace pyecho::bindings {
 void register_errors(pybind11::module_& module);
 void register_exit(pybind11::module_& module);
 void register_sharing(pybind11::module_& module);
-void register_batch_plan(pybind11::module_& module);
+void register_slot_plan(pybind11::module_& module);
 void register_checksums(pybind11::module_& module);
 void register_iterator(pybind11::module_& module);
 void register_stage(pybind11::module_& module);
 void register_turns(pybind11::module_& module);
 void register_reservation(pybind11::module_& module);
-void register_echo_buffer(pybind11::module_& module);
-void register_echo_queue(pybind11::module_& module);
+void register_example_stage(pybind11::module_& module);
+void register_object_stage(pybind11::module_& module);
 void register_trace(pybind11::module_& module);
 void register_arrow(pybind11::module_& module);
 void register_bench(pybind11::module_& module);

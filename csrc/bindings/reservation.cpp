@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "bindings/echo_buffer.hpp"
 #include "bindings/errors.hpp"
+#include "bindings/example_stage.hpp"
 #include "bindings/registration.hpp"
 #include "bindings/section.hpp"
 
@@ -18,7 +18,7 @@ namespace {
 
 class ReservationObject {
  public:
-  ReservationObject(std::shared_ptr<EchoBufferObject> buffer, std::optional<double> timeout_s)
+  ReservationObject(std::shared_ptr<ExampleStage> buffer, std::optional<double> timeout_s)
       : buffer_(std::move(buffer)), core_(buffer_->core()), reservation_(buffer_->reserve(timeout_s)) {}
   // Aborts an open reservation, because it would hold up all later ones.
   ~ReservationObject() {
@@ -41,9 +41,10 @@ class ReservationObject {
   }
 
   // Commits the slot, or else aborts it.
-  void finish(bool commit) {
+  template <bool kCommit>
+  py::object finish(py::handle /*self*/) {
     const Section section(lock_);
-    require_open(commit ? "commit" : "abort");
+    require_open(kCommit ? "commit" : "abort");
     open_ = false;
     for (const py::object& reference : views_) {
       if (const py::object array = owned(PyObject_CallNoArgs(reference.ptr())); !array.is_none()) {
@@ -51,11 +52,12 @@ class ReservationObject {
       }
     }
     views_.clear();
-    if (commit) {
+    if (kCommit) {
       core_->commit(reservation_);
     } else {
       core_->abort(reservation_);
     }
+    return py::none();
   }
 
  private:
@@ -67,7 +69,7 @@ class ReservationObject {
   }
 
   [[no_unique_address]] SectionLock lock_;
-  std::shared_ptr<EchoBufferObject> buffer_;
+  std::shared_ptr<ExampleStage> buffer_;
   std::shared_ptr<EchoBuffer> core_;  // whose slot it is: load_state_dict() may give the buffer another one
   Reservation reservation_;
   std::vector<py::object> views_;  // weak references, because the arrays refer to this object
@@ -82,39 +84,26 @@ struct ReservationHolder {
 
 PyTypeObject* reservation_type = nullptr;
 
-ReservationObject& reservation_of(PyObject* self) { return *reinterpret_cast<ReservationHolder*>(self)->held; }
-
-PyObject* views_of(PyObject* self, void* /*closure*/) {
+// Calls a method; `Unused` is what CPython passes besides.
+template <auto kMethod, class Unused = PyObject>
+PyObject* call(PyObject* self, Unused* /*unused*/) {
   try {
-    return reservation_of(self).views(self).release().ptr();
+    return (reinterpret_cast<ReservationHolder*>(self)->held->*kMethod)(self).release().ptr();
   } catch (...) {
     set_caught();
   }
   return nullptr;
 }
 
-PyObject* enter_block(PyObject* self, PyObject* /*unused*/) { return views_of(self, nullptr); }
-
-PyObject* finish_slot(PyObject* self, bool commit) {
-  try {
-    reservation_of(self).finish(commit);
-    Py_RETURN_NONE;
-  } catch (...) {
-    set_caught();
-  }
-  return nullptr;
-}
-
-template <bool kCommit>
-PyObject* finish_slot(PyObject* self, PyObject* /*unused*/) {
-  return finish_slot(self, kCommit);
-}
+constexpr auto kViews = &ReservationObject::views;
+constexpr auto kCommit = &ReservationObject::finish<true>;
+constexpr auto kAbort = &ReservationObject::finish<false>;
 
 PyObject* exit_block(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
   if (count != 3) {
     return PyErr_Format(PyExc_TypeError, "__exit__() takes 3 arguments (%zd given)", count);
   }
-  return finish_slot(self, arguments[0] == Py_None);
+  return arguments[0] == Py_None ? call<kCommit>(self, self) : call<kAbort>(self, self);
 }
 
 void free_reservation(PyObject* self) {
@@ -128,17 +117,17 @@ void free_reservation(PyObject* self) {
 }
 
 PyMethodDef reservation_methods[] = {
-    {"commit", finish_slot<true>, METH_NOARGS,
+    {"commit", call<kCommit>, METH_NOARGS,
      "commit($self, /)\n--\n\nHand the example over. The views become read-only."},
-    {"abort", finish_slot<false>, METH_NOARGS, "abort($self, /)\n--\n\nGive the slot back without an example."},
-    {"__enter__", enter_block, METH_NOARGS, "__enter__($self, /)\n--\n\n"},
+    {"abort", call<kAbort>, METH_NOARGS, "abort($self, /)\n--\n\nGive the slot back without an example."},
+    {"__enter__", call<kViews>, METH_NOARGS, "__enter__($self, /)\n--\n\n"},
     {"__exit__", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(exit_block)), METH_FASTCALL,
      "__exit__($self, exc_type, exc, traceback, /)\n--\n\n"},
     {nullptr, nullptr, 0, nullptr},
 };
 
 PyGetSetDef reservation_members[] = {
-    {"views", views_of, nullptr, "New writable arrays on the slot, in the nest of the spec.", nullptr},
+    {"views", call<kViews, void>, nullptr, "New writable arrays on the slot, in the nest of the spec.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 
@@ -161,7 +150,7 @@ PyType_Spec reservation_spec = {
 
 }  // namespace
 
-py::object make_reservation(std::shared_ptr<EchoBufferObject> buffer, std::optional<double> timeout_s) {
+py::object make_reservation(std::shared_ptr<ExampleStage> buffer, std::optional<double> timeout_s) {
   if (buffer->has_references()) {
     raise(errors().config_error,
           "reserve() needs a spec of arrays and numbers, but this one has leaves that travel by reference; use put()");

@@ -9,8 +9,8 @@
 // Code that is right with a GIL is therefore right in a Section, as long as it touches the state of one object only.
 //
 // Shared by free threads     | protected by
-// Stage, EchoBufferObject,   | the stage's Section, entered by every bound method (guarded()) and by next(); but put()
-// EchoQueueObject            | and reserve() are outside of it, and enter it for references only
+// Stage, ExampleStage,       | the stage's Section, entered by every bound method (guarded()) and by next(); but put()
+// ObjectStage                | and reserve() are outside of it, and enter it for references only
 // core_                      | nothing: set before the stage is shared, and by _resume(), when no other thread is inside;
 //                            | the core itself says which calls are for any thread
 // acquired_                  | consumer_: its wait() writes it without a Section

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "bindings/errors.hpp"
+#include "bindings/feed.hpp"
 #include "bindings/gil.hpp"
-#include "bindings/reader.hpp"
 #include "bindings/registration.hpp"
 
 namespace py = pybind11;
@@ -28,58 +28,55 @@ py::object caught(const py::error_already_set& error) {
 
 // ---------------------------------------------------------------- producers
 
-void Stage::read(const py::object& passes, bool by_consumer, const py::tuple& first, std::size_t skipped_rows,
+void Stage::read(const py::object& passes, bool by_consumer, std::deque<py::object> first, std::size_t skipped_rows,
                  const py::object& at_empty) {
-  reader_ = std::make_shared<Reader>(passes, at_empty, source_clock_);
-  for (const py::handle item : first) {
-    read_.push_back(py::reinterpret_borrow<py::object>(item));
-  }
-  skipped_rows_ = skipped_rows;
+  feed_ = std::make_shared<Feed>(passes, std::move(first), skipped_rows, at_empty, source_clock_);
   by_consumer_ = by_consumer;
   has_failed_ = false;
-  pass_ended_ = false;
 }
 
-// Puts the held item, or else reads an item or the end of a pass and puts that. Returns an outcome of put_held(), or kEnd
-// at the end of the source, which closes the stage.
-Outcome Stage::read_and_put(Reader& reader, bool wait, std::uint64_t& put) {
-  if (read_.empty() && !pass_ended_) {
-    py::object item;
-    switch (reader.next(item)) {
-      case Reader::Read::kItem:
-        read_.push_back(std::move(item));
-        break;
-      case Reader::Read::kNative:
-        if (put_pass(item)) {
-          reader.found_items();
-        }
-        return Outcome::kOk;
-      case Reader::Read::kPassEnd:
-        pass_ended_ = true;
-        break;
-      case Reader::Read::kEnd:
-        close();
-        return Outcome::kEnd;
+// Puts what is next: an item, a native pass, or the end of a pass. Returns an outcome of put_held(), or kEnd at the end
+// of the source, which closes the stage. `put`: rows of an item.
+Outcome Stage::put_next(Feed& feed, bool wait, std::size_t& put) {
+  Outcome outcome = Outcome::kEnd;
+  switch (feed.next()) {
+    case Feed::Read::kItem: {
+      if (!feed.is_held()) {
+        hold(prepared(feed.item()));
+        feed.set_held();
+      }
+      trace::Span span(trace::Kind::kPut);
+      const std::size_t before = feed.row();
+      outcome = put_held(wait, feed.row());
+      put = feed.row() - before;
+      span.set_value(put);
+      break;
     }
+    case Feed::Read::kNative:
+      if (put_pass(feed.pass())) {
+        feed.found_items();
+      }
+      return Outcome::kOk;
+    case Feed::Read::kPassEnd: {
+      const auto mark = [this](Deadline deadline) {
+        return on_core([&](auto& core) {
+          Reservation place{};
+          const Outcome reserved = core.reserve(place, deadline);
+          if (reserved == Outcome::kOk) {
+            core.end_pass(place);
+          }
+          return reserved;
+        });
+      };
+      outcome = wait ? wait_for_room(kNever, mark) : mark(Deadline::min());
+      break;
+    }
+    case Feed::Read::kEnd:
+      close();
   }
-  if (!pass_ended_) {
-    if (!holds_item()) {
-      const py::object item = read_.front();  // kept until it is put: Ctrl-C may cut this short
-      hold(prepared(item), skipped_rows_);
-    }
-    trace::Span span(trace::Kind::kPut);
-    const Outcome outcome = put_held(wait, put);
-    span.set_value(put);
-    if (outcome == Outcome::kOk && !read_.empty()) {  // else another thread has stopped the stage
-      const py::object dying = std::move(read_.front());
-      read_.pop_front();
-      skipped_rows_ = 0;
-    }
-    return outcome;
+  if (outcome == Outcome::kOk) {
+    feed.done();
   }
-  const Outcome outcome = wait ? wait_for_room(kNever, [this](Deadline slice) { return mark_pass_end(slice); })
-                               : mark_pass_end(Deadline::min());
-  pass_ended_ = outcome != Outcome::kOk;
   return outcome;
 }
 
@@ -87,17 +84,13 @@ py::object Stage::prepared(const py::object& item) {
   return prepare_.is_none() ? item : call_python([&] { return prepare_(item); });
 }
 
-bool Stage::put_pass(const py::object& /*pass*/) {
-  raise(errors().config_error, "a native source fills slots with examples, so it needs a batch_size");
-}
-
 void Stage::feed() {
-  const std::shared_ptr<Reader> reader = reader_;
+  const std::shared_ptr<Feed> feed = feed_;
   try {
+    std::size_t put = 0;
     Outcome outcome = Outcome::kOk;
-    while (reader && outcome == Outcome::kOk && !stopped() && !paused()) {
-      std::uint64_t put = 0;
-      outcome = read_and_put(*reader, true, put);
+    while (feed && outcome == Outcome::kOk && !stopped() && !paused()) {
+      outcome = put_next(*feed, true, put);
     }
   } catch (const py::error_already_set& error) {
     fail(caught(error));
@@ -107,19 +100,18 @@ void Stage::feed() {
 
 // Reads as many items as the consumer needs. An exception of the source is raised after everything read before it has
 // been emitted. KeyboardInterrupt is raised at once, because it may hit the consumer's thread anywhere.
-void Stage::pull() {
-  const std::shared_ptr<Reader> reader = reader_;
-  if (!reader) {
+void Stage::pull(std::uint64_t missing) {
+  const std::shared_ptr<Feed> feed = feed_;
+  if (!feed) {
     return;  // another thread stopped the stage while try_emit() had given up the GIL
   }
   try {
-    std::uint64_t missing = needed();
     while (missing > 0) {
-      std::uint64_t put = 0;
-      if (read_and_put(*reader, false, put) != Outcome::kOk || put == 0) {
+      std::size_t put = 0;
+      if (put_next(*feed, false, put) != Outcome::kOk || put == 0) {
         break;  // 0: the end of a pass, after which the plan may need no more items
       }
-      missing -= std::min(missing, put);
+      missing -= std::min<std::uint64_t>(missing, put);
     }
     source_clock_.blocked();
     drop_if_stopped();
@@ -134,7 +126,7 @@ void Stage::pull() {
 void Stage::fail(py::object error) {
   error = checked_failure(error);
   has_failed_ = true;
-  const std::deque<py::object> dying = std::exchange(read_, {});
+  const std::shared_ptr<Feed> dying = std::exchange(feed_, nullptr);
   if (failure_.is_none() && !stopped()) {  // after stop() nothing would release it
     failure_ = std::move(error);
   }
@@ -148,14 +140,15 @@ PyObject* Stage::next_reference(Outcome outcome, bool may_pause) {
   PyObject* emission = nullptr;
   for (;; outcome = try_emit(emission)) {
     if (outcome == Outcome::kEmpty) {
-      if (by_consumer_ && needed() > 0) {
-        pull();
+      if (const std::uint64_t missing = by_consumer_ ? needed() : 0; missing > 0) {
+        pull(missing);
         throw_if(PyErr_CheckSignals() != 0);  // a source in C does not run signal handlers
         continue;
       }
       outcome = wait_answering_signals(
           kNever, [this](Deadline slice) { return wait(slice); }, [&] { return may_pause && paused(); });
-      if ((outcome == Outcome::kOk || outcome == Outcome::kEmpty) && !(may_pause && paused())) {
+      const bool again = outcome == Outcome::kOk || outcome == Outcome::kEmpty || outcome == Outcome::kExhausted;
+      if (again && !(may_pause && paused())) {
         continue;
       }
     }
@@ -165,11 +158,11 @@ PyObject* Stage::next_reference(Outcome outcome, bool may_pause) {
     if (outcome != Outcome::kEnd) {
       raise_for(may_pause && paused() ? Outcome::kClosed : outcome);
     }
-    if (at_end() && failure_.is_none()) {
-      failure_ = take_native_failure();
-    }
-    if (at_end() && !failure_.is_none()) {
-      raise_object(std::exchange(failure_, py::none()));
+    if (at_end()) {
+      find_native_failure();
+      if (!failure_.is_none()) {
+        raise_object(std::exchange(failure_, py::none()));
+      }
     }
     delivered_ = dropped_ = 0;
     const bool passed_over = std::exchange(end_is_next_, false);
@@ -193,8 +186,6 @@ py::object Stage::take(bool wait) {
   }
   return py::reinterpret_steal<py::object>(emission);
 }
-
-void Stage::raise_for(Outcome outcome) const { raise_outcome(outcome, name_); }
 
 // ---------------------------------------------------------------- garbage collection and registration
 
@@ -221,16 +212,12 @@ void collect_cycles(PyHeapTypeObject* heap_type) {
 
 int Stage::traverse(visitproc visit, void* arg) const {
   Py_VISIT(failure_.ptr());
-  for (const py::object& item : read_) {
-    Py_VISIT(item.ptr());
-  }
   Py_VISIT(prepare_.ptr());
-  return reader_ ? reader_->traverse(visit, arg) : 0;
+  return feed_ ? feed_->traverse(visit, arg) : 0;
 }
 
 void Stage::clear() {
-  reader_.reset();
-  const std::deque<py::object> dying = std::exchange(read_, {});
+  const std::shared_ptr<Feed> dying = std::exchange(feed_, nullptr);
   failure_ = py::none();
 }
 

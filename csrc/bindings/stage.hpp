@@ -11,14 +11,15 @@
 #include <string>
 #include <thread>
 #include <utility>
-#include <vector>
+#include <variant>
 
 #include "bindings/decision_log.hpp"
 #include "bindings/gil.hpp"
 #include "bindings/position.hpp"
 #include "bindings/section.hpp"
 #include "core/plan/plan.hpp"
-#include "core/stage/slot_pool.hpp"
+#include "core/stage/echo_buffer.hpp"
+#include "core/stage/echo_queue.hpp"
 #include "core/stage/source_clock.hpp"
 #include "core/sync/atomic.hpp"
 #include "core/sync/outcome.hpp"
@@ -26,12 +27,25 @@
 
 namespace pyecho::bindings {
 
-class Reader;
+class Feed;
+
+// The native core of a stage.
+using AnyCore = std::variant<EchoBuffer*, EchoQueue*>;
 
 using Indices = pybind11::array_t<std::int64_t, pybind11::array::c_style | pybind11::array::forcecast>;
 
-// All members need the GIL and the stage's Section (section.hpp); waits, long copies and calls into Python release both.
+// All members need the GIL and the stage's Section (section.hpp); waits, long copies and calls into Python release
+// both.
 class Stage {
+ protected:
+  [[nodiscard]] virtual AnyCore any_core() const = 0;
+  // Calls `call` with the core. First in the class, because its result must be known to the members below.
+  template <class Call>
+  // NOLINTNEXTLINE(modernize-use-nodiscard): most calls return nothing
+  auto on_core(const Call& call) const {
+    return std::visit([&](auto* core) { return call(*core); }, any_core());
+  }
+
  public:
   // `name` names the object in messages ("EchoBuffer").
   explicit Stage(std::string name) : name_(std::move(name)) {}
@@ -44,56 +58,60 @@ class Stage {
 
   // -- Producers --
 
-  // Sets the source: `passes` is an iterator of iterators, one for each pass. `by_consumer`: the consumer reads the source
-  // when it needs items, and there is no producer. Otherwise a thread must call feed(). `first`: items that were read ahead
-  // of `passes`; so many rows of the first one are skipped. `at_empty`: None, or a later pass without items ends the
-  // source; it fails with `at_empty` if that is an exception.
-  void read(const pybind11::object& passes, bool by_consumer, const pybind11::tuple& first, std::size_t skipped_rows,
-            const pybind11::object& at_empty);
+  // Sets the source: `passes` is an iterator of iterators, one for each pass. `by_consumer`: the consumer reads the
+  // source when it needs items, and there is no producer. Otherwise a thread must call feed(). `first`: items that were
+  // read ahead of `passes`; so many rows of the first one are skipped. `at_empty`: None, or a later pass without items
+  // ends the source; it fails with `at_empty` if that is an exception.
+  void read(const pybind11::object& passes, bool by_consumer, std::deque<pybind11::object> first,
+            std::size_t skipped_rows, const pybind11::object& at_empty);
   // Has the items of the source put as what `prepare`, a callable, returns of them.
   void set_prepare(pybind11::object prepare) { prepare_ = std::move(prepare); }
   // Reads and puts every item; waits for room. Returns when the source has ended or raised (the consumer gets the
   // exception), or when the stage is stopped or paused. One thread at a time.
   void feed();
   // Ends the input.
-  virtual void close() = 0;
+  void close() {
+    on_core([](auto& core) { core.close(); });
+  }
   // Same as close(), but the consumer receives `error` once everything before it has been emitted.
   void fail(pybind11::object error);
-  // Ends feed(), and soon also the waits of other threads that fill or take. Nothing is lost: another thread may continue
-  // after set_paused(false).
+  // Ends feed(), and soon also the waits of other threads that fill or take. Nothing is lost: another thread may
+  // continue after set_paused(false).
   void set_paused(bool paused);
   // Stops the stage and drops its items.
   void stop();
 
   // -- Consumer --
 
-  // Returns the next batch or item as a new reference, or null at the end of an iteration. Raises the exception passed to
-  // fail(), Closed, and exceptions of the stage.
+  // Returns the next batch or item as a new reference, or null at the end of an iteration. Raises the exception passed
+  // to fail(), Closed, and exceptions of the stage.
   PyObject* next_reference() {
     PyObject* emission = nullptr;
     const Outcome outcome = try_emit(emission);
     return outcome == Outcome::kOk ? deliver(emission) : next_reference(outcome, false);
   }
-  // Same as next_reference(), for pyecho's own threads. Raises StopIteration at the end of an iteration, Closed if paused.
-  // Without `wait` returns None if nothing is there.
+  // Same as next_reference(), for pyecho's own threads. Raises StopIteration at the end of an iteration, Closed if
+  // paused. Without `wait` returns None if nothing is there.
   pybind11::object take(bool wait);
   // True once the last iteration is over. From then on, next_reference() returns null.
-  [[nodiscard]] virtual bool at_end() const = 0;
-  // Starts with iteration `epoch` and drops the rest of the last one. No producer may be inside.
-  // Waits for a consumer in another thread to leave. Raises EchoError in a signal handler or destructor inside of next().
-  // `at`: a position (position.hpp), of which this reads the epoch, the extent, and what an earlier process has taken of these
-  // epochs (iterations, delivered). Raises ConfigError if there is no such extent.
+  [[nodiscard]] virtual bool at_end() const {
+    return on_core([](auto& core) { return core.at_end(); });
+  }
+  // Starts with iteration `epoch` and drops the rest of the last one. No producer may be inside. Waits for a consumer
+  // in another thread to leave. Raises EchoError in a signal handler or destructor inside of next(). `at`: a position
+  // (position.hpp), of which this reads the epoch, the extent, and what an earlier process has taken of these epochs
+  // (iterations, delivered). Raises ConfigError if there is no such extent.
   void begin(const pybind11::object& at);
 
   // -- Saving and resuming (pyecho/state/state.py). The consumer's thread, between two calls of next(). --
 
-  // Returns where the stage stands, as plain numbers. `payload`: and the items that the consumer has not had to their last
-  // use. `with_held`: and `held`, the items that were read and are not put, and `held_row`, the next row of the first of
-  // them; then no thread may be in feed().
+  // Returns where the stage stands, as plain numbers. `payload`: and the items that the consumer has not had to their
+  // last use. `with_held`: and `held`, the items that were read and are not put, and `held_row`, the next row of the
+  // first of them; then no thread may be in feed().
   [[nodiscard]] pybind11::dict state(bool payload, bool with_held);
-  // Same as begin(), but continues at a position. `unspent`: how many items there are to go on with, or None: the source
-  // yields again all but those of the batches taken. The stage is paused; fill the slots with refill(), then call
-  // set_paused(false). Returns the numbers of the items that it holds, ascending, and the slot of each. Raises
+  // Same as begin(), but continues at a position. `unspent`: how many items there are to go on with, or None: the
+  // source yields again all but those of the batches taken. The stage is paused; fill the slots with refill(), then
+  // call set_paused(false). Returns the numbers of the items that it holds, ascending, and the slot of each. Raises
   // CheckpointError, or ConfigError if max_bytes has no room for the items: nothing has changed then.
   pybind11::tuple resume(const pybind11::object& at, std::optional<std::size_t> unspent);
   // Fills slots with rows of an item of the source; of an example, with row 0. `batched`: the item is a batch.
@@ -126,52 +144,46 @@ class Stage {
   // Any thread.
   [[nodiscard]] virtual pybind11::dict stats() const = 0;
   // Returns the decisions of an adaptive factor: {first epoch: array}.
-  [[nodiscard]] virtual pybind11::dict log() const = 0;
+  [[nodiscard]] pybind11::dict log() const {
+    return log_dict(on_core([](auto& core) { return core.log(); }));
+  }
 
   virtual int traverse(visitproc visit, void* arg) const;
   virtual void clear();
 
  protected:
-  // Checks an item of the source, and keeps it for put_held(), from this row on.
-  virtual void hold(const pybind11::object& item, std::size_t first_row) = 0;
-  [[nodiscard]] virtual bool holds_item() const = 0;
-  // Returns the next row of the held item.
-  [[nodiscard]] virtual std::size_t held_row() const { return 0; }
-  // Puts the held item, or as many of its rows as fit, and adds their number to `put` (rows in example echoing). kOk: the
-  // item is no longer held. kFull only without `wait`; kTimeout, kHalted if paused meanwhile; kClosed, kForked.
-  virtual Outcome put_held(bool wait, std::uint64_t& put) = 0;
-  // Has a native source put all items of a pass: a NativePass. Returns whether there were any.
-  virtual bool put_pass(const pybind11::object& pass);
-  // Returns a failure that a native producer told of, once; or None.
-  [[nodiscard]] virtual pybind11::object take_native_failure() { return pybind11::none(); }
-  [[nodiscard]] virtual bool failed_natively() const { return false; }
-  // Marks the end of a pass: kOk, kTimeout, kHalted, kClosed, kForked. No GIL needed.
-  virtual Outcome mark_pass_end(Deadline deadline) = 0;
+  // Checks an item of the source, and keeps it for put_held().
+  virtual void hold(const pybind11::object& item) = 0;
+  // Puts the held item from `row` on, or as many of its rows as fit, and advances `row` past them; an item that is no
+  // batch has one. kOk: the item is no longer held. kFull only without `wait`; kTimeout, kHalted if paused meanwhile;
+  // kClosed, kForked.
+  virtual Outcome put_held(bool wait, std::size_t& row) = 0;
+  // Has a native source put all items of a pass: a NativePass, which only comes to a stage of examples. Returns whether
+  // there were any.
+  virtual bool put_pass(const pybind11::object& /*pass*/) { return false; }
+  // Takes over what a native producer told of in failure_, if that is None.
+  virtual void find_native_failure() {}
   // Takes the next emission: kOk with `emission` set; kEnd; kEmpty; others.
   virtual Outcome try_emit(PyObject*& emission) = 0;
-  // Waits until the result of try_emit() may have changed. Called without the GIL. kOk, kEmpty; kTimeout if the slice has
-  // passed; or another result of try_emit().
+  // Waits until the result of try_emit() may have changed. Called without the GIL. kOk, kEmpty; kTimeout if the slice
+  // has passed; or another result of try_emit().
   virtual Outcome wait(Deadline slice) = 0;
-  // After try_emit() returned kEmpty: returns how many items must be put before the next attempt is useful, or 0 if it does
-  // not wait for items.
-  [[nodiscard]] virtual std::uint64_t needed() const = 0;
   // Prepares begin_core() for so many items. Changes nothing that others see.
   virtual void make_room(std::size_t items) = 0;
   // Throws std::invalid_argument if there is no such extent.
-  virtual Replay begin_core(const PlanPosition& position) = 0;
-  virtual void resume_core(const Replay& replay) = 0;
-  virtual void halt_core(bool halted) = 0;
-  virtual void await_resumed(Deadline deadline) = 0;
+  virtual Replay begin_core(const PlanPosition& position) {
+    return without_gil(true, [&] { return on_core([&](auto& core) { return core.begin_at(position); }); });
+  }
   // Adds the items to `state` if there is a `payload`, see state(), and returns the plan.
   virtual const Plan& inspect(pybind11::dict& state, bool payload) = 0;
-  virtual void stop_core() = 0;
-  [[nodiscard]] virtual bool stopped() const = 0;
-  [[nodiscard]] virtual bool forked() const = 0;
-  // Raises the exception for an outcome other than kOk, kEmpty and kEnd.
-  [[noreturn]] virtual void raise_for(Outcome outcome) const;
+  [[nodiscard]] bool stopped() const {
+    return on_core([](auto& core) { return core.stopped(); });
+  }
+  // Raises the exception for kForked, or else for kClosed.
+  [[noreturn]] void raise_for(Outcome outcome) const { raise_outcome(outcome, name_); }
 
-  // Waits for `attempt` (see wait_answering_signals) on the producers' side; while a state is taken, sleeps. kTimeout or
-  // kHalted also if paused meanwhile.
+  // Waits for `attempt` (see wait_answering_signals) on the producers' side; while a state is taken, sleeps. kTimeout
+  // or kHalted also if paused meanwhile.
   template <class Attempt>
   Outcome wait_for_room(Deadline deadline, const Attempt& attempt) {
     const trace::Span span(trace::Kind::kRoom);
@@ -181,15 +193,13 @@ class Stage {
       if (outcome != Outcome::kHalted || paused()) {
         return outcome;
       }
-      await_resumed(slice);
+      on_core([&](auto& core) { core.await_resumed(slice); });
       return Outcome::kTimeout;
     };
     return wait_answering_signals(deadline, patient, [this] { return paused(); });
   }
   // Returns what is put for an item of the source, see set_prepare().
   pybind11::object prepared(const pybind11::object& item);
-  // Lets go of what another thread was about to put when the stage was stopped.
-  void drop_if_stopped();
   [[nodiscard]] bool read_by_consumer() const noexcept { return by_consumer_; }
   [[nodiscard]] bool paused() const noexcept { return paused_.load_relaxed(); }
   // Counts a batch that was taken and is not delivered.
@@ -197,7 +207,22 @@ class Stage {
   [[nodiscard]] const SourceClock& source_clock() const noexcept { return source_clock_; }
   SourceClock& source_clock() noexcept { return source_clock_; }
 
+  pybind11::object failure_ = pybind11::none();  // for the consumer, once everything before it has been emitted
+
  private:
+  [[nodiscard]] bool forked() const {
+    return on_core([](auto& core) { return core.forked(); });
+  }
+  // After try_emit() returned kEmpty: returns how many items must be put before the next attempt is useful, or 0 if it
+  // does not wait for items.
+  [[nodiscard]] std::uint64_t needed() const {
+    return on_core([](auto& core) { return core.needed(); });
+  }
+  void halt_core(bool halted) {
+    on_core([&](auto& core) { without_gil(true, [&] { return core.set_halted(halted), true; }); });
+  }
+  // Lets go of what another thread was about to put when the stage was stopped.
+  void drop_if_stopped();
   void leave_epoch();
   Replay start(const PlanPosition& position, std::uint64_t delivered, PyObject* error);
   PyObject* deliver(PyObject* emission) noexcept {
@@ -206,18 +231,15 @@ class Stage {
     return emission;
   }
   PyObject* next_reference(Outcome outcome, bool may_pause);
-  Outcome read_and_put(Reader& reader, bool wait, std::uint64_t& put);
-  void pull();
+  Outcome put_next(Feed& feed, bool wait, std::size_t& put);
+  void pull(std::uint64_t missing);
 
   const std::string name_;
   [[no_unique_address]] SectionLock lock_;
-  pybind11::object failure_ = pybind11::none();
   pybind11::object prepare_ = pybind11::none();  // see set_prepare()
-  std::shared_ptr<Reader> reader_;               // shared, because another thread may stop the stage during a read
-  std::deque<pybind11::object> read_;            // items that were read and are not put; the first one may be held
+  std::shared_ptr<Feed> feed_;                   // shared, because another thread may stop the stage during a read
   bool by_consumer_ = false;
   bool has_failed_ = false;
-  bool pass_ended_ = false;  // true if the end of a pass was read and is not marked yet
   Atomic<bool> paused_;
   std::thread::id consumer_;
   std::uint64_t generation_ = 1;
@@ -225,15 +247,14 @@ class Stage {
   std::uint64_t delivered_ = 0;
   std::uint64_t dropped_ = 0;     // batches of this iteration that were too short
   std::uint64_t iterations_ = 0;  // since begin()
-  std::size_t skipped_rows_ = 0;  // see read()
   bool end_is_next_ = false;      // see retire()
   bool ended_ = false;            // the last end is among iterations_: it is met again and again
   SourceClock source_clock_;
 };
 
-// Returns the C++ object of `self`, which must be a T, or null while it is under construction. Unlike pybind11::cast, does
-// not use pybind11's registry: it no longer exists during the last collections of a finalizing interpreter, and its one lock
-// would hold up threads that put at the same time.
+// Returns the C++ object of `self`, which must be a T, or null while it is under construction. Unlike pybind11::cast,
+// does not use pybind11's registry: it no longer exists during the last collections of a finalizing interpreter, and
+// its one lock would hold up threads that put at the same time.
 template <class T>
 T* native_of(pybind11::handle self) {
   const auto held = reinterpret_cast<pybind11::detail::instance*>(self.ptr())->get_value_and_holder();
@@ -259,7 +280,7 @@ class OneConsumer {
   std::thread::id& consumer_;
 };
 
-// A stage around its native core, an EchoBuffer or an EchoQueue.
+// A stage that has its native core.
 template <class Core>
 class StageOf : public Stage {
  public:
@@ -274,31 +295,8 @@ class StageOf : public Stage {
   StageOf(const StageOf&) = delete;
   StageOf& operator=(const StageOf&) = delete;
 
-  void close() override { core_->close(); }
-  [[nodiscard]] bool at_end() const override { return core_->at_end(); }
-
  protected:
-  Outcome mark_pass_end(Deadline deadline) override {
-    Reservation place{};
-    const Outcome outcome = core_->reserve(place, deadline);
-    if (outcome == Outcome::kOk) {
-      core_->end_pass(place);
-    }
-    return outcome;
-  }
-  [[nodiscard]] pybind11::dict log() const override { return log_dict(core_->log()); }
-  [[nodiscard]] std::uint64_t needed() const override { return core_->needed(); }
-  Replay begin_core(const PlanPosition& position) override {
-    return without_gil(true, [&] { return core_->begin_at(position); });
-  }
-  void resume_core(const Replay& replay) override { core_->resume(replay); }
-  void halt_core(bool halted) override {
-    without_gil(true, [&] { return core_->set_halted(halted), true; });
-  }
-  void await_resumed(Deadline deadline) override { core_->await_resumed(deadline); }
-  void stop_core() override { core_->stop(); }
-  [[nodiscard]] bool stopped() const override { return core_->stopped(); }
-  [[nodiscard]] bool forked() const override { return core_->forked(); }
+  [[nodiscard]] AnyCore any_core() const override { return core_.get(); }
 
   std::shared_ptr<Core> core_;
 };

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bindings/errors.hpp"
+#include "bindings/feed.hpp"
 #include "bindings/position.hpp"
 #include "bindings/stage.hpp"
 
@@ -30,7 +31,8 @@ py::dict Stage::state(bool payload, bool with_held) {
           "a state is taken between two batches; a thread is inside next(), perhaps this one, in a "
           "signal handler: note the wish there, and take the state in the loop");
   }
-  if (!failure_.is_none() || failed_natively()) {
+  find_native_failure();
+  if (!failure_.is_none()) {
     raise(errors().echo_error,
           "the source has raised an exception that the consumer is about to get; no state can "
           "repeat that, so go on from an earlier one");
@@ -44,13 +46,13 @@ py::dict Stage::state(bool payload, bool with_held) {
   try {
     const Plan& plan = inspect(state, payload);
     add_input(state, plan);
-    if (with_held && pass_ended_) {
+    if (with_held && feed_ && feed_->at_pass_end()) {
       state["passes"].cast<py::list>().append(std::array{py::int_(1), py::int_(state["open_items"])});
       state["open_items"] = 0;
     }
     if (with_held) {
-      state["held"] = py::cast(std::vector<py::object>(read_.begin(), read_.end()));
-      state["held_row"] = holds_item() ? held_row() : skipped_rows_;
+      state["held"] = feed_ ? py::cast(feed_->items()) : py::list();
+      state["held_row"] = feed_ ? feed_->row() : 0;
     }
   } catch (...) {
     halt_core(paused());
@@ -61,8 +63,7 @@ py::dict Stage::state(bool payload, bool with_held) {
 }
 
 void Stage::stop() {
-  stop_core();
-  reader_.reset();
+  on_core([](auto& core) { core.stop(); });
   clear();
 }
 
@@ -95,7 +96,7 @@ Replay Stage::start(const PlanPosition& position, std::uint64_t delivered, PyObj
   leave_epoch();
   Replay replay = naming(error, [&] { return begin_core(position); });
   run_to_end(replay);
-  resume_core(replay);
+  on_core([&](auto& core) { core.resume(replay); });
   iterations_ = position.iterations;
   delivered_ = delivered;
   dropped_ = replay.batches_drawn() - std::min(delivered, replay.batches_drawn());

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pyecho._core import BatchPlan, Closed, CudaError, EchoError, checksum_of_column
+from pyecho._core import Closed, CudaError, EchoError, SlotPlan, checksum_of_column
 from pyecho.config import Config
 from pyecho.device.rows import DeviceRows
 from pyecho.device.tensors import TICKET, WORDS
@@ -51,7 +51,7 @@ class DeviceEcho:
     ) -> None:
         self.lists = staging.lists
         self.stage = staging.stage
-        self.plan = BatchPlan(config)
+        self.plan = SlotPlan(config)
         self.spec = staging.spec  # with tickets in the places of rows on the device
         self.full_spec = rows.spec(self.spec, adapter.field_of)  # with the fields of these rows
         self._staging = staging

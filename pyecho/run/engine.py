@@ -196,7 +196,7 @@ class Engine:
 
     def _start_empty(self, flow: Flow, reading: Reading) -> None:
         """Begin an epoch without items, and so without a pipeline: its stage is at its end."""
-        ended = _core.EchoQueue(Config(prefetch=1))
+        ended = _core.ObjectStage(Config(prefetch=1))
         if reading.error is not None:
             ended.fail(reading.error)
         else:

@@ -142,7 +142,7 @@ def item_echo(
     fetch: Callable[[Any], Any] | None = None,
 ) -> HostEcho:
     """Return the node of batch echoing: the feeder prepares items, each use is fetched."""
-    stage = _core.EchoQueue(
+    stage = _core.ObjectStage(
         replace(config, prefetch=items_ahead(config, first)),
         transform=transform_for(fetch=fetch, copied=config.copy, with_info=config.with_info),
         shared=not config.copy,
@@ -201,7 +201,7 @@ class ExampleEcho(HostEcho):
             from_array=adapter.decoder(leaves_of(self.spec)),
             allocate=adapter.allocate if own.memory == "pinned" else None,
         )
-        stage = _core.EchoBuffer(**arguments)
+        stage = _core.ExampleStage(**arguments)
         if wiring.grows_quietly:
             stage._expect_growth()
         if prepare is not None:

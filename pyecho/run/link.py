@@ -98,7 +98,7 @@ class Link:
         self._before = 0  # iterations that an earlier process has taken
         self._made: deque[list[Any]] = deque()  # and what it had made ahead, entries of a state
         self._tally = tally
-        self.queue = _core.EchoQueue(
+        self.queue = _core.ObjectStage(
             Config(factor=1, shuffle_buffer=0, prefetch=prefetch), transform=fetch
         )
         self.take = self.queue._take

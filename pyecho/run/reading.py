@@ -163,7 +163,7 @@ class Reading(Iterator[Iterator[Any]]):
             capacity = self._config.capacity_for(at.items)
             batch_size = self._config.batch_size or 1
             config = replace(self._config, batch_size=batch_size, shuffle_buffer=capacity)
-            (numbers, _), number, index, _ = _core.BatchPlan(config).resume(at, None)
+            (numbers, _), number, index, _ = _core.SlotPlan(config).resume(at, None)
             located = enumerate(at.located(numbers.tolist()))
             self._wanted = [(at.epoch + of_pass, row, which) for which, (of_pass, row) in located]
         over = at.ended and number == sum(count for count, _ in passes)

@@ -108,7 +108,7 @@ class Owner:
     """Begins an iteration over some items; `raises` at the end of it."""
 
     def __init__(self, *raises, items=()):
-        self.stage = _core.EchoQueue(Config(factor=1))
+        self.stage = _core.ObjectStage(Config(factor=1))
         for item in items:
             self.stage.fill(self.stage.reserve(), item)
         self.stage.close()

@@ -1,4 +1,4 @@
-"""EchoQueue, the native stage of batch echoing: failing transforms, and references."""
+"""ObjectStage, the native stage of batch echoing: failing transforms, and references."""
 
 import contextlib
 import itertools
@@ -20,7 +20,7 @@ def test_where_the_transform_fails_the_consumer_gets_the_error_and_then_the_use(
             raise ZeroDivisionError
         return item, index, use
 
-    queue = _core.EchoQueue(Config(factor=2), transform=transform)
+    queue = _core.ObjectStage(Config(factor=2), transform=transform)
     for item in "ab":
         queue.fill(queue.reserve(), item)
     queue.close()
@@ -44,7 +44,7 @@ def test_stop_lets_go_of_a_use_that_is_due_again(stop_within):
             queue.stop()
         raise ZeroDivisionError
 
-    queue = _core.EchoQueue(Config(factor=1), transform=transform)
+    queue = _core.ObjectStage(Config(factor=1), transform=transform)
     queue.fill(queue.reserve(), item)
     uses = iter(queue)
     with contextlib.suppress(ZeroDivisionError):

@@ -7,6 +7,7 @@ import weakref
 
 import numpy as np
 import pytest
+from scripts import run
 
 import pyecho
 
@@ -204,3 +205,33 @@ def test_an_item_may_close_the_loader_when_it_dies(threads):
     with pytest.raises(pyecho.Closed):
         for _ in loader:
             pass
+
+
+STOPPER = """
+import pyecho
+
+class Stopper:
+    armed = False
+
+    def __del__(self):
+        if self.armed:
+            buffer.stop()
+
+spec = pyecho.spec_of({"number": 0, "tag": Stopper()})
+buffer = pyecho.EchoBuffer(
+    spec, factor=pyecho.Adaptive(max=2), batch_size=2, capacity=4, threads=0
+)
+Stopper.armed = True
+batches = iter(buffer)
+try:
+    for number in range(10_000):
+        buffer.put({"number": number, "tag": Stopper()}, timeout=60)
+        if number % 2 == 1:
+            next(batches)
+except pyecho.Closed:
+    print("closed")
+"""
+
+
+def test_an_object_that_travels_by_reference_may_stop_the_buffer_as_it_dies():
+    assert run(STOPPER) == "closed\n"

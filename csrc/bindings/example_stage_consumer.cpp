@@ -1,14 +1,15 @@
-// The consumer's side of EchoBufferObject: leases become batches of arrays.
+// The consumer's side of ExampleStage: leases become batches of arrays.
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
-#include "bindings/echo_buffer.hpp"
 #include "bindings/errors.hpp"
+#include "bindings/example_stage.hpp"
 #include "bindings/gil.hpp"
 #include "bindings/ownership.hpp"
 
@@ -16,8 +17,27 @@ namespace py = pybind11;
 using namespace py::literals;
 
 namespace pyecho::bindings {
+namespace {
 
-Outcome EchoBufferObject::try_emit(PyObject*& emission) {
+// Returns a new capsule that holds the lease, the base of the arrays of the batch. When it is destroyed, the lease
+// ends.
+py::object capsule_with(Lease lease) {
+  auto kept = std::make_unique<Lease>(std::move(lease));
+  py::object capsule = owned(PyCapsule_New(kept.get(), nullptr, [](PyObject* dying) {
+    const std::unique_ptr<Lease> held(static_cast<Lease*>(PyCapsule_GetPointer(dying, nullptr)));
+  }));
+  std::ignore = kept.release();  // the capsule's
+  give_up_ownership(capsule.ptr());
+  return capsule;
+}
+
+}  // namespace
+
+Lease& lease_of(const py::object& capsule) noexcept {
+  return *static_cast<Lease*>(PyCapsule_GetPointer(capsule.ptr(), nullptr));
+}
+
+Outcome ExampleStage::try_emit(PyObject*& emission) {
   while (!pending_) {
     Lease lease = std::move(acquired_);
     Outcome outcome = core_->stopped() ? Outcome::kClosed : Outcome::kOk;
@@ -26,17 +46,20 @@ Outcome EchoBufferObject::try_emit(PyObject*& emission) {
                             [&] { return core_->try_acquire(lease); });
     }
     check_log(core_->diverged());
-    if (outcome == Outcome::kEnd && adaptive() && core_->at_end()) {
-      drop_references();
+    if (outcome == Outcome::kExhausted) {
+      raise_exhausted();
+    }
+    if (outcome == Outcome::kEnd && core_->at_end()) {  // with an adaptive factor, some are left
+      references_.clear();
     }
     if (outcome != Outcome::kOk) {
       return outcome;
     }
     if (config_.drop_last && lease.rows() < config_.plan.batch_rows) {
-      release_references(lease);
+      references_.taken(entries_of(lease), lease.uses());
       drop();
     } else {
-      pending_ = make_lease_object(std::move(lease));
+      pending_ = capsule_with(std::move(lease));
     }
   }
   // If delivery fails, pending_ keeps the batch for the next call.
@@ -46,33 +69,26 @@ Outcome EchoBufferObject::try_emit(PyObject*& emission) {
   Lease& lease = lease_of(owner);
   if (new_memory_.is_none()) {
     emission = make_batch(lease, owner).release().ptr();
-    release_references(lease);
+    references_.taken(entries_of(lease), lease.uses());
   } else {  // the batch leaves with its memory, so that the lease ends here
     HostMemory next = new_memory(core_->layout().batch_bytes());
     emission = make_batch(lease, static_cast<PyObject*>(lease.owner())).release().ptr();
-    release_references(lease);
+    references_.taken(entries_of(lease), lease.uses());
     lease.exchange(std::move(next));
   }
   pending_ = py::object();
   return Outcome::kOk;
 }
 
-Outcome EchoBufferObject::wait(Deadline slice) {
+Outcome ExampleStage::wait(Deadline slice) {
   if (read_by_consumer() && core_->needed() > 0) {
     return Outcome::kEmpty;  // a block was returned, and now items are missing
   }
   return core_->acquire(acquired_, slice);
 }
 
-void EchoBufferObject::raise_for(Outcome outcome) const {
-  if (outcome == Outcome::kExhausted) {
-    raise_exhausted();
-  }
-  Stage::raise_for(outcome);
-}
-
 // Warns once of added batches. If the warning is an error, the next call returns the batch.
-void EchoBufferObject::warn_of_growth() {
+void ExampleStage::warn_of_growth() {
   if (warned_of_growth_ || core_->stats().grown_blocks == 0) {
     return;
   }
@@ -86,7 +102,7 @@ void EchoBufferObject::warn_of_growth() {
   });
 }
 
-HostMemory EchoBufferObject::new_memory(std::size_t size_bytes) const {
+HostMemory ExampleStage::new_memory(std::size_t size_bytes) const {
   const py::object made = call_python([&] { return new_memory_(size_bytes); });
   auto [address, owner] = made.cast<std::pair<std::uintptr_t, py::object>>();
   std::shared_ptr<void> kept(owner.release().ptr(), [](void* held) {
@@ -101,7 +117,7 @@ HostMemory EchoBufferObject::new_memory(std::size_t size_bytes) const {
   return {reinterpret_cast<std::byte*>(address), size_bytes, std::move(kept)};  // NOLINT(performance-no-int-to-ptr)
 }
 
-py::object EchoBufferObject::make_batch(const Lease& lease, py::handle owner) {
+py::object ExampleStage::make_batch(const Lease& lease, py::handle owner) {
   std::byte* const data = lease.data();
   const std::uint32_t rows = lease.rows();
   const SlotLayout& layout = core_->layout();
@@ -131,8 +147,7 @@ py::object EchoBufferObject::make_batch(const Lease& lease, py::handle owner) {
   return emission;
 }
 
-py::object EchoBufferObject::array_leaf(std::size_t index, std::byte* data, std::uint32_t rows,
-                                        py::handle owner) const {
+py::object ExampleStage::array_leaf(std::size_t index, std::byte* data, std::uint32_t rows, py::handle owner) const {
   const LeafSpec& leaf = structure_.leaves()[index];
   std::array<npy_intp, NPY_MAXDIMS> dims{};
   dims[0] = static_cast<npy_intp>(rows);
@@ -146,7 +161,7 @@ py::object EchoBufferObject::array_leaf(std::size_t index, std::byte* data, std:
 }
 
 // Returns the entry of the ReferenceTable for each row; empty if there are no references.
-std::span<const ReferenceTable::Entry> EchoBufferObject::entries_of(const Lease& lease) const noexcept {
+std::span<const ReferenceTable::Entry> ExampleStage::entries_of(const Lease& lease) const noexcept {
   if (!has_references_) {
     return {};
   }
@@ -155,7 +170,7 @@ std::span<const ReferenceTable::Entry> EchoBufferObject::entries_of(const Lease&
 }
 
 // Returns the list for the reference leaf at `position` among the reference leaves. Raises Closed if stop() came first.
-py::list EchoBufferObject::reference_list(std::size_t position, std::span<const ReferenceTable::Entry> entries) const {
+py::list ExampleStage::reference_list(std::size_t position, std::span<const ReferenceTable::Entry> entries) const {
   py::list list(entries.size());
   for (std::size_t row = 0; row < entries.size(); ++row) {
     if (!references_.contains(entries[row])) {
@@ -167,43 +182,16 @@ py::list EchoBufferObject::reference_list(std::size_t position, std::span<const 
   return list;
 }
 
-void EchoBufferObject::set_references(std::uint32_t slot, py::tuple references) {
+void ExampleStage::set_references(std::uint32_t slot, py::tuple references) {
   const Section section(lock());
   const ReferenceTable::Entry entry = references_.put(std::move(references));
   std::memcpy(core_->slot_data(slot) + core_->layout().leaves().back().slot_offset, &entry, sizeof(entry));
-  if (!adaptive()) {
-    return;
-  }
-  if (entry_of_[slot] != kNoEntry) {
-    retired_.emplace_back(taken_ + core_->batches_ahead(), entry_of_[slot]);
-  }
-  entry_of_[slot] = entry;
-}
-
-void EchoBufferObject::drop_references() {
-  retired_.clear();
-  std::ranges::fill(entry_of_, kNoEntry);
-  references_.clear();
-}
-
-// Releases the references whose last use is in this batch.
-void EchoBufferObject::release_references(const Lease& lease) {
-  ++taken_;
-  if (adaptive()) {
-    for (; !retired_.empty() && retired_.front().first < taken_; retired_.pop_front()) {
-      references_.release(retired_.front().second);
-    }
-    return;
-  }
-  const std::span<const ReferenceTable::Entry> entries = entries_of(lease);
-  for (std::size_t row = 0; row < entries.size(); ++row) {
-    if (lease.uses()[row].last && references_.contains(entries[row])) {
-      references_.release(entries[row]);
-    }
+  if (references_.adaptive()) {
+    references_.enter(slot, entry, core_->batches_ahead());
   }
 }
 
-void EchoBufferObject::raise_exhausted() const {
+void ExampleStage::raise_exhausted() const {
   const EchoBufferStats stats = core_->stats();
   const std::string refusal = core_->refusal();
   const bool ours = refusal.empty();  // true if max_bytes is the limit, not the system
@@ -216,13 +204,13 @@ void EchoBufferObject::raise_exhausted() const {
             (ours ? "raise max_bytes" : "make room for more"));
 }
 
-py::dict EchoBufferObject::stats() const {
+py::dict ExampleStage::stats() const {
   const EchoBufferStats stats = core_->stats();
-  const std::uint64_t feeding_ns = feed_ ? feed_->source_ns() : 0;
+  const std::uint64_t native_ns = feeding_ns();
   return py::dict("read"_a = stats.read, "emitted"_a = stats.emitted, "fresh"_a = stats.fresh,
                   "batches"_a = stats.batches, "bytes_gathered"_a = stats.bytes_gathered,
-                  "source_ns"_a = source_clock().inside_ns() + feeding_ns,
-                  "upstream_ns"_a = source_clock().upstream_ns() + feeding_ns,
+                  "source_ns"_a = source_clock().inside_ns() + native_ns,
+                  "upstream_ns"_a = source_clock().upstream_ns() + native_ns,
                   "consumer_wait_ns"_a = stats.consumer_wait_ns, "downstream_ns"_a = stats.downstream_ns,
                   "resident"_a = stats.resident, "outstanding_leases"_a = stats.outstanding_leases,
                   "host_allocations"_a = stats.batch_blocks + 1);  // plus one for the slots

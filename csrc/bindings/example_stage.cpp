@@ -1,5 +1,5 @@
-// EchoBufferObject: construction, the producers' side, and the Python bindings.
-#include "bindings/echo_buffer.hpp"
+// ExampleStage: construction, the producers' side, and the Python bindings.
+#include "bindings/example_stage.hpp"
 
 #include <pybind11/stl.h>
 
@@ -30,8 +30,8 @@ bool any_reference(const Structure& structure) {
   return std::ranges::any_of(structure.leaves(), [](const LeafSpec& leaf) { return leaf.by_reference; });
 }
 
-// Adds the leaves of the structure to the configuration. Reference leaves have no bytes of their own; all of them together
-// are one entry of the ReferenceTable, which is the last leaf.
+// Adds the leaves of the structure to the configuration. Reference leaves have no bytes of their own; all of them
+// together are one entry of the ReferenceTable, which is the last leaf.
 EchoConfig with_leaves(EchoConfig config, const Structure& structure) {
   for (const LeafSpec& leaf : structure.leaves()) {
     config.leaf_bytes.push_back(leaf.size_bytes);
@@ -54,9 +54,9 @@ EchoConfig with_leaves(EchoConfig config, const Structure& structure) {
 
 }  // namespace
 
-EchoBufferObject::EchoBufferObject(const py::object& spec, const py::object& node_of, const py::object& config,
-                                   std::string name, bool batched, py::object to_array, py::object from_array,
-                                   py::object info_type, py::object new_memory)
+ExampleStage::ExampleStage(const py::object& spec, const py::object& node_of, const py::object& config,
+                           std::string name, bool batched, py::object to_array, py::object from_array,
+                           py::object info_type, py::object new_memory)
     : StageOf(std::move(name)),
       structure_(spec, node_of),
       to_array_(std::move(to_array)),
@@ -65,7 +65,8 @@ EchoBufferObject::EchoBufferObject(const py::object& spec, const py::object& nod
       new_memory_(std::move(new_memory)),
       batched_(batched),
       has_references_(any_reference(structure_)),
-      config_(with_leaves(config_of(config), structure_)) {
+      config_(with_leaves(config_of(config), structure_)),
+      references_(config_.plan.min_uses > 0) {
   if (!new_memory_.is_none()) {
     config_.batch_memory = [this](std::size_t size_bytes) {
       const py::gil_scoped_acquire gil;
@@ -74,7 +75,6 @@ EchoBufferObject::EchoBufferObject(const py::object& spec, const py::object& nod
   }
   try {  // touches every page, which is slow for a large pool
     core_ = without_gil(true, [this] { return std::make_shared<EchoBuffer>(config_); });
-    entry_of_.resize(core_->slots(), kNoEntry);
   } catch (const std::bad_alloc&) {
     raise(PyExc_MemoryError, "the system has no memory for the " + readable_bytes(EchoBuffer::min_bytes(config_)) +
                                  " that slots and batches need; " + kLessMemory);
@@ -84,8 +84,7 @@ EchoBufferObject::EchoBufferObject(const py::object& spec, const py::object& nod
 // ---------------------------------------------------------------- producers
 
 // Raises for the outcome of an attempt to put. `progress` is appended to the message of a PutTimeout.
-void EchoBufferObject::raise_for_put(Outcome outcome, std::optional<double> timeout_s,
-                                     const std::string& progress) const {
+void ExampleStage::raise_for_put(Outcome outcome, std::optional<double> timeout_s, const std::string& progress) const {
   if (outcome == Outcome::kTimeout) {
     raise(errors().put_timeout, "no slot became free within " + std::to_string(timeout_s.value_or(0)) +
                                     " s: the consumer takes batches too slowly, or not at all; take batches meanwhile, "
@@ -95,7 +94,7 @@ void EchoBufferObject::raise_for_put(Outcome outcome, std::optional<double> time
   raise_for(outcome);
 }
 
-Reservation EchoBufferObject::reserve(std::optional<double> timeout_s) {
+Reservation ExampleStage::reserve(std::optional<double> timeout_s) {
   const Deadline deadline = deadline_after(timeout_s);
   Reservation reservation{};
   Outcome outcome = core_->reserve(reservation, Deadline::min());
@@ -108,9 +107,9 @@ Reservation EchoBufferObject::reserve(std::optional<double> timeout_s) {
   return reservation;
 }
 
-// Puts the rows from `row` on, and advances `row` past the rows that were put. kOk: all rows. kFull only without `wait`.
-// kTimeout, kHalted, kClosed, kForked.
-Outcome EchoBufferObject::put_rows(const ItemView& view, std::size_t& row, Deadline deadline, bool wait) {
+// Puts the rows from `row` on, and advances `row` past the rows that were put. kOk: all rows. kFull only without
+// `wait`. kTimeout, kHalted, kClosed, kForked.
+Outcome ExampleStage::put_rows(const ItemView& view, std::size_t& row, Deadline deadline, bool wait) {
   std::array<Reservation, kGroupRows> group{};
   GilRelease gil(view.size_bytes() >= kGilFreeBytes && !has_references_);
   Outcome outcome = Outcome::kOk;
@@ -134,7 +133,7 @@ Outcome EchoBufferObject::put_rows(const ItemView& view, std::size_t& row, Deadl
 }
 
 // Fills these slots with the rows from `row` on, and commits them together.
-void EchoBufferObject::fill(const ItemView& view, std::size_t row, std::span<const Reservation> reservations) {
+void ExampleStage::fill(const ItemView& view, std::size_t row, std::span<const Reservation> reservations) {
   try {
     std::array<std::byte*, kGroupRows> slots{};
     for (std::size_t i = 0; i < reservations.size(); ++i) {
@@ -154,7 +153,7 @@ void EchoBufferObject::fill(const ItemView& view, std::size_t row, std::span<con
   core_->commit(reservations);
 }
 
-void EchoBufferObject::put(py::handle item, bool batched, std::optional<double> timeout_s) {
+void ExampleStage::put(py::handle item, bool batched, std::optional<double> timeout_s) {
   const ItemView view(structure_, item, batched, to_array_);
   std::size_t row = 0;
   const Outcome outcome = put_rows(view, row, deadline_after(timeout_s), true);
@@ -165,26 +164,23 @@ void EchoBufferObject::put(py::handle item, bool batched, std::optional<double> 
   }
 }
 
-void EchoBufferObject::hold(const py::object& item, std::size_t first_row) {
-  held_ = {.view = std::make_shared<ItemView>(structure_, item, batched_, to_array_), .next = first_row};
+void ExampleStage::hold(const py::object& item) {
+  held_ = std::make_shared<ItemView>(structure_, item, batched_, to_array_);
 }
 
-Outcome EchoBufferObject::put_held(bool wait, std::uint64_t& put) {
-  const std::shared_ptr<ItemView> view = held_.view;
+Outcome ExampleStage::put_held(bool wait, std::size_t& row) {
+  const std::shared_ptr<ItemView> view = held_;
   if (view == nullptr) {  // the item's destructor, or a thread that had the GIL during it, has stopped the stage
     return Outcome::kClosed;
   }
-  std::size_t row = held_.next;
   const Outcome outcome = put_rows(*view, row, kNever, wait);
-  put += row - held_.next;
-  held_.next = row;
   if (outcome == Outcome::kOk) {
-    held_ = {};
+    held_.reset();
   }
   return outcome;
 }
 
-std::vector<py::object> EchoBufferObject::slot_views(Reservation reservation, py::handle owner) const {
+std::vector<py::object> ExampleStage::slot_views(Reservation reservation, py::handle owner) const {
   std::vector<py::object> views;
   std::byte* const slot = core_->slot_data(reservation.slot);
   for (const LeafSpec& leaf : structure_.leaves()) {
@@ -196,7 +192,7 @@ std::vector<py::object> EchoBufferObject::slot_views(Reservation reservation, py
 
 // ---------------------------------------------------------------- garbage collection and registration
 
-int EchoBufferObject::traverse(visitproc visit, void* arg) const {
+int ExampleStage::traverse(visitproc visit, void* arg) const {
   Py_VISIT(to_array_.ptr());
   Py_VISIT(from_array_.ptr());
   Py_VISIT(info_type_.ptr());
@@ -207,49 +203,42 @@ int EchoBufferObject::traverse(visitproc visit, void* arg) const {
   return Stage::traverse(visit, arg);
 }
 
-void EchoBufferObject::clear() {
+void ExampleStage::clear() {
   pending_ = py::object();
-  held_ = {};
-  drop_references();
+  held_.reset();
+  references_.clear();
   Stage::clear();
 }
 
 namespace {
 
-PyTypeObject* echo_buffer_type = nullptr;
+PyTypeObject* example_stage_type = nullptr;
 
-EchoBufferObject& buffer_of(py::handle self) {
-  auto* const buffer = PyObject_TypeCheck(self.ptr(), echo_buffer_type) ? native_of<EchoBufferObject>(self) : nullptr;
+ExampleStage& buffer_of(py::handle self) {
+  auto* const buffer = PyObject_TypeCheck(self.ptr(), example_stage_type) ? native_of<ExampleStage>(self) : nullptr;
   if (buffer == nullptr) {
     throw py::type_error("put() needs an EchoBuffer whose __init__() was called");
   }
   return *buffer;
 }
 
-// put() and put_batch() are plain methods of CPython's: on a free-threaded Python, pybind11 3 takes a lock of its registry
-// in each call of a function, so that threads would wait for each other.
+// put() and put_batch() are plain methods of CPython's: on a free-threaded Python, pybind11 3 takes a lock of its
+// registry in each call of a function, so that threads would wait for each other.
 template <bool kBatched>
 PyObject* put(PyObject* self, PyObject* const* arguments, Py_ssize_t positional, PyObject* names) {
-  constexpr const char* kMethod = kBatched ? "put_batch" : "put";
-  constexpr std::array<const char*, 2> kParameters{kBatched ? "batch" : "example", "timeout"};
+  constexpr const char* kItem = kBatched ? "batch" : "example";
   std::array<PyObject*, 2> given{};
-  if (std::cmp_greater(positional, given.size())) {
-    return PyErr_Format(PyExc_TypeError, "%s() takes at most 2 arguments (%zd given)", kMethod, positional);
-  }
-  std::copy_n(arguments, positional, given.begin());
-  for (Py_ssize_t i = 0; names != nullptr && i < PyTuple_GET_SIZE(names); ++i) {
+  bool fits = std::cmp_less_equal(positional, given.size());
+  std::copy_n(arguments, fits ? positional : 0, given.begin());
+  for (Py_ssize_t i = 0; fits && names != nullptr && i < PyTuple_GET_SIZE(names); ++i) {
     PyObject* const name = PyTuple_GET_ITEM(names, i);
-    std::size_t at = 0;
-    while (at < given.size() && PyUnicode_CompareWithASCIIString(name, kParameters.at(at)) != 0) {
-      ++at;
-    }
-    if (at == given.size() || given.at(at) != nullptr) {
-      return PyErr_Format(PyExc_TypeError, "%s() got an unexpected or repeated argument %R", kMethod, name);
-    }
-    given.at(at) = arguments[positional + i];
+    const bool is_item = PyUnicode_CompareWithASCIIString(name, kItem) == 0;
+    PyObject*& place = given.at(is_item ? 0 : 1);
+    fits = place == nullptr && (is_item || PyUnicode_CompareWithASCIIString(name, "timeout") == 0);
+    place = arguments[positional + i];
   }
-  if (given[0] == nullptr) {
-    return PyErr_Format(PyExc_TypeError, "%s() needs the argument '%s'", kMethod, kParameters[0]);
+  if (!fits || given[0] == nullptr) {
+    return PyErr_Format(PyExc_TypeError, "the arguments must be (%s, timeout=None)", kItem);
   }
   std::optional<double> timeout_s;
   if (given[1] != nullptr && given[1] != Py_None) {
@@ -284,22 +273,22 @@ void add_puts(const py::object& type) {
              "Put every row of a batch: the nest of an example whose leaves have one more, leading axis of equal "
              "length.\n\nRaises as put(); PutTimeout says how many rows were taken before the time was up.")};
   for (PyMethodDef& each : methods) {
-    type.attr(each.ml_name) = owned(PyDescr_NewMethod(echo_buffer_type, &each));
+    type.attr(each.ml_name) = owned(PyDescr_NewMethod(example_stage_type, &each));
   }
 }
 
 }  // namespace
 
-void register_echo_buffer(py::module_& module) {
-  py::class_<EchoBufferObject, Stage, std::shared_ptr<EchoBufferObject>> type(module, "EchoBuffer",
-                                                                              "The native stage of example echoing.");
-  echo_buffer_type = reinterpret_cast<PyTypeObject*>(type.ptr());
+void register_example_stage(py::module_& module) {
+  py::class_<ExampleStage, Stage, std::shared_ptr<ExampleStage>> type(module, "ExampleStage",
+                                                                      "The native stage of example echoing.");
+  example_stage_type = reinterpret_cast<PyTypeObject*>(type.ptr());
   add_puts(type);
   type.def(py::init<const py::object&, const py::object&, const py::object&, std::string, bool, py::object, py::object,
                     py::object, py::object>(),
            py::arg("spec"), py::arg("node_of"), py::arg("config"), py::kw_only(), py::arg("name"), py::arg("batched"),
            py::arg("to_array"), py::arg("from_array"), py::arg("info_type"), py::arg("new_memory"))
-      .def("_expect_growth", guarded(&EchoBufferObject::expect_growth))
+      .def("_expect_growth", guarded(&ExampleStage::expect_growth))
       .def("reserve", &make_reservation, py::arg("timeout") = py::none(),
            "reserve(timeout=None)\n\n"
            "Obtain a slot and write the example into it in place:\n\n"
@@ -308,7 +297,7 @@ void register_echo_buffer(py::module_& module) {
            "Leaving the block commits the example, an exception aborts it. The views must not be written to "
            "afterwards.")
       .def_property_readonly(
-          "capsule", guarded(&EchoBufferObject::capsule),
+          "capsule", guarded(&ExampleStage::capsule),
           "The buffer for native producers: a PyCapsule named \"pyecho.buffer.v1\" around a\n"
           "pyecho_buffer* (pyecho/pyecho.h, see get_include), with a reference of its own. Functions\n"
           "of producers may be called on it from any thread, with or without the GIL.\n\n"

@@ -1,16 +1,17 @@
-// Saving and resuming an EchoBufferObject: the items of a state are columns, one for each leaf.
+// Saving and resuming an ExampleStage: the items of a state are columns, one for each leaf.
 #include <pybind11/numpy.h>
 
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "bindings/echo_buffer.hpp"
 #include "bindings/errors.hpp"
+#include "bindings/example_stage.hpp"
 #include "bindings/gil.hpp"
 #include "bindings/registration.hpp"
 #include "core/memory/checksum.hpp"
@@ -19,7 +20,7 @@ namespace py = pybind11;
 
 namespace pyecho::bindings {
 
-const Plan& EchoBufferObject::inspect(py::dict& state, bool payload) {
+const Plan& ExampleStage::inspect(py::dict& state, bool payload) {
   std::vector<const Batch*> untaken;
   if (pending_) {
     untaken.push_back(&lease_of(pending_).batch());
@@ -37,7 +38,7 @@ const Plan& EchoBufferObject::inspect(py::dict& state, bool payload) {
 
 // Adds `numbers`, `columns` and `checksum` of the items, ascending. A column is an array with the bytes of each row, or
 // a list of references.
-void EchoBufferObject::add_payload(py::dict& state, const std::vector<Unspent>& items) const {
+void ExampleStage::add_payload(py::dict& state, const std::vector<Unspent>& items) const {
   const auto count = static_cast<py::ssize_t>(items.size());
   py::list columns(structure_.leaves().size());
   std::vector<std::byte*> memory;
@@ -69,7 +70,7 @@ void EchoBufferObject::add_payload(py::dict& state, const std::vector<Unspent>& 
   state["columns"] = std::move(columns);
 }
 
-void EchoBufferObject::make_room(std::size_t items) {
+void ExampleStage::make_room(std::size_t items) {
   larger_core_.reset();
   try {
     if (const std::optional<EchoConfig> larger = core_->with_room_for(items)) {
@@ -80,20 +81,17 @@ void EchoBufferObject::make_room(std::size_t items) {
   }
 }
 
-Replay EchoBufferObject::begin_core(const PlanPosition& position) {
+Replay ExampleStage::begin_core(const PlanPosition& position) {
   acquired_.reset();
   if (larger_core_) {
     static_cast<void>(without_gil(true, [&] { return core_->begin(0, {}); }));  // throws if a reservation is open
     core_ = std::exchange(larger_core_, nullptr);
-    entry_of_.resize(core_->slots(), kNoEntry);
-    if (capsule_) {
-      handle_of(capsule_).follow(core_);
-    }
+    follow_core();
   }
-  return StageOf::begin_core(position);
+  return Stage::begin_core(position);
 }
 
-void EchoBufferObject::refill(const py::object& item, bool batched, const Indices& rows, const Indices& slots) {
+void ExampleStage::refill(const py::object& item, bool batched, const Indices& rows, const Indices& slots) {
   const ItemView view(structure_, item, batched, to_array_);
   for (py::ssize_t i = 0; i < slots.size(); ++i) {
     const auto row = static_cast<std::size_t>(rows.at(i));
@@ -104,7 +102,8 @@ void EchoBufferObject::refill(const py::object& item, bool batched, const Indice
     if (has_references_) {
       set_references(slot, view.references(row));
     }
-    view.copy_row(row, *core_, core_->slot_data(slot));
+    std::byte* const memory = core_->slot_data(slot);
+    view.copy_rows(row, *core_, std::span(&memory, 1));
   }
   stream_fence();
 }

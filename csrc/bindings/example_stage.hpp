@@ -1,12 +1,10 @@
-// pyecho._core.EchoBuffer: the native stage of example echoing, from Python items to batches of arrays.
+// pyecho._core.ExampleStage: the native stage of example echoing, from Python items to batches of arrays.
 #pragma once
 
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
 #include <cstdint>
-#include <deque>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -15,18 +13,19 @@
 #include <vector>
 
 #include "bindings/item_view.hpp"
-#include "bindings/lease.hpp"
-#include "bindings/native_feed.hpp"
 #include "bindings/reference_table.hpp"
 #include "bindings/stage.hpp"
 #include "bindings/structure.hpp"
+#include "core/stage/batch_pool.hpp"
 #include "core/stage/echo_buffer.hpp"
 
 namespace pyecho::bindings {
 
+class NativeFeed;
+
 // All members need the GIL and the stage's Section, see Stage. put(), reserve() and slot_views() need only the
 // GIL, and several threads may be inside.
-class EchoBufferObject final : public StageOf<EchoBuffer> {
+class ExampleStage final : public StageOf<EchoBuffer> {
  public:
   // `spec`, `node_of`: see Structure. `name`: see Stage. `batched`: items of the source are batches, and their rows are the
   // examples. Python callables, or None:
@@ -35,9 +34,9 @@ class EchoBufferObject final : public StageOf<EchoBuffer> {
   // - info_type: (source_index, use) -> the info of a batch
   // - new_memory: size_bytes -> (address, owner) of memory for a batch. The arrays of the batch have the owner as their
   //   base. None: pyecho's own memory, which is filled again once the arrays are dropped.
-  EchoBufferObject(const pybind11::object& spec, const pybind11::object& node_of, const pybind11::object& config,
-                   std::string name, bool batched, pybind11::object to_array, pybind11::object from_array,
-                   pybind11::object info_type, pybind11::object new_memory);
+  ExampleStage(const pybind11::object& spec, const pybind11::object& node_of, const pybind11::object& config,
+               std::string name, bool batched, pybind11::object to_array, pybind11::object from_array,
+               pybind11::object info_type, pybind11::object new_memory);
 
   // Copies an example, or each row of a batch, into slots. Raises SpecMismatch, PutTimeout, Closed.
   void put(pybind11::handle item, bool batched, std::optional<double> timeout_s);
@@ -63,30 +62,23 @@ class EchoBufferObject final : public StageOf<EchoBuffer> {
   void expect_growth() { warned_of_growth_ = true; }
 
  protected:
-  void hold(const pybind11::object& item, std::size_t first_row) override;
-  [[nodiscard]] bool holds_item() const override { return held_.view != nullptr; }
-  [[nodiscard]] std::size_t held_row() const override { return held_.next; }
-  Outcome put_held(bool wait, std::uint64_t& put) override;
+  void hold(const pybind11::object& item) override;
+  Outcome put_held(bool wait, std::size_t& row) override;
   bool put_pass(const pybind11::object& pass) override;
-  pybind11::object take_native_failure() override;
-  [[nodiscard]] bool failed_natively() const override { return core_->failed(); }
+  void find_native_failure() override;
   Outcome try_emit(PyObject*& emission) override;
   Outcome wait(Deadline slice) override;
   void make_room(std::size_t items) override;
   Replay begin_core(const PlanPosition& position) override;
   const Plan& inspect(pybind11::dict& state, bool payload) override;
-  [[noreturn]] void raise_for(Outcome outcome) const override;
 
  private:
-  // An item, and its next row.
-  struct Rows {
-    std::shared_ptr<ItemView> view;  // null: none; shared, because another thread may stop the stage during a copy
-    std::size_t next = 0;
-  };
-
   Outcome put_rows(const ItemView& view, std::size_t& row, Deadline deadline, bool wait);
   void fill(const ItemView& view, std::size_t row, std::span<const Reservation> reservations);
-  void drop_references();
+  // Returns how long the native source of the running pass has worked.
+  [[nodiscard]] std::uint64_t feeding_ns() const;
+  // Has the capsule refer to a new core.
+  void follow_core();
   void set_references(std::uint32_t slot, pybind11::tuple references);
   void add_payload(pybind11::dict& state, const std::vector<Unspent>& items) const;
   pybind11::object make_batch(const Lease& lease, pybind11::handle owner);
@@ -95,7 +87,6 @@ class EchoBufferObject final : public StageOf<EchoBuffer> {
   [[nodiscard]] std::span<const ReferenceTable::Entry> entries_of(const Lease& lease) const noexcept;
   [[nodiscard]] pybind11::list reference_list(std::size_t position,
                                               std::span<const ReferenceTable::Entry> entries) const;
-  void release_references(const Lease& lease);
   void warn_of_growth();
   [[noreturn]] void raise_for_put(Outcome outcome, std::optional<double> timeout_s, const std::string& progress) const;
   [[noreturn]] void raise_exhausted() const;
@@ -109,16 +100,8 @@ class EchoBufferObject final : public StageOf<EchoBuffer> {
   const bool has_references_;
   EchoConfig config_;
   ReferenceTable references_;
-  // An item of an adaptive factor may leave between two uses. So its entry is released once its slot has another item and
-  // the batches that may have been planned before are taken.
-  static constexpr ReferenceTable::Entry kNoEntry = std::numeric_limits<ReferenceTable::Entry>::max();
-  [[nodiscard]] bool adaptive() const noexcept { return config_.plan.min_uses > 0; }
-  std::vector<ReferenceTable::Entry> entry_of_;  // by slot
-  std::deque<std::pair<std::uint64_t, ReferenceTable::Entry>>
-      retired_;                              // with the number of batches to be taken before
-  std::uint64_t taken_ = 0;                  // batches
-  Rows held_;                                // the item that was read and is not completely put
-  std::shared_ptr<NativeFeed> feed_;         // null unless a native source is feeding; shared with put_pass()
+  std::shared_ptr<ItemView> held_;           // see hold(); shared, because another thread may stop the stage meanwhile
+  std::shared_ptr<NativeFeed> native_feed_;  // null unless a native source is feeding; shared with put_pass()
   Lease acquired_;                           // consumer only: acquired by wait() for try_emit()
   pybind11::object pending_;                 // the lease of a batch whose delivery failed, for the next attempt
   pybind11::object capsule_;                 // null until it is asked for
@@ -126,7 +109,10 @@ class EchoBufferObject final : public StageOf<EchoBuffer> {
   bool warned_of_growth_ = false;
 };
 
+// Returns the lease in a capsule of ExampleStage::pending_.
+[[nodiscard]] Lease& lease_of(const pybind11::object& capsule) noexcept;
+
 // Reserves a slot, to be filled in place by Python (reservation.cpp).
-pybind11::object make_reservation(std::shared_ptr<EchoBufferObject> buffer, std::optional<double> timeout_s);
+pybind11::object make_reservation(std::shared_ptr<ExampleStage> buffer, std::optional<double> timeout_s);
 
 }  // namespace pyecho::bindings

@@ -1,4 +1,4 @@
-#include "bindings/echo_queue.hpp"
+#include "bindings/object_stage.hpp"
 
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
@@ -17,7 +17,7 @@ using namespace py::literals;
 
 namespace pyecho::bindings {
 
-EchoQueueObject::EchoQueueObject(const EchoConfig& config, py::object transform, bool shared)
+ObjectStage::ObjectStage(const EchoConfig& config, py::object transform, bool shared)
     : StageOf("EchoLoader"), transform_(std::move(transform)), has_transform_(!transform_.is_none()), shared_(shared) {
   core_ = std::make_unique<EchoQueue>(config);
   items_.resize(core_->slots());
@@ -25,20 +25,22 @@ EchoQueueObject::EchoQueueObject(const EchoConfig& config, py::object transform,
 
 // ---------------------------------------------------------------- producers
 
-void EchoQueueObject::commit(Reservation place, Item item) {
+void ObjectStage::commit(Reservation place, Item item) {
   items_[place.slot] = std::move(item);
   core_->commit(place);
-  drop_if_stopped();
+  if (core_->stopped()) {
+    clear();  // nothing else would release it
+  }
 }
 
-void EchoQueueObject::hold(const py::object& item, std::size_t /*first_row*/) {
+void ObjectStage::hold(const py::object& item) {
   SharedItem held = shared_ ? share_item(item) : SharedItem{.item = item, .guards = {}};
   give_up_nest(held.item.ptr());
   give_up_nest(held.guards.ptr());
   held_ = {.object = std::move(held.item), .guards = std::move(held.guards)};
 }
 
-Outcome EchoQueueObject::put_held(bool wait, std::uint64_t& put) {
+Outcome ObjectStage::put_held(bool wait, std::size_t& row) {
   Reservation place{};
   Outcome outcome = core_->try_reserve(place);
   if (outcome == Outcome::kFull && wait) {
@@ -46,16 +48,16 @@ Outcome EchoQueueObject::put_held(bool wait, std::uint64_t& put) {
   }
   if (outcome == Outcome::kOk) {
     commit(place, std::exchange(held_, {}));
-    ++put;
+    ++row;
   }
   return outcome;
 }
 
-Outcome EchoQueueObject::wait_for_place(Reservation& place) {
+Outcome ObjectStage::wait_for_place(Reservation& place) {
   return wait_for_room(kNever, [&](Deadline slice) { return core_->reserve(place, slice); });
 }
 
-Reservation EchoQueueObject::reserve() {
+Reservation ObjectStage::reserve() {
   Reservation place{};
   if (const Outcome outcome = wait_for_place(place); outcome != Outcome::kOk) {
     raise_for(outcome == Outcome::kTimeout || outcome == Outcome::kHalted ? Outcome::kClosed : outcome);
@@ -63,7 +65,7 @@ Reservation EchoQueueObject::reserve() {
   return place;
 }
 
-void EchoQueueObject::end_here(Reservation place, bool last) {
+void ObjectStage::end_here(Reservation place, bool last) {
   if (last) {
     core_->abort(place);
     core_->close();
@@ -75,7 +77,7 @@ void EchoQueueObject::end_here(Reservation place, bool last) {
 // ---------------------------------------------------------------- consumer
 
 // The fast path: a repeat without guards and transform takes a few nanoseconds. emit_rarely() handles everything else.
-Outcome EchoQueueObject::try_emit(PyObject*& emission) {
+Outcome ObjectStage::try_emit(PyObject*& emission) {
   if (pending_.object) [[unlikely]] {
     emission = delivered(std::exchange(pending_, {}));
     return Outcome::kOk;
@@ -94,7 +96,7 @@ Outcome EchoQueueObject::try_emit(PyObject*& emission) {
   return Outcome::kOk;
 }
 
-Outcome EchoQueueObject::emit_rarely(const Use& use, Item& item, PyObject*& emission) {
+Outcome ObjectStage::emit_rarely(const Use& use, Item& item, PyObject*& emission) {
   if (!item.object) {
     return Outcome::kClosed;  // stop() came while this thread waited for the GIL
   }
@@ -113,9 +115,9 @@ Outcome EchoQueueObject::emit_rarely(const Use& use, Item& item, PyObject*& emis
   return Outcome::kOk;
 }
 
-// Returns what the consumer gets. If that fails, other than by EchoMutated (Ctrl-C in the check), the use stays pending and
-// is checked again the next time.
-PyObject* EchoQueueObject::delivered(Emission emission) {
+// Returns what the consumer gets. If that fails, other than by EchoMutated (Ctrl-C in the check), the use stays pending
+// and is checked again the next time.
+PyObject* ObjectStage::delivered(Emission emission) {
   try {
     if (emission.guards && emission.use.ordinal > 0) {
       check_guards(emission.object, emission.guards);
@@ -137,7 +139,7 @@ PyObject* EchoQueueObject::delivered(Emission emission) {
   }
 }
 
-py::dict EchoQueueObject::stats() const {
+py::dict ObjectStage::stats() const {
   const EchoQueueStats stats = core_->stats();
   return py::dict("read"_a = stats.read, "emitted"_a = stats.emitted, "fresh"_a = stats.fresh,
                   "batches"_a = stats.emitted, "bytes_gathered"_a = 0, "source_ns"_a = source_clock().inside_ns(),
@@ -148,7 +150,7 @@ py::dict EchoQueueObject::stats() const {
 
 // ---------------------------------------------------------------- saving and resuming
 
-const Plan& EchoQueueObject::inspect(py::dict& state, bool payload) {
+const Plan& ObjectStage::inspect(py::dict& state, bool payload) {
   std::vector<std::pair<std::uint64_t, py::object>> found;
   if (pending_.object && pending_.use.last) {  // its slot was released, but nothing was planned since
     found.emplace_back(core_->number_of(pending_.use.slot), pending_.object);
@@ -175,19 +177,19 @@ const Plan& EchoQueueObject::inspect(py::dict& state, bool payload) {
   return plan;
 }
 
-Replay EchoQueueObject::begin_core(const PlanPosition& position) {
+Replay ObjectStage::begin_core(const PlanPosition& position) {
   failed_ = false;
-  return StageOf::begin_core(position);
+  return Stage::begin_core(position);
 }
 
-void EchoQueueObject::make_room(std::size_t items) {
+void ObjectStage::make_room(std::size_t items) {
   if (items > core_->slots()) {  // a loader makes its stage with room for them
     raise(errors().checkpoint_error, "the state holds more items than this stage");
   }
 }
 
-void EchoQueueObject::refill(const py::object& item, bool /*batched*/, const Indices& /*rows*/, const Indices& slots) {
-  hold(prepared(item), 0);
+void ObjectStage::refill(const py::object& item, bool /*batched*/, const Indices& /*rows*/, const Indices& slots) {
+  hold(prepared(item));
   for (const std::int64_t slot : std::span(slots.data(), static_cast<std::size_t>(slots.size()))) {
     items_.at(static_cast<std::size_t>(slot)) = {.object = held_.object, .guards = held_.guards};
   }
@@ -196,7 +198,7 @@ void EchoQueueObject::refill(const py::object& item, bool /*batched*/, const Ind
 
 // ---------------------------------------------------------------- garbage collection and registration
 
-int EchoQueueObject::traverse(visitproc visit, void* arg) const {
+int ObjectStage::traverse(visitproc visit, void* arg) const {
   for (const Item& item : items_) {
     Py_VISIT(item.object.ptr());
     Py_VISIT(item.guards.ptr());
@@ -209,7 +211,7 @@ int EchoQueueObject::traverse(visitproc visit, void* arg) const {
   return Stage::traverse(visit, arg);
 }
 
-void EchoQueueObject::clear() {
+void ObjectStage::clear() {
   for (Item& item : items_) {
     item = {};
   }
@@ -218,19 +220,19 @@ void EchoQueueObject::clear() {
   Stage::clear();
 }
 
-void register_echo_queue(py::module_& module) {
-  const py::class_<Reservation> place(module, "Place", "A place in the order of an EchoQueue.");
-  py::class_<EchoQueueObject, Stage, std::shared_ptr<EchoQueueObject>>(module, "EchoQueue",
-                                                                       "The native stage of batch echoing.")
+void register_object_stage(py::module_& module) {
+  const py::class_<Reservation> place(module, "Place", "A place in the order of an ObjectStage.");
+  py::class_<ObjectStage, Stage, std::shared_ptr<ObjectStage>>(module, "ObjectStage",
+                                                               "The native stage of batch echoing.")
       .def(py::init([](const py::object& config, py::object transform, bool shared) {
-             return std::make_shared<EchoQueueObject>(config_of(config), std::move(transform), shared);
+             return std::make_shared<ObjectStage>(config_of(config), std::move(transform), shared);
            }),
            py::arg("config"), py::kw_only(), py::arg("transform") = py::none(), py::arg("shared") = false)
-      .def("reserve", guarded(&EchoQueueObject::reserve))
-      .def("fill", guarded(&EchoQueueObject::fill), py::arg("place"), py::arg("item"))
-      .def("fill_error", guarded(&EchoQueueObject::fill_error), py::arg("place"), py::arg("error"))
-      .def("abort", guarded(&EchoQueueObject::abort), py::arg("place"))
-      .def("end_here", guarded(&EchoQueueObject::end_here), py::arg("place"), py::arg("last"));
+      .def("reserve", guarded(&ObjectStage::reserve))
+      .def("fill", guarded(&ObjectStage::fill), py::arg("place"), py::arg("item"))
+      .def("fill_error", guarded(&ObjectStage::fill_error), py::arg("place"), py::arg("error"))
+      .def("abort", guarded(&ObjectStage::abort), py::arg("place"))
+      .def("end_here", guarded(&ObjectStage::end_here), py::arg("place"), py::arg("last"));
 }
 
 }  // namespace pyecho::bindings

@@ -145,8 +145,8 @@ class SlotPlan {
 
 }  // namespace
 
-void register_batch_plan(py::module_& module) {
-  py::class_<SlotPlan>(module, "BatchPlan", "Decides the slot of each example, and the slots of each batch.")
+void register_slot_plan(py::module_& module) {
+  py::class_<SlotPlan>(module, "SlotPlan", "Decides the slot of each example, and the slots of each batch.")
       .def(py::init([](const py::object& config) { return std::make_unique<SlotPlan>(config_of(config)); }),
            py::arg("config"))
       .def("begin", guarded(&SlotPlan::begin), py::arg("at"))

@@ -1,4 +1,4 @@
-// pyecho._core.EchoQueue: the native stage of batch echoing. Python objects pass by reference.
+// pyecho._core.ObjectStage: the native stage of batch echoing. Python objects pass by reference.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -16,13 +16,13 @@
 namespace pyecho::bindings {
 
 // All members need the GIL and the stage's Section, see Stage.
-class EchoQueueObject final : public StageOf<EchoQueue> {
+class ObjectStage final : public StageOf<EchoQueue> {
  public:
   // `transform`: None, or called for every use with (item, source index, use); the consumer gets its result.
   // `shared`: items of the source are protected between their uses (sharing.hpp).
-  EchoQueueObject(const EchoConfig& config, pybind11::object transform, bool shared);
+  ObjectStage(const EchoConfig& config, pybind11::object transform, bool shared);
 
-  [[nodiscard]] bool at_end() const override { return failed_ || StageOf::at_end(); }
+  [[nodiscard]] bool at_end() const override { return failed_ || Stage::at_end(); }
   [[nodiscard]] pybind11::dict stats() const override;
   int traverse(visitproc visit, void* arg) const override;
   void clear() override;
@@ -45,9 +45,8 @@ class EchoQueueObject final : public StageOf<EchoQueue> {
   void end_here(Reservation place, bool last);
 
  protected:
-  void hold(const pybind11::object& item, std::size_t first_row) override;
-  [[nodiscard]] bool holds_item() const override { return static_cast<bool>(held_.object); }
-  Outcome put_held(bool wait, std::uint64_t& put) override;
+  void hold(const pybind11::object& item) override;
+  Outcome put_held(bool wait, std::size_t& row) override;
   Outcome try_emit(PyObject*& emission) override;
   Outcome wait(Deadline slice) override { return core_->await_items(slice); }
   void make_room(std::size_t items) override;

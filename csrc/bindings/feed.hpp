@@ -1,0 +1,140 @@
+// Reads a source: its passes, and the items of each pass. Holds what was read until the stage has put it.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <cstddef>
+#include <deque>
+#include <utility>
+
+#include "bindings/errors.hpp"
+#include "bindings/gil.hpp"
+#include "core/stage/source_clock.hpp"
+#include "core/trace/recorder.hpp"
+
+namespace pyecho::bindings {
+
+// The method of a native source, and of a pass over one (pyecho/source/native.py).
+inline constexpr const char* kFeed = "__pyecho_feed__";
+
+// Needs the GIL. One thread at a time.
+class Feed {
+ public:
+  // See Stage::read(). `clock` outlives the feed.
+  Feed(pybind11::object passes, std::deque<pybind11::object> first, std::size_t row, pybind11::object at_empty,
+       SourceClock& clock)
+      : passes_(std::move(passes)), read_(std::move(first)), row_(row), at_empty_(std::move(at_empty)), clock_(clock) {
+    clock_.begin();
+  }
+
+  enum class Read : unsigned char { kItem, kNative, kPassEnd, kEnd };
+  // kItem: item() is next, from row() on. kNative: pass() is next, a whole pass. kPassEnd: the pass is over, and
+  // another one follows. kEnd: the source is over. An item or the end of a pass stays next until done(): Ctrl-C may cut
+  // short what is done with it. Raises any exception of the source.
+  Read next() {
+    if (!read_.empty() || at_pass_end_) {
+      return at_pass_end_ ? Read::kPassEnd : Read::kItem;
+    }
+    if (!pass_ && !is_over_ && !next_pass()) {
+      return Read::kEnd;
+    }
+    if (native_ == Native::kDue) {
+      native_ = Native::kDone;
+      return Read::kNative;
+    }
+    // is_over_: Ctrl-C has cut short the opening of the next pass
+    if (!is_over_ && native_ == Native::kNo && read_item()) {
+      empty_ = false;
+      return Read::kItem;
+    }
+    if (!is_over_) {
+      pass_ = pybind11::object();
+      if (std::exchange(empty_, true) && !at_empty_.is_none()) {
+        if (PyExceptionInstance_Check(at_empty_.ptr()) != 0) {
+          raise_object(at_empty_);
+        }
+        return Read::kEnd;
+      }
+      is_over_ = true;
+    }
+    at_pass_end_ = next_pass();
+    is_over_ = false;
+    return at_pass_end_ ? Read::kPassEnd : Read::kEnd;
+  }
+  // What was next is put.
+  void done() {
+    is_held_ = at_pass_end_ = false;
+    if (!read_.empty()) {
+      row_ = 0;
+      const pybind11::object dying = std::move(read_.front());
+      read_.pop_front();
+    }
+  }
+  // A native pass had items.
+  void found_items() noexcept { empty_ = false; }
+
+  [[nodiscard]] const pybind11::object& item() const { return read_.front(); }
+  [[nodiscard]] const pybind11::object& pass() const noexcept { return pass_; }
+  [[nodiscard]] std::size_t& row() noexcept { return row_; }
+  // True if the stage holds the item, see Stage::hold().
+  [[nodiscard]] bool is_held() const noexcept { return is_held_; }
+  void set_held() noexcept { is_held_ = true; }
+  // All items that were read and are not done.
+  [[nodiscard]] const std::deque<pybind11::object>& items() const noexcept { return read_; }
+  [[nodiscard]] bool at_pass_end() const noexcept { return at_pass_end_; }
+
+  int traverse(visitproc visit, void* arg) const {
+    for (const pybind11::object& item : read_) {
+      Py_VISIT(item.ptr());
+    }
+    Py_VISIT(passes_.ptr());
+    Py_VISIT(pass_.ptr());
+    Py_VISIT(at_empty_.ptr());
+    return 0;
+  }
+
+ private:
+  enum class Native : unsigned char { kNo, kDue, kDone };
+
+  bool next_pass() {
+    pass_ = advance(passes_, false);
+    native_ = pass_ && pybind11::hasattr(pass_, kFeed) ? Native::kDue : Native::kNo;
+    return static_cast<bool>(pass_);
+  }
+
+  bool read_item() {
+    pybind11::object item = advance(pass_, true);
+    const bool found = static_cast<bool>(item);
+    if (found) {
+      read_.push_back(std::move(item));
+    }
+    return found;
+  }
+
+  // Returns what the iterator yields next; null at its end.
+  pybind11::object advance(const pybind11::object& iterator, bool item) {
+    const Clock::time_point begin = Clock::now();
+    auto next = pybind11::reinterpret_steal<pybind11::object>(call_python([&] { return PyIter_Next(iterator.ptr()); }));
+    const Clock::time_point end = Clock::now();
+    clock_.read(begin, end, item && next);
+    if (trace::recording()) {
+      trace::record(trace::Kind::kSource, trace::to_ns(begin), trace::to_ns(end), 0);
+    }
+    throw_if(!next && PyErr_Occurred() != nullptr);
+    return next;
+  }
+
+  pybind11::object passes_;
+  pybind11::object pass_;              // null between passes
+  std::deque<pybind11::object> read_;  // items that were read and are not done
+  std::size_t row_;                    // the next one of the first of them
+  const pybind11::object at_empty_;
+  Native native_ = Native::kNo;
+  bool is_over_ = false;      // the pass is over, and the next one is not open
+  bool empty_ = false;        // this pass has had no item; not told of the first one
+  bool at_pass_end_ = false;  // the end of a pass was read and is not done
+  bool is_held_ = false;
+  SourceClock& clock_;
+};
+
+}  // namespace pyecho::bindings
