@@ -59,11 +59,12 @@ void check(const EchoConfig& config) {
 struct BufferSizes {
   EchoConfig config;
   SlotLayout layout;
-  std::uint32_t slots;   // spare ones included
-  std::uint32_t ahead;   // slots beyond the capacity
-  std::uint32_t depth;   // maximum of batches planned and not yet taken
-  std::uint32_t blocks;  // initial blocks of batches; more are added if the consumer keeps more than `held`
-  std::uint64_t states;  // spare slots to go on from a state: for items of batches made ahead, and see with_room_for()
+  std::uint32_t slots = 0;   // spare ones included
+  std::uint32_t ahead = 0;   // slots beyond the capacity
+  std::uint32_t depth = 0;   // maximum of batches planned and not yet taken
+  std::uint32_t blocks = 0;  // initial blocks of batches; more are added if the consumer keeps more than `held`
+  std::uint64_t states =
+      0;  // spare slots to go on from a state: for items of batches made ahead, and see with_room_for()
 
   // Returns the bytes that the buffer allocates at first. Throws as EchoBuffer::min_bytes() does.
   [[nodiscard]] std::size_t bytes() const {
@@ -145,9 +146,9 @@ std::size_t EchoBuffer::min_bytes(const EchoConfig& config) {
 
 EchoBuffer::EchoBuffer(const EchoConfig& config) : EchoBuffer(config, settled(config)) {}
 
-EchoBuffer::EchoBuffer(const EchoConfig& given, const BufferSizes& sizes)
+EchoBuffer::EchoBuffer(EchoConfig given, const BufferSizes& sizes)
     : SlotPool(sizes.slots, sizes.ahead, sizes.config.spare, sizes.streamed(sizes.slots * sizes.layout.slot_bytes())),
-      given_(given),
+      given_(std::move(given)),
       config_(sizes.config),
       layout_(sizes.layout),
       slot_memory_(sizes.slots * layout_.slot_bytes()),

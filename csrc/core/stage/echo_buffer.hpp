@@ -150,7 +150,7 @@ class EchoBuffer : SlotPool {
   [[nodiscard]] std::string refusal() const { return batches_->refusal(); }
 
  private:
-  EchoBuffer(const EchoConfig& given, const BufferSizes& sizes);
+  EchoBuffer(EchoConfig given, const BufferSizes& sizes);
   template <class Take>
   Outcome hand_out(Lease& lease, const Take& take);
 
