@@ -160,9 +160,8 @@ class EchoBuffer(_core.ExampleStage):
             raise CheckpointError("the state of a buffer holds its examples, and this one does not")
         parts = parts_of_examples(saved.unspent, self._spec)
         try:
-            places = self._resume(saved.at, len(saved.unspent.numbers))
-            adaptive = self._config.adaptive is not None
-            refill(self._refill, parts, saved, places, adaptive=adaptive)
+            _, slots = self._resume(saved.at, saved.unspent.numbers)
+            refill(self._refill, parts, slots)
             if saved.at.ended:
                 self.close()
         except BaseException:

@@ -44,9 +44,7 @@ inline DecisionLog log_of(const pybind11::dict& dict) {
 // Raises CheckpointError if a plan has diverged from its log.
 inline void check_log(bool diverged) {
   if (diverged) [[unlikely]] {
-    raise(errors().checkpoint_error,
-          "the log is not that of this run: the pool cannot take as many items before a batch as the log says; replay "
-          "needs the source, the options, the seed and the epochs of the run that made the log");
+    raise(errors().checkpoint_error, kOtherLog);
   }
 }
 

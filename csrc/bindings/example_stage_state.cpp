@@ -3,8 +3,6 @@
 
 #include <cstring>
 #include <memory>
-#include <optional>
-#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -73,11 +71,9 @@ void ExampleStage::add_payload(py::dict& state, const std::vector<Unspent>& item
 void ExampleStage::make_room(std::size_t items) {
   larger_core_.reset();
   try {
-    if (const std::optional<EchoConfig> larger = core_->with_room_for(items)) {
-      larger_core_ = without_gil(true, [&] { return std::make_shared<EchoBuffer>(*larger); });
-    }
+    larger_core_ = without_gil(true, [&] { return core_->with_room_for(items); });
   } catch (const std::length_error& error) {
-    raise(errors().config_error, std::string("the items of the state need more memory: ") + error.what());
+    raise(errors().config_error, error.what());
   }
 }
 

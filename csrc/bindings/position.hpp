@@ -5,11 +5,9 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -21,6 +19,8 @@
 #include "core/plan/replay.hpp"
 
 namespace pyecho::bindings {
+
+using Indices = pybind11::array_t<std::int64_t, pybind11::array::c_style | pybind11::array::forcecast>;
 
 inline Extent extent_of(pybind11::handle at) {
   return {.items = option<std::optional<std::uint64_t>>(at, "items").value_or(kUnknown),
@@ -68,21 +68,9 @@ inline PlanPosition position_of(pybind11::handle at, bool feed_all) {
 
 // Raises CheckpointError if there is no such position. Answers signals.
 inline void run_to_end(Replay& replay) {
-  constexpr std::uint64_t kUsesPerSlice = 1U << 20;
-  if (!replay.bounded()) {
-    raise(
-        errors().checkpoint_error,
-        "the state was taken after more than 2^36 uses, which would take half an hour to plan again, or it is damaged; "
-        "take states of runs whose passes do not flow into each other for as long");
-  }
-  for (Outcome outcome = Outcome::kEmpty; outcome != Outcome::kOk;) {
-    outcome = naming(errors().checkpoint_error,
-                     [&] { return without_gil(true, [&] { return replay.advance(kUsesPerSlice); }); });
+  const auto advance = [&] { return without_gil(true, [&] { return replay.advance(); }); };
+  while (!naming(errors().checkpoint_error, advance)) {
     throw_if(PyErr_CheckSignals() != 0);
-    check_log(replay.plan().diverged());
-    if (outcome == Outcome::kClosed) {
-      raise(errors().checkpoint_error, "the state contradicts itself: nothing comes to its place");
-    }
   }
 }
 
@@ -98,19 +86,20 @@ inline void add_input(pybind11::dict& state, const Plan& plan) {
   state["decisions"] = pybind11::array_t<std::int32_t>(array_of(plan.decisions()));
 }
 
-// Returns the numbers of the items that a plan holds, ascending, and the slot of each. `drawn`: uses of a batch that has
-// not been made, so that the items whose last ones these are count as well.
-inline pybind11::tuple items_of(const Plan& plan, std::span<const Use> drawn = {}) {
-  std::vector<std::pair<std::uint64_t, std::uint32_t>> items;
-  for (const Use& use : drawn) {
-    if (use.last) {
-      items.emplace_back(plan.number_of(use.slot), use.slot);
-    }
-  }
-  plan.each_item([&](std::uint32_t slot, std::uint64_t number) { items.emplace_back(number, slot); });
-  std::ranges::sort(items);
+// Returns an array of the numbers and one of the slots.
+inline pybind11::tuple arrays_of(const Places& items) {
   return pybind11::make_tuple(array_of<std::int64_t>(items.size(), [&](std::size_t i) { return items[i].first; }),
                               array_of<std::int64_t>(items.size(), [&](std::size_t i) { return items[i].second; }));
+}
+
+// Same, of the items at the position of a replay: of these numbers, ascending, or all. Raises CheckpointError if there
+// are others.
+inline pybind11::tuple items_of(const Replay& replay, const std::optional<Indices>& numbers) {
+  if (!numbers) {
+    return arrays_of(replay.plan().items());
+  }
+  const std::vector<std::uint64_t> wanted(numbers->data(), numbers->data() + numbers->size());
+  return arrays_of(naming(errors().checkpoint_error, [&] { return replay.items_of(wanted); }));
 }
 
 }  // namespace pyecho::bindings

@@ -1,6 +1,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -44,9 +45,9 @@ class SlotPlan {
     free_all();
   }
 
-  // Same, but continues at a position. `unspent`: see Stage::resume(). Returns the numbers of the items there and their slots, and how many passes,
-  // and items of the next one, the plan was fed, and batches drawn.
-  py::tuple resume(const py::object& at, std::optional<std::size_t> unspent) {
+  // Same, but continues at a position. `unspent`: see Stage::resume(). Returns the items as that does, and how many
+  // passes, and items of the next one, the plan was fed, and batches drawn.
+  py::tuple resume(const py::object& at, const std::optional<Indices>& unspent) {
     rows_ = 0;
     Replay replay = naming(errors().checkpoint_error, [&] {
       return Replay(plan_, static_cast<std::uint32_t>(uses_.size()), position_of(at, unspent.has_value()));
@@ -55,14 +56,21 @@ class SlotPlan {
     run_to_end(replay);
     view_.publish(plan_);
     free_ = replay.free_slots();
-    return py::make_tuple(items_of(plan_), replay.passes_fed(), plan_.open_items(), replay.batches_drawn());
+    return py::make_tuple(items_of(replay, unspent), replay.passes_fed(), plan_.open_items(), replay.batches_drawn());
   }
 
   // Returns where the plan stands. The items whose last use is in the open batch still have their slots.
   [[nodiscard]] py::dict state() const {
     py::dict state;
     add_input(state, plan_);
-    state["items"] = items_of(plan_, std::span(uses_).first(rows_));
+    Places items = plan_.items();
+    for (const Use& use : std::span(uses_).first(rows_)) {
+      if (use.last) {
+        items.emplace_back(plan_.number_of(use.slot), use.slot);
+      }
+    }
+    std::ranges::sort(items);
+    state["items"] = arrays_of(items);
     return state;
   }
 

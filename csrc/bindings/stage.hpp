@@ -32,8 +32,6 @@ class Feed;
 // The native core of a stage.
 using AnyCore = std::variant<EchoBuffer*, EchoQueue*>;
 
-using Indices = pybind11::array_t<std::int64_t, pybind11::array::c_style | pybind11::array::forcecast>;
-
 // All members need the GIL and the stage's Section (section.hpp); waits, long copies and calls into Python release
 // both.
 class Stage {
@@ -109,11 +107,11 @@ class Stage {
   // last use. `with_held`: and `held`, the items that were read and are not put, and `held_row`, the next row of the
   // first of them; then no thread may be in feed().
   [[nodiscard]] pybind11::dict state(bool payload, bool with_held);
-  // Same as begin(), but continues at a position. `unspent`: how many items there are to go on with, or None: the
-  // source yields again all but those of the batches taken. The stage is paused; fill the slots with refill(), then
-  // call set_paused(false). Returns the numbers of the items that it holds, ascending, and the slot of each. Raises
-  // CheckpointError, or ConfigError if max_bytes has no room for the items: nothing has changed then.
-  pybind11::tuple resume(const pybind11::object& at, std::optional<std::size_t> unspent);
+  // Same as begin(), but continues at a position. `unspent`: numbers of the items to go on with, ascending, or None: the
+  // source yields again all but those of the batches taken. The stage is paused; fill the slots with refill(), then call
+  // set_paused(false). Returns the numbers of the items, ascending, and their slots. Raises CheckpointError, also if these
+  // are not the items of the position, or ConfigError if max_bytes has no room for them: nothing has changed then.
+  pybind11::tuple resume(const pybind11::object& at, const std::optional<Indices>& unspent);
   // Fills slots with rows of an item of the source; of an example, with row 0. `batched`: the item is a batch.
   virtual void refill(const pybind11::object& item, bool batched, const Indices& rows, const Indices& slots) = 0;
 

@@ -116,15 +116,15 @@ void Stage::begin(const py::object& at) {
   halt_core(false);
 }
 
-py::tuple Stage::resume(const py::object& at, std::optional<std::size_t> unspent) {
+py::tuple Stage::resume(const py::object& at, const std::optional<Indices>& unspent) {
   if (forked()) {
     raise_for(Outcome::kForked);
   }
   const PlanPosition position = position_of(at, unspent.has_value());
   const auto delivered = option<std::uint64_t>(at, "delivered");
-  make_room(unspent.value_or(0));
+  make_room(unspent ? static_cast<std::size_t>(unspent->size()) : 0);
   paused_.store_relaxed(true);
-  return items_of(start(position, delivered, errors().checkpoint_error).plan());
+  return items_of(start(position, delivered, errors().checkpoint_error), unspent);
 }
 
 }  // namespace pyecho::bindings

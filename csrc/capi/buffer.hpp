@@ -16,7 +16,6 @@
 #include <memory>
 #include <mutex>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -163,12 +162,6 @@ class Buffer final : public pyecho_buffer {
   std::mutex lease_mutex_;
   std::vector<HeldLease> leases_;           // guarded by lease_mutex_, like the next one
   std::vector<std::uint32_t> free_leases_;  // places in leases_
-};
-
-// A saved state that cannot be used.
-class BadState : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
 };
 
 // The functions of the C interface as a table.

@@ -36,7 +36,6 @@ using Columns = std::vector<std::span<const std::byte>>;
 constexpr std::uint64_t kStateMagic = 0x3130'7473'6f68'6365;  // "echost01"
 constexpr std::size_t kSumIndex = 1;
 constexpr std::size_t kCountIndex = 2;
-constexpr std::uint64_t kUsesAtOnce = 1U << 20;
 
 constexpr std::array kOptions = {"batch_rows", "capacity", "factor",  "seed",
                                  "steps",      "min_uses", "max_age", "unique_in_batch"};
@@ -143,30 +142,11 @@ Columns columns_of(std::span<const std::byte> bytes, const SlotLayout& layout, W
   return columns;
 }
 
-// Plans to the position. Returns the slots of the items of these numbers.
-std::vector<std::uint32_t> slots_of(Replay& replay, WordSpan numbers) {
-  require(
-      replay.bounded(),
-      "the state was taken after more than 2^36 uses, or 2^20 passes without examples, which would take hours to plan "
-      "again; load an earlier one, and begin a new epoch with pyecho_begin() before that");
-  Outcome outcome = Outcome::kEmpty;
-  while (outcome == Outcome::kEmpty) {
-    outcome = replay.advance(kUsesAtOnce);
+// Plans to the position. Returns the items of these numbers.
+Places items_at(Replay& replay, WordSpan numbers) {
+  while (!replay.advance()) {
   }
-  require(outcome == Outcome::kOk && !replay.plan().diverged(), kForged);
-  std::vector<std::pair<std::uint64_t, std::uint32_t>> places;
-  replay.plan().each_item([&](std::uint32_t slot, std::uint64_t number) { places.emplace_back(number, slot); });
-  std::ranges::sort(places);
-  std::vector<std::uint32_t> slots;
-  for (const auto& [number, slot] : places) {
-    if (slots.size() < numbers.size() && numbers[slots.size()] == number) {
-      slots.push_back(slot);
-    } else {  // an adaptive factor may have dropped it ahead of the consumer, then it is not used again
-      require(replay.plan().config().adaptive(), kForged);
-    }
-  }
-  require(slots.size() == numbers.size(), kForged);
-  return slots;
+  return replay.items_of(numbers);
 }
 
 }  // namespace
@@ -235,26 +215,20 @@ void Buffer::load(std::span<const std::byte> state, std::uint64_t& taken) {
 
   // The buffer stays as it is unless there is such a position: a core for more items has nothing to lose, and for its
   // own core a plan beside it finds out.
-  std::shared_ptr<EchoBuffer> core = core_;
-  if (const auto larger = core_->with_room_for(numbers.size())) {
-    const std::size_t needed_bytes = EchoBuffer::min_bytes(*larger);
-    if (needed_bytes > larger->max_bytes) {
-      throw std::length_error("the " + std::to_string(numbers.size()) + " examples of the state need max_bytes of " +
-                              std::to_string(needed_bytes) + ", and this buffer has " +
-                              std::to_string(larger->max_bytes) + "; make a buffer with more for it");
-    }
-    core = std::make_shared<EchoBuffer>(*larger);
-  } else {
+  std::shared_ptr<EchoBuffer> core = core_->with_room_for(numbers.size());
+  if (core == nullptr) {
+    core = core_;
     Plan plan(plan_of(config_, core->slots()));
     Replay trial(plan, config_.plan.batch_rows, position);
-    static_cast<void>(slots_of(trial, numbers));
+    static_cast<void>(items_at(trial, numbers));
   }
   Replay replay = core->begin_at(position);
-  const std::vector<std::uint32_t> slots = slots_of(replay, numbers);
+  const Places items = items_at(replay, numbers);
   for (std::size_t leaf = 0; leaf < columns.size(); ++leaf) {
     const auto& [size_bytes, slot_offset, batch_offset] = core->layout().leaves()[leaf];
-    for (std::size_t item = 0; item < slots.size() && size_bytes > 0; ++item) {
-      std::memcpy(core->slot_data(slots[item]) + slot_offset, columns[leaf].data() + item * size_bytes, size_bytes);
+    for (std::size_t item = 0; item < items.size() && size_bytes > 0; ++item) {
+      std::memcpy(core->slot_data(items[item].second) + slot_offset, columns[leaf].data() + item * size_bytes,
+                  size_bytes);
     }
   }
   if (core != core_) {

@@ -89,13 +89,13 @@ class DeviceEcho:
         if saved.is_fresh:
             self.plan.begin(at)
         else:
-            count = None if unspent is None else len(unspent.numbers)
-            places, _, _, batches = self.plan.resume(at, count)
+            numbers = None if unspent is None else unspent.numbers
+            (_, slots), _, _, batches = self.plan.resume(at, numbers)
             self._dropped = batches - min(at.delivered, batches)
             parts = reading.again
             if unspent is not None:
                 parts = parts_of_examples(unspent, self.full_spec)
-            refill(self._refill, parts, saved, places, adaptive=self._is_adaptive)
+            refill(self._refill, parts, slots)
         self.stage._begin(Position(epoch=at.epoch))
         self._staging.read(saved, reading)
 

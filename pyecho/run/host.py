@@ -79,11 +79,9 @@ class HostEcho:
         if saved.is_fresh:
             stage._begin(saved.at)
         else:
-            count = None if unspent is None else len(unspent.numbers)
-            places = stage._resume(reading.at, count)
+            _, slots = stage._resume(reading.at, None if unspent is None else unspent.numbers)
             parts = reading.again if unspent is None else self._parts_of(unspent)
-            adaptive = self._config.adaptive is not None
-            refill(stage._refill, parts, saved, places, adaptive=adaptive)
+            refill(stage._refill, parts, slots)
         self.read(saved, reading)
 
     def read(self, saved: Snapshot, reading: Reading) -> None:

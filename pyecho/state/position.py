@@ -287,14 +287,7 @@ def _rows_of(column: Any, field: Field) -> Any:
     return column.view(field.dtype).reshape(shape) if column.size else np.empty(shape, field.dtype)
 
 
-def refill(
-    fill: Callable[[Any, bool, Any, Any], None],
-    parts: list[Part],
-    saved: Snapshot,
-    places: tuple[Any, Any],
-    *,
-    adaptive: bool,
-) -> None:
+def refill(fill: Callable[[Any, bool, Any, Any], None], parts: list[Part], slots: Any) -> None:
     """Fill the slots of a plan that has come to its position.
 
     Parameters
@@ -303,19 +296,9 @@ def refill(
         ``fill(nest, batched, rows, slots)`` of a native stage.
     parts
         The items of the snapshot, or the ones that were read again.
-    places
-        Numbers of the items that the plan holds, ascending, and the slot of each.
-    adaptive
-        Such a factor may have dropped some ahead of the consumer, which are not used again.
+    slots
+        The slots of these items, as the stage tells them when it resumes.
     """
-    numbers, slots = places
-    if saved.unspent is not None:
-        there = np.isin(numbers, saved.unspent.numbers)
-        if np.sum(there) != len(saved.unspent.numbers) or not (adaptive or np.all(there)):
-            raise CheckpointError(
-                "the state contradicts itself: its items are not the ones of its position"
-            )
-        slots = slots[there]
     if sum(len(which) for *_, which in parts) != len(slots):
         raise CheckpointError("the source does not yield the items that the state refers to")
     for nest, batched, rows, which in parts:

@@ -96,13 +96,13 @@ Saved save(EchoBuffer& buffer, std::uint64_t batches) {
 }
 
 // Returns a buffer that goes on from there.
-std::unique_ptr<EchoBuffer> resumed(const EchoConfig& config, const Saved& saved) {
-  auto buffer = std::make_unique<EchoBuffer>(config);
-  if (const auto larger = buffer->with_room_for(saved.items.size())) {
-    buffer = std::make_unique<EchoBuffer>(*larger);
+std::shared_ptr<EchoBuffer> resumed(const EchoConfig& config, const Saved& saved) {
+  auto buffer = std::make_shared<EchoBuffer>(config);
+  if (auto larger = buffer->with_room_for(saved.items.size())) {
+    buffer = std::move(larger);
   }
   Replay replay = buffer->begin_at(saved.position);
-  EXPECT_EQ(replay.advance(1'000'000), Outcome::kOk);
+  EXPECT_TRUE(replay.advance());
   buffer->resume(replay);
   std::size_t held = 0;
   replay.plan().each_item([&](std::uint32_t slot, std::uint64_t number) {
@@ -131,7 +131,7 @@ TEST(EchoBufferState, halting_loses_nothing_and_what_it_shows_is_enough_to_go_on
     taken.insert(taken.end(), rest.begin(), rest.end());
     ASSERT_EQ(taken, whole) << batches;
 
-    const std::unique_ptr<EchoBuffer> other = resumed(config_of((threads + 1) % 4), saved);
+    const std::shared_ptr<EchoBuffer> other = resumed(config_of((threads + 1) % 4), saved);
     std::thread other_producer(put, std::ref(*other), saved.fed, kItems);
     ASSERT_EQ(take(*other, kAll), rest) << batches;
     other_producer.join();
@@ -148,7 +148,7 @@ TEST(EchoBufferState, the_states_of_resumed_runs_fit_into_max_bytes_like_the_fir
     std::vector<std::uint64_t> taken;
     Saved saved{.position = {.feed_all = true}, .fed = 0, .items = {}};
     for (std::uint64_t batches = 0; batches < 125; batches += 3) {
-      const std::unique_ptr<EchoBuffer> buffer = resumed(config, saved);
+      const std::shared_ptr<EchoBuffer> buffer = resumed(config, saved);
       ASSERT_FALSE(buffer->with_room_for(saved.items.size()));
       std::thread producer([&, item = saved.fed]() mutable {
         for (Reservation place{}; item < kItems; ++item) {

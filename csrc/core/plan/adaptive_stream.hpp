@@ -9,7 +9,6 @@
 // items so far have at least; it has a batch, if there are enough. At the end of the input only the least uses are drawn.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -23,10 +22,6 @@ namespace pyecho {
 class AdaptiveStream final : public Stream {
  public:
   explicit AdaptiveStream(const PlanConfig& config) : Stream(config), pool_(config) {}
-  // Returns the bytes that a stream of this configuration allocates.
-  [[nodiscard]] static std::size_t size_bytes(const PlanConfig& config) {
-    return RoundsPool::size_bytes(config) + config.slots * sizeof(std::uint32_t);
-  }
 
   void begin(std::uint64_t epoch, const Extent& extent) override;
   // After begin(): takes these decisions again, and those of PlanConfig::replay if they go on longer.

@@ -33,6 +33,12 @@ class Decisions {
 // By the first epoch of passes that flow into each other.
 using DecisionLog = std::map<std::uint64_t, Decisions>;
 
+// Of a plan that has diverged from the decisions to take again.
+inline constexpr const char* kOtherLog =
+    "the log is not that of this run: the pool cannot take as many items before a batch as the log says; replay needs "
+    "the "
+    "source, the options, the seed and the epochs of the run that made the log";
+
 // Decisions that are being taken. One thread at a time; any thread may read the Decisions of so_far() meanwhile, because add()
 // writes behind them, or, if there is no room, into new memory.
 class GrowingDecisions {

@@ -1,4 +1,5 @@
-// A queue in one vector: constant time for each element, and no allocation while it fits the memory it has had.
+// A queue in one vector: constant time for each element, and no allocation while it fits the memory it has had, which is
+// that of 16 elements at first.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +10,8 @@ namespace pyecho {
 template <class T>
 class Fifo {
  public:
-  void reserve(std::size_t count) { elements_.reserve(count); }
+  Fifo() { elements_.reserve(16); }
+
   void push_back(T element) { elements_.push_back(element); }
   [[nodiscard]] bool empty() const noexcept { return front_ == elements_.size(); }
   [[nodiscard]] std::size_t size() const noexcept { return elements_.size() - front_; }

@@ -4,7 +4,6 @@
 // for its uses in the pool; end_pass() makes more where the pool holds items of several passes.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -16,10 +15,6 @@ namespace pyecho {
 class FixedStream final : public Stream {
  public:
   explicit FixedStream(const PlanConfig& config) : Stream(config), pool_(config) {}
-  // Returns the bytes that a stream of this configuration allocates.
-  [[nodiscard]] static std::size_t size_bytes(const PlanConfig& config) {
-    return UniformPool::size_bytes(config) + config.slots * sizeof(std::uint32_t);
-  }
 
   void begin(std::uint64_t epoch, const Extent& extent) override;
   void end_pass() override {

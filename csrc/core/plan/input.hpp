@@ -26,9 +26,7 @@ class Input {
  public:
   // Throws std::invalid_argument if the factor is wrong, std::bad_alloc.
   explicit Input(const PlanConfig& config)
-      : seed_(config.seed), factor_(config.factor, config.even_factor), slots_(config.slots) {
-    ends_.reserve(kEndsAtOnce);
-  }
+      : seed_(config.seed), factor_(config.factor, config.even_factor), slots_(config.slots) {}
 
   void begin(std::uint64_t epoch, const Extent& extent) noexcept {
     fed_ = taken_ = pass_begin_ = 0;
@@ -83,8 +81,6 @@ class Input {
   }
 
  private:
-  static constexpr std::size_t kEndsAtOnce = 16;  // for more, the vector grows on demand
-
   const std::uint64_t seed_;
   EchoFactor factor_;
   Extent extent_;

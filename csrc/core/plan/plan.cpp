@@ -78,9 +78,10 @@ Plan::Plan(const PlanConfig& config) : config_(config) {
 
 std::size_t Plan::size_bytes(const PlanConfig& config) {
   const PlanConfig of_one = of_stream(config, 0);
-  const std::size_t of_each = config.adaptive() ? AdaptiveStream::size_bytes(of_one) : FixedStream::size_bytes(of_one);
+  const std::size_t pool = config.adaptive() ? RoundsPool::size_bytes(of_one) : UniformPool::size_bytes(of_one);
+  const std::size_t input = config.slots * sizeof(std::uint32_t);
   const std::size_t ahead = config.streams > 1 ? kUsesAhead * sizeof(Use) : 0;
-  return config.slots * sizeof(std::uint64_t) + config.streams * (of_each + ahead);
+  return config.slots * sizeof(std::uint64_t) + config.streams * (pool + input + ahead);
 }
 
 void Plan::begin(std::uint64_t epoch, const Extent& extent) {
@@ -163,6 +164,13 @@ void Plan::next_iteration() noexcept {
 
 bool Plan::finished() const noexcept {
   return std::ranges::any_of(streams_, [](const Turn& turn) { return turn.stream->finished(); });
+}
+
+Places Plan::items() const {
+  Places items;
+  each_item([&](std::uint32_t slot, std::uint64_t number) { items.emplace_back(number, slot); });
+  std::ranges::sort(items);
+  return items;
 }
 
 std::uint32_t Plan::resident() const noexcept {

@@ -52,6 +52,9 @@ struct PassRun {
   std::uint64_t items;  // of each
 };
 
+// Numbers of items, ascending, and the slot of each.
+using Places = std::vector<std::pair<std::uint64_t, std::uint32_t>>;
+
 class Plan {
  public:
   // Throws std::invalid_argument if the configuration is invalid, std::bad_alloc.
@@ -144,7 +147,9 @@ class Plan {
   [[nodiscard]] const std::vector<PassRun>& passes() const noexcept { return passes_; }
   // Returns the number of the item that was fed in this slot last.
   [[nodiscard]] std::uint64_t number_of(std::uint32_t slot) const noexcept { return numbers_[slot]; }
-  // Calls visit(slot, number) for every item that was fed and is not drawn to its last use.
+  // Returns every item that was fed and is not drawn to its last use.
+  [[nodiscard]] Places items() const;
+  // Calls visit(slot, number) for each of them, in no order.
   template <class Visit>
   void each_item(const Visit& visit) const {
     for (const Turn& turn : streams_) {

@@ -1,6 +1,7 @@
 #include "core/plan/replay.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <span>
 #include <utility>
@@ -11,6 +12,7 @@ namespace {
 constexpr std::uint32_t kUsesAtOnce = 256;
 constexpr double kMostUses = 0x1.0p36;
 constexpr double kMostEmptyPasses = 0x1.0p20;  // they take time, and no use ends it
+constexpr const char* kContradiction = "the state contradicts itself: no run comes to its position with its items";
 
 }  // namespace
 
@@ -21,22 +23,41 @@ Replay::Replay(Plan& plan, std::uint32_t batch_rows, PlanPosition position)
       batch_rows_(batch_rows) {
   plan_.begin(position_.epoch, position_.extent);
   plan_.replay(std::move(position_.decisions));
+  check();
   open_pass();
 }
 
-bool Replay::bounded() const noexcept {
+void Replay::check() const {
   const PlanConfig& config = plan_.config();
   const Extent& extent = position_.extent;
   const double of_factor = config.adaptive() ? config.min_uses : config.factor;
   const double of_extent =
       extent.uses == kUnknown ? 0 : static_cast<double>(extent.uses) / static_cast<double>(extent.items);
   auto items = static_cast<double>(position_.open_items);
+  double passes = 0;
   double empty = 0;
   for (const PassRun& run : position_.passes) {
-    items += static_cast<double>(run.passes) * static_cast<double>(run.items);
-    empty += run.items == 0 ? static_cast<double>(run.passes) : 0;
+    const auto count = static_cast<double>(run.passes);
+    items += count * static_cast<double>(run.items);
+    passes += count;
+    empty += run.items == 0 ? count : 0;
   }
-  return items * std::max(of_factor, of_extent) <= kMostUses && empty <= kMostEmptyPasses;
+  if (items * std::max(of_factor, of_extent) > kMostUses || empty > kMostEmptyPasses) {
+    throw BadState(
+        "the state was taken after more than 2^36 uses, or 2^20 passes without items, which would take hours to plan "
+        "again, or it is damaged; load an earlier one, and let fewer passes flow into each other");
+  }
+  // At least so many uses were drawn. The last iteration may be short, and the last batch of one; with unique_in_batch
+  // and an adaptive factor more of them.
+  const bool short_batches = config.unique_in_batch || config.adaptive();
+  const std::uint32_t rows = short_batches ? std::max(1U, position_.min_rows) : batch_rows_;
+  const double drawn =
+      std::max(0.0, static_cast<double>(position_.batches) - 1) * rows +
+      std::max(0.0, static_cast<double>(position_.iterations) - 1) * static_cast<double>(config.iteration_uses);
+  const bool has_iterations = config.iteration_uses > 0 || static_cast<double>(position_.iterations) <= passes;
+  if (drawn > items * std::ceil(std::max(config.factor, of_extent)) || !has_iterations) {
+    throw BadState(kContradiction);
+  }
 }
 
 // ---------------------------------------------------------------- input
@@ -116,15 +137,26 @@ Outcome Replay::draw_batch() {
   }
 }
 
-Outcome Replay::advance(std::uint64_t uses) {
-  const std::uint64_t until = drawn_ + uses;
+bool Replay::advance(std::uint64_t uses) {
+  const Outcome outcome = draw_until(drawn_ + uses);
+  if (plan_.diverged()) {
+    throw BadState(kOtherLog);
+  }
+  if (outcome == Outcome::kClosed) {
+    throw BadState(kContradiction);
+  }
+  return outcome == Outcome::kOk;
+}
+
+// kEmpty: so many uses are drawn. kClosed: there is no such position.
+Outcome Replay::draw_until(std::uint64_t drawn) {
   if (uses_.empty()) {
     uses_.resize(by_use_ ? kUsesAtOnce : batch_rows_);
     free_.resize(plan_.config().slots);
     std::iota(free_.rbegin(), free_.rend(), 0U);
   }
   while (iterations_ < position_.iterations || batches_ < position_.batches) {
-    if (drawn_ >= until) {
+    if (drawn_ >= drawn) {
       return Outcome::kEmpty;
     }
     const Outcome outcome = draw_batch();
@@ -148,6 +180,21 @@ Outcome Replay::advance(std::uint64_t uses) {
     }
   }
   return Outcome::kOk;
+}
+
+Places Replay::items_of(std::span<const std::uint64_t> numbers) const {
+  Places items = plan_.items();
+  const auto others = std::ranges::remove_if(
+      items, [&](std::uint64_t number) { return !std::ranges::binary_search(numbers, number); },
+      &Places::value_type::first);
+  if (!others.empty() && !plan_.config().adaptive()) {
+    throw BadState(kContradiction);
+  }
+  items.erase(others.begin(), others.end());
+  if (!std::ranges::equal(items, numbers, {}, &Places::value_type::first)) {
+    throw BadState(kContradiction);
+  }
+  return items;
 }
 
 }  // namespace pyecho

@@ -5,13 +5,15 @@
 // use. Nothing in a state is an index that must be trusted.
 //
 //     Replay replay(plan, rows, position);
-//     while ((outcome = replay.advance(n)) == Outcome::kEmpty) { ... look for Ctrl-C ... }
-//     if (outcome == Outcome::kOk) ... fill the slot of every item of plan.each_item(); those of free_slots() are free
+//     while (!replay.advance()) { ... look for Ctrl-C ... }
+//     ... fill the slots of items_of() the state; those of free_slots() are free
 //
 // It assumes what Plan guarantees: draws do not depend on how early an item or the end of a pass is fed.
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <stdexcept>
 #include <vector>
 
 #include "core/plan/plan.hpp"
@@ -34,17 +36,25 @@ struct PlanPosition {
   std::uint32_t min_rows = 1;    // shorter batches are not counted in `batches`
 };
 
+// A saved state that cannot be used.
+class BadState : public std::invalid_argument {
+ public:
+  using std::invalid_argument::invalid_argument;
+};
+
 class Replay {
  public:
-  // Begins `plan`, which outlives the replay, and allocates nothing yet. It needs a slot more than its capacity; with feed_all also one for each item
-  // that it holds in the end.
+  // Begins `plan`, which outlives the replay, and allocates nothing yet. It needs a slot more than its capacity; with
+  // feed_all also one for each item that it holds in the end. Throws BadState if the numbers of the position contradict
+  // each other, or the way there takes more than 2^36 uses, half an hour of planning, or many passes without items.
   Replay(Plan& plan, std::uint32_t batch_rows, PlanPosition position);
 
-  // Before advance(): true if it ends within 2^36 uses, half an hour of planning, with few passes without items.
-  [[nodiscard]] bool bounded() const noexcept;
-  // Draws some `uses` more. kOk: the plan stands at the position, at a batch boundary. kEmpty: call again. kClosed: there
-  // is no such position.
-  Outcome advance(std::uint64_t uses);
+  // Draws some `uses` more. Returns true once the plan stands at the position, at a batch boundary. Throws BadState if
+  // there is no such position, or its decisions are not those of this input.
+  [[nodiscard]] bool advance(std::uint64_t uses = 1U << 20);
+  // At the position: returns the items of these numbers, which are ascending. Throws BadState unless the plan holds
+  // these only; with an adaptive factor it may hold more, which it has dropped ahead of the consumer and does not use again.
+  [[nodiscard]] Places items_of(std::span<const std::uint64_t> numbers) const;
 
   [[nodiscard]] const Plan& plan() const noexcept { return plan_; }
   // Returns the slots without an item, after advance().
@@ -55,6 +65,8 @@ class Replay {
   [[nodiscard]] std::uint64_t passes_fed() const noexcept { return passes_fed_; }
 
  private:
+  void check() const;
+  Outcome draw_until(std::uint64_t drawn);
   Outcome draw_batch();
   bool feed_next();
   void open_pass() noexcept;

@@ -3,13 +3,6 @@
 #include <algorithm>
 
 namespace pyecho {
-namespace {
-
-constexpr std::size_t kEndsAtOnce = 16;  // iterations whose end is known; for more, the vector grows on demand
-
-}  // namespace
-
-Stream::Stream(const PlanConfig& config) : config_(config), input_(config) { iteration_ends_.reserve(kEndsAtOnce); }
 
 void Stream::begin(std::uint64_t epoch, const Extent& extent) {
   input_.begin(epoch, extent);

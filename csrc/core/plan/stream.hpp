@@ -66,7 +66,7 @@ class Stream {
 
  protected:
   // `config`: of this stream, checked. Throws std::bad_alloc.
-  explicit Stream(const PlanConfig& config);
+  explicit Stream(const PlanConfig& config) : config_(config), input_(config) {}
 
   [[nodiscard]] std::uint64_t uses_left_in_iteration() const noexcept {
     return iteration_ends_.empty() ? kUnknown : iteration_ends_.front() - drawn_;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/memory/checksum.hpp"
+#include "core/memory/stream_copy.hpp"
 
 namespace pyecho {
 namespace {
@@ -29,18 +30,6 @@ constexpr std::uint32_t kMaxThreads = 256;
 constexpr double kMaxBytes = 0x1.0p56;
 // At most half of the possible slots are ahead of the pool; the rest are for the capacity.
 constexpr std::uint32_t kMaxAhead = 1U << 29;
-
-struct Sizes {
-  std::uint32_t slots;   // spare ones included
-  std::uint32_t ahead;   // slots beyond the capacity
-  std::uint32_t depth;   // maximum of batches planned and not yet taken
-  std::uint32_t blocks;  // initial blocks of batches; more are added if the consumer keeps more than `held`
-  std::uint64_t states;  // spare slots to go on from a state: for items of batches made ahead, and see with_room_for()
-};
-
-std::size_t longest_leaf(const EchoConfig& config) {
-  return config.leaf_bytes.empty() ? 0 : *std::ranges::max_element(config.leaf_bytes);
-}
 
 // Throws std::invalid_argument if no sizes can be computed from the configuration.
 void check(const EchoConfig& config) {
@@ -64,8 +53,41 @@ void check(const EchoConfig& config) {
   }
 }
 
-// Returns the sizes of a buffer. Throws std::invalid_argument.
-Sizes sizes_of(const EchoConfig& config) {
+}  // namespace
+
+// The sizes of a buffer, and the configuration that they are of.
+struct BufferSizes {
+  EchoConfig config;
+  SlotLayout layout;
+  std::uint32_t slots = 0;   // spare ones included
+  std::uint32_t ahead = 0;   // slots beyond the capacity
+  std::uint32_t depth = 0;   // maximum of batches planned and not yet taken
+  std::uint32_t blocks = 0;  // initial blocks of batches; more are added if the consumer keeps more than `held`
+  std::uint64_t states =
+      0;  // spare slots to go on from a state: for items of batches made ahead, and see with_room_for()
+
+  // Returns the bytes that the buffer allocates at first. Throws as EchoBuffer::min_bytes() does.
+  [[nodiscard]] std::size_t bytes() const {
+    const std::size_t block_bytes = BatchPool::block_bytes(layout);
+    const std::size_t row_bytes = std::size_t{layout.rows()} * sizeof(std::uint32_t);  // of each batch ahead
+    if (static_cast<double>(slots) * static_cast<double>(layout.slot_bytes()) +
+            static_cast<double>(blocks) * static_cast<double>(block_bytes + row_bytes) >
+        kMaxBytes) {
+      throw std::length_error("slots and batches do not fit the address space");
+    }
+    return HostMemory::rounded_bytes(slots * layout.slot_bytes()) + blocks * block_bytes + SlotPool::size_bytes(slots) +
+           Executor::size_bytes(plan_of(config, slots), depth, layout.rows()) + depth * sizeof(Batch*);
+  }
+  // True if so many bytes of slots or batches should be copied past the caches.
+  [[nodiscard]] bool streamed(std::size_t bytes) const {
+    return worth_streaming(bytes, config.leaf_bytes.empty() ? 0 : *std::ranges::max_element(config.leaf_bytes));
+  }
+};
+
+namespace {
+
+// Throws std::invalid_argument, std::length_error.
+BufferSizes sizes_of(const EchoConfig& config) {
   check(config);
   // Slots ahead of the pool: the fresh examples of the batches made ahead, and one burst, so that a source can produce
   // the next burst while the last one waits to be admitted.
@@ -77,7 +99,9 @@ Sizes sizes_of(const EchoConfig& config) {
   // Batches ready for the consumer, and one in each worker. Without workers no batches are made ahead.
   const std::uint32_t depth = config.threads == 0 ? 1 : config.prefetch + config.threads;
   const auto waiting = static_cast<std::uint32_t>(Plan::waiting_slots(config.plan.streams, config.plan.capacity));
-  return {.slots = config.plan.capacity + waiting + ahead + config.spare,
+  return {.config = config,
+          .layout = SlotLayout(config.leaf_bytes, config.plan.batch_rows, config.with_info),
+          .slots = config.plan.capacity + waiting + ahead + config.spare,
           .ahead = ahead,
           .depth = depth,
           .blocks = depth + config.held,
@@ -85,76 +109,61 @@ Sizes sizes_of(const EchoConfig& config) {
                     (config.plan.min_uses > 0 ? config.plan.capacity : 0)};
 }
 
-// Returns the bytes that a buffer allocates at first. Throws as EchoBuffer::min_bytes() does.
-std::size_t initial_bytes(const EchoConfig& config) {
-  const Sizes sizes = sizes_of(config);  // first, because it checks the configuration
-  const SlotLayout layout(config.leaf_bytes, config.plan.batch_rows, config.with_info);
-  const std::size_t block_bytes = BatchPool::block_bytes(layout);
-  const std::size_t row_bytes = std::size_t{config.plan.batch_rows} * sizeof(std::uint32_t);  // of each batch ahead
-  if (static_cast<double>(sizes.slots) * static_cast<double>(layout.slot_bytes()) +
-          static_cast<double>(sizes.blocks) * static_cast<double>(block_bytes + row_bytes) >
-      kMaxBytes) {
-    throw std::length_error("slots and batches do not fit the address space");
-  }
-  return HostMemory::rounded_bytes(sizes.slots * layout.slot_bytes()) + sizes.blocks * block_bytes +
-         SlotPool::size_bytes(sizes.slots) +
-         Executor::size_bytes(plan_of(config, sizes.slots), sizes.depth, config.plan.batch_rows) +
-         sizes.depth * sizeof(Batch*);
-}
-
-// Raises `prefetch` and `burst` if batches and examples are small. Uses at most half of the memory that max_bytes leaves
-// over; the other half is for batches that the consumer keeps.
-EchoConfig settled(EchoConfig config) {
+// Returns the sizes of a buffer whose `prefetch` and `burst` are raised if batches and examples are small. Uses at most
+// half of the memory that max_bytes leaves over; the other half is for batches that the consumer keeps.
+BufferSizes settled(EchoConfig config) {
   const std::size_t least = EchoBuffer::min_bytes(config);
   if (least > config.max_bytes) {
-    throw std::length_error("max_bytes is less than the slots and batches need");
+    throw std::length_error("the slots and batches need max_bytes of " + std::to_string(least));
   }
-  if (initial_bytes(config) > HostMemory::machine_bytes() && !config.batch_memory) {
+  const BufferSizes asked = sizes_of(config);
+  if (asked.bytes() > HostMemory::machine_bytes() && !config.batch_memory) {
     throw std::bad_alloc();  // now, rather than once every page of the machine has been touched
   }
   const std::size_t allowed = least + (config.max_bytes - least) / 2;
-  const SlotLayout layout(config.leaf_bytes, config.plan.batch_rows, config.with_info);
   // Raises `count` to as many as kAheadBytes hold, within `most` and `allowed`.
   const auto raise = [&](std::uint32_t& count, std::size_t bytes, std::size_t most) {
     const auto wanted = static_cast<std::uint32_t>(std::min(most, kAheadBytes / std::max<std::size_t>(1, bytes)));
-    const std::uint32_t asked = count;
+    const std::uint32_t given = count;
     count = std::max(count, wanted);
-    while (count > asked && EchoBuffer::min_bytes(config) > allowed) {
-      count = asked + (count - asked) / 2;
+    while (count > given && EchoBuffer::min_bytes(config) > allowed) {
+      count = given + (count - given) / 2;
     }
   };
-  raise(config.prefetch, layout.batch_bytes(), kMaxBatchesAhead);
-  raise(config.burst, layout.slot_bytes(), config.plan.capacity);
-  return config;
+  raise(config.prefetch, asked.layout.batch_bytes(), kMaxBatchesAhead);
+  raise(config.burst, asked.layout.slot_bytes(), config.plan.capacity);
+  return sizes_of(config);
 }
 
 }  // namespace
 
 std::size_t EchoBuffer::min_bytes(const EchoConfig& config) {
-  EchoConfig largest = config;
-  const std::uint64_t states = std::min<std::uint64_t>(sizes_of(config).states, SlotPool::kMaxSlots);
-  largest.spare = std::max(config.spare, static_cast<std::uint32_t>(states));
-  return initial_bytes(largest);
+  BufferSizes sizes = sizes_of(config);
+  const auto states = static_cast<std::uint32_t>(std::min<std::uint64_t>(sizes.states, kMaxSlots));
+  sizes.slots += std::max(config.spare, states) - config.spare;
+  return sizes.bytes();
 }
 
-EchoBuffer::EchoBuffer(const EchoConfig& config)
-    : given_(config),
-      config_(settled(config)),
-      layout_(config_.leaf_bytes, config_.plan.batch_rows, config_.with_info),
-      slot_memory_(sizes_of(config_).slots * layout_.slot_bytes()),
-      stream_slots_(worth_streaming(slot_memory_.size_bytes(), longest_leaf(config_))),
-      pool_(sizes_of(config_).slots, sizes_of(config_).ahead, config_.spare),
-      blocks_(sizes_of(config_).blocks),
+EchoBuffer::EchoBuffer(const EchoConfig& config) : EchoBuffer(config, settled(config)) {}
+
+EchoBuffer::EchoBuffer(EchoConfig given, const BufferSizes& sizes)
+    : SlotPool(sizes.slots, sizes.ahead, sizes.config.spare, sizes.streamed(sizes.slots * sizes.layout.slot_bytes())),
+      given_(std::move(given)),
+      config_(sizes.config),
+      layout_(sizes.layout),
+      slot_memory_(sizes.slots * layout_.slot_bytes()),
+      blocks_(sizes.blocks),
+      batches_ahead_(sizes.depth + 1),
       batches_(std::make_shared<BatchPool>(
           layout_, blocks_,
           config_.max_bytes == kUnlimited
               ? kUnlimited
               : config_.max_bytes - (min_bytes(config_) - blocks_ * BatchPool::block_bytes(layout_)),
           config_.batch_memory)),
-      executor_(pool_, *batches_, plan_of(config_, pool_.slots()), slot_memory_.data(), sizes_of(config_).depth,
-                worth_streaming(blocks_ * layout_.batch_bytes(), longest_leaf(config_))),
-      driver_(executor_, pool_, *batches_, config_.threads, sizes_of(config_).depth,
-              layout_.example_bytes() >= kHelpBytes, std::max<std::size_t>(1, kWakeBytes / layout_.slot_bytes())) {
+      executor_(*this, *batches_, plan_of(config_, sizes.slots), slot_memory_.data(), sizes.depth,
+                sizes.streamed(blocks_ * layout_.batch_bytes())),
+      driver_(executor_, *this, *batches_, config_.threads, sizes.depth, layout_.example_bytes() >= kHelpBytes,
+              std::max<std::size_t>(1, kWakeBytes / layout_.slot_bytes())) {
   static_cast<void>(begin(config_.epoch, {.items = config_.items}));
 }
 
@@ -163,7 +172,7 @@ EchoBuffer::EchoBuffer(const EchoConfig& config)
 // Turns the batch that `take` gets from the driver into a lease, and counts it.
 template <class Take>
 Outcome EchoBuffer::hand_out(Lease& lease, const Take& take) {
-  if (pool_.forked()) {
+  if (forked()) {
     return Outcome::kForked;
   }
   clock_.enter();
@@ -192,7 +201,7 @@ Outcome EchoBuffer::acquire(Lease& lease, Deadline deadline) {
 }
 
 Outcome EchoBuffer::begin(std::uint64_t epoch, const Extent& extent) {
-  if (pool_.forked()) {
+  if (forked()) {
     return Outcome::kForked;
   }
   static_cast<void>(begin_at({.epoch = epoch, .extent = extent}));
@@ -201,12 +210,12 @@ Outcome EchoBuffer::begin(std::uint64_t epoch, const Extent& extent) {
 }
 
 void EchoBuffer::fail(std::string message) {
-  if (pool_.forked()) {
+  if (forked()) {
     return;  // a thread that stayed in the parent may hold the lock
   }
   {
     const std::scoped_lock lock(failure_mutex_);
-    if (!failure_ && !pool_.closed()) {
+    if (!failure_ && !closed()) {
       failure_ = std::move(message);
     }
   }
@@ -226,7 +235,7 @@ std::optional<std::string> EchoBuffer::take_failure() {
 // ---------------------------------------------------------------- saving and resuming
 
 void EchoBuffer::set_halted(bool halted) {
-  if (!pool_.forked()) {
+  if (!forked()) {
     driver_.set_halted(halted);
   }
 }
@@ -234,7 +243,7 @@ void EchoBuffer::set_halted(bool halted) {
 const Plan& EchoBuffer::inspect(std::vector<Unspent>& unspent, std::vector<const Batch*> untaken) {
   const Plan& plan = driver_.settle(untaken);
   unspent.clear();
-  unspent.reserve(pool_.slots());
+  unspent.reserve(slots());
   plan.each_item([&](std::uint32_t slot, std::uint64_t number) {
     unspent.push_back({.number = number, .batch = nullptr, .place = slot});
   });
@@ -271,10 +280,10 @@ std::uint64_t EchoBuffer::copy_items(std::span<const Unspent> items, std::span<s
   });
 }
 
-std::optional<EchoConfig> EchoBuffer::with_room_for(std::size_t items) const {
+std::shared_ptr<EchoBuffer> EchoBuffer::with_room_for(std::size_t items) const {
   const std::size_t needed = items + (config_.plan.min_uses > 0 ? config_.plan.capacity : 0);
-  if (needed <= pool_.slots()) {
-    return std::nullopt;
+  if (needed <= slots()) {
+    return nullptr;
   }
   EchoConfig larger = given_;
   larger.spare = 0;
@@ -283,7 +292,11 @@ std::optional<EchoConfig> EchoBuffer::with_room_for(std::size_t items) const {
     throw std::length_error("no buffer has slots for so many items");
   }
   larger.spare = static_cast<std::uint32_t>(missing);
-  return larger;
+  if (const std::size_t least = min_bytes(larger); least > larger.max_bytes) {
+    throw std::length_error("the " + std::to_string(items) + " items of the state need max_bytes of " +
+                            std::to_string(least) + ", and this buffer has " + std::to_string(larger.max_bytes));
+  }
+  return std::make_shared<EchoBuffer>(larger);
 }
 
 Replay EchoBuffer::begin_at(PlanPosition position) {
@@ -295,18 +308,16 @@ Replay EchoBuffer::begin_at(PlanPosition position) {
 // ---------------------------------------------------------------- any thread
 
 void EchoBuffer::stop() {
-  if (!pool_.forked()) {  // in a forked child, a thread that stayed in the parent may hold a lock
-    pool_.stop();
+  if (!forked()) {  // in a forked child, a thread that stayed in the parent may hold a lock
+    SlotPool::stop();
     driver_.alert();
   }
 }
 
-std::uint32_t EchoBuffer::batches_ahead() const { return sizes_of(config_).depth + 1; }
-
 EchoBufferStats EchoBuffer::stats() const {
   const std::uint64_t emitted = emitted_.load_relaxed();
   const std::uint64_t blocks = batches_->blocks();
-  return {.read = pool_.committed(),
+  return {.read = committed(),
           .emitted = emitted,
           .fresh = fresh_.load_relaxed(),
           .batches = batches_taken_.load_relaxed(),

@@ -26,11 +26,9 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "core/memory/slot_layout.hpp"
-#include "core/memory/stream_copy.hpp"
 #include "core/plan/plan.hpp"
 #include "core/stage/batch_pool.hpp"
 #include "core/stage/consumer_clock.hpp"
@@ -62,7 +60,9 @@ struct EchoBufferStats {
   std::uint64_t grown_blocks;  // blocks added because all others were in use
 };
 
-class EchoBuffer {
+struct BufferSizes;
+
+class EchoBuffer : SlotPool {
  public:
   // Allocates everything, starts the threads and begins config.epoch. Throws std::bad_alloc, std::length_error (too large
   // for any machine, or for max_bytes), std::invalid_argument, std::system_error.
@@ -77,35 +77,18 @@ class EchoBuffer {
   [[nodiscard]] static std::size_t min_bytes(const EchoConfig& config);
   [[nodiscard]] const SlotLayout& layout() const noexcept { return layout_; }
 
-  // -- Producers: any number of threads (see SlotPool) --
+  // -- Producers: any number of threads, see SlotPool --
 
-  Outcome reserve(Reservation& reservation, Deadline deadline) { return pool_.reserve(reservation, deadline); }
-  // Blocks while halted.
-  void await_resumed(Deadline deadline) { pool_.await_resumed(deadline); }
-  Outcome try_reserve(std::span<Reservation> wanted, std::uint32_t& count) { return pool_.try_reserve(wanted, count); }
+  using SlotPool::abort, SlotPool::accepted, SlotPool::await_resumed, SlotPool::close, SlotPool::closed,
+      SlotPool::commit, SlotPool::end_pass, SlotPool::reserve, SlotPool::stream_slots, SlotPool::try_reserve;
   // Returns layout().slot_bytes() bytes, writable from the reservation to its commit or abort.
   [[nodiscard]] std::byte* slot_data(std::uint32_t slot) const noexcept {
     return slot_memory_.data() + slot * layout_.slot_bytes();
   }
-  // True if slots should be filled with streaming stores (see copy_bytes()). commit() and abort() fence for the thread
-  // that calls them. A thread that copies for another one must call stream_fence() itself before it hands over.
-  [[nodiscard]] bool stream_slots() const noexcept { return stream_slots_; }
-  void commit(std::span<const Reservation> reservations) {
-    fence_slots();
-    pool_.commit(reservations);
-  }
-  void commit(Reservation reservation) { commit(std::span(&reservation, 1)); }
-  void abort(Reservation reservation) {
-    fence_slots();  // because the next producer of the slot overwrites it
-    pool_.abort(reservation);
-  }
-  void end_pass(Reservation reservation) { pool_.end_pass(reservation); }
-  void close() { pool_.close(); }
   // Same as close(), and keeps the message of the first failure until the consumer takes it, at the end, or begin().
   void fail(std::string message);
   [[nodiscard]] bool failed() const;
   std::optional<std::string> take_failure();
-  [[nodiscard]] bool closed() const noexcept { return pool_.closed(); }
 
   // -- Consumer: one thread at a time --
 
@@ -126,10 +109,7 @@ class EchoBuffer {
   // may be inside or have open reservations, and stop() and close() must not be called meanwhile.
   Outcome begin(std::uint64_t epoch, const Extent& extent);
 
-  // Drops the first items that are committed from now on, as if they had been aborted. As begin() otherwise, after it.
-  void skip(std::uint64_t items) noexcept { pool_.skip(items); }
-  // Returns the number of items committed so far, those that were skipped included. Any thread.
-  [[nodiscard]] std::uint64_t accepted() const noexcept { return pool_.accepted(); }
+  using SlotPool::skip;  // as begin() otherwise, after it
 
   // -- Saving and resuming: the consumer's thread. Producers may be inside if no begin_at() is called. --
 
@@ -150,19 +130,18 @@ class EchoBuffer {
   Replay begin_at(PlanPosition position);
   // Continues where it stands, but halted: fill the slots of its items before set_halted(false).
   void resume(const Replay& replay) { driver_.resume(replay); }
-  [[nodiscard]] std::uint32_t slots() const noexcept { return pool_.slots(); }
-  // Returns a configuration to go on with so many items, or nothing if this buffer has slots for them. Items of batches made
-  // ahead need slots again. With an adaptive factor, a pool of items that have left needs more.
-  [[nodiscard]] std::optional<EchoConfig> with_room_for(std::size_t items) const;
+  using SlotPool::slots;
+  // Returns a new buffer to go on with so many items, or null if this one has slots for them. Items of batches made ahead
+  // need slots again. With an adaptive factor, a pool of items that have left needs more. Throws as the constructor does.
+  [[nodiscard]] std::shared_ptr<EchoBuffer> with_room_for(std::size_t items) const;
   // Returns how many batches may be planned and not handed out, at most.
-  [[nodiscard]] std::uint32_t batches_ahead() const;
+  [[nodiscard]] std::uint32_t batches_ahead() const noexcept { return batches_ahead_; }
 
   // -- Any thread --
 
   // Stops the stage: every wait ends with kClosed. Idempotent.
   void stop();
-  [[nodiscard]] bool stopped() const noexcept { return pool_.stopped(); }
-  [[nodiscard]] bool forked() const noexcept { return pool_.forked(); }
+  using SlotPool::forked, SlotPool::stopped;
   [[nodiscard]] EchoBufferStats stats() const;
   // The log of an adaptive factor, see Plan.
   [[nodiscard]] DecisionLog log() const { return executor_.view().log(); }
@@ -171,11 +150,7 @@ class EchoBuffer {
   [[nodiscard]] std::string refusal() const { return batches_->refusal(); }
 
  private:
-  void fence_slots() const noexcept {
-    if (stream_slots_) {
-      stream_fence();
-    }
-  }
+  EchoBuffer(EchoConfig given, const BufferSizes& sizes);
   template <class Take>
   Outcome hand_out(Lease& lease, const Take& take);
 
@@ -183,9 +158,8 @@ class EchoBuffer {
   const EchoConfig config_;  // settled
   const SlotLayout layout_;
   HostMemory slot_memory_;
-  const bool stream_slots_;
-  SlotPool pool_;
-  const std::uint32_t blocks_;  // initial size of batches_
+  const std::uint32_t blocks_;         // initial size of batches_
+  const std::uint32_t batches_ahead_;  // planned and not handed out, at most
   std::shared_ptr<BatchPool> batches_;
   Executor executor_;
 

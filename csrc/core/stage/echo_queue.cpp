@@ -8,22 +8,22 @@
 namespace pyecho {
 
 EchoQueue::EchoQueue(const EchoConfig& config)
-    : pool_(config.plan.capacity + std::max(1U, config.prefetch) +
-                static_cast<std::uint32_t>(Plan::waiting_slots(config.plan.streams, config.plan.capacity)),
-            config.prefetch),
-      plan_(plan_of(config, pool_.slots())) {
+    : SlotPool(config.plan.capacity + std::max(1U, config.prefetch) +
+                   static_cast<std::uint32_t>(Plan::waiting_slots(config.plan.streams, config.plan.capacity)),
+               config.prefetch),
+      plan_(plan_of(config, slots())) {
   static_cast<void>(begin(config.epoch, {.items = config.items}));
 }
 
 // Plans uses ahead. While a trace is recorded, only one, so that each use passes here and has its spans.
 Outcome EchoQueue::draw() {
   trace::Span span(trace::Kind::kPlan);
-  pool_.feed(plan_);
+  feed(plan_);
   next_ = 0;
   const std::size_t most = trace::recording() || plan_.config().adaptive() ? 1 : kUsesAhead;
   const Outcome outcome = plan_.draw(std::span(uses_).first(most), ahead_);
   view_.publish(plan_);
-  plan_.take_left([this](std::span<const std::uint32_t> slots) { pool_.release(slots); });
+  plan_.take_left([this](std::span<const std::uint32_t> slots) { SlotPool::release(slots); });
   span.set_value(ahead_);
   if (plan_.config().capacity > 1) {
     trace::record_fill(this, plan_.resident());
@@ -32,10 +32,10 @@ Outcome EchoQueue::draw() {
 }
 
 Outcome EchoQueue::plan(Use& use) {
-  if (pool_.forked()) {
+  if (forked()) {
     return Outcome::kForked;
   }
-  if (pool_.stopped()) {
+  if (stopped()) {
     return Outcome::kClosed;
   }
   clock_.enter();
@@ -57,7 +57,7 @@ Outcome EchoQueue::plan(Use& use) {
     plan_.next_iteration();
     clock_.end_iteration();
   }
-  pool_.announce_released();  // this thread leaves the stage, or waits
+  announce_released();  // this thread leaves the stage, or waits
   return outcome;
 }
 
@@ -69,21 +69,21 @@ Outcome EchoQueue::next(Use& use, Deadline deadline) {
     if (late) {
       return Outcome::kTimeout;
     }
-    late = await_items(deadline) == Outcome::kTimeout || pool_.halted();
+    late = await_items(deadline) == Outcome::kTimeout || halted();
   }
 }
 
 Outcome EchoQueue::begin(std::uint64_t epoch, const Extent& extent) {
-  if (pool_.forked()) {
+  if (forked()) {
     return Outcome::kForked;
   }
   static_cast<void>(begin_at({.epoch = epoch, .extent = extent}));
-  pool_.reset();
+  reset();
   return Outcome::kOk;
 }
 
 Replay EchoQueue::begin_at(PlanPosition position) {
-  pool_.stop();
+  stop();
   next_ = ahead_ = 0;
   Replay replay(plan_, 1, std::move(position));
   view_.begin(plan_);
@@ -91,7 +91,7 @@ Replay EchoQueue::begin_at(PlanPosition position) {
 }
 
 EchoQueueStats EchoQueue::stats() const {
-  return {.read = pool_.committed(),
+  return {.read = committed(),
           .emitted = emitted_.load_relaxed(),
           .fresh = fresh_.load_relaxed(),
           .consumer_wait_ns = clock_.wait_ns(),

@@ -39,31 +39,24 @@ struct EchoQueueStats {
   std::uint32_t resident;
 };
 
-class EchoQueue {
+class EchoQueue : SlotPool {
  public:
   // Throws std::bad_alloc, std::invalid_argument.
   explicit EchoQueue(const EchoConfig& config);
 
-  // Slot numbers are below this.
-  [[nodiscard]] std::uint32_t slots() const noexcept { return pool_.slots(); }
+  using SlotPool::slots;
 
-  // -- Producers: any number of threads (see SlotPool) --
+  // -- Producers: any number of threads, see SlotPool --
 
-  Outcome reserve(Reservation& reservation, Deadline deadline) { return pool_.reserve(reservation, deadline); }
-  // Blocks while halted.
-  void await_resumed(Deadline deadline) { pool_.await_resumed(deadline); }
-  Outcome try_reserve(Reservation& reservation) { return pool_.try_reserve(reservation); }
-  void commit(Reservation reservation) { pool_.commit(reservation); }
-  void abort(Reservation reservation) { pool_.abort(reservation); }
-  void end_pass(Reservation reservation) { pool_.end_pass(reservation); }
-  void close() { pool_.close(); }
+  using SlotPool::abort, SlotPool::await_resumed, SlotPool::close, SlotPool::commit, SlotPool::end_pass,
+      SlotPool::reserve, SlotPool::try_reserve;
 
   // -- Consumer: one thread at a time --
 
   // Takes the next use: kOk; kEnd at the end of an iteration (and from then on, after close()); kEmpty; kClosed after
   // stop(); kForked. Never blocks.
   Outcome try_next(Use& use) {
-    if (next_ < ahead_ && !pool_.stopped() && !pool_.forked()) [[likely]] {
+    if (next_ < ahead_ && !stopped() && !forked()) [[likely]] {
       return hand_out(use);
     }
     return plan(use);
@@ -71,26 +64,26 @@ class EchoQueue {
   // Same as try_next(), but waits: kTimeout instead of kEmpty.
   Outcome next(Use& use, Deadline deadline);
   // After try_next() returned kEmpty: blocks until its result may have changed. kTimeout if the deadline passed first.
-  Outcome await_items(Deadline deadline) { return pool_.await_items(needed(), deadline, 0); }
+  Outcome await_items(Deadline deadline) { return SlotPool::await_items(needed(), deadline); }
   // True once the last iteration is over.
   [[nodiscard]] bool at_end() const noexcept { return plan_.finished(); }
   // After try_next() returned kEmpty: returns how many items must be committed before the next attempt is useful.
   [[nodiscard]] std::uint64_t needed() const noexcept { return plan_.min_items(1); }
   // Frees the slot after its last use. A waiting producer may be woken only after more slots are released, or when a call
   // finds no use to return.
-  void release(std::uint32_t slot) { pool_.release(std::span(&slot, 1)); }
+  void release(std::uint32_t slot) { SlotPool::release(std::span(&slot, 1)); }
   // Starts with iteration `epoch` and frees every slot, released or not. No producer may be inside. stop() and
   // close() must not be called meanwhile.
   Outcome begin(std::uint64_t epoch, const Extent& extent);
 
   // -- Saving and resuming: the consumer's thread, see EchoBuffer --
 
-  void set_halted(bool halted) { pool_.set_halted(halted); }
+  using SlotPool::set_halted;
   // Calls visit(slot, number) for each item that the consumer has not had to its last use. Returns the plan, which has been
   // fed everything that is committed.
   template <class Visit>
   const Plan& inspect(const Visit& visit) {
-    pool_.feed(plan_);
+    feed(plan_);
     for (const Use& use : std::span(uses_).first(ahead_).subspan(next_)) {
       if (use.last) {
         visit(use.slot, plan_.number_of(use.slot));
@@ -102,16 +95,13 @@ class EchoQueue {
   [[nodiscard]] std::uint64_t number_of(std::uint32_t slot) const noexcept { return plan_.number_of(slot); }
   Replay begin_at(PlanPosition position);
   void resume(const Replay& replay) {
-    pool_.reset_halted(replay.free_slots());
+    reset_halted(replay.free_slots());
     view_.publish(plan_);
   }
 
   // -- Any thread --
 
-  // Stops the stage: every wait ends with kClosed. Idempotent.
-  void stop() { pool_.stop(); }
-  [[nodiscard]] bool stopped() const noexcept { return pool_.stopped(); }
-  [[nodiscard]] bool forked() const noexcept { return pool_.forked(); }
+  using SlotPool::forked, SlotPool::stop, SlotPool::stopped;
   [[nodiscard]] EchoQueueStats stats() const;
   // The log of an adaptive factor, see Plan. Once diverged() is true, no use is returned any more, only kClosed.
   [[nodiscard]] DecisionLog log() const { return view_.log(); }
@@ -129,7 +119,6 @@ class EchoQueue {
   Outcome plan(Use& use);
   Outcome draw();
 
-  SlotPool pool_;
   Plan plan_;  // consumer only, like the next four, but for view_
   PlanView view_;
   std::array<Use, kUsesAhead> uses_{};

@@ -24,9 +24,10 @@ std::uint32_t checked(std::uint32_t slots) {
 
 }  // namespace
 
-SlotPool::SlotPool(std::uint32_t slots, std::uint32_t ahead, std::uint32_t spare)
+SlotPool::SlotPool(std::uint32_t slots, std::uint32_t ahead, std::uint32_t spare, bool streamed)
     : slots_(checked(slots)),
       spare_(spare),
+      streamed_(streamed),
       announce_group_(std::max(1U, ahead / kAnnounceParts)),
       free_(slots),
       filled_(slots) {
@@ -94,6 +95,9 @@ void SlotPool::commit(std::span<const Reservation> reservations) {
   if (forked()) {
     return;
   }
+  if (streamed_) {
+    stream_fence();
+  }
   for (const Reservation& reservation : reservations) {
     filled_.publish(reservation.ticket, reservation.slot);
   }
@@ -103,6 +107,9 @@ void SlotPool::commit(std::span<const Reservation> reservations) {
 void SlotPool::publish_mark(Reservation reservation, std::uint32_t mark) {
   if (forked()) {
     return;
+  }
+  if (streamed_) {
+    stream_fence();  // because the next producer of the slot overwrites it
   }
   if (mark == kPassEnd) {
     urgent_.fetch_add_acq_rel(1);

@@ -43,6 +43,7 @@
 #include <cstdint>
 #include <span>
 
+#include "core/memory/stream_copy.hpp"
 #include "core/plan/plan.hpp"
 #include "core/sync/atomic.hpp"
 #include "core/sync/event_count.hpp"
@@ -64,8 +65,9 @@ class SlotPool {
   static constexpr std::uint32_t kMaxSlots = (1U << 30) - 1;
 
   // `ahead`: slots beyond those that items occupy for long. Waiting producers are woken once a quarter of them has been
-  // released, or by announce_released(). `spare`: of the slots, those that only reset_halted() fills. Throws std::invalid_argument unless 1 <= slots <= kMaxSlots, std::bad_alloc.
-  SlotPool(std::uint32_t slots, std::uint32_t ahead, std::uint32_t spare = 0);
+  // released, or by announce_released(). `spare`: of the slots, those that only reset_halted() fills. `streamed`: see
+  // stream_slots(). Throws std::invalid_argument unless 1 <= slots <= kMaxSlots, std::bad_alloc.
+  SlotPool(std::uint32_t slots, std::uint32_t ahead, std::uint32_t spare = 0, bool streamed = false);
   // Returns the bytes that a pool of `slots` slots allocates.
   [[nodiscard]] static std::size_t size_bytes(std::uint32_t slots) noexcept {
     return 2 * IndexRing<>::size_bytes(slots);
@@ -78,6 +80,9 @@ class SlotPool {
 
   // -- Producers: any number of threads --
 
+  // True if slots should be filled with streaming stores (see copy_bytes()). commit() and abort() fence for the thread
+  // that calls them. A thread that copies for another one must call stream_fence() itself before it hands over.
+  [[nodiscard]] bool stream_slots() const noexcept { return streamed_; }
   // Reserves free slots, at most 64 and at most wanted.size() (>= 1), and sets `count` to their number. kOk, kFull,
   // kClosed, kForked. Never blocks.
   Outcome try_reserve(std::span<Reservation> wanted, std::uint32_t& count) noexcept;
@@ -172,6 +177,7 @@ class SlotPool {
   const ForkGuard fork_guard_;
   const std::uint32_t slots_;
   const std::uint32_t spare_;
+  const bool streamed_;
   const std::uint32_t announce_group_;
   IndexRing<> free_;               // releasing threads -> reserving threads
   IndexRing<> filled_;             // committing threads -> the planner, by ticket

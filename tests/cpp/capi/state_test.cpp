@@ -166,6 +166,11 @@ TEST(State, AForgedOneThatWouldTakeHoursToPlanIsRefusedAtOnce) {
     }
   };
   refused(many_empty_passes, "would take hours to plan again");
+  const auto more_batches_than_uses = [](Words&, auto at) {  // of items that take minutes
+    at[kOpenItems] = std::uint64_t{1} << 32;
+    at[kBatches] = ~std::uint64_t{0};
+  };
+  refused(more_batches_than_uses, "contradicts itself");
 }
 
 TEST(State, OfManyEmptyPassesGoesOnInTime) {
