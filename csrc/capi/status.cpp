@@ -66,6 +66,7 @@ pyecho_status status_of(Outcome outcome) noexcept {
       return PYECHO_END;
     case Outcome::kFull:
     case Outcome::kEmpty:
+    case Outcome::kHalted:
     case Outcome::kTimeout:
       return PYECHO_TIMEOUT;
     case Outcome::kClosed:

@@ -66,6 +66,18 @@ TEST(EchoFactor, the_choice_is_a_function_of_seed_and_pass) {
 
 // ---------------------------------------------------------------- configuration
 
+TEST(Plan, a_pass_with_more_items_than_told_has_room_for_their_uses) {
+  Plan plan({.capacity = 8, .slots = 12, .factor = 2, .batch_rows = 4});
+  plan.begin(0, {.items = 2, .uses = 20'000});
+  for (std::uint32_t slot = 0; slot < 8; ++slot) {
+    plan.feed(slot);
+  }
+  std::vector<Use> uses(4);
+  std::uint32_t drawn = 0;
+  EXPECT_EQ(plan.draw(uses, drawn), Outcome::kOk);
+  EXPECT_EQ(drawn, 4U);
+}
+
 TEST(Plan, what_cannot_be_is_refused) {
   for (const double factor :
        {0.0, 0.99, -1.0, std::nan(""), std::numeric_limits<double>::infinity(), 0x1.0p32, 0x1.0p32 - 0.5}) {

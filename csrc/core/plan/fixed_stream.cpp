@@ -17,24 +17,11 @@ void FixedStream::begin(std::uint64_t epoch, const Extent& extent) {
     }
   }
   Stream::begin(epoch, extent);
-  extent_ = extent;
   admitted_uses_ = 0;
   pool_.clear();
-  make_room(0);
-}
-
-// Makes room for the uses of a pass that follows on so many items, as far as the pool holds them all. Only a pass with a
-// factor of its own needs more than the pool has at first.
-void FixedStream::make_room(std::uint64_t earlier_items) {
-  if (extent_.uses == kUnknown) {
-    return;
-  }
-  const std::uint64_t uses =
-      std::min<std::uint64_t>(config_.capacity, earlier_items + extent_.items) * input_.most_uses();
-  if (uses >= PlanConfig::kMaxUses) {
+  if (std::min<std::uint64_t>(config_.capacity, extent.items) * input_.most_uses() >= PlanConfig::kMaxUses) {
     throw std::invalid_argument("the items in the pool have 2^32 - 1 uses or more: lower its capacity");
   }
-  pool_.make_room(uses);
 }
 
 // ---------------------------------------------------------------- input
@@ -49,7 +36,7 @@ inline void FixedStream::close_passes() noexcept {
   }
 }
 
-inline void FixedStream::admit_next() noexcept {
+inline void FixedStream::admit_next() {
   const Item item = input_.take();
   pool_.admit(item);
   admitted_uses_ += item.uses;

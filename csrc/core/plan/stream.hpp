@@ -37,7 +37,7 @@ class Stream {
   // -- Input, in source order --
 
   void feed(std::uint32_t slot) noexcept { input_.feed(slot); }
-  virtual void end_pass() { input_.end_pass(); }
+  void end_pass() { input_.end_pass(); }
   void end_input() { input_.end(); }
   [[nodiscard]] bool ended() const noexcept { return input_.ended(); }
 

@@ -25,16 +25,15 @@ class UniformPool {
   [[nodiscard]] static std::size_t size_bytes(const PlanConfig& config);
 
   void clear();
-  // Makes room for so many uses. The constructor makes room for those of a full pool with the configured factor.
-  void make_room(std::uint64_t uses);
 
   [[nodiscard]] bool full() const noexcept { return resident_ == capacity_; }
   [[nodiscard]] std::uint32_t resident() const noexcept { return resident_; }
   [[nodiscard]] std::uint64_t uses_left() const noexcept { return left_ + deferred_.size(); }
   [[nodiscard]] bool holds(std::uint32_t slot) const noexcept { return resident_of_[slot].uses_left > 0; }
 
-  // Requires room.
-  void admit(const Item& item) noexcept;
+  // Requires that the pool is not full. The constructor allocates for a full pool with the configured factor; only a pass with
+  // a factor of its own may need more. Throws std::bad_alloc, std::length_error.
+  void admit(const Item& item);
   // Draws until `rows` is full, no entry is left, or refill() returns false. Calls refill() whenever an item has left and
   // another use is wanted; it may admit() one. Returns the number of uses drawn.
   template <class Refill>
@@ -78,7 +77,7 @@ std::uint32_t UniformPool::draw(std::span<Use> rows, Xoshiro256& random, const R
     return draw_in_order(rows);
   }
   Xoshiro256 local = random;  // local copies keep the state of the draw in registers
-  std::uint32_t* const entries = entries_.data();
+  std::uint32_t* entries = entries_.data();
   std::uint32_t left = left_;
   std::uint32_t drawn = 0;
   const auto limit = static_cast<std::uint32_t>(rows.size());
@@ -100,6 +99,7 @@ std::uint32_t UniformPool::draw(std::span<Use> rows, Xoshiro256& random, const R
       left_ = left;
       const bool more = refill();
       left = left_;
+      entries = entries_.data();  // may have grown
       if (!more) {
         break;
       }

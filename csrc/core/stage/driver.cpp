@@ -97,7 +97,13 @@ Outcome Driver::make(std::unique_lock<std::mutex>& turn) {
   returns_seen_ = batches_.returns();  // before the attempt, so that a return between the two ends the wait for a block
   awaits_seen_ = slots_.awaits();
   Batch* batch = nullptr;
-  const Outcome outcome = executor_.plan(batch, awaits_seen_ % 2 == 1 && next_number_ == taken_.read());
+  // Where the source lags, a batch of repeats is made as soon as the consumer has taken the last one, so that it need not
+  // wait for the copy.
+  const bool awaited = next_number_ == taken_.read() && (lags_ || awaits_seen_ % 2 == 1);
+  const Outcome outcome = executor_.plan(batch, awaited);
+  if (outcome == Outcome::kOk) {
+    lags_ = executor_.repeats(*batch);
+  }
   if (outcome == Outcome::kEnd) {
     batch = executor_.finished() ? &last_end_ : &end_;
   } else if (outcome != Outcome::kOk) {
@@ -245,6 +251,7 @@ const Plan& Driver::settle(std::vector<const Batch*>& batches) {
 Replay Driver::begin(PlanPosition position) {
   park();
   slots_.set_awaited(false);
+  lags_ = false;
   for (Batch* batch = nullptr; taken_.read() < next_number_;) {
     if (take(batch) == Outcome::kOk) {
       batches_.give_back(batch, false);

@@ -103,9 +103,10 @@ class Driver {
   const std::uint64_t wake_items_;
 
   std::mutex turn_;
-  std::uint64_t next_number_ = 0;   // of a batch or an end; guarded by turn_, like the next two
+  std::uint64_t next_number_ = 0;   // of a batch or an end; guarded by turn_, like the next three
   std::uint64_t returns_seen_ = 0;  // batches_.returns() before the last attempt
   std::uint64_t awaits_seen_ = 0;   // slots_.awaits() likewise
+  bool lags_ = false;               // the last batch was made of repeats, because the source lags behind the consumer
 
   std::vector<Atomic<Batch*>> ready_;  // by number modulo depth_; null: not ready
   Batch end_;                          // stands in ready_ for the end of an iteration

@@ -68,6 +68,11 @@ class Executor {
   bool copy_planned(Batch& batch);
 
   [[nodiscard]] bool adaptive() const noexcept { return plan_.config().adaptive(); }
+  // Returns true if an adaptive factor has used an item more often than it must in a batch that is planned.
+  [[nodiscard]] bool repeats(const Batch& batch) const noexcept {
+    return adaptive() && std::ranges::any_of(std::span(batch.uses).first(batch.rows),
+                                             [&](const Use& use) { return use.ordinal >= plan_.config().min_uses; });
+  }
   [[nodiscard]] bool finished() const noexcept { return plan_.finished(); }
   // Call after a replay has brought the plan to its position.
   void publish() { view_.publish(plan_); }
