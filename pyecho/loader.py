@@ -18,8 +18,10 @@ from pyecho.run.extent import Group, agreed_length
 from pyecho.run.host import host_pipeline
 from pyecho.run.pipeline import MakePipeline
 from pyecho.run.run import Run
+from pyecho.run.saving import skipped
 from pyecho.run.threads import EXIT_SECONDS
 from pyecho.source import source_of
+from pyecho.state.check import SavedState
 from pyecho.state.position import whole_state
 
 if TYPE_CHECKING:
@@ -158,6 +160,9 @@ class EchoLoader(LoaderTools):
                     "give the group to this loader only"
                 )
             self._run.engine.keep_batches_of(source._run.engine)
+        # Not in the first next(): Ctrl-C in an import may leave its lock to threads that import.
+        if config.linked:
+            from pyecho.run import augment, link  # noqa: F401
         if config.progress:
             from pyecho.run.progress import require_tqdm
 
@@ -291,8 +296,6 @@ class EchoLoader(LoaderTools):
         Raises `CheckpointError` if the state is damaged, or that of other options; at the first
         ``next()`` also if the source has other items. Nothing in a state is ever called.
         """
-        from pyecho.state.check import SavedState
-
         self._run.load(SavedState.read(state, self._config))
 
     def skip_first_batches(self, count: int) -> None:
@@ -314,8 +317,6 @@ class EchoLoader(LoaderTools):
         count = checked_int("count", count, 0, 2**62)
         if not (self._run.unfinished or self._run.flows):
             self._source.set_epoch(self._run.epoch)  # which may decide the length
-        from pyecho.run.saving import skipped
-
         state = skipped(self._run, count, self._items())
         self.load_state_dict(whole_state(self._config, **state))
 

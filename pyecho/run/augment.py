@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
+import numpy.random  # not in a thread, see EchoLoader
 
 from pyecho._core import ConfigError
 from pyecho.config import Config

@@ -15,6 +15,7 @@ from pyecho.run.engine import Engine, Flow, warn_of_source
 from pyecho.run.extent import Group, pass_follows
 from pyecho.run.pipeline import MakePipeline
 from pyecho.run.reading import Reading
+from pyecho.run.saving import state_of
 from pyecho.run.threads import close_at_exit
 from pyecho.source import Source
 from pyecho.state.position import Position, Snapshot
@@ -121,8 +122,6 @@ class Run:
 
     def state(self, payload: bool) -> dict[str, Any]:
         """Return the arguments of `whole_state`: the epoch, the position and what comes with it."""
-        from pyecho.run.saving import state_of
-
         if self._process != self._getpid() and self.flow is not None:
             raise EchoError(
                 "the iteration of this loader is one of the process that was forked, where the "

@@ -302,4 +302,5 @@ def refill(fill: Callable[[Any, bool, Any, Any], None], parts: list[Part], slots
     if sum(len(which) for *_, which in parts) != len(slots):
         raise CheckpointError("the source does not yield the items that the state refers to")
     for nest, batched, rows, which in parts:
-        fill(nest, batched, rows, slots[which])
+        # Arrays already: Ctrl-C within a conversion would become a TypeError of the binding.
+        fill(nest, batched, np.asarray(rows, np.int64), slots[which])

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,13 @@ def made(form, source=ROWS):
     return pyecho.EchoLoader(source, 2, **(OPTIONS | FORMS[form]))
 
 
+def in_finalizer(frame):
+    """Return True in a __del__, where Python reports exceptions and goes on."""
+    while frame is not None and frame.f_code.co_name != "__del__":
+        frame = frame.f_back
+    return frame is not None
+
+
 class Interrupts:
     """Raise KeyboardInterrupt at these points of pyecho's Python code, counted from the last."""
 
@@ -36,7 +44,7 @@ class Interrupts:
         self.points = functools.cache(points_of)
 
     def __call__(self, frame, event, _):
-        if not frame.f_code.co_filename.startswith(PACKAGE):
+        if not frame.f_code.co_filename.startswith(PACKAGE) or in_finalizer(frame):
             return None
         frame.f_trace_opcodes = True
         at_point = event == "call" or (
@@ -83,6 +91,43 @@ def test_two_interrupts_at_the_end_of_an_iteration_skip_and_repeat_nothing(form,
         for epoch in epochs[1:]:
             assert [batch.tolist() for batch in loader] == epoch, point
     assert point > 3
+
+
+@pytest.mark.parametrize("augment", [None, lambda batch, rng: batch])
+def test_an_interrupt_at_the_first_next_behind_a_state_repeats_no_epoch(augment):
+    def make():
+        return pyecho.EchoLoader(ROWS, 2, augment=augment, **OPTIONS)
+
+    loader, epoch = make(), []
+    batches = iter(loader)
+    for _ in range(len(loader)):
+        next(batches)
+    state = loader.state_dict()  # only the end of the epoch is left
+    assert next(batches, None) is None
+    second = [batch.tolist() for batch in loader]
+    loader.close()
+    point, reached = 0, True
+    while reached:
+        point += 7
+        resumed = make()
+        resumed.load_state_dict(state)
+        interrupts = Interrupts(point)
+        assert taken_under(interrupts, iter(resumed)) == epoch, point
+        reached = not interrupts.left
+        assert [batch.tolist() for batch in resumed] == second, point
+        resumed.close()
+    assert point > 7
+
+
+def test_progress_bars_leave_no_thread():
+    pytest.importorskip("tqdm")
+    before = threading.active_count()
+    loader = made("progress")
+    for _ in range(3):
+        for _ in loader:
+            pass
+    loader.close()
+    assert threading.active_count() == before
 
 
 def test_an_interrupt_in_the_lock_of_a_progress_bar_loses_nothing_and_leaves_it_free():

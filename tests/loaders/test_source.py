@@ -296,3 +296,20 @@ def test_the_epoch_is_told_once_to_all_that_ask_for_it():
 def test_what_cannot_be_a_source_is_refused_with_a_hint(source, message):
     with pytest.raises(pyecho.ConfigError, match=message):
         pyecho.EchoLoader(source)
+
+
+def test_stop_iteration_of_getitem_is_an_error_and_no_end():
+    class Stopping:
+        def __len__(self):
+            return 5
+
+        def __getitem__(self, index):
+            if index == 3:
+                raise StopIteration
+            return index
+
+    loader = pyecho.EchoLoader(Stopping(), 1, batch_size=1, shuffle_buffer=1)
+    taken = []
+    with pytest.raises(RuntimeError, match="item 3 of the source raised StopIteration"):
+        taken.extend(batch.tolist() for batch in loader)
+    assert taken == [[0], [1], [2]]

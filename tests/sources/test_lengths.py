@@ -244,3 +244,26 @@ def test_the_end_of_a_pass_warns_of_other_rows_in_later_batches() -> None:
     echo = pyecho.torch.EchoLoader(source, 2, batch_size=5, unbatch=True)
     with pytest.warns(RuntimeWarning, match="told 10 items and yielded 9, so len\\(loader\\) was"):
         assert sum(map(len, echo)) == 18
+
+
+@pytest.mark.filterwarnings("ignore:the source .* has more than the")
+@pytest.mark.parametrize("payload", [True, False])
+def test_rows_beyond_the_length_are_left_out_after_a_resume_too(payload: bool) -> None:
+    def collate(numbers: list[int]) -> Any:  # makes later batches longer than the first tells
+        rows = torch.tensor(numbers)
+        return rows if rows[0] < 4 else torch.cat([rows, rows[:2] + 100])
+
+    def make() -> Any:
+        source = data.DataLoader(range(12), batch_size=4, collate_fn=collate)  # type: ignore[arg-type]
+        options = {"batch_size": 4, "unbatch": True, "pad_last": True, "shuffle_buffer": 1}
+        return pyecho.torch.EchoLoader(source, 1, **options)
+
+    whole = [batch.tolist() for batch in make()]
+    for taken in range(len(whole) + 1):
+        loader = make()
+        batches = iter(loader)
+        for _ in range(taken):
+            next(batches)
+        resumed = make()
+        resumed.load_state_dict(loader.state_dict(payload=payload))
+        assert [batch.tolist() for batch in resumed] == whole[taken:]
