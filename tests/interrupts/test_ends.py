@@ -96,7 +96,7 @@ def test_two_interrupts_at_the_end_of_an_iteration_skip_and_repeat_nothing(form,
 @pytest.mark.parametrize("augment", [None, lambda batch, rng: batch])
 def test_an_interrupt_at_the_first_next_behind_a_state_repeats_no_epoch(augment):
     def make():
-        return pyecho.EchoLoader(ROWS, 2, augment=augment, **OPTIONS)
+        return pyecho.EchoLoader(list(range(20)), 2, batch_size=4, augment=augment)
 
     loader, epoch = make(), []
     batches = iter(loader)
@@ -108,7 +108,7 @@ def test_an_interrupt_at_the_first_next_behind_a_state_repeats_no_epoch(augment)
     loader.close()
     point, reached = 0, True
     while reached:
-        point += 7
+        point += 9
         resumed = make()
         resumed.load_state_dict(state)
         interrupts = Interrupts(point)
@@ -116,7 +116,7 @@ def test_an_interrupt_at_the_first_next_behind_a_state_repeats_no_epoch(augment)
         reached = not interrupts.left
         assert [batch.tolist() for batch in resumed] == second, point
         resumed.close()
-    assert point > 7
+    assert point > 9
 
 
 def test_progress_bars_leave_no_thread():
