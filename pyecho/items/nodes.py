@@ -24,6 +24,8 @@ from pyecho.items.spec import Field, is_tensor_dict
 _ATOMS = (str, bytes, int, float, complex, type(None), np.ndarray, np.generic, Field)
 """Types whose instances are leaves, with instances of classes derived from them."""
 
+_BUILTIN = (dict, list, tuple)
+
 
 class Node:
     """One node of a nest: its children in order, how a path names them, how to make another.
@@ -321,11 +323,11 @@ def _is_registered(value: Any) -> bool:
 def node_of(value: Any) -> Node | None:
     """Describe a node of a nest; None if `value` is a leaf."""
     kind: Any = type(value)
-    if issubclass(kind, dict):
-        return MappingNode(value, tuple(dict.keys(value)))
-    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
-        return _NamedTupleNode(value, kind._fields)
-    if issubclass(kind, list | tuple):
+    if issubclass(kind, _BUILTIN):
+        if issubclass(kind, dict):
+            return MappingNode(value, tuple(dict.keys(value)))
+        if hasattr(kind, "_fields") and issubclass(kind, tuple):
+            return _NamedTupleNode(value, kind._fields)
         return _ListNode(value, range(len(value)))
     if issubclass(kind, _ATOMS) or hasattr(kind, "__dlpack__"):
         return None
@@ -334,13 +336,14 @@ def node_of(value: Any) -> Node | None:
         return registered if registered.children else None  # without children: a constant
     if issubclass(kind, Node):
         return value  # type: ignore[no-any-return]  # in a spec, where it stands for a TensorDict
+    is_mapping = issubclass(kind, Mapping)
+    if not (is_mapping or hasattr(kind, "__dataclass_fields__")):
+        return None
     if is_tensor_dict(value):
         from pyecho.items.tensordicts import TensorDictNode
 
         return TensorDictNode(value)
-    if issubclass(kind, Mapping):
+    if is_mapping:
         return MappingNode(value, tuple(value))
-    if dataclasses.is_dataclass(kind):
-        names = [field.name for field in dataclasses.fields(kind) if hasattr(value, field.name)]
-        return _FieldsNode(value, names)
-    return None
+    names = [field.name for field in dataclasses.fields(kind) if hasattr(value, field.name)]
+    return _FieldsNode(value, names)
