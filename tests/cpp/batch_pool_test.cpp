@@ -42,24 +42,21 @@ TEST(BatchPool, grows_up_to_its_limit_and_prefers_blocks_that_came_back) {
 TEST(BatchPool, frees_added_blocks_that_were_idle_for_an_epoch) {
   const auto pool = pool_of(2, 9);
   const auto use = [&](std::size_t count) {
-    std::vector<Batch*> blocks;
-    for (std::size_t block = 0; block < count; ++block) {
-      blocks.push_back(pool->obtain());
-    }
-    for (Batch* const block : blocks) {
-      pool->give_back(block, false);
+    std::vector<Lease> leases;
+    for (std::size_t lease = 0; lease < count; ++lease) {
+      leases.emplace_back(pool, pool->obtain());
     }
   };
   use(8);
   pool->end_epoch();
   EXPECT_EQ(pool->blocks(), 8U) << "all were in use in this epoch";
   use(3);
-  Batch* const held = pool->obtain();
+  Lease held(pool, pool->obtain());
   pool->end_epoch();
-  EXPECT_EQ(pool->blocks(), 3U);
+  EXPECT_EQ(pool->blocks(), 4U) << "two to begin with, and two were leased when another one was obtained";
   pool->end_epoch();
-  EXPECT_EQ(pool->blocks(), 2U) << "one is held, and it began with two";
-  pool->give_back(held, false);
+  EXPECT_EQ(pool->blocks(), 3U) << "one is held";
+  held.reset();
   use(9);
   EXPECT_EQ(pool->blocks(), 9U);
 }

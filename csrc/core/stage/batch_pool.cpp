@@ -43,6 +43,7 @@ Batch* BatchPool::refuse(const char* reason) {
 
 Batch* BatchPool::obtain() {
   forget_refusal();
+  most_leased_ = std::max(most_leased_, outstanding());
   if (free_ == nullptr) {
     take_returned();
   }
@@ -51,14 +52,11 @@ Batch* BatchPool::obtain() {
     free_ = batch->next;
     batch->rows = batch->copied = batch->fresh = 0;
     batch->spent.clear();
-    most_in_use_ = std::max<std::size_t>(most_in_use_, in_use_.fetch_add_relaxed(1) + 1);
     return batch;
   }
   if ((owned_.size() + 1) * block_bytes(layout_) <= max_bytes_) {
     try {
-      Batch* const batch = add_block({});
-      most_in_use_ = std::max<std::size_t>(most_in_use_, in_use_.fetch_add_relaxed(1) + 1);
-      return batch;
+      return add_block({});
     } catch (const std::bad_alloc&) {
       return refuse("the system has no memory for another one");
     } catch (const std::exception& error) {
@@ -78,7 +76,7 @@ void BatchPool::take_returned() noexcept {
 }
 
 void BatchPool::end_epoch() {
-  const std::size_t keep = std::max(least_, most_in_use_);
+  const std::size_t keep = least_ + most_leased_;  // batches made ahead, and the leases
   if (owned_.size() > keep) {
     take_returned();
   }
@@ -89,7 +87,7 @@ void BatchPool::end_epoch() {
     owned_.pop_back();
     block_count_.store_release(owned_.size());
   }
-  most_in_use_ = in_use_.load_relaxed();
+  most_leased_ = outstanding();
 }
 
 std::string BatchPool::refusal() const {
@@ -104,7 +102,6 @@ void BatchPool::give_back(Batch* batch, bool was_leased) {
   if (was_leased) {
     outstanding_.fetch_add_relaxed(static_cast<std::uint64_t>(-1));
   }
-  in_use_.fetch_add_relaxed(static_cast<std::uint64_t>(-1));
   Batch* top = returned_.load_relaxed();
   do {
     batch->next = top;

@@ -9,7 +9,6 @@
 // returned_    | give_back [B1]    | obtain [B2]   | release, acq_rel | B1 -> B2   | the consumer is done with the block
 // outstanding_ | lease, give_back  | any           | relaxed          | -          | a count for messages and decisions; may be
 //              |                   |               |                  |            | stale, because the caller checks again
-// in_use_      | obtain, give_back | obtain        | relaxed RMW      | -          | a count for a decision, see end_epoch()
 // block_count_ | obtain, end_epoch | any           | release, acquire | -          | the number of blocks
 // refused_     | obtain, begin     | any           | release, acquire | -          | the last attempt to obtain reached a limit
 // refusal_     | obtain            | any           | mutex            | -          | the limit that was reached last
@@ -111,8 +110,7 @@ class BatchPool {
   std::vector<std::unique_ptr<Batch>> owned_;  // filling side only
   Batch* free_ = nullptr;                      // filling side only: blocks taken off returned_
   std::size_t least_;                          // blocks to begin with
-  std::size_t most_in_use_ = 0;                // filling side only: at a time, since end_epoch()
-  Sequence<> in_use_;                          // blocks obtained and not given back
+  std::uint64_t most_leased_ = 0;              // filling side only: at a time, since end_epoch()
   Atomic<Batch*> returned_;                    // pushed by any thread, taken whole by the filling side
   EventCount returns_;                         // advanced by give_back
   Sequence<> outstanding_;                     // leases alive

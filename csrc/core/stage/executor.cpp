@@ -114,7 +114,7 @@ Outcome Executor::plan(Batch*& batch, bool awaited) {
     slots_.feed(plan_);
     const Outcome outcome = draw(awaited);
     view_.publish(plan_);
-    trace::record_fill(this, plan_.resident());
+    trace::record_fill(this, view_.resident());
     switch (outcome) {
       case Outcome::kOk:
         batch = std::exchange(open_, nullptr);
