@@ -8,7 +8,7 @@ PEERS_ARGS ?=
 PAPER_ARGS ?=
 # Which libraries make ecosystem tests pyecho with; all of them if empty.
 ECOSYSTEM ?=
-# What test-wheel installs.
+# The wheel for test-wheel.
 WHEEL ?= dist/*.whl
 # How many items each stress test moves under the sanitizers, which slow it down about tenfold.
 PYECHO_STRESS_ITEMS ?= 20000

@@ -217,7 +217,7 @@ class Config:
 
     @property
     def pool_option(self) -> str:
-        """What the user calls the size of the pool."""
+        """Name of the option that sizes the pool."""
         return "shuffle_buffer" if self.kind == "loader" else "capacity"
 
     @property

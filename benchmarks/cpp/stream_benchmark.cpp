@@ -113,8 +113,9 @@ int main(int argc, char** argv) {
     return 2;
   }
   std::puts("pool + blocks, MiB | write, ns: plain, streamed | read, ns: plain, streamed");
-  for (const Shape shape : {Shape{1024, 64, 4}, Shape{256, 128, 2}, Shape{256, 128, 4}, Shape{1024, 128, 4},
-                            Shape{256, 256, 4}, Shape{1024, 256, 4}}) {
+  for (const Shape shape :
+       {Shape{64, 8, 4}, Shape{64, 16, 4}, Shape{256, 32, 4}, Shape{1024, 64, 4}, Shape{256, 128, 2},
+        Shape{256, 128, 4}, Shape{1024, 128, 4}, Shape{256, 256, 4}, Shape{1024, 256, 4}}) {
     const pyecho::HostMemory pool = filled(shape.pool_rows * kRowBytes);
     std::vector<pyecho::HostMemory> blocks;
     for (std::size_t block = 0; block < shape.blocks; ++block) {

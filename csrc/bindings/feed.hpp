@@ -61,7 +61,7 @@ class Feed {
     is_over_ = false;
     return at_pass_end_ ? Read::kPassEnd : Read::kEnd;
   }
-  // What was next is put.
+  // The stage has put the item or marked the end of the pass that was next.
   void done() {
     is_held_ = at_pass_end_ = false;
     if (!read_.empty()) {

@@ -101,7 +101,7 @@ class Stage {
   // (iterations, delivered). Raises ConfigError if there is no such extent.
   void begin(const pybind11::object& at);
 
-  // -- Saving and resuming (pyecho/state/state.py). The consumer's thread, between two calls of next(). --
+  // -- Saving and resuming (pyecho/state/position.py). The consumer's thread, between two calls of next(). --
 
   // Returns where the stage stands, as plain numbers. `payload`: and the items that the consumer has not had to their
   // last use. `with_held`: and `held`, the items that were read and are not put, and `held_row`, the next row of the

@@ -188,12 +188,13 @@ unsigned char* Buffer::save(std::size_t& size_bytes, std::uint64_t& taken) {
 
   const std::size_t head_bytes = (words.size() + 1) * sizeof(std::uint64_t);
   size_bytes = head_bytes + items.size() * core_->layout().example_bytes();
-  auto* const state = static_cast<unsigned char*>(std::malloc(size_bytes));
+  const auto free_state = [](unsigned char* memory) { std::free(memory); };
+  std::unique_ptr<unsigned char, decltype(free_state)> state(static_cast<unsigned char*>(std::malloc(size_bytes)));
   if (state == nullptr) {
     throw std::bad_alloc();
   }
   std::vector<std::byte*> columns;
-  auto* column = reinterpret_cast<std::byte*>(state + head_bytes);
+  auto* column = reinterpret_cast<std::byte*>(state.get() + head_bytes);
   for (const auto& leaf : leaves_) {
     columns.push_back(column);
     column += items.size() * leaf->view.size_bytes;
@@ -201,8 +202,8 @@ unsigned char* Buffer::save(std::size_t& size_bytes, std::uint64_t& taken) {
   words.push_back(core_->copy_items(items, columns));
   words[kCountIndex] = words.size();
   words[kSumIndex] = checksum_of(words);
-  std::memcpy(state, words.data(), head_bytes);
-  return state;
+  std::memcpy(state.get(), words.data(), head_bytes);
+  return state.release();
 }
 
 void Buffer::load(std::span<const std::byte> state, std::uint64_t& taken) {

@@ -1,4 +1,4 @@
-# What a producer in Cython needs of pyecho/pyecho.h, which is the contract. Functions are called through `buffer.api`, so
+# The part for producers of pyecho/pyecho.h, which is the contract. Functions are called through `buffer.api`, so
 # nothing is linked: compile with the include folder pyecho.get_include().
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 

@@ -76,7 +76,7 @@ class Flow:
                 "len() tell all items, or pass steps_per_epoch=",
             )
             return
-        # What was read is known of one whole pass alone.
+        # Counts of one whole pass alone tell its length.
         if pipeline is None or pipeline.config.flows or pipeline.echo.stage._failed:
             return
         if not (completed and self.at_end and self.saved.is_fresh and pipeline.config.unbatch):

@@ -81,7 +81,7 @@ class Link:
         tally: Tally | None = None,  # of a link right after an echo
         fetch: Callable[[Any, int, int], Any] | None = None,  # makes what the consumer gets
         within: Callable[[], AbstractContextManager[object]] = nullcontext,  # in which threads work
-        # What was made, as a batch and the columns of its info; and the other way round.
+        # Turn a result into a batch and the columns of its info, and these into a result.
         to_state: Callable[[Any], list[Any]] = _to_state,
         of_state: Callable[..., Any] = _of_state,
     ) -> None:

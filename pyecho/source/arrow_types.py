@@ -144,7 +144,7 @@ def _refusal(path: str, why: str) -> ConfigError:
 def _size_in(format_: str, path: str) -> int:
     digits = format_.partition(":")[2]
     if not (digits.isascii() and digits.isdigit() and len(digits) < 20) or int(digits) > MAX_SIZE:
-        raise _refusal(path, f"has the Arrow format '{format_}', which cannot be")
+        raise _refusal(path, f"needs a size of 0 to 2^47 in its Arrow format, got '{format_}'")
     return int(digits)
 
 
@@ -209,6 +209,7 @@ def _tensor(made: Column, metadata: bytes) -> Column:
     if math.prod(shape) != made.size:
         raise _refusal(
             made.path,
-            f"has tensors of shape {list(shape)} in lists of {made.size} values, which cannot be",
+            f"has tensors of shape {list(shape)} in lists of {made.size} values, and needs lists "
+            f"of {math.prod(shape)}",
         )
     return replace(made, shape=shape, axes=axes)

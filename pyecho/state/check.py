@@ -31,7 +31,7 @@ MOST_RANKS = 2**20
 MOST_EMPTY_PASSES = 2**20  # replaying them takes time, and no use ends it
 
 _RAISED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What a damaged state may make a function raise, besides `CheckpointError`."""
+"""Exceptions of functions that a damaged state may cause, besides `CheckpointError`."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class SavedState:
             if snapshot is not None:
                 snapshot = _snapshot_of(state, ranks, config)
             if source is not None:
-                _require(set(_dict_of(source)) == {"ended", "iterator", "state"}, "a source")
+                _require(set(_dict_of(source)) == {"ended", "iterator", "state"}, "source")
                 source = source | {name: _of(bool, source[name]) for name in ("ended", "iterator")}
             if lists is not None:
                 lists = tuple(_of(bool, each) for each in _list(lists))
@@ -230,7 +230,9 @@ Kind = TypeVar("Kind")
 
 def _require(true: bool, what: str) -> None:
     if not true:
-        raise CheckpointError(f"the state tells of {what} that cannot be")
+        raise CheckpointError(
+            f"the state contradicts itself in its {what}: it is damaged; load an earlier one"
+        )
 
 
 def _is(value: Any, *kinds: type) -> bool:
@@ -261,7 +263,10 @@ def _of(kind: type[Kind], value: Any) -> Kind:
 def _count(value: Any, most: int = MOST) -> int:
     number = _of(int, value)
     if not 0 <= number <= most:
-        raise CheckpointError(f"the state has the number {number}, which cannot be")
+        raise CheckpointError(
+            f"the state needs a number of 0 to {most}, and has {number}: it is damaged; load an "
+            "earlier one"
+        )
     return number
 
 

@@ -240,7 +240,9 @@ def held_state(held: list[Any], spec: Any, adapter: Adapter) -> list[Any]:
 def held_nest(held: Any, spec: Any) -> Any:
     """Return such an example again."""
     if type(held) is not list or len(held) != len(leaves_of(spec)):
-        raise CheckpointError("the state tells of items read ahead that cannot be")
+        raise CheckpointError(
+            "the state holds items read ahead with other leaves than the source's items"
+        )
     leaves = iter(held)
     return map_nest(lambda _: next(leaves), spec)
 

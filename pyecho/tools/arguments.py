@@ -1,4 +1,4 @@
-"""What several commands share: arguments, checks and results. Needs only the standard library."""
+"""Arguments, checks and results of several commands. Needs only the standard library."""
 
 from __future__ import annotations
 

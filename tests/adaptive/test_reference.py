@@ -10,7 +10,7 @@ import pyecho
 
 
 class Pool:
-    """What the pool may do, one batch after the other. Draws are random, and checked here."""
+    """The pool, one batch after the other. Draws are random, and checked here."""
 
     def __init__(self, factor, capacity, rows, unique, items):
         self.factor, self.capacity, self.rows, self.unique = factor, capacity, rows, unique

@@ -1,4 +1,4 @@
-"""What advice says of given times."""
+"""Advice for given times."""
 
 import json
 import subprocess

@@ -149,7 +149,7 @@ def test_a_tensor_has_its_shape(permutation):
         (b'{"shape": [-1, -2]}', "metadata that cannot be read"),
         (b'{"shape": [1, 2], "permutation": [1, 2]}', "metadata that cannot be read"),
         (b'{"shape": [1, 2], "permutation": 0}', "metadata that cannot be read"),
-        (b'{"shape": [3]}', r"tensors of shape \[3\] in lists of 2 values, which cannot be"),
+        (b'{"shape": [3]}', r"tensors of shape \[3\] in lists of 2 values, and needs lists of 3"),
         (b'{"shape": [%s2]}' % (b"1, " * 80), r"has more than \d+ axes in a row"),
     ],
 )

@@ -71,7 +71,7 @@ def test_a_wrong_example_takes_nothing():
 @pytest.mark.parametrize("timeout", [0, -1, 0.05])
 @pytest.mark.parametrize("way", ["put", "put_batch", "reserve"])
 def test_a_full_buffer_times_out_and_takes_nothing(way, timeout):
-    """What others had: a deadlock with one thread on both sides. Here that thread is told."""
+    """A bug of others: a deadlock with one thread on both sides. Here that thread is told."""
     buffer = make()
     count = fill(buffer)
     with pytest.raises(pyecho.PutTimeout, match=r"no slot became free within .*consumer"):
@@ -91,7 +91,7 @@ def test_a_timeout_may_be_very_long_and_must_be_a_number():
 
 
 def test_many_producers_tear_lose_and_double_nothing_and_each_keeps_its_order():
-    """What others had: concurrent add and sample mixed two examples in one row."""
+    """A bug of others: concurrent add and sample mixed two examples in one row."""
     buffer = make(pyecho.Field(500, int), factor=2, batch_size=16, capacity=1, threads=3)
 
     def produce(start):

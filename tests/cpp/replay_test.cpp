@@ -63,7 +63,7 @@ Iterations resumed(const Case& made, std::uint64_t iterations, std::uint64_t bat
     ++held;
   });
   EXPECT_EQ(held + free.size(), config.slots);
-  // What the plan was fed: whole passes, and items of the next one.
+  // The input so far: whole passes, and items of the next one.
   std::uint64_t plan_fed = plan.open_items();
   for (std::uint64_t i = 0; i < replay.passes_fed(); ++i) {
     plan_fed += made.passes[i];
@@ -218,6 +218,14 @@ TEST(Checksum, any_flipped_bit_any_length_and_the_seed_change_it) {
       part[bit / 8] ^= flip;
     }
   }
+}
+
+// Else it would go on with decisions of its own, up to the most uses of every item.
+TEST(Replay, an_adaptive_position_with_too_few_decisions_is_refused) {
+  const PlanConfig config{.capacity = 64, .slots = 128, .factor = 0x1.0p24, .min_uses = 1, .batch_rows = 32};
+  Plan plan(config);
+  Replay replay(plan, 32, {.passes = {{.passes = 1, .items = std::uint64_t{1} << 35}}, .batches = 1U << 24});
+  EXPECT_THROW(static_cast<void>(replay.advance()), BadState);
 }
 
 }  // namespace

@@ -21,6 +21,13 @@ PlanConfig config_of(std::uint32_t capacity, std::uint32_t min_uses, std::uint32
           .batch_rows = rows};
 }
 
+// Admits the items of these numbers, each in the slot of its number.
+void admit(RoundsPool& pool, std::uint32_t first, std::uint32_t end) {
+  for (std::uint32_t slot = first; slot < end; ++slot) {
+    pool.admit({.slot = slot, .source_index = slot, .uses = 9});
+  }
+}
+
 // Draws a batch and returns its slots.
 std::vector<std::uint32_t> batch_of(RoundsPool& pool, std::uint32_t rows, Xoshiro256& random) {
   std::vector<Use> uses(rows);
@@ -31,15 +38,25 @@ std::vector<std::uint32_t> batch_of(RoundsPool& pool, std::uint32_t rows, Xoshir
   return slots;
 }
 
+// Draws so many batches, and returns the uses of each slot.
+std::map<std::uint32_t, int> uses_in(int batches, RoundsPool& pool, std::uint32_t rows, Xoshiro256& random) {
+  std::map<std::uint32_t, int> uses;
+  for (; batches > 0; --batches) {
+    for (const std::uint32_t slot : batch_of(pool, rows, random)) {
+      ++uses[slot];
+    }
+    pool.begin_batch();
+  }
+  return uses;
+}
+
 std::vector<std::uint32_t> left_by(RoundsPool& pool) { return std::exchange(pool.left(), {}); }
 
 TEST(RoundsPool, every_item_is_drawn_once_before_any_is_drawn_again) {
   RoundsPool pool(config_of(12, 1, 5, 4));
   Xoshiro256 random(7);
   pool.begin_batch();
-  for (std::uint32_t slot = 0; slot < 12; ++slot) {
-    pool.admit({.slot = slot, .source_index = slot, .uses = 9});
-  }
+  admit(pool, 0, 12);
   for (int round = 0; round < 4; ++round) {
     std::set<std::uint32_t> drawn;
     for (int batch = 0; batch < 3; ++batch) {
@@ -57,19 +74,18 @@ TEST(RoundsPool, for_a_new_item_the_one_with_the_most_uses_leaves_and_of_those_t
   RoundsPool pool(config_of(3, 1, 9, 3));
   Xoshiro256 random(1);
   pool.begin_batch();
-  pool.admit({.slot = 0, .source_index = 0, .uses = 9});
-  pool.admit({.slot = 1, .source_index = 1, .uses = 9});
+  admit(pool, 0, 2);
   EXPECT_EQ(batch_of(pool, 2, random).size(), 2U);  // slots 0 and 1 have a use
   pool.begin_batch();
-  pool.admit({.slot = 2, .source_index = 2, .uses = 9});
+  admit(pool, 2, 3);
   EXPECT_FALSE(pool.left().size() > 0);
   EXPECT_EQ(batch_of(pool, 3, random).size(), 3U);  // 2, 2, 1
   pool.begin_batch();
-  pool.admit({.slot = 3, .source_index = 3, .uses = 9});
+  admit(pool, 3, 4);
   EXPECT_EQ(left_by(pool), std::vector<std::uint32_t>{0});
-  pool.admit({.slot = 4, .source_index = 4, .uses = 9});
+  admit(pool, 4, 5);
   EXPECT_EQ(left_by(pool), std::vector<std::uint32_t>{1});
-  pool.admit({.slot = 5, .source_index = 5, .uses = 9});
+  admit(pool, 5, 6);
   EXPECT_EQ(left_by(pool), std::vector<std::uint32_t>{2});
   EXPECT_FALSE(pool.has_room()) << "nobody has had a use";
 }
@@ -78,17 +94,14 @@ TEST(RoundsPool, an_item_that_is_due_can_be_drawn_again_in_the_next_batch) {
   RoundsPool pool(config_of(4, 3, 3, 2));
   Xoshiro256 random(5);
   pool.begin_batch();
-  for (std::uint32_t slot = 0; slot < 4; ++slot) {
-    pool.admit({.slot = slot, .source_index = slot, .uses = 9});
-  }
+  admit(pool, 0, 4);
   std::map<std::uint32_t, int> uses;
   for (int batch = 0; batch < 6; ++batch) {
-    const std::vector<std::uint32_t> slots = batch_of(pool, 2, random);
-    EXPECT_NE(slots[0], slots[1]);
-    for (const std::uint32_t slot : slots) {
-      ++uses[slot];
+    const std::map<std::uint32_t, int> drawn = uses_in(1, pool, 2, random);
+    EXPECT_EQ(drawn.size(), 2U) << "of two items";
+    for (const auto& [slot, count] : drawn) {
+      uses[slot] += count;
     }
-    pool.begin_batch();
   }
   EXPECT_EQ(pool.resident(), 0U);
   EXPECT_EQ(uses, (std::map<std::uint32_t, int>{{0, 3}, {1, 3}, {2, 3}, {3, 3}}));
@@ -98,16 +111,8 @@ TEST(RoundsPool, an_item_that_was_drawn_twice_in_a_batch_stays_while_it_has_uses
   RoundsPool pool(config_of(8, 2, 8, 8));
   Xoshiro256 random(1);
   pool.begin_batch();
-  for (std::uint32_t slot = 0; slot < 4; ++slot) {
-    pool.admit({.slot = slot, .source_index = slot, .uses = 8});
-  }
-  std::map<std::uint32_t, int> uses;
-  for (int batch = 0; batch < 4; ++batch) {
-    for (const std::uint32_t slot : batch_of(pool, 8, random)) {
-      ++uses[slot];
-    }
-    pool.begin_batch();
-  }
+  admit(pool, 0, 4);
+  const std::map<std::uint32_t, int> uses = uses_in(4, pool, 8, random);
   EXPECT_TRUE(left_by(pool).empty());
   EXPECT_EQ(uses, (std::map<std::uint32_t, int>{{0, 8}, {1, 8}, {2, 8}, {3, 8}}));
 }
@@ -118,12 +123,12 @@ TEST(RoundsPool, an_item_that_is_too_old_leaves_once_it_has_had_its_least_uses) 
   RoundsPool pool(config);
   Xoshiro256 random(2);
   pool.begin_batch();
-  pool.admit({.slot = 0, .source_index = 0, .uses = 9});
+  admit(pool, 0, 1);
   for (int batch = 0; batch < 2; ++batch) {
     EXPECT_EQ(batch_of(pool, 1, random), std::vector<std::uint32_t>{0});
     pool.begin_batch();
   }
-  pool.admit({.slot = 1, .source_index = 1, .uses = 9});
+  admit(pool, 1, 2);
   EXPECT_TRUE(left_by(pool).empty());
   pool.begin_batch();
   EXPECT_EQ(left_by(pool), std::vector<std::uint32_t>{0});
@@ -141,9 +146,7 @@ TEST(RoundsPool, at_the_end_of_the_input_only_the_least_uses_are_drawn) {
   RoundsPool pool(config_of(4, 2, 9, 2));
   Xoshiro256 random(3);
   pool.begin_batch();
-  for (std::uint32_t slot = 0; slot < 4; ++slot) {
-    pool.admit({.slot = slot, .source_index = slot, .uses = 9});
-  }
+  admit(pool, 0, 4);
   EXPECT_EQ(batch_of(pool, 2, random).size(), 2U);
   pool.begin_batch();
   pool.drain();
@@ -157,7 +160,7 @@ TEST(RoundsPool, at_the_end_of_the_input_only_the_least_uses_are_drawn) {
 
 // ---------------------------------------------------------------- with a plan
 
-// What a plan makes of an input: the items of all batches, by their numbers in the source.
+// Runs a plan over an input: the items of all batches, by their numbers in the source.
 class AdaptiveRun {
  public:
   explicit AdaptiveRun(PlanConfig config) : plan_(config), uses_(config.batch_rows) {
@@ -230,10 +233,12 @@ TEST(AdaptivePlan, a_batch_that_nobody_waits_for_is_made_of_fresh_items_only) {
   EXPECT_EQ(run.batch(false), Outcome::kOk);
   run.feed(3);
   EXPECT_EQ(run.batch(false), Outcome::kEmpty) << "three fresh items, and repeats could fill the batch";
+  EXPECT_EQ(run.plan().min_items(4), 1U);
   run.feed(1);
   EXPECT_EQ(run.batch(false), Outcome::kOk);
   EXPECT_EQ(std::set(run.items.begin(), run.items.end()).size(), 8U);
   EXPECT_EQ(run.batch(false), Outcome::kEmpty);
+  EXPECT_EQ(run.plan().min_items(4), 4U) << "no item is worth a look before that";
   EXPECT_EQ(run.batch(true), Outcome::kOk) << "somebody waits now";
 }
 

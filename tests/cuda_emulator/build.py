@@ -33,7 +33,7 @@ def output(*command: str | Path) -> str:
 
 
 class Needed(NamedTuple):
-    """What libraries need of others."""
+    """Needs of libraries in others."""
 
     sonames: set[str]
     versions: dict[str, str]

@@ -1,4 +1,4 @@
-// What tests set, make fail and ask; control.py is the other side.
+// The controls of tests: settings, failures, questions. control.py is the other side.
 #include <fcntl.h>
 #include <pthread.h>
 #include <unistd.h>

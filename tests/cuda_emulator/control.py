@@ -1,4 +1,4 @@
-"""What tests set, make fail and ask of the emulated CUDA devices; README.md has a table."""
+"""Settings, failures and questions of tests to the emulated CUDA devices; see README.md."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ struct Block {
   uint64_t id = 0;
 };
 
-// What `pointer` points into; null for pageable memory.
+// The memory that `pointer` points into; null for pageable memory.
 const Block* block_of(const void* pointer);
 void* allocate_device(size_t size, int device);
 void free_device(void* pointer);

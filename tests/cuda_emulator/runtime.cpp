@@ -352,7 +352,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
   return cudaSuccess;
 }
 
-// What the compiler of CUDA puts into programs: their kernels are known by name only.
+// Calls that the compiler of CUDA puts into programs: their kernels are known by name only.
 void** __cudaRegisterFatBinary(void*) {
   static void* handle = nullptr;
   return &handle;

@@ -253,7 +253,7 @@ FAILED = Counter()
 
 
 def left():
-    """What is left of a loader that is gone."""
+    """Remains of a loader that is gone."""
     gc.collect()
     deadline = time.monotonic() + JOIN_SECONDS
     for thread in threading.enumerate():

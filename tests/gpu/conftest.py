@@ -21,7 +21,7 @@ PROGRAM_SECONDS = 60
 
 
 def reason_to_skip():
-    """What is missing here; "" if nothing is."""
+    """Name the part that is missing here; "" if none is."""
     if not torch.cuda.is_available():
         return f"PyTorch {torch.__version__} sees no CUDA device"
     if not pyecho.cuda.is_available():

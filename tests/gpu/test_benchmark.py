@@ -1,4 +1,4 @@
-"""What of benchmarks/gpu.py can be tested without a GPU: sources, networks, arguments."""
+"""Parts of benchmarks/gpu.py that need no GPU: sources, networks, arguments."""
 
 import subprocess
 import sys

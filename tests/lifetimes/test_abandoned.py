@@ -11,7 +11,7 @@ from scripts import run
 
 import pyecho
 
-# What others had: a producer blocked for ever on a full queue, whose consumer had gone.
+# A bug of others: a producer blocked for ever on a full queue, whose consumer had gone.
 
 CONFIGURATIONS = [
     pytest.param({}, id="batch echo"),

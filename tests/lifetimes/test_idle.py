@@ -67,7 +67,7 @@ def test_idle_is(state):
         + f"""
         if blocked is not None:
             blocked.start()
-        # What is under way comes to rest, on a busy machine late. Then a stretch uses nothing.
+        # Work under way comes to rest, on a busy machine late. Then a stretch uses nothing.
         for _ in range(20):
             before, began = time.process_time(), time.perf_counter()
             time.sleep({INTERVAL_SECONDS})

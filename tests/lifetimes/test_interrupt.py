@@ -14,7 +14,7 @@ from scripts import await_idle, finished, started
 import pyecho
 from pyecho.run.threads import Flag, Worker
 
-# What others had: Ctrl-C unanswered in a native wait.
+# A bug of others: Ctrl-C unanswered in a native wait.
 
 WAITS = {
     "the iterator of example echoing": """

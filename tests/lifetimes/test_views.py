@@ -18,7 +18,7 @@ def rows(count, width=64):
 @hoarding
 @pytest.mark.parametrize("threads", [1, 4])
 def test_a_consumer_that_keeps_its_batches_sees_them_unchanged(threads):
-    """What others had: kept batches were overwritten by later ones."""
+    """A bug of others: kept batches were overwritten by later ones."""
     source = rows(2000)
     arguments = {"factor": 2, "batch_size": 16, "shuffle_buffer": 50}
     copied = [batch.copy() for batch in pyecho.EchoLoader(source, threads=1, **arguments)]
@@ -148,7 +148,7 @@ def test_dlpack_consumers_hold_the_batch():
 
 
 def test_views_tensors_and_capsules_in_globals_at_exit_are_no_trouble():
-    """What others had: deleters that ran without the GIL, or after the interpreter was gone."""
+    """A bug of others: deleters that ran without the GIL, or after the interpreter was gone."""
     run("""
         import torch, warnings
         warnings.simplefilter("ignore", ResourceWarning)  # batches are kept, and that is the point

@@ -27,7 +27,7 @@ SHUFFLED = {"shuffle_buffer": 10}
 
 
 def epoch_of(number, items=range(40), factor=2.5, **arguments):
-    """What an epoch of a loader of its own emits."""
+    """Emissions of an epoch of a loader of its own."""
     loader = pyecho.EchoLoader(items, factor, **SHUFFLED, **arguments)
     loader.set_epoch(number)
     return flat(loader)

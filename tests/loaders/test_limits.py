@@ -32,7 +32,7 @@ def test_max_bytes_bounds_everything_and_a_refusal_says_exactly_what_is_needed(d
 
 
 def test_slots_are_as_large_as_their_contents_and_refused_before_memory_is_touched():
-    """What others had: sizes rounded to powers of two doubled the memory."""
+    """A bug of others: sizes rounded to powers of two doubled the memory."""
     row = np.zeros(ROW.nbytes + 64, np.uint8)
     for capacity in (1000, 2**28):
         with pytest.raises(pyecho.ConfigError) as error:
@@ -90,7 +90,7 @@ def test_a_buffer_sets_memory_aside_for_as_many_batches_as_are_said_to_be_held(h
 @drivers
 @pytest.mark.parametrize("prefetch", [1, 50])
 def test_memory_does_not_grow_for_a_consumer_that_drops_its_batches(driver, prefetch):
-    """What others had: host allocations in mid-training."""
+    """A bug of others: host allocations in mid-training."""
     loader = loader_of(driver, [ROW] * 2000, prefetch=prefetch, **EXAMPLES)
     batches = iter(loader)
     next(batches)

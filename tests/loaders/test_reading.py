@@ -144,7 +144,7 @@ def test_a_data_loader_with_persistent_workers_is_read_by_one_feeder_at_a_time()
 @drivers
 @levels
 def test_a_source_is_read_once_in_order_and_no_further_ahead_than_asked(driver, batch_size):
-    """What others had: prefetch off by one, or the last prefetched items dropped."""
+    """A bug of others: prefetch off by one, or the last prefetched items dropped."""
     capacity, prefetch, asked = 8, 3, []
 
     class Noting(list):

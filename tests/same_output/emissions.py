@@ -1,4 +1,4 @@
-"""What a loader or buffer emits, and how to write all of it down."""
+"""Emissions of a loader or buffer, and how to write all of them down."""
 
 import dataclasses
 import threading

@@ -1,4 +1,4 @@
-"""What the configurations read, or put into a buffer.
+"""Sources of the configurations, and examples for a buffer.
 
 It is the same on every call, whatever the versions of libraries: nothing here draws random numbers.
 Item number n differs from all others in nearly every byte.

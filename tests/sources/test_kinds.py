@@ -105,7 +105,7 @@ class Rewinding:
 
 
 class NextAlone:
-    """What ``iter()`` may return: no more than ``__next__``."""
+    """An iterator with as little as ``iter()`` may return: ``__next__``."""
 
     def __init__(self) -> None:
         self.__next = iter(range(1, 6)).__next__

@@ -119,7 +119,7 @@ def test_a_thousand_kills(adaptive):
 
 
 def test_a_state_is_plain_data():
-    """What travels by reference apart, it needs no pickle."""
+    """Leaves by reference apart, it needs no pickle."""
     loader = pyecho.EchoLoader([{"x": 1.5, "y": [i, 2]} for i in range(9)], 2, batch_size=2)
     next(iter(loader))
     state = loader.state_dict()

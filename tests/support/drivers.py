@@ -81,7 +81,7 @@ def batch_of(*examples, **arguments):
 
 
 def length_of(loader):
-    """What len() says; None if it cannot be known."""
+    """Return len(); None if it cannot be known."""
     try:
         return len(loader)
     except TypeError:

@@ -25,7 +25,7 @@ std::int32_t size_at(const char*& place) {
   std::memcpy(&size, place, sizeof(size));
   place += sizeof(size);
   if (size < 0) {
-    raise(errors().config_error, "the Arrow schema of the source has metadata that cannot be");
+    raise(errors().config_error, "the Arrow schema of the source has damaged metadata: a size in them is negative");
   }
   return size;
 }

@@ -31,7 +31,15 @@ void AdaptiveStream::replay(std::vector<std::uint32_t> decisions) {
   }
 }
 
+std::uint64_t AdaptiveStream::min_items(std::uint64_t /*draws*/) const noexcept {
+  if (filling_) {
+    return config_.capacity - pool_.resident();
+  }
+  return awaited_ || decisions_.size() < replay_.size() ? 1 : pool_.lacking(config_.batch_rows);
+}
+
 Outcome AdaptiveStream::ready(bool awaited) {
+  awaited_ = awaited;
   if (!decide(awaited)) {
     return Outcome::kEmpty;
   }

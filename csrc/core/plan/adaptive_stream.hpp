@@ -29,9 +29,7 @@ class AdaptiveStream final : public Stream {
 
   Outcome ready(bool awaited) override;
   void end_batch() noexcept override { state_ = Deciding::kNotBegun; }
-  [[nodiscard]] std::uint64_t min_items(std::uint64_t /*draws*/) const noexcept override {
-    return filling_ ? config_.capacity - pool_.resident() : 1;
-  }
+  [[nodiscard]] std::uint64_t min_items(std::uint64_t draws) const noexcept override;
   [[nodiscard]] std::uint32_t resident() const noexcept override { return pool_.resident(); }
   [[nodiscard]] bool holds(std::uint32_t slot) const noexcept override { return pool_.holds(slot); }
 
@@ -58,6 +56,7 @@ class AdaptiveStream final : public Stream {
   bool diverged_ = false;
   Deciding state_ = Deciding::kNotBegun;  // of this batch
   std::uint32_t taken_ = 0;               // events before this batch
+  bool awaited_ = true;                   // as ready() was told last
   bool filling_ = false;                  // uses did not suffice, so the pool is to be full before the next batch
   bool drained_ = false;                  // the end of the last pass was taken
   Fifo<std::uint64_t> least_uses_;     // at the end of each pass whose iteration goes on: of its items and earlier ones

@@ -20,7 +20,8 @@ Replay::Replay(Plan& plan, std::uint32_t batch_rows, PlanPosition position)
     : plan_(plan),
       position_(std::move(position)),
       by_use_(batch_rows == 1 && !plan.config().unique_in_batch && !plan.config().adaptive()),
-      batch_rows_(batch_rows) {
+      batch_rows_(batch_rows),
+      decisions_(position_.decisions.size()) {
   plan_.begin(position_.epoch, position_.extent);
   plan_.replay(std::move(position_.decisions));
   check();
@@ -142,7 +143,8 @@ bool Replay::advance(std::uint64_t uses) {
   if (plan_.diverged()) {
     throw BadState(kOtherLog);
   }
-  if (outcome == Outcome::kClosed) {
+  // A state has all decisions up to its position, so that an adaptive factor draws no more uses than it had.
+  if (outcome == Outcome::kClosed || plan_.decisions().values().size() > decisions_) {
     throw BadState(kContradiction);
   }
   return outcome == Outcome::kOk;

@@ -81,6 +81,7 @@ class Replay {
   std::uint64_t batches_ = 0;     // of the next one, as counted
   std::uint64_t batches_drawn_ = 0;
   std::uint64_t drawn_ = 0;
+  std::size_t decisions_;  // of the position
 
   std::vector<std::uint32_t> free_;
   std::size_t run_ = 0;  // in position_.passes, which are counted down

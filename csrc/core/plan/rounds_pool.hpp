@@ -58,6 +58,8 @@ class RoundsPool {
   [[nodiscard]] bool suffices_without_repeats(std::uint32_t rows) const noexcept {
     return active_ >= rows && active_repeats_ == 0;
   }
+  // Returns a lower bound of the items to admit before that.
+  [[nodiscard]] std::uint32_t lacking(std::uint32_t rows) const noexcept { return active_ < rows ? rows - active_ : 1; }
   [[nodiscard]] std::uint32_t resident() const noexcept { return resident_; }
   [[nodiscard]] bool holds(std::uint32_t slot) const noexcept { return items_[slot].place != kNowhere; }
   // Slots of items that left between two of their uses, since the caller cleared this.

@@ -103,10 +103,9 @@ Outcome Driver::make(std::unique_lock<std::mutex>& turn) {
   const Outcome outcome = executor_.plan(batch, awaited);
   if (outcome == Outcome::kOk) {
     lags_ = executor_.repeats(*batch);
-  }
-  if (outcome == Outcome::kEnd) {
+  } else if (outcome == Outcome::kEnd) {
     batch = executor_.finished() ? &last_end_ : &end_;
-  } else if (outcome != Outcome::kOk) {
+  } else {
     return outcome;
   }
   const std::uint64_t number = next_number_++;

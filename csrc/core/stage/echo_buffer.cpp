@@ -63,8 +63,8 @@ struct BufferSizes {
   std::uint32_t ahead = 0;   // slots beyond the capacity
   std::uint32_t depth = 0;   // maximum of batches planned and not yet taken
   std::uint32_t blocks = 0;  // initial blocks of batches; more are added if the consumer keeps more than `held`
-  std::uint64_t states =
-      0;  // spare slots to go on from a state: for items of batches made ahead, and see with_room_for()
+  // Spare slots to go on from a state: for items of batches made ahead, and see with_room_for().
+  std::uint64_t states = 0;
 
   // Returns the bytes that the buffer allocates at first. Throws as EchoBuffer::min_bytes() does.
   [[nodiscard]] std::size_t bytes() const {

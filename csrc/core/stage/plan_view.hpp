@@ -1,4 +1,4 @@
-// What any thread may know of a plan: copies that the thread that plans publishes after each step.
+// Facts of a plan for any thread: copies that the planning thread publishes after each step.
 //
 // variable   | written by     | read by           | order   | why
 // resident_  | begin, publish | resident()        | relaxed | a statistic
