@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import inspect
 import sys
 import threading
 from pathlib import Path
@@ -47,9 +48,9 @@ class Interrupts:
         if not frame.f_code.co_filename.startswith(PACKAGE) or in_finalizer(frame):
             return None
         frame.f_trace_opcodes = True
-        at_point = event == "call" or (
-            event == "opcode" and frame.f_lasti in self.points(frame.f_code)
-        )
+        # The call of a generator may be its close(), where CPython looks for no signal.
+        begins = event == "call" and not frame.f_code.co_flags & inspect.CO_GENERATOR
+        at_point = begins or (event == "opcode" and frame.f_lasti in self.points(frame.f_code))
         if at_point and self.left:
             self.left[0] -= 1
             if self.left[0] == 0:

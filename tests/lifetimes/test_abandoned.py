@@ -7,6 +7,7 @@ import weakref
 
 import numpy as np
 import pytest
+from drivers import pyecho_threads
 from scripts import run
 
 import pyecho
@@ -36,10 +37,6 @@ class Rows:
 
 def endless():
     return (np.full(8, number) for number in itertools.count())
-
-
-def pyecho_threads():
-    return [thread for thread in threading.enumerate() if thread.name.startswith("pyecho")]
 
 
 def join_all(threads):

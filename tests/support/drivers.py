@@ -89,4 +89,6 @@ def length_of(loader):
 
 
 def pyecho_threads():
-    return [thread for thread in threading.enumerate() if thread.name.startswith("pyecho")]
+    """Return pyecho's living threads: Python lists one for ever whose start Ctrl-C cut short."""
+    named = [thread for thread in threading.enumerate() if thread.name.startswith("pyecho")]
+    return [thread for thread in named if thread.is_alive()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import inspect
 import itertools
 import random
 import signal
@@ -194,7 +195,8 @@ class Points:
             if not code.co_filename.startswith(_PYECHO):
                 return None
             frame.f_trace_lines, frame.f_trace_opcodes = False, True
-            self._reach()
+            if not code.co_flags & inspect.CO_GENERATOR:  # close() of one looks for no signals
+                self._reach()
         elif event == "opcode":
             after_call, backward = _points_of(code)
             of_python = id(frame) in self._callers
