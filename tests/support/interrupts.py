@@ -91,7 +91,7 @@ class Storm:
         Number of KeyboardInterrupts so far.
     """
 
-    MOST_SECONDS = 5e-3
+    MOST_SECONDS = 20e-3
 
     def __init__(self, seed: int) -> None:
         self.interrupts = 0
@@ -119,7 +119,7 @@ class Storm:
 
     def _send(self) -> None:
         # Mostly close together, but with pauses in which something longer can be done.
-        while not self._over.wait(self._random.random() ** 4 * self.MOST_SECONDS):
+        while not self._over.wait(self._random.random() ** 12 * self.MOST_SECONDS):
             if self._under_fire:
                 signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
