@@ -48,7 +48,7 @@ test-cuda: .venv-cuda/ready.stamp ## Run tests/gpu without a GPU, on emulated de
 	$(call test_cuda,devices=1,$(CUDA_TESTS) tests/device/test_states.py)
 	$(call test_cuda,devices=2 delay_us=1500,$(CUDA_TESTS))
 
-examples: .venv-examples/ready.stamp ## Build and run the examples of embedding, in C, C++, Cython and Numba, with the installed wheel
+examples: .venv-examples/ready.stamp ## Build and run the examples of embedding, in C, C++, Rust, Cython and Numba, with the installed wheel
 	@CXX="$(CXX)" sh tools/install_header.sh png.h libpng-dev
 	@CXX="$(CXX)" sh tools/install_header.sh jpeglib.h libjpeg-dev
 	$(WITH_TOOLS) cmake -S examples/embedding -B build/examples -G Ninja \

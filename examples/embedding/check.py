@@ -50,6 +50,11 @@ def check_first():
     assert not guide.exists() or (EXAMPLES / "first_echo.c").read_text() in guide.read_text()
 
 
+def check_rust():
+    """Rust: the same."""
+    assert run(BUILD / "rust_echo") == f"2000 rows, sum {2 * sum(range(1000))}\n"
+
+
 def check_ctypes():
     """Python, by ctypes."""
     out = run(sys.executable, EXAMPLES / "ctypes_echo.py", 500)
@@ -173,6 +178,9 @@ check_first()
 print("first_echo: fine")
 check_ctypes()
 print("ctypes_echo: fine")
+if (BUILD / "rust_echo").exists():
+    check_rust()
+    print("rust_echo: fine")
 if list(BUILD.glob("waves.*.so")):
     check_cython()
     print("waves: fine")
