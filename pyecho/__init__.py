@@ -5,6 +5,15 @@ shuffled, so that an accelerator that would idle trains on. See `EchoLoader` to 
 `EchoBuffer` to embed the stage in a loader of your own. `pyecho.torch` has the loader for PyTorch.
 """
 
+from pathlib import Path
+
+if Path(__file__).with_name("echo.py").exists():
+    raise ImportError(
+        "two projects share the folder pyecho: data-echoing, which you import here, and PyPI's "
+        "pyecho, which has overwritten parts of it. Run pip uninstall pyecho data-echoing, and "
+        "install data-echoing again."
+    )
+
 try:
     from pyecho import _core
 except ImportError as error:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from peers.measuring import Outcome, Result
-from peers.roster import PYECHO
+from peers.roster import DISTRIBUTION, PYECHO
 from pyecho.bench.row import number
 
 OURS, THEIRS, LIMITS = "#0b6e4f", "#9aa5b1", "#d9a441"
@@ -102,4 +102,4 @@ def _panel(axis: Any, outcome: Outcome, results: list[Result]) -> None:
 def _colour(result: Result) -> str:
     if result.contestant.limit:
         return LIMITS
-    return OURS if result.contestant.package == "pyecho" else THEIRS
+    return OURS if result.contestant.package == DISTRIBUTION else THEIRS

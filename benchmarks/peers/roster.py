@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 PYECHO = "pyecho"
+DISTRIBUTION = "data-echoing"
 LIMIT = "memcpy"
 BARE = "generator"
 
@@ -40,13 +41,18 @@ class Contestant:
 
 CONTESTANTS = (
     Contestant(
-        PYECHO, "pyecho", "pyecho_loader", package="pyecho", examples="examples", batches="batches"
+        PYECHO,
+        "pyecho",
+        "pyecho_loader",
+        package=DISTRIBUTION,
+        examples="examples",
+        batches="batches",
     ),
     Contestant(
         "pyecho-singly",
         "pyecho, source yields single examples",
         "pyecho_loader",
-        package="pyecho",
+        package=DISTRIBUTION,
         examples="examples_singly",
     ),
     Contestant(

@@ -8,7 +8,7 @@ from typing import Any
 from common.report import Report
 
 from peers.measuring import IDLE_CPU_SHARE, Outcome, Result
-from peers.roster import BARE, LIMIT, PYECHO, Contestant
+from peers.roster import BARE, DISTRIBUTION, LIMIT, PYECHO, Contestant
 from peers.workloads import Planned
 from pyecho.bench.row import Row
 
@@ -26,7 +26,7 @@ def add_outcome(report: Report, planned: Planned, outcome: Outcome) -> None:
     for result in done:
         assert result.rate is not None
         name = result.contestant.name
-        peer = not result.contestant.limit and result.contestant.package != "pyecho"
+        peer = not result.contestant.limit and result.contestant.package != DISTRIBUTION
         rows.append(
             Row(
                 result.contestant.title,
