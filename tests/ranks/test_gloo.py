@@ -109,7 +109,7 @@ def check_killed(tmp_path, seed):
                     or len(log.read_text().splitlines()) < 4
                     or (json.loads(log.read_text().splitlines()[-2])[0] < enough)
                 ):
-                    assert all(process.poll() is None for process in job.processes), number
+                    assert all(process.is_alive() for process in job.processes), number
                     time.sleep(0.01)
                 draw.choice(job.processes).kill()
                 time.sleep(0.1)  # torchrun kills the others a little later

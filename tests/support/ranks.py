@@ -1,9 +1,10 @@
 """Runs a program as the processes of a job, each a rank with gloo."""
 
 import json
+import multiprocessing
 import os
+import runpy
 import socket
-import subprocess
 import sys
 import tempfile
 from contextlib import contextmanager
@@ -12,6 +13,10 @@ from pathlib import Path
 LIMIT_SECONDS = 200
 # A rank that hangs shows where, and ends.
 PRELUDE = f"import faulthandler; faulthandler.dump_traceback_later({LIMIT_SECONDS}, exit=True)\n"
+
+# Ranks are forked from a process that has imported PyTorch, which takes longer than what they do.
+_server = multiprocessing.get_context("forkserver")
+_server.set_forkserver_preload(["torch.distributed.checkpoint", "pyecho.torch.distributed"])
 
 
 class Job:
@@ -23,8 +28,10 @@ class Job:
 
     def results(self):
         """Wait for all ranks, and return the JSON of each one's last line, None without a line."""
-        codes = [process.wait(LIMIT_SECONDS + 60) for process in self.processes]
-        assert not any(codes), "\n".join(
+        for process in self.processes:
+            process.join(LIMIT_SECONDS + 60)
+        codes = [process.exitcode for process in self.processes]
+        assert codes == [0] * len(codes), "\n".join(
             f"rank {rank}: {code}\n{(self._folder / f'errors{rank}').read_text()}"
             for rank, code in enumerate(codes)
         )
@@ -35,7 +42,22 @@ class Job:
         """Kill all ranks."""
         for process in self.processes:
             process.kill()
-            process.wait()
+            process.join()
+
+
+def _run(script, arguments, environment, folder):
+    """Run a script in this process, which was made for it."""
+    import torch
+
+    torch.set_num_threads(1)
+    multiprocessing.set_start_method("fork", force=True)  # of workers of a DataLoader
+    os.environ.update(environment)
+    rank = environment["RANK"]
+    for name, file in (("output", sys.stdout), ("errors", sys.stderr)):
+        with (folder / f"{name}{rank}").open("w") as log:
+            os.dup2(log.fileno(), file.fileno())
+    sys.argv = [str(script), *map(str, arguments)]
+    runpy.run_path(str(script), run_name="__main__")
 
 
 @contextmanager
@@ -47,28 +69,18 @@ def start_ranks(program, *arguments, ranks=2):
         script.write_text(PRELUDE + program)
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(("127.0.0.1", 0))  # bound until the job ends, so no other job gets this port
-        shared = os.environ | {
+        shared = {
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(probe.getsockname()[1]),
             "WORLD_SIZE": str(ranks),
-            "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         }
         job = Job([], folder)
         try:
             for rank in range(ranks):
-                with (
-                    (folder / f"output{rank}").open("w") as output,
-                    (folder / f"errors{rank}").open("w") as errors,
-                ):
-                    job.processes.append(
-                        subprocess.Popen(
-                            [sys.executable, str(script), *map(str, arguments)],
-                            env=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-                            stdout=output,
-                            stderr=errors,
-                        )
-                    )
+                own = shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+                process = _server.Process(target=_run, args=(script, arguments, own, folder))
+                process.start()
+                job.processes.append(process)
             yield job
         finally:
             job.kill()
