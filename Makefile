@@ -21,32 +21,50 @@ CUDA_TESTS := tests/gpu tests/device/test_same_output.py
 CUDA_VIOLATIONS := $(CURDIR)/.venv-cuda/violations
 CPP_FILES := $(shell find csrc include examples tests/cpp tests/cuda_emulator benchmarks -name '*.hpp' -o -name '*.cpp' -o -name '*.h' -o -name '*.c')
 RAW_TESTS := tests/core $(patsubst %,tests/loaders/test_%.py,epochs limits model nested stats) tests/state/test_hostile.py
+TIDY := $(BIN)/python $(BIN)/run-clang-tidy.py -p build/tidy -quiet -hide-progress -clang-tidy-binary $(BIN)/clang-tidy
+# Tests often wait, so three workers keep two cores busy.
+PYTEST := $(BIN)/pytest --numprocesses $(shell expr \( $$(nproc 2>/dev/null || sysctl -n hw.ncpu) \* 3 + 1 \) / 2) --maxprocesses 8 --dist worksteal
 # ThreadSanitizer of older compilers cannot live with the address randomisation of newer kernels.
 NO_ASLR := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch $$(uname -m) -R)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-cpp test-cuda test-wheel test-aarch64 examples ecosystem wheels docs sanitize lint format bench peers paper \
+.PHONY: help demo test check nightly test-cpp test-cuda test-cuda-all test-wheel test-aarch64 examples ecosystem wheels docs sanitize lint format bench peers paper \
   paper-full clean gtest
 .DELETE_ON_ERROR:
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: .venv/demo.stamp ## Run the demonstration; options go into DEMO_ARGS="..."
 	$(BIN)/pyecho demo $(DEMO_ARGS)
 
 test: test-cpp .venv/test.stamp ## Run the C++ tests, then the Python tests
-	$(BIN)/pytest --numprocesses logical --maxprocesses 8 --dist worksteal
+	$(PYTEST)
+
+check: gtest .venv/test.stamp ## The quick tests, for each change: under a minute once it is built
+	$(call build_cpp,default)
+	$(WITH_TOOLS) ctest --preset default --label-exclude "stress|models" --progress
+	$(PYTEST) -m "not slow" --quiet
 
 test-cpp: gtest .venv/tools.stamp ## Build and run the C++ tests
 	$(call build_cpp,default)
 	$(WITH_TOOLS) ctest --preset default
 
-test-cuda: .venv-cuda/ready.stamp ## Run tests/gpu without a GPU, on emulated devices with PyTorch's CUDA build (1.4 GB)
+test-cuda: .venv-cuda/ready.stamp ## Run tests/gpu without a GPU, on two emulated devices with PyTorch's CUDA build (1.4 GB)
+	$(call test_cuda,devices=2 delay_us=1500,$(CUDA_TESTS))
+
+test-cuda-all: test-cuda ## The same, also on one device, and the tests of the emulator and of failing devices
 	$(call test_cuda,devices=1,tests/emulated)
 	$(call test_cuda,devices=1,$(CUDA_TESTS) tests/device/test_states.py)
-	$(call test_cuda,devices=2 delay_us=1500,$(CUDA_TESTS))
+
+nightly: .venv/test.stamp ## What is left out of .ci/run (hours): stress, all emulated schedules, other libraries, Pythons and processors
+	PYECHO_STRESS=1 $(MAKE) test test-cuda-all
+	$(MAKE) ecosystem test-aarch64
+	set -e; for python in python3.10 python3.11 python3.12 python3.13 python3.14; do \
+	  if command -v $$python; then rm -rf .venv-wheels; $(MAKE) wheels test-wheel PYTHON=$$python; fi; \
+	done
+	sh tools/free_threaded.sh
 
 examples: .venv-examples/ready.stamp ## Build and run the examples of embedding, in C, C++, Rust, Cython and Numba, with the installed wheel
 	@CXX="$(CXX)" sh tools/install_header.sh png.h libpng-dev
@@ -99,8 +117,10 @@ lint: .venv/tools.stamp .venv/demo.stamp .venv/test.stamp .venv/dev.stamp ## Che
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.citation-file-format CITATION.cff
 	$(BIN)/zizmor --quiet --offline .github
 	$(BIN)/clang-format --dry-run -Werror $(CPP_FILES)
-	$(call build_cpp,tidy,-DPYECHO_BUILD_PYTHON=ON -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python \
-	  -Dpybind11_DIR="$$($(BIN)/pybind11-config --cmakedir)",-- -k 0)
+	$(WITH_TOOLS) cmake --preset tidy -DPYECHO_BUILD_PYTHON=ON -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python \
+	  -Dpybind11_DIR="$$($(BIN)/pybind11-config --cmakedir)"
+	$(TIDY) -checks=-bugprone-suspicious-include /csrc/ # the unity file of the bindings includes .cpp files
+	$(TIDY) "-checks=-*,bugprone-use-after-move" /benchmarks/ # that they compile
 
 format: .venv/dev.stamp ## Format all sources in place
 	$(BIN)/ruff check --fix

@@ -1,5 +1,6 @@
 """Settings of the whole test-suite."""
 
+import gc
 import os
 import signal
 import sys
@@ -14,6 +15,19 @@ sys.path.insert(0, str(Path(__file__).parent / "support"))
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 STRESS = os.environ.get("PYECHO_STRESS", "") not in ("", "0")
+
+# Tests there start programs, or take seconds. In other folders a file or a test says so itself.
+SLOW_FOLDERS = {
+    "bench",
+    "benchmarks",
+    "demo",
+    "docs",
+    "gpu",
+    "interrupts",
+    "lifetimes",
+    "threads",
+    "typing",
+}
 
 try:
     from hypothesis import HealthCheck, settings
@@ -41,10 +55,19 @@ def pytest_runtest_makereport(item, call):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out stress tests unless they are asked for, by `-m stress` or PYECHO_STRESS=1."""
+    """Mark what is slow. Leave out stress tests but with `-m stress` or PYECHO_STRESS=1."""
+    for item in items:
+        if item.path.relative_to(Path(__file__).parent).parts[0] in SLOW_FOLDERS:
+            item.add_marker(pytest.mark.slow)
     if STRESS or "stress" in (config.getoption("-m") or ""):
         return
     skip = pytest.mark.skip(reason="a stress test: set PYECHO_STRESS=1 or pass -m stress")
     for item in items:
         if "stress" in item.keywords:
             item.add_marker(skip)
+
+
+def pytest_collection_finish():
+    """Leave everything imported out of later garbage collections, of which tests ask for many."""
+    gc.collect()
+    gc.freeze()

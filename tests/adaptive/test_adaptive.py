@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 
 import pyecho
 
+pytestmark = pytest.mark.slow
+
 
 class Slow:
     """Examples, or pairs with a text, or arrays of some; some of them come late."""

@@ -16,6 +16,8 @@ import pyecho
 from pyecho import _core
 from pyecho.source.arrow_types import column_of
 
+pytestmark = pytest.mark.slow
+
 INTS = Type("+s", "", (Type("i", "x"),))
 TEXTS = Type("+s", "", (Type("u", "t"),))
 VIEWS = Type("+s", "", (Type("vu", "t"),))

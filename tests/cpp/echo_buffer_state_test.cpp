@@ -14,7 +14,7 @@
 namespace pyecho::test {
 namespace {
 
-EchoConfig config_of(std::uint32_t threads) {
+EchoConfig state_config(std::uint32_t threads) {
   return {.plan = {.capacity = 9, .factor = 2.5, .batch_rows = 4}, .leaf_bytes = kItemLeaves, .threads = threads};
 }
 
@@ -44,12 +44,12 @@ std::vector<std::uint64_t> take(EchoBuffer& buffer, std::uint64_t batches) {
   return items;
 }
 
-constexpr std::uint64_t kItems = 200;
+constexpr std::uint64_t kStateItems = 200;
 constexpr std::uint64_t kAll = 1000;
 
 std::vector<std::uint64_t> whole_stream() {
-  EchoBuffer buffer(config_of(0));
-  std::thread producer(put, std::ref(buffer), 0, kItems);
+  EchoBuffer buffer(state_config(0));
+  std::thread producer(put, std::ref(buffer), 0, kStateItems);
   std::vector<std::uint64_t> items = take(buffer, kAll);
   producer.join();
   return items;
@@ -72,7 +72,7 @@ Saved save(EchoBuffer& buffer, std::uint64_t batches) {
                            .ended = plan.ended(),
                            .feed_all = true,
                            .batches = batches},
-              .fed = plan.ended() ? kItems : plan.open_items(),
+              .fed = plan.ended() ? kStateItems : plan.open_items(),
               .items = {}};
   const std::vector<SlotLayout::Leaf>& leaves = buffer.layout().leaves();
   std::vector<std::vector<std::byte>> columns;
@@ -122,8 +122,8 @@ TEST(EchoBufferState, halting_loses_nothing_and_what_it_shows_is_enough_to_go_on
   const std::vector<std::uint64_t> whole = whole_stream();
   for (std::uint64_t batches = 0; batches < 125; batches += 7) {
     const auto threads = static_cast<std::uint32_t>(batches % 4);
-    EchoBuffer buffer(config_of(threads));
-    std::thread producer(put, std::ref(buffer), 0, kItems);
+    EchoBuffer buffer(state_config(threads));
+    std::thread producer(put, std::ref(buffer), 0, kStateItems);
     std::vector<std::uint64_t> taken = take(buffer, batches);
     const Saved saved = save(buffer, batches);
     const std::vector<std::uint64_t> rest = take(buffer, kAll);
@@ -131,8 +131,8 @@ TEST(EchoBufferState, halting_loses_nothing_and_what_it_shows_is_enough_to_go_on
     taken.insert(taken.end(), rest.begin(), rest.end());
     ASSERT_EQ(taken, whole) << batches;
 
-    const std::shared_ptr<EchoBuffer> other = resumed(config_of((threads + 1) % 4), saved);
-    std::thread other_producer(put, std::ref(*other), saved.fed, kItems);
+    const std::shared_ptr<EchoBuffer> other = resumed(state_config((threads + 1) % 4), saved);
+    std::thread other_producer(put, std::ref(*other), saved.fed, kStateItems);
     ASSERT_EQ(take(*other, kAll), rest) << batches;
     other_producer.join();
   }
@@ -142,7 +142,7 @@ TEST(EchoBufferState, halting_loses_nothing_and_what_it_shows_is_enough_to_go_on
 TEST(EchoBufferState, the_states_of_resumed_runs_fit_into_max_bytes_like_the_first_one) {
   const std::vector<std::uint64_t> whole = whole_stream();
   for (std::uint32_t threads = 0; threads < 4; ++threads) {
-    EchoConfig config = config_of(threads);
+    EchoConfig config = state_config(threads);
     config.prefetch = 3;
     config.max_bytes = EchoBuffer::min_bytes(config);
     std::vector<std::uint64_t> taken;
@@ -151,7 +151,7 @@ TEST(EchoBufferState, the_states_of_resumed_runs_fit_into_max_bytes_like_the_fir
       const std::shared_ptr<EchoBuffer> buffer = resumed(config, saved);
       ASSERT_FALSE(buffer->with_room_for(saved.items.size()));
       std::thread producer([&, item = saved.fed]() mutable {
-        for (Reservation place{}; item < kItems; ++item) {
+        for (Reservation place{}; item < kStateItems; ++item) {
           Outcome outcome = Outcome::kTimeout;
           while (outcome == Outcome::kTimeout) {
             outcome = buffer->reserve(place, kNever);
@@ -177,8 +177,8 @@ TEST(EchoBufferState, the_states_of_resumed_runs_fit_into_max_bytes_like_the_fir
 TEST(EchoBufferState, a_buffer_is_halted_again_and_again_while_it_works) {
   const std::vector<std::uint64_t> whole = whole_stream();
   for (std::uint32_t threads = 0; threads < 4; ++threads) {
-    EchoBuffer buffer(config_of(threads));
-    std::thread producer(put, std::ref(buffer), 0, kItems);
+    EchoBuffer buffer(state_config(threads));
+    std::thread producer(put, std::ref(buffer), 0, kStateItems);
     std::vector<std::uint64_t> taken;
     for (std::vector<std::uint64_t> more(1); !more.empty();) {
       buffer.set_halted(true);
@@ -195,7 +195,7 @@ TEST(EchoBufferState, a_buffer_is_halted_again_and_again_while_it_works) {
 }
 
 TEST(EchoBufferState, a_producer_without_a_slot_sleeps_while_the_buffer_is_halted) {
-  EchoBuffer buffer(config_of(1));
+  EchoBuffer buffer(state_config(1));
   Reservation place{};
   while (buffer.reserve(place, Deadline::min()) == Outcome::kOk) {  // until no slot is left
     fill_item(buffer.layout(), buffer.slot_data(place.slot), 0, buffer.stream_slots());
@@ -211,12 +211,12 @@ TEST(EchoBufferState, a_producer_without_a_slot_sleeps_while_the_buffer_is_halte
 
 TEST(EchoBufferState, a_halted_buffer_can_be_stopped_begun_and_destroyed) {
   for (const std::uint32_t threads : {0U, 2U}) {
-    EchoBuffer buffer(config_of(threads));
+    EchoBuffer buffer(state_config(threads));
     buffer.set_halted(true);
     buffer.stop();
     ASSERT_EQ(buffer.begin(0, {}), Outcome::kOk);
-    std::thread producer(put, std::ref(buffer), 0, kItems);
-    EXPECT_EQ(take(buffer, kAll).size(), kItems * 5 / 2);
+    std::thread producer(put, std::ref(buffer), 0, kStateItems);
+    EXPECT_EQ(take(buffer, kAll).size(), kStateItems * 5 / 2);
     producer.join();
     buffer.set_halted(true);
   }

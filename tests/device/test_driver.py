@@ -14,6 +14,8 @@ import pyecho
 import pyecho.torch
 from pyecho.device.place import named_device, present_device
 
+pytestmark = pytest.mark.slow
+
 STUB = """
 #include <string.h>
 int cuDriverGetVersion(int* version) { *version = 12080; return 0; }

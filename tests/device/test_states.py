@@ -9,6 +9,8 @@ from host_device import OnDevice
 
 import pyecho.torch
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = {"factor": 2.5, "batch_size": 4, "shuffle_buffer": 6}
 WAYS = {
     "batches": {"factor": 3, "shuffle_buffer": 3},

@@ -19,6 +19,8 @@ torch = pytest.importorskip("torch")
 
 from pyecho.torch.distributed import RunState  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 # Runs three epochs, as one rank of a job. Writes each batch, and after every third the state of

@@ -21,6 +21,8 @@ from pyecho.source.arrow import RayData
 from pyecho.source.reader import Limited
 from pyecho.stats import EchoStats
 
+pytestmark = pytest.mark.slow
+
 PACKAGE = str(Path(pyecho.__file__).parent)
 
 

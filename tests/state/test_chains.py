@@ -14,6 +14,7 @@ AT_ONCE = CHAINS // 20
 FORMS = (*SOURCES, *STATEFUL)  # twice as many of those with a state of their own
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:the source .* yielded nothing"),
     pytest.mark.filterwarnings("ignore:the .* items of the source, used"),
     pytest.mark.filterwarnings("ignore:'set_vital' is deprecated"),

@@ -14,6 +14,8 @@ from resuming import Consumer, Stateful, example, loader_of, noisy
 import pyecho
 from pyecho.state.digest import digest
 
+pytestmark = pytest.mark.slow
+
 MUTATIONS = 10_000 if os.environ.get("PYECHO_STRESS", "") not in ("", "0") else 300
 
 CONFIGURATIONS = {

@@ -15,6 +15,8 @@ from scripts import PRELUDE
 
 import pyecho
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = """
 import pickle, random, signal, warnings
 warnings.simplefilter("ignore")

@@ -10,6 +10,8 @@ from resuming import Consumer
 import pyecho
 from pyecho.state.digest import digest
 
+pytestmark = pytest.mark.slow
+
 
 def cut(sizes, lengths, wrapped):
     """Batches with a column of arrays that differ in length, each `wrapped`."""

@@ -28,6 +28,7 @@ from resuming import (
 import pyecho
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:the source .* yielded nothing"),
     pytest.mark.filterwarnings("ignore:the .* items of the source, used"),
 ]

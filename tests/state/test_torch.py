@@ -12,6 +12,8 @@ torch = pytest.importorskip("torch")
 import pyecho  # noqa: E402
 import pyecho.torch  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 
 class Numbers(torch.utils.data.Dataset):
     def __len__(self):
