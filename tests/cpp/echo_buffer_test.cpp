@@ -79,6 +79,17 @@ TEST(EchoBuffer, small_examples_are_taken_further_ahead_up_to_another_capacity) 
   EXPECT_EQ(taken_ahead(64, 100, true), 100U + 2);
 }
 
+TEST(EchoBuffer, leaves_of_every_size_arrive_whole_alone_and_together) {
+  std::vector<std::size_t> all{8};
+  for (std::size_t size_bytes = 0; size_bytes <= 140; ++size_bytes) {
+    all.push_back(size_bytes);
+    EchoConfig config{.plan = {.capacity = 20, .batch_rows = 9}, .leaf_bytes = {8, size_bytes}, .threads = 0};
+    EXPECT_EQ(run_buffer(config, {40}), plan_output(config, {40})) << size_bytes;
+  }
+  EchoConfig config{.plan = {.capacity = 20, .batch_rows = 9}, .leaf_bytes = all, .with_info = true};
+  EXPECT_EQ(run_buffer(config, {40}), plan_output(config, {40}));
+}
+
 // 100 MB of slots and 80 MB of batches exceed the share of most caches, so copies are streamed.
 TEST(EchoBuffer, memory_that_outgrows_the_caches_holds_what_was_put) {
   EchoConfig config{.plan = {.capacity = 400, .batch_rows = 80}, .leaf_bytes = {8, 200'001}, .with_info = true};

@@ -48,6 +48,9 @@ class UniformPool {
     std::uint32_t uses_drawn;
   };
 
+  static constexpr std::uint32_t kLargePool = 1U << 18U;  // entries, of four bytes, beyond the second level of caches
+  static constexpr std::uint32_t kFetchedAhead = 12;
+
   [[nodiscard]] Use take_use(std::uint32_t slot) noexcept;
   [[nodiscard]] std::uint32_t draw_in_order(std::span<Use> rows) noexcept;
 
@@ -81,7 +84,17 @@ std::uint32_t UniformPool::draw(std::span<Use> rows, Xoshiro256& random, const R
   std::uint32_t left = left_;
   std::uint32_t drawn = 0;
   const auto limit = static_cast<std::uint32_t>(rows.size());
+  // In a large pool each draw misses the caches. A copy of the random numbers runs ahead and fetches what will be drawn, or
+  // its neighbour if items come or go in between.
+  Xoshiro256 ahead = local;
+  const bool large = left > kLargePool;
+  for (std::uint32_t fetched = 0; large && fetched < std::min(limit, kFetchedAhead); ++fetched) {
+    __builtin_prefetch(entries + ahead.below(left));
+  }
   while (drawn < limit && left > 0) {
+    if (large) {
+      __builtin_prefetch(entries + ahead.below(left));
+    }
     const std::uint32_t position = local.below(left);
     const std::uint32_t slot = entries[position];
     entries[position] = entries[--left];

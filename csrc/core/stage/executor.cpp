@@ -17,28 +17,50 @@ constexpr std::uint32_t kPrefetchRows = 6;
 constexpr std::size_t kPrefetchBytes = 512;
 constexpr std::size_t kPrefetchStep = 64;
 
+// So many bytes of rows are copied leaf by leaf, and at least so many rows. More at a time would be prefetched in bursts,
+// and miss.
+constexpr std::size_t kColumnBytes = 1024;
+constexpr std::size_t kColumnRows = 4;
+
+// Up to this size a leaf is copied by code of our own.
+constexpr std::size_t kShortBytes = 128;
+
 // Rows copied before their slots are reported, but at most about kGroupBytes. A read-modify-write after every row would
 // wait until the row has left the store buffer, and it is cheaper to wake producers for several slots at once.
 constexpr std::uint32_t kGroupRows = 32;
 constexpr std::size_t kGroupBytes = std::size_t{256} << 10;
 
-// Handles short leaves (labels, often) inline, because for them the call of memcpy costs more than the copy.
-inline void copy_leaf(std::byte* to, const std::byte* from, std::size_t size_bytes, bool stream) noexcept {
-  switch (size_bytes) {
-    case 1:
-      std::memcpy(to, from, 1);
-      break;
-    case 2:
-      std::memcpy(to, from, 2);
-      break;
-    case 4:
-      std::memcpy(to, from, 4);
-      break;
-    case 8:
-      std::memcpy(to, from, 8);
-      break;
-    default:
-      copy_bytes(to, from, size_bytes, stream);
+// Copies a leaf of at least kBytes by so many at a time, of which the last may overlap those before. Sizes that the
+// compiler knows save the call of memcpy, which costs more than a short copy.
+template <std::size_t kBytes>
+void copy_short_leaf(std::byte* to, const std::byte* from, std::size_t stride, std::span<const Use> rows,
+                     std::size_t size_bytes) noexcept {
+  for (const Use& use : rows) {
+    const std::byte* const leaf = from + use.slot * stride;
+    for (std::size_t offset = 0; offset + kBytes < size_bytes; offset += kBytes) {
+      std::memcpy(to + offset, leaf + offset, kBytes);
+    }
+    std::memcpy(to + size_bytes - kBytes, leaf + size_bytes - kBytes, kBytes);
+    to += size_bytes;
+  }
+}
+
+// Copies one leaf of rows, which lie `stride` bytes apart by slot, side by side.
+void copy_leaf(std::byte* to, const std::byte* from, std::size_t stride, std::span<const Use> rows,
+               std::size_t size_bytes, bool stream) noexcept {
+  if (size_bytes > kShortBytes) {
+    for (const Use& use : rows) {
+      copy_bytes(to, from + use.slot * stride, size_bytes, stream);
+      to += size_bytes;
+    }
+  } else if (size_bytes >= 16) {
+    copy_short_leaf<16>(to, from, stride, rows, size_bytes);
+  } else if (size_bytes >= 8) {
+    copy_short_leaf<8>(to, from, stride, rows, size_bytes);
+  } else if (size_bytes >= 4) {
+    copy_short_leaf<4>(to, from, stride, rows, size_bytes);
+  } else if (size_bytes > 0) {
+    copy_short_leaf<1>(to, from, stride, rows, size_bytes);
   }
 }
 
@@ -148,16 +170,23 @@ void Executor::prefetch(std::uint32_t slot) const noexcept {
   }
 }
 
-inline void Executor::copy_row(const Use& use, std::byte* block, std::uint32_t row) const noexcept {
-  const std::byte* const slot = slot_data_ + use.slot * layout_.slot_bytes();
+// Leaf by leaf: each is written to one place, and its size is looked at once for all rows.
+void Executor::copy_rows(std::span<const Use> rows, std::byte* block, std::uint32_t first) const noexcept {
   for (const SlotLayout::Leaf& leaf : layout_.leaves()) {
-    copy_leaf(block + leaf.batch_offset + row * leaf.size_bytes, slot + leaf.slot_offset, leaf.size_bytes, stream_);
+    copy_leaf(block + leaf.batch_offset + first * leaf.size_bytes, slot_data_ + leaf.slot_offset, layout_.slot_bytes(),
+              rows, leaf.size_bytes, stream_);
   }
   if (layout_.with_info()) {
-    const auto index = static_cast<std::int64_t>(use.source_index);
-    const auto ordinal = static_cast<std::int32_t>(use.ordinal);
-    std::memcpy(block + layout_.source_index_offset() + row * sizeof(index), &index, sizeof(index));
-    std::memcpy(block + layout_.use_offset() + row * sizeof(ordinal), &ordinal, sizeof(ordinal));
+    std::byte* index = block + layout_.source_index_offset() + first * sizeof(std::int64_t);
+    std::byte* ordinal = block + layout_.use_offset() + first * sizeof(std::int32_t);
+    for (const Use& use : rows) {
+      const auto of_source = static_cast<std::int64_t>(use.source_index);
+      const auto of_use = static_cast<std::int32_t>(use.ordinal);
+      std::memcpy(index, &of_source, sizeof(of_source));
+      std::memcpy(ordinal, &of_use, sizeof(of_use));
+      index += sizeof(of_source);
+      ordinal += sizeof(of_use);
+    }
   }
 }
 
@@ -169,6 +198,7 @@ bool Executor::copy_planned(Batch& batch) {
   span.set_value(batch.rows - batch.copied);
   const auto group_rows =
       static_cast<std::uint32_t>(std::clamp<std::size_t>(kGroupBytes / layout_.slot_bytes(), 1, kGroupRows));
+  const auto at_once = static_cast<std::uint32_t>(std::max(kColumnBytes / layout_.slot_bytes(), kColumnRows));
   const Use* const uses = batch.uses.data();
   std::byte* const block = batch.memory.data();
   const std::uint32_t end = batch.rows;
@@ -182,14 +212,18 @@ bool Executor::copy_planned(Batch& batch) {
     const std::uint32_t group_end = row + static_cast<std::uint32_t>(group.size());
     std::array<std::uint32_t, kGroupRows> spent;  // NOLINT(cppcoreguidelines-pro-type-member-init): written below
     std::size_t count = 0;
-    for (; row < group_end; ++row) {
-      if (row + kPrefetchRows < end) {
-        prefetch(uses[row + kPrefetchRows].slot);
+    while (row < group_end) {
+      const std::uint32_t rows = std::min(at_once, group_end - row);
+      for (std::uint32_t ahead = row + kPrefetchRows; ahead < std::min(row + kPrefetchRows + rows, end); ++ahead) {
+        prefetch(uses[ahead].slot);
       }
-      copy_row(uses[row], block, row);
-      fresh += uses[row].ordinal == 0 ? 1 : 0;
-      spent[count] = uses[row].slot;
-      count += uses[row].last ? 1 : 0;  // no branch, because it would be unpredictable
+      copy_rows(std::span(batch.uses).subspan(row, rows), block, row);
+      row += rows;
+    }
+    for (const Use& use : group) {
+      fresh += use.ordinal == 0 ? 1 : 0;
+      spent[count] = use.slot;
+      count += use.last ? 1 : 0;  // no branch, because it would be unpredictable
     }
     if (plan_.config().adaptive()) {
       for (const Use& use : group) {

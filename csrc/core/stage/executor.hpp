@@ -93,7 +93,7 @@ class Executor {
 
   Outcome draw(bool awaited);
   void copied(std::uint64_t batch, std::span<const std::uint32_t> slots, bool whole);
-  void copy_row(const Use& use, std::byte* block, std::uint32_t row) const noexcept;
+  void copy_rows(std::span<const Use> rows, std::byte* block, std::uint32_t first) const noexcept;
   void prefetch(std::uint32_t slot) const noexcept;
 
   SlotPool& slots_;
