@@ -2,7 +2,8 @@
 //
 //     capi_benchmark [rounds]
 //
-// The consumer is emptied between the timed parts, so that nothing waits and nothing but the producer's side is measured.
+// The consumer is emptied between the timed parts, so that nothing waits and nothing but the producer's side is
+// measured.
 #include <algorithm>
 #include <array>
 #include <chrono>

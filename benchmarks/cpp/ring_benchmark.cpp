@@ -1,9 +1,9 @@
 // Compares pyecho's index ring with alternative queues, with the same producers and consumers.
 //
-// Every contestant moves 32-bit numbers from producers to consumers through 1,024 places. When it is full or empty, it is
-// retried after a pause, and every 64th time after a yield. The sum of the numbers is checked. For one producer with one
-// consumer, queues with a variant for that case use it. pyecho's ring runs twice: with one number per call, and with up
-// to 32. Contestants take turns, in reverse order every other round; the first round does not count.
+// Every contestant moves 32-bit numbers from producers to consumers through 1,024 places. When it is full or empty, it
+// is retried after a pause, and every 64th time after a yield. The sum of the numbers is checked. For one producer with
+// one consumer, queues with a variant for that case use it. pyecho's ring runs twice: with one number per call, and
+// with up to 32. Contestants take turns, in reverse order every other round; the first round does not count.
 //
 //     ring_benchmark [rounds] [million items]
 //
@@ -96,9 +96,9 @@ struct AtomicQueue2 {
 #endif
 
 #ifdef PYECHO_WITH_CONCURRENTQUEUE
-// Its documentation recommends a token for each side of each thread. Several producers cannot share a bound, because with
-// try_enqueue() blocks stay with the producer that used them first, and another producer may never get one. So the queue
-// is unbounded and never full.
+// Its documentation recommends a token for each side of each thread. Several producers cannot share a bound, because
+// with try_enqueue() blocks stay with the producer that used them first, and another producer may never get one. So the
+// queue is unbounded and never full.
 struct Moodycamel {
   struct End {
     explicit End(Moodycamel& whole) : queue(whole.queue), producer(queue), consumer(queue) {}

@@ -3,8 +3,8 @@
 // Both sides copy each fresh row once into the pool and each of its uses once out of it, in random order, from and to
 // the same kind of memory (page-aligned, huge pages where granted, touched beforehand). The limit is a plain loop per
 // thread over slot numbers drawn beforehand, without hand-over or order among threads. pyecho gets its rows from one
-// producer thread and gathers with the given number of workers. Its consumer drops every batch at once and makes batches
-// while it waits. So two limits are of interest: as many threads as workers, and one thread on every core.
+// producer thread and gathers with the given number of workers. Its consumer drops every batch at once and makes
+// batches while it waits. So two limits are of interest: as many threads as workers, and one thread on every core.
 #pragma once
 
 #include <cstddef>

@@ -12,8 +12,8 @@ enum class HandOver : unsigned char {
   kBuffer,     // EchoBuffer, batches of one row: producer -> gather worker -> consumer
 };
 
-// Hands over `count` items, each `pause_ns` after the last, so that the consumer (and workers) sleep by then. Returns the
-// nanoseconds from just before each commit to just after its receipt. Blocks for about count * pause_ns.
+// Hands over `count` items, each `pause_ns` after the last, so that the consumer (and workers) sleep by then. Returns
+// the nanoseconds from just before each commit to just after its receipt. Blocks for about count * pause_ns.
 [[nodiscard]] std::vector<std::uint64_t> hand_over_ns(HandOver kind, std::uint32_t count, std::uint64_t pause_ns);
 
 }  // namespace pyecho::bench

@@ -43,8 +43,8 @@ Object owned(PyObject* made) {
 // In a catch block of a function that CPython calls: sets what was thrown as the Python exception.
 void set_caught() noexcept;
 
-// Checks the argument of fail(). Raises TypeError if it is not an exception object. Wraps StopIteration in a RuntimeError,
-// as generators do, because it would end the consumer's loop silently.
+// Checks the argument of fail(). Raises TypeError if it is not an exception object. Wraps StopIteration in a
+// RuntimeError, as generators do, because it would end the consumer's loop silently.
 pybind11::object checked_failure(const pybind11::object& error);
 
 // Raises an exception object with its own traceback.

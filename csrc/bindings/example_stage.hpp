@@ -27,8 +27,8 @@ class NativeFeed;
 // GIL, and several threads may be inside.
 class ExampleStage final : public StageOf<EchoBuffer> {
  public:
-  // `spec`, `node_of`: see Structure. `name`: see Stage. `batched`: items of the source are batches, and their rows are the
-  // examples. Python callables, or None:
+  // `spec`, `node_of`: see Structure. `name`: see Stage. `batched`: items of the source are batches, and their rows are
+  // the examples. Python callables, or None:
   // - to_array: leaf -> ndarray, or None if it is not an array
   // - from_array: (ndarray, leaf number) -> array for the consumer
   // - info_type: (source_index, use) -> the info of a batch

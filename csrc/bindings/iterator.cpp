@@ -1,5 +1,5 @@
-// A raw Python type, because __next__ is called for every emission, and pybind11's dispatch would cost more than the echo
-// itself.
+// A raw Python type, because __next__ is called for every emission, and pybind11's dispatch would cost more than the
+// echo itself.
 #include <cstdint>
 #include <utility>
 
@@ -32,8 +32,8 @@ bool retired(const IteratorObject& self, const Stage& stage) noexcept {
 }
 
 // Calls the owner's finish() once per iterator. If a signal handler raises in the middle of it (Ctrl-C, or PyTorch's
-// handler for a dead worker process), calls it again, so that it completes, and leaves the exception set. If Ctrl-C cuts
-// that short as well, the next call of next() completes it.
+// handler for a dead worker process), calls it again, so that it completes, and leaves the exception set. If Ctrl-C
+// cuts that short as well, the next call of next() completes it.
 void finish(PyObject* object, const Stage& stage, bool completed) {
   PyObject* const owner = self_of(object)->owner;
   if (owner == nullptr || retired(*self_of(object), stage)) {

@@ -10,7 +10,8 @@ using namespace py::literals;
 
 namespace {
 
-// Sets an ImportError in a sub-interpreter. NumPy refuses these as well, and its state and pyecho's types would be shared.
+// Sets an ImportError in a sub-interpreter. NumPy refuses these as well, and its state and pyecho's types would be
+// shared.
 bool refuse_subinterpreter() {
   if (PyInterpreterState_Get() == PyInterpreterState_Main()) {
     return false;

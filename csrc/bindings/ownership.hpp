@@ -1,10 +1,10 @@
 // Lets the thread that drops an object last destroy it, whichever made it.
 //
-// A free-threaded Python counts the references of the thread that made an object apart from those of all others. If another
-// thread drops the last reference, it leaves the object to the maker, which destroys it when it next runs Python code, and
-// while the maker waits for a batch that is never. A batch must return its memory at once, or the stage would add more. So
-// what a batch is made of, and what an augmentation returns, gives up its maker: from then on all threads share one count.
-// With a GIL all of this compiles to nothing.
+// A free-threaded Python counts the references of the thread that made an object apart from those of all others. If
+// another thread drops the last reference, it leaves the object to the maker, which destroys it when it next runs
+// Python code, and while the maker waits for a batch that is never. A batch must return its memory at once, or the
+// stage would add more. So what a batch is made of, and what an augmentation returns, gives up its maker: from then on
+// all threads share one count. With a GIL all of this compiles to nothing.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -28,7 +28,8 @@ inline void give_up_ownership(PyObject* object) noexcept {
   if (_Py_IsOwnedByCurrentThread(object) == 0 || local == _Py_IMMORTAL_REFCNT_LOCAL) {
     return;
   }
-  // In this order: a thread with the same address, started later, must not take itself for the maker of a merged object.
+  // In this order: a thread with the same address, started later, must not take itself for the maker of a merged
+  // object.
   std::atomic_ref(object->ob_ref_local).store(0);
   std::atomic_ref(object->ob_tid).store(_Py_UNOWNED_TID);
   const std::atomic_ref shared(object->ob_ref_shared);

@@ -1,5 +1,6 @@
-// Positions (class Position of pyecho/state/position.py), and plans that are brought there. A position is read by attribute:
-// epoch, items, uses, iterations, delivered; where a run goes on also batches, min_rows, passes, open_items, ended, decisions.
+// Positions (class Position of pyecho/state/position.py), and plans that are brought there. A position is read by
+// attribute: epoch, items, uses, iterations, delivered; where a run goes on also batches, min_rows, passes, open_items,
+// ended, decisions.
 #pragma once
 
 #include <pybind11/numpy.h>

@@ -1,8 +1,9 @@
-// Critical sections: on a free-threaded Python they do for one object what the GIL does for all. With a GIL they are empty.
+// Critical sections: on a free-threaded Python they do for one object what the GIL does for all. With a GIL they are
+// empty.
 //
 // A Section holds a SectionLock, like a GIL of the object that owns it:
-// - CPython gives it up while the thread waits, or is detached (GilRelease), and takes it again before the thread goes on.
-//   So no thread waits for anything with a Section, and two of them cannot deadlock.
+// - CPython gives it up while the thread waits, or is detached (GilRelease), and takes it again before the thread goes
+//   on. So no thread waits for anything with a Section, and two of them cannot deadlock.
 // - call_python() (gil.hpp) gives up all Sections of the thread, or a source that computes would lock out the consumer.
 // - Other calls into Python (destructors, comparisons of keys, signal handlers) may give them up.
 // - A thread may enter a Section that it is in. Only the innermost Section is sure to be held.

@@ -17,13 +17,13 @@ namespace py = pybind11;
 namespace pyecho::bindings {
 namespace {
 
-// pyecho.items.sharing.describe: value -> pyecho.items.nodes.Node, or None; and path_to: (item, object inside) -> path of the
-// object, or None. Never released, because they are used until the very end of the interpreter.
+// pyecho.items.sharing.describe: value -> pyecho.items.nodes.Node, or None; and path_to: (item, object inside) -> path
+// of the object, or None. Never released, because they are used until the very end of the interpreter.
 PyObject* describe_hook = nullptr;
 PyObject* path_hook = nullptr;
 
-// Interned strings, made while the module is imported: a thread that waits for the initialiser of a static cannot let the
-// garbage collector of a free-threaded Python proceed.
+// Interned strings, made while the module is imported: a thread that waits for the initialiser of a static cannot let
+// the garbage collector of a free-threaded Python proceed.
 PyObject* torch_name = nullptr;
 PyObject* version_name = nullptr;
 

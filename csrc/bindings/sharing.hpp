@@ -11,7 +11,8 @@ struct SharedItem {
 };
 
 // Watches the versions of torch tensors, and the identity of the children of dicts, lists, described nodes and objects
-// with arrays inside. Runs Python code only for described nodes and such objects, and raises any exception of that code.
+// with arrays inside. Runs Python code only for described nodes and such objects, and raises any exception of that
+// code.
 [[nodiscard]] SharedItem share_item(pybind11::handle item);
 
 // Raises EchoMutated if the item has changed since. The caller must keep references to both, because user code may run.

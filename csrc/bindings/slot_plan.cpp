@@ -103,8 +103,8 @@ class SlotPlan {
     return true;
   }
 
-  // Adds so many examples, at most room(), and returns their slots. There is room for a batch once advance() has returned
-  // false.
+  // Adds so many examples, at most room(), and returns their slots. There is room for a batch once advance() has
+  // returned false.
   py::array_t<std::int64_t> offer(std::size_t examples) {
     if (examples > free_.size()) {
       throw py::value_error("the pool has no room for so many examples");

@@ -107,10 +107,11 @@ class Stage {
   // last use. `with_held`: and `held`, the items that were read and are not put, and `held_row`, the next row of the
   // first of them; then no thread may be in feed().
   [[nodiscard]] pybind11::dict state(bool payload, bool with_held);
-  // Same as begin(), but continues at a position. `unspent`: numbers of the items to go on with, ascending, or None: the
-  // source yields again all but those of the batches taken. The stage is paused; fill the slots with refill(), then call
-  // set_paused(false). Returns the numbers of the items, ascending, and their slots. Raises CheckpointError, also if these
-  // are not the items of the position, or ConfigError if max_bytes has no room for them: nothing has changed then.
+  // Same as begin(), but continues at a position. `unspent`: numbers of the items to go on with, ascending, or None:
+  // the source yields again all but those of the batches taken. The stage is paused; fill the slots with refill(), then
+  // call set_paused(false). Returns the numbers of the items, ascending, and their slots. Raises CheckpointError, also
+  // if these are not the items of the position, or ConfigError if max_bytes has no room for them: nothing has changed
+  // then.
   pybind11::tuple resume(const pybind11::object& at, const std::optional<Indices>& unspent);
   // Fills slots with rows of an item of the source; of an example, with row 0. `batched`: the item is a batch.
   virtual void refill(const pybind11::object& item, bool batched, const Indices& rows, const Indices& slots) = 0;
@@ -301,8 +302,8 @@ class StageOf : public Stage {
 
 // Returns an iterator (iterator.cpp). Either `stage` or `owner` is None. An owner has two methods:
 // - begin(), called at the first next(), ends older iterations and returns the stage and its generation.
-// - finish(completed) is called at the end of the iteration (True), or if the iterator is destroyed earlier (False). It is
-//   called once more if it raises.
+// - finish(completed) is called at the end of the iteration (True), or if the iterator is destroyed earlier (False). It
+//   is called once more if it raises.
 pybind11::object new_iterator(const pybind11::object& stage, const pybind11::object& owner);
 
 }  // namespace pyecho::bindings

@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::size_t kMaxSmallBytes = 16;  // pieces of at most this size are copied inline
 
-// Rows written together if pieces in the same cache line go to different rows (a transposed matrix), so that each line is
-// fetched only once.
+// Rows written together if pieces in the same cache line go to different rows (a transposed matrix), so that each line
+// is fetched only once.
 constexpr std::ptrdiff_t kTile = 16;
 constexpr std::ptrdiff_t kUnrolled = 8;  // for single bytes, twice as fast as a plain loop
 constexpr std::ptrdiff_t kLineBytes = 64;

@@ -1,5 +1,5 @@
-// The nest of an example and its leaves. Flattens items and unflattens batches. Dicts, lists, tuples and namedtuples are
-// handled natively, other nodes through their description (pyecho/items/nodes.py).
+// The nest of an example and its leaves. Flattens items and unflattens batches. Dicts, lists, tuples and namedtuples
+// are handled natively, other nodes through their description (pyecho/items/nodes.py).
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -12,8 +12,8 @@
 
 namespace pyecho::bindings {
 
-// One leaf of the nest. An array leaf has a dtype and the shape of one example. A reference leaf (str, bytes, any object)
-// has neither and travels as a Python reference.
+// One leaf of the nest. An array leaf has a dtype and the shape of one example. A reference leaf (str, bytes, any
+// object) has neither and travels as a Python reference.
 struct LeafSpec {
   // `field`: a pyecho.Field. `where`: its path.
   LeafSpec(const pybind11::object& field, std::string where);
@@ -34,8 +34,8 @@ class Structure {
 
   [[nodiscard]] const std::vector<LeafSpec>& leaves() const noexcept { return leaves_; }
 
-  // Returns the leaves of `item`, in leaf order. Raises SpecMismatch if the nest differs. Python code may run (comparisons
-  // of keys, described nodes) and may change the item.
+  // Returns the leaves of `item`, in leaf order. Raises SpecMismatch if the nest differs. Python code may run
+  // (comparisons of keys, described nodes) and may change the item.
   [[nodiscard]] std::vector<pybind11::object> flatten(pybind11::handle item) const;
   // Returns the nest with these leaves (leaves().size() of them). Moves from the leaves.
   [[nodiscard]] pybind11::object unflatten(std::vector<pybind11::object>& leaves) const {

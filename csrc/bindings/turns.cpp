@@ -14,11 +14,12 @@ namespace pyecho::bindings {
 namespace {
 
 // Serialises calls that change the same state, without waiting. For calls by threads, signal handlers and the garbage
-// collector, which may interrupt one another at any point, so a lock would block or deadlock. The GIL, or else a Section,
-// makes each member atomic up to the call of a function.
+// collector, which may interrupt one another at any point, so a lock would block or deadlock. The GIL, or else a
+// Section, makes each member atomic up to the call of a function.
 class Turns {
  public:
-  // Calls function() now, then the functions posted meanwhile. Returns its result. Raises EchoError if a call is under way.
+  // Calls function() now, then the functions posted meanwhile. Returns its result. Raises EchoError if a call is under
+  // way.
   py::object run(const py::object& function) {
     if (taken_) {
       raise(
@@ -28,8 +29,8 @@ class Turns {
     }
     return serve(function);
   }
-  // Calls function() now. If a call is under way in any thread, that call runs function() at its end instead. If function()
-  // raises (Ctrl-C), it is called once more, so it must tolerate a second call.
+  // Calls function() now. If a call is under way in any thread, that call runs function() at its end instead. If
+  // function() raises (Ctrl-C), it is called once more, so it must tolerate a second call.
   void post(py::object function) {
     posted_.push_back(std::move(function));
     if (!taken_) {

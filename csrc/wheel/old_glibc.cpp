@@ -35,8 +35,8 @@ using ClockWait = int (*)(pthread_cond_t*, pthread_mutex_t*, clockid_t, const ti
 
 constexpr std::int64_t kSecondNs = 1'000'000'000;
 
-// As libstdc++ does where there is no pthread_cond_clockwait(), glibc 2.30's: waits by the system's clock. If that is set
-// back meanwhile, the wait takes longer.
+// As libstdc++ does where there is no pthread_cond_clockwait(), glibc 2.30's: waits by the system's clock. If that is
+// set back meanwhile, the wait takes longer.
 int wait_by_system_clock(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock, const timespec* until) {
   timespec now{};
   timespec system{};

@@ -39,8 +39,8 @@ std::vector<PassRun> runs_of(const Passes& passes) {
   return runs;
 }
 
-// Runs a plan to its end after so many iterations and batches were taken by another one, by way of a replay. Returns what
-// it draws.
+// Runs a plan to its end after so many iterations and batches were taken by another one, by way of a replay. Returns
+// what it draws.
 Iterations resumed(const Case& made, std::uint64_t iterations, std::uint64_t batches, bool feed_all) {
   PlanConfig config = made.config;
   config.slots += static_cast<std::uint32_t>(std::accumulate(made.passes.begin(), made.passes.end(), 0U));

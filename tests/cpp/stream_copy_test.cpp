@@ -69,8 +69,8 @@ TEST(StreamCopyTest, little_memory_and_short_copies_stay_in_the_caches) {
   EXPECT_EQ(worth_streaming(kAll, 4096), !stream_copies().empty());
 }
 
-// A writer, and a reader that follows within nanoseconds. Without a fence, lines are still on their way to memory then, in
-// about one round of a thousand.
+// A writer, and a reader that follows within nanoseconds. Without a fence, lines are still on their way to memory then,
+// in about one round of a thousand.
 class Chase {
  public:
   static constexpr std::size_t kBytes = 4096;

@@ -34,8 +34,8 @@ struct World {
   std::uint64_t passes = 1;  // that flow into each other
 };
 
-// Draws the batches of one of `ranks` ranks. `timing` decides how early items and ends of passes are fed. There are only as
-// many slots as Plan promises to come along with.
+// Draws the batches of one of `ranks` ranks. `timing` decides how early items and ends of passes are fed. There are
+// only as many slots as Plan promises to come along with.
 Batches batches_of_rank(const World& world, std::uint32_t rank, std::uint32_t ranks, std::uint32_t timing) {
   const std::uint32_t streams = world.shards / ranks;
   const std::uint32_t capacity = world.capacity * streams;

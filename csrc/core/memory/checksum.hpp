@@ -23,8 +23,8 @@ namespace pyecho {
   return number + leaf * kGoldenGamma;
 }
 
-// Returns the checksum of these bytes for this seed, the same on every platform of one byte order. Copies them to `copy`,
-// if there is one: then memory is the limit, and the checksum costs little.
+// Returns the checksum of these bytes for this seed, the same on every platform of one byte order. Copies them to
+// `copy`, if there is one: then memory is the limit, and the checksum costs little.
 inline std::uint64_t checksum(std::span<const std::byte> bytes, std::uint64_t seed,
                               std::byte* copy = nullptr) noexcept {
   constexpr std::size_t kLanes = 8;
@@ -60,8 +60,8 @@ inline std::uint64_t checksum(std::span<const std::byte> bytes, std::uint64_t se
   return sum;
 }
 
-// Returns the sum of part(begin, end) over parts of [0, count), in several threads if all items together have many bytes.
-// `part` must not throw.
+// Returns the sum of part(begin, end) over parts of [0, count), in several threads if all items together have many
+// bytes. `part` must not throw.
 template <class Part>
 std::uint64_t sum_in_parallel(std::size_t count, std::size_t item_bytes, const Part& part) {
   constexpr std::size_t kBytesPerThread = std::size_t{4} << 20;

@@ -1,8 +1,8 @@
 // Offsets of the leaves of an example, in its slot and in a batch. Pure arithmetic.
 //
-// A slot is a record with all leaves of one example side by side. A batch is one block of memory with a region per leaf.
-// Each region is a contiguous array of rows, so every leaf of the batch is an ordinary C-contiguous array. Two more
-// regions may follow: the source index and the use of each row.
+// A slot is a record with all leaves of one example side by side. A batch is one block of memory with a region per
+// leaf. Each region is a contiguous array of rows, so every leaf of the batch is an ordinary C-contiguous array. Two
+// more regions may follow: the source index and the use of each row.
 #pragma once
 
 #include <cstddef>

@@ -24,8 +24,8 @@ namespace {
 
 constexpr std::size_t kLineBytes = 64;
 // Stream if the memory is at least so many times the cache: less of it is still there when it is read. In
-// benchmarks/cpp/stream_benchmark with a cache of 32 MiB, batches of 4 to 36 MiB in total were slower with streaming (writing
-// and reading together), and batches of 73 and 147 MiB were faster.
+// benchmarks/cpp/stream_benchmark with a cache of 32 MiB, batches of 4 to 36 MiB in total were slower with streaming
+// (writing and reading together), and batches of 73 and 147 MiB were faster.
 constexpr std::size_t kCaches = 2;
 constexpr std::size_t kUnknownCacheBytes = std::size_t{32} << 20;
 
@@ -65,8 +65,8 @@ __attribute__((target("avx512f"))) void avx512_copy(std::byte* to, const std::by
   std::memcpy(to + done, from + done, size_bytes - done);
 }
 
-// Returns the size of the last-level cache that the kernel reports, or an estimate. (The C library multiplies it by guesses
-// about processors that share it: ten times too much in some virtual machines.)
+// Returns the size of the last-level cache that the kernel reports, or an estimate. (The C library multiplies it by
+// guesses about processors that share it: ten times too much in some virtual machines.)
 std::size_t cache_bytes() {
   std::size_t found = 0;
   for (int index = 0; index < 8; ++index) {

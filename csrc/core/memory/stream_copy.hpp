@@ -1,12 +1,12 @@
 // Copies that bypass the caches, for data that would have left them anyway before it is read.
 //
 // An ordinary store first reads the line that it overwrites, and the line is written back later, so a copied line costs
-// three transfers. A streaming ("non-temporal") store bypasses the caches. It costs two transfers and evicts nothing, but
-// the reader must fetch the copy from memory. So streaming pays if so much is written between a copy and its reading
-// that the copy would have left the caches.
+// three transfers. A streaming ("non-temporal") store bypasses the caches. It costs two transfers and evicts nothing,
+// but the reader must fetch the copy from memory. So streaming pays if so much is written between a copy and its
+// reading that the copy would have left the caches.
 //
-// A release alone does not order streaming stores. The thread that made a streaming copy must call stream_fence() before
-// it lets another thread read or overwrite it.
+// A release alone does not order streaming stores. The thread that made a streaming copy must call stream_fence()
+// before it lets another thread read or overwrite it.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@
 
 namespace pyecho {
 
-// Shorter copies are not streamed. The cache lines at both ends of a copy need ordinary stores, because neighbours share
-// them, and in a short copy they are too large a part.
+// Shorter copies are not streamed. The cache lines at both ends of a copy need ordinary stores, because neighbours
+// share them, and in a short copy they are too large a part.
 inline constexpr std::size_t kMinStreamBytes = 1024;
 
 // Same as std::memcpy, with streaming stores where the processor has them. Any thread.

@@ -46,8 +46,8 @@ Outcome AdaptiveStream::ready(bool awaited) {
   return uses_left_in_iteration() == 0 || exhausted() ? Outcome::kEnd : Outcome::kOk;
 }
 
-// Takes the events before the next batch: those that have arrived, or as many as were taken before. Returns false if some
-// must be fed first.
+// Takes the events before the next batch: those that have arrived, or as many as were taken before. Returns false if
+// some must be fed first.
 bool AdaptiveStream::decide(bool awaited) {
   if (state_ == Deciding::kDone) {
     return true;
@@ -113,8 +113,8 @@ bool AdaptiveStream::take_event() {
   return true;
 }
 
-// Ends an iteration if the end of its pass was taken, it has a batch, and there are as many uses as its items have at least.
-// After the last batch, ends all.
+// Ends an iteration if the end of its pass was taken, it has a batch, and there are as many uses as its items have at
+// least. After the last batch, ends all.
 void AdaptiveStream::end_iterations() {
   while (!least_uses_.empty() && (exhausted() || (drawn_ >= least_uses_.front() && drawn_ > iteration_begin_))) {
     least_uses_.pop_front();

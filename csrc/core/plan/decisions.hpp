@@ -39,8 +39,8 @@ inline constexpr const char* kOtherLog =
     "the "
     "source, the options, the seed and the epochs of the run that made the log";
 
-// Decisions that are being taken. One thread at a time; any thread may read the Decisions of so_far() meanwhile, because add()
-// writes behind them, or, if there is no room, into new memory.
+// Decisions that are being taken. One thread at a time; any thread may read the Decisions of so_far() meanwhile,
+// because add() writes behind them, or, if there is no room, into new memory.
 class GrowingDecisions {
  public:
   void add(std::uint32_t decision) {

@@ -3,13 +3,13 @@
 // With a whole factor every item gets `factor` uses. With a fractional one every item gets floor(factor) uses, and some
 // items get one more, so that a pass of N items has exactly floor(N * factor + 0.5) uses:
 //
-// - If N is known, these items are chosen at random, each item being equally likely (selection sampling; Knuth, volume 2,
-//   3.4.2, algorithm S), seeded by (seed, pass). Or, with `even`, they are spread evenly from a random item on, so that
+// - If N is known, these items are chosen at random, each item being equally likely (selection sampling; Knuth, volume
+//   2, 3.4.2, algorithm S), seeded by (seed, pass). Or, with `even`, they are spread evenly from a random item on, so that
 //   several streams use up their items equally fast.
 // - If N is unknown, the total must be right after every item, so the same items get one more use in every pass.
 //
-// A pass may need another number of uses U, because other ranks have more items. Then it has the factor U / N, and is drawn in
-// the same way.
+// A pass may need another number of uses U, because other ranks have more items. Then it has the factor U / N, and is
+// drawn in the same way.
 #pragma once
 
 #include <cmath>
@@ -26,8 +26,8 @@ class EchoFactor {
   explicit EchoFactor(double factor, bool even = false);
 
   // Starts pass number `pass` of `items` items (or kUnknown), which has `uses` uses, at least `items` and below
-  // PlanConfig::kMaxUses times as many, or kUnknown: uses_of_pass(). A pass that turns out longer than `items` still has the
-  // exact total; a shorter one may miss it.
+  // PlanConfig::kMaxUses times as many, or kUnknown: uses_of_pass(). A pass that turns out longer than `items` still
+  // has the exact total; a shorter one may miss it.
   void begin_pass(std::uint64_t seed, std::uint64_t pass, std::uint64_t items, std::uint64_t uses = kUnknown) noexcept;
   // Returns the number of uses of the next item.
   [[nodiscard]] std::uint32_t next() noexcept { return whole_ + (fractional_ && next_gets_more() ? 1U : 0U); }

@@ -1,5 +1,5 @@
-// A queue in one vector: constant time for each element, and no allocation while it fits the memory it has had, which is
-// that of 16 elements at first.
+// A queue in one vector: constant time for each element, and no allocation while it fits the memory it has had, which
+// is that of 16 elements at first.
 #pragma once
 
 #include <cstddef>

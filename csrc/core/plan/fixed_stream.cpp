@@ -50,7 +50,8 @@ Outcome FixedStream::ready(bool /*awaited*/) {
   // Checked before items are admitted. Otherwise the order of entries would depend on how early items were fed, because
   // the deferred entries of the batch must come before the entries of new items.
   if (uses_left_in_iteration() == 0) {
-    // Timing must not decide whether an iteration of a fixed number of uses is the last, so wait for an item or the end.
+    // Timing must not decide whether an iteration of a fixed number of uses is the last, so wait for an item or the
+    // end.
     const bool known = config_.iteration_uses == 0 || pool_.uses_left() > 0 || input_.has_item() || input_.ended();
     return known ? Outcome::kEnd : Outcome::kEmpty;
   }

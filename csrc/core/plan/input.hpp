@@ -1,5 +1,5 @@
-// The input of a stream: items and ends of passes in source order, from where they are fed to where the stream takes them.
-// It numbers the items of each pass, and says how many uses each of them gets (EchoFactor). Pure arithmetic.
+// The input of a stream: items and ends of passes in source order, from where they are fed to where the stream takes
+// them. It numbers the items of each pass, and says how many uses each of them gets (EchoFactor). Pure arithmetic.
 //
 //     input.feed(slot);  or  input.end_pass();  or  input.end();
 //     while (input.at_pass_end()) { input.close_pass(); }

@@ -1,36 +1,36 @@
-// Decides which item fills which row of which batch: the streams of a rank, one use from each in turn. Pure arithmetic: no
-// threads, no clock, no payload.
+// Decides which item fills which row of which batch: the streams of a rank, one use from each in turn. Pure arithmetic:
+// no threads, no clock, no payload.
 //
 //     item j of a pass ──▶ stream j mod k ──▶ pool, draws ──▶ use t comes from stream t mod k
 //
 // A run over several ranks is made of V streams, dealt to R ranks as k = V / R each (PlanConfig). Since each stream has
-// draws of its own, the same uses leave for any R that divides V, and rows r, r + R, ... of the global batch are those of
-// rank r. Else there is one stream, and this class only numbers its items.
+// draws of its own, the same uses leave for any R that divides V, and rows r, r + R, ... of the global batch are those
+// of rank r. Else there is one stream, and this class only numbers its items.
 //
 //     Plan plan(config);
 //     plan.begin(epoch, extent);
 //     plan.feed(slot of the next item);  or  plan.end_pass();  or  plan.end_input();
 //     Outcome outcome = plan.draw(rows, drawn);  and after the last row of a batch  plan.end_batch();
 //
-// A plan is a function of its configuration, the first epoch, its extent and the lengths of the passes, so where it stood
-// is saved as a few numbers and found again by replaying it (replay.hpp). For that it numbers the items, from 0 after
-// begin().
+// A plan is a function of its configuration, the first epoch, its extent and the lengths of the passes, so where it
+// stood is saved as a few numbers and found again by replaying it (replay.hpp). For that it numbers the items, from 0
+// after begin().
 //
 // With several streams, items wait for their stream while others draw, so PlanConfig::slots has room for more of them
-// (waiting_slots()). The bound: stream t asks for an item, and stream i has drawn as often, D times, but for one. Each pass
-// has U uses in both, n items in one and n or n - 1 in the other, spread evenly (PlanConfig::even_factor), so that a items
-// have a * f uses but for less than 2, f = U / n. Let c be the capacity of a stream.
+// (waiting_slots()). The bound: stream t asks for an item, and stream i has drawn as often, D times, but for one. Each
+// pass has U uses in both, n items in one and n or n - 1 in the other, spread evenly (PlanConfig::even_factor), so that
+// a items have a * f uses but for less than 2, f = U / n. Let c be the capacity of a stream.
 //
 //     t has room, and its items have at most m <= f + 1 uses:   items admitted  < (D + (c - 1) * m + 2) / f
 //     i was full when it drew last:                             items admitted  > (D + c - 3) / f
 //     i was fed at most one item more than t, which has none waiting.
 //
-// With equal f, fewer than c + 4 items wait for i. If f differs, D + c - 1 <= U, because i has c - 1 uses left, so it is one
-// more at most. Hence c and kInboxSlots for each stream. Passes that flow have equally many items in all streams: else
-// streams that draw equally often would drift apart.
+// With equal f, fewer than c + 4 items wait for i. If f differs, D + c - 1 <= U, because i has c - 1 uses left, so it
+// is one more at most. Hence c and kInboxSlots for each stream. Passes that flow have equally many items in all
+// streams: else streams that draw equally often would drift apart.
 //
-// A stream draws its part of the rows at once, as far as it needs no input; the uses wait until their turns. So it asks for
-// input in its turn only, and these bounds hold.
+// A stream draws its part of the rows at once, as far as it needs no input; the uses wait until their turns. So it asks
+// for input in its turn only, and these bounds hold.
 //
 // Not thread-safe: one thread at a time, except for number_of() a slot not yet released.
 #pragma once
@@ -66,9 +66,10 @@ class Plan {
     return streams == 1 ? 0 : capacity + std::uint64_t{kInboxSlots} * streams;
   }
 
-  // Drops all state and starts with iteration and pass number `epoch`. `extent`: of all streams together, which are dealt the
-  // items in turn and have equally many uses. Several streams end together only if their uses are known. Throws
-  // std::invalid_argument if the uses cannot be dealt so, or are fewer than the items of some stream; std::bad_alloc.
+  // Drops all state and starts with iteration and pass number `epoch`. `extent`: of all streams together, which are
+  // dealt the items in turn and have equally many uses. Several streams end together only if their uses are known.
+  // Throws std::invalid_argument if the uses cannot be dealt so, or are fewer than the items of some stream;
+  // std::bad_alloc.
   void begin(std::uint64_t epoch, const Extent& extent);
   // After begin(): takes these decisions again, and those of PlanConfig::replay if they go on longer.
   void replay(std::vector<std::uint32_t> decisions) {
@@ -79,8 +80,8 @@ class Plan {
 
   // -- Input, in source order --
 
-  // Adds the next item, which lies in this slot. At most PlanConfig::slots items may be fed and not yet drawn to their last
-  // use.
+  // Adds the next item, which lies in this slot. At most PlanConfig::slots items may be fed and not yet drawn to their
+  // last use.
   void feed(std::uint32_t slot) noexcept {
     streams_[streams_.size() == 1 ? 0 : open_items() % streams_.size()].stream->feed(slot);
     numbers_[slot] = fed_++;
@@ -92,10 +93,10 @@ class Plan {
 
   // -- Output --
 
-  // Draws the next uses into `rows` and sets `drawn` to their number, for every outcome.
-  // kOk: all of `rows`. kEmpty: an item or the end must be fed first. kEnd: no use is left for this batch; if `drawn` is
-  // also 0, the iteration is over. `awaited`: the consumer waits for this batch; else an adaptive factor waits for fresh items
-  // (kEmpty) instead of repeating others. Throws std::bad_alloc with an adaptive factor.
+  // Draws the next uses into `rows` and sets `drawn` to their number, for every outcome. kOk: all of `rows`. kEmpty: an
+  // item or the end must be fed first. kEnd: no use is left for this batch; if `drawn` is also 0, the iteration is
+  // over. `awaited`: the consumer waits for this batch; else an adaptive factor waits for fresh items (kEmpty) instead
+  // of repeating others. Throws std::bad_alloc with an adaptive factor.
   Outcome draw(std::span<Use> rows, std::uint32_t& drawn, bool awaited = true);
   // Returns the outcome that a draw of one use would have.
   Outcome ready(bool awaited = true) {
@@ -107,8 +108,8 @@ class Plan {
   // Starts the next iteration. Requires the current one to be over.
   void next_iteration() noexcept;
 
-  // Calls visit(slots) with the slots that items have left between two uses, if there are any. With an adaptive factor, call
-  // it after each draw() and ready().
+  // Calls visit(slots) with the slots that items have left between two uses, if there are any. With an adaptive factor,
+  // call it after each draw() and ready().
   template <class Visit>
   void take_left(const Visit& visit) {
     if (adaptive_ != nullptr && !adaptive_->left().empty()) {
@@ -123,8 +124,8 @@ class Plan {
 
   // True once the last iteration is over: every use of every item has been drawn, and no input can follow.
   [[nodiscard]] bool finished() const noexcept;
-  // Returns a lower bound of the items to feed before `draws` more draws, or all that the iteration has left, can be made
-  // (if the input does not end). Valid after draw() or ready() returned kEmpty.
+  // Returns a lower bound of the items to feed before `draws` more draws, or all that the iteration has left, can be
+  // made (if the input does not end). Valid after draw() or ready() returned kEmpty.
   [[nodiscard]] std::uint64_t min_items(std::uint64_t draws) const noexcept {
     const std::size_t streams = streams_.size();
     const Stream& stream = *streams_[turn_].stream;

@@ -44,8 +44,8 @@ struct PlanConfig {
   static constexpr std::uint64_t kMaxUses = 0xFFFFFFFFU;
 };
 
-// Extent of every pass, known when a plan begins. Known uses need known items, and are at least as many. A pass has the factor
-// uses / items then, in place of the configured one (EchoFactor).
+// Extent of every pass, known when a plan begins. Known uses need known items, and are at least as many. A pass has the
+// factor uses / items then, in place of the configured one (EchoFactor).
 struct Extent {
   std::uint64_t items = kUnknown;  // of a pass
   std::uint64_t uses = kUnknown;   // of a pass; kUnknown: as the configured factor says

@@ -53,7 +53,8 @@ class Replay {
   // there is no such position, or its decisions are not those of this input.
   [[nodiscard]] bool advance(std::uint64_t uses = 1U << 20);
   // At the position: returns the items of these numbers, which are ascending. Throws BadState unless the plan holds
-  // these only; with an adaptive factor it may hold more, which it has dropped ahead of the consumer and does not use again.
+  // these only; with an adaptive factor it may hold more, which it has dropped ahead of the consumer and does not use
+  // again.
   [[nodiscard]] Places items_of(std::span<const std::uint64_t> numbers) const;
 
   [[nodiscard]] const Plan& plan() const noexcept { return plan_; }

@@ -1,13 +1,13 @@
 // The pool of an adaptive echo factor: which items stay, and which of them is drawn next. Pure arithmetic.
 //
-// Every item has between `min_uses` and `max_uses` uses. Items are drawn in rounds: an item that was drawn rests until the
-// next round, which begins before a batch for which too few are left in this one. So uses spread evenly, and a pool that
-// always gets new items in time makes no use beyond the least. An item that has not had its least uses is drawn again from
-// the next batch on.
+// Every item has between `min_uses` and `max_uses` uses. Items are drawn in rounds: an item that was drawn rests until
+// the next round, which begins before a batch for which too few are left in this one. So uses spread evenly, and a pool
+// that always gets new items in time makes no use beyond the least. An item that has not had its least uses is drawn
+// again from the next batch on.
 //
-// An item leaves with its last use; for a new item while the pool is full, the one with the most uses first and the oldest
-// among equals, but none without its least uses; once it is too old; and, at the end of the input, as soon as it has had
-// its least uses.
+// An item leaves with its last use; for a new item while the pool is full, the one with the most uses first and the
+// oldest among equals, but none without its least uses; once it is too old; and, at the end of the input, as soon as it
+// has had its least uses.
 //
 //     pool.begin_batch();                             before each batch
 //     while (... && pool.has_room()) pool.admit(item);

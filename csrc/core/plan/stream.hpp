@@ -1,12 +1,12 @@
 // Decides which item of a stream is drawn next. Pure arithmetic: no threads, no clock, no payload.
 //
 // A stream works on slot numbers. It is fed the slots of items in source order (Input), admits items while its pool has
-// room, and draws uses of the items in the pool. An item leaves the pool with its last use, and the next one is admitted
-// before the next draw. So the draws depend only on (factor, capacity, seed, epoch) and the number of items.
+// room, and draws uses of the items in the pool. An item leaves the pool with its last use, and the next one is
+// admitted before the next draw. So the draws depend only on (factor, capacity, seed, epoch) and the number of items.
 //
-// Iterations. One iteration emits as many uses as the items of one pass over the source have together, or a fixed number
-// (PlanConfig::iteration_uses). Passes flow into each other: end_pass() marks the items fed so far as a complete pass,
-// and the items of the next pass may follow while the pool still holds older ones. The pool drains only after
+// Iterations. One iteration emits as many uses as the items of one pass over the source have together, or a fixed
+// number (PlanConfig::iteration_uses). Passes flow into each other: end_pass() marks the items fed so far as a complete
+// pass, and the items of the next pass may follow while the pool still holds older ones. The pool drains only after
 // end_input(). Iteration n draws from the random numbers of (seed, epoch + n).
 //
 // Two kinds of factor are two kinds of stream: FixedStream (fixed_stream.hpp) and AdaptiveStream (adaptive_stream.hpp).
@@ -30,8 +30,8 @@ class Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  // The members below are those of Plan, for one stream. begin() throws std::invalid_argument also if there is no such pass,
-  // or its uses in the pool cannot be counted.
+  // The members below are those of Plan, for one stream. begin() throws std::invalid_argument also if there is no such
+  // pass, or its uses in the pool cannot be counted.
   virtual void begin(std::uint64_t epoch, const Extent& extent);
 
   // -- Input, in source order --

@@ -1,8 +1,8 @@
 // The pool of a fixed echo factor: draws uniformly among all remaining uses of its items. Pure arithmetic.
 //
-// The remaining uses are an array of slot numbers, one entry for each use. A draw takes a random entry and moves the last
-// one into its place, so its cost is constant for any capacity. With unique_in_batch a second use of an item in a batch is
-// deferred to the next batch.
+// The remaining uses are an array of slot numbers, one entry for each use. A draw takes a random entry and moves the
+// last one into its place, so its cost is constant for any capacity. With unique_in_batch a second use of an item in a
+// batch is deferred to the next batch.
 #pragma once
 
 #include <algorithm>
@@ -31,11 +31,11 @@ class UniformPool {
   [[nodiscard]] std::uint64_t uses_left() const noexcept { return left_ + deferred_.size(); }
   [[nodiscard]] bool holds(std::uint32_t slot) const noexcept { return resident_of_[slot].uses_left > 0; }
 
-  // Requires that the pool is not full. The constructor allocates for a full pool with the configured factor; only a pass with
-  // a factor of its own may need more. Throws std::bad_alloc, std::length_error.
+  // Requires that the pool is not full. The constructor allocates for a full pool with the configured factor; only a
+  // pass with a factor of its own may need more. Throws std::bad_alloc, std::length_error.
   void admit(const Item& item);
-  // Draws until `rows` is full, no entry is left, or refill() returns false. Calls refill() whenever an item has left and
-  // another use is wanted; it may admit() one. Returns the number of uses drawn.
+  // Draws until `rows` is full, no entry is left, or refill() returns false. Calls refill() whenever an item has left
+  // and another use is wanted; it may admit() one. Returns the number of uses drawn.
   template <class Refill>
   std::uint32_t draw(std::span<Use> rows, Xoshiro256& random, const Refill& refill);
   // Deferred uses can be drawn again.
@@ -84,8 +84,8 @@ std::uint32_t UniformPool::draw(std::span<Use> rows, Xoshiro256& random, const R
   std::uint32_t left = left_;
   std::uint32_t drawn = 0;
   const auto limit = static_cast<std::uint32_t>(rows.size());
-  // In a large pool each draw misses the caches. A copy of the random numbers runs ahead and fetches what will be drawn, or
-  // its neighbour if items come or go in between.
+  // In a large pool each draw misses the caches. A copy of the random numbers runs ahead and fetches what will be
+  // drawn, or its neighbour if items come or go in between.
   Xoshiro256 ahead = local;
   const bool large = left > kLargePool;
   for (std::uint32_t fetched = 0; large && fetched < std::min(limit, kFetchedAhead); ++fetched) {

@@ -1,9 +1,9 @@
 // The memory of batches: blocks that are filled and leased.
 //
 // The cycle of a block: free -> being filled -> ready -> leased -> free. Consumers may keep any number of leases for as
-// long as they like and end them in any order. When every block is in use, the pool adds one, up to its limit; added blocks
-// that were idle for an epoch are freed at its end. The pool lives until its last lease ends, so a view of a batch never
-// dangles.
+// long as they like and end them in any order. When every block is in use, the pool adds one, up to its limit; added
+// blocks that were idle for an epoch are freed at its end. The pool lives until its last lease ends, so a view of a
+// batch never dangles.
 //
 // variable     | written by        | read by       | order            | pairs with | why
 // returned_    | give_back [B1]    | obtain [B2]   | release, acq_rel | B1 -> B2   | the consumer is done with the block
@@ -40,8 +40,8 @@ struct Batch {
   std::uint32_t rows = 0;    // planned
   std::uint32_t copied = 0;  // rows copied, at most `rows`
   std::uint32_t fresh = 0;   // of these, first uses
-  // Numbers of the items whose last use is among the copied rows, in their order; with an adaptive factor, of which any use
-  // may turn out to be the last, those of all copied rows.
+  // Numbers of the items whose last use is among the copied rows, in their order; with an adaptive factor, of which any
+  // use may turn out to be the last, those of all copied rows.
   std::vector<std::uint64_t> spent;
   Batch* next = nullptr;  // in the stack of returned blocks; written by give_back
   std::size_t place = 0;  // among all blocks of the pool
@@ -78,7 +78,8 @@ class BatchPool {
       refused_.store_release(0);
     }
   }
-  // Blocks until returns() exceeds `seen` (kOk), `interrupted()` is true (kEmpty), or the deadline has passed (kTimeout).
+  // Blocks until returns() exceeds `seen` (kOk), `interrupted()` is true (kEmpty), or the deadline has passed
+  // (kTimeout).
   template <class Interrupted>
   Outcome await_return(std::uint64_t seen, Deadline deadline, const Interrupted& interrupted) {
     return returns_.await(seen + 1, deadline, WaitStrategy::sleep(), interrupted);

@@ -1,14 +1,15 @@
 // Decides which threads step the executor, and how each of them waits. The executor determines the output, so it is the
 // same for any number of threads.
 //
-// Without workers the consumer plans and copies each batch when it requests it. If it also reads the source (it puts items
-// when try_acquire() returns kEmpty, then tries again), the stage is *inline*. With a producer thread it is *consumer-led*.
+// Without workers the consumer plans and copies each batch when it requests it. If it also reads the source (it puts
+// items when try_acquire() returns kEmpty, then tries again), the stage is *inline*. With a producer thread it is
+// *consumer-led*.
 //
 // Workers are native threads that make batches ahead of the consumer. Each plans a batch under the turn, a mutex, and
-// copies it without the turn. So several batches are copied at the same time while planning stays sequential. The thread
-// with the turn keeps it while it waits for an item or a block, so only one thread waits for input, and the others wait for
-// the turn. A consumer that finds no batch ready takes the turn if it is free and makes a batch itself, because waking a
-// thread on another processor can take longer than copying a batch.
+// copies it without the turn. So several batches are copied at the same time while planning stays sequential. The
+// thread with the turn keeps it while it waits for an item or a block, so only one thread waits for input, and the
+// others wait for the turn. A consumer that finds no batch ready takes the turn if it is free and makes a batch itself,
+// because waking a thread on another processor can take longer than copying a batch.
 //
 // Batches and ends of iterations are numbered in the order of planning and leave in that order.
 //
@@ -42,8 +43,8 @@ namespace pyecho {
 class Driver {
  public:
   // Makes `threads` workers, parked until begin(). `depth`: maximum of batches planned and not yet taken.
-  // `consumer_helps`: the consumer makes batches while it waits for workers. `wake_items`: committed items that wake the
-  // thread that plans. The other arguments outlive the driver. Throws std::bad_alloc, std::system_error.
+  // `consumer_helps`: the consumer makes batches while it waits for workers. `wake_items`: committed items that wake
+  // the thread that plans. The other arguments outlive the driver. Throws std::bad_alloc, std::system_error.
   Driver(Executor& executor, SlotPool& slots, BatchPool& batches, std::uint32_t threads, std::uint32_t depth,
          bool consumer_helps, std::uint64_t wake_items);
   // Joins the workers. The slots must have been stopped. In a forked child, abandons the threads, which stayed in the
@@ -53,21 +54,21 @@ class Driver {
   Driver& operator=(const Driver&) = delete;
 
   // Takes the next batch. kOk; kEnd at the end of an iteration, after which the next call starts the next iteration, if
-  // any; kEmpty if it would have to wait; kExhausted if no batch can be made until a lease ends; kClosed after a stop. One
-  // thread at a time.
+  // any; kEmpty if it would have to wait; kExhausted if no batch can be made until a lease ends; kClosed after a stop.
+  // One thread at a time.
   Outcome try_acquire(Batch*& batch);
   // Same as try_acquire(), but waits: kTimeout instead of kEmpty.
   Outcome acquire(Batch*& batch, Deadline deadline);
   // True once the last iteration is over. From then on, try_acquire() returns kEnd.
   [[nodiscard]] bool at_end() const noexcept { return at_end_.load_relaxed(); }
-  // After try_acquire() returned kEmpty: returns how many items must be committed before the next attempt is useful, or 0
-  // if it does not wait for items.
+  // After try_acquire() returned kEmpty: returns how many items must be committed before the next attempt is useful, or
+  // 0 if it does not wait for items.
   [[nodiscard]] std::uint64_t needed() const noexcept {
     return led_by_consumer() && lacking_ != Outcome::kExhausted ? executor_.needed() : 0;
   }
 
-  // Drops everything, after the slots were stopped, and returns a replay of the plan to `position`. Blocks until the workers
-  // are parked.
+  // Drops everything, after the slots were stopped, and returns a replay of the plan to `position`. Blocks until the
+  // workers are parked.
   Replay begin(PlanPosition position);
   // Starts a plan that was fed nothing. Throws as SlotPool::reset() does.
   void start();
@@ -76,11 +77,11 @@ class Driver {
   // Wakes the workers and a waiting consumer, after the slots were stopped or halted. Any thread.
   void alert();
 
-  // Halts the slots, and blocks until the workers are parked; or undoes that. Idempotent. While halted, nothing changes but
-  // what producers commit.
+  // Halts the slots, and blocks until the workers are parked; or undoes that. Idempotent. While halted, nothing changes
+  // but what producers commit.
   void set_halted(bool halted);
-  // While halted: adds the batches that are made, or being made, and not taken to `batches`, and returns the plan, which
-  // has been fed everything that is committed.
+  // While halted: adds the batches that are made, or being made, and not taken to `batches`, and returns the plan,
+  // which has been fed everything that is committed.
   const Plan& settle(std::vector<const Batch*>& batches);
 
  private:

@@ -12,9 +12,10 @@
 //     Lease lease;                                     // one thread at a time
 //     while (buffer.acquire(lease, kNever) == Outcome::kOk) { ... lease.data(), lease.rows() ...; lease.reset(); }
 //
-// One buffer serves any number of epochs with the same memory and threads: begin() starts the next one, after the end of
-// the last or in the middle of it. Several passes can also flow into each other in one epoch: with end_pass() between
-// their items, acquire() returns kEnd after the batches that the uses of each pass make, while the pool keeps its items.
+// One buffer serves any number of epochs with the same memory and threads: begin() starts the next one, after the end
+// of the last or in the middle of it. Several passes can also flow into each other in one epoch: with end_pass()
+// between their items, acquire() returns kEnd after the batches that the uses of each pass make, while the pool keeps
+// its items.
 //
 // emitted_, fresh_, batches_taken_: written by the consumer, read by any thread, relaxed, statistics.
 #pragma once
@@ -64,16 +65,16 @@ struct BufferSizes;
 
 class EchoBuffer : SlotPool {
  public:
-  // Allocates everything, starts the threads and begins config.epoch. Throws std::bad_alloc, std::length_error (too large
-  // for any machine, or for max_bytes), std::invalid_argument, std::system_error.
+  // Allocates everything, starts the threads and begins config.epoch. Throws std::bad_alloc, std::length_error (too
+  // large for any machine, or for max_bytes), std::invalid_argument, std::system_error.
   explicit EchoBuffer(const EchoConfig& config);
   // Stops and joins the threads. Leases stay valid.
   ~EchoBuffer() { stop(); }
   EchoBuffer(const EchoBuffer&) = delete;
   EchoBuffer& operator=(const EchoBuffer&) = delete;
 
-  // Returns the bytes that a buffer of this configuration needs before any growth, also one that goes on from its states.
-  // Throws std::length_error if they are too many for any machine, std::invalid_argument.
+  // Returns the bytes that a buffer of this configuration needs before any growth, also one that goes on from its
+  // states. Throws std::length_error if they are too many for any machine, std::invalid_argument.
   [[nodiscard]] static std::size_t min_bytes(const EchoConfig& config);
   [[nodiscard]] const SlotLayout& layout() const noexcept { return layout_; }
 
@@ -115,24 +116,25 @@ class EchoBuffer : SlotPool {
 
   // Ends all waits, parks the workers, and keeps them so until it is undone. Idempotent.
   void set_halted(bool halted);
-  // While halted: sets `unspent` to the items that the consumer has not had to their last use, ascending.
-  // `untaken`: batches that it has acquired and not had. Returns the plan, which has been fed everything that is committed.
+  // While halted: sets `unspent` to the items that the consumer has not had to their last use, ascending. `untaken`:
+  // batches that it has acquired and not had. Returns the plan, which has been fed everything that is committed.
   const Plan& inspect(std::vector<Unspent>& unspent, std::vector<const Batch*> untaken);
   // Returns the bytes of a leaf of such an item.
   [[nodiscard]] const std::byte* data_of(const Unspent& item, const SlotLayout::Leaf& leaf) const noexcept {
     return item.batch == nullptr ? slot_data(item.place) + leaf.slot_offset
                                  : item.batch->memory.data() + leaf.batch_offset + item.place * leaf.size_bytes;
   }
-  // Copies the first leaves of these items to `columns`, one for each leaf. Uses several threads for many bytes. Returns
-  // the sum of the checksums of all rows (checksum.hpp), each with the item's number.
+  // Copies the first leaves of these items to `columns`, one for each leaf. Uses several threads for many bytes.
+  // Returns the sum of the checksums of all rows (checksum.hpp), each with the item's number.
   [[nodiscard]] std::uint64_t copy_items(std::span<const Unspent> items, std::span<std::byte* const> columns) const;
   // Stops, drops everything, and returns a replay to `position`, which the caller runs.
   Replay begin_at(PlanPosition position);
   // Continues where it stands, but halted: fill the slots of its items before set_halted(false).
   void resume(const Replay& replay) { driver_.resume(replay); }
   using SlotPool::slots;
-  // Returns a new buffer to go on with so many items, or null if this one has slots for them. Items of batches made ahead
-  // need slots again. With an adaptive factor, a pool of items that have left needs more. Throws as the constructor does.
+  // Returns a new buffer to go on with so many items, or null if this one has slots for them. Items of batches made
+  // ahead need slots again. With an adaptive factor, a pool of items that have left needs more. Throws as the
+  // constructor does.
   [[nodiscard]] std::shared_ptr<EchoBuffer> with_room_for(std::size_t items) const;
   // Returns how many batches may be planned and not handed out, at most.
   [[nodiscard]] std::uint32_t batches_ahead() const noexcept { return batches_ahead_; }

@@ -33,8 +33,8 @@ struct EchoConfig {
   std::size_t max_bytes = kUnlimited;  // of everything that grows with these numbers; at least min_bytes()
   std::uint32_t spare = 0;             // slots beyond all these, for the items of a state, see with_room_for()
   std::uint32_t held = 2;              // batches a consumer holds at a time; a loop holds one and requests the next
-  // Makes the memory of a batch, for memory that the consumer takes away (see Lease::exchange()). Called in the constructor
-  // only, since no batch is added then. Null: pageable memory.
+  // Makes the memory of a batch, for memory that the consumer takes away (see Lease::exchange()). Called in the
+  // constructor only, since no batch is added then. Null: pageable memory.
   std::function<HostMemory(std::size_t size_bytes)> batch_memory = {};
 };
 

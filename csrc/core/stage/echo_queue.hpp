@@ -1,5 +1,5 @@
-// Batch echoing: the stage that emits slot numbers in echoed, shuffled order. The items of the slots stay with the caller
-// and are never copied.
+// Batch echoing: the stage that emits slot numbers in echoed, shuffled order. The items of the slots stay with the
+// caller and are never copied.
 //
 //     producers ──▶ SlotPool ──▶ Plan ──▶ consumer
 //
@@ -69,8 +69,8 @@ class EchoQueue : SlotPool {
   [[nodiscard]] bool at_end() const noexcept { return plan_.finished(); }
   // After try_next() returned kEmpty: returns how many items must be committed before the next attempt is useful.
   [[nodiscard]] std::uint64_t needed() const noexcept { return plan_.min_items(1); }
-  // Frees the slot after its last use. A waiting producer may be woken only after more slots are released, or when a call
-  // finds no use to return.
+  // Frees the slot after its last use. A waiting producer may be woken only after more slots are released, or when a
+  // call finds no use to return.
   void release(std::uint32_t slot) { SlotPool::release(std::span(&slot, 1)); }
   // Starts with iteration `epoch` and frees every slot, released or not. No producer may be inside. stop() and
   // close() must not be called meanwhile.
@@ -79,8 +79,8 @@ class EchoQueue : SlotPool {
   // -- Saving and resuming: the consumer's thread, see EchoBuffer --
 
   using SlotPool::set_halted;
-  // Calls visit(slot, number) for each item that the consumer has not had to its last use. Returns the plan, which has been
-  // fed everything that is committed.
+  // Calls visit(slot, number) for each item that the consumer has not had to its last use. Returns the plan, which has
+  // been fed everything that is committed.
   template <class Visit>
   const Plan& inspect(const Visit& visit) {
     feed(plan_);

@@ -17,8 +17,8 @@ constexpr std::uint32_t kPrefetchRows = 6;
 constexpr std::size_t kPrefetchBytes = 512;
 constexpr std::size_t kPrefetchStep = 64;
 
-// So many bytes of rows are copied leaf by leaf, and at least so many rows. More at a time would be prefetched in bursts,
-// and miss.
+// So many bytes of rows are copied leaf by leaf, and at least so many rows. More at a time would be prefetched in
+// bursts, and miss.
 constexpr std::size_t kColumnBytes = 1024;
 constexpr std::size_t kColumnRows = 4;
 
@@ -246,7 +246,8 @@ bool Executor::copy_planned(Batch& batch) {
   return true;
 }
 
-// Releases or parks slots whose last uses, in this batch, have been copied. `whole`: all rows of the batch have been copied.
+// Releases or parks slots whose last uses, in this batch, have been copied. `whole`: all rows of the batch have been
+// copied.
 void Executor::copied(std::uint64_t batch, std::span<const std::uint32_t> slots, bool whole) {
   if (front_.load_acquire() != batch) {  // [S2] pairs with [S1]
     const std::scoped_lock lock(mutex_);

@@ -1,15 +1,16 @@
 // Makes the batches of example echoing, one step at a time. Never waits; the driver waits (driver.hpp).
 //
-// A step takes the slots that producers have filled, feeds them to the plan, and plans rows of the open batch, until the
-// batch is complete or an item or a block is missing. While an item is missing, the rows planned so far are copied. That
-// frees slots as early as possible and prevents a deadlock of a producer that waits for a slot and a batch that waits for
-// an item.
+// A step takes the slots that producers have filled, feeds them to the plan, and plans rows of the open batch, until
+// the batch is complete or an item or a block is missing. While an item is missing, the rows planned so far are copied.
+// That frees slots as early as possible and prevents a deadlock of a producer that waits for a slot and a batch that
+// waits for an item.
 //
 // Slots come back in the order of the batches. Batches are planned one after the other and copied at the same time by
-// several threads, so the last use of a slot may be copied before an earlier use that belongs to an earlier batch. The rule:
-// a slot may be released once its last use has been copied and every earlier batch is whole (all its rows are copied). The
-// oldest batch that is not whole, the front, releases its slots as they are copied. Slots of later batches are parked until
-// the front reaches them. Slots that items leave before a batch, between two uses, count as slots of this batch.
+// several threads, so the last use of a slot may be copied before an earlier use that belongs to an earlier batch. The
+// rule: a slot may be released once its last use has been copied and every earlier batch is whole (all its rows are
+// copied). The oldest batch that is not whole, the front, releases its slots as they are copied. Slots of later batches
+// are parked until the front reaches them. Slots that items leave before a batch, between two uses, count as slots of
+// this batch.
 //
 // variable    | written by         | read by     | order            | pairs with | why
 // front_      | copied [S1], with  | copied [S2] | release, acquire | S1 -> S2   | the copies of all earlier batches happen before
@@ -19,8 +20,8 @@
 // A batch takes the mutex once, when it is whole, and more often only while it is ahead of the front. No thread waits
 // while it holds the mutex, except for a producer that was suspended while it took a slot (SlotPool::release).
 //
-// copy(), copy_planned(): any number of threads, each with its own batch; a batch may change threads between two calls. Everything else:
-// one thread at a time, ensured by the driver.
+// copy(), copy_planned(): any number of threads, each with its own batch; a batch may change threads between two calls.
+// Everything else: one thread at a time, ensured by the driver.
 #pragma once
 
 #include <algorithm>
@@ -42,8 +43,9 @@ namespace pyecho {
 
 class Executor {
  public:
-  // `slot_data`: storage of slot 0, in the format of batches.layout(). `depth`: maximum of batches that are planned and not
-  // yet copied. `stream`: copy past the caches (stream_copy.hpp). The other arguments and the storage outlive the executor.
+  // `slot_data`: storage of slot 0, in the format of batches.layout(). `depth`: maximum of batches that are planned and
+  // not yet copied. `stream`: copy past the caches (stream_copy.hpp). The other arguments and the storage outlive the
+  // executor.
   Executor(SlotPool& slots, BatchPool& batches, const PlanConfig& plan, const std::byte* slot_data, std::uint32_t depth,
            bool stream);
   // Returns the bytes that an executor of this plan and depth allocates, with batches of `rows` rows.
@@ -51,15 +53,15 @@ class Executor {
     return Plan::size_bytes(plan) + depth * (sizeof(Parked) + rows * sizeof(std::uint32_t));
   }
 
-  // Drops everything and returns a replay of the plan to `position`. The caller runs it, and resets the slots to those it
-  // leaves free. No other thread may be inside.
+  // Drops everything and returns a replay of the plan to `position`. The caller runs it, and resets the slots to those
+  // it leaves free. No other thread may be inside.
   Replay begin(PlanPosition position);
   // While the driver is halted: feeds the plan all that was committed, copies what is planned, adds the open batch, if
   // there is one, to `batches`, and returns the plan.
   const Plan& settle(std::vector<const Batch*>& batches);
 
-  // kOk: `batch` is planned, and its rows must be copied. kEnd: the iteration is over; the next call starts the next one.
-  // kEmpty: needed() more items are missing. kExhausted: a block is missing. kClosed: finished, stopped, or
+  // kOk: `batch` is planned, and its rows must be copied. kEnd: the iteration is over; the next call starts the next
+  // one. kEmpty: needed() more items are missing. kExhausted: a block is missing. kClosed: finished, stopped, or
   // halted. `awaited`: see Plan::draw().
   Outcome plan(Batch*& batch, bool awaited);
   // Copies the rest of a batch that plan() returned, and frees each slot whose last use was copied.
@@ -78,8 +80,8 @@ class Executor {
   void publish() { view_.publish(plan_); }
   // For any thread.
   [[nodiscard]] const PlanView& view() const noexcept { return view_; }
-  // After plan() returned kEmpty: returns how many items must be committed before the open batch can be complete, at most
-  // as many as there are slots for.
+  // After plan() returned kEmpty: returns how many items must be committed before the open batch can be complete, at
+  // most as many as there are slots for.
   [[nodiscard]] std::uint64_t needed() const noexcept {
     const std::uint32_t missing = layout_.rows() - (open_ == nullptr ? 0 : open_->rows);
     return std::min<std::uint64_t>(plan_.min_items(missing), slots_.cycle() - plan_.resident());

@@ -11,8 +11,8 @@
 namespace pyecho {
 namespace {
 
-// Early enough for a producer to run before the planner has used up the rest, but not for every slot, because each wake-up
-// costs the waking thread time.
+// Early enough for a producer to run before the planner has used up the rest, but not for every slot, because each
+// wake-up costs the waking thread time.
 constexpr std::uint32_t kAnnounceParts = 4;
 
 std::uint32_t checked(std::uint32_t slots) {

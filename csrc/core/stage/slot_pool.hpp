@@ -1,19 +1,19 @@
 // The slots of an echo stage and their cycle: free -> reserved -> filled -> planned -> free.
 //
-// A slot is fixed storage for one item. The pool handles slot numbers only; its user owns the storage. Producers reserve
-// free slots, fill and commit them. The planning side is fed filled slots in the order of their reservations. The thread
-// that finishes the last use of a slot releases it. Two rings carry the slot numbers: `free_`, between any threads, and
-// `filled_`, ordered by ticket. Most operations have a form for several slots, which claims them at once.
+// A slot is fixed storage for one item. The pool handles slot numbers only; its user owns the storage. Producers
+// reserve free slots, fill and commit them. The planning side is fed filled slots in the order of their reservations.
+// The thread that finishes the last use of a slot releases it. Two rings carry the slot numbers: `free_`, between any
+// threads, and `filled_`, ordered by ticket. Most operations have a form for several slots, which claims them at once.
 //
 //     producer, any thread        Reservation r;  if (pool.reserve(r, deadline) == kOk) { fill r.slot; pool.commit(r); }
 //     planner, one at a time      pool.feed(plan), pool.await_items(n, deadline)
 //     any thread                  pool.release(slots), pool.announce_released()
 //
 // end_pass() marks the end of a pass over the source in the order of tickets. close() ends the input: earlier
-// reservations may still be committed, later ones return kClosed, and feed() ends the plan's input once everything reserved
-// has been fed. stop() also ends every wait at once. reset() makes a closed or stopped pool usable again. In a child of
-// fork(), reservations return kForked, and the other operations of producers, and stop(), do nothing, because a thread that
-// stayed in the parent may hold a lock.
+// reservations may still be committed, later ones return kClosed, and feed() ends the plan's input once everything
+// reserved has been fed. stop() also ends every wait at once. reset() makes a closed or stopped pool usable again. In a
+// child of fork(), reservations return kForked, and the other operations of producers, and stop(), do nothing, because
+// a thread that stayed in the parent may hold a lock.
 //
 // variable     | written by             | read by       | order        | pairs with | why
 // tickets_     | reserve, close, reset  | reserve,      | acq_rel RMW, | itself     | orders a reservation against close(); carries
@@ -53,8 +53,8 @@
 
 namespace pyecho {
 
-// A producer's right to fill one slot. Must be committed or aborted exactly once. An open reservation holds up all later
-// ones.
+// A producer's right to fill one slot. Must be committed or aborted exactly once. An open reservation holds up all
+// later ones.
 struct Reservation {
   std::uint32_t slot;
   std::uint64_t ticket;  // its place in the order of reservations
@@ -108,7 +108,8 @@ class SlotPool {
 
   [[nodiscard]] bool closed() const noexcept { return (tickets_.load_acquire() & kClosedBit) != 0; }
   [[nodiscard]] bool stopped() const noexcept { return stopped_.load_acquire() != 0; }
-  // Ends every wait, with kHalted or kEmpty, until it is undone. Nothing is lost: another call gets what was waited for.
+  // Ends every wait, with kHalted or kEmpty, until it is undone. Nothing is lost: another call gets what was waited
+  // for.
   void set_halted(bool halted);
   [[nodiscard]] bool halted() const noexcept { return halted_.load_acquire() != 0; }
   [[nodiscard]] bool forked() const noexcept { return fork_guard_.forked(); }
@@ -128,10 +129,9 @@ class SlotPool {
   // Feeds the plan everything that is committed, in ticket order, and the end of the input once the pool is closed and
   // drained, and not stopped. Returns false if there was nothing. Never blocks.
   bool feed(Plan& plan);
-  // Call after feed() returned false. Blocks until `items` more items have been committed than fed (kOk). Returns early if
-  // the input was closed or stopped, or a pass ended. While a producer sleeps for a slot, returns at every commit. kTimeout if
-  // the deadline passed first.
-  // Returns early, too, once awaits() is odd and not `seen`.
+  // Call after feed() returned false. Blocks until `items` more items have been committed than fed (kOk). Returns early
+  // if the input was closed or stopped, or a pass ended. While a producer sleeps for a slot, returns at every commit.
+  // kTimeout if the deadline passed first. Returns early, too, once awaits() is odd and not `seen`.
   Outcome await_items(std::uint64_t items, Deadline deadline, std::uint64_t seen = 0);
   // Returns how often the consumer has begun or ended a wait for a batch: odd while it waits.
   [[nodiscard]] std::uint64_t awaits() const noexcept { return awaits_.load_acquire(); }
@@ -153,8 +153,8 @@ class SlotPool {
 
   // Frees every slot and opens the input again. Throws std::logic_error if a reservation is still open.
   void reset();
-  // Same, but frees only these slots, and stays halted. The others hold items that a plan has been fed. As many slots as are
-  // spare leave the cycle when they become free, so that later states are no larger than this one's may be.
+  // Same, but frees only these slots, and stays halted. The others hold items that a plan has been fed. As many slots
+  // as are spare leave the cycle when they become free, so that later states are no larger than this one's may be.
   void reset_halted(std::span<const std::uint32_t> free);
   // Drops the first items that are committed from now on, in the order of their tickets, as if they had been aborted.
   void skip(std::uint64_t items) noexcept { skip_ = items; }

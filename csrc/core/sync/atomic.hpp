@@ -36,8 +36,8 @@ class Atomic {
   // Makes everything this thread did before visible to each thread that reads the value with acquire.
   void store_release(T value) noexcept { word_.store(value, std::memory_order_release); }
 
-  // Read-modify-writes with both orders. All of them on one word form a single total order; the sleep/wake hand-shake of
-  // EventCount relies on it.
+  // Read-modify-writes with both orders. All of them on one word form a single total order; the sleep/wake hand-shake
+  // of EventCount relies on it.
   T fetch_add_acq_rel(T delta) noexcept { return word_.fetch_add(delta, std::memory_order_acq_rel); }
   T fetch_or_acq_rel(T bits) noexcept { return word_.fetch_or(bits, std::memory_order_acq_rel); }
   T exchange_acq_rel(T value) noexcept { return word_.exchange(value, std::memory_order_acq_rel); }

@@ -40,9 +40,9 @@ namespace pyecho {
 
 // How a thread waits: checks `spins` times, some nanoseconds apart, then `yields` times, with a yield after each check,
 // and then sleeps. A hand-over that is about to happen needs no system call. Where threads share too few processors,
-// yielding lets the other side proceed. A long wait costs some tens of microseconds of processor time once, then nothing.
-// Where other programs keep the processors busy, a yield costs a whole time slice, so EventCount then stops yielding for a
-// while.
+// yielding lets the other side proceed. A long wait costs some tens of microseconds of processor time once, then
+// nothing. Where other programs keep the processors busy, a yield costs a whole time slice, so EventCount then stops
+// yielding for a while.
 struct WaitStrategy {
   std::uint32_t spins;
   std::uint32_t yields;
@@ -87,8 +87,8 @@ class BasicEventCount {
   // Returns the count so far. Any thread, wait-free.
   [[nodiscard]] std::uint64_t read() const noexcept { return count_.load_acquire(); }  // [E5] pairs with [E1]
 
-  // Wakes every sleeper, to evaluate its `interrupted` again. Each registers its target again if it must continue to sleep.
-  // Any thread.
+  // Wakes every sleeper, to evaluate its `interrupted` again. Each registers its target again if it must continue to
+  // sleep. Any thread.
   void alert() {
     {
       const std::scoped_lock lock(mutex_);
@@ -162,8 +162,8 @@ class BasicEventCount {
                                      // under mutex_
   Atomic<std::uint32_t, Atom> waits_without_yield_;  // set and counted down by waiting threads; a heuristic, relaxed
   Mutex mutex_;
-  // Never destroyed, because destroying a std::condition_variable waits for its sleepers to leave, and in a forked child
-  // they stayed in the parent. A Condition must hold no resources beyond its own bytes.
+  // Never destroyed, because destroying a std::condition_variable waits for its sleepers to leave, and in a forked
+  // child they stayed in the parent. A Condition must hold no resources beyond its own bytes.
   union {
     Condition wakened_;  // NOLINT(readability-identifier-naming): a private member, in a union
   };

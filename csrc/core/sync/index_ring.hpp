@@ -1,7 +1,7 @@
 // A bounded first-in first-out ring of slot numbers, lock-free, for any number of threads on either side.
 //
-// Each cell is one 64-bit word: a number (low half) and a stamp (high half) that tells for which lap the cell is empty or
-// full. So one atomic store publishes number and state together, and neither side reads the other's position:
+// Each cell is one 64-bit word: a number (low half) and a stamp (high half) that tells for which lap the cell is empty
+// or full. So one atomic store publishes number and state together, and neither side reads the other's position:
 //
 //     sequence s, ring of 2^k cells:   cell = s mod 2^k,  lap = s / 2^k
 //     stamp 2 * lap        empty, awaits the number with sequence s
@@ -10,15 +10,15 @@
 //
 // A push scans the cells from the write position until one is not empty, claims the sequences before that one with a
 // single compare-and-swap of the 64-bit position, then fills their cells. A pop does the same with full cells from the
-// read position, then empties them. Only a thread that has claimed a sequence changes its cell. A claim succeeds only if
-// the position has not moved since it was loaded, so the cells have not changed since they were read. Stamps are lap
-// numbers modulo 2^31. That is enough, because the claim compares the whole sequence, so a thread that slept through 2^31
-// laps fails its claim.
+// read position, then empties them. Only a thread that has claimed a sequence changes its cell. A claim succeeds only
+// if the position has not moved since it was loaded, so the cells have not changed since they were read. Stamps are lap
+// numbers modulo 2^31. That is enough, because the claim compares the whole sequence, so a thread that slept through
+// 2^31 laps fails its claim.
 //
-// With publish() in place of try_push(), the sequences are tickets that were issued elsewhere. Numbers are then published
-// in any order and popped in the order of their tickets, so the tickets decide the order, not the speed of the threads.
-// The contract: at most capacity() tickets are open (issued and not yet popped), and the pop of the ticket one lap before
-// happens before the publish. A ring is used with one of the two, never with both.
+// With publish() in place of try_push(), the sequences are tickets that were issued elsewhere. Numbers are then
+// published in any order and popped in the order of their tickets, so the tickets decide the order, not the speed of
+// the threads. The contract: at most capacity() tickets are open (issued and not yet popped), and the pop of the ticket
+// one lap before happens before the publish. A ring is used with one of the two, never with both.
 //
 // variable | written by             | read by       | order            | pairs with | why
 // write_   | pushing threads        | the same      | relaxed          | -          | only claims positions
@@ -49,8 +49,8 @@ namespace pyecho {
 template <template <class> class Atom = std::atomic>
 class IndexRing {
  public:
-  // Makes at least `min_capacity` cells (1 at least, 2^31 at most), rounded up to a power of two. `first_sequence` exists
-  // so that tests can start near the end of the number range.
+  // Makes at least `min_capacity` cells (1 at least, 2^31 at most), rounded up to a power of two. `first_sequence`
+  // exists so that tests can start near the end of the number range.
   explicit IndexRing(std::uint32_t min_capacity, std::uint64_t first_sequence = 0)
       : shift_(static_cast<unsigned>(std::countr_zero(std::bit_ceil(min_capacity)))),
         words_(std::make_unique<Word[]>(capacity())),
@@ -128,7 +128,8 @@ class IndexRing {
   }
 
   // Claims the next sequences of `position` for the calling thread, up to `most` and up to the first cell for which
-  // `ready(i, cell)` is false. No cell is ready for two laps, so at most one lap. Returns the first sequence and the number.
+  // `ready(i, cell)` is false. No cell is ready for two laps, so at most one lap. Returns the first sequence and the
+  // number.
   template <class Ready>
   std::pair<std::uint64_t, std::uint32_t> claim(Sequence<Atom>& position, std::size_t most,
                                                 const Ready& ready) const noexcept {

@@ -3,13 +3,13 @@
 //     trace::Span span(trace::Kind::kGather);   // from here to the end of the scope
 //     span.set_value(rows);
 //
-// While nothing is recorded, a Span costs one relaxed load. While a recording runs, a Span costs two reads of the clock, three
-// read-modify-writes on shared words, and 32 bytes of a fixed array. No thread waits for another one, except that the first
-// event of a thread takes a mutex to enter the thread's name.
+// While nothing is recorded, a Span costs one relaxed load. While a recording runs, a Span costs two reads of the
+// clock, three read-modify-writes on shared words, and 32 bytes of a fixed array. No thread waits for another one,
+// except that the first event of a thread takes a mutex to enter the thread's name.
 //
 // The array is never reused while a recording runs. If it is full, later events are counted and dropped, so what was
-// recorded stays a complete account of the time before. An event is recorded when it ends: what is still under way at stop()
-// is missing, and so is what began before start().
+// recorded stays a complete account of the time before. An event is recorded when it ends: what is still under way at
+// stop() is missing, and so is what began before start().
 //
 // variable   | written by              | read by       | order            | pairs with  | why
 // state      | start [T1], stop [T2],  | record [T3],  | read-modify-     | all on one  | its top bit: a recording runs. The rest: how many
@@ -19,8 +19,9 @@
 // threads    | start, record           | stop          | mutex            | -           | names of the threads
 // others     | start                   | record        | -                | [T1] -> [T3]| set before the recording begins
 //
-// A thread enters with [T3] and sees the top bit in the same operation. So either stop()'s [T2] comes later in the order of
-// `state`, and stop() then waits at [T5] for this thread's [T4], or it came earlier, and the thread touches nothing.
+// A thread enters with [T3] and sees the top bit in the same operation. So either stop()'s [T2] comes later in the
+// order of `state`, and stop() then waits at [T5] for this thread's [T4], or it came earlier, and the thread touches
+// nothing.
 #pragma once
 
 #include <array>
@@ -93,8 +94,8 @@ void record(Kind kind, std::uint64_t begin_ns, std::uint64_t end_ns, std::uint64
 void name_thread(const char* name) noexcept;
 [[nodiscard]] bool thread_has_name() noexcept;
 
-// Begins a recording of up to `capacity` events. Returns false if one runs already. One thread at a time calls start() and
-// stop(). In a forked child no recording runs that the parent began. Throws std::bad_alloc, std::system_error.
+// Begins a recording of up to `capacity` events. Returns false if one runs already. One thread at a time calls start()
+// and stop(). In a forked child no recording runs that the parent began. Throws std::bad_alloc, std::system_error.
 bool start(std::size_t capacity = kCapacity);
 // Ends the recording and returns it; empty if none runs. Waits for threads inside record(), which never block.
 [[nodiscard]] Recording stop();

@@ -55,8 +55,8 @@ class Condition {
     end(lock);
   }
 
-  // Ignores the value of the deadline: it passes at any time, or never. If it passes, the wait has timed out, notified or
-  // not, because standard libraries check the clock when they return.
+  // Ignores the value of the deadline: it passes at any time, or never. If it passes, the wait has timed out, notified
+  // or not, because standard libraries check the clock when they return.
   template <class Lockable, class Deadline>
   std::cv_status wait_until(std::unique_lock<Lockable>& lock, const Deadline&) {
     if (scheduler().choose(2) == 0) {

@@ -140,8 +140,8 @@ TEST(SlotRotationModel, no_slot_is_lost_and_tickets_order_the_items) {
   EXPECT_EQ(random.failed_runs, 0U) << random.first_failure;
 }
 
-// A producer that stalls between claiming a free slot and emptying its cell makes the free ring look full, although it has
-// fewer slots than cells. So a release must retry.
+// A producer that stalls between claiming a free slot and emptying its cell makes the free ring look full, although it
+// has fewer slots than cells. So a release must retry.
 TEST(SlotRotationModel, a_release_that_did_not_retry_would_lose_a_slot) {
   const Report report = explore_random([] { return rotation(6, 12, false); }, 5000);
   EXPECT_EQ(report.first_failure, "a slot was lost");

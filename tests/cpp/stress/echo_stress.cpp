@@ -79,8 +79,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, EchoBufferStress,
                                          EchoCase{2, 3, 40, 32, true}, EchoCase{2, 1, 30, 4, false, true},
                                          EchoCase{3, 2, 9, 7, true, true}));
 
-// Producers, consumer and workers are stopped or closed at random moments, and begin again. The output is a prefix of the
-// plan, and the whole plan after a close.
+// Producers, consumer and workers are stopped or closed at random moments, and begin again. The output is a prefix of
+// the plan, and the whole plan after a close.
 TEST(EchoBufferStop, random_stops_and_closes_end_everything_and_begin_starts_afresh) {
   Xoshiro256 random(11);
   for (std::uint64_t left = stress_items() / 20'000 + 20; left > 0; --left) {

@@ -77,8 +77,8 @@ class PlanSource {
   std::uint64_t items_ = 0;
 };
 
-// Returns the iterations of a run in batches of `rows`. `timing` 0: each item is fed when it is needed, and whole batches
-// are drawn. Otherwise items are fed earlier, and fewer uses are drawn at once, at random.
+// Returns the iterations of a run in batches of `rows`. `timing` 0: each item is fed when it is needed, and whole
+// batches are drawn. Otherwise items are fed earlier, and fewer uses are drawn at once, at random.
 inline Iterations run_plan(Plan& plan, const PlanConfig& config, const Passes& passes, std::uint32_t rows,
                            std::uint64_t timing = 0) {
   Xoshiro256 random(timing);
