@@ -53,6 +53,25 @@ class EchoStats:
         sums = {name: getattr(self, name) + getattr(other, name) for name in names}
         return EchoStats(**sums, log=self.log | other.log)
 
+    def __str__(self) -> str:
+        """Return what there is to say in a few lines, for a person; `repr()` has every number."""
+        if not self.emitted:
+            return "nothing was handed out yet"
+        lines = [
+            f"{self.emitted:,} uses of {self.fresh:,} items in {self.batches:,} batches: effective "
+            f"factor {self.effective_factor:.3g}, {self.fresh_share:.0%} fresh"
+        ]
+        if not isnan(self.ratio):
+            use = self.downstream_seconds / self.emitted
+            lines.append(
+                f"R = {self.ratio:.3g}: the source takes {_time(self.ratio * use)} an item, the "
+                f"consumer {_time(use)} a use"
+            )
+        waited = self.consumer_wait_seconds
+        if total := waited + self.downstream_seconds:
+            lines.append(f"the consumer waited {_time(waited)} of {_time(total)}")
+        return "\n".join(lines)
+
     def scalars(self) -> dict[str, float]:
         """Return what a logger may plot; what is not known yet is left out.
 
@@ -94,3 +113,11 @@ class EchoStats:
     def recommended_factor(self) -> float:
         """The factor up to which repeats are free (the paper's e = R), at least 1; or nan."""
         return nan if isnan(self.ratio) else max(1.0, self.ratio)
+
+
+def _time(seconds: float) -> str:
+    """Return a time in a unit that leaves few digits."""
+    for unit, size in (("s", 1), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"

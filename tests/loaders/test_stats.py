@@ -3,6 +3,7 @@
 import math
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -161,3 +162,15 @@ def test_stats_count_what_the_consumer_has_had(driver, options):
             assert [stats.fresh, stats.emitted, stats.batches] == had.tolist()
             if number == stop:
                 break
+
+
+def test_str_is_a_few_lines_for_a_person():
+    assert str(pyecho.EchoStats()) == "nothing was handed out yet"
+    stats = pyecho.EchoStats(fresh=1000, read=1000, emitted=3000, batches=47)
+    assert str(stats) == ("3,000 uses of 1,000 items in 47 batches: effective factor 3, 33% fresh")
+    stats = replace(stats, source_seconds=0.5, consumer_wait_seconds=0.03, downstream_seconds=0.3)
+    assert str(stats).splitlines()[1:] == [
+        "R = 5: the source takes 500 us an item, the consumer 100 us a use",
+        "the consumer waited 30 ms of 330 ms",
+    ]
+    assert "source_seconds=0.5" in repr(stats)
