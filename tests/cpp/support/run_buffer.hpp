@@ -29,7 +29,7 @@ inline std::byte byte_of(std::uint64_t item, std::size_t leaf, std::size_t i) {
 inline void fill_item(const SlotLayout& layout, std::byte* slot, std::uint64_t item, bool stream = false) {
   const auto& leaves = layout.leaves();
   std::memcpy(slot + leaves[0].slot_offset, &item, sizeof(item));
-  std::vector<std::byte> bytes;
+  std::vector<std::byte> bytes(1);  // memcpy takes no null pointer, not even for a leaf without bytes
   for (std::size_t leaf = 1; leaf < leaves.size(); ++leaf) {
     bytes.resize(leaves[leaf].size_bytes);
     for (std::size_t i = 0; i < bytes.size(); ++i) {
