@@ -1,0 +1,102 @@
+"""Compares the speed of two builds of the core, loaded side by side, which take turns.
+
+    python benchmarks/compare_builds.py OLD NEW [-k WORD] [-n ROUNDS]
+
+OLD and NEW are build folders of the `release` preset, in which the target `stage_benchmark` has
+been built. Prints for each shape the median nanoseconds of a use with both, and the median of
+the ratios of neighbours, with its quartiles: machines that other programs use too change their
+speed within seconds, and such a change falls on both of a pair. `best` is the ratio of the shortest
+times.
+"""
+
+import argparse
+import ctypes
+import statistics
+from pathlib import Path
+
+
+class Shape(ctypes.Structure):
+    """The Shape of stage_benchmark.cpp."""
+
+    _fields_ = [
+        (name, ctypes.c_uint32)
+        for name in (
+            "leaves",
+            "leaf_bytes",
+            "batch_rows",
+            "capacity",
+            "factor",
+            "threads",
+            "producer",
+        )
+    ] + [("items", ctypes.c_uint64)]
+
+
+SHAPES = {
+    "one leaf of 64 B": Shape(1, 64, 256, 10_000, 4, 0, 0, 60_000),
+    "8 leaves of 8 B": Shape(8, 8, 256, 10_000, 4, 0, 0, 50_000),
+    "16 leaves of 4 B": Shape(16, 4, 256, 10_000, 4, 0, 0, 50_000),
+    "16 leaves of 16 B": Shape(16, 16, 256, 10_000, 4, 0, 0, 50_000),
+    "30 leaves of 8 B": Shape(30, 8, 256, 10_000, 4, 0, 0, 30_000),
+    "12 leaves of 100 B": Shape(12, 100, 256, 10_000, 4, 0, 0, 30_000),
+    "8 leaves of 256 B": Shape(8, 256, 256, 10_000, 4, 0, 0, 30_000),
+    "16 leaves of 8 B, uses of 2": Shape(16, 8, 1024, 20_000, 2, 0, 0, 30_000),
+    "16 leaves of 8 B, producer": Shape(16, 8, 256, 10_000, 4, 0, 1, 200_000),
+    "16 leaves of 8 B, worker": Shape(16, 8, 256, 10_000, 4, 1, 1, 200_000),
+    "large pool, 8 B": Shape(1, 8, 1024, 1_000_000, 4, 0, 0, 1_200_000),
+    "large pool, 64 B": Shape(1, 64, 1024, 1_000_000, 4, 0, 0, 1_200_000),
+    "large pool, uses of 16": Shape(1, 64, 1024, 300_000, 16, 0, 0, 350_000),
+    "pool of 200,000, 64 B": Shape(1, 64, 1024, 200_000, 4, 0, 0, 500_000),
+    "rows of 1 KB": Shape(1, 1024, 256, 10_000, 4, 0, 0, 30_000),
+    "rows of 3 KB": Shape(1, 3072, 256, 10_000, 4, 0, 0, 40_000),
+    "rows of 1 KB, worker": Shape(1, 1024, 256, 10_000, 4, 1, 1, 100_000),
+    "rows of 3 KB, worker": Shape(1, 3072, 256, 10_000, 4, 1, 1, 40_000),
+    "rows of 3 KB, 4 workers": Shape(1, 3072, 256, 10_000, 4, 4, 1, 40_000),
+    "batches of 4 KB, 4 workers": Shape(1, 64, 64, 10_000, 4, 4, 1, 200_000),
+    "rows of 150 KB, worker": Shape(1, 150_528, 64, 500, 4, 1, 1, 2_000),
+}
+
+
+def load(build: str):
+    library = ctypes.CDLL(str(Path(build) / "benchmarks/cpp/libstage_benchmark.so"))
+    library.pyecho_stage_ns.restype = ctypes.c_double
+    library.pyecho_stage_ns.argtypes = [ctypes.POINTER(Shape)]
+    return library.pyecho_stage_ns
+
+
+def compare(old, new, shape: Shape, rounds: int) -> tuple[list[float], list[float]]:
+    builds = ((old, []), (new, []))
+    for turn in range(rounds + 1):
+        for run, taken in builds if turn % 2 else reversed(builds):
+            ns = run(shape)
+            if ns < 0:
+                raise RuntimeError("a run failed: make its shape smaller, or look with a debugger")
+            if turn > 0:
+                taken.append(ns)
+    return builds[0][1], builds[1][1]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("old")
+    parser.add_argument("new")
+    parser.add_argument("-k", default="", help="only shapes with one of these words, parted by |")
+    parser.add_argument("-n", type=int, default=11, help="rounds")
+    options = parser.parse_args()
+    old, new = load(options.old), load(options.new)
+    print(f"{'shape':28} {'old, ns':>9} {'new, ns':>9}   old / new (quartiles)   best")
+    for name, shape in SHAPES.items():
+        if not any(word in name for word in options.k.split("|")):
+            continue
+        before, after = compare(old, new, shape, options.n)
+        ratios = [a / b for a, b in zip(before, after, strict=True)]
+        low, middle, high = statistics.quantiles(ratios, n=4)
+        times = f"{statistics.median(before):9.1f} {statistics.median(after):9.1f}"
+        best = min(before) / min(after)
+        print(
+            f"{name:28} {times}   {middle:.2f} ({low:.2f} to {high:.2f})   {best:.2f}", flush=True
+        )
+
+
+if __name__ == "__main__":
+    main()
