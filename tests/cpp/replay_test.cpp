@@ -178,6 +178,11 @@ TEST(Replay, numbers_that_contradict_each_other_are_refused_before_anything_is_p
   const auto step = [&](PlanPosition position) { Replay(steps, 2, std::move(position)); };
   EXPECT_THROW(step({.open_items = kMany, .iterations = kMany}), BadState);
   EXPECT_NO_THROW(step({.open_items = kMany, .iterations = kMany / 5}));
+  // Input that is told and not planned costs nothing.
+  EXPECT_NO_THROW(step({.passes = {{.passes = kMany, .items = kMany}}, .iterations = 3}));
+  EXPECT_THROW(step({.passes = {{.passes = kMany, .items = kMany}}, .iterations = kMany << 3U}), BadState);
+  EXPECT_NO_THROW(at({.passes = {{.passes = 40, .items = kMany}}, .iterations = 3}));
+  EXPECT_THROW(at({.passes = {{.passes = 40, .items = kMany}}, .iterations = 8}), BadState);
 
   Plan unique({.capacity = 4, .slots = 8, .factor = 2, .unique_in_batch = true});  // of which many a batch is short
   EXPECT_NO_THROW(Replay(unique, 2, {.open_items = kMany, .batches = 2 * kMany}));

@@ -126,6 +126,25 @@ def test_a_source_with_indices_is_read_again_only_where_items_are_needed(batch_s
         assert source.reads <= most + 30
 
 
+@pytest.mark.parametrize("options", [{"steps_per_epoch": 100}, {"epochs": 400_000}])
+@pytest.mark.parametrize("payload", [True, False])
+def test_a_state_costs_what_was_read_and_not_what_may_follow(options, payload):
+    def make():
+        return pyecho.EchoLoader(
+            np.arange(100_001), 2, batch_size=10, shuffle_buffer=50, threads=0, **options
+        )
+
+    loader, resumed, skipped = make(), make(), make()
+    batches = iter(loader)
+    for _ in range(3):
+        next(batches)
+    resumed.load_state_dict(loader.state_dict(payload=payload))
+    skipped.skip_first_batches(3)
+    expected = next(batches).tolist()
+    assert next(iter(resumed)).tolist() == expected
+    assert next(iter(skipped)).tolist() == expected
+
+
 def test_items_may_come_back_from_a_drained_source():
     """The stages are made for an item like the others, also where none is left to be read."""
     for form in SOURCES:

@@ -1,8 +1,7 @@
 // A stream with an adaptive echo factor: what to take of the input before each batch.
 //
-// It takes the items that have arrived at the beginning of each batch, and repeats older ones as far as they do not
-// suffice (RoundsPool). A batch that nobody waits for yet is not made of repeats, since a fresh item may still come in
-// time. How many events of the input (items, ends of passes) were taken before each batch is its decision; where it has
+// Takes the items that have arrived at the beginning of each batch. If they are too few, older ones are repeated
+// (RoundsPool), but not for a batch that nobody waits for yet: a fresh item may still come in time. How many events of the input (items, ends of passes) were taken before each batch is its decision; where it has
 // decisions to take again, it takes as many, so the draws depend on them instead of the time.
 //
 // An iteration ends at the first batch boundary at which the end of its pass was taken and as many uses were drawn as

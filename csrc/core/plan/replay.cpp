@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <span>
 #include <utility>
@@ -31,19 +32,31 @@ Replay::Replay(Plan& plan, std::uint32_t batch_rows, PlanPosition position)
 void Replay::check() const {
   const PlanConfig& config = plan_.config();
   const Extent& extent = position_.extent;
-  const double of_factor = config.adaptive() ? config.min_uses : config.factor;
   const double of_extent =
       extent.uses == kUnknown ? 0 : static_cast<double>(extent.uses) / static_cast<double>(extent.items);
+  // Uses take time to plan again, up to the end of this iteration. Those of later passes do not: a source that tells its
+  // length may go on for ever.
+  const bool by_pass = config.iteration_uses == 0;
+  const double iterations = static_cast<double>(position_.iterations) + 1;
+  const double most_passes = by_pass ? iterations : std::numeric_limits<double>::infinity();
   auto items = static_cast<double>(position_.open_items);
+  double reached = 0;
   double passes = 0;
   double empty = 0;
   for (const PassRun& run : position_.passes) {
     const auto count = static_cast<double>(run.passes);
-    items += count * static_cast<double>(run.items);
+    const auto length = static_cast<double>(run.items);
+    reached += std::clamp(most_passes - passes, 0.0, count) * length;
+    items += count * length;
     passes += count;
     empty += run.items == 0 ? count : 0;
   }
-  if (items * std::max(of_factor, of_extent) > kMostUses || empty > kMostEmptyPasses) {
+  reached += passes < most_passes ? static_cast<double>(position_.open_items) : 0;
+  double uses = reached * std::max(config.adaptive() ? config.min_uses : config.factor, of_extent);
+  if (!by_pass) {
+    uses = std::min(uses, iterations * static_cast<double>(config.iteration_uses));
+  }
+  if (uses > kMostUses || empty > kMostEmptyPasses) {
     throw BadState(
         "the state was taken after more than 2^36 uses, or 2^20 passes without items, which would take hours to plan "
         "again, or it is damaged; load an earlier one, and let fewer passes flow into each other");

@@ -108,8 +108,7 @@ class SlotPool {
 
   [[nodiscard]] bool closed() const noexcept { return (tickets_.load_acquire() & kClosedBit) != 0; }
   [[nodiscard]] bool stopped() const noexcept { return stopped_.load_acquire() != 0; }
-  // Ends every wait, with kHalted or kEmpty, until it is undone. Nothing is lost: another call gets what was waited
-  // for.
+  // Ends every wait, with kHalted or kEmpty, until it is undone. Nothing is lost: the same call made again waits on.
   void set_halted(bool halted);
   [[nodiscard]] bool halted() const noexcept { return halted_.load_acquire() != 0; }
   [[nodiscard]] bool forked() const noexcept { return fork_guard_.forked(); }

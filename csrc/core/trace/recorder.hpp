@@ -7,8 +7,8 @@
 // clock, three read-modify-writes on shared words, and 32 bytes of a fixed array. No thread waits for another one,
 // except that the first event of a thread takes a mutex to enter the thread's name.
 //
-// The array is never reused while a recording runs. If it is full, later events are counted and dropped, so what was
-// recorded stays a complete account of the time before. An event is recorded when it ends: what is still under way at
+// The array is never reused while a recording runs. If it is full, later events are counted and dropped, so the
+// record stays complete up to then. An event is recorded when it ends: what is still under way at
 // stop() is missing, and so is what began before start().
 //
 // variable   | written by              | read by       | order            | pairs with  | why
