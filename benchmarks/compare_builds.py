@@ -41,6 +41,9 @@ SHAPES = {
     "12 leaves of 100 B": Shape(12, 100, 256, 10_000, 4, 0, 0, 30_000),
     "8 leaves of 256 B": Shape(8, 256, 256, 10_000, 4, 0, 0, 30_000),
     "16 leaves of 8 B, uses of 2": Shape(16, 8, 1024, 20_000, 2, 0, 0, 30_000),
+    "one leaf of 8 B, uses of 32": Shape(1, 8, 128, 1000, 32, 0, 0, 30_000),
+    "16 leaves of 32 B, uses of 32": Shape(16, 32, 128, 1000, 32, 0, 0, 10_000),
+    "30 leaves of 64 B, uses of 32": Shape(30, 64, 128, 1000, 32, 0, 0, 5_000),
     "16 leaves of 8 B, producer": Shape(16, 8, 256, 10_000, 4, 0, 1, 200_000),
     "16 leaves of 8 B, worker": Shape(16, 8, 256, 10_000, 4, 1, 1, 200_000),
     "large pool, 8 B": Shape(1, 8, 1024, 1_000_000, 4, 0, 0, 1_200_000),
@@ -84,7 +87,7 @@ def main() -> None:
     parser.add_argument("-n", type=int, default=11, help="rounds")
     options = parser.parse_args()
     old, new = load(options.old), load(options.new)
-    print(f"{'shape':28} {'old, ns':>9} {'new, ns':>9}   old / new (quartiles)   best")
+    print(f"{'shape':30} {'old, ns':>9} {'new, ns':>9}   old / new (quartiles)   best")
     for name, shape in SHAPES.items():
         if not any(word in name for word in options.k.split("|")):
             continue
@@ -94,7 +97,7 @@ def main() -> None:
         times = f"{statistics.median(before):9.1f} {statistics.median(after):9.1f}"
         best = min(before) / min(after)
         print(
-            f"{name:28} {times}   {middle:.2f} ({low:.2f} to {high:.2f})   {best:.2f}", flush=True
+            f"{name:30} {times}   {middle:.2f} ({low:.2f} to {high:.2f})   {best:.2f}", flush=True
         )
 
 

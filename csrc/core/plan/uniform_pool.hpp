@@ -49,8 +49,15 @@ class UniformPool {
   };
 
   static constexpr std::uint32_t kLargePool = 1U << 18U;  // entries, of four bytes, beyond the second level of caches
-  static constexpr std::uint32_t kFetchedAhead = 12;
+  static constexpr std::uint32_t kFetchedAhead = 16;      // entries
+  static constexpr std::uint32_t kItemsAhead = 10;        // items of entries
 
+  // Not inline, because its random numbers would take the registers of every draw.
+  [[gnu::noinline]] void fetch_item(Xoshiro256& random, std::uint32_t left) const noexcept {
+    if (left > kItemsAhead) {  // unique_in_batch may use up any number of entries in one draw
+      __builtin_prefetch(&resident_of_[entries_[random.below(left - kItemsAhead)]]);
+    }
+  }
   [[nodiscard]] Use take_use(std::uint32_t slot) noexcept;
   [[nodiscard]] std::uint32_t draw_in_order(std::span<Use> rows) noexcept;
 
@@ -84,16 +91,21 @@ std::uint32_t UniformPool::draw(std::span<Use> rows, Xoshiro256& random, const R
   std::uint32_t left = left_;
   std::uint32_t drawn = 0;
   const auto limit = static_cast<std::uint32_t>(rows.size());
-  // In a large pool each draw misses the caches. A copy of the random numbers runs ahead and fetches what will be
-  // drawn, or its neighbour if items come or go in between.
+  // In a large pool each draw misses the caches, for its entry and for the item. Copies of the random numbers run ahead
+  // and fetch what will be drawn, or a neighbour if items come or go in between: then the item was fetched in vain.
   Xoshiro256 ahead = local;
+  Xoshiro256 to_item = local;
   const bool large = left > kLargePool;
+  for (std::uint32_t skipped = 0; large && skipped < kItemsAhead; ++skipped) {
+    to_item.below(left);
+  }
   for (std::uint32_t fetched = 0; large && fetched < std::min(limit, kFetchedAhead); ++fetched) {
     __builtin_prefetch(entries + ahead.below(left));
   }
   while (drawn < limit && left > 0) {
     if (large) {
       __builtin_prefetch(entries + ahead.below(left));
+      fetch_item(to_item, left);
     }
     const std::uint32_t position = local.below(left);
     const std::uint32_t slot = entries[position];

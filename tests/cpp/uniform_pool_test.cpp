@@ -1,0 +1,68 @@
+// UniformPool draws what its definition says, in pools small and large: the large ones fetch ahead.
+#include "core/plan/uniform_pool.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <tuple>
+#include <vector>
+
+namespace pyecho::test {
+namespace {
+
+// The definition, in the plainest way: one entry for each use that is left, of which a random one is drawn.
+class Entries {
+ public:
+  Entries(std::uint32_t items, std::uint32_t uses, bool unique) : unique_(unique) {
+    for (std::uint32_t slot = 0; slot < items; ++slot) {
+      left_.insert(left_.end(), uses, slot);
+    }
+  }
+
+  std::vector<std::uint32_t> batch(std::uint32_t rows, Xoshiro256& random) {
+    std::vector<std::uint32_t> drawn;
+    std::vector<std::uint32_t> deferred;
+    while (drawn.size() < rows && !left_.empty()) {
+      std::uint32_t& entry = left_[random.below(static_cast<std::uint32_t>(left_.size()))];
+      const bool again = unique_ && std::ranges::find(drawn, entry) != drawn.end();
+      (again ? deferred : drawn).push_back(entry);
+      entry = left_.back();
+      left_.pop_back();
+    }
+    left_.insert(left_.end(), deferred.begin(), deferred.end());
+    return drawn;
+  }
+
+ private:
+  const bool unique_;
+  std::vector<std::uint32_t> left_;
+};
+
+class UniformPoolDraws : public testing::TestWithParam<std::tuple<std::uint32_t, std::uint32_t, bool, int>> {};
+
+TEST_P(UniformPoolDraws, are_those_of_its_definition) {
+  const auto [items, uses, unique, batches] = GetParam();
+  constexpr std::uint32_t kRows = 50;
+  UniformPool pool({.capacity = items, .slots = items, .factor = static_cast<double>(uses), .unique_in_batch = unique});
+  for (std::uint32_t slot = 0; slot < items; ++slot) {
+    pool.admit({.slot = slot, .source_index = slot, .uses = uses});
+  }
+  Entries entries(items, uses, unique);
+  Xoshiro256 random(7);
+  Xoshiro256 same(7);
+  for (int batch = 0; batch < batches; ++batch) {
+    std::vector<Use> drawn(kRows);
+    drawn.resize(pool.draw(drawn, random, [] { return true; }));
+    pool.end_batch();
+    const std::vector<std::uint32_t> expected = entries.batch(kRows, same);
+    ASSERT_TRUE(std::ranges::equal(drawn, expected, {}, &Use::slot)) << pool.uses_left() << " uses are left";
+  }
+}
+
+// All but the last draw until nothing is left; the last looks at every use that is left for each batch of two rows.
+INSTANTIATE_TEST_SUITE_P(Pools, UniformPoolDraws,
+                         testing::Values(std::tuple(60U, 5U, false, 10), std::tuple(60U, 5U, true, 20),
+                                         std::tuple(200'000U, 3U, false, 12'001), std::tuple(2U, 200'000U, true, 10)));
+
+}  // namespace
+}  // namespace pyecho::test
