@@ -184,20 +184,24 @@ def native_arguments(
     to_array: Callable[[Any], Any] | None = None,
     from_array: Callable[[Any, int], Any] | None = None,
     allocate: Callable[[int], Any] | None = None,
+    blocks: Any = None,
 ) -> dict[str, Any]:
     """Return what a native stage of example echoing is made of, as its keyword arguments.
 
     `name` is what messages call it. `batched`: the items that it reads are batches, whose rows are
-    the examples.
+    the examples. `blocks`: `pyecho.device.blocks.Blocks` from which batches are sent to a device.
     """
     example_bytes = sum(each.dtype.itemsize * math.prod(each.shape) for each in fields_of(spec))
     return {
         "spec": spec,
         "node_of": node_of,
-        "config": replace(config, threads=config.threads_for(example_bytes)),
+        "config": replace(
+            config, threads=max(int(bool(blocks)), config.threads_for(example_bytes))
+        ),
         "name": name,
         "batched": batched,
-        "new_memory": allocate and partial(_new_memory, allocate),
+        "new_memory": blocks.new if blocks else allocate and partial(_new_memory, allocate),
+        "uploads": blocks.uploads if blocks else None,
         "to_array": to_array or NUMPY.as_array,
         "from_array": from_array,
         "info_type": EchoInfo,

@@ -77,6 +77,8 @@ class Wiring:
     """Slots ahead of the pool, for examples that arrive together."""
     leases: int = bounded(2, 1, 2**29)
     """Batches that the consumer holds at the same time."""
+    most_ahead: int = bounded(32, 1, 2**10)
+    """Most batches made ahead that `prefetch` is raised to where batches are small."""
     grows_quietly: bool = False
     """True if the consumer may hold more of them without a warning."""
     reads_few: bool = False

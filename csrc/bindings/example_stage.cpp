@@ -56,7 +56,7 @@ EchoConfig with_leaves(EchoConfig config, const Structure& structure) {
 
 ExampleStage::ExampleStage(const py::object& spec, const py::object& node_of, const py::object& config,
                            std::string name, bool batched, py::object to_array, py::object from_array,
-                           py::object info_type, py::object new_memory)
+                           py::object info_type, py::object new_memory, std::shared_ptr<Uploads> uploads)
     : StageOf(std::move(name)),
       structure_(spec, node_of),
       to_array_(std::move(to_array)),
@@ -68,9 +68,10 @@ ExampleStage::ExampleStage(const py::object& spec, const py::object& node_of, co
       config_(with_leaves(config_of(config), structure_)),
       references_(config_.plan.min_uses > 0) {
   if (!new_memory_.is_none()) {
-    config_.batch_memory = [this](std::size_t size_bytes) {
+    config_.uploads = std::move(uploads);
+    config_.batch_memory = [this](std::size_t size_bytes, Upload& upload) {
       const py::gil_scoped_acquire gil;
-      return this->new_memory(size_bytes);
+      return this->new_memory(size_bytes, upload);
     };
   }
   try {  // touches every page, which is slow for a large pool
@@ -190,6 +191,14 @@ std::vector<py::object> ExampleStage::slot_views(Reservation reservation, py::ha
   return views;
 }
 
+std::vector<std::size_t> ExampleStage::batch_offsets() const {
+  std::vector<std::size_t> offsets;
+  for (std::size_t leaf = 0; leaf < structure_.leaves().size(); ++leaf) {
+    offsets.push_back(core_->layout().leaves()[leaf].batch_offset);
+  }
+  return offsets;
+}
+
 // ---------------------------------------------------------------- garbage collection and registration
 
 int ExampleStage::traverse(visitproc visit, void* arg) const {
@@ -285,9 +294,11 @@ void register_example_stage(py::module_& module) {
   example_stage_type = reinterpret_cast<PyTypeObject*>(type.ptr());
   add_puts(type);
   type.def(py::init<const py::object&, const py::object&, const py::object&, std::string, bool, py::object, py::object,
-                    py::object, py::object>(),
+                    py::object, py::object, std::shared_ptr<Uploads>>(),
            py::arg("spec"), py::arg("node_of"), py::arg("config"), py::kw_only(), py::arg("name"), py::arg("batched"),
-           py::arg("to_array"), py::arg("from_array"), py::arg("info_type"), py::arg("new_memory"))
+           py::arg("to_array"), py::arg("from_array"), py::arg("info_type"), py::arg("new_memory"),
+           py::arg("uploads") = py::none())
+      .def_property_readonly("_batch_offsets", guarded(&ExampleStage::batch_offsets))
       .def("_expect_growth", guarded(&ExampleStage::expect_growth))
       .def("reserve", &make_reservation, py::arg("timeout") = py::none(),
            "reserve(timeout=None)\n\n"

@@ -34,9 +34,13 @@ class ExampleStage final : public StageOf<EchoBuffer> {
   // - info_type: (source_index, use) -> the info of a batch
   // - new_memory: size_bytes -> (address, owner) of memory for a batch. The arrays of the batch have the owner as their
   //   base. None: pyecho's own memory, which is filled again once the arrays are dropped.
+  // `uploads`: where batches are sent, an Uploads, or None. Then owners make the leaves of batches: see
+  // pyecho.device.blocks.Block.
   ExampleStage(const pybind11::object& spec, const pybind11::object& node_of, const pybind11::object& config,
                std::string name, bool batched, pybind11::object to_array, pybind11::object from_array,
-               pybind11::object info_type, pybind11::object new_memory);
+               pybind11::object info_type, pybind11::object new_memory, std::shared_ptr<Uploads> uploads);
+  // Returns where the region of each leaf begins in a batch.
+  [[nodiscard]] std::vector<std::size_t> batch_offsets() const;
 
   // Copies an example, or each row of a batch, into slots. Raises SpecMismatch, PutTimeout, Closed.
   void put(pybind11::handle item, bool batched, std::optional<double> timeout_s);
@@ -82,7 +86,9 @@ class ExampleStage final : public StageOf<EchoBuffer> {
   void set_references(std::uint32_t slot, pybind11::tuple references);
   void add_payload(pybind11::dict& state, const std::vector<Unspent>& items) const;
   pybind11::object make_batch(const Lease& lease, pybind11::handle owner);
-  [[nodiscard]] HostMemory new_memory(std::size_t size_bytes) const;
+  pybind11::object sent_batch(const Lease& lease) const;
+  pybind11::object with_info(pybind11::object batch, pybind11::object source_index, pybind11::object use) const;
+  [[nodiscard]] HostMemory new_memory(std::size_t size_bytes, Upload& upload) const;
   pybind11::object array_leaf(std::size_t index, std::byte* data, std::uint32_t rows, pybind11::handle owner) const;
   [[nodiscard]] std::span<const ReferenceTable::Entry> entries_of(const Lease& lease) const noexcept;
   [[nodiscard]] pybind11::list reference_list(std::size_t position,

@@ -70,8 +70,12 @@ Outcome ExampleStage::try_emit(PyObject*& emission) {
   if (new_memory_.is_none()) {
     emission = make_batch(lease, owner).release().ptr();
     references_.taken(entries_of(lease), lease.uses());
+  } else if (config_.uploads != nullptr) {
+    emission = sent_batch(lease).release().ptr();
+    references_.taken(entries_of(lease), lease.uses());
   } else {  // the batch leaves with its memory, so that the lease ends here
-    HostMemory next = new_memory(core_->layout().batch_bytes());
+    Upload none;
+    HostMemory next = new_memory(core_->layout().batch_bytes(), none);
     emission = make_batch(lease, static_cast<PyObject*>(lease.owner())).release().ptr();
     references_.taken(entries_of(lease), lease.uses());
     lease.exchange(std::move(next));
@@ -102,9 +106,15 @@ void ExampleStage::warn_of_growth() {
   });
 }
 
-HostMemory ExampleStage::new_memory(std::size_t size_bytes) const {
+HostMemory ExampleStage::new_memory(std::size_t size_bytes, Upload& upload) const {
   const py::object made = call_python([&] { return new_memory_(size_bytes); });
   auto [address, owner] = made.cast<std::pair<std::uintptr_t, py::object>>();
+  if (config_.uploads != nullptr) {
+    const auto pointer = [&](const char* name) {
+      return reinterpret_cast<void*>(owner.attr(name).cast<std::uintptr_t>());  // NOLINT(performance-no-int-to-ptr)
+    };
+    upload = {.to = pointer("to"), .free = pointer("free_event"), .arrived = pointer("arrived_event")};
+  }
   std::shared_ptr<void> kept(owner.release().ptr(), [](void* held) {
     if (Py_IsInitialized() == 0) {
       return;  // native code has kept the buffer for longer than the interpreter, which took its objects along
@@ -139,11 +149,49 @@ py::object ExampleStage::make_batch(const Lease& lease, py::handle owner) {
     auto* const dtype = reinterpret_cast<PyObject*>(PyArray_DescrFromType(type));
     return array_on(data + offset, py::reinterpret_steal<py::object>(dtype), dims, owner);
   };
-  py::object source_index = column(layout.source_index_offset(), NPY_INT64);
-  py::object use = column(layout.use_offset(), NPY_INT32);
+  return with_info(std::move(batch), column(layout.source_index_offset(), NPY_INT64),
+                   column(layout.use_offset(), NPY_INT32));
+}
+
+py::object ExampleStage::with_info(py::object batch, py::object source_index, py::object use) const {
   py::object info = call_python([&] { return info_type_(std::move(source_index), std::move(use)); });
   py::object emission = py::make_tuple(std::move(batch), std::move(info));
   give_up_nest(emission.ptr());
+  return emission;
+}
+
+// Returns a batch that was sent, as the owner of its memory makes it on the device. If this raises, it can be repeated.
+py::object ExampleStage::sent_batch(const Lease& lease) const {
+  // A reference of its own: stop() in another thread may drop the stage meanwhile.
+  const auto owner = py::reinterpret_borrow<py::object>(static_cast<PyObject*>(lease.owner()));
+  if (lease.upload().error != 0) {
+    call_python([&] { return owner.attr("send_again")(); });  // raises what PyTorch says, if it fails again
+    lease.upload().error = 0;
+  }
+  const py::list made = call_python([&] { return owner.attr("leaves")(lease.rows()); });
+  std::vector<py::object> objects;
+  for (const py::handle leaf : made) {
+    objects.push_back(py::reinterpret_borrow<py::object>(leaf));
+  }
+  std::size_t references = 0;
+  for (std::size_t i = 0; i < objects.size(); ++i) {
+    if (structure_.leaves()[i].by_reference) {
+      objects[i] = reference_list(references++, entries_of(lease));
+    }
+  }
+  py::object emission = structure_.unflatten(objects);
+  if (config_.with_info) {
+    const auto column = [&]<class To>(std::size_t offset, To /*type*/) {
+      const auto* const from = reinterpret_cast<const To*>(lease.data() + offset);
+      return py::array_t<To>(static_cast<py::ssize_t>(lease.rows()), from);  // a copy
+    };
+    emission = with_info(std::move(emission), column(core_->layout().source_index_offset(), std::int64_t{}),
+                         column(core_->layout().use_offset(), std::int32_t{}));
+  } else {
+    give_up_nest(emission.ptr());
+  }
+  const auto next = call_python([&] { return owner.attr("go_on")(); }).cast<std::uintptr_t>();
+  lease.upload().to = reinterpret_cast<void*>(next);  // NOLINT(performance-no-int-to-ptr)
   return emission;
 }
 

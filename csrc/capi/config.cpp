@@ -112,7 +112,7 @@ EchoConfig core_config(const pyecho_config& config, const Leaves& leaves) {
   check_argument((config.allocate == nullptr) == (config.deallocate == nullptr),
                  "allocate and deallocate belong together: set both, or neither");
   if (config.allocate != nullptr) {
-    core.batch_memory = [config](std::size_t size_bytes) { return allocated(config, size_bytes); };
+    core.batch_memory = [config](std::size_t size_bytes, Upload&) { return allocated(config, size_bytes); };
   }
   for (const auto& leaf : leaves) {
     core.leaf_bytes.push_back(leaf->view.size_bytes);

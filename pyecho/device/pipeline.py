@@ -15,6 +15,7 @@ import torch
 from pyecho import cuda
 from pyecho._core import ConfigError, CudaError
 from pyecho.config import Config
+from pyecho.device.blocks import Blocks, functions
 from pyecho.device.place import DeviceOptions, present_device
 from pyecho.device.pool import DeviceEcho
 from pyecho.device.rows import DeviceRows
@@ -60,8 +61,17 @@ def device_pipeline(
     if options.echo_on == "device":
         echo = _device_echo(source, config, first, adapter, uploader)
     elif config.batch_size is not None:
-        echo = _pinned(partial(ExampleEcho, *made), config, uploader)
-        bring = uploader.upload_augmented
+        if options.max_device_bytes is not None:  # batches made ahead are there, too
+            config = replace(config, wiring=replace(config.wiring, most_ahead=1))
+            made = (source, config, first, adapter)
+        blocks_for = None
+        if not config.linked:
+            blocks_for = partial(Blocks, device, dtype=None if augment else options.device_dtype)
+        echo = _pinned(partial(ExampleEcho, *made), config, uploader, blocks_for)
+        if echo.blocks is None:
+            bring = uploader.upload_augmented
+        elif augment is None:
+            last = None
     elif config.linked:
         echo = item_echo(*made, prepare=uploader.expect)
         bring = uploader.upload_augmented
@@ -72,7 +82,7 @@ def device_pipeline(
         fetch = uploader.deliver if last is None else attrgetter("item")
         echo = item_echo(*made, prepare=uploader.upload_item, fetch=fetch)
         echo.to_host = uploader.to_host
-    pipeline = Pipeline(echo, config, adapter, sent_bytes=lambda: uploader.h2d_bytes)
+    pipeline = Pipeline(echo, config, adapter, sent_bytes=partial(_sent_bytes, uploader, echo))
     add_augmentation(pipeline)
     if last is not None:
         _add_upload(pipeline, last, bring)
@@ -83,11 +93,21 @@ def device_pipeline(
 # ---------------------------------------------------------------- nodes
 
 
-def _pinned(make: Callable[..., ExampleEcho], config: Config, uploader: Uploader) -> ExampleEcho:
-    """Return example echoing with batches in pinned memory, if that can be had."""
+def _pinned(
+    make: Callable[..., ExampleEcho],
+    config: Config,
+    uploader: Uploader,
+    blocks_for: Callable[[Any], Blocks] | None,
+) -> ExampleEcho:
+    """Return example echoing with batches in pinned memory, if that can be had.
+
+    From there native threads send them to the device, if there are `blocks_for` that and a runtime.
+    """
     if config.memory == "pageable" or not uploader.has_streams:
         return make()
     try:
+        if blocks_for is not None and functions() is not None:
+            return make(blocks_for=blocks_for)
         return make(memory="pinned")
     except CudaError as error:
         if config.memory == "pinned" or cuda.why_not():
@@ -97,6 +117,11 @@ def _pinned(make: Callable[..., ExampleEcho], config: Config, uploader: Uploader
             RuntimeWarning,
         )
         return make()
+
+
+def _sent_bytes(uploader: Uploader, echo: Any) -> int:
+    blocks = getattr(echo, "blocks", None)
+    return uploader.h2d_bytes + (blocks.uploads.sent_bytes if blocks else 0)
 
 
 def _device_echo(
@@ -122,7 +147,7 @@ def _device_echo(
     prepare = rows.deposit if rows else None
     like = rows.deposit(first) if rows else first
     make = partial(ExampleEcho, source, staged, like, adapter, prepare=prepare)
-    staging = _pinned(make, config, uploader)
+    staging = _pinned(make, config, uploader, None if rows else partial(Blocks, uploader.device))
     return DeviceEcho(staging, config, adapter, uploader, rows, chunk=chunk)
 
 

@@ -140,17 +140,17 @@ def has_cuda_driver(device: torch.device) -> bool:
     return device.type == "cuda" and torch.version.hip is None
 
 
-def stream_on(device: torch.device) -> Any:
-    """Return pyecho's stream, one for each device."""
+def stream_on(device: torch.device, purpose: Literal["all", "copies"] = "all") -> Any:
+    """Return pyecho's stream, one for each device and purpose."""
     with _making:  # or two threads would make one each
-        return _stream_on(device)
+        return _stream_on(device, purpose)
 
 
 _making = threading.Lock()
 
 
 @cache
-def _stream_on(device: torch.device) -> Any:
+def _stream_on(device: torch.device, purpose: str) -> Any:
     # On NVIDIA's from the driver: PyTorch would lend one of its own to others as well.
     if not has_cuda_driver(device):
         return torch.get_device_module(device.type).Stream(device)

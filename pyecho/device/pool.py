@@ -51,6 +51,7 @@ class DeviceEcho:
     ) -> None:
         self.lists = staging.lists
         self.stage = staging.stage
+        self.blocks = staging.blocks
         self.plan = SlotPlan(config)
         self.spec = staging.spec  # with tickets in the places of rows on the device
         self.full_spec = rows.spec(self.spec, adapter.field_of)  # with the fields of these rows
@@ -156,6 +157,8 @@ class DeviceEcho:
         except (Closed, CudaError):
             raise  # the loader is stopped or paused; or no chunk can be pinned
         except BaseException as error:
+            if not self.stage._failed:
+                raise  # the chunk is still there
             self._failure = error
             self._end()
             return False

@@ -95,6 +95,16 @@ def _to_tensor(array: Any) -> torch.Tensor:
     return torch.from_numpy(storage).view(dtype)
 
 
+def dtype_of(dtype: np.dtype[Any]) -> torch.dtype:
+    """Return the dtype of tensors of a field."""
+    return _torch_dtype(dtype) or torch.from_numpy(np.empty(0, dtype)).dtype
+
+
+def is_numeric(dtype: torch.dtype) -> bool:
+    """Return True for what ``device_dtype`` converts: uint8 and floating point numbers."""
+    return dtype == torch.uint8 or dtype.is_floating_point
+
+
 def _torch_dtype(dtype: np.dtype[Any]) -> torch.dtype | None:
     """Return the torch dtype that a record dtype, or one of ml_dtypes, stands for; else None."""
     if dtype.names is not None and len(dtype.names) == 1:

@@ -11,7 +11,7 @@ import torch
 
 from pyecho import cuda
 from pyecho.device.place import has_cuda_driver, stream_on
-from pyecho.device.tensors import host_tensor
+from pyecho.device.tensors import host_tensor, is_numeric
 from pyecho.items.nest import leaves_of, map_nest
 from pyecho.items.spec import EchoInfo
 from pyecho.run.trace import span
@@ -126,8 +126,7 @@ class Uploader:
         def converted(leaf: Any) -> Any:
             if not self.is_there(leaf) or leaf.ndim < 2:
                 return leaf
-            numeric = leaf.dtype == torch.uint8 or leaf.dtype.is_floating_point
-            return leaf.to(self._dtype) if numeric else leaf
+            return leaf.to(self._dtype) if is_numeric(leaf.dtype) else leaf
 
         return item if self._dtype is None else map_nest(converted, item)
 

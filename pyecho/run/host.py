@@ -169,7 +169,11 @@ def items_ahead(config: Config, first: Any) -> int:
 
 
 class ExampleEcho(HostEcho):
-    """The node of example echoing. `changes` are options unlike the loader's."""
+    """The node of example echoing. `changes` are options unlike the loader's.
+
+    `blocks_for`, called with the fields of an example, makes the `pyecho.device.blocks.Blocks` from
+    which batches are sent to a device.
+    """
 
     def __init__(
         self,
@@ -180,13 +184,16 @@ class ExampleEcho(HostEcho):
         *,
         leases: int = 0,  # batches that links hold besides the consumer
         prepare: Callable[[Any], Any] | None = None,
+        blocks_for: Callable[[Any], Any] | None = None,
         **changes: Any,
     ) -> None:
         self.spec, self.lists = spec_of_examples(source, config, first, adapter)
+        self.blocks = blocks_for and blocks_for(leaves_of(self.spec))
+        held = config.wiring.leases + config.leases_of_link + leases
         wiring = replace(
             config.wiring,
             slots_ahead=max(1, rows_of(first)) if config.unbatch else 1,
-            leases=config.wiring.leases + config.leases_of_link + leases,
+            leases=1 if self.blocks else held,  # a batch on the device is no lease
         )
         threads = 0 if wiring.by_consumer else config.threads
         own = replace(config, **{"threads": threads, "wiring": wiring, **changes})
@@ -198,8 +205,11 @@ class ExampleEcho(HostEcho):
             to_array=adapter.as_array,
             from_array=adapter.decoder(leaves_of(self.spec)),
             allocate=adapter.allocate if own.memory == "pinned" else None,
+            blocks=self.blocks,
         )
         stage = _core.ExampleStage(**arguments)
+        if self.blocks:
+            self.blocks.offsets = stage._batch_offsets
         if wiring.grows_quietly:
             stage._expect_growth()
         if prepare is not None:

@@ -76,7 +76,7 @@ TEST(BatchPool, is_exhausted_when_all_blocks_are_leased_and_growth_was_refused) 
 TEST(BatchPool, with_memory_of_another_allocator_has_as_many_blocks_as_it_began_with) {
   std::vector<std::byte> bytes(kLayout.batch_bytes());
   const auto owner = std::make_shared<int>();
-  BatchPool pool(kLayout, 1, bytes_of(5), [&](std::size_t size_bytes) {
+  BatchPool pool(kLayout, 1, bytes_of(5), [&](std::size_t size_bytes, Upload& /*upload*/) {
     EXPECT_EQ(size_bytes, bytes.size());
     return HostMemory(bytes.data(), size_bytes, owner);
   });

@@ -39,6 +39,8 @@ class SlotLayout {
   [[nodiscard]] std::size_t slot_bytes() const noexcept { return slot_bytes_; }
   // Size of a batch's block; at least 1.
   [[nodiscard]] std::size_t batch_bytes() const noexcept { return batch_bytes_; }
+  // Size of the regions of leaves, which come first.
+  [[nodiscard]] std::size_t leaves_bytes() const noexcept { return with_info_ ? source_index_offset_ : batch_bytes_; }
   // Offsets of the regions of int64 source indices and int32 uses, rows() each. Valid only if with_info().
   [[nodiscard]] std::size_t source_index_offset() const noexcept { return source_index_offset_; }
   [[nodiscard]] std::size_t use_offset() const noexcept { return use_offset_; }

@@ -7,8 +7,9 @@
 
 namespace pyecho {
 
-BatchPool::BatchPool(SlotLayout layout, std::uint32_t blocks, std::size_t max_bytes, const NewMemory& new_memory)
-    : layout_(std::move(layout)), max_bytes_(new_memory ? 0 : max_bytes), least_(blocks) {
+BatchPool::BatchPool(SlotLayout layout, std::uint32_t blocks, std::size_t max_bytes, const NewMemory& new_memory,
+                     std::shared_ptr<Uploads> uploads)
+    : layout_(std::move(layout)), max_bytes_(new_memory ? 0 : max_bytes), uploads_(std::move(uploads)), least_(blocks) {
   owned_.reserve(blocks);
   for (std::uint32_t block = 0; block < blocks; ++block) {
     Batch* const batch = add_block(new_memory);
@@ -19,7 +20,7 @@ BatchPool::BatchPool(SlotLayout layout, std::uint32_t blocks, std::size_t max_by
 
 Batch* BatchPool::add_block(const NewMemory& new_memory) {
   auto batch = std::make_unique<Batch>();
-  batch->memory = new_memory ? new_memory(layout_.batch_bytes()) : HostMemory(layout_.batch_bytes());
+  batch->memory = new_memory ? new_memory(layout_.batch_bytes(), batch->upload) : HostMemory(layout_.batch_bytes());
   batch->uses.resize(layout_.rows());
   batch->spent.reserve(layout_.rows());
   batch->place = owned_.size();
@@ -44,12 +45,9 @@ Batch* BatchPool::refuse(const char* reason) {
 Batch* BatchPool::obtain() {
   forget_refusal();
   most_leased_ = std::max(most_leased_, outstanding());
-  if (free_ == nullptr) {
-    take_returned();
-  }
-  if (free_ != nullptr) {
-    Batch* const batch = free_;
-    free_ = batch->next;
+  if (Batch** const link = find_free(); link != nullptr) {
+    Batch* const batch = *link;
+    *link = batch->next;
     batch->rows = batch->copied = batch->fresh = 0;
     batch->spent.clear();
     return batch;
@@ -64,6 +62,19 @@ Batch* BatchPool::obtain() {
     }
   }
   return refuse("");
+}
+
+// Returns the link to a block that may be filled, or null. With uploads, the one that was returned first, whose copy ends
+// first.
+Batch** BatchPool::find_free() noexcept {
+  if (free_ == nullptr || uploads_ != nullptr) {
+    take_returned();
+  }
+  Batch** link = &free_;
+  while (*link != nullptr && uploads_ != nullptr && !uploads_->passed((*link)->upload)) {
+    link = &(*link)->next;
+  }
+  return *link == nullptr ? nullptr : link;
 }
 
 // Taking the whole stack at once avoids the ABA problem.

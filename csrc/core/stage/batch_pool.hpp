@@ -3,7 +3,8 @@
 // The cycle of a block: free -> being filled -> ready -> leased -> free. Consumers may keep any number of leases for as
 // long as they like and end them in any order. When every block is in use, the pool adds one, up to its limit; added
 // blocks that were idle for an epoch are freed at its end. The pool lives until its last lease ends, so a view of a
-// batch never dangles.
+// batch never dangles. With uploads, a block is free again once its copy to the device is over as well, which nobody
+// reports: the filling side looks.
 //
 // variable     | written by        | read by       | order            | pairs with | why
 // returned_    | give_back [B1]    | obtain [B2]   | release, acq_rel | B1 -> B2   | the consumer is done with the block
@@ -14,6 +15,8 @@
 // refusal_     | obtain            | any           | mutex            | -          | the limit that was reached last
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -26,6 +29,7 @@
 #include "core/memory/host_memory.hpp"
 #include "core/memory/slot_layout.hpp"
 #include "core/plan/plan.hpp"
+#include "core/stage/uploads.hpp"
 #include "core/sync/atomic.hpp"
 #include "core/sync/event_count.hpp"
 #include "core/sync/fork_guard.hpp"
@@ -35,6 +39,7 @@ namespace pyecho {
 // One block: memory for a batch, and the use of each row.
 struct Batch {
   HostMemory memory;
+  Upload upload;
   std::vector<Use> uses;     // of the rows; sized for a whole batch once
   std::uint64_t number = 0;  // in the order of planning
   std::uint32_t rows = 0;    // planned
@@ -52,11 +57,14 @@ struct Batch {
 
 class BatchPool {
  public:
-  using NewMemory = std::function<HostMemory(std::size_t size_bytes)>;
+  // Sets `upload` if batches are sent to a device.
+  using NewMemory = std::function<HostMemory(std::size_t size_bytes, Upload& upload)>;
 
   // Allocates `blocks` blocks. Adds more on demand while all blocks together fit in `max_bytes`, but none if the memory
-  // comes from `new_memory` (optional). Throws as HostMemory and `new_memory` do.
-  BatchPool(SlotLayout layout, std::uint32_t blocks, std::size_t max_bytes, const NewMemory& new_memory = {});
+  // comes from `new_memory` (optional). `uploads`: where batches are sent (optional). Throws as HostMemory and
+  // `new_memory` do.
+  BatchPool(SlotLayout layout, std::uint32_t blocks, std::size_t max_bytes, const NewMemory& new_memory = {},
+            std::shared_ptr<Uploads> uploads = {});
 
   [[nodiscard]] const SlotLayout& layout() const noexcept { return layout_; }
 
@@ -82,10 +90,27 @@ class BatchPool {
   // (kTimeout).
   template <class Interrupted>
   Outcome await_return(std::uint64_t seen, Deadline deadline, const Interrupted& interrupted) {
-    return returns_.await(seen + 1, deadline, WaitStrategy::sleep(), interrupted);
+    Outcome outcome = Outcome::kTimeout;
+    for (auto pause = kShortestPause; outcome == Outcome::kTimeout; pause = std::min(2 * pause, kLongestPause)) {
+      const Deadline look = uploads_ == nullptr ? deadline : std::min(deadline, Deadline::clock::now() + pause);
+      outcome = returns_.await(seen + 1, look, WaitStrategy::sleep(), interrupted);
+      if (look == deadline) {
+        break;
+      }
+      if (outcome == Outcome::kTimeout && find_free() != nullptr) {
+        outcome = Outcome::kOk;
+      }
+    }
+    return outcome;
   }
   [[nodiscard]] std::uint64_t returns() const noexcept { return returns_.read(); }
   void alert() { returns_.alert(); }
+  // Sends a batch that is whole to the device, if it goes to one. Any thread of pyecho's that has the batch.
+  void send(Batch& batch) noexcept {
+    if (uploads_ != nullptr) {
+      uploads_->send(batch.memory.data(), layout_.leaves_bytes(), batch.upload);
+    }
+  }
 
   // -- Any thread --
 
@@ -101,13 +126,19 @@ class BatchPool {
   [[nodiscard]] std::string refusal() const;
 
  private:
+  // How long a wait for the end of a copy lasts before it looks: ever longer, so that a stream that is held costs little.
+  static constexpr std::chrono::microseconds kShortestPause{50};
+  static constexpr std::chrono::microseconds kLongestPause{1000};
+
   Batch* add_block(const NewMemory& new_memory);
+  Batch** find_free() noexcept;
   Batch* refuse(const char* reason);
   void take_returned() noexcept;
 
   ForkGuard fork_guard_;
-  SlotLayout layout_;                          // constant
-  std::size_t max_bytes_;                      // constant
+  SlotLayout layout_;      // constant
+  std::size_t max_bytes_;  // constant
+  const std::shared_ptr<Uploads> uploads_;
   std::vector<std::unique_ptr<Batch>> owned_;  // filling side only
   Batch* free_ = nullptr;                      // filling side only: blocks taken off returned_
   std::size_t least_;                          // blocks to begin with
@@ -149,6 +180,8 @@ class Lease {
 
   // Returns the owner of the memory, if the pool's memory comes from another allocator.
   [[nodiscard]] void* owner() const noexcept { return batch_->memory.owner(); }
+  // Where this batch was sent, and the next one in its block goes.
+  [[nodiscard]] Upload& upload() const noexcept { return batch_->upload; }
   // Ends the lease and leaves the batch's memory to its owner; the block continues with `memory`, of the same size.
   void exchange(HostMemory memory) {
     batch_->memory = std::move(memory);

@@ -23,7 +23,6 @@ constexpr std::size_t kHelpBytes = 512;
 // processor. So many bytes of batches are made ahead, and as many bytes of examples taken ahead of them, so that no
 // thread runs dry in between.
 constexpr std::size_t kAheadBytes = std::size_t{4} << 20;
-constexpr std::size_t kMaxBatchesAhead = 32;
 constexpr std::uint64_t kMaxBlocks = 1U << 30;
 constexpr std::uint32_t kMaxThreads = 256;
 // No machine has more.
@@ -44,6 +43,9 @@ void check(const EchoConfig& config) {
   }
   if (std::uint64_t{config.prefetch} + config.threads + config.held > kMaxBlocks) {
     throw std::invalid_argument("prefetch, threads and held are less than 2^30 together");
+  }
+  if (config.uploads != nullptr && config.threads < 1) {
+    throw std::invalid_argument("uploads need a thread");
   }
   if (config.threads > kMaxThreads) {
     throw std::invalid_argument("threads is at most 256");
@@ -130,7 +132,7 @@ BufferSizes settled(EchoConfig config) {
       count = given + (count - given) / 2;
     }
   };
-  raise(config.prefetch, asked.layout.batch_bytes(), kMaxBatchesAhead);
+  raise(config.prefetch, asked.layout.batch_bytes(), config.most_ahead);
   raise(config.burst, asked.layout.slot_bytes(), config.plan.capacity);
   return sizes_of(config);
 }
@@ -159,10 +161,11 @@ EchoBuffer::EchoBuffer(EchoConfig given, const BufferSizes& sizes)
           config_.max_bytes == kUnlimited
               ? kUnlimited
               : config_.max_bytes - (min_bytes(config_) - blocks_ * BatchPool::block_bytes(layout_)),
-          config_.batch_memory)),
+          config_.batch_memory, config_.uploads)),
       executor_(*this, *batches_, plan_of(config_, sizes.slots), slot_memory_.data(), sizes.depth,
                 sizes.streamed(blocks_ * layout_.batch_bytes())),
-      driver_(executor_, *this, *batches_, config_.threads, sizes.depth, layout_.example_bytes() >= kHelpBytes,
+      driver_(executor_, *this, *batches_, config_.threads, sizes.depth,
+              layout_.example_bytes() >= kHelpBytes && config_.uploads == nullptr,
               std::max<std::size_t>(1, kWakeBytes / layout_.slot_bytes())) {
   static_cast<void>(begin(config_.epoch, {.items = config_.items}));
 }

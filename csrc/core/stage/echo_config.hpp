@@ -3,12 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <limits>
+#include <memory>
 #include <vector>
 
-#include "core/memory/host_memory.hpp"
 #include "core/plan/plan_config.hpp"
+#include "core/stage/batch_pool.hpp"
+#include "core/stage/uploads.hpp"
 
 namespace pyecho {
 
@@ -24,7 +25,7 @@ struct EchoConfig {
   bool drop_last = false;                    // batches of fewer than batch_rows rows are not counted; see acquire()
   bool with_info = false;                    // batches carry source indices and uses
   std::uint32_t prefetch = 2;                // >= 1: batches made ahead of the consumer; raised for small batches to
-                                             // as many as 4 MiB hold, at most 32, within half of the memory
+                                             // as many as 4 MiB hold, at most most_ahead, within half of the memory
                                              // that max_bytes leaves over
   std::uint32_t threads = 1;           // native threads that make batches, at most 256; 0: the consumer makes them
   std::uint32_t burst = 1;             // >= 1: items that arrive together; each gets a slot ahead of the pool; raised
@@ -33,9 +34,11 @@ struct EchoConfig {
   std::size_t max_bytes = kUnlimited;  // of everything that grows with these numbers; at least min_bytes()
   std::uint32_t spare = 0;             // slots beyond all these, for the items of a state, see with_room_for()
   std::uint32_t held = 2;              // batches a consumer holds at a time; a loop holds one and requests the next
-  // Makes the memory of a batch, for memory that the consumer takes away (see Lease::exchange()). Called in the
-  // constructor only, since no batch is added then. Null: pageable memory.
-  std::function<HostMemory(std::size_t size_bytes)> batch_memory = {};
+  // Makes the memory of a batch, for memory that the consumer takes away (see Lease::exchange()), or that is sent to a
+  // device. Called in the constructor only, since no batch is added then. Null: pageable memory.
+  BatchPool::NewMemory batch_memory = {};
+  std::shared_ptr<Uploads> uploads = {};  // of every batch, by the workers; needs batch_memory and threads
+  std::uint32_t most_ahead = 32;          // bound of what `prefetch` is raised to
 };
 
 // Returns the configuration of a plan with so many slots.

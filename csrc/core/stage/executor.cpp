@@ -276,6 +276,7 @@ void Executor::copied(std::uint64_t batch, std::span<const std::uint32_t> slots,
 
 void Executor::copy(Batch& batch) {
   copy_planned(batch);
+  batches_.send(batch);
   copied(batch.number, {}, true);
   slots_.announce_released();  // producers may sleep for these slots, and this thread may leave the stage now
 }

@@ -64,7 +64,8 @@ class Executor {
   // one. kEmpty: needed() more items are missing. kExhausted: a block is missing. kClosed: finished, stopped, or
   // halted. `awaited`: see Plan::draw().
   Outcome plan(Batch*& batch, bool awaited);
-  // Copies the rest of a batch that plan() returned, and frees each slot whose last use was copied.
+  // Copies the rest of a batch that plan() returned, sends it to its device, if any, and frees each slot whose last use
+  // was copied.
   void copy(Batch& batch);
   // Copies the rows of a batch that are planned and not yet copied. Returns false if there are none.
   bool copy_planned(Batch& batch);
