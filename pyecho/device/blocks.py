@@ -52,19 +52,19 @@ class Blocks:
             block = Block(self, size_bytes)
         return block.pinned.data_ptr(), block
 
-    def leaves(self, storage: torch.UntypedStorage, rows: int) -> list[Any]:
-        """Return the leaves of a batch that lies in this storage; None for references.
+    def leaves(self, memory: torch.Tensor, rows: int) -> list[Any]:
+        """Return the leaves of a batch in this memory; None for references.
 
-        They are no views of one tensor: these would share a counter of changes, and so a change of
-        one would make autograd refuse the others.
+        They are no views of it: views share a counter of changes, so that a change of one leaf
+        would make autograd refuse the others.
         """
         made: list[Any] = []
         for leaf, offset in zip(self._leaves, self.offsets, strict=True):
             if leaf is None:
                 made.append(None)
                 continue
-            tensor: Any = torch.empty(0, dtype=leaf.dtype, device=self.device)
-            tensor.set_(storage, offset // leaf.dtype.itemsize, (rows, *leaf.shape))
+            shape, begin = (rows, *leaf.shape), offset // leaf.dtype.itemsize
+            tensor = memory.view(leaf.dtype).as_strided(shape, leaf.strides, begin).data
             made.append(tensor if leaf.to is None else tensor.to(leaf.to))
         return made
 
@@ -121,7 +121,7 @@ class Block:
         stream.wait_event(self._arrived)
         if stream != of_stream:
             memory.record_stream(stream)
-        return self._blocks.leaves(memory.untyped_storage(), rows)
+        return self._blocks.leaves(memory, rows)
 
     def send_again(self) -> None:
         """Send the batch, since the native side met an error."""
@@ -160,6 +160,7 @@ class _Leaf(NamedTuple):
 
     dtype: torch.dtype
     shape: tuple[int, ...]
+    strides: tuple[int, ...]  # of a batch
     to: torch.dtype | None  # to convert it to
 
 
@@ -168,7 +169,8 @@ def _leaf(field: Field, dtype: torch.dtype | None) -> _Leaf | None:
     if field.by_reference:
         return None
     own = dtype_of(field.dtype)
-    return _Leaf(own, field.shape, dtype if field.shape and is_numeric(own) else None)
+    strides = torch.empty((1, *field.shape), device="meta").stride()
+    return _Leaf(own, field.shape, strides, dtype if field.shape and is_numeric(own) else None)
 
 
 @cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,8 @@ import torch
 from pyecho._core import Closed, CudaError, EchoError, SlotPlan, checksum_of_column
 from pyecho.config import Config
 from pyecho.device.rows import DeviceRows
-from pyecho.device.tensors import TICKET, WORDS
+from pyecho.device.tables import Tables
+from pyecho.device.tensors import TICKET
 from pyecho.device.upload import Uploader
 from pyecho.items.nest import leaves_like, leaves_of, map_nest
 from pyecho.items.spec import Adapter, EchoInfo
@@ -27,6 +27,9 @@ from pyecho.state.position import (
     refill,
     with_ends,
 )
+
+MOST_CHUNKS = 4
+"""Chunks that wait on the device to be stored together."""
 
 
 class DeviceEcho:
@@ -67,8 +70,7 @@ class DeviceEcho:
         self._polled_rows = chunk if self._is_adaptive else 0
         # A column is one leaf of several examples: a tensor, or a list if it travels by reference.
         self._chunks: list[tuple[Any, list[Any]]] = []  # slots and columns, not stored yet
-        self._pools: list[Any] = []  # for each column, of rows or references, by slot
-        self._like: list[Any] = []  # columns with rows such as those of the pools
+        self._tables: Tables | None = None  # of the examples in slots, once there was a chunk
         self._failure: BaseException | None = None
         self._ended = False  # the input
         self._iterations = self._delivered = self._dropped = 0  # the last two of one iteration
@@ -188,35 +190,27 @@ class DeviceEcho:
         ]
 
     def _add(self, slots: Any, columns: list[Any]) -> None:
-        """Have columns stored in these slots, with the next batch."""
-        if not self._pools:
-            self._like = columns
-            self._pools = [_pool(self.plan.slots, column) for column in columns]
+        """Have columns stored in these slots, at the latest with the next batch."""
+        if self._tables is None:
+            self._tables = Tables(self.plan.slots, columns)
         self._chunks.append((slots, columns))
+        if len(self._chunks) >= MOST_CHUNKS:  # else a pool that fills is there twice
+            self._store(np.empty(0, np.int64))
 
     def _store(self, more: Any) -> Any:
         """Store the columns that came since the last batch; return `more` slots on the device."""
         # One copy takes all slots there.
         index = self._uploader.copy(np.concatenate([*(slots for slots, _ in self._chunks), more]))
         for slots, columns in self._chunks:
-            for pool, column in zip(self._pools, columns, strict=True):
-                if isinstance(pool, list):
-                    for slot, row in zip(slots, column, strict=True):
-                        pool[slot] = row
-                else:
-                    pool.index_copy_(0, index[: len(slots)], _as_words(column))
+            assert self._tables is not None
+            self._tables.store(slots, index[: len(slots)], columns)
             index = index[len(slots) :]
         self._chunks.clear()
         return index
 
     def _rows_at(self, slots: Any, index: Any) -> list[Any]:
         """Return the columns of the examples in these slots; `index` has them on the device."""
-        return [
-            [pool[slot] for slot in slots]
-            if isinstance(pool, list)
-            else _from_words(pool.index_select(0, index), like)
-            for pool, like in zip(self._pools, self._like, strict=True)
-        ]
+        return [] if self._tables is None else self._tables.rows(slots, index)
 
     def _batch(self) -> tuple[Any, EchoInfo] | None:
         slots, source_index, use = self.plan.take()
@@ -299,28 +293,6 @@ class DeviceEcho:
         array = self._adapter.as_array(leaf)
         array = np.asarray(leaf, field.dtype) if array is None else array
         return self._uploader.copy(self._to_tensor(array[rows], number))
-
-
-def _pool(slots: int, column: Any) -> Any:
-    """Return a pool of references, or of words as wide as the rows of a tensor allow."""
-    if isinstance(column, list):
-        return [None] * slots
-    words = _as_words(column)
-    return torch.empty((slots, words.shape[1]), dtype=words.dtype, device=words.device)
-
-
-def _as_words(rows: torch.Tensor) -> torch.Tensor:
-    """Return rows of any dtype as rows of words on the same memory, the wider the fewer to move."""
-    flat = rows.reshape(len(rows), rows[0].numel())
-    row_bytes = flat.shape[1] * rows.element_size()
-    if row_bytes == 0:
-        return flat
-    return flat.view(WORDS[math.gcd(row_bytes, 8)])
-
-
-def _from_words(words: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """Return rows of words as rows with the shape and dtype of those of `like`."""
-    return words.view(like.dtype).reshape(len(words), *like.shape[1:])
 
 
 def _on_host(column: Any) -> Any:

@@ -41,7 +41,7 @@ class Uploaded(NamedTuple):
     """An item on the device, or on its way there."""
 
     item: Any
-    tensors: list[torch.Tensor]  # its leaves on the device
+    tensors: list[torch.Tensor]  # its leaves on the device, one of each block of memory
     ready: Ready | None  # None on a device without streams
     info: EchoInfo | None  # of a batch
 
@@ -131,7 +131,8 @@ class Uploader:
         return item if self._dtype is None else map_nest(converted, item)
 
     def _uploaded(self, item: Any, info: EchoInfo | None = None) -> Uploaded:
-        return Uploaded(item, self._there(item), self._mark(), info)
+        there = {leaf.untyped_storage().data_ptr(): leaf for leaf in self._there(item)}
+        return Uploaded(item, list(there.values()), self._mark(), info)
 
     def _mark(self) -> Ready | None:
         """Mark the end of the work so far."""

@@ -1,0 +1,116 @@
+"""Where a pool on a device keeps the rows of its examples, by slot."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from pyecho.device.tensors import WORDS
+
+SMALL_BYTES = 1024
+"""Rows of leaves up to this size lie side by side: many leaves need no more kernels than one."""
+
+_ALIGNMENT = 64  # of the leaves of a batch
+
+
+class Tables:
+    """The rows of all leaves, in tables for `slots` examples like those of these columns.
+
+    A column is one leaf of several examples: a tensor, or a list of what travels by reference.
+    Small rows, and those that wide words do not fit, share one table.
+    """
+
+    def __init__(self, slots: int, columns: list[Any]) -> None:
+        self._lists: dict[int, list[Any]] = {}
+        self._empty: dict[int, torch.Tensor] = {}
+        shared: list[int] = []
+        groups = [shared]
+        for number, column in enumerate(columns):
+            if isinstance(column, list):
+                self._lists[number] = [None] * slots
+            elif (row_bytes := _row_bytes(column)) == 0:
+                self._empty[number] = column
+            elif row_bytes % 16 or row_bytes <= SMALL_BYTES:
+                shared.append(number)
+            else:
+                groups.append([number])
+        self._columns = len(columns)
+        self._tables = [
+            (group, _Table(slots, [columns[number] for number in group]))
+            for group in groups
+            if group
+        ]
+
+    def store(self, slots: Any, index: torch.Tensor, columns: list[Any]) -> None:
+        """Store rows in these slots; `index` has them on the device."""
+        for number, rows in self._lists.items():
+            for slot, row in zip(slots, columns[number], strict=True):
+                rows[slot] = row
+        for group, table in self._tables:
+            table.store(index, [columns[number] for number in group])
+
+    def rows(self, slots: Any, index: torch.Tensor) -> list[Any]:
+        """Return new columns with the rows in these slots."""
+        columns: list[Any] = [None] * self._columns
+        for number, rows in self._lists.items():
+            columns[number] = [rows[slot] for slot in slots]
+        for number, like in self._empty.items():
+            columns[number] = like.new_empty((len(index), *like.shape[1:]))
+        for group, table in self._tables:
+            for number, column in zip(group, table.rows(index), strict=True):
+                columns[number] = column
+        return columns
+
+
+class _Table:
+    """Rows of some leaves side by side, padded to words that are as wide as possible."""
+
+    def __init__(self, slots: int, columns: list[torch.Tensor]) -> None:
+        self._like = [(column.dtype, column.shape[1:]) for column in columns]
+        self._sizes = [_row_bytes(column) for column in columns]
+        used = sum(self._sizes)
+        if len(columns) > 1 or used % 16:
+            self._sizes.append(-used % 16)
+        row_bytes = sum(self._sizes)
+        self._word = WORDS[math.gcd(row_bytes, 16)]
+        words = row_bytes // self._word.itemsize
+        self._rows = torch.empty((slots, words), dtype=self._word, device=columns[0].device)
+
+    def store(self, index: torch.Tensor, columns: list[torch.Tensor]) -> None:
+        parts = [_bytes_of(column) for column in columns]
+        if len(self._sizes) > len(parts):
+            parts.append(parts[0].new_empty((len(index), self._sizes[-1])))
+        rows = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+        self._rows.index_copy_(0, index, rows.view(self._word))
+
+    def rows(self, index: torch.Tensor) -> list[torch.Tensor]:
+        found, count = self._rows.index_select(0, index).view(torch.uint8), len(index)
+        if len(self._sizes) == 1:
+            [(dtype, shape)] = self._like
+            return [found.view(dtype).view(count, *shape)]
+        # All leaves in one block, which one kernel fills. They are no views of it: views share a
+        # counter of changes.
+        begins = [0]
+        for size in self._sizes:
+            begins.append(begins[-1] + -(-count * size // _ALIGNMENT) * _ALIGNMENT)
+        block = found.new_empty(begins[-1])
+        parts = [
+            block.as_strided((count, size), (size, 1), begin)
+            for size, begin in zip(self._sizes, begins, strict=False)
+        ]
+        torch.split_with_sizes_copy(found, self._sizes, 1, out=parts)
+        return [
+            part.view(dtype).view(count, *shape).data
+            for part, (dtype, shape) in zip(parts, self._like, strict=False)
+        ]
+
+
+def _row_bytes(column: torch.Tensor) -> int:
+    return column.shape[1:].numel() * column.element_size()
+
+
+def _bytes_of(column: torch.Tensor) -> torch.Tensor:
+    """Return the bytes of each row, on the same memory if its elements lie side by side."""
+    return column.reshape(len(column), column.shape[1:].numel()).view(torch.uint8)
