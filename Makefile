@@ -39,7 +39,7 @@ help: ## Show this list
 demo: .venv/demo.stamp ## Run the demonstration; options go into DEMO_ARGS="..."
 	$(BIN)/pyecho demo $(DEMO_ARGS)
 
-test: test-cpp .venv/test.stamp ## Run the C++ tests, then the Python tests; on Debian installs libgtest-dev if it is missing and may
+test: test-cpp .venv/test.stamp ## Run the C++ tests, then the Python tests; on Debian installs a missing libgtest-dev where it may
 	$(PYTEST)
 
 check: gtest .venv/test.stamp ## The quick tests, for each change: under a minute once it is built
