@@ -39,7 +39,7 @@ help: ## Show this list
 demo: .venv/demo.stamp ## Run the demonstration; options go into DEMO_ARGS="..."
 	$(BIN)/pyecho demo $(DEMO_ARGS)
 
-test: test-cpp .venv/test.stamp ## Run the C++ tests, then the Python tests
+test: test-cpp .venv/test.stamp ## Run the C++ tests, then the Python tests; on Debian installs a missing libgtest-dev where it may
 	$(PYTEST)
 
 check: gtest .venv/test.stamp ## The quick tests, for each change: under a minute once it is built
@@ -66,7 +66,7 @@ nightly: .venv/test.stamp ## What is left out of .ci/run (hours): stress, all em
 	done
 	sh tools/free_threaded.sh
 
-examples: .venv-examples/ready.stamp ## Build and run the examples of embedding, in C, C++, Rust, Cython and Numba, with the installed wheel
+examples: .venv-examples/ready.stamp ## Build and run the examples of embedding with the installed wheel; on Debian installs libpng-dev and libjpeg-dev likewise
 	@CXX="$(CXX)" sh tools/install_header.sh png.h libpng-dev
 	@CXX="$(CXX)" sh tools/install_header.sh jpeglib.h libjpeg-dev
 	$(WITH_TOOLS) cmake -S examples/embedding -B build/examples -G Ninja \

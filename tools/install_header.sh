@@ -8,7 +8,7 @@ command -v apt-get >/dev/null || exit 0
 if [ "$(id -u)" -eq 0 ]; then as_root=; else as_root="sudo -n"; fi
 $as_root true 2>/dev/null || exit 0
 
-echo "Installing $*"
+echo "<$header> is missing: installing for the whole system, by $as_root${as_root:+ }apt-get: $*"
 install() {
   $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends "$@" </dev/null
 }
