@@ -43,6 +43,8 @@ class Blocks:
         self.uploads = _core.Uploads(functions() or (), device.index, self.stream.cuda_stream)
         with cuda.relaxed_capture(), torch.cuda.device(device), torch.cuda.stream(self.stream):
             self.scratch = torch.empty(1, dtype=torch.uint8, device=device)
+        self.count = 0  # of blocks, and the bytes of one
+        self.block_bytes = 0
         self.offsets: list[int] = []  # of leaves in a batch, in bytes; the stage tells them
         self._leaves = [_leaf(field, dtype) for field in fields]
 
@@ -50,6 +52,7 @@ class Blocks:
         """Return the address of a new block, and the block."""
         with cuda.relaxed_capture():
             block = Block(self, size_bytes)
+        self.count, self.block_bytes = self.count + 1, size_bytes
         return block.pinned.data_ptr(), block
 
     def leaves(self, memory: torch.Tensor, rows: int) -> list[Any]:

@@ -42,8 +42,9 @@ def device_pipeline(
     Raises also what is missing for that: `CudaError`, or `ConfigError`. The driver is loaded here.
     """
     device = present_device(options.device)
-    if config.batch_size is None and not config.linked and options.max_device_bytes is not None:
-        config = replace(config, wiring=replace(config.wiring, reads_few=True))
+    if options.max_device_bytes is not None:  # what is read or made ahead is there, too
+        few = config.batch_size is None and not config.linked
+        config = replace(config, wiring=replace(config.wiring, reads_few=few, most_ahead=1))
     augment = None
     if options.device_augment is not None:
         augment = device_augmentation(options.device_augment, config, device)
@@ -61,9 +62,6 @@ def device_pipeline(
     if options.echo_on == "device":
         echo = _device_echo(source, config, first, adapter, uploader)
     elif config.batch_size is not None:
-        if options.max_device_bytes is not None:  # batches made ahead are there, too
-            config = replace(config, wiring=replace(config.wiring, most_ahead=1))
-            made = (source, config, first, adapter)
         blocks_for = None
         if not config.linked:
             blocks_for = partial(Blocks, device, dtype=None if augment else options.device_dtype)
@@ -222,12 +220,16 @@ def _check_memory(
         what = f"{kept} items"
     else:
         fields = leaves_of(echo.full_spec if isinstance(echo, DeviceEcho) else echo.spec)
-        needed = config.prefetch * config.batch_size * _bytes_of(fields, dtype)
-        what = f"{config.prefetch} batches"
+        batches = config.prefetch if pipeline.links else 0
+        needed = batches * config.batch_size * _bytes_of(fields, dtype)
+        if echo.blocks is not None:
+            needed += echo.blocks.count * echo.blocks.block_bytes
+            batches += 0 if isinstance(echo, DeviceEcho) else echo.blocks.count
+        what = f"{batches} batches"
         if isinstance(echo, DeviceEcho):
             slots = echo.plan.slots
             needed += slots * _bytes_of(fields, None)
-            what = f"a pool of {slots} examples, and {what},"
+            what = f"a pool of {slots} examples, its chunks, and {what},"
     if needed > limit:
         raise ConfigError(
             f"{what} need {needed} bytes on {uploader.device}, but max_device_bytes is {limit}; "

@@ -106,9 +106,7 @@ class EchoLoader(pyecho.EchoLoader):
         group: Any = None,
         **options: Unpack[Options],
     ) -> None:
-        self._device = DeviceOptions(
-            device, echo_on, device_dtype, device_augment, max_device_bytes
-        )
+        self._on = DeviceOptions(device, echo_on, device_dtype, device_augment, max_device_bytes)
         if group is not None:
             from pyecho.torch.distributed import group_of
 
@@ -122,7 +120,7 @@ class EchoLoader(pyecho.EchoLoader):
         super().__init__(source, factor, **options)
         if isinstance(source, DataLoader):
             self._warn_of(source)
-        self._device.check(self._config)
+        self._on.check(self._config)
 
     def state_dict(self, *, payload: bool | None = None) -> dict[str, Any]:
         """Return where the consumer is; see `pyecho.EchoLoader.state_dict`.
@@ -232,14 +230,14 @@ class EchoLoader(pyecho.EchoLoader):
             )
 
     def _may_read_in_consumer(self) -> bool:
-        return self._device.device is None
+        return self._on.device is None
 
     def _pipeline_maker(self) -> MakePipeline:
-        if self._device.device is None:
+        if self._on.device is None:
             return super()._pipeline_maker()
         from pyecho.device.pipeline import device_pipeline
 
-        return partial(device_pipeline, adapter=self._adapter, options=self._device)
+        return partial(device_pipeline, adapter=self._adapter, options=self._on)
 
 
 class EchoDataset(IterableDataset[Any]):

@@ -31,6 +31,25 @@ def test_hoarded_batches_stay_as_they_are(device, echo_on):
     assert counts.tolist() == [6 if n < 500 - 251 else 3 for n in range(251)]
 
 
+@pytest.mark.parametrize("echo_on", ["host", "device"])
+def test_leaves_of_a_batch_lie_in_one_block_and_count_their_changes_apart(device, echo_on):
+    rows = [{"x": torch.ones(3), "name": str(n), "y": torch.tensor(n)} for n in range(8)]
+    options = {"batch_size": 4, "shuffle_buffer": 1, "with_info": True}
+    loader = pyecho.torch.EchoLoader(rows, 1, device=device, echo_on=echo_on, **options)
+    for number, (batch, info) in enumerate(loader):
+        weight = torch.ones(3, device=device, requires_grad=True)
+        loss = (weight * batch["x"]).sum()
+        batch["y"].add_(1)  # were it a view of the same tensor, backward() would refuse
+        loss.backward()
+        assert weight.grad.tolist() == [4.0] * 3
+        expected = list(range(4 * number, 4 * number + 4))
+        assert batch["y"].tolist() == [n + 1 for n in expected]
+        assert batch["name"] == list(map(str, expected))
+        assert info.source_index.tolist() == expected
+        assert batch["x"].untyped_storage().data_ptr() == batch["y"].untyped_storage().data_ptr()
+        assert all(batch[leaf].is_contiguous() for leaf in "xy")
+
+
 def test_pinned_sources_are_copied_in_place_and_others_through_pinned_memory(device):
     uploader = StreamUploader(device)
     pinned = torch.arange(10_000).pin_memory()

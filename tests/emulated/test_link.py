@@ -1,0 +1,121 @@
+"""What crosses the link and what is kept, counted by the emulator."""
+
+import gc
+import threading
+import time
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import pyecho.torch  # noqa: E402
+
+ROWS, BATCH, PREFETCH = 6400, 64, 2
+
+
+def loader_of(leaves, **options):
+    source = {f"leaf {n}": np.zeros((ROWS, 4096 // leaves), np.float32) for n in range(leaves)}
+    return pyecho.torch.EchoLoader(
+        source, 2, batch_size=BATCH, shuffle_buffer=256, device="cuda", **options
+    )
+
+
+def calls_of_an_epoch(emulator, loader):
+    """Calls a batch of each function in the second epoch, and of all of them."""
+    list(map(len, loader))
+    torch.cuda.synchronize()
+    before = emulator.calls(passive=True)
+    copies = emulator.get("pinned_copies")
+    batches = sum(1 for _ in loader)
+    torch.cuda.synchronize()
+    after = emulator.calls(passive=True)
+    assert batches == ROWS * 2 // BATCH
+    a_batch = {name: (after[name] - before[name]) / batches for name in after}
+    return a_batch, sum(a_batch.values()), (emulator.get("pinned_copies") - copies) / batches
+
+
+@pytest.mark.parametrize("leaves", [2, 20])
+def test_a_batch_is_one_copy_however_many_leaves_it_has(emulator, leaves):
+    calls, total, copies = calls_of_an_epoch(emulator, loader_of(leaves))
+    assert copies == pytest.approx(1, abs=0.05)
+    assert calls.get("cudaLaunchKernel", 0) < 0.05
+    assert total < 30 + 5  # queries of events whose copies take long
+
+
+@pytest.mark.parametrize("leaves", [2, 20])
+def test_a_pool_on_the_device_takes_as_many_kernels_however_many_leaves(emulator, leaves):
+    calls, _, copies = calls_of_an_epoch(emulator, loader_of(leaves, echo_on="device"))
+    assert copies == pytest.approx(1, abs=0.05)
+    assert calls["cudaLaunchKernel"] < 5
+
+
+def test_a_consumer_whose_stream_is_held_keeps_few_batches(emulator):
+    rows = np.zeros((1000, 1 << 16), np.uint8)
+    loader = pyecho.torch.EchoLoader(
+        rows, 4, batch_size=BATCH, device="cuda", prefetch=PREFETCH, threads=1
+    )
+    batches = iter(loader)
+    next(batches)
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    taken = []
+    consumer = threading.Thread(target=lambda: taken.extend(len(batch) for batch in batches))
+    with emulator.held(torch.cuda.current_stream()):
+        consumer.start()
+        count = -1
+        while len(taken) > count:  # until it waits for the device
+            count = len(taken)
+            time.sleep(0.2)
+        assert count < 20
+        kept = torch.cuda.memory_allocated() - before
+        assert kept <= BATCH << 16, "beside the batches that it had before, one of the consumer's"
+        assert torch.cuda.memory_allocated() <= (PREFETCH + 3) * (BATCH << 16) + (1 << 20)
+    consumer.join()
+    assert sum(taken) == 4000 - BATCH
+
+
+def test_a_pool_that_fills_is_on_the_device_once(emulator):
+    rows = np.zeros((3000, 40_000), np.uint8)
+    loader = pyecho.torch.EchoLoader(
+        rows, 2, batch_size=16, shuffle_buffer=2500, device="cuda", echo_on="device"
+    )
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    next(iter(loader))
+    assert torch.cuda.max_memory_allocated() - before < 1.1 * 2500 * 40_000
+
+
+@pytest.mark.parametrize("echo_on", ["host", "device"])
+@pytest.mark.parametrize("augmented", [False, True])
+def test_max_device_bytes_is_as_much_as_a_loader_keeps_there(emulator, echo_on, augmented):
+    def loader(limit):
+        return pyecho.torch.EchoLoader(
+            np.zeros((3000, 20_000), np.uint8),
+            2,
+            batch_size=BATCH,
+            shuffle_buffer=500,
+            device="cuda",
+            echo_on=echo_on,
+            device_augment=(lambda batch, generator: batch + 1) if augmented else None,
+            max_device_bytes=limit,
+            threads=1,
+        )
+
+    with pytest.raises(pyecho.ConfigError, match="max_device_bytes is 1;") as refused:
+        next(iter(loader(1)))
+    needed = int(str(refused.value).split("need ")[1].split()[0])
+    del refused  # its traceback has the loader
+    gc.collect()
+    torch.cuda.synchronize()
+    torch.empty(1, device="cuda")  # has the allocator look at what streams have left
+    before = torch.cuda.memory_allocated()
+    batches = iter(loader(needed))
+    next(batches)
+    torch.cuda.reset_peak_memory_stats()
+    for batch in batches:
+        del batch
+    torch.cuda.synchronize()
+    kept = torch.cuda.max_memory_allocated() - before
+    work = 4 * BATCH * 20_000  # what the consumer has, and what is in work
+    assert 0.7 * needed <= kept <= needed + work + (1 << 20)
