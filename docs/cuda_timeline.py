@@ -11,14 +11,14 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt
 
 GATHER, COPY, STEP = 2.0, 1.6, 3.0
-LANES = ["gather workers", "upload thread", "pyecho's stream", "your stream", "your thread"]
-COLOURS = ["#4c78a8", "#f58518", "#54a24b", "#e45756", "#e45756"]
+LANES = ["native thread", "pyecho's stream", "your stream", "your thread"]
+COLOURS = ["#4c78a8", "#54a24b", "#e45756", "#e45756"]
 
 
 def main() -> None:
     """Write the picture beside this file."""
     plt.rcParams["svg.hashsalt"] = "pyecho"
-    figure, axes = plt.subplots(figsize=(9.5, 3.4))
+    figure, axes = plt.subplots(figsize=(9.5, 2.9))
     top = len(LANES) - 1
 
     def bar(lane: str, start: float, length: float, text: str) -> None:
@@ -35,13 +35,11 @@ def main() -> None:
     step_end = 0.0
     for number in range(4):
         gathered = GATHER * (number + 1)
-        bar("gather workers", GATHER * number, GATHER, f"gather {number}")
-        bar("upload thread", gathered, 0.35, "")
-        arrow("gather workers", gathered, "upload thread", gathered + 0.1)
-        copied = gathered + 0.4 + COPY
-        bar("pyecho's stream", gathered + 0.4, COPY, f"copy {number}")
-        arrow("upload thread", gathered + 0.2, "pyecho's stream", gathered + 0.45)
-        taken = max(gathered + 0.45, step_end - 2.2 if number else 0.0)
+        bar("native thread", GATHER * number, GATHER, f"assemble {number}")
+        copied = gathered + 0.2 + COPY
+        bar("pyecho's stream", gathered + 0.2, COPY, f"copy {number}")
+        arrow("native thread", gathered - 0.05, "pyecho's stream", gathered + 0.25)
+        taken = max(gathered + 0.25, step_end - 2.2 if number else 0.0)
         bar("your thread", taken, 0.5, f"{number}")
         step = max(copied, step_end)
         bar("your stream", step, STEP, f"step {number}")

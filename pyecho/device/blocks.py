@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from pyecho import _core, cuda
-from pyecho.device.place import stream_on
+from pyecho.device.place import has_cuda_driver, relaxed_capture, stream_on
 from pyecho.device.tensors import TorchAdapter, dtype_of, is_numeric
 from pyecho.items.spec import Field
 
@@ -26,6 +26,8 @@ _FUNCTIONS = (
     "EventQuery",
 )
 """What `_core.Uploads` calls, in its order."""
+
+_RUNTIME = re.compile(r"/(libcudart|libamdhip64)[^/]*\.so[^/]*$")
 
 
 class Blocks:
@@ -41,16 +43,17 @@ class Blocks:
         self.device = device
         self.stream = stream_on(device, "copies")
         self.uploads = _core.Uploads(functions() or (), device.index, self.stream.cuda_stream)
-        with cuda.relaxed_capture(), torch.cuda.device(device), torch.cuda.stream(self.stream):
+        with relaxed_capture(), torch.cuda.device(device), torch.cuda.stream(self.stream):
             self.scratch = torch.empty(1, dtype=torch.uint8, device=device)
         self.count = 0  # of blocks, and the bytes of one
         self.block_bytes = 0
         self.offsets: list[int] = []  # of leaves in a batch, in bytes; the stage tells them
         self._leaves = [_leaf(field, dtype) for field in fields]
+        self._dtypes = {leaf.dtype for leaf in self._leaves if leaf is not None}
 
     def new(self, size_bytes: int) -> tuple[int, Block]:
         """Return the address of a new block, and the block."""
-        with cuda.relaxed_capture():
+        with relaxed_capture():
             block = Block(self, size_bytes)
         self.count, self.block_bytes = self.count + 1, size_bytes
         return block.pinned.data_ptr(), block
@@ -62,12 +65,13 @@ class Blocks:
         would make autograd refuse the others.
         """
         made: list[Any] = []
+        memories = {dtype: memory.view(dtype) for dtype in self._dtypes}
         for leaf, offset in zip(self._leaves, self.offsets, strict=True):
             if leaf is None:
                 made.append(None)
                 continue
             shape, begin = (rows, *leaf.shape), offset // leaf.dtype.itemsize
-            tensor = memory.view(leaf.dtype).as_strided(shape, leaf.strides, begin).data
+            tensor = memories[leaf.dtype].as_strided(shape, leaf.strides, begin).data
             made.append(tensor if leaf.to is None else tensor.to(leaf.to))
         return made
 
@@ -84,11 +88,11 @@ class Block:
 
     def __init__(self, blocks: Blocks, size_bytes: int) -> None:
         self._blocks = blocks
+        self._there: Any = None
         self.pinned = TorchAdapter.allocate(size_bytes)
         self._free, self._arrived = _event(), _event()
         self._arrived.record(blocks.stream)
-        self._there: Any = self._allocated()
-        self._next: Any = self._there
+        self._next: Any = self._allocated()
         self.go_on()
 
     @property
@@ -109,7 +113,8 @@ class Block:
     def _allocated(self) -> tuple[torch.Tensor, torch.cuda.Stream]:
         """Return new memory on the device, and the stream that it is of."""
         device = self._blocks.device
-        memory = torch.empty(self.pinned.nbytes, dtype=torch.uint8, device=device)
+        size_bytes = -(-self.pinned.nbytes // 64) * 64  # can be viewed as any dtype
+        memory = torch.empty(size_bytes, dtype=torch.uint8, device=device)
         return memory, torch.cuda.current_stream(device)
 
     def leaves(self, rows: int) -> list[Any]:
@@ -129,9 +134,9 @@ class Block:
     def send_again(self) -> None:
         """Send the batch, since the native side met an error."""
         stream = self._blocks.stream
-        with cuda.relaxed_capture(), torch.cuda.device(stream.device), torch.cuda.stream(stream):
+        with relaxed_capture(), torch.cuda.device(stream.device), torch.cuda.stream(stream):
             stream.wait_event(self._free)
-            self._there[0].copy_(self.pinned, non_blocking=True)
+            self._there[0][: self.pinned.nbytes].copy_(self.pinned, non_blocking=True)
             self._arrived.record(stream)
 
     def go_on(self) -> int:
@@ -145,13 +150,14 @@ class Block:
 
     def __del__(self) -> None:
         """Have PyTorch keep the memory until copies under way are over."""
-        if sys.is_finalizing() or cuda.why_not():  # or it is the child of a fork
+        stream = self._blocks.stream
+        gone = has_cuda_driver(stream.device) and cuda.why_not()  # in the child of a fork
+        if self._there is None or sys.is_finalizing() or gone:
             return
-        stream, memory = self._blocks.stream, self._there[0]
-        with suppress(RuntimeError), cuda.relaxed_capture():  # the device has failed
+        with suppress(RuntimeError), relaxed_capture():  # the device has failed
             with torch.cuda.device(stream.device), torch.cuda.stream(stream):
                 self._blocks.scratch.copy_(self.pinned[:1], non_blocking=True)
-            memory.record_stream(stream)
+            self._there[0].record_stream(stream)
 
 
 def _event() -> torch.cuda.Event:
@@ -181,10 +187,8 @@ def functions() -> list[int] | None:
     """Return the functions of `_core.Uploads` in the runtime that PyTorch has loaded, else None."""
     names = [f"{'hip' if torch.version.hip else 'cuda'}{name}" for name in _FUNCTIONS]
     maps = Path("/proc/self/maps")
-    found = re.findall(
-        r"/\S*/(?:libcudart|libamdhip64)[^/\s]*\.so[^/\s]*",
-        maps.read_text() if maps.exists() else "",
-    )
+    lines = maps.read_text().splitlines() if maps.exists() else []
+    found = [line.split(maxsplit=5)[-1] for line in lines if _RUNTIME.search(line)]
     for path in dict.fromkeys(found):
         library = ctypes.CDLL(path)
         if all(hasattr(library, name) for name in names):

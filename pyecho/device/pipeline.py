@@ -16,7 +16,7 @@ from pyecho import cuda
 from pyecho._core import ConfigError, CudaError
 from pyecho.config import Config
 from pyecho.device.blocks import Blocks, functions
-from pyecho.device.place import DeviceOptions, present_device
+from pyecho.device.place import DeviceOptions, has_cuda_driver, present_device
 from pyecho.device.pool import DeviceEcho
 from pyecho.device.rows import DeviceRows
 from pyecho.device.upload import StreamUploader, Uploaded, Uploader
@@ -108,7 +108,7 @@ def _pinned(
             return make(blocks_for=blocks_for)
         return make(memory="pinned")
     except CudaError as error:
-        if config.memory == "pinned" or cuda.why_not():
+        if config.memory == "pinned" or (has_cuda_driver(uploader.device) and cuda.why_not()):
             raise
         warn(
             f"batches are in pageable memory, which makes copies to the device slower: {error}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
@@ -144,6 +145,15 @@ def stream_on(device: torch.device, purpose: Literal["all", "copies"] = "all") -
     """Return pyecho's stream, one for each device and purpose."""
     with _making:  # or two threads would make one each
         return _stream_on(device, purpose)
+
+
+def relaxed_capture() -> AbstractContextManager[object]:
+    """Keep calls of this thread from disturbing a CUDA graph that another thread captures.
+
+    Raises `CudaError` if CUDA is not available, or not any more, in a forked child. Does nothing on
+    AMD's devices.
+    """
+    return nullcontext() if torch.version.hip else cuda.relaxed_capture()
 
 
 _making = threading.Lock()
