@@ -46,6 +46,10 @@ def measure(benchmark, endless, count):
     assert next(iterator) is not None, "it has an end"
 
 
+def epochs(loader):
+    return itertools.chain.from_iterable(itertools.repeat(loader))
+
+
 def bare_generator(items, factor):
     for item in itertools.cycle(items):
         for _ in range(factor):
@@ -63,8 +67,8 @@ class TestRepeats:
     @pytest.mark.parametrize("among", [1, 16, 1000, 100_000])
     def test_loader_shuffled_among(self, benchmark, among):
         items = [object() for _ in range(among)]
-        loader = pyecho.EchoLoader(items, FOREVER // among, shuffle_buffer=among)
-        measure(benchmark, loader, ITEMS)
+        factor = max(10, 1_000_000 // among)
+        measure(benchmark, epochs(pyecho.EchoLoader(items, factor, shuffle_buffer=among)), ITEMS)
 
 
 # Fresh items
@@ -108,7 +112,7 @@ def loader_batches(row_bytes, factor=4, batch_size=256, threads=None):
         epochs=FOREVER,
         threads=threads,
     )
-    return itertools.chain.from_iterable(itertools.repeat(loader))
+    return epochs(loader)
 
 
 @pytest.mark.parametrize("row_bytes", grouped("batches of 256 rows of {:,} B", BATCHES))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pyecho.bench.report import Report, facts_of, slug
-from pyecho.tools.arguments import positive_int
+from pyecho.tools.arguments import CommandError, check_folder, positive_int
 
 ROOT = Path(__file__).resolve().parents[2]
 OUTPUT = ROOT / "build" / "bench"
@@ -47,7 +47,8 @@ def add_rounds(parser: argparse.ArgumentParser, rounds: int) -> None:
 
 
 def new_report(name: str, title: str, options: argparse.Namespace, **facts: Any) -> Report:
-    """Return a report for the options of `new_parser` and `add_rounds`."""
+    """Return a report for the options of `new_parser` and `add_rounds`; make their folder."""
+    make_output(options)
     if options.quick:
         options.rounds = min(options.rounds, QUICK_ROUNDS)
     described = facts_of(rounds=options.rounds, **facts)
@@ -56,10 +57,18 @@ def new_report(name: str, title: str, options: argparse.Namespace, **facts: Any)
     return Report(f"{title} on {machine}", stem, described, partial=options.quick)
 
 
-def finish(report: Report, options: argparse.Namespace) -> None:
-    """Print the table, and write the files."""
+def make_output(options: argparse.Namespace) -> None:
+    """Make the folder of the results, before anything is measured."""
+    try:
+        check_folder("--output", options.output)
+    except CommandError as error:
+        raise SystemExit(str(error)) from None
+
+
+def finish(report: Report, options: argparse.Namespace, **more: Any) -> None:
+    """Print the table, and write it and JSON, which also holds `more`."""
     print(report.as_markdown())
-    print(*report.write(options.output), sep="\n", file=sys.stderr)
+    print(*report.write(options.output, **more), sep="\n", file=sys.stderr)
 
 
 def exit_when_terminated() -> None:

@@ -6,7 +6,6 @@ import statistics
 from typing import Any, NamedTuple
 
 import torch
-from common.report import Report
 from torch.nn import functional
 
 import pyecho.torch
@@ -14,6 +13,7 @@ from gpu.images import CLASSES, CROP, DecodedBatches, speed_for
 from gpu.measuring import new_event, seconds, synchronize
 from gpu.resnet import resnet50
 from gpu.workload import Scale
+from pyecho.bench.report import Report
 from pyecho.bench.row import Row
 from pyecho.bench.sampling import Progress, Sample
 from pyecho.config import available_cores

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from peers.process import WorkerFailed
 from peers.roster import Contestant
 from peers.workload import Work
-from pyecho.bench.sampling import Progress, Sample, interleaved, steps_of
+from pyecho.bench.sampling import Progress, Sample, interleaved
 
 IDLE_CPU_SHARE = 0.02
 """Of a core. A contestant that uses more between its turns takes it from the others."""
@@ -100,13 +100,12 @@ def measure(
         progress.advance(contestant.name)
     while True:
         ready = [result for result in outcome.results.values() if not result.failure]
-        progress.begin(work.title, steps_of(rounds, len(ready)))
         turns = {
             result.contestant.name: _turn(work, processes[result.contestant.name], result)
             for result in ready
         }
         try:
-            samples = interleaved(rounds, turns, progress)
+            samples = interleaved(work.title, rounds, turns, progress)
         except _Out as out:
             out.result.failure = str(out)
             continue  # the remaining contestants restart, so that all samples have the same rounds
