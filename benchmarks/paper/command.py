@@ -89,10 +89,11 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"Missing: pip install {' '.join(missing)}", file=sys.stderr)
         return 2
     from paper.data import DataError
+    from pyecho.tools.arguments import CommandError
 
     try:
         return _run(options)
-    except DataError as error:
+    except (DataError, CommandError) as error:
         print(f"benchmarks/paper.py: {error}", file=sys.stderr)
         return 1
     except BrokenProcessPool:
