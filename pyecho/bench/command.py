@@ -72,7 +72,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     group = parser.add_argument_group("gather, for each combination of")
     for name, meaning in _GATHERED.items():
-        group.add_argument(f"--{name}", type=_numbers, metavar="N,...", help=meaning)
+        least = 0 if name == "threads" else 1
+        group.add_argument(f"--{name}", type=_numbers(least), metavar="N,...", help=meaning)
     shared.add_output(parser, "the ratios to the limits")
     parser.set_defaults(run=_run)
 
@@ -135,7 +136,11 @@ def _measurements(
     }
 
 
-def _numbers(text: str) -> list[int]:
-    if not all(part.isdecimal() for part in text.split(",")):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of whole numbers, as in 1,2,4")
-    return [int(part) for part in text.split(",")]
+def _numbers(least: int) -> Callable[[str], list[int]]:
+    def numbers(text: str) -> list[int]:
+        parts = text.split(",")
+        if not all(part.isdecimal() and int(part) >= least for part in parts):
+            raise argparse.ArgumentTypeError(f"{text!r} has others than numbers from {least} on")
+        return [int(part) for part in parts]
+
+    return numbers
