@@ -89,7 +89,8 @@ def _run(arguments: argparse.Namespace) -> int:
     facts = facts_of(runs=arguments.runs, rounds=arguments.rounds)
     name = facts["cpu"] or facts["system"]
     report = Report(f"What echoing costs on {name}", f"overhead-{slug(name)}", facts)
-    report.partial = arguments.only != MEASUREMENTS
+    varied = any(getattr(arguments, name.replace("-", "_")) for name in _GATHERED)
+    report.partial = varied or arguments.only != MEASUREMENTS
     found: dict[str, list[list[Row]]] = {name: [] for name in arguments.only}
     with shown() as progress:
         measurements = _measurements(arguments, progress)
