@@ -18,14 +18,7 @@ from common.command import add_rounds, finish, new_parser, new_report
 import pyecho
 from pyecho import _core
 from pyecho.bench.row import Row
-from pyecho.bench.sampling import (
-    Progress,
-    Sample,
-    interleaved,
-    seconds_of,
-    seconds_to_drain,
-    shown,
-)
+from pyecho.bench.sampling import Progress, Sample, interleaved, seconds_of, seconds_to_drain, shown
 from pyecho.tools.arguments import positive_int
 
 BATCH_SIZE = 256

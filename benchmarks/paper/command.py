@@ -17,18 +17,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from common.command import (
-    INTERRUPTED,
-    ROOT,
-    exit_when_terminated,
-    make_output,
-    new_parser,
-)
+from common.command import INTERRUPTED, ROOT, exit_when_terminated, make_output, new_parser
 
 from pyecho.tools.arguments import positive_int, some_of
 
 FIGURE_NAMES = ("3", "4", "5", "6", "7", "drift", "quality")
-PACKAGES = {"torch": "torch", "PIL": "pillow", "rich": "rich", "matplotlib": "matplotlib"}
+PACKAGES = {"torch": "torch", "PIL": "pillow", "matplotlib": "matplotlib"}
 SHORT_SEEDS, FULL_SEEDS = 3, 5
 
 
@@ -124,7 +118,6 @@ def _run(options: argparse.Namespace) -> int:
     seeds = options.seeds or (FULL_SEEDS if options.full else SHORT_SEEDS)
     plan = planned(chosen, seeds)
     jobs = options.jobs or available_cores()
-    estimate = total_seconds(plan, jobs)
     if options.dry_run:
         print(listing(plan, jobs))
         return 0
@@ -140,8 +133,8 @@ def _run(options: argparse.Namespace) -> int:
     store = Store(cache / "runs.jsonl", data, machine=str(facts["cpu"]))
     exit_when_terminated()
     began = time.monotonic()
-    with display.shown(estimate) as watcher:
-        costs = running.run(plan, store, places, jobs=jobs, nice=options.nice, watcher=watcher)
+    watcher = display.Display(total_seconds(plan, jobs))
+    costs = running.run(plan, store, places, jobs=jobs, nice=options.nice, watcher=watcher)
 
     def results(of: Condition, entry: Entry) -> list[Result]:
         setting = Setting(of, entry.goal)

@@ -47,9 +47,7 @@ def test_peers_are_compared_round_by_round_if_they_keep_their_promises():
         "fails": Peer(1000.0, fails=True),
     }
     work = Work("small", "examples", (64,), rows=1024, pool=512, batch=128, threads=2)
-    contestants = [
-        Contestant(name, name, module="m", examples="f", tuned=True) for name in processes
-    ]
+    contestants = [Contestant(name, name, "m", "f", tuned=True) for name in processes]
     outcome = measure(work, processes, contestants, Progress(), rounds=3, seconds=1.0)
     assert outcome.rate("ours").values == pytest.approx((2 * 1000.0 * 128,) * 3)
     assert outcome.faster("ours", "half").values == pytest.approx((2.0,) * 3)
