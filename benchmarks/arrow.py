@@ -102,7 +102,10 @@ class Race:
             fresh=table.num_rows,
             threads=0,
         )
-        others = {"arrays": self._epochs(arrays), "memcpy": partial(bare.memcpy_seconds, 1)}
+        others: dict[str, Callable[[], float]] = {
+            "arrays": self._epochs(arrays),
+            "memcpy": partial(bare.memcpy_seconds, 1),
+        }
         ns = self._ns(rounds, progress, others)
         arrow, memcpy = ns["arrow"], ns["memcpy"]
         return [

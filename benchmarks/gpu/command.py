@@ -49,8 +49,9 @@ def parsed_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def missing() -> str:
     """Return the first missing requirement, or ""."""
-    if importlib.util.find_spec("torch") is None:
-        return "PyTorch is not installed: pip install torch"
+    for module, package in {"torch": "torch", "PIL": "pillow"}.items():
+        if importlib.util.find_spec(module) is None:
+            return f"{package} is not installed: pip install {package}"
     import torch
 
     import pyecho

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import io
 import time
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image as Pillow
 
 SIDE = 256
 CROP = 224
@@ -19,56 +18,16 @@ CLASSES = 1000
 Image = NDArray[np.uint8]
 
 
-class Codec(NamedTuple):
-    """How images are stored."""
-
-    name: str
-    encode: Callable[[Image], bytes]
-    decode: Callable[[bytes], Image]
-
-
-def codec() -> Codec:
-    """Return JPEG by Pillow or torchvision, else deflate, as in PNG."""
-    for find in (_pillow, _torchvision):
-        try:
-            return find()
-        except (ImportError, RuntimeError, OSError):
-            continue
-    return Codec(
-        "deflate (neither Pillow nor torchvision is installed)",
-        lambda image: zlib.compress(image.tobytes(), 6),
-        lambda data: np.frombuffer(zlib.decompress(data), np.uint8).reshape(SIDE, SIDE, 3),
-    )
+def encoded(image: Image) -> bytes:
+    """Return a JPEG."""
+    stream = io.BytesIO()
+    Pillow.fromarray(image).save(stream, "JPEG", quality=90)
+    return stream.getvalue()
 
 
-def _pillow() -> Codec:
-    from PIL import Image as Pillow
-
-    def encode(image: Image) -> bytes:
-        stream = io.BytesIO()
-        Pillow.fromarray(image).save(stream, "JPEG", quality=90)
-        return stream.getvalue()
-
-    def decode(data: bytes) -> Image:
-        return np.asarray(Pillow.open(io.BytesIO(data)), np.uint8)
-
-    return Codec("JPEG, by Pillow", encode, decode)
-
-
-def _torchvision() -> Codec:
-    import torch
-    from torchvision import io as vision  # type: ignore[import-not-found, unused-ignore]
-
-    def encode(image: Image) -> bytes:
-        tensor = torch.from_numpy(image.transpose(2, 0, 1).copy())
-        return bytes(vision.encode_jpeg(tensor, quality=90).numpy().tobytes())
-
-    def decode(data: bytes) -> Image:
-        tensor = vision.decode_jpeg(torch.frombuffer(bytearray(data), dtype=torch.uint8))
-        image: Image = tensor.numpy().transpose(1, 2, 0)
-        return image
-
-    return Codec("JPEG, by torchvision", encode, decode)
+def decoded(data: bytes) -> Image:
+    """Return the pixels of a JPEG."""
+    return np.asarray(Pillow.open(io.BytesIO(data)), np.uint8)
 
 
 def synthetic_images(count: int) -> list[Image]:
@@ -99,13 +58,12 @@ class DecodedBatches:
     """
 
     def __init__(self, batch: int, threads: int = 1, work: int = 1) -> None:
-        self.codec = codec()
         self.batch = batch
         self.threads = threads
         self.work = work
         self.seconds_of_batches: list[float] = []
         """Time of all batches made so far."""
-        self._data = [self.codec.encode(image) for image in synthetic_images(IMAGES)]
+        self._data = [encoded(image) for image in synthetic_images(IMAGES)]
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
 
     def slowed(self, threads: int, work: int) -> None:
@@ -120,7 +78,7 @@ class DecodedBatches:
 
     def _decoded(self, number: int) -> Image:
         for _ in range(self.work):
-            image = self.codec.decode(self._data[number % IMAGES])
+            image = decoded(self._data[number % IMAGES])
         edge = (SIDE - CROP) // 2
         return image[edge : edge + CROP, edge : edge + CROP].transpose(2, 0, 1)
 

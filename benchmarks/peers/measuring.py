@@ -45,17 +45,9 @@ class Result:
 
     def as_json(self) -> dict[str, Any]:
         """Return all but the sample, which the report has."""
-        return {
-            "contestant": self.contestant.name,
-            "limit": self.contestant.limit,
-            "threads": self.threads,
-            "batches": self.batches,
-            "exact": self.exact,
-            "uses": list(self.uses),
-            "distinct": self.distinct,
-            "mixing": self.mixing,
-            "idle_cpu_share": self.idle_cpu_share,
-            "failure": self.failure,
+        contestant = {"contestant": self.contestant.name, "limit": self.contestant.limit}
+        return contestant | {
+            name: value for name, value in vars(self).items() if name not in ("contestant", "rate")
         }
 
 
