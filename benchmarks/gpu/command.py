@@ -49,9 +49,8 @@ def parsed_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def missing() -> str:
     """Return the first missing requirement, or ""."""
-    for module, package in {"torch": "torch", "PIL": "pillow"}.items():
-        if importlib.util.find_spec(module) is None:
-            return f"{package} is not installed: pip install {package}"
+    if importlib.util.find_spec("torch") is None:
+        return "PyTorch is not installed: pip install torch"
     import torch
 
     import pyecho

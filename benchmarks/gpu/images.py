@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image as Pillow
 
 SIDE = 256
 CROP = 224
@@ -18,16 +19,34 @@ CLASSES = 1000
 Image = NDArray[np.uint8]
 
 
-def encoded(image: Image) -> bytes:
-    """Return a JPEG."""
-    stream = io.BytesIO()
-    Pillow.fromarray(image).save(stream, "JPEG", quality=90)
-    return stream.getvalue()
+class Codec(NamedTuple):
+    """How images are stored."""
+
+    name: str
+    encode: Callable[[Image], bytes]
+    decode: Callable[[bytes], Image]
 
 
-def decoded(data: bytes) -> Image:
-    """Return the pixels of a JPEG."""
-    return np.asarray(Pillow.open(io.BytesIO(data)), np.uint8)
+def codec() -> Codec:
+    """Return JPEG if Pillow is installed, otherwise deflate, as in PNG."""
+    try:
+        from PIL import Image as Pillow
+    except ImportError:
+        return Codec(
+            "deflate (Pillow is not installed)",
+            lambda image: zlib.compress(image.tobytes(), 6),
+            lambda data: np.frombuffer(zlib.decompress(data), np.uint8).reshape(SIDE, SIDE, 3),
+        )
+
+    def encode(image: Image) -> bytes:
+        stream = io.BytesIO()
+        Pillow.fromarray(image).save(stream, "JPEG", quality=90)
+        return stream.getvalue()
+
+    def decode(data: bytes) -> Image:
+        return np.asarray(Pillow.open(io.BytesIO(data)), np.uint8)
+
+    return Codec("JPEG, by Pillow", encode, decode)
 
 
 def synthetic_images(count: int) -> list[Image]:
@@ -58,12 +77,13 @@ class DecodedBatches:
     """
 
     def __init__(self, batch: int, threads: int = 1, work: int = 1) -> None:
+        self.codec = codec()
         self.batch = batch
         self.threads = threads
         self.work = work
         self.seconds_of_batches: list[float] = []
         """Time of all batches made so far."""
-        self._data = [encoded(image) for image in synthetic_images(IMAGES)]
+        self._data = [self.codec.encode(image) for image in synthetic_images(IMAGES)]
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
 
     def slowed(self, threads: int, work: int) -> None:
@@ -78,7 +98,7 @@ class DecodedBatches:
 
     def _decoded(self, number: int) -> Image:
         for _ in range(self.work):
-            image = decoded(self._data[number % IMAGES])
+            image = self.codec.decode(self._data[number % IMAGES])
         edge = (SIDE - CROP) // 2
         return image[edge : edge + CROP, edge : edge + CROP].transpose(2, 0, 1)
 

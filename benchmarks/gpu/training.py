@@ -191,6 +191,6 @@ def _report(
     ratio = Sample(tuple(steps.up for steps in runs[1])) / downs
     report.note(
         f"training: a step takes {1e3 * downs.median:.1f} ms with a resident batch, "
-        f"R = {ratio.median:.2f}; images are JPEG, decoded by {source.threads} "
+        f"R = {ratio.median:.2f}; images are {source.codec.name}, decoded by {source.threads} "
         f"thread(s), each {source.work} time(s)"
     )
