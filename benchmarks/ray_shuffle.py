@@ -1,6 +1,6 @@
 """Shuffled batches of Ray Data: pyecho against the `local_shuffle_buffer_size` of Ray.
 
-Needs ray[data] and torch. Both read the same dataset, which lies in the object store, shuffle
+Needs ray[data,train] and torch. Both read one dataset, which lies in the object store, shuffle
 among as many rows, and make tensors of 64 rows each; pyecho with a factor of 1, so that it does the
 same work, and with 2. Bare memcpy, in one thread, copies each row into a pool and out of it. Then
 the memory that each allocates for a row while it reads: all of Arrow's, and the most of Python's
