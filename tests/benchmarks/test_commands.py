@@ -33,12 +33,12 @@ def run(*command, folder, status=(0,)):
         ("ray_shuffle", "ray"),
         ("free_threads --bytes 64", "numpy"),
         ("advice --only consumer-bound --steps 5", "numpy"),
-        ("peers --only numpy-take --work batch,256B --seconds 0.01", "numpy"),
+        ("peers --only pyecho --work batch,256B --seconds 0.01 --environments {folder}", "numpy"),
     ],
 )
 def test_a_command_compares_round_by_round_and_writes_both_files(command, needed, tmp_path):
     pytest.importorskip(needed)
-    name, *options = command.split()
+    name, *options = command.format(folder=tmp_path / "environments").split()
     # With so little work a prediction may be wrong, which advice.py tells by its status.
     status = (0, 1) if name == "advice" else (0,)
     script = [BENCHMARKS / f"{name}.py", "--quick", "--output", tmp_path, *options]
