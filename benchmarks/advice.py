@@ -1,35 +1,35 @@
 """Checks what `loader.advise()` predicts against runs at every factor.
 
-    python benchmarks/advice.py --rounds 5 --json FILE
-
 Pipelines: the demonstration, with passes that flow into each other, and three whose source,
-consumer or augmentation is the limit. In each round every pipeline is measured by advise() once and
-then run at each factor, after a warm-up that takes the pool to its steady state. Prints the ratio
-of predicted to measured steps per second: the median of the rounds, the lowest and the highest.
-Other programs on the machine disturb it.
+consumer or augmentation is the limit. In each round every pipeline is measured by advise() and
+run at each factor, in turns, after a warm-up that takes the pool to its steady state. Ratios are
+those of predicted to measured steps per second. Exits with 1 if the median of a ratio is off by
+more than 5%. Other programs on the machine disturb it.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
+from common.command import add_rounds, finish, new_parser, new_report
 
 import pyecho
-from pyecho.tools import info
+from pyecho.bench.row import Row
+from pyecho.bench.sampling import Progress, Sample, shown, turns
 from pyecho.tools.advise.model import FACTORS
+from pyecho.tools.arguments import positive_int, some_of
 
 LIMIT = 0.05
+QUICK_STEPS = 20
 Step = Callable[[Any], object]
 Pipeline = tuple[Callable[[float], pyecho.EchoLoader], Step]  # (loader at a factor, step)
 BATCH = {"batch_size": 8, "shuffle_buffer": 16, "threads": 1}
@@ -123,48 +123,65 @@ def steps_per_second(loader: pyecho.EchoLoader, step: Step, steps: int) -> float
         return steps / (time.perf_counter() - began)
 
 
+def measure(
+    name: str, pipeline: Pipeline, rounds: int, steps: int, progress: Progress
+) -> list[Row]:
+    """Compare one prediction a round with a run at each factor."""
+    loader, step = pipeline
+
+    def predicted() -> dict[float, float]:
+        advice = loader(2).advise(step, steps=steps)
+        return {each.factor: each.steps_per_second for each in advice.predictions}
+
+    def measured(factor: float) -> dict[float, float]:
+        return {factor: steps_per_second(loader(factor), step, steps)}
+
+    contestants = {"advice": predicted} | {
+        f"e = {factor:g}": partial(measured, factor) for factor in FACTORS
+    }
+    found = turns(name, rounds, contestants, progress, warm_ups=0)
+    rows = []
+    for factor in FACTORS:
+        advised, ran = (
+            Sample(tuple(round_[factor] for round_ in found[each]))
+            for each in ("advice", f"e = {factor:g}")
+        )
+        rows.append(Row(f"e = {factor:g}, predicted", advised, "steps/s", ran, "run"))
+    return rows
+
+
 def main() -> int:
     """Print a table for each pipeline; return 1 if a median is further off than the limit."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--only", choices=("demo", "synthetic"))
-    arguments = parser.parse_args()
+    parser = new_parser("advice", __doc__)
+    add_rounds(parser, 5)
+    parser.add_argument("--steps", type=positive_int, default=200, help="default: %(default)s")
+    names = ("demo", "source-bound", "consumer-bound", "augmentation-bound")
+    parser.add_argument(
+        "--only",
+        type=some_of(names),
+        default=names,
+        metavar="NAME,...",
+        help=f"some of {', '.join(names)} (default: all of them)",
+    )
+    options = parser.parse_args()
+    steps = min(options.steps, QUICK_STEPS) if options.quick else options.steps
+    report = new_report("advice", "What advise() predicts", options, steps=steps)
+    report.partial |= options.only != names
+    pipelines = {
+        "source-bound": synthetic(4e-3, 3e-3),
+        "consumer-bound": synthetic(0.5e-3, 8e-3),
+        "augmentation-bound": synthetic(2e-3, 4e-3, augment=augmented, augment_workers=2),
+    }
     with ExitStack() as stack:
-        pipelines = {}
-        if arguments.only != "synthetic":
+        if "demo" in options.only:
             pipelines["demo"] = stack.enter_context(demonstration())
-        if arguments.only != "demo":
-            pipelines["source-bound"] = synthetic(4e-3, 3e-3)
-            pipelines["consumer-bound"] = synthetic(0.5e-3, 8e-3)
-            pipelines["augmentation-bound"] = synthetic(
-                2e-3, 4e-3, augment=augmented, augment_workers=2
-            )
-        ratios: dict[str, dict[str, list[float]]] = {}
-        for number in range(arguments.rounds):
-            for name, (loader, step) in pipelines.items():
-                advice = loader(2).advise(step, steps=arguments.steps)
-                print(f"round {number + 1}, {name}: {advice}", file=sys.stderr)
-                for each in advice.predictions:
-                    measured = steps_per_second(loader(each.factor), step, arguments.steps)
-                    found = ratios.setdefault(name, {}).setdefault(f"{each.factor:g}", [])
-                    found.append(each.steps_per_second / measured)
-    facts = info.collect()
-    machine = f"{facts['cores']} cores, pyecho {facts['pyecho']}"
-    print(f"Predicted / measured steps per second, {machine}\n")
-    print("| Pipeline |" + "".join(f" e = {factor:g} |" for factor in FACTORS))
-    print("|---|" + "---|" * len(FACTORS))
-    for name, by_factor in ratios.items():
-        cells = [
-            f"{median(found):.3f} [{min(found):.3f}, {max(found):.3f}]"
-            for found in by_factor.values()
-        ]
-        print(f"| {name} | " + " | ".join(cells) + " |")
-    if arguments.json is not None:
-        arguments.json.write_text(json.dumps({"facts": facts, "ratios": ratios}, indent=2) + "\n")
-    medians = [median(found) for by_factor in ratios.values() for found in by_factor.values()]
-    return int(any(abs(each - 1) > LIMIT for each in medians))
+        progress = stack.enter_context(shown())
+        for name in options.only:
+            rows = measure(name, pipelines[name], options.rounds, steps, progress)
+            report.add(name, rows)
+    finish(report, options)
+    ratios = [row.compared() for rows in report.sections.values() for row in rows]
+    return int(any(ratio is not None and abs(ratio.median - 1) > LIMIT for ratio in ratios))
 
 
 if __name__ == "__main__":

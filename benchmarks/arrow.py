@@ -1,26 +1,25 @@
 """Arrow tables as sources, against lists of their rows and against bare memcpy of the same bytes.
 
-    python benchmarks/arrow.py [--rounds N] [--factor E]
-
-Needs pyarrow. The contestants take turns in each round; shown are medians and quartiles over the
-rounds. Bare memcpy copies each row once into a pool and each use once out of it, in one thread, in
-random order. A table in memory is read in the consumer's thread, so pyecho has one thread as well.
-Beside it stands the same loader over NumPy arrays of the same values. Epochs are those of a loader
-that has its memory.
+Needs pyarrow. Bare memcpy copies each row once into a pool and each use once out of it, in one
+thread, in random order. A table in memory is read in the consumer's thread, so pyecho has one
+thread as well. Beside it stands the same loader over NumPy arrays of the same values. Epochs are
+those of a loader that has its memory. Numbers are those of a use.
 """
 
 from __future__ import annotations
 
-import argparse
-import statistics
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
+from common.command import add_rounds, finish, new_parser, new_report
 
 import pyecho
 from pyecho import _core
+from pyecho.bench.row import Row
+from pyecho.bench.sampling import Progress, Sample, interleaved, seconds_of, seconds_to_drain, shown
+from pyecho.tools.arguments import positive_int
 
 BATCH_SIZE = 256
 SOURCE_BYTES = 128 << 20
@@ -51,115 +50,98 @@ def mixed(rows: int) -> pa.Table:
     return pa.table({f"i{k}": random.integers(0, 1 << 40, rows) for k in range(3)} | floats | texts)
 
 
-def epochs(source: object, factor: int, capacity: int) -> Callable[[], float]:
-    """Return what runs an epoch of one loader, and returns its seconds."""
-    loader = pyecho.EchoLoader(source, factor, batch_size=BATCH_SIZE, shuffle_buffer=capacity)
+class Race:
+    """A table, as a source of one factor, in turns with others."""
 
-    def epoch() -> float:
-        begin = time.perf_counter()
-        for batch in loader:
-            del batch
-        return time.perf_counter() - begin
+    def __init__(self, name: str, table: pa.Table, factor: int, capacity: int = 4096) -> None:
+        self._name = f"{name}, e = {factor}"
+        self._table = table
+        self._factor = factor
+        self._capacity = capacity
 
-    return epoch
+    def _epochs(self, source: object) -> Callable[[], float]:
+        loader = pyecho.EchoLoader(
+            source, self._factor, batch_size=BATCH_SIZE, shuffle_buffer=self._capacity
+        )
+        return partial(seconds_to_drain, loader)
 
+    def _ns(
+        self, rounds: int, progress: Progress, others: dict[str, Callable[[], float]]
+    ) -> dict[str, Sample]:
+        contestants = {"arrow": self._epochs(self._table), **others}
+        seconds = interleaved(self._name, rounds, contestants, progress)
+        uses = self._table.num_rows * self._factor
+        return {name: sample.times(1e9 / uses) for name, sample in seconds.items()}
 
-def timed(call: Callable[[], object]) -> float:
-    """Return the seconds of a call."""
-    begin = time.perf_counter()
-    call()
-    return time.perf_counter() - begin
+    def against_lists(self, rounds: int, progress: Progress) -> list[Row]:
+        """Compare with `EchoLoader(table.to_pylist())`, without and with the making of the list."""
+        rows = self._table.to_pylist()
+        making = partial(seconds_of, self._table.to_pylist)
+        ns = self._ns(rounds, progress, {"list": self._epochs(rows), "making": making})
+        arrow, listed = ns["arrow"], ns["list"]
+        made = listed + ns["making"]
+        return [
+            Row(self._name, arrow, "ns", listed, "a list of its rows", listed / arrow),
+            Row(self._name, arrow, "ns", made, "its to_pylist()", made / arrow),
+        ]
 
-
-def show(values: Iterable[float], digits: int = 2) -> str:
-    """Return the median, and the quartiles in brackets."""
-    low, middle, high = statistics.quantiles(values, n=4)
-    return f"{middle:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
-
-
-def race(contestants: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
-    """Let all of them run in turn, once to warm up."""
-    times: dict[str, list[float]] = {name: [] for name in contestants}
-    for number in range(rounds + 1):
-        for name, run in contestants.items():
-            seconds = run()
-            if number:
-                times[name].append(seconds)
-    return times
-
-
-def against_lists(name: str, table: pa.Table, factor: int, rounds: int) -> None:
-    """Compare with `EchoLoader(table.to_pylist())`, with and without the making of the list."""
-    rows = table.to_pylist()
-    times = race(
-        {
-            "arrow": epochs(table, factor, 4096),
-            "list": epochs(rows, factor, 4096),
-            "to_pylist": lambda: timed(table.to_pylist),
-        },
-        rounds,
-    )
-    pairs = list(zip(*times.values(), strict=True))
-    uses = table.num_rows * factor / 1e9
-    print(
-        f"{name}: {show((a / uses for a, _, _ in pairs), 0)} ns a use; "
-        f"{show(((r + made) / a for a, r, made in pairs), 1)} times as fast as "
-        f"EchoLoader(table.to_pylist()), {show((r / a for a, r, _ in pairs), 1)} times without "
-        "the making of the list",
-        flush=True,
-    )
-
-
-def against_memcpy(name: str, table: pa.Table, factor: int, rounds: int, capacity: int) -> None:
-    """Compare with bare memcpy in one thread."""
-    arrays = tuple(
-        np.vstack(column.chunk(0).to_numpy(zero_copy_only=False))
-        if pa.types.is_fixed_size_list(column.type)
-        else column.to_numpy()
-        for column in table.columns
-    )
-    row_bytes = table.nbytes // table.num_rows
-    bare = _core.GatherRace(
-        row_bytes=row_bytes,
-        batch_size=BATCH_SIZE,
-        capacity=capacity,
-        factor=factor,
-        fresh=table.num_rows,
-        threads=0,
-    )
-    times = race(
-        {
-            "arrow": epochs(table, factor, capacity),
-            "arrays": epochs(arrays, factor, capacity),
-            "memcpy": lambda: bare.memcpy_seconds(1),
-        },
-        rounds,
-    )
-    pairs = list(zip(*times.values(), strict=True))
-    uses = table.num_rows * factor / 1e9
-    print(
-        f"{name}, {row_bytes} B a row: {show((a / uses for a, *_ in pairs), 0)} ns a use, memcpy "
-        f"{show((m / uses for *_, m in pairs), 0)}; {show(m / a for a, _, m in pairs)} of memcpy; "
-        f"arrays {show(m / n for _, n, m in pairs)}",
-        flush=True,
-    )
+    def against_memcpy(self, rounds: int, progress: Progress) -> list[Row]:
+        """Compare with bare memcpy in one thread, and with arrays."""
+        table = self._table
+        arrays = tuple(
+            np.vstack(column.chunk(0).to_numpy(zero_copy_only=False))
+            if pa.types.is_fixed_size_list(column.type)
+            else column.to_numpy()
+            for column in table.columns
+        )
+        bare = _core.GatherRace(
+            row_bytes=table.nbytes // table.num_rows,
+            batch_size=BATCH_SIZE,
+            capacity=self._capacity,
+            factor=self._factor,
+            fresh=table.num_rows,
+            threads=0,
+        )
+        others: dict[str, Callable[[], float]] = {
+            "arrays": self._epochs(arrays),
+            "memcpy": partial(bare.memcpy_seconds, 1),
+        }
+        ns = self._ns(rounds, progress, others)
+        arrow, memcpy = ns["arrow"], ns["memcpy"]
+        return [
+            Row(self._name, arrow, "ns", memcpy, "memcpy, 1 thread", memcpy / arrow),
+            Row(self._name, arrow, "ns", ns["arrays"], "NumPy arrays", ns["arrays"] / arrow),
+        ]
 
 
 def main() -> None:
     """Run all races."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--factor", type=int, default=4)
-    arguments = parser.parse_args()
-    factor, rounds = arguments.factor, arguments.rounds
-    for each in sorted({1, factor}):
-        for size, capacity in ((256, 4096), (3072, 4096), (150_528, 256)):
-            table = lists(SOURCE_BYTES // size, size)
-            against_memcpy(f"lists, e = {each}", table, each, rounds, capacity)
-        against_memcpy(f"8 columns, e = {each}", numbers(1_000_000, 8), each, rounds, 4096)
-        against_lists(f"8 columns with strings, e = {each}", mixed(100_000), each, rounds)
-        against_lists(f"8 columns of int64, e = {each}", numbers(200_000, 8), each, rounds)
-        against_lists(f"lists of 256 B, e = {each}", lists(4000, 256), each, rounds)
+    parser = new_parser("arrow", __doc__)
+    add_rounds(parser, 9)
+    parser.add_argument("--factor", type=positive_int, default=4, help="default: %(default)s")
+    options = parser.parse_args()
+    report = new_report("arrow", "Arrow tables", options)
+    report.note("ratios are speeds: above 1, pyecho with the table is faster")
+    share = 64 if options.quick else 1
+    images = {size: lists(SOURCE_BYTES // share // size, size) for size in (256, 3072, 150_528)}
+    columns, more_columns = numbers(200_000 // share, 8), numbers(1_000_000 // share, 8)
+    strings, few_images = mixed(100_000 // share), lists(4000, 256)
+    with shown() as progress:
+        for factor in sorted({1, options.factor}):
+            races = [
+                Race(f"lists of {size:,} B", table, factor, 256 if size > 100_000 else 4096)
+                for size, table in images.items()
+            ]
+            for race in (*races, Race("8 columns of int64", more_columns, factor)):
+                report.add("Against memcpy", race.against_memcpy(options.rounds, progress))
+            for name, table in (
+                ("8 columns with strings", strings),
+                ("8 columns of int64", columns),
+                ("lists of 256 B", few_images),
+            ):
+                race = Race(name, table, factor)
+                report.add("Against lists", race.against_lists(options.rounds, progress))
+    finish(report, options)
 
 
 if __name__ == "__main__":

@@ -3,16 +3,18 @@
     python benchmarks/compare_builds.py OLD NEW [-k WORD] [-n ROUNDS]
 
 OLD and NEW are build folders of the `release` preset, in which the target `stage_benchmark` has
-been built. Prints for each shape the median nanoseconds of a use with both, and the median of
-the ratios of neighbours, with its quartiles: machines that other programs use too change their
-speed within seconds, and such a change falls on both of a pair. `best` is the ratio of the shortest
-times.
+been built. Prints for each shape the nanoseconds of a use with both, and the ratios of neighbours,
+medians with [lowest, highest]: machines that other programs use too change their speed within
+seconds, and such a change falls on both of a pair. `best` is the ratio of the shortest times.
 """
 
 import argparse
 import ctypes
-import statistics
+from functools import partial
 from pathlib import Path
+
+from pyecho.bench.row import spread
+from pyecho.bench.sampling import Progress, interleaved
 
 
 class Shape(ctypes.Structure):
@@ -67,16 +69,11 @@ def load(build: str):
     return library.pyecho_stage_ns
 
 
-def compare(old, new, shape: Shape, rounds: int) -> tuple[list[float], list[float]]:
-    builds = ((old, []), (new, []))
-    for turn in range(rounds + 1):
-        for run, taken in builds if turn % 2 else reversed(builds):
-            ns = run(shape)
-            if ns < 0:
-                raise RuntimeError("a run failed: make its shape smaller, or look with a debugger")
-            if turn > 0:
-                taken.append(ns)
-    return builds[0][1], builds[1][1]
+def ns_of(run, shape: Shape) -> float:
+    ns: float = run(shape)
+    if ns < 0:
+        raise RuntimeError("a run failed: make its shape smaller, or look with a debugger")
+    return ns
 
 
 def main() -> None:
@@ -86,19 +83,16 @@ def main() -> None:
     parser.add_argument("-k", default="", help="only shapes with one of these words, parted by |")
     parser.add_argument("-n", type=int, default=11, help="rounds")
     options = parser.parse_args()
-    old, new = load(options.old), load(options.new)
-    print(f"{'shape':30} {'old, ns':>9} {'new, ns':>9}   old / new (quartiles)   best")
+    builds = {"old": load(options.old), "new": load(options.new)}
     for name, shape in SHAPES.items():
         if not any(word in name for word in options.k.split("|")):
             continue
-        before, after = compare(old, new, shape, options.n)
-        ratios = [a / b for a, b in zip(before, after, strict=True)]
-        low, middle, high = statistics.quantiles(ratios, n=4)
-        times = f"{statistics.median(before):9.1f} {statistics.median(after):9.1f}"
-        best = min(before) / min(after)
-        print(
-            f"{name:30} {times}   {middle:.2f} ({low:.2f} to {high:.2f})   {best:.2f}", flush=True
-        )
+        contestants = {build: partial(ns_of, run, shape) for build, run in builds.items()}
+        ns = interleaved(name, options.n, contestants, Progress())
+        times = ", ".join(f"{build} {spread(sample, 'ns')}" for build, sample in ns.items())
+        best = ns["old"].low / ns["new"].low
+        ratio = spread(ns["old"] / ns["new"])
+        print(f"{name}: {times}, old / new {ratio}, best {best:.2f}", flush=True)
 
 
 if __name__ == "__main__":

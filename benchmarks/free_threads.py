@@ -1,8 +1,6 @@
 """How much faster two threads put examples than one, on a Python without a GIL.
 
-    python benchmarks/free_threads.py [--rounds N] [--seconds S] [--bytes N ...]
-
-The contestants take turns: one thread and two threads, each with
+The contestants are one thread and two threads, each with
 
 - put: `EchoBuffer.put` of one row a call, by ``put = buffer.put``
 - attribute: the same, but each call looks `buffer.put` up
@@ -13,37 +11,42 @@ All threads together put as many rows as one thread alone. Each has its own few 
 stay in its cache. Only the putting is timed: the buffer has room for all rows, nothing is taken
 from it, it has no threads of its own, and its memory was written to before.
 
-A round counts only if each thread had a core to itself, that is, if it ran for 95% of the time of
-the round. So programs beside it make the run longer, not the numbers wrong. Rounds are short, about
-as long as a time slice. The first one never counts. Shown are medians and quartiles over N rounds
-of each contestant; after S seconds, over as many as there are.
+A turn counts only if each thread had a core to itself, that is, if it ran for 95% of the time of
+the turn; otherwise it is repeated. So programs beside it make the run longer, not the numbers
+wrong. Turns are short, about as long as a time slice. With --quick all turns count.
 """
 
 from __future__ import annotations
 
-import argparse
-import statistics
 import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
+from common.command import add_rounds, finish, new_parser, new_report
 
 import pyecho
+from pyecho.bench.row import Row
+from pyecho.bench.sampling import Progress, interleaved, shown
+from pyecho.tools.arguments import positive_int
 
 BATCH_ROWS = 64
-ROUND_BYTES = 19 << 20
+TURN_BYTES = 19 << 20
 MAX_ROWS = 4096
 CACHED_BYTES = 256 << 10
 OWN_CORE = 0.95
-MIN_ROUNDS = 4
+MOST_TRIES = 1000
 
 Work = Callable[[], None]
 
 
-def timed(works: list[Work]) -> float | None:
-    """Return the seconds of the functions, a thread each; None if one had to wait for a core."""
+Turn = tuple[float, float]
+
+
+def timed(works: list[Work]) -> Turn:
+    """Return the seconds of the functions, a thread each, and the share in which they ran."""
     spans: list[tuple[float, float]] = []
     used: list[float] = []
     arrived: list[None] = []
@@ -63,7 +66,7 @@ def timed(works: list[Work]) -> float | None:
     for thread in threads:
         thread.join()
     seconds = max(end for _, end in spans) - min(begin for begin, _ in spans)
-    return seconds if sum(used) >= OWN_CORE * len(works) * seconds else None
+    return seconds, sum(used) / len(works) / seconds
 
 
 def sources(size: int) -> list[np.ndarray]:
@@ -72,7 +75,7 @@ def sources(size: int) -> list[np.ndarray]:
     return [np.full(size, number % 256, np.uint8) for number in numbers]
 
 
-def put(size: int, rows: int, threads: int, how: str) -> float | None:
+def put(size: int, rows: int, threads: int, how: str) -> Turn:
     """Time the calls of `put` or `put_batch`."""
     buffer = pyecho.EchoBuffer(
         pyecho.Field(size, np.uint8), batch_size=64, factor=1, capacity=rows, threads=0
@@ -96,12 +99,12 @@ def put(size: int, rows: int, threads: int, how: str) -> float | None:
 
         return {"put": bound, "attribute": attribute, "batch": batch}[how]
 
-    seconds = timed([work_of(sources(size)) for _ in range(threads)])
+    turn = timed([work_of(sources(size)) for _ in range(threads)])
     buffer.stop()
-    return seconds
+    return turn
 
 
-def copy(slots: np.ndarray, threads: int) -> float | None:
+def copy(slots: np.ndarray, threads: int) -> Turn:
     """Time NumPy's assignment to each row of an array."""
 
     def work_of(share: np.ndarray, source: list[np.ndarray]) -> Work:
@@ -115,65 +118,60 @@ def copy(slots: np.ndarray, threads: int) -> float | None:
     return timed([work_of(share, sources(size)) for share in np.split(slots, threads)])
 
 
-def quartiles(values: list[float]) -> tuple[float, float, float]:
-    """Return median, lower and upper quartile."""
-    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
-    return middle, low, high
+def with_own_cores(least: float, run: Callable[[], Turn]) -> float:
+    """Return the seconds of the first turn in which each thread had a core."""
+    for _ in range(MOST_TRIES):
+        seconds, share = run()
+        if share >= least:
+            return seconds
+    raise SystemExit(f"In {MOST_TRIES} turns no thread had a core to itself: end other programs")
 
 
-def measure(size: int, rounds: int, limit_seconds: float) -> None:
-    """Measure and print a table for rows of `size` bytes."""
-    rows = min(MAX_ROWS, ROUND_BYTES // size) // (2 * BATCH_ROWS) * 2 * BATCH_ROWS
+def measure(size: int, rounds: int, least: float, progress: Progress) -> list[Row]:
+    """Measure rows of `size` bytes."""
+    rows = min(MAX_ROWS, TURN_BYTES // size) // (2 * BATCH_ROWS) * 2 * BATCH_ROWS
     slots = np.ones((rows, size), np.uint8)
-    contestants: dict[str, Callable[[int], float | None]] = {
-        how: lambda threads, how=how: put(size, rows, threads, how)
-        for how in ("put", "attribute", "batch")
+    works: dict[str, Callable[[int], Turn]] = {
+        how: partial(put, size, rows, how=how) for how in ("put", "attribute", "batch")
     }
-    contestants["copy"] = lambda threads: copy(slots, threads)
-    found: dict[tuple[str, int], list[float]] = {
-        (name, threads): [] for name in contestants for threads in (1, 2)
+    works["copy"] = partial(copy, slots)
+    contestants = {
+        f"{name}, {threads}": partial(with_own_cores, least, partial(run, threads))
+        for name, run in works.items()
+        for threads in (1, 2)
     }
-    tried = 0
-    end = time.monotonic() + limit_seconds
-    while min(map(len, found.values())) < rounds and time.monotonic() < end:
-        for name, run in contestants.items():
-            for threads in (1, 2):
-                if len(found[name, threads]) >= rounds:
-                    continue
-                seconds = run(threads)
-                if seconds is not None and tried:
-                    found[name, threads].append(seconds / rows * 1e9)
-        tried += 1
-    print(f"\nrows of {size:,} B, ns a row: median [quartiles], {tried} rounds tried")
-    for name in contestants:
-        one, two = found[name, 1], found[name, 2]
-        if min(len(one), len(two)) < MIN_ROUNDS:
-            print(
-                f"{name:9}  too few rounds in which each thread had a core ({len(one)}, {len(two)})"
-            )
-            continue
-        (a, a_low, a_high), (b, b_low, b_high) = quartiles(one), quartiles(two)
-        print(
-            f"{name:9}  one {a:8.0f} [{a_low:.0f}, {a_high:.0f}]  two {b:8.0f} [{b_low:.0f}, "
-            f"{b_high:.0f}]  times faster {a / b:.2f} [{a_low / b_high:.2f}, {a_high / b_low:.2f}]"
-            f"  ({len(one)}, {len(two)} rounds)"
+    seconds = interleaved(f"rows of {size:,} B", rounds, contestants, progress)
+    ns = {name: sample.times(1e9 / rows) for name, sample in seconds.items()}
+    return [
+        Row(
+            f"{name}, 2 threads",
+            ns[f"{name}, 2"],
+            "ns",
+            ns[f"{name}, 1"],
+            "1 thread",
+            ns[f"{name}, 1"] / ns[f"{name}, 2"],
         )
+        for name in works
+    ]
 
 
 def main() -> None:
     """Measure everything."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = new_parser("free_threads", __doc__)
+    add_rounds(parser, 31)
+    parser.add_argument(
+        "--bytes", type=positive_int, nargs="+", default=[64, 3072, 24_576, 150_528]
     )
-    parser.add_argument("--rounds", type=int, default=31, metavar="N")
-    parser.add_argument("--seconds", type=float, default=60, metavar="S", help="for each size")
-    parser.add_argument("--bytes", type=int, nargs="+", default=[64, 3072, 24_576, 150_528])
-    arguments = parser.parse_args()
-    if getattr(sys, "_is_gil_enabled", lambda: True)():
-        print("This Python has a GIL: threads take turns.", file=sys.stderr)
-    print(sys.version)
-    for size in arguments.bytes:
-        measure(size, arguments.rounds, arguments.seconds)
+    options = parser.parse_args()
+    if getattr(sys, "_is_gil_enabled", lambda: True)() and not options.quick:
+        parser.error("this Python has a GIL, so threads take turns")
+    least = 0.0 if options.quick else OWN_CORE
+    report = new_report("free_threads", "Two threads that put", options, version=sys.version)
+    report.note("numbers are those of a row; ratios: times faster than one thread")
+    with shown() as progress:
+        for size in options.bytes:
+            report.add(f"Rows of {size:,} B", measure(size, options.rounds, least, progress))
+    finish(report, options)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,6 @@
 """Measures pyecho beside the tools a user would pick; `python benchmarks/peers.py --help`."""
 
 import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from peers.command import main
 

@@ -1,31 +1,29 @@
 """Measures the cost of a group: epochs of two ranks with equally many batches, and of two without.
 
-    python benchmarks/ranks.py [--rounds 5] [--epochs 100] [--json FILE]
-
-Needs torch. Two processes over gloo read arrays of unequal lengths. In each round, each iterates a
-loader without a group for some short epochs, then one with a group, and meets the other before and
-after. Prints the time of an epoch of both, and what the ranks say. Other programs on the machine
-disturb it.
+Needs torch. Two processes over gloo read arrays of unequal lengths. They take turns with a loader
+without a group and one with it, for some short epochs each, and meet before and after. Prints the
+time of an epoch of both, and what the ranks say. Exits with 1 if ranks of a group had other numbers
+of batches or messages.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import multiprocessing
 import sys
 import tempfile
-import time
-from pathlib import Path
-from statistics import median
+from functools import partial
 from typing import Any
 
 import numpy as np
+from common.command import add_rounds, finish, new_parser, new_report
 
-from pyecho.tools import info
+from pyecho.bench.row import Row
+from pyecho.bench.sampling import Progress, Sample, seconds_of, turns
+from pyecho.tools.arguments import positive_int
 
 ROWS = (4096, 4000)
 """Rows of each rank, so that the second one uses some of them more often."""
+COUNTED = ("batches", "messages", "bytes")
 
 
 def run_rank(rank: int, folder: str, rounds: int, epochs: int, results: Any) -> None:
@@ -52,54 +50,58 @@ def run_rank(rank: int, folder: str, rounds: int, epochs: int, results: Any) -> 
         "alone": EchoLoader(rows, 2, batch_size=32),
         "group": EchoLoader(rows, 2, batch_size=32, group=together),
     }
-    for _ in range(rounds):
-        found: dict[str, float] = {"rank": rank}
-        for name, loader in loaders.items():
-            together.calls = together.numbers = 0
-            dist.barrier()
-            began = time.perf_counter()
+
+    def epochs_of(loader: EchoLoader) -> dict[str, float]:
+        batches = together.calls = together.numbers = 0
+
+        def iterate() -> None:
+            nonlocal batches
             batches = sum(1 for _ in range(epochs) for _ in loader)
             dist.barrier()
-            found[f"{name}_seconds"] = (time.perf_counter() - began) / epochs
-            found[f"{name}_batches"] = batches / epochs
-        found["messages"] = together.calls / epochs
-        found["bytes"] = 8 * together.numbers / epochs
-        results.put(found)
+
+        dist.barrier()
+        found = {
+            "ms": 1e3 * seconds_of(iterate),
+            "batches": batches,
+            "messages": together.calls,
+            "bytes": 8 * together.numbers,
+        }
+        return {name: value / epochs for name, value in found.items()}
+
+    contestants = {name: partial(epochs_of, loader) for name, loader in loaders.items()}
+    results.put(turns("epochs", rounds, contestants, Progress()))
     dist.destroy_process_group()
 
 
 def main() -> int:
-    """Print the results; return 1 if ranks of a group had other numbers of batches or messages."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--epochs", type=int, default=100)
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
+    """Measure and report."""
+    parser = new_parser("ranks", __doc__)
+    add_rounds(parser, 5)
+    parser.add_argument("--epochs", type=positive_int, default=100, help="default: %(default)s")
+    options = parser.parse_args()
+    report = new_report("ranks", "Epochs of two ranks", options, epochs=options.epochs)
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
     with tempfile.TemporaryDirectory() as folder:
-        shared = (folder, arguments.rounds, arguments.epochs, results)
+        shared = (folder, options.rounds, options.epochs, results)
         ranks = [context.Process(target=run_rank, args=(rank, *shared)) for rank in range(2)]
         for process in ranks:
             process.start()
-        found = [results.get(timeout=600) for _ in range(2 * arguments.rounds)]
+        found = [results.get(timeout=600) for _ in ranks]
         for process in ranks:
             process.join()
-    facts = info.collect()
-    print("| What | Median [lowest, highest] |\n|---|---|")
-    names = {"alone_seconds": "an epoch without a group, ms", "group_seconds": "with one, ms"}
-    for name, text in names.items():
-        _print_row(text, [1e3 * each[name] for each in found], ".2f")
-    for name in ("alone_batches", "group_batches", "messages", "bytes"):
-        what = f"{name.replace('_', ', ')} of an epoch, one rank"
-        _print_row(what, [each[name] for each in found], "g")
-    if arguments.json is not None:
-        arguments.json.write_text(json.dumps({"facts": facts, "rounds": found}, indent=2) + "\n")
-    return int(len({(each["group_batches"], each["messages"]) for each in found}) > 1)
 
+    def both(loader: str, name: str) -> Sample:
+        return Sample(tuple(each[name] for rank in found for each in rank[loader]))
 
-def _print_row(name: str, values: list[float], form: str) -> None:
-    print(f"| {name} | {median(values):{form}} [{min(values):{form}}, {max(values):{form}}] |")
+    alone, group = both("alone", "ms"), both("group", "ms")
+    report.add("Epochs", [Row("an epoch of a group", group, "ms", alone, "without a group")])
+    report.add(
+        "Of an epoch, on each rank", [Row(name, both("group", name), "") for name in COUNTED]
+    )
+    finish(report, options)
+    unequal = any(both("group", name).low < both("group", name).high for name in COUNTED)
+    return int(unequal)
 
 
 if __name__ == "__main__":

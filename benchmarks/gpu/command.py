@@ -1,27 +1,26 @@
 """Measures pyecho on a GPU, everything beside its limit in the same run.
 
-Needs pyecho, a PyTorch with CUDA, and a GPU; takes less than 8 minutes on one. Writes a table, the
-numbers and (with matplotlib) a figure to benchmarks/results/gpu-<name of the device>.md, .json and
-.svg; with other options to files of another name. Exits with 2 where there is no GPU.
+Needs pyecho, a PyTorch with CUDA, and a GPU; takes less than 8 minutes on one. Writes a table and
+JSON to gpu-<name of the device>; with other options to files of another name. Exits with 2 where
+there is no GPU.
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime
 import importlib.util
-import json
-import platform
 import subprocess
 import sys
 import time
 import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parents[1]
-TESTS = HERE.parent / "tests"
+from common.command import ROOT, finish, new_parser
+
+from pyecho.tools.arguments import some_of
+
+TESTS = ROOT / "tests"
 TESTS_SECONDS = 400
 MEASUREMENTS = ("tests", "link", "overlap", "emission", "bytes", "training")
 MISSING = 2
@@ -29,11 +28,7 @@ MISSING = 2
 
 def parsed_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        prog="benchmarks/gpu.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = new_parser("gpu", __doc__)
     scales = parser.add_mutually_exclusive_group()
     scales.add_argument(
         "--quick", action="store_true", help="fewer rounds and less of each: about a minute"
@@ -43,25 +38,13 @@ def parsed_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--only",
-        type=chosen,
+        type=some_of(MEASUREMENTS),
         default=MEASUREMENTS,
         metavar="NAME,...",
         help=f"some of {', '.join(MEASUREMENTS)} (default: all of them)",
     )
-    parser.add_argument(
-        "--output", type=Path, default=HERE / "results", metavar="DIR", help="default: %(default)s"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
     parser.add_argument("--device", default="cuda", help="default: %(default)s")
     return parser.parse_args(arguments)
-
-
-def chosen(names: str) -> tuple[str, ...]:
-    """Return the measurements that are named, in the order in which they are made."""
-    wanted = {name.strip() for name in names.split(",") if name.strip()}
-    if not wanted or wanted - set(MEASUREMENTS):
-        raise argparse.ArgumentTypeError(f"names are {', '.join(MEASUREMENTS)}, got {names!r}")
-    return tuple(name for name in MEASUREMENTS if name in wanted)
 
 
 def missing() -> str:
@@ -70,40 +53,14 @@ def missing() -> str:
         return "PyTorch is not installed: pip install torch"
     import torch
 
-    try:
-        import pyecho
-    except ImportError as error:
-        return str(error) if "native part" in str(error) else "pyecho is not installed"
+    import pyecho
+
     if not torch.cuda.is_available():
         why = pyecho.cuda.why_not() or "this build of PyTorch cannot use the GPU"
         return f"PyTorch {torch.__version__} sees no CUDA device ({why})"
     if not pyecho.cuda.is_available():
         return f"pyecho cannot use CUDA: {pyecho.cuda.why_not()}"
     return ""
-
-
-def facts(device: Any) -> dict[str, Any]:
-    """Describe the machine and the software."""
-    import torch
-
-    import pyecho
-    from pyecho.bench.commit import commit_of
-    from pyecho.tools import info
-
-    build = info.collect()
-    version = pyecho.cuda.driver_version()
-    return {
-        "device": torch.cuda.get_device_name(device),
-        "date": datetime.date.today().isoformat(),
-        "commit": commit_of(HERE.parent),
-        "pyecho": f"{build['pyecho']} ({build['build_type']}, {build['compiler']})",
-        "torch": torch.__version__,
-        "driver": "unknown" if version is None else f"for CUDA {version[0]}.{version[1]}",
-        "python": platform.python_version(),
-        "cpu": build["cpu"],
-        "cores": build["cores"],
-        "huge pages": build["huge_pages"],
-    }
 
 
 def run_tests(report: Any, progress: Any) -> None:
@@ -137,9 +94,10 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"Nothing can be measured here: {reason}", file=sys.stderr)
         return MISSING
     import torch
-    from common.report import Report, slug
 
+    import pyecho
     from gpu import emission, link, training, workload
+    from pyecho.bench.report import Report, facts_of, slug
     from pyecho.bench.sampling import shown
 
     device = torch.device(options.device)
@@ -156,7 +114,12 @@ def main(arguments: list[str] | None = None) -> int:
     scale = workload.FULL
     if options.quick or options.tiny:
         scale = workload.QUICK if options.quick else workload.TINY
-    described = facts(device) | {"rounds": scale.rounds}
+    version = pyecho.cuda.driver_version()
+    described = facts_of(
+        device=torch.cuda.get_device_name(device),
+        driver="unknown" if version is None else f"for CUDA {version[0]}.{version[1]}",
+        rounds=scale.rounds,
+    )
     report = Report(
         f"pyecho on {described['device']}",
         f"gpu-{slug(described['device'])}",
@@ -178,14 +141,5 @@ def main(arguments: list[str] | None = None) -> int:
                 report.note(f"{name}: failed with {type(error).__name__}: {error}")
             torch.cuda.empty_cache()
     report.facts["seconds"] = round(time.monotonic() - began)
-    paths = report.write(options.output)
-    if importlib.util.find_spec("matplotlib") is not None:
-        from common.figure import write_figure
-
-        figure = options.output / f"{report.name}.svg"
-        if write_figure(report, figure):
-            paths.append(figure)
-    print(json.dumps(report.as_json(), indent=1) if options.json else report.as_markdown())
-    for path in paths:
-        print(path, file=sys.stderr)
+    finish(report, options)
     return 1 if failed else 0

@@ -6,14 +6,14 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 import torch
-from common.report import Report
 
 import pyecho.torch
 from gpu import peers, workload
 from gpu.measuring import seconds_of_batches
 from gpu.workload import Rows, Scale
+from pyecho.bench.report import Report
 from pyecho.bench.row import Row, number
-from pyecho.bench.sampling import Progress, Sample, interleaved, steps_of
+from pyecho.bench.sampling import Progress, Sample, interleaved
 from pyecho.config import available_cores
 
 FACTORS = (1, 2, 4, 8)
@@ -77,8 +77,7 @@ def _measure_rows(
             )
 
         contestants = {name: rate(name) for name in iterators}
-        progress.begin(f"emission, {rows.name}", steps_of(rounds, len(contestants)))
-        rates = interleaved(rounds, contestants, progress)
+        rates = interleaved(f"emission, {rows.name}", rounds, contestants, progress)
         iterators.clear()  # ends the DataLoaders' workers
     report.add(f"Emission, {rows.name}, batches of {rows.batch}", _rows(rates))
     report.note(

@@ -28,21 +28,15 @@ class Codec(NamedTuple):
 
 
 def codec() -> Codec:
-    """Return JPEG by Pillow or torchvision, else deflate, as in PNG."""
-    for find in (_pillow, _torchvision):
-        try:
-            return find()
-        except (ImportError, RuntimeError, OSError):
-            continue
-    return Codec(
-        "deflate (neither Pillow nor torchvision is installed)",
-        lambda image: zlib.compress(image.tobytes(), 6),
-        lambda data: np.frombuffer(zlib.decompress(data), np.uint8).reshape(SIDE, SIDE, 3),
-    )
-
-
-def _pillow() -> Codec:
-    from PIL import Image as Pillow
+    """Return JPEG if Pillow is installed, otherwise deflate, as in PNG."""
+    try:
+        from PIL import Image as Pillow
+    except ImportError:
+        return Codec(
+            "deflate (Pillow is not installed)",
+            lambda image: zlib.compress(image.tobytes(), 6),
+            lambda data: np.frombuffer(zlib.decompress(data), np.uint8).reshape(SIDE, SIDE, 3),
+        )
 
     def encode(image: Image) -> bytes:
         stream = io.BytesIO()
@@ -53,22 +47,6 @@ def _pillow() -> Codec:
         return np.asarray(Pillow.open(io.BytesIO(data)), np.uint8)
 
     return Codec("JPEG, by Pillow", encode, decode)
-
-
-def _torchvision() -> Codec:
-    import torch
-    from torchvision import io as vision  # type: ignore[import-not-found, unused-ignore]
-
-    def encode(image: Image) -> bytes:
-        tensor = torch.from_numpy(image.transpose(2, 0, 1).copy())
-        return bytes(vision.encode_jpeg(tensor, quality=90).numpy().tobytes())
-
-    def decode(data: bytes) -> Image:
-        tensor = vision.decode_jpeg(torch.frombuffer(bytearray(data), dtype=torch.uint8))
-        image: Image = tensor.numpy().transpose(1, 2, 0)
-        return image
-
-    return Codec("JPEG, by torchvision", encode, decode)
 
 
 def synthetic_images(count: int) -> list[Image]:

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from common.report import Report
 
 import pyecho.torch
 from gpu import peers, workload
 from gpu.measuring import new_stream, seconds, seconds_of_batches
 from gpu.workload import Rows, Scale
+from pyecho.bench.report import Report
 from pyecho.bench.row import Row
-from pyecho.bench.sampling import Progress, Sample, interleaved, steps_of
+from pyecho.bench.sampling import Progress, Sample, interleaved
 
 PINNED_BATCHES = 8
 FACTOR = 4
@@ -74,8 +74,7 @@ def _measure_rows(
             "pageable": lambda: gigabytes / seconds(device, from_pageable),
             **{name: taking(name) for name in loaders},
         }
-        progress.begin(f"link, {rows.name}", steps_of(rounds, len(contestants)))
-        rates = interleaved(rounds, contestants, progress)
+        rates = interleaved(f"link, {rows.name}", rounds, contestants, progress)
     raw_rate = rates["raw"]
     size = f"{rows.batch} x {rows.name}"
     both = raw_rate.at_most(rates["gathered on the host"])
@@ -153,8 +152,7 @@ def measure_overlap(device: torch.device, report: Report, progress: Progress, sc
             return lambda: 1e3 * seconds_of_batches(device, computed, rows.batches) / rows.batches
 
         contestants = {name: steps(name) for name in iterators}
-        progress.begin("overlap", steps_of(rounds, len(contestants)))
-        times = interleaved(rounds, contestants, progress)
+        times = interleaved("overlap", rounds, contestants, progress)
     names = {
         "pyecho": ("pyecho, batch echoing, e = 1", "<= 1.03"),
         "stream prefetching": ("prefetching on a stream, as timm does", ""),

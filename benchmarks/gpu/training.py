@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import statistics
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from common.report import Report
 from torch.nn import functional
 
 import pyecho.torch
@@ -14,13 +14,15 @@ from gpu.images import CLASSES, CROP, DecodedBatches, speed_for
 from gpu.measuring import new_event, seconds, synchronize
 from gpu.resnet import resnet50
 from gpu.workload import Scale
+from pyecho.bench.report import Report
 from pyecho.bench.row import Row
-from pyecho.bench.sampling import Progress, Sample
+from pyecho.bench.sampling import Progress, Sample, turns
 from pyecho.config import available_cores
 
 R = 4.0
 """The intended t_up / t_down; the report has the measured one."""
 MOST_SECONDS = 120
+RESIDENT = "resident batch"
 
 
 class Trainer:
@@ -107,51 +109,47 @@ def measure(device: torch.device, report: Report, progress: Progress, scale: Sca
     images = torch.randint(256, (batch, 3, CROP, CROP), device=device).to(torch.uint8)
     labels = torch.randint(CLASSES, (batch,), device=device)
 
-    def resident() -> float:
+    def resident() -> Steps:
         def steps() -> None:
             for _ in range(scale.resident_steps):
                 trainer.step(images, labels)
 
-        return seconds(device, steps) / scale.resident_steps
+        down_seconds = seconds(device, steps) / scale.resident_steps
+        return Steps(down_seconds, down_seconds, 0.0)
 
     resident()
-    down_seconds = resident()
+    down_seconds = resident().wall
     # Fewer rounds on a slow GPU, to stay within the time limit.
     expected = R * down_seconds * (fresh + 6) * len(factors)
     rounds = 1 if scale.rounds < 7 or expected > MOST_SECONDS / 3 else 3
-    progress.begin("training", 1 + rounds * (1 + len(factors)))
     source = DecodedBatches(batch)
     try:
         one_thread = source.seconds()
         source.slowed(*speed_for(one_thread, R * down_seconds, max(1, available_cores() // 2)))
         run(device, trainer, source, 2, 1)
-        progress.advance("warm-up of the loader")
-        down: list[float] = []
-        runs: dict[int, list[Steps]] = {factor: [] for factor in factors}
-        for _ in range(rounds):
-            down.append(resident())
-            progress.advance("resident batch")
-            for factor in factors:
-                runs[factor].append(run(device, trainer, source, factor, fresh))
-                progress.advance(f"e = {factor}")
+        contestants = {RESIDENT: resident} | {
+            f"e = {factor}": partial(run, device, trainer, source, factor, fresh)
+            for factor in factors
+        }
+        found = turns("training", rounds, contestants, progress, warm_ups=0)
     finally:
         source.close()
-    _report(report, source, down, runs)
+    down = Sample(tuple(steps.wall for steps in found[RESIDENT]))
+    _report(report, source, down, {factor: found[f"e = {factor}"] for factor in factors})
 
 
 def _report(
-    report: Report, source: DecodedBatches, down: list[float], runs: dict[int, list[Steps]]
+    report: Report, source: DecodedBatches, downs: Sample, runs: dict[int, list[Steps]]
 ) -> None:
-    """Add the rows. `down`: seconds of a step with a resident batch; `runs`: results for each e."""
+    """Add the rows. `downs`: seconds of a step with a resident batch; `runs`: those of each e."""
 
     def predicted(factor: int) -> Sample:
         """Return the seconds of a step by Eq. 1: the slower of source and step."""
-        pairs = zip(runs[factor], down, strict=True)
+        pairs = zip(runs[factor], downs.values, strict=True)
         return Sample(tuple(max(steps.up / factor, t_down) for steps, t_down in pairs))
 
     walls = {e: Sample(tuple(steps.wall for steps in runs[e])) for e in runs}
     busy = {e: Sample(tuple(steps.busy for steps in runs[e])) for e in runs}
-    downs = Sample(tuple(down))
     rows = [
         Row(
             f"time of a step, e = {e}",

@@ -10,8 +10,6 @@ Ctrl-C loses only the runs in progress. Fig. 4 is timed, so leave the machine id
 from __future__ import annotations
 
 import argparse
-import datetime
-import platform
 import sys
 import time
 from concurrent.futures.process import BrokenProcessPool
@@ -19,28 +17,23 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from common.ending import INTERRUPTED, exit_when_terminated
+from common.command import INTERRUPTED, ROOT, exit_when_terminated, make_output, new_parser
 
-from pyecho.tools.arguments import positive_int
+from pyecho.tools.arguments import positive_int, some_of
 
-HERE = Path(__file__).resolve().parents[1]
 FIGURE_NAMES = ("3", "4", "5", "6", "7", "drift", "quality")
-PACKAGES = {"torch": "torch", "PIL": "pillow", "rich": "rich", "matplotlib": "matplotlib"}
+PACKAGES = {"torch": "torch", "PIL": "pillow", "matplotlib": "matplotlib"}
 SHORT_SEEDS, FULL_SEEDS = 3, 5
 
 
 def parsed_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        prog="benchmarks/paper.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = new_parser("paper", __doc__)
     add = parser.add_argument
     add("--full", action="store_true", help="all conditions and more seeds: hours, not minutes")
     add(
         "--only",
-        type=_figures,
+        type=some_of(FIGURE_NAMES),
         metavar="FIG,...",
         help=f"figures among {', '.join(FIGURE_NAMES)} (default: 3,4,5; with --full all)",
     )
@@ -56,11 +49,10 @@ def parsed_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         metavar="N",
         help="runs at a time, a core each, where nothing is timed (default: one for each core)",
     )
-    add("--output", type=Path, default=HERE / "results", metavar="DIR", help="default: %(default)s")
     add(
         "--cache",
         type=Path,
-        default=HERE.parent / "build" / "paper",
+        default=ROOT / "build" / "paper",
         metavar="DIR",
         help="finished runs and fetched data (default: %(default)s)",
     )
@@ -81,13 +73,6 @@ def parsed_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--nice", type=int, default=0, metavar="N", help="give way to others (default: 0)")
     add("--dry-run", action="store_true", help="list the runs and what time they take, about")
     return parser.parse_args(arguments)
-
-
-def _figures(text: str) -> tuple[str, ...]:
-    wanted = {name.strip() for name in text.split(",") if name.strip()}
-    if not wanted or wanted - set(FIGURE_NAMES):
-        raise argparse.ArgumentTypeError(f"figures are {', '.join(FIGURE_NAMES)}, got {text!r}")
-    return tuple(name for name in FIGURE_NAMES if name in wanted)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -120,41 +105,36 @@ def main(arguments: list[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     from paper import display, running, worker
     from paper.conditions import Condition
-    from paper.data import DataError, fashion_folder
+    from paper.data import fashion_folder
     from paper.experiments import Entry, default_figures, entries
     from paper.plan import Setting, chosen_rate, planned, total_seconds
     from paper.store import Store
     from paper.text import Text
     from paper.train import Result
+    from pyecho.bench.report import facts_of
     from pyecho.config import available_cores
-    from pyecho.tools import info
 
     chosen = entries(options.only or default_figures(full=options.full), full=options.full)
     seeds = options.seeds or (FULL_SEEDS if options.full else SHORT_SEEDS)
     plan = planned(chosen, seeds)
     jobs = options.jobs or available_cores()
-    estimate = total_seconds(plan, jobs)
     if options.dry_run:
         print(listing(plan, jobs))
         return 0
     cache = options.cache
-    for folder in (options.output, cache):  # fails now rather than after hours
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise DataError(f"{error}: name another folder with --output or --cache") from None
+    make_output(options)
     needed = {setting.condition.workload for setting in plan.tuned}
     images = None
     if needed != {Text.name}:
         images = fashion_folder(options.fashion_mnist, cache / "data")
     places = worker.Places(images, options.text, cache / "data")
-    build = info.collect()
+    facts = facts_of(seeds=seeds, version="full" if options.full else "short")
     data = {name: worker.load(name, places).data for name in sorted(needed)}
-    store = Store(cache / "runs.jsonl", data, machine=str(build["cpu"]))
+    store = Store(cache / "runs.jsonl", data, machine=str(facts["cpu"]))
     exit_when_terminated()
     began = time.monotonic()
-    with display.shown(estimate) as watcher:
-        costs = running.run(plan, store, places, jobs=jobs, nice=options.nice, watcher=watcher)
+    watcher = display.Display(total_seconds(plan, jobs))
+    costs = running.run(plan, store, places, jobs=jobs, nice=options.nice, watcher=watcher)
 
     def results(of: Condition, entry: Entry) -> list[Result]:
         setting = Setting(of, entry.goal)
@@ -162,15 +142,7 @@ def _run(options: argparse.Namespace) -> int:
         found = (store.get(setting.job(rate, seed, timed=entry.timed)) for seed in plan.seeds)
         return [result for result in found if result is not None]
 
-    facts = {
-        "date of the report": datetime.date.today().isoformat(),
-        "pyecho": f"{build['pyecho']} ({build['build_type']}, {build['compiler']})",
-        "torch": build["torch"],
-        "python": platform.python_version(),
-        "cpu": build["cpu"],
-        "cores": build["cores"],
-        "seeds": seeds,
-        "version": "full" if options.full else "short",
+    facts |= {
         **_targets(data),
         "minutes, without what earlier sessions did": round((time.monotonic() - began) / 60, 1),
     }
@@ -190,10 +162,9 @@ def _targets(data: dict[str, str]) -> dict[str, str]:
 def _report(
     options: argparse.Namespace, facts: dict[str, Any], chosen: Any, results: Any, costs: Any
 ) -> int:
-    from common.report import slug
-
     from paper import figures, report
     from paper.summary import findings, marks
+    from pyecho.bench.report import slug
 
     found = marks(chosen, results, costs)
     said = findings(found)
@@ -202,8 +173,7 @@ def _report(
     markdown = report.as_markdown(facts, found, said, drawn)
     paths = report.write(options.output, stem, report.as_json(facts, found, said), markdown)
     print(markdown)
-    for path in (*paths, *drawn.values()):
-        print(path, file=sys.stderr)
+    print(*paths, *drawn.values(), sep="\n", file=sys.stderr)
     return 0
 
 

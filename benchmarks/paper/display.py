@@ -1,12 +1,10 @@
-"""The progress display: a bar with the remaining time, and a line for each run."""
+"""The progress of training: a line for each finished run, with an estimate of what remains."""
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import threading
-from collections.abc import Iterator
-from typing import Any
+import time
 
 from paper.conditions import Job
 from paper.train import Result
@@ -14,36 +12,34 @@ from paper.tuning import TUNING_SEED
 
 
 class Display:
-    """Prints finished runs above the bar; any thread may call it.
+    """Prints finished runs on stderr; any thread may call it.
 
     Parameters
     ----------
-    console
-        Of rich.
-    bars
-        Of rich, in estimated seconds.
     total_seconds
         The estimate for everything.
     """
 
-    def __init__(self, console: Any, bars: Any, total_seconds: float) -> None:
+    def __init__(self, total_seconds: float) -> None:
         self._lock = threading.Lock()
-        self._console = console
-        self._bars = bars
-        self._task = bars.add_task("training", total=total_seconds)
-        self._runs = 0
+        self._total = total_seconds
+        self._done = 0.0
+        self._began = time.monotonic()
 
     def finished(self, job: Job, result: Result, *, known: bool) -> None:
         """Print a line, unless the run was known from an earlier session."""
-        with self._lock:
-            self._runs += 1
-            self._bars.update(self._task, description=f"{self._runs} runs")
-            if not known:
-                self._console.print(line(job, result), soft_wrap=True, markup=False)
+        if not known:
+            with self._lock:
+                print(f"{self._progress()} {line(job, result)}", file=sys.stderr, flush=True)
 
     def passed(self, seconds: float) -> None:
-        """Advance the bar."""
-        self._bars.advance(self._task, seconds)
+        """Count estimated seconds of work as done."""
+        with self._lock:
+            self._done += seconds
+
+    def _progress(self) -> str:
+        minutes = (time.monotonic() - self._began) / 60
+        return f"{self._done / self._total:4.0%} {minutes:4.0f} min"
 
 
 def line(job: Job, result: Result) -> str:
@@ -58,24 +54,3 @@ def line(job: Job, result: Result) -> str:
         end = f"given up at {result.held_out:.4f}"
     slow = f", over the network {result.seconds:.1f} s" if job.timed else ""
     return f"{what}: {end}{slow} ({result.wall_seconds:.0f} s)"
-
-
-@contextlib.contextmanager
-def shown(total_seconds: float) -> Iterator[Display]:
-    """Show progress on stderr while the context lasts."""
-    from rich import progress
-    from rich.console import Console
-
-    console = Console(stderr=True, highlight=False)
-    bars = progress.Progress(
-        progress.TextColumn("{task.description}"),
-        progress.BarColumn(),
-        progress.TaskProgressColumn(),
-        progress.TimeElapsedColumn(),
-        progress.TextColumn("left:"),
-        progress.TimeRemainingColumn(elapsed_when_finished=True),
-        console=console,
-        disable=not sys.stderr.isatty(),
-    )
-    with bars:
-        yield Display(console, bars, total_seconds)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from paper.experiments import FIGURES
 from paper.summary import UNITS, Mark
+from pyecho.bench.report import compact
 from pyecho.bench.row import number, spread
 from pyecho.bench.sampling import Sample
 
@@ -111,6 +111,6 @@ def write(folder: Path, stem: str, document: dict[str, Any], markdown: str) -> l
     """Write both files and return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{stem}.json", folder / f"{stem}.md"]
-    paths[0].write_text(json.dumps(document, indent=1, allow_nan=False) + "\n")
+    paths[0].write_text(compact(document))
     paths[1].write_text(markdown)
     return paths

@@ -74,9 +74,7 @@ class Mark:
 
 
 def marks(
-    entries: Sequence[Entry],
-    results: Results,
-    costs: Mapping[Setting, Mapping[int, float]],
+    entries: Sequence[Entry], results: Results, costs: Mapping[Setting, Mapping[int, float]]
 ) -> list[Mark]:
     """Return every entry with its numbers."""
     return [_mark(entry, results, costs) for entry in entries]

@@ -3,55 +3,52 @@
 All do the same work: read fresh examples from memory in order, use each 4 times, shuffled among a
 pool, and emit batches of 256 into which every row has been copied. Each tool has a virtual
 environment of its own, made at the first run (gigabytes, several minutes), and a process of its
-own, which is idle while the others are measured. Writes a table, JSON and a figure to
-benchmarks/results/peers-<name of the CPU>, and to ...-partial if anything is left out. Exits with 1
-if a contestant could not take part.
+own, which is idle while the others are measured. Writes a table and JSON to peers-<name of the
+CPU>, and to ...-partial if anything is left out. Exits with 1 if a contestant could not take part.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import datetime
-import json
 import math
-import platform
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from common.ending import INTERRUPTED, exit_when_terminated
-from common.report import Report, slug
+from common.command import (
+    INTERRUPTED,
+    ROOT,
+    add_rounds,
+    exit_when_terminated,
+    finish,
+    new_parser,
+    new_report,
+)
 
-import pyecho
-from peers import figure, measuring, summary
+from peers import measuring, summary
 from peers.environments import EnvironmentFailed, Environments
 from peers.process import WorkerFailed, WorkerProcess
 from peers.roster import BARE, LIMIT, PYECHO, Contestant, all_names, named
 from peers.workloads import PLANNED, Planned
+from pyecho.bench.report import Report
 from pyecho.bench.sampling import shown
 from pyecho.config import available_cores
-from pyecho.tools import info
-from pyecho.tools.arguments import positive_int
+from pyecho.tools.arguments import some_of
 
-HERE = Path(__file__).resolve().parents[1]
-ROUNDS, QUICK_ROUNDS = 7, 2
+ROUNDS = 7
 SECONDS, QUICK_SECONDS = 1.0, 0.1
 ANSWER_SECONDS = 300.0
 
 
 def parsed_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        prog="benchmarks/peers.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = new_parser("peers", __doc__)
+    add_rounds(parser, ROUNDS)
     parser.add_argument(
         "--only",
-        type=lambda text: chosen(text, all_names()),
+        type=some_of(all_names()),
         default=all_names(),
         metavar="NAME,...",
         help=f"some of {', '.join(all_names())} (default: all; {PYECHO} and the limits {LIMIT} and "
@@ -60,16 +57,10 @@ def parsed_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     names = tuple(planned.name for planned in PLANNED)
     parser.add_argument(
         "--work",
-        type=lambda text: chosen(text, names),
+        type=some_of(names),
         default=names,
         metavar="NAME,...",
         help=f"some of {', '.join(names)} (default: all)",
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="two short rounds: shows that all of them work"
-    )
-    parser.add_argument(
-        "--rounds", type=positive_int, help=f"default: {ROUNDS}; with --quick {QUICK_ROUNDS}"
     )
     parser.add_argument(
         "--seconds",
@@ -77,28 +68,15 @@ def parsed_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         help=f"length of a measurement (default: {SECONDS}; with --quick {QUICK_SECONDS})",
     )
     parser.add_argument(
-        "--output", type=Path, default=HERE / "results", metavar="DIR", help="default: %(default)s"
-    )
-    parser.add_argument(
         "--environments",
         type=Path,
-        default=HERE.parent / "build" / "peers",
+        default=ROOT / "build" / "peers",
         metavar="DIR",
         help="where the virtual environments are kept (default: %(default)s)",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
     options = parser.parse_args(arguments)
-    options.rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS)
     options.seconds = options.seconds or (QUICK_SECONDS if options.quick else SECONDS)
     return options
-
-
-def chosen(names: str, known: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names in a list with commas."""
-    wanted = tuple(name.strip() for name in names.split(",") if name.strip())
-    if not wanted or set(wanted) - set(known):
-        raise argparse.ArgumentTypeError(f"names are {', '.join(known)}, got {names!r}")
-    return wanted
 
 
 def duration(text: str) -> float:
@@ -112,22 +90,6 @@ def duration(text: str) -> float:
             f"more than 0 and at most {ANSWER_SECONDS / 10:g} seconds, got {text!r}"
         )
     return seconds
-
-
-def facts(options: argparse.Namespace) -> dict[str, Any]:
-    """Describe the machine and the run."""
-    build = info.collect()
-    return {
-        "cpu": build["cpu"],
-        "cores": build["cores"],
-        "system": build["system"],
-        "huge pages": build["huge_pages"],
-        "date": datetime.date.today().isoformat(),
-        "pyecho": f"{build['pyecho']} ({build['build_type']}, {build['compiler']})",
-        "python": platform.python_version(),
-        "rounds": options.rounds,
-        "seconds for a measurement": options.seconds,
-    }
 
 
 def started(
@@ -215,21 +177,10 @@ def leaves_out(options: argparse.Namespace) -> bool:
 def main(arguments: list[str] | None = None) -> int:
     """Measure and report."""
     options = parsed_arguments(arguments)
-    try:
-        options.output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        print(f"benchmarks/peers.py: {error}; see --output", file=sys.stderr)
-        return 1
     exit_when_terminated()
-    described = facts(options)
-    cpu = described["cpu"] or "unknown"
-    report = Report(
-        f"pyecho and its peers on {cpu}",
-        f"peers-{slug(cpu)}",
-        described,
-        ratio_name="pyecho's speed over its speed",
-        partial=leaves_out(options),
-    )
+    report = new_report("peers", "pyecho and its peers", options, seconds=options.seconds)
+    report.ratio_name = "pyecho's speed over its speed"
+    report.partial = leaves_out(options)
     began = time.monotonic()
     outcomes: list[measuring.Outcome] = []
     interrupted = False
@@ -240,26 +191,9 @@ def main(arguments: list[str] | None = None) -> int:
         print("Interrupted; what was finished is reported.", file=sys.stderr)
         report.partial = True
         report.note("interrupted: some workloads, and the remarks on each contestant, are missing")
-    report.facts["seconds"] = round(time.monotonic() - began)
+    report.facts["duration"] = round(time.monotonic() - began)
     if outcomes:
-        write(options, report, outcomes)
+        finish(report, options, workloads=summary.extras(outcomes))
     if interrupted:
         return INTERRUPTED
     return 1 if any("could not be" in note or " failed: " in note for note in report.notes) else 0
-
-
-def write(
-    options: argparse.Namespace, report: Report, outcomes: Sequence[measuring.Outcome]
-) -> None:
-    """Write and print everything."""
-    as_json, as_markdown = report.write(options.output)
-    everything = {**report.as_json(), "workloads": summary.extras(outcomes)}
-    as_json.write_text(json.dumps(everything, indent=1) + "\n")
-    print(json.dumps(everything, indent=1) if options.json else report.as_markdown())
-    image = options.output / f"{report.name}.svg"
-    title = f"pyecho {pyecho.__version__} and its peers\n{report.facts['cpu'] or 'unknown'}"
-    drawn = figure.draw(outcomes, f"{title}, {report.facts['cores']} cores", image)
-    if not drawn:
-        print("No figure: pip install matplotlib", file=sys.stderr)
-    for path in (as_json, as_markdown, *([image] if drawn else [])):
-        print(path, file=sys.stderr)

@@ -7,15 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-REQUIREMENTS = HERE / "requirements"
-CONSTRAINTS = HERE.parents[1] / "constraints.txt"
-STAMP = "made-from"
+from common.command import ROOT
 
-Run = Callable[[list[str]], "subprocess.CompletedProcess[str]"]
+REQUIREMENTS = Path(__file__).resolve().parent / "requirements"
+CONSTRAINTS = ROOT / "constraints.txt"
+STAMP = "made-from"
 
 
 class EnvironmentFailed(Exception):
@@ -29,17 +27,8 @@ class Environments:
     configuration (`PIP_EXTRA_INDEX_URL` for a PyTorch without CUDA).
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        run: Run | None = None,
-        requirements: Path = REQUIREMENTS,
-        constraints: Path = CONSTRAINTS,
-    ) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._run = _run if run is None else run
-        self._requirements = requirements
-        self._constraints = constraints
         self._failed: dict[str, str] = {}
 
     def python(self, requirements: str) -> Path:
@@ -67,29 +56,41 @@ class Environments:
     def _made(self, requirements: str) -> Path:
         folder = self._folder / Path(requirements).stem
         python = folder / "bin" / "python"
-        stamp, wanted = folder / STAMP, self._fingerprint(requirements)
+        stamp, wanted = folder / STAMP, fingerprint(requirements)
         if python.exists() and stamp.exists() and stamp.read_text() == wanted:
             return python
         print(f"installing into {folder}, minutes ...", end=" ", file=sys.stderr, flush=True)
         shutil.rmtree(folder, ignore_errors=True)
-        table = self._requirements / requirements
-        packages = ["--constraint", str(self._constraints), "--requirement", str(table)]
-        for command in (
-            [sys.executable, "-m", "venv", str(folder)],
-            [str(python), "-m", "pip", "install", "--quiet", *packages],
-        ):
-            done = self._run(command)
+        packages: list[str | Path] = [
+            "--constraint",
+            CONSTRAINTS,
+            "--requirement",
+            REQUIREMENTS / requirements,
+        ]
+        commands: list[list[str | Path]] = [
+            [sys.executable, "-m", "venv", folder],
+            [python, "-m", "pip", "install", "--quiet", *packages],
+        ]
+        for command in commands:
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                check=False,
+                env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
+            )
             if done.returncode:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise EnvironmentFailed(reason(done.stderr or done.stdout))
         stamp.write_text(wanted)
         return python
 
-    def _fingerprint(self, requirements: str) -> str:
-        """Return a value that changes whenever the environment would differ."""
-        tables = (self._requirements / requirements, self._constraints)
-        text = "\n".join([sys.version, *(table.read_text() for table in tables)])
-        return hashlib.sha256(text.encode()).hexdigest()
+
+def fingerprint(requirements: str) -> str:
+    """Return a value that changes whenever the environment would differ."""
+    tables = (REQUIREMENTS / requirements, CONSTRAINTS)
+    text = "\n".join([sys.version, *(table.read_text() for table in tables)])
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def reason(output: str) -> str:
@@ -98,8 +99,3 @@ def reason(output: str) -> str:
     errors = [line for line in lines if line.startswith("ERROR:")]
     chosen = errors[-1] if errors else lines[-1] if lines else "no reason given"
     return chosen.removeprefix("ERROR:").strip()
-
-
-def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from peers.process import WorkerFailed
 from peers.roster import Contestant
 from peers.workload import Work
-from pyecho.bench.sampling import Progress, Sample, interleaved, steps_of
+from pyecho.bench.sampling import Progress, Sample, interleaved
 
 IDLE_CPU_SHARE = 0.02
 """Of a core. A contestant that uses more between its turns takes it from the others."""
@@ -45,17 +45,9 @@ class Result:
 
     def as_json(self) -> dict[str, Any]:
         """Return all but the sample, which the report has."""
-        return {
-            "contestant": self.contestant.name,
-            "limit": self.contestant.limit,
-            "threads": self.threads,
-            "batches": self.batches,
-            "exact": self.exact,
-            "uses": list(self.uses),
-            "distinct": self.distinct,
-            "mixing": self.mixing,
-            "idle_cpu_share": self.idle_cpu_share,
-            "failure": self.failure,
+        contestant = {"contestant": self.contestant.name, "limit": self.contestant.limit}
+        return contestant | {
+            name: value for name, value in vars(self).items() if name not in ("contestant", "rate")
         }
 
 
@@ -100,13 +92,12 @@ def measure(
         progress.advance(contestant.name)
     while True:
         ready = [result for result in outcome.results.values() if not result.failure]
-        progress.begin(work.title, steps_of(rounds, len(ready)))
         turns = {
             result.contestant.name: _turn(work, processes[result.contestant.name], result)
             for result in ready
         }
         try:
-            samples = interleaved(rounds, turns, progress)
+            samples = interleaved(work.title, rounds, turns, progress)
         except _Out as out:
             out.result.failure = str(out)
             continue  # the remaining contestants restart, so that all samples have the same rounds

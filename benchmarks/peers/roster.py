@@ -8,6 +8,22 @@ PYECHO = "pyecho"
 DISTRIBUTION = "data-echoing"
 LIMIT = "memcpy"
 BARE = "generator"
+ENVIRONMENTS = {
+    "pyecho_loader": ("", DISTRIBUTION),
+    "limits": ("", "numpy"),
+    "tf_data": ("tensorflow.txt", "tensorflow-cpu"),
+    "google_grain": ("grain.txt", "grain"),
+    "torchdata_nodes": ("torchdata.txt", "torchdata"),
+    "torch_loader": ("torch.txt", "torch"),
+    "meta_spdl": ("spdl.txt", "spdl-core"),
+    "replay_cpprb": ("cpprb.txt", "cpprb"),
+    "replay_torchrl": ("torchrl.txt", "torchrl"),
+    "monai_loader": ("monai.txt", "monai"),
+    "plain_numpy": ("numpy.txt", "numpy"),
+    "plain_torch": ("torch.txt", "torch"),
+}
+"""By module: the file in `requirements/` from which its environment is made ("" for the runner's
+own), and the distribution whose version is reported."""
 
 
 @dataclass(frozen=True)
@@ -19,10 +35,6 @@ class Contestant:
     title: str
     module: str
     """In `peers.contestants`."""
-    requirements: str = ""
-    """The file in `requirements/` which its environment is made from; "" for the runner's own."""
-    package: str = ""
-    """The distribution whose version is reported."""
     examples: str = ""
     """The module's function for example echoing; "" if it has none."""
     batches: str = ""
@@ -34,173 +46,63 @@ class Contestant:
     limit: bool = False
     """True for a limit: not a tool, but the minimum of work that any tool must do."""
 
+    @property
+    def requirements(self) -> str:
+        """The file of its environment."""
+        return ENVIRONMENTS[self.module][0]
+
+    @property
+    def package(self) -> str:
+        """The distribution whose version is reported."""
+        return ENVIRONMENTS[self.module][1]
+
     def function(self, kind: str) -> str:
         """Return the name of the function for this kind of work, or ""."""
         return self.examples if kind == "examples" else self.batches
 
 
+def _limit(name: str, title: str, examples: str = "", batches: str = "") -> Contestant:
+    return Contestant(name, title, "limits", examples, batches, exact=False, limit=True)
+
+
+def _tuned(name: str, title: str, module: str, examples: str, batches: str = "") -> Contestant:
+    return Contestant(name, title, module, examples, batches, tuned=True)
+
+
+def _sampling(name: str, module: str, how: str, *, tuned: bool = False) -> Contestant:
+    return Contestant(name, f"{name}, {how}", module, "examples", exact=False, tuned=tuned)
+
+
 CONTESTANTS = (
-    Contestant(
-        PYECHO,
-        "pyecho",
-        "pyecho_loader",
-        package=DISTRIBUTION,
-        examples="examples",
-        batches="batches",
-    ),
+    Contestant(PYECHO, "pyecho", "pyecho_loader", "examples", "batches"),
     Contestant(
         "pyecho-singly",
         "pyecho, source yields single examples",
         "pyecho_loader",
-        package=DISTRIBUTION,
-        examples="examples_singly",
+        "examples_singly",
     ),
-    Contestant(
-        LIMIT,
-        "NumPy copies in blocks, all cores",
-        "limits",
-        package="numpy",
-        examples="memcpy",
-        exact=False,
-        limit=True,
-    ),
-    Contestant(
-        "memcpy-1",
-        "NumPy copies in blocks, 1 thread",
-        "limits",
-        package="numpy",
-        examples="memcpy_single",
-        exact=False,
-        limit=True,
-    ),
-    Contestant(BARE, "bare Python generator", "limits", batches="generator", limit=True),
-    Contestant(
-        "tf.data",
-        "tf.data, flat_map of chunks",
-        "tf_data",
-        "tensorflow.txt",
-        "tensorflow-cpu",
-        examples="examples_by_chunk",
-        batches="batches",
-        tuned=True,
-    ),
-    Contestant(
-        "tf.data-paper",
-        "tf.data, flat_map of examples",
-        "tf_data",
-        "tensorflow.txt",
-        "tensorflow-cpu",
-        examples="examples",
-        tuned=True,
-    ),
-    Contestant(
-        "grain",
-        "Grain",
-        "google_grain",
-        "grain.txt",
-        "grain",
-        examples="examples",
-        batches="batches",
-    ),
-    Contestant(
-        "torchdata.nodes",
-        "torchdata.nodes",
-        "torchdata_nodes",
-        "torchdata.txt",
-        "torchdata",
-        examples="examples",
-        batches="batches",
-        tuned=True,
-    ),
-    Contestant(
-        "dataloader",
-        "torch DataLoader, 0 workers",
-        "torch_loader",
-        "torch.txt",
-        "torch",
-        examples="examples",
-        batches="batches",
-        tuned=True,
-    ),
+    _limit(LIMIT, "NumPy copies in blocks, all cores", "memcpy"),
+    _limit("memcpy-1", "NumPy copies in blocks, 1 thread", "memcpy_single"),
+    _limit(BARE, "bare Python generator", batches="generator"),
+    _tuned("tf.data", "tf.data, flat_map of chunks", "tf_data", "examples_by_chunk", "batches"),
+    _tuned("tf.data-paper", "tf.data, flat_map of examples", "tf_data", "examples"),
+    Contestant("grain", "Grain", "google_grain", "examples", "batches"),
+    _tuned("torchdata.nodes", "torchdata.nodes", "torchdata_nodes", "examples", "batches"),
+    _tuned("dataloader", "torch DataLoader, 0 workers", "torch_loader", "examples", "batches"),
     Contestant(
         "dataloader-workers",
         "torch DataLoader, a worker per core",
         "torch_loader",
-        "torch.txt",
-        "torch",
-        examples="examples_with_workers",
+        "examples_with_workers",
     ),
-    Contestant(
-        "spdl",
-        "SPDL",
-        "meta_spdl",
-        "spdl.txt",
-        "spdl-core",
-        examples="examples",
-        batches="batches",
-        tuned=True,
-    ),
-    Contestant(
-        "cpprb",
-        "cpprb, add + sample",
-        "replay_cpprb",
-        "cpprb.txt",
-        "cpprb",
-        examples="examples",
-        exact=False,
-    ),
-    Contestant(
-        "torchrl",
-        "torchrl, extend + sample",
-        "replay_torchrl",
-        "torchrl.txt",
-        "torchrl",
-        examples="examples",
-        exact=False,
-        tuned=True,
-    ),
-    Contestant(
-        "monai",
-        "MONAI ThreadDataLoader",
-        "monai_loader",
-        "monai.txt",
-        "monai",
-        batches="batches",
-    ),
-    Contestant(
-        "numpy-stack",
-        "Python list + np.stack",
-        "plain_numpy",
-        "numpy.txt",
-        "numpy",
-        examples="stacked",
-    ),
-    Contestant(
-        "numpy-take",
-        "NumPy, blocks + take",
-        "plain_numpy",
-        "numpy.txt",
-        "numpy",
-        examples="taken",
-    ),
-    Contestant(
-        "torch-stack",
-        "Python list + torch.stack",
-        "plain_torch",
-        "torch.txt",
-        "torch",
-        examples="stacked",
-        tuned=True,
-    ),
-    Contestant(
-        "torch-select",
-        "PyTorch, blocks + index_select",
-        "plain_torch",
-        "torch.txt",
-        "torch",
-        examples="selected",
-        tuned=True,
-    ),
+    _tuned("spdl", "SPDL", "meta_spdl", "examples", "batches"),
+    _sampling("cpprb", "replay_cpprb", "add + sample"),
+    _sampling("torchrl", "replay_torchrl", "extend + sample", tuned=True),
+    Contestant("monai", "MONAI ThreadDataLoader", "monai_loader", batches="batches"),
+    Contestant("numpy-stack", "Python list + np.stack", "plain_numpy", "stacked"),
+    Contestant("numpy-take", "NumPy, blocks + take", "plain_numpy", "taken"),
+    _tuned("torch-stack", "Python list + torch.stack", "plain_torch", "stacked"),
+    _tuned("torch-select", "PyTorch, blocks + index_select", "plain_torch", "selected"),
 )
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from common.report import Report
-
 from peers.measuring import IDLE_CPU_SHARE, Outcome, Result
 from peers.roster import BARE, DISTRIBUTION, LIMIT, PYECHO, Contestant
 from peers.workloads import Planned
+from pyecho.bench.report import Report
 from pyecho.bench.row import Row
 
 MICROSECONDS = 1e6

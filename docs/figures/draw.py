@@ -5,7 +5,8 @@
     python docs/figures/draw.py --suffix .png  # to look at them
 
 idle.svg is a schematic. costs.svg shows the newest benchmarks/results/overhead-*.json, which
-`make bench` writes. demo.png is reduced to 256 colours, a third of its size.
+`make bench BENCH_ARGS="--output benchmarks/results"` writes. demo.png is reduced to 256 colours, a
+third of its size.
 """
 
 from __future__ import annotations
@@ -97,15 +98,14 @@ def bar(
 
 # ---------------------------------------------------------------- what echoing costs
 
-EQ_1 = "Eq. 1 (t_up = 5 ms"
 SHOWN = (
-    # (label, section, start of the row's name, is the ratio one of speeds?)
-    ("repeat of a batch\nagainst a bare generator", "Batch echoing", "one repeat", False),
-    ("150 KB example\nagainst memcpy, 1 thread", "Gather: Rows", "gather 150,528 B", True),
-    ("3 KB example\nagainst memcpy, 1 thread", "Gather: Rows", "gather 3,072 B", True),
-    ("256 B example\nagainst memcpy, 1 thread", "Gather: Rows", "gather 256 B", True),
-    ("pipeline, batch echoing\nagainst Eq. 1", EQ_1, "wall time, batch echoing, e = 5", False),
-    ("pipeline, example echoing\nagainst Eq. 1", EQ_1, "wall time, example echoing, e = 5", False),
+    # (label, start of the row's name, is the ratio one of speeds?)
+    ("repeat of a batch\nagainst a bare generator", "one repeat", False),
+    ("150 KB example\nagainst memcpy, 1 thread", "gather 150,528 B", True),
+    ("3 KB example\nagainst memcpy, 1 thread", "gather 3,072 B", True),
+    ("256 B example\nagainst memcpy, 1 thread", "gather 256 B", True),
+    ("pipeline, batch echoing\nagainst Eq. 1", "wall time, batch echoing, e = 5", False),
+    ("pipeline, example echoing\nagainst Eq. 1", "wall time, example echoing, e = 5", False),
 )
 
 
@@ -120,8 +120,8 @@ def newest() -> dict[str, Any]:
 def costs(document: dict[str, Any]) -> plt.Figure:
     """Draw times as multiples of their limits: 1 is the limit, less is faster."""
     figure, axes = plt.subplots(figsize=(9, 3.9), layout="constrained")
-    for height, (_, section, what, of_speeds) in enumerate(SHOWN):
-        row = find(document["rows"], section, what)
+    for height, (_, what, of_speeds) in enumerate(SHOWN):
+        row = find(document["rows"], what)
         ratio = row["ratio"]
         low, middle, high = ratio["min"], ratio["median"], ratio["max"]
         if of_speeds:
@@ -141,12 +141,12 @@ def costs(document: dict[str, Any]) -> plt.Figure:
     return figure
 
 
-def find(rows: list[dict[str, Any]], section: str, what: str) -> dict[str, Any]:
-    """Return the first row of a section whose name begins like this."""
+def find(rows: list[dict[str, Any]], what: str) -> dict[str, Any]:
+    """Return the first row whose name begins like this."""
     for row in rows:
-        if row["section"].startswith(section) and row["what"].startswith(what):
+        if row["what"].startswith(what):
             return row
-    raise SystemExit(f"no row {what!r} in the section {section!r}: adapt SHOWN")
+    raise SystemExit(f"no row {what!r}: adapt SHOWN")
 
 
 def absolute(row: dict[str, Any]) -> str:

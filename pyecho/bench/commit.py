@@ -14,10 +14,10 @@ def commit_of(checkout: Path) -> str | None:
     Parameters
     ----------
     checkout
-        The top folder of the checkout. For folders below it the result is None, because a
-        ``site-packages`` may lie in a repository of another project.
+        The top folder of a checkout of pyecho. For other folders the result is None, because they
+        may lie in a repository of another project.
     """
-    if not (checkout / ".git").exists():
+    if not (checkout / ".git").exists() or not (checkout / "csrc" / "bench").is_dir():
         return None
     name = _git(checkout, "describe", "--always")
     changes = _git(

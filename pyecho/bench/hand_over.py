@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from pyecho import _core
 from pyecho.bench.row import Row
-from pyecho.bench.sampling import Progress, Sample
+from pyecho.bench.sampling import Progress, Sample, turns
 
 COUNT = 200
 PAUSE_NS = 1_000_000
@@ -15,23 +17,21 @@ STAGES = {"queue": "hand-over of an item", "buffer": "hand-over of a batch of on
 
 def measure(rounds: int, progress: Progress) -> list[Row]:
     """Hand over single items to a sleeper; return median and 99th percentile of each round."""
-    stages = ("condition", *STAGES)
-    progress.begin("hand-over", rounds * len(stages))
-    quantiles: dict[tuple[str, int], list[float]] = {}
-    for _ in range(rounds):
-        for stage in stages:
-            taken = np.array(_core.hand_over_ns(stage, COUNT, PAUSE_NS)) / 1e3
-            for percent in (50, 99):
-                value = float(np.percentile(taken, percent))
-                quantiles.setdefault((stage, percent), []).append(value)
-            progress.advance(stage)
-    samples = {key: Sample(tuple(values)) for key, values in quantiles.items()}
+    stages = {
+        stage: partial(_core.hand_over_ns, stage, COUNT, PAUSE_NS)
+        for stage in ("condition", *STAGES)
+    }
+    taken = turns("hand-over", rounds, stages, progress, warm_ups=0)
+
+    def quantile(stage: str, percent: int) -> Sample:
+        return Sample(tuple(float(np.percentile(ns, percent)) / 1e3 for ns in taken[stage]))
+
     return [
         Row(
             f"{what}, p{percent}",
-            samples[stage, percent],
+            quantile(stage, percent),
             "us",
-            samples["condition", percent],
+            quantile("condition", percent),
             "condition variable",
         )
         for stage, what in STAGES.items()

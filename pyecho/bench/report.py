@@ -1,13 +1,124 @@
-"""The table that ``pyecho bench`` prints, and its figure."""
+"""Results: the table that ``pyecho bench`` prints, its figure, and files with a table and JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import datetime
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pyecho.bench.commit import commit_of
 from pyecho.bench.row import Row, number, spread
 from pyecho.bench.sampling import Sample
+from pyecho.tools import info
+
+_SPREAD = (
+    "Medians with [lowest, highest] of the rounds, or of the medians of several runs. Ratios are "
+    "those of rounds."
+)
+
+
+def facts_of(**more: Any) -> dict[str, Any]:
+    """Describe the machine, the build and the run; the commit if this folder is a checkout."""
+    today = datetime.date.today().isoformat()
+    return {**info.collect(), "commit": commit_of(Path.cwd()), "date": today, **more}
+
+
+def slug(name: object) -> str:
+    """Return a name that is fit for a file: "NVIDIA H100 80GB HBM3" is nvidia-h100-80gb-hbm3."""
+    return re.sub(r"[^a-z0-9]+", "-", str(name).lower()).strip("-") or "unknown"
+
+
+@dataclass
+class Report:
+    """All results of a run."""
+
+    title: str
+    stem: str
+    """The names of a whole run's files, without their suffixes."""
+    facts: dict[str, Any]
+    sections: dict[str, list[Row]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    ratio_name: str = "Ratio"
+    """The heading of the ratios, if they are not ratios to the limit."""
+    partial: bool = False
+    """Something is left out: the files of a whole run are not replaced."""
+
+    @property
+    def name(self) -> str:
+        """The names of the files as they are, without their suffixes."""
+        return f"{self.stem}-partial" if self.partial else self.stem
+
+    def add(self, section: str, rows: Sequence[Row]) -> None:
+        """Append the rows of a measurement."""
+        self.sections.setdefault(section, []).extend(rows)
+
+    def note(self, text: str) -> None:
+        """Append a remark, such as a measurement that was not possible."""
+        self.notes.append(text)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything in plain types."""
+        rows = [
+            {"section": section, **row.as_json()}
+            for section, rows in self.sections.items()
+            for row in rows
+        ]
+        return {"facts": self.facts, "notes": self.notes, "rows": rows}
+
+    def as_markdown(self) -> str:
+        """Return a document with one table for each section."""
+        lines = [f"# {self.title}", ""]
+        lines += [f"- {name}: {value}" for name, value in self.facts.items()]
+        lines += ["", _SPREAD]
+        for section, rows in self.sections.items():
+            lines += ["", f"## {section}", ""]
+            lines.append(
+                f"| What | Measured | Limit in the same run | {self.ratio_name} | Target |"
+            )
+            lines.append("|---|---|---|---|---|")
+            lines += [_line(row) for row in rows]
+        if self.notes:
+            lines += ["", "## Notes", "", *(f"- {note}" for note in self.notes)]
+        return "\n".join(lines) + "\n"
+
+    def write(self, folder: Path, **more: Any) -> list[Path]:
+        """Write a table and JSON, which also holds `more`; return the paths of both."""
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = [folder / f"{self.name}.md", folder / f"{self.name}.json"]
+        paths[0].write_text(self.as_markdown())
+        paths[1].write_text(compact({**self.as_json(), **more}))
+        return paths
+
+
+def compact(document: Mapping[str, Any]) -> str:
+    """Return JSON with a line for each entry of its lists, and numbers of five digits."""
+    parts = []
+    for name, value in document.items():
+        entries = value if isinstance(value, list) and value else [value]
+        lines = ",\n".join(json.dumps(_shortened(each), allow_nan=False) for each in entries)
+        parts.append(f'"{name}": ' + (f"[\n{lines}\n]" if entries is value else lines))
+    return "{" + ",\n".join(parts) + "}\n"
+
+
+def _shortened(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.5g}")
+    if isinstance(value, Mapping):
+        return {name: _shortened(each) for name, each in value.items()}
+    return [_shortened(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _line(row: Row) -> str:
+    limit = spread(row.limit, row.unit)
+    if row.limit_name:
+        limit = f"{row.limit_name}: {limit}" if limit else row.limit_name
+    cells = [row.what, spread(row.measured, row.unit), limit, spread(row.compared()), row.target]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
 
 _HEADINGS = ("measured", "limit", "ratio", "target")
 

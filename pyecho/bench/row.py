@@ -22,8 +22,6 @@ class Row:
     ratio: Sample | None = None
     """Of the rounds; measured over limit where nothing else is given."""
     target: str = ""
-    runs: tuple[Row, ...] = ()
-    """The rows of several runs, if this one holds their medians."""
 
     def compared(self) -> Sample | None:
         """Return the ratio to the limit."""
@@ -33,7 +31,7 @@ class Row:
 
     def as_json(self) -> dict[str, Any]:
         """Return everything in plain types."""
-        document: dict[str, Any] = {
+        return {
             "what": self.what,
             "unit": self.unit,
             "measured": _plain(self.measured),
@@ -42,9 +40,6 @@ class Row:
             "ratio": _plain(self.compared()),
             "target": self.target,
         }
-        if self.runs:
-            document["runs"] = [_values(row) for row in self.runs]
-        return document
 
 
 def pooled(runs: Sequence[Row]) -> Row:
@@ -62,19 +57,12 @@ def pooled(runs: Sequence[Row]) -> Row:
         measured=Sample(tuple(row.measured.median for row in runs)),
         limit=_medians([row.limit for row in runs]),
         ratio=_medians([row.compared() for row in runs]),
-        target=next((row.target for row in runs if row.target), ""),
-        runs=tuple(runs),
     )
 
 
 def _medians(samples: Sequence[Sample | None]) -> Sample | None:
     medians = tuple(sample.median for sample in samples if sample is not None)
     return Sample(medians) if medians else None
-
-
-def _values(row: Row) -> dict[str, Any]:
-    samples = {"measured": row.measured, "limit": row.limit, "ratio": row.compared()}
-    return {name: None if s is None else list(s.values) for name, s in samples.items()}
 
 
 def _plain(sample: Sample | None) -> dict[str, Any] | None:

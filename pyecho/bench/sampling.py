@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,14 @@ class Sample:
         """Return the ratios of the rounds."""
         return Sample(tuple(a / b for a, b in zip(self.values, other.values, strict=True)))
 
+    def __add__(self, other: Sample) -> Sample:
+        """Return the sums of the rounds."""
+        return Sample(tuple(a + b for a, b in zip(self.values, other.values, strict=True)))
+
+    def __sub__(self, other: Sample) -> Sample:
+        """Return the differences of the rounds."""
+        return Sample(tuple(a - b for a, b in zip(self.values, other.values, strict=True)))
+
     def times(self, factor: float) -> Sample:
         """Return all values times `factor`."""
         return Sample(tuple(value * factor for value in self.values))
@@ -49,8 +60,8 @@ class Sample:
         return Sample(tuple(map(max, self.values, other.values)))
 
 
-class Progress(Protocol):
-    """Shows the progress of a measurement."""
+class Progress:
+    """The progress of a measurement. This class shows nothing."""
 
     def begin(self, name: str, steps: int) -> None:
         """Start a measurement of `steps` steps."""
@@ -59,30 +70,68 @@ class Progress(Protocol):
         """Report that a step is done."""
 
 
-def interleaved(
-    rounds: int, contestants: Mapping[str, Callable[[], float]], progress: Progress
-) -> dict[str, Sample]:
-    """Measure every contestant once in each round, every other round in reverse order.
+def turns(
+    what: str,
+    rounds: int,
+    contestants: Mapping[str, Callable[[], T]],
+    progress: Progress,
+    *,
+    warm_ups: int = 1,
+) -> dict[str, list[T]]:
+    """Call every contestant once in each round, every other round in reverse order.
 
-    An extra first round is not counted; it is for initialisation at the first use.
+    Parameters
+    ----------
+    what
+        The name that `progress` shows.
+    rounds
+        The number of rounds that count.
+    contestants
+        Functions that measure.
+    progress
+        Is told of each step.
+    warm_ups
+        The number of rounds before, which do not count, for initialisation at the first use.
+
+    Returns
+    -------
+    dict
+        What each contestant returned in each round.
     """
-    values: dict[str, list[float]] = {name: [] for name in contestants}
-    for number in range(-1, rounds):
+    found: dict[str, list[T]] = {name: [] for name in contestants}
+    progress.begin(what, (rounds + warm_ups) * len(contestants))
+    for number in range(-warm_ups, rounds):
         names = list(contestants)
         for name in reversed(names) if number % 2 else names:
-            measured = contestants[name]()
+            result = contestants[name]()
             if number >= 0:
-                values[name].append(measured)
+                found[name].append(result)
             progress.advance(name)
-    return {name: Sample(tuple(measured)) for name, measured in values.items()}
+    return found
 
 
-def steps_of(rounds: int, contestants: int) -> int:
-    """Return how often `interleaved` advances."""
-    return (rounds + 1) * contestants
+def interleaved(
+    what: str, rounds: int, contestants: Mapping[str, Callable[[], float]], progress: Progress
+) -> dict[str, Sample]:
+    """Take `turns` of contestants that return a number each."""
+    found = turns(what, rounds, contestants, progress)
+    return {name: Sample(tuple(values)) for name, values in found.items()}
 
 
-class _Lines:
+def seconds_of(call: Callable[[], object]) -> float:
+    """Return the time of a call."""
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+def seconds_to_drain(items: Iterable[object]) -> float:
+    """Return the time in which all items are taken and dropped, after ``iter()``."""
+    iterator = iter(items)
+    return seconds_of(lambda: collections.deque(iterator, maxlen=0))
+
+
+class _Lines(Progress):
     """Prints the name and the duration of each measurement."""
 
     def __init__(self) -> None:
@@ -102,7 +151,7 @@ class _Lines:
             print(f"{time.monotonic() - self._began:.1f} s", file=sys.stderr, flush=True)
 
 
-class _Bars:
+class _Bars(Progress):
     """A bar for each measurement."""
 
     def __init__(self, bars: Any) -> None:

@@ -31,6 +31,19 @@ def positive_int(text: str) -> int:
     return int(text)
 
 
+def some_of(known: Iterable[str]) -> Callable[[str], tuple[str, ...]]:
+    """Return the type of an argument that names some of `known`, with commas, in any order."""
+    names = tuple(known)
+
+    def chosen(text: str) -> tuple[str, ...]:
+        wanted = {name.strip() for name in text.split(",") if name.strip()}
+        if not wanted or wanted - set(names):
+            raise argparse.ArgumentTypeError(f"names are {', '.join(names)}, got {text!r}")
+        return tuple(name for name in names if name in wanted)
+
+    return chosen
+
+
 def require(modules: Iterable[str]) -> None:
     """Raise `CommandError` with the command that installs modules which are missing."""
     missing = [_DISTRIBUTIONS.get(name, name) for name in modules if find_spec(name) is None]
@@ -49,6 +62,16 @@ def check_output(option: str, path: Path) -> None:
     except OSError as error:
         raise CommandError(
             f"{option} {path} cannot be written ({error.strerror}): choose another path"
+        ) from error
+
+
+def check_folder(option: str, folder: Path) -> None:
+    """Make the folder that an option names; raise `CommandError` if that cannot be done."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CommandError(
+            f"{option} {folder} cannot be made ({error.strerror}): choose another folder"
         ) from error
 
 

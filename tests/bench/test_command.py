@@ -1,31 +1,70 @@
-"""`pyecho bench`: what it measures, prints, draws, and refuses."""
+"""`pyecho bench`: what it measures, prints, writes and refuses, and the ratios of known times."""
 
 import json
 import subprocess
-import sys
 
 import pytest
 
-from pyecho.bench import command, repeat
+from pyecho.bench import command, gather, hand_over, pipeline, repeat
 from pyecho.bench.commit import commit_of
+from pyecho.bench.row import Row, pooled
+from pyecho.bench.sampling import Progress, Sample, interleaved
 from pyecho.tools import cli
 
 
 @pytest.fixture(autouse=True)
 def little(monkeypatch):
     monkeypatch.setattr(repeat, "USES", 2000)
+    monkeypatch.setattr(repeat, "FRESH", 2000)
+    monkeypatch.setattr(gather, "BYTES_EMITTED", 1 << 20)
+    monkeypatch.setattr(hand_over, "COUNT", 20)
+    monkeypatch.setattr(pipeline, "BATCHES", 10)
 
 
-def test_json_has_every_row_with_its_limit(capsys):
-    assert cli.main(["bench", "--only", "repeat,put", "--rounds", "2", "--json"]) == 0
+def test_contestants_take_turns_and_ratios_are_those_of_rounds():
+    order = []
+
+    def contestant(name, *seconds):
+        def measure():
+            order.append(name)
+            return seconds[order.count(name) - 1]
+
+        return measure
+
+    contestants = {"ours": contestant("ours", 9.0, 2.0, 6.0), "bare": contestant("bare", 9, 1, 2)}
+    found = interleaved("race", 2, contestants, Progress())
+    assert order == ["bare", "ours", "ours", "bare", "bare", "ours"]
+    row = Row("race", found["ours"], "s", found["bare"], "bare")
+    assert row.compared().values == (2.0, 3.0)
+    other = Row("race", Sample((4.0,)), "s", Sample((1.0,)), "bare")
+    assert pooled([row, other]).compared().values == (2.5, 4.0)
+
+
+def test_every_measurement_has_rows_with_limits_and_medians_of_runs(tmp_path, capsys):
+    figure, folder = tmp_path / "bench.svg", tmp_path / "new"
+    arguments = ["--rows", "64,5000", "--threads", "0,2", "--capacity", "50", "--plot", str(figure)]
+    arguments += ["--rounds", "1", "--runs", "2", "--output", str(folder), "--json"]
+    assert cli.main(["bench", *arguments]) == 0
     document = json.loads(capsys.readouterr().out)
+    rows = document["rows"]
+    assert list(dict.fromkeys(row["section"] for row in rows)) == list(command.MEASUREMENTS)
     assert {"cores", "commit"} < set(document["facts"])
-    first, *others = document["rows"]
-    assert first["what"] == "one repeat"
-    assert first["limit_name"] == "bare generator"
-    assert len(first["measured"]["values"]) == 2
-    assert first["ratio"]["median"] > 0
-    assert [row["unit"] for row in others] == ["ns", "us", "us", "us"]
+    names = [row["what"] for row in rows]
+    assert "gather 5,000 B rows, capacity 50, threads 2" in names
+    compared = [row for row in rows if row["ratio"] is not None]
+    assert len(compared) >= len(rows) - 2
+    assert all(len(row["ratio"]["values"]) == 2 and row["ratio"]["min"] > 0 for row in compared)
+    (table,) = folder.glob("overhead-*.md")
+    assert [
+        row["what"] for row in json.loads(table.with_suffix(".json").read_text())["rows"]
+    ] == names
+    assert all(f"| {name} |" in table.read_text() for name in names)
+    assert "<svg" in figure.read_text()
+
+
+def test_a_table_names_the_limits(capsys):
+    assert cli.main(["bench", "--only", "repeat", "--rounds", "1"]) == 0
+    assert "bare generator" in capsys.readouterr().out
 
 
 def test_results_name_the_commit_of_a_checkout_only(tmp_path):
@@ -33,53 +72,26 @@ def test_results_name_the_commit_of_a_checkout_only(tmp_path):
         command = ["git", "-c", "user.name=t", "-c", "user.email=t@t", *arguments]
         subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
 
+    results, source = tmp_path / "benchmarks" / "results" / "a.json", tmp_path / "csrc/bench/b.cpp"
+    for path in (results, source):
+        path.parent.mkdir(parents=True)
+        path.write_text("1")
     assert commit_of(tmp_path) is None
     git("init")
-    assert commit_of(tmp_path) is None  # no commit yet
-    results = tmp_path / "benchmarks" / "results"
-    results.mkdir(parents=True)
-    for path in (results / "a.json", tmp_path / "b.py"):
-        path.write_text("1")
     git("add", ".")
     git("commit", "-m", "c")
     name = commit_of(tmp_path)
+    results.write_text("2")
     assert name
-    (results / "a.json").write_text("2")
     assert commit_of(tmp_path) == name
-    assert commit_of(results) is None
-    (tmp_path / "b.py").write_text("2")
+    source.write_text("2")
     assert commit_of(tmp_path) == f"{name}-dirty"
 
 
-def test_a_table_of_60_columns_and_a_figure_are_written(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", "60")
-    figure = tmp_path / "bench.svg"
-    assert cli.main(["bench", "--only", "repeat", "--rounds", "1", "--plot", str(figure)]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= 60
-    assert "bare generator" in " ".join(lines)
-    assert "<svg" in figure.read_text()
-
-
 @pytest.mark.parametrize(
-    ("plot", "needed"),
-    [
-        ("bench", "needs a suffix"),
-        ("no/such/folder/bench.png", "No such file"),
-        ("folder.png", "Is a directory"),
-    ],
+    "arguments",
+    [["--only", "speed"], ["--only", ","], ["--rounds", "0"], ["--rows", "1,a"], ["--factor", "0"]],
 )
-def test_a_figure_that_cannot_be_written_is_refused_before_anything_is_measured(
-    plot, needed, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "folder.png").mkdir()
-    monkeypatch.setattr(command, "_measurements", lambda *_: pytest.fail("measured"))
-    assert cli.main(["bench", "--plot", plot]) == 1
-    assert needed in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("arguments", [["--only", "speed"], ["--only", ","], ["--rounds", "0"]])
 def test_wrong_arguments_are_refused(arguments, capsys):
     with pytest.raises(SystemExit) as stopped:
         cli.main(["bench", *arguments])
@@ -87,9 +99,11 @@ def test_wrong_arguments_are_refused(arguments, capsys):
     assert arguments[0] in capsys.readouterr().err
 
 
-def test_a_missing_package_is_named(monkeypatch, capsys):
-    monkeypatch.setattr("pyecho.tools.arguments.find_spec", lambda name: None)
-    assert cli.main(["bench"]) == 2
-    assert "pip install rich" in capsys.readouterr().err
-    monkeypatch.setitem(sys.modules, "rich", None)
-    assert cli.main(["bench", "--only", "repeat", "--rounds", "1", "--json"]) == 0
+@pytest.mark.parametrize("option", ["--plot", "--output"])
+def test_a_path_that_cannot_be_written_is_refused_before_anything_is_measured(
+    option, tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(command, "_measurements", lambda *_: pytest.fail("measured"))
+    assert cli.main(["bench", option, str(tmp_path / "file" / "a.png")]) == 1
+    assert option in capsys.readouterr().err

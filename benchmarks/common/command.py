@@ -1,0 +1,76 @@
+"""What the commands of this folder share: options, results in a folder, and an early end."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyecho.bench.report import Report, facts_of, slug
+from pyecho.tools.arguments import CommandError, check_folder, positive_int
+
+ROOT = Path(__file__).resolve().parents[2]
+OUTPUT = ROOT / "build" / "bench"
+QUICK_ROUNDS = 2
+INTERRUPTED = 130
+"""The exit status after Ctrl-C."""
+_TERMINATED = 143
+
+
+def new_parser(name: str, description: str | None) -> argparse.ArgumentParser:
+    """Return a parser with the option that every command has."""
+    parser = argparse.ArgumentParser(
+        prog=f"benchmarks/{name}.py",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=OUTPUT,
+        metavar="DIR",
+        help="where table and JSON go (default: %(default)s)",
+    )
+    return parser
+
+
+def add_rounds(parser: argparse.ArgumentParser, rounds: int) -> None:
+    """Add the options of a command whose contestants take turns."""
+    parser.add_argument(
+        "--rounds", type=positive_int, default=rounds, metavar="N", help="default: %(default)s"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="two short rounds: shows that everything works"
+    )
+
+
+def new_report(name: str, title: str, options: argparse.Namespace, **facts: Any) -> Report:
+    """Return a report for the options of `new_parser` and `add_rounds`; make their folder."""
+    make_output(options)
+    if options.quick:
+        options.rounds = min(options.rounds, QUICK_ROUNDS)
+    described = facts_of(rounds=options.rounds, **facts)
+    machine = described["cpu"] or described["system"]
+    stem = f"{name}-{slug(machine)}"
+    return Report(f"{title} on {machine}", stem, described, partial=options.quick)
+
+
+def make_output(options: argparse.Namespace) -> None:
+    """Make the folder of the results, before anything is measured."""
+    try:
+        check_folder("--output", options.output)
+    except CommandError as error:
+        raise SystemExit(str(error)) from None
+
+
+def finish(report: Report, options: argparse.Namespace, **more: Any) -> None:
+    """Print the table, and write it and JSON, which also holds `more`."""
+    print(report.as_markdown())
+    print(*report.write(options.output, **more), sep="\n", file=sys.stderr)
+
+
+def exit_when_terminated() -> None:
+    """Let SIGTERM raise SystemExit, so that child processes end as well."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
