@@ -232,19 +232,6 @@ def test_the_warning_as_an_error_loses_nothing(driver):
     assert flat(uses) == repeated(range(50))[1:]
 
 
-class Prefetcher(Iterated):
-    """Has ``__next__``, yet every ``iter()`` begins a new pass."""
-
-    def __next__(self):
-        raise NotImplementedError
-
-
-def test_only_what_iterates_over_itself_is_read_once():
-    loader = pyecho.EchoLoader(Prefetcher(range(40)))
-    next(iter(loader))
-    assert flat(loader) == repeated(range(40))
-
-
 @pytest.mark.parametrize("epochs", [None, 3])
 @pytest.mark.parametrize(
     "source", [[], (), np.zeros((0, 3)), iter(()), {}.keys(), Iterated([])], ids=type

@@ -31,16 +31,6 @@ def test_max_bytes_bounds_everything_and_a_refusal_says_exactly_what_is_needed(d
     assert least_bytes(driver, prefetch=6) > least_bytes(driver, prefetch=5)
 
 
-def test_slots_are_as_large_as_their_contents_and_refused_before_memory_is_touched():
-    """A bug of others: sizes rounded to powers of two doubled the memory."""
-    row = np.zeros(ROW.nbytes + 64, np.uint8)
-    for capacity in (1000, 2**28):
-        with pytest.raises(pyecho.ConfigError) as error:
-            pyecho.EchoBuffer(pyecho.spec_of(row), batch_size=4, capacity=capacity, max_bytes=2**20)
-        needed = int(str(error.value).split("(")[1].split()[0])
-        assert needed < 1.05 * capacity * row.nbytes
-
-
 @drivers
 @pytest.mark.parametrize("shuffle_buffer", [0, 8])
 def test_batch_echoing_checks_the_first_item_against_max_bytes(driver, shuffle_buffer):

@@ -84,16 +84,6 @@ def test_a_wait_for_room_lies_within_its_put(path):
     assert trace.seconds("put") >= trace.seconds("wait for room")
 
 
-def test_a_loader_inside_another_has_its_waits_inside_the_others_source(path):
-    inner = loader_of("feeder", range(ITEMS), 2, batch_size=4)
-    outer = pyecho.EchoLoader(inner, 2)
-    with outer.trace(path):
-        assert len(list(outer)) == ITEMS
-    lanes = Trace(path).lanes()
-    assert ("consumer", "step") in lanes
-    assert {name for thread, name in lanes if thread == "pyecho-feeder"} >= {"source", "put"}
-
-
 def test_an_error_in_the_block_still_writes_the_file(path):
     with pytest.raises(ZeroDivisionError), pyecho.EchoLoader([1, 2]).trace(path):
         raise ZeroDivisionError
