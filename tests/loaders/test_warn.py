@@ -9,7 +9,6 @@ import pytest
 import pyecho
 
 
-
 def places_of(warn_somehow):
     """Return the files and categories of the warnings that a call gives."""
     with warnings.catch_warnings(record=True) as found:
