@@ -70,21 +70,6 @@ def test_every_use_of_the_parents_buffer_is_refused(use):
     )
 
 
-def test_a_child_can_make_a_loader_of_its_own():
-    run(
-        CHILD
-        + """
-        parent = iter(pyecho.EchoLoader(range(100), 2, batch_size=4))
-        next(parent)
-        loader = pyecho.EchoLoader(range(100), 2, batch_size=4)
-        def child():
-            assert sum(len(batch) for batch in loader) == 200
-            assert sum(1 for _ in pyecho.EchoLoader(range(100), 2)) == 200
-        in_child(child)
-    """
-    )
-
-
 def test_dropping_and_closing_inherited_objects_in_the_child_is_harmless():
     run(
         CHILD

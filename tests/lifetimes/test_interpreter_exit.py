@@ -14,12 +14,7 @@ from exit_matrix import ENDS, EXITS, FORMS, SOURCES, STAGES, Exit, pairwise
 from exits import Nursery
 from scripts import LIMIT_SECONDS, run, started
 
-from pyecho.run.threads import EXIT_SECONDS
-
 FREE_THREADED = not getattr(sys, "_is_gil_enabled", lambda: True)()
-
-SLOWEST_SECONDS = EXIT_SECONDS + 8
-"""An exit that takes longer waits for something. PyTorch's own waits take 5 s and more."""
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +40,6 @@ def problem_of(exit: Exit, nurseries) -> str:
     problem = exit.problem(seen["code"], seen["output"], seen["errors"])
     if not problem and seen["orphans"]:
         return f"{exit}: left {seen['orphans']} processes behind"
-    if not problem and seen["seconds"] > SLOWEST_SECONDS:
-        return f"{exit}: took {seen['seconds']:.1f} s"
     return problem
 
 

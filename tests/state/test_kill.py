@@ -13,8 +13,6 @@ import pytest
 from resuming import Consumer, Scenario
 from scripts import PRELUDE
 
-import pyecho
-
 pytestmark = pytest.mark.slow
 
 PROGRAM = """
@@ -105,34 +103,3 @@ def test_a_killed_program_goes_on_as_if_nothing_had_been(seed, adaptive):
         warnings.simplefilter("ignore")
         _, got, expected = kills(seed, adaptive=adaptive)
     assert got == expected
-
-
-@pytest.mark.stress
-@pytest.mark.parametrize("adaptive", [False, True])
-def test_a_thousand_kills(adaptive):
-    seed, killed = 100, 0
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        while killed < 1000:
-            runs, got, expected = kills(seed, adaptive=adaptive)
-            assert got == expected, seed
-            killed += runs
-            seed += 1
-
-
-def test_a_state_is_plain_data():
-    """Leaves by reference apart, it needs no pickle."""
-    loader = pyecho.EchoLoader([{"x": 1.5, "y": [i, 2]} for i in range(9)], 2, batch_size=2)
-    next(iter(loader))
-    state = loader.state_dict()
-
-    def kinds(value):
-        yield type(value)
-        children = value.values() if isinstance(value, dict) else value
-        if isinstance(value, dict | list):
-            for child in children:
-                yield from kinds(child)
-
-    names = {kind.__name__ for kind in kinds(state)}
-    assert names <= {"dict", "list", "int", "float", "bool", "str", "NoneType", "ndarray"}
-    assert pickle.loads(pickle.dumps(state)).keys() == state.keys()

@@ -1,8 +1,8 @@
 """The program of `exits.Nursery`: forks one interpreter for each script.
 
 Arguments: folders for sys.path, separated by colons, then the modules to import. Reads a line of
-JSON for each script and answers with one: exit code (None: it hung), stdout and stderr, the time
-from the script's last line to the interpreter's end, and the number of processes left behind.
+JSON for each script and answers with one: exit code (None: it hung), stdout and stderr, and the
+number of processes left behind.
 """
 
 import gc
@@ -62,18 +62,15 @@ def orphans_of(group):
 script = None
 for line in sys.stdin:
     script = json.loads(line)
-    # stdout, stderr, time of the end
-    files = [tempfile.TemporaryFile() for _ in range(3)]  # noqa: SIM115
+    files = [tempfile.TemporaryFile() for _ in range(2)]  # noqa: SIM115  (stdout, stderr)
     pid = os.fork()
     if pid == 0:
         break
     code = wait_for(pid)
-    ended = time.monotonic()
     answer = {"code": code, "orphans": orphans_of(pid)}
     for file in files:
         file.seek(0)
-    answer["output"], answer["errors"], began = (file.read().decode() for file in files)
-    answer["seconds"] = ended - float(began) if began else None
+    answer["output"], answer["errors"] = (file.read().decode() for file in files)
     for file in files:
         file.close()
     print(json.dumps(answer), flush=True)
@@ -85,11 +82,7 @@ if script is not None:  # in a child, which now ends like any interpreter
     for number, end in enumerate((nothing, files[0].fileno(), files[1].fileno())):
         os.dup2(end, number)
     os.close(nothing)
-    mark = os.dup(files[2].fileno())
     for file in files:
         file.close()
     del file, files
-    try:
-        exec(compile(script, "script.py", "exec"))
-    finally:
-        os.write(mark, str(time.monotonic()).encode())
+    exec(compile(script, "script.py", "exec"))
