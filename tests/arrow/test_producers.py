@@ -104,12 +104,6 @@ def test_views_keep_their_batch_and_release_it_in_any_thread():
     assert producer.all_is_released
 
 
-def test_nothing_is_taken_of_a_loader_that_is_never_iterated():
-    producer = some()
-    iter(pyecho.EchoLoader(producer))
-    assert producer.streams == 0
-
-
 def test_an_array_that_is_refused_is_released():
     producer = Producer(INTS, [Values(2, (None,), (ints(1),))])
     with pytest.raises(pyecho.EchoError):
@@ -130,11 +124,6 @@ def test_an_error_arrives_with_its_message_after_what_came_before(options):
         next(batches)
     assert raised.value.errno == errno.EIO
     assert producer.released["stream"] == 1
-
-
-def test_an_error_without_a_message():
-    with pytest.raises(OSError, match="gave no reason"):
-        list(pyecho.EchoLoader(some(code=errno.EINVAL, message=None), 1, batch_size=2))
 
 
 def test_an_error_whose_message_is_not_utf_8_is_shown_escaped():

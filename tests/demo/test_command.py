@@ -20,22 +20,6 @@ def needs_demo_packages():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["--help"], "demo"),
-        (["demo", "--help"], "(default: 1,2,3,5)"),
-        (["info", "--help"], "--json"),
-        (["--version"], "pyecho "),
-    ],
-)
-def test_help_and_version(capsys, arguments, expected):
-    with pytest.raises(SystemExit) as exit_info:
-        main(arguments)
-    assert exit_info.value.code == 0
-    assert expected in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--factors", "1,0.5"], "0.5 is not an echo factor"),
@@ -92,23 +76,6 @@ def no_experiment(monkeypatch):
 
     replace(lambda: pytest.fail("training began"))
     return replace
-
-
-@pytest.mark.usefixtures("no_experiment")
-def test_a_path_that_cannot_work_is_one_line_before_training(capsys, tmp_path):
-    path = tmp_path / "missing" / "x.json"
-    assert f"--json {path} " in error_of(capsys, "--json", path)
-    path = tmp_path / "x.docx"
-    assert f"--output {path} " in error_of(capsys, "--output", path)
-    assert "need files of their own" in error_of(
-        capsys, "--output", tmp_path / "x.png", "--json", tmp_path / "x.png"
-    )
-
-
-def test_a_folder_that_does_not_work_is_one_line(capsys, tmp_path):
-    needs_demo_packages()
-    error = error_of(capsys, "--images", tmp_path, "--output", tmp_path / "figure.png")
-    assert f"--images {tmp_path} " in error
 
 
 def test_an_error_of_the_package_is_one_line_and_leaves_earlier_results(

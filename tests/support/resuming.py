@@ -85,6 +85,10 @@ class StatefulIterators(Iterated):
 
 
 class StatefulIterator:
+    """Weak references cannot name it."""
+
+    __slots__ = ("items", "place")
+
     def __init__(self, items):
         self.items, self.place = items, 0
 

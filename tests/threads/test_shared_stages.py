@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import pyecho
-from pyecho import _core
 
 ROW = {"number": pyecho.Field((), np.int64), "name": pyecho.Field((), object)}
 ROUNDS = 200
@@ -281,27 +280,6 @@ def test_a_loader_ends_while_a_thread_waits_for_its_source(how):
         del loader
 
 
-def test_turns_run_everything_once():
-    turns = _core.Turns()
-    calls = collections.Counter()
-    busy = [0]
-
-    def post(which):
-        for number in range(ROUNDS):
-
-            def call(number=number):
-                busy[0] += 1
-                assert busy[0] == 1
-                calls[which, number] += 1
-                busy[0] -= 1
-
-            turns.post(call)
-
-    run_all(*(lambda which=which: post(which) for which in range(4)))
-    assert len(calls) == 4 * ROUNDS
-    assert set(calls.values()) == {1}
-
-
 def test_the_items_of_other_threads_may_change_while_they_are_read():
     """The output is unspecified then, but nothing crashes."""
     item = {"a": 1, "b": [2, 3]}
@@ -328,15 +306,3 @@ def test_the_items_of_other_threads_may_change_while_they_are_read():
                     pass
 
     run_all(change, until(over, read))
-
-
-def test_one_trace_at_a_time_whoever_begins_it():
-    begun = []
-
-    def begin():
-        for _ in range(ROUNDS):
-            if _core.trace_start():
-                begun.append(_core.trace_stop()["begin_ns"])
-
-    run_all(begin, begin, begin)
-    assert begun
