@@ -107,20 +107,6 @@ TEST(Drivers, begin_starts_afresh_after_an_end_and_after_a_stop_half_way_with_th
   }
 }
 
-TEST(Drivers, begin_with_an_open_reservation_is_an_error_that_changes_nothing) {
-  for (const std::uint32_t threads : kDrivers) {
-    EchoConfig config{.plan = {.capacity = 4, .batch_rows = 4}, .leaf_bytes = kItemLeaves, .threads = threads};
-    EchoBuffer buffer(config);
-    ASSERT_TRUE(put_items(buffer, 0, 2));
-    Reservation open{};
-    ASSERT_EQ(buffer.reserve(open, kNever), Outcome::kOk);
-    EXPECT_THROW(static_cast<void>(buffer.begin(1, {})), std::logic_error);
-    buffer.abort(open);
-    ASSERT_EQ(buffer.begin(1, {}), Outcome::kOk);
-    EXPECT_EQ(run_buffer(buffer, {20}, 1), plan_output(config, 1, {20}));
-  }
-}
-
 // A producer that is about to take a slot while the stage is stopped leaves nothing behind.
 TEST(Drivers, begin_after_a_stop_that_met_a_producer_at_its_ticket_is_allowed) {
   EchoBuffer buffer({.plan = {.capacity = 4}, .leaf_bytes = {8}, .threads = 0});

@@ -8,18 +8,6 @@
 namespace pyecho {
 namespace {
 
-TEST(SlotLayout, leaves_lie_side_by_side_and_aligned_to_their_size) {
-  const SlotLayout layout({1, 8, 12, 3, 16}, 10, false);
-  const auto& leaves = layout.leaves();
-  EXPECT_EQ(leaves[0].slot_offset, 0U);
-  EXPECT_EQ(leaves[1].slot_offset, 8U);
-  EXPECT_EQ(leaves[2].slot_offset, 16U);
-  EXPECT_EQ(leaves[3].slot_offset, 28U);
-  EXPECT_EQ(leaves[4].slot_offset, 32U);
-  EXPECT_EQ(layout.example_bytes(), 40U);
-  EXPECT_EQ(layout.slot_bytes(), 64U);
-}
-
 TEST(SlotLayout, regions_never_overlap) {
   for (const std::uint32_t rows : {1U, 3U, 64U}) {
     const SlotLayout layout({1, 2, 0, 33, 64, 7}, rows, true);
@@ -38,15 +26,6 @@ TEST(SlotLayout, regions_never_overlap) {
     EXPECT_GE(layout.source_index_offset(), end_of_batch);
     EXPECT_GE(layout.use_offset(), layout.source_index_offset() + rows * sizeof(std::int64_t));
     EXPECT_GE(layout.batch_bytes(), layout.use_offset() + rows * sizeof(std::int32_t));
-  }
-}
-
-TEST(SlotLayout, empty_leaves_and_no_leaves_still_give_storage) {
-  for (const auto& leaves : {std::vector<std::size_t>{}, {0}, {0, 0}}) {
-    const SlotLayout layout(leaves, 4, false);
-    EXPECT_EQ(layout.example_bytes(), 0U);
-    EXPECT_EQ(layout.slot_bytes(), SlotLayout::kSlotAlignment);
-    EXPECT_GE(layout.batch_bytes(), 1U);
   }
 }
 
