@@ -1,8 +1,5 @@
 """close, fail and stop: three ways for a buffer to end."""
 
-import contextlib
-import threading
-
 import numpy as np
 import pytest
 
@@ -53,34 +50,6 @@ def test_stop_abandons_everything():
         buffer.put(2)
     with pytest.raises(pyecho.Closed):
         next(iter(buffer))
-
-
-@pytest.mark.parametrize("end", ["close", "stop"])
-def test_ending_wakes_blocked_producers_and_consumers(end):
-    full, empty = made(), made()
-    outcomes = []
-
-    def produce():
-        try:
-            while True:
-                full.put(1)
-        except pyecho.Closed:
-            outcomes.append("producer")
-
-    def consume():
-        with contextlib.suppress(pyecho.Closed):
-            list(empty)
-        outcomes.append("consumer")
-
-    threads = [threading.Thread(target=work) for work in (produce, produce, consume)]
-    for thread in threads:
-        thread.start()
-    getattr(full, end)()
-    getattr(empty, end)()
-    for thread in threads:
-        thread.join(60)
-    assert sorted(outcomes) == ["consumer", "producer", "producer"]
-    full.stop()
 
 
 def test_fail_wants_an_exception_and_a_stop_iteration_does_not_end_the_loop_in_silence():

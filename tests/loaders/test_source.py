@@ -5,7 +5,7 @@ import types
 import numpy as np
 import pytest
 import torch
-from drivers import Iterated, flat, length_of, pyecho_threads, repeated
+from drivers import Iterated, flat, length_of, repeated
 from scripts import run
 from torch.utils import data
 
@@ -108,28 +108,6 @@ def test_torch_is_not_imported_for_sources_and_batches_of_arrays():
 
 
 # ---------------------------------------------------------------- what is known beforehand
-
-
-@pytest.mark.parametrize(
-    ("source", "waits"),
-    [
-        ([1, 2], False),
-        ((1, 2), False),
-        (range(3), False),
-        (X, False),
-        ((torch.ones(3), np.ones(3)), False),
-        (OwnList(), True),
-        (MapStyle(), True),
-        (iter([1]), True),
-        (data.DataLoader(Y), True),
-    ],
-)
-def test_sources_that_may_wait_are_read_in_a_thread_and_those_in_memory_need_none(source, waits):
-    before = set(pyecho_threads())  # of other tests, on their way out
-    loader = pyecho.EchoLoader(source)
-    items = iter(loader)
-    next(items)
-    assert bool(set(pyecho_threads()) - before) == waits
 
 
 def sampled(**arguments):

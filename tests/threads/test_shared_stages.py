@@ -126,34 +126,6 @@ def test_a_batch_returns_its_memory_when_another_thread_drops_it(augment):
     run_all(make, drop)
 
 
-def test_reservations_of_many_threads_arrive_whole():
-    producers, rows = 4, 300
-    buffer = pyecho.EchoBuffer(pyecho.Field(64, np.int64), batch_size=8, factor=2, capacity=32)
-    seen = collections.Counter()
-
-    def produce(which):
-        generator = random.Random(which)
-        for number in range(which * rows, (which + 1) * rows):
-            while True:
-                with contextlib.suppress(ZeroDivisionError), buffer.reserve() as view:
-                    view[...] = number
-                    if generator.random() < 0.1:
-                        raise ZeroDivisionError  # aborts
-                    break
-
-    def produce_all():
-        run_all(*(lambda which=which: produce(which) for which in range(producers)))
-        buffer.close()
-
-    def consume():
-        for taken in buffer:
-            assert (taken == taken[:, :1]).all()
-            seen.update(taken[:, 0].tolist())
-
-    run_all(consume, produce_all)
-    assert seen == collections.Counter(dict.fromkeys(range(producers * rows), 2))
-
-
 @pytest.mark.filterwarnings("ignore:the consumer keeps batches:ResourceWarning")
 @pytest.mark.parametrize("seed", range(6))
 def test_any_call_from_any_thread_at_any_time(seed):
