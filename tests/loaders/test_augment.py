@@ -18,6 +18,7 @@ import pyecho
 import pyecho.torch
 
 workers = pytest.mark.parametrize("augment_workers", [0, 1, 2, 4])
+DELAYS = random.Random(1)
 VARIABLE = contextvars.ContextVar("VARIABLE", default="default")
 
 
@@ -31,7 +32,7 @@ def loader_of(source, factor=2, *, augment=unchanged, **arguments):
 
 def late():
     """Upset the order in which threads are done."""
-    time.sleep(random.random() * 0.002)
+    time.sleep(DELAYS.random() * 0.002)
 
 
 # ---------------------------------------------------------------- every use

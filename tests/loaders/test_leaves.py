@@ -64,10 +64,10 @@ def test_numpy_dtypes_arrive_bit_by_bit(dtype):
 @pytest.mark.parametrize("dtype", TORCH_DTYPES, ids=str)
 def test_torch_dtypes_arrive_bit_by_bit(dtype):
     if dtype == torch.bool:
-        tensor = torch.randint(0, 2, (4, 6)).bool()
+        tensor = torch.tensor(random_array(bool, (4, 6)))
     else:
         size = torch.empty((), dtype=dtype).element_size()
-        tensor = torch.randint(0, 256, (4, 6 * size), dtype=torch.uint8).view(dtype)
+        tensor = torch.tensor(random_array("u1", (4, 6 * size))).view(dtype)
     for batch in in_three_ways(tensor):
         assert (batch.dtype, batch.shape) == (dtype, tensor.shape)
         assert torch.equal(batch.view(torch.uint8), tensor.view(torch.uint8))
