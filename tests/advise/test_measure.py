@@ -50,23 +50,6 @@ def test_the_limit_is_found(limit, source_seconds, step_seconds, augment_seconds
     assert loader.advise(paused(step_seconds), steps=8).limit == limit
 
 
-def test_the_free_source_is_measured_where_it_prefetches():
-    """next() of a source that has made its items ahead takes no time in a run that is slow."""
-    ready = time.perf_counter()
-
-    class Prefetching:
-        def __iter__(self):
-            nonlocal ready
-            for number in range(400):
-                ready = max(ready + 0.002, time.perf_counter() - 0.02)  # ten items ahead
-                time.sleep(max(0.0, ready - time.perf_counter()))
-                yield np.full(4, number)
-
-    loader = pyecho.EchoLoader(Prefetching(), 1)
-    times = loader.advise(paused(0.004), steps=60).times
-    assert times.upstream > times.downstream / 8
-
-
 def test_without_a_step_the_consumer_so_far_is_imitated():
     loader = pyecho.EchoLoader(range(20), 2)
     assert loader.advise(steps=20).times.downstream == 0

@@ -13,8 +13,6 @@ from arrow_producer import Producer, Type, Values, struct
 from drivers import FEEDER
 
 import pyecho
-from pyecho import _core
-from pyecho.source.arrow_types import column_of
 
 pytestmark = pytest.mark.slow
 
@@ -170,23 +168,6 @@ def test_an_array_that_was_taken_before_and_what_is_none():
     source.exported = (1, 2)
     with pytest.raises(TypeError, match=r"__arrow_c_array__\(\) must return a PyCapsule .* got 1"):
         list(pyecho.EchoLoader(source, 1))
-
-
-def test_a_second_thread_is_refused_while_one_is_inside_the_producer():
-    inside, release = threading.Event(), threading.Event()
-
-    def wait():
-        inside.set()
-        assert release.wait(60)
-
-    reader = _core.ArrowReader(some(before_next=wait).__arrow_c_stream__(), column_of)
-    thread = threading.Thread(target=next, args=(reader,))
-    thread.start()
-    assert inside.wait(60)
-    with pytest.raises(pyecho.EchoError, match="another thread is reading"):
-        next(reader)
-    release.set()
-    thread.join()
 
 
 # ---------------------------------------------------------------- what does not fit its schema

@@ -2,11 +2,10 @@
 
 import json
 import subprocess
-import sys
 
 import pytest
 
-from pyecho.bench import command, repeat
+from pyecho.bench import repeat
 from pyecho.bench.commit import commit_of
 from pyecho.tools import cli
 
@@ -61,35 +60,9 @@ def test_a_table_of_60_columns_and_a_figure_are_written(tmp_path, monkeypatch, c
     assert "<svg" in figure.read_text()
 
 
-@pytest.mark.parametrize(
-    ("plot", "needed"),
-    [
-        ("bench", "needs a suffix"),
-        ("no/such/folder/bench.png", "No such file"),
-        ("folder.png", "Is a directory"),
-    ],
-)
-def test_a_figure_that_cannot_be_written_is_refused_before_anything_is_measured(
-    plot, needed, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "folder.png").mkdir()
-    monkeypatch.setattr(command, "_measurements", lambda *_: pytest.fail("measured"))
-    assert cli.main(["bench", "--plot", plot]) == 1
-    assert needed in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("arguments", [["--only", "speed"], ["--only", ","], ["--rounds", "0"]])
 def test_wrong_arguments_are_refused(arguments, capsys):
     with pytest.raises(SystemExit) as stopped:
         cli.main(["bench", *arguments])
     assert stopped.value.code == 2
     assert arguments[0] in capsys.readouterr().err
-
-
-def test_a_missing_package_is_named(monkeypatch, capsys):
-    monkeypatch.setattr("pyecho.tools.arguments.find_spec", lambda name: None)
-    assert cli.main(["bench"]) == 2
-    assert "pip install rich" in capsys.readouterr().err
-    monkeypatch.setitem(sys.modules, "rich", None)
-    assert cli.main(["bench", "--only", "repeat", "--rounds", "1", "--json"]) == 0

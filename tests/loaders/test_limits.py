@@ -75,16 +75,3 @@ def test_a_buffer_sets_memory_aside_for_as_many_batches_as_are_said_to_be_held(h
     kept = list(itertools.islice(batches, held))
     assert buffer.stats().host_allocations == before
     assert buffer.stats().outstanding_leases == len(kept)
-
-
-@drivers
-@pytest.mark.parametrize("prefetch", [1, 50])
-def test_memory_does_not_grow_for_a_consumer_that_drops_its_batches(driver, prefetch):
-    """A bug of others: host allocations in mid-training."""
-    loader = loader_of(driver, [ROW] * 2000, prefetch=prefetch, **EXAMPLES)
-    batches = iter(loader)
-    next(batches)
-    before = loader.stats().host_allocations
-    assert sum(len(batch) for batch in batches) == 3996
-    assert sum(len(batch) for batch in loader) == 4000, "nor in a second epoch"
-    assert loader.stats().host_allocations == before
