@@ -20,7 +20,7 @@ def paused(seconds):
 
 @drivers
 @levels
-def test_every_loader_can_be_measured_and_then_runs_as_before(driver, batch_size):
+def test_advise_measures_every_loader_which_then_runs_as_before(driver, batch_size):
     expected = flat(loader_of(driver, range(30), 2, batch_size=batch_size))
     loader = loader_of(driver, range(30), 2, batch_size=batch_size)
     advice = loader.advise(lambda batch: None, steps=20)
@@ -80,7 +80,7 @@ def test_an_iterator_is_refused_because_its_items_would_be_lost():
     assert next(items) == 0
 
 
-def test_it_is_refused_while_an_iteration_or_a_trace_runs(tmp_path):
+def test_advise_is_refused_while_an_iteration_or_a_trace_runs(tmp_path):
     loader = pyecho.EchoLoader(range(9), 2)
     batches = iter(loader)
     next(batches)

@@ -145,7 +145,7 @@ def test_a_schema_or_stream_that_was_released_before():
         list(pyecho.EchoLoader(some(stream_released=True), batch_size=2))
 
 
-def test_what_is_no_stream():
+def test_arrow_c_stream_must_return_a_capsule():
     class Odd:
         def __arrow_c_stream__(self, requested_schema=None):
             return "stream"
@@ -216,7 +216,7 @@ def test_an_array_that_was_taken_before_and_what_is_none():
         (VIEWS, struct(Values(1, (None, packed.pack("4i", -1, 0, 0, 0), packed.pack("0q"))))),
     ],
 )
-def test_what_would_be_read_out_of_bounds_is_an_error(type_, batch):
+def test_arrays_that_would_be_read_out_of_bounds_are_an_error(type_, batch):
     if type_.format == "+w:3":
         type_ = Type("+s", "", (Type("+w:3", "x", (Type("i"),)),))
         batch = struct(batch)

@@ -30,7 +30,7 @@ def fill(buffer):
 # ---------------------------------------------------------------- put
 
 
-def test_what_is_put_comes_out_in_order_and_may_be_changed_after_put():
+def test_put_keeps_the_order_and_the_example_may_be_changed_after_it():
     buffer, row = make(pyecho.Field(3, int)), np.arange(3)
     for _ in range(3):
         assert buffer.put(row) is None

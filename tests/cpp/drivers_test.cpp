@@ -127,46 +127,6 @@ TEST(Drivers, begin_after_a_stop_that_met_a_producer_at_its_ticket_is_allowed) {
   }
 }
 
-TEST(Drivers, one_thread_that_puts_what_is_needed_runs_the_whole_stage) {
-  Xoshiro256 random(5);
-  for (int round = 0; round < 60; ++round) {
-    Case test = random_case(random);
-    test.config.threads = 0;
-    test.passes.resize(1);
-    EchoBuffer buffer(test.config);
-    Batches batches;
-    std::uint64_t item = 0;
-    std::size_t ends = 0;
-    const Iterations expected = plan_output(test.config, test.passes);
-    Iterations all(1);
-    while (ends < expected.size()) {
-      Lease lease;
-      const Outcome outcome = buffer.try_acquire(lease);
-      if (outcome == Outcome::kOk) {
-        all.back().push_back(rows_of(lease));
-      } else if (outcome == Outcome::kEnd) {
-        ++ends;
-        all.emplace_back();
-      } else {
-        ASSERT_EQ(outcome, Outcome::kEmpty);
-        ASSERT_GT(buffer.needed(), 0U);
-        for (std::uint64_t needed = buffer.needed(); needed > 0; --needed) {
-          if (item == test.passes[0]) {
-            buffer.close();
-            break;
-          }
-          std::array<Reservation, 1> place{};
-          std::uint32_t count = 0;
-          ASSERT_EQ(buffer.try_reserve(place, count), Outcome::kOk) << "room for all that is needed";
-          put_item(buffer, place[0], item++);
-        }
-      }
-    }
-    all.pop_back();
-    ASSERT_EQ(all, expected) << describe(test);
-  }
-}
-
 // Regression: put() slept although slots were free, once the consumer had fallen behind.
 TEST(Drivers, the_slot_of_an_item_whose_last_use_was_handed_out_can_be_reserved_at_once) {
   for (const std::uint32_t threads : kDrivers) {

@@ -41,7 +41,7 @@ def late():
 @workers
 @levels
 @pytest.mark.parametrize("epochs", [None, 3])
-def test_every_use_has_random_numbers_of_its_own_whatever_the_threads(
+def test_augment_has_random_numbers_of_its_own_for_every_use_whatever_the_threads(
     augment_workers, batch_size, epochs
 ):
     def augment(batch, rng):
@@ -68,7 +68,7 @@ def test_every_use_has_random_numbers_of_its_own_whatever_the_threads(
 
 
 @pytest.mark.parametrize("augment_workers", [1, 3])
-def test_so_many_threads_run_side_by_side_in_the_callers_context(augment_workers):
+def test_augment_workers_run_side_by_side_in_the_callers_context(augment_workers):
     together = threading.Barrier(augment_workers, timeout=60)
     seen = set()
 
@@ -85,7 +85,7 @@ def test_so_many_threads_run_side_by_side_in_the_callers_context(augment_workers
     assert seen == {("pyecho-augment", "caller")}
 
 
-def test_it_overlaps_the_consumer():
+def test_augment_overlaps_the_consumer():
     """While the consumer holds batch 0, batch 1 is augmented; else this would wait for ever."""
     reached = threading.Event()
 
@@ -179,7 +179,7 @@ def test_shared_storage_is_read_only_for_it_and_copy_makes_it_writable():
 # ---------------------------------------------------------------- collate_fn
 
 
-def test_none_is_refused():
+def test_augment_must_not_return_none():
     with pytest.raises(pyecho.ConfigError, match="augment returned None; it must return the batch"):
         list(loader_of([1], augment=lambda batch, rng: None))
 
@@ -293,7 +293,7 @@ def test_collate_fn_and_augment_of_one_object_are_of_one_copy():
     assert sorted(flat(loader)) == list(range(100))
 
 
-def test_what_cannot_be_copied_is_shared_by_all_workers():
+def test_augment_that_cannot_be_copied_is_shared_by_all_workers():
     class Locked:
         def __init__(self):
             self.lock = threading.Lock()

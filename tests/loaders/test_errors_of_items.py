@@ -29,7 +29,7 @@ GOOD = {"image": IMAGE, "label": 1, "extra": [np.zeros(2), "name"]}
         ({"a": 1}, {"a": 1, "b": 2}, r"a dict with keys \('a',\), got keys .*'b'"),
     ],
 )
-def test_what_was_expected_and_what_came_is_told(first, second, message):
+def test_spec_mismatch_tells_what_was_expected_and_what_came(first, second, message):
     with pytest.raises(pyecho.SpecMismatch, match=rf"^item: expected {message}"):
         list(pyecho.EchoLoader([first, second], 1, batch_size=1))
 

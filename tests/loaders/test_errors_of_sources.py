@@ -54,7 +54,7 @@ ERRORS = [(Unreadable, "a.png", 7), (BaseException, "odd"), (SystemExit, 3)]
 @pytest.mark.parametrize("shuffle_buffer", [0, 4])
 @pytest.mark.parametrize("count", [0, 9])
 @pytest.mark.parametrize("kind", ERRORS, ids=lambda kind: kind[0].__name__)
-def test_every_use_of_what_came_before_then_the_same_exception_and_the_next_epoch_is_whole(
+def test_an_exception_follows_every_use_of_the_items_before_it_and_the_next_epoch_is_whole(
     driver, batch_size, shuffle_buffer, count, kind
 ):
     error = kind[0](*kind[1:])

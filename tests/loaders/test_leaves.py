@@ -191,6 +191,6 @@ def test_the_numpy_loader_takes_tensors_and_says_where_others_belong():
         (lambda: np.zeros(2, ">f4"), r"PyTorch has no.*pyecho\.EchoLoader"),
     ],
 )
-def test_what_cannot_be_a_tensor_in_host_memory_is_refused_with_a_remedy(make, remedy):
+def test_the_torch_loader_refuses_leaves_that_cannot_be_tensors_in_host_memory(make, remedy):
     with pytest.raises(pyecho.ConfigError, match=remedy):
         list(pyecho.torch.EchoLoader([make()], 1, batch_size=1))

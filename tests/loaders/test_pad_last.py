@@ -99,6 +99,6 @@ def test_steps_per_epoch_stand_in_for_a_length(source, options):
         (iter(range(9)), {}, "steps_per_epoch"),
     ],
 )
-def test_what_leaves_the_number_of_uses_open_is_refused_at_construction(source, options, message):
+def test_pad_last_refuses_options_that_leave_the_number_of_uses_open(source, options, message):
     with pytest.raises(pyecho.ConfigError, match=message):
         padded(source, **{"factor": 2, "batch_size": 4} | options)

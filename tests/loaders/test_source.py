@@ -76,7 +76,7 @@ class Stream(data.IterableDataset):
         (Stream, None),
     ],
 )
-def test_whatever_can_be_iterated_yields_its_items_and_tells_their_number(make, items, batch_size):
+def test_sources_of_any_kind_yield_their_items_and_tell_their_number(make, items, batch_size):
     loader = pyecho.EchoLoader(make(), 1, batch_size=batch_size, shuffle_buffer=0)
     assert length_of(loader) == (items and items // (batch_size or 1))
     assert flat(loader) == [0, 1, 2, 3]
@@ -174,7 +174,7 @@ def test_the_epoch_is_told_once_to_all_that_ask_for_it():
         (lambda: iter([]), "got function; call it and pass what it returns"),
     ],
 )
-def test_what_cannot_be_a_source_is_refused_with_a_hint(source, message):
+def test_objects_that_cannot_be_sources_are_refused_with_a_hint(source, message):
     with pytest.raises(pyecho.ConfigError, match=message):
         pyecho.EchoLoader(source)
 

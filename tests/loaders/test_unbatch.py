@@ -84,7 +84,7 @@ EXAMPLES = [{"x": np.zeros(3), "y": 1} for _ in range(4)]
         (tuple(EXAMPLES), "may be 4 examples; yield examples one by one"),
     ],
 )
-def test_what_is_no_batch_or_can_be_read_in_two_ways_is_refused_with_a_remedy(item, message):
+def test_unbatch_refuses_items_that_are_no_batch_or_can_be_read_in_two_ways(item, message):
     with pytest.raises(pyecho.ConfigError, match=message):
         next(iter(loader_of([item])))
 

@@ -94,7 +94,7 @@ def test_a_source_of_unknown_length_needs_steps_per_epoch(kind, epochs):
     ],
     ids=str,
 )
-def test_what_leaves_the_number_of_batches_open_needs_steps(options):
+def test_options_that_leave_the_number_of_batches_open_need_steps(options):
     def rank_does(member):
         with pytest.raises(ConfigError, match="steps_per_epoch") as raised:
             loader_of(member, numbers_of(member.rank, 9), batch_size=2, **options)

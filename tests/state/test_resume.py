@@ -34,7 +34,7 @@ pytestmark = [
 
 
 @given(seed=st.integers(0, 2**32))
-def test_wherever_it_was_saved_and_however_often(seed):
+def test_state_dict_goes_on_wherever_and_however_often_it_was_taken(seed):
     scenario, draw = Scenario(seed), random.Random(seed + 1)
     whole = Consumer(scenario.loader(draw)).take_all(scenario.iterations)
     consumer, taken = Consumer(scenario.loader(draw)), []
