@@ -177,7 +177,7 @@ def test_a_thousand_abandoned_iterators_leave_no_thread():
 
 @pytest.mark.parametrize("threads", [0, 1])
 def test_an_item_may_close_the_loader_when_it_dies(threads):
-    """It dies between the reading and the copying of its leaves."""
+    """An item dies between the reading and the copying of its leaves."""
 
     class Item(dict):
         def __del__(self):

@@ -163,7 +163,7 @@ def test_the_exit_waits_for_a_source_that_takes_long_to_end():
 
 
 def test_threads_end_that_an_exit_handler_has_started():
-    """It moves pyecho's own exit handler to a place that Python has passed already.
+    """Such a handler moves pyecho's own to a place that Python has passed already.
 
     Without a GIL the thread that made an object destroys it: the main thread has begun the source.
     """

@@ -130,7 +130,7 @@ def pass_of(number, items=40):
 @levels
 @pytest.mark.parametrize("factor", [2, 2.25])
 def test_passes_flow_into_each_other(driver, batch_size, factor):
-    """What the uses are, and in which order, is held to the model in test_model.py."""
+    """Uses and their order are held to the model in test_model.py."""
     source = Numbered(range(41))
     loader = loader_of(driver, source, factor, batch_size=batch_size, epochs=3, **SHUFFLED)
     for number in range(3):

@@ -35,7 +35,7 @@ class Failing(Iterated):
 
 
 def outcome(loader, error):
-    """What a loader emits before it raises `error`, which must be the same object."""
+    """Return the emissions of a loader before it raises `error`, which must be the same object."""
     emitted, batches = [], iter(loader)
     with pytest.raises(type(error)) as raised:
         for batch in batches:

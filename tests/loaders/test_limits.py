@@ -13,7 +13,7 @@ EXAMPLES = {"batch_size": 4, "shuffle_buffer": 8}
 
 
 def least_bytes(driver, **arguments):
-    """What the message of a refusal says is needed."""
+    """Return the bytes that a refusal says are needed."""
     with pytest.raises(
         pyecho.ConfigError, match=r"need .* bytes.*max_bytes is.*lower capacity.*or raise max_bytes"
     ) as error:

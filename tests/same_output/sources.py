@@ -24,7 +24,7 @@ UNEVEN = [7, 1, 13, 0, 4, 30, 2]
 
 @dataclass
 class Record:
-    """What travels by reference as a whole."""
+    """Travels by reference as a whole."""
 
     image: Any
     label: int
