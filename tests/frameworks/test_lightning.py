@@ -87,7 +87,7 @@ def trained(folder, loader, checkpoint=None, schedule=False, validation=None, **
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """Return the batches of an uninterrupted training, and a checkpoint after every step and every epoch."""
+    """Return a folder of checkpoints after all steps and epochs, and the batches of all of them."""
     folder = tmp_path_factory.mktemp("checkpoints")
     steps = callbacks.ModelCheckpoint(
         folder, "{step}", save_top_k=-1, every_n_train_steps=1, save_on_train_epoch_end=False
