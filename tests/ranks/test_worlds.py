@@ -229,6 +229,18 @@ def test_a_native_source_is_a_source_like_any_other():
     assert [set(counts.values()) for counts in results[1]] == [{3, 4}] * 3
 
 
+def test_augment_draws_apart_on_each_rank():
+    def rank_does(member):
+        def draw(batch, rng):
+            return rng.bit_generator.random_raw()
+
+        with loader_of(member, numbers_of(member.rank, 4), 2, augment=draw) as loader:
+            return list(loader)
+
+    first, second = run_world(2, rank_does)[0]
+    assert len({*first, *second}) == 16
+
+
 def test_groups_need_a_rank_a_size_and_gather():
     class Alone:
         rank, size = 0, 1
