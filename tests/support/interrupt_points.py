@@ -6,7 +6,8 @@ import inspect
 import sys
 from itertools import pairwise
 from pathlib import Path
-from types import CodeType
+
+from interrupts import unraisable_interrupts_dropped
 
 import pyecho
 
@@ -29,58 +30,83 @@ def nothing_is_lost(make, expected, *functions, plain=list):
 
 
 class Interrupts:
-    """Raises KeyboardInterrupt at these points of pyecho's Python code, counted from the last."""
+    """Raises KeyboardInterrupt at points of pyecho's Python code where Ctrl-C may land.
+
+    CPython looks for signals at the beginning of a function, after a call of a C function, and at
+    a jump backwards. `gaps`: the points that raise, each counted from the last one. `reached`
+    counts all points of the calls that `strikes` makes.
+    """
 
     def __init__(self, *gaps, functions=()):
-        self.left = list(gaps)
-        self.points = functools.cache(points_of)
-        self.codes = {function.__code__ for function in functions}
+        self.left, self.reached = list(gaps), 0
+        self._codes = {function.__code__ for function in functions}
+        self._callers = set()  # frames that have just called a Python function
 
-    def __call__(self, frame, event, _):
+    def strikes(self, call):
+        """Make a call; return True if it was not interrupted."""
+        try:
+            sys.settrace(self._trace)
+            call()
+        except KeyboardInterrupt:
+            return False
+        finally:
+            sys.settrace(None)
+        return True
+
+    def _trace(self, frame, event, _):
         code = frame.f_code
-        traced = code in self.codes if self.codes else code.co_filename.startswith(PACKAGE)
-        if not traced or in_finalizer(frame):
-            return None
-        frame.f_trace_opcodes = True
-        # The call of a generator may be its close(), where CPython looks for no signal.
-        begins = event == "call" and not code.co_flags & inspect.CO_GENERATOR
-        at_point = begins or (event == "opcode" and frame.f_lasti in self.points(code))
-        if at_point and self.left:
+        if event == "call":
+            if not code.co_name.startswith("__"):
+                self._callers.add(id(frame.f_back))
+            ours = code in self._codes if self._codes else code.co_filename.startswith(PACKAGE)
+            if not ours:
+                return None
+            frame.f_trace_lines, frame.f_trace_opcodes = False, True
+            if not code.co_flags & inspect.CO_GENERATOR:  # close() of one looks for no signals
+                self._reach()
+        elif event == "opcode":
+            after_call, backward = points_of(code)
+            of_python = id(frame) in self._callers
+            self._callers.discard(id(frame))
+            if frame.f_lasti in backward or (frame.f_lasti in after_call and not of_python):
+                self._reach()
+        else:
+            self._callers.discard(id(frame))
+        return self._trace
+
+    def _reach(self):
+        self.reached += 1
+        if self.left:
             self.left[0] -= 1
             if self.left[0] == 0:
                 del self.left[0]
                 raise KeyboardInterrupt
-        return self
 
 
 def taken_under(interrupts, iterator):
-    """Return what an iterator still has, asked again after each interrupt."""
+    """Return the rest of an iterator, asked again after each interrupt."""
     taken = []
-    for _ in range(3):
-        sys.settrace(interrupts)
-        try:
-            taken.extend(iterator)  # what was taken before an interrupt is in there
-            break
-        except KeyboardInterrupt:
-            pass
-        finally:
-            sys.settrace(None)
+    with unraisable_interrupts_dropped():
+        for _ in range(3):
+            # Batches that were taken before an interrupt are in there.
+            if interrupts.strikes(functools.partial(taken.extend, iterator)):
+                break
     return taken
 
 
-def in_finalizer(frame):
-    """Return True in a __del__, where Python reports exceptions and goes on."""
-    while frame is not None and frame.f_code.co_name != "__del__":
-        frame = frame.f_back
-    return frame is not None
-
-
-def points_of(code: CodeType) -> set[int]:
-    """Return the offsets of the instructions behind calls and backward jumps."""
-    points = set()
-    for before, instruction in pairwise(dis.get_instructions(code)):
-        if before.opname.startswith("CALL"):
-            points.add(instruction.offset)
-        elif before.opname.startswith("JUMP_BACKWARD"):
-            points.add(before.argval)
-    return points
+@functools.cache
+def points_of(code):
+    """Return the offsets of instructions that follow a call, and of those that jump backwards."""
+    instructions = list(dis.get_instructions(code))
+    calls = ("CALL", "CALL_FUNCTION", "CALL_METHOD", "CALL_FUNCTION_EX", "CALL_FUNCTION_KW")
+    after = {
+        second.offset
+        for first, second in pairwise(instructions)
+        if first.opname in (*calls, "CALL_KW")
+    }
+    backward = {
+        each.offset
+        for each in instructions
+        if "JUMP" in each.opname and isinstance(each.argval, int) and each.argval <= each.offset
+    }
+    return after, backward
