@@ -74,9 +74,9 @@ def test_a_child_can_use_a_loader_of_its_parents_and_make_its_own():
     run(
         CHILD
         + """
-        parent = iter(pyecho.EchoLoader(range(100), 2, batch_size=4))
-        next(parent)
         loader = pyecho.EchoLoader(range(100), 2, batch_size=4)
+        parent = iter(loader)
+        next(parent)
         def child():
             assert sum(len(batch) for batch in loader) == 200
             assert sum(1 for _ in pyecho.EchoLoader(range(100), 2)) == 200
