@@ -151,6 +151,17 @@ TEST(SlotPool, producers_sleep_until_a_group_of_slots_is_announced) {
   }
 }
 
+TEST(SlotPool, a_producer_without_a_slot_is_told_of_a_halt) {
+  SlotPool pool(1, 1);
+  const Reservation only = reserve(pool);
+  pool.set_halted(true);
+  Reservation reservation{};
+  EXPECT_EQ(pool.reserve(reservation, kNever), Outcome::kHalted);
+  pool.set_halted(false);
+  pool.await_resumed(kNever);
+  pool.abort(only);
+}
+
 TEST(SlotPool, spare_slots_serve_the_items_of_a_state_and_leave_the_cycle_then) {
   SlotPool pool(8, 1, 3);
   std::vector<Reservation> group(8);

@@ -8,12 +8,13 @@ import reference_model as model
 import resuming
 from delays import dawdling
 from drivers import length_of
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pyecho
 from pyecho import _core
 
+many = settings(max_examples=max(600, settings.default.max_examples))
 factors = st.one_of(
     st.integers(1, 6), st.floats(1, 5, allow_nan=False), st.sampled_from([1.5, 2.25, 3.999])
 )
@@ -87,6 +88,7 @@ def uses_in(batch, info, *, whole):
     return list(map(model.Use, items, uses))
 
 
+@many
 @given(
     items=st.integers(1, 60),
     form=st.sampled_from(FORMS),
@@ -135,6 +137,7 @@ def test_a_loader_emits_what_the_model_says(
     loader.close()
 
 
+@many
 @given(
     items=st.integers(1, 40),
     configuration=configurations(),
