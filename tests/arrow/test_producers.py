@@ -124,6 +124,11 @@ def test_an_error_arrives_with_its_message_after_what_came_before(options):
     assert producer.released["stream"] == 1
 
 
+def test_an_error_without_a_message():
+    with pytest.raises(OSError, match="gave no reason"):
+        list(pyecho.EchoLoader(some(code=errno.EINVAL, message=None), 1, batch_size=2))
+
+
 def test_an_error_whose_message_is_not_utf_8_is_shown_escaped():
     producer = some(code=errno.EIO, message=b"the line is \xff\xfe")
     with pytest.raises(OSError, match=r"the line is \\xff\\xfe") as raised:

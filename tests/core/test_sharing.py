@@ -53,6 +53,22 @@ def test_children_are_compared_by_identity_whatever_keys_do():
         Key.target = None
 
 
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        (lambda item: item.update(c=1), "item"),
+        (lambda item: item["b"].append(1), "item['b']"),
+        (lambda item: item["b"].insert(0, item["b"].pop()), "item['b'][0]"),
+    ],
+)
+def test_echo_mutated_names_the_place_where_something_came_in_or_moved(change, path):
+    uses = uses_of({"a": (1, 2), "b": ["x", torch.zeros(1)]})
+    change(next(uses))
+    with pytest.raises(pyecho.EchoMutated) as raised:
+        next(uses)
+    assert str(raised.value).startswith(path + " was changed in place")
+
+
 def test_guards_are_seen_by_the_garbage_collector():
     class Node(dict):
         pass

@@ -2,21 +2,22 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <stdexcept>
 
 namespace pyecho {
 namespace {
 
-TEST(SlotLayout, regions_never_overlap) {
+TEST(SlotLayout, regions_never_overlap_and_leaves_are_aligned_to_their_size) {
   for (const std::uint32_t rows : {1U, 3U, 64U}) {
     const SlotLayout layout({1, 2, 0, 33, 64, 7}, rows, true);
     std::size_t end_of_slot = 0;
     std::size_t end_of_batch = 0;
     for (const SlotLayout::Leaf& leaf : layout.leaves()) {
       EXPECT_GE(leaf.slot_offset, end_of_slot);
-      EXPECT_TRUE(leaf.size_bytes % SlotLayout::kLeafAlignment != 0 || leaf.size_bytes == 0 ||
-                  leaf.slot_offset % SlotLayout::kLeafAlignment == 0);
+      const std::size_t power = std::max<std::size_t>(leaf.size_bytes & (~leaf.size_bytes + 1), 1);
+      EXPECT_EQ(leaf.slot_offset % std::min(SlotLayout::kLeafAlignment, power), 0U);
       EXPECT_GE(leaf.batch_offset, end_of_batch);
       EXPECT_EQ(leaf.batch_offset % SlotLayout::kRegionAlignment, 0U);
       end_of_slot = leaf.slot_offset + leaf.size_bytes;

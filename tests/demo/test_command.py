@@ -20,6 +20,22 @@ def needs_demo_packages():
 
 
 @pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--help"], "demo"),
+        (["demo", "--help"], "(default: 1,2,3,5)"),
+        (["info", "--help"], "--json"),
+        (["--version"], "pyecho "),
+    ],
+)
+def test_help_and_version(capsys, arguments, expected):
+    with pytest.raises(SystemExit) as exit_info:
+        main(arguments)
+    assert exit_info.value.code == 0
+    assert expected in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--factors", "1,0.5"], "0.5 is not an echo factor"),

@@ -1,6 +1,7 @@
 """Two Ctrl-C at the end of an iteration, and one in the lock of a progress bar."""
 
 import contextlib
+import threading
 
 import numpy as np
 import pytest
@@ -68,6 +69,17 @@ def test_an_interrupt_at_the_first_next_behind_a_state_repeats_no_epoch(augment)
         assert [batch.tolist() for batch in resumed] == second, point
         resumed.close()
     assert point > 9
+
+
+def test_progress_bars_leave_no_thread():
+    pytest.importorskip("tqdm")
+    before = threading.active_count()
+    loader = made("progress")
+    for _ in range(3):
+        for _ in loader:
+            pass
+    loader.close()
+    assert threading.active_count() == before
 
 
 def test_an_interrupt_in_the_lock_of_a_progress_bar_loses_nothing_and_leaves_it_free():

@@ -125,6 +125,11 @@ def test_a_flag_is_true_or_false(name, wrong):
         pyecho.EchoLoader([1], **{"batch_size": 2, name: wrong})
 
 
+@pytest.mark.parametrize("options", [{"batch_size": 2**29}, {"batch_size": 2**28, "factor": 64}])
+def test_the_default_of_shuffle_buffer_fits_any_batch_size(options):
+    pyecho.EchoLoader([1], **options)
+
+
 @pytest.mark.parametrize("factor", [2**31, pyecho.Adaptive(max=2**16)], ids=str)
 def test_a_batch_size_without_room_for_distinct_items_is_named_itself(factor):
     with pytest.raises(pyecho.ConfigError, match=r"^batch_size must be at most \d+ .*got 131072$"):

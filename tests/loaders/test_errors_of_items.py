@@ -5,7 +5,7 @@ from collections import namedtuple
 import numpy as np
 import pytest
 import torch
-from drivers import drivers, loader_of
+from drivers import drivers, flat, loader_of
 
 import pyecho
 import pyecho.torch
@@ -59,6 +59,19 @@ def test_the_leaf_is_named_after_every_use_of_what_came_before(driver, item, pat
     assert rows == 8
     assert str(raised.value).startswith(f"{path}: expected ")
     assert list(batches) == [], "after the error the iteration is over"
+
+
+@pytest.mark.parametrize("shuffle_buffer", [0, 3, 100])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_the_last_batch_before_the_error_may_be_short_or_left_out(shuffle_buffer, drop_last):
+    loader = pyecho.EchoLoader(
+        [*range(10), "x"], 3, batch_size=4, shuffle_buffer=shuffle_buffer, drop_last=drop_last
+    )
+    emitted = []
+    with pytest.raises(pyecho.SpecMismatch):
+        for batch in loader:
+            emitted += flat([batch])
+    assert len(emitted) == (28 if drop_last else 30)
 
 
 @pytest.mark.parametrize("first", [None, "text"])

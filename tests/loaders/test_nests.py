@@ -106,6 +106,11 @@ def test_echo_mutated_names_the_part_that_was_changed_in_place_and_looking_is_no
 # ---------------------------------------------------------------- what is a node, and what is not
 
 
+def test_keys_may_come_in_another_order_and_dicts_of_other_types():
+    batch = batch_of({"a": 1, "b": 2}, collections.OrderedDict(b=4, a=3), {"b": 6, "a": 5})
+    assert (batch["a"].tolist(), batch["b"].tolist()) == ([1, 3, 5], [2, 4, 6])
+
+
 def test_a_namedtuple_is_the_same_by_its_names():
     again = collections.namedtuple("Pair", ["a", "b"])
     swapped = collections.namedtuple("Pair", ["b", "a"])

@@ -53,6 +53,17 @@ def test_every_example_comes_as_often_as_its_factor(options, producers):
     loader.close()
 
 
+def test_the_torch_loader_gives_tensors_and_augments_each_use():
+    def augment(batch, rng):
+        return {"x": batch["x"] + 1000 * rng.integers(1, 3)}
+
+    loader = pyecho.torch.EchoLoader(Numbers(50), 2, batch_size=5, augment=augment)
+    found = rows(loader)
+    assert (np.bincount(found % 1000) == 2).all()
+    assert found.min() >= 1000
+    loader.close()
+
+
 def test_an_adaptive_factor_and_its_replay():
     loader = loader_of(Numbers(300), pyecho.Adaptive(max=4), batch_size=4)
     first = rows(loader)
@@ -170,6 +181,25 @@ def test_a_thread_left_waiting_is_an_error_and_puts_nothing_into_the_next_pass()
     source.left.join()
     assert source.statuses == [CLOSED]
     assert (np.bincount(rows(loader)) == 3).all()
+
+
+def test_a_source_that_has_become_shorter_than_a_state_is_an_error():
+    class Unsized(Numbers):
+        def __len__(self):
+            raise TypeError
+
+    options = {"batch_size": 4, "shuffle_buffer": 8, "epochs": 2}
+    loader = loader_of(
+        Unsized(1000), **options
+    )  # more than there are slots, so this is the first pass
+    iterator = iter(loader)
+    for _ in range(40):
+        next(iterator)
+    state = loader.state_dict()
+    shorter = loader_of(Unsized(20), **options)
+    shorter.load_state_dict(state)
+    with pytest.raises(pyecho.CheckpointError, match="ended after 20 examples"):
+        rows(shorter)
 
 
 def test_producers_run_in_a_process_with_a_sub_interpreter():

@@ -154,6 +154,14 @@ def test_a_list_of_columns_that_differ_is_columns_in_example_echoing_only(given:
 
 
 @pytest.mark.parametrize("batch_size", [None, 2])
+def test_a_list_with_a_member_that_slices_is_columns(batch_size: int | None) -> None:
+    for given in ([Sliced(X), Sliced(X)], [Sliced(X), NAMES], [Y, Sliced(X)]):
+        source = source_of(given, batch_size=batch_size)
+        expected = [tuple(each[i] for each in given) for i in range(4)]
+        assert plain(rows(source)) == plain(expected)
+
+
+@pytest.mark.parametrize("batch_size", [None, 2])
 @pytest.mark.parametrize(
     "given",
     [
@@ -178,6 +186,12 @@ def test_other_lists_and_tuples_are_items(given: Any, batch_size: int | None) ->
     source = source_of(given, batch_size=batch_size)
     assert source.length() == len(given)
     assert all(each is item for each, item in zip(source.read(), given, strict=True))
+
+
+def test_with_unbatch_a_list_of_arrays_is_one_of_batches() -> None:
+    source = source_of([X, X.astype("f4")], batch_size=2, unbatch=True)
+    assert source.length() == 8
+    assert len([*source.read()]) == 2
 
 
 # ---------------------------------------------------------------- what is refused
