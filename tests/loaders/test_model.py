@@ -88,6 +88,7 @@ def uses_in(batch, info, *, whole):
     return list(map(model.Use, items, uses))
 
 
+@pytest.mark.filterwarnings("ignore:the .* items of the source, used")
 @many
 @given(
     items=st.integers(1, 60),
