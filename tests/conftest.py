@@ -19,7 +19,6 @@ STRESS = os.environ.get("PYECHO_STRESS", "") not in ("", "0")
 # Tests there start programs, or take seconds. In other folders a file or a test says so itself.
 SLOW_FOLDERS = {
     "bench",
-    "benchmarks",
     "demo",
     "docs",
     "gpu",

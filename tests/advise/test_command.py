@@ -35,7 +35,7 @@ def file(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["source", "loader", "with_step", "arrays"])
-def test_what_a_function_may_return(name, file, capsys):
+def test_advise_takes_a_function_that_returns_a_source_or_a_loader(name, file, capsys):
     assert main(["advise", f"{file}:{name}", "--steps", "20", "--json"]) == 0
     out = capsys.readouterr().out
     advice = json.loads(out[out.index("{\n") :])
@@ -63,7 +63,7 @@ def test_the_table_and_the_figure(file, tmp_path, capsys):
         ("{file}:missing", "has no function missing"),
     ],
 )
-def test_what_is_not_there_is_one_line(target, message, file, capsys):
+def test_advise_says_in_one_line_that_a_file_or_function_is_missing(target, message, file, capsys):
     assert main(["advise", target.format(file=file), "--json"]) == 1
     err = capsys.readouterr().err
     assert err.startswith("pyecho advise: ")

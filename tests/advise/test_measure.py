@@ -20,7 +20,7 @@ def paused(seconds):
 
 @drivers
 @levels
-def test_every_loader_can_be_measured_and_then_runs_as_before(driver, batch_size):
+def test_advise_measures_every_loader_which_then_runs_as_before(driver, batch_size):
     expected = flat(loader_of(driver, range(30), 2, batch_size=batch_size))
     loader = loader_of(driver, range(30), 2, batch_size=batch_size)
     advice = loader.advise(lambda batch: None, steps=20)
@@ -48,23 +48,6 @@ def test_the_limit_is_found(limit, source_seconds, step_seconds, augment_seconds
     augment = paused(augment_seconds) if augment_seconds else None
     loader = pyecho.EchoLoader(Slow(), 2, batch_size=2, augment=augment)
     assert loader.advise(paused(step_seconds), steps=8).limit == limit
-
-
-def test_the_free_source_is_measured_where_it_prefetches():
-    """next() of a source that has made its items ahead takes no time in a run that is slow."""
-    ready = time.perf_counter()
-
-    class Prefetching:
-        def __iter__(self):
-            nonlocal ready
-            for number in range(400):
-                ready = max(ready + 0.002, time.perf_counter() - 0.02)  # ten items ahead
-                time.sleep(max(0.0, ready - time.perf_counter()))
-                yield np.full(4, number)
-
-    loader = pyecho.EchoLoader(Prefetching(), 1)
-    times = loader.advise(paused(0.004), steps=60).times
-    assert times.upstream > times.downstream / 8
 
 
 def test_without_a_step_the_consumer_so_far_is_imitated():
@@ -97,7 +80,7 @@ def test_an_iterator_is_refused_because_its_items_would_be_lost():
     assert next(items) == 0
 
 
-def test_it_is_refused_while_an_iteration_or_a_trace_runs(tmp_path):
+def test_advise_is_refused_while_an_iteration_or_a_trace_runs(tmp_path):
     loader = pyecho.EchoLoader(range(9), 2)
     batches = iter(loader)
     next(batches)

@@ -1,8 +1,6 @@
 """Advice for given times."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -58,13 +56,3 @@ def test_the_limit_and_the_remedy(factor, changes, limit, change, full):
     assert change in advice.change
     assert f"the limit is the {limit}" in str(advice)
     assert json.loads(json.dumps(advice.as_json()))["limit"] == limit
-
-
-def test_a_loader_does_not_import_what_advises(tmp_path):
-    code = (
-        "import sys, pyecho\n"
-        "list(pyecho.EchoLoader([1]))\n"
-        "assert not any('advise' in name for name in sys.modules)\n"
-        "assert pyecho.Advice.__name__ == 'Advice'\n"
-    )
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)

@@ -13,8 +13,6 @@ from arrow_producer import Producer, Type, Values, struct
 from drivers import FEEDER
 
 import pyecho
-from pyecho import _core
-from pyecho.source.arrow_types import column_of
 
 pytestmark = pytest.mark.slow
 
@@ -104,12 +102,6 @@ def test_views_keep_their_batch_and_release_it_in_any_thread():
     assert producer.all_is_released
 
 
-def test_nothing_is_taken_of_a_loader_that_is_never_iterated():
-    producer = some()
-    iter(pyecho.EchoLoader(producer))
-    assert producer.streams == 0
-
-
 def test_an_array_that_is_refused_is_released():
     producer = Producer(INTS, [Values(2, (None,), (ints(1),))])
     with pytest.raises(pyecho.EchoError):
@@ -158,7 +150,7 @@ def test_a_schema_or_stream_that_was_released_before():
         list(pyecho.EchoLoader(some(stream_released=True), batch_size=2))
 
 
-def test_what_is_no_stream():
+def test_arrow_c_stream_must_return_a_capsule():
     class Odd:
         def __arrow_c_stream__(self, requested_schema=None):
             return "stream"
@@ -181,23 +173,6 @@ def test_an_array_that_was_taken_before_and_what_is_none():
     source.exported = (1, 2)
     with pytest.raises(TypeError, match=r"__arrow_c_array__\(\) must return a PyCapsule .* got 1"):
         list(pyecho.EchoLoader(source, 1))
-
-
-def test_a_second_thread_is_refused_while_one_is_inside_the_producer():
-    inside, release = threading.Event(), threading.Event()
-
-    def wait():
-        inside.set()
-        assert release.wait(60)
-
-    reader = _core.ArrowReader(some(before_next=wait).__arrow_c_stream__(), column_of)
-    thread = threading.Thread(target=next, args=(reader,))
-    thread.start()
-    assert inside.wait(60)
-    with pytest.raises(pyecho.EchoError, match="another thread is reading"):
-        next(reader)
-    release.set()
-    thread.join()
 
 
 # ---------------------------------------------------------------- what does not fit its schema
@@ -246,7 +221,7 @@ def test_a_second_thread_is_refused_while_one_is_inside_the_producer():
         (VIEWS, struct(Values(1, (None, packed.pack("4i", -1, 0, 0, 0), packed.pack("0q"))))),
     ],
 )
-def test_what_would_be_read_out_of_bounds_is_an_error(type_, batch):
+def test_arrays_that_would_be_read_out_of_bounds_are_an_error(type_, batch):
     if type_.format == "+w:3":
         type_ = Type("+s", "", (Type("+w:3", "x", (Type("i"),)),))
         batch = struct(batch)

@@ -1,7 +1,6 @@
 """Arrow tables and streams as sources: epochs, lengths, states, threads, and whose memory it is."""
 
 import pickle
-import time
 
 import numpy as np
 import polars as pl
@@ -32,19 +31,6 @@ class Query:
 
     def __arrow_c_stream__(self, requested_schema=None):
         return self.source.__arrow_c_stream__(requested_schema)
-
-
-def reader(error=None):
-    """A stream whose batches Python makes; fails at its end with this error."""
-
-    def batches():
-        for batch in table().to_batches():
-            time.sleep(0.001)  # lets go of the GIL inside the producer
-            yield batch
-        if error is not None:
-            raise error
-
-    return pa.RecordBatchReader.from_batches(table().schema, batches())
 
 
 SOURCES = {
@@ -87,13 +73,6 @@ def test_the_output_is_that_of_the_list_of_its_rows(kind):
     options = {"batch_size": 4, "seed": 3, "epochs": None, "factor": 2}
     rows = emitted(pyecho.EchoLoader(table().to_pylist(), **options))
     assert emitted(pyecho.EchoLoader(SOURCES[kind](), **options)) == rows
-
-
-def test_the_order_of_a_fractional_factor_depends_on_whether_the_length_is_known():
-    options = {"factor": 2.5, "batch_size": 4}
-    rows = emitted(pyecho.EchoLoader(table().to_pylist(), **options))
-    assert emitted(pyecho.EchoLoader(table(), **options)) == rows
-    assert len(emitted(pyecho.EchoLoader(Query(table()), **options))) == len(rows)
 
 
 @pytest.mark.parametrize("kind", ["table", "record batch", "frame"])
@@ -201,14 +180,6 @@ def test_copies_may_be_written_to():
 # ---------------------------------------------------------------- leaving and going on
 
 
-def test_a_table_left_half_way_begins_anew():
-    loader = pyecho.EchoLoader(table(), 2, batch_size=4, shuffle_buffer=0)
-    for batch in loader:
-        assert batch["x"].tolist() == [0, 0, 1, 1]
-        break
-    assert emitted(loader) == repeated(range(ROWS))
-
-
 def test_a_reader_left_half_way_goes_on():
     loader = pyecho.EchoLoader(table().to_reader(), 2, batch_size=4, shuffle_buffer=0)
     first = next(iter(loader))["x"].tolist()
@@ -237,17 +208,6 @@ def test_a_loader_goes_on_from_a_state(kind, payload, batch_size, epochs):
         assert taken + [batch["x"].tolist() for batch in second] == whole
 
 
-def test_a_state_needs_as_many_rows_as_were_read():
-    options = {"batch_size": 4, "shuffle_buffer": 4}
-    loader = pyecho.EchoLoader(Query(table(2000)), 2, **options)
-    batches = iter(loader)
-    next(batches)
-    shorter = pyecho.EchoLoader(Query(table(3)), 2, **options)
-    shorter.load_state_dict(loader.state_dict())
-    with pytest.raises(pyecho.CheckpointError, match="ended after 3 items"):
-        list(shorter)
-
-
 def test_a_table_is_skipped_without_reading_its_columns():
     def names(first):
         texts = pa.array([first] * 3000 + [b"name"] * 9000)
@@ -266,57 +226,6 @@ def test_a_table_is_skipped_without_reading_its_columns():
 
 
 # ---------------------------------------------------------------- errors, other consumers
-
-
-@pytest.mark.parametrize("options", [{"threads": 0}, {"threads": 1}])
-def test_an_error_of_a_reader_arrives_after_what_came_before(options):
-    source = reader(RuntimeError("the disk is gone"))
-    loader = pyecho.EchoLoader(source, 2, batch_size=4, shuffle_buffer=0, **options)
-    found = []
-    with pytest.raises(OSError, match="the disk is gone"):
-        for batch in loader:
-            found += emitted([batch])
-    assert found == repeated(range(ROWS))
-
-
-@pytest.mark.parametrize("options", [{"threads": 0}, {"threads": 1}])
-@pytest.mark.parametrize("batch_size", [None, 4])
-@pytest.mark.parametrize("end", ["close", "drop", "error"])
-def test_a_query_of_duckdb_ends_with_its_loader_or_a_failed_pass(
-    tmp_path, options, batch_size, end
-):
-    duckdb = pytest.importorskip("duckdb")
-    path = str(tmp_path / "x.db")
-    connection = duckdb.connect(path)
-    value = "nullif(range, 5000)" if end == "error" else "range"
-    connection.execute(f"create table numbers as select {value} as x from range(300000)")
-    query = connection.sql("select x from numbers")
-    loader = pyecho.EchoLoader(query, 1, batch_size=batch_size, **options)
-    batches = iter(loader)
-    if end == "error":
-        with pytest.raises(pyecho.ConfigError, match="is null in row 5000"):
-            for _ in batches:
-                pass
-    else:
-        next(batches)
-    if end == "close":
-        loader.close()
-    elif end == "drop":
-        del loader, batches
-    del query
-    connection.close()
-    for _ in range(600):  # a thread that reads drops the query soon
-        try:
-            duckdb.connect(path, config={"threads": 1}).close()  # while it is open, an error
-            break
-        except duckdb.ConnectionException:
-            time.sleep(0.1)
-    else:
-        pytest.fail("the database is still open")
-
-
-def test_the_batches_of_one_stream_may_be_made_by_python():
-    assert sorted(emitted(pyecho.EchoLoader(reader(), 2, batch_size=4))) == repeated(range(ROWS))
 
 
 def test_collate_fn_gets_rows():

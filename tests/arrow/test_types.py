@@ -7,8 +7,6 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import pyecho
 
@@ -198,38 +196,6 @@ def test_polars_frames_are_tables():
 
 
 # ---------------------------------------------------------------- any table
-
-KINDS = st.sampled_from([name for name in COLUMNS if "view" not in name])  # these know no take()
-
-
-@st.composite
-def tables(draw):
-    """Rows of the columns above in any order, in chunks, slices of something longer."""
-    names = draw(st.lists(KINDS, min_size=1, max_size=4, unique=True))
-    chunks = []
-    for places in draw(st.lists(st.lists(st.integers(0, 4), max_size=12), min_size=1, max_size=4)):
-        begin = draw(st.integers(0, len(places)))
-        rows = pa.table({name: COLUMNS[name] for name in names}).take(pa.array(places, pa.int64()))
-        chunks.append(rows.slice(begin, draw(st.integers(0, len(places) - begin))))
-    return pa.concat_tables(chunks)
-
-
-@given(table=tables(), batch_size=st.integers(1, 9), threads=st.sampled_from([0, 1]))
-@pytest.mark.filterwarnings("ignore:the source .* yielded nothing")
-def test_a_table_arrives_row_by_row_as_to_pylist_has_it(table, batch_size, threads):
-    # As a stream, which is read in a thread, and as a table, which is not.
-    source = table.to_reader() if threads else table
-    loader = pyecho.EchoLoader(
-        source, 1, batch_size=batch_size, shuffle_buffer=0, threads=threads or None
-    )
-    likes = {field.name: value_type(field.type) for field in table.schema}
-    found = {name: [] for name in likes}
-    for batch in loader:
-        for name, like in likes.items():
-            found[name] += plain(batch[name], like)
-        del batch
-    assert found == table.to_pydict()
-
 
 # ---------------------------------------------------------------- what has no leaf
 

@@ -45,7 +45,7 @@ def test_a_batch_leaves_with_its_block_which_lives_as_long_as_its_arrays(threads
     assert not any(block() is not None for block in blocks)
 
 
-def test_the_same_batches_as_in_memory_of_its_own():
+def test_allocate_changes_no_batch():
     own = [batch.tolist() for batch in buffer(None, factor=2, seed=3)]
     lent = [batch.tolist() for batch in buffer(lambda n: np.empty(n, np.uint8), factor=2, seed=3)]
     assert lent == own
@@ -68,7 +68,7 @@ def read_only(size_bytes):
         read_only,
     ],
 )
-def test_what_is_no_block_is_refused(allocate):
+def test_allocate_must_return_a_block(allocate):
     with pytest.raises(pyecho.ConfigError, match="writable, contiguous block of"):
         buffer(allocate)
 

@@ -18,7 +18,7 @@ BASES = {
 
 
 @pytest.mark.parametrize("name", BASES)
-def test_each_is_an_echo_error_of_pyecho_and_the_builtin_of_its_kind_and_can_be_pickled(name):
+def test_exceptions_are_echo_errors_and_builtins_of_their_kind_and_can_be_pickled(name):
     error = getattr(pyecho, name)
     assert issubclass(error, pyecho.EchoError)
     assert issubclass(error, BASES[name])

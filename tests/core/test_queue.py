@@ -1,58 +1,32 @@
-"""ObjectStage, the native stage of batch echoing: failing transforms, and references."""
+"""Uses of batch echoing: none is lost where making one fails, and references are balanced."""
 
-import contextlib
 import itertools
 import sys
 import types
 
-import pytest
-
 import pyecho
-from pyecho import _core
-from pyecho.config import Config
 
 
-def test_where_the_transform_fails_the_consumer_gets_the_error_and_then_the_use():
+def test_a_use_whose_copy_fails_comes_with_the_next_call():
     calls = itertools.count(1)
 
-    def transform(item, index, use):
-        if next(calls) in (1, 4, 5):
-            raise ZeroDivisionError
-        return item, index, use
+    class Fragile:
+        def __init__(self, name):
+            self.name = name
 
-    queue = _core.ObjectStage(Config(factor=2), transform=transform)
-    for item in "ab":
-        queue.fill(queue.reserve(), item)
-    queue.close()
-    uses, emitted = iter(queue), []
+        def __deepcopy__(self, memo):
+            if next(calls) in (1, 4, 5):
+                raise ZeroDivisionError
+            return self.name
+
+    uses = iter(pyecho.EchoLoader(list(map(Fragile, "ab")), 2, copy=True, shuffle_buffer=0))
+    emitted = []
     for _ in range(8):
         try:
             emitted.append(next(uses, "end"))
         except ZeroDivisionError:
             emitted.append("error")
-    assert emitted[:4] == ["error", ("a", 0, 0), ("a", 0, 1), "error"]
-    assert emitted[4:] == ["error", ("b", 1, 0), ("b", 1, 1), "end"]
-
-
-@pytest.mark.parametrize("stop_within", [False, True])
-def test_stop_lets_go_of_a_use_that_is_due_again(stop_within):
-    item = types.SimpleNamespace()
-    before = sys.getrefcount(item)
-
-    def transform(item, index, use):
-        if stop_within:
-            queue.stop()
-        raise ZeroDivisionError
-
-    queue = _core.ObjectStage(Config(factor=1), transform=transform)
-    queue.fill(queue.reserve(), item)
-    uses = iter(queue)
-    with contextlib.suppress(ZeroDivisionError):
-        next(uses)
-    queue.stop()
-    assert sys.getrefcount(item) == before
-    with pytest.raises(pyecho.Closed):
-        next(uses)
+    assert emitted == ["error", "a", "a", "error", "error", "b", "b", "end"]
 
 
 def test_references_are_balanced():

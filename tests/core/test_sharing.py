@@ -61,7 +61,7 @@ def test_children_are_compared_by_identity_whatever_keys_do():
         (lambda item: item["b"].insert(0, item["b"].pop()), "item['b'][0]"),
     ],
 )
-def test_what_came_in_or_changed_places_is_named(change, path):
+def test_echo_mutated_names_the_place_where_something_came_in_or_moved(change, path):
     uses = uses_of({"a": (1, 2), "b": ["x", torch.zeros(1)]})
     change(next(uses))
     with pytest.raises(pyecho.EchoMutated) as raised:

@@ -73,30 +73,6 @@ TEST(BatchPool, is_exhausted_when_all_blocks_are_leased_and_growth_was_refused) 
   EXPECT_NE(pool->obtain(), nullptr);
 }
 
-TEST(BatchPool, with_memory_of_another_allocator_has_as_many_blocks_as_it_began_with) {
-  std::vector<std::byte> bytes(kLayout.batch_bytes());
-  const auto owner = std::make_shared<int>();
-  BatchPool pool(kLayout, 1, bytes_of(5), [&](std::size_t size_bytes, Upload& /*upload*/) {
-    EXPECT_EQ(size_bytes, bytes.size());
-    return HostMemory(bytes.data(), size_bytes, owner);
-  });
-  EXPECT_EQ(pool.obtain()->memory.data(), bytes.data());
-  EXPECT_EQ(pool.obtain(), nullptr);
-  EXPECT_EQ(pool.refusal(), "");  // max_bytes
-}
-
-TEST(Lease, ends_by_an_exchange_of_the_memory_which_stays_with_its_owner) {
-  const auto pool = pool_of(1, 1);
-  Batch* const block = pool->obtain();
-  Lease lease(pool, block);
-  const auto next = std::make_shared<std::vector<std::byte>>(kLayout.batch_bytes());
-  lease.exchange(HostMemory(next->data(), next->size(), next));
-  EXPECT_FALSE(lease);
-  EXPECT_EQ(pool->outstanding(), 0U);
-  EXPECT_EQ(pool->obtain(), block);
-  EXPECT_EQ(block->memory.data(), next->data());
-}
-
 TEST(Lease, moves_ends_once_and_keeps_the_memory_alive) {
   auto pool = pool_of(3, 3);
   Batch* const block = pool->obtain();

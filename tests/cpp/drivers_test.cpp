@@ -107,20 +107,6 @@ TEST(Drivers, begin_starts_afresh_after_an_end_and_after_a_stop_half_way_with_th
   }
 }
 
-TEST(Drivers, begin_with_an_open_reservation_is_an_error_that_changes_nothing) {
-  for (const std::uint32_t threads : kDrivers) {
-    EchoConfig config{.plan = {.capacity = 4, .batch_rows = 4}, .leaf_bytes = kItemLeaves, .threads = threads};
-    EchoBuffer buffer(config);
-    ASSERT_TRUE(put_items(buffer, 0, 2));
-    Reservation open{};
-    ASSERT_EQ(buffer.reserve(open, kNever), Outcome::kOk);
-    EXPECT_THROW(static_cast<void>(buffer.begin(1, {})), std::logic_error);
-    buffer.abort(open);
-    ASSERT_EQ(buffer.begin(1, {}), Outcome::kOk);
-    EXPECT_EQ(run_buffer(buffer, {20}, 1), plan_output(config, 1, {20}));
-  }
-}
-
 // A producer that is about to take a slot while the stage is stopped leaves nothing behind.
 TEST(Drivers, begin_after_a_stop_that_met_a_producer_at_its_ticket_is_allowed) {
   EchoBuffer buffer({.plan = {.capacity = 4}, .leaf_bytes = {8}, .threads = 0});
@@ -138,46 +124,6 @@ TEST(Drivers, begin_after_a_stop_that_met_a_producer_at_its_ticket_is_allowed) {
     buffer.stop();
     producer.join();
     ASSERT_EQ(buffer.begin(epoch, {}), Outcome::kOk);
-  }
-}
-
-TEST(Drivers, one_thread_that_puts_what_is_needed_runs_the_whole_stage) {
-  Xoshiro256 random(5);
-  for (int round = 0; round < 60; ++round) {
-    Case test = random_case(random);
-    test.config.threads = 0;
-    test.passes.resize(1);
-    EchoBuffer buffer(test.config);
-    Batches batches;
-    std::uint64_t item = 0;
-    std::size_t ends = 0;
-    const Iterations expected = plan_output(test.config, test.passes);
-    Iterations all(1);
-    while (ends < expected.size()) {
-      Lease lease;
-      const Outcome outcome = buffer.try_acquire(lease);
-      if (outcome == Outcome::kOk) {
-        all.back().push_back(rows_of(lease));
-      } else if (outcome == Outcome::kEnd) {
-        ++ends;
-        all.emplace_back();
-      } else {
-        ASSERT_EQ(outcome, Outcome::kEmpty);
-        ASSERT_GT(buffer.needed(), 0U);
-        for (std::uint64_t needed = buffer.needed(); needed > 0; --needed) {
-          if (item == test.passes[0]) {
-            buffer.close();
-            break;
-          }
-          std::array<Reservation, 1> place{};
-          std::uint32_t count = 0;
-          ASSERT_EQ(buffer.try_reserve(place, count), Outcome::kOk) << "room for all that is needed";
-          put_item(buffer, place[0], item++);
-        }
-      }
-    }
-    all.pop_back();
-    ASSERT_EQ(all, expected) << describe(test);
   }
 }
 

@@ -1,11 +1,10 @@
-// The life of an EchoBuffer: kept batches, stops at any moment, leases that outlive it, fork.
+// The life of an EchoBuffer: memory limits, stops at any moment, fork.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <functional>
-#include <memory>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -26,23 +25,6 @@ class EchoBufferLife : public testing::TestWithParam<std::uint32_t> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Threads, EchoBufferLife, testing::Values(0U, 1U, 3U));
-
-TEST_P(EchoBufferLife, a_hoarding_consumer_gets_more_memory) {
-  EchoBuffer buffer(small_);
-  std::thread producer([&] { put_passes(buffer, {200}); });
-  std::vector<Lease> hoard;
-  for (Lease lease; buffer.acquire(lease, kNever) == Outcome::kOk;) {
-    hoard.push_back(std::move(lease));
-  }
-  producer.join();
-  EXPECT_EQ(buffer.stats().outstanding_leases, 100U);
-  EXPECT_GT(buffer.stats().grown_blocks, 50U);
-  Batches batches;
-  for (const Lease& lease : hoard) {
-    batches.push_back(rows_of(lease));  // nothing was overwritten meanwhile
-  }
-  EXPECT_EQ(Iterations{batches}, plan_output(small_, {200}));
-}
 
 TEST_P(EchoBufferLife, at_the_memory_limit_it_is_exhausted_until_a_lease_ends) {
   const std::size_t block_bytes = BatchPool::block_bytes(SlotLayout(small_.leaf_bytes, 4, true));
@@ -73,58 +55,6 @@ TEST_P(EchoBufferLife, at_the_memory_limit_it_is_exhausted_until_a_lease_ends) {
   EXPECT_GT(exhausted, 0U);
   EXPECT_EQ(buffer.stats().grown_blocks, 1U);
   EXPECT_EQ(Iterations{batches}, plan_output(small_, {200}));
-}
-
-TEST_P(EchoBufferLife, leases_outlive_the_buffer) {
-  auto buffer = std::make_unique<EchoBuffer>(small_);
-  ASSERT_TRUE(put_items(*buffer, 0, 6));
-  std::vector<Lease> leases(2);
-  for (Lease& lease : leases) {
-    ASSERT_EQ(buffer->acquire(lease, kNever), Outcome::kOk);
-  }
-  buffer.reset();
-  EXPECT_EQ(rows_of(leases[0]), plan_output(small_, {6})[0][0]);
-  leases[0].reset();
-  EXPECT_EQ(rows_of(leases[1]).size(), 4U);
-}
-
-TEST_P(EchoBufferLife, a_wait_can_time_out_on_either_side) {
-  EchoBuffer buffer(small_);
-  Lease lease;
-  EXPECT_EQ(buffer.try_acquire(lease), Outcome::kEmpty);
-  EXPECT_EQ(buffer.acquire(lease, Clock::now() + 2ms), Outcome::kTimeout);
-  EXPECT_EQ(buffer.acquire(lease, Clock::now() - 1s), Outcome::kTimeout);
-  Outcome outcome = Outcome::kOk;
-  while (outcome == Outcome::kOk) {  // until the buffer is full, because no batch is taken
-    Reservation reservation{};
-    outcome = buffer.reserve(reservation, Clock::now() + 20ms);
-    if (outcome == Outcome::kOk) {
-      put_item(buffer, reservation, 1);
-    }
-  }
-  EXPECT_EQ(outcome, Outcome::kTimeout);
-  EXPECT_EQ(buffer.acquire(lease, kNever), Outcome::kOk);
-}
-
-TEST_P(EchoBufferLife, close_waits_for_open_reservations) {
-  small_.plan.factor = 1.0;
-  EchoBuffer buffer(small_);
-  std::array<Reservation, 2> open{};
-  std::uint32_t count = 0;
-  ASSERT_EQ(buffer.try_reserve(open, count), Outcome::kOk);
-  buffer.close();
-  Lease lease;
-  EXPECT_EQ(buffer.acquire(lease, Clock::now() + 2ms), Outcome::kTimeout);
-  put_item(buffer, open[1], 7);
-  EXPECT_EQ(buffer.acquire(lease, Clock::now() + 2ms), Outcome::kTimeout);
-  std::thread late([&] {
-    std::this_thread::sleep_for(2ms);
-    buffer.abort(open[0]);
-  });
-  ASSERT_EQ(buffer.acquire(lease, kNever), Outcome::kOk);
-  EXPECT_EQ(rows_of(lease), (std::vector<Emission>{{7, 0}}));
-  EXPECT_EQ(buffer.acquire(lease, kNever), Outcome::kEnd);
-  late.join();
 }
 
 // A consumer and workers without items, a producer without slots, or all of them without blocks.

@@ -43,24 +43,6 @@ TEST(EchoBuffer, configurations_that_cannot_be_are_refused) {
   EXPECT_THROW(EchoBuffer({.plan = {.batch_rows = kMost}, .leaf_bytes = {}, .prefetch = 1U << 29}), std::length_error);
 }
 
-TEST(EchoBuffer, small_batches_are_made_further_ahead_within_half_of_what_max_bytes_leaves) {
-  const auto blocks = [](std::size_t row_bytes, std::size_t spare_bytes) {
-    EchoConfig config{.plan = {.capacity = 4, .batch_rows = 16}, .leaf_bytes = {row_bytes}, .held = 1};
-    if (spare_bytes != kUnlimited) {
-      config.max_bytes = EchoBuffer::min_bytes(config) + spare_bytes;
-    }
-    return EchoBuffer(config).stats().batch_blocks;
-  };
-  const std::uint64_t worker_and_held = 2;
-  EXPECT_EQ(blocks(64, kUnlimited), 32 + worker_and_held);
-  EXPECT_EQ(blocks(65536, kUnlimited), 4 + worker_and_held);
-  EXPECT_EQ(blocks(1 << 20, kUnlimited), 2 + worker_and_held);
-  EXPECT_EQ(blocks(64, 0), 2 + worker_and_held);
-  // A further batch takes a block of a page and its uses, 8 slots of 64 bytes and their cells and places.
-  EXPECT_GE(blocks(64, 10 * 4096), 3 + worker_and_held);
-  EXPECT_LE(blocks(64, 10 * 4096), 7 + worker_and_held);
-}
-
 TEST(EchoBuffer, small_examples_are_taken_further_ahead_up_to_another_capacity) {
   const auto taken_ahead = [](std::size_t row_bytes, std::uint32_t capacity, bool limited) {
     EchoConfig config{.plan = {.capacity = capacity}, .leaf_bytes = {row_bytes}, .prefetch = 1, .threads = 0};

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -79,32 +78,6 @@ TEST(EchoQueue, emits_its_plan_in_every_epoch_whatever_the_timing) {
   }
 }
 
-TEST(EchoQueue, one_thread_can_play_both_sides_and_a_kept_slot_is_not_reused) {
-  EchoQueue queue({.plan = {.capacity = 1, .factor = 2.0}, .prefetch = 1});
-  Use use{};
-  Reservation reservation{};
-  EXPECT_EQ(queue.next(use, Clock::now() + 2ms), Outcome::kTimeout);
-  std::vector<std::uint32_t> kept;
-  for (int item = 0; item < 2; ++item) {
-    EXPECT_EQ(queue.try_next(use), Outcome::kEmpty);
-    EXPECT_EQ(queue.needed(), 1U);
-    ASSERT_EQ(queue.try_reserve(reservation), Outcome::kOk);
-    queue.commit(reservation);
-    for (std::uint32_t ordinal = 0; ordinal < 2; ++ordinal) {
-      ASSERT_EQ(queue.try_next(use), Outcome::kOk);
-      EXPECT_EQ(use.ordinal, ordinal);
-      EXPECT_EQ(use.slot, reservation.slot);
-    }
-    kept.push_back(use.slot);
-  }
-  EXPECT_EQ(queue.try_reserve(reservation), Outcome::kFull);
-  queue.release(kept[0]);
-  ASSERT_EQ(queue.try_reserve(reservation), Outcome::kOk);
-  EXPECT_EQ(reservation.slot, kept[0]);
-  EXPECT_EQ(queue.stats().fresh, 2U);
-  EXPECT_EQ(queue.stats().emitted, 4U);
-}
-
 TEST(EchoQueue, stop_ends_both_waits_and_what_was_drawn_ahead) {
   for (const bool starve : {true, false}) {
     EchoQueue queue({.plan = {.capacity = 2}, .prefetch = 1});
@@ -127,21 +100,6 @@ TEST(EchoQueue, stop_ends_both_waits_and_what_was_drawn_ahead) {
     EXPECT_EQ(queue.try_next(use), Outcome::kClosed);
     EXPECT_EQ(queue.try_reserve(reservation), Outcome::kClosed);
   }
-}
-
-TEST(EchoQueue, what_cannot_be_is_refused) {
-  EXPECT_THROW(EchoQueue({
-                   .plan = {.capacity = 0},
-               }),
-               std::invalid_argument);
-  EXPECT_THROW(EchoQueue({
-                   .plan = {.capacity = 0xFFFFFFFFU},
-               }),
-               std::invalid_argument);
-  EXPECT_THROW(EchoQueue({
-                   .plan = {.factor = std::nan("")},
-               }),
-               std::invalid_argument);
 }
 
 }  // namespace

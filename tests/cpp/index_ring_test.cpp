@@ -8,8 +8,6 @@
 #include <tuple>
 #include <vector>
 
-#include "core/plan/random.hpp"
-
 namespace pyecho {
 namespace {
 
@@ -57,43 +55,6 @@ TEST_P(IndexRingCalls, move_all_there_is_room_for_first_in_first_out_wherever_th
 
 INSTANTIATE_TEST_SUITE_P(Groups, IndexRingCalls,
                          testing::Combine(testing::Values(0U, 1U, 3U, 20U), testing::Values(0U, 1U, 3U, 20U)));
-
-TEST(IndexRing, what_is_published_out_of_order_is_popped_in_the_order_of_its_tickets) {
-  Xoshiro256 random(1);
-  for (const std::uint32_t capacity : {1U, 2U, 3U, 8U}) {
-    const std::uint32_t cells = IndexRing<>(capacity).capacity();
-    for (const std::uint64_t first : first_sequences(cells)) {
-      IndexRing<> ring(capacity, first);
-      std::uint64_t ticket = first;
-      for (int round = 0; round < 30; ++round) {
-        std::vector<std::uint32_t> open(1 + random.below(cells));
-        std::iota(open.begin(), open.end(), static_cast<std::uint32_t>(ticket - first));
-        for (std::size_t i = open.size(); i > 1; --i) {
-          std::swap(open[i - 1], open[random.below(static_cast<std::uint32_t>(i))]);
-        }
-        const std::uint64_t begin = ticket;
-        const std::uint64_t end = ticket + open.size();
-        std::vector<bool> published(open.size());
-        for (const std::uint32_t number : open) {
-          ring.publish(first + number, number);
-          published[first + number - begin] = true;
-          std::vector<std::uint32_t> popped(random.below(cells + 2));
-          popped.resize(ring.try_pop(popped));
-          for (const std::uint32_t each : popped) {
-            ASSERT_TRUE(published[ticket - begin]);
-            ASSERT_EQ(each, ticket++ - first);
-          }
-          ASSERT_EQ(ring.read_position(), ticket);
-        }
-        std::vector<std::uint32_t> rest(cells);
-        ASSERT_EQ(ring.try_pop(rest), end - ticket);
-        for (std::size_t i = 0; ticket < end; ++i) {
-          ASSERT_EQ(rest[i], ticket++ - first);
-        }
-      }
-    }
-  }
-}
 
 }  // namespace
 }  // namespace pyecho

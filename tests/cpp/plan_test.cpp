@@ -2,15 +2,12 @@
 
 #include <gtest/gtest.h>
 
-#include <array>
 #include <cmath>
 #include <limits>
-#include <ranges>
 #include <set>
 #include <stdexcept>
 #include <vector>
 
-#include "support/chi_square.hpp"
 #include "support/plan_output.hpp"
 
 namespace pyecho::test {
@@ -46,24 +43,6 @@ TEST(EchoFactor, a_pass_has_exactly_the_uses_of_its_length_whether_that_is_known
   }
 }
 
-TEST(EchoFactor, of_a_pass_of_known_length_every_item_is_equally_likely_to_get_one_more) {
-  std::vector<int> counts(10);
-  for (std::uint64_t pass = 0; pass < 10'000; ++pass) {
-    const std::vector<std::uint32_t> uses = uses_in_pass(1.3, 10, 10, pass);
-    for (std::size_t item = 0; item < 10; ++item) {
-      counts[item] += static_cast<int>(uses[item] - 1);
-    }
-  }
-  EXPECT_LT(chi_square(counts), 28.0);  // 9 degrees of freedom
-}
-
-TEST(EchoFactor, the_choice_is_a_function_of_seed_and_pass) {
-  EXPECT_EQ(uses_in_pass(1.5, 64, 64, 2, 1), uses_in_pass(1.5, 64, 64, 2, 1));
-  EXPECT_NE(uses_in_pass(1.5, 64, 64, 2, 1), uses_in_pass(1.5, 64, 64, 3, 1));
-  EXPECT_NE(uses_in_pass(1.5, 64, 64, 2, 1), uses_in_pass(1.5, 64, 64, 2, 2));
-  EXPECT_EQ(uses_in_pass(1.5, 64, kUnknown, 2), uses_in_pass(1.5, 64, kUnknown, 3));
-}
-
 // ---------------------------------------------------------------- configuration
 
 TEST(Plan, a_pass_with_more_items_than_told_has_room_for_their_uses) {
@@ -93,55 +72,6 @@ TEST(Plan, what_cannot_be_is_refused) {
 }
 
 // ---------------------------------------------------------------- one pass
-
-TEST(Plan, without_shuffling_the_uses_of_an_item_follow_each_other) {
-  const Iterations thrice{{{{0, 0}, {0, 1}, {0, 2}, {1, 0}}, {{1, 1}, {1, 2}}}};
-  EXPECT_EQ(run_plan({.capacity = 1, .slots = 3, .factor = 3.0}, {2}, 4), thrice);
-  const Iterations once{{{{0, 0}, {1, 0}}, {{2, 0}, {3, 0}}, {{4, 0}}}};
-  EXPECT_EQ(run_plan({.factor = 1.0}, {5}, 2), once);
-}
-
-TEST(Plan, the_pool_is_full_at_every_draw_until_it_drains) {
-  Plan plan({.capacity = 3, .slots = 4});
-  PlanSource source(plan, 4, {40});
-  std::array<Use, 1> use{};
-  for (std::uint32_t drawn = 0, total = 0; total < 80; total += drawn) {
-    while (plan.draw(use, drawn) == Outcome::kEmpty) {
-      ASSERT_LT(plan.resident(), 3U);
-      ASSERT_TRUE(source.feed());
-    }
-    source.take(use[0]);
-    ASSERT_TRUE(source.ended() || plan.resident() + (use[0].last ? 1 : 0) == 3U);
-  }
-  EXPECT_EQ(plan.ready(), Outcome::kEnd);
-  EXPECT_FALSE(plan.end_input());  // the input has ended before
-}
-
-TEST(Plan, items_are_drawn_in_proportion_to_their_remaining_uses) {
-  std::vector<int> first(8);
-  int other = 0;  // after one draw from two items of three uses, the other item has 3 of the 5 uses left
-  for (std::uint64_t seed = 0; seed < 10'000; ++seed) {
-    ++first[run_plan({.capacity = 8, .slots = 8, .factor = 3.0, .seed = seed}, {8}, 1)[0][0][0].item];
-    const Batches two = run_plan({.capacity = 2, .slots = 2, .factor = 3.0, .seed = seed}, {2}, 2)[0];
-    other += two[0][0].item != two[0][1].item ? 1 : 0;
-  }
-  EXPECT_LT(chi_square(first), 25.0);  // 7 degrees of freedom
-  EXPECT_NEAR(other / 10'000.0, 0.6, 0.025);
-}
-
-TEST(Plan, draws_depend_on_seed_and_epoch_alone) {
-  const auto draws = [](std::uint64_t seed, std::uint64_t epoch, std::uint32_t slots, std::uint32_t rows) {
-    const PlanConfig config{.capacity = 16, .slots = slots, .seed = seed};
-    Plan plan(config);
-    plan.begin(epoch, {});
-    const Batches batches = run_plan(plan, config, {64}, rows)[0];
-    const auto flat = std::views::join(batches);
-    return std::vector<Emission>(flat.begin(), flat.end());
-  };
-  EXPECT_EQ(draws(1, 1, 16, 1), draws(1, 1, 20, 7));
-  EXPECT_NE(draws(1, 1, 16, 1), draws(1, 2, 16, 1));
-  EXPECT_NE(draws(1, 1, 16, 1), draws(2, 1, 16, 1));
-}
 
 // ---------------------------------------------------------------- every configuration
 
@@ -210,77 +140,9 @@ TEST(Plan, every_use_comes_once_in_its_iteration_and_how_it_is_fed_does_not_show
   }
 }
 
-TEST(Plan, with_unique_items_batches_are_whole_until_the_pool_drains) {
-  const Batches batches =
-      run_plan({.capacity = 8, .slots = 9, .factor = 4.0, .unique_in_batch = true}, {100, 100}, 8).back();
-  const auto first_short = std::ranges::find_if(batches, [](const auto& batch) { return batch.size() < 8; });
-  EXPECT_GE(first_short - batches.begin(), 50 - 8);  // the pool holds 8 items of at most 4 uses, one a batch
-  const Iterations alone{{{{0, 0}}, {{0, 1}}, {{0, 2}}}};
-  EXPECT_EQ(run_plan({.capacity = 4, .slots = 4, .factor = 3.0, .unique_in_batch = true}, {1}, 4), alone);
-}
-
-TEST(Plan, with_unique_items_the_first_of_a_batch_is_uniform_over_remaining_uses) {
-  std::vector<int> counts(6);
-  for (std::uint64_t seed = 0; seed < 6000; ++seed) {
-    const PlanConfig config{.capacity = 6, .slots = 6, .seed = seed, .unique_in_batch = true};
-    ++counts[run_plan(config, {6}, 3)[0][0][0].item];
-  }
-  EXPECT_LT(chi_square(counts), 21.0);  // 5 degrees of freedom
-}
-
 // ---------------------------------------------------------------- passes that flow, begin()
 
-TEST(Plan, only_the_last_of_passes_that_flow_drains) {
-  const PlanConfig config{.capacity = 10, .slots = 10};
-  const Batches alone = run_plan(config, {100}, 10)[0];
-  const Iterations flowing = run_plan(config, {100, 100}, 10);
-  EXPECT_TRUE(std::equal(alone.begin(), alone.begin() + 17, flowing[0].begin()));  // until its last item is admitted
-  EXPECT_TRUE(std::ranges::any_of(flowing[0].back(), [](const Emission& emission) { return emission.item >= 100; }));
-  EXPECT_TRUE(std::ranges::any_of(flowing[1].front(), [](const Emission& emission) { return emission.item < 100; }));
-}
-
-TEST(Plan, a_plan_that_begins_again_half_way_is_as_new) {
-  for (const auto& [config, passes, rows] : runs()) {
-    Plan plan(config);
-    PlanSource source(plan, config.slots, passes);
-    std::vector<Use> uses(3);
-    for (std::uint32_t fed = 0, drawn = 0; fed < config.slots && source.feed(); ++fed) {
-      static_cast<void>(plan.draw(uses, drawn));
-    }
-    plan.begin(0, {});
-    ASSERT_EQ(run_plan(plan, config, passes, rows), run_plan(config, passes, rows));
-  }
-}
-
 // ---------------------------------------------------------------- min_items
-
-TEST(Plan, min_items_counts_places_in_the_pool_and_uses_that_are_missing) {
-  const auto of_fresh = [](std::uint32_t capacity, double factor, std::uint64_t draws) {
-    Plan plan({.capacity = capacity, .slots = capacity + 100, .factor = factor});
-    EXPECT_EQ(plan.ready(), Outcome::kEmpty);
-    return plan.min_items(draws);
-  };
-  EXPECT_EQ(of_fresh(1, 1.0, 1), 1U);
-  EXPECT_EQ(of_fresh(1, 1.0, 8), 8U);
-  EXPECT_EQ(of_fresh(1, 2.0, 8), 4U);
-  EXPECT_EQ(of_fresh(1, 2.5, 9), 3U);    // some may have three uses
-  EXPECT_EQ(of_fresh(10, 2.0, 8), 10U);  // the pool must be full, and that is enough
-  EXPECT_EQ(of_fresh(10, 2.0, 13), 11U);
-  EXPECT_EQ(of_fresh(10, 1.0, 13), 22U);
-}
-
-TEST(Plan, what_is_left_of_an_iteration_does_not_wait_for_more_items_than_it_needs) {
-  Plan plan({.capacity = 2, .slots = 40, .factor = 2.0});
-  PlanSource source(plan, 40, {3, 30});
-  std::array<Use, 20> uses{};
-  std::uint32_t drawn = 0;
-  for (int feeds = 0; feeds < 4; ++feeds) {  // the first pass and its end
-    source.feed();
-  }
-  ASSERT_EQ(plan.draw(uses, drawn), Outcome::kEmpty);
-  EXPECT_EQ(plan.min_items(20), 1U);  // for 6 - drawn uses at most
-  source.feed();
-}
 
 }  // namespace
 }  // namespace pyecho::test

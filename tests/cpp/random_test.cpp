@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <vector>
 
 #include "support/chi_square.hpp"
@@ -36,19 +35,6 @@ TEST(Random, keys_and_units_never_change) {
   EXPECT_EQ(stream_key(0, 0, Draws::kDraw), 0x238275bc38fcbe91U);
   EXPECT_EQ(stream_key(7, 3, Draws::kFactor), 0x1c24566e5926353eU);
   EXPECT_DOUBLE_EQ(unit_at(0x1c24566e5926353eU, 5), 0.8912198197914626);
-}
-
-TEST(Random, below_is_uniform) {
-  Xoshiro256 random(3);
-  for (const std::uint32_t bound : {2U, 3U, 7U, 100U}) {
-    std::vector<int> counts(bound);
-    const std::uint64_t draws = 2000ULL * bound;
-    for (std::uint64_t i = 0; i < draws; ++i) {
-      ++counts[random.below(bound)];
-    }
-    const double degrees = bound - 1;
-    EXPECT_LT(chi_square(counts), degrees + 4.0 * std::sqrt(2.0 * degrees) + 4.0) << bound;
-  }
 }
 
 // Without rejection a third of the numbers below 3 * 2^30 would be twice as likely as the others.

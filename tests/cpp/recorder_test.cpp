@@ -47,29 +47,6 @@ TEST(Recorder, counts_what_no_longer_fits) {
   EXPECT_EQ(recording.dropped, 7U);
 }
 
-TEST(Recorder, each_thread_is_entered_once_under_its_name) {
-  for (int round = 0; round < 2; ++round) {
-    ASSERT_TRUE(start());
-    std::thread named([] {
-      name_thread("a thread whose name is longer than 31 bytes");
-      for (int i = 0; i < 5; ++i) {
-        const Span span(Kind::kGather);
-      }
-    });
-    named.join();
-    {
-      const Span span(Kind::kWait);
-    }
-    const Recording recording = stop();
-    ASSERT_EQ(recording.threads.size(), 2U);
-    EXPECT_EQ(recording.threads[0], "a thread whose name is longer t");
-    EXPECT_EQ(recording.threads[1], "");
-    ASSERT_EQ(recording.count, 6U);
-    EXPECT_EQ(recording.events[0].thread, 0U);
-    EXPECT_EQ(recording.events[5].thread, 1U);
-  }
-}
-
 TEST(Recorder, a_forked_child_can_record_again) {
   ASSERT_TRUE(start());
   const pid_t child = fork();

@@ -4,8 +4,6 @@
 
 #include <array>
 #include <chrono>
-#include <set>
-#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -47,26 +45,6 @@ struct Planner {
   SlotPool& pool;
   Plan plan;
 };
-
-TEST(SlotPool, takes_1_to_its_maximum_of_slots) {
-  for (const std::uint32_t slots : {0U, SlotPool::kMaxSlots + 1, 1U << 31, 0xFFFFFFFFU}) {
-    EXPECT_THROW(SlotPool(slots, 1), std::invalid_argument);
-  }
-  for (const std::uint32_t slots : {1U, 3U, 64U, 1000U}) {
-    SlotPool pool(slots, 1);
-    std::set<std::uint32_t> seen;
-    std::vector<Reservation> group(48);
-    for (std::uint32_t count = 0; pool.try_reserve(group, count) == Outcome::kOk;) {
-      for (const Reservation& reservation : std::span(group).first(count)) {
-        EXPECT_EQ(reservation.ticket, seen.size());
-        EXPECT_LT(reservation.slot, slots);
-        seen.insert(reservation.slot);
-      }
-    }
-    EXPECT_EQ(seen.size(), slots);
-    EXPECT_EQ(pool.try_reserve(group[0]), Outcome::kFull);
-  }
-}
 
 TEST(SlotPool, items_marks_and_aborts_are_taken_in_the_order_of_their_tickets) {
   SlotPool pool(7, 1);
@@ -111,18 +89,6 @@ TEST(SlotPool, close_refuses_reservations_and_ends_the_taking_after_those_that_a
   EXPECT_EQ(planner.take(Outcome::kEnd), Slots{});
   EXPECT_TRUE(planner.plan.finished());
   EXPECT_FALSE(pool.feed(planner.plan));
-}
-
-TEST(SlotPool, a_reservation_whose_deadline_has_passed_is_answered_at_once) {
-  SlotPool pool(1, 1);
-  Reservation reservation{};
-  ASSERT_EQ(pool.reserve(reservation, Clock::now() - 1s), Outcome::kOk);
-  const Clock::time_point start = Clock::now();
-  for (int attempt = 0; attempt < 1000; ++attempt) {
-    ASSERT_EQ(pool.reserve(reservation, start), Outcome::kTimeout);
-  }
-  EXPECT_LT(Clock::now() - start, 50ms);  // no yields, no sleep
-  EXPECT_EQ(pool.reserve(reservation, soon()), Outcome::kTimeout);
 }
 
 // The planner waits for more items than will be committed.
@@ -185,34 +151,15 @@ TEST(SlotPool, producers_sleep_until_a_group_of_slots_is_announced) {
   }
 }
 
-TEST(SlotPool, reset_makes_it_as_new_unless_a_reservation_is_open) {
-  SlotPool pool(5, 1);
-  for (std::uint64_t round = 0; round < 20; ++round) {
-    pool.commit(reserve(pool));
-    pool.end_pass(reserve(pool));
-    pool.commit(reserve(pool));
-    Planner planner(pool);
-    if (round % 2 == 0) {
-      EXPECT_TRUE(pool.feed(planner.plan));
-    }
-    const Reservation open = reserve(pool);
-    round % 3 == 0 ? pool.close() : pool.stop();
-    EXPECT_THROW(pool.reset(), std::logic_error);
-    pool.abort(open);
-    pool.reset();
-    EXPECT_FALSE(pool.closed() || pool.stopped());
-    planner.plan.begin(0, {});
-    EXPECT_EQ(planner.take(Outcome::kEmpty), Slots{});
-    EXPECT_EQ(pool.await_items(1, soon()), Outcome::kTimeout);
-    std::vector<Reservation> all(6);
-    std::uint32_t count = 0;
-    ASSERT_EQ(pool.try_reserve(all, count), Outcome::kOk);
-    EXPECT_EQ(count, 5U);
-    for (const Reservation& reservation : std::span(all).first(count)) {
-      pool.abort(reservation);
-    }
-    EXPECT_EQ(planner.take(Outcome::kEmpty), Slots{});  // and all slots are free
-  }
+TEST(SlotPool, a_producer_without_a_slot_is_told_of_a_halt) {
+  SlotPool pool(1, 1);
+  const Reservation only = reserve(pool);
+  pool.set_halted(true);
+  Reservation reservation{};
+  EXPECT_EQ(pool.reserve(reservation, kNever), Outcome::kHalted);
+  pool.set_halted(false);
+  pool.await_resumed(kNever);
+  pool.abort(only);
 }
 
 TEST(SlotPool, spare_slots_serve_the_items_of_a_state_and_leave_the_cycle_then) {

@@ -48,20 +48,6 @@ TEST(StreamCopyTest, every_way_copies_every_byte_and_no_other) {
   }
 }
 
-TEST(StreamCopyTest, both_kinds_of_copy_are_the_same) {
-  const std::vector<std::byte> source = random_bytes(5000);
-  for (const std::size_t size_bytes : {8UL, 1023UL, 1024UL, 5000UL}) {
-    for (const bool stream : {false, true}) {
-      std::vector<std::byte> memory(source.size(), kUntouched);
-      copy_bytes(memory.data(), source.data(), size_bytes, stream);
-      stream_fence();
-      EXPECT_TRUE(std::ranges::equal(std::span(source).first(size_bytes), std::span(memory).first(size_bytes)));
-      EXPECT_EQ(std::ranges::count(std::span(memory).subspan(size_bytes), kUntouched),
-                static_cast<std::ptrdiff_t>(source.size() - size_bytes));
-    }
-  }
-}
-
 TEST(StreamCopyTest, little_memory_and_short_copies_stay_in_the_caches) {
   EXPECT_FALSE(worth_streaming(0, 0));
   EXPECT_FALSE(worth_streaming(std::size_t{64} << 10, 4096));

@@ -3,9 +3,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstdint>
-#include <map>
 #include <numeric>
 #include <random>
 #include <span>
@@ -158,56 +156,11 @@ TEST(Streams, any_number_of_ranks_and_any_timing_make_the_same_global_batches) {
   }
 }
 
-TEST(Streams, each_item_has_an_equal_part_of_the_uses_of_its_stream_or_one_more) {
-  for (std::uint32_t number = 0; number < 600; ++number) {
-    const World world = random_world(number, 12);
-    std::map<std::uint64_t, std::vector<std::uint32_t>> uses;  // by item, of all passes
-    for (const auto& batch : global_batches(world, 3, number)) {
-      for (const Row& row : batch) {
-        uses[row.item].push_back(row.use);
-      }
-    }
-    ASSERT_EQ(uses.size(), world.items) << number;
-    for (const auto& [item, of_item] : uses) {
-      const std::uint64_t items = (world.items + 11 - item % 12) / 12;  // of its stream
-      const auto firsts = static_cast<std::uint64_t>(std::ranges::count(of_item, 0U));
-      ASSERT_EQ(firsts, world.passes) << number;
-      ASSERT_GE(of_item.size(), world.passes * (world.uses / items)) << number << ' ' << item;
-      ASSERT_LE(of_item.size(), world.passes * ((world.uses + items - 1) / items)) << number << ' ' << item;
-      for (std::size_t at = 1; at < of_item.size() && world.passes == 1; ++at) {
-        ASSERT_EQ(of_item[at], at);
-      }
-    }
-  }
-}
-
 TEST(Streams, items_that_wait_for_their_turn_always_find_slots) {
   for (std::uint32_t number = 0; number < 20'000; ++number) {
     const World world = random_world(number, 2 + number % 7);
     batches_of_rank(world, 0, 1, number % 3);
     ASSERT_FALSE(HasFailure()) << number;
-  }
-}
-
-TEST(Streams, a_plan_whose_uses_are_those_of_its_factor_draws_as_if_they_were_not_told) {
-  for (const double mean : {2.0, 1.5, 2.7}) {
-    PlanConfig config{.capacity = 8, .slots = 40, .factor = mean, .seed = 3};
-    std::array<std::vector<std::uint64_t>, 2> drawn;
-    for (std::size_t told = 0; told < 2; ++told) {
-      Plan plan(config);
-      plan.begin(2, {.items = 30, .uses = told == 1 ? EchoFactor(mean).uses_of_pass(30) : kUnknown});
-      for (std::uint32_t slot = 0; slot < 30; ++slot) {
-        plan.feed(slot);
-      }
-      plan.end_input();
-      std::vector<Use> uses(100);
-      std::uint32_t count = 0;
-      ASSERT_EQ(plan.draw(uses, count), Outcome::kEnd);
-      for (const Use& use : std::span(uses).first(count)) {
-        drawn.at(told).push_back(use.source_index);
-      }
-    }
-    EXPECT_EQ(drawn[0], drawn[1]);
   }
 }
 
@@ -226,45 +179,6 @@ TEST(Streams, what_cannot_be_dealt_equally_is_refused) {
   }
   plan.begin(0, {.items = 2, .uses = 1'000'000});  // a pool larger than a pass needs room for a pass only
   EXPECT_THROW(Plan({.min_uses = 1}).begin(0, {.items = 2, .uses = 8}), std::invalid_argument);
-}
-
-TEST(EchoFactor, an_even_choice_is_right_in_total_and_never_far_off) {
-  for (const double mean : {1.5, 1.1, 2.75}) {
-    for (const std::uint64_t items : {1ULL, 7ULL, 100ULL, 1000ULL}) {
-      for (std::uint64_t pass = 0; pass < 20; ++pass) {
-        for (const std::uint64_t more : {0ULL, 1ULL, 6ULL, 999ULL}) {
-          EchoFactor factor(mean, true);
-          const std::uint64_t total = factor.uses_of_pass(items) + more;
-          factor.begin_pass(3, pass, items, total);
-          const double of_pass = more == 0 ? mean : static_cast<double>(total) / static_cast<double>(items);
-          std::uint64_t uses = 0;
-          for (std::uint64_t item = 1; item <= items; ++item) {
-            uses += factor.next();
-            ASSERT_LT(std::abs(static_cast<double>(uses) - static_cast<double>(item) * of_pass), 2.0);
-          }
-          ASSERT_EQ(uses, total);
-        }
-      }
-    }
-  }
-}
-
-TEST(EchoFactor, a_pass_has_the_uses_it_is_given_and_the_next_one_its_own) {
-  for (std::uint64_t items = 1; items < 60; ++items) {
-    EchoFactor factor(1.5);
-    for (const std::uint64_t uses : {items, items + items / 2, 7 * items - 1, 1000 * items + 1}) {
-      factor.begin_pass(1, 2, items, uses);
-      std::uint64_t total = 0;
-      for (std::uint64_t item = 0; item < items; ++item) {
-        const std::uint32_t of_item = factor.next();
-        ASSERT_TRUE(of_item == uses / items || of_item == (uses + items - 1) / items);
-        total += of_item;
-      }
-      ASSERT_EQ(total, uses);
-    }
-    factor.begin_pass(1, 2, items);
-    ASSERT_EQ(factor.uses_of_pass(10), 15U);
-  }
 }
 
 }  // namespace

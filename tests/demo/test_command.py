@@ -94,23 +94,6 @@ def no_experiment(monkeypatch):
     return replace
 
 
-@pytest.mark.usefixtures("no_experiment")
-def test_a_path_that_cannot_work_is_one_line_before_training(capsys, tmp_path):
-    path = tmp_path / "missing" / "x.json"
-    assert f"--json {path} " in error_of(capsys, "--json", path)
-    path = tmp_path / "x.docx"
-    assert f"--output {path} " in error_of(capsys, "--output", path)
-    assert "need files of their own" in error_of(
-        capsys, "--output", tmp_path / "x.png", "--json", tmp_path / "x.png"
-    )
-
-
-def test_a_folder_that_does_not_work_is_one_line(capsys, tmp_path):
-    needs_demo_packages()
-    error = error_of(capsys, "--images", tmp_path, "--output", tmp_path / "figure.png")
-    assert f"--images {tmp_path} " in error
-
-
 def test_an_error_of_the_package_is_one_line_and_leaves_earlier_results(
     capsys, tmp_path, no_experiment
 ):

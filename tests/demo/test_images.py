@@ -10,7 +10,7 @@ from pyecho.demo.images import decode_all, read_folder, write_digits
 from pyecho.tools.arguments import CommandError
 
 
-def test_every_image_is_in_one_part_with_the_label_of_its_folder(image_folder):
+def test_read_folder_puts_every_image_into_one_part_with_the_label_of_its_folder(image_folder):
     images = read_folder(image_folder)
     both = [*images.train, *images.test]
     assert list(images.classes) == ["circle", "square"]

@@ -22,17 +22,6 @@ def no_cuda(monkeypatch):
     monkeypatch.setenv("PYECHO_CUDA_DRIVER", "none")
 
 
-def test_text_names_every_fact_in_aligned_columns(capsys):
-    assert main(["info"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    names = [line.split("  ")[0] for line in lines]
-    assert {"NumPy", "torch", "huge pages", "memlock limit", "CUDA"} <= set(names)
-    starts = {
-        len(line) - len(line[len(name) :].lstrip()) for line, name in zip(lines, names, strict=True)
-    }
-    assert len(starts) == 1
-
-
 def test_json_holds_the_same_facts(capsys):
     assert main(["info", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
@@ -70,25 +59,3 @@ def test_the_mode_of_huge_pages_is_the_one_in_brackets(monkeypatch, tmp_path, co
     path.write_text(content)
     monkeypatch.setattr(info, "_HUGE_PAGES", path)
     assert info.collect()["huge_pages"] == mode
-
-
-def test_what_the_system_does_not_tell_is_said_so(monkeypatch, tmp_path):
-    monkeypatch.setattr(info, "_HUGE_PAGES", tmp_path / "missing")
-    monkeypatch.setattr(info, "_CPU_LIST", tmp_path / "missing")
-    monkeypatch.setattr(info, "_installed", lambda name: None)
-    text = info.as_text(info.collect() | NO_CUDA | {"memlock_bytes": None})
-    values = dict(line.split("  ", 1) for line in text.splitlines())
-    assert values["CPU"].strip() == values["huge pages"].strip() == "unknown"
-    assert values["torch"].strip() == "not found"
-    assert values["memlock limit"].strip() == "unlimited"
-
-
-def test_devices_are_listed():
-    found = {
-        "cuda_driver": "12.8",
-        "cuda_missing": "",
-        "cuda_devices": ["one", "two"],
-    }
-    text = info.as_text(info.collect() | found)
-    assert "12.8" in text
-    assert "one, two" in text

@@ -28,15 +28,6 @@ class Parquet:
         return batches.__arrow_c_stream__(requested_schema)
 
 
-def test_a_table():
-    def echoed():
-        return pyecho.EchoLoader(table(), 2, batch_size=8)
-
-    assert len(echoed()) == 10
-    check_epochs(echoed, range(40))
-    check_states(echoed)
-
-
 def test_a_parquet_file(tmp_path):
     parquet.write_table(table(), tmp_path / "rows.parquet", row_group_size=10)
 

@@ -57,11 +57,14 @@ class Model(lightning.LightningModule):
         return [optimizer], [{"scheduler": schedule, "interval": "step"}]
 
 
-def make_loader(**options):
+def make_source():
     dataset = TensorDataset(torch.arange(EXAMPLES))
     sampler = DistributedSampler(dataset, num_replicas=1, rank=0)  # its order is the epoch's
-    source = DataLoader(dataset, batch_size=6, sampler=sampler)
-    return EchoLoader(source, 2, batch_size=BATCH, unbatch=True, **options)
+    return DataLoader(dataset, batch_size=6, sampler=sampler)
+
+
+def make_loader(**options):
+    return EchoLoader(make_source(), 2, batch_size=BATCH, unbatch=True, **options)
 
 
 def make_trainer(folder, **options):
@@ -84,7 +87,7 @@ def trained(folder, loader, checkpoint=None, schedule=False, validation=None, **
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """What an uninterrupted training sees, and a checkpoint after every step and every epoch."""
+    """Return a folder of checkpoints after all steps and epochs, and the batches of all of them."""
     folder = tmp_path_factory.mktemp("checkpoints")
     steps = callbacks.ModelCheckpoint(
         folder, "{step}", save_top_k=-1, every_n_train_steps=1, save_on_train_epoch_end=False
@@ -177,7 +180,7 @@ def test_the_callback_finds_each_loader(tmp_path):
     trainer.fit(Both(), {name: make_loader() for name in "ab"})
     assert {"echo/R/0", "echo/R/1"} < set(trainer.logged_metrics)
     with pytest.warns(UserWarning, match="EchoCallback logs nothing"):
-        trained(tmp_path, make_loader()._source.object, max_epochs=1, callbacks=[EchoCallback()])
+        trained(tmp_path, make_source(), max_epochs=1, callbacks=[EchoCallback()])
 
 
 def test_an_echoed_loader_can_validate(tmp_path):

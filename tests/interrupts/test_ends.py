@@ -1,19 +1,14 @@
 """Two Ctrl-C at the end of an iteration, and one in the lock of a progress bar."""
 
 import contextlib
-import functools
-import inspect
-import sys
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
-from interrupt_points import points_of
+from interrupt_points import Interrupts, taken_under
 
 import pyecho
 
-PACKAGE = str(Path(pyecho.__file__).parent)
 ROWS = np.arange(12)
 OPTIONS = {"batch_size": 3, "threads": 0, "seed": 1}
 FORMS = {
@@ -28,50 +23,6 @@ FORMS = {
 def made(form, source=ROWS):
     """Return a loader whose epochs differ."""
     return pyecho.EchoLoader(source, 2, **(OPTIONS | FORMS[form]))
-
-
-def in_finalizer(frame):
-    """Return True in a __del__, where Python reports exceptions and goes on."""
-    while frame is not None and frame.f_code.co_name != "__del__":
-        frame = frame.f_back
-    return frame is not None
-
-
-class Interrupts:
-    """Raise KeyboardInterrupt at these points of pyecho's Python code, counted from the last."""
-
-    def __init__(self, *gaps):
-        self.left = list(gaps)
-        self.points = functools.cache(points_of)
-
-    def __call__(self, frame, event, _):
-        if not frame.f_code.co_filename.startswith(PACKAGE) or in_finalizer(frame):
-            return None
-        frame.f_trace_opcodes = True
-        # The call of a generator may be its close(), where CPython looks for no signal.
-        begins = event == "call" and not frame.f_code.co_flags & inspect.CO_GENERATOR
-        at_point = begins or (event == "opcode" and frame.f_lasti in self.points(frame.f_code))
-        if at_point and self.left:
-            self.left[0] -= 1
-            if self.left[0] == 0:
-                del self.left[0]
-                raise KeyboardInterrupt
-        return self
-
-
-def taken_under(interrupts, iterator):
-    """Return what an iterator still has, asked again after each interrupt."""
-    taken = []
-    for _ in range(3):
-        sys.settrace(interrupts)
-        try:
-            taken.extend(iterator)
-            break
-        except KeyboardInterrupt:
-            pass
-        finally:
-            sys.settrace(None)
-    return taken
 
 
 @pytest.mark.parametrize("gap", [1, 3, 8])

@@ -4,7 +4,8 @@ import os
 import random
 
 import pytest
-from interrupts import Points, Storm, unraisable_interrupts_dropped
+from interrupt_points import Interrupts
+from interrupts import Storm, unraisable_interrupts_dropped
 from pipelines import PIPELINES, check, name_of
 
 STRESS = os.environ.get("PYECHO_STRESS", "") not in ("", "0")
@@ -27,11 +28,11 @@ def test_a_pipeline_loses_nothing_in_a_storm_of_interrupts(number):
 
 @pipelines
 def test_a_pipeline_loses_nothing_by_an_interrupt_at_any_point(number):
-    counted = Points()
+    counted = Interrupts()
     check(number, counted.strikes, seed=number)
     points = range(1, counted.reached + 1)
     if not STRESS:
         points = random.Random(number).sample(points, 10)
     with unraisable_interrupts_dropped():
         for at in points:
-            check(number, Points(at).strikes, seed=number)
+            check(number, Interrupts(at).strikes, seed=number)

@@ -91,15 +91,6 @@ def test_dropping_the_loader_does_not_end_its_iterator(arguments, capsys):
     capsys.readouterr()
 
 
-@pytest.mark.parametrize("arguments", CONFIGURATIONS)
-def test_the_loader_can_be_used_again(arguments, capsys):
-    loader = pyecho.EchoLoader(Rows(50), 2, **arguments)
-    for _ in range(5):
-        next(iter(loader))
-    assert sum(len(batch) if "batch_size" in arguments else 1 for batch in loader) == 100
-    capsys.readouterr()
-
-
 def test_an_iterator_at_its_end_holds_nothing():
     class Source(list):
         pass
@@ -186,7 +177,7 @@ def test_a_thousand_abandoned_iterators_leave_no_thread():
 
 @pytest.mark.parametrize("threads", [0, 1])
 def test_an_item_may_close_the_loader_when_it_dies(threads):
-    """It dies between the reading and the copying of its leaves."""
+    """An item dies between the reading and the copying of its leaves."""
 
     class Item(dict):
         def __del__(self):

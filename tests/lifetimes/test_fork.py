@@ -70,13 +70,13 @@ def test_every_use_of_the_parents_buffer_is_refused(use):
     )
 
 
-def test_a_child_can_make_a_loader_of_its_own():
+def test_a_child_can_use_a_loader_of_its_parents_and_make_its_own():
     run(
         CHILD
         + """
-        parent = iter(pyecho.EchoLoader(range(100), 2, batch_size=4))
-        next(parent)
         loader = pyecho.EchoLoader(range(100), 2, batch_size=4)
+        parent = iter(loader)
+        next(parent)
         def child():
             assert sum(len(batch) for batch in loader) == 200
             assert sum(1 for _ in pyecho.EchoLoader(range(100), 2)) == 200
@@ -124,22 +124,6 @@ def test_a_child_that_exits_the_ordinary_way_exits():
             sys.exit(0)  # runs atexit handlers and finalizers
         assert os.waitpid(pid, 0)[1] == 0
         next(batches)
-    """)
-
-
-def test_forked_processes_of_multiprocessing_end():
-    run("""
-        import multiprocessing, warnings
-        warnings.simplefilter("ignore", DeprecationWarning)
-        batches = iter(pyecho.EchoLoader(itertools.repeat(np.zeros(8)), 2, batch_size=4))
-        next(batches)
-        def child():
-            loader = pyecho.EchoLoader(range(10), 2, batch_size=4)
-            assert sum(len(batch) for batch in loader) == 20
-        process = multiprocessing.get_context("fork").Process(target=child)
-        process.start()
-        process.join(60)
-        assert process.exitcode == 0, process.exitcode
     """)
 
 

@@ -47,15 +47,6 @@ def test_a_warning_turned_into_an_error_loses_no_batch():
     assert np.concatenate(kept).tolist() == [n for n in range(100) for _ in range(2)]
 
 
-def test_keeping_a_few_batches_is_no_hoarding():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        last = None
-        for batch in loader_of():
-            last = batch
-        del last
-
-
 def test_max_bytes_ends_in_buffer_exhausted_that_counts_the_leases():
     batches = iter(loader_of(max_bytes=least_bytes()))
     kept = []
@@ -90,18 +81,6 @@ def test_dropping_one_lease_lets_the_loader_go_on_without_loss():
     assert emitted == [20 * n for n in range(200) for _ in range(2)]
 
 
-@pytest.mark.parametrize("threads", [1, 4])
-def test_exhaustion_is_told_again_and_again_until_something_is_dropped(threads):
-    batches = iter(loader_of(max_bytes=least_bytes(threads=threads), threads=threads))
-    kept = []
-    for _ in range(3):
-        with pytest.raises(pyecho.BufferExhausted):
-            kept.extend(batches)
-    kept.clear()
-    for _ in batches:
-        pass
-
-
 def test_a_view_counts_as_its_batch():
     loader = loader_of(max_bytes=least_bytes())
     batches = iter(loader)
@@ -124,10 +103,3 @@ def test_the_end_of_input_needs_no_memory():
             assert len(kept) < -(-2 * count // 4)
         else:
             assert len(kept) == -(-2 * count // 4)
-
-
-def test_without_max_bytes_thousands_of_kept_batches_are_fine():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        kept = list(pyecho.EchoLoader(np.arange(20_000), 1, batch_size=5, shuffle_buffer=0))
-    assert np.concatenate(kept).tolist() == list(range(20_000))

@@ -13,20 +13,10 @@ BLOCKED = {
         batches = iter(pyecho.EchoLoader(stuck(2), 1, batch_size=4, threads=4))
         blocked = threading.Thread(target=attempt, args=(lambda: next(batches),), daemon=True)
     """,
-    "a consumer of batch echoing that waits for its source": """
-        uses = iter(pyecho.EchoLoader(stuck(1), 1))
-        next(uses)
-        blocked = threading.Thread(target=attempt, args=(lambda: next(uses),), daemon=True)
-    """,
     "a feeder and workers that wait for their consumer": """
         rows = itertools.repeat(np.zeros(64))
         batches = iter(pyecho.EchoLoader(rows, 2, batch_size=4, shuffle_buffer=50, threads=4))
         next(batches)
-        blocked = None
-    """,
-    "a feeder of batch echoing that waits for its consumer": """
-        uses = iter(pyecho.EchoLoader(itertools.count(), 2, shuffle_buffer=50))
-        next(uses)
         blocked = None
     """,
     "augmentation that waits for its consumer": """

@@ -4,84 +4,34 @@ What others had: `atexit` too late for Python threads, the GIL taken during fina
 worker processes that are left behind.
 """
 
-import os
 import sys
-from concurrent.futures import ThreadPoolExecutor
-from queue import SimpleQueue
 
 import pytest
-from exit_matrix import ENDS, EXITS, FORMS, SOURCES, STAGES, Exit, pairwise
-from exits import Nursery
+from exit_matrix import EXITS, SOURCES, Exit, pairwise
 from scripts import LIMIT_SECONDS, run, started
-
-from pyecho.run.threads import EXIT_SECONDS
 
 FREE_THREADED = not getattr(sys, "_is_gil_enabled", lambda: True)()
 
-SLOWEST_SECONDS = EXIT_SECONDS + 8
-"""An exit that takes longer waits for something. PyTorch's own waits take 5 s and more."""
 
-
-@pytest.fixture(scope="module")
-def nurseries():
-    """Idle nurseries: of exits without PyTorch, and of exits with it."""
-    modules = {False: ["pyecho"], True: ["torch", "pyecho.torch"]}
-    idle = {torch: SimpleQueue() for torch in modules}
-    for torch in modules:
-        for _ in range(os.cpu_count() or 1):
-            idle[torch].put(Nursery(*modules[torch]))
-    yield idle
-    for queue in idle.values():
-        while not queue.empty():
-            queue.get().close()
-
-
-def problem_of(exit: Exit, nurseries) -> str:
-    """Return what is not clean about an exit, "" if all is."""
-    idle = nurseries[SOURCES[exit.source].torch]
-    nursery = idle.get()
-    seen = nursery.run(exit.script)
-    idle.put(nursery)
-    problem = exit.problem(seen["code"], seen["output"], seen["errors"])
-    if not problem and seen["orphans"]:
-        return f"{exit}: left {seen['orphans']} processes behind"
-    if not problem and seen["seconds"] > SLOWEST_SECONDS:
-        return f"{exit}: took {seen['seconds']:.1f} s"
-    return problem
-
-
-def assert_clean(exits: list[Exit], nurseries) -> None:
-    with ThreadPoolExecutor(os.cpu_count()) as executor:
-        problems = list(executor.map(lambda exit: problem_of(exit, nurseries), exits))
-    assert not any(problems), "\n".join(filter(None, problems))
-
-
-def test_exits_with_every_pair_of_values_are_clean(nurseries):
-    assert_clean(pairwise(EXITS), nurseries)
-
-
-@pytest.mark.stress
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("source", SOURCES)
-def test_all_exits_are_clean(source, form, nurseries):
-    assert_clean([exit for exit in EXITS if exit[:2] == (source, form)], nurseries)
-
-
-# A child of a nursery differs from other interpreters: it was forked, and much of it is frozen.
-FRESH = [
-    Exit(source, form, stage, end)
-    for source, form, stage, end in zip(
-        SOURCES, FORMS, [*STAGES, "global"], [*ENDS, "Ctrl-C"], strict=True
-    )
-]
-
-
-@pytest.mark.parametrize("exit", FRESH, ids=str)
-def test_an_exit_of_a_fresh_interpreter_is_clean(exit):
+def assert_clean(exit: Exit) -> None:
+    """Check one exit. A process that is left behind keeps the pipes open: that is a hang."""
     with started(exit.script) as process:
         output, errors = process.communicate(timeout=LIMIT_SECONDS)
     problem = exit.problem(process.returncode, output, errors)
     assert not problem, problem
+
+
+@pytest.mark.parametrize("exit", pairwise(EXITS), ids=str)
+def test_an_exit_is_clean_for_every_pair_of_values(exit):
+    assert_clean(exit)
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("source", SOURCES)
+def test_all_exits_are_clean(source):
+    for exit in EXITS:
+        if exit.source == source:
+            assert_clean(exit)
 
 
 OTHERS = {
@@ -213,7 +163,7 @@ def test_the_exit_waits_for_a_source_that_takes_long_to_end():
 
 
 def test_threads_end_that_an_exit_handler_has_started():
-    """It moves pyecho's own exit handler to a place that Python has passed already.
+    """Such a handler moves pyecho's own to a place that Python has passed already.
 
     Without a GIL the thread that made an object destroys it: the main thread has begun the source.
     """

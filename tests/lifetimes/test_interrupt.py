@@ -1,8 +1,6 @@
 """Ctrl-C is answered in every wait, by KeyboardInterrupt in the main thread."""
 
 import signal
-import sys
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,7 +10,6 @@ import pytest
 from scripts import await_idle, finished, started
 
 import pyecho
-from pyecho.run.threads import Flag, Worker
 
 # A bug of others: Ctrl-C unanswered in a native wait.
 
@@ -79,32 +76,6 @@ def test_ctrl_c_is_answered_in(wait):
         await_idle(process)
         process.send_signal(signal.SIGINT)
         assert process.stdout.readline() == "interrupted\n"
-        finished(process)
-
-
-def test_nothing_is_lost_by_a_ctrl_c_that_is_caught():
-    script = """
-        release = threading.Event()
-        def source():
-            for number in range(20):
-                if number == 10:
-                    release.wait()
-                yield number
-        uses, emitted = iter(pyecho.EchoLoader(source(), 2, batch_size=3, shuffle_buffer=0)), []
-        print("ready", flush=True)
-        while True:
-            try:
-                emitted += next(uses).tolist()
-            except KeyboardInterrupt:
-                release.set()
-            except StopIteration:
-                break
-        assert emitted == [number for number in range(20) for _ in range(2)]
-    """
-    with started(script) as process:
-        assert process.stdout.readline() == "ready\n"
-        await_idle(process)
-        process.send_signal(signal.SIGINT)
         finished(process)
 
 
@@ -187,42 +158,3 @@ def test_ctrl_c_in_the_code_of_an_item_loses_no_use(batch_size: int | None) -> N
         uses.update(np.atleast_1d(batch["y"]).tolist())
     assert interrupts > 0
     assert uses == Counter(dict.fromkeys(range(50), 3))
-
-
-def test_ctrl_c_at_any_point_of_a_wait_for_a_thread() -> None:
-    waits = (Worker.done.__code__, Flag.wait.__code__)
-    left = 0
-
-    def trace(frame: Any, event: str, _: Any) -> Any:
-        nonlocal left
-        if frame.f_code not in waits:
-            return None
-        frame.f_trace_opcodes = True
-        left -= event == "opcode"
-        if left == 0:
-            raise KeyboardInterrupt
-        return trace
-
-    for point in range(1, 1000):
-        with pyecho.EchoLoader(_Slow(), 2) as loader:
-            left = point
-            try:
-                sys.settrace(trace)
-                next(iter(loader))
-            except KeyboardInterrupt:
-                pass
-            finally:
-                sys.settrace(None)
-            assert list(loader) == [0, 0, 1, 1]
-        if left > 0:
-            break
-    assert 20 < point < 999
-
-
-class _Slow:
-    """A source read in a thread, for which the consumer waits."""
-
-    def __iter__(self) -> Iterator[int]:
-        time.sleep(0.001)
-        yield 0
-        yield 1

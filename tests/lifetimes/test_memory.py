@@ -96,26 +96,6 @@ def test_memory_is_flat_over_tens_of_thousands_of_batches(arguments):
     )
 
 
-@pytest.mark.stress
-def test_memory_is_flat_over_a_million_batches():
-    run(
-        RESIDENT
-        + """
-        rows = itertools.repeat(np.zeros(16))
-        loader = pyecho.EchoLoader(rows, 4, batch_size=4, shuffle_buffer=64)
-        batches = iter(loader)
-        for _ in range(10_000):
-            next(batches)
-        before, allocations = resident(), loader.stats().host_allocations
-        for _ in range(1_000_000):
-            next(batches)
-        assert loader.stats().host_allocations == allocations
-        growth = resident() - before
-        assert growth < 1_000_000, growth
-    """
-    )
-
-
 @pytest.mark.parametrize("batch_size", [None, 8])
 def test_memory_is_flat_over_many_epochs(batch_size):
     run(

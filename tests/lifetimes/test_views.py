@@ -44,26 +44,6 @@ def test_views_outlive_iterator_loader_and_source():
         view += 1
 
 
-def test_views_outlive_a_stopped_buffer():
-    buffer = pyecho.EchoBuffer(pyecho.Field(4, int), batch_size=2)
-    buffer.put(np.arange(4))
-    batch = next(iter(buffer))
-    buffer.stop()
-    del buffer
-    gc.collect()
-    assert batch.tolist() == [[0, 1, 2, 3]] * 2
-
-
-@hoarding
-def test_the_smallest_view_keeps_the_whole_batch():
-    loader = pyecho.EchoLoader(rows(100), 2, batch_size=4, shuffle_buffer=0)
-    batches = iter(loader)
-    view = next(batches)[3, 5:6]
-    for _ in batches:
-        pass
-    assert view.tolist() == [rows(100)[1, 5]]
-
-
 @hoarding
 def test_info_keeps_its_memory_too():
     loader = pyecho.EchoLoader(rows(100), 2, batch_size=4, shuffle_buffer=0, with_info=True)
@@ -73,34 +53,6 @@ def test_info_keeps_its_memory_too():
         del batch
     assert info.source_index.tolist() == [0, 0, 1, 1]
     assert info.use.tolist() == [0, 1, 0, 1]
-
-
-def test_memory_of_a_dropped_batch_is_used_again():
-    batches = iter(pyecho.EchoLoader(rows(2000), 2, batch_size=4, shuffle_buffer=0, threads=1))
-    addresses = set()
-    for batch in batches:
-        addresses.add(batch.ctypes.data)
-        del batch
-    # Small batches: 32 made ahead, one at the worker, two at the consumer.
-    assert len(addresses) <= 35
-
-
-def test_a_batch_is_not_filled_while_it_is_written_to():
-    """The consumer owns its batch: writing to it never shows in another one."""
-    for batch in pyecho.EchoLoader(
-        np.zeros((500, 100)), 3, batch_size=8, shuffle_buffer=20, threads=4
-    ):
-        assert not batch.any()
-        batch[...] = 7
-        assert (batch == 7).all()
-
-
-def test_views_of_a_reservation_are_read_only_once_it_is_committed():
-    buffer = pyecho.EchoBuffer(pyecho.Field(4, int), batch_size=1, factor=1)
-    with buffer.reserve() as view:
-        view[...] = 5
-    with pytest.raises(ValueError, match="read-only"):
-        view[...] = 6
 
 
 def test_views_of_a_reservation_outlive_the_buffer():
@@ -132,19 +84,6 @@ def test_torch_tensors_hold_the_batch():
     gc.collect()
     assert torch.equal(part, copy[1:, :3])
     assert torch.equal(flat, copy.view(-1))
-
-
-@hoarding
-def test_dlpack_consumers_hold_the_batch():
-    torch = pytest.importorskip("torch")
-    batches = iter(pyecho.EchoLoader(rows(100), 2, batch_size=4, shuffle_buffer=0))
-    tensor = torch.from_dlpack(next(batches))
-    copy = tensor.clone()
-    for batch in batches:
-        batch[...] = 0
-    del batches
-    gc.collect()
-    assert torch.equal(tensor, copy)
 
 
 def test_views_tensors_and_capsules_in_globals_at_exit_are_no_trouble():

@@ -18,6 +18,7 @@ import pyecho
 import pyecho.torch
 
 workers = pytest.mark.parametrize("augment_workers", [0, 1, 2, 4])
+DELAYS = random.Random(1)
 VARIABLE = contextvars.ContextVar("VARIABLE", default="default")
 
 
@@ -31,7 +32,7 @@ def loader_of(source, factor=2, *, augment=unchanged, **arguments):
 
 def late():
     """Upset the order in which threads are done."""
-    time.sleep(random.random() * 0.002)
+    time.sleep(DELAYS.random() * 0.002)
 
 
 # ---------------------------------------------------------------- every use
@@ -40,7 +41,7 @@ def late():
 @workers
 @levels
 @pytest.mark.parametrize("epochs", [None, 3])
-def test_every_use_has_random_numbers_of_its_own_whatever_the_threads(
+def test_augment_has_random_numbers_of_its_own_for_every_use_whatever_the_threads(
     augment_workers, batch_size, epochs
 ):
     def augment(batch, rng):
@@ -66,32 +67,8 @@ def test_every_use_has_random_numbers_of_its_own_whatever_the_threads(
         assert list(again) == emitted
 
 
-@workers
-@levels
-def test_results_come_out_as_they_are_in_order_with_their_info(augment_workers, batch_size):
-    made = {}
-
-    def augment(batch, rng):
-        assert not isinstance(batch, tuple), "the info stays with the batch"
-        late()
-        made[key(batch)] = object()
-        return made[key(batch)]
-
-    def key(batch):
-        return tuple(np.atleast_1d(batch).tolist())
-
-    arguments = {"batch_size": batch_size, "shuffle_buffer": 8, "with_info": True}
-    plain = pyecho.EchoLoader(range(40), 1, **arguments)
-    loader = loader_of(
-        range(40), 1, augment=augment, augment_workers=augment_workers, prefetch=3, **arguments
-    )
-    for (result, info), (batch, expected_info) in zip(loader, plain, strict=True):
-        assert result is made[key(batch)]
-        assert info.source_index.tolist() == expected_info.source_index.tolist()
-
-
 @pytest.mark.parametrize("augment_workers", [1, 3])
-def test_so_many_threads_run_side_by_side_in_the_callers_context(augment_workers):
+def test_augment_workers_run_side_by_side_in_the_callers_context(augment_workers):
     together = threading.Barrier(augment_workers, timeout=60)
     seen = set()
 
@@ -108,7 +85,7 @@ def test_so_many_threads_run_side_by_side_in_the_callers_context(augment_workers
     assert seen == {("pyecho-augment", "caller")}
 
 
-def test_it_overlaps_the_consumer():
+def test_augment_overlaps_the_consumer():
     """While the consumer holds batch 0, batch 1 is augmented; else this would wait for ever."""
     reached = threading.Event()
 
@@ -202,29 +179,7 @@ def test_shared_storage_is_read_only_for_it_and_copy_makes_it_writable():
 # ---------------------------------------------------------------- collate_fn
 
 
-@workers
-def test_collate_fn_gets_lists_of_the_examples_themselves(augment_workers):
-    """Which of them is held to the model in test_model.py."""
-    examples = [object() for _ in range(30)]
-
-    def collate(batch):
-        assert type(batch) is list
-        late()
-        return [examples.index(example) for example in batch]
-
-    loader = pyecho.EchoLoader(
-        examples,
-        3,
-        batch_size=4,
-        collate_fn=collate,
-        augment_workers=augment_workers,
-        with_info=True,
-    )
-    for batch, info in loader:
-        assert batch == info.source_index.tolist()
-
-
-def test_none_is_refused():
+def test_augment_must_not_return_none():
     with pytest.raises(pyecho.ConfigError, match="augment returned None; it must return the batch"):
         list(loader_of([1], augment=lambda batch, rng: None))
 
@@ -338,7 +293,7 @@ def test_collate_fn_and_augment_of_one_object_are_of_one_copy():
     assert sorted(flat(loader)) == list(range(100))
 
 
-def test_what_cannot_be_copied_is_shared_by_all_workers():
+def test_augment_that_cannot_be_copied_is_shared_by_all_workers():
     class Locked:
         def __init__(self):
             self.lock = threading.Lock()

@@ -16,7 +16,7 @@ LSTM = torch.nn.LSTM(4, 4, 2, dropout=0.5)
 
 
 def applied(function, seed=1, epoch=2, number=1):
-    """What augment makes of batch `number` of an epoch."""
+    """Return the result of augment for batch `number` of an epoch."""
     loader = pyecho.EchoLoader(
         range(number + 1), 1, augment=lambda batch, rng: function(), seed=seed
     )

@@ -19,42 +19,19 @@ GOOD = {"image": IMAGE, "label": 1, "extra": [np.zeros(2), "name"]}
     ("first", "second", "message"),
     [
         (IMAGE, np.zeros((2, 4), np.float32), r"float32 array of shape \(2, 3\).*\(2, 4\).*crop"),
-        (IMAGE, np.zeros((2, 3)), r"float32 array of shape \(2, 3\), got float64 array"),
-        (IMAGE, "a picture", "float32 array .*, got str"),
         (IMAGE, [[0, 0, 0], [0, 0, 0]], "float32 array .*, got list"),
-        (np.zeros(2), 1.0, r"float64 array of shape \(2,\), got float"),
         (np.zeros(2, ">f4"), np.zeros(2, "<f4"), ">f4 array.*got float32 array"),
         (np.array(["abc"]), np.array(["abcde"]), "<U3 array.*got <U5"),
         (1, 2.5, r"int64 array of shape \(\), got float"),
         (True, 2, "bool .* got int"),
-        (np.float32(1), 1.0, "float32 .* got float"),
-        ((1, 2), (1, 2, 3), "a tuple of 2, got tuple of 3"),
         ((1, 2), [1, 2], "a tuple of 2, got list"),
-        ({"a": 1}, 5, r"a dict with keys \('a',\), got int"),
         ({"a": 1, "b": 2}, {"a": 1}, r"a dict with keys \('a', 'b'\), got keys .*unify them"),
         ({"a": 1}, {"a": 1, "b": 2}, r"a dict with keys \('a',\), got keys .*'b'"),
     ],
 )
-def test_what_was_expected_and_what_came_is_told(first, second, message):
+def test_spec_mismatch_tells_what_was_expected_and_what_came(first, second, message):
     with pytest.raises(pyecho.SpecMismatch, match=rf"^item: expected {message}"):
         list(pyecho.EchoLoader([first, second], 1, batch_size=1))
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "advised"),
-    [
-        (np.zeros(3), np.zeros(4), True),
-        (np.zeros(4), np.zeros(3), True),
-        (np.zeros((3, 4)), np.zeros((4, 3)), True),
-        ([1, 2], [1, 2, 3], True),
-        (np.zeros((2, 3)), np.zeros((2, 4)), False),
-    ],
-)
-def test_items_of_other_shapes_are_advised_to_collate_fn(first, second, advised):
-    options = {} if advised else {"unbatch": True}  # with which there is no collate_fn
-    with pytest.raises(pyecho.SpecMismatch) as raised:
-        list(pyecho.EchoLoader(iter([first, second]), 1, batch_size=2, **options))
-    assert ("in the source, or in a loader's collate_fn" in str(raised.value)) == advised
 
 
 def test_a_number_that_does_not_fit_is_told():
@@ -95,15 +72,6 @@ def test_the_last_batch_before_the_error_may_be_short_or_left_out(shuffle_buffer
         for batch in loader:
             emitted += flat([batch])
     assert len(emitted) == (28 if drop_last else 30)
-
-
-def test_the_next_epoch_works_again():
-    source = [1, "cat"]
-    loader = pyecho.EchoLoader(source, 2, batch_size=4)
-    with pytest.raises(pyecho.SpecMismatch):
-        list(loader)
-    source[1] = 2
-    assert sorted(flat(loader)) == [1, 1, 2, 2]
 
 
 @pytest.mark.parametrize("first", [None, "text"])

@@ -35,7 +35,7 @@ class Failing(Iterated):
 
 
 def outcome(loader, error):
-    """What a loader emits before it raises `error`, which must be the same object."""
+    """Return the emissions of a loader before it raises `error`, which must be the same object."""
     emitted, batches = [], iter(loader)
     with pytest.raises(type(error)) as raised:
         for batch in batches:
@@ -54,7 +54,7 @@ ERRORS = [(Unreadable, "a.png", 7), (BaseException, "odd"), (SystemExit, 3)]
 @pytest.mark.parametrize("shuffle_buffer", [0, 4])
 @pytest.mark.parametrize("count", [0, 9])
 @pytest.mark.parametrize("kind", ERRORS, ids=lambda kind: kind[0].__name__)
-def test_every_use_of_what_came_before_then_the_same_exception_and_the_next_epoch_is_whole(
+def test_an_exception_follows_every_use_of_the_items_before_it_and_the_next_epoch_is_whole(
     driver, batch_size, shuffle_buffer, count, kind
 ):
     error = kind[0](*kind[1:])

@@ -64,10 +64,10 @@ def test_numpy_dtypes_arrive_bit_by_bit(dtype):
 @pytest.mark.parametrize("dtype", TORCH_DTYPES, ids=str)
 def test_torch_dtypes_arrive_bit_by_bit(dtype):
     if dtype == torch.bool:
-        tensor = torch.randint(0, 2, (4, 6)).bool()
+        tensor = torch.tensor(random_array(bool, (4, 6)))
     else:
         size = torch.empty((), dtype=dtype).element_size()
-        tensor = torch.randint(0, 256, (4, 6 * size), dtype=torch.uint8).view(dtype)
+        tensor = torch.tensor(random_array("u1", (4, 6 * size))).view(dtype)
     for batch in in_three_ways(tensor):
         assert (batch.dtype, batch.shape) == (dtype, tensor.shape)
         assert torch.equal(batch.view(torch.uint8), tensor.view(torch.uint8))
@@ -191,6 +191,6 @@ def test_the_numpy_loader_takes_tensors_and_says_where_others_belong():
         (lambda: np.zeros(2, ">f4"), r"PyTorch has no.*pyecho\.EchoLoader"),
     ],
 )
-def test_what_cannot_be_a_tensor_in_host_memory_is_refused_with_a_remedy(make, remedy):
+def test_the_torch_loader_refuses_leaves_that_cannot_be_tensors_in_host_memory(make, remedy):
     with pytest.raises(pyecho.ConfigError, match=remedy):
         list(pyecho.torch.EchoLoader([make()], 1, batch_size=1))

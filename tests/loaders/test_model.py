@@ -1,18 +1,20 @@
 """Loaders and buffers agree with the reference model, use by use, whatever makes the batches."""
 
-from itertools import chain, islice, pairwise, repeat
+from itertools import chain, islice, repeat
 
 import numpy as np
 import pytest
 import reference_model as model
+import resuming
 from delays import dawdling
-from drivers import Iterated, Sized, length_of
-from hypothesis import given
+from drivers import length_of
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pyecho
 from pyecho import _core
 
+many = settings(max_examples=max(600, settings.default.max_examples))
 factors = st.one_of(
     st.integers(1, 6), st.floats(1, 5, allow_nan=False), st.sampled_from([1.5, 2.25, 3.999])
 )
@@ -38,44 +40,15 @@ def configurations(draw, *, batches=True):
 # ---------------------------------------------------------------- sources
 
 
-def example(item):
-    """An example from which every byte tells where it comes from."""
-    return {"row": np.full(5, item, np.int32), "number": item * 7, "name": f"item {item}"}
-
-
-def columns(start, end):
-    """The examples of a range, as a batch."""
-    return {
-        "row": np.repeat(np.arange(start, end, dtype=np.int32)[:, None], 5, axis=1),
-        "number": np.arange(start, end) * 7,
-        "name": [f"item {item}" for item in range(start, end)],
-    }
-
-
-def cut(items):
-    """The examples as batches of uneven sizes, some of them empty."""
-    ends = [*range(0, items, 7), items, items]
-    return [columns(start, end) for start, end in pairwise(ends)]
-
-
-def arrays(items):
-    batch = columns(0, items)
-    return batch["row"], batch["number"]
-
-
-SOURCES = {
-    "list": lambda items: list(map(example, range(items))),
-    "arrays": arrays,
-    "sized": lambda items: Sized(list(map(example, range(items)))),
-    "iterated": lambda items: Iterated(list(map(example, range(items)))),
-    "late": lambda items: dawdling(map(example, range(items)), seed=items, most_seconds=0.0003),
-    "one shot": lambda items: map(example, range(items)),
-    "cut list": cut,
-    "cut": lambda items: Iterated(cut(items)),
-}
-KNOWN = ("list", "arrays", "sized", "cut list")
+CUT, KNOWN = resuming.CUT, resuming.KNOWN
 ONE_SHOT = ("late", "one shot")
-CUT = ("cut list", "cut")
+FORMS = ("list", "arrays", "indexed", "sized", "iterated", *ONE_SHOT, "cut list", "cut")
+
+
+def source_of(form, items):
+    if form == "late":
+        return dawdling(resuming.examples(items), seed=items, most_seconds=0.0003)
+    return resuming.SOURCES[form](items)
 
 
 def expected_iterations(items, arguments, form, first, count):
@@ -106,18 +79,20 @@ def uses_in(batch, info, *, whole):
     if isinstance(batch, list):  # a collate_fn's
         batch = {name: [each[name] for each in batch] for name in batch[0]}
     if isinstance(batch, tuple):
-        batch = {"row": batch[0], "number": batch[1]}
+        batch, numbers = {"row": batch[0]}, np.atleast_1d(batch[1])
+        assert np.array_equal(numbers, items)
     if whole:
         batch = {name: [leaf] for name, leaf in batch.items()}
     assert np.array_equal(batch["row"], [[item] * 5 for item in items])
-    assert np.array_equal(batch["number"], [item * 7 for item in items])
     assert batch.get("name") in (None, [f"item {item}" for item in items])
     return list(map(model.Use, items, uses))
 
 
+@pytest.mark.filterwarnings("ignore:the .* items of the source, used")
+@many
 @given(
     items=st.integers(1, 60),
-    form=st.sampled_from(list(SOURCES)),
+    form=st.sampled_from(FORMS),
     configuration=configurations(batches=False),
     epoch=st.one_of(st.integers(0, 3), st.integers(0, 2**62)),
     epochs=st.one_of(st.none(), st.integers(1, 5)),
@@ -137,7 +112,7 @@ def test_a_loader_emits_what_the_model_says(
         form = "list"
     expected = expected_iterations(items, arguments, form, epoch, count)
     loader = pyecho.EchoLoader(
-        SOURCES[form](items),
+        source_of(form, items),
         shuffle_buffer=arguments.pop("capacity"),
         **arguments,
         unbatch=form in CUT,
@@ -163,6 +138,7 @@ def test_a_loader_emits_what_the_model_says(
     loader.close()
 
 
+@many
 @given(
     items=st.integers(1, 40),
     configuration=configurations(),

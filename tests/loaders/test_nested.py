@@ -27,20 +27,6 @@ def test_echoing_examples_then_batches_is_no_hoard(threads, prefetch, augment):
     assert np.bincount(flat(outer)).tolist() == [6] * 600  # any warning is an error here
 
 
-def test_three_levels_are_deterministic_over_epochs_that_flow_or_not():
-    def make(epochs):
-        loader = pyecho.EchoLoader(range(10), 2, shuffle_buffer=4)
-        loader = pyecho.EchoLoader(loader, 1.5, shuffle_buffer=4, epochs=epochs)
-        return pyecho.EchoLoader(loader, 2, batch_size=3, shuffle_buffer=4)
-
-    for epochs in (None, 3):
-        one, other = make(epochs), make(epochs)
-        first = [flat(one) for _ in range(3)]
-        assert first == [flat(other) for _ in range(3)]
-        assert first[0] != first[1]
-        assert [len(epoch) for epoch in first] == [60] * 3
-
-
 def test_length_and_epoch_pass_through():
     inner = pyecho.EchoLoader(range(10), 2.5)
     outer = pyecho.EchoLoader(inner, 3)

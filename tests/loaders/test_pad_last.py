@@ -1,8 +1,7 @@
 """`pad_last`: a pass has as many uses as fill its last batch."""
 
 import re
-from collections import Counter
-from itertools import chain, islice
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -55,50 +54,6 @@ def test_pad_last_emits_what_the_model_says(
     loader.close()
 
 
-@pytest.mark.parametrize(
-    ("items", "factor", "batch_size"),
-    [(1, 2, 8), (16, 1, 8), (17, 1.5, 8), (40, 3, 7), (3, 1, 32), (9, 1, 8)],
-)
-@pytest.mark.parametrize("capacity", [1, 8, 100])
-def test_batches_are_full_and_items_have_equally_many_uses_or_one_more(
-    items, factor, batch_size, capacity
-):
-    loader = padded(range(items), factor, batch_size, shuffle_buffer=capacity)
-    batches = -(-int(items * factor + 0.5) // batch_size)
-    for _ in range(2):
-        assert len(loader) == batches
-        epoch = uses_of(loader)
-        assert [len(batch) for batch in epoch] == [batch_size] * batches
-        counts = Counter(use.item for use in chain(*epoch))
-        each = batches * batch_size // items
-        assert set(counts) == set(range(items))
-        assert set(counts.values()) <= {each, each + 1}
-        assert set(chain(*epoch)) == {
-            model.Use(item, use) for item, count in counts.items() for use in range(count)
-        }
-
-
-def test_batches_that_are_full_anyway_are_the_same():
-    plain = pyecho.EchoLoader(range(48), 1.5, batch_size=8, with_info=True)
-    assert uses_of(padded(range(48), 1.5, 8)) == uses_of(plain)
-
-
-@pytest.mark.parametrize("payload", [False, True])
-@pytest.mark.parametrize("source", [range(30), Sized(range(30))], ids=["range", "sized"])
-def test_a_state_goes_on_in_any_batch(source, payload):
-    def make():
-        return padded(source, 2, 8, shuffle_buffer=20)
-
-    whole = [uses_of(loader) for loader in [make()] for _ in range(2)]
-    for taken in range(9):
-        loader, resumed = make(), make()
-        batches = iter(loader)
-        assert uses_of(islice(batches, taken)) == whole[0][:taken]
-        resumed.load_state_dict(loader.state_dict(payload=payload))
-        assert uses_of(resumed) == whole[0][taken:]
-        assert uses_of(resumed) == whole[1]
-
-
 @pytest.mark.filterwarnings("ignore:the consumer keeps batches")
 def test_a_source_with_fewer_items_than_its_length_is_an_error_with_both_numbers():
     class Short(Iterated):
@@ -126,21 +81,6 @@ def test_items_beyond_the_length_are_left_out_with_a_warning():
         assert {use.item for use in chain(*taken)} == set(range(10))
 
 
-def test_an_error_of_the_source_follows_what_came_before():
-    class Failing(Iterated):
-        def __len__(self):
-            return 40
-
-        def __iter__(self):
-            yield from range(10)
-            raise OSError("disk")
-
-    batches, taken = iter(padded(Failing(()), 2, 8, shuffle_buffer=4)), []
-    with pytest.raises(OSError, match="disk"):
-        taken.extend(batches)
-    assert Counter(chain(*(batch.tolist() for batch, _ in taken))) == dict.fromkeys(range(10), 2)
-
-
 @pytest.mark.parametrize("source", [range(27), Iterated(range(27))], ids=["told", "untold"])
 @pytest.mark.parametrize("options", [{}, {"unique_in_batch": True, "shuffle_buffer": 9}], ids=str)
 def test_steps_per_epoch_stand_in_for_a_length(source, options):
@@ -159,6 +99,6 @@ def test_steps_per_epoch_stand_in_for_a_length(source, options):
         (iter(range(9)), {}, "steps_per_epoch"),
     ],
 )
-def test_what_leaves_the_number_of_uses_open_is_refused_at_construction(source, options, message):
+def test_pad_last_refuses_options_that_leave_the_number_of_uses_open(source, options, message):
     with pytest.raises(pyecho.ConfigError, match=message):
         padded(source, **{"factor": 2, "batch_size": 4} | options)

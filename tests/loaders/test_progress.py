@@ -52,6 +52,14 @@ def test_neither_abandoning_it_nor_an_error_leaves_a_bar(driver):
     assert not tqdm.tqdm._instances
 
 
+def test_an_error_after_some_batches_leaves_no_bar():
+    batches = iter(pyecho.EchoLoader(map(int, [*"123456789x"]), 2, progress=True))
+    with pytest.raises(ValueError, match="x"):
+        for _ in batches:
+            pass
+    assert not tqdm.tqdm._instances
+
+
 def test_a_missing_tqdm_is_named_with_its_remedy(monkeypatch):
     for name in ("tqdm", "tqdm.auto"):
         monkeypatch.setitem(sys.modules, name, None)

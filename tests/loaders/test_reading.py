@@ -43,7 +43,7 @@ CONTEXTS = {
 
 
 def state():
-    """What a source can see of its thread's context."""
+    """Return the thread's context as a source can see it."""
     autocast = torch.is_autocast_enabled("cpu")
     return (
         VARIABLE.get(),

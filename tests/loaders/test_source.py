@@ -1,21 +1,17 @@
 """Sources: what may be one, what a pass over it yields, what is known of it before it is read."""
 
-import collections
-import itertools
-import sys
 import types
 
 import numpy as np
 import pytest
 import torch
-from drivers import Iterated, flat, length_of, levels, pyecho_threads, repeated
+from drivers import Iterated, flat, length_of, repeated
 from scripts import run
 from torch.utils import data
 
 import pyecho
 import pyecho.torch
 
-Pair = collections.namedtuple("Pair", "x y")
 X, Y = np.arange(12.0).reshape(4, 3), np.arange(4)
 
 
@@ -80,74 +76,10 @@ class Stream(data.IterableDataset):
         (Stream, None),
     ],
 )
-def test_whatever_can_be_iterated_yields_its_items_and_tells_their_number(make, items, batch_size):
+def test_sources_of_any_kind_yield_their_items_and_tell_their_number(make, items, batch_size):
     loader = pyecho.EchoLoader(make(), 1, batch_size=batch_size, shuffle_buffer=0)
     assert length_of(loader) == (items and items // (batch_size or 1))
     assert flat(loader) == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize("make", [np.array, np.asfortranarray, torch.tensor])
-@levels
-def test_the_items_of_arrays_are_their_rows_and_of_a_tuple_of_arrays_tuples_of_rows(
-    make, batch_size
-):
-    x, y = make(np.arange(60_000.0).reshape(600, 100)), make(np.arange(600))
-    options = {"batch_size": batch_size, "shuffle_buffer": 0}
-    rows = [use.reshape(-1, 100).tolist() for use in pyecho.EchoLoader(x, 1, **options)]
-    assert list(itertools.chain(*rows)) == x.tolist()
-    for source in ((x, y), Pair(x, y)):
-        loader = pyecho.EchoLoader(source, 2, **options)
-        assert len(loader) == 1200 // (batch_size or 1)
-        for pair in loader:
-            assert type(pair) is type(source)
-            assert pair[0].tolist() == x[pair[1]].tolist()
-
-
-def calls_to_read(source):
-    """How many calls of Python's a pass over a source takes."""
-    loader = pyecho.torch.EchoLoader(source, 1, batch_size=1000)
-    calls = 0
-
-    def count(*_):
-        nonlocal calls
-        calls += 1
-
-    sys.setprofile(count)
-    try:
-        for batch in loader:
-            del batch
-    finally:
-        sys.setprofile(None)
-    return calls
-
-
-@pytest.mark.parametrize("make", [np.zeros, torch.zeros])
-def test_examples_of_an_array_or_tensor_are_not_read_row_by_row(make):
-    assert calls_to_read(make((60_000, 2))) < 10_000
-    assert calls_to_read((make((60_000, 2)), make(60_000))) < 10_000
-
-
-@pytest.mark.parametrize("source", [[X, X], (X,), (X, 1), (X, np.array(3)), (X, "abcd")])
-def test_lists_and_other_tuples_are_items_of_their_own(source):
-    items = list(pyecho.EchoLoader(source, 1))
-    assert len(items) == len(source)
-    assert np.shares_memory(items[0], X)
-
-
-def test_objects_among_the_arrays_of_a_tuple_travel_with_their_rows():
-    source = (Y, np.array(["a", "b", "c", "d"], dtype=object))
-    [(numbers, names)] = pyecho.EchoLoader(source, 1, batch_size=4, shuffle_buffer=0)
-    assert (numbers.tolist(), names) == ([0, 1, 2, 3], ["a", "b", "c", "d"])
-
-
-@pytest.mark.parametrize("batch_size", [None, 3])
-def test_memory_mapped_arrays_are_read(tmp_path, batch_size):
-    np.save(tmp_path / "rows.npy", X)
-    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
-    source = (mapped, np.asarray(mapped)[::-1])
-    pairs = list(pyecho.EchoLoader(source, 1, batch_size=batch_size, shuffle_buffer=0))
-    for place, expected in enumerate((X, X[::-1])):
-        assert np.array_equal(np.concatenate([np.atleast_2d(p[place]) for p in pairs]), expected)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -178,28 +110,6 @@ def test_torch_is_not_imported_for_sources_and_batches_of_arrays():
 # ---------------------------------------------------------------- what is known beforehand
 
 
-@pytest.mark.parametrize(
-    ("source", "waits"),
-    [
-        ([1, 2], False),
-        ((1, 2), False),
-        (range(3), False),
-        (X, False),
-        ((torch.ones(3), np.ones(3)), False),
-        (OwnList(), True),
-        (MapStyle(), True),
-        (iter([1]), True),
-        (data.DataLoader(Y), True),
-    ],
-)
-def test_sources_that_may_wait_are_read_in_a_thread_and_those_in_memory_need_none(source, waits):
-    before = set(pyecho_threads())  # of other tests, on their way out
-    loader = pyecho.EchoLoader(source)
-    items = iter(loader)
-    next(items)
-    assert bool(set(pyecho_threads()) - before) == waits
-
-
 def sampled(**arguments):
     return data.DataLoader(MapStyle(), **arguments)
 
@@ -223,35 +133,6 @@ def sampled(**arguments):
 def test_with_unbatch_the_number_of_examples_is_known(source):
     loader = pyecho.EchoLoader(source, 1, batch_size=1, unbatch=True)
     assert len(loader) == sum(1 for _ in loader)
-
-
-class Skipping(data.DataLoader):
-    def __iter__(self):
-        return iter([])
-
-
-class OwnBatches(data.BatchSampler):
-    def __iter__(self):
-        yield [0]
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        iter([X]),
-        Iterated([X]),
-        MapStyle(),
-        sampled(batch_size=None),
-        data.DataLoader(Stream(), batch_size=2),
-        sampled(sampler=Iterated([0]), batch_size=2),
-        sampled(batch_sampler=OwnBatches(range(4), 2, False)),
-        Skipping(MapStyle(), batch_size=2),
-    ],
-)
-def test_examples_that_cannot_be_counted_with_certainty_are_unknown(source):
-    loader = pyecho.EchoLoader(source, 2, batch_size=2, unbatch=True)
-    with pytest.raises(TypeError, match=r"does not tell how many examples.*steps_per_epoch="):
-        len(loader)
 
 
 def test_the_epoch_is_told_once_to_all_that_ask_for_it():
@@ -293,7 +174,7 @@ def test_the_epoch_is_told_once_to_all_that_ask_for_it():
         (lambda: iter([]), "got function; call it and pass what it returns"),
     ],
 )
-def test_what_cannot_be_a_source_is_refused_with_a_hint(source, message):
+def test_objects_that_cannot_be_sources_are_refused_with_a_hint(source, message):
     with pytest.raises(pyecho.ConfigError, match=message):
         pyecho.EchoLoader(source)
 

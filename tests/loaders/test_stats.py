@@ -3,11 +3,10 @@
 import math
 import threading
 import time
-from dataclasses import replace
 
 import numpy as np
 import pytest
-from drivers import drivers, flat, levels, loader_of, waiting_drivers
+from drivers import drivers, levels, loader_of, waiting_drivers
 
 import pyecho
 
@@ -18,40 +17,6 @@ def test_before_anything_happened():
     assert all(map(math.isnan, (stats.effective_factor, stats.ratio, stats.recommended_factor)))
     with pytest.raises(AttributeError):
         stats.fresh = 1
-
-
-@drivers
-@levels
-def test_counts_are_those_of_all_epochs(driver, batch_size):
-    loader = loader_of(driver, range(21), 2.5, batch_size=batch_size, shuffle_buffer=5)
-    for epoch in (1, 2, 3):
-        before, batches = loader.stats().batches, 0
-        for batch in loader:
-            batches += 1
-            assert loader.stats().batches == before + batches
-            assert 0 <= loader.stats().occupancy <= 1
-            del batch
-        stats = loader.stats()
-        assert (stats.fresh, stats.emitted) == (21 * epoch, 53 * epoch)
-        assert stats.batches == batches * epoch
-        assert stats.effective_factor == 53 / 21
-        assert stats.occupancy == 0
-
-
-@drivers
-@levels
-def test_an_epoch_that_was_left_is_counted_as_far_as_it_went(driver, batch_size):
-    loader = loader_of(driver, range(100), 2, batch_size=batch_size, shuffle_buffer=0)
-    batches = iter(loader)
-    for _ in range(5):
-        next(batches)
-    rows = 5 * (batch_size or 1)
-    assert loader.stats().emitted == rows
-    assert rows / 2 <= loader.stats().read <= 100
-    del batches
-    assert len(flat(loader)) == 200
-    loader.close()
-    assert loader.stats().emitted == rows + 200
 
 
 @drivers
@@ -162,15 +127,3 @@ def test_stats_count_what_the_consumer_has_had(driver, options):
             assert [stats.fresh, stats.emitted, stats.batches] == had.tolist()
             if number == stop:
                 break
-
-
-def test_str_is_a_few_lines_for_a_person():
-    assert str(pyecho.EchoStats()) == "nothing was handed out yet"
-    stats = pyecho.EchoStats(fresh=1000, read=1000, emitted=3000, batches=47)
-    assert str(stats) == ("3,000 uses of 1,000 items in 47 batches: effective factor 3, 33% fresh")
-    stats = replace(stats, source_seconds=0.5, consumer_wait_seconds=0.03, downstream_seconds=0.3)
-    assert str(stats).splitlines()[1:] == [
-        "R = 5: the source takes 500 us an item, the consumer 100 us a use",
-        "the consumer waited 30 ms of 330 ms",
-    ]
-    assert "source_seconds=0.5" in repr(stats)

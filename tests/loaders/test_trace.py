@@ -5,7 +5,6 @@ import sys
 import time
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from drivers import drivers, flat, levels, loader_of
 from trace_format import Trace
@@ -56,24 +55,6 @@ def test_waits_and_steps_are_those_of_the_statistics(driver, batch_size, path):
     assert trace.seconds("step") == pytest.approx(stats.downstream_seconds)
 
 
-@drivers
-@levels
-def test_it_may_begin_and_end_while_the_loader_runs(driver, batch_size, path):
-    expected = flat(loader_of(driver, range(2 * ITEMS), 3, batch_size=batch_size))
-    loader = loader_of(driver, range(2 * ITEMS), 3, batch_size=batch_size)
-    end = 180 // (batch_size or 1)  # repeats that were planned before it began are not recorded
-    batches, found = iter(loader), []
-    for number, batch in enumerate(batches):
-        found += np.atleast_1d(batch).tolist()
-        del batch
-        if number == 2:
-            trace = loader.trace(path).__enter__()
-        elif number == end:
-            trace.__exit__(None, None, None)
-    assert found == expected
-    assert 1 <= len(Trace(path).of("step")) <= end - 2
-
-
 def test_a_wait_for_room_lies_within_its_put(path):
     loader = loader_of("feeder", [object() for _ in range(12)], 2)
     with loader.trace(path):
@@ -82,16 +63,6 @@ def test_a_wait_for_room_lies_within_its_put(path):
     trace = Trace(path)
     assert trace.of("wait for room", "pyecho-feeder")
     assert trace.seconds("put") >= trace.seconds("wait for room")
-
-
-def test_a_loader_inside_another_has_its_waits_inside_the_others_source(path):
-    inner = loader_of("feeder", range(ITEMS), 2, batch_size=4)
-    outer = pyecho.EchoLoader(inner, 2)
-    with outer.trace(path):
-        assert len(list(outer)) == ITEMS
-    lanes = Trace(path).lanes()
-    assert ("consumer", "step") in lanes
-    assert {name for thread, name in lanes if thread == "pyecho-feeder"} >= {"source", "put"}
 
 
 def test_an_error_in_the_block_still_writes_the_file(path):

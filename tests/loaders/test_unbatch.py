@@ -5,7 +5,6 @@ What comes out, and in which order, is held to the model in test_model.py.
 
 import numpy as np
 import pytest
-from drivers import flat
 
 import pyecho
 
@@ -13,12 +12,6 @@ import pyecho
 def loader_of(source, factor=1, batch_size=4, **arguments):
     arguments = {"shuffle_buffer": 0} | arguments
     return pyecho.EchoLoader(source, factor, batch_size=batch_size, unbatch=True, **arguments)
-
-
-def test_batches_larger_than_pool_and_prefetch_go_through():
-    source = [np.arange(10_000), np.arange(10_000, 20_000)]
-    emitted = flat(loader_of(source, factor=2, shuffle_buffer=7, prefetch=1, threads=2))
-    assert np.bincount(emitted).tolist() == [2] * 20_000
 
 
 # ---------------------------------------------------------------- columns
@@ -91,7 +84,7 @@ EXAMPLES = [{"x": np.zeros(3), "y": 1} for _ in range(4)]
         (tuple(EXAMPLES), "may be 4 examples; yield examples one by one"),
     ],
 )
-def test_what_is_no_batch_or_can_be_read_in_two_ways_is_refused_with_a_remedy(item, message):
+def test_unbatch_refuses_items_that_are_no_batch_or_can_be_read_in_two_ways(item, message):
     with pytest.raises(pyecho.ConfigError, match=message):
         next(iter(loader_of([item])))
 
@@ -99,10 +92,3 @@ def test_what_is_no_batch_or_can_be_read_in_two_ways_is_refused_with_a_remedy(it
 def test_leaves_of_unequal_length_are_named():
     with pytest.raises(pyecho.SpecMismatch, match=r"item\['y'\]: has 2 rows, but.*have 3"):
         list(loader_of([{"x": np.arange(3), "y": np.arange(2)}]))
-
-
-def test_a_later_batch_with_other_rows_is_an_error_and_nothing_before_it_is_lost():
-    batches = iter(loader_of([np.zeros((3, 2)), np.zeros((3, 4))], factor=2))
-    assert [len(next(batches)) for _ in range(2)] == [4, 2]
-    with pytest.raises(pyecho.SpecMismatch, match=r"shape \(2,\).*\(3, 4\)"):
-        next(batches)

@@ -1,53 +1,12 @@
 """Warnings point to the code that uses pyecho, however deep inside pyecho they are given."""
 
-import sys
-import threading
 import warnings
 from collections import deque
-from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import pyecho
-from pyecho.run.context import CallerContext
-from pyecho.warn import warn
-
-INSIDE = Path(pyecho.__file__).parent / "run" / "inside.py"
-names = {"warn": warn}
-exec(compile("def warn_inside(*arguments): warn(*arguments)", str(INSIDE), "exec"), names)
-warn_inside = names["warn_inside"]
-
-
-def test_warn_names_the_first_line_outside_of_pyecho():
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always")
-        warn_inside("too many", ResourceWarning)
-        line = sys._getframe().f_lineno - 1
-    assert (found[0].filename, found[0].lineno, found[0].category) == (
-        __file__,
-        line,
-        ResourceWarning,
-    )
-
-
-def test_warn_is_given_once_for_each_line_outside():
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("default")
-        for _ in range(3):
-            warn_inside("once")
-        warn_inside("once")
-    assert [str(warning.message) for warning in found] == ["once", "once"]
-
-
-def test_warn_in_a_thread_without_a_line_outside_is_a_warning_of_pyechos():
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always")
-        thread = threading.Thread(target=warn, args=("in a thread",))
-        thread.start()
-        thread.join()
-    assert Path(found[0].filename).parent == Path(pyecho.__file__).parent
 
 
 def places_of(warn_somehow):
@@ -56,16 +15,6 @@ def places_of(warn_somehow):
         warnings.simplefilter("always")
         warn_somehow()
     return [(warning.filename, warning.category) for warning in found]
-
-
-def test_warn_in_the_context_of_a_caller_names_the_line_of_the_caller():
-    def in_a_thread():
-        context = CallerContext()
-        thread = threading.Thread(target=context.run, args=(partial(warn_inside, "there"), print))
-        thread.start()
-        thread.join()
-
-    assert places_of(in_a_thread) == [(__file__, UserWarning)]
 
 
 HOARDED = np.zeros((200, 512))

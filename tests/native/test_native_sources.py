@@ -53,12 +53,6 @@ def test_every_example_comes_as_often_as_its_factor(options, producers):
     loader.close()
 
 
-def test_the_batches_are_those_of_the_same_examples_from_python():
-    examples = [{"x": np.int64(i)} for i in range(100)]
-    for native, plain in zip(loader_of(Numbers(100)), loader_of(examples), strict=True):
-        assert (native["x"] == plain["x"]).all()
-
-
 def test_the_torch_loader_gives_tensors_and_augments_each_use():
     def augment(batch, rng):
         return {"x": batch["x"] + 1000 * rng.integers(1, 3)}

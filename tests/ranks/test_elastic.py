@@ -69,18 +69,6 @@ def test_other_numbers_of_ranks_go_on_from_the_state_of_one_rank(case):
     check(case)
 
 
-@pytest.mark.stress
-@pytest.mark.filterwarnings("ignore:the .* items of the source, used")
-def test_hundreds_of_runs_go_on():
-    for case in range(1000, 1300):
-        check(case)
-
-
-def test_a_state_without_items_is_small():
-    _, states = go_on(3, None, 9, list(range(20_000)), 1.5)
-    assert all(len(repr(state)) < 4000 for state in states)
-
-
 def test_a_state_with_items_serves_the_rank_it_is_of():
     def make(member):
         items = np.array(numbers_of(member.rank, 100))

@@ -1,7 +1,6 @@
 """Several ranks: what does not fit together is an error on every rank that says what and where."""
 
 import re
-from itertools import chain, islice
 
 import numpy as np
 import pytest
@@ -36,15 +35,6 @@ def test_a_rank_without_an_item_for_each_stream_is_named_on_every_rank(lengths, 
         list(loader_of(member, source, **{"factor": 2, "batch_size": 2} | options))
 
     assert told_of(errors_of(2, rank_does), 1, "item")
-
-
-@pytest.mark.filterwarnings("ignore:the source.*yielded nothing")
-def test_a_rank_of_unknown_length_without_items_is_named_on_every_rank():
-    def rank_does(member):
-        source = Unsized(numbers_of(member.rank, 20 * (member.rank != 1)))
-        list(loader_of(member, source, 2, batch_size=4, steps_per_epoch=7))
-
-    assert told_of(errors_of(3, rank_does), 1, "item")
 
 
 @pytest.mark.parametrize("option", ["seed", "shuffle_buffer", "batch_size", "factor"])
@@ -104,7 +94,7 @@ def test_a_source_of_unknown_length_needs_steps_per_epoch(kind, epochs):
     ],
     ids=str,
 )
-def test_what_leaves_the_number_of_batches_open_needs_steps(options):
+def test_options_that_leave_the_number_of_batches_open_need_steps(options):
     def rank_does(member):
         with pytest.raises(ConfigError, match="steps_per_epoch") as raised:
             loader_of(member, numbers_of(member.rank, 9), batch_size=2, **options)
@@ -149,36 +139,6 @@ def test_a_source_with_fewer_items_than_its_length_is_an_error_with_both_numbers
     results, _ = run_world(2, rank_does)
     assert results[0] == 80 // (options["batch_size"] or 1)
     assert results[1] <= set(range(1000, 1013))
-
-
-@pytest.mark.parametrize("options", [{}, {"shards": 4}, {"threads": 2}, {"batch_size": None}])
-@pytest.mark.parametrize("lengths", [(40, 40), (20, 60)])
-def test_items_beyond_the_length_are_left_out_with_a_warning(lengths, options):
-    options = {"factor": 2, "batch_size": 4, "shuffle_buffer": 8} | options
-
-    def rank_does(member):
-        length = lengths[member.rank]
-
-        def make():
-            return loader_of(member, Told(numbers_of(member.rank, 150), length), **options)
-
-        def taken_from(batches, most=None):
-            return [np.atleast_1d(np.array(batch)).tolist() for batch in islice(batches, most)]
-
-        with make() as loader, make() as resumed:
-            for _ in range(2):
-                assert set(chain(*taken_from(loader))) == set(numbers_of(member.rank, length))
-            batches = iter(loader)
-            first = taken_from(batches, 3)
-            resumed.load_state_dict(loader.state_dict())
-            rest = taken_from(batches)
-            assert taken_from(resumed) == rest
-        return len(first + rest)
-
-    with pytest.warns(RuntimeWarning, match=r"Told.*more than the") as caught:
-        results, _ = run_world(2, rank_does)
-    assert results == [2 * max(lengths) // (options["batch_size"] or 1)] * 2
-    assert all(each.filename == __file__ for each in caught)
 
 
 class Waning:

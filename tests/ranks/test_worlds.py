@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from native import Numbers
 from worlds import Told, Unsized, loader_of, numbers_of, run_world
 
-from pyecho import Adaptive, EchoLoader
+from pyecho import Adaptive
 
 pytestmark = pytest.mark.filterwarnings("ignore:the .* items of the source, used")
 
@@ -129,27 +129,6 @@ def test_ranks_have_equally_many_batches_and_use_all_their_items(setting):
     assert len({len(message) for sent in world.messages for message in sent}) == 1
 
 
-def test_one_message_an_epoch_whatever_its_length():
-    def rank_does(member):
-        source = numbers_of(member.rank, 2000)
-        with loader_of(member, source, 2, batch_size=8) as loader:
-            return [sum(1 for _ in loader) for _ in range(3)]
-
-    results, world = run_world(2, rank_does)
-    assert results == [[500] * 3] * 2
-    assert [len(sent) for sent in world.messages] == [4, 4]
-    assert all(len(message) <= 16 for message in world.messages[0])
-
-
-def test_len_is_that_of_the_longest_rank():
-    def rank_does(member):
-        items = numbers_of(member.rank, (50, 20)[member.rank])
-        with loader_of(member, items, 1.5, batch_size=8) as loader:
-            return len(loader), sum(1 for _ in loader)
-
-    assert run_world(2, rank_does)[0] == [(10, 10)] * 2
-
-
 class Buckets:
     """Tells and has another number of items in each epoch, like a sampler that makes buckets."""
 
@@ -250,11 +229,16 @@ def test_a_native_source_is_a_source_like_any_other():
     assert [set(counts.values()) for counts in results[1]] == [{3, 4}] * 3
 
 
-def test_shards_need_no_group():
-    loader = EchoLoader(list(range(25)), 2, batch_size=6, shards=4, with_info=True)
-    batches = [batch.tolist() for batch, _ in loader]
-    assert [value % 4 for batch in batches for value in batch] == [0, 1, 2, 3] * 14
-    assert Counter(chain(*batches)).keys() == set(range(25))
+def test_augment_draws_apart_on_each_rank():
+    def rank_does(member):
+        def draw(batch, rng):
+            return rng.bit_generator.random_raw()
+
+        with loader_of(member, numbers_of(member.rank, 4), 2, augment=draw) as loader:
+            return list(loader)
+
+    first, second = run_world(2, rank_does)[0]
+    assert len({*first, *second}) == 16
 
 
 def test_groups_need_a_rank_a_size_and_gather():

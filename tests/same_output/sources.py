@@ -24,23 +24,10 @@ UNEVEN = [7, 1, 13, 0, 4, 30, 2]
 
 @dataclass
 class Record:
-    """What travels by reference as a whole."""
+    """Travels by reference as a whole."""
 
     image: Any
     label: int
-
-
-class Indexed:
-    """The old protocol of sequences: no __iter__."""
-
-    def __init__(self, items):
-        self._items = items
-
-    def __len__(self):
-        return len(self._items)
-
-    def __getitem__(self, index):
-        return self._items[index]
 
 
 def pattern(number, shape=(), dtype="f4"):
@@ -77,10 +64,6 @@ def example(number):
 
 def numpy_pair(number):
     return pattern(number, 6, "i2"), number
-
-
-def named_pair(number):
-    return Pair(pattern(number, (2, 2), "f8"), number % 10)
 
 
 def nested(number):
@@ -213,14 +196,6 @@ def batch_array(rows):
 
 def batch_dict(rows):
     return {"image": stacked(rows, 5, "u1"), "label": np.array(rows, "i8")}
-
-
-def batch_named(rows):
-    return Pair(stacked(rows, (2, 2), "f8"), (np.array(rows, "i4"), [stacked(rows, 1, "c8")]))
-
-
-def batch_referring(rows):
-    return {"x": stacked(rows, 3, "u1"), "name": [name(row) for row in rows]}
 
 
 def batch_odd(rows):

@@ -90,6 +90,9 @@ def test_columns_that_slice_are_read_by_chunk_of_the_file() -> None:
     wide = Sliced(np.zeros((8, 200_000)), rows=2)  # a chunk is more than a megabyte
     rows(source_of(wide, batch_size=2))
     assert [(each.start, each.stop) for each in wide.read] == [(0, 2), (2, 4), (4, 6), (6, 8)]
+    wide.read.clear()
+    rows(source_of(wide, batch_size=2), start=3)
+    assert [(each.start, each.stop) for each in wide.read] == [(3, 4), (4, 6), (6, 8)]
 
 
 def test_objects_in_a_column_that_slices_come_by_row() -> None:

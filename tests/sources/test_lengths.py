@@ -157,7 +157,7 @@ as_of("fastai.callback.data", Partial)
         Partial(10, 4),
     ],
 )
-def test_what_cannot_be_told_with_certainty_is_unknown(given: Any) -> None:
+def test_lengths_that_are_not_certain_are_unknown(given: Any) -> None:
     assert examples_of(given) == (None, None)
 
 

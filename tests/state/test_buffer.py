@@ -193,36 +193,3 @@ def test_load_state_dict_of_a_wrong_state_leaves_the_buffer_usable(forged):
     for each in (first, second):
         each.close()
     assert list(map(plain, second)) == list(map(plain, first))
-
-
-@pytest.mark.parametrize(
-    ("batch_size", "capacity", "prefetch"), [(4, 8, 2), (3, 10, 1), (2, 20, 4)]
-)
-def test_max_bytes_that_hold_a_buffer_hold_its_states(batch_size, capacity, prefetch):
-    def buffer(most):
-        return pyecho.EchoBuffer(
-            SPEC, batch_size=batch_size, factor=3, capacity=capacity, prefetch=prefetch,
-            max_bytes=most, with_info=True,
-        )  # fmt: skip
-
-    for most in range(0, 20_000, 64):
-        try:
-            buffer(most)
-            break
-        except pyecho.ConfigError:
-            pass
-    for taken in range(0, 90 // batch_size, 3):
-        first = buffer(most)
-        thread = fed(first, 0, 30)
-        batches = iter(first)
-        for _ in range(taken):
-            next(batches)
-        state = first.state_dict()
-        second = buffer(most)
-        second.load_state_dict(state)
-        if not state["position"]["ended"]:
-            other = fed(second, state["taken"], 30)
-        assert list(map(plain, second)) == list(map(plain, batches))
-        thread.join()
-        if not state["position"]["ended"]:
-            other.join()

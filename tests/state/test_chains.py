@@ -4,7 +4,7 @@ import os
 import random
 
 import pytest
-from resuming import CUT, END, ONE_SHOT, SOURCES, STATEFUL, Consumer, Scenario, loader_of
+from resuming import END, ONE_SHOT, SOURCES, STATEFUL, Consumer, Scenario
 
 torchdata = pytest.importorskip("torchdata")
 
@@ -68,35 +68,3 @@ def chain(seed):
 def test_a_state_of_a_resumed_loader_is_as_good_as_the_first(first):
     wrong = {seed: chain(seed) for seed in range(first, first + AT_ONCE)}
     assert {seed: what for seed, what in wrong.items() if what is not None} == {}
-
-
-@pytest.mark.parametrize("form", STATEFUL)
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"batch_size": 4},
-        {"batch_size": 1, "shuffle_buffer": 3, "epochs": 2},
-        {"batch_size": 3, "shuffle_buffer": 3, "steps_per_epoch": 3},
-    ],
-    ids=str,
-)
-def test_a_source_with_a_state_goes_on_from_three_states_in_a_row(form, options):
-    if form in CUT and "batch_size" not in options:
-        pytest.skip("batches of several sizes need a batch_size")
-
-    def make():
-        return loader_of(form, 5, factor=2, threads=0, prefetch=1, **options)
-
-    whole = Consumer(make()).take_all(1 if form in ONE_SHOT else 3)
-    for stop in range(len(whole) - 1):
-        for steps in ((0, 1), (1, 0), (1, 1), (2, 1)):
-            consumer = Consumer(make())
-            taken = consumer.take(stop)
-            for step in steps:
-                consumer = consumer.moved_to(make())
-                taken += consumer.take(min(step, len(whole) - len(taken)))
-            consumer = consumer.moved_to(make())
-            taken += consumer.take(len(whole) - len(taken))
-            consumer.loader.close()
-            assert taken == whole, (stop, steps)

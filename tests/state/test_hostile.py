@@ -134,7 +134,7 @@ def test_a_forged_state_does_no_harm(name):
 
 
 @pytest.mark.parametrize("state", [None, [], {}, {"format": "pyecho"}, "state", 3, Poison()])
-def test_what_is_no_state_is_refused(state):
+def test_load_state_dict_refuses_anything_but_a_state(state):
     with pytest.raises(pyecho.CheckpointError):
         pyecho.EchoLoader([1]).load_state_dict(state)
     buffer = pyecho.EchoBuffer(pyecho.Field((), np.int32), batch_size=2)
@@ -164,7 +164,7 @@ def test_the_message_names_the_option_that_differs(option, value):
         pyecho.EchoLoader([1], **options | {option: value}).load_state_dict(state)
 
 
-def test_other_sources_are_refused_at_the_first_batch():
+def test_sources_unlike_that_of_the_state_are_refused_at_the_first_batch():
     consumer = Consumer(loader_of("list", 20, factor=2, batch_size=4))
     consumer.take(2)
     state, small = consumer.loader.state_dict(), consumer.loader.state_dict(payload=False)

@@ -13,23 +13,17 @@ import pytest
 from resuming import Consumer, Scenario
 from scripts import PRELUDE
 
-import pyecho
-
 pytestmark = pytest.mark.slow
 
 PROGRAM = """
-import pickle, random, signal, warnings
+import pickle, random, signal, time, warnings
 warnings.simplefilter("ignore")
 sys.path.insert(0, {support!r})
-from delays import dawdling
 from resuming import END, STATEFUL, Consumer, Scenario
 
 lines_file, saved, seed, run, adaptive = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
 scenario, draw = Scenario(seed, adaptive=adaptive), random.Random(seed * 1000 + run)
 loader = scenario.loader(draw)
-if adaptive:  # else timing decides nothing
-    read = loader._source.read
-    loader._source.read = lambda *arguments: dawdling(read(*arguments), draw.random())
 lines, log = open(lines_file).read().splitlines(), {{}}
 if os.path.exists(saved):
     state, done, log = pickle.load(open(saved, "rb"))
@@ -52,6 +46,8 @@ while lines.count(repr(END)) < scenario.iterations:
         save(loader.state_dict(payload=payload))
     if len(lines) >= until:
         os.kill(os.getpid(), signal.SIGKILL)
+    if adaptive and draw.random() < 0.3:  # else timing decides nothing
+        time.sleep(draw.random() * 2e-3)
     lines.append(repr(consumer.next()))
     with open(lines_file, "a") as out:
         out.write(lines[-1] + "\\n")
@@ -105,34 +101,3 @@ def test_a_killed_program_goes_on_as_if_nothing_had_been(seed, adaptive):
         warnings.simplefilter("ignore")
         _, got, expected = kills(seed, adaptive=adaptive)
     assert got == expected
-
-
-@pytest.mark.stress
-@pytest.mark.parametrize("adaptive", [False, True])
-def test_a_thousand_kills(adaptive):
-    seed, killed = 100, 0
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        while killed < 1000:
-            runs, got, expected = kills(seed, adaptive=adaptive)
-            assert got == expected, seed
-            killed += runs
-            seed += 1
-
-
-def test_a_state_is_plain_data():
-    """Leaves by reference apart, it needs no pickle."""
-    loader = pyecho.EchoLoader([{"x": 1.5, "y": [i, 2]} for i in range(9)], 2, batch_size=2)
-    next(iter(loader))
-    state = loader.state_dict()
-
-    def kinds(value):
-        yield type(value)
-        children = value.values() if isinstance(value, dict) else value
-        if isinstance(value, dict | list):
-            for child in children:
-                yield from kinds(child)
-
-    names = {kind.__name__ for kind in kinds(state)}
-    assert names <= {"dict", "list", "int", "float", "bool", "str", "NoneType", "ndarray"}
-    assert pickle.loads(pickle.dumps(state)).keys() == state.keys()

@@ -80,26 +80,6 @@ def test_tensors(payload, batch_size):
     check(make, (0, 1, 17, 30, 32, 33, 40), payload=payload)
 
 
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("epochs", [None, 2])
-def test_torchdatas_stateful_data_loader(epochs):
-    stateful = pytest.importorskip("torchdata.stateful_dataloader")
-
-    def make():
-        source = stateful.StatefulDataLoader(
-            Numbers(),
-            batch_size=4,
-            shuffle=True,
-            num_workers=2,
-            generator=torch.Generator().manual_seed(7),
-        )
-        return pyecho.torch.EchoLoader(
-            source, 2.5, batch_size=6, unbatch=True, with_info=True, epochs=epochs
-        )
-
-    check(make, (1, 9, 20, 21, 22, 30))
-
-
 class Arrays(Stateful):
     """Items of NumPy arrays and scalars, with a leaf of size zero beside one of another dtype."""
 

@@ -146,7 +146,7 @@ class Producer:
 
     @property
     def all_is_released(self):
-        """Everything that was sent, exactly once."""
+        """Return True if all that was sent was released exactly once."""
         done = {"stream": self.streams, "schema": self.streams, "array": self.sent}
         return self.released == done
 

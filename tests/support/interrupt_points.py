@@ -1,54 +1,112 @@
 """Ctrl-C at each point of Python code where CPython looks for signals."""
 
 import dis
+import functools
+import inspect
 import sys
 from itertools import pairwise
-from types import CodeType
+from pathlib import Path
+
+from interrupts import unraisable_interrupts_dropped
+
+import pyecho
+
+PACKAGE = str(Path(pyecho.__file__).parent)
 
 
-def nothing_is_lost(make, expected, *functions):
-    """Consume iterators of `make()`, each interrupted once: at another point of the functions.
+def nothing_is_lost(make, expected, *functions, plain=list):
+    """Consume iterators of `make()`, each interrupted once, at another point of pyecho's code.
 
-    CPython looks for signals where a function starts, behind a call and at a backward jump.
-    Returns the number of points; each iterator must yield what is expected, all in all.
+    `functions`: the ones whose points count, if not all do. Each iterator must yield what is
+    expected, all in all, as `plain` shows it. Returns the number of points.
     """
-    points = {function.__code__: points_of(function.__code__) for function in functions}
-    left = 0
-
-    def trace(frame, event, _):
-        nonlocal left
-        if frame.f_code not in points:
-            return None
-        frame.f_trace_opcodes = True
-        if event == "call" or (event == "opcode" and frame.f_lasti in points[frame.f_code]):
-            left -= 1
-            if left == 0:
-                raise KeyboardInterrupt
-        return trace
-
-    point = 0
-    while left <= 0:
+    point, reached = 0, True
+    while reached:
         point += 1
-        left = point
-        found, iterator = [], make()
-        sys.settrace(trace)
-        try:
-            found.extend(iterator)  # what was taken before an interrupt is in there
-        except KeyboardInterrupt:
-            sys.settrace(None)
-            found.extend(iterator)
-        finally:
-            sys.settrace(None)
-        assert found == expected, f"point {point}"
+        interrupts = Interrupts(point, functions=functions)
+        assert plain(taken_under(interrupts, make())) == expected, f"point {point}"
+        reached = not interrupts.left
     return point - 1
 
 
-def points_of(code: CodeType) -> set[int]:
-    """Return the offsets of the instructions behind calls and backward jumps."""
-    points = set()
-    for before, instruction in pairwise(dis.get_instructions(code)):
-        if before.opname.startswith("CALL"):
-            points.add(instruction.offset)
-        elif before.opname.startswith("JUMP_BACKWARD"):
-            points.add(before.argval)
-    return points
+class Interrupts:
+    """Raises KeyboardInterrupt at points of pyecho's Python code where Ctrl-C may land.
+
+    CPython looks for signals at the beginning of a function, after a call of a C function, and at
+    a jump backwards. `gaps`: the points that raise, each counted from the last one. `reached`
+    counts all points of the calls that `strikes` makes.
+    """
+
+    def __init__(self, *gaps, functions=()):
+        self.left, self.reached = list(gaps), 0
+        self._codes = {function.__code__ for function in functions}
+        self._callers = set()  # frames that have just called a Python function
+
+    def strikes(self, call):
+        """Make a call; return True if it was not interrupted."""
+        try:
+            sys.settrace(self._trace)
+            call()
+        except KeyboardInterrupt:
+            return False
+        finally:
+            sys.settrace(None)
+        return True
+
+    def _trace(self, frame, event, _):
+        code = frame.f_code
+        if event == "call":
+            if not code.co_name.startswith("__"):
+                self._callers.add(id(frame.f_back))
+            ours = code in self._codes if self._codes else code.co_filename.startswith(PACKAGE)
+            if not ours:
+                return None
+            frame.f_trace_lines, frame.f_trace_opcodes = False, True
+            if not code.co_flags & inspect.CO_GENERATOR:  # close() of one looks for no signals
+                self._reach()
+        elif event == "opcode":
+            after_call, backward = points_of(code)
+            of_python = id(frame) in self._callers
+            self._callers.discard(id(frame))
+            if frame.f_lasti in backward or (frame.f_lasti in after_call and not of_python):
+                self._reach()
+        else:
+            self._callers.discard(id(frame))
+        return self._trace
+
+    def _reach(self):
+        self.reached += 1
+        if self.left:
+            self.left[0] -= 1
+            if self.left[0] == 0:
+                del self.left[0]
+                raise KeyboardInterrupt
+
+
+def taken_under(interrupts, iterator):
+    """Return the rest of an iterator, asked again after each interrupt."""
+    taken = []
+    with unraisable_interrupts_dropped():
+        for _ in range(3):
+            # Batches that were taken before an interrupt are in there.
+            if interrupts.strikes(functools.partial(taken.extend, iterator)):
+                break
+    return taken
+
+
+@functools.cache
+def points_of(code):
+    """Return the offsets of instructions that follow a call, and of those that jump backwards."""
+    instructions = list(dis.get_instructions(code))
+    calls = ("CALL", "CALL_FUNCTION", "CALL_METHOD", "CALL_FUNCTION_EX", "CALL_FUNCTION_KW")
+    after = {
+        second.offset
+        for first, second in pairwise(instructions)
+        if first.opname in (*calls, "CALL_KW")
+    }
+    backward = {
+        each.offset
+        for each in instructions
+        if "JUMP" in each.opname and isinstance(each.argval, int) and each.argval <= each.offset
+    }
+    return after, backward

@@ -1,9 +1,7 @@
-"""Ctrl-C while the main thread is inside a call: once, in storms, and at every point."""
+"""Ctrl-C while the main thread is inside a call: once, and in storms."""
 
 from __future__ import annotations
 
-import dis
-import inspect
 import itertools
 import random
 import signal
@@ -12,14 +10,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache, partial
-from pathlib import Path
-from types import CodeType, FrameType
+from functools import partial
+from types import FrameType
 from typing import Any
 
 import pytest
-
-import pyecho
 
 
 def interrupted(call: Callable[[], Any], inside: threading.Event) -> None:
@@ -156,76 +151,3 @@ def taken_by(
         yield from taken
         if completed and len(taken) < most:
             return
-
-
-# ---------------------------------------------------------------- at every point
-
-_PYECHO = str(Path(pyecho.__file__).parent)
-
-
-class Points:
-    """Raises KeyboardInterrupt at one of the points of pyecho's Python code where Ctrl-C may land.
-
-    CPython looks for signals at the beginning of a function, after a call of a C function, and at
-    a jump backwards. `reached` counts these points of the calls that `strikes` makes, and the
-    one with the number `at` raises.
-    """
-
-    def __init__(self, at: int | None = None) -> None:
-        self.at = at
-        self.reached = 0
-        self._callers: set[int] = set()  # frames that have just called a Python function
-
-    def strikes(self, call: Callable[[], Any]) -> bool:
-        """Make a call; return True if it was not interrupted."""
-        try:
-            sys.settrace(self._trace)
-            call()
-        except KeyboardInterrupt:
-            return False
-        finally:
-            sys.settrace(None)
-        return True
-
-    def _trace(self, frame: FrameType, event: str, argument: Any) -> Any:
-        code = frame.f_code
-        if event == "call":
-            if not code.co_name.startswith("__"):
-                self._callers.add(id(frame.f_back))
-            if not code.co_filename.startswith(_PYECHO):
-                return None
-            frame.f_trace_lines, frame.f_trace_opcodes = False, True
-            if not code.co_flags & inspect.CO_GENERATOR:  # close() of one looks for no signals
-                self._reach()
-        elif event == "opcode":
-            after_call, backward = _points_of(code)
-            of_python = id(frame) in self._callers
-            self._callers.discard(id(frame))
-            if frame.f_lasti in backward or (frame.f_lasti in after_call and not of_python):
-                self._reach()
-        else:
-            self._callers.discard(id(frame))
-        return self._trace
-
-    def _reach(self) -> None:
-        self.reached += 1
-        if self.reached == self.at:
-            raise KeyboardInterrupt
-
-
-@cache
-def _points_of(code: CodeType) -> tuple[set[int], set[int]]:
-    """Return the offsets of instructions that follow a call, and of those that jump backwards."""
-    instructions = list(dis.get_instructions(code))
-    calls = ("CALL", "CALL_FUNCTION", "CALL_METHOD", "CALL_FUNCTION_EX", "CALL_FUNCTION_KW")
-    after = {
-        second.offset
-        for first, second in itertools.pairwise(instructions)
-        if first.opname in (*calls, "CALL_KW")
-    }
-    backward = {
-        each.offset
-        for each in instructions
-        if "JUMP" in each.opname and isinstance(each.argval, int) and each.argval <= each.offset
-    }
-    return after, backward

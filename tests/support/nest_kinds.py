@@ -43,7 +43,7 @@ class Slotted:
 
 @dataclasses.dataclass
 class Derived:
-    """What its `__init__` does must happen once for each example, and to no batch."""
+    """Has an `__init__` that must be called once for each example, and for no batch."""
 
     a: Any
     b: Any = dataclasses.field(init=False)
@@ -89,7 +89,7 @@ class Kind(NamedTuple):
     steps: tuple[str, str]
     """How a message names the parts."""
     rest: Callable[[Any], Any] = type
-    """What a batch has in common with its examples, beside the type."""
+    """Return a common trait of a batch and its examples, beside the type."""
     mutable: bool = True
 
     def parts(self, node):

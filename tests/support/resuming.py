@@ -85,6 +85,10 @@ class StatefulIterators(Iterated):
 
 
 class StatefulIterator:
+    """Weak references cannot name it."""
+
+    __slots__ = ("items", "place")
+
     def __init__(self, items):
         self.items, self.place = items, 0
 
@@ -129,7 +133,7 @@ SOURCES = {
 }
 CUT = ("cut list", "cut", "stateful cut")
 KNOWN = ("list", "arrays", "indexed", "sized", "cut list")
-"""They tell how many examples they have."""
+"""Forms with a number of examples that is known beforehand."""
 STATEFUL = ("stateful", "stateful iterators", "stateful one shot", "stateful cut", "data loader")
 ONE_SHOT = ("one shot", "stateful one shot")
 
@@ -140,7 +144,7 @@ def noisy(batch, rng):
 
 
 def plain(emission):
-    """Everything that was emitted, as plain values."""
+    """Return a batch and its info as plain values."""
     batch, info = emission
     return repr(values_of(batch)), info.source_index.tolist(), info.use.tolist()
 

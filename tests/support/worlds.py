@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from members import Unsized
 
 from pyecho import EchoError, EchoLoader
 
@@ -63,16 +64,6 @@ class Member:
 
     def gather(self, values: list[int]) -> list[list[int]]:
         return self.world.exchange(self.rank, list(values))
-
-
-class Unsized:
-    """A source that can be read again and does not tell its length."""
-
-    def __init__(self, items: Any) -> None:
-        self.items = items
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.items)
 
 
 class Told(Unsized):

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import pyecho
-from pyecho import _core
 
 ROW = {"number": pyecho.Field((), np.int64), "name": pyecho.Field((), object)}
 ROUNDS = 200
@@ -125,34 +124,6 @@ def test_a_batch_returns_its_memory_when_another_thread_drops_it(augment):
             over.set()
 
     run_all(make, drop)
-
-
-def test_reservations_of_many_threads_arrive_whole():
-    producers, rows = 4, 300
-    buffer = pyecho.EchoBuffer(pyecho.Field(64, np.int64), batch_size=8, factor=2, capacity=32)
-    seen = collections.Counter()
-
-    def produce(which):
-        generator = random.Random(which)
-        for number in range(which * rows, (which + 1) * rows):
-            while True:
-                with contextlib.suppress(ZeroDivisionError), buffer.reserve() as view:
-                    view[...] = number
-                    if generator.random() < 0.1:
-                        raise ZeroDivisionError  # aborts
-                    break
-
-    def produce_all():
-        run_all(*(lambda which=which: produce(which) for which in range(producers)))
-        buffer.close()
-
-    def consume():
-        for taken in buffer:
-            assert (taken == taken[:, :1]).all()
-            seen.update(taken[:, 0].tolist())
-
-    run_all(consume, produce_all)
-    assert seen == collections.Counter(dict.fromkeys(range(producers * rows), 2))
 
 
 @pytest.mark.filterwarnings("ignore:the consumer keeps batches:ResourceWarning")
@@ -281,27 +252,6 @@ def test_a_loader_ends_while_a_thread_waits_for_its_source(how):
         del loader
 
 
-def test_turns_run_everything_once():
-    turns = _core.Turns()
-    calls = collections.Counter()
-    busy = [0]
-
-    def post(which):
-        for number in range(ROUNDS):
-
-            def call(number=number):
-                busy[0] += 1
-                assert busy[0] == 1
-                calls[which, number] += 1
-                busy[0] -= 1
-
-            turns.post(call)
-
-    run_all(*(lambda which=which: post(which) for which in range(4)))
-    assert len(calls) == 4 * ROUNDS
-    assert set(calls.values()) == {1}
-
-
 def test_the_items_of_other_threads_may_change_while_they_are_read():
     """The output is unspecified then, but nothing crashes."""
     item = {"a": 1, "b": [2, 3]}
@@ -328,15 +278,3 @@ def test_the_items_of_other_threads_may_change_while_they_are_read():
                     pass
 
     run_all(change, until(over, read))
-
-
-def test_one_trace_at_a_time_whoever_begins_it():
-    begun = []
-
-    def begin():
-        for _ in range(ROUNDS):
-            if _core.trace_start():
-                begun.append(_core.trace_stop()["begin_ns"])
-
-    run_all(begin, begin, begin)
-    assert begun

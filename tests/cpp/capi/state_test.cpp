@@ -74,25 +74,6 @@ INSTANTIATE_TEST_SUITE_P(All, States,
                          testing::Combine(testing::Values(1.0, 2.5, 4.0), testing::Values(0U, 2U),
                                           testing::Values(0, 1, 5)));
 
-TEST(State, OfAnEndedInput) {
-  const pyecho_config config = config_of(2, 4, 8);
-  const Held buffer(config);
-  put_all(buffer, 6);
-  std::vector<std::int64_t> whole;
-  ASSERT_EQ(take_all(buffer, whole, 2), PYECHO_OK);
-  const State state = save(buffer);
-  ASSERT_EQ(take_all(buffer, whole), PYECHO_END);
-  const State last = save(buffer);
-  const Held other(config);
-  ASSERT_EQ(load(other, state), PYECHO_OK) << pyecho_last_error();
-  std::vector<std::int64_t> rows(whole.begin(), whole.begin() + 8);
-  EXPECT_EQ(take_all(other, rows), PYECHO_END);
-  EXPECT_EQ(rows, whole);
-  ASSERT_EQ(load(other, last), PYECHO_OK) << pyecho_last_error();
-  EXPECT_EQ(take_all(other, rows), PYECHO_END);
-  EXPECT_EQ(rows, whole);
-}
-
 TEST(State, ADamagedOneIsRefusedAndTheBufferGoesOnAsBefore) {
   const pyecho_config config = config_of(2, 2, 4);
   const Held buffer(config);

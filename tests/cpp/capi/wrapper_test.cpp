@@ -52,6 +52,7 @@ TEST(Wrapper, PutsTakesSavesAndLoads) {
   };
   const pyecho::Buffer other(cpp_config());
   other.load(state);
+  EXPECT_FALSE(other.reserve());  // its input has ended
   EXPECT_EQ(rows_of(other), rows_of(buffer));
 }
 

@@ -1,4 +1,4 @@
-// EchoBuffer and EchoQueue under several producers, aborts, kept leases, random stops, closes and calls of begin().
+// An EchoBuffer under several producers, aborts, kept leases, random stops, closes and calls of begin().
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,7 +10,6 @@
 
 #include "../support/run_buffer.hpp"
 #include "../support/stress_items.hpp"
-#include "core/stage/echo_queue.hpp"
 
 namespace pyecho::test {
 namespace {
@@ -127,42 +126,6 @@ TEST(EchoBufferStop, random_stops_and_closes_end_everything_and_begin_starts_afr
       ASSERT_EQ(buffer.begin(epoch, {}), Outcome::kOk);
     }
   }
-}
-
-TEST(EchoQueueStress, several_producers_and_slots_released_late) {
-  const std::uint64_t items = stress_items() / 40;
-  EchoQueue queue({.plan = {.capacity = 5, .factor = 2.0}, .prefetch = 16});
-  std::vector<std::uint64_t> item_in(queue.slots());
-  std::atomic<std::uint64_t> next{0};
-  std::atomic<unsigned> producing{4};
-  std::vector<std::thread> producers(producing);
-  for (std::thread& producer : producers) {
-    producer = std::thread([&] {
-      for (std::uint64_t item = next++; item < items; item = next++) {
-        Reservation reservation{};
-        ASSERT_EQ(queue.reserve(reservation, kNever), Outcome::kOk);
-        item_in[reservation.slot] = item;
-        queue.commit(reservation);
-      }
-      if (--producing == 0) {
-        queue.close();
-      }
-    });
-  }
-  std::vector<std::uint32_t> uses(items);
-  std::vector<std::uint32_t> late;
-  for (Use use{}; queue.next(use, kNever) == Outcome::kOk;) {
-    ++uses.at(item_in[use.slot]);
-    if (use.last) {
-      late.push_back(use.slot);
-    }
-    if (late.size() == 15) {
-      std::ranges::for_each(late, [&](std::uint32_t slot) { queue.release(slot); });
-      late.clear();
-    }
-  }
-  EXPECT_EQ(uses, std::vector<std::uint32_t>(items, 2));
-  std::ranges::for_each(producers, [](std::thread& producer) { producer.join(); });
 }
 
 }  // namespace
