@@ -1,11 +1,8 @@
 #include "bindings/item_view.hpp"
 
 #include <algorithm>
-#include <array>
 #include <bit>
-#include <cstdint>
 #include <cstring>
-#include <span>
 #include <string>
 #include <utility>
 

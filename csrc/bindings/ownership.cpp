@@ -1,7 +1,5 @@
 #include "bindings/ownership.hpp"
 
-#include "bindings/section.hpp"
-
 namespace py = pybind11;
 
 namespace pyecho::bindings {

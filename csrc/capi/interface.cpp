@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <mutex>
 #include <utility>
 
 #include "capi/buffer.hpp"
@@ -95,7 +94,7 @@ pyecho_status get_leaf(pyecho_buffer* handle, std::size_t index, pyecho_leaf* le
 
 pyecho_status get_stats(pyecho_buffer* handle, pyecho_stats* stats) {
   return with_buffer(handle, [&](Buffer& buffer) {
-    const EchoBufferStats core = buffer.core().stats();
+    const EchoStats core = buffer.core().stats();
     give(stats, {.struct_bytes = 0,
                  .fresh = core.read,
                  .emitted = core.emitted,

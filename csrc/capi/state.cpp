@@ -18,8 +18,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
-#include <string>
-#include <utility>
 
 #include "capi/buffer.hpp"
 #include "core/memory/checksum.hpp"

@@ -1,7 +1,6 @@
 #include "bindings/arrow/text.hpp"
 
 #include <array>
-#include <cstddef>
 #include <cstring>
 
 #include "bindings/arrow/nulls.hpp"

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <stdexcept>
-#include <utility>
 
 #include "core/plan/fixed_stream.hpp"
 

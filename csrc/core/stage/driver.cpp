@@ -207,7 +207,7 @@ Outcome Driver::acquire(Batch*& batch, Deadline deadline) {
   }
 }
 
-// ---------------------------------------------------------------- stop and start
+// ---------------------------------------------------------------- stop and resume
 
 void Driver::alert() {
   ready_count_.alert();
@@ -257,12 +257,6 @@ Replay Driver::begin(PlanPosition position) {
     }
   }
   return executor_.begin(std::move(position));
-}
-
-void Driver::start() {
-  slots_.reset();
-  at_end_.store_relaxed(false);
-  resumed_.advance();
 }
 
 void Driver::resume(const Replay& replay) {

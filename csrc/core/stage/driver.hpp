@@ -70,9 +70,7 @@ class Driver {
   // Drops everything, after the slots were stopped, and returns a replay of the plan to `position`. Blocks until the
   // workers are parked.
   Replay begin(PlanPosition position);
-  // Starts a plan that was fed nothing. Throws as SlotPool::reset() does.
-  void start();
-  // Same, but continues where the replay has come to, halted.
+  // Continues where the replay has come to, halted. Throws as SlotPool::reset() does.
   void resume(const Replay& replay);
   // Wakes the workers and a waiting consumer, after the slots were stopped or halted. Any thread.
   void alert();
