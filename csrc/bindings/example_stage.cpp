@@ -9,7 +9,7 @@
 #include <new>
 #include <stdexcept>
 
-#include "bindings/config.hpp"
+#include "bindings/encoding.hpp"
 #include "bindings/errors.hpp"
 #include "bindings/gil.hpp"
 #include "bindings/registration.hpp"

@@ -5,10 +5,9 @@
 #include <algorithm>
 #include <span>
 
-#include "bindings/config.hpp"
+#include "bindings/encoding.hpp"
 #include "bindings/gil.hpp"
 #include "bindings/registration.hpp"
-#include "bindings/sharing.hpp"
 
 namespace py = pybind11;
 

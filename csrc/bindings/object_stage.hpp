@@ -16,11 +16,26 @@
 
 namespace pyecho::bindings {
 
+// -- Protects and watches items, because all uses of an item share one storage (sharing.cpp). --
+
+struct SharedItem {
+  pybind11::object item;    // the item with read-only views for its NumPy arrays; itself if it has none
+  pybind11::object guards;  // for check_guards(), visible to the garbage collector; null: nothing to check
+};
+
+// Watches the versions of torch tensors, and the identity of the children of dicts, lists, described nodes and objects
+// with arrays inside. Runs Python code only for described nodes and such objects, and raises any exception of that
+// code.
+[[nodiscard]] SharedItem share_item(pybind11::handle item);
+
+// Raises EchoMutated if the item has changed since. The caller must keep references to both, because user code may run.
+void check_guards(pybind11::handle item, pybind11::handle guards);
+
 // All members need the GIL and the stage's Section, see Stage.
 class ObjectStage final : public Stage {
  public:
   // `transform`: None, or called for every use with (item, source index, use); the consumer gets its result.
-  // `shared`: items of the source are protected between their uses (sharing.hpp).
+  // `shared`: items of the source are protected between their uses (share_item()).
   ObjectStage(const EchoConfig& config, pybind11::object transform, bool shared);
 
   [[nodiscard]] bool at_end() const override { return failed_ || Stage::at_end(); }

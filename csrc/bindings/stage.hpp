@@ -12,12 +12,11 @@
 #include <thread>
 #include <utility>
 
-#include "bindings/decision_log.hpp"
+#include "bindings/encoding.hpp"
 #include "bindings/gil.hpp"
-#include "bindings/position.hpp"
 #include "bindings/section.hpp"
+#include "core/stage/clocks.hpp"
 #include "core/stage/echo_stage.hpp"
-#include "core/stage/source_clock.hpp"
 #include "core/sync/atomic.hpp"
 #include "core/sync/outcome.hpp"
 #include "core/trace/recorder.hpp"
@@ -78,7 +77,7 @@ class Stage {
   [[nodiscard]] virtual bool at_end() const { return core().at_end(); }
   // Starts with iteration `epoch` and drops the rest of the last one. No producer may be inside. Waits for a consumer
   // in another thread to leave. Raises EchoError in a signal handler or destructor inside of next(). `at`: a position
-  // (position.hpp), of which this reads the epoch, the extent, and what an earlier process has taken of these epochs
+  // (encoding.hpp), of which this reads the epoch, the extent, and what an earlier process has taken of these epochs
   // (iterations, delivered). Raises ConfigError if there is no such extent.
   void begin(const pybind11::object& at);
 

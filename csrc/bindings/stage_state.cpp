@@ -40,8 +40,7 @@ py::dict Stage::state(bool payload, bool with_held) {
   py::dict state("iterations"_a = iterations_, "delivered"_a = delivered_, "batches"_a = delivered_ + dropped_);
   halt_core(true);
   try {
-    const Plan& plan = inspect(state, payload);
-    add_input(state, plan);
+    add_input(state, inspect(state, payload).position());
     if (with_held && feed_ && feed_->at_pass_end()) {
       state["passes"].cast<py::list>().append(std::array{py::int_(1), py::int_(state["open_items"])});
       state["open_items"] = 0;

@@ -5,9 +5,7 @@
 #include <utility>
 
 #include "capi/buffer.hpp"
-#include "capi/config.hpp"
 #include "capi/status.hpp"
-#include "capi/structs.hpp"
 
 namespace pyecho::capi {
 namespace {

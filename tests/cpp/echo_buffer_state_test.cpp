@@ -67,13 +67,9 @@ Saved save(EchoBuffer& buffer, std::uint64_t batches) {
   buffer.set_halted(true);
   std::vector<Unspent> unspent;
   const Plan& plan = buffer.inspect(unspent, {});
-  Saved saved{.position = {.passes = plan.passes(),
-                           .open_items = plan.open_items(),
-                           .ended = plan.ended(),
-                           .feed_all = true,
-                           .batches = batches},
-              .fed = plan.ended() ? kStateItems : plan.open_items(),
-              .items = {}};
+  Saved saved{.position = plan.position(), .fed = plan.ended() ? kStateItems : plan.open_items(), .items = {}};
+  saved.position.feed_all = true;
+  saved.position.batches = batches;
   const std::vector<SlotLayout::Leaf>& leaves = buffer.layout().leaves();
   std::vector<std::vector<std::byte>> columns;
   std::vector<std::byte*> memory;

@@ -86,6 +86,7 @@ void Plan::begin(std::uint64_t epoch, const Extent& extent) {
   const std::uint64_t streams = streams_.size();
   const std::uint64_t uses = share(extent.uses, streams);
   epoch_ = epoch;
+  extent_ = extent;
   fed_ = pass_fed_ = 0;
   passes_.clear();
   turn_ = last_ahead_ = 0;
@@ -162,6 +163,16 @@ void Plan::next_iteration() noexcept {
 
 bool Plan::finished() const noexcept {
   return std::ranges::any_of(streams_, [](const Turn& turn) { return turn.stream->finished(); });
+}
+
+PlanPosition Plan::position() const {
+  const Decisions taken = decisions();
+  return {.epoch = epoch_,
+          .extent = extent_,
+          .passes = passes_,
+          .open_items = open_items(),
+          .ended = ended(),
+          .decisions = {taken.values().begin(), taken.values().end()}};
 }
 
 Places Plan::items() const {

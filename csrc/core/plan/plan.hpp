@@ -52,6 +52,22 @@ struct PassRun {
   std::uint64_t items;  // of each
 };
 
+// What a saved state tells of a run: Plan::position() is its input, and whoever counts the output adds that.
+struct PlanPosition {
+  std::uint64_t epoch = 0;  // the first one
+  Extent extent{};          // as passed to Plan::begin()
+  // The input.
+  std::vector<PassRun> passes{};           // that have ended
+  std::uint64_t open_items = 0;            // known of the next pass
+  bool ended = false;                      // no pass follows those in `passes`
+  std::vector<std::uint32_t> decisions{};  // of an adaptive factor, those ahead of the consumer included
+  bool feed_all = false;                   // feed everything; else only what the batches taken need
+  // Output taken by the consumer.
+  std::uint64_t iterations = 0;  // to their ends
+  std::uint64_t batches = 0;     // of the next iteration
+  std::uint32_t min_rows = 1;    // shorter batches are not counted in `batches`
+};
+
 // Numbers of items, ascending, and the slot of each.
 using Places = std::vector<std::pair<std::uint64_t, std::uint32_t>>;
 
@@ -144,8 +160,8 @@ class Plan {
   // Returns the number of items fed since the last end_pass().
   [[nodiscard]] std::uint64_t open_items() const noexcept { return fed_ - pass_fed_; }
   [[nodiscard]] bool ended() const noexcept { return streams_[0].stream->ended(); }
-  // Returns the lengths of the passes that have ended.
-  [[nodiscard]] const std::vector<PassRun>& passes() const noexcept { return passes_; }
+  // Returns what the plan was fed, and its decisions.
+  [[nodiscard]] PlanPosition position() const;
   // Returns the number of the item that was fed in this slot last.
   [[nodiscard]] std::uint64_t number_of(std::uint32_t slot) const noexcept { return numbers_[slot]; }
   // Returns every item that was fed and is not drawn to its last use.
@@ -182,6 +198,7 @@ class Plan {
   std::uint32_t last_ahead_ = 0;        // last uses of items that wait for their turns
   AdaptiveStream* adaptive_ = nullptr;  // the one stream, if the factor is adaptive
   std::uint64_t epoch_ = 0;
+  Extent extent_;
   std::size_t turn_ = 0;         // the stream of the next use
   std::uint64_t fed_ = 0;        // items so far
   std::uint64_t pass_fed_ = 0;   // items fed before the pass that is being fed

@@ -162,8 +162,11 @@ EchoBuffer::EchoBuffer(EchoConfig given, const BufferSizes& sizes)
           config_.batch_memory)),
       executor_(*this, *batches_, plan_of(config_, sizes.slots), slot_memory_.data(), sizes.depth,
                 sizes.streamed(blocks_ * layout_.batch_bytes())),
-      driver_(executor_, *this, *batches_, config_.threads, sizes.depth, layout_.example_bytes() >= kHelpBytes,
-              std::max<std::size_t>(1, kWakeBytes / layout_.slot_bytes())) {
+      driver_(executor_, *this, *batches_,
+              {.threads = config_.threads,
+               .depth = sizes.depth,
+               .consumer_helps = layout_.example_bytes() >= kHelpBytes,
+               .wake_items = std::max<std::size_t>(1, kWakeBytes / layout_.slot_bytes())}) {
   static_cast<void>(begin(config_.epoch, {.items = config_.items}));
 }
 

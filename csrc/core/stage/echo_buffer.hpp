@@ -124,6 +124,7 @@ class EchoBuffer final : public EchoStage {
   template <class Take>
   Outcome hand_out(Lease& lease, const Take& take);
   [[nodiscard]] const PlanView& view() const noexcept override { return executor_.view(); }
+  void start() override { driver_.start(); }
 
   const EchoConfig given_;
   const EchoConfig config_;  // settled

@@ -84,6 +84,7 @@ class EchoQueue final : public EchoStage {
   Outcome plan(Use& use);
   Outcome draw();
   [[nodiscard]] const PlanView& view() const noexcept override { return view_; }
+  void start() override { reset(); }
 
   Plan plan_;  // consumer only, like the next four, but for view_
   PlanView view_;

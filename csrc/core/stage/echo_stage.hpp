@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "core/plan/replay.hpp"
-#include "core/stage/consumer_clock.hpp"
+#include "core/stage/clocks.hpp"
 #include "core/stage/plan_view.hpp"
 #include "core/stage/slot_pool.hpp"
 
@@ -52,10 +52,8 @@ class EchoStage : protected SlotPool {
     if (forked()) {
       return Outcome::kForked;
     }
-    Replay replay = begin_at({.epoch = epoch, .extent = extent});
-    static_cast<void>(replay.advance());  // is there
-    resume(replay);
-    set_halted(false);
+    static_cast<void>(begin_at({.epoch = epoch, .extent = extent}));
+    start();
     return Outcome::kOk;
   }
 
@@ -95,6 +93,8 @@ class EchoStage : protected SlotPool {
  protected:
   using SlotPool::SlotPool;
   [[nodiscard]] virtual const PlanView& view() const noexcept = 0;
+  // After begin_at(), with a plan that was fed nothing: frees all slots and starts. Allocates nothing.
+  virtual void start() = 0;
   void count(std::uint64_t uses, std::uint64_t fresh) noexcept {
     emitted_.store_relaxed(emitted_.load_relaxed() + uses);
     fresh_.store_relaxed(fresh_.load_relaxed() + fresh);

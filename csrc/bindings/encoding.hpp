@@ -1,0 +1,174 @@
+// What Python and the core tell each other as plain values: the options (pyecho/config.py), the log of an adaptive
+// factor, and positions (class Position of pyecho/state/position.py). Each is read by attribute.
+#pragma once
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "bindings/errors.hpp"
+#include "bindings/gil.hpp"
+#include "bindings/numpy_api.hpp"
+#include "core/plan/replay.hpp"
+#include "core/stage/echo_config.hpp"
+
+namespace pyecho::bindings {
+
+// Returns a read-only array that shares the memory of the decisions.
+inline pybind11::array_t<std::uint32_t> array_of(const Decisions& decisions) {
+  const pybind11::capsule owner(new Decisions(decisions), [](void* owned) { delete static_cast<Decisions*>(owned); });
+  pybind11::array_t<std::uint32_t> array(static_cast<pybind11::ssize_t>(decisions.values().size()),
+                                         decisions.values().data(), owner);
+  PyArray_CLEARFLAGS(as_array(array), NPY_ARRAY_WRITEABLE);
+  return array;
+}
+
+// Returns {first epoch: array}.
+inline pybind11::dict log_dict(const DecisionLog& log) {
+  pybind11::dict dict;
+  for (const auto& [epoch, decisions] : log) {
+    dict[pybind11::int_(epoch)] = array_of(decisions);
+  }
+  return dict;
+}
+
+// Returns the log in such a dict.
+inline DecisionLog log_of(const pybind11::dict& dict) {
+  DecisionLog log;
+  for (const auto& [epoch, decisions] : dict) {
+    log.emplace(epoch.cast<std::uint64_t>(), Decisions(decisions.cast<std::vector<std::uint32_t>>()));
+  }
+  return log;
+}
+
+// Raises CheckpointError if a plan has diverged from its log.
+inline void check_log(bool diverged) {
+  if (diverged) [[unlikely]] {
+    raise(errors().checkpoint_error, kOtherLog);
+  }
+}
+
+// Returns one attribute of the configuration.
+template <class T>
+T option(pybind11::handle config, const char* name) {
+  return config.attr(name).cast<T>();
+}
+
+inline EchoConfig config_of(pybind11::handle config) {
+  const pybind11::object wiring = config.attr("wiring");
+  EchoConfig native;
+  native.plan.batch_rows = option<std::optional<std::uint32_t>>(config, "batch_size").value_or(1);
+  native.plan.capacity = option<std::uint32_t>(config, "capacity");
+  native.plan.factor = option<double>(config, "most_uses");
+  native.plan.seed = option<std::uint64_t>(config, "seed");
+  native.epoch = option<std::uint64_t>(wiring, "epoch");
+  native.steps = option<std::optional<std::uint64_t>>(config, "steps_per_epoch").value_or(0);
+  native.plan.unique_in_batch = option<bool>(config, "unique_in_batch");
+  native.drop_last = option<bool>(config, "drop_last");
+  native.with_info = option<bool>(config, "with_info");
+  native.prefetch = option<std::uint32_t>(config, "prefetch");
+  native.threads = option<std::optional<std::uint32_t>>(config, "threads").value_or(0);
+  native.burst = option<std::uint32_t>(wiring, "slots_ahead");
+  native.max_bytes = option<std::optional<std::size_t>>(config, "max_bytes").value_or(kUnlimited);
+  native.held = option<std::uint32_t>(wiring, "leases");
+  native.plan.min_uses = option<std::uint32_t>(config, "min_uses");
+  native.plan.max_age = option<std::optional<std::uint64_t>>(config, "max_age").value_or(0);
+  native.plan.replay = log_of(option<pybind11::dict>(config, "replay"));
+  native.plan.streams = option<std::uint32_t>(config, "streams");
+  native.plan.first_stream = option<std::uint64_t>(wiring, "rank");
+  native.plan.stream_step = option<std::uint64_t>(wiring, "ranks");
+  native.plan.even_factor = option<bool>(config, "even_factor");
+  return native;
+}
+
+using Indices = pybind11::array_t<std::int64_t, pybind11::array::c_style | pybind11::array::forcecast>;
+
+inline Extent extent_of(pybind11::handle at) {
+  return {.items = option<std::optional<std::uint64_t>>(at, "items").value_or(kUnknown),
+          .uses = option<std::optional<std::uint64_t>>(at, "uses").value_or(kUnknown)};
+}
+
+// Returns an array of `size` elements, each made by `element(i)`.
+template <class T, class Element>
+pybind11::array_t<T> array_of(std::size_t size, const Element& element) {
+  pybind11::array_t<T> array(static_cast<pybind11::ssize_t>(size));
+  T* const data = array.mutable_data();
+  for (std::size_t i = 0; i < size; ++i) {
+    data[i] = static_cast<T>(element(i));
+  }
+  return array;
+}
+
+// Calls `function`, and turns a std::invalid_argument into an exception of this type.
+template <class Function>
+auto naming(PyObject* type, const Function& function) {
+  try {
+    return function();
+  } catch (const std::invalid_argument& error) {
+    raise(type, error.what());
+  }
+}
+
+// `feed_all`: see PlanPosition.
+inline PlanPosition position_of(pybind11::handle at, bool feed_all) {
+  PlanPosition position{.epoch = option<std::uint64_t>(at, "epoch"),
+                        .extent = extent_of(at),
+                        .open_items = option<std::uint64_t>(at, "open_items"),
+                        .ended = option<bool>(at, "ended"),
+                        .feed_all = feed_all,
+                        .iterations = option<std::uint64_t>(at, "iterations"),
+                        .batches = option<std::uint64_t>(at, "batches"),
+                        .min_rows = option<std::uint32_t>(at, "min_rows")};
+  const auto decisions = option<pybind11::array_t<std::uint32_t, pybind11::array::forcecast>>(at, "decisions");
+  position.decisions.assign(decisions.data(), decisions.data() + decisions.size());
+  for (const auto& [passes, items] : option<std::vector<std::pair<std::uint64_t, std::uint64_t>>>(at, "passes")) {
+    position.passes.push_back({.passes = passes, .items = items});
+  }
+  return position;
+}
+
+// Raises CheckpointError if there is no such position. Answers signals.
+inline void run_to_end(Replay& replay) {
+  const auto advance = [&] { return without_gil(true, [&] { return replay.advance(); }); };
+  while (!naming(errors().checkpoint_error, advance)) {
+    throw_if(PyErr_CheckSignals() != 0);
+  }
+}
+
+// Adds the input of a position to a state.
+inline void add_input(pybind11::dict& state, const PlanPosition& at) {
+  std::vector<std::array<std::uint64_t, 2>> passes;
+  for (const PassRun& run : at.passes) {
+    passes.push_back({run.passes, run.items});
+  }
+  state["passes"] = passes;
+  state["open_items"] = at.open_items;
+  state["ended"] = at.ended;
+  state["decisions"] = array_of<std::int32_t>(at.decisions.size(), [&](std::size_t i) { return at.decisions[i]; });
+}
+
+// Returns an array of the numbers and one of the slots.
+inline pybind11::tuple arrays_of(const Places& items) {
+  return pybind11::make_tuple(array_of<std::int64_t>(items.size(), [&](std::size_t i) { return items[i].first; }),
+                              array_of<std::int64_t>(items.size(), [&](std::size_t i) { return items[i].second; }));
+}
+
+// Same, of the items at the position of a replay: of these numbers, ascending, or all. Raises CheckpointError if there
+// are others.
+inline pybind11::tuple items_of(const Replay& replay, const std::optional<Indices>& numbers) {
+  if (!numbers) {
+    return arrays_of(replay.plan().items());
+  }
+  const std::vector<std::uint64_t> wanted(numbers->data(), numbers->data() + numbers->size());
+  return arrays_of(naming(errors().checkpoint_error, [&] { return replay.items_of(wanted); }));
+}
+
+}  // namespace pyecho::bindings
