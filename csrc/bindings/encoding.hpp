@@ -22,11 +22,9 @@
 
 namespace pyecho::bindings {
 
-// Returns a read-only array that shares the memory of the decisions.
+// Returns a read-only array of the decisions.
 inline pybind11::array_t<std::uint32_t> array_of(const Decisions& decisions) {
-  const pybind11::capsule owner(new Decisions(decisions), [](void* owned) { delete static_cast<Decisions*>(owned); });
-  pybind11::array_t<std::uint32_t> array(static_cast<pybind11::ssize_t>(decisions.values().size()),
-                                         decisions.values().data(), owner);
+  pybind11::array_t<std::uint32_t> array(static_cast<pybind11::ssize_t>(decisions.size()), decisions.data());
   PyArray_CLEARFLAGS(as_array(array), NPY_ARRAY_WRITEABLE);
   return array;
 }
@@ -44,7 +42,7 @@ inline pybind11::dict log_dict(const DecisionLog& log) {
 inline DecisionLog log_of(const pybind11::dict& dict) {
   DecisionLog log;
   for (const auto& [epoch, decisions] : dict) {
-    log.emplace(epoch.cast<std::uint64_t>(), Decisions(decisions.cast<std::vector<std::uint32_t>>()));
+    log.emplace(epoch.cast<std::uint64_t>(), decisions.cast<Decisions>());
   }
   return log;
 }

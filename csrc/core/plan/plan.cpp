@@ -166,13 +166,12 @@ bool Plan::finished() const noexcept {
 }
 
 PlanPosition Plan::position() const {
-  const Decisions taken = decisions();
   return {.epoch = epoch_,
           .extent = extent_,
           .passes = passes_,
           .open_items = open_items(),
           .ended = ended(),
-          .decisions = {taken.values().begin(), taken.values().end()}};
+          .decisions = decisions()};
 }
 
 Places Plan::items() const {
