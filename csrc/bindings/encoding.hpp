@@ -144,6 +144,7 @@ inline void run_to_end(Replay& replay) {
 // Adds the input of a position to a state.
 inline void add_input(pybind11::dict& state, const PlanPosition& at) {
   std::vector<std::array<std::uint64_t, 2>> passes;
+  passes.reserve(at.passes.size());
   for (const PassRun& run : at.passes) {
     passes.push_back({run.passes, run.items});
   }

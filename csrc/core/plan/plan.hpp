@@ -125,8 +125,8 @@ class Plan {
   }
   // Returns the decisions of an adaptive factor since begin().
   [[nodiscard]] const Decisions& decisions() const noexcept {
-    static const Decisions kNone;
-    return adaptive_ == nullptr ? kNone : adaptive_->decisions();
+    static const Decisions none;
+    return adaptive_ == nullptr ? none : adaptive_->decisions();
   }
   // True if PlanConfig::replay cannot be that of this input: the plan has gone on without it.
   [[nodiscard]] bool diverged() const noexcept { return adaptive_ != nullptr && adaptive_->diverged(); }

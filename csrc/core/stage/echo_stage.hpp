@@ -60,6 +60,7 @@ class EchoStage : protected SlotPool {
   // -- Saving and resuming: the consumer's thread. Producers may be inside if no begin_at() is called. --
 
   // Ends all waits, parks the workers, and keeps them so until it is undone. Idempotent.
+  // NOLINTNEXTLINE(bugprone-derived-method-shadowing-base-method): halts the slots, and what uses them
   virtual void set_halted(bool halted) { SlotPool::set_halted(halted); }
   // Stops, drops everything, and returns a replay to `position`, which the caller runs.
   virtual Replay begin_at(PlanPosition position) = 0;
@@ -70,6 +71,7 @@ class EchoStage : protected SlotPool {
   // -- Any thread --
 
   // Stops the stage: every wait ends with kClosed. Idempotent.
+  // NOLINTNEXTLINE(bugprone-derived-method-shadowing-base-method): likewise
   virtual void stop() { SlotPool::stop(); }
   using SlotPool::forked, SlotPool::stopped;
   [[nodiscard]] virtual EchoStats stats() const {
