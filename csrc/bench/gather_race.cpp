@@ -1,11 +1,11 @@
-#include "bench/gather_race.hpp"
-
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <stdexcept>
 #include <thread>
 
+#include "bench/races.hpp"
+#include "core/memory/parallel.hpp"
 #include "core/memory/stream_copy.hpp"
 #include "core/plan/random.hpp"
 #include "core/stage/echo_buffer.hpp"
@@ -71,14 +71,7 @@ double GatherRace::memcpy_seconds(unsigned threads) {
     batches_ = HostMemory(needed);
   }
   const Clock::time_point start = Clock::now();
-  std::vector<std::thread> copiers;
-  copiers.reserve(threads);
-  for (unsigned thread = 0; thread < threads; ++thread) {
-    copiers.emplace_back([this, thread, threads] { copy_share(thread, threads); });
-  }
-  for (std::thread& thread : copiers) {
-    thread.join();
-  }
+  in_parallel(threads, [&](std::size_t thread) { copy_share(static_cast<unsigned>(thread), threads); });
   return seconds_since(start);
 }
 

@@ -1,11 +1,10 @@
-#include "bench/hand_over.hpp"
-
 #include <chrono>
 #include <condition_variable>
-#include <cstring>
 #include <mutex>
+#include <stdexcept>
 #include <thread>
 
+#include "bench/races.hpp"
 #include "core/stage/echo_buffer.hpp"
 #include "core/stage/echo_queue.hpp"
 
@@ -94,24 +93,24 @@ std::vector<std::uint64_t> measure(std::uint32_t count, std::uint64_t pause_ns) 
   consumer.join();
   std::vector<std::uint64_t> result(count);
   for (std::uint32_t i = 0; i < count; ++i) {
-    result[i] =
-        static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(taken[i] - given[i]).count());
+    result[i] = ns_of(taken[i] - given[i]);
   }
   return result;
 }
 
 }  // namespace
 
-std::vector<std::uint64_t> hand_over_ns(HandOver kind, std::uint32_t count, std::uint64_t pause_ns) {
-  switch (kind) {
-    case HandOver::kCondition:
-      return measure<ConditionHandOver>(count, pause_ns);
-    case HandOver::kQueue:
-      return measure<QueueHandOver>(count, pause_ns);
-    case HandOver::kBuffer:
-      return measure<BufferHandOver>(count, pause_ns);
+std::vector<std::uint64_t> hand_over_ns(const std::string& stage, std::uint32_t count, std::uint64_t pause_ns) {
+  if (stage == "condition") {
+    return measure<ConditionHandOver>(count, pause_ns);
   }
-  return {};
+  if (stage == "queue") {
+    return measure<QueueHandOver>(count, pause_ns);
+  }
+  if (stage == "buffer") {
+    return measure<BufferHandOver>(count, pause_ns);
+  }
+  throw std::invalid_argument("stage must be 'condition', 'queue' or 'buffer', got '" + stage + "'");
 }
 
 }  // namespace pyecho::bench

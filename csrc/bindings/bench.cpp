@@ -1,30 +1,13 @@
 #include <pybind11/stl.h>
 
 #include <string>
-#include <utility>
 
-#include "bench/gather_race.hpp"
-#include "bench/hand_over.hpp"
+#include "bench/races.hpp"
 #include "bindings/registration.hpp"
 
 namespace py = pybind11;
 
 namespace pyecho::bindings {
-namespace {
-
-bench::HandOver hand_over_named(const std::string& name) {
-  using enum bench::HandOver;
-  for (const auto& [known, kind] :
-       {std::pair("condition", kCondition), std::pair("queue", kQueue), std::pair("buffer", kBuffer)}) {
-    if (name == known) {
-      return kind;
-    }
-  }
-  throw py::value_error("stage must be 'condition', 'queue' or 'buffer', got '" + name + "'");
-}
-
-}  // namespace
-
 void register_bench(py::module_& module) {
   py::class_<bench::GatherRace>(module, "GatherRace",
                                 "Example echoing and bare memcpy of the same bytes, for benchmarks.")
@@ -40,9 +23,8 @@ void register_bench(py::module_& module) {
   module.def(
       "hand_over_ns",
       [](const std::string& stage, std::uint32_t count, std::uint64_t pause_ns) {
-        const bench::HandOver kind = hand_over_named(stage);
         const py::gil_scoped_release released;
-        return bench::hand_over_ns(kind, count, pause_ns);
+        return bench::hand_over_ns(stage, count, pause_ns);
       },
       py::arg("stage"), py::arg("count"), py::arg("pause_ns"),
       "How long each of `count` items took from producer to sleeping consumer, in nanoseconds.");

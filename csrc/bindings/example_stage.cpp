@@ -8,10 +8,8 @@
 #include <cstring>
 #include <new>
 #include <stdexcept>
-#include <utility>
-#include <vector>
 
-#include "bindings/config.hpp"
+#include "bindings/encoding.hpp"
 #include "bindings/errors.hpp"
 #include "bindings/gil.hpp"
 #include "bindings/registration.hpp"
@@ -57,7 +55,7 @@ EchoConfig with_leaves(EchoConfig config, const Structure& structure) {
 ExampleStage::ExampleStage(const py::object& spec, const py::object& node_of, const py::object& config,
                            std::string name, bool batched, py::object to_array, py::object from_array,
                            py::object info_type, py::object new_memory, std::shared_ptr<Uploads> uploads)
-    : StageOf(std::move(name)),
+    : Stage(std::move(name)),
       structure_(spec, node_of),
       to_array_(std::move(to_array)),
       from_array_(std::move(from_array)),

@@ -25,7 +25,7 @@ class NativeFeed;
 
 // All members need the GIL and the stage's Section, see Stage. put(), reserve() and slot_views() need only the
 // GIL, and several threads may be inside.
-class ExampleStage final : public StageOf<EchoBuffer> {
+class ExampleStage final : public Stage {
  public:
   // `spec`, `node_of`: see Structure. `name`: see Stage. `batched`: items of the source are batches, and their rows are
   // the examples. Python callables, or None:
@@ -39,6 +39,10 @@ class ExampleStage final : public StageOf<EchoBuffer> {
   ExampleStage(const pybind11::object& spec, const pybind11::object& node_of, const pybind11::object& config,
                std::string name, bool batched, pybind11::object to_array, pybind11::object from_array,
                pybind11::object info_type, pybind11::object new_memory, std::shared_ptr<Uploads> uploads);
+  // Stops the core, to which a capsule may refer for longer.
+  ~ExampleStage() override { core_->stop(); }
+  ExampleStage(const ExampleStage&) = delete;
+  ExampleStage& operator=(const ExampleStage&) = delete;
   // Returns where the region of each leaf begins in a batch.
   [[nodiscard]] std::vector<std::size_t> batch_offsets() const;
 
@@ -49,7 +53,6 @@ class ExampleStage final : public StageOf<EchoBuffer> {
   // Returns new writable arrays on the slot, with `owner` as their base.
   [[nodiscard]] std::vector<pybind11::object> slot_views(Reservation reservation, pybind11::handle owner) const;
 
-  [[nodiscard]] pybind11::dict stats() const override;
   int traverse(visitproc visit, void* arg) const override;
   void clear() override;
 
@@ -58,7 +61,7 @@ class ExampleStage final : public StageOf<EchoBuffer> {
   // Returns the buffer for native producers, a PyCapsule (PYECHO_CAPSULE_NAME).
   [[nodiscard]] pybind11::object capsule();
 
-  [[nodiscard]] const std::shared_ptr<EchoBuffer>& core() noexcept { return core_; }
+  [[nodiscard]] const std::shared_ptr<EchoBuffer>& shared_core() const noexcept { return core_; }
   [[nodiscard]] const Structure& structure() const noexcept { return structure_; }
   [[nodiscard]] bool has_references() const noexcept { return has_references_; }
 
@@ -66,9 +69,11 @@ class ExampleStage final : public StageOf<EchoBuffer> {
   void expect_growth() { warned_of_growth_ = true; }
 
  protected:
+  [[nodiscard]] EchoStage& core() const override { return *core_; }
   void hold(const pybind11::object& item) override;
   Outcome put_held(bool wait, std::size_t& row) override;
   bool put_pass(const pybind11::object& pass) override;
+  [[nodiscard]] std::uint64_t feeding_ns() const override;
   void find_native_failure() override;
   Outcome try_emit(PyObject*& emission) override;
   Outcome wait(Deadline slice) override;
@@ -79,8 +84,6 @@ class ExampleStage final : public StageOf<EchoBuffer> {
  private:
   Outcome put_rows(const ItemView& view, std::size_t& row, Deadline deadline, bool wait);
   void fill(const ItemView& view, std::size_t row, std::span<const Reservation> reservations);
-  // Returns how long the native source of the running pass has worked.
-  [[nodiscard]] std::uint64_t feeding_ns() const;
   // Has the capsule refer to a new core.
   void follow_core();
   void set_references(std::uint32_t slot, pybind11::tuple references);
@@ -106,6 +109,7 @@ class ExampleStage final : public StageOf<EchoBuffer> {
   const bool has_references_;
   EchoConfig config_;
   ReferenceTable references_;
+  std::shared_ptr<EchoBuffer> core_;
   std::shared_ptr<ItemView> held_;           // see hold(); shared, because another thread may stop the stage meanwhile
   std::shared_ptr<NativeFeed> native_feed_;  // null unless a native source is feeding; shared with put_pass()
   Lease acquired_;                           // consumer only: acquired by wait() for try_emit()

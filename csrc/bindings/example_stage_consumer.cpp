@@ -2,11 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <memory>
-#include <string>
 #include <tuple>
-#include <utility>
-#include <vector>
 
 #include "bindings/errors.hpp"
 #include "bindings/example_stage.hpp"
@@ -14,7 +10,6 @@
 #include "bindings/ownership.hpp"
 
 namespace py = pybind11;
-using namespace py::literals;
 
 namespace pyecho::bindings {
 namespace {
@@ -240,7 +235,7 @@ void ExampleStage::set_references(std::uint32_t slot, py::tuple references) {
 }
 
 void ExampleStage::raise_exhausted() const {
-  const EchoBufferStats stats = core_->stats();
+  const EchoStats stats = core_->stats();
   const std::string refusal = core_->refusal();
   const bool ours = refusal.empty();  // true if max_bytes is the limit, not the system
   raise(errors().buffer_exhausted,
@@ -250,18 +245,6 @@ void ExampleStage::raise_exhausted() const {
             (ours ? "" : ", and none can be added: " + refusal) +
             "; drop batches you no longer need (then go on), copy what you keep, or " +
             (ours ? "raise max_bytes" : "make room for more"));
-}
-
-py::dict ExampleStage::stats() const {
-  const EchoBufferStats stats = core_->stats();
-  const std::uint64_t native_ns = feeding_ns();
-  return py::dict("read"_a = stats.read, "emitted"_a = stats.emitted, "fresh"_a = stats.fresh,
-                  "batches"_a = stats.batches, "bytes_gathered"_a = stats.bytes_gathered,
-                  "source_ns"_a = source_clock().inside_ns() + native_ns,
-                  "upstream_ns"_a = source_clock().upstream_ns() + native_ns,
-                  "consumer_wait_ns"_a = stats.consumer_wait_ns, "downstream_ns"_a = stats.downstream_ns,
-                  "resident"_a = stats.resident, "outstanding_leases"_a = stats.outstanding_leases,
-                  "host_allocations"_a = stats.batch_blocks + 1);  // plus one for the slots
 }
 
 }  // namespace pyecho::bindings

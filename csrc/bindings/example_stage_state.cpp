@@ -1,12 +1,7 @@
 // Saving and resuming an ExampleStage: the items of a state are columns, one for each leaf.
-#include <pybind11/numpy.h>
 
 #include <cstring>
-#include <memory>
 #include <stdexcept>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "bindings/errors.hpp"
 #include "bindings/example_stage.hpp"

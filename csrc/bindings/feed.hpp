@@ -9,7 +9,7 @@
 
 #include "bindings/errors.hpp"
 #include "bindings/gil.hpp"
-#include "core/stage/source_clock.hpp"
+#include "core/stage/clocks.hpp"
 #include "core/trace/recorder.hpp"
 
 namespace pyecho::bindings {

@@ -1,11 +1,8 @@
 #include "bindings/item_view.hpp"
 
 #include <algorithm>
-#include <array>
 #include <bit>
-#include <cstdint>
 #include <cstring>
-#include <span>
 #include <string>
 #include <utility>
 
@@ -73,23 +70,6 @@ void refuse_array(const LeafSpec& leaf, py::handle object) {
             "; give every item an array (where there is none: zeros, and a flag), or none");
 }
 
-// True for a Python number of the kind of this leaf's dtype, and for an int where the dtype is float64.
-bool is_number_of(const LeafSpec& leaf, PyObject* object) {
-  switch (as_descr(leaf.dtype)->type_num) {
-    case NPY_DOUBLE:
-      return PyFloat_Check(object) || PyLong_Check(object);
-    case NPY_BOOL:
-      return PyBool_Check(object);
-    case NPY_LONG:
-    case NPY_LONGLONG:
-      return PyLong_Check(object);
-    case NPY_CDOUBLE:
-      return PyComplex_Check(object);
-    default:
-      return false;
-  }
-}
-
 // Takes a tuple of objects that can be in no cycle (strings, numbers) away from the garbage collector, which would
 // traverse one for each example.
 void untrack_if_plain(const py::tuple& objects) {
@@ -136,33 +116,33 @@ constexpr std::size_t kMaxColumnBytes = 16;
 // By the binary logarithm of the size.
 constexpr std::array kCopyColumn{&copy_column<1>, &copy_column<2>, &copy_column<4>, &copy_column<8>, &copy_column<16>};
 
-// Writes a number for which is_number_of() is true. Returns false for an int out of range. NumPy's PyArray_Pack() would
-// do, but is missing before NumPy 2, and setitem() of a dtype takes twice as long.
+template <class Number>
+void store(std::byte* to, Number value) noexcept {
+  std::memcpy(to, &value, sizeof(value));
+}
+
+// Writes a Python number of the kind of this leaf's dtype, or an int where that is float64. Returns false for all else.
+// NumPy's PyArray_Pack() would do, but is missing before NumPy 2, and setitem() of a dtype takes twice as long.
 bool write_number(const LeafSpec& leaf, PyObject* object, std::byte* to) {
   PyArray_Descr* const dtype = as_descr(leaf.dtype);
+  const int type = dtype->type_num;
   std::size_t size_bytes = sizeof(std::int64_t);  // of what a swapped byte order turns around
-  switch (dtype->type_num) {
-    case NPY_DOUBLE: {
-      const double value = PyFloat_AsDouble(object);
-      std::memcpy(to, &value, sizeof(value));
-      break;
-    }
-    case NPY_BOOL:
-      size_bytes = 1;
-      *to = std::byte{object == Py_True};
-      break;
-    case NPY_CDOUBLE: {
-      const Py_complex value = PyComplex_AsCComplex(object);
-      std::memcpy(to, &value, sizeof(value));
-      break;
-    }
-    default: {
-      const std::int64_t value = PyLong_AsLongLong(object);
-      std::memcpy(to, &value, sizeof(value));
-    }
+  if (type == NPY_DOUBLE && (PyFloat_Check(object) || PyLong_Check(object))) {
+    store(to, PyFloat_AsDouble(object));
+  } else if (type == NPY_BOOL && PyBool_Check(object)) {
+    size_bytes = 1;
+    *to = std::byte{object == Py_True};
+  } else if ((type == NPY_LONG || type == NPY_LONGLONG) && PyLong_Check(object)) {
+    store(to, PyLong_AsLongLong(object));
+  } else if (type == NPY_CDOUBLE && PyComplex_Check(object)) {
+    store(to, PyComplex_AsCComplex(object));
+  } else {
+    return false;
   }
   if (PyErr_Occurred() != nullptr) {
-    return false;
+    PyErr_Clear();
+    raise(errors().spec_mismatch, leaf.path + ": expected " + leaf.described +
+                                      ", got an int that does not fit it; make it smaller in the source, or a str");
   }
   if (PyDataType_ISBYTESWAPPED(dtype)) {
     for (std::byte* end = to + PyDataType_ELSIZE(dtype); to != end; to += size_bytes) {
@@ -204,12 +184,7 @@ void ItemView::resolve(const LeafSpec& leaf, Source& source, const py::object& t
     resolve_references(leaf, source);
     return;
   }
-  if (!batched_ && leaf.shape.empty() && is_number_of(leaf, object)) {
-    if (!write_number(leaf, object, source.number.data())) {
-      PyErr_Clear();
-      raise(errors().spec_mismatch, leaf.path + ": expected " + leaf.described +
-                                        ", got an int that does not fit it; make it smaller in the source, or a str");
-    }
+  if (!batched_ && leaf.shape.empty() && write_number(leaf, object, source.number.data())) {
     source.data = source.number.data();
     return;
   }

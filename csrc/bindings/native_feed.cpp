@@ -1,6 +1,5 @@
 // Native producers of a stage of examples: capsules around handles of the C interface.
 #include <algorithm>
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -99,8 +98,7 @@ class NativeFeed {
   }
   // Returns the time since the beginning, without that in which producers waited for room.
   [[nodiscard]] std::uint64_t source_ns() const {
-    const auto elapsed = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - began_);
-    const auto elapsed_ns = static_cast<std::uint64_t>(elapsed.count());
+    const std::uint64_t elapsed_ns = ns_of(Clock::now() - began_);
     return elapsed_ns - std::min(elapsed_ns, handle_->producer_wait_ns());
   }
   // Returns the number of items committed since the beginning, dropped ones included; exact while no thread commits.

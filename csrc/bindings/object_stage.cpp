@@ -1,27 +1,25 @@
 #include "bindings/object_stage.hpp"
 
-#include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
 #include <algorithm>
 #include <span>
-#include <utility>
 
-#include "bindings/config.hpp"
+#include "bindings/encoding.hpp"
 #include "bindings/gil.hpp"
 #include "bindings/registration.hpp"
-#include "bindings/sharing.hpp"
 
 namespace py = pybind11;
-using namespace py::literals;
 
 namespace pyecho::bindings {
 
 ObjectStage::ObjectStage(const EchoConfig& config, py::object transform, bool shared)
-    : StageOf("EchoLoader"), transform_(std::move(transform)), has_transform_(!transform_.is_none()), shared_(shared) {
-  core_ = std::make_unique<EchoQueue>(config);
-  items_.resize(core_->slots());
-}
+    : Stage("EchoLoader"),
+      core_(std::make_unique<EchoQueue>(config)),
+      items_(core_->slots()),
+      transform_(std::move(transform)),
+      has_transform_(!transform_.is_none()),
+      shared_(shared) {}
 
 // ---------------------------------------------------------------- producers
 
@@ -137,15 +135,6 @@ PyObject* ObjectStage::delivered(Emission emission) {
     }
     throw;
   }
-}
-
-py::dict ObjectStage::stats() const {
-  const EchoQueueStats stats = core_->stats();
-  return py::dict("read"_a = stats.read, "emitted"_a = stats.emitted, "fresh"_a = stats.fresh,
-                  "batches"_a = stats.emitted, "bytes_gathered"_a = 0, "source_ns"_a = source_clock().inside_ns(),
-                  "upstream_ns"_a = source_clock().upstream_ns(), "consumer_wait_ns"_a = stats.consumer_wait_ns,
-                  "downstream_ns"_a = stats.downstream_ns, "resident"_a = stats.resident, "outstanding_leases"_a = 0,
-                  "host_allocations"_a = 0);
 }
 
 // ---------------------------------------------------------------- saving and resuming

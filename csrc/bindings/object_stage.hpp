@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -15,15 +16,29 @@
 
 namespace pyecho::bindings {
 
+// -- Protects and watches items, because all uses of an item share one storage (sharing.cpp). --
+
+struct SharedItem {
+  pybind11::object item;    // the item with read-only views for its NumPy arrays; itself if it has none
+  pybind11::object guards;  // for check_guards(), visible to the garbage collector; null: nothing to check
+};
+
+// Watches the versions of torch tensors, and the identity of the children of dicts, lists, described nodes and objects
+// with arrays inside. Runs Python code only for described nodes and such objects, and raises any exception of that
+// code.
+[[nodiscard]] SharedItem share_item(pybind11::handle item);
+
+// Raises EchoMutated if the item has changed since. The caller must keep references to both, because user code may run.
+void check_guards(pybind11::handle item, pybind11::handle guards);
+
 // All members need the GIL and the stage's Section, see Stage.
-class ObjectStage final : public StageOf<EchoQueue> {
+class ObjectStage final : public Stage {
  public:
   // `transform`: None, or called for every use with (item, source index, use); the consumer gets its result.
-  // `shared`: items of the source are protected between their uses (sharing.hpp).
+  // `shared`: items of the source are protected between their uses (share_item()).
   ObjectStage(const EchoConfig& config, pybind11::object transform, bool shared);
 
   [[nodiscard]] bool at_end() const override { return failed_ || Stage::at_end(); }
-  [[nodiscard]] pybind11::dict stats() const override;
   int traverse(visitproc visit, void* arg) const override;
   void clear() override;
   void refill(const pybind11::object& item, bool batched, const Indices& rows, const Indices& slots) override;
@@ -45,6 +60,7 @@ class ObjectStage final : public StageOf<EchoQueue> {
   void end_here(Reservation place, bool last);
 
  protected:
+  [[nodiscard]] EchoStage& core() const override { return *core_; }
   void hold(const pybind11::object& item) override;
   Outcome put_held(bool wait, std::size_t& row) override;
   Outcome try_emit(PyObject*& emission) override;
@@ -72,6 +88,7 @@ class ObjectStage final : public StageOf<EchoQueue> {
   Outcome emit_rarely(const Use& use, Item& item, PyObject*& emission);
   PyObject* delivered(Emission emission);
 
+  const std::unique_ptr<EchoQueue> core_;
   std::vector<Item> items_;  // by slot; one thread at a time owns a slot
   Item held_;                // the item that was read and is not put
   Emission pending_;         // the use whose transform failed

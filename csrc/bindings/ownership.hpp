@@ -40,7 +40,32 @@ inline void give_up_ownership(PyObject* object) noexcept {
 }
 
 // Same for tuples, lists and dicts, and for what is in them, so many levels down. `object` may be null.
-void give_up_nest(PyObject* object, int levels = kMaxNestLevels);
+inline void give_up_nest(PyObject* object, int levels = kMaxNestLevels) {
+  if (object == nullptr) {
+    return;
+  }
+  give_up_ownership(object);
+  if (levels == 0) {
+    return;
+  }
+  // References of its own to the children of a list or dict, because another thread may change it.
+  pybind11::object children;
+  if (PyTuple_Check(object)) {
+    children = pybind11::reinterpret_borrow<pybind11::object>(object);
+  } else if (PyList_CheckExact(object)) {
+    children = pybind11::reinterpret_steal<pybind11::object>(PyList_AsTuple(object));
+  } else if (PyDict_CheckExact(object)) {
+    children = pybind11::reinterpret_steal<pybind11::object>(PyDict_Values(object));
+  }
+  if (!children) {  // a leaf, or no memory
+    PyErr_Clear();
+    return;
+  }
+  PyObject** const items = PySequence_Fast_ITEMS(children.ptr());
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(children.ptr()); ++i) {
+    give_up_nest(items[i], levels - 1);
+  }
+}
 
 #else
 

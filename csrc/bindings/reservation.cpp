@@ -19,7 +19,7 @@ namespace {
 class ReservationObject {
  public:
   ReservationObject(std::shared_ptr<ExampleStage> buffer, std::optional<double> timeout_s)
-      : buffer_(std::move(buffer)), core_(buffer_->core()), reservation_(buffer_->reserve(timeout_s)) {}
+      : buffer_(std::move(buffer)), core_(buffer_->shared_core()), reservation_(buffer_->reserve(timeout_s)) {}
   // Aborts an open reservation, because it would hold up all later ones.
   ~ReservationObject() {
     if (open_) {

@@ -1,5 +1,3 @@
-#include "bindings/sharing.hpp"
-
 #include <optional>
 #include <string>
 #include <utility>
@@ -7,6 +5,7 @@
 #include "bindings/errors.hpp"
 #include "bindings/gil.hpp"
 #include "bindings/numpy_api.hpp"
+#include "bindings/object_stage.hpp"
 #include "bindings/registration.hpp"
 #include "bindings/section.hpp"
 #include "bindings/structure.hpp"

@@ -10,9 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "bindings/config.hpp"
-#include "bindings/decision_log.hpp"
-#include "bindings/position.hpp"
+#include "bindings/encoding.hpp"
 #include "bindings/registration.hpp"
 #include "bindings/section.hpp"
 #include "core/plan/plan.hpp"
@@ -62,7 +60,7 @@ class SlotPlan {
   // Returns where the plan stands. The items whose last use is in the open batch still have their slots.
   [[nodiscard]] py::dict state() const {
     py::dict state;
-    add_input(state, plan_);
+    add_input(state, plan_.position());
     Places items = plan_.items();
     for (const Use& use : std::span(uses_).first(rows_)) {
       if (use.last) {

@@ -3,11 +3,9 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "bindings/errors.hpp"
 #include "bindings/feed.hpp"
-#include "bindings/gil.hpp"
 #include "bindings/registration.hpp"
 
 namespace py = pybind11;
@@ -59,14 +57,12 @@ Outcome Stage::put_next(Feed& feed, bool wait, std::size_t& put) {
       return Outcome::kOk;
     case Feed::Read::kPassEnd: {
       const auto mark = [this](Deadline deadline) {
-        return on_core([&](auto& core) {
-          Reservation place{};
-          const Outcome reserved = core.reserve(place, deadline);
-          if (reserved == Outcome::kOk) {
-            core.end_pass(place);
-          }
-          return reserved;
-        });
+        Reservation place{};
+        const Outcome reserved = core().reserve(place, deadline);
+        if (reserved == Outcome::kOk) {
+          core().end_pass(place);
+        }
+        return reserved;
       };
       outcome = wait ? wait_for_room(kNever, mark) : mark(Deadline::min());
       break;
@@ -140,7 +136,7 @@ PyObject* Stage::next_reference(Outcome outcome, bool may_pause) {
   PyObject* emission = nullptr;
   for (;; outcome = try_emit(emission)) {
     if (outcome == Outcome::kEmpty) {
-      if (const std::uint64_t missing = by_consumer_ ? needed() : 0; missing > 0) {
+      if (const std::uint64_t missing = by_consumer_ ? core().needed() : 0; missing > 0) {
         pull(missing);
         throw_if(PyErr_CheckSignals() != 0);  // a source in C does not run signal handlers
         continue;
@@ -185,6 +181,18 @@ py::object Stage::take(bool wait) {
     throw py::stop_iteration();
   }
   return py::reinterpret_steal<py::object>(emission);
+}
+
+py::dict Stage::stats() const {
+  const EchoStats stats = core().stats();
+  const std::uint64_t native_ns = feeding_ns();
+  const std::uint64_t slots = stats.batch_blocks > 0 ? 1 : 0;  // allocated where there are batches
+  return py::dict(
+      "read"_a = stats.read, "emitted"_a = stats.emitted, "fresh"_a = stats.fresh, "batches"_a = stats.batches,
+      "bytes_gathered"_a = stats.bytes_gathered, "source_ns"_a = source_clock_.inside_ns() + native_ns,
+      "upstream_ns"_a = source_clock_.upstream_ns() + native_ns, "consumer_wait_ns"_a = stats.consumer_wait_ns,
+      "downstream_ns"_a = stats.downstream_ns, "resident"_a = stats.resident,
+      "outstanding_leases"_a = stats.outstanding_leases, "host_allocations"_a = stats.batch_blocks + slots);
 }
 
 // ---------------------------------------------------------------- garbage collection and registration

@@ -11,16 +11,12 @@
 #include <string>
 #include <thread>
 #include <utility>
-#include <variant>
 
-#include "bindings/decision_log.hpp"
+#include "bindings/encoding.hpp"
 #include "bindings/gil.hpp"
-#include "bindings/position.hpp"
 #include "bindings/section.hpp"
-#include "core/plan/plan.hpp"
-#include "core/stage/echo_buffer.hpp"
-#include "core/stage/echo_queue.hpp"
-#include "core/stage/source_clock.hpp"
+#include "core/stage/clocks.hpp"
+#include "core/stage/echo_stage.hpp"
 #include "core/sync/atomic.hpp"
 #include "core/sync/outcome.hpp"
 #include "core/trace/recorder.hpp"
@@ -29,21 +25,9 @@ namespace pyecho::bindings {
 
 class Feed;
 
-// The native core of a stage.
-using AnyCore = std::variant<EchoBuffer*, EchoQueue*>;
-
 // All members need the GIL and the stage's Section (section.hpp); waits, long copies and calls into Python release
 // both.
 class Stage {
- protected:
-  [[nodiscard]] virtual AnyCore any_core() const = 0;
-  // Calls `call` with the core. First in the class, because its result must be known to the members below.
-  template <class Call>
-  // NOLINTNEXTLINE(modernize-use-nodiscard): most calls return nothing
-  auto on_core(const Call& call) const {
-    return std::visit([&](auto* core) { return call(*core); }, any_core());
-  }
-
  public:
   // `name` names the object in messages ("EchoBuffer").
   explicit Stage(std::string name) : name_(std::move(name)) {}
@@ -68,9 +52,7 @@ class Stage {
   // exception), or when the stage is stopped or paused. One thread at a time.
   void feed();
   // Ends the input.
-  void close() {
-    on_core([](auto& core) { core.close(); });
-  }
+  void close() { core().close(); }
   // Same as close(), but the consumer receives `error` once everything before it has been emitted.
   void fail(pybind11::object error);
   // Ends feed(), and soon also the waits of other threads that fill or take. Nothing is lost: another thread may
@@ -92,12 +74,10 @@ class Stage {
   // paused. Without `wait` returns None if nothing is there.
   pybind11::object take(bool wait);
   // True once the last iteration is over. From then on, next_reference() returns null.
-  [[nodiscard]] virtual bool at_end() const {
-    return on_core([](auto& core) { return core.at_end(); });
-  }
+  [[nodiscard]] virtual bool at_end() const { return core().at_end(); }
   // Starts with iteration `epoch` and drops the rest of the last one. No producer may be inside. Waits for a consumer
   // in another thread to leave. Raises EchoError in a signal handler or destructor inside of next(). `at`: a position
-  // (position.hpp), of which this reads the epoch, the extent, and what an earlier process has taken of these epochs
+  // (encoding.hpp), of which this reads the epoch, the extent, and what an earlier process has taken of these epochs
   // (iterations, delivered). Raises ConfigError if there is no such extent.
   void begin(const pybind11::object& at);
 
@@ -141,16 +121,16 @@ class Stage {
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
 
   // Any thread.
-  [[nodiscard]] virtual pybind11::dict stats() const = 0;
+  [[nodiscard]] pybind11::dict stats() const;
   // Returns the decisions of an adaptive factor: {first epoch: array}.
-  [[nodiscard]] pybind11::dict log() const {
-    return log_dict(on_core([](auto& core) { return core.log(); }));
-  }
+  [[nodiscard]] pybind11::dict log() const { return log_dict(core().log()); }
 
   virtual int traverse(visitproc visit, void* arg) const;
   virtual void clear();
 
  protected:
+  // Returns the native core of the stage.
+  [[nodiscard]] virtual EchoStage& core() const = 0;
   // Checks an item of the source, and keeps it for put_held().
   virtual void hold(const pybind11::object& item) = 0;
   // Puts the held item from `row` on, or as many of its rows as fit, and advances `row` past them; an item that is no
@@ -160,6 +140,8 @@ class Stage {
   // Has a native source put all items of a pass: a NativePass, which only comes to a stage of examples. Returns whether
   // there were any.
   virtual bool put_pass(const pybind11::object& /*pass*/) { return false; }
+  // Returns how long the native source of the running pass has worked.
+  [[nodiscard]] virtual std::uint64_t feeding_ns() const { return 0; }
   // Takes over what a native producer told of in failure_, if that is None.
   virtual void find_native_failure() {}
   // Takes the next emission: kOk with `emission` set; kEnd; kEmpty; others.
@@ -171,13 +153,11 @@ class Stage {
   virtual void make_room(std::size_t items) = 0;
   // Throws std::invalid_argument if there is no such extent.
   virtual Replay begin_core(const PlanPosition& position) {
-    return without_gil(true, [&] { return on_core([&](auto& core) { return core.begin_at(position); }); });
+    return without_gil(true, [&] { return core().begin_at(position); });
   }
   // Adds the items to `state` if there is a `payload`, see state(), and returns the plan.
   virtual const Plan& inspect(pybind11::dict& state, bool payload) = 0;
-  [[nodiscard]] bool stopped() const {
-    return on_core([](auto& core) { return core.stopped(); });
-  }
+  [[nodiscard]] bool stopped() const { return core().stopped(); }
   // Raises the exception for kForked, or else for kClosed.
   [[noreturn]] void raise_for(Outcome outcome) const { raise_outcome(outcome, name_); }
 
@@ -192,7 +172,7 @@ class Stage {
       if (outcome != Outcome::kHalted || paused()) {
         return outcome;
       }
-      on_core([&](auto& core) { core.await_resumed(slice); });
+      core().await_resumed(slice);
       return Outcome::kTimeout;
     };
     return wait_answering_signals(deadline, patient, [this] { return paused(); });
@@ -203,22 +183,13 @@ class Stage {
   [[nodiscard]] bool paused() const noexcept { return paused_.load_relaxed(); }
   // Counts a batch that was taken and is not delivered.
   void drop() noexcept { ++dropped_; }
-  [[nodiscard]] const SourceClock& source_clock() const noexcept { return source_clock_; }
   SourceClock& source_clock() noexcept { return source_clock_; }
 
   pybind11::object failure_ = pybind11::none();  // for the consumer, once everything before it has been emitted
 
  private:
-  [[nodiscard]] bool forked() const {
-    return on_core([](auto& core) { return core.forked(); });
-  }
-  // After try_emit() returned kEmpty: returns how many items must be put before the next attempt is useful, or 0 if it
-  // does not wait for items.
-  [[nodiscard]] std::uint64_t needed() const {
-    return on_core([](auto& core) { return core.needed(); });
-  }
   void halt_core(bool halted) {
-    on_core([&](auto& core) { without_gil(true, [&] { return core.set_halted(halted), true; }); });
+    without_gil(true, [&] { return core().set_halted(halted), true; });
   }
   // Lets go of what another thread was about to put when the stage was stopped.
   void drop_if_stopped();
@@ -277,27 +248,6 @@ class OneConsumer {
 
  private:
   std::thread::id& consumer_;
-};
-
-// A stage that has its native core.
-template <class Core>
-class StageOf : public Stage {
- public:
-  using Stage::Stage;
-
-  // A capsule may refer to the core for longer.
-  ~StageOf() override {
-    if (core_) {
-      core_->stop();
-    }
-  }
-  StageOf(const StageOf&) = delete;
-  StageOf& operator=(const StageOf&) = delete;
-
- protected:
-  [[nodiscard]] AnyCore any_core() const override { return core_.get(); }
-
-  std::shared_ptr<Core> core_;
 };
 
 // Returns an iterator (iterator.cpp). Either `stage` or `owner` is None. An owner has two methods:

@@ -3,13 +3,9 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
-#include <thread>
-#include <vector>
 
 #include "bindings/errors.hpp"
 #include "bindings/feed.hpp"
-#include "bindings/position.hpp"
 #include "bindings/stage.hpp"
 
 namespace py = pybind11;
@@ -23,7 +19,7 @@ void Stage::set_paused(bool paused) {
 }
 
 py::dict Stage::state(bool payload, bool with_held) {
-  if (forked()) {
+  if (core().forked()) {
     raise_for(Outcome::kForked);
   }
   if (consumer_ != std::thread::id()) {
@@ -44,8 +40,7 @@ py::dict Stage::state(bool payload, bool with_held) {
   py::dict state("iterations"_a = iterations_, "delivered"_a = delivered_, "batches"_a = delivered_ + dropped_);
   halt_core(true);
   try {
-    const Plan& plan = inspect(state, payload);
-    add_input(state, plan);
+    add_input(state, inspect(state, payload).position());
     if (with_held && feed_ && feed_->at_pass_end()) {
       state["passes"].cast<py::list>().append(std::array{py::int_(1), py::int_(state["open_items"])});
       state["open_items"] = 0;
@@ -63,7 +58,7 @@ py::dict Stage::state(bool payload, bool with_held) {
 }
 
 void Stage::stop() {
-  on_core([](auto& core) { core.stop(); });
+  core().stop();
   clear();
 }
 
@@ -96,7 +91,7 @@ Replay Stage::start(const PlanPosition& position, std::uint64_t delivered, PyObj
   leave_epoch();
   Replay replay = naming(error, [&] { return begin_core(position); });
   run_to_end(replay);
-  on_core([&](auto& core) { core.resume(replay); });
+  core().resume(replay);
   iterations_ = position.iterations;
   delivered_ = delivered;
   dropped_ = replay.batches_drawn() - std::min(delivered, replay.batches_drawn());
@@ -106,7 +101,7 @@ Replay Stage::start(const PlanPosition& position, std::uint64_t delivered, PyObj
 }
 
 void Stage::begin(const py::object& at) {
-  if (forked()) {
+  if (core().forked()) {
     raise_for(Outcome::kForked);
   }
   const auto iterations = option<std::uint64_t>(at, "iterations");
@@ -117,7 +112,7 @@ void Stage::begin(const py::object& at) {
 }
 
 py::tuple Stage::resume(const py::object& at, const std::optional<Indices>& unspent) {
-  if (forked()) {
+  if (core().forked()) {
     raise_for(Outcome::kForked);
   }
   const PlanPosition position = position_of(at, unspent.has_value());

@@ -33,9 +33,7 @@ Buffer::Buffer(Leaves leaves, EchoConfig config)
       role_(Role::kWhole),
       leaves_(std::move(leaves)),
       config_(std::move(config)),
-      core_(std::make_shared<EchoBuffer>(config_)),
-      first_epoch_(config_.epoch),
-      items_(config_.items) {
+      core_(std::make_shared<EchoBuffer>(config_)) {
   settle();
 }
 
@@ -57,49 +55,10 @@ void Buffer::settle() {
 
 // ---------------------------------------------------------------- producers
 
-// Measures the time during which at least one producer waits.
-class Buffer::Waiting {
- public:
-  explicit Waiting(Buffer& buffer) : buffer_(buffer) {
-    const std::scoped_lock lock(buffer_.wait_mutex_);
-    if (buffer_.waiting_++ == 0) {
-      buffer_.waiting_since_ = Clock::now();
-    }
-  }
-  ~Waiting() {
-    const std::scoped_lock lock(buffer_.wait_mutex_);
-    if (--buffer_.waiting_ == 0) {
-      buffer_.waited_ns_ += static_cast<std::uint64_t>((Clock::now() - buffer_.waiting_since_).count());
-    }
-  }
-  Waiting(const Waiting&) = delete;
-  Waiting& operator=(const Waiting&) = delete;
-
- private:
-  Buffer& buffer_;
-};
-
-std::uint32_t Buffer::waiting() const {
-  if (core_->forked()) {
-    return 0;  // as below
-  }
-  const std::scoped_lock lock(wait_mutex_);
-  return waiting_;
-}
-
-std::uint64_t Buffer::producer_wait_ns() const {
-  if (core_->forked()) {
-    return 0;  // a thread that stayed in the parent may hold the lock
-  }
-  const std::scoped_lock lock(wait_mutex_);
-  const auto open = waiting_ == 0 ? Clock::duration(0) : Clock::now() - waiting_since_;
-  return waited_ns_ + static_cast<std::uint64_t>(open.count());
-}
-
 // Calls `attempt(deadline)` until it succeeds. A halted core ends attempts early, and is waited for.
 template <class Attempt>
 Outcome Buffer::wait(std::int64_t timeout_ns, bool& interrupted, const Attempt& attempt) {
-  const Waiting waiting(*this);
+  const WaitClock::Span waiting(waits_);
   const Deadline deadline = deadline_after(timeout_ns);
   const auto patient = [&](Deadline until) {
     Outcome outcome = attempt(until);
@@ -280,8 +239,6 @@ bool Buffer::release_lease(std::uint64_t id) {
 Outcome Buffer::begin(std::uint64_t epoch, std::uint64_t items) {
   const Outcome outcome = core_->begin(epoch, {.items = items});
   if (outcome == Outcome::kOk) {
-    first_epoch_ = epoch;
-    items_ = items;
     iterations_ = batches_ = 0;
   }
   return outcome;

@@ -7,7 +7,6 @@
 // closed_        | close               | reserve         | relaxed        | a hint: slots reserved before are as good
 // batches_ ...   | the consumer        | the consumer    | consumer_      |
 // leases_ ...    | acquire, release    | the same        | lease_mutex_   |
-// waiting_ ...   | producers           | stats           | wait_mutex_    |
 #pragma once
 
 #include <cstddef>
@@ -50,6 +49,46 @@ enum class Role : unsigned char {
   kWhole,     // the caller
   kProducer,  // something else
   kPass       // something else, and the input is one pass over a source
+};
+
+// Measures the time during which at least one thread waits. Any thread.
+class WaitClock {
+ public:
+  // Counts the calling thread while it exists.
+  class Span {
+   public:
+    explicit Span(WaitClock& clock) : clock_(clock) { clock_.add(1); }
+    ~Span() { clock_.add(-1); }
+    Span(const Span&) = delete;
+    Span& operator=(const Span&) = delete;
+
+   private:
+    WaitClock& clock_;
+  };
+
+  // Returns how many threads wait.
+  [[nodiscard]] std::uint32_t waiting() const {
+    const std::scoped_lock lock(mutex_);
+    return waiting_;
+  }
+  [[nodiscard]] std::uint64_t waited_ns() const {
+    const std::scoped_lock lock(mutex_);
+    return waited_ns_ + (waiting_ == 0 ? 0 : ns_of(Clock::now() - since_));
+  }
+
+ private:
+  void add(int threads) {
+    const std::scoped_lock lock(mutex_);
+    const Clock::time_point now = Clock::now();
+    waited_ns_ += waiting_ == 0 ? 0 : ns_of(now - since_);
+    since_ = now;
+    waiting_ += static_cast<std::uint32_t>(threads);
+  }
+
+  mutable std::mutex mutex_;
+  std::uint32_t waiting_ = 0;  // guarded by mutex_, like the next two
+  Clock::time_point since_{};
+  std::uint64_t waited_ns_ = 0;
 };
 
 class Buffer final : public pyecho_buffer {
@@ -98,10 +137,10 @@ class Buffer final : public pyecho_buffer {
   [[nodiscard]] std::size_t open_slots() const noexcept;
   // Aborts all of them, and returns how many these were. Nobody may be filling them.
   std::size_t abort_open() noexcept;
-  // Returns how many producers wait for room.
-  [[nodiscard]] std::uint32_t waiting() const;
-  // Returns the time during which at least one producer waited for room.
-  [[nodiscard]] std::uint64_t producer_wait_ns() const;
+  // Returns how many producers wait for room, and the time during which at least one did. 0 in a forked child, where a
+  // thread that stayed in the parent may hold the lock.
+  [[nodiscard]] std::uint32_t waiting() const { return core_->forked() ? 0 : waits_.waiting(); }
+  [[nodiscard]] std::uint64_t producer_wait_ns() const { return core_->forked() ? 0 : waits_.waited_ns(); }
 
   // -- The consumer --
 
@@ -127,7 +166,6 @@ class Buffer final : public pyecho_buffer {
     Lease lease;
     std::uint32_t generation = 0;
   };
-  class Waiting;
 
   template <class Attempt>
   Outcome wait(std::int64_t timeout_ns, bool& interrupted, const Attempt& attempt);
@@ -147,22 +185,23 @@ class Buffer final : public pyecho_buffer {
   Atomic<std::uint64_t> references_{1};
   Atomic<bool> closed_;                      // of a pass
   std::vector<Atomic<std::uint64_t>> open_;  // by slot: 1 + ticket of its reservation, 0 without one
-
-  mutable std::mutex wait_mutex_;
-  std::uint32_t waiting_ = 0;  // the next three: guarded by wait_mutex_
-  Clock::time_point waiting_since_{};
-  std::uint64_t waited_ns_ = 0;
+  WaitClock waits_;                          // of producers for room
 
   std::mutex consumer_;
-  std::uint64_t first_epoch_ = 0;  // the consumer's, like the next three: of the passes that flow into each other
-  std::uint64_t items_ = kUnknown;
-  std::uint64_t iterations_ = 0;  // to their ends, but for the last one
+  std::uint64_t iterations_ = 0;  // the consumer's, like the next one: to their ends, but for the last one
   std::uint64_t batches_ = 0;     // of the next one
 
   std::mutex lease_mutex_;
   std::vector<HeldLease> leases_;           // guarded by lease_mutex_, like the next one
   std::vector<std::uint32_t> free_leases_;  // places in leases_
 };
+
+// -- Turns the configuration of a caller in C into that of the core, and trusts nothing in it (config.cpp). --
+
+// Throws std::invalid_argument.
+[[nodiscard]] Leaves checked_leaves(const pyecho_config& config);
+// Leaves the limits of numbers to the core, which checks them before it allocates.
+[[nodiscard]] EchoConfig core_config(const pyecho_config& config, const Leaves& leaves);
 
 // The functions of the C interface as a table.
 extern const pyecho_api kApi;

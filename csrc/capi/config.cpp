@@ -1,5 +1,3 @@
-#include "capi/config.hpp"
-
 #include <cstdlib>
 #include <cstring>
 #include <limits>
@@ -7,7 +5,8 @@
 #include <string>
 #include <utility>
 
-#include "capi/structs.hpp"
+#include "capi/buffer.hpp"
+#include "capi/status.hpp"
 
 namespace pyecho::capi {
 namespace {

@@ -2,13 +2,10 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <mutex>
 #include <utility>
 
 #include "capi/buffer.hpp"
-#include "capi/config.hpp"
 #include "capi/status.hpp"
-#include "capi/structs.hpp"
 
 namespace pyecho::capi {
 namespace {
@@ -95,7 +92,7 @@ pyecho_status get_leaf(pyecho_buffer* handle, std::size_t index, pyecho_leaf* le
 
 pyecho_status get_stats(pyecho_buffer* handle, pyecho_stats* stats) {
   return with_buffer(handle, [&](Buffer& buffer) {
-    const EchoBufferStats core = buffer.core().stats();
+    const EchoStats core = buffer.core().stats();
     give(stats, {.struct_bytes = 0,
                  .fresh = core.read,
                  .emitted = core.emitted,

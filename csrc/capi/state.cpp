@@ -18,8 +18,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
-#include <string>
-#include <utility>
 
 #include "capi/buffer.hpp"
 #include "core/memory/checksum.hpp"
@@ -171,16 +169,17 @@ unsigned char* Buffer::save(std::size_t& size_bytes, std::uint64_t& taken) {
   const std::unique_ptr<EchoBuffer, decltype(resume)> halted(core_.get(), resume);  // also after an exception
   std::vector<Unspent> items;
   const Plan& plan = core_->inspect(items, {});
+  const PlanPosition at = plan.position();
   taken = plan.fed();
 
   Words words{kStateMagic, 0, 0};
   add_list(words, fingerprint());
-  words.insert(words.end(), {first_epoch_, items_, plan.open_items(), plan.ended() ? 1U : 0U, iterations_, batches_});
-  words.push_back(2 * plan.passes().size());
-  for (const PassRun& run : plan.passes()) {
+  words.insert(words.end(), {at.epoch, at.extent.items, at.open_items, at.ended ? 1U : 0U, iterations_, batches_});
+  words.push_back(2 * at.passes.size());
+  for (const PassRun& run : at.passes) {
     words.insert(words.end(), {run.passes, run.items});
   }
-  add_list(words, plan.decisions().values());
+  add_list(words, at.decisions);
   words.push_back(items.size());
   for (const Unspent& item : items) {
     words.push_back(item.number);
@@ -236,8 +235,6 @@ void Buffer::load(std::span<const std::byte> state, std::uint64_t& taken) {
     follow(core);
   }
   core->resume(replay);
-  first_epoch_ = position.epoch;
-  items_ = position.extent.items;
   iterations_ = position.iterations;
   batches_ = position.batches;
   taken = replay.plan().fed();

@@ -3,8 +3,6 @@
 #include <array>
 #include <exception>
 #include <new>
-#include <stdexcept>
-#include <string>
 
 #include "capi/buffer.hpp"
 

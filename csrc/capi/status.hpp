@@ -1,6 +1,12 @@
-// Results of the C interface: codes, messages, and exceptions turned into codes.
+// What crosses the C interface: results (codes, messages, and exceptions turned into codes), and structs that begin with
+// their size, between callers of this version and of others.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <stdexcept>
+#include <string>
 #include <type_traits>
 
 #include "core/sync/outcome.hpp"
@@ -35,6 +41,41 @@ template <class Body>
   } catch (...) {
     return status_of_exception();
   }
+}
+
+// ---------------------------------------------------------------- structs
+
+// Throws for PYECHO_INVALID unless a struct of some version with the first `least` bytes may have this size.
+inline void check_size(std::size_t struct_bytes, std::size_t least) {
+  constexpr std::size_t kMost = 4096;  // so that a size that was never set is not taken for one
+  if (struct_bytes < least || struct_bytes > kMost || struct_bytes % sizeof(std::size_t) != 0) {
+    throw std::invalid_argument("struct_bytes must be the size of the struct, a multiple of 8, got " +
+                                std::to_string(struct_bytes) + "; begin with its macro ..._INIT");
+  }
+}
+
+// Sets as much of a struct as the caller knows. Throws for PYECHO_INVALID.
+template <class Struct>
+void give(Struct* to, std::type_identity_t<Struct> from) {
+  check_argument(to != nullptr, "the address of a struct is needed, got NULL");
+  check_size(to->struct_bytes, sizeof(std::size_t));
+  from.struct_bytes = to->struct_bytes;
+  std::memcpy(to, &from, std::min(to->struct_bytes, sizeof(Struct)));
+}
+
+// Returns a struct of the caller's; members that it does not know are 0. Throws for PYECHO_INVALID if it has other than
+// 0 in members that this library does not know.
+template <class Struct>
+[[nodiscard]] Struct taken(const Struct* from, std::size_t least) {
+  check_size(from->struct_bytes, least);
+  const std::size_t known = std::min(from->struct_bytes, sizeof(Struct));
+  const auto* const bytes = reinterpret_cast<const unsigned char*>(from);
+  check_argument(std::all_of(bytes + known, bytes + from->struct_bytes, [](unsigned char byte) { return byte == 0; }),
+                 "an option is set that this pyecho (" PYECHO_VERSION
+                 ") does not know; leave it 0, or run with the pyecho whose header the program was compiled with");
+  Struct copy{};
+  std::memcpy(&copy, from, known);
+  return copy;
 }
 
 }  // namespace pyecho::capi

@@ -1,7 +1,7 @@
 """Batch echoing by reference: how items are watched, copied and labelled between their uses.
 
 The native stage protects and watches arrays, tensors, dicts, lists and tuples by itself
-(csrc/bindings/sharing.hpp) and asks `describe` for the rest.
+(csrc/bindings/sharing.cpp) and asks `describe` for the rest.
 """
 
 from __future__ import annotations

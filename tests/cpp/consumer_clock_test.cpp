@@ -1,6 +1,6 @@
-#include "core/stage/consumer_clock.hpp"
-
 #include <gtest/gtest.h>
+
+#include "core/stage/clocks.hpp"
 
 namespace pyecho {
 namespace {

@@ -89,7 +89,7 @@ TEST(EchoBuffer, stats_add_up_and_with_drop_last_short_batches_do_not_count) {
     EXPECT_EQ(run_buffer(buffer, {50}, 1).back().back().size(), 6U);  // the caller must drop it
     Reservation reservation{};
     EXPECT_EQ(buffer.reserve(reservation, kNever), Outcome::kClosed);
-    const EchoBufferStats stats = buffer.stats();
+    const EchoStats stats = buffer.stats();
     EXPECT_EQ(stats.fresh, 50U);
     EXPECT_EQ(stats.emitted, drop_last ? 144U : 150U);
     EXPECT_EQ(stats.batches, drop_last ? 18U : 19U);

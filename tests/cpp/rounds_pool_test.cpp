@@ -86,8 +86,8 @@ TEST(AdaptivePlan, a_log_stays_as_it_was_while_more_is_decided) {
     ASSERT_EQ(run.batch(), Outcome::kOk);
     run.feed(4);
     const Decisions decisions = run.plan().decisions();
-    ASSERT_EQ(decisions.values().size(), batch + 1);
-    ASSERT_TRUE(std::ranges::equal(last.values(), decisions.values().first(batch)));
+    ASSERT_EQ(decisions.size(), batch + 1);
+    ASSERT_TRUE(std::ranges::equal(last, std::span(decisions).first(batch)));
     last = decisions;
   }
 }

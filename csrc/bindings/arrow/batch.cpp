@@ -8,8 +8,8 @@
 #include <tuple>
 #include <vector>
 
-#include "bindings/arrow/nulls.hpp"
-#include "bindings/arrow/text.hpp"
+#include "bindings/arrow/values.hpp"
+#include "bindings/encoding.hpp"
 #include "bindings/errors.hpp"
 #include "bindings/numpy_api.hpp"
 
@@ -92,23 +92,10 @@ const void* first_buffer_of(const ArrowArray& array) noexcept {
   return nullptr;
 }
 
-// Returns a new array of `count` elements, each made by `element(row)`.
-template <class T, class Element>
-py::object make_array(const py::object& dtype, std::int64_t count, const Element& element) {
-  npy_intp extent = count;
-  py::object made =
-      owned(PyArray_NewFromDescr(&PyArray_Type, as_descr(dtype.inc_ref()), 1, &extent, nullptr, nullptr, 0, nullptr));
-  T* const values = static_cast<T*>(PyArray_DATA(as_array(made)));
-  for (std::int64_t row = 0; row < count; ++row) {
-    values[row] = element(row);
-  }
-  return made;
-}
-
-py::object read_bits(const ArrowType& type, const ArrowArray& array, std::int64_t begin, std::int64_t count) {
+py::object read_bits(const ArrowArray& array, std::int64_t begin, std::int64_t count) {
   const auto* const bits = static_cast<const unsigned char*>(array.buffers[1]);
-  return make_array<npy_bool>(type.dtype, count, [&](std::int64_t row) -> npy_bool {
-    return bit_at(bits, array.offset + begin + row) ? 1 : 0;
+  return array_of<bool>(static_cast<std::size_t>(count), [&](std::size_t row) {
+    return bit_at(bits, array.offset + begin + static_cast<std::int64_t>(row));
   });
 }
 
@@ -149,7 +136,7 @@ py::object ArrowBatch::read(const ArrowType& type, const ArrowArray& array, std:
     case ArrowKind::kPlain:
       return read_plain(type, array, begin, count);
     case ArrowKind::kBits:
-      return read_bits(type, array, begin, count);
+      return read_bits(array, begin, count);
     case ArrowKind::kList:
       return shaped(type,
                     read(type.children[0], *array.children[0], (array.offset + begin) * type.size, count * type.size),
@@ -202,9 +189,10 @@ py::object ArrowBatch::read_dictionary(const ArrowType& type, const ArrowArray& 
       decoded = with_none(decoded);
     }
   }
-  const py::object indices = make_array<std::int64_t>(py::dtype("i8"), count, [&](std::int64_t row) {
-    const bool null = type.by_reference && is_null(array, begin + row);
-    const std::int64_t index = null ? values.length : dictionary_index(type, array, begin + row);
+  const py::object indices = array_of<std::int64_t>(static_cast<std::size_t>(count), [&](std::size_t i) {
+    const std::int64_t row = begin + static_cast<std::int64_t>(i);
+    const bool null = type.by_reference && is_null(array, row);
+    const std::int64_t index = null ? values.length : dictionary_index(type, array, row);
     require_fit(null || (index >= 0 && index < values.length), type);
     return index;
   });

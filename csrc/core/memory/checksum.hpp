@@ -9,11 +9,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <exception>
+#include <numeric>
 #include <span>
 #include <thread>
 #include <vector>
 
+#include "core/memory/parallel.hpp"
 #include "core/plan/random.hpp"
 
 namespace pyecho {
@@ -68,30 +69,10 @@ std::uint64_t sum_in_parallel(std::size_t count, std::size_t item_bytes, const P
   const std::size_t useful = count * item_bytes / kBytesPerThread + 1;
   const auto threads = std::min<std::size_t>({useful, std::max(1U, std::thread::hardware_concurrency()), 8});
   std::vector<std::uint64_t> sums(threads);
-  std::vector<std::thread> helpers;
-  const auto run = [&](std::size_t thread) {
+  in_parallel(threads, [&](std::size_t thread) {
     sums[thread] = part(count * thread / threads, count * (thread + 1) / threads);
-  };
-  std::size_t started = 1;
-  try {
-    helpers.reserve(threads);
-    for (; started < threads; ++started) {
-      helpers.emplace_back(run, started);
-    }
-  } catch (const std::exception&) {  // no more threads can be started, so this one does the rest
-  }
-  run(0);
-  for (; started < threads; ++started) {
-    run(started);
-  }
-  std::uint64_t sum = 0;
-  for (std::thread& helper : helpers) {
-    helper.join();
-  }
-  for (const std::uint64_t each : sums) {
-    sum += each;
-  }
-  return sum;
+  });
+  return std::accumulate(sums.begin(), sums.end(), std::uint64_t{0});
 }
 
 // Returns the sum of the checksums of one leaf of items with these numbers, whose bytes lie side by side.

@@ -8,11 +8,11 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <exception>
 #include <limits>
 #include <new>
 #include <thread>
-#include <vector>
+
+#include "core/memory/parallel.hpp"
 
 namespace pyecho {
 namespace {
@@ -47,31 +47,17 @@ std::byte* map_aligned(std::size_t size_bytes, std::size_t alignment) {
   return base + before;
 }
 
-void touch(std::byte* begin, std::byte* end) noexcept {
-  for (std::byte* page = begin; page < end; page += page_bytes()) {
-    *static_cast<volatile std::byte*>(page) = std::byte{0};
-  }
-}
-
 void touch_in_parallel(std::byte* data, std::size_t size_bytes) {
   const std::size_t useful = size_bytes / kTouchBytesPerThread + 1;
   const std::size_t parts = std::clamp<std::size_t>(useful, 1, std::max(std::thread::hardware_concurrency(), 1U));
   // Whole huge pages per part, so that no two threads fault on the same one.
   const std::size_t part_bytes = (size_bytes / parts / kHugePageBytes + 1) * kHugePageBytes;
-  std::vector<std::thread> helpers;
-  std::size_t offset = part_bytes;
-  try {
-    helpers.reserve(parts);
-    for (; offset < size_bytes; offset += part_bytes) {
-      helpers.emplace_back(touch, data + offset, data + std::min(offset + part_bytes, size_bytes));
+  in_parallel((size_bytes + part_bytes - 1) / part_bytes, [=](std::size_t part) {
+    const std::size_t end = std::min((part + 1) * part_bytes, size_bytes);
+    for (std::size_t page = part * part_bytes; page < end; page += page_bytes()) {
+      *static_cast<volatile std::byte*>(data + page) = std::byte{0};
     }
-  } catch (const std::exception&) {  // no more threads can be started, so this one touches the rest
-    touch(data + offset, data + size_bytes);
-  }
-  touch(data, data + std::min(part_bytes, size_bytes));
-  for (std::thread& helper : helpers) {
-    helper.join();
-  }
+  });
 }
 
 }  // namespace

@@ -17,13 +17,12 @@ void AdaptiveStream::begin(std::uint64_t epoch, const Extent& extent) {
   filling_ = drained_ = diverged_ = false;
   least_uses_.clear();
   iteration_begin_ = 0;
-  decisions_ = {};
+  decisions_.clear();
   const auto log = config_.replay.find(epoch);
-  const auto values = log == config_.replay.end() ? std::span<const std::uint32_t>() : log->second.values();
-  replay_.assign(values.begin(), values.end());
+  replay_ = log == config_.replay.end() ? Decisions() : log->second;
 }
 
-void AdaptiveStream::replay(std::vector<std::uint32_t> decisions) {
+void AdaptiveStream::replay(Decisions decisions) {
   const auto [from, with] = std::ranges::mismatch(decisions, replay_);
   diverged_ = diverged_ || (from != decisions.end() && with != replay_.end());
   if (decisions.size() > replay_.size()) {
@@ -63,7 +62,7 @@ bool AdaptiveStream::decide(bool awaited) {
   filling_ = false;
   end_iterations();
   pool_.begin_draws(config_.batch_rows);
-  decisions_.add(taken_);
+  decisions_.push_back(taken_);
   state_ = Deciding::kDone;
   return true;
 }

@@ -25,7 +25,7 @@ class AdaptiveStream final : public Stream {
 
   void begin(std::uint64_t epoch, const Extent& extent) override;
   // After begin(): takes these decisions again, and those of PlanConfig::replay if they go on longer.
-  void replay(std::vector<std::uint32_t> decisions);
+  void replay(Decisions decisions);
 
   Outcome ready(bool awaited) override;
   void end_batch() noexcept override { state_ = Deciding::kNotBegun; }
@@ -35,8 +35,8 @@ class AdaptiveStream final : public Stream {
 
   // Slots of items that left between two of their uses, since the caller cleared this.
   [[nodiscard]] std::vector<std::uint32_t>& left() noexcept { return pool_.left(); }
-  // Returns the decisions since begin(), without a copy.
-  [[nodiscard]] Decisions decisions() const { return decisions_.so_far(); }
+  // The decisions since begin().
+  [[nodiscard]] const Decisions& decisions() const noexcept { return decisions_; }
   // True if the decisions to take again cannot be those of this input: the stream has gone on without them.
   [[nodiscard]] bool diverged() const noexcept { return diverged_; }
 
@@ -51,8 +51,8 @@ class AdaptiveStream final : public Stream {
   void end_iterations();
 
   RoundsPool pool_;
-  std::vector<std::uint32_t> replay_;  // decisions to take again
-  GrowingDecisions decisions_;
+  Decisions replay_;  // decisions to take again
+  Decisions decisions_;
   bool diverged_ = false;
   Deciding state_ = Deciding::kNotBegun;  // of this batch
   std::uint32_t taken_ = 0;               // events before this batch

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <stdexcept>
-#include <utility>
 
 #include "core/plan/fixed_stream.hpp"
 
@@ -88,6 +86,7 @@ void Plan::begin(std::uint64_t epoch, const Extent& extent) {
   const std::uint64_t streams = streams_.size();
   const std::uint64_t uses = share(extent.uses, streams);
   epoch_ = epoch;
+  extent_ = extent;
   fed_ = pass_fed_ = 0;
   passes_.clear();
   turn_ = last_ahead_ = 0;
@@ -164,6 +163,15 @@ void Plan::next_iteration() noexcept {
 
 bool Plan::finished() const noexcept {
   return std::ranges::any_of(streams_, [](const Turn& turn) { return turn.stream->finished(); });
+}
+
+PlanPosition Plan::position() const {
+  return {.epoch = epoch_,
+          .extent = extent_,
+          .passes = passes_,
+          .open_items = open_items(),
+          .ended = ended(),
+          .decisions = decisions()};
 }
 
 Places Plan::items() const {

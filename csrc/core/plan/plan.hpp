@@ -17,20 +17,10 @@
 // after begin().
 //
 // With several streams, items wait for their stream while others draw, so PlanConfig::slots has room for more of them
-// (waiting_slots()). The bound: stream t asks for an item, and stream i has drawn as often, D times, but for one. Each
-// pass has U uses in both, n items in one and n or n - 1 in the other, spread evenly (PlanConfig::even_factor), so that
-// a items have a * f uses but for less than 2, f = U / n. Let c be the capacity of a stream.
-//
-//     t has room, and its items have at most m <= f + 1 uses:   items admitted  < (D + (c - 1) * m + 2) / f
-//     i was full when it drew last:                             items admitted  > (D + c - 3) / f
-//     i was fed at most one item more than t, which has none waiting.
-//
-// With equal f, fewer than c + 4 items wait for i. If f differs, D + c - 1 <= U, because i has c - 1 uses left, so it
-// is one more at most. Hence c and kInboxSlots for each stream. Passes that flow have equally many items in all
-// streams: else streams that draw equally often would drift apart.
+// (waiting_slots(), whose bound is proved in docs/memory_model.md).
 //
 // A stream draws its part of the rows at once, as far as it needs no input; the uses wait until their turns. So it asks
-// for input in its turn only, and these bounds hold.
+// for input in its turn only, and the bound holds.
 //
 // Not thread-safe: one thread at a time, except for number_of() a slot not yet released.
 #pragma once
@@ -50,6 +40,22 @@ namespace pyecho {
 struct PassRun {
   std::uint64_t passes;
   std::uint64_t items;  // of each
+};
+
+// What a saved state tells of a run: Plan::position() is its input, and whoever counts the output adds that.
+struct PlanPosition {
+  std::uint64_t epoch = 0;  // the first one
+  Extent extent{};          // as passed to Plan::begin()
+  // The input.
+  std::vector<PassRun> passes{};  // that have ended
+  std::uint64_t open_items = 0;   // known of the next pass
+  bool ended = false;             // no pass follows those in `passes`
+  Decisions decisions{};          // of an adaptive factor, those ahead of the consumer included
+  bool feed_all = false;          // feed everything; else only what the batches taken need
+  // Output taken by the consumer.
+  std::uint64_t iterations = 0;  // to their ends
+  std::uint64_t batches = 0;     // of the next iteration
+  std::uint32_t min_rows = 1;    // shorter batches are not counted in `batches`
 };
 
 // Numbers of items, ascending, and the slot of each.
@@ -72,7 +78,7 @@ class Plan {
   // std::bad_alloc.
   void begin(std::uint64_t epoch, const Extent& extent);
   // After begin(): takes these decisions again, and those of PlanConfig::replay if they go on longer.
-  void replay(std::vector<std::uint32_t> decisions) {
+  void replay(Decisions decisions) {
     if (adaptive_ != nullptr) {
       adaptive_->replay(std::move(decisions));
     }
@@ -117,8 +123,11 @@ class Plan {
       adaptive_->left().clear();
     }
   }
-  // Returns the decisions of an adaptive factor since begin(), without a copy.
-  [[nodiscard]] Decisions decisions() const { return adaptive_ == nullptr ? Decisions() : adaptive_->decisions(); }
+  // Returns the decisions of an adaptive factor since begin().
+  [[nodiscard]] const Decisions& decisions() const noexcept {
+    static const Decisions none;
+    return adaptive_ == nullptr ? none : adaptive_->decisions();
+  }
   // True if PlanConfig::replay cannot be that of this input: the plan has gone on without it.
   [[nodiscard]] bool diverged() const noexcept { return adaptive_ != nullptr && adaptive_->diverged(); }
 
@@ -144,8 +153,8 @@ class Plan {
   // Returns the number of items fed since the last end_pass().
   [[nodiscard]] std::uint64_t open_items() const noexcept { return fed_ - pass_fed_; }
   [[nodiscard]] bool ended() const noexcept { return streams_[0].stream->ended(); }
-  // Returns the lengths of the passes that have ended.
-  [[nodiscard]] const std::vector<PassRun>& passes() const noexcept { return passes_; }
+  // Returns what the plan was fed, and its decisions.
+  [[nodiscard]] PlanPosition position() const;
   // Returns the number of the item that was fed in this slot last.
   [[nodiscard]] std::uint64_t number_of(std::uint32_t slot) const noexcept { return numbers_[slot]; }
   // Returns every item that was fed and is not drawn to its last use.
@@ -182,6 +191,7 @@ class Plan {
   std::uint32_t last_ahead_ = 0;        // last uses of items that wait for their turns
   AdaptiveStream* adaptive_ = nullptr;  // the one stream, if the factor is adaptive
   std::uint64_t epoch_ = 0;
+  Extent extent_;
   std::size_t turn_ = 0;         // the stream of the next use
   std::uint64_t fed_ = 0;        // items so far
   std::uint64_t pass_fed_ = 0;   // items fed before the pass that is being fed

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
-#include <span>
 #include <utility>
 
 namespace pyecho {
@@ -157,7 +156,7 @@ bool Replay::advance(std::uint64_t uses) {
     throw BadState(kOtherLog);
   }
   // A state has all decisions up to its position, so that an adaptive factor draws no more uses than it had.
-  if (outcome == Outcome::kClosed || plan_.decisions().values().size() > decisions_) {
+  if (outcome == Outcome::kClosed || plan_.decisions().size() > decisions_) {
     throw BadState(kContradiction);
   }
   return outcome == Outcome::kOk;

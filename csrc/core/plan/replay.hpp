@@ -21,21 +21,6 @@
 
 namespace pyecho {
 
-struct PlanPosition {
-  std::uint64_t epoch = 0;  // the first one
-  Extent extent{};          // as passed to Plan::begin()
-  // The input.
-  std::vector<PassRun> passes{};           // that have ended
-  std::uint64_t open_items = 0;            // known of the next pass
-  bool ended = false;                      // no pass follows those in `passes`
-  std::vector<std::uint32_t> decisions{};  // of an adaptive factor, those ahead of the consumer included
-  bool feed_all = false;                   // feed everything; else only what the batches taken need
-  // Output taken by the consumer.
-  std::uint64_t iterations = 0;  // to their ends
-  std::uint64_t batches = 0;     // of the next iteration
-  std::uint32_t min_rows = 1;    // shorter batches are not counted in `batches`
-};
-
 // A saved state that cannot be used.
 class BadState : public std::invalid_argument {
  public:

@@ -26,17 +26,10 @@ bool lock_soon(std::unique_lock<std::mutex>& lock) {
 
 }  // namespace
 
-Driver::Driver(Executor& executor, SlotPool& slots, BatchPool& batches, std::uint32_t threads, std::uint32_t depth,
-               bool consumer_helps, std::uint64_t wake_items)
-    : executor_(executor),
-      slots_(slots),
-      batches_(batches),
-      depth_(depth),
-      consumer_helps_(consumer_helps),
-      wake_items_(wake_items),
-      ready_(depth) {
+Driver::Driver(Executor& executor, SlotPool& slots, BatchPool& batches, DriverLimits limits)
+    : executor_(executor), slots_(slots), batches_(batches), limits_(limits), ready_(limits.depth) {
   try {
-    for (std::uint32_t worker = 0; worker < threads; ++worker) {
+    for (std::uint32_t worker = 0; worker < limits.threads; ++worker) {
       workers_.emplace_back([this] { work(); });
     }
   } catch (...) {
@@ -91,7 +84,7 @@ void Driver::work() {
 // Plans, copies and publishes a batch, or the end of an iteration. Needs the turn, and releases it if it returns kOk.
 // kFull: the consumer must take a batch first. Other outcomes: see Executor::plan().
 Outcome Driver::make(std::unique_lock<std::mutex>& turn) {
-  if (next_number_ >= taken_.read() + depth_) {
+  if (next_number_ >= taken_.read() + limits_.depth) {
     return quiet() ? Outcome::kClosed : Outcome::kFull;
   }
   returns_seen_ = batches_.returns();  // before the attempt, so that a return between the two ends the wait for a block
@@ -113,7 +106,7 @@ Outcome Driver::make(std::unique_lock<std::mutex>& turn) {
   if (outcome == Outcome::kOk) {
     executor_.copy(*batch);
   }
-  ready_[number % depth_].store_release(batch);  // [D1] pairs with [D2]
+  ready_[number % limits_.depth].store_release(batch);  // [D1] pairs with [D2]
   ready_count_.advance();
   return Outcome::kOk;
 }
@@ -127,15 +120,15 @@ Outcome Driver::await(Outcome lacking, Deadline deadline) {
     return batches_.await_return(returns_seen_, deadline, stopped);
   }
   if (lacking == Outcome::kFull) {
-    return taken_.await(next_number_ - depth_ + 1, deadline, WaitStrategy::spin_then_sleep(), stopped);
+    return taken_.await(next_number_ - limits_.depth + 1, deadline, WaitStrategy::spin_then_sleep(), stopped);
   }
-  return slots_.await_items(std::min(executor_.needed(), wake_items_), deadline, awaits_seen_);
+  return slots_.await_items(std::min(executor_.needed(), limits_.wake_items), deadline, awaits_seen_);
 }
 
 // Makes a batch in the consumer's thread, which would otherwise be idle. Returns false if that is not possible now.
 bool Driver::help() {
   std::unique_lock turn(turn_, std::defer_lock);
-  if (led_by_consumer() || !consumer_helps_ || !lock_soon(turn)) {
+  if (led_by_consumer() || !limits_.consumer_helps || !lock_soon(turn)) {
     return false;
   }
   const bool made = make(turn) == Outcome::kOk;
@@ -162,7 +155,7 @@ Outcome Driver::lead(Batch*& batch) {
 
 // Takes a batch that a worker has made.
 Outcome Driver::take(Batch*& batch) {
-  Atomic<Batch*>& place = ready_[taken_.read() % depth_];
+  Atomic<Batch*>& place = ready_[taken_.read() % limits_.depth];
   batch = place.load_acquire();  // [D2] pairs with [D1]
   if (executor_.adaptive()) {
     slots_.set_awaited(batch == nullptr);
@@ -239,7 +232,7 @@ void Driver::set_halted(bool halted) {
 
 const Plan& Driver::settle(std::vector<const Batch*>& batches) {
   for (std::uint64_t number = taken_.read(); number < next_number_; ++number) {
-    const Batch* const batch = ready_[number % depth_].load_acquire();  // [D2] pairs with [D1]
+    const Batch* const batch = ready_[number % limits_.depth].load_acquire();  // [D2] pairs with [D1]
     if (batch != &end_ && batch != &last_end_) {
       batches.push_back(batch);
     }

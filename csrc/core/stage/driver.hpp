@@ -40,13 +40,18 @@
 
 namespace pyecho {
 
+struct DriverLimits {
+  std::uint32_t threads;     // workers
+  std::uint32_t depth;       // maximum of batches planned and not yet taken
+  bool consumer_helps;       // the consumer makes batches while it waits for workers
+  std::uint64_t wake_items;  // committed items that wake the thread that plans
+};
+
 class Driver {
  public:
-  // Makes `threads` workers, parked until begin(). `depth`: maximum of batches planned and not yet taken.
-  // `consumer_helps`: the consumer makes batches while it waits for workers. `wake_items`: committed items that wake
-  // the thread that plans. The other arguments outlive the driver. Throws std::bad_alloc, std::system_error.
-  Driver(Executor& executor, SlotPool& slots, BatchPool& batches, std::uint32_t threads, std::uint32_t depth,
-         bool consumer_helps, std::uint64_t wake_items);
+  // Makes workers, parked until begin(). The other arguments outlive the driver. Throws std::bad_alloc,
+  // std::system_error.
+  Driver(Executor& executor, SlotPool& slots, BatchPool& batches, DriverLimits limits);
   // Joins the workers. The slots must have been stopped. In a forked child, abandons the threads, which stayed in the
   // parent.
   ~Driver();
@@ -99,9 +104,7 @@ class Driver {
   Executor& executor_;
   SlotPool& slots_;
   BatchPool& batches_;
-  const std::uint32_t depth_;
-  const bool consumer_helps_;
-  const std::uint64_t wake_items_;
+  const DriverLimits limits_;
 
   std::mutex turn_;
   std::uint64_t next_number_ = 0;   // of a batch or an end; guarded by turn_, like the next three
@@ -109,7 +112,7 @@ class Driver {
   std::uint64_t awaits_seen_ = 0;   // slots_.awaits() likewise
   bool lags_ = false;               // the last batch was made of repeats, because the source lags behind the consumer
 
-  std::vector<Atomic<Batch*>> ready_;  // by number modulo depth_; null: not ready
+  std::vector<Atomic<Batch*>> ready_;  // by number modulo depth; null: not ready
   Batch end_;                          // stands in ready_ for the end of an iteration
   Batch last_end_;                     // and for the last one
   EventCount ready_count_;             // advanced by makers

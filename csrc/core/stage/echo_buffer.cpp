@@ -149,7 +149,7 @@ std::size_t EchoBuffer::min_bytes(const EchoConfig& config) {
 EchoBuffer::EchoBuffer(const EchoConfig& config) : EchoBuffer(config, settled(config)) {}
 
 EchoBuffer::EchoBuffer(EchoConfig given, const BufferSizes& sizes)
-    : SlotPool(sizes.slots, sizes.ahead, sizes.config.spare, sizes.streamed(sizes.slots * sizes.layout.slot_bytes())),
+    : EchoStage(sizes.slots, sizes.ahead, sizes.config.spare, sizes.streamed(sizes.slots * sizes.layout.slot_bytes())),
       given_(std::move(given)),
       config_(sizes.config),
       layout_(sizes.layout),
@@ -164,9 +164,11 @@ EchoBuffer::EchoBuffer(EchoConfig given, const BufferSizes& sizes)
           config_.batch_memory, config_.uploads)),
       executor_(*this, *batches_, plan_of(config_, sizes.slots), slot_memory_.data(), sizes.depth,
                 sizes.streamed(blocks_ * layout_.batch_bytes())),
-      driver_(executor_, *this, *batches_, config_.threads, sizes.depth,
-              layout_.example_bytes() >= kHelpBytes && config_.uploads == nullptr,
-              std::max<std::size_t>(1, kWakeBytes / layout_.slot_bytes())) {
+      driver_(executor_, *this, *batches_,
+              {.threads = config_.threads,
+               .depth = sizes.depth,
+               .consumer_helps = layout_.example_bytes() >= kHelpBytes && config_.uploads == nullptr,
+               .wake_items = std::max<std::size_t>(1, kWakeBytes / layout_.slot_bytes())}) {
   static_cast<void>(begin(config_.epoch, {.items = config_.items}));
 }
 
@@ -184,8 +186,7 @@ Outcome EchoBuffer::hand_out(Lease& lease, const Take& take) {
   if (outcome == Outcome::kOk) {
     lease = Lease(batches_, batch);
     if (!config_.drop_last || batch->rows == config_.plan.batch_rows) {
-      emitted_.store_relaxed(emitted_.load_relaxed() + batch->rows);
-      fresh_.store_relaxed(fresh_.load_relaxed() + batch->fresh);
+      count(batch->rows, batch->fresh);
       batches_taken_.store_relaxed(batches_taken_.load_relaxed() + 1);
       clock_.leave();
     }
@@ -201,15 +202,6 @@ Outcome EchoBuffer::try_acquire(Lease& lease) {
 
 Outcome EchoBuffer::acquire(Lease& lease, Deadline deadline) {
   return hand_out(lease, [&](Batch*& batch) { return driver_.acquire(batch, deadline); });
-}
-
-Outcome EchoBuffer::begin(std::uint64_t epoch, const Extent& extent) {
-  if (forked()) {
-    return Outcome::kForked;
-  }
-  static_cast<void>(begin_at({.epoch = epoch, .extent = extent}));
-  driver_.start();
-  return Outcome::kOk;
 }
 
 void EchoBuffer::fail(std::string message) {
@@ -317,20 +309,14 @@ void EchoBuffer::stop() {
   }
 }
 
-EchoBufferStats EchoBuffer::stats() const {
-  const std::uint64_t emitted = emitted_.load_relaxed();
-  const std::uint64_t blocks = batches_->blocks();
-  return {.read = committed(),
-          .emitted = emitted,
-          .fresh = fresh_.load_relaxed(),
-          .batches = batches_taken_.load_relaxed(),
-          .bytes_gathered = emitted * layout_.example_bytes(),
-          .consumer_wait_ns = clock_.wait_ns(),
-          .downstream_ns = clock_.downstream_ns(),
-          .resident = executor_.view().resident(),
-          .outstanding_leases = batches_->outstanding(),
-          .batch_blocks = blocks,
-          .grown_blocks = blocks - std::min<std::uint64_t>(blocks, blocks_)};
+EchoStats EchoBuffer::stats() const {
+  EchoStats stats = EchoStage::stats();
+  stats.batches = batches_taken_.load_relaxed();
+  stats.bytes_gathered = stats.emitted * layout_.example_bytes();
+  stats.outstanding_leases = batches_->outstanding();
+  stats.batch_blocks = batches_->blocks();
+  stats.grown_blocks = stats.batch_blocks - std::min<std::uint64_t>(stats.batch_blocks, blocks_);
+  return stats;
 }
 
 }  // namespace pyecho

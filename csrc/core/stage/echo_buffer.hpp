@@ -17,7 +17,7 @@
 // between their items, acquire() returns kEnd after the batches that the uses of each pass make, while the pool keeps
 // its items.
 //
-// emitted_, fresh_, batches_taken_: written by the consumer, read by any thread, relaxed, statistics.
+// batches_taken_: written by the consumer, read by any thread, relaxed, statistics.
 #pragma once
 
 #include <cstddef>
@@ -30,13 +30,11 @@
 #include <vector>
 
 #include "core/memory/slot_layout.hpp"
-#include "core/plan/plan.hpp"
 #include "core/stage/batch_pool.hpp"
-#include "core/stage/consumer_clock.hpp"
 #include "core/stage/driver.hpp"
 #include "core/stage/echo_config.hpp"
+#include "core/stage/echo_stage.hpp"
 #include "core/stage/executor.hpp"
-#include "core/stage/slot_pool.hpp"
 
 namespace pyecho {
 
@@ -47,29 +45,15 @@ struct Unspent {
   std::uint32_t place;   // row of the batch, or number of the slot
 };
 
-struct EchoBufferStats {
-  std::uint64_t read;            // items committed
-  std::uint64_t emitted;         // uses handed to the consumer
-  std::uint64_t fresh;           // of these, first ones
-  std::uint64_t batches;         // batches handed to the consumer
-  std::uint64_t bytes_gathered;  // payload of the uses handed to the consumer
-  std::uint64_t consumer_wait_ns;
-  std::uint64_t downstream_ns;
-  std::uint32_t resident;  // items in the planner's pool, of capacity
-  std::uint64_t outstanding_leases;
-  std::uint64_t batch_blocks;  // batches that have memory
-  std::uint64_t grown_blocks;  // blocks added because all others were in use
-};
-
 struct BufferSizes;
 
-class EchoBuffer : SlotPool {
+class EchoBuffer final : public EchoStage {
  public:
   // Allocates everything, starts the threads and begins config.epoch. Throws std::bad_alloc, std::length_error (too
   // large for any machine, or for max_bytes), std::invalid_argument, std::system_error.
   explicit EchoBuffer(const EchoConfig& config);
   // Stops and joins the threads. Leases stay valid.
-  ~EchoBuffer() { stop(); }
+  ~EchoBuffer() override { EchoBuffer::stop(); }
   EchoBuffer(const EchoBuffer&) = delete;
   EchoBuffer& operator=(const EchoBuffer&) = delete;
 
@@ -80,8 +64,7 @@ class EchoBuffer : SlotPool {
 
   // -- Producers: any number of threads, see SlotPool --
 
-  using SlotPool::abort, SlotPool::accepted, SlotPool::await_resumed, SlotPool::close, SlotPool::closed,
-      SlotPool::commit, SlotPool::end_pass, SlotPool::reserve, SlotPool::stream_slots, SlotPool::try_reserve;
+  using SlotPool::accepted, SlotPool::closed, SlotPool::stream_slots;
   // Returns layout().slot_bytes() bytes, writable from the reservation to its commit or abort.
   [[nodiscard]] std::byte* slot_data(std::uint32_t slot) const noexcept {
     return slot_memory_.data() + slot * layout_.slot_bytes();
@@ -101,21 +84,14 @@ class EchoBuffer : SlotPool {
   Outcome acquire(Lease& lease, Deadline deadline);
   // Same as acquire(), but kEmpty instead of waiting.
   Outcome try_acquire(Lease& lease);
-  // True once the last iteration is over. From then on, acquire() returns kEnd.
-  [[nodiscard]] bool at_end() const { return driver_.at_end(); }
-  // After try_acquire() returned kEmpty: returns how many items must be committed before the next attempt is useful.
-  // Returns 0 if there are workers, or if the missing part is not an item.
-  [[nodiscard]] std::uint64_t needed() const { return driver_.needed(); }
-  // Starts with iteration `epoch` and drops the rest of the last one. Waits for threads that copy a batch. No producer
-  // may be inside or have open reservations, and stop() and close() must not be called meanwhile.
-  Outcome begin(std::uint64_t epoch, const Extent& extent);
+  [[nodiscard]] bool at_end() const noexcept override { return driver_.at_end(); }
+  [[nodiscard]] std::uint64_t needed() const noexcept override { return driver_.needed(); }
 
   using SlotPool::skip;  // as begin() otherwise, after it
 
-  // -- Saving and resuming: the consumer's thread. Producers may be inside if no begin_at() is called. --
+  // -- Saving and resuming: the consumer's thread --
 
-  // Ends all waits, parks the workers, and keeps them so until it is undone. Idempotent.
-  void set_halted(bool halted);
+  void set_halted(bool halted) override;
   // While halted: sets `unspent` to the items that the consumer has not had to their last use, ascending. `untaken`:
   // batches that it has acquired and not had. Returns the plan, which has been fed everything that is committed.
   const Plan& inspect(std::vector<Unspent>& unspent, std::vector<const Batch*> untaken);
@@ -127,11 +103,8 @@ class EchoBuffer : SlotPool {
   // Copies the first leaves of these items to `columns`, one for each leaf. Uses several threads for many bytes.
   // Returns the sum of the checksums of all rows (checksum.hpp), each with the item's number.
   [[nodiscard]] std::uint64_t copy_items(std::span<const Unspent> items, std::span<std::byte* const> columns) const;
-  // Stops, drops everything, and returns a replay to `position`, which the caller runs.
-  Replay begin_at(PlanPosition position);
-  // Continues where it stands, but halted: fill the slots of its items before set_halted(false).
-  void resume(const Replay& replay) { driver_.resume(replay); }
-  using SlotPool::slots;
+  Replay begin_at(PlanPosition position) override;
+  void resume(const Replay& replay) override { driver_.resume(replay); }
   // Returns a new buffer to go on with so many items, or null if this one has slots for them. Items of batches made
   // ahead need slots again. With an adaptive factor, a pool of items that have left needs more. Throws as the
   // constructor does.
@@ -141,13 +114,8 @@ class EchoBuffer : SlotPool {
 
   // -- Any thread --
 
-  // Stops the stage: every wait ends with kClosed. Idempotent.
-  void stop();
-  using SlotPool::forked, SlotPool::stopped;
-  [[nodiscard]] EchoBufferStats stats() const;
-  // The log of an adaptive factor, see Plan.
-  [[nodiscard]] DecisionLog log() const { return executor_.view().log(); }
-  [[nodiscard]] bool diverged() const noexcept { return executor_.view().diverged(); }
+  void stop() override;
+  [[nodiscard]] EchoStats stats() const override;
   // Returns the reason why acquire() returned kExhausted; "" if max_bytes is the limit.
   [[nodiscard]] std::string refusal() const { return batches_->refusal(); }
 
@@ -155,6 +123,8 @@ class EchoBuffer : SlotPool {
   EchoBuffer(EchoConfig given, const BufferSizes& sizes);
   template <class Take>
   Outcome hand_out(Lease& lease, const Take& take);
+  [[nodiscard]] const PlanView& view() const noexcept override { return executor_.view(); }
+  void start() override { driver_.start(); }
 
   const EchoConfig given_;
   const EchoConfig config_;  // settled
@@ -164,11 +134,7 @@ class EchoBuffer : SlotPool {
   const std::uint32_t batches_ahead_;  // planned and not handed out, at most
   std::shared_ptr<BatchPool> batches_;
   Executor executor_;
-
-  ConsumerClock clock_;  // written by the consumer only, like the next two
-  Atomic<std::uint64_t> emitted_;
-  Atomic<std::uint64_t> fresh_;
-  Atomic<std::uint64_t> batches_taken_;
+  Atomic<std::uint64_t> batches_taken_;  // written by the consumer only
   mutable std::mutex failure_mutex_;
   std::optional<std::string> failure_;  // guarded by failure_mutex_
 

@@ -8,9 +8,9 @@
 namespace pyecho {
 
 EchoQueue::EchoQueue(const EchoConfig& config)
-    : SlotPool(config.plan.capacity + std::max(1U, config.prefetch) +
-                   static_cast<std::uint32_t>(Plan::waiting_slots(config.plan.streams, config.plan.capacity)),
-               config.prefetch),
+    : EchoStage(config.plan.capacity + std::max(1U, config.prefetch) +
+                    static_cast<std::uint32_t>(Plan::waiting_slots(config.plan.streams, config.plan.capacity)),
+                config.prefetch),
       plan_(plan_of(config, slots())) {
   static_cast<void>(begin(config.epoch, {.items = config.items}));
 }
@@ -38,7 +38,7 @@ Outcome EchoQueue::plan(Use& use) {
   if (stopped()) {
     return Outcome::kClosed;
   }
-  clock_.enter();
+  clock_.enter();  // only here, so that a repeat does not read the clock
   if (at_end()) {
     clock_.end_iteration();
     return Outcome::kEnd;
@@ -73,30 +73,12 @@ Outcome EchoQueue::next(Use& use, Deadline deadline) {
   }
 }
 
-Outcome EchoQueue::begin(std::uint64_t epoch, const Extent& extent) {
-  if (forked()) {
-    return Outcome::kForked;
-  }
-  static_cast<void>(begin_at({.epoch = epoch, .extent = extent}));
-  reset();
-  return Outcome::kOk;
-}
-
 Replay EchoQueue::begin_at(PlanPosition position) {
   stop();
   next_ = ahead_ = 0;
   Replay replay(plan_, 1, std::move(position));
   view_.begin(plan_);
   return replay;
-}
-
-EchoQueueStats EchoQueue::stats() const {
-  return {.read = committed(),
-          .emitted = emitted_.load_relaxed(),
-          .fresh = fresh_.load_relaxed(),
-          .consumer_wait_ns = clock_.wait_ns(),
-          .downstream_ns = clock_.downstream_ns(),
-          .resident = view_.resident()};
 }
 
 }  // namespace pyecho

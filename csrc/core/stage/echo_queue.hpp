@@ -21,40 +21,20 @@
 #include <cstdint>
 #include <span>
 
-#include "core/plan/plan.hpp"
-#include "core/plan/replay.hpp"
-#include "core/stage/consumer_clock.hpp"
 #include "core/stage/echo_config.hpp"
-#include "core/stage/plan_view.hpp"
-#include "core/stage/slot_pool.hpp"
+#include "core/stage/echo_stage.hpp"
 
 namespace pyecho {
 
-struct EchoQueueStats {
-  std::uint64_t read;     // items committed
-  std::uint64_t emitted;  // uses handed to the consumer
-  std::uint64_t fresh;    // of these, first ones
-  std::uint64_t consumer_wait_ns;
-  std::uint64_t downstream_ns;  // up to the consumer's last fresh item
-  std::uint32_t resident;
-};
-
-class EchoQueue : SlotPool {
+class EchoQueue final : public EchoStage {
  public:
   // Throws std::bad_alloc, std::invalid_argument.
   explicit EchoQueue(const EchoConfig& config);
 
-  using SlotPool::slots;
-
-  // -- Producers: any number of threads, see SlotPool --
-
-  using SlotPool::abort, SlotPool::await_resumed, SlotPool::close, SlotPool::commit, SlotPool::end_pass,
-      SlotPool::reserve, SlotPool::try_reserve;
-
   // -- Consumer: one thread at a time --
 
   // Takes the next use: kOk; kEnd at the end of an iteration (and from then on, after close()); kEmpty; kClosed after
-  // stop(); kForked. Never blocks.
+  // stop(), and once diverged() is true; kForked. Never blocks.
   Outcome try_next(Use& use) {
     if (next_ < ahead_ && !stopped() && !forked()) [[likely]] {
       return hand_out(use);
@@ -65,20 +45,14 @@ class EchoQueue : SlotPool {
   Outcome next(Use& use, Deadline deadline);
   // After try_next() returned kEmpty: blocks until its result may have changed. kTimeout if the deadline passed first.
   Outcome await_items(Deadline deadline) { return SlotPool::await_items(needed(), deadline); }
-  // True once the last iteration is over.
-  [[nodiscard]] bool at_end() const noexcept { return plan_.finished(); }
-  // After try_next() returned kEmpty: returns how many items must be committed before the next attempt is useful.
-  [[nodiscard]] std::uint64_t needed() const noexcept { return plan_.min_items(1); }
+  [[nodiscard]] bool at_end() const noexcept override { return plan_.finished(); }
+  [[nodiscard]] std::uint64_t needed() const noexcept override { return plan_.min_items(1); }
   // Frees the slot after its last use. A waiting producer may be woken only after more slots are released, or when a
   // call finds no use to return.
   void release(std::uint32_t slot) { SlotPool::release(std::span(&slot, 1)); }
-  // Starts with iteration `epoch` and frees every slot, released or not. No producer may be inside. stop() and
-  // close() must not be called meanwhile.
-  Outcome begin(std::uint64_t epoch, const Extent& extent);
 
-  // -- Saving and resuming: the consumer's thread, see EchoBuffer --
+  // -- Saving and resuming: the consumer's thread --
 
-  using SlotPool::set_halted;
   // Calls visit(slot, number) for each item that the consumer has not had to its last use. Returns the plan, which has
   // been fed everything that is committed.
   template <class Visit>
@@ -93,40 +67,30 @@ class EchoQueue : SlotPool {
     return plan_;
   }
   [[nodiscard]] std::uint64_t number_of(std::uint32_t slot) const noexcept { return plan_.number_of(slot); }
-  Replay begin_at(PlanPosition position);
-  void resume(const Replay& replay) {
+  Replay begin_at(PlanPosition position) override;
+  void resume(const Replay& replay) override {
     reset_halted(replay.free_slots());
     view_.publish(plan_);
   }
-
-  // -- Any thread --
-
-  using SlotPool::forked, SlotPool::stop, SlotPool::stopped;
-  [[nodiscard]] EchoQueueStats stats() const;
-  // The log of an adaptive factor, see Plan. Once diverged() is true, no use is returned any more, only kClosed.
-  [[nodiscard]] DecisionLog log() const { return view_.log(); }
-  [[nodiscard]] bool diverged() const noexcept { return view_.diverged(); }
 
  private:
   static constexpr std::size_t kUsesAhead = 64;
 
   Outcome hand_out(Use& use) noexcept {
     use = uses_[next_++];
-    emitted_.store_relaxed(emitted_.load_relaxed() + 1);
-    fresh_.store_relaxed(fresh_.load_relaxed() + (use.ordinal == 0 ? 1 : 0));
+    count(1, use.ordinal == 0 ? 1 : 0);
     return Outcome::kOk;
   }
   Outcome plan(Use& use);
   Outcome draw();
+  [[nodiscard]] const PlanView& view() const noexcept override { return view_; }
+  void start() override { reset(); }
 
   Plan plan_;  // consumer only, like the next four, but for view_
   PlanView view_;
   std::array<Use, kUsesAhead> uses_{};
   std::uint32_t next_ = 0;   // in uses_
   std::uint32_t ahead_ = 0;  // uses in uses_
-  ConsumerClock clock_;      // used only when uses are planned, so that a repeat does not read the clock
-  Atomic<std::uint64_t> emitted_;
-  Atomic<std::uint64_t> fresh_;
 };
 
 }  // namespace pyecho

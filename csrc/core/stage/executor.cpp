@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cstring>
-#include <span>
 #include <utility>
 
 #include "core/memory/stream_copy.hpp"

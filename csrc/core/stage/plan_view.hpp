@@ -6,6 +6,7 @@
 // log_       | begin, publish | log()             | mutex_  | not read in a forked child, where a thread of the parent may hold it
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
 
@@ -30,10 +31,10 @@ class PlanView {
     resident_.store_relaxed(plan.resident());
     if (plan.config().adaptive()) {
       diverged_.store_relaxed(plan.diverged());
-      const Decisions decisions = plan.decisions();
-      if (!decisions.values().empty()) {
+      if (const Decisions& decisions = plan.decisions(); !decisions.empty()) {
         const std::scoped_lock lock(mutex_);
-        log_[plan.epoch()] = decisions;
+        Decisions& known = log_[plan.epoch()];
+        known.insert(known.end(), decisions.begin() + static_cast<std::ptrdiff_t>(known.size()), decisions.end());
       }
     }
   }

@@ -25,10 +25,10 @@ std::uint32_t checked(std::uint32_t slots) {
 }  // namespace
 
 SlotPool::SlotPool(std::uint32_t slots, std::uint32_t ahead, std::uint32_t spare, bool streamed)
-    : slots_(checked(slots)),
-      spare_(spare),
-      streamed_(streamed),
-      announce_group_(std::max(1U, ahead / kAnnounceParts)),
+    : limits_{.slots = checked(slots),
+              .spare = spare,
+              .announce_group = std::max(1U, ahead / kAnnounceParts),
+              .streamed = streamed},
       free_(slots),
       filled_(slots) {
   reset();
@@ -95,7 +95,7 @@ void SlotPool::commit(std::span<const Reservation> reservations) {
   if (forked()) {
     return;
   }
-  if (streamed_) {
+  if (limits_.streamed) {
     stream_fence();
   }
   for (const Reservation& reservation : reservations) {
@@ -108,7 +108,7 @@ void SlotPool::publish_mark(Reservation reservation, std::uint32_t mark) {
   if (forked()) {
     return;
   }
-  if (streamed_) {
+  if (limits_.streamed) {
     stream_fence();  // because the next producer of the slot overwrites it
   }
   if (mark == kPassEnd) {
@@ -239,7 +239,7 @@ void SlotPool::release(std::span<const std::uint32_t> slots) {
     return;
   }
   push_free(slots);
-  if (unannounced_.fetch_add_acq_rel(slots.size()) + slots.size() >= announce_group_) {
+  if (unannounced_.fetch_add_acq_rel(slots.size()) + slots.size() >= limits_.announce_group) {
     announce_released();
   }
 }
@@ -257,7 +257,7 @@ void SlotPool::reset() {
 
 void SlotPool::reset_halted(std::span<const std::uint32_t> free) {
   drain();
-  surplus_.store_relaxed(spare_);
+  surplus_.store_relaxed(limits_.spare);
   push_free(free.subspan(withhold(free.size())));
   open(true);
 }

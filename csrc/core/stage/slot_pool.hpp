@@ -74,15 +74,15 @@ class SlotPool {
   }
 
   // Slot numbers are below this.
-  [[nodiscard]] std::uint32_t slots() const noexcept { return slots_; }
+  [[nodiscard]] std::uint32_t slots() const noexcept { return limits_.slots; }
   // Returns how many of them are in the cycle, but for those of items from before reset_halted().
-  [[nodiscard]] std::uint32_t cycle() const noexcept { return slots_ - spare_; }
+  [[nodiscard]] std::uint32_t cycle() const noexcept { return limits_.slots - limits_.spare; }
 
   // -- Producers: any number of threads --
 
   // True if slots should be filled with streaming stores (see copy_bytes()). commit() and abort() fence for the thread
   // that calls them. A thread that copies for another one must call stream_fence() itself before it hands over.
-  [[nodiscard]] bool stream_slots() const noexcept { return streamed_; }
+  [[nodiscard]] bool stream_slots() const noexcept { return limits_.streamed; }
   // Reserves free slots, at most 64 and at most wanted.size() (>= 1), and sets `count` to their number. kOk, kFull,
   // kClosed, kForked. Never blocks.
   Outcome try_reserve(std::span<Reservation> wanted, std::uint32_t& count) noexcept;
@@ -170,14 +170,18 @@ class SlotPool {
   static constexpr std::uint32_t kMarks = kAborted | kPassEnd;
   static_assert(kMaxSlots < kPassEnd);
 
+  struct Limits {
+    std::uint32_t slots;
+    std::uint32_t spare;
+    std::uint32_t announce_group;
+    bool streamed;
+  };
+
   void publish_mark(Reservation reservation, std::uint32_t mark);
   void push_free(std::span<const std::uint32_t> slots) noexcept;
 
   const ForkGuard fork_guard_;
-  const std::uint32_t slots_;
-  const std::uint32_t spare_;
-  const bool streamed_;
-  const std::uint32_t announce_group_;
+  const Limits limits_;
   IndexRing<> free_;               // releasing threads -> reserving threads
   IndexRing<> filled_;             // committing threads -> the planner, by ticket
   EventCount released_;            // advanced by releasing threads; reserving threads sleep on it

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 
 namespace pyecho {
 
@@ -20,5 +21,9 @@ enum class [[nodiscard]] Outcome : unsigned char {
 using Clock = std::chrono::steady_clock;
 using Deadline = Clock::time_point;
 inline constexpr Deadline kNever = Deadline::max();
+
+[[nodiscard]] constexpr std::uint64_t ns_of(Clock::duration span) noexcept {
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(span).count());
+}
 
 }  // namespace pyecho

@@ -25,7 +25,6 @@
 #pragma once
 
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -82,10 +81,7 @@ inline Atomic<std::uint64_t> state;
 [[nodiscard]] inline bool recording() noexcept { return detail::state.load_relaxed() >= detail::kRecording; }
 
 // Returns the time on the clock of all events. It is never 0.
-[[nodiscard]] inline std::uint64_t to_ns(Clock::time_point time) noexcept {
-  return static_cast<std::uint64_t>(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count());
-}
+[[nodiscard]] inline std::uint64_t to_ns(Clock::time_point time) noexcept { return ns_of(time.time_since_epoch()); }
 
 // Records an event of the calling thread. Does nothing if no recording runs or if it began before the recording.
 void record(Kind kind, std::uint64_t begin_ns, std::uint64_t end_ns, std::uint64_t value) noexcept;

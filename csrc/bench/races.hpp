@@ -1,5 +1,6 @@
-// Compares example echoing with its limit: bare memcpy of the same bytes.
+// Measurements of `pyecho bench`: the core beside its limits.
 //
+// GatherRace compares example echoing with bare memcpy of the same bytes.
 // Both sides copy each fresh row once into the pool and each of its uses once out of it, in random order, from and to
 // the same kind of memory (page-aligned, huge pages where granted, touched beforehand). The limit is a plain loop per
 // thread over slot numbers drawn beforehand, without hand-over or order among threads. pyecho gets its rows from one
@@ -9,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "core/memory/host_memory.hpp"
@@ -47,5 +49,14 @@ class GatherRace {
   HostMemory batches_;                // bare memcpy's batches
   std::vector<std::uint32_t> order_;  // slots in random order
 };
+
+// Hands over `count` items, each `pause_ns` after the last, so that the consumer (and workers) sleep by then. `stage`:
+// - "condition", the limit: a mutex and a condition variable, nothing else
+// - "queue": EchoQueue, producer -> consumer
+// - "buffer": EchoBuffer, batches of one row, made by the consumer
+// Returns the nanoseconds from just before each commit to just after its receipt. Blocks for about count * pause_ns.
+// Throws std::invalid_argument for another stage.
+[[nodiscard]] std::vector<std::uint64_t> hand_over_ns(const std::string& stage, std::uint32_t count,
+                                                      std::uint64_t pause_ns);
 
 }  // namespace pyecho::bench

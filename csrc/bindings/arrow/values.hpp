@@ -1,5 +1,7 @@
-// Which rows of an Arrow array are null. Calls no Python.
+// Single values of Arrow arrays: which rows are null, and those that travel by reference (strings, binary and nulls).
 #pragma once
+
+#include <pybind11/pybind11.h>
 
 #include <cstdint>
 
@@ -7,6 +9,8 @@
 #include "bindings/arrow/type.hpp"
 
 namespace pyecho::bindings {
+
+// The next five call no Python.
 
 // Arrow counts bits from the lowest one of each byte.
 inline bool bit_at(const unsigned char* bits, std::int64_t index) noexcept {
@@ -27,5 +31,12 @@ inline bool is_null(const ArrowArray& array, std::int64_t row) noexcept {
 // `column` to the type of that leaf; `count` if none is.
 [[nodiscard]] std::int64_t first_null(const ArrowType& type, const ArrowArray& array, std::int64_t begin,
                                       std::int64_t count, const ArrowType*& column);
+
+// Returns rows of a kText*, kView or kNull as a new array of str, bytes and None. Raises EchoError if the text of a row
+// lies outside of its buffer, UnicodeDecodeError.
+pybind11::object read_objects(const ArrowType& type, const ArrowArray& array, std::int64_t begin, std::int64_t count);
+
+// Returns a copy of an array of objects, with a None after them.
+pybind11::object with_none(const pybind11::object& objects);
 
 }  // namespace pyecho::bindings

@@ -1,25 +1,92 @@
-// Positions (class Position of pyecho/state/position.py), and plans that are brought there. A position is read by
-// attribute: epoch, items, uses, iterations, delivered; where a run goes on also batches, min_rows, passes, open_items,
-// ended, decisions.
+// What Python and the core tell each other as plain values: the options (pyecho/config.py), the log of an adaptive
+// factor, and positions (class Position of pyecho/state/position.py). Each is read by attribute.
 #pragma once
 
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <stdexcept>
 #include <utility>
 #include <vector>
 
-#include "bindings/config.hpp"
-#include "bindings/decision_log.hpp"
 #include "bindings/errors.hpp"
 #include "bindings/gil.hpp"
+#include "bindings/numpy_api.hpp"
 #include "core/plan/replay.hpp"
+#include "core/stage/echo_config.hpp"
 
 namespace pyecho::bindings {
+
+// Returns a read-only array of the decisions.
+inline pybind11::array_t<std::uint32_t> array_of(const Decisions& decisions) {
+  pybind11::array_t<std::uint32_t> array(static_cast<pybind11::ssize_t>(decisions.size()), decisions.data());
+  PyArray_CLEARFLAGS(as_array(array), NPY_ARRAY_WRITEABLE);
+  return array;
+}
+
+// Returns {first epoch: array}.
+inline pybind11::dict log_dict(const DecisionLog& log) {
+  pybind11::dict dict;
+  for (const auto& [epoch, decisions] : log) {
+    dict[pybind11::int_(epoch)] = array_of(decisions);
+  }
+  return dict;
+}
+
+// Returns the log in such a dict.
+inline DecisionLog log_of(const pybind11::dict& dict) {
+  DecisionLog log;
+  for (const auto& [epoch, decisions] : dict) {
+    log.emplace(epoch.cast<std::uint64_t>(), decisions.cast<Decisions>());
+  }
+  return log;
+}
+
+// Raises CheckpointError if a plan has diverged from its log.
+inline void check_log(bool diverged) {
+  if (diverged) [[unlikely]] {
+    raise(errors().checkpoint_error, kOtherLog);
+  }
+}
+
+// Returns one attribute of the configuration.
+template <class T>
+T option(pybind11::handle config, const char* name) {
+  return config.attr(name).cast<T>();
+}
+
+inline EchoConfig config_of(pybind11::handle config) {
+  const pybind11::object wiring = config.attr("wiring");
+  EchoConfig native;
+  native.plan.batch_rows = option<std::optional<std::uint32_t>>(config, "batch_size").value_or(1);
+  native.plan.capacity = option<std::uint32_t>(config, "capacity");
+  native.plan.factor = option<double>(config, "most_uses");
+  native.plan.seed = option<std::uint64_t>(config, "seed");
+  native.epoch = option<std::uint64_t>(wiring, "epoch");
+  native.steps = option<std::optional<std::uint64_t>>(config, "steps_per_epoch").value_or(0);
+  native.plan.unique_in_batch = option<bool>(config, "unique_in_batch");
+  native.drop_last = option<bool>(config, "drop_last");
+  native.with_info = option<bool>(config, "with_info");
+  native.prefetch = option<std::uint32_t>(config, "prefetch");
+  native.threads = option<std::optional<std::uint32_t>>(config, "threads").value_or(0);
+  native.burst = option<std::uint32_t>(wiring, "slots_ahead");
+  native.max_bytes = option<std::optional<std::size_t>>(config, "max_bytes").value_or(kUnlimited);
+  native.most_ahead = option<std::uint32_t>(wiring, "most_ahead");
+  native.held = option<std::uint32_t>(wiring, "leases");
+  native.plan.min_uses = option<std::uint32_t>(config, "min_uses");
+  native.plan.max_age = option<std::optional<std::uint64_t>>(config, "max_age").value_or(0);
+  native.plan.replay = log_of(option<pybind11::dict>(config, "replay"));
+  native.plan.streams = option<std::uint32_t>(config, "streams");
+  native.plan.first_stream = option<std::uint64_t>(wiring, "rank");
+  native.plan.stream_step = option<std::uint64_t>(wiring, "ranks");
+  native.plan.even_factor = option<bool>(config, "even_factor");
+  return native;
+}
 
 using Indices = pybind11::array_t<std::int64_t, pybind11::array::c_style | pybind11::array::forcecast>;
 
@@ -75,16 +142,17 @@ inline void run_to_end(Replay& replay) {
   }
 }
 
-// Adds to a state what a plan was fed.
-inline void add_input(pybind11::dict& state, const Plan& plan) {
+// Adds the input of a position to a state.
+inline void add_input(pybind11::dict& state, const PlanPosition& at) {
   std::vector<std::array<std::uint64_t, 2>> passes;
-  for (const PassRun& run : plan.passes()) {
+  passes.reserve(at.passes.size());
+  for (const PassRun& run : at.passes) {
     passes.push_back({run.passes, run.items});
   }
   state["passes"] = passes;
-  state["open_items"] = plan.open_items();
-  state["ended"] = plan.ended();
-  state["decisions"] = pybind11::array_t<std::int32_t>(array_of(plan.decisions()));
+  state["open_items"] = at.open_items;
+  state["ended"] = at.ended;
+  state["decisions"] = array_of<std::int32_t>(at.decisions.size(), [&](std::size_t i) { return at.decisions[i]; });
 }
 
 // Returns an array of the numbers and one of the slots.
