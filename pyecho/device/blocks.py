@@ -14,6 +14,7 @@ import torch
 
 from pyecho import _core, cuda
 from pyecho.device.place import has_cuda_driver, relaxed_capture, stream_on
+from pyecho.device.quiet import View, quiet
 from pyecho.device.tensors import TorchAdapter, dtype_of, is_numeric
 from pyecho.items.spec import Field
 
@@ -42,14 +43,23 @@ class Blocks:
     ) -> None:
         self.device = device
         self.stream = stream_on(device, "copies")
-        self.uploads = _core.Uploads(functions() or (), device.index, self.stream.cuda_stream)
+        addresses = functions() or ()
+        self.uploads = _core.Uploads(addresses, device.index, self.stream.cuda_stream)
         with relaxed_capture(), torch.cuda.device(device), torch.cuda.stream(self.stream):
             self.scratch = torch.empty(1, dtype=torch.uint8, device=device)
         self.count = 0  # of blocks, and the bytes of one
         self.block_bytes = 0
         self.offsets: list[int] = []  # of leaves in a batch, in bytes; the stage tells them
         self._leaves = [_leaf(field, dtype) for field in fields]
-        self._dtypes = {leaf.dtype for leaf in self._leaves if leaf is not None}
+        dtypes = {leaf.dtype for leaf in self._leaves if leaf is not None}
+        self.quiet = quiet((torch.uint8, *dtypes))
+        # These keep the GIL, too. They are for threads whose current device this is.
+        self._wait = ctypes.PYFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 2, ctypes.c_uint)(
+            addresses[_FUNCTIONS.index("StreamWaitEvent")]
+        )
+        self._record = ctypes.PYFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 2)(
+            addresses[_FUNCTIONS.index("EventRecord")]
+        )
 
     def new(self, size_bytes: int) -> tuple[int, Block]:
         """Return the address of a new block, and the block."""
@@ -58,22 +68,46 @@ class Blocks:
         self.count, self.block_bytes = self.count + 1, size_bytes
         return block.pinned.data_ptr(), block
 
+    def allocated(self, size_bytes: int) -> torch.Tensor:
+        """Return new memory of the current stream."""
+        made = None if self.quiet is None else self.quiet.empty(size_bytes, self.device.index)
+        if made is None:
+            made = torch.empty(size_bytes, dtype=torch.uint8, device=self.device)
+        return made
+
+    def wait(self, stream: Any, event: Any) -> None:
+        """Have a stream wait for an event."""
+        there = torch.cuda.current_device() == self.device.index
+        if not there or self._wait(stream.cuda_stream, event.cuda_event, 0):
+            stream.wait_event(event)  # says why, if it fails again
+
+    def record(self, stream: Any, event: Any) -> None:
+        """Record an event."""
+        there = torch.cuda.current_device() == self.device.index
+        if not there or self._record(event.cuda_event, stream.cuda_stream):
+            event.record(stream)
+
     def leaves(self, memory: torch.Tensor, rows: int) -> list[Any]:
         """Return the leaves of a batch in this memory; None for references.
 
         They are no views of it: views share a counter of changes, so that a change of one leaf
         would make autograd refuse the others.
         """
-        made: list[Any] = []
-        memories = {dtype: memory.view(dtype) for dtype in self._dtypes}
-        for leaf, offset in zip(self._leaves, self.offsets, strict=True):
-            if leaf is None:
-                made.append(None)
-                continue
-            shape, begin = (rows, *leaf.shape), offset // leaf.dtype.itemsize
-            tensor = memories[leaf.dtype].as_strided(shape, leaf.strides, begin).data
-            made.append(tensor if leaf.to is None else tensor.to(leaf.to))
-        return made
+        views = [
+            View(leaf.dtype, (rows, *leaf.shape), leaf.strides, offset)
+            for leaf, offset in zip(self._leaves, self.offsets, strict=True)
+            if leaf is not None
+        ]
+        tensors = None if self.quiet is None else self.quiet.views(memory, views)
+        if tensors is None:
+            tensors = [
+                memory.view(view.dtype)
+                .as_strided(view.shape, view.strides, view.begin // view.dtype.itemsize)
+                .data
+                for view in views
+            ]
+        made = iter(tensors)
+        return [leaf and _converted(next(made), leaf.to) for leaf in self._leaves]
 
 
 class Block:
@@ -93,6 +127,7 @@ class Block:
         self._free, self._arrived = _event(), _event()
         self._arrived.record(blocks.stream)
         self._next: Any = self._allocated()
+        self._free.record(self._next[1])  # makes the event
         self.go_on()
 
     @property
@@ -112,10 +147,9 @@ class Block:
 
     def _allocated(self) -> tuple[torch.Tensor, torch.cuda.Stream]:
         """Return new memory on the device, and the stream that it is of."""
-        device = self._blocks.device
         size_bytes = -(-self.pinned.nbytes // 64) * 64  # can be viewed as any dtype
-        memory = torch.empty(size_bytes, dtype=torch.uint8, device=device)
-        return memory, torch.cuda.current_stream(device)
+        memory = self._blocks.allocated(size_bytes)
+        return memory, torch.cuda.current_stream(self._blocks.device)
 
     def leaves(self, rows: int) -> list[Any]:
         """Return the leaves of the batch that was sent, once the current stream reaches them.
@@ -126,7 +160,7 @@ class Block:
             self._next = self._allocated()
         memory, of_stream = self._there
         stream = torch.cuda.current_stream(self._blocks.device)
-        stream.wait_event(self._arrived)
+        self._blocks.wait(stream, self._arrived)
         if stream != of_stream:
             memory.record_stream(stream)
         return self._blocks.leaves(memory, rows)
@@ -143,7 +177,7 @@ class Block:
         """Leave the batch to the consumer, and return the address for the next one."""
         assert self._next is not None
         memory, stream = self._next
-        self._free.record(stream)
+        self._blocks.record(stream, self._free)
         address = int(memory.data_ptr())
         self._there, self._next = self._next, None  # last: Ctrl-C comes in a call
         return address
@@ -158,6 +192,10 @@ class Block:
             with torch.cuda.device(stream.device), torch.cuda.stream(stream):
                 self._blocks.scratch.copy_(self.pinned[:1], non_blocking=True)
             self._there[0].record_stream(stream)
+
+
+def _converted(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
+    return tensor if dtype is None else tensor.to(dtype)
 
 
 def _event() -> torch.cuda.Event:
