@@ -237,15 +237,15 @@ TEST(Uploads, one_query_may_fail_and_after_two_the_device_has_failed) {
 
 TEST(Uploads, stop_does_not_wait_for_a_stream_that_is_held) {
   std::atomic<bool> held = true;
-  Stream stream;
+  Event events[8];
+  std::vector<std::vector<std::byte>> memory;
+  memory.reserve(8);
+  Stream stream;  // ends first
   stream.issue([&] {
     while (held) {
       std::this_thread::yield();
     }
   });
-  Event events[8];
-  std::vector<std::vector<std::byte>> memory;
-  memory.reserve(8);
   std::size_t blocks = 0;
   {
     EchoBuffer buffer({.plan = {.capacity = 4, .factor = 1000, .batch_rows = 4},
