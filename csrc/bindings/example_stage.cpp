@@ -191,6 +191,7 @@ std::vector<py::object> ExampleStage::slot_views(Reservation reservation, py::ha
 
 std::vector<std::size_t> ExampleStage::batch_offsets() const {
   std::vector<std::size_t> offsets;
+  offsets.reserve(structure_.leaves().size());
   for (std::size_t leaf = 0; leaf < structure_.leaves().size(); ++leaf) {
     offsets.push_back(core_->layout().leaves()[leaf].batch_offset);
   }

@@ -89,8 +89,9 @@ class ExampleStage final : public Stage {
   void set_references(std::uint32_t slot, pybind11::tuple references);
   void add_payload(pybind11::dict& state, const std::vector<Unspent>& items) const;
   pybind11::object make_batch(const Lease& lease, pybind11::handle owner);
-  pybind11::object sent_batch(const Lease& lease) const;
-  pybind11::object with_info(pybind11::object batch, pybind11::object source_index, pybind11::object use) const;
+  [[nodiscard]] pybind11::object sent_batch(const Lease& lease) const;
+  [[nodiscard]] pybind11::object with_info(const pybind11::object& batch, const pybind11::object& source_index,
+                                           const pybind11::object& use) const;
   [[nodiscard]] HostMemory new_memory(std::size_t size_bytes, Upload& upload) const;
   pybind11::object array_leaf(std::size_t index, std::byte* data, std::uint32_t rows, pybind11::handle owner) const;
   [[nodiscard]] std::span<const ReferenceTable::Entry> entries_of(const Lease& lease) const noexcept;

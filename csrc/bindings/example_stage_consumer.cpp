@@ -144,13 +144,13 @@ py::object ExampleStage::make_batch(const Lease& lease, py::handle owner) {
     auto* const dtype = reinterpret_cast<PyObject*>(PyArray_DescrFromType(type));
     return array_on(data + offset, py::reinterpret_steal<py::object>(dtype), dims, owner);
   };
-  return with_info(std::move(batch), column(layout.source_index_offset(), NPY_INT64),
-                   column(layout.use_offset(), NPY_INT32));
+  return with_info(batch, column(layout.source_index_offset(), NPY_INT64), column(layout.use_offset(), NPY_INT32));
 }
 
-py::object ExampleStage::with_info(py::object batch, py::object source_index, py::object use) const {
-  py::object info = call_python([&] { return info_type_(std::move(source_index), std::move(use)); });
-  py::object emission = py::make_tuple(std::move(batch), std::move(info));
+py::object ExampleStage::with_info(const py::object& batch, const py::object& source_index,
+                                   const py::object& use) const {
+  py::object info = call_python([&] { return info_type_(source_index, use); });
+  py::object emission = py::make_tuple(batch, std::move(info));
   give_up_nest(emission.ptr());
   return emission;
 }
@@ -165,6 +165,7 @@ py::object ExampleStage::sent_batch(const Lease& lease) const {
   }
   const py::list made = call_python([&] { return owner.attr("leaves")(lease.rows()); });
   std::vector<py::object> objects;
+  objects.reserve(made.size());
   for (const py::handle leaf : made) {
     objects.push_back(py::reinterpret_borrow<py::object>(leaf));
   }
@@ -180,7 +181,7 @@ py::object ExampleStage::sent_batch(const Lease& lease) const {
       const auto* const from = reinterpret_cast<const To*>(lease.data() + offset);
       return py::array_t<To>(static_cast<py::ssize_t>(lease.rows()), from);  // a copy
     };
-    emission = with_info(std::move(emission), column(core_->layout().source_index_offset(), std::int64_t{}),
+    emission = with_info(emission, column(core_->layout().source_index_offset(), std::int64_t{}),
                          column(core_->layout().use_offset(), std::int32_t{}));
   } else {
     give_up_nest(emission.ptr());

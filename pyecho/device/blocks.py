@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import re
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,7 +46,7 @@ class Blocks:
         self.stream = stream_on(device, "copies")
         addresses = functions() or ()
         self.uploads = _core.Uploads(addresses, device.index, self.stream.cuda_stream)
-        with relaxed_capture(), torch.cuda.device(device), torch.cuda.stream(self.stream):
+        with self.copying():
             self.scratch = torch.empty(1, dtype=torch.uint8, device=device)
         self.count = 0  # of blocks, and the bytes of one
         self.block_bytes = 0
@@ -68,12 +69,12 @@ class Blocks:
         self.count, self.block_bytes = self.count + 1, size_bytes
         return block.pinned.data_ptr(), block
 
-    def allocated(self, size_bytes: int) -> torch.Tensor:
-        """Return new memory of the current stream."""
-        made = None if self.quiet is None else self.quiet.empty(size_bytes, self.device.index)
-        if made is None:
-            made = torch.empty(size_bytes, dtype=torch.uint8, device=self.device)
-        return made
+    @contextmanager
+    def copying(self) -> Iterator[None]:
+        """Let the calling thread copy on pyecho's stream, into memory made in whatever mode."""
+        device, stream = torch.cuda.device(self.device), torch.cuda.stream(self.stream)
+        with relaxed_capture(), device, stream, torch.inference_mode():
+            yield
 
     def wait(self, stream: Any, event: Any) -> None:
         """Have a stream wait for an event."""
@@ -148,27 +149,28 @@ class Block:
     def _allocated(self) -> tuple[torch.Tensor, torch.cuda.Stream]:
         """Return new memory on the device, and the stream that it is of."""
         size_bytes = -(-self.pinned.nbytes // 64) * 64  # can be viewed as any dtype
-        memory = self._blocks.allocated(size_bytes)
-        return memory, torch.cuda.current_stream(self._blocks.device)
+        device = self._blocks.device
+        memory = torch.empty(size_bytes, dtype=torch.uint8, device=device)
+        return memory, torch.cuda.current_stream(device)
 
     def leaves(self, rows: int) -> list[Any]:
         """Return the leaves of the batch that was sent, once the current stream reaches them.
 
         If this or what follows raises, it can be repeated. Then comes `go_on`.
         """
-        if self._next is None:  # first, since there may be no memory
-            self._next = self._allocated()
         memory, of_stream = self._there
         stream = torch.cuda.current_stream(self._blocks.device)
-        self._blocks.wait(stream, self._arrived)
+        self._blocks.wait(stream, self._arrived)  # first, as it cannot be captured
         if stream != of_stream:
             memory.record_stream(stream)
+        if self._next is None:  # before the rest, since there may be no memory
+            self._next = self._allocated()
         return self._blocks.leaves(memory, rows)
 
     def send_again(self) -> None:
         """Send the batch, since the native side met an error."""
         stream = self._blocks.stream
-        with relaxed_capture(), torch.cuda.device(stream.device), torch.cuda.stream(stream):
+        with self._blocks.copying():
             stream.wait_event(self._free)
             self._there[0][: self.pinned.nbytes].copy_(self.pinned, non_blocking=True)
             self._arrived.record(stream)
@@ -188,10 +190,10 @@ class Block:
         gone = has_cuda_driver(stream.device) and cuda.why_not()  # in the child of a fork
         if self._there is None or sys.is_finalizing() or gone:
             return
-        with suppress(RuntimeError), relaxed_capture():  # the device has failed
-            with torch.cuda.device(stream.device), torch.cuda.stream(stream):
-                self._blocks.scratch.copy_(self.pinned[:1], non_blocking=True)
+        with suppress(RuntimeError):  # the device has failed
             self._there[0].record_stream(stream)
+        with suppress(RuntimeError), self._blocks.copying():
+            self._blocks.scratch.copy_(self.pinned[:1], non_blocking=True)
 
 
 def _converted(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:

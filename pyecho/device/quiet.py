@@ -15,8 +15,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-_CUDA = 1  # device type
-
 
 class View(NamedTuple):
     """A tensor in a block of memory."""
@@ -40,49 +38,37 @@ class Quiet:
         pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
         self._pointer = pointer(("PyCapsule_GetPointer", ctypes.pythonapi))
 
-    def empty(self, size_bytes: int, device: int) -> torch.Tensor | None:
-        """Return new bytes on a CUDA device, of the calling thread's current stream."""
-        made, dtype = ctypes.c_void_p(), self._codes[torch.uint8]
-        size, stride = _numbers([size_bytes]), _numbers([1])
-        failed = self._library.aoti_torch_empty_strided(
-            ctypes.c_int64(1), size, stride, dtype, _CUDA, device, ctypes.byref(made)
-        )
-        return None if failed else self._tensors([made])[0]
-
     def views(self, memory: torch.Tensor, views: Sequence[View]) -> list[torch.Tensor] | None:
         """Return tensors in this memory, each with a counter of changes of its own."""
-        handles = {torch.uint8: ctypes.c_void_p(self._pointer(self._handle_of(memory), None))}
+        handles: dict[torch.dtype, ctypes.c_void_p] = {}
         made: list[ctypes.c_void_p] = []
-        try:
+        try:  # a handle is noted before it is made, since Ctrl-C comes right after a call
+            own = handles[torch.uint8] = ctypes.c_void_p()
+            own.value = self._pointer(self._handle_of(memory), None)
             for view in views:
                 handle = handles.get(view.dtype)
                 if handle is None:
-                    handle = ctypes.c_void_p()
+                    handle = handles[view.dtype] = ctypes.c_void_p()
                     if self._library.aoti_torch_view_dtype(
-                        handles[torch.uint8], self._codes[view.dtype], ctypes.byref(handle)
+                        own, self._codes[view.dtype], ctypes.byref(handle)
                     ):
                         return None
-                    handles[view.dtype] = handle
-                found = ctypes.c_void_p()
+                made.append(ctypes.c_void_p())
                 if self._library.aoti_torch__reinterpret_tensor(
                     handle,
                     ctypes.c_int64(len(view.shape)),
                     _numbers(view.shape),
                     _numbers(view.strides),
                     ctypes.c_int64(view.begin // view.dtype.itemsize),
-                    ctypes.byref(found),
+                    ctypes.byref(made[-1]),
                 ):
                     return None
-                made.append(found)
-            tensors, made = self._tensors(made), []
-            return tensors
+            capsules = [self._capsule(handle, None, None) for handle in made]
+            made = []  # theirs from here on; no signal comes between this and the call
+            return list(self._steal(capsules))
         finally:
             for handle in (*handles.values(), *made):
                 self._library.aoti_torch_delete_tensor_object(handle)
-
-    def _tensors(self, handles: list[ctypes.c_void_p]) -> list[torch.Tensor]:
-        """Return the tensors of these handles, which are used up."""
-        return list(self._steal([self._capsule(handle, None, None) for handle in handles]))
 
 
 def _name(dtype: torch.dtype) -> str:
@@ -97,7 +83,7 @@ def _numbers(numbers: Sequence[int]) -> Any:
 def quiet(dtypes: tuple[torch.dtype, ...]) -> Quiet | None:
     """Return the functions, None if this build of PyTorch has not all of them for these dtypes."""
     library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
-    names = ["empty_strided", "view_dtype", "_reinterpret_tensor", "delete_tensor_object"]
+    names = ["view_dtype", "_reinterpret_tensor", "delete_tensor_object"]
     try:
         found = ctypes.PyDLL(str(library))
         complete = all(hasattr(found, f"aoti_torch_{name}") for name in names)

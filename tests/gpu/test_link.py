@@ -78,3 +78,18 @@ def test_every_use_may_be_changed_with_copy(device):
     for item in pyecho.torch.EchoLoader(rows(5), 3, device=device, copy=True):
         assert (item == item[0]).all()
         item.fill_(255)
+
+
+def test_memory_is_kept_until_copies_are_over_whatever_the_mode(device, sleep):
+    """A loader that was begun in inference mode ends outside of it, with copies under way."""
+    loader = pyecho.torch.EchoLoader(rows(400, 200_000), 2, batch_size=8, device=device)
+    batches = iter(loader)
+    with torch.inference_mode():
+        next(batches)
+    sleep(0.3)
+    for _ in range(3):
+        next(batches)
+    del batches, loader
+    own = [torch.zeros(8, 200_000, dtype=torch.uint8, device=device) for _ in range(20)]
+    torch.cuda.synchronize()
+    assert not any(tensor.any() for tensor in own)
