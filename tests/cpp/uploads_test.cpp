@@ -88,22 +88,24 @@ int wait_event(void* stream, void* event, unsigned /*flags*/) {
   return 0;
 }
 
-int copy(void* to, const void* from, std::size_t size_bytes, int /*kind*/, void* stream) {
-  if (failing_copy > 0) {
-    --failing_copy;
-    return kFailure;
-  }
+void issue_copy(void* to, const void* from, std::size_t size_bytes, void* stream) {
   const auto* const bytes = static_cast<const std::byte*>(from);
   static_cast<Stream*>(stream)->issue([=, seen = std::vector(bytes, bytes + size_bytes)] {
     std::memcpy(to, from, size_bytes);
     torn += std::memcmp(to, seen.data(), size_bytes) == 0 ? 0 : 1;
   });
+}
+
+int copy(void* to, const void* from, std::size_t size_bytes, int /*kind*/, void* stream) {
+  if (failing_copy.fetch_sub(1) > 0) {
+    return kFailure;
+  }
+  issue_copy(to, from, size_bytes, stream);
   return 0;
 }
 
 int query(void* event) {
-  if (failing_query > 0) {
-    --failing_query;
+  if (failing_query.fetch_sub(1) > 0) {
     return kFailure;
   }
   const auto* const point = static_cast<Event*>(event);
@@ -156,12 +158,13 @@ class Consumer {
 
  private:
   HostMemory block(std::size_t size_bytes, Upload& upload) {
-    memory_.push_back(std::make_unique<std::vector<std::byte>>(size_bytes));
+    memory_.push_back(std::make_shared<std::vector<std::byte>>(size_bytes));
     for (void** const event : {&upload.free, &upload.arrived}) {
       *event = events_.emplace_back(std::make_unique<Event>()).get();
     }
-    upload.to = memory_.emplace_back(std::make_unique<std::vector<std::byte>>(size_bytes))->data();
-    return {memory_[memory_.size() - 2]->data(), size_bytes, nullptr};
+    upload.to = memory_.emplace_back(std::make_shared<std::vector<std::byte>>(size_bytes))->data();
+    const auto& pinned = memory_[memory_.size() - 2];
+    return {pinned->data(), size_bytes, pinned};
   }
 
   void take(const Lease& lease) {
@@ -169,7 +172,7 @@ class Consumer {
     if (std::exchange(upload.error, 0) != 0) {  // sends it again
       ++errors_;
       wait_event(&copies_, upload.free, 0);
-      copy(upload.to, lease.data(), lease.layout().leaves_bytes(), 1, &copies_);
+      issue_copy(upload.to, lease.data(), lease.layout().leaves_bytes(), &copies_);
       record(upload.arrived, &copies_);
     }
     wait_event(&stream_, upload.arrived, 0);
@@ -195,7 +198,7 @@ class Consumer {
     }
   }
 
-  std::vector<std::unique_ptr<std::vector<std::byte>>> memory_;
+  std::vector<std::shared_ptr<std::vector<std::byte>>> memory_;
   std::vector<std::unique_ptr<Event>> events_;
   Stream copies_;
   Stream stream_;
@@ -257,7 +260,7 @@ TEST(Uploads, stop_does_not_wait_for_a_stream_that_is_held) {
                          upload = {.free = &events[2 * blocks], .arrived = &events[2 * blocks + 1]};
                          ++blocks;
                          upload.to = memory.emplace_back(size_bytes).data();
-                         return {memory.emplace_back(size_bytes).data(), size_bytes, nullptr};
+                         return {memory.emplace_back(size_bytes).data(), size_bytes, std::make_shared<int>()};
                        },
                        .uploads = std::make_shared<Uploads>(kRuntime, 0, &stream),
                        .most_ahead = 1});
