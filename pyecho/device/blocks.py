@@ -71,9 +71,9 @@ class Blocks:
 
     @contextmanager
     def copying(self) -> Iterator[None]:
-        """Let the calling thread copy on pyecho's stream, into memory made in whatever mode."""
+        """Let the calling thread copy on pyecho's stream, in whatever mode it is."""
         device, stream = torch.cuda.device(self.device), torch.cuda.stream(self.stream)
-        with relaxed_capture(), device, stream, torch.inference_mode():
+        with relaxed_capture(), device, stream, torch.inference_mode(False):
             yield
 
     def wait(self, stream: Any, event: Any) -> None:
@@ -150,7 +150,8 @@ class Block:
         """Return new memory on the device, and the stream that it is of."""
         size_bytes = -(-self.pinned.nbytes // 64) * 64  # can be viewed as any dtype
         device = self._blocks.device
-        memory = torch.empty(size_bytes, dtype=torch.uint8, device=device)
+        with torch.inference_mode(False):  # what is made in it cannot be written to outside of it
+            memory = torch.empty(size_bytes, dtype=torch.uint8, device=device)
         return memory, torch.cuda.current_stream(device)
 
     def leaves(self, rows: int) -> list[Any]:
