@@ -1,4 +1,4 @@
-"""What echoing costs, each group beside its bare counterpart, by pytest-benchmark.
+"""Costs of echoing, each group beside its bare counterpart, by pytest-benchmark.
 
     pytest benchmarks --benchmark-only --benchmark-autosave
     pytest benchmarks --benchmark-only --benchmark-compare

@@ -338,11 +338,8 @@ def with_options(init: Init) -> Init:
     return init
 
 
-PLAN_NS, COPY_NS = 30, 0.2
-"""Approximate cost of planning a row, and of copying a byte."""
-
-HAND_OVER_NS = 50_000
-"""Cost of waking another thread, at worst. Cheaper batches are made without a worker."""
+PLAN_NS, COPY_NS, HAND_OVER_NS = 30, 0.2, 50_000
+"""Approximate cost of planning a row, copying a byte, and, at worst, waking another thread."""
 
 
 def available_cores() -> int:

@@ -1,4 +1,4 @@
-"""What the commands of this folder share: options, results in a folder, and an early end."""
+"""Shared by the commands of this folder: options, results in a folder, and an early end."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from pyecho.tools.arguments import some_of
 
 TESTS = ROOT / "tests"
 TESTS_SECONDS = 400
-MEASUREMENTS = ("tests", "link", "overlap", "emission", "bytes", "training")
+MEASUREMENTS = ("tests", "link", "overlap", "emission", "bytes", "beside", "training")
 MISSING = 2
 
 
@@ -96,7 +96,7 @@ def main(arguments: list[str] | None = None) -> int:
     import torch
 
     import pyecho
-    from gpu import emission, link, training, workload
+    from gpu import beside, emission, link, training, workload
     from pyecho.bench.report import Report, facts_of, slug
     from pyecho.bench.sampling import shown
 
@@ -109,6 +109,7 @@ def main(arguments: list[str] | None = None) -> int:
         "overlap": link.measure_overlap,
         "emission": emission.measure,
         "bytes": emission.measure_bytes,
+        "beside": beside.measure,
         "training": training.measure,
     }
     scale = workload.FULL

@@ -1,4 +1,4 @@
-// What Python and the core tell each other as plain values: the options (pyecho/config.py), the log of an adaptive
+// Plain values that Python and the core exchange: the options (pyecho/config.py), the log of an adaptive
 // factor, and positions (class Position of pyecho/state/position.py). Each is read by attribute.
 #pragma once
 

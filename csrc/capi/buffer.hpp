@@ -135,7 +135,7 @@ class Buffer final : public pyecho_buffer {
   void close();
   // Returns how many slots are reserved.
   [[nodiscard]] std::size_t open_slots() const noexcept;
-  // Aborts all of them, and returns how many these were. Nobody may be filling them.
+  // Aborts all of them, and returns how many these were. No thread may be filling them.
   std::size_t abort_open() noexcept;
   // Returns how many producers wait for room, and the time during which at least one did. 0 in a forked child, where a
   // thread that stayed in the parent may hold the lock.

@@ -56,7 +56,7 @@ void add_list(Words& words, const List& list) {
   words.insert(words.end(), list.begin(), list.end());
 }
 
-// The words of a state. Nobody has damaged them, yet somebody may have forged them, so none is trusted.
+// The words of a state. They are not damaged, but may be forged, so none is trusted.
 class Reader {
  public:
   explicit Reader(std::span<const std::byte> state) {

@@ -1,5 +1,5 @@
-// What crosses the C interface: results (codes, messages, and exceptions turned into codes), and structs that begin with
-// their size, between callers of this version and of others.
+// Results of the C interface (codes, messages, and exceptions turned into codes), and structs that begin with their size,
+// exchanged with callers of this version and of others.
 #pragma once
 
 #include <algorithm>

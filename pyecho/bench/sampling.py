@@ -96,7 +96,7 @@ def turns(
     Returns
     -------
     dict
-        What each contestant returned in each round.
+        The results of each contestant, round by round.
     """
     found: dict[str, list[T]] = {name: [] for name in contestants}
     progress.begin(what, (rounds + warm_ups) * len(contestants))

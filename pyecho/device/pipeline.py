@@ -15,10 +15,11 @@ import torch
 from pyecho import cuda
 from pyecho._core import ConfigError, CudaError
 from pyecho.config import Config
-from pyecho.device.blocks import Blocks, functions
+from pyecho.device.blocks import Blocks
 from pyecho.device.place import DeviceOptions, has_cuda_driver, present_device
 from pyecho.device.pool import DeviceEcho
 from pyecho.device.rows import DeviceRows
+from pyecho.device.runtime import runtime
 from pyecho.device.upload import StreamUploader, Uploaded, Uploader
 from pyecho.items.nest import leaves_of
 from pyecho.items.spec import Adapter, EchoInfo, Field
@@ -60,11 +61,13 @@ def device_pipeline(
     bring: Callable[[Any], Any] | None = None  # to the device, if batches are elsewhere
     echo: Any
     if options.echo_on == "device":
-        echo = _device_echo(source, config, first, adapter, uploader)
+        blocks_for = partial(Blocks, limit=options.max_device_bytes)
+        echo = _device_echo(source, config, first, adapter, uploader, blocks_for)
     elif config.batch_size is not None:
         blocks_for = None
         if not config.linked:
-            blocks_for = partial(Blocks, device, dtype=None if augment else options.device_dtype)
+            dtype = None if augment else options.device_dtype
+            blocks_for = partial(Blocks, dtype=dtype, limit=options.max_device_bytes)
         echo = _pinned(partial(ExampleEcho, *made), config, uploader, blocks_for)
         if echo.blocks is None:
             bring = uploader.upload_augmented
@@ -95,7 +98,7 @@ def _pinned(
     make: Callable[..., ExampleEcho],
     config: Config,
     uploader: Uploader,
-    blocks_for: Callable[[Any], Blocks] | None,
+    blocks_for: Callable[..., Blocks] | None,
 ) -> ExampleEcho:
     """Return example echoing with batches in pinned memory, if that can be had.
 
@@ -104,8 +107,8 @@ def _pinned(
     if config.memory == "pageable" or not uploader.has_streams:
         return make()
     try:
-        if blocks_for is not None and functions() is not None:
-            return make(blocks_for=blocks_for)
+        if blocks_for is not None and (found := runtime()) is not None:
+            return make(blocks_for=partial(blocks_for, uploader.device, found))
         return make(memory="pinned")
     except CudaError as error:
         if config.memory == "pinned" or (has_cuda_driver(uploader.device) and cuda.why_not()):
@@ -118,12 +121,16 @@ def _pinned(
 
 
 def _sent_bytes(uploader: Uploader, echo: Any) -> int:
-    blocks = getattr(echo, "blocks", None)
-    return uploader.h2d_bytes + (blocks.uploads.sent_bytes if blocks else 0)
+    return uploader.h2d_bytes + (echo.blocks.uploads.sent_bytes if echo.blocks else 0)
 
 
 def _device_echo(
-    source: Source, config: Config, first: Any, adapter: Adapter, uploader: Uploader
+    source: Source,
+    config: Config,
+    first: Any,
+    adapter: Adapter,
+    uploader: Uploader,
+    blocks_for: Callable[..., Blocks],
 ) -> DeviceEcho:
     """Return the pool on the device: examples cross the link once, in chunks."""
     assert config.batch_size is not None
@@ -145,7 +152,7 @@ def _device_echo(
     prepare = rows.deposit if rows else None
     like = rows.deposit(first) if rows else first
     make = partial(ExampleEcho, source, staged, like, adapter, prepare=prepare)
-    staging = _pinned(make, config, uploader, None if rows else partial(Blocks, uploader.device))
+    staging = _pinned(make, config, uploader, None if rows else blocks_for)
     return DeviceEcho(staging, config, adapter, uploader, rows, chunk=chunk)
 
 
@@ -223,7 +230,7 @@ def _check_memory(
         batches = config.prefetch if pipeline.links else 0
         needed = batches * config.batch_size * _bytes_of(fields, dtype)
         if echo.blocks is not None:
-            needed += echo.blocks.count * echo.blocks.block_bytes
+            needed += echo.blocks.size_bytes
             batches += 0 if isinstance(echo, DeviceEcho) else echo.blocks.count
         what = f"{batches} batches"
         if isinstance(echo, DeviceEcho):

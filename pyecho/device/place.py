@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
@@ -154,6 +154,18 @@ def relaxed_capture() -> AbstractContextManager[object]:
     AMD's devices.
     """
     return nullcontext() if torch.version.hip else cuda.relaxed_capture()
+
+
+def on_stream(device: torch.device, stream: Any) -> AbstractContextManager[object]:
+    """Return a context in which the calling thread allocates and computes on a stream."""
+    module: Any = torch.get_device_module(device.type)
+    with ExitStack() as stack:
+        if device.type == "cuda":
+            stack.enter_context(relaxed_capture())
+        # Leaving a stream of another device would make a context on the thread's device 0.
+        stack.enter_context(module.device(device))
+        stack.enter_context(module.stream(stream))
+        return stack.pop_all()
 
 
 _making = threading.Lock()

@@ -7,12 +7,11 @@ from typing import Any
 
 import torch
 
+from pyecho.device.leaves import aligned, leaf_of, leaves_in
 from pyecho.device.tensors import WORDS
 
 SMALL_BYTES = 1024
 """Rows of leaves up to this size lie side by side: many leaves need no more kernels than one."""
-
-_ALIGNMENT = 64  # of the leaves of a batch
 
 
 class Tables:
@@ -68,7 +67,7 @@ class _Table:
     """Rows of some leaves side by side, padded to words that are as wide as possible."""
 
     def __init__(self, slots: int, columns: list[torch.Tensor]) -> None:
-        self._like = [(column.dtype, column.shape[1:]) for column in columns]
+        self._leaves = [leaf_of(column.dtype, column.shape[1:]) for column in columns]
         self._sizes = [_row_bytes(column) for column in columns]
         used = sum(self._sizes)
         if len(columns) > 1 or used % 16:
@@ -88,23 +87,21 @@ class _Table:
     def rows(self, index: torch.Tensor) -> list[torch.Tensor]:
         found, count = self._rows.index_select(0, index).view(torch.uint8), len(index)
         if len(self._sizes) == 1:
-            [(dtype, shape)] = self._like
-            return [found.view(dtype).view(count, *shape)]
-        # All leaves in one block, which one kernel fills. They are no views of it: views share a
-        # counter of changes.
+            return leaves_in(found.view(-1), self._leaves, count)
+        # All leaves in one block, which one kernel fills.
         begins = [0]
         for size in self._sizes:
-            begins.append(begins[-1] + -(-count * size // _ALIGNMENT) * _ALIGNMENT)
-        block = found.new_empty(begins[-1])
+            begins.append(begins[-1] + aligned(count * size))
+        block = found.new_empty(begins.pop())
         parts = [
             block.as_strided((count, size), (size, 1), begin)
-            for size, begin in zip(self._sizes, begins, strict=False)
+            for size, begin in zip(self._sizes, begins, strict=True)
         ]
         torch.split_with_sizes_copy(found, self._sizes, 1, out=parts)
-        return [
-            part.view(dtype).view(count, *shape).data
-            for part, (dtype, shape) in zip(parts, self._like, strict=False)
+        leaves = [
+            leaf._replace(begin=begin) for leaf, begin in zip(self._leaves, begins, strict=False)
         ]
+        return leaves_in(block, leaves, count)
 
 
 def _row_bytes(column: torch.Tensor) -> int:

@@ -100,9 +100,12 @@ def dtype_of(dtype: np.dtype[Any]) -> torch.dtype:
     return _torch_dtype(dtype) or torch.from_numpy(np.empty(0, dtype)).dtype
 
 
-def is_numeric(dtype: torch.dtype) -> bool:
-    """Return True for what ``device_dtype`` converts: uint8 and floating point numbers."""
-    return dtype == torch.uint8 or dtype.is_floating_point
+def is_image(leaf: torch.Tensor) -> bool:
+    """Return True for what ``device_dtype`` converts: images and the like, but not labels.
+
+    They are uint8 or floating point numbers, and have axes of their own beside the batch's.
+    """
+    return leaf.ndim >= 2 and (leaf.dtype == torch.uint8 or leaf.dtype.is_floating_point)
 
 
 def _torch_dtype(dtype: np.dtype[Any]) -> torch.dtype | None:

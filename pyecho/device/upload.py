@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
 
-from pyecho import cuda
-from pyecho.device.place import has_cuda_driver, stream_on
-from pyecho.device.tensors import host_tensor, is_numeric
+from pyecho.device.place import on_stream, stream_on
+from pyecho.device.tensors import host_tensor, is_image
 from pyecho.items.nest import leaves_of, map_nest
 from pyecho.items.spec import EchoInfo
 from pyecho.run.trace import span
@@ -121,12 +120,10 @@ class Uploader:
         return self._uploaded(self.upload(batch), EchoInfo(*info) if info else None)
 
     def _converted(self, item: Any) -> Any:
-        """Convert images and the like: leaves with axes of their own, beside the batch's."""
+        """Convert images and the like."""
 
         def converted(leaf: Any) -> Any:
-            if not self.is_there(leaf) or leaf.ndim < 2:
-                return leaf
-            return leaf.to(self._dtype) if is_numeric(leaf.dtype) else leaf
+            return leaf.to(self._dtype) if self.is_there(leaf) and is_image(leaf) else leaf
 
         return item if self._dtype is None else map_nest(converted, item)
 
@@ -189,13 +186,7 @@ class StreamUploader(Uploader):
 
     def computing(self) -> AbstractContextManager[object]:
         """Let the calling thread allocate and compute on pyecho's stream."""
-        with ExitStack() as stack:
-            if has_cuda_driver(self.device):
-                stack.enter_context(cuda.relaxed_capture())
-            # Leaving a stream of another device would make a context on the thread's device 0.
-            stack.enter_context(self._module.device(self.device))
-            stack.enter_context(self._module.stream(self._stream))
-            return stack.pop_all()
+        return on_stream(self.device, self._stream)
 
     def _copied(self, host: torch.Tensor) -> torch.Tensor:
         staged = self.device.type == "cuda"  # pageable memory has been read when the call returns

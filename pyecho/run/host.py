@@ -60,6 +60,7 @@ class HostEcho:
     """Returns an item of batch echoing as a state holds it."""
 
     lists: tuple[bool, ...] = ()
+    blocks: Any = None  # from which batches are sent to a device
 
     def __init__(self, stage: Any, source: Source, config: Config, adapter: Adapter) -> None:
         self.stage = stage
@@ -209,7 +210,7 @@ class ExampleEcho(HostEcho):
         )
         stage = _core.ExampleStage(**arguments)
         if self.blocks:
-            self.blocks.offsets = stage._batch_offsets
+            self.blocks.place(stage._batch_offsets)
         if wiring.grows_quietly:
             stage._expect_growth()
         if prepare is not None:

@@ -1,4 +1,4 @@
-"""What peers and paper make of known times and runs."""
+"""Ratios that peers and paper give for known times and runs."""
 
 import math
 from pathlib import Path

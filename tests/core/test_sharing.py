@@ -1,6 +1,6 @@
 """How batch echoing watches an item, natively.
 
-What a consumer sees of it, for nests of every kind, is in tests/loaders/test_nests.py.
+The consumer's side, for nests of every kind, is in tests/loaders/test_nests.py.
 """
 
 import collections

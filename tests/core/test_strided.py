@@ -55,7 +55,7 @@ def test_others_run_while_a_large_strided_array_is_copied():
             laps[0] += 1
 
     interval = sys.getswitchinterval()
-    sys.setswitchinterval(60)  # nobody takes the GIL, unless it is given up
+    sys.setswitchinterval(60)  # no thread takes the GIL, unless it is given up
     thread = threading.Thread(target=run)
     try:
         thread.start()

@@ -82,7 +82,7 @@ TEST(AdaptiveBuffer, uses_stay_in_bounds_and_the_log_gives_the_same_batches_with
   }
 }
 
-// Workers that repeat items while nobody waits would fill their queue with repeats at the beginning.
+// Workers that repeat items while the consumer does not wait would fill their queue with repeats at the beginning.
 TEST(AdaptiveBuffer, batches_made_ahead_of_the_consumer_have_only_fresh_items) {
   for (const std::uint32_t threads : {1U, 3U}) {
     EchoConfig config = config_of(threads);

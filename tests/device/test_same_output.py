@@ -1,4 +1,4 @@
-"""What arrives on a device is what arrives without one, bit for bit; what cannot is refused.
+"""Batches on a device are those without one, bit for bit; items that cannot go there are refused.
 
 On a machine with a CUDA device, these tests use it.
 """

@@ -14,13 +14,14 @@ SECTIONS = {
     "overlap": ["Overlap: time of a step whose batch is copied meanwhile"],
     "emission": ["Emission, 150 KB rows, batches of 8", "Emission, 3 KB rows, batches of 32"],
     "bytes": ["Bytes over the link for each emitted example"],
+    "beside": ["Beside a thread of plain Python, batches of 64 x 4096 bytes"],
     "training": ["Training a ResNet-50, batches of 2"],
 }
 
 
 @pytest.mark.parametrize(
     "names",
-    ["link,overlap,emission,bytes", pytest.param("training", marks=pytest.mark.stress)],
+    ["link,overlap,emission,bytes,beside", pytest.param("training", marks=pytest.mark.stress)],
 )
 def test_every_measurement_has_its_rows_beside_their_limits(program, tmp_path, names):
     command = [sys.executable, str(BENCHMARK), "--tiny", "--only", names]

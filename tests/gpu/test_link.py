@@ -37,7 +37,7 @@ def test_leaves_of_a_batch_lie_in_one_block_and_count_their_changes_apart(
     device, echo_on, has_functions, monkeypatch
 ):
     if not has_functions:  # an older PyTorch
-        monkeypatch.setattr("pyecho.device.blocks.quiet", lambda dtypes: None)
+        monkeypatch.setattr("pyecho.device.leaves._functions", lambda: None)
     rows = [{"x": torch.ones(3), "name": str(n), "y": torch.tensor(n)} for n in range(8)]
     options = {"batch_size": 4, "shuffle_buffer": 1, "with_info": True}
     loader = pyecho.torch.EchoLoader(rows, 1, device=device, echo_on=echo_on, **options)

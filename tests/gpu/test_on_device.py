@@ -20,7 +20,7 @@ def rows(count=COUNT):
 
 
 def values_of(batches):
-    """What the rows hold, each a constant; -1 for one that is torn."""
+    """Return the constant that each row holds; -1 for one that is torn."""
     batch = torch.cat([each.reshape(-1, 2 * WIDTH) for each in batches])
     return torch.where((batch == batch[:, :1]).all(dim=1), batch[:, 0], -1.0).tolist()
 

@@ -1,4 +1,4 @@
-"""Streams wait for each other: values stay right on any streams of the consumer, nobody blocks."""
+"""Streams wait for each other: values stay right on any stream of the consumer, without waits."""
 
 import itertools
 import threading
@@ -30,7 +30,7 @@ def source(way, count=256):
 
 
 def on_host(way, factor=3, seed=5):
-    """What the rows of all batches hold, in order: the same seed without a device."""
+    """Return the values of the rows of all batches, in order: the same seed without a device."""
     arguments = {
         name: value for name, value in WAYS[way].items() if name not in ("echo_on", "device_dtype")
     }

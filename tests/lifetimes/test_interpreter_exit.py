@@ -1,7 +1,7 @@
 """Python exits cleanly in the middle of anything: its exit code, nothing on stderr, no hang.
 
-What others had: `atexit` too late for Python threads, the GIL taken during finalization, aborts,
-worker processes that are left behind.
+Faults of other libraries: `atexit` too late for Python threads, the GIL taken during finalization,
+aborts, worker processes that are left behind.
 """
 
 import sys
@@ -65,7 +65,7 @@ OTHERS = {
         reservation = buffer.reserve()
         view = reservation.views
     """,
-    "a source has failed, and nobody has fetched its error": """
+    "a source has failed, and its error was not fetched": """
         def source():
             yield 1
             raise RuntimeError("nobody asks")

@@ -1,6 +1,6 @@
 """Batch echoing: items pass through by reference, and all uses of an item share one storage.
 
-What becomes of nests and of the arrays and tensors in them is in test_nests.py.
+Nests, and the arrays and tensors in them, are in test_nests.py.
 """
 
 import numpy as np

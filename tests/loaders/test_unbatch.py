@@ -1,6 +1,6 @@
 """unbatch=True: the source yields batches, which are split into examples.
 
-What comes out, and in which order, is held to the model in test_model.py.
+The model in test_model.py says which rows come out, and in which order.
 """
 
 import numpy as np

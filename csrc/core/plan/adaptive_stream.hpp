@@ -1,8 +1,9 @@
 // A stream with an adaptive echo factor: what to take of the input before each batch.
 //
 // Takes the items that have arrived at the beginning of each batch. If they are too few, older ones are repeated
-// (RoundsPool), but not for a batch that nobody waits for yet: a fresh item may still come in time. How many events of the input (items, ends of passes) were taken before each batch is its decision; where it has
-// decisions to take again, it takes as many, so the draws depend on them instead of the time.
+// (RoundsPool), but only for a batch that the consumer waits for: else a fresh item may still come in time. The number
+// of events of the input (items, ends of passes) taken before a batch is its decision. Where there are decisions to take
+// again, it takes as many, so the draws depend on them instead of the time.
 //
 // An iteration ends at the first batch boundary at which the end of its pass was taken and as many uses were drawn as
 // the items so far have at least; it has a batch, if there are enough. At the end of the input only the least uses are

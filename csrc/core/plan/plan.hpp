@@ -42,7 +42,7 @@ struct PassRun {
   std::uint64_t items;  // of each
 };
 
-// What a saved state tells of a run: Plan::position() is its input, and whoever counts the output adds that.
+// The position of a saved run. Plan::position() gives the input; the stage, which counts the output, adds that.
 struct PlanPosition {
   std::uint64_t epoch = 0;  // the first one
   Extent extent{};          // as passed to Plan::begin()

@@ -3,8 +3,8 @@
 // The cycle of a block: free -> being filled -> ready -> leased -> free. Consumers may keep any number of leases for as
 // long as they like and end them in any order. When every block is in use, the pool adds one, up to its limit; added
 // blocks that were idle for an epoch are freed at its end. The pool lives until its last lease ends, so a view of a
-// batch never dangles. With uploads, a block is free again once its copy to the device is over as well, which nobody
-// reports: the filling side looks.
+// batch never dangles. With uploads, a block is free again once its copy to the device is over as well. The end of a
+// copy is not reported, so the filling side looks.
 //
 // variable     | written by        | read by       | order            | pairs with | why
 // returned_    | give_back [B1]    | obtain [B2]   | release, acq_rel | B1 -> B2   | the consumer is done with the block
@@ -126,7 +126,7 @@ class BatchPool {
   [[nodiscard]] std::string refusal() const;
 
  private:
-  // How long a wait for the end of a copy lasts before it looks: ever longer, so that a stream that is held costs little.
+  // A wait for the end of a copy looks after these times, ever longer ones, so that a stream that is held costs little.
   static constexpr std::chrono::microseconds kShortestPause{50};
   static constexpr std::chrono::microseconds kLongestPause{1000};
 

@@ -72,8 +72,7 @@ class ConsumerClock {
 // Estimates how long a source takes for an item when it runs freely, although it may make items ahead by itself.
 //
 // The time inside next() is that time only while the reader always comes back at once. A source that prefetches works
-// on while the reader waits for room, and then hands out at no cost what it has made. What is known of the time for an
-// item:
+// on while the reader waits for room, and then hands out at no cost what it has made. The time for an item is
 //
 // - at least the mean time inside next();
 // - at most the mean time from one item to the next, waits for room included, because the source kept up with that;

@@ -1,5 +1,5 @@
-// What both stages of echoing have in common, EchoBuffer and EchoQueue: slots that producers fill, a consumer's epochs,
-// and what is known of them.
+// The common part of both stages of echoing, EchoBuffer and EchoQueue: slots that producers fill, a consumer's epochs,
+// and their statistics.
 //
 // emitted_, fresh_: written by the consumer, read by any thread, relaxed, statistics.
 #pragma once
