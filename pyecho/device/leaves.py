@@ -46,7 +46,7 @@ def aligned(size_bytes: int) -> int:
 
 def leaves_in(memory: torch.Tensor, leaves: Sequence[Leaf], rows: int) -> list[torch.Tensor]:
     """Return the first rows of each leaf in this memory, a tensor of bytes."""
-    functions = _functions()
+    functions = _functions() if type(memory) is torch.Tensor else None  # subclasses would be lost
     made = None if functions is None else functions.leaves_in(memory, leaves, rows)
     if made is not None:
         return made
