@@ -1,0 +1,62 @@
+// The operations on one leaf, made ready to run on every use of an item: one pass from the slot to the row of a batch.
+//
+// Random numbers are a function of the key of the use and of Operation::draws only: number i of an operation is
+// unit_at(mix64(key + (draws + 1) * kGoldenGamma), i), see core/plan/random.hpp. With u0, u1, ... for these numbers:
+//
+//   kCrop         the part begins at floor(u_i * (extent - size + 1)) on the i-th of its axes
+//   kResizedCrop  attempt a = 0, ..., 9: area = rows * columns * (least + u_4a * (most - least)), ratio =
+//                 exp(log(least) + u_4a+1 * (log(most) - log(least))), columns = round(sqrt(area * ratio)), rows =
+//                 round(sqrt(area / ratio)), halves to even; the first one that fits begins at row
+//                 floor(u_4a+2 * (extent - rows + 1)), column floor(u_4a+3 * (extent - columns + 1)). If none fits: the
+//                 largest part in the middle whose ratio is within the bounds.
+//   kFlip         if u0 < probability
+//   kCutout       if u0 < probability, around floor(u_i+1 * extent) on the i-th of its axes: it begins size / 2 before
+//
+// Resampling is bilinear with antialiasing: out = sum of w_x * in_x, with a triangle of width max(1, scale) on each
+// side of the middle (i + 0.5) * scale - 0.5, clipped at the ends of the part and scaled to a sum of 1. Computed in
+// float32; integers are rounded to the nearest and keep their type. `nearest`: element floor((i + 0.5) * scale).
+// kNormalize: x * a + b in float32, a = 1 / (unit * std), b = -mean / std, each rounded to float32, `unit` the largest
+// value of an integer type, 1 for floats; the result is float32. kCast from floats to integers rounds and saturates.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/ops/operation.hpp"
+
+namespace pyecho::ops {
+
+class Program {
+ public:
+  // Throws std::invalid_argument, with operation and sizes in its message, if no item of this type can be transformed.
+  Program(ArrayType item, std::vector<Operation> operations);
+
+  [[nodiscard]] const ArrayType& item() const noexcept { return item_; }
+  // Type of a row. Extents are kVariable where the item's decide.
+  [[nodiscard]] const ArrayType& output() const noexcept { return output_; }
+
+  // Returns why an item of this shape cannot be transformed; "" if it can. Items with variable extents need it before
+  // run(); others have been checked.
+  [[nodiscard]] std::string refusal(std::span<const std::uint64_t> shape) const;
+  // Returns the shape of the row of an item of this shape.
+  [[nodiscard]] std::vector<std::uint64_t> output_shape(std::span<const std::uint64_t> shape) const;
+
+  // Returns the bytes of scratch memory that run() needs for items of this shape: some rows of the item in float32, and
+  // the weights, so at most a small multiple of the longest row.
+  [[nodiscard]] std::size_t scratch_bytes(std::span<const std::uint64_t> shape) const;
+  // Writes the row that the use `key` makes of an item. `item`, `row`: any alignment of an element; they do not overlap.
+  // `scratch`: scratch_bytes() of the shape, aligned to 64 bytes. Any number of threads, each with its own scratch.
+  // `stream`: large outputs bypass the caches (stream_copy.hpp); the caller fences.
+  void run(std::uint64_t key, const std::byte* item, std::span<const std::uint64_t> shape, std::byte* row,
+           std::byte* scratch, bool stream) const noexcept;
+
+ private:
+  ArrayType item_;
+  std::vector<Operation> operations_;
+  ArrayType output_;
+};
+
+}  // namespace pyecho::ops
