@@ -95,6 +95,19 @@ class Uploads(metaclass=_Pybind11Type):
     @property
     def sent_bytes(self) -> int: ...
 
+@final
+class Program:
+    def __init__(
+        self, element: int, element_bytes: int, shape: Sequence[int], operations: Sequence[Any]
+    ) -> None: ...
+    @property
+    def element(self) -> int: ...
+    @property
+    def shape(self) -> list[int]: ...
+    def run(self, key: int, item: NDArray[Any]) -> NDArray[np.uint8]: ...
+
+def key_of_use(seed: int, epoch: int, stream: int, use: int) -> int: ...
+
 class ExampleStage(Stage):
     def __init__(
         self,
@@ -109,6 +122,7 @@ class ExampleStage(Stage):
         from_array: Callable[[Any, int], Any] | None,
         info_type: Callable[[Any, Any], Any] | None,
         uploads: Uploads | None = None,
+        rows: list[tuple[Any, Program] | None] = ...,
     ) -> None: ...
     @property
     def _batch_offsets(self) -> list[int]: ...

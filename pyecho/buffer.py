@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from pyecho.checked import checked_int, with_checked_names
 from pyecho.config import MAX_CAPACITY, Config, Wiring
 from pyecho.items.nest import fields_of
 from pyecho.items.nodes import node_of
+from pyecho.items.programs import Ops, Row, rows_with
 from pyecho.items.spec import NUMPY, EchoInfo
 from pyecho.state.position import (
     Position,
@@ -54,7 +55,7 @@ class EchoBuffer(_core.ExampleStage):
     unique_in_batch
         Never put an example into one batch twice. Needs ``capacity >= batch_size``; batches at the
         end of the input may be short.
-    drop_last, prefetch, with_info
+    drop_last, prefetch, with_info, ops
         As in `EchoLoader`.
     threads
         Native threads that assemble batches ahead of the consumer; 0: the consumer assembles each
@@ -103,6 +104,7 @@ class EchoBuffer(_core.ExampleStage):
         max_bytes: int | None = None,
         leases: int = 2,
         with_info: bool = False,
+        ops: Ops = None,
         to_array: Callable[[Any], Any] | None = None,
         from_array: Callable[[Any, int], Any] | None = None,
         allocate: Callable[[int], Any] | None = None,
@@ -119,13 +121,20 @@ class EchoBuffer(_core.ExampleStage):
             threads=threads,
             max_bytes=max_bytes,
             with_info=with_info,
+            ops=ops,
             steps_per_epoch=steps_per_epoch,
             kind="buffer",
             wiring=Wiring(epoch=epoch, slots_ahead=slots_ahead, leases=leases),
         )
+        fields_of(spec)  # which checks it
         super().__init__(
             **native_arguments(
-                spec, config, to_array=to_array, from_array=from_array, allocate=allocate
+                spec,
+                config,
+                to_array=to_array,
+                from_array=from_array,
+                allocate=allocate,
+                rows=rows_with(ops, spec, NUMPY)[0],
             )
         )
         self._config, self._spec = config, spec
@@ -185,11 +194,13 @@ def native_arguments(
     from_array: Callable[[Any, int], Any] | None = None,
     allocate: Callable[[int], Any] | None = None,
     blocks: Any = None,
+    rows: Sequence[Row] = (),
 ) -> dict[str, Any]:
     """Return what a native stage of example echoing is made of, as its keyword arguments.
 
     `name` is what messages call it. `batched`: the items that it reads are batches, whose rows are
     the examples. `blocks`: `pyecho.device.blocks.Blocks` from which batches are sent to a device.
+    `rows`: how those of each leaf are made, see `pyecho.items.programs`.
     """
     example_bytes = sum(each.dtype.itemsize * math.prod(each.shape) for each in fields_of(spec))
     return {
@@ -202,6 +213,7 @@ def native_arguments(
         "batched": batched,
         "new_memory": blocks.new if blocks else allocate and partial(_new_memory, allocate),
         "uploads": blocks.uploads if blocks else None,
+        "rows": list(rows),
         "to_array": to_array or NUMPY.as_array,
         "from_array": from_array,
         "info_type": EchoInfo,

@@ -14,6 +14,7 @@ import numpy as np
 from pyecho._core import ConfigError, uses_of_pass
 from pyecho.adaptive import Adaptive
 from pyecho.checked import MAX_USES, checked_factor, checked_int
+from pyecho.items.programs import Ops, checked_ops
 
 MAX_CAPACITY = 2**29 - 1
 
@@ -37,6 +38,7 @@ class Options(TypedDict, total=False):
     shards: int | None
     prefetch: int
     threads: int | None
+    ops: Ops
     collate_fn: Callable[[list[Any]], Any] | None
     augment: Callable[[Any, np.random.Generator], Any] | None
     augment_workers: int
@@ -115,6 +117,7 @@ class Config:
     shards: int | None = bounded(None, 1, 2**20)
     prefetch: int = bounded(2, 1, 2**20)
     threads: int | None = bounded(None, 0, 256)
+    ops: Ops = None
     collate_fn: Callable[[list[Any]], Any] | None = None
     augment: Callable[[Any, np.random.Generator], Any] | None = None
     augment_workers: int = bounded(0, 0, 256)
@@ -135,6 +138,8 @@ class Config:
             value = getattr(self, name)
             if value is not None and not callable(value):
                 raise ConfigError(f"{name} must be a function of {call}, got {value!r}")
+        if self.ops is not None:
+            checked_ops(self.ops)
         if self.memory not in get_args(Memory):
             known = ", ".join(map(repr, get_args(Memory)))
             raise ConfigError(f"memory must be one of {known}, got {self.memory!r}")
@@ -166,7 +171,14 @@ class Config:
 
     def _check_batches(self) -> None:
         if self.batch_size is None:
-            for name in ("unbatch", "unique_in_batch", "drop_last", "pad_last", "collate_fn"):
+            for name in (
+                "unbatch",
+                "unique_in_batch",
+                "drop_last",
+                "pad_last",
+                "ops",
+                "collate_fn",
+            ):
                 value = getattr(self, name)
                 if value is not None and value is not False:
                     shown = f"{name}=True" if value is True else name
@@ -178,6 +190,11 @@ class Config:
             raise ConfigError(
                 "collate_fn makes batches of whole examples, and unbatch=True splits batches; pass "
                 "a source that yields examples, or leave out one of the two"
+            )
+        if self.collate_fn is not None and self.ops is not None:
+            raise ConfigError(
+                "collate_fn makes batches of examples of any kind, and ops need arrays; do it "
+                "in collate_fn, or leave out one of the two"
             )
         if self.pad_last and self.drop_last:
             raise ConfigError(

@@ -97,6 +97,11 @@ class EchoLoader(LoaderTools):
     threads
         Native threads that assemble batches ahead of the consumer; 0: the consumer's thread does
         everything, reading included (but with an adaptive factor). None: as many as pay.
+    ops
+        Example echoing: operations of `pyecho.ops` that every use goes through on its way into the
+        batch, such as ``[ops.RandomCrop((224, 224)), ops.ToCHW()]``: natively and without the GIL.
+        A list, for the one leaf that has axes, or a dict of lists: a key is the name of a leaf (its
+        keys, joined by dots), or a tuple of names, which share their random draws.
     collate_fn
         Example echoing: ``collate_fn(examples)`` makes a batch of a list of examples, on every use,
         in the threads of `augment`; examples then travel by reference and may be anything.

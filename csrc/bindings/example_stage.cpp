@@ -28,14 +28,31 @@ bool any_reference(const Structure& structure) {
   return std::ranges::any_of(structure.leaves(), [](const LeafSpec& leaf) { return leaf.by_reference; });
 }
 
+// Returns the leaves of a row of a batch. See `rows` of the constructor.
+std::vector<LeafSpec> row_leaves(const Structure& structure, const py::list& rows) {
+  std::vector<LeafSpec> leaves = structure.leaves();
+  for (std::size_t leaf = 0; leaf < rows.size(); ++leaf) {
+    if (!rows[leaf].is_none()) {
+      leaves[leaf] = LeafSpec(py::tuple(rows[leaf])[0], leaves[leaf].path);
+    }
+  }
+  return leaves;
+}
+
 // Adds the leaves of the structure to the configuration. Reference leaves have no bytes of their own; all of them
 // together are one entry of the ReferenceTable, which is the last leaf.
-EchoConfig with_leaves(EchoConfig config, const Structure& structure) {
+EchoConfig with_leaves(EchoConfig config, const Structure& structure, const py::list& rows) {
   for (const LeafSpec& leaf : structure.leaves()) {
     config.leaf_bytes.push_back(leaf.size_bytes);
   }
   if (any_reference(structure)) {
     config.leaf_bytes.push_back(sizeof(ReferenceTable::Entry));
+  }
+  config.programs.resize(rows.empty() ? 0 : config.leaf_bytes.size());
+  for (std::size_t leaf = 0; leaf < rows.size(); ++leaf) {
+    if (!rows[leaf].is_none()) {
+      config.programs[leaf] = rows[leaf].cast<std::pair<py::object, std::shared_ptr<ops::Program>>>().second;
+    }
   }
   std::size_t needed = 0;
   try {
@@ -54,16 +71,18 @@ EchoConfig with_leaves(EchoConfig config, const Structure& structure) {
 
 ExampleStage::ExampleStage(const py::object& spec, const py::object& node_of, const py::object& config,
                            std::string name, bool batched, py::object to_array, py::object from_array,
-                           py::object info_type, py::object new_memory, std::shared_ptr<Uploads> uploads)
+                           py::object info_type, py::object new_memory, std::shared_ptr<Uploads> uploads,
+                           const py::list& rows)
     : Stage(std::move(name)),
       structure_(spec, node_of),
+      row_leaves_(row_leaves(structure_, rows)),
       to_array_(std::move(to_array)),
       from_array_(std::move(from_array)),
       info_type_(std::move(info_type)),
       new_memory_(std::move(new_memory)),
       batched_(batched),
       has_references_(any_reference(structure_)),
-      config_(with_leaves(config_of(config), structure_)),
+      config_(with_leaves(config_of(config), structure_, rows)),
       references_(config_.plan.min_uses > 0) {
   if (!new_memory_.is_none()) {
     config_.uploads = std::move(uploads);
@@ -293,10 +312,10 @@ void register_example_stage(py::module_& module) {
   example_stage_type = reinterpret_cast<PyTypeObject*>(type.ptr());
   add_puts(type);
   type.def(py::init<const py::object&, const py::object&, const py::object&, std::string, bool, py::object, py::object,
-                    py::object, py::object, std::shared_ptr<Uploads>>(),
+                    py::object, py::object, std::shared_ptr<Uploads>, const py::list&>(),
            py::arg("spec"), py::arg("node_of"), py::arg("config"), py::kw_only(), py::arg("name"), py::arg("batched"),
            py::arg("to_array"), py::arg("from_array"), py::arg("info_type"), py::arg("new_memory"),
-           py::arg("uploads") = py::none())
+           py::arg("uploads") = py::none(), py::arg("rows") = py::list())
       .def_property_readonly("_batch_offsets", guarded(&ExampleStage::batch_offsets))
       .def("_expect_growth", guarded(&ExampleStage::expect_growth))
       .def("reserve", &make_reservation, py::arg("timeout") = py::none(),

@@ -34,11 +34,13 @@ class ExampleStage final : public Stage {
   // - info_type: (source_index, use) -> the info of a batch
   // - new_memory: size_bytes -> (address, owner) of memory for a batch. The arrays of the batch have the owner as their
   //   base. None: pyecho's own memory, which is filled again once the arrays are dropped.
+  // `rows`: for each leaf the Field of a row of a batch, and the Program that makes it of the leaf; None: its copy.
   // `uploads`: where batches are sent, an Uploads, or None. Then owners make the leaves of batches: see
   // pyecho.device.blocks.Block.
   ExampleStage(const pybind11::object& spec, const pybind11::object& node_of, const pybind11::object& config,
                std::string name, bool batched, pybind11::object to_array, pybind11::object from_array,
-               pybind11::object info_type, pybind11::object new_memory, std::shared_ptr<Uploads> uploads);
+               pybind11::object info_type, pybind11::object new_memory, std::shared_ptr<Uploads> uploads,
+               const pybind11::list& rows);
   // Stops the core, to which a capsule may refer for longer.
   ~ExampleStage() override { core_->stop(); }
   ExampleStage(const ExampleStage&) = delete;
@@ -102,6 +104,7 @@ class ExampleStage final : public Stage {
   [[noreturn]] void raise_exhausted() const;
 
   const Structure structure_;
+  const std::vector<LeafSpec> row_leaves_;  // of a batch
   const pybind11::object to_array_;
   const pybind11::object from_array_;
   const pybind11::object info_type_;

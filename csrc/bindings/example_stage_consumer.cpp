@@ -192,7 +192,7 @@ py::object ExampleStage::sent_batch(const Lease& lease) const {
 }
 
 py::object ExampleStage::array_leaf(std::size_t index, std::byte* data, std::uint32_t rows, py::handle owner) const {
-  const LeafSpec& leaf = structure_.leaves()[index];
+  const LeafSpec& leaf = row_leaves_[index];
   std::array<npy_intp, NPY_MAXDIMS> dims{};
   dims[0] = static_cast<npy_intp>(rows);
   std::ranges::copy(leaf.shape, dims.begin() + 1);

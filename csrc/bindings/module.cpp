@@ -68,6 +68,7 @@ PYBIND11_MODULE_EXEC(_core, module) {
   register_stage(module);
   register_turns(module);
   register_reservation(module);
+  register_ops(module);
   register_uploads(module);
   register_example_stage(module);
   register_object_stage(module);

@@ -225,7 +225,7 @@ void Buffer::load(std::span<const std::byte> state, std::uint64_t& taken) {
   Replay replay = core->begin_at(position);
   const Places items = items_at(replay, numbers);
   for (std::size_t leaf = 0; leaf < columns.size(); ++leaf) {
-    const auto& [size_bytes, slot_offset, batch_offset] = core->layout().leaves()[leaf];
+    const auto& [size_bytes, slot_offset, row_bytes, batch_offset] = core->layout().leaves()[leaf];
     for (std::size_t item = 0; item < items.size() && size_bytes > 0; ++item) {
       std::memcpy(core->slot_data(items[item].second) + slot_offset, columns[leaf].data() + item * size_bytes,
                   size_bytes);

@@ -68,6 +68,11 @@ class DeviceOptions:
                 "echo_on='device' echoes examples, so it needs a batch_size; batch echoing copies "
                 "every item once without it"
             )
+        if config.ops is not None:
+            raise ConfigError(
+                "ops work on the way from a pool in host memory to a batch, and with "
+                "echo_on='device' the pool is on the device; use device_augment=, or echo_on='host'"
+            )
         for name in ("augment", "collate_fn"):
             if getattr(config, name) is not None:
                 raise ConfigError(

@@ -61,6 +61,10 @@ class TorchAdapter(Adapter):
             storage = tensor.view(WORDS[tensor.element_size()]).numpy()
             return storage.view(_record_dtype(tensor.dtype))
 
+    def dtype_named(self, name: str) -> np.dtype[Any]:
+        """Return the dtype of rows that operations have made numbers of this name."""
+        return _record_dtype(torch.bfloat16) if name == "bfloat16" else np.dtype(name)
+
     def saved(self, array: Any) -> torch.Tensor:
         """Return a tensor, since ``torch.load(weights_only=True)`` refuses arrays."""
         tensor = torch.from_numpy(array)

@@ -80,6 +80,16 @@ def _collect(nest: Any, leaves: list[Any]) -> None:
             _collect(child, leaves)
 
 
+@bounded
+def leaf_names(nest: Any) -> list[str]:
+    """Return a name for each leaf, in order: its keys, joined by dots; "" for a leaf alone."""
+    node = node_of(nest)
+    if node is None:
+        return [""]
+    named = zip(node.keys, map(leaf_names, node.children), strict=True)
+    return [f"{key}.{name}" if name else str(key) for key, names in named for name in names]
+
+
 def leaves_like(like: Any, nest: Any) -> list[Any]:
     """Return what `nest` has where `like` has leaves, in the order of `like`."""
     node = node_of(like)

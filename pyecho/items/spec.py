@@ -101,6 +101,20 @@ class Adapter:
         """
         return None
 
+    def dtype_named(self, name: str) -> np.dtype[Any]:
+        """Return the dtype of rows that operations have made numbers of this name."""
+        if name != "bfloat16":
+            return np.dtype(name)
+        try:
+            import ml_dtypes
+        except ImportError:
+            raise ConfigError(
+                "NumPy has no bfloat16 without ml_dtypes; pip install ml_dtypes, use "
+                "pyecho.torch.EchoLoader, or another dtype"
+            ) from None
+        found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return found
+
     def saved(self, array: Any) -> Any:
         """Return what a state holds for an array: something that the library's files can carry."""
         return array

@@ -12,6 +12,7 @@ from pyecho._core import ConfigError, EchoError
 from pyecho.buffer import native_arguments
 from pyecho.config import Config
 from pyecho.items.nest import leaves_of, map_nest
+from pyecho.items.programs import rows_with
 from pyecho.items.rows import row_spec, rows_of
 from pyecho.items.sharing import transform_for
 from pyecho.items.spec import Adapter, Field
@@ -189,7 +190,8 @@ class ExampleEcho(HostEcho):
         **changes: Any,
     ) -> None:
         self.spec, self.lists = spec_of_examples(source, config, first, adapter)
-        self.blocks = blocks_for and blocks_for(leaves_of(self.spec))
+        rows, self.row_spec = rows_with(config.ops, self.spec, adapter)
+        self.blocks = blocks_for and blocks_for(leaves_of(self.row_spec))
         held = config.wiring.leases + config.leases_of_link + leases
         wiring = replace(
             config.wiring,
@@ -204,7 +206,8 @@ class ExampleEcho(HostEcho):
             name="EchoLoader",
             batched=source.batched,
             to_array=adapter.as_array,
-            from_array=adapter.decoder(leaves_of(self.spec)),
+            from_array=adapter.decoder(leaves_of(self.row_spec)),
+            rows=rows,
             allocate=adapter.allocate if own.memory == "pinned" else None,
             blocks=self.blocks,
         )

@@ -90,7 +90,7 @@ def _check_options(state: dict[str, Any], config: Config) -> int:
     ranks = _deal(state, saved, config)
     for name in sorted(options.keys() | saved.keys()):
         value = saved.get(name)
-        known = _is(value, bool, int, float, type(None))
+        known = _is(value, bool, int, float, str, type(None))
         if not known or name not in options or name not in saved or value != options[name]:
             shown = repr(value) if known else f"a {type(value).__name__}"
             raise CheckpointError(

@@ -24,7 +24,8 @@ std::size_t checked_multiply(std::size_t bytes, std::size_t count) {
 
 }  // namespace
 
-SlotLayout::SlotLayout(const std::vector<std::size_t>& leaf_bytes, std::uint32_t rows, bool with_info)
+SlotLayout::SlotLayout(const std::vector<std::size_t>& leaf_bytes, std::uint32_t rows, bool with_info,
+                       const std::vector<std::size_t>& row_bytes)
     : rows_(rows), with_info_(with_info) {
   assert(rows >= 1);
   const auto add_region = [this](std::size_t size_bytes) {
@@ -34,11 +35,15 @@ SlotLayout::SlotLayout(const std::vector<std::size_t>& leaf_bytes, std::uint32_t
     return offset;
   };
   for (const std::size_t bytes : leaf_bytes) {
+    const std::size_t of_row = row_bytes.empty() ? bytes : row_bytes[leaves_.size()];
     slot_bytes_ = align_up(slot_bytes_, std::min(kLeafAlignment, std::max<std::size_t>(bytes & (~bytes + 1), 1)));
-    leaves_.push_back(
-        {.size_bytes = bytes, .slot_offset = slot_bytes_, .batch_offset = add_region(checked_multiply(bytes, rows))});
+    leaves_.push_back({.size_bytes = bytes,
+                       .slot_offset = slot_bytes_,
+                       .row_bytes = of_row,
+                       .batch_offset = add_region(checked_multiply(of_row, rows))});
     slot_bytes_ += bytes;
     example_bytes_ += bytes;
+    row_bytes_ += of_row;
   }
   slot_bytes_ = std::max(align_up(slot_bytes_, kSlotAlignment), kSlotAlignment);
   if (with_info_) {

@@ -2,7 +2,8 @@
 //
 // A slot is a record with all leaves of one example side by side. A batch is one block of memory with a region per
 // leaf. Each region is a contiguous array of rows, so every leaf of the batch is an ordinary C-contiguous array. Two
-// more regions may follow: the source index and the use of each row.
+// more regions may follow: the source index and the use of each row. A row is a copy of the example's leaf, or what
+// operations make of it (core/ops), which may have another size.
 #pragma once
 
 #include <cstddef>
@@ -21,20 +22,24 @@ class SlotLayout {
   static constexpr std::size_t kRegionAlignment = 64;
 
   struct Leaf {
-    std::size_t size_bytes;    // of one row; may be 0
+    std::size_t size_bytes;    // in the slot; may be 0
     std::size_t slot_offset;   // in the slot
+    std::size_t row_bytes;     // of one row of a batch; may be 0
     std::size_t batch_offset;  // of the leaf's region in the batch
   };
 
-  // `leaf_bytes`: size of each leaf of one example. `rows`: examples in a batch.
-  // Throws std::length_error if sizes do not fit the address space.
-  SlotLayout(const std::vector<std::size_t>& leaf_bytes, std::uint32_t rows, bool with_info);
+  // `leaf_bytes`: size of each leaf of one example. `rows`: examples in a batch. `row_bytes`: size of each leaf of one
+  // row of a batch; empty: the same. Throws std::length_error if sizes do not fit the address space.
+  SlotLayout(const std::vector<std::size_t>& leaf_bytes, std::uint32_t rows, bool with_info,
+             const std::vector<std::size_t>& row_bytes = {});
 
   [[nodiscard]] const std::vector<Leaf>& leaves() const noexcept { return leaves_; }
   [[nodiscard]] std::uint32_t rows() const noexcept { return rows_; }
   [[nodiscard]] bool with_info() const noexcept { return with_info_; }
   // Payload of one example, without padding.
   [[nodiscard]] std::size_t example_bytes() const noexcept { return example_bytes_; }
+  // Payload of one row of a batch, likewise.
+  [[nodiscard]] std::size_t row_bytes() const noexcept { return row_bytes_; }
   // Distance between slots, padding included.
   [[nodiscard]] std::size_t slot_bytes() const noexcept { return slot_bytes_; }
   // Size of a batch's block; at least 1.
@@ -50,6 +55,7 @@ class SlotLayout {
   std::uint32_t rows_;
   bool with_info_;
   std::size_t example_bytes_ = 0;
+  std::size_t row_bytes_ = 0;
   std::size_t slot_bytes_ = 0;
   std::size_t batch_bytes_ = 0;
   std::size_t source_index_offset_ = 0;

@@ -37,6 +37,14 @@ struct ArrayType {
   std::vector<std::uint64_t> shape = {};  // kVariable where it differs from item to item
 
   bool operator==(const ArrayType&) const = default;
+  // Of a shape without kVariable.
+  [[nodiscard]] std::size_t size_bytes() const noexcept {
+    std::size_t bytes = element_bytes;
+    for (const std::uint64_t extent : shape) {
+      bytes *= extent;
+    }
+    return bytes;
+  }
 };
 
 enum class Kind : std::uint32_t {

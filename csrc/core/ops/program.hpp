@@ -26,8 +26,15 @@
 #include <vector>
 
 #include "core/ops/operation.hpp"
+#include "core/plan/random.hpp"
 
 namespace pyecho::ops {
+
+// Returns the key of a use: its number among those of its stream in this epoch, counted from 0.
+[[nodiscard]] constexpr std::uint64_t key_of_use(std::uint64_t stream_seed, std::uint64_t epoch,
+                                                 std::uint64_t use) noexcept {
+  return mix64(stream_key(stream_seed, epoch, Draws::kOps) + (use + 1) * kGoldenGamma);
+}
 
 class Program {
  public:

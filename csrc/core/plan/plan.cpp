@@ -35,15 +35,14 @@ void check(const PlanConfig& config) {
   }
 }
 
-// Returns the configuration of one stream. Stream 0 of a run draws as a run without streams does.
+// Returns the configuration of one stream.
 PlanConfig of_stream(PlanConfig config, std::uint64_t stream) {
   const std::uint32_t streams = config.streams;
   if (streams < 1 || streams > config.capacity) {
     throw std::invalid_argument("a plan has at least one stream, and for each a place in its pool");
   }
-  const std::uint64_t number = config.first_stream + stream * config.stream_step;
   config.capacity /= streams;
-  config.seed = number == 0 ? config.seed : mix64(config.seed + number * kGoldenGamma);
+  config.seed = seed_of_stream(config.seed, config.first_stream + stream * config.stream_step);
   config.iteration_uses = share(config.iteration_uses, streams);
   config.batch_rows = (config.batch_rows - 1) / streams + 1;
   if (streams > 1 && config.adaptive()) {

@@ -19,13 +19,18 @@ inline constexpr std::uint64_t kGoldenGamma = 0x9E3779B97F4A7C15U;
   return z ^ (z >> 31);
 }
 
-enum class Draws : std::uint8_t { kDraw = 1, kFactor = 2 };
+enum class Draws : std::uint8_t { kDraw = 1, kFactor = 2, kOps = 3 };
 
 // Returns the key from which a stream of numbers is derived.
 [[nodiscard]] constexpr std::uint64_t stream_key(std::uint64_t seed, std::uint64_t epoch, Draws stream) noexcept {
   const std::uint64_t of_seed = mix64(seed + kGoldenGamma);
   const std::uint64_t of_epoch = mix64(of_seed + epoch + kGoldenGamma);
   return mix64(of_epoch + static_cast<std::uint64_t>(stream) * kGoldenGamma);
+}
+
+// Returns the seed of one stream of a run. Stream 0 draws as a run without streams does.
+[[nodiscard]] constexpr std::uint64_t seed_of_stream(std::uint64_t seed, std::uint64_t number) noexcept {
+  return number == 0 ? seed : mix64(seed + number * kGoldenGamma);
 }
 
 // Returns the `counter`-th number in [0, 1) of the stream `key`, with 53 random bits.

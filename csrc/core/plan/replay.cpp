@@ -128,6 +128,7 @@ Outcome Replay::draw_batch() {
     plan_.take_left(
         [&](std::span<const std::uint32_t> slots) { free_.insert(free_.end(), slots.begin(), slots.end()); });
     drawn_ += drawn;
+    uses_drawn_ += drawn;
     if (by_use_ && drawn > 0) {
       batches_ += drawn;
       batches_drawn_ += drawn;
@@ -183,7 +184,7 @@ Outcome Replay::draw_until(std::uint64_t drawn) {
     }
     plan_.next_iteration();
     ++iterations_;
-    batches_ = batches_drawn_ = 0;
+    batches_ = batches_drawn_ = uses_drawn_ = 0;
     ++drawn_;  // so that iterations without a use are counted too
   }
   if (position_.feed_all) {

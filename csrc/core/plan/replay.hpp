@@ -47,6 +47,9 @@ class Replay {
   [[nodiscard]] const std::vector<std::uint32_t>& free_slots() const noexcept { return free_; }
   // Returns the batches drawn since the last iteration, short ones included.
   [[nodiscard]] std::uint64_t batches_drawn() const noexcept { return batches_drawn_; }
+  // Returns the iterations that have ended, and the uses drawn since.
+  [[nodiscard]] std::uint64_t iterations() const noexcept { return iterations_; }
+  [[nodiscard]] std::uint64_t uses_drawn() const noexcept { return uses_drawn_; }
   // Returns the number of passes whose end was fed.
   [[nodiscard]] std::uint64_t passes_fed() const noexcept { return passes_fed_; }
 
@@ -66,6 +69,7 @@ class Replay {
   std::uint64_t iterations_ = 0;  // that have ended
   std::uint64_t batches_ = 0;     // of the next one, as counted
   std::uint64_t batches_drawn_ = 0;
+  std::uint64_t uses_drawn_ = 0;
   std::uint64_t drawn_ = 0;
   std::size_t decisions_;  // of the position
 

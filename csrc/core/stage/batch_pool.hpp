@@ -42,6 +42,8 @@ struct Batch {
   Upload upload;
   std::vector<Use> uses;     // of the rows; sized for a whole batch once
   std::uint64_t number = 0;  // in the order of planning
+  std::uint64_t epoch = 0;   // the number of its iteration, of which
+  std::uint64_t begin = 0;   // uses are in the batches before
   std::uint32_t rows = 0;    // planned
   std::uint32_t copied = 0;  // rows copied, at most `rows`
   std::uint32_t fresh = 0;   // of these, first uses

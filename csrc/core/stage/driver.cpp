@@ -260,7 +260,7 @@ void Driver::start() {
 
 void Driver::resume(const Replay& replay) {
   slots_.reset_halted(replay.free_slots());
-  executor_.publish();
+  executor_.resume(replay);
   at_end_.store_relaxed(executor_.finished());
 }
 

@@ -68,6 +68,8 @@ struct BufferSizes {
   // Spare slots to go on from a state: for items of batches made ahead, and see with_room_for().
   std::uint64_t states = 0;
 
+  // Batches of which slots wait to be released.
+  [[nodiscard]] std::uint32_t parked() const noexcept { return depth + (config.programs.empty() ? 0 : 1); }
   // Returns the bytes that the buffer allocates at first. Throws as EchoBuffer::min_bytes() does.
   [[nodiscard]] std::size_t bytes() const {
     const std::size_t block_bytes = BatchPool::block_bytes(layout);
@@ -78,7 +80,7 @@ struct BufferSizes {
       throw std::length_error("slots and batches do not fit the address space");
     }
     return HostMemory::rounded_bytes(slots * layout.slot_bytes()) + blocks * block_bytes + SlotPool::size_bytes(slots) +
-           Executor::size_bytes(plan_of(config, slots), depth, layout.rows()) + depth * sizeof(Batch*);
+           Executor::size_bytes(plan_of(config, slots), parked(), layout.rows()) + depth * sizeof(Batch*);
   }
   // True if so many bytes of slots or batches should be copied past the caches.
   [[nodiscard]] bool streamed(std::size_t bytes) const {
@@ -87,6 +89,16 @@ struct BufferSizes {
 };
 
 namespace {
+
+// Returns the size of each leaf of a row of a batch; none if all are copies.
+std::vector<std::size_t> row_bytes(const EchoConfig& config) {
+  std::vector<std::size_t> sizes;
+  for (std::size_t leaf = 0; leaf < config.programs.size(); ++leaf) {
+    const ops::Program* const program = config.programs[leaf].get();
+    sizes.push_back(program == nullptr ? config.leaf_bytes[leaf] : program->output().size_bytes());
+  }
+  return sizes;
+}
 
 // Throws std::invalid_argument, std::length_error.
 BufferSizes sizes_of(const EchoConfig& config) {
@@ -101,9 +113,14 @@ BufferSizes sizes_of(const EchoConfig& config) {
   // Batches ready for the consumer, and one in each worker. Without workers no batches are made ahead.
   const std::uint32_t depth = config.threads == 0 ? 1 : config.prefetch + config.threads;
   const auto waiting = static_cast<std::uint32_t>(Plan::waiting_slots(config.plan.streams, config.plan.capacity));
+  // With operations, slots stay filled until the consumer has had their batch: those of the batches made ahead, and at
+  // least all of the open one.
+  const std::uint64_t kept =
+      config.programs.empty() ? 0 : std::max<std::uint64_t>(config.plan.batch_rows, (depth + 1) * fresh_per_batch);
   return {.config = config,
-          .layout = SlotLayout(config.leaf_bytes, config.plan.batch_rows, config.with_info),
-          .slots = config.plan.capacity + waiting + ahead + config.spare,
+          .layout = SlotLayout(config.leaf_bytes, config.plan.batch_rows, config.with_info, row_bytes(config)),
+          .slots = config.plan.capacity + waiting + ahead +
+                   static_cast<std::uint32_t>(std::min<std::uint64_t>(kept, kMaxAhead)) + config.spare,
           .ahead = ahead,
           .depth = depth,
           .blocks = depth + config.held,
@@ -162,12 +179,12 @@ EchoBuffer::EchoBuffer(EchoConfig given, const BufferSizes& sizes)
               ? kUnlimited
               : config_.max_bytes - (min_bytes(config_) - blocks_ * BatchPool::block_bytes(layout_)),
           config_.batch_memory, config_.uploads)),
-      executor_(*this, *batches_, plan_of(config_, sizes.slots), slot_memory_.data(), sizes.depth,
-                sizes.streamed(blocks_ * layout_.batch_bytes())),
+      executor_(*this, *batches_, plan_of(config_, sizes.slots), slot_memory_.data(), sizes.parked(),
+                sizes.streamed(blocks_ * layout_.batch_bytes()), config_.programs),
       driver_(executor_, *this, *batches_,
               {.threads = config_.threads,
                .depth = sizes.depth,
-               .consumer_helps = layout_.example_bytes() >= kHelpBytes && config_.uploads == nullptr,
+               .consumer_helps = layout_.row_bytes() >= kHelpBytes && config_.uploads == nullptr,
                .wake_items = std::max<std::size_t>(1, kWakeBytes / layout_.slot_bytes())}) {
   static_cast<void>(begin(config_.epoch, {.items = config_.items}));
 }
@@ -181,10 +198,14 @@ Outcome EchoBuffer::hand_out(Lease& lease, const Take& take) {
     return Outcome::kForked;
   }
   clock_.enter();
+  if (std::exchange(owes_, false)) {
+    executor_.taken();
+  }
   Batch* batch = nullptr;
   const Outcome outcome = take(batch);
   if (outcome == Outcome::kOk) {
     lease = Lease(batches_, batch);
+    owes_ = executor_.keeps_items();
     if (!config_.drop_last || batch->rows == config_.plan.batch_rows) {
       count(batch->rows, batch->fresh);
       batches_taken_.store_relaxed(batches_taken_.load_relaxed() + 1);
@@ -296,6 +317,7 @@ std::shared_ptr<EchoBuffer> EchoBuffer::with_room_for(std::size_t items) const {
 
 Replay EchoBuffer::begin_at(PlanPosition position) {
   stop();
+  owes_ = false;
   take_failure();
   return driver_.begin(std::move(position));
 }
@@ -312,7 +334,7 @@ void EchoBuffer::stop() {
 EchoStats EchoBuffer::stats() const {
   EchoStats stats = EchoStage::stats();
   stats.batches = batches_taken_.load_relaxed();
-  stats.bytes_gathered = stats.emitted * layout_.example_bytes();
+  stats.bytes_gathered = stats.emitted * layout_.row_bytes();
   stats.outstanding_leases = batches_->outstanding();
   stats.batch_blocks = batches_->blocks();
   stats.grown_blocks = stats.batch_blocks - std::min<std::uint64_t>(stats.batch_blocks, blocks_);

@@ -97,8 +97,10 @@ class EchoBuffer final : public EchoStage {
   const Plan& inspect(std::vector<Unspent>& unspent, std::vector<const Batch*> untaken);
   // Returns the bytes of a leaf of such an item.
   [[nodiscard]] const std::byte* data_of(const Unspent& item, const SlotLayout::Leaf& leaf) const noexcept {
-    return item.batch == nullptr ? slot_data(item.place) + leaf.slot_offset
-                                 : item.batch->memory.data() + leaf.batch_offset + item.place * leaf.size_bytes;
+    if (item.batch == nullptr || executor_.keeps_items()) {
+      return slot_data(item.batch == nullptr ? item.place : item.batch->uses[item.place].slot) + leaf.slot_offset;
+    }
+    return item.batch->memory.data() + leaf.batch_offset + item.place * leaf.row_bytes;
   }
   // Copies the first leaves of these items to `columns`, one for each leaf. Uses several threads for many bytes.
   // Returns the sum of the checksums of all rows (checksum.hpp), each with the item's number.
@@ -135,6 +137,7 @@ class EchoBuffer final : public EchoStage {
   std::shared_ptr<BatchPool> batches_;
   Executor executor_;
   Atomic<std::uint64_t> batches_taken_;  // written by the consumer only
+  bool owes_ = false;                    // consumer only: executor_.taken() of the batch handed out last
   mutable std::mutex failure_mutex_;
   std::optional<std::string> failure_;  // guarded by failure_mutex_
 

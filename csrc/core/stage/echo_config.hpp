@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/ops/program.hpp"
 #include "core/plan/plan_config.hpp"
 #include "core/stage/batch_pool.hpp"
 #include "core/stage/uploads.hpp"
@@ -19,14 +20,16 @@ inline constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max(
 struct EchoConfig {
   PlanConfig plan = {};                      // but for its slots and uses of an iteration, see plan_of()
   std::vector<std::size_t> leaf_bytes = {};  // size of each leaf of one example
-  std::uint64_t epoch = 0;                   // the first epoch
-  std::uint64_t items = kUnknown;            // of a pass, if known: see EchoFactor
-  std::uint64_t steps = 0;                   // batches of an iteration; 0: as many as the uses of a pass make
-  bool drop_last = false;                    // batches of fewer than batch_rows rows are not counted; see acquire()
-  bool with_info = false;                    // batches carry source indices and uses
-  std::uint32_t prefetch = 2;                // >= 1: batches made ahead of the consumer; raised for small batches to
-                                             // as many as 4 MiB hold, at most most_ahead, within half of the memory
-                                             // that max_bytes leaves over
+  // What is done to each leaf on every use; null: it is copied. Empty: all are.
+  std::vector<std::shared_ptr<const ops::Program>> programs = {};
+  std::uint64_t epoch = 0;             // the first epoch
+  std::uint64_t items = kUnknown;      // of a pass, if known: see EchoFactor
+  std::uint64_t steps = 0;             // batches of an iteration; 0: as many as the uses of a pass make
+  bool drop_last = false;              // batches of fewer than batch_rows rows are not counted; see acquire()
+  bool with_info = false;              // batches carry source indices and uses
+  std::uint32_t prefetch = 2;          // >= 1: batches made ahead of the consumer; raised for small batches to
+                                       // as many as 4 MiB hold, at most most_ahead, within half of the memory
+                                       // that max_bytes leaves over
   std::uint32_t threads = 1;           // native threads that make batches, at most 256; 0: the consumer makes them
   std::uint32_t burst = 1;             // >= 1: items that arrive together; each gets a slot ahead of the pool; raised
                                        // for small items to as many as 4 MiB hold, at most capacity, with

@@ -2,9 +2,12 @@
 
 #include <array>
 #include <cstring>
+#include <memory>
+#include <new>
 #include <utility>
 
 #include "core/memory/stream_copy.hpp"
+#include "core/plan/random.hpp"
 #include "core/trace/recorder.hpp"
 
 namespace pyecho {
@@ -63,15 +66,30 @@ void copy_leaf(std::byte* to, const std::byte* from, std::size_t stride, std::sp
   }
 }
 
+// Returns aligned memory of this thread for operations, at least so many bytes.
+std::byte* scratch_of_thread(std::size_t size_bytes) {
+  struct Free {
+    void operator()(std::byte* memory) const noexcept { ::operator delete[](memory, std::align_val_t{64}); }
+  };
+  thread_local std::unique_ptr<std::byte[], Free> memory;
+  thread_local std::size_t has_bytes = 0;
+  if (size_bytes > has_bytes) {
+    memory.reset(new (std::align_val_t{64}) std::byte[size_bytes]);
+    has_bytes = size_bytes;
+  }
+  return memory.get();
+}
+
 }  // namespace
 
 Executor::Executor(SlotPool& slots, BatchPool& batches, const PlanConfig& plan, const std::byte* slot_data,
-                   std::uint32_t depth, bool stream)
+                   std::uint32_t depth, bool stream, const Programs& programs)
     : slots_(slots),
       batches_(batches),
       layout_(batches.layout()),
       slot_data_(slot_data),
       stream_(stream),
+      programs_(programs),
       plan_(plan),
       parked_(depth) {
   for (Parked& parked : parked_) {
@@ -91,6 +109,8 @@ Replay Executor::begin(PlanPosition position) {
     parked.whole = false;
   }
   front_.store_release(planned_);
+  iteration_ = position.epoch;
+  uses_ = 0;
   Replay replay(plan_, layout_.rows(), std::move(position));
   view_.begin(plan_);
   return replay;
@@ -118,6 +138,8 @@ Outcome Executor::draw(bool awaited) {
       return Outcome::kExhausted;
     }
     open_->number = planned_;
+    open_->epoch = iteration_;
+    open_->begin = uses_;
   }
   std::uint32_t drawn = 0;
   const Outcome outcome = plan_.draw(open_->missing(), drawn, awaited);
@@ -140,11 +162,14 @@ Outcome Executor::plan(Batch*& batch, bool awaited) {
       case Outcome::kOk:
         batch = std::exchange(open_, nullptr);
         ++planned_;
+        uses_ += batch->rows;
         span.set_value(batch->rows);
         plan_.end_batch();
         return outcome;
       case Outcome::kEnd:
         plan_.next_iteration();
+        ++iteration_;
+        uses_ = 0;
         batches_.end_epoch();
         return outcome;
       case Outcome::kEmpty:
@@ -169,11 +194,32 @@ void Executor::prefetch(std::uint32_t slot) const noexcept {
   }
 }
 
+// Returns the number from which operations draw for a row: the same for any batch size, and on any rank that has the
+// row's stream.
+std::uint64_t Executor::key_of(const Batch& batch, std::uint32_t row) const noexcept {
+  const PlanConfig& config = plan_.config();
+  const std::uint64_t use = batch.begin + row;
+  const std::uint64_t stream = config.first_stream + use % config.streams * config.stream_step;
+  return ops::key_of_use(seed_of_stream(config.seed, stream), batch.epoch, use / config.streams);
+}
+
 // Leaf by leaf: each is written to one place, and its size is looked at once for all rows.
-void Executor::copy_rows(std::span<const Use> rows, std::byte* block, std::uint32_t first) const noexcept {
-  for (const SlotLayout::Leaf& leaf : layout_.leaves()) {
-    copy_leaf(block + leaf.batch_offset + first * leaf.size_bytes, slot_data_ + leaf.slot_offset, layout_.slot_bytes(),
-              rows, leaf.size_bytes, stream_);
+void Executor::copy_rows(const Batch& batch, std::uint32_t first, std::uint32_t count) const {
+  const std::span<const Use> rows = std::span(batch.uses).subspan(first, count);
+  std::byte* const block = batch.memory.data();
+  for (std::size_t i = 0; i < layout_.leaves().size(); ++i) {
+    const SlotLayout::Leaf& leaf = layout_.leaves()[i];
+    std::byte* to = block + leaf.batch_offset + first * leaf.row_bytes;
+    if (programs_.empty() || programs_[i] == nullptr) {
+      copy_leaf(to, slot_data_ + leaf.slot_offset, layout_.slot_bytes(), rows, leaf.size_bytes, stream_);
+      continue;
+    }
+    const ops::Program& program = *programs_[i];
+    std::byte* const scratch = scratch_of_thread(program.scratch_bytes(program.item().shape));
+    for (std::uint32_t row = 0; row < count; ++row, to += leaf.row_bytes) {
+      const std::byte* const item = slot_data_ + rows[row].slot * layout_.slot_bytes() + leaf.slot_offset;
+      program.run(key_of(batch, first + row), item, program.item().shape, to, scratch, stream_);
+    }
   }
   if (layout_.with_info()) {
     std::byte* index = block + layout_.source_index_offset() + first * sizeof(std::int64_t);
@@ -199,7 +245,6 @@ bool Executor::copy_planned(Batch& batch) {
       static_cast<std::uint32_t>(std::clamp<std::size_t>(kGroupBytes / layout_.slot_bytes(), 1, kGroupRows));
   const auto at_once = static_cast<std::uint32_t>(std::max(kColumnBytes / layout_.slot_bytes(), kColumnRows));
   const Use* const uses = batch.uses.data();
-  std::byte* const block = batch.memory.data();
   const std::uint32_t end = batch.rows;
   std::uint32_t row = batch.copied;
   std::uint32_t fresh = 0;
@@ -216,7 +261,7 @@ bool Executor::copy_planned(Batch& batch) {
       for (std::uint32_t ahead = row + kPrefetchRows; ahead < std::min(row + kPrefetchRows + rows, end); ++ahead) {
         prefetch(uses[ahead].slot);
       }
-      copy_rows(std::span(batch.uses).subspan(row, rows), block, row);
+      copy_rows(batch, row, rows);
       row += rows;
     }
     for (const Use& use : group) {
@@ -248,13 +293,17 @@ bool Executor::copy_planned(Batch& batch) {
 // Releases or parks slots whose last uses, in this batch, have been copied. `whole`: all rows of the batch have been
 // copied.
 void Executor::copied(std::uint64_t batch, std::span<const std::uint32_t> slots, bool whole) {
-  if (front_.load_acquire() != batch) {  // [S2] pairs with [S1]
+  const bool keep = keeps_items();
+  if (keep && slots.empty()) {
+    return;
+  }
+  if (keep || front_.load_acquire() != batch) {  // [S2] pairs with [S1]
     const std::scoped_lock lock(mutex_);
-    if (front_.load_relaxed() != batch) {
+    if (keep || front_.load_relaxed() != batch) {
       Parked& parked = parked_[batch % parked_.size()];
       // Allocates only if more items than a batch has rows leave between two uses.
       parked.slots.insert(parked.slots.end(), slots.begin(), slots.end());
-      parked.whole = whole;
+      parked.whole = whole && !keep;
       return;
     }
   }
@@ -271,6 +320,18 @@ void Executor::copied(std::uint64_t batch, std::span<const std::uint32_t> slots,
       }
     }
   }
+}
+
+void Executor::taken() {
+  {
+    const std::scoped_lock lock(mutex_);
+    const std::uint64_t front = front_.load_relaxed();
+    Parked& parked = parked_[front % parked_.size()];
+    slots_.release(parked.slots);
+    parked.slots.clear();
+    front_.store_release(front + 1);
+  }
+  slots_.announce_released();
 }
 
 void Executor::copy(Batch& batch) {

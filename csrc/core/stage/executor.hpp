@@ -12,6 +12,10 @@
 // are parked until the front reaches them. Slots that items leave before a batch, between two uses, count as slots of
 // this batch.
 //
+// With operations, a row is no copy of its item, and a state needs the items of all batches that the consumer has not
+// had. So slots of a batch stay parked until taken() says that it was handed out, and the front is the oldest batch of
+// which that has not been said.
+//
 // variable    | written by         | read by     | order            | pairs with | why
 // front_      | copied [S1], with  | copied [S2] | release, acquire | S1 -> S2   | the copies of all earlier batches happen before
 //             | mutex_             |             |                  |            | the release of a slot of the front
@@ -27,11 +31,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <vector>
 
 #include "core/memory/slot_layout.hpp"
+#include "core/ops/program.hpp"
 #include "core/plan/plan.hpp"
 #include "core/plan/replay.hpp"
 #include "core/stage/batch_pool.hpp"
@@ -43,11 +49,13 @@ namespace pyecho {
 
 class Executor {
  public:
+  using Programs = std::vector<std::shared_ptr<const ops::Program>>;
+
   // `slot_data`: storage of slot 0, in the format of batches.layout(). `depth`: maximum of batches that are planned and
-  // not yet copied. `stream`: copy past the caches (stream_copy.hpp). The other arguments and the storage outlive the
-  // executor.
+  // not yet copied, or taken, if there are `programs`. `stream`: copy past the caches (stream_copy.hpp). The other
+  // arguments and the storage outlive the executor.
   Executor(SlotPool& slots, BatchPool& batches, const PlanConfig& plan, const std::byte* slot_data, std::uint32_t depth,
-           bool stream);
+           bool stream, const Programs& programs);
   // Returns the bytes that an executor of this plan and depth allocates, with batches of `rows` rows.
   [[nodiscard]] static std::size_t size_bytes(const PlanConfig& plan, std::uint32_t depth, std::uint32_t rows) {
     return Plan::size_bytes(plan) + depth * (sizeof(Parked) + rows * sizeof(std::uint32_t));
@@ -78,14 +86,23 @@ class Executor {
   }
   [[nodiscard]] bool finished() const noexcept { return plan_.finished(); }
   // Call after a replay has brought the plan to its position.
-  void publish() { view_.publish(plan_); }
+  void resume(const Replay& replay) {
+    iteration_ = replay.plan().epoch() + replay.iterations();
+    uses_ = replay.uses_drawn();
+    view_.publish(plan_);
+  }
+  // True if slots stay filled until taken().
+  [[nodiscard]] bool keeps_items() const noexcept { return !programs_.empty(); }
+  // With operations: the consumer has got the next batch, and no state will hold it any more. The consumer's thread.
+  void taken();
   // For any thread.
   [[nodiscard]] const PlanView& view() const noexcept { return view_; }
   // After plan() returned kEmpty: returns how many items must be committed before the open batch can be complete, at
   // most as many as there are slots for.
   [[nodiscard]] std::uint64_t needed() const noexcept {
     const std::uint32_t missing = layout_.rows() - (open_ == nullptr ? 0 : open_->rows);
-    return std::min<std::uint64_t>(plan_.min_items(missing), slots_.cycle() - plan_.resident());
+    const std::size_t kept = keeps_items() ? parked_[planned_ % parked_.size()].slots.size() : 0;
+    return std::min<std::uint64_t>(plan_.min_items(missing), slots_.cycle() - plan_.resident() - kept);
   }
 
  private:
@@ -96,7 +113,8 @@ class Executor {
 
   Outcome draw(bool awaited);
   void copied(std::uint64_t batch, std::span<const std::uint32_t> slots, bool whole);
-  void copy_rows(std::span<const Use> rows, std::byte* block, std::uint32_t first) const noexcept;
+  void copy_rows(const Batch& batch, std::uint32_t first, std::uint32_t rows) const;
+  [[nodiscard]] std::uint64_t key_of(const Batch& batch, std::uint32_t row) const noexcept;
   void prefetch(std::uint32_t slot) const noexcept;
 
   SlotPool& slots_;
@@ -104,10 +122,13 @@ class Executor {
   const SlotLayout& layout_;
   const std::byte* const slot_data_;
   const bool stream_;
+  const Programs programs_;  // one for each leaf, or none
   Plan plan_;
   PlanView view_;
-  Batch* open_ = nullptr;      // the batch that is being planned
-  std::uint64_t planned_ = 0;  // batches planned so far, in all iterations, and the number of the next one
+  Batch* open_ = nullptr;        // the batch that is being planned
+  std::uint64_t planned_ = 0;    // batches planned so far, in all iterations, and the number of the next one
+  std::uint64_t iteration_ = 0;  // the epoch that is being planned, of which
+  std::uint64_t uses_ = 0;       // uses are in batches that are whole
 
   Sequence<> front_;  // the oldest batch that is not whole
   std::mutex mutex_;

@@ -1,0 +1,92 @@
+"""The option `ops`: which operations each leaf gets, and what the rows of a batch are then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pyecho import _core
+from pyecho._core import ConfigError
+from pyecho.items.nest import leaf_names, leaves_of, map_nest
+from pyecho.items.spec import Adapter, Field
+from pyecho.ops import ELEMENTS, Operation, Plain
+
+Ops = Sequence[Operation] | Mapping[Any, Sequence[Operation]] | None
+
+Row = tuple[Field, _core.Program] | None
+"""What the rows of a leaf are, and what makes them of it; None: they are copies."""
+
+
+def checked_ops(ops: Any) -> None:
+    """Raise `ConfigError` unless `ops` is a list of operations, or lists by leaf."""
+    lists = list(ops.values()) if isinstance(ops, Mapping) else [ops]
+    for each in lists:
+        if not isinstance(each, Sequence) or not all(isinstance(op, Operation) for op in each):
+            raise ConfigError(
+                "ops must be a list of operations from pyecho.ops, or a dict of such lists by leaf "
+                f"(a name, or a tuple of names that share their draws), got {each!r}"
+            )
+
+
+def rows_with(ops: Ops, spec: Any, adapter: Adapter) -> tuple[list[Row], Any]:
+    """Return how the rows of each leaf are made, and the spec of a row; no rows without `ops`."""
+    if not ops:
+        return [], spec
+    fields, names = leaves_of(spec), leaf_names(spec)
+    found: dict[int, list[Plain]] = {}
+    by_leaves = ops if isinstance(ops, Mapping) else {_only_leaf(fields, names): ops}
+    draws = 0
+    for key, operations in by_leaves.items():
+        leaves = [str(each) for each in (key if isinstance(key, tuple) else (key,))]
+        for place, leaf in enumerate(leaves):
+            if leaf not in names:
+                known = ", ".join(map(repr, names))
+                raise ConfigError(f"ops names the leaf {leaf!r}, but an example has {known}")
+            index = names.index(leaf)
+            axes = len(fields[index].shape)
+            of_leaf = found.setdefault(index, [])
+            for number, operation in enumerate(operations, draws):
+                of_leaf.append(operation.plain(axes, place)._replace(draws=number))
+        draws += len(operations)
+    rows: list[Row] = [None] * len(fields)
+    for index, plain in found.items():
+        rows[index] = _row_of(names[index], fields[index], plain, adapter)
+    made = iter([field if row is None else row[0] for field, row in zip(fields, rows, strict=True)])
+    return rows, map_nest(lambda _: next(made), spec)
+
+
+def _only_leaf(fields: list[Field], names: list[str]) -> str:
+    with_axes = [name for name, field in zip(names, fields, strict=True) if field.shape]
+    if len(with_axes) != 1:
+        raise ConfigError(
+            f"ops=[...] needs examples with one leaf that has axes, got {with_axes or 'none'}; "
+            "pass a dict by leaf, such as ops={'image': [...]}"
+        )
+    return with_axes[0]
+
+
+def _row_of(name: str, field: Field, plain: list[Plain], adapter: Adapter) -> Row:
+    if field.by_reference:
+        raise ConfigError(
+            f"the leaf {name!r} travels by reference, and ops need an array; decode it in the "
+            "source, or use augment="
+        )
+    element = _element_of(field.dtype)
+    try:
+        made = _core.Program(element, field.dtype.itemsize, field.shape, plain)
+    except ConfigError as error:
+        raise ConfigError(f"ops of the leaf {name!r}: {error}") from None
+    dtype = field.dtype
+    if made.element != element:
+        dtype = adapter.dtype_named(ELEMENTS[made.element])
+    return Field(tuple(made.shape), dtype), made
+
+
+def _element_of(dtype: np.dtype[Any]) -> int:
+    """Return the ops::Element of a dtype; what is no number has the one after the named ones."""
+    names = dtype.names
+    name = names[0] if names is not None and len(names) == 1 else dtype.name
+    known = dtype.isnative and name in ELEMENTS and dtype.shape == ()
+    return ELEMENTS.index(name) if known else len(ELEMENTS)
