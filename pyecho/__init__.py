@@ -43,7 +43,7 @@ from pyecho.adaptive import Adaptive
 from pyecho.buffer import EchoBuffer
 from pyecho.items.nest import spec_of
 from pyecho.items.nodes import register_node
-from pyecho.items.spec import EchoInfo, Field
+from pyecho.items.spec import EchoInfo, Field, Padded, Ragged
 from pyecho.loader import EchoLoader
 from pyecho.stats import EchoStats
 
@@ -93,7 +93,9 @@ __all__ = [
     "EchoMutated",
     "EchoStats",
     "Field",
+    "Padded",
     "PutTimeout",
+    "Ragged",
     "SpecMismatch",
     "__version__",
     "cuda",

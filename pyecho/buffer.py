@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,6 +17,7 @@ from pyecho.config import MAX_CAPACITY, Config, Wiring
 from pyecho.items.nest import fields_of
 from pyecho.items.nodes import node_of
 from pyecho.items.programs import Ops, Row, rows_with
+from pyecho.items.ragged import Pad, ragged_rows
 from pyecho.items.spec import NUMPY, EchoInfo
 from pyecho.state.position import (
     Position,
@@ -55,7 +55,7 @@ class EchoBuffer(_core.ExampleStage):
     unique_in_batch
         Never put an example into one batch twice. Needs ``capacity >= batch_size``; batches at the
         end of the input may be short.
-    drop_last, prefetch, with_info, ops
+    drop_last, prefetch, with_info, ops, pad
         As in `EchoLoader`.
     threads
         Native threads that assemble batches ahead of the consumer; 0: the consumer assembles each
@@ -105,6 +105,7 @@ class EchoBuffer(_core.ExampleStage):
         leases: int = 2,
         with_info: bool = False,
         ops: Ops = None,
+        pad: Pad = None,
         to_array: Callable[[Any], Any] | None = None,
         from_array: Callable[[Any, int], Any] | None = None,
         allocate: Callable[[int], Any] | None = None,
@@ -122,11 +123,13 @@ class EchoBuffer(_core.ExampleStage):
             max_bytes=max_bytes,
             with_info=with_info,
             ops=ops,
+            pad=pad,
             steps_per_epoch=steps_per_epoch,
             kind="buffer",
             wiring=Wiring(epoch=epoch, slots_ahead=slots_ahead, leases=leases),
         )
         fields_of(spec)  # which checks it
+        rows, row_spec = rows_with(ops, spec, NUMPY)
         super().__init__(
             **native_arguments(
                 spec,
@@ -134,7 +137,8 @@ class EchoBuffer(_core.ExampleStage):
                 to_array=to_array,
                 from_array=from_array,
                 allocate=allocate,
-                rows=rows_with(ops, spec, NUMPY)[0],
+                rows=rows,
+                ragged=ragged_rows(row_spec, NUMPY, pad),
             )
         )
         self._config, self._spec = config, spec
@@ -195,14 +199,16 @@ def native_arguments(
     allocate: Callable[[int], Any] | None = None,
     blocks: Any = None,
     rows: Sequence[Row] = (),
+    ragged: Callable[[Any, Any, int], Any] | None = None,
 ) -> dict[str, Any]:
     """Return what a native stage of example echoing is made of, as its keyword arguments.
 
     `name` is what messages call it. `batched`: the items that it reads are batches, whose rows are
     the examples. `blocks`: `pyecho.device.blocks.Blocks` from which batches are sent to a device.
-    `rows`: how those of each leaf are made, see `pyecho.items.programs`.
+    `rows`: how those of each leaf are made, see `pyecho.items.programs`. `ragged`: what makes rows
+    of leaves whose examples differ in size, see `pyecho.items.ragged`.
     """
-    example_bytes = sum(each.dtype.itemsize * math.prod(each.shape) for each in fields_of(spec))
+    example_bytes = sum(each.size_bytes for each in fields_of(spec))
     return {
         "spec": spec,
         "node_of": node_of,
@@ -214,6 +220,7 @@ def native_arguments(
         "new_memory": blocks.new if blocks else allocate and partial(_new_memory, allocate),
         "uploads": blocks.uploads if blocks else None,
         "rows": list(rows),
+        "ragged": ragged,
         "to_array": to_array or NUMPY.as_array,
         "from_array": from_array,
         "info_type": EchoInfo,

@@ -15,6 +15,7 @@ from pyecho._core import ConfigError, uses_of_pass
 from pyecho.adaptive import Adaptive
 from pyecho.checked import MAX_USES, checked_factor, checked_int
 from pyecho.items.programs import Ops, checked_ops
+from pyecho.items.ragged import Fields, Pad, checked_fields
 
 MAX_CAPACITY = 2**29 - 1
 
@@ -38,7 +39,9 @@ class Options(TypedDict, total=False):
     shards: int | None
     prefetch: int
     threads: int | None
+    fields: Fields
     ops: Ops
+    pad: Pad
     collate_fn: Callable[[list[Any]], Any] | None
     augment: Callable[[Any, np.random.Generator], Any] | None
     augment_workers: int
@@ -117,7 +120,9 @@ class Config:
     shards: int | None = bounded(None, 1, 2**20)
     prefetch: int = bounded(2, 1, 2**20)
     threads: int | None = bounded(None, 0, 256)
+    fields: Fields = None
     ops: Ops = None
+    pad: Pad = None
     collate_fn: Callable[[list[Any]], Any] | None = None
     augment: Callable[[Any, np.random.Generator], Any] | None = None
     augment_workers: int = bounded(0, 0, 256)
@@ -140,6 +145,7 @@ class Config:
                 raise ConfigError(f"{name} must be a function of {call}, got {value!r}")
         if self.ops is not None:
             checked_ops(self.ops)
+        checked_fields(self.fields, self.pad)
         if self.memory not in get_args(Memory):
             known = ", ".join(map(repr, get_args(Memory)))
             raise ConfigError(f"memory must be one of {known}, got {self.memory!r}")
@@ -171,14 +177,8 @@ class Config:
 
     def _check_batches(self) -> None:
         if self.batch_size is None:
-            for name in (
-                "unbatch",
-                "unique_in_batch",
-                "drop_last",
-                "pad_last",
-                "ops",
-                "collate_fn",
-            ):
+            options = "unbatch unique_in_batch drop_last pad_last fields ops pad collate_fn"
+            for name in options.split():
                 value = getattr(self, name)
                 if value is not None and value is not False:
                     shown = f"{name}=True" if value is True else name
@@ -191,11 +191,12 @@ class Config:
                 "collate_fn makes batches of whole examples, and unbatch=True splits batches; pass "
                 "a source that yields examples, or leave out one of the two"
             )
-        if self.collate_fn is not None and self.ops is not None:
-            raise ConfigError(
-                "collate_fn makes batches of examples of any kind, and ops need arrays; do it "
-                "in collate_fn, or leave out one of the two"
-            )
+        for name in ("fields", "ops", "pad"):
+            if self.collate_fn is not None and getattr(self, name) is not None:
+                raise ConfigError(
+                    f"collate_fn makes batches of examples of any kind, and {name} is for arrays; "
+                    "do it in collate_fn, or leave out one of the two"
+                )
         if self.pad_last and self.drop_last:
             raise ConfigError(
                 "pad_last=True fills the last batch, and drop_last=True leaves the last batch out; "

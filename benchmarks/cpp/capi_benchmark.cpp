@@ -84,7 +84,7 @@ int main(int argc, char** argv) {
   pyecho_buffer* buffer = nullptr;
   require(pyecho_create(&config, &buffer) == PYECHO_OK);
   pyecho::EchoBuffer core(
-      {.plan = {.capacity = kItems, .factor = 1.0, .batch_rows = 64}, .leaf_bytes = {8}, .threads = 0});
+      {.plan = {.capacity = kItems, .factor = 1.0, .batch_rows = 64}, .leaves = {8}, .threads = 0});
   for (const std::uint32_t group : {1U, 64U}) {
     std::vector<double> extra;
     std::vector<double> bare;

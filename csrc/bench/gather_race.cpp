@@ -77,7 +77,7 @@ double GatherRace::memcpy_seconds(unsigned threads) {
 
 double GatherRace::echo_seconds() {
   EchoConfig config;
-  config.leaf_bytes = {workload_.row_bytes};
+  config.leaves = {workload_.row_bytes};
   config.plan.batch_rows = workload_.batch_rows;
   config.plan.capacity = workload_.capacity;
   config.plan.factor = workload_.factor;

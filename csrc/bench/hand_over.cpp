@@ -70,7 +70,7 @@ class BufferHandOver {
 
  private:
   // Without workers, as loaders choose for batches this small: the consumer makes the batch itself.
-  EchoBuffer buffer_{EchoConfig{.plan = {.factor = 1.0}, .leaf_bytes = {8}, .threads = 0}};
+  EchoBuffer buffer_{EchoConfig{.plan = {.factor = 1.0}, .leaves = {8}, .threads = 0}};
 };
 
 template <class Stage>

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 #include <new>
 #include <stdexcept>
 
@@ -20,7 +21,7 @@ namespace pyecho::bindings {
 namespace {
 
 // Rows of a batch that are committed together.
-constexpr std::size_t kGroupRows = 32;
+constexpr std::size_t kGroupRows = ItemView::kMostSlots;
 
 constexpr const char* kLessMemory = "lower capacity (shuffle_buffer), batch_size or prefetch";
 
@@ -33,7 +34,7 @@ std::vector<LeafSpec> row_leaves(const Structure& structure, const py::list& row
   std::vector<LeafSpec> leaves = structure.leaves();
   for (std::size_t leaf = 0; leaf < rows.size(); ++leaf) {
     if (!rows[leaf].is_none()) {
-      leaves[leaf] = LeafSpec(py::tuple(rows[leaf])[0], leaves[leaf].path);
+      leaves[leaf] = LeafSpec(py::tuple(rows[leaf])[0], leaves[leaf].path, leaves[leaf].name);
     }
   }
   return leaves;
@@ -43,15 +44,14 @@ std::vector<LeafSpec> row_leaves(const Structure& structure, const py::list& row
 // together are one entry of the ReferenceTable, which is the last leaf.
 EchoConfig with_leaves(EchoConfig config, const Structure& structure, const py::list& rows) {
   for (const LeafSpec& leaf : structure.leaves()) {
-    config.leaf_bytes.push_back(leaf.size_bytes);
+    config.leaves.push_back(leaf.variable.axes > 0 ? LeafFormat::of_variable(leaf.variable) : leaf.size_bytes);
   }
   if (any_reference(structure)) {
-    config.leaf_bytes.push_back(sizeof(ReferenceTable::Entry));
+    config.leaves.emplace_back(sizeof(ReferenceTable::Entry));
   }
-  config.programs.resize(rows.empty() ? 0 : config.leaf_bytes.size());
   for (std::size_t leaf = 0; leaf < rows.size(); ++leaf) {
     if (!rows[leaf].is_none()) {
-      config.programs[leaf] = rows[leaf].cast<std::pair<py::object, std::shared_ptr<ops::Program>>>().second;
+      set_program(config, leaf, rows[leaf].cast<std::pair<py::object, std::shared_ptr<ops::Program>>>().second);
     }
   }
   std::size_t needed = 0;
@@ -72,7 +72,7 @@ EchoConfig with_leaves(EchoConfig config, const Structure& structure, const py::
 ExampleStage::ExampleStage(const py::object& spec, const py::object& node_of, const py::object& config,
                            std::string name, bool batched, py::object to_array, py::object from_array,
                            py::object info_type, py::object new_memory, std::shared_ptr<Uploads> uploads,
-                           const py::list& rows)
+                           const py::list& rows, py::object ragged)
     : Stage(std::move(name)),
       structure_(spec, node_of),
       row_leaves_(row_leaves(structure_, rows)),
@@ -80,6 +80,7 @@ ExampleStage::ExampleStage(const py::object& spec, const py::object& node_of, co
       from_array_(std::move(from_array)),
       info_type_(std::move(info_type)),
       new_memory_(std::move(new_memory)),
+      ragged_(std::move(ragged)),
       batched_(batched),
       has_references_(any_reference(structure_)),
       config_(with_leaves(config_of(config), structure_, rows)),
@@ -112,7 +113,57 @@ void ExampleStage::raise_for_put(Outcome outcome, std::optional<double> timeout_
   raise_for(outcome);
 }
 
-Reservation ExampleStage::reserve(std::optional<double> timeout_s) {
+namespace {
+
+// Returns the shape that `shapes` has for a leaf of variable size. Raises ConfigError.
+std::vector<std::uint64_t> shape_in(const py::dict& shapes, const LeafSpec& leaf) {
+  const py::str name(leaf.name);
+  const py::object given = shapes.contains(name) ? py::object(shapes[name]) : py::none();
+  const auto shape =
+      py::isinstance<py::sequence>(given) ? given.cast<std::vector<npy_intp>>() : std::vector<npy_intp>();
+  const auto fits = [](npy_intp wanted, npy_intp extent) { return extent >= 0 && (wanted == extent || wanted == -1); };
+  if (!std::ranges::equal(leaf.shape, shape, fits)) {
+    raise(errors().config_error, leaf.path + ": reserve() needs shapes={'" + leaf.name + "': ...} for a " +
+                                     leaf.described + ", got " + std::string(py::repr(given)));
+  }
+  std::size_t size_bytes = leaf.variable.element_bytes;
+  for (const npy_intp extent : shape) {
+    if (__builtin_mul_overflow(size_bytes, static_cast<std::size_t>(extent), &size_bytes)) {
+      size_bytes = std::numeric_limits<std::size_t>::max();
+    }
+  }
+  if (size_bytes > leaf.variable.max_bytes) {
+    raise(errors().spec_mismatch, leaf.path + ": a shape of " + std::string(py::repr(given)) + " has " +
+                                      readable_bytes(size_bytes) + ", and max_bytes of its Field is " +
+                                      readable_bytes(leaf.variable.max_bytes) + "; raise it, or make the item smaller");
+  }
+  return {shape.begin(), shape.end()};
+}
+
+}  // namespace
+
+void ExampleStage::check_shapes(const ItemView& view) const {
+  for (std::size_t leaf = 0; leaf < structure_.leaves().size() && !config_.programs.empty(); ++leaf) {
+    if (structure_.leaves()[leaf].variable.axes == 0 || config_.programs[leaf] == nullptr) {
+      continue;
+    }
+    if (const std::string refusal = config_.programs[leaf]->refusal(view.shape(leaf)); !refusal.empty()) {
+      raise(errors().spec_mismatch, structure_.leaves()[leaf].path + ": " + refusal);
+    }
+  }
+}
+
+Reservation ExampleStage::reserve(std::optional<double> timeout_s, const py::dict& shapes) {
+  std::vector<std::vector<std::uint64_t>> wanted(structure_.leaves().size());
+  for (std::size_t leaf = 0; leaf < wanted.size() && core_->layout().has_variable(); ++leaf) {
+    if (structure_.leaves()[leaf].variable.axes > 0) {
+      wanted[leaf] = shape_in(shapes, structure_.leaves()[leaf]);
+      const ops::Program* const program = config_.programs.empty() ? nullptr : config_.programs[leaf].get();
+      if (const std::string refusal = program == nullptr ? "" : program->refusal(wanted[leaf]); !refusal.empty()) {
+        raise(errors().spec_mismatch, structure_.leaves()[leaf].path + ": " + refusal);
+      }
+    }
+  }
   const Deadline deadline = deadline_after(timeout_s);
   Reservation reservation{};
   Outcome outcome = core_->reserve(reservation, Deadline::min());
@@ -121,6 +172,13 @@ Reservation ExampleStage::reserve(std::optional<double> timeout_s) {
   }
   if (outcome != Outcome::kOk) {
     raise_for_put(outcome, timeout_s, "");
+  }
+  for (std::size_t leaf = 0; leaf < wanted.size(); ++leaf) {
+    const SlotLayout::Leaf& of_leaf = core_->layout().leaves()[leaf];
+    if (of_leaf.variable.axes > 0 && core_->allocate(reservation.slot, of_leaf, wanted[leaf]) == nullptr) {
+      core_->abort(reservation);
+      throw std::bad_alloc();
+    }
   }
   return reservation;
 }
@@ -153,10 +211,10 @@ Outcome ExampleStage::put_rows(const ItemView& view, std::size_t& row, Deadline 
 // Fills these slots with the rows from `row` on, and commits them together.
 void ExampleStage::fill(const ItemView& view, std::size_t row, std::span<const Reservation> reservations) {
   try {
-    std::array<std::byte*, kGroupRows> slots{};
+    std::array<std::uint32_t, kGroupRows> slots{};
     for (std::size_t i = 0; i < reservations.size(); ++i) {
       const std::uint32_t slot = reservations[i].slot;
-      slots.at(i) = core_->slot_data(slot);
+      slots.at(i) = slot;
       if (has_references_) {
         set_references(slot, view.references(row + i));
       }
@@ -173,6 +231,7 @@ void ExampleStage::fill(const ItemView& view, std::size_t row, std::span<const R
 
 void ExampleStage::put(py::handle item, bool batched, std::optional<double> timeout_s) {
   const ItemView view(structure_, item, batched, to_array_);
+  check_shapes(view);
   std::size_t row = 0;
   const Outcome outcome = put_rows(view, row, deadline_after(timeout_s), true);
   if (outcome != Outcome::kOk) {
@@ -183,7 +242,9 @@ void ExampleStage::put(py::handle item, bool batched, std::optional<double> time
 }
 
 void ExampleStage::hold(const py::object& item) {
-  held_ = std::make_shared<ItemView>(structure_, item, batched_, to_array_);
+  auto view = std::make_shared<ItemView>(structure_, item, batched_, to_array_);
+  check_shapes(*view);
+  held_ = std::move(view);
 }
 
 Outcome ExampleStage::put_held(bool wait, std::size_t& row) {
@@ -202,8 +263,14 @@ std::vector<py::object> ExampleStage::slot_views(Reservation reservation, py::ha
   std::vector<py::object> views;
   std::byte* const slot = core_->slot_data(reservation.slot);
   for (const LeafSpec& leaf : structure_.leaves()) {
-    const std::size_t offset = core_->layout().leaves()[views.size()].slot_offset;
-    views.push_back(array_on(slot + offset, leaf.dtype, leaf.shape, owner));
+    const SlotLayout::Leaf& of_leaf = core_->layout().leaves()[views.size()];
+    if (leaf.variable.axes > 0) {
+      const VariableItem& variable = core_->variable_item(reservation.slot, of_leaf);
+      const std::vector<npy_intp> shape(variable.shape(of_leaf).begin(), variable.shape(of_leaf).end());
+      views.push_back(array_on(variable.data, leaf.dtype, shape, owner));
+    } else {
+      views.push_back(array_on(slot + of_leaf.slot_offset, leaf.dtype, leaf.shape, owner));
+    }
   }
   return views;
 }
@@ -224,6 +291,7 @@ int ExampleStage::traverse(visitproc visit, void* arg) const {
   Py_VISIT(from_array_.ptr());
   Py_VISIT(info_type_.ptr());
   Py_VISIT(new_memory_.ptr());
+  Py_VISIT(ragged_.ptr());
   if (const int stop = references_.traverse(visit, arg); stop != 0) {
     return stop;
   }
@@ -312,19 +380,19 @@ void register_example_stage(py::module_& module) {
   example_stage_type = reinterpret_cast<PyTypeObject*>(type.ptr());
   add_puts(type);
   type.def(py::init<const py::object&, const py::object&, const py::object&, std::string, bool, py::object, py::object,
-                    py::object, py::object, std::shared_ptr<Uploads>, const py::list&>(),
+                    py::object, py::object, std::shared_ptr<Uploads>, const py::list&, py::object>(),
            py::arg("spec"), py::arg("node_of"), py::arg("config"), py::kw_only(), py::arg("name"), py::arg("batched"),
            py::arg("to_array"), py::arg("from_array"), py::arg("info_type"), py::arg("new_memory"),
-           py::arg("uploads") = py::none(), py::arg("rows") = py::list())
+           py::arg("uploads") = py::none(), py::arg("rows") = py::list(), py::arg("ragged") = py::none())
       .def_property_readonly("_batch_offsets", guarded(&ExampleStage::batch_offsets))
       .def("_expect_growth", guarded(&ExampleStage::expect_growth))
-      .def("reserve", &make_reservation, py::arg("timeout") = py::none(),
-           "reserve(timeout=None)\n\n"
+      .def("reserve", &make_reservation, py::arg("timeout") = py::none(), py::arg("shapes") = py::dict(),
+           "reserve(timeout=None, shapes={})\n\n"
            "Obtain a slot and write the example into it in place:\n\n"
            "    with buffer.reserve() as views:\n"
            "        views['image'][...] = ...\n\n"
            "Leaving the block commits the example, an exception aborts it. The views must not be written to "
-           "afterwards.")
+           "afterwards. Leaves of variable size need their shapes: reserve(shapes={'image': (480, 640, 3)}).")
       .def_property_readonly(
           "capsule", guarded(&ExampleStage::capsule),
           "The buffer for native producers: a PyCapsule named \"pyecho.buffer.v1\" around a\n"

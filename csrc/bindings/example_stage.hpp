@@ -31,6 +31,7 @@ class ExampleStage final : public Stage {
   // the examples. Python callables, or None:
   // - to_array: leaf -> ndarray, or None if it is not an array
   // - from_array: (ndarray, leaf number) -> array for the consumer
+  // - ragged: (values, shapes, leaf number) -> the rows of a ragged leaf for the consumer
   // - info_type: (source_index, use) -> the info of a batch
   // - new_memory: size_bytes -> (address, owner) of memory for a batch. The arrays of the batch have the owner as their
   //   base. None: pyecho's own memory, which is filled again once the arrays are dropped.
@@ -40,7 +41,7 @@ class ExampleStage final : public Stage {
   ExampleStage(const pybind11::object& spec, const pybind11::object& node_of, const pybind11::object& config,
                std::string name, bool batched, pybind11::object to_array, pybind11::object from_array,
                pybind11::object info_type, pybind11::object new_memory, std::shared_ptr<Uploads> uploads,
-               const pybind11::list& rows);
+               const pybind11::list& rows, pybind11::object ragged);
   // Stops the core, to which a capsule may refer for longer.
   ~ExampleStage() override { core_->stop(); }
   ExampleStage(const ExampleStage&) = delete;
@@ -50,8 +51,9 @@ class ExampleStage final : public Stage {
 
   // Copies an example, or each row of a batch, into slots. Raises SpecMismatch, PutTimeout, Closed.
   void put(pybind11::handle item, bool batched, std::optional<double> timeout_s);
-  // Reserves a slot to write to. Raises PutTimeout, Closed.
-  Reservation reserve(std::optional<double> timeout_s);
+  // Reserves a slot to write to. `shapes`: a dict with the shape of each leaf of variable size, by name. Raises
+  // PutTimeout, Closed, ConfigError.
+  Reservation reserve(std::optional<double> timeout_s, const pybind11::dict& shapes);
   // Returns new writable arrays on the slot, with `owner` as their base.
   [[nodiscard]] std::vector<pybind11::object> slot_views(Reservation reservation, pybind11::handle owner) const;
 
@@ -95,6 +97,9 @@ class ExampleStage final : public Stage {
   [[nodiscard]] pybind11::object with_info(const pybind11::object& batch, const pybind11::object& source_index,
                                            const pybind11::object& use) const;
   [[nodiscard]] HostMemory new_memory(std::size_t size_bytes, Upload& upload) const;
+  // Raises SpecMismatch if operations cannot transform these rows.
+  void check_shapes(const ItemView& view) const;
+  pybind11::object ragged_leaf(std::size_t index, const Lease& lease, pybind11::handle owner) const;
   pybind11::object array_leaf(std::size_t index, std::byte* data, std::uint32_t rows, pybind11::handle owner) const;
   [[nodiscard]] std::span<const ReferenceTable::Entry> entries_of(const Lease& lease) const noexcept;
   [[nodiscard]] pybind11::list reference_list(std::size_t position,
@@ -109,6 +114,7 @@ class ExampleStage final : public Stage {
   const pybind11::object from_array_;
   const pybind11::object info_type_;
   const pybind11::object new_memory_;
+  const pybind11::object ragged_;
   const bool batched_;
   const bool has_references_;
   EchoConfig config_;
@@ -127,6 +133,7 @@ class ExampleStage final : public Stage {
 [[nodiscard]] Lease& lease_of(const pybind11::object& capsule) noexcept;
 
 // Reserves a slot, to be filled in place by Python (reservation.cpp).
-pybind11::object make_reservation(std::shared_ptr<ExampleStage> buffer, std::optional<double> timeout_s);
+pybind11::object make_reservation(std::shared_ptr<ExampleStage> buffer, std::optional<double> timeout_s,
+                                  const pybind11::dict& shapes);
 
 }  // namespace pyecho::bindings

@@ -131,8 +131,13 @@ py::object ExampleStage::make_batch(const Lease& lease, py::handle owner) {
   std::size_t references = 0;
   for (const LeafSpec& leaf : structure_.leaves()) {
     const std::size_t i = objects.size();
-    objects.push_back(leaf.by_reference ? py::object(reference_list(references++, entries_of(lease)))
-                                        : array_leaf(i, data + layout.leaves()[i].batch_offset, rows, owner));
+    if (leaf.by_reference) {
+      objects.push_back(reference_list(references++, entries_of(lease)));
+    } else if (layout.leaves()[i].ragged) {
+      objects.push_back(ragged_leaf(i, lease, owner));
+    } else {
+      objects.push_back(array_leaf(i, data + layout.leaves()[i].batch_offset, rows, owner));
+    }
   }
   py::object batch = structure_.unflatten(objects);
   if (!config_.with_info) {
@@ -189,6 +194,25 @@ py::object ExampleStage::sent_batch(const Lease& lease) const {
   const auto next = call_python([&] { return owner.attr("go_on")(); }).cast<std::uintptr_t>();
   lease.upload().to = reinterpret_cast<void*>(next);  // NOLINT(performance-no-int-to-ptr)
   return emission;
+}
+
+// The elements have an owner of their own, so that a batch that was pinned can leave them.
+py::object ExampleStage::ragged_leaf(std::size_t index, const Lease& lease, py::handle owner) const {
+  const SlotLayout::Leaf& leaf = core_->layout().leaves()[index];
+  const py::object dtype = row_leaves_[index].dtype;
+  const auto element_bytes = static_cast<std::size_t>(std::max<npy_intp>(1, PyDataType_ELSIZE(as_descr(dtype))));
+  Values& values = lease.values(index);
+  const npy_intp count[] = {static_cast<npy_intp>(values.size_bytes() / element_bytes)};
+  auto kept = std::make_unique<std::shared_ptr<std::byte>>(values.share());
+  std::byte* const data = kept->get();
+  const py::capsule memory(kept.get(), [](void* dying) { delete static_cast<std::shared_ptr<std::byte>*>(dying); });
+  static_cast<void>(kept.release());
+  const py::object elements = array_on(data, dtype, count, memory);
+  const npy_intp dims[] = {static_cast<npy_intp>(lease.rows()), static_cast<npy_intp>(leaf.variable.axes)};
+  auto* const extent = reinterpret_cast<PyObject*>(PyArray_DescrFromType(NPY_INT64));
+  const py::object shapes =
+      array_on(lease.data() + leaf.batch_offset, py::reinterpret_steal<py::object>(extent), dims, owner);
+  return call_python([&] { return ragged_(elements, shapes, index); });
 }
 
 py::object ExampleStage::array_leaf(std::size_t index, std::byte* data, std::uint32_t rows, py::handle owner) const {

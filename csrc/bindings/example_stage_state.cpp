@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <stdexcept>
+#include <utility>
 
 #include "bindings/errors.hpp"
 #include "bindings/example_stage.hpp"
@@ -29,18 +30,34 @@ const Plan& ExampleStage::inspect(py::dict& state, bool payload) {
   return plan;
 }
 
-// Adds `numbers`, `columns` and `checksum` of the items, ascending. A column is an array with the bytes of each row, or
-// a list of references.
+// Adds `numbers`, `columns` and `checksum` of the items, ascending. A column is an array with the bytes of each row; of a
+// leaf of variable size a tuple of all bytes and the shape of each row; or a list of references.
 void ExampleStage::add_payload(py::dict& state, const std::vector<Unspent>& items) const {
   const auto count = static_cast<py::ssize_t>(items.size());
   py::list columns(structure_.leaves().size());
   std::vector<std::byte*> memory;
   std::vector<py::list> lists;
   for (const LeafSpec& leaf : structure_.leaves()) {
-    py::array_t<std::uint8_t> rows({count, static_cast<py::ssize_t>(leaf.size_bytes)});
-    columns[memory.size()] = rows;
+    std::vector<py::ssize_t> extents{count, static_cast<py::ssize_t>(leaf.size_bytes)};
+    const SlotLayout::Leaf& of_leaf = core_->layout().leaves()[memory.size()];
+    py::array_t<std::int64_t> shapes({count, static_cast<py::ssize_t>(leaf.variable.axes)});
+    if (leaf.variable.axes > 0) {
+      extents = {0};
+      auto* extent = reinterpret_cast<std::byte*>(shapes.mutable_data());
+      for (const Unspent& item : items) {
+        const VariableItem& variable = core_->variable_of(item, of_leaf);
+        extents[0] += static_cast<py::ssize_t>(variable.size_bytes);
+        std::memcpy(extent, variable.shape(of_leaf).data(), variable.shape(of_leaf).size_bytes());
+        extent += variable.shape(of_leaf).size_bytes();
+      }
+    }
+    py::array_t<std::uint8_t> rows(extents);
     if (leaf.by_reference) {
       columns[memory.size()] = lists.emplace_back();
+    } else if (leaf.variable.axes > 0) {
+      columns[memory.size()] = py::make_tuple(rows, shapes);
+    } else {
+      columns[memory.size()] = rows;
     }
     memory.push_back(reinterpret_cast<std::byte*>(rows.mutable_data()));
   }
@@ -93,8 +110,7 @@ void ExampleStage::refill(const py::object& item, bool batched, const Indices& r
     if (has_references_) {
       set_references(slot, view.references(row));
     }
-    std::byte* const memory = core_->slot_data(slot);
-    view.copy_rows(row, *core_, std::span(&memory, 1));
+    view.copy_rows(row, *core_, std::span(&slot, 1));
   }
   stream_fence();
 }

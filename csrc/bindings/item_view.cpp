@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -164,7 +165,7 @@ ItemView::ItemView(const Structure& structure, py::handle item, bool batched, co
     if (leaf.by_reference) {
       references_.push_back(sources_[i].owner.ptr());
     }
-    size_bytes_ += leaf.size_bytes;
+    size_bytes_ += leaf.by_reference ? 0 : sources_[i].row_bytes;
   }
   size_bytes_ *= rows();
 }
@@ -186,6 +187,7 @@ void ItemView::resolve(const LeafSpec& leaf, Source& source, const py::object& t
   }
   if (!batched_ && leaf.shape.empty() && write_number(leaf, object, source.number.data())) {
     source.data = source.number.data();
+    source.row_bytes = leaf.size_bytes;
     return;
   }
   if (!PyArray_Check(object)) {
@@ -208,19 +210,35 @@ void ItemView::resolve(const LeafSpec& leaf, Source& source, const py::object& t
 void ItemView::resolve_array(const LeafSpec& leaf, Source& source) {
   PyArrayObject* const array = as_array(source.owner);
   const std::size_t leading_axes = batched_ ? 1 : 0;
+  source.row_bytes = leaf.size_bytes;
   PyArray_Descr* const expected = as_descr(leaf.dtype);
+  const auto fits = [](npy_intp wanted, npy_intp extent) { return wanted == extent || wanted == -1; };
   if (!std::cmp_equal(PyArray_NDIM(array), leaf.shape.size() + leading_axes) ||
-      !std::ranges::equal(leaf.shape, std::span(PyArray_DIMS(array) + leading_axes, leaf.shape.size())) ||
+      !std::ranges::equal(leaf.shape, std::span(PyArray_DIMS(array) + leading_axes, leaf.shape.size()), fits) ||
       (PyArray_DESCR(array) != expected && PyArray_EquivTypes(PyArray_DESCR(array), expected) == 0)) {
     raise_leaf_mismatch(leaf, batched_, source.owner);
   }
   source.data = static_cast<const std::byte*>(PyArray_DATA(array));
+  const std::span extents(PyArray_DIMS(array) + leading_axes, leaf.shape.size());
+  if (leaf.variable.axes > 0) {
+    source.shape.assign(extents.begin(), extents.end());
+    source.row_bytes = leaf.variable.element_bytes;
+    for (const std::uint64_t extent : source.shape) {  // of an array that is there
+      source.row_bytes *= extent;
+    }
+    if (source.row_bytes > leaf.variable.max_bytes) {
+      raise(errors().spec_mismatch, leaf.path + ": has " + std::to_string(source.row_bytes) + " bytes (" +
+                                        describe_object(source.owner) + "), and max_bytes of its Field is " +
+                                        std::to_string(leaf.variable.max_bytes) +
+                                        "; raise it, or make the item smaller in the source");
+    }
+  }
   if (batched_) {
     set_rows(leaf, PyArray_DIM(array, 0));
     source.row_stride_bytes = PyArray_STRIDE(array, 0);
   }
   if (!PyArray_IS_C_CONTIGUOUS(array)) {
-    source.strided = std::make_unique<StridedRow>(std::span(leaf.shape),
+    source.strided = std::make_unique<StridedRow>(std::span<const npy_intp>(extents),
                                                   std::span(PyArray_STRIDES(array) + leading_axes, leaf.shape.size()),
                                                   static_cast<std::size_t>(PyDataType_ELSIZE(expected)));
   }
@@ -248,12 +266,29 @@ void ItemView::resolve_references(const LeafSpec& leaf, Source& source) {
   set_rows(leaf, PyTuple_GET_SIZE(source.owner.ptr()));
 }
 
-void ItemView::copy_rows(std::size_t first, const EchoBuffer& buffer,
-                         std::span<std::byte* const> slots) const noexcept {
+void ItemView::copy_rows(std::size_t first, EchoBuffer& buffer, std::span<const std::uint32_t> numbers) const {
+  std::array<std::byte*, kMostSlots> found{};
+  const std::span<std::byte* const> slots = std::span(found).first(numbers.size());
+  std::ranges::transform(numbers, found.begin(), [&](std::uint32_t slot) { return buffer.slot_data(slot); });
   for (std::size_t i = 0; i < sources_.size(); ++i) {
     const SlotLayout::Leaf& leaf = buffer.layout().leaves()[i];
     const Source& source = sources_[i];
     const std::byte* from = source.data + static_cast<std::ptrdiff_t>(first) * source.row_stride_bytes;
+    if (leaf.variable.axes > 0) {
+      for (const std::uint32_t slot : numbers) {
+        std::byte* const to = buffer.allocate(slot, leaf, source.shape);
+        if (to == nullptr) {
+          throw std::bad_alloc();
+        }
+        if (source.strided) {
+          source.strided->copy(to, from, false);
+        } else {
+          std::memcpy(to, from, source.row_bytes);
+        }
+        from += source.row_stride_bytes;
+      }
+      continue;
+    }
     if (!source.strided && leaf.size_bytes <= kMaxColumnBytes && std::has_single_bit(leaf.size_bytes)) {
       kCopyColumn[static_cast<std::size_t>(std::countr_zero(leaf.size_bytes))](slots, leaf.slot_offset, from,
                                                                                source.row_stride_bytes);

@@ -34,8 +34,11 @@ class ItemView {
   [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
   // Copies a row into each slot, from `first` on, which the same thread must commit (see EchoBuffer::stream_slots). The
   // layout has a leaf for each leaf of the structure, empty for a reference leaf. Goes column by column, which is
-  // faster for numbers.
-  void copy_rows(std::size_t first, const EchoBuffer& buffer, std::span<std::byte* const> slots) const noexcept;
+  // faster for numbers. At most kMostSlots. Throws std::bad_alloc for leaves of variable size.
+  static constexpr std::size_t kMostSlots = 32;
+  void copy_rows(std::size_t first, EchoBuffer& buffer, std::span<const std::uint32_t> slots) const;
+  // Returns the shape of the rows of a leaf of variable size.
+  [[nodiscard]] std::span<const std::uint64_t> shape(std::size_t leaf) const noexcept { return sources_[leaf].shape; }
   // Returns the reference leaves of one row, in leaf order. Needs the GIL.
   [[nodiscard]] pybind11::tuple references(std::size_t row) const;
 
@@ -48,6 +51,8 @@ class ItemView {
     std::ptrdiff_t row_stride_bytes = 0;  // between rows
     std::unique_ptr<StridedRow> strided;  // if the elements of a row are not side by side in C order
     std::array<std::byte, 16> number{};   // storage for a Python number
+    std::vector<std::uint64_t> shape;     // of a row of a leaf of variable size
+    std::size_t row_bytes = 0;
   };
 
   void resolve(const LeafSpec& leaf, Source& source, const pybind11::object& to_array);

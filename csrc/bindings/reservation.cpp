@@ -18,8 +18,8 @@ namespace {
 
 class ReservationObject {
  public:
-  ReservationObject(std::shared_ptr<ExampleStage> buffer, std::optional<double> timeout_s)
-      : buffer_(std::move(buffer)), core_(buffer_->shared_core()), reservation_(buffer_->reserve(timeout_s)) {}
+  ReservationObject(std::shared_ptr<ExampleStage> buffer, std::optional<double> timeout_s, const py::dict& shapes)
+      : buffer_(std::move(buffer)), core_(buffer_->shared_core()), reservation_(buffer_->reserve(timeout_s, shapes)) {}
   // Aborts an open reservation, because it would hold up all later ones.
   ~ReservationObject() {
     if (open_) {
@@ -150,13 +150,14 @@ PyType_Spec reservation_spec = {
 
 }  // namespace
 
-py::object make_reservation(std::shared_ptr<ExampleStage> buffer, std::optional<double> timeout_s) {
+py::object make_reservation(std::shared_ptr<ExampleStage> buffer, std::optional<double> timeout_s,
+                            const py::dict& shapes) {
   if (buffer->has_references()) {
     raise(errors().config_error,
           "reserve() needs a spec of arrays and numbers, but this one has leaves that travel by reference; use put()");
   }
   py::object made = owned(reservation_type->tp_alloc(reservation_type, 0));
-  reinterpret_cast<ReservationHolder*>(made.ptr())->held = new ReservationObject(std::move(buffer), timeout_s);
+  reinterpret_cast<ReservationHolder*>(made.ptr())->held = new ReservationObject(std::move(buffer), timeout_s, shapes);
   return made;
 }
 

@@ -15,11 +15,11 @@ std::string text(py::handle object) { return py::str(object); }
 
 }  // namespace
 
-LeafSpec::LeafSpec(const py::object& field, std::string where)
-    : path(std::move(where)), by_reference(field.attr("by_reference").cast<bool>()) {
+LeafSpec::LeafSpec(const py::object& field, std::string where, std::string called)
+    : path(std::move(where)), name(std::move(called)), by_reference(field.attr("by_reference").cast<bool>()) {
   if (by_reference) {
-    if (const py::object name = field.attr("seen"); !name.is_none()) {
-      seen = text(name);
+    if (const py::object type = field.attr("seen"); !type.is_none()) {
+      seen = text(type);
     }
     return;
   }
@@ -28,10 +28,20 @@ LeafSpec::LeafSpec(const py::object& field, std::string where)
   described = text(dtype) + " array of shape " + text(py::repr(extents));
   size_bytes = static_cast<std::size_t>(PyDataType_ELSIZE(as_descr(dtype)));
   for (const py::handle extent : extents) {
+    if (extent.is_none()) {
+      shape.push_back(-1);
+      variable = {.axes = static_cast<std::uint32_t>(extents.size()),
+                  .element_bytes = static_cast<std::size_t>(PyDataType_ELSIZE(as_descr(dtype))),
+                  .max_bytes = field.attr("max_bytes").cast<std::size_t>()};
+      continue;
+    }
     shape.push_back(extent.cast<npy_intp>());
     if (__builtin_mul_overflow(size_bytes, static_cast<std::size_t>(shape.back()), &size_bytes)) {
       raise(errors().config_error, "a field of shape " + text(py::repr(extents)) + " does not fit the address space");
     }
+  }
+  if (variable.axes > 0) {
+    size_bytes = 0;
   }
   if (shape.size() >= max_axes()) {  // a batch has one axis more
     raise(errors().config_error, "a field may have " + std::to_string(max_axes() - 1) + " axes at most, got " +
@@ -39,12 +49,13 @@ LeafSpec::LeafSpec(const py::object& field, std::string where)
   }
 }
 
-Structure::Node Structure::parse(const py::object& spec, const py::object& node_of, const std::string& path) {
+Structure::Node Structure::parse(const py::object& spec, const py::object& node_of, const std::string& path,
+                                 const std::string& name) {
   Node node;
   node.path = path;
   const py::object description = node_of(spec);
   if (description.is_none()) {
-    leaves_.emplace_back(spec, path);
+    leaves_.emplace_back(spec, path, name);
     return node;
   }
   node.type = py::type::of(spec);
@@ -59,9 +70,12 @@ Structure::Node Structure::parse(const py::object& spec, const py::object& node_
     node.rebuild = description.attr("rebuild");
   }
   std::size_t position = 0;
+  const py::list keys(description.attr("keys"));
   for (const py::handle child : description.attr("children")) {
+    const std::string step = text(description.attr("step")(position));
+    const std::string key = text(keys[position++]);
     node.children.push_back(
-        parse(py::reinterpret_borrow<py::object>(child), node_of, path + text(description.attr("step")(position++))));
+        parse(py::reinterpret_borrow<py::object>(child), node_of, path + step, name.empty() ? key : name + "." + key));
   }
   return node;
 }

@@ -9,28 +9,31 @@
 #include <vector>
 
 #include "bindings/numpy_api.hpp"
+#include "core/memory/slot_layout.hpp"
 
 namespace pyecho::bindings {
 
 // One leaf of the nest. An array leaf has a dtype and the shape of one example. A reference leaf (str, bytes, any
 // object) has neither and travels as a Python reference.
 struct LeafSpec {
-  // `field`: a pyecho.Field. `where`: its path.
-  LeafSpec(const pybind11::object& field, std::string where);
+  // `field`: a pyecho.Field. `where`: its path. `name`: its keys, joined by dots.
+  LeafSpec(const pybind11::object& field, std::string where, std::string name);
 
   std::string path;  // for messages: item['image']
+  std::string name;
   bool by_reference;
   std::string seen;  // reference leaf: the type of the first item's object; arrays are then refused, unless it is empty
   std::string described = "an object";        // for messages: "float32 array of shape (3, 32, 32)"
   pybind11::object dtype = pybind11::none();  // numpy.dtype; none for a reference leaf
-  std::vector<npy_intp> shape;
-  std::size_t size_bytes = 0;  // of one example; 0 for a reference leaf
+  std::vector<npy_intp> shape;                // -1 where it differs from example to example
+  std::size_t size_bytes = 0;                 // of one example; 0 for a reference leaf, and for one of variable size
+  VariableLeaf variable{};
 };
 
 class Structure {
  public:
   // `spec`: a nest of fields. `node_of`: value -> pyecho.items.nodes.Node, or None for a leaf.
-  Structure(const pybind11::object& spec, const pybind11::object& node_of) : root_(parse(spec, node_of, "item")) {}
+  Structure(const pybind11::object& spec, const pybind11::object& node_of) : root_(parse(spec, node_of, "item", "")) {}
 
   [[nodiscard]] const std::vector<LeafSpec>& leaves() const noexcept { return leaves_; }
 
@@ -54,7 +57,8 @@ class Structure {
     std::string expected;      // description of a matching item, for messages
   };
 
-  Node parse(const pybind11::object& spec, const pybind11::object& node_of, const std::string& path);
+  Node parse(const pybind11::object& spec, const pybind11::object& node_of, const std::string& path,
+             const std::string& name);
   static pybind11::object children_of(const Node& node, pybind11::handle item);
   static void flatten(const Node& node, pybind11::handle item, std::vector<pybind11::object>& leaves);
   static pybind11::object unflatten(const Node& node, pybind11::object*& next);

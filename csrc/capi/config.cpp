@@ -97,7 +97,7 @@ EchoConfig core_config(const pyecho_config& config, const Leaves& leaves) {
                               .min_uses = config.min_uses,
                               .max_age = config.max_age,
                               .batch_rows = config.batch_rows},
-                     .leaf_bytes = {},
+                     .leaves = {},
                      .epoch = config.epoch,
                      .items = or_default(config.items, kUnknown),
                      .steps = config.steps,
@@ -114,7 +114,7 @@ EchoConfig core_config(const pyecho_config& config, const Leaves& leaves) {
     core.batch_memory = [config](std::size_t size_bytes, Upload&) { return allocated(config, size_bytes); };
   }
   for (const auto& leaf : leaves) {
-    core.leaf_bytes.push_back(leaf->view.size_bytes);
+    core.leaves.emplace_back(leaf->view.size_bytes);
   }
   return core;
 }

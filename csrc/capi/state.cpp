@@ -159,7 +159,9 @@ Words Buffer::fingerprint() const {
               config_.plan.min_uses,
               config_.plan.max_age,
               config_.plan.unique_in_batch ? 1U : 0U};
-  words.insert(words.end(), config_.leaf_bytes.begin(), config_.leaf_bytes.end());
+  for (const LeafFormat& leaf : config_.leaves) {
+    words.push_back(leaf.slot_bytes);
+  }
   return words;
 }
 
@@ -225,9 +227,10 @@ void Buffer::load(std::span<const std::byte> state, std::uint64_t& taken) {
   Replay replay = core->begin_at(position);
   const Places items = items_at(replay, numbers);
   for (std::size_t leaf = 0; leaf < columns.size(); ++leaf) {
-    const auto& [size_bytes, slot_offset, row_bytes, batch_offset] = core->layout().leaves()[leaf];
+    const SlotLayout::Leaf& of_leaf = core->layout().leaves()[leaf];
+    const std::size_t size_bytes = of_leaf.size_bytes;
     for (std::size_t item = 0; item < items.size() && size_bytes > 0; ++item) {
-      std::memcpy(core->slot_data(items[item].second) + slot_offset, columns[leaf].data() + item * size_bytes,
+      std::memcpy(core->slot_data(items[item].second) + of_leaf.slot_offset, columns[leaf].data() + item * size_bytes,
                   size_bytes);
     }
   }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -226,7 +225,7 @@ def _check_memory(
         needed = kept * _bytes_of(fields, dtype)
         what = f"{kept} items"
     else:
-        fields = leaves_of(echo.full_spec if isinstance(echo, DeviceEcho) else echo.spec)
+        fields = leaves_of(echo.full_spec if isinstance(echo, DeviceEcho) else echo.row_spec)
         batches = config.prefetch if pipeline.links else 0
         needed = batches * config.batch_size * _bytes_of(fields, dtype)
         if echo.blocks is not None:
@@ -257,5 +256,5 @@ def _bytes_of(fields: list[Field], dtype: torch.dtype | None) -> int:
         if not field.by_reference:
             images = field.shape and (field.dtype == np.uint8 or field.dtype.kind in "fV")
             size = dtype.itemsize if dtype is not None and images else field.dtype.itemsize
-            total += math.prod(field.shape) * size
+            total += field.size_bytes // field.dtype.itemsize * size
     return total

@@ -15,6 +15,9 @@ from pyecho.ops import ELEMENTS, Operation, Plain
 
 Ops = Sequence[Operation] | Mapping[Any, Sequence[Operation]] | None
 
+VARIABLE = 2**64 - 1
+"""Stands for an extent that differs from item to item: ops::kVariable."""
+
 Row = tuple[Field, _core.Program] | None
 """What the rows of a leaf are, and what makes them of it; None: they are copies."""
 
@@ -75,13 +78,15 @@ def _row_of(name: str, field: Field, plain: list[Plain], adapter: Adapter) -> Ro
         )
     element = _element_of(field.dtype)
     try:
-        made = _core.Program(element, field.dtype.itemsize, field.shape, plain)
+        shape = [VARIABLE if extent is None else extent for extent in field.shape]
+        made = _core.Program(element, field.dtype.itemsize, shape, plain)
     except ConfigError as error:
         raise ConfigError(f"ops of the leaf {name!r}: {error}") from None
     dtype = field.dtype
     if made.element != element:
         dtype = adapter.dtype_named(ELEMENTS[made.element])
-    return Field(tuple(made.shape), dtype), made
+    extents = tuple(None if extent == VARIABLE else extent for extent in made.shape)
+    return Field(extents, dtype, field.max_bytes if None in extents else None), made
 
 
 def _element_of(dtype: np.dtype[Any]) -> int:

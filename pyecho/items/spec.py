@@ -6,6 +6,7 @@ Adapters decide what counts as an array; nests are the same for all (`pyecho.ite
 from __future__ import annotations
 
 import contextlib
+import math
 import operator
 import sys
 from collections.abc import Callable, Iterable
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from pyecho._core import ConfigError
+from pyecho.checked import checked_int
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,36 +38,95 @@ class Field:
     Parameters
     ----------
     shape
-        Shape of one example, without a batch axis; an int means one axis.
+        Shape of one example, without a batch axis; an int means one axis. None stands for an extent
+        that differs from example to example: memory then follows what examples hold.
     dtype
         Anything `numpy.dtype` accepts. `object` (with shape ``()``) stands for a leaf that travels
         by reference, such as a str; it arrives as a list.
+    max_bytes
+        Most bytes of one example; needed where the shape has None.
     """
 
-    shape: tuple[int, ...]
+    shape: tuple[Any, ...]  # of ints, and None
     dtype: np.dtype[Any]
+    max_bytes: int | None
     seen: str | None = field(compare=False, repr=False)
     """Name of the type that an example has here if it is no array, and then no example may have
     one; None if any object will do."""
 
-    def __init__(self, shape: int | tuple[int, ...], dtype: Any) -> None:
+    def __init__(
+        self,
+        shape: int | tuple[int | None, ...] | None,
+        dtype: Any,
+        max_bytes: int | None = None,
+    ) -> None:
         several = shape if isinstance(shape, Iterable) else (shape,)
-        extents = tuple(operator.index(extent) for extent in several)
-        if any(extent < 0 for extent in extents):
+        extents = tuple(None if each is None else operator.index(each) for each in several)
+        if any(extent is not None and extent < 0 for extent in extents):
             raise ConfigError(f"a shape needs extents of at least 0, got {extents}")
         object.__setattr__(self, "shape", extents)
         object.__setattr__(self, "dtype", np.dtype(dtype))
+        object.__setattr__(self, "max_bytes", max_bytes)
         object.__setattr__(self, "seen", None)
         if self.dtype.hasobject and (extents or self.dtype != object):
             raise ConfigError(
                 f"dtype {self.dtype} holds Python objects, which travel by reference: "
                 "use Field((), object), or a dtype of plain numbers"
             )
+        if self.varies != (max_bytes is not None):
+            raise ConfigError(
+                f"a Field of shape {extents} needs max_bytes, the most that one example has"
+                if self.varies
+                else f"max_bytes is of a Field whose shape has None, got {extents}"
+            )
+        if max_bytes is not None:
+            object.__setattr__(self, "max_bytes", checked_int("max_bytes", max_bytes, 1, 2**48))
 
     @property
     def by_reference(self) -> bool:
         """True if the leaf travels as a Python reference."""
         return bool(self.dtype == object)
+
+    @property
+    def varies(self) -> bool:
+        """True if examples differ in size."""
+        return None in self.shape
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of an example, or the most that it has."""
+        return self.max_bytes or self.dtype.itemsize * math.prod(self.shape)
+
+    def takes(self, other: Field) -> bool:
+        """Return True if an example with a leaf of this field, whose shape is known, fits."""
+        pairs = zip(self.shape, other.shape, strict=False)
+        alike = self.dtype == other.dtype and len(self.shape) == len(other.shape)
+        return alike and all(wanted in (None, extent) for wanted, extent in pairs)
+
+
+class Ragged(NamedTuple):
+    """The rows of a leaf whose examples differ in size: their elements, one row after the other."""
+
+    values: Any
+    """The elements, an array of one axis."""
+    offsets: Any
+    """Where each row begins in `values`, and the end of the last: int64 (B + 1,)."""
+    shapes: Any
+    """The shape of each row: int64 (B, axes)."""
+
+    def row(self, index: int) -> Any:
+        """Return one row, a view of `values` in its shape."""
+        begin, end = int(self.offsets[index]), int(self.offsets[index + 1])
+        return self.values[begin:end].reshape(tuple(map(int, self.shapes[index])))
+
+
+class Padded(NamedTuple):
+    """The rows of a leaf whose examples differ in size, filled up to the largest of the batch."""
+
+    values: Any
+    """The rows, with a leading batch axis."""
+    lengths: Any
+    """The extent of each row where it varies: int64 (B,); (B, n) if n axes vary."""
 
 
 class Adapter:
@@ -114,6 +175,14 @@ class Adapter:
             ) from None
         found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
         return found
+
+    def ragged(self, field: Field, values: Any, offsets: Any, shapes: Any) -> Any:
+        """Return what the consumer gets for the rows of a leaf whose examples differ in size."""
+        return Ragged(values, offsets, shapes)
+
+    def numbers(self, array: Any) -> Any:
+        """Return an array of whole numbers as the consumer gets it."""
+        return array
 
     def saved(self, array: Any) -> Any:
         """Return what a state holds for an array: something that the library's files can carry."""

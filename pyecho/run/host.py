@@ -13,6 +13,7 @@ from pyecho.buffer import native_arguments
 from pyecho.config import Config
 from pyecho.items.nest import leaves_of, map_nest
 from pyecho.items.programs import rows_with
+from pyecho.items.ragged import ragged_rows, with_fields
 from pyecho.items.rows import row_spec, rows_of
 from pyecho.items.sharing import transform_for
 from pyecho.items.spec import Adapter, Field
@@ -191,6 +192,7 @@ class ExampleEcho(HostEcho):
     ) -> None:
         self.spec, self.lists = spec_of_examples(source, config, first, adapter)
         rows, self.row_spec = rows_with(config.ops, self.spec, adapter)
+        ragged = ragged_rows(self.row_spec, adapter, config.pad)
         self.blocks = blocks_for and blocks_for(leaves_of(self.row_spec))
         held = config.wiring.leases + config.leases_of_link + leases
         wiring = replace(
@@ -208,6 +210,7 @@ class ExampleEcho(HostEcho):
             to_array=adapter.as_array,
             from_array=adapter.decoder(leaves_of(self.row_spec)),
             rows=rows,
+            ragged=ragged,
             allocate=adapter.allocate if own.memory == "pinned" else None,
             blocks=self.blocks,
         )
@@ -244,11 +247,12 @@ def spec_of_examples(
     if config.collate_fn is not None:
         return Field((), object), ()
     if config.unbatch:
-        return row_spec(first, adapter, config.wiring.lists)
+        spec, lists = row_spec(first, adapter, config.wiring.lists)
+        return with_fields(spec, config.fields), lists
     spec = map_nest(adapter.field_of, first)
     if source.batched:  # chunks of rows of arrays
         spec = map_nest(lambda field: Field(field.shape[1:], field.dtype), spec)
-    return spec, ()
+    return with_fields(spec, config.fields), ()
 
 
 def _size_of(item: Any) -> int | None:

@@ -22,6 +22,7 @@ from pyecho.state.position import (
     Position,
     Snapshot,
     Unspent,
+    Varied,
     options_of,
 )
 
@@ -197,7 +198,11 @@ def _unspent_of(unspent: Any, total: int, config: Config) -> Unspent:
     _require(bool(np.all(np.diff(np.sort(numbers), prepend=-1, append=total) > 0)), "items")
     columns, checksum = _list(unspent["columns"]), 0
     for leaf, column in enumerate(columns):
-        if type(column) is not list:
+        if type(column) is dict:  # the digest covers it
+            values = _array_of(_dict_of(column)["values"], np.uint8, 1)
+            columns[leaf] = Varied(values, _array_of(column["shapes"], np.int64, 2))
+            _require(bool(np.all(columns[leaf].shapes >= 0)), "shapes")
+        elif type(column) is not list:
             columns[leaf] = rows = _array_of(column, np.uint8, 2)
             checksum += _core.checksum_of_column(rows, numbers, leaf)
         _require(len(columns[leaf]) == len(numbers), "columns")

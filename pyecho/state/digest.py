@@ -23,7 +23,7 @@ def digest(state: Mapping[str, Any]) -> str:
     rest = {name: state[name] for name in state if name != "digest"}
     unspent = rest.get("unspent")
     if is_named(unspent) and type(unspent.get("columns")) is list:
-        columns = [each for each in unspent["columns"] if type(each) is list]
+        columns = [each for each in unspent["columns"] if type(each) in (list, dict)]
         rest["unspent"] = {**unspent, "columns": columns}  # the others have a checksum
     for part in _digested(rest):
         found.update(part)

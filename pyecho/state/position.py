@@ -20,7 +20,7 @@ items that the consumer has not had to their last use. `pyecho.state.check` read
             "decisions",               # of an adaptive factor, also ahead of the consumer
         },
         "unspent": None | {            # items: a column of bytes or references for each leaf
-            "numbers", "columns",
+            "numbers", "columns",      # "values", "shapes" of a leaf whose items differ in size
             "checksum", "leaves",      # of example echoing; batch echoing has one column, of items
         },
         "links": {name: [iterations, delivered, [[kind, ...], ...]]},  # taken there, made ahead
@@ -99,6 +99,18 @@ class Position:
             yield first + of_pass, index
 
 
+@dataclass(frozen=True)
+class Varied:
+    """The column of a leaf whose items differ in size: the bytes of all, and the shape of each."""
+
+    values: Any
+    shapes: Any
+
+    def __len__(self) -> int:
+        """Return the number of items."""
+        return len(self.shapes)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Unspent:
     """Items that the consumer has not had to their last use."""
@@ -145,8 +157,11 @@ def options_of(config: Config) -> dict[str, Any]:
     names = "batch_size unbatch unique_in_batch drop_last pad_last seed epochs steps_per_epoch"
     options = {name: getattr(config, name) for name in [*names.split(), "shards"]}
     options |= {"factor": config.most_uses, "min_uses": config.min_uses, "max_age": config.max_age}
-    if config.ops is not None:
-        options["ops"] = repr(config.ops)
+    options |= {
+        name: repr(value)
+        for name in ("fields", "ops", "pad")
+        if (value := getattr(config, name)) is not None
+    }
     return options | {config.pool_option: config.capacity}
 
 
@@ -220,12 +235,16 @@ def unspent_state(native: dict[str, Any], columns: list[Any], adapter: Adapter) 
 
 def examples_state(native: dict[str, Any], spec: Any, adapter: Adapter) -> dict[str, Any]:
     """Return the items of example echoing as a state holds them; `native`: of the stage."""
-    columns = [
-        column if isinstance(column, list) else adapter.saved(column)
-        for column in native.pop("columns")
-    ]
+    columns = [_saved_column(column, adapter) for column in native.pop("columns")]
     found = {"checksum": native.pop("checksum"), "leaves": _leaves_of_spec(spec)}
     return unspent_state(native, columns, adapter) | found
+
+
+def _saved_column(column: Any, adapter: Adapter) -> Any:
+    if isinstance(column, tuple):  # of a leaf whose examples differ in size
+        values, shapes = map(adapter.saved, column)
+        return {"values": values, "shapes": shapes}
+    return column if isinstance(column, list) else adapter.saved(column)
 
 
 def held_state(held: list[Any], spec: Any, adapter: Adapter) -> list[Any]:
@@ -265,10 +284,19 @@ def parts_of_examples(unspent: Unspent, spec: Any) -> list[Part]:
         )
     if len(unspent.columns) != len(fields):
         raise CheckpointError("the state has another number of columns than leaves")
-    rows = map(_rows_of, unspent.columns, fields)
-    batch = map_nest(lambda _: next(rows), spec)
+    columns = [_rows_of(*each) for each in zip(unspent.columns, fields, strict=True)]
     count = len(unspent.numbers)
-    return [(batch, True, unspent.order, np.arange(count))] if count else []
+    if any(field.varies for field in fields):
+        return [
+            (_nest_of([column[index] for column in columns], spec), False, [0], [which])
+            for which, index in enumerate(unspent.order)
+        ]
+    return [(_nest_of(columns, spec), True, unspent.order, np.arange(count))] if count else []
+
+
+def _nest_of(leaves: list[Any], spec: Any) -> Any:
+    made = iter(leaves)
+    return map_nest(lambda _: next(made), spec)
 
 
 def _leaves_of_spec(spec: Any) -> list[str]:
@@ -283,12 +311,31 @@ def _rows_of(column: Any, field: Field) -> Any:
         if not isinstance(column, list):
             raise CheckpointError("the state has no list of references")
         return column
+    if field.varies:
+        return _items_of(column, field)
     row_bytes = field.dtype.itemsize * math.prod(field.shape)
     # Without rows the column may be of whatever stood for them on a device.
     if not isinstance(column, np.ndarray) or (len(column) and column.shape[1:] != (row_bytes,)):
         raise CheckpointError("the state has rows of other sizes than its leaves")
     shape = (len(column), *field.shape)
     return column.view(field.dtype).reshape(shape) if column.size else np.empty(shape, field.dtype)
+
+
+def _items_of(column: Any, field: Field) -> list[Any]:
+    """Return the items of a leaf that differ in size."""
+    items: list[Any] = []
+    shapes = getattr(column, "shapes", np.empty((0, 0)))
+    sizes = [field.dtype.itemsize * math.prod(shape) for shape in shapes.tolist()]
+    if shapes.shape[1:] != (len(field.shape),) or sum(sizes) != len(column.values):
+        raise CheckpointError("the state has rows of other sizes than its leaves")
+    begin = 0
+    for size, shape in zip(sizes, shapes.tolist(), strict=True):
+        item = column.values[begin : begin + size]
+        items.append(
+            item.view(field.dtype).reshape(shape) if size else np.empty(shape, field.dtype)
+        )
+        begin += size
+    return items
 
 
 def refill(fill: Callable[[Any, bool, Any, Any], None], parts: list[Part], slots: Any) -> None:

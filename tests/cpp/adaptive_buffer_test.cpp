@@ -17,7 +17,7 @@ constexpr std::size_t kWords = 16;  // of an example, each its number, so that a
 
 EchoConfig config_of(std::uint32_t threads) {
   return {.plan = {.capacity = 24, .factor = 6, .seed = 3, .min_uses = 2, .max_age = 40, .batch_rows = 8},
-          .leaf_bytes = {kWords * sizeof(std::uint64_t)},
+          .leaves = {kWords * sizeof(std::uint64_t)},
           .threads = threads};
 }
 

@@ -145,7 +145,7 @@ void expect_no_allocations(Stage& stage) {
 TEST(Allocation, after_warm_up_there_is_none_over_epochs_too) {
   for (const std::uint32_t threads : {0U, 1U, 3U}) {
     EchoBuffer buffer({.plan = {.capacity = 64, .factor = 3.0, .unique_in_batch = threads == 3, .batch_rows = 16},
-                       .leaf_bytes = {8, 600},
+                       .leaves = {8, 600},
                        .with_info = true,
                        .threads = threads});
     expect_no_allocations(buffer);
@@ -161,10 +161,10 @@ TEST(Allocation, max_bytes_covers_everything_that_grows_with_the_configuration) 
   const std::vector<std::size_t> leaves{1};
   static_cast<void>(worth_streaming(0, 0));  // reads files once
   for (EchoConfig config :
-       {EchoConfig{.plan = {.capacity = 20'000, .factor = 29.5, .batch_rows = 2}, .leaf_bytes = leaves},
-        EchoConfig{.plan = {.capacity = 4000, .unique_in_batch = true, .batch_rows = 3000}, .leaf_bytes = leaves},
-        EchoConfig{.leaf_bytes = leaves, .prefetch = 300, .threads = 3},
-        EchoConfig{.plan = {.batch_rows = 2}, .leaf_bytes = leaves, .threads = 0, .burst = 50'000}}) {
+       {EchoConfig{.plan = {.capacity = 20'000, .factor = 29.5, .batch_rows = 2}, .leaves = leaves},
+        EchoConfig{.plan = {.capacity = 4000, .unique_in_batch = true, .batch_rows = 3000}, .leaves = leaves},
+        EchoConfig{.leaves = leaves, .prefetch = 300, .threads = 3},
+        EchoConfig{.plan = {.batch_rows = 2}, .leaves = leaves, .threads = 0, .burst = 50'000}}) {
     config.max_bytes = EchoBuffer::min_bytes(config);
     const AllocationWatch watch;
     EchoBuffer buffer(config);

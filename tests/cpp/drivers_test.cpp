@@ -24,7 +24,7 @@ Case random_case(Xoshiro256& random) {
   constexpr double kFactors[] = {1.0, 1.0, 1.5, 2.0, 2.9, 4.0, 11.0};
   Case made;
   EchoConfig& config = made.config;
-  config.leaf_bytes = random.below(2) == 0 ? kItemLeaves : kLongItemLeaves;
+  config.leaves = random.below(2) == 0 ? kItemLeaves : kLongItemLeaves;
   config.plan.batch_rows = 1 + random.below(random.below(2) == 0 ? 4 : 40);
   config.plan.unique_in_batch = random.below(3) == 0;
   config.plan.capacity =
@@ -49,7 +49,7 @@ std::string describe(const Case& test) {
   return testing::PrintToString(test.passes) + " items, rows " + std::to_string(config.plan.batch_rows) +
          ", capacity " + std::to_string(config.plan.capacity) + ", factor " + std::to_string(config.plan.factor) +
          ", prefetch " + std::to_string(config.prefetch) + ", threads " + std::to_string(config.threads) + ", steps " +
-         std::to_string(config.steps) + (config.leaf_bytes == kLongItemLeaves ? ", long items" : "") +
+         std::to_string(config.steps) + (config.leaves == kLongItemLeaves ? ", long items" : "") +
          (config.plan.unique_in_batch ? ", unique" : "");
 }
 
@@ -109,7 +109,7 @@ TEST(Drivers, begin_starts_afresh_after_an_end_and_after_a_stop_half_way_with_th
 
 // A producer that is about to take a slot while the stage is stopped leaves nothing behind.
 TEST(Drivers, begin_after_a_stop_that_met_a_producer_at_its_ticket_is_allowed) {
-  EchoBuffer buffer({.plan = {.capacity = 4}, .leaf_bytes = {8}, .threads = 0});
+  EchoBuffer buffer({.plan = {.capacity = 4}, .leaves = {8}, .threads = 0});
   Perturb perturb(1, 16);
   for (std::uint64_t epoch = 1; epoch < 500; ++epoch) {
     std::thread producer([&] {
@@ -130,7 +130,7 @@ TEST(Drivers, begin_after_a_stop_that_met_a_producer_at_its_ticket_is_allowed) {
 // Regression: put() slept although slots were free, once the consumer had fallen behind.
 TEST(Drivers, the_slot_of_an_item_whose_last_use_was_handed_out_can_be_reserved_at_once) {
   for (const std::uint32_t threads : kDrivers) {
-    EchoBuffer buffer({.plan = {.capacity = 64, .batch_rows = 8}, .leaf_bytes = kItemLeaves, .threads = threads});
+    EchoBuffer buffer({.plan = {.capacity = 64, .batch_rows = 8}, .leaves = kItemLeaves, .threads = threads});
     std::uint64_t item = 0;
     std::array<Reservation, 64> group{};
     for (std::uint32_t count = 0; buffer.try_reserve(group, count) == Outcome::kOk;) {
@@ -154,7 +154,7 @@ TEST(Drivers, the_slot_of_an_item_whose_last_use_was_handed_out_can_be_reserved_
 
 TEST(Drivers, the_end_of_an_iteration_does_not_wait_for_items_of_the_next_one) {
   for (const std::uint32_t threads : kDrivers) {
-    EchoBuffer buffer({.plan = {.batch_rows = 8}, .leaf_bytes = kItemLeaves, .threads = threads});
+    EchoBuffer buffer({.plan = {.batch_rows = 8}, .leaves = kItemLeaves, .threads = threads});
     for (int pass = 0; pass < 20; ++pass) {
       std::thread producer([&] {
         put_items(buffer, 0, 5);
@@ -175,7 +175,7 @@ TEST(Drivers, the_end_of_an_iteration_does_not_wait_for_items_of_the_next_one) {
 
 TEST(Drivers, after_a_stop_the_end_is_no_longer_told) {
   for (const std::uint32_t threads : kDrivers) {
-    EchoBuffer buffer({.leaf_bytes = kItemLeaves, .threads = threads});
+    EchoBuffer buffer({.leaves = kItemLeaves, .threads = threads});
     Lease lease;
     buffer.close();
     EXPECT_EQ(buffer.acquire(lease, kNever), Outcome::kEnd);

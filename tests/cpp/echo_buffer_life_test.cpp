@@ -21,13 +21,13 @@ using namespace std::chrono_literals;
 class EchoBufferLife : public testing::TestWithParam<std::uint32_t> {
  protected:
   EchoConfig small_{
-      .plan = {.capacity = 4, .batch_rows = 4}, .leaf_bytes = kItemLeaves, .with_info = true, .threads = GetParam()};
+      .plan = {.capacity = 4, .batch_rows = 4}, .leaves = kItemLeaves, .with_info = true, .threads = GetParam()};
 };
 
 INSTANTIATE_TEST_SUITE_P(Threads, EchoBufferLife, testing::Values(0U, 1U, 3U));
 
 TEST_P(EchoBufferLife, at_the_memory_limit_it_is_exhausted_until_a_lease_ends) {
-  const std::size_t block_bytes = BatchPool::block_bytes(SlotLayout(small_.leaf_bytes, 4, true));
+  const std::size_t block_bytes = BatchPool::block_bytes(SlotLayout(small_.leaves, 4, true));
   small_.max_bytes = EchoBuffer::min_bytes(small_) + 2 * block_bytes;  // at most half goes to prefetch and burst
   EchoBuffer buffer(small_);
   std::thread producer([&] { put_passes(buffer, {200}); });
@@ -159,7 +159,7 @@ TEST_P(EchoBufferLife, a_forked_child_is_told_and_can_destroy_the_buffer) {
 
 // A fork may happen in the middle of any step of any thread.
 TEST_P(EchoBufferLife, a_child_that_is_forked_while_everybody_works_can_destroy_the_buffer) {
-  auto* const buffer = new EchoBuffer({.plan = {.factor = 64.0}, .leaf_bytes = {600}, .threads = GetParam()});
+  auto* const buffer = new EchoBuffer({.plan = {.factor = 64.0}, .leaves = {600}, .threads = GetParam()});
   std::thread producer([&] {
     Reservation reservation{};
     while (buffer->reserve(reservation, kNever) == Outcome::kOk) {

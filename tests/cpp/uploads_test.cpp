@@ -124,7 +124,7 @@ class Consumer {
  public:
   explicit Consumer(std::uint32_t threads)
       : config_{.plan = {.capacity = 20, .factor = 3, .batch_rows = 8},
-                .leaf_bytes = {8, 32},
+                .leaves = {8, 32},
                 .with_info = true,
                 .prefetch = 1,
                 .threads = threads,
@@ -252,7 +252,7 @@ TEST(Uploads, stop_does_not_wait_for_a_stream_that_is_held) {
   std::size_t blocks = 0;
   {
     EchoBuffer buffer({.plan = {.capacity = 4, .factor = 1000, .batch_rows = 4},
-                       .leaf_bytes = {8},
+                       .leaves = {8},
                        .prefetch = 1,
                        .threads = 1,
                        .held = 1,

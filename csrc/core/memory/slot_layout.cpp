@@ -24,8 +24,7 @@ std::size_t checked_multiply(std::size_t bytes, std::size_t count) {
 
 }  // namespace
 
-SlotLayout::SlotLayout(const std::vector<std::size_t>& leaf_bytes, std::uint32_t rows, bool with_info,
-                       const std::vector<std::size_t>& row_bytes)
+SlotLayout::SlotLayout(const std::vector<LeafFormat>& leaves, std::uint32_t rows, bool with_info)
     : rows_(rows), with_info_(with_info) {
   assert(rows >= 1);
   const auto add_region = [this](std::size_t size_bytes) {
@@ -34,16 +33,20 @@ SlotLayout::SlotLayout(const std::vector<std::size_t>& leaf_bytes, std::uint32_t
     checked_multiply(batch_bytes_, 1);
     return offset;
   };
-  for (const std::size_t bytes : leaf_bytes) {
-    const std::size_t of_row = row_bytes.empty() ? bytes : row_bytes[leaves_.size()];
+  for (const LeafFormat& leaf : leaves) {
+    const std::size_t bytes = leaf.slot_bytes;
     slot_bytes_ = align_up(slot_bytes_, std::min(kLeafAlignment, std::max<std::size_t>(bytes & (~bytes + 1), 1)));
     leaves_.push_back({.size_bytes = bytes,
                        .slot_offset = slot_bytes_,
-                       .row_bytes = of_row,
-                       .batch_offset = add_region(checked_multiply(of_row, rows))});
+                       .row_bytes = leaf.row_bytes,
+                       .batch_offset = add_region(checked_multiply(leaf.row_bytes, rows)),
+                       .variable = leaf.variable,
+                       .ragged = leaf.ragged});
     slot_bytes_ += bytes;
     example_bytes_ += bytes;
-    row_bytes_ += of_row;
+    row_bytes_ += leaf.row_bytes;
+    variable_bytes_ += checked_multiply(leaf.variable.max_bytes, 1);
+    ragged_ = ragged_ || leaf.ragged;
   }
   slot_bytes_ = std::max(align_up(slot_bytes_, kSlotAlignment), kSlotAlignment);
   if (with_info_) {

@@ -12,6 +12,37 @@
 
 namespace pyecho {
 
+// A leaf whose shape differs from item to item. Its slot says where the item's elements are (slot_memory.hpp).
+struct VariableLeaf {
+  std::uint32_t axes = 0;  // 0: all items have the same size
+  std::size_t element_bytes = 0;
+  std::size_t max_bytes = 0;  // of one item
+};
+
+// What a leaf of an example needs.
+struct LeafFormat {
+  // A leaf of so many bytes, of which rows are copies. Implicit: most leaves are.
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  LeafFormat(std::size_t size_bytes) : slot_bytes(size_bytes), row_bytes(size_bytes) {}
+  // A leaf of variable size. Its rows have `row` bytes, or are ragged: then their elements lie in Batch::values, one
+  // row after the other, and the batch has the shape of each, kExtentBytes an axis.
+  static LeafFormat of_variable(const VariableLeaf& leaf) {
+    LeafFormat format(kHeaderBytes + leaf.axes * kExtentBytes);
+    format.row_bytes = leaf.axes * kExtentBytes;
+    format.variable = leaf;
+    format.ragged = true;
+    return format;
+  }
+
+  static constexpr std::size_t kExtentBytes = sizeof(std::uint64_t);
+  static constexpr std::size_t kHeaderBytes = 2 * sizeof(std::uint64_t);  // of a VariableItem, before its extents
+
+  std::size_t slot_bytes;  // in the slot
+  std::size_t row_bytes;   // of one row of a batch
+  VariableLeaf variable{};
+  bool ragged = false;
+};
+
 class SlotLayout {
  public:
   // Maximum alignment of a leaf in its slot, in bytes; enough for every dtype.
@@ -26,18 +57,23 @@ class SlotLayout {
     std::size_t slot_offset;   // in the slot
     std::size_t row_bytes;     // of one row of a batch; may be 0
     std::size_t batch_offset;  // of the leaf's region in the batch
+    VariableLeaf variable;
+    bool ragged;
   };
 
-  // `leaf_bytes`: size of each leaf of one example. `rows`: examples in a batch. `row_bytes`: size of each leaf of one
-  // row of a batch; empty: the same. Throws std::length_error if sizes do not fit the address space.
-  SlotLayout(const std::vector<std::size_t>& leaf_bytes, std::uint32_t rows, bool with_info,
-             const std::vector<std::size_t>& row_bytes = {});
+  // `rows`: examples in a batch. Throws std::length_error if sizes do not fit the address space.
+  SlotLayout(const std::vector<LeafFormat>& leaves, std::uint32_t rows, bool with_info);
 
   [[nodiscard]] const std::vector<Leaf>& leaves() const noexcept { return leaves_; }
   [[nodiscard]] std::uint32_t rows() const noexcept { return rows_; }
   [[nodiscard]] bool with_info() const noexcept { return with_info_; }
-  // Payload of one example, without padding.
+  // True if leaves have a variable size, and if rows have.
+  [[nodiscard]] bool has_variable() const noexcept { return variable_bytes_ > 0; }
+  [[nodiscard]] bool has_ragged() const noexcept { return ragged_; }
+  // Payload of one example, without padding; of leaves of variable size what the slot has.
   [[nodiscard]] std::size_t example_bytes() const noexcept { return example_bytes_; }
+  // Most that the leaves of variable size of one example need besides.
+  [[nodiscard]] std::size_t variable_bytes() const noexcept { return variable_bytes_; }
   // Payload of one row of a batch, likewise.
   [[nodiscard]] std::size_t row_bytes() const noexcept { return row_bytes_; }
   // Distance between slots, padding included.
@@ -54,7 +90,9 @@ class SlotLayout {
   std::vector<Leaf> leaves_;
   std::uint32_t rows_;
   bool with_info_;
+  bool ragged_ = false;
   std::size_t example_bytes_ = 0;
+  std::size_t variable_bytes_ = 0;
   std::size_t row_bytes_ = 0;
   std::size_t slot_bytes_ = 0;
   std::size_t batch_bytes_ = 0;

@@ -4,6 +4,7 @@
 // which at most one resamples), kCutout, kNormalize, kCast, kToChw.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -37,7 +38,8 @@ struct ArrayType {
   std::vector<std::uint64_t> shape = {};  // kVariable where it differs from item to item
 
   bool operator==(const ArrayType&) const = default;
-  // Of a shape without kVariable.
+  [[nodiscard]] bool is_variable() const noexcept { return std::ranges::find(shape, kVariable) != shape.end(); }
+  // Unless it is variable.
   [[nodiscard]] std::size_t size_bytes() const noexcept {
     std::size_t bytes = element_bytes;
     for (const std::uint64_t extent : shape) {

@@ -21,6 +21,7 @@ Batch* BatchPool::add_block(const NewMemory& new_memory) {
   auto batch = std::make_unique<Batch>();
   batch->memory = new_memory ? new_memory(layout_.batch_bytes(), batch->upload) : HostMemory(layout_.batch_bytes());
   batch->uses.resize(layout_.rows());
+  batch->values.resize(layout_.has_ragged() ? layout_.leaves().size() : 0);
   batch->spent.reserve(layout_.rows());
   batch->place = owned_.size();
   owned_.push_back(std::move(batch));
@@ -49,6 +50,7 @@ Batch* BatchPool::obtain() {
     *link = batch->next;
     batch->rows = batch->copied = batch->fresh = 0;
     batch->spent.clear();
+    std::ranges::for_each(batch->values, &Values::clear);
     return batch;
   }
   if ((owned_.size() + 1) * block_bytes(layout_) <= max_bytes_) {

@@ -18,9 +18,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <span>
 #include <string>
 #include <utility>
@@ -36,17 +38,63 @@
 
 namespace pyecho {
 
+// The elements of a ragged leaf of a batch, one row after the other.
+class Values {
+ public:
+  // Returns memory for so many bytes behind those that are there. Not after share(). Throws std::bad_alloc.
+  std::byte* append(std::size_t size_bytes) {
+    const std::size_t needed = size_bytes_ + size_bytes;
+    if (needed > room_bytes_) {
+      const std::size_t room = std::max(needed, room_bytes_ + room_bytes_ / 2);
+      void* const larger = std::realloc(data_.get(), room);
+      if (larger == nullptr) {
+        throw std::bad_alloc();
+      }
+      static_cast<void>(data_.release());
+      data_.reset(static_cast<std::byte*>(larger));
+      room_bytes_ = room;
+    }
+    return data_.get() + std::exchange(size_bytes_, needed);
+  }
+  [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
+  // Returns the elements, null if there are none. They outlive the batch.
+  std::shared_ptr<std::byte> share() {
+    if (data_ != nullptr) {
+      shared_ = std::move(data_);
+    }
+    return shared_;
+  }
+  // Forgets the elements. Keeps the memory, unless it was shared.
+  void clear() noexcept {
+    if (std::exchange(shared_, nullptr) != nullptr) {
+      room_bytes_ = 0;
+    }
+    size_bytes_ = 0;
+  }
+
+ private:
+  struct Free {
+    void operator()(std::byte* data) const noexcept { std::free(data); }
+  };
+
+  std::unique_ptr<std::byte, Free> data_;
+  std::shared_ptr<std::byte> shared_;
+  std::size_t size_bytes_ = 0;
+  std::size_t room_bytes_ = 0;
+};
+
 // One block: memory for a batch, and the use of each row.
 struct Batch {
   HostMemory memory;
   Upload upload;
-  std::vector<Use> uses;     // of the rows; sized for a whole batch once
-  std::uint64_t number = 0;  // in the order of planning
-  std::uint64_t epoch = 0;   // the number of its iteration, of which
-  std::uint64_t begin = 0;   // uses are in the batches before
-  std::uint32_t rows = 0;    // planned
-  std::uint32_t copied = 0;  // rows copied, at most `rows`
-  std::uint32_t fresh = 0;   // of these, first uses
+  std::vector<Values> values;  // by leaf, if any is ragged
+  std::vector<Use> uses;       // of the rows; sized for a whole batch once
+  std::uint64_t number = 0;    // in the order of planning
+  std::uint64_t epoch = 0;     // the number of its iteration, of which
+  std::uint64_t begin = 0;     // uses are in the batches before
+  std::uint32_t rows = 0;      // planned
+  std::uint32_t copied = 0;    // rows copied, at most `rows`
+  std::uint32_t fresh = 0;     // of these, first uses
   // Numbers of the items whose last use is among the copied rows, in their order; with an adaptive factor, of which any
   // use may turn out to be the last, those of all copied rows.
   std::vector<std::uint64_t> spent;
@@ -179,6 +227,8 @@ class Lease {
   [[nodiscard]] const SlotLayout& layout() const noexcept { return pool_->layout(); }
 
   [[nodiscard]] const Batch& batch() const noexcept { return *batch_; }
+  // The elements of a ragged leaf.
+  [[nodiscard]] Values& values(std::size_t leaf) const noexcept { return batch_->values[leaf]; }
 
   // Returns the owner of the memory, if the pool's memory comes from another allocator.
   [[nodiscard]] void* owner() const noexcept { return batch_->memory.owner(); }

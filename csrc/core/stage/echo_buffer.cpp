@@ -68,37 +68,39 @@ struct BufferSizes {
   // Spare slots to go on from a state: for items of batches made ahead, and see with_room_for().
   std::uint64_t states = 0;
 
+  // Slots stay filled until the consumer has had their batch, because a state cannot have the items from its rows.
+  [[nodiscard]] bool keeps_items() const noexcept { return !config.programs.empty() || layout.has_variable(); }
   // Batches of which slots wait to be released.
-  [[nodiscard]] std::uint32_t parked() const noexcept { return depth + (config.programs.empty() ? 0 : 1); }
+  [[nodiscard]] std::uint32_t parked() const noexcept { return depth + (keeps_items() ? 1 : 0); }
+  // Most that items of variable size need, in slots and batches; counted only against a bound.
+  [[nodiscard]] std::size_t variable_bytes() const noexcept {
+    const std::size_t items = slots + (layout.has_ragged() ? std::size_t{blocks} * layout.rows() : 0);
+    return config.max_bytes == kUnlimited ? 0 : items * layout.variable_bytes();
+  }
   // Returns the bytes that the buffer allocates at first. Throws as EchoBuffer::min_bytes() does.
   [[nodiscard]] std::size_t bytes() const {
     const std::size_t block_bytes = BatchPool::block_bytes(layout);
     const std::size_t row_bytes = std::size_t{layout.rows()} * sizeof(std::uint32_t);  // of each batch ahead
-    if (static_cast<double>(slots) * static_cast<double>(layout.slot_bytes()) +
+    if (static_cast<double>(slots) * static_cast<double>(layout.slot_bytes() + layout.variable_bytes()) +
             static_cast<double>(blocks) * static_cast<double>(block_bytes + row_bytes) >
         kMaxBytes) {
       throw std::length_error("slots and batches do not fit the address space");
     }
-    return HostMemory::rounded_bytes(slots * layout.slot_bytes()) + blocks * block_bytes + SlotPool::size_bytes(slots) +
-           Executor::size_bytes(plan_of(config, slots), parked(), layout.rows()) + depth * sizeof(Batch*);
+    return HostMemory::rounded_bytes(slots * layout.slot_bytes()) + blocks * block_bytes + variable_bytes() +
+           SlotPool::size_bytes(slots) + Executor::size_bytes(plan_of(config, slots), parked(), layout.rows()) +
+           depth * sizeof(Batch*);
   }
   // True if so many bytes of slots or batches should be copied past the caches.
   [[nodiscard]] bool streamed(std::size_t bytes) const {
-    return worth_streaming(bytes, config.leaf_bytes.empty() ? 0 : *std::ranges::max_element(config.leaf_bytes));
+    std::size_t longest = 0;
+    for (const LeafFormat& leaf : config.leaves) {
+      longest = std::max({longest, leaf.slot_bytes, leaf.row_bytes});
+    }
+    return worth_streaming(bytes, longest);
   }
 };
 
 namespace {
-
-// Returns the size of each leaf of a row of a batch; none if all are copies.
-std::vector<std::size_t> row_bytes(const EchoConfig& config) {
-  std::vector<std::size_t> sizes;
-  for (std::size_t leaf = 0; leaf < config.programs.size(); ++leaf) {
-    const ops::Program* const program = config.programs[leaf].get();
-    sizes.push_back(program == nullptr ? config.leaf_bytes[leaf] : program->output().size_bytes());
-  }
-  return sizes;
-}
 
 // Throws std::invalid_argument, std::length_error.
 BufferSizes sizes_of(const EchoConfig& config) {
@@ -113,19 +115,19 @@ BufferSizes sizes_of(const EchoConfig& config) {
   // Batches ready for the consumer, and one in each worker. Without workers no batches are made ahead.
   const std::uint32_t depth = config.threads == 0 ? 1 : config.prefetch + config.threads;
   const auto waiting = static_cast<std::uint32_t>(Plan::waiting_slots(config.plan.streams, config.plan.capacity));
-  // With operations, slots stay filled until the consumer has had their batch: those of the batches made ahead, and at
-  // least all of the open one.
-  const std::uint64_t kept =
-      config.programs.empty() ? 0 : std::max<std::uint64_t>(config.plan.batch_rows, (depth + 1) * fresh_per_batch);
-  return {.config = config,
-          .layout = SlotLayout(config.leaf_bytes, config.plan.batch_rows, config.with_info, row_bytes(config)),
-          .slots = config.plan.capacity + waiting + ahead +
-                   static_cast<std::uint32_t>(std::min<std::uint64_t>(kept, kMaxAhead)) + config.spare,
-          .ahead = ahead,
-          .depth = depth,
-          .blocks = depth + config.held,
-          .states = (depth + 1) * std::uint64_t{config.plan.batch_rows} +
-                    (config.plan.min_uses > 0 ? config.plan.capacity : 0)};
+  BufferSizes sizes{.config = config,
+                    .layout = SlotLayout(config.leaves, config.plan.batch_rows, config.with_info),
+                    .slots = config.plan.capacity + waiting + ahead + config.spare,
+                    .ahead = ahead,
+                    .depth = depth,
+                    .blocks = depth + config.held,
+                    .states = (depth + 1) * std::uint64_t{config.plan.batch_rows} +
+                              (config.plan.min_uses > 0 ? config.plan.capacity : 0)};
+  if (sizes.keeps_items()) {  // slots of the batches made ahead, and at least all of the open one
+    const std::uint64_t kept = std::max<std::uint64_t>(config.plan.batch_rows, (depth + 1) * fresh_per_batch);
+    sizes.slots += static_cast<std::uint32_t>(std::min<std::uint64_t>(kept, kMaxAhead));
+  }
+  return sizes;
 }
 
 // Returns the sizes of a buffer whose `prefetch` and `burst` are raised if batches and examples are small. Uses at most
@@ -170,7 +172,7 @@ EchoBuffer::EchoBuffer(EchoConfig given, const BufferSizes& sizes)
       given_(std::move(given)),
       config_(sizes.config),
       layout_(sizes.layout),
-      slot_memory_(sizes.slots * layout_.slot_bytes()),
+      slot_memory_(layout_, sizes.slots),
       blocks_(sizes.blocks),
       batches_ahead_(sizes.depth + 1),
       batches_(std::make_shared<BatchPool>(
@@ -179,7 +181,7 @@ EchoBuffer::EchoBuffer(EchoConfig given, const BufferSizes& sizes)
               ? kUnlimited
               : config_.max_bytes - (min_bytes(config_) - blocks_ * BatchPool::block_bytes(layout_)),
           config_.batch_memory, config_.uploads)),
-      executor_(*this, *batches_, plan_of(config_, sizes.slots), slot_memory_.data(), sizes.parked(),
+      executor_(*this, *batches_, plan_of(config_, sizes.slots), slot_memory_, sizes.parked(),
                 sizes.streamed(blocks_ * layout_.batch_bytes()), config_.programs),
       driver_(executor_, *this, *batches_,
               {.threads = config_.threads,
@@ -280,16 +282,25 @@ const Plan& EchoBuffer::inspect(std::vector<Unspent>& unspent, std::vector<const
 }
 
 std::uint64_t EchoBuffer::copy_items(std::span<const Unspent> items, std::span<std::byte* const> columns) const {
+  for (std::size_t leaf = 0; leaf < columns.size(); ++leaf) {
+    const SlotLayout::Leaf& of_leaf = layout_.leaves()[leaf];
+    std::byte* to = columns[leaf];
+    for (std::size_t i = 0; i < items.size() && of_leaf.variable.axes > 0; ++i) {
+      const VariableItem& from = variable_of(items[i], of_leaf);
+      std::memcpy(to, from.data, from.size_bytes);
+      to += from.size_bytes;
+    }
+  }
   return sum_in_parallel(items.size(), layout_.example_bytes(), [&](std::size_t begin, std::size_t end) {
     std::uint64_t sum = 0;
     for (std::size_t i = begin; i < end; ++i) {
       for (std::size_t leaf = 0; leaf < columns.size(); ++leaf) {
-        const std::size_t size_bytes = layout_.leaves()[leaf].size_bytes;
-        if (size_bytes == 0) {
-          continue;  // a reference
+        const SlotLayout::Leaf& of_leaf = layout_.leaves()[leaf];
+        if (of_leaf.size_bytes == 0 || of_leaf.variable.axes > 0) {
+          continue;  // a reference, or copied above
         }
-        const std::span from(data_of(items[i], layout_.leaves()[leaf]), size_bytes);
-        sum += checksum(from, row_seed(items[i].number, leaf), columns[leaf] + i * size_bytes);
+        const std::span from(data_of(items[i], of_leaf), of_leaf.size_bytes);
+        sum += checksum(from, row_seed(items[i].number, leaf), columns[leaf] + i * of_leaf.size_bytes);
       }
     }
     return sum;
@@ -320,6 +331,16 @@ Replay EchoBuffer::begin_at(PlanPosition position) {
   owes_ = false;
   take_failure();
   return driver_.begin(std::move(position));
+}
+
+void EchoBuffer::resume(const Replay& replay) {
+  driver_.resume(replay);
+  slot_memory_.drop(replay.free_slots());
+}
+
+void EchoBuffer::start() {
+  driver_.start();
+  slot_memory_.drop_all();  // not before it is known that no reservation is open
 }
 
 // ---------------------------------------------------------------- any thread

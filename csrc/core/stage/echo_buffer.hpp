@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "core/memory/slot_layout.hpp"
+#include "core/memory/slot_memory.hpp"
 #include "core/stage/batch_pool.hpp"
 #include "core/stage/driver.hpp"
 #include "core/stage/echo_config.hpp"
@@ -66,8 +67,14 @@ class EchoBuffer final : public EchoStage {
 
   using SlotPool::accepted, SlotPool::closed, SlotPool::stream_slots;
   // Returns layout().slot_bytes() bytes, writable from the reservation to its commit or abort.
-  [[nodiscard]] std::byte* slot_data(std::uint32_t slot) const noexcept {
-    return slot_memory_.data() + slot * layout_.slot_bytes();
+  [[nodiscard]] std::byte* slot_data(std::uint32_t slot) const noexcept { return slot_memory_.data(slot); }
+  // Gives a leaf of variable size of a reserved slot memory for an item of this shape, and returns it. Returns null if
+  // the system has none.
+  std::byte* allocate(std::uint32_t slot, const SlotLayout::Leaf& leaf, std::span<const std::uint64_t> shape) noexcept {
+    return slot_memory_.allocate(slot, leaf, shape);
+  }
+  [[nodiscard]] const VariableItem& variable_item(std::uint32_t slot, const SlotLayout::Leaf& leaf) const noexcept {
+    return slot_memory_.item(slot, leaf);
   }
   // Same as close(), and keeps the message of the first failure until the consumer takes it, at the end, or begin().
   void fail(std::string message);
@@ -102,11 +109,16 @@ class EchoBuffer final : public EchoStage {
     }
     return item.batch->memory.data() + leaf.batch_offset + item.place * leaf.row_bytes;
   }
-  // Copies the first leaves of these items to `columns`, one for each leaf. Uses several threads for many bytes.
-  // Returns the sum of the checksums of all rows (checksum.hpp), each with the item's number.
+  // Same, of a leaf of variable size.
+  [[nodiscard]] const VariableItem& variable_of(const Unspent& item, const SlotLayout::Leaf& leaf) const noexcept {
+    return *reinterpret_cast<const VariableItem*>(data_of(item, leaf));
+  }
+  // Copies the first leaves of these items to `columns`, one for each leaf; those of variable size one after the other.
+  // Uses several threads for many bytes. Returns the sum of the checksums of all rows of a fixed size (checksum.hpp),
+  // each with the item's number.
   [[nodiscard]] std::uint64_t copy_items(std::span<const Unspent> items, std::span<std::byte* const> columns) const;
   Replay begin_at(PlanPosition position) override;
-  void resume(const Replay& replay) override { driver_.resume(replay); }
+  void resume(const Replay& replay) override;
   // Returns a new buffer to go on with so many items, or null if this one has slots for them. Items of batches made
   // ahead need slots again. With an adaptive factor, a pool of items that have left needs more. Throws as the
   // constructor does.
@@ -126,12 +138,12 @@ class EchoBuffer final : public EchoStage {
   template <class Take>
   Outcome hand_out(Lease& lease, const Take& take);
   [[nodiscard]] const PlanView& view() const noexcept override { return executor_.view(); }
-  void start() override { driver_.start(); }
+  void start() override;
 
   const EchoConfig given_;
   const EchoConfig config_;  // settled
   const SlotLayout layout_;
-  HostMemory slot_memory_;
+  SlotMemory slot_memory_;
   const std::uint32_t blocks_;         // initial size of batches_
   const std::uint32_t batches_ahead_;  // planned and not handed out, at most
   std::shared_ptr<BatchPool> batches_;

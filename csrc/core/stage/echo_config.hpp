@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include "core/memory/slot_layout.hpp"
 #include "core/ops/program.hpp"
 #include "core/plan/plan_config.hpp"
 #include "core/stage/batch_pool.hpp"
@@ -18,9 +20,9 @@ inline constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max(
 
 // Options of a stage. Those of batches and their memory do not concern an EchoQueue, whose batches are single uses.
 struct EchoConfig {
-  PlanConfig plan = {};                      // but for its slots and uses of an iteration, see plan_of()
-  std::vector<std::size_t> leaf_bytes = {};  // size of each leaf of one example
-  // What is done to each leaf on every use; null: it is copied. Empty: all are.
+  PlanConfig plan = {};                 // but for its slots and uses of an iteration, see plan_of()
+  std::vector<LeafFormat> leaves = {};  // of one example; a number is the size of a leaf
+  // What is done to each leaf on every use, see set_program(); null: it is copied. Empty: all are.
   std::vector<std::shared_ptr<const ops::Program>> programs = {};
   std::uint64_t epoch = 0;             // the first epoch
   std::uint64_t items = kUnknown;      // of a pass, if known: see EchoFactor
@@ -43,6 +45,16 @@ struct EchoConfig {
   std::shared_ptr<Uploads> uploads = {};  // of every batch, by the workers; needs batch_memory and threads
   std::uint32_t most_ahead = 32;          // bound of what `prefetch` is raised to
 };
+
+// Has a program make the rows of a leaf. The leaves of the configuration are complete.
+inline void set_program(EchoConfig& config, std::size_t leaf, std::shared_ptr<const ops::Program> program) {
+  LeafFormat& format = config.leaves[leaf];
+  format.ragged = program->output().is_variable();
+  format.row_bytes =
+      format.ragged ? program->output().shape.size() * LeafFormat::kExtentBytes : program->output().size_bytes();
+  config.programs.resize(config.leaves.size());
+  config.programs[leaf] = std::move(program);
+}
 
 // Returns the configuration of a plan with so many slots.
 inline PlanConfig plan_of(const EchoConfig& config, std::uint32_t slots) {

@@ -82,12 +82,12 @@ std::byte* scratch_of_thread(std::size_t size_bytes) {
 
 }  // namespace
 
-Executor::Executor(SlotPool& slots, BatchPool& batches, const PlanConfig& plan, const std::byte* slot_data,
-                   std::uint32_t depth, bool stream, const Programs& programs)
+Executor::Executor(SlotPool& slots, BatchPool& batches, const PlanConfig& plan, SlotMemory& memory, std::uint32_t depth,
+                   bool stream, const Programs& programs)
     : slots_(slots),
       batches_(batches),
       layout_(batches.layout()),
-      slot_data_(slot_data),
+      memory_(memory),
       stream_(stream),
       programs_(programs),
       plan_(plan),
@@ -187,7 +187,7 @@ Outcome Executor::plan(Batch*& batch, bool awaited) {
 // ---------------------------------------------------------------- copying
 
 void Executor::prefetch(std::uint32_t slot) const noexcept {
-  const std::byte* const begin = slot_data_ + slot * layout_.slot_bytes();
+  const std::byte* const begin = memory_.data(slot);
   const std::size_t bytes = std::min(layout_.slot_bytes(), kPrefetchBytes);
   for (std::size_t offset = 0; offset < bytes; offset += kPrefetchStep) {
     __builtin_prefetch(begin + offset);
@@ -204,21 +204,16 @@ std::uint64_t Executor::key_of(const Batch& batch, std::uint32_t row) const noex
 }
 
 // Leaf by leaf: each is written to one place, and its size is looked at once for all rows.
-void Executor::copy_rows(const Batch& batch, std::uint32_t first, std::uint32_t count) const {
+void Executor::copy_rows(Batch& batch, std::uint32_t first, std::uint32_t count) const {
   const std::span<const Use> rows = std::span(batch.uses).subspan(first, count);
   std::byte* const block = batch.memory.data();
   for (std::size_t i = 0; i < layout_.leaves().size(); ++i) {
     const SlotLayout::Leaf& leaf = layout_.leaves()[i];
-    std::byte* to = block + leaf.batch_offset + first * leaf.row_bytes;
-    if (programs_.empty() || programs_[i] == nullptr) {
-      copy_leaf(to, slot_data_ + leaf.slot_offset, layout_.slot_bytes(), rows, leaf.size_bytes, stream_);
-      continue;
-    }
-    const ops::Program& program = *programs_[i];
-    std::byte* const scratch = scratch_of_thread(program.scratch_bytes(program.item().shape));
-    for (std::uint32_t row = 0; row < count; ++row, to += leaf.row_bytes) {
-      const std::byte* const item = slot_data_ + rows[row].slot * layout_.slot_bytes() + leaf.slot_offset;
-      program.run(key_of(batch, first + row), item, program.item().shape, to, scratch, stream_);
+    if (leaf.variable.axes > 0 || (!programs_.empty() && programs_[i] != nullptr)) {
+      transform_rows(batch, i, first, rows);
+    } else {
+      copy_leaf(block + leaf.batch_offset + first * leaf.row_bytes, memory_.data() + leaf.slot_offset,
+                layout_.slot_bytes(), rows, leaf.size_bytes, stream_);
     }
   }
   if (layout_.with_info()) {
@@ -232,6 +227,43 @@ void Executor::copy_rows(const Batch& batch, std::uint32_t first, std::uint32_t 
       index += sizeof(of_source);
       ordinal += sizeof(of_use);
     }
+  }
+}
+
+// Copies rows of a leaf that has a program, or a variable size, or both.
+void Executor::transform_rows(Batch& batch, std::size_t index, std::uint32_t first, std::span<const Use> rows) const {
+  const SlotLayout::Leaf& leaf = layout_.leaves()[index];
+  const ops::Program* const program = programs_.empty() ? nullptr : programs_[index].get();
+  std::byte* region = batch.memory.data() + leaf.batch_offset + first * leaf.row_bytes;
+  for (const Use& use : rows) {
+    const std::byte* item = memory_.data(use.slot) + leaf.slot_offset;
+    std::span<const std::uint64_t> shape;
+    std::size_t size_bytes = leaf.row_bytes;  // of the row's elements
+    if (leaf.variable.axes > 0) {
+      const VariableItem& variable = memory_.item(use.slot, leaf);
+      item = variable.data;
+      shape = variable.shape(leaf);
+      size_bytes = variable.size_bytes;
+    } else {
+      shape = program->item().shape;
+    }
+    std::byte* to = region;
+    if (leaf.ragged) {
+      std::vector<std::uint64_t> of_row(shape.begin(), shape.end());
+      if (program != nullptr) {
+        of_row = program->output_shape(shape);
+        size_bytes = ops::ArrayType{.element_bytes = program->output().element_bytes, .shape = of_row}.size_bytes();
+      }
+      std::memcpy(region, of_row.data(), leaf.row_bytes);
+      to = batch.values[index].append(size_bytes);
+    }
+    if (program == nullptr) {
+      std::memcpy(to, item, size_bytes);
+    } else {
+      program->run(key_of(batch, first), item, shape, to, scratch_of_thread(program->scratch_bytes(shape)), stream_);
+    }
+    ++first;
+    region += leaf.row_bytes;
   }
 }
 
@@ -307,13 +339,13 @@ void Executor::copied(std::uint64_t batch, std::span<const std::uint32_t> slots,
       return;
     }
   }
-  slots_.release(slots);
+  release(slots);
   if (whole) {
     const std::scoped_lock lock(mutex_);
     for (std::uint64_t front = batch + 1;; ++front) {
       Parked& parked = parked_[front % parked_.size()];
       front_.store_release(front);  // [S1] pairs with [S2]
-      slots_.release(parked.slots);
+      release(parked.slots);
       parked.slots.clear();
       if (!std::exchange(parked.whole, false)) {
         break;
@@ -322,12 +354,17 @@ void Executor::copied(std::uint64_t batch, std::span<const std::uint32_t> slots,
   }
 }
 
+void Executor::release(std::span<const std::uint32_t> slots) {
+  memory_.drop(slots);
+  slots_.release(slots);
+}
+
 void Executor::taken() {
   {
     const std::scoped_lock lock(mutex_);
     const std::uint64_t front = front_.load_relaxed();
     Parked& parked = parked_[front % parked_.size()];
-    slots_.release(parked.slots);
+    release(parked.slots);
     parked.slots.clear();
     front_.store_release(front + 1);
   }

@@ -12,8 +12,8 @@
 // are parked until the front reaches them. Slots that items leave before a batch, between two uses, count as slots of
 // this batch.
 //
-// With operations, a row is no copy of its item, and a state needs the items of all batches that the consumer has not
-// had. So slots of a batch stay parked until taken() says that it was handed out, and the front is the oldest batch of
+// With operations, and leaves of variable size, a row is no copy of its item, and a state needs the items of all batches
+// that the consumer has not had. So slots of a batch stay parked until taken() says that it was handed out, and the front is the oldest batch of
 // which that has not been said.
 //
 // variable    | written by         | read by     | order            | pairs with | why
@@ -37,6 +37,7 @@
 #include <vector>
 
 #include "core/memory/slot_layout.hpp"
+#include "core/memory/slot_memory.hpp"
 #include "core/ops/program.hpp"
 #include "core/plan/plan.hpp"
 #include "core/plan/replay.hpp"
@@ -51,10 +52,10 @@ class Executor {
  public:
   using Programs = std::vector<std::shared_ptr<const ops::Program>>;
 
-  // `slot_data`: storage of slot 0, in the format of batches.layout(). `depth`: maximum of batches that are planned and
-  // not yet copied, or taken, if there are `programs`. `stream`: copy past the caches (stream_copy.hpp). The other
+  // `memory`: of the slots, in the format of batches.layout(). `depth`: maximum of batches that are planned and not
+  // yet copied; if it keeps items, not yet taken. `stream`: copy past the caches (stream_copy.hpp). The other
   // arguments and the storage outlive the executor.
-  Executor(SlotPool& slots, BatchPool& batches, const PlanConfig& plan, const std::byte* slot_data, std::uint32_t depth,
+  Executor(SlotPool& slots, BatchPool& batches, const PlanConfig& plan, SlotMemory& memory, std::uint32_t depth,
            bool stream, const Programs& programs);
   // Returns the bytes that an executor of this plan and depth allocates, with batches of `rows` rows.
   [[nodiscard]] static std::size_t size_bytes(const PlanConfig& plan, std::uint32_t depth, std::uint32_t rows) {
@@ -92,8 +93,8 @@ class Executor {
     view_.publish(plan_);
   }
   // True if slots stay filled until taken().
-  [[nodiscard]] bool keeps_items() const noexcept { return !programs_.empty(); }
-  // With operations: the consumer has got the next batch, and no state will hold it any more. The consumer's thread.
+  [[nodiscard]] bool keeps_items() const noexcept { return !programs_.empty() || layout_.has_variable(); }
+  // If it keeps items: the consumer has got the next batch, and no state will hold it any more. The consumer's thread.
   void taken();
   // For any thread.
   [[nodiscard]] const PlanView& view() const noexcept { return view_; }
@@ -113,14 +114,16 @@ class Executor {
 
   Outcome draw(bool awaited);
   void copied(std::uint64_t batch, std::span<const std::uint32_t> slots, bool whole);
-  void copy_rows(const Batch& batch, std::uint32_t first, std::uint32_t rows) const;
+  void copy_rows(Batch& batch, std::uint32_t first, std::uint32_t rows) const;
+  void transform_rows(Batch& batch, std::size_t leaf, std::uint32_t first, std::span<const Use> rows) const;
+  void release(std::span<const std::uint32_t> slots);
   [[nodiscard]] std::uint64_t key_of(const Batch& batch, std::uint32_t row) const noexcept;
   void prefetch(std::uint32_t slot) const noexcept;
 
   SlotPool& slots_;
   BatchPool& batches_;
   const SlotLayout& layout_;
-  const std::byte* const slot_data_;
+  SlotMemory& memory_;
   const bool stream_;
   const Programs programs_;  // one for each leaf, or none
   Plan plan_;

@@ -31,7 +31,7 @@ TEST_P(EchoBufferStress, every_committed_item_is_used_exactly) {
   const std::uint64_t items = stress_items() / 100;
   EchoBuffer buffer(
       {.plan = {.capacity = param.capacity, .factor = 3.0, .unique_in_batch = param.unique, .batch_rows = param.rows},
-       .leaf_bytes = param.long_items ? kLongItemLeaves : kItemLeaves,
+       .leaves = param.long_items ? kLongItemLeaves : kItemLeaves,
        .with_info = false,
        .threads = param.threads});
   std::atomic<std::uint64_t> next{0};
@@ -84,7 +84,7 @@ TEST(EchoBufferStop, random_stops_and_closes_end_everything_and_begin_starts_afr
   Xoshiro256 random(11);
   for (std::uint64_t left = stress_items() / 20'000 + 20; left > 0; --left) {
     EchoConfig config{.plan = {.capacity = 1 + random.below(8), .factor = 1.5, .batch_rows = 1 + random.below(8)},
-                      .leaf_bytes = random.below(2) == 0 ? kItemLeaves : kLongItemLeaves,
+                      .leaves = random.below(2) == 0 ? kItemLeaves : kLongItemLeaves,
                       .threads = random.below(4)};
     config.max_bytes = EchoBuffer::min_bytes(config);
     EchoBuffer buffer(config);

@@ -1,0 +1,91 @@
+// The storage of slots: a record for each. A leaf of variable size has memory of its own, as much as its item needs,
+// and the record says where it is and which shape it has.
+//
+// The thread that has a slot (its producer, then those that copy from it, then the one that releases it) may call
+// everything for this slot; the rings of SlotPool order these threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <span>
+
+#include "core/memory/host_memory.hpp"
+#include "core/memory/slot_layout.hpp"
+
+namespace pyecho {
+
+// What the record of a slot holds for a leaf of variable size, followed by its extents.
+struct VariableItem {
+  std::byte* data;  // null: none
+  std::uint64_t size_bytes;
+
+  [[nodiscard]] std::span<const std::uint64_t> shape(const SlotLayout::Leaf& leaf) const noexcept {
+    return {reinterpret_cast<const std::uint64_t*>(this + 1), leaf.variable.axes};
+  }
+};
+static_assert(sizeof(VariableItem) == LeafFormat::kHeaderBytes);
+
+class SlotMemory {
+ public:
+  // `layout` outlives it. Throws std::bad_alloc.
+  SlotMemory(const SlotLayout& layout, std::uint32_t slots)
+      : layout_(layout), slots_(slots), records_(slots * layout.slot_bytes()) {}
+  ~SlotMemory() { drop_all(); }
+  SlotMemory(const SlotMemory&) = delete;
+  SlotMemory& operator=(const SlotMemory&) = delete;
+
+  // Returns the record of a slot, layout.slot_bytes() of it. Records lie side by side.
+  [[nodiscard]] std::byte* data(std::uint32_t slot = 0) const noexcept {
+    return records_.data() + slot * layout_.slot_bytes();
+  }
+  [[nodiscard]] VariableItem& item(std::uint32_t slot, const SlotLayout::Leaf& leaf) const noexcept {
+    return *reinterpret_cast<VariableItem*>(data(slot) + leaf.slot_offset);
+  }
+
+  // Gives a leaf of variable size memory for an item of this shape, in the place of what it had. Returns null if the
+  // system has none.
+  std::byte* allocate(std::uint32_t slot, const SlotLayout::Leaf& leaf, std::span<const std::uint64_t> shape) noexcept {
+    VariableItem& item = this->item(slot, leaf);
+    std::free(item.data);
+    item.size_bytes = leaf.variable.element_bytes;
+    for (const std::uint64_t extent : shape) {
+      item.size_bytes *= extent;
+    }
+    std::memcpy(&item + 1, shape.data(), shape.size_bytes());
+    item.data = static_cast<std::byte*>(std::malloc(item.size_bytes + 1));  // not null for an empty one
+    return item.data;
+  }
+  // Frees what leaves of variable size have in these slots.
+  void drop(std::span<const std::uint32_t> slots) noexcept {
+    if (!layout_.has_variable()) {
+      return;
+    }
+    for (const std::uint32_t slot : slots) {
+      drop(slot);
+    }
+  }
+  void drop_all() noexcept {
+    for (std::uint32_t slot = 0; layout_.has_variable() && slot < slots_; ++slot) {
+      drop(slot);
+    }
+  }
+
+ private:
+  void drop(std::uint32_t slot) noexcept {
+    for (const SlotLayout::Leaf& leaf : layout_.leaves()) {
+      if (leaf.variable.axes > 0) {
+        VariableItem& item = this->item(slot, leaf);
+        std::free(item.data);
+        item.data = nullptr;
+      }
+    }
+  }
+
+  const SlotLayout& layout_;
+  const std::uint32_t slots_;
+  const HostMemory records_;  // zeroed
+};
+
+}  // namespace pyecho
