@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "core/ops/operation.hpp"
+#include "core/ops/pass.hpp"
 
 namespace pyecho::ops {
 
@@ -57,6 +58,7 @@ class Program {
   ArrayType item_;
   std::vector<Operation> operations_;
   ArrayType output_;
+  std::vector<Pass> passes_;
 };
 
 }  // namespace pyecho::ops
