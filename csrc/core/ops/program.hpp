@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "core/ops/operation.hpp"
+#include "core/ops/pass.hpp"
 #include "core/plan/random.hpp"
 
 namespace pyecho::ops {
@@ -64,6 +65,7 @@ class Program {
   ArrayType item_;
   std::vector<Operation> operations_;
   ArrayType output_;
+  std::vector<Pass> passes_;
 };
 
 }  // namespace pyecho::ops

@@ -1,0 +1,46 @@
+// The innermost loops, for this processor. All versions of a kernel write the same bits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace pyecho::ops {
+
+// Weights of uint8 images are integers of which one output's sum to 1 << kWeightBits. Between the two passes, pixels
+// have kPixelBits bits more than a byte.
+inline constexpr int kWeightBits = 14;
+inline constexpr int kPixelBits = 7;
+// Columns come in groups of so many, the last of which have the weight 0.
+inline constexpr std::size_t kGroup = 4;
+// What kernels may read past the last input of a row.
+inline constexpr std::size_t kSlackBytes = 64;
+
+// For each of `outputs` pixels: its first input, and weights of `groups` * kGroup inputs from there.
+struct Columns {
+  const std::int32_t* first;
+  const std::int16_t* weights;
+  std::size_t groups;
+  std::size_t outputs;
+};
+
+struct Kernels {
+  // Sums `taps` rows that lie `stride` bytes apart, and `count` elements of each.
+  void (*sum_rows)(std::int16_t* to, const std::uint8_t* from, std::ptrdiff_t stride, const std::int16_t* weights,
+                   std::size_t taps, std::size_t count) noexcept;
+  // Sums columns of one row of pixels with `channels` elements.
+  void (*sum_columns)(std::uint8_t* to, const std::int16_t* from, const Columns& columns,
+                      std::size_t channels) noexcept;
+  // Copies `count` blocks of `bytes` in reverse order.
+  void (*reverse)(std::byte* to, const std::byte* from, std::size_t count, std::size_t bytes) noexcept;
+  // Writes the three channels of `count` pixels to three rows that lie `stride` bytes apart.
+  void (*split_rgb)(std::uint8_t* to, std::ptrdiff_t stride, const std::uint8_t* from, std::size_t count) noexcept;
+  // to[i] = from[i] * scale[i] + offset[i]
+  void (*scale_bytes)(float* to, const std::uint8_t* from, const float* scale, const float* offset,
+                      std::size_t count) noexcept;
+};
+
+// Returns the versions that this processor supports, the best one first.
+[[nodiscard]] std::span<const Kernels> kernels() noexcept;
+
+}  // namespace pyecho::ops

@@ -1,0 +1,148 @@
+#include "core/ops/resampler.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/ops/element.hpp"
+#include "core/ops/kernels.hpp"
+#include "core/ops/values.hpp"
+
+namespace pyecho::ops {
+namespace {
+
+// The error of integer weights grows with their number.
+constexpr std::int64_t kMostIntegerTaps = 32;
+
+constexpr std::size_t aligned(std::size_t bytes) noexcept { return (bytes + 63) / 64 * 64; }
+
+constexpr std::size_t grouped(std::int64_t taps) noexcept {
+  return (static_cast<std::size_t>(taps) + kGroup - 1) / kGroup * kGroup;
+}
+
+std::size_t weight_bytes(std::int64_t outputs, std::size_t stride) noexcept {
+  return aligned(static_cast<std::size_t>(outputs) * stride * sizeof(std::int16_t));
+}
+
+// Rows of pixels, with what kernels read past the end.
+std::size_t sum_bytes(std::int64_t inputs, std::size_t taps, std::size_t channels) noexcept {
+  return aligned((static_cast<std::size_t>(inputs) + taps) * channels * sizeof(float) + kSlackBytes);
+}
+
+// Adds `weight` times a row to `sums`.
+template <class T>
+void add_row(float* sums, const std::byte* row, float weight, std::size_t count) noexcept {
+  const T* const elements = reinterpret_cast<const T*>(row);
+  for (std::size_t i = 0; i < count; ++i) {
+    sums[i] += weight * converted<float>(elements[i]);
+  }
+}
+
+// Adds weighted pixels of kChannels elements, or of `channels`.
+template <std::size_t kChannels>
+void add_columns(float* to, const float* sums, const Taps& columns, std::size_t channels) noexcept {
+  const std::size_t width = kChannels == 0 ? channels : kChannels;
+  for (std::int64_t x = 0; x < columns.outputs; ++x, to += width) {
+    const float* from = sums + static_cast<std::size_t>(columns.first[x]) * width;
+    const float* const weights = columns.weights + x * columns.stride;
+    std::fill_n(to, width, 0.0F);
+    for (std::int32_t tap = 0; tap < columns.count[x]; ++tap, from += width) {
+      for (std::size_t channel = 0; channel < width; ++channel) {
+        to[channel] += weights[tap] * from[channel];
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::size_t Resampler::scratch_bytes(const Axis& rows, const Axis& columns, std::int64_t most_rows,
+                                     std::int64_t most_columns, std::size_t channels) noexcept {
+  std::size_t bytes = 0;
+  for (const auto& [axis, most] : {std::pair{rows, most_rows}, {columns, most_columns}}) {
+    bytes += aligned(Taps::bytes(most, axis.resampled, axis.window.extent));
+    bytes += weight_bytes(axis.window.extent, grouped(kMostIntegerTaps));
+  }
+  bytes += sum_bytes(most_columns, grouped(kMostIntegerTaps), channels);
+  return bytes + aligned(static_cast<std::size_t>(columns.window.extent) * channels * sizeof(float));
+}
+
+Resampler::Resampler(const Axis& rows, const Axis& columns, bool nearest, const ArrayType& item, std::size_t channels,
+                     std::byte* scratch) noexcept
+    : element_(item.element), channels_(channels), pixel_bytes_(channels * item.element_bytes), nearest_(nearest) {
+  const auto take = [&](std::size_t bytes) {
+    scratch += aligned(bytes);
+    return scratch - aligned(bytes);
+  };
+  rows_ = taps_of(rows, nearest, scratch);
+  take(Taps::bytes(rows.source.extent, rows.resampled, rows_.outputs));
+  columns_ = taps_of(columns, nearest, scratch);
+  take(Taps::bytes(columns.source.extent, columns.resampled, columns_.outputs));
+  integers_ = element_ == Element::kUint8 && std::max(rows_.most, columns_.most) <= kMostIntegerTaps;
+  if (integers_) {
+    row_stride_ = grouped(rows_.most);
+    column_stride_ = grouped(columns_.most);
+    row_weights_ = reinterpret_cast<std::int16_t*>(take(weight_bytes(rows_.outputs, row_stride_)));
+    column_weights_ = reinterpret_cast<std::int16_t*>(take(weight_bytes(columns_.outputs, column_stride_)));
+    quantize(rows_, row_weights_, row_stride_);
+    quantize(columns_, column_weights_, column_stride_);
+  }
+  sums_ = take(sum_bytes(columns_.high - columns_.low, column_stride_, channels));
+  pixels_ = reinterpret_cast<float*>(scratch);
+}
+
+void Resampler::write(std::byte* to, const std::byte* image, std::int64_t stride, std::int64_t row) const noexcept {
+  if (columns_.outputs == 0) {
+    return;
+  }
+  const auto i = static_cast<std::size_t>(row);
+  const std::byte* const pixels =
+      image + (rows_.low + rows_.first[i]) * stride + columns_.low * static_cast<std::int64_t>(pixel_bytes_);
+  if (nearest_) {
+    write_nearest(to, pixels);
+  } else if (integers_) {
+    write_bytes(to, pixels, stride, i);
+  } else {
+    write_floats(to, pixels, stride, i);
+  }
+}
+
+void Resampler::write_nearest(std::byte* to, const std::byte* pixels) const noexcept {
+  for (std::int64_t x = 0; x < columns_.outputs; ++x, to += pixel_bytes_) {
+    std::memcpy(to, pixels + static_cast<std::size_t>(columns_.first[x]) * pixel_bytes_, pixel_bytes_);
+  }
+}
+
+void Resampler::write_bytes(std::byte* to, const std::byte* pixels, std::int64_t stride,
+                            std::size_t row) const noexcept {
+  static const Kernels& kernel = kernels().front();
+  auto* const sums = reinterpret_cast<std::int16_t*>(sums_);
+  kernel.sum_rows(sums, reinterpret_cast<const std::uint8_t*>(pixels), stride, row_weights_ + row * row_stride_,
+                  static_cast<std::size_t>(rows_.count[row]),
+                  static_cast<std::size_t>(columns_.high - columns_.low) * channels_);
+  kernel.sum_columns(
+      reinterpret_cast<std::uint8_t*>(to), sums,
+      {columns_.first, column_weights_, column_stride_ / kGroup, static_cast<std::size_t>(columns_.outputs)},
+      channels_);
+}
+
+void Resampler::write_floats(std::byte* to, const std::byte* pixels, std::int64_t stride,
+                             std::size_t row) const noexcept {
+  auto* const sums = reinterpret_cast<float*>(sums_);
+  const auto count = static_cast<std::size_t>(columns_.high - columns_.low) * channels_;
+  const float* const weights = rows_.weights + static_cast<std::int64_t>(row) * rows_.stride;
+  std::fill_n(sums, count, 0.0F);
+  with_type(element_, [&]<class T>(std::type_identity<T>) {
+    for (std::int32_t tap = 0; tap < rows_.count[row]; ++tap) {
+      add_row<T>(sums, pixels + tap * stride, weights[tap], count);
+    }
+  });
+  const auto add = channels_ == 1   ? add_columns<1>
+                   : channels_ == 3 ? add_columns<3>
+                   : channels_ == 4 ? add_columns<4>
+                                    : add_columns<0>;
+  add(pixels_, sums, columns_, channels_);
+  convert_elements(element_, to, Element::kFloat32, reinterpret_cast<const std::byte*>(pixels_),
+                   static_cast<std::size_t>(columns_.outputs) * channels_);
+}
+
+}  // namespace pyecho::ops

@@ -1,0 +1,83 @@
+#include "core/ops/taps.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/ops/kernels.hpp"
+
+namespace pyecho::ops {
+namespace {
+
+// Returns how many integers lie within `support` of a point, at most; one more for rounding.
+std::int64_t most_inputs(std::int64_t extent, std::int64_t size) noexcept {
+  const double scale = static_cast<double>(extent) / static_cast<double>(size);
+  return static_cast<std::int64_t>(std::ceil(2 * std::max(1.0, scale))) + 1;
+}
+
+}  // namespace
+
+std::size_t Taps::bytes(std::int64_t extent, std::int64_t size, std::int64_t outputs) noexcept {
+  const std::int64_t stride = most_inputs(extent, size);
+  return static_cast<std::size_t>(outputs) *
+         (2 * sizeof(std::int32_t) + static_cast<std::size_t>(stride) * sizeof(float));
+}
+
+Taps taps_of(const Axis& axis, bool nearest, std::byte* memory) noexcept {
+  const Window& window = axis.window;
+  const std::int64_t inputs = axis.source.extent;
+  Taps taps;
+  taps.outputs = window.end - window.begin;
+  taps.stride = most_inputs(inputs, axis.resampled);
+  taps.first = reinterpret_cast<std::int32_t*>(memory);
+  taps.count = taps.first + taps.outputs;
+  taps.weights = reinterpret_cast<float*>(taps.count + taps.outputs);
+  const double scale = static_cast<double>(inputs) / static_cast<double>(axis.resampled);
+  const double support = std::max(1.0, scale);
+  taps.low = taps.outputs == 0 ? 0 : std::max(axis.source.at(0), axis.source.at(inputs - 1));
+  for (std::int64_t i = 0; i < taps.outputs; ++i) {
+    const double middle = (static_cast<double>(window.at(window.begin + i)) + 0.5) * scale;
+    std::int64_t begin = std::min(static_cast<std::int64_t>(middle), inputs - 1);
+    std::int64_t end = begin + 1;
+    if (!nearest) {
+      begin = std::max<std::int64_t>(0, static_cast<std::int64_t>(std::floor(middle - 0.5 - support)) + 1);
+      end = std::min(inputs, static_cast<std::int64_t>(std::ceil(middle - 0.5 + support)));
+    }
+    const std::int64_t count = end - begin;
+    float* const weights = taps.weights + i * taps.stride;
+    double sum = 0;
+    for (std::int64_t j = 0; j < count; ++j) {
+      sum += support - std::fabs(static_cast<double>(begin + j) + 0.5 - middle);
+    }
+    for (std::int64_t j = 0; j < count; ++j) {
+      const double weight = (support - std::fabs(static_cast<double>(begin + j) + 0.5 - middle)) / sum;
+      weights[axis.source.step > 0 ? j : count - 1 - j] = static_cast<float>(weight);
+    }
+    const std::int64_t first = axis.source.at(axis.source.step > 0 ? begin : end - 1);
+    taps.first[i] = static_cast<std::int32_t>(first);
+    taps.count[i] = static_cast<std::int32_t>(count);
+    taps.low = std::min(taps.low, first);
+    taps.high = std::max(taps.high, first + count);
+    taps.most = std::max(taps.most, count);
+  }
+  for (std::int64_t i = 0; i < taps.outputs; ++i) {
+    taps.first[i] -= static_cast<std::int32_t>(taps.low);
+  }
+  return taps;
+}
+
+void quantize(const Taps& taps, std::int16_t* weights, std::size_t stride) noexcept {
+  for (std::int64_t i = 0; i < taps.outputs; ++i, weights += stride) {
+    const float* const exact = taps.weights + i * taps.stride;
+    int sum = 0;
+    std::size_t largest = 0;
+    std::fill_n(weights, stride, std::int16_t{0});
+    for (std::size_t j = 0; j < static_cast<std::size_t>(taps.count[i]); ++j) {
+      weights[j] = static_cast<std::int16_t>(exact[j] * (1 << kWeightBits) + 0.5F);
+      sum += weights[j];
+      largest = weights[j] > weights[largest] ? j : largest;
+    }
+    weights[largest] = static_cast<std::int16_t>(weights[largest] + (1 << kWeightBits) - sum);
+  }
+}
+
+}  // namespace pyecho::ops
