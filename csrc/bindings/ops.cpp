@@ -2,17 +2,15 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
-#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <memory>
-#include <new>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "bindings/encoding.hpp"
 #include "bindings/errors.hpp"
-#include "bindings/gil.hpp"
 #include "bindings/registration.hpp"
 #include "core/ops/program.hpp"
 #include "core/plan/random.hpp"
@@ -53,12 +51,15 @@ py::array_t<std::uint8_t> run(const ops::Program& program, std::uint64_t key, co
   py::array_t<std::uint8_t> made(static_cast<py::ssize_t>(row.size_bytes()));
   auto* const to = reinterpret_cast<std::byte*>(made.mutable_data());
   const auto* const from = static_cast<const std::byte*>(item.data());
-  without_gil(true, [&] {
-    constexpr std::align_val_t kAlignment{64};
-    void* const scratch = ::operator new(std::max<std::size_t>(1, program.scratch_bytes(shape)), kAlignment);
-    program.run(key, from, shape, to, static_cast<std::byte*>(scratch), false);
-    ::operator delete(scratch, kAlignment);
-  });
+  // Vectors of cache lines, so that it is aligned.
+  struct alignas(64) Line {
+    std::array<std::byte, 64> bytes;
+  };
+  std::vector<Line> scratch(program.scratch_bytes(shape) / sizeof(Line) + 1);
+  {
+    const py::gil_scoped_release release;
+    program.run(key, from, shape, to, scratch[0].bytes.data(), false);
+  }
   return made;
 }
 
