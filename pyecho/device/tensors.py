@@ -10,7 +10,7 @@ import torch
 
 from pyecho._core import ConfigError, CudaError
 from pyecho.device.place import relaxed_capture
-from pyecho.items.spec import Adapter, Field
+from pyecho.items.spec import Adapter, Field, Ragged
 
 WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
 """A dtype that every operation knows, by its size in bytes."""
@@ -65,6 +65,21 @@ class TorchAdapter(Adapter):
         """Return the dtype of rows that operations have made numbers of this name."""
         return _record_dtype(torch.bfloat16) if name == "bfloat16" else np.dtype(name)
 
+    def ragged(self, field: Field, values: Any, offsets: Any, shapes: Any) -> Any:
+        """Return a jagged nested tensor where the first axis alone varies, else a `Ragged`."""
+        begins, extents = torch.from_numpy(offsets), torch.from_numpy(shapes)
+        first, *rest = field.shape
+        if first is not None or None in rest:
+            return Ragged(values, begins, extents)
+        begins = torch.zeros(len(shapes) + 1, dtype=torch.int64)
+        torch.cumsum(extents[:, 0], 0, out=begins[1:])
+        rows = values.view(int(begins[-1]), *rest)
+        return torch.nested.nested_tensor_from_jagged(rows, begins)
+
+    def numbers(self, array: Any) -> torch.Tensor:
+        """Return an array of whole numbers as the consumer gets it."""
+        return torch.from_numpy(array)
+
     def saved(self, array: Any) -> torch.Tensor:
         """Return a tensor, since ``torch.load(weights_only=True)`` refuses arrays."""
         tensor = torch.from_numpy(array)
@@ -76,7 +91,7 @@ class TorchAdapter(Adapter):
         for field in fields:
             if not field.by_reference:
                 try:
-                    _to_tensor(np.empty((1, *field.shape), field.dtype))
+                    _to_tensor(np.empty(1, field.dtype))
                 except (TypeError, ValueError) as error:  # ValueError: a foreign byte order
                     raise ConfigError(
                         f"PyTorch has no tensors of dtype {field.dtype}; convert it in the source, "

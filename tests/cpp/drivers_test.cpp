@@ -49,7 +49,7 @@ std::string describe(const Case& test) {
   return testing::PrintToString(test.passes) + " items, rows " + std::to_string(config.plan.batch_rows) +
          ", capacity " + std::to_string(config.plan.capacity) + ", factor " + std::to_string(config.plan.factor) +
          ", prefetch " + std::to_string(config.prefetch) + ", threads " + std::to_string(config.threads) + ", steps " +
-         std::to_string(config.steps) + (config.leaves == kLongItemLeaves ? ", long items" : "") +
+         std::to_string(config.steps) + (config.leaves[1].slot_bytes == kLongItemLeaves[1].slot_bytes ? ", long items" : "") +
          (config.plan.unique_in_batch ? ", unique" : "");
 }
 

@@ -62,7 +62,7 @@ TEST(EchoBuffer, small_examples_are_taken_further_ahead_up_to_another_capacity) 
 }
 
 TEST(EchoBuffer, leaves_of_every_size_arrive_whole_alone_and_together) {
-  std::vector<std::size_t> all{8};
+  std::vector<LeafFormat> all{8};
   for (std::size_t size_bytes = 0; size_bytes <= 140; ++size_bytes) {
     all.push_back(size_bytes);
     EchoConfig config{.plan = {.capacity = 20, .batch_rows = 9}, .leaves = {8, size_bytes}, .threads = 0};

@@ -119,10 +119,10 @@ TEST(StreamCopyTest, an_executor_fences_what_it_has_copied) {
     GTEST_SKIP() << "no streaming stores in this build";
   }
   const SlotLayout layout({Chase::kBytes}, 1, false);
-  std::vector<std::byte> slot(layout.slot_bytes());
+  SlotMemory slot(layout, 1);
   SlotPool pool(1, 1);
   BatchPool blocks(layout, 1, 0);
-  Executor executor(pool, blocks, PlanConfig{}, slot.data(), 1, true);
+  Executor executor(pool, blocks, PlanConfig{}, slot, 1, true);
   std::vector<Batch> batches(kPlaces);
   for (Batch& batch : batches) {
     batch.memory = HostMemory(layout.batch_bytes());

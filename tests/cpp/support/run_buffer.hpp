@@ -18,9 +18,9 @@
 namespace pyecho::test {
 
 // The leaves of a test item: its number, and bytes computed from it.
-inline const std::vector<std::size_t> kItemLeaves{8, 24, 3};
+inline const std::vector<LeafFormat> kItemLeaves{8, 24, 3};
 // Large enough that a waiting consumer makes batches itself.
-inline const std::vector<std::size_t> kLongItemLeaves{8, 530, 3};
+inline const std::vector<LeafFormat> kLongItemLeaves{8, 530, 3};
 
 inline std::byte byte_of(std::uint64_t item, std::size_t leaf, std::size_t i) {
   return static_cast<std::byte>(mix64(item * 1000 + leaf * 40 + i));

@@ -1,0 +1,209 @@
+"""Rows of a loader with `ops`: the draws of each use are its own, whatever makes the batches."""
+
+import zlib
+
+import numpy as np
+import ops_reference as reference
+import pytest
+import torch
+import worlds
+
+import pyecho
+import pyecho.torch
+from pyecho import ops
+
+ITEMS = 23
+PIPELINE = [
+    ops.RandomResizedCrop(9),
+    ops.RandomFlip(1),
+    ops.Normalize((0.5, 0.4, 0.3), (0.2, 0.3, 0.4)),
+    ops.ToCHW(),
+]
+
+
+def images(items=ITEMS):
+    rng = np.random.default_rng(items)
+    return [
+        {"image": rng.integers(0, 256, (17, 21, 3), np.uint8), "label": index}
+        for index in range(items)
+    ]
+
+
+def rows_of(loader):
+    """All rows of one epoch, with their items and uses."""
+    rows = []
+    for batch, info in loader:
+        assert (batch["label"] == info.source_index).all()
+        rows += [
+            (row.copy(), int(index), int(use))
+            for row, index, use in zip(batch["image"], info.source_index, info.use, strict=True)
+        ]
+    return rows
+
+
+def loader_of(source=None, factor=3, threads=1, operations=None, **more):
+    return pyecho.EchoLoader(
+        images() if source is None else source,
+        factor,
+        batch_size=4,
+        shuffle_buffer=7,
+        seed=11,
+        threads=threads,
+        with_info=True,
+        ops={"image": PIPELINE if operations is None else operations},
+        **more,
+    )
+
+
+def same(one, other):
+    return len(one) == len(other) and all(
+        np.array_equal(a[0], b[0]) and a[1:] == b[1:] for a, b in zip(one, other, strict=True)
+    )
+
+
+def test_each_use_has_the_draws_of_its_number():
+    operations = [ops.RandomCrop((9, 9)), ops.RandomFlip(1), ops.Normalize(0.5, 0.25), ops.ToCHW()]
+    loader, source = loader_of(operations=operations), images()
+    for epoch in range(2):
+        for number, (row, index, _) in enumerate(rows_of(loader)):
+            key = reference.key_of_use(11, epoch, 0, number)
+            wanted = reference.transformed(source[index]["image"], operations, key)
+            np.testing.assert_array_equal(row, wanted)
+
+
+@pytest.mark.parametrize("options", [{}, {"unique_in_batch": True}, {"epochs": 2}, {"factor": 1}])
+def test_threads_do_not_matter(options):
+    wanted = rows_of(loader_of(threads=0, **options))
+    for threads in (1, 2, 4):
+        assert same(rows_of(loader_of(threads=threads, **options)), wanted)
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+@pytest.mark.parametrize("payload", [True, False])
+@pytest.mark.parametrize("options", [{}, {"unique_in_batch": True}, {"steps_per_epoch": 5}])
+def test_states_of_states_go_on_with_the_same_draws(threads, payload, options):
+    wanted = rows_of(loader_of(threads=0, **options))
+    for cut in (1, 3, 5):
+        loader, found = loader_of(threads=threads, **options), []
+        for _ in range(2):
+            iterator = iter(loader)
+            for _ in range(cut):
+                try:
+                    batch, info = next(iterator)
+                except StopIteration:
+                    break
+                found += [
+                    (row.copy(), int(index), int(use))
+                    for row, index, use in zip(
+                        batch["image"], info.source_index, info.use, strict=True
+                    )
+                ]
+            state = loader.state_dict(payload=payload)
+            loader.close()
+            loader = loader_of(threads=2 - threads, **options)
+            loader.load_state_dict(state)
+        if len(found) < len(wanted):
+            found += rows_of(loader)
+        assert same(found, wanted)
+
+
+@pytest.mark.parametrize("size", [2, 3, 6])
+def test_any_number_of_ranks_draws_alike(size):
+    def of_world(size):
+        def rank_does(member):
+            loader = worlds.loader_of(
+                member,
+                images(24)[member.rank :: member.size],
+                2,
+                batch_size=12 // member.size,
+                shuffle_buffer=12 // member.size,
+                shards=6,
+                ops={"image": PIPELINE},
+            )
+            with loader:
+                return [[zlib.crc32(row.tobytes()) for row in batch["image"]] for batch in loader]
+
+        results, _ = worlds.run_world(size, rank_does)
+        return worlds.global_batches(results)
+
+    assert of_world(size) == of_world(1)
+
+
+def test_an_adaptive_factor_replays_with_the_same_rows():
+    loader = loader_of(factor=pyecho.Adaptive(max=4), threads=2)
+    wanted = rows_of(loader)
+    log = loader.stats().log
+    assert same(rows_of(loader_of(factor=pyecho.Adaptive(max=4, replay=log))), wanted)
+
+
+def test_leaves_in_one_key_share_their_draws():
+    rng = np.random.default_rng(0)
+    volumes = rng.integers(0, 1000, (10, 8, 9, 7), np.int16)
+    items = [{"volume": each.astype(np.float32), "mask": each} for each in volumes]
+    shared = [ops.RandomCrop((4, 4, 4)), ops.RandomFlip(0), ops.RandomFlip(2)]
+    loader = pyecho.EchoLoader(items, 4, batch_size=5, ops={("volume", "mask"): shared})
+    for batch in loader:
+        assert (batch["volume"] == batch["mask"]).all()
+    apart = pyecho.EchoLoader(items, 4, batch_size=5, ops={"volume": shared, "mask": shared})
+    assert any((batch["volume"] != batch["mask"]).any() for batch in apart)
+
+
+def test_labels_are_resampled_without_interpolation():
+    items = [{"image": np.full((20, 20, 3), 9, np.uint8), "mask": np.eye(20, dtype=np.uint8) * 7}]
+    crop = ops.RandomResizedCrop(8, interpolation=("bilinear", "nearest"))
+    batch = next(iter(pyecho.EchoLoader(items, 4, batch_size=4, ops={("image", "mask"): [crop]})))
+    assert batch["image"].shape == (4, 8, 8, 3)
+    assert set(np.unique(batch["mask"])) <= {0, 7}
+
+
+def test_a_loader_of_arrays_needs_no_name():
+    loader = pyecho.torch.EchoLoader(
+        torch.randint(0, 256, (12, 3, 10, 10), dtype=torch.uint8),
+        2,
+        batch_size=4,
+        ops=[ops.RandomCrop((6, 6), axes=(1, 2)), ops.Normalize(0, 1), ops.Cast("bfloat16")],
+    )
+    batch = next(iter(loader))
+    assert (batch.shape, batch.dtype) == ((4, 3, 6, 6), torch.bfloat16)
+
+
+def test_a_buffer_transforms_on_the_way():
+    items = images(6)
+    buffer = pyecho.EchoBuffer(
+        pyecho.spec_of(items[0]), batch_size=3, factor=2, ops={"image": [ops.CenterCrop((5, 5))]}
+    )
+    for item in items:
+        buffer.put(item)
+    buffer.close()
+    for batch in buffer:
+        for row, label in zip(batch["image"], batch["label"], strict=True):
+            np.testing.assert_array_equal(row, items[label]["image"][6:11, 8:13])
+
+
+def test_wrong_places_of_operations_say_what_to_do():
+    with pytest.raises(pyecho.ConfigError, match="batch_size"):
+        pyecho.EchoLoader(images(), 2, ops=[ops.ToCHW()])
+    with pytest.raises(pyecho.ConfigError, match="collate_fn"):
+        pyecho.EchoLoader(images(), 2, batch_size=2, ops=[ops.ToCHW()], collate_fn=list)
+    with pytest.raises(pyecho.ConfigError, match="device_augment"):
+        pyecho.torch.EchoLoader(
+            images(), 2, batch_size=2, ops=[ops.ToCHW()], device="cuda", echo_on="device"
+        )
+    for wrong, message in (
+        ({"picture": [ops.ToCHW()]}, "'picture'.*'image', 'label'"),
+        ({"label": [ops.ToCHW()]}, "'label'"),
+        ([ops.RandomCrop((99, 99))], "RandomCrop.*99"),
+        ([lambda x: x], "pyecho.ops"),
+    ):
+        with pytest.raises(pyecho.ConfigError, match=message):
+            next(iter(pyecho.EchoLoader(images(), 2, batch_size=2, ops=wrong)))
+    strings = [{"image": "a.png", "x": np.zeros(2)}] * 3
+    with pytest.raises(pyecho.ConfigError, match="by reference"):
+        next(iter(pyecho.EchoLoader(strings, 2, batch_size=2, ops={"image": [ops.ToCHW()]})))
+
+
+def test_a_state_of_other_operations_is_refused():
+    loader = loader_of()
+    next(iter(loader))
+    with pytest.raises(pyecho.CheckpointError, match="ops"):
+        loader_of(operations=PIPELINE[:2]).load_state_dict(loader.state_dict())

@@ -1,0 +1,207 @@
+"""Leaves whose examples differ in size agree with the items themselves, in any configuration."""
+
+import random
+from itertools import islice
+
+import numpy as np
+import pytest
+
+import pyecho
+from pyecho import EchoBuffer, EchoLoader, Field, Padded, Ragged, ops
+
+MOST = 40
+FIELD = Field((None, 3), "int16", max_bytes=MOST * 6)
+BLOCK = Field((None, None), "float32", max_bytes=4 * MOST * MOST)
+
+
+def items_of(seed, count):
+    """Examples of two leaves that differ in size, one that does not, and one by reference."""
+    rng = np.random.default_rng(seed)
+    items = []
+    for number in range(count):
+        length = int(min(MOST, rng.exponential(6)))
+        extents = tuple(int(each) for each in rng.integers(0, 9, 2))
+        tokens = rng.integers(-(2**15), 2**15, (length, 3)).astype(np.int16)
+        block = rng.normal(size=extents).astype(np.float32)
+        if number % 3 == 1:  # not contiguous
+            tokens, block = np.repeat(tokens, 2, axis=0)[::2], np.asfortranarray(block)
+        items.append({"tokens": tokens, "block": block, "n": number, "name": f"item {number}"})
+    return items
+
+
+def loader_of(source, draw, **more):
+    options = {
+        "batch_size": draw.randint(1, 7),
+        "shuffle_buffer": draw.choice([0, 1, 5, 20, 200]),
+        "drop_last": draw.random() < 0.2,
+        "seed": draw.randrange(99),
+        "prefetch": draw.randint(1, 4),
+    }
+    if draw.random() < 0.2:
+        options |= {"unique_in_batch": True, "shuffle_buffer": 20}
+    if draw.random() < 0.2:
+        options["epochs"] = 2
+    if draw.random() < 0.2:
+        options["steps_per_epoch"] = draw.randint(1, 9)
+    if draw.random() < 0.3:
+        options["pad"] = {"tokens": -7}
+    if draw.random() < 0.3:
+        options["ops"] = {"block": [ops.RandomFlip(0), ops.RandomFlip(1)]}
+    factor = draw.choice([1, 2, 2.5, 5])
+
+    def make():
+        return EchoLoader(
+            source,
+            factor,
+            threads=draw.choice([0, 1, 2, 3]),
+            fields={"tokens": FIELD, "block": BLOCK},
+            with_info=True,
+            **(options | more),
+        )
+
+    return make
+
+
+def taken(iterator, items, most):
+    """Return what at most so many batches hold, as something that can be compared."""
+    found = []
+    for emission in islice(iterator, most):
+        check([emission], items)
+        found += flat([emission])
+    return found
+
+
+def check(batches, items):
+    for batch, info in batches:
+        rows = len(info.use)
+        tokens, block = batch["tokens"], batch["block"]
+        assert isinstance(block, Ragged)
+        assert (block.offsets[-1], len(block.offsets)) == (len(block.values), rows + 1)
+        for row, index in enumerate(info.source_index.tolist()):
+            item = items[index]
+            assert (batch["n"][row], batch["name"][row]) == (item["n"], item["name"])
+            wanted = item["tokens"]
+            if isinstance(tokens, Padded):
+                length = int(tokens.lengths[row])
+                np.testing.assert_array_equal(tokens.values[row, :length], wanted)
+                assert (tokens.values[row, length:] == -7).all()
+                assert tokens.values.shape[1] == tokens.lengths.max()
+            else:
+                np.testing.assert_array_equal(tokens.row(row), wanted)
+            found = np.sort(block.row(row), axis=None)  # flipped or not
+            assert block.row(row).shape == item["block"].shape
+            np.testing.assert_array_equal(found, np.sort(item["block"], axis=None))
+
+
+def flat(batches):
+    """All that the batches hold, as something that can be compared."""
+    return [
+        (
+            *(np.asarray(part).tolist() for part in (*batch["tokens"], *batch["block"])),
+            batch["name"],
+            info.use.tolist(),
+        )
+        for batch, info in batches
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:.*do not fill one batch")
+@pytest.mark.parametrize("part", range(10))
+def test_values_shapes_and_states_agree_with_the_items(part):
+    for case in range(30):
+        draw = random.Random(1000 * part + case)
+        items = items_of(case, draw.choice([1, 5, 30, 60]))
+        make = loader_of(items, draw)
+        wanted = taken(iter(make()), items, 40)
+        loader, found = make(), []
+        for _ in range(draw.randint(1, 3)):
+            iterator = iter(loader)
+            found += taken(iterator, items, draw.randint(1, 5))
+            state = loader.state_dict(payload=draw.random() < 0.7)
+            loader.close()
+            if len(found) >= len(wanted):
+                break
+            loader = make()
+            loader.load_state_dict(state)
+        if len(found) < len(wanted):
+            found += taken(iter(loader), items, len(wanted) - len(found))
+        assert found == wanted
+
+
+@pytest.mark.filterwarnings("ignore:the consumer keeps batches")
+def test_a_batch_can_be_kept():
+    items = items_of(3, 40)
+    make = loader_of(items, random.Random(1), batch_size=4, shuffle_buffer=10, ops=None, pad=None)
+    check(list(make()), items)
+
+
+def test_an_item_beyond_max_bytes_names_both_sizes():
+    items = [{"tokens": np.zeros((MOST + 1, 3), np.int16)}]
+    loader = EchoLoader(items, 2, batch_size=2, fields={"tokens": FIELD})
+    with pytest.raises(pyecho.SpecMismatch, match=r"item\['tokens'\].*246 bytes.*240"):
+        list(loader)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"token": FIELD}, "'token'"),
+        ({"tokens": Field((None, 2), "int16", max_bytes=9)}, "tokens"),
+        ({"tokens": Field((None, 3), "int32", max_bytes=9)}, "tokens"),
+        ({"tokens": (None, 3)}, "fields must be a dict"),
+        ([FIELD], "fields must be a dict"),
+    ],
+)
+def test_fields_that_do_not_fit_are_refused(fields, message):
+    with pytest.raises(pyecho.ConfigError, match=message):
+        list(EchoLoader(items_of(0, 3), 2, batch_size=2, fields=fields))
+
+
+def test_a_field_needs_max_bytes_where_it_varies_and_only_there():
+    with pytest.raises(pyecho.ConfigError, match="max_bytes"):
+        Field((None, 3), "uint8")
+    with pytest.raises(pyecho.ConfigError, match="max_bytes"):
+        Field((2, 3), "uint8", max_bytes=6)
+
+
+def test_items_too_small_for_a_window_are_refused_with_sizes():
+    items = [{"x": np.zeros((9, 9), np.uint8)}, {"x": np.zeros((7, 9), np.uint8)}]
+    fields = {"x": Field((None, None), "uint8", max_bytes=100)}
+    loader = EchoLoader(items, 2, batch_size=2, fields=fields, ops={"x": [ops.RandomCrop((8, 8))]})
+    with pytest.raises(pyecho.SpecMismatch, match=r"item\['x'\].*RandomCrop.*8.*7"):
+        list(loader)
+
+
+def test_a_buffer_reserves_with_the_size_wanted():
+    spec = {"tokens": FIELD, "n": Field((), "int64")}
+    buffer = EchoBuffer(spec, batch_size=4, factor=2, capacity=8)
+    for number in range(8):
+        with buffer.reserve(shapes={"tokens": (number, 3)}) as views:
+            assert views["tokens"].shape == (number, 3)
+            views["tokens"][...] = number
+            views["n"][...] = number
+    for shapes in ({}, {"tokens": (2, 4)}, {"tokens": (-1, 3)}, {"token": (1, 3)}):
+        with pytest.raises(pyecho.ConfigError, match=r"item\['tokens'\]"):
+            buffer.reserve(shapes=shapes)
+    with pytest.raises(pyecho.SpecMismatch, match="max_bytes"):
+        buffer.reserve(shapes={"tokens": (2**62, 3)})
+    state = buffer.state_dict()
+    buffer.close()
+    for which in (buffer, EchoBuffer(spec, batch_size=4, factor=2, capacity=8)):
+        if which is not buffer:
+            which.load_state_dict(state)
+            which.close()
+        rows = 0
+        for batch in which:
+            for row, number in enumerate(batch["n"].tolist()):
+                assert batch["tokens"].row(row).tolist() == [[number] * 3] * number
+                rows += 1
+        assert rows == 16
+
+
+def test_max_bytes_counts_what_items_may_have():
+    items = items_of(0, 10)
+    options = {"batch_size": 2, "fields": {"tokens": FIELD, "block": BLOCK}, "shuffle_buffer": 10}
+    with pytest.raises(pyecho.ConfigError, match="max_bytes"):
+        list(EchoLoader(items, 2, max_bytes=100_000, **options))
+    assert sum(1 for _ in EchoLoader(items, 2, max_bytes=10 << 20, **options)) == 10

@@ -1,0 +1,75 @@
+"""Leaves whose examples differ in size in PyTorch: jagged nested tensors, and states in files."""
+
+import io
+
+import numpy as np
+import torch
+
+import pyecho
+import pyecho.torch
+from pyecho import Field
+
+TOKENS = Field((None,), "int64", max_bytes=400)
+
+
+def documents(count=20):
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(0, 40, count).tolist()
+    return [torch.arange(length) + 100 * number for number, length in enumerate(lengths)]
+
+
+def loader_of(**more):
+    return pyecho.torch.EchoLoader(
+        documents(), 2, batch_size=4, shuffle_buffer=8, fields={"": TOKENS}, with_info=True, **more
+    )
+
+
+def test_one_axis_that_varies_makes_a_jagged_tensor():
+    items = documents()
+    for batch, info in loader_of():
+        assert batch.layout == torch.jagged
+        for row, index in zip(batch.unbind(), info.source_index, strict=True):
+            assert torch.equal(row, items[index])
+
+
+def test_axes_behind_it_stay():
+    items = [{"x": torch.randn(length, 2, 3)} for length in (1, 5, 0, 3)]
+    field = Field((None, 2, 3), "float32", max_bytes=1000)
+    loader = pyecho.torch.EchoLoader(items, 1, batch_size=4, shuffle_buffer=0, fields={"x": field})
+    [batch] = loader
+    for row, item in zip(batch["x"].unbind(), items, strict=True):
+        assert torch.equal(row, item["x"])
+    batch["x"].requires_grad_().sum().backward()
+
+
+def test_several_that_vary_make_ragged_tensors():
+    items = [torch.randn(length, length + 1).to(torch.bfloat16) for length in (1, 5, 3)]
+    dtype = pyecho.torch.EchoLoader._adapter.field_of(items[0]).dtype
+    field = Field((None, None), dtype, max_bytes=1000)
+    [batch] = pyecho.torch.EchoLoader(items, 1, batch_size=3, shuffle_buffer=0, fields={"": field})
+    assert isinstance(batch, pyecho.Ragged)
+    for index, item in enumerate(items):
+        assert torch.equal(batch.row(index), item)
+
+
+def test_padded_rows_are_tensors():
+    items = documents()
+    for batch, info in loader_of(pad={"": -1}):
+        assert isinstance(batch, pyecho.Padded)
+        for row, length, index in zip(batch.values, batch.lengths, info.source_index, strict=True):
+            assert torch.equal(row[:length], items[index])
+            assert (row[length:] == -1).all()
+
+
+def test_a_state_goes_through_a_file():
+    loader = loader_of()
+    iterator = iter(loader)
+    next(iterator)
+    file = io.BytesIO()
+    torch.save(loader.state_dict(), file)
+    file.seek(0)
+    other = loader_of()
+    other.load_state_dict(torch.load(file, weights_only=True))
+    for (one, _), (another, _) in zip(iterator, other, strict=True):
+        assert torch.equal(one.values(), another.values())
+        assert torch.equal(one.offsets(), another.offsets())
