@@ -59,7 +59,7 @@ py::object capsule_of(capi::Buffer* handle) {
 }
 
 // Returns the description of the leaves for C. Raises ConfigError if some travel by reference.
-capi::Leaves native_leaves(const Structure& structure) {
+capi::Leaves native_leaves(const Structure& structure, const Executor::Programs& programs) {
   capi::Leaves leaves;
   for (const LeafSpec& leaf : structure.leaves()) {
     if (leaf.by_reference) {
@@ -69,7 +69,9 @@ capi::Leaves native_leaves(const Structure& structure) {
     }
     const std::vector<std::int64_t> shape(leaf.shape.begin(), leaf.shape.end());
     const auto dtype = leaf.dtype.attr("str").cast<std::string>();
-    leaves.push_back(std::make_unique<capi::Leaf>(leaf.path.c_str(), dtype.c_str(), shape, leaf.size_bytes));
+    leaves.push_back(
+        std::make_unique<capi::Leaf>(leaf.path.c_str(), dtype.c_str(), shape, leaf.size_bytes, leaf.variable));
+    leaves.back()->program = programs.empty() ? nullptr : programs[leaves.size() - 1];
   }
   return leaves;
 }
@@ -80,8 +82,9 @@ capi::Leaves native_leaves(const Structure& structure) {
 class NativeFeed {
  public:
   // Raises ConfigError if some leaves travel by reference.
-  NativeFeed(const Structure& structure, std::shared_ptr<EchoBuffer> core)
-      : handle_(new capi::Buffer(capi::Role::kPass, native_leaves(structure), std::move(core), wait_for_slot)),
+  NativeFeed(const Structure& structure, const Executor::Programs& programs, std::shared_ptr<EchoBuffer> core)
+      : handle_(
+            new capi::Buffer(capi::Role::kPass, native_leaves(structure, programs), std::move(core), wait_for_slot)),
         before_(handle_->core().accepted()) {}
   // Ends the pass: later reservations return PYECHO_CLOSED.
   ~NativeFeed() {
@@ -125,13 +128,14 @@ void ExampleStage::follow_core() {
 // Always the same one, so that its pointer is good for as long as the buffer, whatever its core.
 py::object ExampleStage::capsule() {
   if (!capsule_) {
-    capsule_ = capsule_of(new capi::Buffer(capi::Role::kProducer, native_leaves(structure_), core_, wait_for_slot));
+    capsule_ = capsule_of(
+        new capi::Buffer(capi::Role::kProducer, native_leaves(structure_, config_.programs), core_, wait_for_slot));
   }
   return capsule_;
 }
 
 bool ExampleStage::put_pass(const py::object& pass) {
-  const auto feed = std::make_shared<NativeFeed>(structure_, core_);
+  const auto feed = std::make_shared<NativeFeed>(structure_, config_.programs, core_);
   const auto skipped = pass.attr("start").cast<std::uint64_t>();
   if (skipped > 0) {
     core_->skip(skipped);

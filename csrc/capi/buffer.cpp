@@ -2,7 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
+#include <new>
+#include <stdexcept>
 #include <utility>
+
+#include "capi/status.hpp"
 
 namespace pyecho::capi {
 namespace {
@@ -15,8 +20,8 @@ Deadline deadline_after(std::int64_t timeout_ns) {
 }  // namespace
 
 Leaf::Leaf(const char* leaf_name, const char* leaf_dtype, std::span<const std::int64_t> leaf_shape,
-           std::size_t size_bytes)
-    : name(leaf_name), dtype(leaf_dtype), shape(leaf_shape.begin(), leaf_shape.end()), view{} {
+           std::size_t size_bytes, const VariableLeaf& varies)
+    : name(leaf_name), dtype(leaf_dtype), shape(leaf_shape.begin(), leaf_shape.end()), variable(varies), view{} {
   view = {.struct_bytes = sizeof(pyecho_leaf),
           .name = name.c_str(),
           .dtype = dtype.c_str(),
@@ -25,7 +30,11 @@ Leaf::Leaf(const char* leaf_name, const char* leaf_dtype, std::span<const std::i
           .reserved = 0,
           .size_bytes = size_bytes,
           .slot_offset = 0,
-          .batch_offset = 0};
+          .batch_offset = 0,
+          .ops = nullptr,
+          .op_count = 0,
+          .max_bytes = variable.max_bytes,
+          .row_bytes = 0};
 }
 
 Buffer::Buffer(Leaves leaves, EchoConfig config)
@@ -49,6 +58,7 @@ void Buffer::settle() {
   for (std::size_t i = 0; i < leaves_.size(); ++i) {
     leaves_[i]->view.slot_offset = core_->layout().leaves()[i].slot_offset;
     leaves_[i]->view.batch_offset = core_->layout().leaves()[i].batch_offset;
+    leaves_[i]->view.row_bytes = core_->layout().leaves()[i].row_bytes;
   }
   open_ = std::vector<Atomic<std::uint64_t>>(core_->slots());
 }
@@ -122,6 +132,50 @@ bool Buffer::end_reservation(std::uint32_t slot, std::uint64_t expected) noexcep
     }
   }
   return false;
+}
+
+std::byte* Buffer::set_shape(const pyecho_slot& slot, std::size_t leaf, const std::int64_t* shape) {
+  check_call(is_reserved(slot), "the slot is not reserved: it was committed or aborted before, or is another one's");
+  check_argument(leaf < leaves_.size() && leaves_[leaf]->variable.axes > 0 && shape != nullptr,
+                 "pyecho_set_shape() needs the index of a leaf that has -1 in its shape, and a shape");
+  const Leaf& of_leaf = *leaves_[leaf];
+  std::vector<std::uint64_t> extents;
+  std::size_t size_bytes = of_leaf.variable.element_bytes;
+  std::string shown;
+  for (std::size_t axis = 0; axis < of_leaf.shape.size(); ++axis) {
+    const std::int64_t extent = shape[axis];
+    shown += (axis == 0 ? "" : ", ") + std::to_string(extent);
+    if (extent < 0 || (of_leaf.shape[axis] != -1 && extent != of_leaf.shape[axis])) {
+      throw std::invalid_argument("leaf " + std::to_string(leaf) + ": axis " + std::to_string(axis) + " is " +
+                                  std::to_string(extent) + ", and the leaf has " + std::to_string(of_leaf.shape[axis]));
+    }
+    extents.push_back(static_cast<std::uint64_t>(extent));
+    if (__builtin_mul_overflow(size_bytes, extents.back(), &size_bytes)) {
+      size_bytes = std::numeric_limits<std::size_t>::max();
+    }
+  }
+  if (size_bytes > of_leaf.variable.max_bytes) {
+    throw std::invalid_argument("leaf " + std::to_string(leaf) + ": an example of shape (" + shown + ") has " +
+                                std::to_string(size_bytes) + " bytes, and max_bytes is " +
+                                std::to_string(of_leaf.variable.max_bytes));
+  }
+  if (of_leaf.program != nullptr) {
+    if (const std::string refusal = of_leaf.program->refusal(extents); !refusal.empty()) {
+      throw std::invalid_argument("leaf " + std::to_string(leaf) + ": " + refusal);
+    }
+  }
+  std::byte* const data = core_->allocate(slot.index, core_->layout().leaves()[leaf], extents);
+  if (data == nullptr) {
+    throw std::bad_alloc();
+  }
+  return data;
+}
+
+bool Buffer::is_shaped(std::uint32_t slot) const noexcept {
+  const auto& leaves = core_->layout().leaves();
+  return !core_->layout().has_variable() || std::ranges::none_of(leaves, [&](const SlotLayout::Leaf& leaf) {
+    return leaf.variable.axes > 0 && core_->variable_item(slot, leaf).data == nullptr;
+  });
 }
 
 std::size_t Buffer::take_back(std::span<const pyecho_slot> slots, std::span<Reservation> reservations) noexcept {
@@ -219,17 +273,35 @@ Outcome Buffer::acquire(pyecho_batch& batch, std::int64_t timeout_ns) {
   return Outcome::kOk;
 }
 
+// Needs lease_mutex_. Null if there is no such lease.
+Buffer::HeldLease* Buffer::lease_of(std::uint64_t id) noexcept {
+  const std::uint64_t place = (id & 0xFFFFFFFFU) - 1;
+  const bool found = place < leases_.size() && leases_[place].generation == id >> 32U && leases_[place].lease;
+  return found ? &leases_[place] : nullptr;
+}
+
+bool Buffer::get_rows(std::uint64_t id, std::size_t leaf, const unsigned char*& data, const std::int64_t*& shapes) {
+  const std::scoped_lock lock(lease_mutex_);
+  HeldLease* const held = lease_of(id);
+  if (held == nullptr) {
+    return false;
+  }
+  data = reinterpret_cast<const unsigned char*>(held->lease.values(leaf).share().get());
+  shapes = reinterpret_cast<const std::int64_t*>(held->lease.data() + core_->layout().leaves()[leaf].batch_offset);
+  return true;
+}
+
 bool Buffer::release_lease(std::uint64_t id) {
   Lease ended;
   {
     const std::scoped_lock lock(lease_mutex_);
-    const std::uint64_t place = (id & 0xFFFFFFFFU) - 1;
-    if (place >= leases_.size() || leases_[place].generation != id >> 32U || !leases_[place].lease) {
+    HeldLease* const held = lease_of(id);
+    if (held == nullptr) {
       return false;
     }
-    ended = std::move(leases_[place].lease);
-    ++leases_[place].generation;
-    free_leases_.push_back(static_cast<std::uint32_t>(place));
+    ended = std::move(held->lease);
+    ++held->generation;
+    free_leases_.push_back(static_cast<std::uint32_t>((id & 0xFFFFFFFFU) - 1));
   }
   ended.reset();
   release();

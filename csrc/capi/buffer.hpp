@@ -27,8 +27,9 @@ namespace pyecho::capi {
 
 // A leaf with memory of its own. Not movable, because `view` points into it.
 struct Leaf {
-  // The offsets are set by Buffer.
-  Leaf(const char* name, const char* dtype, std::span<const std::int64_t> shape, std::size_t size_bytes);
+  // The offsets are set by Buffer. `variable`: if examples differ in size.
+  Leaf(const char* name, const char* dtype, std::span<const std::int64_t> shape, std::size_t size_bytes,
+       const VariableLeaf& variable = {});
   ~Leaf() = default;
   Leaf(const Leaf&) = delete;
   Leaf& operator=(const Leaf&) = delete;
@@ -36,6 +37,9 @@ struct Leaf {
   const std::string name;
   const std::string dtype;
   const std::vector<std::int64_t> shape;
+  const VariableLeaf variable;
+  std::shared_ptr<const ops::Program> program;  // null: rows are copies
+  std::uint64_t program_sum = 0;                // tells programs apart
   pyecho_leaf view;
 };
 using Leaves = std::vector<std::unique_ptr<Leaf>>;
@@ -128,6 +132,10 @@ class Buffer final : public pyecho_buffer {
 
   // Sets `count` slots: kOk, kTimeout, kClosed, kForked. `interrupted`: as Waiter tells.
   Outcome reserve(std::span<pyecho_slot> slots, std::int64_t timeout_ns, std::size_t& count, bool& interrupted);
+  // Returns memory for an example of this shape. Throws std::invalid_argument, std::logic_error, std::bad_alloc.
+  std::byte* set_shape(const pyecho_slot& slot, std::size_t leaf, const std::int64_t* shape);
+  // True if no leaf of variable size of the slot lacks its shape.
+  [[nodiscard]] bool is_shaped(std::uint32_t slot) const noexcept;
   // Takes the reservations of `slots` back, up to the first that there is none of, and returns how many.
   std::size_t take_back(std::span<const pyecho_slot> slots, std::span<Reservation> reservations) noexcept;
   Outcome end_pass(std::int64_t timeout_ns, bool& interrupted);
@@ -149,6 +157,8 @@ class Buffer final : public pyecho_buffer {
 
   // Sets `batch` to a lease (kOk), or only its `end` (kEnd).
   Outcome acquire(pyecho_batch& batch, std::int64_t timeout_ns);
+  // Sets where the rows of a ragged leaf lie. Returns false if there is no lease of this id.
+  bool get_rows(std::uint64_t id, std::size_t leaf, const unsigned char*& data, const std::int64_t*& shapes);
   // Ends a lease, and its reference. Returns false if there is none of this id.
   bool release_lease(std::uint64_t id);
   [[nodiscard]] Outcome begin(std::uint64_t epoch, std::uint64_t items);
@@ -174,6 +184,11 @@ class Buffer final : public pyecho_buffer {
     return reinterpret_cast<unsigned char*>(core_->slot_data(slot));
   }
   bool end_reservation(std::uint32_t slot, std::uint64_t expected) noexcept;
+  [[nodiscard]] bool is_reserved(const pyecho_slot& slot) const noexcept {
+    return slot.index < open_.size() && slot.data == data_of(slot.index) && slot.ticket + 1 != 0 &&
+           open_[slot.index].load_relaxed() == slot.ticket + 1;
+  }
+  [[nodiscard]] HeldLease* lease_of(std::uint64_t id) noexcept;
   [[nodiscard]] std::vector<std::uint64_t> fingerprint() const;
 
   std::uint64_t magic_ = kMagic;

@@ -83,6 +83,16 @@ pyecho_status pyecho_release_batch(pyecho_buffer* buffer, pyecho_batch* batch) {
   return call(&pyecho_api::release_batch, buffer, batch);
 }
 
+pyecho_status pyecho_set_shape(pyecho_buffer* buffer, const pyecho_slot* slot, size_t leaf, const int64_t* shape,
+                               unsigned char** data) {
+  return call(&pyecho_api::set_shape, buffer, slot, leaf, shape, data);
+}
+
+pyecho_status pyecho_get_rows(pyecho_buffer* buffer, const pyecho_batch* batch, size_t leaf, const unsigned char** data,
+                              const int64_t** shapes) {
+  return call(&pyecho_api::get_rows, buffer, batch, leaf, data, shapes);
+}
+
 pyecho_status pyecho_begin(pyecho_buffer* buffer, uint64_t epoch, uint64_t items) {
   return call(&pyecho_api::begin, buffer, epoch, items);
 }

@@ -123,11 +123,23 @@ pyecho_status reserve(pyecho_buffer* handle, pyecho_slot* slots, std::size_t wan
   });
 }
 
+pyecho_status set_shape(pyecho_buffer* handle, const pyecho_slot* slot, std::size_t leaf, const std::int64_t* shape,
+                        unsigned char** data) {
+  return with_buffer(handle, [&](Buffer& buffer) {
+    check_argument(slot != nullptr && data != nullptr, "pyecho_set_shape() needs a slot and an address, got NULL");
+    *data = reinterpret_cast<unsigned char*>(buffer.set_shape(*slot, leaf, shape));
+  });
+}
+
 // Takes reservations back in groups, and does `act` with each group.
-template <class Act>
+template <bool kCommit, class Act>
 pyecho_status settle(pyecho_buffer* handle, const pyecho_slot* slots, std::size_t count, const Act& act) {
   return with_buffer(handle, [&](Buffer& buffer) {
     check_argument(slots != nullptr || count == 0, "the array of slots is NULL");
+    for (const pyecho_slot& slot : std::span(slots, kCommit ? count : 0)) {
+      check_call(slot.index >= buffer.core().slots() || buffer.is_shaped(slot.index),
+                 "a leaf of variable size of a slot has no shape; call pyecho_set_shape() before pyecho_commit()");
+    }
     std::array<Reservation, PYECHO_MAX_GROUP> group;  // NOLINT(cppcoreguidelines-pro-type-member-init): set below
     for (std::size_t done = 0; done < count;) {
       const std::span<const pyecho_slot> next(slots + done, std::min(count - done, group.size()));
@@ -145,11 +157,12 @@ pyecho_status settle(pyecho_buffer* handle, const pyecho_slot* slots, std::size_
 }
 
 pyecho_status commit(pyecho_buffer* handle, const pyecho_slot* slots, std::size_t count) {
-  return settle(handle, slots, count, [](EchoBuffer& core, std::span<const Reservation> group) { core.commit(group); });
+  return settle<true>(handle, slots, count,
+                      [](EchoBuffer& core, std::span<const Reservation> group) { core.commit(group); });
 }
 
 pyecho_status abort(pyecho_buffer* handle, const pyecho_slot* slots, std::size_t count) {
-  return settle(handle, slots, count, [](EchoBuffer& core, std::span<const Reservation> group) {
+  return settle<false>(handle, slots, count, [](EchoBuffer& core, std::span<const Reservation> group) {
     for (const Reservation& each : group) {
       core.abort(each);
     }
@@ -197,6 +210,18 @@ pyecho_status acquire(pyecho_buffer* handle, pyecho_batch* batch, std::int64_t t
       }
     }
     return status_of(outcome);
+  });
+}
+
+pyecho_status get_rows(pyecho_buffer* handle, const pyecho_batch* batch, std::size_t leaf, const unsigned char** data,
+                       const std::int64_t** shapes) {
+  return with_buffer(handle, [&](Buffer& buffer) {
+    check_batch(batch);
+    check_argument(data != nullptr && shapes != nullptr && leaf < buffer.leaves().size() &&
+                       buffer.core().layout().leaves()[leaf].ragged,
+                   "pyecho_get_rows() needs the index of a leaf whose rows differ in size, and two addresses");
+    check_call(buffer.get_rows(batch->id, leaf, *data, *shapes),
+               "no such batch: it was released, or none was acquired");
   });
 }
 
@@ -290,6 +315,8 @@ const pyecho_api kApi = {.struct_bytes = sizeof(pyecho_api),
                          .free = free_state,
                          .status_string = status_string,
                          .last_error = last_error,
-                         .library_version = library_version};
+                         .library_version = library_version,
+                         .set_shape = set_shape,
+                         .get_rows = get_rows};
 
 }  // namespace pyecho::capi

@@ -11,12 +11,15 @@
 //     list: numbers of the items
 //     checksum of the columns
 //
+// A column of a leaf whose items differ in size is the shape of each item, and then all their bytes.
+//
 // A list is its length and its words.
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <new>
 
 #include "capi/buffer.hpp"
@@ -101,7 +104,7 @@ void check_configuration(WordSpan saved, WordSpan own) {
                                       "; load it into a buffer of the same configuration");
   }
   require(std::ranges::equal(saved, own),
-          "the state was saved with leaves of other sizes; load it into a buffer with the same leaves");
+          "the state was saved with other leaves; load it into a buffer with leaves of the same sizes and operations");
 }
 
 PlanPosition read_position(Reader& reader) {
@@ -122,18 +125,45 @@ PlanPosition read_position(Reader& reader) {
   return position;
 }
 
+std::vector<std::uint64_t> shape_at(std::span<const std::byte> column, std::size_t item, const SlotLayout::Leaf& leaf) {
+  std::vector<std::uint64_t> shape(leaf.variable.axes);
+  std::memcpy(shape.data(), column.data() + item * shape.size() * sizeof(shape[0]), shape.size() * sizeof(shape[0]));
+  return shape;
+}
+
+// Returns the bytes of an item; more than any has if it cannot be.
+std::size_t bytes_of(const std::vector<std::uint64_t>& shape, const SlotLayout::Leaf& leaf) {
+  std::size_t size_bytes = leaf.variable.element_bytes;
+  for (const std::uint64_t extent : shape) {
+    if (__builtin_mul_overflow(size_bytes, extent, &size_bytes)) {
+      return std::numeric_limits<std::size_t>::max();
+    }
+  }
+  return size_bytes <= leaf.variable.max_bytes ? size_bytes : std::numeric_limits<std::size_t>::max();
+}
+
 // Returns a column for each leaf. `sum`: the checksum of all.
 Columns columns_of(std::span<const std::byte> bytes, const SlotLayout& layout, WordSpan numbers, std::uint64_t sum) {
   const std::size_t count = numbers.size();
-  require(count == 0 ? bytes.empty() : bytes.size() / count == layout.example_bytes() && bytes.size() % count == 0,
-          "the state is damaged or cut off: it needs " + std::to_string(layout.example_bytes()) +
-              " bytes for each of " + std::to_string(count) + " examples, and " + std::to_string(bytes.size()) +
-              " came; load another copy, or an earlier state");
+  const auto damaged = [&](bool whole) {
+    require(whole, "the state is damaged or cut off: " + std::to_string(count) + " examples need other than the " +
+                       std::to_string(bytes.size()) + " bytes that came; load another copy, or an earlier state");
+  };
   Columns columns;
-  for (const SlotLayout::Leaf& leaf : layout.leaves()) {
-    sum -= checksum_of_column(bytes.first(count * leaf.size_bytes), numbers, columns.size());
-    columns.push_back(bytes.first(count * leaf.size_bytes));
-    bytes = bytes.subspan(count * leaf.size_bytes);
+  for (std::span<const std::byte> rest = bytes; const SlotLayout::Leaf& leaf : layout.leaves()) {
+    const std::size_t row_bytes = leaf.variable.axes > 0 ? leaf.variable.axes * sizeof(std::uint64_t) : leaf.size_bytes;
+    damaged(row_bytes == 0 || count <= rest.size() / row_bytes);
+    std::size_t size_bytes = count * row_bytes;
+    for (std::size_t item = 0; item < count && leaf.variable.axes > 0; ++item) {
+      const std::size_t item_bytes = bytes_of(shape_at(rest, item, leaf), leaf);
+      damaged(item_bytes <= rest.size() - size_bytes);
+      size_bytes += item_bytes;
+    }
+    columns.push_back(rest.first(size_bytes));
+    sum -= leaf.variable.axes > 0 ? checksum(columns.back(), row_seed(count, columns.size()))
+                                  : checksum_of_column(columns.back(), numbers, columns.size() - 1);
+    rest = rest.subspan(size_bytes);
+    damaged(columns.size() < layout.leaves().size() || rest.empty());
   }
   require(sum == 0,
           "the state is damaged: the checksum of its examples is wrong; load another copy, or an earlier state");
@@ -160,7 +190,10 @@ Words Buffer::fingerprint() const {
               config_.plan.max_age,
               config_.plan.unique_in_batch ? 1U : 0U};
   for (const LeafFormat& leaf : config_.leaves) {
-    words.push_back(leaf.slot_bytes);
+    words.insert(words.end(), {leaf.slot_bytes, leaf.row_bytes, leaf.variable.element_bytes});
+  }
+  for (const auto& leaf : leaves_) {
+    words.push_back(leaf->program_sum);
   }
   return words;
 }
@@ -188,7 +221,14 @@ unsigned char* Buffer::save(std::size_t& size_bytes, std::uint64_t& taken) {
   }
 
   const std::size_t head_bytes = (words.size() + 1) * sizeof(std::uint64_t);
-  size_bytes = head_bytes + items.size() * core_->layout().example_bytes();
+  size_bytes = head_bytes;
+  for (const SlotLayout::Leaf& leaf : core_->layout().leaves()) {
+    size_bytes +=
+        items.size() * (leaf.variable.axes > 0 ? leaf.variable.axes * sizeof(std::uint64_t) : leaf.size_bytes);
+    for (std::size_t item = 0; item < items.size() && leaf.variable.axes > 0; ++item) {
+      size_bytes += core_->variable_of(items[item], leaf).size_bytes;
+    }
+  }
   const auto free_state = [](unsigned char* memory) { std::free(memory); };
   std::unique_ptr<unsigned char, decltype(free_state)> state(static_cast<unsigned char*>(std::malloc(size_bytes)));
   if (state == nullptr) {
@@ -196,11 +236,30 @@ unsigned char* Buffer::save(std::size_t& size_bytes, std::uint64_t& taken) {
   }
   std::vector<std::byte*> columns;
   auto* column = reinterpret_cast<std::byte*>(state.get() + head_bytes);
-  for (const auto& leaf : leaves_) {
+  std::vector<std::span<const std::byte>> varied(leaves_.size());
+  for (std::size_t leaf = 0; leaf < leaves_.size(); ++leaf) {
+    const SlotLayout::Leaf& of_leaf = core_->layout().leaves()[leaf];
+    std::byte* const begin = column;
+    for (std::size_t item = 0; item < items.size() && of_leaf.variable.axes > 0; ++item) {
+      const auto shape = core_->variable_of(items[item], of_leaf).shape(of_leaf);
+      std::memcpy(column, shape.data(), shape.size_bytes());
+      column += shape.size_bytes();
+    }
     columns.push_back(column);
-    column += items.size() * leaf->view.size_bytes;
+    if (of_leaf.variable.axes == 0) {
+      column += items.size() * of_leaf.size_bytes;
+      continue;
+    }
+    for (const Unspent& item : items) {
+      column += core_->variable_of(item, of_leaf).size_bytes;
+    }
+    varied[leaf] = std::span(begin, column);
   }
-  words.push_back(core_->copy_items(items, columns));
+  std::uint64_t sum = core_->copy_items(items, columns);
+  for (std::size_t leaf = 0; leaf < leaves_.size(); ++leaf) {
+    sum += leaves_[leaf]->variable.axes > 0 ? checksum(varied[leaf], row_seed(items.size(), leaf + 1)) : 0;
+  }
+  words.push_back(sum);
   words[kCountIndex] = words.size();
   words[kSumIndex] = checksum_of(words);
   std::memcpy(state.get(), words.data(), head_bytes);
@@ -228,7 +287,20 @@ void Buffer::load(std::span<const std::byte> state, std::uint64_t& taken) {
   const Places items = items_at(replay, numbers);
   for (std::size_t leaf = 0; leaf < columns.size(); ++leaf) {
     const SlotLayout::Leaf& of_leaf = core->layout().leaves()[leaf];
-    const std::size_t size_bytes = of_leaf.size_bytes;
+    const std::size_t size_bytes = of_leaf.variable.axes > 0 ? 0 : of_leaf.size_bytes;
+    std::size_t at = items.size() * of_leaf.variable.axes * sizeof(std::uint64_t);
+    for (std::size_t item = 0; item < items.size() && of_leaf.variable.axes > 0; ++item) {
+      const std::vector<std::uint64_t> shape = shape_at(columns[leaf], item, of_leaf);
+      if (leaves_[leaf]->program != nullptr) {
+        require(leaves_[leaf]->program->refusal(shape).empty(), kForged);
+      }
+      std::byte* const to = core->allocate(items[item].second, of_leaf, shape);
+      if (to == nullptr) {
+        throw std::bad_alloc();
+      }
+      std::memcpy(to, columns[leaf].data() + at, bytes_of(shape, of_leaf));
+      at += bytes_of(shape, of_leaf);
+    }
     for (std::size_t item = 0; item < items.size() && size_bytes > 0; ++item) {
       std::memcpy(core->slot_data(items[item].second) + of_leaf.slot_offset, columns[leaf].data() + item * size_bytes,
                   size_bytes);

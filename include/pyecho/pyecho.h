@@ -89,19 +89,72 @@ typedef enum pyecho_status {
   PYECHO_STATUS_BITS = 0x7FFFFFFF /* never returned; later values fit as well */
 } pyecho_status;
 
-/* One array of an example. As input: size_bytes and the offsets are not read. */
+/* Operations of a leaf's rows on their way into a batch: each use draws its own part of the example, and is transformed
+ * while it is copied. In this order: those of geometry (CROP to PAD, in any order, of which at most one resamples),
+ * CUTOUT, NORMALIZE, CAST, TO_CHW. docs/augmentation.md and csrc/core/ops/program.hpp say what they compute. */
+typedef enum pyecho_op_kind {
+  PYECHO_OP_RANDOM_CROP = 0,  /* a part of `sizes` at a random place */
+  PYECHO_OP_CENTER_CROP = 1,  /* the part of `sizes` in the middle */
+  PYECHO_OP_RESIZED_CROP = 2, /* a random part, resampled to `sizes`; numbers: area from, to, ratio from, to */
+  PYECHO_OP_RESIZE = 3,       /* resampled to `sizes`; one size: of the shorter of both axes */
+  PYECHO_OP_FLIP = 4,         /* numbers: probability; one axis */
+  PYECHO_OP_PAD = 5,          /* at least `sizes`; numbers: value */
+  PYECHO_OP_CUTOUT = 6,       /* numbers: probability, value */
+  PYECHO_OP_NORMALIZE = 7,    /* numbers: means, then standard deviations, of each channel or one each */
+  PYECHO_OP_CAST = 8,         /* to `element` */
+  PYECHO_OP_TO_CHW = 9,       /* the last axis comes first */
+  PYECHO_OP_BITS = 0x7FFFFFFF
+} pyecho_op_kind;
+
+typedef enum pyecho_element {
+  PYECHO_UINT8 = 0,
+  PYECHO_INT8 = 1,
+  PYECHO_UINT16 = 2,
+  PYECHO_INT16 = 3,
+  PYECHO_UINT32 = 4,
+  PYECHO_INT32 = 5,
+  PYECHO_UINT64 = 6,
+  PYECHO_INT64 = 7,
+  PYECHO_FLOAT16 = 8,
+  PYECHO_BFLOAT16 = 9,
+  PYECHO_FLOAT32 = 10,
+  PYECHO_FLOAT64 = 11,
+  PYECHO_ELEMENT_BITS = 0x7FFFFFFF
+} pyecho_element;
+
+/* Never grows. */
+typedef struct pyecho_op {
+  pyecho_op_kind kind;
+  uint32_t draws;       /* selects its random numbers: operations on several leaves with the same number share them */
+  const uint32_t* axes; /* of an example */
+  size_t axis_count;
+  const uint64_t* sizes; /* one for each axis */
+  size_t size_count;
+  const double* numbers;
+  size_t number_count;
+  uint32_t nearest;       /* not 0: without interpolation, for labels */
+  pyecho_element element; /* of PYECHO_OP_CAST */
+} pyecho_op;
+
+/* One array of an example. As input: size_bytes, the offsets and row_bytes are not read. */
 typedef struct pyecho_leaf {
   size_t struct_bytes;
   const char* name;     /* NULL: none. From Python: its path, such as "item['image']" */
   const char* dtype;    /* as in NumPy's array interface: "<f4", "|u1", "|V12" */
-  const int64_t* shape; /* of one example */
+  const int64_t* shape; /* of one example; -1 for an extent that differs from example to example, see max_bytes */
   uint32_t ndim;
   uint32_t reserved;
-  size_t size_bytes;   /* of one example */
+  size_t size_bytes;   /* of one example; 0 if they differ in size */
   size_t slot_offset;  /* from pyecho_slot.data, aligned for the dtype */
   size_t batch_offset; /* from pyecho_batch.data, of the first row, a multiple of 64; the rows are contiguous */
+  /* What is done to every use of this leaf. NULL when a leaf is set. */
+  const pyecho_op* ops;
+  size_t op_count;
+  size_t max_bytes; /* most bytes of one example, where its shape has -1; else 0. Memory follows what examples hold */
+  size_t
+      row_bytes; /* of one row of a batch; where rows differ in size 8 * ndim, for the shape: see pyecho_get_rows() */
 } pyecho_leaf;
-#define PYECHO_LEAF_INIT {sizeof(pyecho_leaf), NULL, NULL, NULL, 0, 0, 0, 0, 0}
+#define PYECHO_LEAF_INIT {sizeof(pyecho_leaf), NULL, NULL, NULL, 0, 0, 0, 0, 0, NULL, 0, 0, 0}
 
 typedef struct pyecho_config {
   size_t struct_bytes;
@@ -210,6 +263,12 @@ PYECHO_API pyecho_status pyecho_get_stats(pyecho_buffer* buffer, pyecho_stats* s
  * PYECHO_TIMEOUT, PYECHO_CLOSED, PYECHO_FORKED, PYECHO_INTERRUPTED. */
 PYECHO_API pyecho_status pyecho_reserve(pyecho_buffer* buffer, pyecho_slot* slots, size_t wanted, int64_t timeout_ns,
                                         size_t* count);
+/* Gives a leaf of a reserved slot, whose examples differ in size, memory for an example of this shape, and sets `*data`
+ * to it: zeros or rubbish, to be filled before the slot is committed. Every such leaf of a slot needs it.
+ * PYECHO_INVALID if the shape does not fit the leaf, its max_bytes or its operations, PYECHO_NO_MEMORY, PYECHO_MISUSE if
+ * the slot is not reserved. */
+PYECHO_API pyecho_status pyecho_set_shape(pyecho_buffer* buffer, const pyecho_slot* slot, size_t leaf,
+                                          const int64_t* shape, unsigned char** data);
 /* Hands filled slots over, which must not be written to any more. Never waits; also after pyecho_close(). PYECHO_MISUSE
  * if one of them is not reserved (committed or aborted before, changed, of another buffer): those before it are
  * committed. */
@@ -238,6 +297,11 @@ PYECHO_API pyecho_status pyecho_stop(pyecho_buffer* buffer);
  * empty pass. PYECHO_FAILED, PYECHO_TIMEOUT, PYECHO_CLOSED after pyecho_stop(), PYECHO_EXHAUSTED (call again once a
  * batch was released), PYECHO_FORKED, PYECHO_MISUSE if `batch` holds one. */
 PYECHO_API pyecho_status pyecho_acquire(pyecho_buffer* buffer, pyecho_batch* batch, int64_t timeout_ns);
+/* Sets where the rows of a leaf lie that differ in size: their elements, one row after the other, and the shape of each
+ * row, ndim numbers, both until the batch is released. PYECHO_INVALID if the rows of the leaf have one size,
+ * PYECHO_MISUSE if the batch is not held. */
+PYECHO_API pyecho_status pyecho_get_rows(pyecho_buffer* buffer, const pyecho_batch* batch, size_t leaf,
+                                         const unsigned char** data, const int64_t** shapes);
 /* Ends the use of a batch, in any thread, and resets it. PYECHO_MISUSE if it was released before. */
 PYECHO_API pyecho_status pyecho_release_batch(pyecho_buffer* buffer, pyecho_batch* batch);
 /* Starts with iteration `epoch`, with the same memory and threads, and drops the rest of the last one. `items`: see
@@ -299,6 +363,10 @@ typedef struct pyecho_api {
   const char* (*status_string)(pyecho_status status);
   const char* (*last_error)(void);
   const char* (*library_version)(void);
+  pyecho_status (*set_shape)(pyecho_buffer* buffer, const pyecho_slot* slot, size_t leaf, const int64_t* shape,
+                             unsigned char** data);
+  pyecho_status (*get_rows)(pyecho_buffer* buffer, const pyecho_batch* batch, size_t leaf, const unsigned char** data,
+                            const int64_t** shapes);
 } pyecho_api;
 
 #ifdef __cplusplus

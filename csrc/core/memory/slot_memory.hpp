@@ -78,7 +78,7 @@ class SlotMemory {
       if (leaf.variable.axes > 0) {
         VariableItem& item = this->item(slot, leaf);
         std::free(item.data);
-        item.data = nullptr;
+        std::memset(&item, 0, leaf.size_bytes);
       }
     }
   }

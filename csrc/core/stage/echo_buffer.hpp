@@ -76,6 +76,11 @@ class EchoBuffer final : public EchoStage {
   [[nodiscard]] const VariableItem& variable_item(std::uint32_t slot, const SlotLayout::Leaf& leaf) const noexcept {
     return slot_memory_.item(slot, leaf);
   }
+  // Gives the slot back without an item.
+  void abort(Reservation reservation) {
+    slot_memory_.drop(std::span(&reservation.slot, 1));
+    SlotPool::abort(reservation);
+  }
   // Same as close(), and keeps the message of the first failure until the consumer takes it, at the end, or begin().
   void fail(std::string message);
   [[nodiscard]] bool failed() const;
