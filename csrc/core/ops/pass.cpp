@@ -57,14 +57,16 @@ std::size_t Pass::take_geometry(std::span<const Operation> operations) {
   bool cut = false;
   for (const Operation& operation : operations) {
     const std::uint32_t axes = mask_of(operation.axes);
-    const std::uint32_t inner = ~std::uint32_t{0} << 1 << (resamples(operation.kind) ? operation.axes[1] : columns_);
-    if ((resamples(operation.kind) && (padded || (touched_ & inner) != 0)) || (columns_ >= 0 && (axes & inner) != 0) ||
+    const bool resampling = resamples(operation.kind);
+    const int columns = resampling ? static_cast<int>(operation.axes[1]) : columns_;
+    const std::uint32_t inner = columns < 0 ? 0 : ~std::uint32_t{1} << columns;
+    if (((resampling ? touched_ : axes) & inner) != 0 || (resampling && padded) ||
         (operation.kind == Kind::kPad && padded && operation.numbers[0] != padding_) ||
         (operation.kind == Kind::kCutout && cut)) {
       break;
     }
-    if (resamples(operation.kind)) {
-      columns_ = static_cast<int>(operation.axes[1]);
+    if (resampling) {
+      columns_ = columns;
       nearest_ = operation.nearest;
     } else if (operation.kind == Kind::kPad) {
       padded = true;
