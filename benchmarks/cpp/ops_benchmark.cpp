@@ -191,11 +191,16 @@ void bare_resized_crop(std::uint64_t key, const std::byte* item, std::byte* row,
   }
 }
 
+// As in a program that does not know sizes: the compiler makes slow copies of sizes that it knows.
+volatile std::size_t unknown_size = kSize;
+volatile std::size_t unknown_patch_bytes = 96 * sizeof(std::int16_t);
+
 void bare_crop(std::uint64_t key, const std::byte* item, std::byte* row, std::size_t extent) {
-  const std::size_t y = place(key, 0, extent - kSize + 1);
-  const std::size_t x = place(key, 1, extent - kSize + 1);
-  for (std::size_t i = 0; i < kSize; ++i) {
-    std::memcpy(row + i * kSize * kPixel, item + ((y + i) * extent + x) * kPixel, kSize * kPixel);
+  const std::size_t size = unknown_size;
+  const std::size_t y = place(key, 0, extent - size + 1);
+  const std::size_t x = place(key, 1, extent - size + 1);
+  for (std::size_t i = 0; i < size; ++i) {
+    std::memcpy(row + i * size * kPixel, item + ((y + i) * extent + x) * kPixel, size * kPixel);
   }
 }
 
@@ -262,8 +267,11 @@ int main(int argc, char** argv) {
        [](std::uint64_t key, const std::byte* item, std::byte* row) {
          const std::byte* const from =
              item + ((place(key, 0, 417) * 512 + place(key, 1, 417)) * 200 + place(key, 2, 105)) * 2;
-         for (std::size_t i = 0; i < kPatch * kPatch; ++i) {
-           std::memcpy(row + i * kPatch * 2, from + (i / kPatch * 512 + i % kPatch) * 400, kPatch * 2);
+         const std::size_t bytes = unknown_patch_bytes;
+         for (std::size_t i = 0; i < kPatch; ++i) {
+           for (std::size_t j = 0; j < kPatch; ++j) {
+             std::memcpy(row + (i * kPatch + j) * bytes, from + (i * 512 + j) * 400, bytes);
+           }
          }
        }},
       {"crop of a 32x32x3 image padded to 40x40",

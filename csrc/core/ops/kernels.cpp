@@ -7,9 +7,6 @@
 namespace pyecho::ops {
 namespace {
 
-constexpr int kRowShift = kWeightBits - kPixelBits;
-constexpr int kColumnShift = kWeightBits + kPixelBits;
-
 void sum_rows(std::int16_t* to, const std::uint8_t* from, std::ptrdiff_t stride, const std::int16_t* weights,
               std::size_t taps, std::size_t count) noexcept {
   constexpr std::size_t kBlock = 64;
@@ -87,17 +84,16 @@ void scale_bytes(float* to, const std::uint8_t* from, const float* scale, const 
   }
 }
 
-constexpr Kernels kPlain{sum_rows, sum_columns, reverse, split_rgb, scale_bytes};
-
 }  // namespace
 
-std::span<const Kernels> kernels() noexcept {
+constinit const Kernels kPlainKernels{sum_rows, sum_columns, reverse, split_rgb, scale_bytes};
+
+const Kernels& kernels() noexcept {
 #ifdef PYECHO_AVX2
-  static constexpr std::array<Kernels, 2> kAll{with_avx2(kPlain), kPlain};
-  return std::span(kAll).subspan(__builtin_cpu_supports("avx2") != 0 ? 0 : 1);
+  static const Kernels& best = __builtin_cpu_supports("avx2") != 0 ? kAvx2Kernels : kPlainKernels;
+  return best;
 #else
-  static constexpr std::array<Kernels, 1> kAll{kPlain};
-  return kAll;
+  return kPlainKernels;
 #endif
 }
 

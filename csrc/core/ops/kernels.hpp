@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
 namespace pyecho::ops {
 
@@ -11,6 +10,8 @@ namespace pyecho::ops {
 // have kPixelBits bits more than a byte.
 inline constexpr int kWeightBits = 14;
 inline constexpr int kPixelBits = 7;
+inline constexpr int kRowShift = kWeightBits - kPixelBits;
+inline constexpr int kColumnShift = kWeightBits + kPixelBits;
 // Columns come in groups of so many, the last of which have the weight 0.
 inline constexpr std::size_t kGroup = 4;
 // What kernels may read past the last input of a row.
@@ -25,7 +26,7 @@ struct Columns {
 };
 
 struct Kernels {
-  // Sums `taps` rows that lie `stride` bytes apart, and `count` elements of each.
+  // Sums `taps` rows that lie `stride` bytes apart, and `count` elements of each. One more weight may be read.
   void (*sum_rows)(std::int16_t* to, const std::uint8_t* from, std::ptrdiff_t stride, const std::int16_t* weights,
                    std::size_t taps, std::size_t count) noexcept;
   // Sums columns of one row of pixels with `channels` elements.
@@ -40,7 +41,13 @@ struct Kernels {
                       std::size_t count) noexcept;
 };
 
-// Returns the versions that this processor supports, the best one first.
-[[nodiscard]] std::span<const Kernels> kernels() noexcept;
+extern const Kernels kPlainKernels;
+#ifdef __x86_64__
+#define PYECHO_AVX2 1
+extern const Kernels kAvx2Kernels;
+#endif
+
+// Returns the best version for this processor.
+[[nodiscard]] const Kernels& kernels() noexcept;
 
 }  // namespace pyecho::ops

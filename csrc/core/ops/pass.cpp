@@ -198,7 +198,7 @@ class PassRun {
   }
 
   void move_line(std::byte* to, const std::byte* from, std::int64_t begin, std::size_t count) noexcept {
-    static const Kernels& kernel = kernels().front();
+    static const Kernels& kernel = kernels();
     if (resampler_) {
       resampler_->write(to, from, strides_[line_axis_ - 1], resampled_row_);
     } else if (line().step > 0) {

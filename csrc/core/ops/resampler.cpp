@@ -114,7 +114,7 @@ void Resampler::write_nearest(std::byte* to, const std::byte* pixels) const noex
 
 void Resampler::write_bytes(std::byte* to, const std::byte* pixels, std::int64_t stride,
                             std::size_t row) const noexcept {
-  static const Kernels& kernel = kernels().front();
+  static const Kernels& kernel = kernels();
   auto* const sums = reinterpret_cast<std::int16_t*>(sums_);
   kernel.sum_rows(sums, reinterpret_cast<const std::uint8_t*>(pixels), stride, row_weights_ + row * row_stride_,
                   static_cast<std::size_t>(rows_.count[row]),

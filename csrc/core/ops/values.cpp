@@ -22,7 +22,7 @@ float as_float(T value) noexcept {
 
 void normalize(float* to, Element type, const std::byte* from, const float* scale, const float* offset,
                std::size_t count) noexcept {
-  static const Kernels& kernel = kernels().front();
+  static const Kernels& kernel = kernels();
   with_type(type, [&]<class T>(std::type_identity<T>) {
     const T* const elements = reinterpret_cast<const T*>(from);
     if constexpr (std::is_same_v<T, std::uint8_t>) {
@@ -47,7 +47,7 @@ void split(std::byte* to, std::size_t stride, const std::byte* from, std::size_t
 
 void split_channels(std::byte* to, std::size_t stride, const std::byte* from, std::size_t count, std::size_t channels,
                     std::size_t element_bytes) noexcept {
-  static const Kernels& kernel = kernels().front();
+  static const Kernels& kernel = kernels();
   switch (element_bytes) {
     case 1:
       if (channels == 3) {
