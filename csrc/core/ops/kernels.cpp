@@ -30,11 +30,12 @@ void sum_columns(std::uint8_t* to, const std::int16_t* from, const Columns& colu
   const std::size_t taps = columns.groups * kGroup;
   for (std::size_t x = 0; x < columns.outputs; ++x) {
     const std::int16_t* const pixels = from + static_cast<std::size_t>(columns.first[x]) * channels;
-    const std::int16_t* const weights = columns.weights + x * taps;
+    const std::int16_t* const weights = columns.weights + x * columns.groups * kGroupWeights;
     for (std::size_t channel = 0; channel < channels; ++channel) {
       std::int32_t sum = 1 << (kColumnShift - 1);
       for (std::size_t tap = 0; tap < taps; ++tap) {
-        sum += weights[tap] * pixels[tap * channels + channel];
+        const std::size_t place = tap / kGroup * kGroupWeights + tap % kGroup / 2 * kGroupWeights / 2 + tap % 2;
+        sum += weights[place] * pixels[tap * channels + channel];
       }
       to[x * channels + channel] = static_cast<std::uint8_t>(sum >> kColumnShift);
     }

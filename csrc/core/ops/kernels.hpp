@@ -10,14 +10,18 @@ namespace pyecho::ops {
 // have kPixelBits bits more than a byte.
 inline constexpr int kWeightBits = 14;
 inline constexpr int kPixelBits = 7;
+// More of them would add up to a larger error.
+inline constexpr std::size_t kMostIntegerTaps = 32;
 inline constexpr int kRowShift = kWeightBits - kPixelBits;
 inline constexpr int kColumnShift = kWeightBits + kPixelBits;
-// Columns come in groups of so many, the last of which have the weight 0.
+// Columns come in groups of so many, the last of which have the weight 0. Each group has kGroupWeights: four times its
+// first two, then four times its last two, as AVX2 multiplies them.
 inline constexpr std::size_t kGroup = 4;
+inline constexpr std::size_t kGroupWeights = 16;
 // What kernels may read past the last input of a row.
 inline constexpr std::size_t kSlackBytes = 64;
 
-// For each of `outputs` pixels: its first input, and weights of `groups` * kGroup inputs from there.
+// For each of `outputs` pixels: its first input, and weights of `groups` from there.
 struct Columns {
   const std::int32_t* first;
   const std::int16_t* weights;

@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::size_t kVector = 32;
 constexpr std::size_t kHalf = 16;
+constexpr std::size_t kPixelsAtOnce = 4;
 constexpr char kZero = -128;  // in a mask of _mm_shuffle_epi8
 
 PYECHO_TARGET inline __m256i load(const void* from) noexcept {
@@ -115,14 +116,12 @@ constexpr std::array<char, kHalf> pixels_mask() {
 // Returns the sums of one pixel's channels in two halves, which are to be added.
 template <std::size_t kChannels>
 PYECHO_TARGET inline __m256i sum_groups(const std::int16_t* pixels, const std::int16_t* weights, std::size_t groups,
-                                        __m256i mask, __m256i spread) noexcept {
+                                        __m256i mask) noexcept {
   __m256i sum = _mm256_setzero_si256();
-  for (std::size_t group = 0; group < groups; ++group, pixels += kGroup * kChannels, weights += kGroup) {
+  for (std::size_t group = 0; group < groups; ++group, pixels += kGroup * kChannels, weights += kGroupWeights) {
     const __m256i four =
         _mm256_inserti128_si256(_mm256_castsi128_si256(load_half(pixels)), load_half(pixels + 2 * kChannels), 1);
-    const __m256i weight = _mm256_castps_si256(
-        _mm256_permutevar_ps(_mm256_castsi256_ps(_mm256_set1_epi64x(read<std::int64_t>(weights))), spread));
-    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_shuffle_epi8(four, mask), weight));
+    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_shuffle_epi8(four, mask), load(weights)));
   }
   return sum;
 }
@@ -131,32 +130,37 @@ PYECHO_TARGET inline __m256i add_halves(__m256i first, __m256i second) noexcept 
   return _mm256_add_epi32(_mm256_blend_epi32(first, second, 0xf0), _mm256_permute2x128_si256(first, second, 0x21));
 }
 
+// kGroups is 0: as many as `columns` says.
 template <std::size_t kChannels, std::size_t kGroups>
 PYECHO_TARGET void sum_pixels(std::uint8_t* to, const std::int16_t* from, const Columns& columns) noexcept {
   static constexpr std::array<char, kHalf> kPairs = pairs_mask<kChannels>();
   static constexpr std::array<char, kHalf> kPixels = pixels_mask<kChannels>();
   const __m256i mask = _mm256_broadcastsi128_si256(load_half(kPairs.data()));
   const __m128i compact = load_half(kPixels.data());
-  const __m256i spread = _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1);
   const __m256i rounding = _mm256_set1_epi32(1 << (kColumnShift - 1));
-  const std::size_t groups = kGroups == 0 ? columns.groups : kGroups;
-  std::size_t x = 0;
-  for (; x * kChannels + kHalf <= columns.outputs * kChannels; x += 4) {
-    __m256i sums[4];
-    for (std::size_t i = 0; i < 4; ++i) {
-      sums[i] = sum_groups<kChannels>(from + static_cast<std::size_t>(columns.first[x + i]) * kChannels,
-                                      columns.weights + (x + i) * groups * kGroup, groups, mask, spread);
+  // Copies, because bytes that are stored might be part of `columns`.
+  const auto [firsts, all_weights, all_groups, outputs] = columns;
+  const std::size_t groups = kGroups == 0 ? all_groups : kGroups;
+  for (std::size_t done = 0; done < outputs; done += kPixelsAtOnce) {
+    const std::size_t x = std::min(done, outputs - kPixelsAtOnce);  // the last ones overlap those before
+    const std::int16_t* const weights = all_weights + x * groups * kGroupWeights;
+    __m256i sums[kPixelsAtOnce];
+    for (std::size_t i = 0; i < kPixelsAtOnce; ++i) {
+      sums[i] = sum_groups<kChannels>(from + static_cast<std::size_t>(firsts[x + i]) * kChannels,
+                                      weights + i * groups * kGroupWeights, groups, mask);
     }
     const __m256i low = _mm256_add_epi32(add_halves(sums[0], sums[1]), rounding);
     const __m256i high = _mm256_add_epi32(add_halves(sums[2], sums[3]), rounding);
     const __m256i words =
         _mm256_packs_epi32(_mm256_srai_epi32(low, kColumnShift), _mm256_srai_epi32(high, kColumnShift));
     const __m256i bytes = _mm256_permute4x64_epi64(_mm256_packus_epi16(words, words), 0x08);
-    store_half(to + x * kChannels, _mm_shuffle_epi8(_mm256_castsi256_si128(bytes), compact));
+    const __m128i pixels = _mm_shuffle_epi8(_mm256_castsi256_si128(bytes), compact);
+    if (x * kChannels + kHalf <= outputs * kChannels) {
+      store_half(to + x * kChannels, pixels);
+    } else {
+      std::memcpy(to + x * kChannels, &pixels, kPixelsAtOnce * kChannels);
+    }
   }
-  kPlainKernels.sum_columns(
-      to + x * kChannels, from,
-      {columns.first + x, columns.weights + x * groups * kGroup, columns.groups, columns.outputs - x}, kChannels);
 }
 
 template <std::size_t kChannels>
@@ -166,7 +170,7 @@ void sum_grouped(std::uint8_t* to, const std::int16_t* from, const Columns& colu
 }
 
 void sum_columns(std::uint8_t* to, const std::int16_t* from, const Columns& columns, std::size_t channels) noexcept {
-  switch (channels) {
+  switch (columns.outputs < kPixelsAtOnce ? 0 : channels) {
     case 1:
       return sum_grouped<1>(to, from, columns);
     case 2:

@@ -10,17 +10,14 @@
 namespace pyecho::ops {
 namespace {
 
-// The error of integer weights grows with their number.
-constexpr std::int64_t kMostIntegerTaps = 32;
-
 constexpr std::size_t aligned(std::size_t bytes) noexcept { return (bytes + 63) / 64 * 64; }
 
-constexpr std::size_t grouped(std::int64_t taps) noexcept {
-  return (static_cast<std::size_t>(taps) + kGroup - 1) / kGroup * kGroup;
+constexpr std::size_t groups_of(std::int64_t taps) noexcept {
+  return (static_cast<std::size_t>(taps) + kGroup - 1) / kGroup;
 }
 
-std::size_t weight_bytes(std::int64_t outputs, std::size_t stride) noexcept {
-  return aligned(static_cast<std::size_t>(outputs) * stride * sizeof(std::int16_t));
+std::size_t weight_bytes(std::int64_t outputs, std::size_t each) noexcept {
+  return aligned(static_cast<std::size_t>(outputs) * each * sizeof(std::int16_t));
 }
 
 // Rows of pixels, with what kernels read past the end.
@@ -60,9 +57,9 @@ std::size_t Resampler::scratch_bytes(const Axis& rows, const Axis& columns, std:
   std::size_t bytes = 0;
   for (const auto& [axis, most] : {std::pair{rows, most_rows}, {columns, most_columns}}) {
     bytes += aligned(Taps::bytes(most, axis.resampled, axis.window.extent));
-    bytes += weight_bytes(axis.window.extent, grouped(kMostIntegerTaps));
+    bytes += weight_bytes(axis.window.extent, kMostIntegerTaps / kGroup * kGroupWeights);
   }
-  bytes += sum_bytes(most_columns, grouped(kMostIntegerTaps), channels);
+  bytes += sum_bytes(most_columns, kMostIntegerTaps, channels);
   return bytes + aligned(static_cast<std::size_t>(columns.window.extent) * channels * sizeof(float));
 }
 
@@ -77,16 +74,17 @@ Resampler::Resampler(const Axis& rows, const Axis& columns, bool nearest, const 
   take(Taps::bytes(rows.source.extent, rows.resampled, rows_.outputs));
   columns_ = taps_of(columns, nearest, scratch);
   take(Taps::bytes(columns.source.extent, columns.resampled, columns_.outputs));
-  integers_ = element_ == Element::kUint8 && std::max(rows_.most, columns_.most) <= kMostIntegerTaps;
+  integers_ =
+      element_ == Element::kUint8 && std::max(rows_.most, columns_.most) <= static_cast<std::int64_t>(kMostIntegerTaps);
   if (integers_) {
-    row_stride_ = grouped(rows_.most);
-    column_stride_ = grouped(columns_.most);
+    row_stride_ = groups_of(rows_.most) * kGroup;
+    groups_ = groups_of(columns_.most);
     row_weights_ = reinterpret_cast<std::int16_t*>(take(weight_bytes(rows_.outputs, row_stride_)));
-    column_weights_ = reinterpret_cast<std::int16_t*>(take(weight_bytes(columns_.outputs, column_stride_)));
-    quantize(rows_, row_weights_, row_stride_);
-    quantize(columns_, column_weights_, column_stride_);
+    column_weights_ = reinterpret_cast<std::int16_t*>(take(weight_bytes(columns_.outputs, groups_ * kGroupWeights)));
+    write_row_weights(rows_, row_weights_, row_stride_);
+    write_column_weights(columns_, column_weights_, groups_);
   }
-  sums_ = take(sum_bytes(columns_.high - columns_.low, column_stride_, channels));
+  sums_ = take(sum_bytes(columns_.high - columns_.low, groups_ * kGroup, channels));
   pixels_ = reinterpret_cast<float*>(scratch);
 }
 
@@ -119,10 +117,8 @@ void Resampler::write_bytes(std::byte* to, const std::byte* pixels, std::int64_t
   kernel.sum_rows(sums, reinterpret_cast<const std::uint8_t*>(pixels), stride, row_weights_ + row * row_stride_,
                   static_cast<std::size_t>(rows_.count[row]),
                   static_cast<std::size_t>(columns_.high - columns_.low) * channels_);
-  kernel.sum_columns(
-      reinterpret_cast<std::uint8_t*>(to), sums,
-      {columns_.first, column_weights_, column_stride_ / kGroup, static_cast<std::size_t>(columns_.outputs)},
-      channels_);
+  kernel.sum_columns(reinterpret_cast<std::uint8_t*>(to), sums,
+                     {columns_.first, column_weights_, groups_, static_cast<std::size_t>(columns_.outputs)}, channels_);
 }
 
 void Resampler::write_floats(std::byte* to, const std::byte* pixels, std::int64_t stride,

@@ -1,6 +1,7 @@
 #include "core/ops/taps.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "core/ops/kernels.hpp"
@@ -12,6 +13,24 @@ namespace {
 std::int64_t most_inputs(std::int64_t extent, std::int64_t size) noexcept {
   const double scale = static_cast<double>(extent) / static_cast<double>(size);
   return static_cast<std::int64_t>(std::ceil(2 * std::max(1.0, scale))) + 1;
+}
+
+using IntegerWeights = std::array<std::int16_t, kMostIntegerTaps>;
+
+// The largest one takes what rounding leaves to a sum of 1.
+IntegerWeights integer_weights(const Taps& taps, std::int64_t i) noexcept {
+  constexpr int kOne = 1 << kWeightBits;
+  const float* const exact = taps.weights + i * taps.stride;
+  IntegerWeights weights{};
+  int left = kOne;
+  std::size_t largest = 0;
+  for (std::size_t j = 0; j < static_cast<std::size_t>(taps.count[i]); ++j) {
+    weights[j] = static_cast<std::int16_t>(exact[j] * kOne + 0.5F);
+    left -= weights[j];
+    largest = weights[j] > weights[largest] ? j : largest;
+  }
+  weights[largest] = static_cast<std::int16_t>(weights[largest] + left);
+  return weights;
 }
 
 }  // namespace
@@ -65,18 +84,20 @@ Taps taps_of(const Axis& axis, bool nearest, std::byte* memory) noexcept {
   return taps;
 }
 
-void quantize(const Taps& taps, std::int16_t* weights, std::size_t stride) noexcept {
-  for (std::int64_t i = 0; i < taps.outputs; ++i, weights += stride) {
-    const float* const exact = taps.weights + i * taps.stride;
-    int sum = 0;
-    std::size_t largest = 0;
-    std::fill_n(weights, stride, std::int16_t{0});
-    for (std::size_t j = 0; j < static_cast<std::size_t>(taps.count[i]); ++j) {
-      weights[j] = static_cast<std::int16_t>(exact[j] * (1 << kWeightBits) + 0.5F);
-      sum += weights[j];
-      largest = weights[j] > weights[largest] ? j : largest;
+void write_row_weights(const Taps& taps, std::int16_t* to, std::size_t stride) noexcept {
+  for (std::int64_t i = 0; i < taps.outputs; ++i, to += stride) {
+    std::copy_n(integer_weights(taps, i).begin(), stride, to);
+  }
+}
+
+void write_column_weights(const Taps& taps, std::int16_t* to, std::size_t groups) noexcept {
+  for (std::int64_t i = 0; i < taps.outputs; ++i) {
+    const IntegerWeights weights = integer_weights(taps, i);
+    for (std::size_t pair = 0; pair < groups * kGroup; pair += 2) {
+      for (std::size_t copy = 0; copy < kGroup; ++copy, to += 2) {
+        std::copy_n(weights.begin() + pair, 2, to);
+      }
     }
-    weights[largest] = static_cast<std::int16_t>(weights[largest] + (1 << kWeightBits) - sum);
   }
 }
 

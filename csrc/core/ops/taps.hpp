@@ -26,7 +26,9 @@ struct Taps {
 // Fills tables at `memory`. `nearest`: one input for each output.
 [[nodiscard]] Taps taps_of(const Axis& axis, bool nearest, std::byte* memory) noexcept;
 
-// Writes weights as integers (kernels.hpp), `stride` for each output, of which the last are 0.
-void quantize(const Taps& taps, std::int16_t* weights, std::size_t stride) noexcept;
+// Integer weights (kernels.hpp) of at most kMostIntegerTaps inputs. Of rows: `stride` for each output, with zeros after
+// the last; of columns: in groups.
+void write_row_weights(const Taps& taps, std::int16_t* to, std::size_t stride) noexcept;
+void write_column_weights(const Taps& taps, std::int16_t* to, std::size_t groups) noexcept;
 
 }  // namespace pyecho::ops
