@@ -186,17 +186,34 @@ void sum_columns(std::uint8_t* to, const std::int16_t* from, const Columns& colu
 
 // ---------------------------------------------------------------- moving
 
+// Puts blocks of `bytes`, as many as fit, in reverse order at the end.
+constexpr std::array<char, kHalf> reversing_mask(std::size_t bytes) {
+  std::array<char, kHalf> mask{};
+  for (std::size_t i = 0; i < kHalf / bytes * bytes; ++i) {
+    mask[kHalf - (i / bytes + 1) * bytes + i % bytes] = static_cast<char>(i);
+  }
+  return mask;
+}
+
+constexpr auto kReversing = [] {
+  std::array<std::array<char, kHalf>, kHalf + 1> masks{};
+  for (std::size_t bytes = 1; bytes <= kHalf; ++bytes) {
+    masks[bytes] = reversing_mask(bytes);
+  }
+  return masks;
+}();
+
+// Reads forwards, as processors prefetch best.
 PYECHO_TARGET void reverse(std::byte* to, const std::byte* from, std::size_t count, std::size_t bytes) noexcept {
   if (bytes <= kHalf) {
+    const __m128i mask = load_half(kReversing[bytes].data());
     const std::size_t blocks = kHalf / bytes;
-    std::array<char, kHalf> order{};
-    for (std::size_t i = 0; i < blocks * bytes; ++i) {
-      order[i] = static_cast<char>(kHalf - (i / bytes + 1) * bytes + i % bytes);
+    const std::size_t step = blocks * bytes;
+    std::size_t left = count * bytes;
+    for (; left >= kHalf; left -= step, from += step) {
+      store_half(to + left - kHalf, _mm_shuffle_epi8(load_half(from), mask));
     }
-    const __m128i mask = load_half(order.data());
-    for (; count * bytes >= kHalf; count -= blocks, to += blocks * bytes) {
-      store_half(to, _mm_shuffle_epi8(load_half(from + count * bytes - kHalf), mask));
-    }
+    count = left / bytes;
   }
   kPlainKernels.reverse(to, from, count, bytes);
 }

@@ -142,12 +142,15 @@ class PassRun {
     if (pass_.columns_ >= 0) {
       resampler_.emplace(axis(line_axis_ - 1), axis(line_axis_), pass_.nearest_, pass_.item_, block_, scratch);
     }
+    moves_ = !pass_.values_.any() && !resampler_ && !geometry_.cut && line_is_inside();
     visit(0, item, false, geometry_.cut);
   }
 
  private:
   [[nodiscard]] const Axis& axis(std::size_t i) const noexcept { return geometry_.axes[i]; }
   [[nodiscard]] const Window& line() const noexcept { return axis(line_axis_).window; }
+
+  [[nodiscard]] bool line_is_inside() const noexcept { return line().begin == 0 && line().end == line().extent; }
 
   // Visits the lines of a part of the item from axis `i` on, in the order of the output.
   void visit(std::size_t i, const std::byte* from, bool padding, bool cut) noexcept {
@@ -156,6 +159,10 @@ class PassRun {
       return;
     }
     const Window& window = axis(i).window;
+    if (moves_ && i + 1 == line_axis_ && !padding && window.begin == 0 && window.end == window.extent) {
+      move_lines(from + window.first * strides_[i], window.step * strides_[i], window.extent);
+      return;
+    }
     const bool rows = resampler_ && i + 1 == line_axis_;
     for (std::int64_t index = 0; index < window.extent; ++index) {
       const bool outside = index < window.begin || index >= window.end;
@@ -167,6 +174,15 @@ class PassRun {
     }
   }
 
+  // The loop of crops and flips.
+  void move_lines(const std::byte* from, std::int64_t stride, std::int64_t count) noexcept {
+    std::byte* to = row_ + written_ * pass_.item_.element_bytes;
+    for (std::int64_t i = 0; i < count; ++i, from += stride, to += line_bytes_) {
+      move_line(to, from, 0, static_cast<std::size_t>(line().extent));
+    }
+    written_ += static_cast<std::size_t>(count) * line_elements_;
+  }
+
   void write_line(const std::byte* from, bool padding, bool cut) noexcept {
     const std::size_t first = written_;
     written_ += line_elements_;
@@ -174,8 +190,7 @@ class PassRun {
       make_line(row_ + first * pass_.item_.element_bytes, from, padding, cut);
       return;
     }
-    const bool as_it_is =
-        !resampler_ && !padding && !cut && line().step > 0 && line().end - line().begin == line().extent;
+    const bool as_it_is = !resampler_ && !padding && !cut && line().step > 0 && line_is_inside();
     if (!as_it_is) {
       make_line(buffer_, from, padding, cut);
     }
@@ -229,6 +244,7 @@ class PassRun {
   std::optional<Resampler> resampler_{};
   std::byte* row_ = nullptr;
   bool stream_ = false;
+  bool moves_ = false;           // nothing but whole lines of the item
   std::byte* buffer_ = nullptr;  // for a line whose values are yet to be computed
   std::byte* value_scratch_ = nullptr;
   std::int64_t resampled_row_ = 0;
