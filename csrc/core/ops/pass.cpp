@@ -26,17 +26,29 @@ std::uint32_t mask_of(const std::vector<std::uint32_t>& axes) noexcept {
   return mask;
 }
 
-void fill(std::byte* to, const ArrayType& type, std::size_t count, double value) noexcept {
-  if (type.element == Element::kOther) {
-    std::memset(to, 0, count * type.element_bytes);
-  } else {
+}  // namespace
+
+Filling::Filling(const ArrayType& type, double value) noexcept : element_bytes_(type.element_bytes) {
+  if (type.element != Element::kOther) {
     with_type(type.element, [&]<class T>(std::type_identity<T>) {
-      std::fill_n(reinterpret_cast<T*>(to), count, converted<T>(value));
+      const T element = converted<T>(value);
+      std::memcpy(element_.data(), &element, sizeof(T));
     });
   }
+  uniform_ = std::ranges::all_of(std::span(element_).first(std::min(element_bytes_, element_.size())),
+                                 [&](std::byte byte) { return byte == element_[0]; });
 }
 
-}  // namespace
+void Filling::fill(std::byte* to, std::size_t bytes) const noexcept {
+  if (uniform_) {
+    std::memset(to, static_cast<int>(element_[0]), bytes);
+    return;
+  }
+  std::memcpy(to, element_.data(), element_bytes_);
+  for (std::size_t done = element_bytes_; done < bytes; done *= 2) {
+    std::memcpy(to + done, to, std::min(done, bytes - done));
+  }
+}
 
 Pass::Pass(const ArrayType& item, std::span<const Operation> operations) : item_(item), values_(item, {}) {
   const auto first_value =
@@ -54,6 +66,7 @@ Pass::Pass(const ArrayType& item, std::span<const Operation> operations) : item_
 
 std::size_t Pass::take_geometry(std::span<const Operation> operations) {
   bool padded = false;
+  double pad_value = 0;
   bool cut = false;
   for (const Operation& operation : operations) {
     const std::uint32_t axes = mask_of(operation.axes);
@@ -61,7 +74,7 @@ std::size_t Pass::take_geometry(std::span<const Operation> operations) {
     const int columns = resampling ? static_cast<int>(operation.axes[1]) : columns_;
     const std::uint32_t inner = columns < 0 ? 0 : ~std::uint32_t{1} << columns;
     if (((resampling ? touched_ : axes) & inner) != 0 || (resampling && padded) ||
-        (operation.kind == Kind::kPad && padded && operation.numbers[0] != padding_) ||
+        (operation.kind == Kind::kPad && padded && operation.numbers[0] != pad_value) ||
         (operation.kind == Kind::kCutout && cut)) {
       break;
     }
@@ -70,10 +83,11 @@ std::size_t Pass::take_geometry(std::span<const Operation> operations) {
       nearest_ = operation.nearest;
     } else if (operation.kind == Kind::kPad) {
       padded = true;
-      padding_ = operation.numbers[0];
+      pad_value = operation.numbers[0];
+      padding_ = Filling(item_, pad_value);
     } else if (operation.kind == Kind::kCutout) {
       cut = true;
-      cut_value_ = operation.numbers[1];
+      cut_value_ = Filling(item_, operation.numbers[1]);
     }
     touched_ |= axes;
     geometry_.push_back(operation);
@@ -100,6 +114,7 @@ void Pass::output_shape(std::span<const std::uint64_t> shape, std::span<std::uin
 // One run of a pass. A line of the output is what one index of the axes before line_axis() selects.
 class PassRun {
  public:
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): most items have few axes
   PassRun(const Pass& pass, std::uint64_t key, std::span<const std::uint64_t> shape) noexcept
       : pass_(pass), geometry_(geometry_of(pass.geometry_, shape, key)), line_axis_(pass.line_axis(shape.size())) {
     auto stride = static_cast<std::int64_t>(pass.item_.element_bytes);
@@ -142,15 +157,13 @@ class PassRun {
     if (pass_.columns_ >= 0) {
       resampler_.emplace(axis(line_axis_ - 1), axis(line_axis_), pass_.nearest_, pass_.item_, block_, scratch);
     }
-    moves_ = !pass_.values_.any() && !resampler_ && !geometry_.cut && line_is_inside();
+    moves_ = !pass_.values_.any() && !resampler_ && !geometry_.cut && line().inside();
     visit(0, item, false, geometry_.cut);
   }
 
  private:
   [[nodiscard]] const Axis& axis(std::size_t i) const noexcept { return geometry_.axes[i]; }
   [[nodiscard]] const Window& line() const noexcept { return axis(line_axis_).window; }
-
-  [[nodiscard]] bool line_is_inside() const noexcept { return line().begin == 0 && line().end == line().extent; }
 
   // Visits the lines of a part of the item from axis `i` on, in the order of the output.
   void visit(std::size_t i, const std::byte* from, bool padding, bool cut) noexcept {
@@ -159,7 +172,7 @@ class PassRun {
       return;
     }
     const Window& window = axis(i).window;
-    if (moves_ && i + 1 == line_axis_ && !padding && window.begin == 0 && window.end == window.extent) {
+    if (moves_ && i + 1 == line_axis_ && !padding && window.inside()) {
       move_lines(from + window.first * strides_[i], window.step * strides_[i], window.extent);
       return;
     }
@@ -190,7 +203,7 @@ class PassRun {
       make_line(row_ + first * pass_.item_.element_bytes, from, padding, cut);
       return;
     }
-    const bool as_it_is = !resampler_ && !padding && !cut && line().step > 0 && line_is_inside();
+    const bool as_it_is = !resampler_ && !padding && !cut && line().step > 0 && line().inside();
     if (!as_it_is) {
       make_line(buffer_, from, padding, cut);
     }
@@ -223,9 +236,9 @@ class PassRun {
     }
   }
 
-  void fill_line(std::byte* to, std::int64_t begin, std::int64_t end, double value) const noexcept {
+  void fill_line(std::byte* to, std::int64_t begin, std::int64_t end, const Filling& value) const noexcept {
     if (begin < end) {
-      fill(to + begin * block_stride(), pass_.item_, static_cast<std::size_t>(end - begin) * block_, value);
+      value.fill(to + begin * block_stride(), static_cast<std::size_t>(end - begin) * block_bytes_);
     }
   }
 
@@ -234,9 +247,9 @@ class PassRun {
   const Pass& pass_;
   const Geometry geometry_;
   const std::size_t line_axis_;
-  std::array<std::int64_t, kMaxAxes> strides_{};  // of the item, in bytes
-  std::size_t elements_ = 1;                      // of the output
-  std::size_t block_ = 1;                         // elements of one index of the line
+  std::array<std::int64_t, kMaxAxes> strides_;  // of the item, in bytes
+  std::size_t elements_ = 1;                    // of the output
+  std::size_t block_ = 1;                       // elements of one index of the line
   std::size_t block_bytes_ = 0;
   std::size_t line_elements_ = 0;
   std::size_t line_bytes_ = 0;
