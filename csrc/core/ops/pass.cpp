@@ -15,6 +15,8 @@ namespace pyecho::ops {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
+// If a pass changes the last axis and this is its extent, the values are computed in a pass of their own.
+constexpr std::uint64_t kShortLine = 16;
 
 std::size_t aligned(std::size_t bytes) noexcept { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -58,7 +60,9 @@ Pass::Pass(const ArrayType& item, std::span<const Operation> operations) : item_
   const std::size_t geometry = operations.size() - values.size();
   length_ = take_geometry(operations.first(geometry));
   const std::uint32_t channels = item.shape.empty() ? 0 : 1U << (item.shape.size() - 1);
-  if (length_ == geometry && !(all.by_channel() && (touched_ & channels) != 0)) {
+  // Values of pixels, or of lines that are long enough.
+  const bool lines = !all.by_channel() && !item.shape.empty() && item.shape.back() > kShortLine;
+  if (length_ == geometry && ((touched_ & channels) == 0 || lines)) {
     values_ = all;
     length_ = operations.size();
   }
@@ -226,13 +230,12 @@ class PassRun {
   }
 
   void move_line(std::byte* to, const std::byte* from, std::int64_t begin, std::size_t count) noexcept {
-    static const Kernels& kernel = kernels();
     if (resampler_) {
       resampler_->write(to, from, strides_[line_axis_ - 1], resampled_row_);
     } else if (line().step > 0) {
       copy_bytes(to, from + line().at(begin) * block_stride(), count * block_bytes_, stream_ && buffer_ == nullptr);
     } else {
-      kernel.reverse(to, from + line().at(line().end - 1) * block_stride(), count, block_bytes_);
+      kernels().reverse(to, from + line().at(line().end - 1) * block_stride(), count, block_bytes_);
     }
   }
 

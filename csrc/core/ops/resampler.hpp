@@ -39,8 +39,9 @@ class Resampler {
   std::size_t groups_ = 0;      // of the weights of a column
   std::int16_t* row_weights_ = nullptr;
   std::int16_t* column_weights_ = nullptr;
-  std::byte* sums_ = nullptr;  // of rows
-  float* pixels_ = nullptr;    // the output before rounding
+  std::byte* sums_ = nullptr;    // of rows
+  std::byte* floats_ = nullptr;  // an input row
+  float* pixels_ = nullptr;      // an output row before rounding
 };
 
 }  // namespace pyecho::ops

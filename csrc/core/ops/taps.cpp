@@ -9,12 +9,6 @@
 namespace pyecho::ops {
 namespace {
 
-// Returns how many integers lie within `support` of a point, at most; one more for rounding.
-std::int64_t most_inputs(std::int64_t extent, std::int64_t size) noexcept {
-  const double scale = static_cast<double>(extent) / static_cast<double>(size);
-  return static_cast<std::int64_t>(std::ceil(2 * std::max(1.0, scale))) + 1;
-}
-
 using IntegerWeights = std::array<std::int16_t, kMostIntegerTaps>;
 
 // The largest one takes what rounding leaves to a sum of 1.
@@ -35,10 +29,15 @@ IntegerWeights integer_weights(const Taps& taps, std::int64_t i) noexcept {
 
 }  // namespace
 
-std::size_t Taps::bytes(std::int64_t extent, std::int64_t size, std::int64_t outputs) noexcept {
-  const std::int64_t stride = most_inputs(extent, size);
-  return static_cast<std::size_t>(outputs) *
-         (2 * sizeof(std::int32_t) + static_cast<std::size_t>(stride) * sizeof(float));
+// So many integers lie within the support of a triangle, and one more for rounding.
+std::int64_t Taps::most_of(std::int64_t extent, std::int64_t size) noexcept {
+  const double scale = static_cast<double>(extent) / static_cast<double>(size);
+  return static_cast<std::int64_t>(std::ceil(2 * std::max(1.0, scale))) + 1;
+}
+
+std::size_t Taps::bytes(std::int64_t outputs, std::int64_t most) noexcept {
+  const std::size_t each = 2 * sizeof(std::int32_t) + static_cast<std::size_t>(most) * sizeof(float);
+  return (static_cast<std::size_t>(outputs) + kPadded) * each;
 }
 
 Taps taps_of(const Axis& axis, bool nearest, std::byte* memory) noexcept {
@@ -46,9 +45,9 @@ Taps taps_of(const Axis& axis, bool nearest, std::byte* memory) noexcept {
   const std::int64_t inputs = axis.source.extent;
   Taps taps;
   taps.outputs = window.end - window.begin;
-  taps.stride = most_inputs(inputs, axis.resampled);
+  taps.stride = Taps::most_of(inputs, axis.resampled);
   taps.first = reinterpret_cast<std::int32_t*>(memory);
-  taps.count = taps.first + taps.outputs;
+  taps.count = taps.first + taps.outputs + kPadded;
   taps.weights = reinterpret_cast<float*>(taps.count + taps.outputs);
   const double scale = static_cast<double>(inputs) / static_cast<double>(axis.resampled);
   const double support = std::max(1.0, scale);
@@ -81,6 +80,7 @@ Taps taps_of(const Axis& axis, bool nearest, std::byte* memory) noexcept {
   for (std::int64_t i = 0; i < taps.outputs; ++i) {
     taps.first[i] -= static_cast<std::int32_t>(taps.low);
   }
+  std::fill_n(taps.first + taps.outputs, kPadded, 0);  // see Columns
   return taps;
 }
 
@@ -90,12 +90,14 @@ void write_row_weights(const Taps& taps, std::int16_t* to, std::size_t stride) n
   }
 }
 
-void write_column_weights(const Taps& taps, std::int16_t* to, std::size_t groups) noexcept {
-  for (std::int64_t i = 0; i < taps.outputs; ++i) {
-    const IntegerWeights weights = integer_weights(taps, i);
-    for (std::size_t pair = 0; pair < groups * kGroup; pair += 2) {
-      for (std::size_t copy = 0; copy < kGroup; ++copy, to += 2) {
-        std::copy_n(weights.begin() + pair, 2, to);
+void write_column_weights(const Taps& taps, std::int16_t* to, std::size_t groups, std::size_t channels) noexcept {
+  const std::size_t copies = weight_copies(channels);
+  const auto outputs = static_cast<std::size_t>(taps.outputs);
+  for (std::size_t x = 0; x < outputs + kPadded; ++x) {
+    const IntegerWeights weights = x < outputs ? integer_weights(taps, static_cast<std::int64_t>(x)) : IntegerWeights{};
+    for (std::size_t input = 0; input < groups * kGroup; ++input) {
+      for (std::size_t copy = 0; copy < copies; ++copy) {
+        to[weight_place(channels, groups, x, input) + 2 * copy] = weights[input];
       }
     }
   }
