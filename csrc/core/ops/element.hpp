@@ -59,9 +59,11 @@ decltype(auto) with_type(Element element, F&& f) {
 }
 
 // Rounds to the nearest integer, ties to even, without a call.
-[[nodiscard]] constexpr double rounded(double value) noexcept {
-  const double magic = value < 0 ? -0x1.0p52 : 0x1.0p52;
-  return value > -0x1.0p52 && value < 0x1.0p52 ? value + magic - magic : value;
+template <class T>
+[[nodiscard]] constexpr T rounded(T value) noexcept {
+  constexpr T kWhole = T{1} / std::numeric_limits<T>::epsilon();  // from here on, there are no fractions
+  const T magic = value < 0 ? -kWhole : kWhole;
+  return value > -kWhole && value < kWhole ? value + magic - magic : value;
 }
 
 // To floats: rounds to nearest, ties to even. To integers: likewise, saturates, and makes NaN 0.
@@ -88,13 +90,11 @@ template <class U, class T>
     if constexpr (std::is_integral_v<T>) {
       return std::in_range<U>(value) ? static_cast<U>(value) : value < T{} ? Limits::min() : Limits::max();
     } else {
-      constexpr auto kLeast = static_cast<double>(Limits::min());
-      constexpr double kPastMost = 2.0 * static_cast<double>(Limits::max() / 2 + 1);
-      const double whole = rounded(static_cast<double>(value));
-      return whole >= kPastMost ? Limits::max()
-             : whole >= kLeast  ? static_cast<U>(whole)
-             : whole < kLeast   ? Limits::min()
-                                : U{};
+      constexpr auto kLeast = static_cast<T>(Limits::min());
+      constexpr T kPastMost = T{2} * static_cast<T>(Limits::max() / 2 + 1);
+      const T whole = rounded(value);
+      const U inside = static_cast<U>(whole >= kLeast && whole < kPastMost ? whole : T{});
+      return whole >= kPastMost ? Limits::max() : whole < kLeast ? Limits::min() : inside;
     }
   }
 }

@@ -103,11 +103,12 @@ void Window::pad(std::int64_t size) noexcept {
 
 Geometry geometry_of(std::span<const Operation> operations, std::span<const std::uint64_t> shape,
                      std::uint64_t key) noexcept {
-  Geometry geometry;
+  Geometry geometry;  // NOLINT(cppcoreguidelines-pro-type-member-init): most items have few axes
+  geometry.cut = false;
   std::array<Axis, kMaxAxes>& axes = geometry.axes;
   for (std::size_t i = 0; i < shape.size(); ++i) {
-    axes[i].source = Window::all(static_cast<std::int64_t>(shape[i]));
-    axes[i].window = axes[i].source;
+    const Window all = Window::all(static_cast<std::int64_t>(shape[i]));
+    axes[i] = {all, 0, all, 0, 0};
   }
   for (const Operation& operation : operations) {
     const Numbers numbers(key, operation.draws);

@@ -12,15 +12,16 @@ namespace pyecho::ops {
 
 // Outputs along one axis: output i is input at(i) if begin <= i < end, else padding.
 struct Window {
-  std::int64_t extent = 0;
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-  std::int64_t first = 0;
-  std::int64_t step = 1;  // or -1
+  std::int64_t extent;
+  std::int64_t begin;
+  std::int64_t end;
+  std::int64_t first;
+  std::int64_t step;  // 1 or -1
 
   [[nodiscard]] static constexpr Window all(std::int64_t extent) noexcept { return {extent, 0, extent, 0, 1}; }
   [[nodiscard]] constexpr std::int64_t at(std::int64_t i) const noexcept { return first + step * i; }
-  bool operator==(const Window&) const = default;
+  // True if no output is padding.
+  [[nodiscard]] constexpr bool inside() const noexcept { return begin == 0 && end == extent; }
 
   void crop(std::int64_t place, std::int64_t size) noexcept;
   void flip() noexcept;
@@ -28,18 +29,16 @@ struct Window {
 };
 
 struct Axis {
-  Window source{};           // what of the item is resampled
-  std::int64_t resampled{};  // to this size; 0: it is not
-  Window window{};           // outputs of what was resampled, of the item if it is not
-  std::int64_t cut_begin{};  // kCutout overwrites outputs from here
-  std::int64_t cut_end{};    // to here
-
-  [[nodiscard]] bool whole() const noexcept { return resampled == 0 && window == Window::all(source.extent); }
+  Window source;           // what of the item is resampled
+  std::int64_t resampled;  // to this size; 0: it is not
+  Window window;           // outputs of what was resampled, of the item if it is not
+  std::int64_t cut_begin;  // kCutout overwrites outputs from here
+  std::int64_t cut_end;    // to here
 };
 
 struct Geometry {
-  std::array<Axis, kMaxAxes> axes{};
-  bool cut = false;
+  std::array<Axis, kMaxAxes> axes;  // the first ones, as many as the item has
+  bool cut;
 };
 
 // `operations` are of geometry, with at most one kCutout, which comes last.

@@ -7,9 +7,6 @@
 namespace pyecho::ops {
 namespace {
 
-constexpr int kRowShift = kWeightBits - kPixelBits;
-constexpr int kColumnShift = kWeightBits + kPixelBits;
-
 void sum_rows(std::int16_t* to, const std::uint8_t* from, std::ptrdiff_t stride, const std::int16_t* weights,
               std::size_t taps, std::size_t count) noexcept {
   constexpr std::size_t kBlock = 64;
@@ -33,11 +30,10 @@ void sum_columns(std::uint8_t* to, const std::int16_t* from, const Columns& colu
   const std::size_t taps = columns.groups * kGroup;
   for (std::size_t x = 0; x < columns.outputs; ++x) {
     const std::int16_t* const pixels = from + static_cast<std::size_t>(columns.first[x]) * channels;
-    const std::int16_t* const weights = columns.weights + x * taps;
     for (std::size_t channel = 0; channel < channels; ++channel) {
       std::int32_t sum = 1 << (kColumnShift - 1);
       for (std::size_t tap = 0; tap < taps; ++tap) {
-        sum += weights[tap] * pixels[tap * channels + channel];
+        sum += columns.weights[weight_place(channels, columns.groups, x, tap)] * pixels[tap * channels + channel];
       }
       to[x * channels + channel] = static_cast<std::uint8_t>(sum >> kColumnShift);
     }
@@ -87,17 +83,36 @@ void scale_bytes(float* to, const std::uint8_t* from, const float* scale, const 
   }
 }
 
-constexpr Kernels kPlain{sum_rows, sum_columns, reverse, split_rgb, scale_bytes};
+void add_row(float* to, const float* from, float weight, std::size_t count) noexcept {
+  for (std::size_t i = 0; i < count; ++i) {
+    to[i] += from[i] * weight;
+  }
+}
+
+void to_halves(Half* to, const float* from, std::size_t count) noexcept {
+  for (std::size_t i = 0; i < count; ++i) {
+    to[i] = to_half(from[i]);
+  }
+}
+
+void from_halves(float* to, const Half* from, std::size_t count) noexcept {
+  for (std::size_t i = 0; i < count; ++i) {
+    to[i] = to_float(from[i]);
+  }
+}
 
 }  // namespace
 
-std::span<const Kernels> kernels() noexcept {
+constinit const Kernels kPlainKernels{sum_rows,    sum_columns, reverse,   split_rgb,
+                                      scale_bytes, add_row,     to_halves, from_halves};
+
+const Kernels& kernels() noexcept {
 #ifdef PYECHO_AVX2
-  static constexpr std::array<Kernels, 2> kAll{with_avx2(kPlain), kPlain};
-  return std::span(kAll).subspan(__builtin_cpu_supports("avx2") != 0 ? 0 : 1);
+  static const Kernels& best =
+      __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("f16c") != 0 ? kAvx2Kernels : kPlainKernels;
+  return best;
 #else
-  static constexpr std::array<Kernels, 1> kAll{kPlain};
-  return kAll;
+  return kPlainKernels;
 #endif
 }
 

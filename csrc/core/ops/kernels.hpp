@@ -3,7 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
+
+#include "core/ops/half.hpp"
 
 namespace pyecho::ops {
 
@@ -11,12 +12,30 @@ namespace pyecho::ops {
 // have kPixelBits bits more than a byte.
 inline constexpr int kWeightBits = 14;
 inline constexpr int kPixelBits = 7;
-// Columns come in groups of so many, the last of which have the weight 0.
+// More of them would add up to a larger error.
+inline constexpr std::size_t kMostIntegerTaps = 32;
+inline constexpr int kRowShift = kWeightBits - kPixelBits;
+inline constexpr int kColumnShift = kWeightBits + kPixelBits;
+// Inputs of a column come in groups of so many, of which the last have the weight 0.
 inline constexpr std::size_t kGroup = 4;
 // What kernels may read past the last input of a row.
 inline constexpr std::size_t kSlackBytes = 64;
 
-// For each of `outputs` pixels: its first input, and weights of `groups` * kGroup inputs from there.
+// Returns where the weight of an input of output `x` is, and its copies, 2 places apart each, as AVX2 multiplies them:
+// with one channel, a group of each of four outputs; else a group's first two weights four times, then its last two.
+inline constexpr std::size_t kCopies = 4;
+[[nodiscard]] constexpr std::size_t weight_copies(std::size_t channels) noexcept { return channels == 1 ? 1 : kCopies; }
+[[nodiscard]] constexpr std::size_t weight_place(std::size_t channels, std::size_t groups, std::size_t x,
+                                                 std::size_t input) noexcept {
+  const std::size_t group = input / kGroup;
+  const std::size_t place = input % kGroup;
+  return channels == 1 ? ((x / kCopies * groups + group) * kCopies + x % kCopies) * kGroup + place
+                       : ((x * groups + group) * kGroup + place / 2 * 2) * kCopies + place % 2;
+}
+
+// For each of `outputs` pixels: its first input, and weights of `groups` from there. After them come kPadded zeros of
+// either.
+inline constexpr std::size_t kPadded = kCopies - 1;
 struct Columns {
   const std::int32_t* first;
   const std::int16_t* weights;
@@ -25,7 +44,7 @@ struct Columns {
 };
 
 struct Kernels {
-  // Sums `taps` rows that lie `stride` bytes apart, and `count` elements of each.
+  // Sums `taps` rows that lie `stride` bytes apart, and `count` elements of each. One more weight may be read.
   void (*sum_rows)(std::int16_t* to, const std::uint8_t* from, std::ptrdiff_t stride, const std::int16_t* weights,
                    std::size_t taps, std::size_t count) noexcept;
   // Sums columns of one row of pixels with `channels` elements.
@@ -38,9 +57,19 @@ struct Kernels {
   // to[i] = from[i] * scale[i] + offset[i]
   void (*scale_bytes)(float* to, const std::uint8_t* from, const float* scale, const float* offset,
                       std::size_t count) noexcept;
+  // to[i] += from[i] * weight
+  void (*add_row)(float* to, const float* from, float weight, std::size_t count) noexcept;
+  void (*to_halves)(Half* to, const float* from, std::size_t count) noexcept;
+  void (*from_halves)(float* to, const Half* from, std::size_t count) noexcept;
 };
 
-// Returns the versions that this processor supports, the best one first.
-[[nodiscard]] std::span<const Kernels> kernels() noexcept;
+extern const Kernels kPlainKernels;
+#ifdef __x86_64__
+#define PYECHO_AVX2 1
+extern const Kernels kAvx2Kernels;
+#endif
+
+// Returns the best version for this processor.
+[[nodiscard]] const Kernels& kernels() noexcept;
 
 }  // namespace pyecho::ops

@@ -15,6 +15,8 @@ namespace pyecho::ops {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
+// If a pass changes the last axis and this is its extent, the values are computed in a pass of their own.
+constexpr std::uint64_t kShortLine = 16;
 
 std::size_t aligned(std::size_t bytes) noexcept { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -26,17 +28,29 @@ std::uint32_t mask_of(const std::vector<std::uint32_t>& axes) noexcept {
   return mask;
 }
 
-void fill(std::byte* to, const ArrayType& type, std::size_t count, double value) noexcept {
-  if (type.element == Element::kOther) {
-    std::memset(to, 0, count * type.element_bytes);
-  } else {
+}  // namespace
+
+Filling::Filling(const ArrayType& type, double value) noexcept : element_bytes_(type.element_bytes) {
+  if (type.element != Element::kOther) {
     with_type(type.element, [&]<class T>(std::type_identity<T>) {
-      std::fill_n(reinterpret_cast<T*>(to), count, converted<T>(value));
+      const T element = converted<T>(value);
+      std::memcpy(element_.data(), &element, sizeof(T));
     });
   }
+  uniform_ = std::ranges::all_of(std::span(element_).first(std::min(element_bytes_, element_.size())),
+                                 [&](std::byte byte) { return byte == element_[0]; });
 }
 
-}  // namespace
+void Filling::fill(std::byte* to, std::size_t bytes) const noexcept {
+  if (uniform_) {
+    std::memset(to, static_cast<int>(element_[0]), bytes);
+    return;
+  }
+  std::memcpy(to, element_.data(), element_bytes_);
+  for (std::size_t done = element_bytes_; done < bytes; done *= 2) {
+    std::memcpy(to + done, to, std::min(done, bytes - done));
+  }
+}
 
 Pass::Pass(const ArrayType& item, std::span<const Operation> operations) : item_(item), values_(item, {}) {
   const auto first_value =
@@ -46,7 +60,9 @@ Pass::Pass(const ArrayType& item, std::span<const Operation> operations) : item_
   const std::size_t geometry = operations.size() - values.size();
   length_ = take_geometry(operations.first(geometry));
   const std::uint32_t channels = item.shape.empty() ? 0 : 1U << (item.shape.size() - 1);
-  if (length_ == geometry && !(all.by_channel() && (touched_ & channels) != 0)) {
+  // Values of pixels, or of lines that are long enough.
+  const bool lines = !all.by_channel() && !item.shape.empty() && item.shape.back() > kShortLine;
+  if (length_ == geometry && ((touched_ & channels) == 0 || lines)) {
     values_ = all;
     length_ = operations.size();
   }
@@ -54,24 +70,28 @@ Pass::Pass(const ArrayType& item, std::span<const Operation> operations) : item_
 
 std::size_t Pass::take_geometry(std::span<const Operation> operations) {
   bool padded = false;
+  double pad_value = 0;
   bool cut = false;
   for (const Operation& operation : operations) {
     const std::uint32_t axes = mask_of(operation.axes);
-    const std::uint32_t inner = ~std::uint32_t{0} << 1 << (resamples(operation.kind) ? operation.axes[1] : columns_);
-    if ((resamples(operation.kind) && (padded || (touched_ & inner) != 0)) || (columns_ >= 0 && (axes & inner) != 0) ||
-        (operation.kind == Kind::kPad && padded && operation.numbers[0] != padding_) ||
+    const bool resampling = resamples(operation.kind);
+    const int columns = resampling ? static_cast<int>(operation.axes[1]) : columns_;
+    const std::uint32_t inner = columns < 0 ? 0 : ~std::uint32_t{1} << columns;
+    if (((resampling ? touched_ : axes) & inner) != 0 || (resampling && padded) ||
+        (operation.kind == Kind::kPad && padded && operation.numbers[0] != pad_value) ||
         (operation.kind == Kind::kCutout && cut)) {
       break;
     }
-    if (resamples(operation.kind)) {
-      columns_ = static_cast<int>(operation.axes[1]);
+    if (resampling) {
+      columns_ = columns;
       nearest_ = operation.nearest;
     } else if (operation.kind == Kind::kPad) {
       padded = true;
-      padding_ = operation.numbers[0];
+      pad_value = operation.numbers[0];
+      padding_ = Filling(item_, pad_value);
     } else if (operation.kind == Kind::kCutout) {
       cut = true;
-      cut_value_ = operation.numbers[1];
+      cut_value_ = Filling(item_, operation.numbers[1]);
     }
     touched_ |= axes;
     geometry_.push_back(operation);
@@ -98,6 +118,7 @@ void Pass::output_shape(std::span<const std::uint64_t> shape, std::span<std::uin
 // One run of a pass. A line of the output is what one index of the axes before line_axis() selects.
 class PassRun {
  public:
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): most items have few axes
   PassRun(const Pass& pass, std::uint64_t key, std::span<const std::uint64_t> shape) noexcept
       : pass_(pass), geometry_(geometry_of(pass.geometry_, shape, key)), line_axis_(pass.line_axis(shape.size())) {
     auto stride = static_cast<std::int64_t>(pass.item_.element_bytes);
@@ -140,6 +161,7 @@ class PassRun {
     if (pass_.columns_ >= 0) {
       resampler_.emplace(axis(line_axis_ - 1), axis(line_axis_), pass_.nearest_, pass_.item_, block_, scratch);
     }
+    moves_ = !pass_.values_.any() && !resampler_ && !geometry_.cut && line().inside();
     visit(0, item, false, geometry_.cut);
   }
 
@@ -154,6 +176,10 @@ class PassRun {
       return;
     }
     const Window& window = axis(i).window;
+    if (moves_ && i + 1 == line_axis_ && !padding && window.inside()) {
+      move_lines(from + window.first * strides_[i], window.step * strides_[i], window.extent);
+      return;
+    }
     const bool rows = resampler_ && i + 1 == line_axis_;
     for (std::int64_t index = 0; index < window.extent; ++index) {
       const bool outside = index < window.begin || index >= window.end;
@@ -165,6 +191,15 @@ class PassRun {
     }
   }
 
+  // The loop of crops and flips.
+  void move_lines(const std::byte* from, std::int64_t stride, std::int64_t count) noexcept {
+    std::byte* to = row_ + written_ * pass_.item_.element_bytes;
+    for (std::int64_t i = 0; i < count; ++i, from += stride, to += line_bytes_) {
+      move_line(to, from, 0, static_cast<std::size_t>(line().extent));
+    }
+    written_ += static_cast<std::size_t>(count) * line_elements_;
+  }
+
   void write_line(const std::byte* from, bool padding, bool cut) noexcept {
     const std::size_t first = written_;
     written_ += line_elements_;
@@ -172,8 +207,7 @@ class PassRun {
       make_line(row_ + first * pass_.item_.element_bytes, from, padding, cut);
       return;
     }
-    const bool as_it_is =
-        !resampler_ && !padding && !cut && line().step > 0 && line().end - line().begin == line().extent;
+    const bool as_it_is = !resampler_ && !padding && !cut && line().step > 0 && line().inside();
     if (!as_it_is) {
       make_line(buffer_, from, padding, cut);
     }
@@ -196,19 +230,18 @@ class PassRun {
   }
 
   void move_line(std::byte* to, const std::byte* from, std::int64_t begin, std::size_t count) noexcept {
-    static const Kernels& kernel = kernels().front();
     if (resampler_) {
       resampler_->write(to, from, strides_[line_axis_ - 1], resampled_row_);
     } else if (line().step > 0) {
       copy_bytes(to, from + line().at(begin) * block_stride(), count * block_bytes_, stream_ && buffer_ == nullptr);
     } else {
-      kernel.reverse(to, from + line().at(line().end - 1) * block_stride(), count, block_bytes_);
+      kernels().reverse(to, from + line().at(line().end - 1) * block_stride(), count, block_bytes_);
     }
   }
 
-  void fill_line(std::byte* to, std::int64_t begin, std::int64_t end, double value) const noexcept {
+  void fill_line(std::byte* to, std::int64_t begin, std::int64_t end, const Filling& value) const noexcept {
     if (begin < end) {
-      fill(to + begin * block_stride(), pass_.item_, static_cast<std::size_t>(end - begin) * block_, value);
+      value.fill(to + begin * block_stride(), static_cast<std::size_t>(end - begin) * block_bytes_);
     }
   }
 
@@ -217,9 +250,9 @@ class PassRun {
   const Pass& pass_;
   const Geometry geometry_;
   const std::size_t line_axis_;
-  std::array<std::int64_t, kMaxAxes> strides_{};  // of the item, in bytes
-  std::size_t elements_ = 1;                      // of the output
-  std::size_t block_ = 1;                         // elements of one index of the line
+  std::array<std::int64_t, kMaxAxes> strides_;  // of the item, in bytes
+  std::size_t elements_ = 1;                    // of the output
+  std::size_t block_ = 1;                       // elements of one index of the line
   std::size_t block_bytes_ = 0;
   std::size_t line_elements_ = 0;
   std::size_t line_bytes_ = 0;
@@ -227,6 +260,7 @@ class PassRun {
   std::optional<Resampler> resampler_{};
   std::byte* row_ = nullptr;
   bool stream_ = false;
+  bool moves_ = false;           // nothing but whole lines of the item
   std::byte* buffer_ = nullptr;  // for a line whose values are yet to be computed
   std::byte* value_scratch_ = nullptr;
   std::int64_t resampled_row_ = 0;

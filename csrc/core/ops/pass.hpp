@@ -1,6 +1,7 @@
 // One pass over an item: operations of geometry that can be made at once, then those on values.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -11,6 +12,20 @@
 #include "core/ops/values.hpp"
 
 namespace pyecho::ops {
+
+// The value of elements that do not come from the item; zeros if they are no numbers.
+class Filling {
+ public:
+  Filling() = default;
+  Filling(const ArrayType& type, double value) noexcept;
+  // `bytes` > 0
+  void fill(std::byte* to, std::size_t bytes) const noexcept;
+
+ private:
+  std::size_t element_bytes_ = 1;
+  std::array<std::byte, 8> element_{};
+  bool uniform_ = true;
+};
 
 class Pass {
  public:
@@ -39,8 +54,8 @@ class Pass {
   std::uint32_t touched_ = 0;  // bit i: axis i is not taken as it is
   int columns_ = -1;           // the second axis that is resampled
   bool nearest_ = false;
-  double padding_ = 0;
-  double cut_value_ = 0;
+  Filling padding_;
+  Filling cut_value_;
 };
 
 }  // namespace pyecho::ops

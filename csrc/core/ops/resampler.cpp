@@ -10,17 +10,14 @@
 namespace pyecho::ops {
 namespace {
 
-// The error of integer weights grows with their number.
-constexpr std::int64_t kMostIntegerTaps = 32;
-
 constexpr std::size_t aligned(std::size_t bytes) noexcept { return (bytes + 63) / 64 * 64; }
 
-constexpr std::size_t grouped(std::int64_t taps) noexcept {
-  return (static_cast<std::size_t>(taps) + kGroup - 1) / kGroup * kGroup;
+constexpr std::size_t groups_of(std::int64_t taps) noexcept {
+  return (static_cast<std::size_t>(taps) + kGroup - 1) / kGroup;
 }
 
-std::size_t weight_bytes(std::int64_t outputs, std::size_t stride) noexcept {
-  return aligned(static_cast<std::size_t>(outputs) * stride * sizeof(std::int16_t));
+std::size_t weight_bytes(std::int64_t outputs, std::size_t each) noexcept {
+  return aligned((static_cast<std::size_t>(outputs) + 2 * kPadded) * each * sizeof(std::int16_t));
 }
 
 // Rows of pixels, with what kernels read past the end.
@@ -28,27 +25,42 @@ std::size_t sum_bytes(std::int64_t inputs, std::size_t taps, std::size_t channel
   return aligned((static_cast<std::size_t>(inputs) + taps) * channels * sizeof(float) + kSlackBytes);
 }
 
-// Adds `weight` times a row to `sums`.
-template <class T>
-void add_row(float* sums, const std::byte* row, float weight, std::size_t count) noexcept {
-  const T* const elements = reinterpret_cast<const T*>(row);
-  for (std::size_t i = 0; i < count; ++i) {
-    sums[i] += weight * converted<float>(elements[i]);
+using Four = float __attribute__((vector_size(16)));
+
+// Sums weighted pixels of kChannels elements, at most four; what lies after a pixel is ignored.
+template <std::size_t kChannels>
+void sum_pixels(float* to, const float* sums, const Taps& columns, std::size_t /*channels*/) noexcept {
+  for (std::int64_t x = 0; x < columns.outputs; ++x, to += kChannels) {
+    const float* from = sums + static_cast<std::size_t>(columns.first[x]) * kChannels;
+    const float* const weights = columns.weights + x * columns.stride;
+    Four sum{};
+    for (std::int32_t tap = 0; tap < columns.count[x]; ++tap, from += kChannels) {
+      Four pixel;
+      std::memcpy(&pixel, from, sizeof(pixel));
+      sum += pixel * weights[tap];
+    }
+    std::memcpy(to, &sum, sizeof(sum));
   }
 }
 
-// Adds weighted pixels of kChannels elements, or of `channels`.
-template <std::size_t kChannels>
-void add_columns(float* to, const float* sums, const Taps& columns, std::size_t channels) noexcept {
-  const std::size_t width = kChannels == 0 ? channels : kChannels;
-  for (std::int64_t x = 0; x < columns.outputs; ++x, to += width) {
-    const float* from = sums + static_cast<std::size_t>(columns.first[x]) * width;
+void sum_gray(float* to, const float* sums, const Taps& columns, std::size_t /*channels*/) noexcept {
+  for (std::int64_t x = 0; x < columns.outputs; ++x) {
+    const float* const from = sums + columns.first[x];
     const float* const weights = columns.weights + x * columns.stride;
-    std::fill_n(to, width, 0.0F);
-    for (std::int32_t tap = 0; tap < columns.count[x]; ++tap, from += width) {
-      for (std::size_t channel = 0; channel < width; ++channel) {
-        to[channel] += weights[tap] * from[channel];
-      }
+    float sum = 0;
+    for (std::int32_t tap = 0; tap < columns.count[x]; ++tap) {
+      sum += from[tap] * weights[tap];
+    }
+    to[x] = sum;
+  }
+}
+
+void sum_blocks(float* to, const float* sums, const Taps& columns, std::size_t channels) noexcept {
+  for (std::int64_t x = 0; x < columns.outputs; ++x, to += channels) {
+    const float* from = sums + static_cast<std::size_t>(columns.first[x]) * channels;
+    std::fill_n(to, channels, 0.0F);
+    for (std::int32_t tap = 0; tap < columns.count[x]; ++tap, from += channels) {
+      kernels().add_row(to, from, columns.weights[x * columns.stride + tap], channels);
     }
   }
 }
@@ -58,12 +70,13 @@ void add_columns(float* to, const float* sums, const Taps& columns, std::size_t 
 std::size_t Resampler::scratch_bytes(const Axis& rows, const Axis& columns, std::int64_t most_rows,
                                      std::int64_t most_columns, std::size_t channels) noexcept {
   std::size_t bytes = 0;
-  for (const auto& [axis, most] : {std::pair{rows, most_rows}, {columns, most_columns}}) {
-    bytes += aligned(Taps::bytes(most, axis.resampled, axis.window.extent));
-    bytes += weight_bytes(axis.window.extent, grouped(kMostIntegerTaps));
+  for (const auto& [axis, extent] : {std::pair{rows, most_rows}, {columns, most_columns}}) {
+    const std::int64_t most = Taps::most_of(extent, axis.resampled);
+    bytes += aligned(Taps::bytes(axis.window.extent, most));
+    bytes += weight_bytes(axis.window.extent, std::min(groups_of(most) * kGroup, kMostIntegerTaps) * kCopies);
   }
-  bytes += sum_bytes(most_columns, grouped(kMostIntegerTaps), channels);
-  return bytes + aligned(static_cast<std::size_t>(columns.window.extent) * channels * sizeof(float));
+  bytes += 2 * sum_bytes(most_columns, kMostIntegerTaps, channels);
+  return bytes + aligned(static_cast<std::size_t>(columns.window.extent) * channels * sizeof(float) + kSlackBytes);
 }
 
 Resampler::Resampler(const Axis& rows, const Axis& columns, bool nearest, const ArrayType& item, std::size_t channels,
@@ -74,19 +87,23 @@ Resampler::Resampler(const Axis& rows, const Axis& columns, bool nearest, const 
     return scratch - aligned(bytes);
   };
   rows_ = taps_of(rows, nearest, scratch);
-  take(Taps::bytes(rows.source.extent, rows.resampled, rows_.outputs));
+  take(Taps::bytes(rows_.outputs, rows_.stride));
   columns_ = taps_of(columns, nearest, scratch);
-  take(Taps::bytes(columns.source.extent, columns.resampled, columns_.outputs));
-  integers_ = element_ == Element::kUint8 && std::max(rows_.most, columns_.most) <= kMostIntegerTaps;
+  take(Taps::bytes(columns_.outputs, columns_.stride));
+  integers_ =
+      element_ == Element::kUint8 && std::max(rows_.most, columns_.most) <= static_cast<std::int64_t>(kMostIntegerTaps);
   if (integers_) {
-    row_stride_ = grouped(rows_.most);
-    column_stride_ = grouped(columns_.most);
+    row_stride_ = groups_of(rows_.most) * kGroup;
+    groups_ = groups_of(columns_.most);
     row_weights_ = reinterpret_cast<std::int16_t*>(take(weight_bytes(rows_.outputs, row_stride_)));
-    column_weights_ = reinterpret_cast<std::int16_t*>(take(weight_bytes(columns_.outputs, column_stride_)));
-    quantize(rows_, row_weights_, row_stride_);
-    quantize(columns_, column_weights_, column_stride_);
+    column_weights_ = reinterpret_cast<std::int16_t*>(
+        take(weight_bytes(columns_.outputs, groups_ * kGroup * weight_copies(channels))));
+    write_row_weights(rows_, row_weights_, row_stride_);
+    write_column_weights(columns_, column_weights_, groups_, channels);
   }
-  sums_ = take(sum_bytes(columns_.high - columns_.low, column_stride_, channels));
+  const std::size_t row_bytes = sum_bytes(columns_.high - columns_.low, groups_ * kGroup, channels);
+  sums_ = take(row_bytes);
+  floats_ = take(row_bytes);
   pixels_ = reinterpret_cast<float*>(scratch);
 }
 
@@ -114,15 +131,13 @@ void Resampler::write_nearest(std::byte* to, const std::byte* pixels) const noex
 
 void Resampler::write_bytes(std::byte* to, const std::byte* pixels, std::int64_t stride,
                             std::size_t row) const noexcept {
-  static const Kernels& kernel = kernels().front();
   auto* const sums = reinterpret_cast<std::int16_t*>(sums_);
-  kernel.sum_rows(sums, reinterpret_cast<const std::uint8_t*>(pixels), stride, row_weights_ + row * row_stride_,
-                  static_cast<std::size_t>(rows_.count[row]),
-                  static_cast<std::size_t>(columns_.high - columns_.low) * channels_);
-  kernel.sum_columns(
-      reinterpret_cast<std::uint8_t*>(to), sums,
-      {columns_.first, column_weights_, column_stride_ / kGroup, static_cast<std::size_t>(columns_.outputs)},
-      channels_);
+  kernels().sum_rows(sums, reinterpret_cast<const std::uint8_t*>(pixels), stride, row_weights_ + row * row_stride_,
+                     static_cast<std::size_t>(rows_.count[row]),
+                     static_cast<std::size_t>(columns_.high - columns_.low) * channels_);
+  kernels().sum_columns(reinterpret_cast<std::uint8_t*>(to), sums,
+                        {columns_.first, column_weights_, groups_, static_cast<std::size_t>(columns_.outputs)},
+                        channels_);
 }
 
 void Resampler::write_floats(std::byte* to, const std::byte* pixels, std::int64_t stride,
@@ -131,16 +146,20 @@ void Resampler::write_floats(std::byte* to, const std::byte* pixels, std::int64_
   const auto count = static_cast<std::size_t>(columns_.high - columns_.low) * channels_;
   const float* const weights = rows_.weights + static_cast<std::int64_t>(row) * rows_.stride;
   std::fill_n(sums, count, 0.0F);
-  with_type(element_, [&]<class T>(std::type_identity<T>) {
-    for (std::int32_t tap = 0; tap < rows_.count[row]; ++tap) {
-      add_row<T>(sums, pixels + tap * stride, weights[tap], count);
+  for (std::int32_t tap = 0; tap < rows_.count[row]; ++tap) {
+    const std::byte* input = pixels + tap * stride;
+    if (element_ != Element::kFloat32) {
+      convert_elements(Element::kFloat32, floats_, element_, input, count);
+      input = floats_;
     }
-  });
-  const auto add = channels_ == 1   ? add_columns<1>
-                   : channels_ == 3 ? add_columns<3>
-                   : channels_ == 4 ? add_columns<4>
-                                    : add_columns<0>;
-  add(pixels_, sums, columns_, channels_);
+    kernels().add_row(sums, reinterpret_cast<const float*>(input), weights[tap], count);
+  }
+  const auto sum = channels_ == 1   ? sum_gray
+                   : channels_ == 2 ? sum_pixels<2>
+                   : channels_ == 3 ? sum_pixels<3>
+                   : channels_ == 4 ? sum_pixels<4>
+                                    : sum_blocks;
+  sum(pixels_, sums, columns_, channels_);
   convert_elements(element_, to, Element::kFloat32, reinterpret_cast<const std::byte*>(pixels_),
                    static_cast<std::size_t>(columns_.outputs) * channels_);
 }

@@ -35,12 +35,13 @@ class Resampler {
   bool integers_ = false;  // weights of uint8 images are integers
   Taps rows_;
   Taps columns_;
-  std::size_t row_stride_ = 0;  // of the integer weights
-  std::size_t column_stride_ = 0;
+  std::size_t row_stride_ = 0;  // of integer weights
+  std::size_t groups_ = 0;      // of the weights of a column
   std::int16_t* row_weights_ = nullptr;
   std::int16_t* column_weights_ = nullptr;
-  std::byte* sums_ = nullptr;  // of rows
-  float* pixels_ = nullptr;    // the output before rounding
+  std::byte* sums_ = nullptr;    // of rows
+  std::byte* floats_ = nullptr;  // an input row
+  float* pixels_ = nullptr;      // an output row before rounding
 };
 
 }  // namespace pyecho::ops

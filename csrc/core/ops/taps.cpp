@@ -1,6 +1,7 @@
 #include "core/ops/taps.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "core/ops/kernels.hpp"
@@ -8,18 +9,35 @@
 namespace pyecho::ops {
 namespace {
 
-// Returns how many integers lie within `support` of a point, at most; one more for rounding.
-std::int64_t most_inputs(std::int64_t extent, std::int64_t size) noexcept {
-  const double scale = static_cast<double>(extent) / static_cast<double>(size);
-  return static_cast<std::int64_t>(std::ceil(2 * std::max(1.0, scale))) + 1;
+using IntegerWeights = std::array<std::int16_t, kMostIntegerTaps>;
+
+// The largest one takes what rounding leaves to a sum of 1.
+IntegerWeights integer_weights(const Taps& taps, std::int64_t i) noexcept {
+  constexpr int kOne = 1 << kWeightBits;
+  const float* const exact = taps.weights + i * taps.stride;
+  IntegerWeights weights{};
+  int left = kOne;
+  std::size_t largest = 0;
+  for (std::size_t j = 0; j < static_cast<std::size_t>(taps.count[i]); ++j) {
+    weights[j] = static_cast<std::int16_t>(exact[j] * kOne + 0.5F);
+    left -= weights[j];
+    largest = weights[j] > weights[largest] ? j : largest;
+  }
+  weights[largest] = static_cast<std::int16_t>(weights[largest] + left);
+  return weights;
 }
 
 }  // namespace
 
-std::size_t Taps::bytes(std::int64_t extent, std::int64_t size, std::int64_t outputs) noexcept {
-  const std::int64_t stride = most_inputs(extent, size);
-  return static_cast<std::size_t>(outputs) *
-         (2 * sizeof(std::int32_t) + static_cast<std::size_t>(stride) * sizeof(float));
+// So many integers lie within the support of a triangle, and one more for rounding.
+std::int64_t Taps::most_of(std::int64_t extent, std::int64_t size) noexcept {
+  const double scale = static_cast<double>(extent) / static_cast<double>(size);
+  return static_cast<std::int64_t>(std::ceil(2 * std::max(1.0, scale))) + 1;
+}
+
+std::size_t Taps::bytes(std::int64_t outputs, std::int64_t most) noexcept {
+  const std::size_t each = 2 * sizeof(std::int32_t) + static_cast<std::size_t>(most) * sizeof(float);
+  return (static_cast<std::size_t>(outputs) + kPadded) * each;
 }
 
 Taps taps_of(const Axis& axis, bool nearest, std::byte* memory) noexcept {
@@ -27,9 +45,9 @@ Taps taps_of(const Axis& axis, bool nearest, std::byte* memory) noexcept {
   const std::int64_t inputs = axis.source.extent;
   Taps taps;
   taps.outputs = window.end - window.begin;
-  taps.stride = most_inputs(inputs, axis.resampled);
+  taps.stride = Taps::most_of(inputs, axis.resampled);
   taps.first = reinterpret_cast<std::int32_t*>(memory);
-  taps.count = taps.first + taps.outputs;
+  taps.count = taps.first + taps.outputs + kPadded;
   taps.weights = reinterpret_cast<float*>(taps.count + taps.outputs);
   const double scale = static_cast<double>(inputs) / static_cast<double>(axis.resampled);
   const double support = std::max(1.0, scale);
@@ -62,21 +80,26 @@ Taps taps_of(const Axis& axis, bool nearest, std::byte* memory) noexcept {
   for (std::int64_t i = 0; i < taps.outputs; ++i) {
     taps.first[i] -= static_cast<std::int32_t>(taps.low);
   }
+  std::fill_n(taps.first + taps.outputs, kPadded, 0);  // see Columns
   return taps;
 }
 
-void quantize(const Taps& taps, std::int16_t* weights, std::size_t stride) noexcept {
-  for (std::int64_t i = 0; i < taps.outputs; ++i, weights += stride) {
-    const float* const exact = taps.weights + i * taps.stride;
-    int sum = 0;
-    std::size_t largest = 0;
-    std::fill_n(weights, stride, std::int16_t{0});
-    for (std::size_t j = 0; j < static_cast<std::size_t>(taps.count[i]); ++j) {
-      weights[j] = static_cast<std::int16_t>(exact[j] * (1 << kWeightBits) + 0.5F);
-      sum += weights[j];
-      largest = weights[j] > weights[largest] ? j : largest;
+void write_row_weights(const Taps& taps, std::int16_t* to, std::size_t stride) noexcept {
+  for (std::int64_t i = 0; i < taps.outputs; ++i, to += stride) {
+    std::copy_n(integer_weights(taps, i).begin(), stride, to);
+  }
+}
+
+void write_column_weights(const Taps& taps, std::int16_t* to, std::size_t groups, std::size_t channels) noexcept {
+  const std::size_t copies = weight_copies(channels);
+  const auto outputs = static_cast<std::size_t>(taps.outputs);
+  for (std::size_t x = 0; x < outputs + kPadded; ++x) {
+    const IntegerWeights weights = x < outputs ? integer_weights(taps, static_cast<std::int64_t>(x)) : IntegerWeights{};
+    for (std::size_t input = 0; input < groups * kGroup; ++input) {
+      for (std::size_t copy = 0; copy < copies; ++copy) {
+        to[weight_place(channels, groups, x, input) + 2 * copy] = weights[input];
+      }
     }
-    weights[largest] = static_cast<std::int16_t>(weights[largest] + (1 << kWeightBits) - sum);
   }
 }
 

@@ -19,14 +19,18 @@ struct Taps {
   std::int32_t* count = nullptr;  // how many inputs it has
   float* weights = nullptr;       // `stride` for each output
 
-  // Returns the bytes of the tables for `outputs` of at most `extent` inputs, resampled to `size`.
-  [[nodiscard]] static std::size_t bytes(std::int64_t extent, std::int64_t size, std::int64_t outputs) noexcept;
+  // Returns the most inputs that an output may have.
+  [[nodiscard]] static std::int64_t most_of(std::int64_t extent, std::int64_t size) noexcept;
+  // Returns the bytes of the tables for `outputs` of at most `most` inputs.
+  [[nodiscard]] static std::size_t bytes(std::int64_t outputs, std::int64_t most) noexcept;
 };
 
 // Fills tables at `memory`. `nearest`: one input for each output.
 [[nodiscard]] Taps taps_of(const Axis& axis, bool nearest, std::byte* memory) noexcept;
 
-// Writes weights as integers (kernels.hpp), `stride` for each output, of which the last are 0.
-void quantize(const Taps& taps, std::int16_t* weights, std::size_t stride) noexcept;
+// Integer weights (kernels.hpp) of at most kMostIntegerTaps inputs. Of rows: `stride` for each output, with zeros after
+// the last; of columns: as weight_place() says.
+void write_row_weights(const Taps& taps, std::int16_t* to, std::size_t stride) noexcept;
+void write_column_weights(const Taps& taps, std::int16_t* to, std::size_t groups, std::size_t channels) noexcept;
 
 }  // namespace pyecho::ops

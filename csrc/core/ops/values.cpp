@@ -15,24 +15,15 @@ constexpr std::size_t kChunk = 1024;
 // Returns the elements of each buffer between two steps.
 constexpr std::size_t buffered(std::size_t channels) noexcept { return std::max((channels + 15) / 16 * 16, kChunk); }
 
-template <class T>
-float as_float(T value) noexcept {
-  return converted<float>(value);
-}
-
 void normalize(float* to, Element type, const std::byte* from, const float* scale, const float* offset,
                std::size_t count) noexcept {
-  static const Kernels& kernel = kernels().front();
-  with_type(type, [&]<class T>(std::type_identity<T>) {
-    const T* const elements = reinterpret_cast<const T*>(from);
-    if constexpr (std::is_same_v<T, std::uint8_t>) {
-      kernel.scale_bytes(to, elements, scale, offset, count);
-    } else {
-      for (std::size_t i = 0; i < count; ++i) {
-        to[i] = as_float(elements[i]) * scale[i] + offset[i];
-      }
-    }
-  });
+  if (type == Element::kUint8) {
+    return kernels().scale_bytes(to, reinterpret_cast<const std::uint8_t*>(from), scale, offset, count);
+  }
+  convert_elements(Element::kFloat32, reinterpret_cast<std::byte*>(to), type, from, count);
+  for (std::size_t i = 0; i < count; ++i) {
+    to[i] = to[i] * scale[i] + offset[i];
+  }
 }
 
 // Writes each channel of `count` pixels to a row of its own, `stride` bytes apart.
@@ -47,12 +38,11 @@ void split(std::byte* to, std::size_t stride, const std::byte* from, std::size_t
 
 void split_channels(std::byte* to, std::size_t stride, const std::byte* from, std::size_t count, std::size_t channels,
                     std::size_t element_bytes) noexcept {
-  static const Kernels& kernel = kernels().front();
   switch (element_bytes) {
     case 1:
       if (channels == 3) {
-        return kernel.split_rgb(reinterpret_cast<std::uint8_t*>(to), static_cast<std::ptrdiff_t>(stride),
-                                reinterpret_cast<const std::uint8_t*>(from), count);
+        return kernels().split_rgb(reinterpret_cast<std::uint8_t*>(to), static_cast<std::ptrdiff_t>(stride),
+                                   reinterpret_cast<const std::uint8_t*>(from), count);
       }
       return split<1>(to, stride, from, count, channels);
     case 2:
@@ -74,8 +64,16 @@ void convert_elements(Element to_type, std::byte* to, Element from_type, const s
                       std::size_t count) noexcept {
   with_type(from_type, [&]<class T>(std::type_identity<T>) {
     with_type(to_type, [&]<class U>(std::type_identity<U>) {
-      for (std::size_t i = 0; i < count; ++i) {
-        reinterpret_cast<U*>(to)[i] = converted<U>(reinterpret_cast<const T*>(from)[i]);
+      auto* const results = reinterpret_cast<U*>(to);
+      const auto* const elements = reinterpret_cast<const T*>(from);
+      if constexpr (std::is_same_v<T, U>) {
+        std::copy_n(elements, count, results);
+      } else if constexpr (std::is_same_v<T, float> && std::is_same_v<U, Half>) {
+        kernels().to_halves(results, elements, count);
+      } else if constexpr (std::is_same_v<T, Half> && std::is_same_v<U, float>) {
+        kernels().from_halves(results, elements, count);
+      } else {
+        std::transform(elements, elements + count, results, converted<U, T>);
       }
     });
   });

@@ -1,0 +1,116 @@
+#include "core/ops/kernels.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "core/ops/taps.hpp"
+#include "core/plan/random.hpp"
+
+namespace pyecho::ops {
+namespace {
+
+// Runs a kernel of both versions on memory of just the size that it may use.
+template <class T, class Run>
+void expect_same(std::size_t count, const Run& run) {
+  std::vector<T> plain(count);
+  std::vector<T> best(count);
+  run(kPlainKernels, plain.data());
+  run(kernels(), best.data());
+  ASSERT_TRUE(count == 0 || std::memcmp(plain.data(), best.data(), count * sizeof(T)) == 0) << count << " elements";
+}
+
+template <class T>
+std::vector<T> random_values(Xoshiro256& random, std::size_t count, std::uint32_t bound) {
+  std::vector<T> values(count);
+  std::ranges::generate(values, [&] { return static_cast<T>(random.below(bound)); });
+  return values;
+}
+
+TEST(KernelsTest, rows_of_bytes_are_summed_alike) {
+  Xoshiro256 random(1);
+  for (std::size_t round = 0; round < 2000; ++round) {
+    const std::size_t count = random.below(200);
+    const std::size_t taps = 1 + random.below(9);
+    std::vector<std::int16_t> weights((taps + kGroup - 1) / kGroup * kGroup);
+    std::fill_n(weights.begin(), taps, static_cast<std::int16_t>((1U << kWeightBits) / taps));
+    const auto rows = random_values<std::uint8_t>(random, count * taps, 256);
+    expect_same<std::int16_t>(count, [&](const Kernels& kernel, std::int16_t* to) {
+      kernel.sum_rows(to, rows.data(), static_cast<std::ptrdiff_t>(count), weights.data(), taps, count);
+    });
+  }
+}
+
+TEST(KernelsTest, columns_of_pixels_are_summed_alike) {
+  Xoshiro256 random(2);
+  for (std::size_t round = 0; round < 2000; ++round) {
+    const std::size_t channels = 1 + random.below(5);
+    const std::int64_t inputs = 1 + random.below(100);
+    const std::int64_t outputs = 1 + random.below(40);
+    Window source = Window::all(inputs);
+    if (round % 2 == 0) {
+      source.flip();
+    }
+    const std::int64_t most = Taps::most_of(inputs, outputs);
+    std::vector<std::byte> tables(Taps::bytes(outputs, most));
+    const Taps taps = taps_of({source, outputs, Window::all(outputs), 0, 0}, false, tables.data());
+    const std::size_t groups = (static_cast<std::size_t>(taps.most) + kGroup - 1) / kGroup;
+    if (taps.most > static_cast<std::int64_t>(kMostIntegerTaps)) {
+      continue;
+    }
+    std::vector<std::int16_t> weights((static_cast<std::size_t>(outputs) + 2 * kPadded) * groups * kGroup * kCopies);
+    write_column_weights(taps, weights.data(), groups, channels);
+    const auto pixels = random_values<std::int16_t>(
+        random, (static_cast<std::size_t>(inputs) + groups * kGroup) * channels + kSlackBytes / 2, 255 << kPixelBits);
+    const Columns columns{taps.first, weights.data(), groups, static_cast<std::size_t>(outputs)};
+    expect_same<std::uint8_t>(columns.outputs * channels, [&](const Kernels& kernel, std::uint8_t* to) {
+      kernel.sum_columns(to, pixels.data(), columns, channels);
+    });
+  }
+}
+
+TEST(KernelsTest, elements_are_moved_alike) {
+  Xoshiro256 random(3);
+  for (std::size_t count = 0; count < 100; ++count) {
+    const auto bytes = random_values<std::uint8_t>(random, count * 24, 256);
+    for (std::size_t size = 1; size <= 24; ++size) {
+      expect_same<std::byte>(count * size, [&](const Kernels& kernel, std::byte* to) {
+        kernel.reverse(to, reinterpret_cast<const std::byte*>(bytes.data()), count, size);
+      });
+    }
+    expect_same<std::uint8_t>(count * 3, [&](const Kernels& kernel, std::uint8_t* to) {
+      kernel.split_rgb(to, static_cast<std::ptrdiff_t>(count), bytes.data(), count);
+    });
+  }
+}
+
+TEST(KernelsTest, floats_are_computed_alike) {
+  Xoshiro256 random(4);
+  for (std::size_t count = 0; count < 3000; ++count) {
+    std::vector<float> floats(2 * count + 1);
+    std::ranges::generate(floats, [&] { return std::bit_cast<float>(static_cast<std::uint32_t>(random.next())); });
+    const auto bytes = random_values<std::uint8_t>(random, count, 256);
+    const auto halves = random_values<std::uint16_t>(random, count, 65536);
+    expect_same<Half>(count, [&](const Kernels& kernel, Half* to) { kernel.to_halves(to, floats.data(), count); });
+    std::ranges::for_each(floats, [](float& value) { value = std::isfinite(value) ? value : 0.1F; });
+    const float* const finite = floats.data() + count;
+    expect_same<float>(count, [&](const Kernels& kernel, float* to) {
+      kernel.scale_bytes(to, bytes.data(), floats.data(), finite, count);
+    });
+    expect_same<float>(count, [&](const Kernels& kernel, float* to) {
+      std::copy_n(floats.data(), count, to);
+      kernel.add_row(to, finite, 0.3F, count);
+    });
+    expect_same<float>(count, [&](const Kernels& kernel, float* to) {
+      kernel.from_halves(to, reinterpret_cast<const Half*>(halves.data()), count);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace pyecho::ops
