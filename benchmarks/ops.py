@@ -19,6 +19,7 @@ import gc
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -36,35 +37,28 @@ FACTOR = 4
 BATCH_SIZE = 32
 IMAGES, POOL = 96, 64
 
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows of one size out of items of another, along their first axes."""
+
+    shape: tuple[int, ...]
+    sizes: tuple[int, ...]
+    items: int
+    factor: int
+    dtype: str = "uint8"
+    flips: bool = False
+    target: float = 0.9
+
+
 WINDOWS = {
-    # name: shape of an item, dtype, operations, sizes of the window, items, factor, target
-    "crop of 224 x 224": (IMAGE, "uint8", [ops.RandomCrop((SIZE, SIZE))], (SIZE, SIZE), 96, 8, 0.9),
-    "the same, mirrored half of the time": (
-        IMAGE,
-        "uint8",
-        [ops.RandomCrop((SIZE, SIZE)), ops.RandomFlip(1)],
-        (SIZE, SIZE),
-        96,
-        8,
-        0.5,
+    "224 x 224 of 400 x 500": Windows(IMAGE, (SIZE, SIZE), 96, 8),
+    "the same, mirrored half of the time": Windows(
+        IMAGE, (SIZE, SIZE), 96, 8, flips=True, target=0.5
     ),
-    "16 of 128 frames of 112 x 112": (
-        (128, 112, 112, 3),
-        "uint8",
-        [ops.RandomCrop(16)],
-        (16,),
-        12,
-        32,
-        0.9,
-    ),
-    "96 x 96 x 96 of 512 x 512 x 200": (
-        (512, 512, 200),
-        "int16",
-        [ops.RandomCrop((96, 96, 96))],
-        (96, 96, 96),
-        2,
-        64,
-        0.9,
+    "16 of 128 frames of 112 x 112": Windows((128, 112, 112, 3), (16,), 12, 32),
+    "96 x 96 x 96 of 512 x 512 x 200, int16": Windows(
+        (512, 512, 200), (96, 96, 96), 2, 64, dtype="int16"
     ),
 }
 
@@ -136,7 +130,7 @@ def by_pillow(images: Sequence[Any]) -> pyecho.EchoLoader | None:
 
 
 def drawn_box(rng: np.random.Generator, rows: int, columns: int) -> tuple[int, int, int, int]:
-    """Return the box of a random resized crop, as torchvision draws it: left, top, right, bottom."""
+    """Return the box of a random resized crop: left, top, right, bottom."""
     for _ in range(10):
         area = rows * columns * rng.uniform(0.08, 1)
         ratio = math.exp(rng.uniform(math.log(3 / 4), math.log(4 / 3)))
@@ -212,31 +206,24 @@ def bare_loop(
     return run
 
 
-def window_compared(name: str, rounds: int, progress: Progress) -> Row:
+def windows_compared(name: str, rounds: int, progress: Progress) -> Row:
     """Return the row of one kind of window."""
-    shape, dtype, operations, sizes, count, factor, target = WINDOWS[name]
-    rng = np.random.default_rng(0)
-    items = [rng.integers(0, 256, shape, np.uint8).astype(dtype, copy=False) for _ in range(count)]
-    batch_size, pool = min(BATCH_SIZE, 4 * count), max(1, count * 2 // 3)
+    of, rng = WINDOWS[name], np.random.default_rng(0)
+    items = [rng.integers(0, 256, of.shape, np.uint8).astype(of.dtype) for _ in range(of.items)]
+    batch_size, pool = min(BATCH_SIZE, 4 * of.items), max(1, of.items * 2 // 3)
+    operations = [ops.RandomCrop(of.sizes), *([ops.RandomFlip(1)] if of.flips else [])]
     loader = pyecho.EchoLoader(
-        items, factor, batch_size=batch_size, shuffle_buffer=pool, threads=1, ops=operations
+        items, of.factor, batch_size=batch_size, shuffle_buffer=pool, threads=1, ops=operations
     )
     contestants = {
-        "ops": partial(uses_per_second, loader, factor * count),
-        "bare": bare_loop(items, sizes, factor, pool, batch_size),
+        "ops": partial(uses_per_second, loader, of.factor * of.items),
+        "bare": bare_loop(items, of.sizes, of.factor, pool, batch_size),
     }
     rates = interleaved(name, rounds, contestants, progress)
     loader.close()
-    wanted = f"at least {target}x"
-    limit = "bare copies"
-    return Row(
-        f"{name}, e = {factor}",
-        rates["ops"],
-        "windows/s and core",
-        rates["bare"],
-        limit,
-        target=wanted,
-    )
+    ours, bare = rates["ops"], rates["bare"]
+    what, target = f"{name}, e = {of.factor}", f"at least {of.target}x"
+    return Row(what, ours, "windows/s and core", bare, "bare copies", target=target)
 
 
 def main() -> None:
@@ -252,7 +239,7 @@ def main() -> None:
             report.note(note)
         for name in WINDOWS:
             gc.collect()
-            report.add("windows", [window_compared(name, options.rounds, progress)])
+            report.add("windows", [windows_compared(name, options.rounds, progress)])
     finish(report, options)
 
 
