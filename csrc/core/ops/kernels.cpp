@@ -78,6 +78,13 @@ void split_rgb(std::uint8_t* to, std::ptrdiff_t stride, const std::uint8_t* from
   }
 }
 
+void scale_bytes(float* to, const std::uint8_t* from, const float* scale, const float* offset,
+                 std::size_t count) noexcept {
+  for (std::size_t i = 0; i < count; ++i) {
+    to[i] = static_cast<float>(from[i]) * scale[i] + offset[i];
+  }
+}
+
 void to_halves(Half* to, const float* from, std::size_t count) noexcept {
   for (std::size_t i = 0; i < count; ++i) {
     to[i] = to_half(from[i]);
@@ -92,12 +99,11 @@ void from_halves(float* to, const Half* from, std::size_t count) noexcept {
 
 }  // namespace
 
-constinit const Kernels kPlainKernels{sum_rows, sum_columns, reverse, split_rgb, to_halves, from_halves};
+constinit const Kernels kPlainKernels{sum_rows, sum_columns, reverse, split_rgb, scale_bytes, to_halves, from_halves};
 
 const Kernels& kernels() noexcept {
 #ifdef PYECHO_AVX2
-  static const Kernels& best =
-      __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("f16c") != 0 ? kAvx2Kernels : kPlainKernels;
+  static const Kernels& best = __builtin_cpu_supports("avx2") != 0 ? kAvx2Kernels : kPlainKernels;
   return best;
 #else
   return kPlainKernels;

@@ -42,6 +42,9 @@ struct Kernels {
   void (*reverse)(std::byte* to, const std::byte* from, std::size_t count, std::size_t bytes) noexcept;
   // Writes the three channels of `count` pixels to three rows that lie `stride` bytes apart.
   void (*split_rgb)(std::uint8_t* to, std::ptrdiff_t stride, const std::uint8_t* from, std::size_t count) noexcept;
+  // to[i] = from[i] * scale[i] + offset[i]
+  void (*scale_bytes)(float* to, const std::uint8_t* from, const float* scale, const float* offset,
+                      std::size_t count) noexcept;
   void (*to_halves)(Half* to, const float* from, std::size_t count) noexcept;
   void (*from_halves)(float* to, const Half* from, std::size_t count) noexcept;
 };

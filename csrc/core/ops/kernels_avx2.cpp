@@ -8,7 +8,7 @@
 #include <array>
 #include <cstring>
 
-// In functions, because the rest of the file must run on every processor.
+// Of functions, because what they are inlined into must run on every processor. All with AVX2 have F16C.
 #define PYECHO_TARGET __attribute__((target("avx2,f16c")))
 
 namespace pyecho::ops {
@@ -253,6 +253,18 @@ PYECHO_TARGET void split_rgb(std::uint8_t* to, std::ptrdiff_t stride, const std:
   }
 }
 
+PYECHO_TARGET void scale_bytes(float* to, const std::uint8_t* from, const float* scale, const float* offset,
+                               std::size_t count) noexcept {
+  std::size_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from + i));
+    const __m256 values = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
+    const __m256 scaled = _mm256_mul_ps(values, _mm256_loadu_ps(scale + i));
+    _mm256_storeu_ps(to + i, _mm256_add_ps(scaled, _mm256_loadu_ps(offset + i)));
+  }
+  kPlainKernels.scale_bytes(to + i, from + i, scale + i, offset + i, count - i);
+}
+
 PYECHO_TARGET void to_halves(Half* to, const float* from, std::size_t count) noexcept {
   std::size_t i = 0;
   for (; i + 8 <= count; i += 8) {
@@ -271,7 +283,7 @@ PYECHO_TARGET void from_halves(float* to, const Half* from, std::size_t count) n
 
 }  // namespace
 
-constinit const Kernels kAvx2Kernels{sum_rows, sum_columns, reverse, split_rgb, to_halves, from_halves};
+constinit const Kernels kAvx2Kernels{sum_rows, sum_columns, reverse, split_rgb, scale_bytes, to_halves, from_halves};
 
 }  // namespace pyecho::ops
 

@@ -17,16 +17,12 @@ constexpr std::size_t buffered(std::size_t channels) noexcept { return std::max(
 
 void normalize(float* to, Element type, const std::byte* from, const float* scale, const float* offset,
                std::size_t count) noexcept {
-  const auto of = [&](const auto* elements) {
-    for (std::size_t i = 0; i < count; ++i) {
-      to[i] = static_cast<float>(elements[i]) * scale[i] + offset[i];
-    }
-  };
   if (type == Element::kUint8) {
-    of(reinterpret_cast<const std::uint8_t*>(from));
-  } else {
-    convert_elements(Element::kFloat32, reinterpret_cast<std::byte*>(to), type, from, count);
-    of(to);
+    return kernels().scale_bytes(to, reinterpret_cast<const std::uint8_t*>(from), scale, offset, count);
+  }
+  convert_elements(Element::kFloat32, reinterpret_cast<std::byte*>(to), type, from, count);
+  for (std::size_t i = 0; i < count; ++i) {
+    to[i] = to[i] * scale[i] + offset[i];
   }
 }
 

@@ -88,6 +88,18 @@ TEST(KernelsTest, elements_are_moved_alike) {
   }
 }
 
+TEST(KernelsTest, bytes_are_scaled_alike) {
+  Xoshiro256 random(5);
+  for (std::size_t count = 0; count < 300; ++count) {
+    const auto bytes = random_values<std::uint8_t>(random, count, 256);
+    std::vector<float> factors(count + 1);
+    std::ranges::generate(factors, [&] { return static_cast<float>(unit_at(random.next(), 0) - 0.5); });
+    expect_same<float>(count, [&](const Kernels& kernel, float* to) {
+      kernel.scale_bytes(to, bytes.data(), factors.data(), factors.data() + 1, count);
+    });
+  }
+}
+
 TEST(KernelsTest, halves_are_converted_alike) {
   Xoshiro256 random(4);
   for (std::size_t count = 0; count < 3000; ++count) {
