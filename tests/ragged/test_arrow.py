@@ -47,7 +47,7 @@ def test_nulls_are_none_between_lists_and_refused_inside_of_them():
     field = {"tokens": Field((None,), "int64", max_bytes=100)}
     with pytest.raises(pyecho.SpecMismatch, match="tokens"):
         list(EchoLoader(source, 1, batch_size=3, fields=field))
-    with pytest.raises(pyecho.EchoError, match="'tokens' has a null in a list"):
+    with pytest.raises(pyecho.ConfigError, match="'tokens' has a null in a list"):
         list(EchoLoader(pa.table({"tokens": pa.array([[1, None]])}), 1, batch_size=1))
 
 
