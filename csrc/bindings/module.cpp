@@ -69,6 +69,7 @@ PYBIND11_MODULE_EXEC(_core, module) {
   register_turns(module);
   register_reservation(module);
   register_uploads(module);
+  register_torch_memory(module);
   register_example_stage(module);
   register_object_stage(module);
   register_trace(module);

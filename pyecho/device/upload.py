@@ -7,19 +7,17 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from pyecho.device.place import on_stream, stream_on
-from pyecho.device.tensors import host_tensor, is_image
+from pyecho.device.tensors import WORDS, host_tensor, is_image
 from pyecho.items.nest import leaves_of, map_nest
 from pyecho.items.spec import EchoInfo
 from pyecho.run.trace import span
 
 DEPTH = 2
 """Uploads under way at a time: one is copied while the next is being issued."""
-
-STAGED_BYTES = 16 << 10
-"""So much CUDA copies aside by itself, for less than it costs to have it pinned."""
 
 
 class Ready:
@@ -105,7 +103,7 @@ class Uploader:
         return tensor
 
     def _copied(self, host: torch.Tensor) -> torch.Tensor:
-        return host.to(self.device, memory_format=torch.contiguous_format)
+        return host.to(self.device)
 
     def finish(self, batch: Any, epoch: int, number: int, info: EchoInfo | None) -> Uploaded:
         """Convert and augment a batch on the device, of this number in its epoch."""
@@ -189,13 +187,12 @@ class StreamUploader(Uploader):
         return on_stream(self.device, self._stream)
 
     def _copied(self, host: torch.Tensor) -> torch.Tensor:
-        staged = self.device.type == "cuda"  # pageable memory has been read when the call returns
-        if not (staged and host.nbytes <= STAGED_BYTES) and not host.is_pinned():
-            host = _pinned_copy(host)
-        non_blocking = staged or host.is_pinned()
-        return host.to(
-            self.device, non_blocking=non_blocking, memory_format=torch.contiguous_format
-        )
+        # The driver may read later, however little it is. PyTorch keeps pinned memory until then,
+        # and waits for the end of a copy from other memory.
+        is_pinned = host.is_pinned()
+        if not is_pinned and (pinned := _pinned_copy(host)) is not None:
+            host, is_pinned = pinned, True
+        return host.to(self.device, non_blocking=is_pinned)
 
     def _mark(self) -> Ready:
         """Mark the end of the work so far; wait while `DEPTH` others are under way."""
@@ -250,10 +247,13 @@ def _follow(stream: Any, event: Any, tensors: list[torch.Tensor]) -> None:
         tensor.record_stream(stream)
 
 
-def _pinned_copy(host: torch.Tensor) -> torch.Tensor:
-    """Return a copy in pinned memory, or `host` itself if none can be pinned."""
+def _pinned_copy(host: torch.Tensor) -> torch.Tensor | None:
+    """Return a copy in pinned memory with the same strides, None if no more can be pinned."""
     try:
-        pinned = torch.empty(host.shape, dtype=host.dtype, device="cpu", pin_memory=True)
-        return pinned.copy_(host)
+        pinned = torch.empty_like(host, pin_memory=True)
     except RuntimeError:
-        return host  # which the driver then reads before the copy to the device returns
+        return None
+    # PyTorch would copy large ones with all threads, which the consumer may need.
+    word = WORDS[host.element_size()]
+    np.copyto(pinned.view(word).numpy(), host.view(word).numpy())
+    return pinned
