@@ -10,7 +10,7 @@ import torch
 
 from pyecho import _core, cuda
 from pyecho._core import ConfigError
-from pyecho.device.leaves import Memory, aligned, leaf_of, leaves_in, new_memory
+from pyecho.device.leaves import aligned, leaf_of, leaves_in, new_memory
 from pyecho.device.place import has_cuda_driver, on_stream, relaxed_capture, stream_on
 from pyecho.device.runtime import Runtime
 from pyecho.device.tensors import TorchAdapter, dtype_of, is_image
@@ -51,7 +51,7 @@ class Blocks:
         self._dtype = dtype
         self._fields = fields
         self._leaves: list[Any] = []  # None for references
-        self._spare: list[tuple[Memory, torch.cuda.Stream]] = []
+        self._spare: list[tuple[_core.TorchMemory, torch.cuda.Stream]] = []
         self._at_once = 1
 
     def place(self, offsets: list[int]) -> None:
@@ -74,7 +74,7 @@ class Blocks:
             block = Block(self, size_bytes)
         return block.pinned.data_ptr(), block
 
-    def allocated(self, size_bytes: int) -> tuple[Memory, torch.cuda.Stream]:
+    def allocated(self, size_bytes: int) -> tuple[_core.TorchMemory, torch.cuda.Stream]:
         """Return new memory on the device, and the stream that it is of, the current one."""
         stream = torch.cuda.current_stream(self.device)
         if self._spare and self._spare[0][1] != stream:  # one batch on each stream, perhaps
@@ -86,7 +86,7 @@ class Blocks:
                 self._at_once = max(1, min(2 * self._at_once, SPARE_BYTES // max(1, size_bytes)))
         return self._spare.pop()
 
-    def leaves(self, memory: Memory, rows: int) -> list[Any]:
+    def leaves(self, memory: _core.TorchMemory, rows: int) -> list[Any]:
         """Return the leaves of a batch in this memory; None for references."""
         made = iter(leaves_in(memory, [leaf for leaf in self._leaves if leaf], rows))
         return [leaf and self._converted(next(made)) for leaf in self._leaves]

@@ -4,7 +4,8 @@ Leaves are no views of it: views share a counter of changes, so that a change of
 autograd refuse the others.
 
 Both are made by `_core.TorchFunctions`, which keeps the GIL, or lets go of it once for many blocks.
-Where a build of PyTorch lacks the functions that it calls, methods of tensors do the same.
+Where a build of PyTorch lacks the functions that it calls, methods of tensors make leaves, and
+batches are sent by a Python thread.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import math
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 
@@ -44,67 +45,42 @@ def aligned(size_bytes: int) -> int:
     return -(-size_bytes // ALIGNMENT) * ALIGNMENT
 
 
-class Memory(Protocol):
-    """Bytes that PyTorch has allocated."""
-
-    @property
-    def address(self) -> int:
-        """Where they begin."""
-
-    def parts(self, parts: Sequence[Any]) -> list[torch.Tensor]:
-        """Return tensors in them: of (dtype, shape, strides, offset), in elements."""
-
-    def tensor(self) -> torch.Tensor:
-        """Return a tensor of all of them."""
-
-
-class _Tensor:
-    """A tensor as a `Memory`, by methods of it."""
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self._tensor = tensor
-
-    @property
-    def address(self) -> int:
-        return self._tensor.data_ptr()
-
-    def parts(self, parts: Sequence[Any]) -> list[torch.Tensor]:
-        return [self._tensor.view(dtype).as_strided(*where).data for dtype, *where in parts]
-
-    def tensor(self) -> torch.Tensor:
-        return self._tensor
+def leaves_in(
+    memory: _core.TorchMemory | torch.Tensor, leaves: Sequence[Leaf], rows: int
+) -> list[torch.Tensor]:
+    """Return the first rows of each leaf in this memory; a tensor is one of bytes."""
+    found, codes = functions(), [_code(leaf.dtype) for leaf in leaves]
+    if type(memory) is torch.Tensor and found is not None:  # subclasses would be lost
+        memory = _core.TorchMemory(found, memory)
+    parts: list[Any] = [
+        (code, (rows, *shape), strides, begin // dtype.itemsize)
+        for code, (dtype, shape, strides, begin) in zip(codes, leaves, strict=True)
+    ]
+    if isinstance(memory, _core.TorchMemory) and None not in codes:
+        return memory.parts(parts)
+    tensor = memory.tensor() if isinstance(memory, _core.TorchMemory) else memory
+    return [
+        tensor.view(leaf.dtype).as_strided(*where).data
+        for leaf, (_, *where) in zip(leaves, parts, strict=True)
+    ]
 
 
-def memory_of(tensor: torch.Tensor) -> Memory:
-    """Return the memory of a tensor of bytes."""
-    functions = _functions() if type(tensor) is torch.Tensor else None  # subclasses would be lost
-    return _Tensor(tensor) if functions is None else _core.TorchMemory(functions, tensor)
-
-
-def new_memory(count: int, size_bytes: int, device: torch.device) -> list[Memory]:
+def new_memory(count: int, size_bytes: int, device: torch.device) -> list[_core.TorchMemory]:
     """Return at most so many blocks on a CUDA device, and one at least, of the current stream.
 
     Lets go of the GIL, once, because the allocator may wait for the device.
     """
+    found, code = functions(), _code(torch.uint8)
+    assert found is not None
+    assert code is not None
     with torch.inference_mode(False):  # what is made in it cannot be written to outside of it
-        functions, code = _functions(), _code(torch.uint8)
-        if functions is not None and code is not None and count > 1:
-            made = functions.new_memory(count, size_bytes, code, _CUDA, device.index)
-            if made:
-                return list(made)
-        return [memory_of(torch.empty(size_bytes, dtype=torch.uint8, device=device))]
-
-
-def leaves_in(memory: Memory, leaves: Sequence[Leaf], rows: int) -> list[torch.Tensor]:
-    """Return the first rows of each leaf in this memory."""
-    codes: list[Any] = [_code(leaf.dtype) for leaf in leaves]
-    if isinstance(memory, _Tensor) or None in codes:
-        memory, codes = _Tensor(memory.tensor()), [leaf.dtype for leaf in leaves]
-    parts = [
-        (code, (rows, *shape), strides, begin // dtype.itemsize)
-        for code, (dtype, shape, strides, begin) in zip(codes, leaves, strict=True)
-    ]
-    return memory.parts(parts)
+        made = []
+        if count > 1:
+            made = found.new_memory(count, size_bytes, code, _CUDA, device.index)
+        if not made:  # says why, if it fails
+            one = torch.empty(size_bytes, dtype=torch.uint8, device=device)
+            made = [_core.TorchMemory(found, one)]
+    return made
 
 
 _CUDA = 1  # c10::DeviceType::CUDA, HIP's as well
@@ -120,7 +96,7 @@ _NAMES = (
 
 
 @cache
-def _functions() -> _core.TorchFunctions | None:
+def functions() -> _core.TorchFunctions | None:
     """Return the functions, None if this build of PyTorch has not all of them."""
     try:
         addresses = [

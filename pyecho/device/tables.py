@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pyecho.device.leaves import aligned, leaf_of, leaves_in, memory_of
+from pyecho.device.leaves import aligned, leaf_of, leaves_in
 from pyecho.device.tensors import WORDS
 
 SMALL_BYTES = 1024
@@ -87,7 +87,7 @@ class _Table:
     def rows(self, index: torch.Tensor) -> list[torch.Tensor]:
         found, count = self._rows.index_select(0, index).view(torch.uint8), len(index)
         if len(self._sizes) == 1:
-            return leaves_in(memory_of(found.view(-1)), self._leaves, count)
+            return leaves_in(found.view(-1), self._leaves, count)
         # All leaves in one block, which one kernel fills.
         begins = [0]
         for size in self._sizes:
@@ -101,7 +101,7 @@ class _Table:
         leaves = [
             leaf._replace(begin=begin) for leaf, begin in zip(self._leaves, begins, strict=False)
         ]
-        return leaves_in(memory_of(block), leaves, count)
+        return leaves_in(block, leaves, count)
 
 
 def _row_bytes(column: torch.Tensor) -> int:

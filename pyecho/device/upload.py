@@ -20,26 +20,12 @@ DEPTH = 2
 """Uploads under way at a time: one is copied while the next is being issued."""
 
 
-class Ready:
-    """An event behind the work that makes an item. Then it is one of `spare`, for another item."""
-
-    __slots__ = ("_spare", "event")
-
-    def __init__(self, event: Any, spare: list[Any]) -> None:
-        self.event = event
-        self._spare = spare
-
-    def __del__(self) -> None:
-        """Give the event back."""
-        self._spare.append(self.event)
-
-
 class Uploaded(NamedTuple):
     """An item on the device, or on its way there."""
 
     item: Any
     tensors: list[torch.Tensor]  # its leaves on the device, one of each block of memory
-    ready: Ready | None  # None on a device without streams
+    ready: Any  # an event behind the work that makes it; None on a device without streams
     info: EchoInfo | None  # of a batch
 
 
@@ -129,7 +115,7 @@ class Uploader:
         there = {leaf.untyped_storage().data_ptr(): leaf for leaf in self._there(item)}
         return Uploaded(item, list(there.values()), self._mark(), info)
 
-    def _mark(self) -> Ready | None:
+    def _mark(self) -> Any:
         """Mark the end of the work so far."""
         return None
 
@@ -179,8 +165,7 @@ class StreamUploader(Uploader):
         super().__init__(device, **options)
         self._module: Any = torch.get_device_module(device.type)
         self._stream = stream_on(device)
-        self._under_way: deque[Ready] = deque()
-        self._spare: list[Any] = []  # events
+        self._under_way: deque[Any] = deque()  # events
 
     def computing(self) -> AbstractContextManager[object]:
         """Let the calling thread allocate and compute on pyecho's stream."""
@@ -194,14 +179,14 @@ class StreamUploader(Uploader):
             host, is_pinned = pinned, True
         return host.to(self.device, non_blocking=is_pinned)
 
-    def _mark(self) -> Ready:
+    def _mark(self) -> Any:
         """Mark the end of the work so far; wait while `DEPTH` others are under way."""
-        ready = Ready(self._spare.pop() if self._spare else self._event(), self._spare)
-        ready.event.record(self._stream)
-        self._under_way.append(ready)
+        event = self._event()
+        event.record(self._stream)
+        self._under_way.append(event)
         if len(self._under_way) > DEPTH:
-            self._under_way.popleft().event.synchronize()
-        return ready
+            self._under_way.popleft().synchronize()
+        return event
 
     def expect(self, item: Any) -> Any:
         """Have the default stream, that of threads which augment, wait for the current one."""
@@ -236,8 +221,7 @@ class StreamUploader(Uploader):
         _follow(self._stream, arrival, tensors)
 
     def _await(self, uploaded: Uploaded) -> None:
-        assert uploaded.ready is not None
-        _follow(self._module.current_stream(self.device), uploaded.ready.event, uploaded.tensors)
+        _follow(self._module.current_stream(self.device), uploaded.ready, uploaded.tensors)
 
 
 def _follow(stream: Any, event: Any, tensors: list[torch.Tensor]) -> None:
