@@ -42,28 +42,30 @@ struct TorchFunctions {
   }
 
   int (*empty_strided)(std::int64_t axes, const std::int64_t* shape, const std::int64_t* strides, std::int32_t dtype,
-                       std::int32_t device_type, std::int32_t device, void** made);
-  int (*view_dtype)(void* self, std::int32_t dtype, void** made);
+                       std::int32_t device_type, std::int32_t device, void** made) = nullptr;
+  int (*view_dtype)(void* self, std::int32_t dtype, void** made) = nullptr;
   int (*reinterpret)(void* self, std::int64_t axes, const std::int64_t* shape, const std::int64_t* strides,
-                     std::int64_t offset, void** made);
-  int (*new_tensor_handle)(void* self, void** made);
-  int (*get_data_ptr)(void* self, void** address);
-  Delete* delete_tensor_object;
+                     std::int64_t offset, void** made) = nullptr;
+  int (*new_tensor_handle)(void* self, void** made) = nullptr;
+  int (*get_data_ptr)(void* self, void** address) = nullptr;
+  Delete* delete_tensor_object = nullptr;
   py::object handle_of;   // tensor -> capsule with a handle
   py::object tensors_of;  // list of such capsules, whose handles it deletes -> list of tensors
 };
 
-using Functions = std::shared_ptr<const TorchFunctions>;
+using Functions = std::shared_ptr<TorchFunctions>;
 using Handle = std::unique_ptr<void, TorchFunctions::Delete*>;
 
-[[noreturn]] void raise_failed(const char* what) {
-  raise(PyExc_RuntimeError, std::string("PyTorch could not make ") + what + "; it has printed why");
+void check(int error) {
+  if (error != 0) {
+    raise(PyExc_RuntimeError, "a function of PyTorch's for tensors has failed; it has printed why");
+  }
 }
 
 class TorchMemory {
  public:
   TorchMemory(Functions functions, void* handle) : functions_(std::move(functions)), own_(owner_of(handle)) {}
-  TorchMemory(Functions functions, const py::object& tensor)
+  TorchMemory(const Functions& functions, const py::object& tensor)
       : TorchMemory(functions, PyCapsule_GetPointer(functions->handle_of(tensor).ptr(), nullptr)) {}
   // Gives up the GIL if this may be what frees the memory, as PyTorch does.
   ~TorchMemory() {
@@ -84,15 +86,11 @@ class TorchMemory {
     for (const auto& [dtype, shape, strides, offset] : parts) {
       void* handle = nullptr;
       if (views.empty() || views.back().first != dtype) {
-        if (functions_->view_dtype(own_.get(), dtype, &handle) != 0) {
-          raise_failed("a view");
-        }
+        check(functions_->view_dtype(own_.get(), dtype, &handle));
         views.emplace_back(dtype, owner_of(handle));
       }
-      if (functions_->reinterpret(views.back().second.get(), static_cast<std::int64_t>(shape.size()), shape.data(),
-                                  strides.data(), offset, &handle) != 0) {
-        raise_failed("a leaf");
-      }
+      check(functions_->reinterpret(views.back().second.get(), static_cast<std::int64_t>(shape.size()), shape.data(),
+                                    strides.data(), offset, &handle));
       made.push_back(owner_of(handle));
     }
     is_shared_ = !made.empty();
@@ -102,9 +100,7 @@ class TorchMemory {
   // Returns a new tensor of the bytes of this memory.
   [[nodiscard]] py::object tensor() const {
     void* handle = nullptr;
-    if (functions_->new_tensor_handle(own_.get(), &handle) != 0) {
-      raise_failed("a tensor");
-    }
+    check(functions_->new_tensor_handle(own_.get(), &handle));
     std::vector<Handle> made;
     made.push_back(owner_of(handle));
     return tensors(std::move(made))[py::int_(0)];
@@ -112,9 +108,7 @@ class TorchMemory {
 
   [[nodiscard]] std::uintptr_t address() const {
     void* address = nullptr;
-    if (functions_->get_data_ptr(own_.get(), &address) != 0) {
-      raise_failed("an address");
-    }
+    check(functions_->get_data_ptr(own_.get(), &address));
     return reinterpret_cast<std::uintptr_t>(address);
   }
 
@@ -165,17 +159,10 @@ void register_torch_memory(py::module_& module) {
   py::class_<TorchFunctions, std::shared_ptr<TorchFunctions>>(module, "TorchFunctions", "C functions of PyTorch.")
       .def(py::init<const std::array<std::uintptr_t, 6>&, py::object, py::object>(), py::arg("functions"),
            py::arg("handle_of"), py::arg("tensors_of"))
-      .def(
-          "new_memory",
-          [](const std::shared_ptr<TorchFunctions>& self, std::size_t count, std::int64_t size_bytes,
-             std::int32_t dtype, std::int32_t device_type,
-             std::int32_t device) { return new_memory(self, count, size_bytes, dtype, device_type, device); },
-          py::arg("count"), py::arg("size_bytes"), py::arg("dtype"), py::arg("device_type"), py::arg("device"));
+      .def("new_memory", &new_memory, py::arg("count"), py::arg("size_bytes"), py::arg("dtype"), py::arg("device_type"),
+           py::arg("device"));
   py::class_<TorchMemory>(module, "TorchMemory", "Memory of PyTorch's.")
-      .def(py::init([](const std::shared_ptr<TorchFunctions>& functions, const py::object& tensor) {
-             return std::make_unique<TorchMemory>(functions, tensor);
-           }),
-           py::arg("functions"), py::arg("tensor"))
+      .def(py::init<const Functions&, const py::object&>(), py::arg("functions"), py::arg("tensor"))
       .def("parts", &TorchMemory::parts, py::arg("parts"))
       .def("tensor", &TorchMemory::tensor)
       .def_property_readonly("address", &TorchMemory::address);
