@@ -13,8 +13,8 @@
 // this batch.
 //
 // With operations, and leaves of variable size, a row is no copy of its item, and a state needs the items of all batches
-// that the consumer has not had. So slots of a batch stay parked until taken() says that it was handed out, and the front is the oldest batch of
-// which that has not been said.
+// that the consumer has not had. So slots of a batch stay parked until taken() says that it was handed out, and the
+// front is the oldest batch of which that has not been said.
 //
 // variable    | written by         | read by     | order            | pairs with | why
 // front_      | copied [S1], with  | copied [S2] | release, acquire | S1 -> S2   | the copies of all earlier batches happen before
