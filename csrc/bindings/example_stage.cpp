@@ -147,9 +147,11 @@ void ExampleStage::check_shapes(const ItemView& view) const {
     if (structure_.leaves()[leaf].variable.axes == 0 || config_.programs[leaf] == nullptr) {
       continue;
     }
-    if (const std::string refusal = config_.programs[leaf]->refusal(view.shape(leaf)); !refusal.empty()) {
-      raise(errors().spec_mismatch, structure_.leaves()[leaf].path + ": " + refusal);
-    }
+    view.each_shape(leaf, [&](std::span<const std::uint64_t> shape) {
+      if (const std::string refusal = config_.programs[leaf]->refusal(shape); !refusal.empty()) {
+        raise(errors().spec_mismatch, structure_.leaves()[leaf].path + ": " + refusal);
+      }
+    });
   }
 }
 

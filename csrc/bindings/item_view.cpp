@@ -117,6 +117,22 @@ constexpr std::size_t kMaxColumnBytes = 16;
 // By the binary logarithm of the size.
 constexpr std::array kCopyColumn{&copy_column<1>, &copy_column<2>, &copy_column<4>, &copy_column<8>, &copy_column<16>};
 
+// True if an array has the dtype and the axes of a leaf, behind so many others.
+bool fits(const LeafSpec& leaf, PyArrayObject* array, std::size_t leading_axes) {
+  PyArray_Descr* const expected = as_descr(leaf.dtype);
+  const auto may_be = [](npy_intp wanted, npy_intp extent) { return wanted == extent || wanted == -1; };
+  return std::cmp_equal(PyArray_NDIM(array), leaf.shape.size() + leading_axes) &&
+         std::ranges::equal(leaf.shape, std::span(PyArray_DIMS(array) + leading_axes, leaf.shape.size()), may_be) &&
+         (PyArray_DESCR(array) == expected || PyArray_EquivTypes(PyArray_DESCR(array), expected) != 0);
+}
+
+std::unique_ptr<StridedRow> strided_row(PyArrayObject* array, std::size_t leading_axes) {
+  const auto axes = static_cast<std::size_t>(PyArray_NDIM(array)) - leading_axes;
+  return std::make_unique<StridedRow>(std::span<const npy_intp>(PyArray_DIMS(array) + leading_axes, axes),
+                                      std::span<const npy_intp>(PyArray_STRIDES(array) + leading_axes, axes),
+                                      static_cast<std::size_t>(PyArray_ITEMSIZE(array)));
+}
+
 template <class Number>
 void store(std::byte* to, Number value) noexcept {
   std::memcpy(to, &value, sizeof(value));
@@ -165,7 +181,6 @@ ItemView::ItemView(const Structure& structure, py::handle item, bool batched, co
     if (leaf.by_reference) {
       references_.push_back(sources_[i].owner.ptr());
     }
-    size_bytes_ += leaf.by_reference ? 0 : sources_[i].row_bytes;
   }
   size_bytes_ *= rows();
 }
@@ -187,7 +202,11 @@ void ItemView::resolve(const LeafSpec& leaf, Source& source, const py::object& t
   }
   if (!batched_ && leaf.shape.empty() && write_number(leaf, object, source.number.data())) {
     source.data = source.number.data();
-    source.row_bytes = leaf.size_bytes;
+    size_bytes_ += leaf.size_bytes;
+    return;
+  }
+  if (batched_ && leaf.variable.axes > 0 && (PyList_Check(object) || is_object_column(object))) {
+    resolve_rows(leaf, source, to_array);
     return;
   }
   if (!PyArray_Check(object)) {
@@ -210,38 +229,62 @@ void ItemView::resolve(const LeafSpec& leaf, Source& source, const py::object& t
 void ItemView::resolve_array(const LeafSpec& leaf, Source& source) {
   PyArrayObject* const array = as_array(source.owner);
   const std::size_t leading_axes = batched_ ? 1 : 0;
-  source.row_bytes = leaf.size_bytes;
-  PyArray_Descr* const expected = as_descr(leaf.dtype);
-  const auto fits = [](npy_intp wanted, npy_intp extent) { return wanted == extent || wanted == -1; };
-  if (!std::cmp_equal(PyArray_NDIM(array), leaf.shape.size() + leading_axes) ||
-      !std::ranges::equal(leaf.shape, std::span(PyArray_DIMS(array) + leading_axes, leaf.shape.size()), fits) ||
-      (PyArray_DESCR(array) != expected && PyArray_EquivTypes(PyArray_DESCR(array), expected) == 0)) {
+  if (leaf.variable.axes > 0) {
+    source.pieces.push_back(piece_of(leaf, source.owner, batched_));
+  } else if (!fits(leaf, array, leading_axes)) {
     raise_leaf_mismatch(leaf, batched_, source.owner);
   }
   source.data = static_cast<const std::byte*>(PyArray_DATA(array));
-  const std::span extents(PyArray_DIMS(array) + leading_axes, leaf.shape.size());
-  if (leaf.variable.axes > 0) {
-    source.shape.assign(extents.begin(), extents.end());
-    source.row_bytes = leaf.variable.element_bytes;
-    for (const std::uint64_t extent : source.shape) {  // of an array that is there
-      source.row_bytes *= extent;
-    }
-    if (source.row_bytes > leaf.variable.max_bytes) {
-      raise(errors().spec_mismatch, leaf.path + ": has " + std::to_string(source.row_bytes) + " bytes (" +
-                                        describe_object(source.owner) + "), and max_bytes of its Field is " +
-                                        std::to_string(leaf.variable.max_bytes) +
-                                        "; raise it, or make the item smaller in the source");
-    }
-  }
   if (batched_) {
     set_rows(leaf, PyArray_DIM(array, 0));
     source.row_stride_bytes = PyArray_STRIDE(array, 0);
   }
-  if (!PyArray_IS_C_CONTIGUOUS(array)) {
-    source.strided = std::make_unique<StridedRow>(std::span<const npy_intp>(extents),
-                                                  std::span(PyArray_STRIDES(array) + leading_axes, leaf.shape.size()),
-                                                  static_cast<std::size_t>(PyDataType_ELSIZE(expected)));
+  if (leaf.variable.axes == 0 && !PyArray_IS_C_CONTIGUOUS(array)) {
+    source.strided = strided_row(array, leading_axes);
   }
+  size_bytes_ += leaf.variable.axes > 0 ? source.pieces[0].size_bytes : leaf.size_bytes;
+}
+
+// Returns a row of a leaf of variable size, or rows of one shape if `batched`.
+ItemView::Piece ItemView::piece_of(const LeafSpec& leaf, py::handle object, bool batched) const {
+  PyArrayObject* const array = as_array(object);
+  const std::size_t leading_axes = batched ? 1 : 0;
+  if (!fits(leaf, array, leading_axes)) {
+    raise_leaf_mismatch(leaf, batched, object);
+  }
+  const std::span extents(PyArray_DIMS(array) + leading_axes, leaf.shape.size());
+  Piece piece{.data = static_cast<const std::byte*>(PyArray_DATA(array)),
+              .strided = PyArray_IS_C_CONTIGUOUS(array) ? nullptr : strided_row(array, leading_axes),
+              .shape = {extents.begin(), extents.end()},
+              .size_bytes = leaf.variable.element_bytes};
+  for (const std::uint64_t extent : piece.shape) {  // of an array that is there
+    piece.size_bytes *= extent;
+  }
+  if (piece.size_bytes > leaf.variable.max_bytes) {
+    raise(errors().spec_mismatch, leaf.path + ": has " + std::to_string(piece.size_bytes) + " bytes (" +
+                                      describe_object(object) + "), and max_bytes of its Field is " +
+                                      std::to_string(leaf.variable.max_bytes) +
+                                      "; raise it, or make the item smaller in the source");
+  }
+  return piece;
+}
+
+// A column of arrays, one for each row.
+void ItemView::resolve_rows(const LeafSpec& leaf, Source& source, const py::object& to_array) {
+  py::list arrays(source.owner);
+  set_rows(leaf, static_cast<Py_ssize_t>(arrays.size()));
+  for (std::size_t row = 0; row < arrays.size(); ++row) {
+    const py::object array = PyArray_Check(arrays[row].ptr()) != 0
+                                 ? py::object(arrays[row])
+                                 : call_python([&] { return to_array(py::object(arrays[row])); });
+    if (PyArray_Check(array.ptr()) == 0) {
+      raise_leaf_mismatch(leaf, false, arrays[row]);
+    }
+    source.pieces.push_back(piece_of(leaf, array, false));
+    size_bytes_ += source.pieces.back().size_bytes / arrays.size();
+    arrays[row] = array;
+  }
+  source.owner = std::move(arrays);
 }
 
 void ItemView::resolve_references(const LeafSpec& leaf, Source& source) {
@@ -275,17 +318,19 @@ void ItemView::copy_rows(std::size_t first, EchoBuffer& buffer, std::span<const 
     const Source& source = sources_[i];
     const std::byte* from = source.data + static_cast<std::ptrdiff_t>(first) * source.row_stride_bytes;
     if (leaf.variable.axes > 0) {
-      for (const std::uint32_t slot : numbers) {
-        std::byte* const to = buffer.allocate(slot, leaf, source.shape);
+      for (std::size_t k = 0; k < numbers.size(); ++k) {
+        const bool alike = source.pieces.size() == 1;
+        const Piece& piece = source.pieces[alike ? 0 : first + k];
+        const auto offset = alike ? static_cast<std::ptrdiff_t>(first + k) * source.row_stride_bytes : 0;
+        std::byte* const to = buffer.allocate(numbers[k], leaf, piece.shape);
         if (to == nullptr) {
           throw std::bad_alloc();
         }
-        if (source.strided) {
-          source.strided->copy(to, from, false);
+        if (piece.strided) {
+          piece.strided->copy(to, piece.data + offset, false);
         } else {
-          std::memcpy(to, from, source.row_bytes);
+          std::memcpy(to, piece.data + offset, piece.size_bytes);
         }
-        from += source.row_stride_bytes;
       }
       continue;
     }

@@ -37,13 +37,26 @@ class ItemView {
   // faster for numbers. At most kMostSlots. Throws std::bad_alloc for leaves of variable size.
   static constexpr std::size_t kMostSlots = 32;
   void copy_rows(std::size_t first, EchoBuffer& buffer, std::span<const std::uint32_t> slots) const;
-  // Returns the shape of the rows of a leaf of variable size.
-  [[nodiscard]] std::span<const std::uint64_t> shape(std::size_t leaf) const noexcept { return sources_[leaf].shape; }
+  // Calls visit(shape) for the rows of a leaf of variable size; once if all have the same.
+  template <class Visit>
+  void each_shape(std::size_t leaf, const Visit& visit) const {
+    for (const Piece& piece : sources_[leaf].pieces) {
+      visit(std::span<const std::uint64_t>(piece.shape));
+    }
+  }
   // Returns the reference leaves of one row, in leaf order. Needs the GIL.
   [[nodiscard]] pybind11::tuple references(std::size_t row) const;
 
  private:
   static constexpr std::size_t kUnknownRows = std::numeric_limits<std::size_t>::max();
+
+  // A row of a leaf of variable size, or several of one shape, row_stride_bytes apart.
+  struct Piece {
+    const std::byte* data;
+    std::unique_ptr<StridedRow> strided;  // as that of a Source
+    std::vector<std::uint64_t> shape;
+    std::size_t size_bytes;
+  };
 
   struct Source {
     pybind11::object owner;
@@ -51,12 +64,13 @@ class ItemView {
     std::ptrdiff_t row_stride_bytes = 0;  // between rows
     std::unique_ptr<StridedRow> strided;  // if the elements of a row are not side by side in C order
     std::array<std::byte, 16> number{};   // storage for a Python number
-    std::vector<std::uint64_t> shape;     // of a row of a leaf of variable size
-    std::size_t row_bytes = 0;
+    std::vector<Piece> pieces;            // of a leaf of variable size: one, or one for each row
   };
 
   void resolve(const LeafSpec& leaf, Source& source, const pybind11::object& to_array);
   void resolve_array(const LeafSpec& leaf, Source& source);
+  void resolve_rows(const LeafSpec& leaf, Source& source, const pybind11::object& to_array);
+  [[nodiscard]] Piece piece_of(const LeafSpec& leaf, pybind11::handle array, bool batched) const;
   void resolve_references(const LeafSpec& leaf, Source& source);
   void set_rows(const LeafSpec& leaf, Py_ssize_t rows);
 

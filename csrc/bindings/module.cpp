@@ -70,6 +70,7 @@ PYBIND11_MODULE_EXEC(_core, module) {
   register_reservation(module);
   register_ops(module);
   register_uploads(module);
+  register_torch_memory(module);
   register_example_stage(module);
   register_object_stage(module);
   register_trace(module);

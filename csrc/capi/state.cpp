@@ -104,7 +104,7 @@ void check_configuration(WordSpan saved, WordSpan own) {
                                       "; load it into a buffer of the same configuration");
   }
   require(std::ranges::equal(saved, own),
-          "the state was saved with other leaves; load it into a buffer with leaves of the same sizes and operations");
+          "the state was saved with leaves of other sizes, or other operations; load it into a buffer with the same leaves");
 }
 
 PlanPosition read_position(Reader& reader) {

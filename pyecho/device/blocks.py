@@ -10,11 +10,17 @@ import torch
 
 from pyecho import _core, cuda
 from pyecho._core import ConfigError
-from pyecho.device.leaves import aligned, leaf_of, leaves_in
+from pyecho.device.leaves import aligned, leaf_of, leaves_in, new_memory
 from pyecho.device.place import has_cuda_driver, on_stream, relaxed_capture, stream_on
 from pyecho.device.runtime import Runtime
 from pyecho.device.tensors import TorchAdapter, dtype_of, is_image
 from pyecho.items.spec import Field
+
+SPARE_BYTES = 2 << 20
+"""So much memory is allocated at once for later batches: `next()` seldom lets go of the GIL then.
+
+Beside a thread of plain Python each time costs 5 ms, after which Python switches threads.
+"""
 
 
 class Blocks:
@@ -45,6 +51,8 @@ class Blocks:
         self._dtype = dtype
         self._fields = fields
         self._leaves: list[Any] = []  # None for references
+        self._spare: list[tuple[_core.TorchMemory, torch.cuda.Stream]] = []
+        self._at_once = 1
 
     def place(self, offsets: list[int]) -> None:
         """Tell where the leaves of a batch begin, in bytes."""
@@ -66,7 +74,19 @@ class Blocks:
             block = Block(self, size_bytes)
         return block.pinned.data_ptr(), block
 
-    def leaves(self, memory: torch.Tensor, rows: int) -> list[Any]:
+    def allocated(self, size_bytes: int) -> tuple[_core.TorchMemory, torch.cuda.Stream]:
+        """Return new memory on the device, and the stream that it is of, the current one."""
+        stream = torch.cuda.current_stream(self.device)
+        if self._spare and self._spare[0][1] != stream:  # one batch on each stream, perhaps
+            self._spare, self._at_once = [], 1
+        if not self._spare:
+            made = new_memory(self._at_once, size_bytes, self.device)
+            self._spare = [(memory, stream) for memory in made]
+            if self._limit is None:  # which leaves no room for spare memory
+                self._at_once = max(1, min(2 * self._at_once, SPARE_BYTES // max(1, size_bytes)))
+        return self._spare.pop()
+
+    def leaves(self, memory: _core.TorchMemory, rows: int) -> list[Any]:
         """Return the leaves of a batch in this memory; None for references."""
         made = iter(leaves_in(memory, [leaf for leaf in self._leaves if leaf], rows))
         return [leaf and self._converted(next(made)) for leaf in self._leaves]
@@ -90,7 +110,7 @@ class Block:
         self._there: Any = None
         self.pinned = TorchAdapter.allocate(size_bytes)
         self._free, self._arrived = _event(), _event()
-        self._next: Any = self._allocated()
+        self._next: Any = blocks.allocated(aligned(size_bytes))
         self._arrived.record(blocks.stream)  # makes the event
         self._free.record(self._next[1])
         self.go_on()
@@ -98,7 +118,7 @@ class Block:
     @property
     def to(self) -> int:
         """Address on the device."""
-        return int(self._there[0].data_ptr())
+        return int(self._there[0].address)
 
     @property
     def free_event(self) -> int:
@@ -110,14 +130,6 @@ class Block:
         """The event behind the copy."""
         return int(self._arrived.cuda_event)
 
-    def _allocated(self) -> tuple[torch.Tensor, torch.cuda.Stream]:
-        """Return new memory on the device, and the stream that it is of."""
-        size_bytes, device = aligned(self.pinned.nbytes), self._blocks.device
-        # A method, which lets go of the GIL, because the allocator may wait for the device.
-        with torch.inference_mode(False):  # what is made in it cannot be written to outside of it
-            memory = torch.empty(size_bytes, dtype=torch.uint8, device=device)
-        return memory, torch.cuda.current_stream(device)
-
     def leaves(self, rows: int) -> list[Any]:
         """Return the leaves of the batch that was sent, once the current stream reaches them.
 
@@ -127,14 +139,14 @@ class Block:
         stream = torch.cuda.current_stream(self._blocks.device)
         self._blocks.runtime.wait(stream, self._arrived)  # first, as it cannot be captured
         if stream != of_stream:
-            memory.record_stream(stream)
+            memory.tensor().record_stream(stream)
         if self._next is None:  # before the rest, since there may be no memory
-            self._next = self._allocated()
+            self._next = self._blocks.allocated(aligned(self.pinned.nbytes))
         return self._blocks.leaves(memory, rows)
 
     def send_again(self) -> None:
         """Send the batch, since the native side met an error."""
-        stream, memory = self._blocks.stream, self._there[0]
+        stream, memory = self._blocks.stream, self._there[0].tensor()
         with on_stream(self._blocks.device, stream):
             stream.wait_event(self._free)
             memory[: self.pinned.nbytes].copy_(self.pinned, non_blocking=True)
@@ -144,7 +156,7 @@ class Block:
         """Leave the batch to the consumer, and return the address for the next one."""
         memory, stream = self._next
         self._blocks.runtime.record(self._free, stream)
-        address = int(memory.data_ptr())
+        address = int(memory.address)
         self._there, self._next = self._next, None  # last: Ctrl-C comes in a call
         return address
 
@@ -155,7 +167,7 @@ class Block:
         if self._there is None or sys.is_finalizing() or gone:
             return
         with suppress(RuntimeError):  # the device has failed
-            self._there[0].record_stream(stream)
+            self._there[0].tensor().record_stream(stream)
         with suppress(RuntimeError), on_stream(device, stream):
             self._blocks.scratch.copy_(self.pinned[:1], non_blocking=True)
 

@@ -1,12 +1,11 @@
-"""The leaves of a batch, as tensors in one block of memory.
+"""The leaves of a batch, as tensors in one block of memory, and such blocks.
 
-They are no views of it: views share a counter of changes, so that a change of one leaf would make
+Leaves are no views of it: views share a counter of changes, so that a change of one leaf would make
 autograd refuse the others.
 
-Methods of tensors let go of the GIL. Beside a thread of plain Python each of them then costs 5 ms,
-the time after which Python switches threads, and `next()` would call two for each leaf. So leaves
-are made by the C functions that PyTorch exports for compiled models, which keep it; none of them
-waits for the device. Where a build of PyTorch lacks them, methods do.
+Both are made by `_core.TorchFunctions`, which keeps the GIL, or lets go of it once for many blocks.
+Where a build of PyTorch lacks the functions that it calls, methods of tensors make leaves, and
+batches are sent by a Python thread.
 """
 
 from __future__ import annotations
@@ -19,6 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+
+from pyecho import _core
 
 ALIGNMENT = 64
 """Blocks are multiples of this, so that they can be viewed as any dtype; leaves begin at such."""
@@ -44,80 +45,81 @@ def aligned(size_bytes: int) -> int:
     return -(-size_bytes // ALIGNMENT) * ALIGNMENT
 
 
-def leaves_in(memory: torch.Tensor, leaves: Sequence[Leaf], rows: int) -> list[torch.Tensor]:
-    """Return the first rows of each leaf in this memory, a tensor of bytes."""
-    functions = _functions() if type(memory) is torch.Tensor else None  # subclasses would be lost
-    made = None if functions is None else functions.leaves_in(memory, leaves, rows)
-    if made is not None:
-        return made
+def leaves_in(
+    memory: _core.TorchMemory | torch.Tensor, leaves: Sequence[Leaf], rows: int
+) -> list[torch.Tensor]:
+    """Return the first rows of each leaf in this memory; a tensor is one of bytes."""
+    found, codes = functions(), [_code(leaf.dtype) for leaf in leaves]
+    if type(memory) is torch.Tensor and found is not None:  # subclasses would be lost
+        memory = _core.TorchMemory(found, memory)
+    parts: list[Any] = [
+        (code, (rows, *shape), strides, begin // dtype.itemsize)
+        for code, (dtype, shape, strides, begin) in zip(codes, leaves, strict=True)
+    ]
+    if isinstance(memory, _core.TorchMemory) and None not in codes:
+        return memory.parts(parts)
+    tensor = memory.tensor() if isinstance(memory, _core.TorchMemory) else memory
     return [
-        memory.view(dtype).as_strided((rows, *shape), strides, begin // dtype.itemsize).data
-        for dtype, shape, strides, begin in leaves
+        tensor.view(leaf.dtype).as_strided(*where).data
+        for leaf, (_, *where) in zip(leaves, parts, strict=True)
     ]
 
 
-class _Functions:
-    """PyTorch's C functions. A handle is a tensor that has to be deleted."""
+def new_memory(count: int, size_bytes: int, device: torch.device) -> list[_core.TorchMemory]:
+    """Return at most so many blocks on a CUDA device, and one at least, of the current stream.
 
-    def __init__(self, library: ctypes.PyDLL) -> None:
-        self._view = library.aoti_torch_view_dtype
-        self._reinterpret = library.aoti_torch__reinterpret_tensor
-        self._delete = library.aoti_torch_delete_tensor_object
-        self._steal = torch._C._aoti.alloc_tensors_by_stealing_from_void_ptrs
-        self._handle_of = torch._C._aoti.unsafe_alloc_void_ptr_from_tensor
-        new = ctypes.PYFUNCTYPE(ctypes.py_object, *[ctypes.c_void_p] * 3)
-        self._capsule = new(("PyCapsule_New", ctypes.pythonapi))
-        pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
-        self._pointer = pointer(("PyCapsule_GetPointer", ctypes.pythonapi))
-        self._library = library
-
-    def leaves_in(
-        self, memory: torch.Tensor, leaves: Sequence[Leaf], rows: int
-    ) -> list[torch.Tensor] | None:
-        """Do the same as the function; None if that fails."""
-        handles: dict[torch.dtype, ctypes.c_void_p] = {}
-        made: list[ctypes.c_void_p] = []
-        try:  # a handle is noted before it is made, since Ctrl-C comes right after a call
-            own = handles[torch.uint8] = ctypes.c_void_p()
-            own.value = self._pointer(self._handle_of(memory), None)
-            for dtype, shape, strides, begin in leaves:
-                handle = handles.get(dtype)
-                if handle is None:
-                    handle = handles[dtype] = ctypes.c_void_p()
-                    if self._view(own, self._code(dtype), ctypes.byref(handle)):
-                        return None
-                made.append(ctypes.c_void_p())
-                if self._reinterpret(
-                    handle,
-                    ctypes.c_int64(len(strides)),
-                    _numbers((rows, *shape)),
-                    _numbers(strides),
-                    ctypes.c_int64(begin // dtype.itemsize),
-                    ctypes.byref(made[-1]),
-                ):
-                    return None
-            capsules = [self._capsule(handle, None, None) for handle in made]
-            made = []  # theirs from here on; no signal comes between this and the call
-            return list(self._steal(capsules))
-        except AttributeError:  # a dtype that this build does not know
-            return None
-        finally:
-            for handle in (*handles.values(), *made):
-                self._delete(handle)
-
-    def _code(self, dtype: torch.dtype) -> int:
-        name = str(dtype).removeprefix("torch.")
-        return int(getattr(self._library, f"aoti_torch_dtype_{name}")())
+    Lets go of the GIL, once, because the allocator may wait for the device.
+    """
+    found, code = functions(), _code(torch.uint8)
+    assert found is not None
+    assert code is not None
+    with torch.inference_mode(False):  # what is made in it cannot be written to outside of it
+        made = []
+        if count > 1:
+            made = found.new_memory(count, size_bytes, code, _CUDA, device.index)
+        if not made:  # says why, if it fails
+            one = torch.empty(size_bytes, dtype=torch.uint8, device=device)
+            made = [_core.TorchMemory(found, one)]
+    return made
 
 
-def _numbers(numbers: Sequence[int]) -> Any:
-    return (ctypes.c_int64 * len(numbers))(*numbers)
+_CUDA = 1  # c10::DeviceType::CUDA, HIP's as well
+_NAMES = (
+    "empty_strided",
+    "view_dtype",
+    "_reinterpret_tensor",
+    "new_tensor_handle",
+    "get_data_ptr",
+    "delete_tensor_object",
+)
+"""The functions of `_core.TorchFunctions`, in its order."""
 
 
 @cache
-def _functions() -> _Functions | None:
+def functions() -> _core.TorchFunctions | None:
     """Return the functions, None if this build of PyTorch has not all of them."""
     try:
-        return _Functions(ctypes.PyDLL(str(Path(torch.__file__).parent / "lib/libtorch_cpu.so")))
+        addresses = [
+            ctypes.cast(getattr(_library(), f"aoti_torch_{name}"), ctypes.c_void_p).value or 0
+            for name in _NAMES
+        ]
+        handle_of = torch._C._aoti.unsafe_alloc_void_ptr_from_tensor
+        tensors_of = torch._C._aoti.alloc_tensors_by_stealing_from_void_ptrs
+        return _core.TorchFunctions(addresses, handle_of, tensors_of)
+    except (OSError, AttributeError):
+        return None
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    return ctypes.CDLL(str(Path(torch.__file__).parent / "lib/libtorch_cpu.so"))
+
+
+@cache
+def _code(dtype: torch.dtype) -> int | None:
+    """Return the number of a dtype for the functions, None if this build does not know it."""
+    name = str(dtype).removeprefix("torch.")
+    try:
+        return int(getattr(_library(), f"aoti_torch_dtype_{name}")())
     except (OSError, AttributeError):
         return None

@@ -15,6 +15,7 @@ from pyecho import cuda
 from pyecho._core import ConfigError, CudaError
 from pyecho.config import Config
 from pyecho.device.blocks import Blocks
+from pyecho.device.leaves import functions
 from pyecho.device.place import DeviceOptions, has_cuda_driver, present_device
 from pyecho.device.pool import DeviceEcho
 from pyecho.device.rows import DeviceRows
@@ -101,12 +102,14 @@ def _pinned(
 ) -> ExampleEcho:
     """Return example echoing with batches in pinned memory, if that can be had.
 
-    From there native threads send them to the device, if there are `blocks_for` that and a runtime.
+    From there native threads send them to the device, if there are `blocks_for` that, a runtime,
+    and the functions of PyTorch's.
     """
     if config.memory == "pageable" or not uploader.has_streams:
         return make()
     try:
-        if blocks_for is not None and (found := runtime()) is not None:
+        found = None if functions() is None else runtime()
+        if blocks_for is not None and found is not None:
             return make(blocks_for=partial(blocks_for, uploader.device, found))
         return make(memory="pinned")
     except CudaError as error:

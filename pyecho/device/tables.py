@@ -93,10 +93,11 @@ class _Table:
         for size in self._sizes:
             begins.append(begins[-1] + aligned(count * size))
         block = found.new_empty(begins.pop())
-        parts = [
-            block.as_strided((count, size), (size, 1), begin)
+        rows = [
+            leaf_of(torch.uint8, (size,), begin)
             for size, begin in zip(self._sizes, begins, strict=True)
         ]
+        parts = leaves_in(block, rows, count)
         torch.split_with_sizes_copy(found, self._sizes, 1, out=parts)
         leaves = [
             leaf._replace(begin=begin) for leaf, begin in zip(self._leaves, begins, strict=False)

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from pyecho.device.place import on_stream, stream_on
-from pyecho.device.tensors import host_tensor, is_image
+from pyecho.device.tensors import WORDS, host_tensor, is_image
 from pyecho.items.nest import leaves_of, map_nest
 from pyecho.items.spec import EchoInfo
 from pyecho.run.trace import span
@@ -18,30 +19,13 @@ from pyecho.run.trace import span
 DEPTH = 2
 """Uploads under way at a time: one is copied while the next is being issued."""
 
-STAGED_BYTES = 16 << 10
-"""So much CUDA copies aside by itself, for less than it costs to have it pinned."""
-
-
-class Ready:
-    """An event behind the work that makes an item. Then it is one of `spare`, for another item."""
-
-    __slots__ = ("_spare", "event")
-
-    def __init__(self, event: Any, spare: list[Any]) -> None:
-        self.event = event
-        self._spare = spare
-
-    def __del__(self) -> None:
-        """Give the event back."""
-        self._spare.append(self.event)
-
 
 class Uploaded(NamedTuple):
     """An item on the device, or on its way there."""
 
     item: Any
     tensors: list[torch.Tensor]  # its leaves on the device, one of each block of memory
-    ready: Ready | None  # None on a device without streams
+    ready: Any  # an event behind the work that makes it; None on a device without streams
     info: EchoInfo | None  # of a batch
 
 
@@ -105,7 +89,7 @@ class Uploader:
         return tensor
 
     def _copied(self, host: torch.Tensor) -> torch.Tensor:
-        return host.to(self.device, memory_format=torch.contiguous_format)
+        return host.to(self.device)
 
     def finish(self, batch: Any, epoch: int, number: int, info: EchoInfo | None) -> Uploaded:
         """Convert and augment a batch on the device, of this number in its epoch."""
@@ -131,7 +115,7 @@ class Uploader:
         there = {leaf.untyped_storage().data_ptr(): leaf for leaf in self._there(item)}
         return Uploaded(item, list(there.values()), self._mark(), info)
 
-    def _mark(self) -> Ready | None:
+    def _mark(self) -> Any:
         """Mark the end of the work so far."""
         return None
 
@@ -181,30 +165,28 @@ class StreamUploader(Uploader):
         super().__init__(device, **options)
         self._module: Any = torch.get_device_module(device.type)
         self._stream = stream_on(device)
-        self._under_way: deque[Ready] = deque()
-        self._spare: list[Any] = []  # events
+        self._under_way: deque[Any] = deque()  # events
 
     def computing(self) -> AbstractContextManager[object]:
         """Let the calling thread allocate and compute on pyecho's stream."""
         return on_stream(self.device, self._stream)
 
     def _copied(self, host: torch.Tensor) -> torch.Tensor:
-        staged = self.device.type == "cuda"  # pageable memory has been read when the call returns
-        if not (staged and host.nbytes <= STAGED_BYTES) and not host.is_pinned():
-            host = _pinned_copy(host)
-        non_blocking = staged or host.is_pinned()
-        return host.to(
-            self.device, non_blocking=non_blocking, memory_format=torch.contiguous_format
-        )
+        # The driver may read later, however little it is. PyTorch keeps pinned memory until then,
+        # and waits for the end of a copy from other memory.
+        is_pinned = host.is_pinned()
+        if not is_pinned and (pinned := _pinned_copy(host)) is not None:
+            host, is_pinned = pinned, True
+        return host.to(self.device, non_blocking=is_pinned)
 
-    def _mark(self) -> Ready:
+    def _mark(self) -> Any:
         """Mark the end of the work so far; wait while `DEPTH` others are under way."""
-        ready = Ready(self._spare.pop() if self._spare else self._event(), self._spare)
-        ready.event.record(self._stream)
-        self._under_way.append(ready)
+        event = self._event()
+        event.record(self._stream)
+        self._under_way.append(event)
         if len(self._under_way) > DEPTH:
-            self._under_way.popleft().event.synchronize()
-        return ready
+            self._under_way.popleft().synchronize()
+        return event
 
     def expect(self, item: Any) -> Any:
         """Have the default stream, that of threads which augment, wait for the current one."""
@@ -239,8 +221,7 @@ class StreamUploader(Uploader):
         _follow(self._stream, arrival, tensors)
 
     def _await(self, uploaded: Uploaded) -> None:
-        assert uploaded.ready is not None
-        _follow(self._module.current_stream(self.device), uploaded.ready.event, uploaded.tensors)
+        _follow(self._module.current_stream(self.device), uploaded.ready, uploaded.tensors)
 
 
 def _follow(stream: Any, event: Any, tensors: list[torch.Tensor]) -> None:
@@ -250,10 +231,13 @@ def _follow(stream: Any, event: Any, tensors: list[torch.Tensor]) -> None:
         tensor.record_stream(stream)
 
 
-def _pinned_copy(host: torch.Tensor) -> torch.Tensor:
-    """Return a copy in pinned memory, or `host` itself if none can be pinned."""
+def _pinned_copy(host: torch.Tensor) -> torch.Tensor | None:
+    """Return a copy in pinned memory with the same strides, None if no more can be pinned."""
     try:
-        pinned = torch.empty(host.shape, dtype=host.dtype, device="cpu", pin_memory=True)
-        return pinned.copy_(host)
+        pinned = torch.empty_like(host, pin_memory=True)
     except RuntimeError:
-        return host  # which the driver then reads before the copy to the device returns
+        return None
+    # PyTorch would copy large ones with all threads, which the consumer may need.
+    word = WORDS[host.element_size()]
+    np.copyto(pinned.view(word).numpy(), host.view(word).numpy())
+    return pinned

@@ -35,7 +35,8 @@ def with_fields(spec: Any, fields: Fields) -> Any:
     names, found = leaf_names(spec), leaves_of(spec)
     for name, field in fields.items():
         index = _index_of("fields", str(name), names)
-        if not field.takes(found[index]):
+        by_rows = field.varies and found[index].by_reference  # arrays of a column of objects
+        if not by_rows and not field.takes(found[index]):
             raise ConfigError(
                 f"fields has {field} for the leaf {name!r}, and the first example {found[index]}"
             )

@@ -16,7 +16,8 @@ class CallerContext:
 
     Holds a copy of the context variables (`contextvars`). If PyTorch is imported, also its grad
     mode, inference mode, autocast state (CPU and CUDA), default device and, once CUDA is
-    initialised, current CUDA device: PyTorch keeps all of them for each thread.
+    initialised, current CUDA device: PyTorch keeps all of them for each thread. Then what the
+    function does on the device does not disturb a CUDA graph that another thread captures.
 
     Context variables that a function sets are set in the next call of `run`, too. Warnings of
     pyecho point to the line outside of it that made this object.
@@ -58,6 +59,8 @@ class _TorchState:
         """Set this state in the calling thread until `stack` is closed."""
         import torch
 
+        from pyecho import cuda
+
         if torch.is_inference_mode_enabled() != self._inference:
             stack.enter_context(torch.inference_mode(self._inference))
         for device_type, state in self._autocast.items():
@@ -67,6 +70,10 @@ class _TorchState:
             stack.enter_context(self._device)
         if self._cuda is not None:
             stack.enter_context(torch.cuda.device(self._cuda))
+        if torch.cuda.is_initialized() and cuda.is_available():  # type: ignore[no-untyped-call]
+            # An allocation of a source may ask the driver for memory, or for events of other
+            # streams, either of which would end the capture.
+            stack.enter_context(cuda.relaxed_capture())
         # Last and in any case: inference mode changes it, and so may the function.
         stack.enter_context(torch.set_grad_enabled(self._grad))
 

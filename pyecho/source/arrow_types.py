@@ -11,11 +11,12 @@ fixed-size list, also nested                     array with one axis more for ea
 arrow.fixed_shape_tensor                         array of that shape
 struct                                           dict
 string, binary, also large and as views; null    str, bytes or None, by reference
+list of varying length, also large               array, by reference; or of a `Field` in `fields`
 dictionary-encoded                               as the values
 other extension types                            as their storage
 ===============================================  ==============================================
 
-Everything else has no leaf of fixed size, and is refused by name.
+Everything else has no leaf, and is refused by name.
 """
 
 from __future__ import annotations
@@ -47,11 +48,12 @@ SHORT_TIMES = {"tdD": "M8[D]", "tts": "m8[s]", "ttm": "m8[ms]"}
 
 OBJECTS = {"n": "null", "u": "text32", "z": "text32", "U": "text64", "Z": "text64"}
 OBJECTS |= {"vu": "view", "vz": "view"}
+VARYING = {"+l": "varying32", "+L": "varying64"}
 
 PAD = "pad it to a fixed-size list (in pyarrow, cast to pyarrow.list_(type, size)), or drop it"
 FLATTEN = "make columns of what you need of it, or drop it"
 REFUSED = {
-    ("+l", "+L", "+v"): f"lists of varying length; {PAD}",
+    ("+v",): f"views of lists; cast them to lists, or {PAD}",
     ("+m",): f"maps; {FLATTEN}",
     ("+u",): f"values of several types (a union); {FLATTEN}",
     ("+r",): "runs (run-end encoded); decode it (in pyarrow, pyarrow.compute.run_end_decode)",
@@ -62,7 +64,7 @@ REFUSED = {
 """Beginnings of formats without a leaf of fixed size: what they are, and a remedy."""
 
 MAX_SIZE = 1 << 47
-OBJECT_BYTES = 64  # a guess
+OBJECT_BYTES, VARYING_BYTES = 64, 1024  # guesses
 
 
 @dataclass(frozen=True)
@@ -92,13 +94,15 @@ class Column:
         """True if rows are objects. Then a null is a None."""
         if self.kind == "dictionary":
             return self.children[0].by_reference
-        return self.kind in OBJECTS.values()
+        return self.kind in OBJECTS.values() or self.kind in VARYING.values()
 
     @property
     def row_bytes(self) -> int:
         """The size of a row; of objects, a guess."""
         if self.kind in OBJECTS.values():
             return OBJECT_BYTES
+        if self.kind in VARYING.values():
+            return VARYING_BYTES
         if self.children:
             return self.size * sum(child.row_bytes for child in self.children)
         return self.size * self.dtype.itemsize if self.dtype is not None else 0
@@ -127,6 +131,9 @@ def column_of(schema: Schema, path: str = "the source") -> Column:
         return Column(path, "plain", np.dtype("u1"), size=size, shape=(size,))
     if colon and begin == "+w":
         return _list(schema, path)
+    if format_ in VARYING:
+        values = _values_of_list(schema, path)
+        return Column(path, VARYING[format_], size=0, children=(values,))
     for begins, what in REFUSED.items():
         if format_.startswith(begins):
             raise _refusal(path, f"has {what}")
@@ -170,15 +177,19 @@ def _struct(schema: Schema, path: str) -> Column:
     return Column(path, "struct", names=tuple(children), children=tuple(children.values()))
 
 
-def _list(schema: Schema, path: str) -> Column:
-    format_, _, metadata, children, _ = schema
-    size = _size_in(format_, path)
-    values = column_of(_present(next(iter(children), None), path), path)
-    if values.by_reference or values.kind == "struct":
+def _values_of_list(schema: Schema, path: str) -> Column:
+    values = column_of(_present(next(iter(schema[3]), None), path), path)
+    if values.by_reference or values.kind in ("struct", "dictionary"):
         raise _refusal(
-            path,
-            "has fixed-size lists of something else than numbers; make columns of their parts",
+            path, "has lists of something else than numbers; make columns of their parts"
         )
+    return values
+
+
+def _list(schema: Schema, path: str) -> Column:
+    format_, _, metadata, _, _ = schema
+    size = _size_in(format_, path)
+    values = _values_of_list(schema, path)
     made = Column(path, "list", size=size, shape=(size,), children=(values,))
     if metadata.get(b"ARROW:extension:name") == b"arrow.fixed_shape_tensor":
         return _tensor(made, metadata.get(b"ARROW:extension:metadata", b""))

@@ -35,6 +35,9 @@ Case random_case(Xoshiro256& random) {
   config.steps = random.below(4) == 0 ? 1 + random.below(20) : 0;
   config.with_info = random.below(2) == 0;
   config.prefetch = 1 + random.below(4);
+  if (random.below(3) == 0) {
+    keep_items(config);
+  }
   for (std::uint32_t pass = random.below(3); pass < 3; ++pass) {
     made.passes.push_back(random.below(4) == 0 ? 0 : random.below(120));
   }
@@ -49,8 +52,9 @@ std::string describe(const Case& test) {
   return testing::PrintToString(test.passes) + " items, rows " + std::to_string(config.plan.batch_rows) +
          ", capacity " + std::to_string(config.plan.capacity) + ", factor " + std::to_string(config.plan.factor) +
          ", prefetch " + std::to_string(config.prefetch) + ", threads " + std::to_string(config.threads) + ", steps " +
-         std::to_string(config.steps) + (config.leaves[1].slot_bytes == kLongItemLeaves[1].slot_bytes ? ", long items" : "") +
-         (config.plan.unique_in_batch ? ", unique" : "");
+         std::to_string(config.steps) +
+         (config.leaves[1].slot_bytes == kLongItemLeaves[1].slot_bytes ? ", long items" : "") +
+         (config.plan.unique_in_batch ? ", unique" : "") + (config.programs.empty() ? "" : ", items kept");
 }
 
 TEST(Drivers, all_put_out_the_plan_whatever_the_timing) {

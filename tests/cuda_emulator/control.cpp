@@ -288,6 +288,12 @@ int emulator_launch(void* handle, int device, void (*function)(void*), void* arg
   });
 }
 
+// Waits until all work has run that was issued so far, but on held streams.
+void emulator_settle() {
+  emulator::Lock lock(machine().mutex);
+  emulator::wait_for(lock, [](const emulator::Stream& stream) { return !stream.held; });
+}
+
 // Lets all work run, and no kernel after that: Python, which runs them, is about to end.
 void emulator_finish() {
   if (emulator::forked() || !machine().initialized) return;

@@ -148,6 +148,11 @@ def launch(stream: int, device: int, kernel, argument: int) -> tuple[int, bool]:
     return code, bool(captured)
 
 
+def settle() -> None:
+    """Wait until all work has run that was issued so far, but on held streams."""
+    _library.emulator_settle()
+
+
 def finish() -> None:
     """Let all work run; kernels issued later do not."""
     _library.emulator_finish()

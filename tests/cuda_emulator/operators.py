@@ -30,6 +30,7 @@ _library = torch.library.Library("aten", "IMPL")  # its kernels live as long as 
 _launched: dict[int, object] = {}
 _captured: set[int] = set()
 _numbers = itertools.count(1)
+_last = 0  # of these
 _thread = threading.local()
 
 
@@ -39,6 +40,7 @@ def register() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch warns when kernels are replaced
         _register()
+    torch._C._cuda_emptyCache = partial(_empty_cache, torch._C._cuda_emptyCache)
     atexit.register(control.finish)  # kernels need the interpreter
 
 
@@ -121,7 +123,8 @@ def _copy(target, source, non_blocking=False):
 
 def launch(device: torch.device, work) -> None:
     """Run `work` behind what the current stream of the device has been given."""
-    number = next(_numbers)
+    global _last
+    number = _last = next(_numbers)
     _launched[number] = work
     stream = torch.cuda.current_stream(device).cuda_stream
     code, is_captured = control.launch(stream, device.index, _kernel, number)
@@ -130,6 +133,18 @@ def launch(device: torch.device, work) -> None:
         raise torch.AcceleratorError(f"CUDA error: emulated error {code}")
     if is_captured:
         _captured.add(number)  # graphs may run it again and again
+
+
+def _empty_cache(empty) -> None:
+    """Empty PyTorch's cache once no kernel is due.
+
+    It keeps the GIL while it waits for streams, and our kernels need that.
+    """
+    before = None
+    while before != _last:  # other threads launch some meanwhile
+        before = _last
+        control.settle()
+    empty()
 
 
 @control.Kernel

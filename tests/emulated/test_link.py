@@ -10,12 +10,13 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import pyecho.torch  # noqa: E402
+from pyecho.device import blocks, leaves  # noqa: E402
 
 ROWS, BATCH, PREFETCH = 6400, 64, 2
 
 
-def loader_of(leaves, **options):
-    source = {f"leaf {n}": np.zeros((ROWS, 4096 // leaves), np.float32) for n in range(leaves)}
+def loader_of(count, **options):
+    source = {f"leaf {n}": np.zeros((ROWS, 4096 // count), np.float32) for n in range(count)}
     return pyecho.torch.EchoLoader(
         source, 2, batch_size=BATCH, shuffle_buffer=256, device="cuda", **options
     )
@@ -43,18 +44,45 @@ def settled_bytes():
     return torch.cuda.memory_allocated()
 
 
-@pytest.mark.parametrize("leaves", [2, 20])
-def test_a_batch_is_one_copy_however_many_leaves_it_has(emulator, leaves):
-    calls, total, copies = calls_of_an_epoch(emulator, loader_of(leaves))
+@pytest.mark.parametrize("count", [2, 20])
+def test_a_batch_is_one_copy_however_many_leaves_it_has(emulator, count):
+    calls, total, copies = calls_of_an_epoch(emulator, loader_of(count))
     assert copies == pytest.approx(1, abs=0.05)
     assert calls.get("cudaLaunchKernel", 0) < 0.05
     assert total - calls["cudaEventQuery"] < 30  # which asks for the end of slow copies
 
 
-@pytest.mark.parametrize("leaves", [2, 20])
-def test_a_pool_on_the_device_takes_as_many_kernels_however_many_leaves(emulator, leaves):
-    calls, _, copies = calls_of_an_epoch(emulator, loader_of(leaves, echo_on="device"))
-    assert copies == pytest.approx(1, abs=0.05)
+def test_memory_for_small_batches_is_allocated_many_blocks_at_once(emulator, monkeypatch):
+    made = []
+
+    def counted(count, *of):
+        made.append(count)
+        return new_memory(count, *of)
+
+    new_memory = leaves.new_memory
+    monkeypatch.setattr(blocks, "new_memory", counted)
+    batches = list(map(len, loader_of(2)))  # of 1 MiB
+    assert made[0] == 1
+    assert set(made[1:]) == {2}, "each of them lets go of the GIL"
+    assert sum(made) < len(batches) + 16
+
+
+def test_a_consumer_that_changes_streams_gets_memory_of_the_current_one(emulator):
+    streams = [torch.cuda.Stream(), torch.cuda.Stream()]
+    batches = iter(loader_of(2))
+    for number in range(40):
+        with torch.cuda.stream(streams[number // 10 % 2]):
+            batch = next(batches)
+            torch.cuda._sleep(10**6)
+            assert not batch["leaf 0"].sum().item()
+    del batch, batches
+    settled_bytes()
+
+
+@pytest.mark.parametrize("count", [2, 20])
+def test_a_pool_on_the_device_takes_as_many_kernels_however_many_leaves(emulator, count):
+    calls, _, copies = calls_of_an_epoch(emulator, loader_of(count, echo_on="device"))
+    assert copies == pytest.approx(2, abs=0.05)  # a chunk, and the slots to store to and read from
     assert calls["cudaLaunchKernel"] < 5
 
 

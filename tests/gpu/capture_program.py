@@ -22,14 +22,17 @@ WAYS = {
     "examples on the host": {"batch_size": BATCH, "shuffle_buffer": 0},
     "examples on the device": {"batch_size": BATCH, "shuffle_buffer": 0, "echo_on": "device"},
     "converted": {"batch_size": BATCH, "shuffle_buffer": 0, "device_dtype": torch.bfloat16},
+    "batches made there": {},
+    "examples made there": {"batch_size": BATCH, "shuffle_buffer": 0, "echo_on": "device"},
 }
 
 
 class Source:
     """Items of a constant each; stops after some until it is told to go on."""
 
-    def __init__(self, batched, first, count):
+    def __init__(self, batched, first, count, device):
         self.gate = threading.Event()
+        self._device = device
         self._first = first
         self._count = count
         self._shape = (BATCH, ROW_BYTES) if batched else (ROW_BYTES,)
@@ -38,7 +41,7 @@ class Source:
         for number in range(self._count):
             if number == self._first:
                 self.gate.wait()
-            yield torch.full(self._shape, number % 251, dtype=torch.uint8)
+            yield torch.full(self._shape, number % 251, dtype=torch.uint8, device=self._device)
 
 
 def checked(batch):
@@ -58,7 +61,8 @@ def while_threads_run(way):
     """Capture, in the mode that forbids unsafe calls to all threads, while batches are uploaded."""
     batched = not WAYS[way]
     per_batch = 1 if batched else BATCH
-    source = Source(batched, first=2 * per_batch, count=BATCHES * per_batch)
+    there = DEVICE if way.endswith("made there") else None
+    source = Source(batched, 2 * per_batch, BATCHES * per_batch, there)
     loader = pyecho.torch.EchoLoader(source, 1, device=DEVICE, prefetch=4, **WAYS[way])
     batches = iter(loader)
     try:
@@ -70,18 +74,23 @@ def while_threads_run(way):
             checked(static)
         torch.cuda.current_stream(DEVICE).wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        crossed = loader.stats().h2d_bytes
+        before = loader.stats()
         with torch.cuda.graph(graph):
             result = checked(static)
             source.gate.set()
             went_on = wait_until(
-                lambda: loader.stats().h2d_bytes >= crossed + BATCH * ROW_BYTES, seconds=10
+                lambda: (
+                    loader.stats().read > before.read
+                    if there
+                    else loader.stats().h2d_bytes >= before.h2d_bytes + BATCH * ROW_BYTES
+                ),
+                seconds=10,
             )
             time.sleep(0.3)  # for some more of what the threads do
             result = result + 0
     finally:
         source.gate.set()
-    assert went_on, "no batch was copied during the capture"
+    assert went_on, "no batch came during the capture"
     taken += list(batches)
     seen = []
     for batch in taken:

@@ -8,7 +8,15 @@ PROGRAM = Path(__file__).with_name("capture_program.py")
 
 
 @pytest.mark.parametrize(
-    "way", ["batches", "examples on the host", "examples on the device", "converted"]
+    "way",
+    [
+        "batches",
+        "examples on the host",
+        "examples on the device",
+        "converted",
+        "batches made there",
+        "examples made there",
+    ],
 )
 def test_a_capture_and_the_loaders_threads_do_not_disturb_each_other(run, way):
     assert run(PROGRAM, "threads", way) == "right\n"

@@ -37,7 +37,8 @@ def test_leaves_of_a_batch_lie_in_one_block_and_count_their_changes_apart(
     device, echo_on, has_functions, monkeypatch
 ):
     if not has_functions:  # an older PyTorch
-        monkeypatch.setattr("pyecho.device.leaves._functions", lambda: None)
+        monkeypatch.setattr("pyecho.device.leaves.functions", lambda: None)
+        monkeypatch.setattr("pyecho.device.pipeline.functions", lambda: None)
     rows = [{"x": torch.ones(3), "name": str(n), "y": torch.tensor(n)} for n in range(8)]
     options = {"batch_size": 4, "shuffle_buffer": 1, "with_info": True}
     loader = pyecho.torch.EchoLoader(rows, 1, device=device, echo_on=echo_on, **options)
@@ -51,7 +52,8 @@ def test_leaves_of_a_batch_lie_in_one_block_and_count_their_changes_apart(
         assert batch["y"].tolist() == [n + 1 for n in expected]
         assert batch["name"] == list(map(str, expected))
         assert info.source_index.tolist() == expected
-        assert batch["x"].untyped_storage().data_ptr() == batch["y"].untyped_storage().data_ptr()
+        same = batch["x"].untyped_storage().data_ptr() == batch["y"].untyped_storage().data_ptr()
+        assert same == (has_functions or echo_on == "device"), "without, a thread uploads each leaf"
         assert all(batch[leaf].is_contiguous() for leaf in "xy")
 
 
@@ -67,11 +69,44 @@ def test_pinned_sources_are_copied_in_place_and_others_through_pinned_memory(dev
     assert allocated() == before
     second = uploader.upload_item(np.arange(10_000))
     assert allocated() == before + 1
-    small = uploader.upload_item(np.arange(1000))
-    assert allocated() == before + 1, "the driver keeps a copy of small ones by itself"
+    small = uploader.upload_item(np.arange(10))
+    assert allocated() == before + 2, "the driver may read later, however little it is"
     for uploaded in (first, second, small):
         emitted = uploader.deliver(uploaded).cpu()
         assert (emitted == pinned[: len(emitted)]).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.bfloat16, torch.complex128])
+def test_uploads_keep_the_strides_of_dense_tensors(device, dtype):
+    uploader = StreamUploader(device)
+    images = torch.arange(2 * 3 * 40 * 50).reshape(2, 3, 40, 50).to(dtype)
+    for host in (
+        images,
+        images.to(memory_format=torch.channels_last),
+        images[:, 1:, ::2],
+        images[:1].expand(4, 3, 40, 50),
+        images[0, 0, 0, 0],
+        images[:0],
+    ):
+        uploaded = uploader.deliver(uploader.upload_item(host))
+        assert uploaded.stride() == torch.empty_like(host).stride()
+        assert torch.equal(uploaded.cpu(), host)
+
+
+def test_a_copy_to_pinned_memory_starts_no_threads(run):
+    program = """
+        import os, torch
+        from pyecho.device.upload import _pinned_copy
+        torch.set_num_threads(4)
+        pageable = torch.empty(1 << 24)  # as filling it would start them
+        _pinned_copy(pageable[:1])
+        before = os.listdir("/proc/self/task")
+        assert _pinned_copy(pageable).is_pinned()
+        assert os.listdir("/proc/self/task") == before
+        torch.empty_like(pageable).copy_(pageable)  # does
+        assert len(os.listdir("/proc/self/task")) > len(before)
+    """
+    run(program)
 
 
 def test_every_use_may_be_changed_with_copy(device):

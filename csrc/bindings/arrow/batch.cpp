@@ -2,7 +2,9 @@
 
 #include <pybind11/numpy.h>
 
+#include <array>
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -145,9 +147,37 @@ py::object ArrowBatch::read(const ArrowType& type, const ArrowArray& array, std:
       return read_struct(type, array, begin, count);
     case ArrowKind::kDictionary:
       return read_dictionary(type, array, begin, count);
+    case ArrowKind::kVarying32:
+      return read_varying<std::int32_t>(type, array, begin, count);
+    case ArrowKind::kVarying64:
+      return read_varying<std::int64_t>(type, array, begin, count);
     default:
       return read_objects(type, array, begin, count);
   }
+}
+
+template <class Offset>
+py::object ArrowBatch::read_varying(const ArrowType& type, const ArrowArray& array, std::int64_t begin,
+                                    std::int64_t count) {
+  const ArrowArray& values = *array.children[0];
+  py::object made = new_objects(count);
+  for (std::int64_t row = 0; row < count; ++row) {
+    py::object object = py::none();
+    if (!is_null(array, begin + row)) {
+      std::array<Offset, 2> ends{};
+      require_fit(array.buffers[1] != nullptr, type);
+      std::memcpy(ends.data(), static_cast<const Offset*>(array.buffers[1]) + array.offset + begin + row, sizeof(ends));
+      const std::int64_t size = ends[1] - ends[0];
+      require_fit(ends[0] >= 0 && size >= 0 && ends[1] <= values.length, type);
+      const ArrowType* column = nullptr;
+      if (bindings::first_null(type.children[0], values, ends[0], size, column) < size) {
+        raise(errors().config_error, type.path + " has a null in a list; fill it in the source (in pyarrow, fill_null)");
+      }
+      object = read(type.children[0], values, ends[0], size);
+    }
+    Py_XSETREF(objects_in(made)[row], object.release().ptr());
+  }
+  return made;
 }
 
 py::object ArrowBatch::read_struct(const ArrowType& type, const ArrowArray& array, std::int64_t begin,

@@ -35,6 +35,8 @@ class ArrowBatch {
   pybind11::object read_struct(const ArrowType& type, const ArrowArray& array, std::int64_t begin, std::int64_t count);
   pybind11::object read_plain(const ArrowType& type, const ArrowArray& array, std::int64_t begin,
                               std::int64_t count) const;
+  template <class Offset>
+  pybind11::object read_varying(const ArrowType& type, const ArrowArray& array, std::int64_t begin, std::int64_t count);
   pybind11::object read_dictionary(const ArrowType& type, const ArrowArray& array, std::int64_t begin,
                                    std::int64_t count);
 

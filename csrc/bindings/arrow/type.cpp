@@ -16,7 +16,7 @@ namespace {
 
 // In the order of ArrowKind.
 constexpr auto kKindNames = std::to_array<std::string_view>(
-    {"plain", "bits", "list", "struct", "text32", "text64", "view", "null", "dictionary"});
+    {"plain", "bits", "list", "struct", "text32", "text64", "view", "null", "dictionary", "varying32", "varying64"});
 
 constexpr int kMaxLevels = 64;  // as in Arrow's own files; walks over a type use the stack
 

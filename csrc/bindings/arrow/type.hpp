@@ -22,6 +22,8 @@ enum class ArrowKind : unsigned char {
   kView,        // the same, each with a place of its own
   kNull,        // None in each row
   kDictionary,  // integers of the dtype, which count values of the only child
+  kVarying32,   // in each row the values of the only child between 32-bit offsets, as an array of its own
+  kVarying64,   // the same with 64-bit offsets
 };
 
 // All members need the GIL.

@@ -29,15 +29,6 @@ std::int64_t first_invalid(const ArrowArray& array, std::int64_t begin, std::int
   return count;
 }
 
-py::object new_objects(std::int64_t count) {
-  npy_intp extent = count;
-  return owned(PyArray_SimpleNew(1, &extent, NPY_OBJECT));
-}
-
-PyObject** objects_in(const py::object& array) noexcept {
-  return static_cast<PyObject**>(PyArray_DATA(as_array(array)));
-}
-
 // The bytes of one row.
 struct Text {
   const char* data;  // null: outside of its buffer
@@ -88,6 +79,15 @@ Text text_at(const ArrowType& type, const ArrowArray& array, std::int64_t row) n
 }
 
 }  // namespace
+
+py::object new_objects(std::int64_t count) {
+  npy_intp extent = count;
+  return owned(PyArray_SimpleNew(1, &extent, NPY_OBJECT));
+}
+
+PyObject** objects_in(const py::object& array) noexcept {
+  return static_cast<PyObject**>(PyArray_DATA(as_array(array)));
+}
 
 std::int64_t dictionary_index(const ArrowType& type, const ArrowArray& array, std::int64_t row) {
   const auto at = [&]<class Index>(Index) {

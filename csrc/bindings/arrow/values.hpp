@@ -36,6 +36,10 @@ inline bool is_null(const ArrowArray& array, std::int64_t row) noexcept {
 // lies outside of its buffer, UnicodeDecodeError.
 pybind11::object read_objects(const ArrowType& type, const ArrowArray& array, std::int64_t begin, std::int64_t count);
 
+// Returns a new array of so many objects, and where they are; NumPy may have put None there.
+pybind11::object new_objects(std::int64_t count);
+[[nodiscard]] PyObject** objects_in(const pybind11::object& array) noexcept;
+
 // Returns a copy of an array of objects, with a None after them.
 pybind11::object with_none(const pybind11::object& objects);
 

@@ -121,7 +121,7 @@ class Walk {
         break;
       case Kind::kToChw:
         require(!type_.shape.empty(), "an item with axes", "one without");
-        std::rotate(type_.shape.begin(), type_.shape.end() - 1, type_.shape.end());
+        std::ranges::rotate(type_.shape, type_.shape.end() - 1);
         break;
     }
   }

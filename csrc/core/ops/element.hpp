@@ -74,7 +74,7 @@ template <class U, class T>
   } else if constexpr (kIsHalf<T>) {
     return converted<U>(to_float(value));
   } else if constexpr (kIsHalf<U>) {
-    float narrow = static_cast<float>(value);
+    auto narrow = static_cast<float>(value);
     if constexpr (std::is_same_v<T, double>) {
       narrow = rounded_to_odd(value);
     }
@@ -91,7 +91,7 @@ template <class U, class T>
       return std::in_range<U>(value) ? static_cast<U>(value) : value < T{} ? Limits::min() : Limits::max();
     } else {
       constexpr auto kLeast = static_cast<T>(Limits::min());
-      constexpr T kPastMost = T{2} * static_cast<T>(Limits::max() / 2 + 1);
+      constexpr T kPastMost = T{2} * static_cast<T>(std::uint64_t{1} << (Limits::digits - 1));
       const T whole = rounded(value);
       const U inside = static_cast<U>(whole >= kLeast && whole < kPastMost ? whole : T{});
       return whole >= kPastMost ? Limits::max() : whole < kLeast ? Limits::min() : inside;

@@ -37,8 +37,8 @@ struct Box {
 Box random_box(const Operation& operation, const Numbers& numbers, std::int64_t rows, std::int64_t columns) noexcept {
   const auto [least, most, least_ratio, most_ratio] =
       std::array{operation.numbers[0], operation.numbers[1], operation.numbers[2], operation.numbers[3]};
-  const double height = static_cast<double>(rows);
-  const double width = static_cast<double>(columns);
+  const auto height = static_cast<double>(rows);
+  const auto width = static_cast<double>(columns);
   for (std::uint64_t draw = 0; draw < 4 * kAttempts; draw += 4) {
     const double area = height * width * (least + numbers.unit(draw) * (most - least));
     const double log_least = std::log(least_ratio);

@@ -33,7 +33,7 @@ struct Bfloat {
 }
 
 [[nodiscard]] constexpr Half to_half(float value) noexcept {
-  const std::uint32_t all = std::bit_cast<std::uint32_t>(value);
+  const auto all = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t bits = all & 0x7fffffffU;
   // Adding 0.5 leaves the digits of a subnormal half, rounded by the addition, in the lowest bits.
   const float shifted = std::bit_cast<float>(bits) + 0.5F;
@@ -45,7 +45,7 @@ struct Bfloat {
 }
 
 [[nodiscard]] constexpr Bfloat to_bfloat(float value) noexcept {
-  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
+  const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t rounded = bits + 0x7fffU + ((bits >> 16) & 1U);
   const bool nan = (bits & 0x7fffffffU) > 0x7f800000U;
   return {static_cast<std::uint16_t>((nan ? bits | 0x400000U : rounded) >> 16)};
@@ -58,7 +58,7 @@ struct Bfloat {
   if (static_cast<double>(nearest) == value || std::isnan(value)) {
     return nearest;
   }
-  std::uint32_t bits = std::bit_cast<std::uint32_t>(nearest);
+  auto bits = std::bit_cast<std::uint32_t>(nearest);
   bits -= std::fabs(static_cast<double>(nearest)) > std::fabs(value) ? 1U : 0U;
   return std::bit_cast<float>(bits | 1U);
 }

@@ -30,10 +30,12 @@ void sum_columns(std::uint8_t* to, const std::int16_t* from, const Columns& colu
   const std::size_t taps = columns.groups * kGroup;
   for (std::size_t x = 0; x < columns.outputs; ++x) {
     const std::int16_t* const pixels = from + static_cast<std::size_t>(columns.first[x]) * channels;
+    const std::int16_t* const weights = columns.weights + x * columns.groups * kGroupWeights;
     for (std::size_t channel = 0; channel < channels; ++channel) {
       std::int32_t sum = 1 << (kColumnShift - 1);
       for (std::size_t tap = 0; tap < taps; ++tap) {
-        sum += columns.weights[weight_place(channels, columns.groups, x, tap)] * pixels[tap * channels + channel];
+        const std::size_t place = tap / kGroup * kGroupWeights + tap % kGroup / 2 * (kGroupWeights / 2) + tap % 2;
+        sum += weights[place] * pixels[tap * channels + channel];
       }
       to[x * channels + channel] = static_cast<std::uint8_t>(sum >> kColumnShift);
     }
@@ -83,12 +85,6 @@ void scale_bytes(float* to, const std::uint8_t* from, const float* scale, const 
   }
 }
 
-void add_row(float* to, const float* from, float weight, std::size_t count) noexcept {
-  for (std::size_t i = 0; i < count; ++i) {
-    to[i] += from[i] * weight;
-  }
-}
-
 void to_halves(Half* to, const float* from, std::size_t count) noexcept {
   for (std::size_t i = 0; i < count; ++i) {
     to[i] = to_half(from[i]);
@@ -103,13 +99,11 @@ void from_halves(float* to, const Half* from, std::size_t count) noexcept {
 
 }  // namespace
 
-constinit const Kernels kPlainKernels{sum_rows,    sum_columns, reverse,   split_rgb,
-                                      scale_bytes, add_row,     to_halves, from_halves};
+constinit const Kernels kPlainKernels{sum_rows, sum_columns, reverse, split_rgb, scale_bytes, to_halves, from_halves};
 
 const Kernels& kernels() noexcept {
 #ifdef PYECHO_AVX2
-  static const Kernels& best =
-      __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("f16c") != 0 ? kAvx2Kernels : kPlainKernels;
+  static const Kernels& best = __builtin_cpu_supports("avx2") != 0 ? kAvx2Kernels : kPlainKernels;
   return best;
 #else
   return kPlainKernels;

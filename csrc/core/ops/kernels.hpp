@@ -16,26 +16,14 @@ inline constexpr int kPixelBits = 7;
 inline constexpr std::size_t kMostIntegerTaps = 32;
 inline constexpr int kRowShift = kWeightBits - kPixelBits;
 inline constexpr int kColumnShift = kWeightBits + kPixelBits;
-// Inputs of a column come in groups of so many, of which the last have the weight 0.
+// Inputs of a column come in groups of so many, of which the last have the weight 0. Weights of a group: four times the
+// first two, then four times the last two, as AVX2 multiplies them.
 inline constexpr std::size_t kGroup = 4;
+inline constexpr std::size_t kGroupWeights = 16;
 // What kernels may read past the last input of a row.
 inline constexpr std::size_t kSlackBytes = 64;
 
-// Returns where the weight of an input of output `x` is, and its copies, 2 places apart each, as AVX2 multiplies them:
-// with one channel, a group of each of four outputs; else a group's first two weights four times, then its last two.
-inline constexpr std::size_t kCopies = 4;
-[[nodiscard]] constexpr std::size_t weight_copies(std::size_t channels) noexcept { return channels == 1 ? 1 : kCopies; }
-[[nodiscard]] constexpr std::size_t weight_place(std::size_t channels, std::size_t groups, std::size_t x,
-                                                 std::size_t input) noexcept {
-  const std::size_t group = input / kGroup;
-  const std::size_t place = input % kGroup;
-  return channels == 1 ? ((x / kCopies * groups + group) * kCopies + x % kCopies) * kGroup + place
-                       : ((x * groups + group) * kGroup + place / 2 * 2) * kCopies + place % 2;
-}
-
-// For each of `outputs` pixels: its first input, and weights of `groups` from there. After them come kPadded zeros of
-// either.
-inline constexpr std::size_t kPadded = kCopies - 1;
+// For each of `outputs` pixels: its first input, and weights of `groups` from there.
 struct Columns {
   const std::int32_t* first;
   const std::int16_t* weights;
@@ -57,8 +45,6 @@ struct Kernels {
   // to[i] = from[i] * scale[i] + offset[i]
   void (*scale_bytes)(float* to, const std::uint8_t* from, const float* scale, const float* offset,
                       std::size_t count) noexcept;
-  // to[i] += from[i] * weight
-  void (*add_row)(float* to, const float* from, float weight, std::size_t count) noexcept;
   void (*to_halves)(Half* to, const float* from, std::size_t count) noexcept;
   void (*from_halves)(float* to, const Half* from, std::size_t count) noexcept;
 };

@@ -8,7 +8,7 @@
 #include <array>
 #include <cstring>
 
-// In functions, because the rest of the file must run on every processor.
+// Of functions, because what they are inlined into must run on every processor. All with AVX2 have F16C.
 #define PYECHO_TARGET __attribute__((target("avx2,f16c")))
 
 namespace pyecho::ops {
@@ -120,7 +120,7 @@ template <std::size_t kChannels>
 PYECHO_TARGET inline __m256i sum_groups(const std::int16_t* pixels, const std::int16_t* weights, std::size_t groups,
                                         __m256i mask) noexcept {
   __m256i sum = _mm256_setzero_si256();
-  for (std::size_t group = 0; group < groups; ++group, pixels += kGroup * kChannels, weights += kGroup * kCopies) {
+  for (std::size_t group = 0; group < groups; ++group, pixels += kGroup * kChannels, weights += kGroupWeights) {
     const __m256i four =
         _mm256_inserti128_si256(_mm256_castsi128_si256(load_half(pixels)), load_half(pixels + 2 * kChannels), 1);
     sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_shuffle_epi8(four, mask), load(weights)));
@@ -144,11 +144,11 @@ PYECHO_TARGET void sum_pixels(std::uint8_t* to, const std::int16_t* from, const 
   const std::size_t groups = kGroups == 0 ? all_groups : kGroups;
   for (std::size_t done = 0; done < outputs; done += kPixelsAtOnce) {
     const std::size_t x = std::min(done, outputs - kPixelsAtOnce);  // the last ones overlap those before
-    const std::int16_t* const weights = all_weights + x * groups * kGroup * kCopies;
+    const std::int16_t* const weights = all_weights + x * groups * kGroupWeights;
     __m256i sums[kPixelsAtOnce];
     for (std::size_t i = 0; i < kPixelsAtOnce; ++i) {
       sums[i] = sum_groups<kChannels>(from + static_cast<std::size_t>(firsts[x + i]) * kChannels,
-                                      weights + i * groups * kGroup * kCopies, groups, mask);
+                                      weights + i * groups * kGroupWeights, groups, mask);
     }
     const __m256i low = _mm256_add_epi32(add_halves(sums[0], sums[1]), rounding);
     const __m256i high = _mm256_add_epi32(add_halves(sums[2], sums[3]), rounding);
@@ -164,39 +164,6 @@ PYECHO_TARGET void sum_pixels(std::uint8_t* to, const std::int16_t* from, const 
   }
 }
 
-// Returns sums of four outputs of one channel, each in two parts that are to be added.
-PYECHO_TARGET inline __m256i sum_four(const std::int16_t* from, const std::int32_t* firsts, const std::int16_t* weights,
-                                      std::size_t groups) noexcept {
-  __m256i sum = _mm256_setzero_si256();
-  for (std::size_t group = 0; group < groups; ++group, from += kGroup, weights += kGroup * kCopies) {
-    const auto inputs = [&](std::size_t i) { return read<std::int64_t>(from + firsts[i]); };
-    sum = _mm256_add_epi32(
-        sum, _mm256_madd_epi16(_mm256_setr_epi64x(inputs(0), inputs(1), inputs(2), inputs(3)), load(weights)));
-  }
-  return sum;
-}
-
-template <std::size_t kGroups>
-PYECHO_TARGET void sum_gray(std::uint8_t* to, const std::int16_t* from, const Columns& columns) noexcept {
-  const __m256i rounding = _mm256_set1_epi32(1 << (kColumnShift - 1));
-  const auto [firsts, weights, all_groups, outputs] = columns;
-  const std::size_t groups = kGroups == 0 ? all_groups : kGroups;
-  for (std::size_t x = 0; x < outputs; x += kCopies) {
-    const __m256i sums = sum_four(from, firsts + x, weights + x * groups * kGroup, groups);
-    const __m256i added = _mm256_add_epi32(_mm256_hadd_epi32(sums, sums), rounding);
-    const __m256i words = _mm256_packs_epi32(_mm256_srai_epi32(added, kColumnShift), added);
-    const __m256i bytes = _mm256_packus_epi16(words, words);
-    const std::int32_t low = _mm_cvtsi128_si32(_mm256_castsi256_si128(bytes));
-    const std::int32_t high = _mm_cvtsi128_si32(_mm256_extracti128_si256(bytes, 1));
-    const std::uint32_t four = (static_cast<std::uint32_t>(low) & 0xffffU) | static_cast<std::uint32_t>(high) << 16;
-    if (outputs - x >= kCopies) {
-      std::memcpy(to + x, &four, kCopies);
-    } else {
-      std::memcpy(to + x, &four, outputs - x);
-    }
-  }
-}
-
 template <std::size_t kChannels>
 void sum_grouped(std::uint8_t* to, const std::int16_t* from, const Columns& columns) noexcept {
   const auto sum = columns.groups == 1 ? sum_pixels<kChannels, 1> : sum_pixels<kChannels, 0>;
@@ -206,7 +173,7 @@ void sum_grouped(std::uint8_t* to, const std::int16_t* from, const Columns& colu
 void sum_columns(std::uint8_t* to, const std::int16_t* from, const Columns& columns, std::size_t channels) noexcept {
   switch (columns.outputs < kPixelsAtOnce ? 0 : channels) {
     case 1:
-      return columns.groups == 1 ? sum_gray<1>(to, from, columns) : sum_gray<0>(to, from, columns);
+      return sum_grouped<1>(to, from, columns);
     case 2:
       return sum_grouped<2>(to, from, columns);
     case 3:
@@ -292,19 +259,10 @@ PYECHO_TARGET void scale_bytes(float* to, const std::uint8_t* from, const float*
   for (; i + 8 <= count; i += 8) {
     const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from + i));
     const __m256 values = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
-    _mm256_storeu_ps(to + i,
-                     _mm256_add_ps(_mm256_mul_ps(values, _mm256_loadu_ps(scale + i)), _mm256_loadu_ps(offset + i)));
+    const __m256 scaled = _mm256_mul_ps(values, _mm256_loadu_ps(scale + i));
+    _mm256_storeu_ps(to + i, _mm256_add_ps(scaled, _mm256_loadu_ps(offset + i)));
   }
   kPlainKernels.scale_bytes(to + i, from + i, scale + i, offset + i, count - i);
-}
-
-PYECHO_TARGET void add_row(float* to, const float* from, float weight, std::size_t count) noexcept {
-  const __m256 factor = _mm256_set1_ps(weight);
-  std::size_t i = 0;
-  for (; i + 8 <= count; i += 8) {
-    _mm256_storeu_ps(to + i, _mm256_add_ps(_mm256_loadu_ps(to + i), _mm256_mul_ps(_mm256_loadu_ps(from + i), factor)));
-  }
-  kPlainKernels.add_row(to + i, from + i, weight, count - i);
 }
 
 PYECHO_TARGET void to_halves(Half* to, const float* from, std::size_t count) noexcept {
@@ -325,8 +283,7 @@ PYECHO_TARGET void from_halves(float* to, const Half* from, std::size_t count) n
 
 }  // namespace
 
-constinit const Kernels kAvx2Kernels{sum_rows,    sum_columns, reverse,   split_rgb,
-                                     scale_bytes, add_row,     to_halves, from_halves};
+constinit const Kernels kAvx2Kernels{sum_rows, sum_columns, reverse, split_rgb, scale_bytes, to_halves, from_halves};
 
 }  // namespace pyecho::ops
 

@@ -49,7 +49,7 @@ struct ArrayType {
   }
 };
 
-enum class Kind : std::uint32_t {
+enum class Kind : std::uint8_t {
   kCrop,         // a part of `sizes` at a random place
   kCenterCrop,   // the part of `sizes` in the middle; the first of two middles
   kResizedCrop,  // a random part, resampled to `sizes`; numbers: least and most of the area, least and most ratio w / h

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "core/ops/element.hpp"
 #include "core/ops/kernels.hpp"
@@ -17,12 +18,19 @@ constexpr std::size_t groups_of(std::int64_t taps) noexcept {
 }
 
 std::size_t weight_bytes(std::int64_t outputs, std::size_t each) noexcept {
-  return aligned((static_cast<std::size_t>(outputs) + 2 * kPadded) * each * sizeof(std::int16_t));
+  return aligned(static_cast<std::size_t>(outputs) * each * sizeof(std::int16_t));
 }
 
 // Rows of pixels, with what kernels read past the end.
 std::size_t sum_bytes(std::int64_t inputs, std::size_t taps, std::size_t channels) noexcept {
   return aligned((static_cast<std::size_t>(inputs) + taps) * channels * sizeof(float) + kSlackBytes);
+}
+
+// to[i] += from[i] * weight
+void add(float* to, const float* from, float weight, std::size_t count) noexcept {
+  for (std::size_t i = 0; i < count; ++i) {
+    to[i] += from[i] * weight;
+  }
 }
 
 using Four = float __attribute__((vector_size(16)));
@@ -43,24 +51,13 @@ void sum_pixels(float* to, const float* sums, const Taps& columns, std::size_t /
   }
 }
 
-void sum_gray(float* to, const float* sums, const Taps& columns, std::size_t /*channels*/) noexcept {
-  for (std::int64_t x = 0; x < columns.outputs; ++x) {
-    const float* const from = sums + columns.first[x];
-    const float* const weights = columns.weights + x * columns.stride;
-    float sum = 0;
-    for (std::int32_t tap = 0; tap < columns.count[x]; ++tap) {
-      sum += from[tap] * weights[tap];
-    }
-    to[x] = sum;
-  }
-}
-
+// The same for any number of channels.
 void sum_blocks(float* to, const float* sums, const Taps& columns, std::size_t channels) noexcept {
   for (std::int64_t x = 0; x < columns.outputs; ++x, to += channels) {
     const float* from = sums + static_cast<std::size_t>(columns.first[x]) * channels;
     std::fill_n(to, channels, 0.0F);
     for (std::int32_t tap = 0; tap < columns.count[x]; ++tap, from += channels) {
-      kernels().add_row(to, from, columns.weights[x * columns.stride + tap], channels);
+      add(to, from, columns.weights[x * columns.stride + tap], channels);
     }
   }
 }
@@ -73,7 +70,7 @@ std::size_t Resampler::scratch_bytes(const Axis& rows, const Axis& columns, std:
   for (const auto& [axis, extent] : {std::pair{rows, most_rows}, {columns, most_columns}}) {
     const std::int64_t most = Taps::most_of(extent, axis.resampled);
     bytes += aligned(Taps::bytes(axis.window.extent, most));
-    bytes += weight_bytes(axis.window.extent, std::min(groups_of(most) * kGroup, kMostIntegerTaps) * kCopies);
+    bytes += weight_bytes(axis.window.extent, std::min(groups_of(most), kMostIntegerTaps / kGroup) * kGroupWeights);
   }
   bytes += 2 * sum_bytes(most_columns, kMostIntegerTaps, channels);
   return bytes + aligned(static_cast<std::size_t>(columns.window.extent) * channels * sizeof(float) + kSlackBytes);
@@ -90,16 +87,14 @@ Resampler::Resampler(const Axis& rows, const Axis& columns, bool nearest, const 
   take(Taps::bytes(rows_.outputs, rows_.stride));
   columns_ = taps_of(columns, nearest, scratch);
   take(Taps::bytes(columns_.outputs, columns_.stride));
-  integers_ =
-      element_ == Element::kUint8 && std::max(rows_.most, columns_.most) <= static_cast<std::int64_t>(kMostIntegerTaps);
+  integers_ = element_ == Element::kUint8 && std::cmp_less_equal(std::max(rows_.most, columns_.most), kMostIntegerTaps);
   if (integers_) {
     row_stride_ = groups_of(rows_.most) * kGroup;
     groups_ = groups_of(columns_.most);
     row_weights_ = reinterpret_cast<std::int16_t*>(take(weight_bytes(rows_.outputs, row_stride_)));
-    column_weights_ = reinterpret_cast<std::int16_t*>(
-        take(weight_bytes(columns_.outputs, groups_ * kGroup * weight_copies(channels))));
+    column_weights_ = reinterpret_cast<std::int16_t*>(take(weight_bytes(columns_.outputs, groups_ * kGroupWeights)));
     write_row_weights(rows_, row_weights_, row_stride_);
-    write_column_weights(columns_, column_weights_, groups_, channels);
+    write_column_weights(columns_, column_weights_, groups_);
   }
   const std::size_t row_bytes = sum_bytes(columns_.high - columns_.low, groups_ * kGroup, channels);
   sums_ = take(row_bytes);
@@ -152,9 +147,9 @@ void Resampler::write_floats(std::byte* to, const std::byte* pixels, std::int64_
       convert_elements(Element::kFloat32, floats_, element_, input, count);
       input = floats_;
     }
-    kernels().add_row(sums, reinterpret_cast<const float*>(input), weights[tap], count);
+    add(sums, reinterpret_cast<const float*>(input), weights[tap], count);
   }
-  const auto sum = channels_ == 1   ? sum_gray
+  const auto sum = channels_ == 1   ? sum_pixels<1>
                    : channels_ == 2 ? sum_pixels<2>
                    : channels_ == 3 ? sum_pixels<3>
                    : channels_ == 4 ? sum_pixels<4>

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "core/ops/element.hpp"
 #include "core/ops/kernels.hpp"
 
 namespace pyecho::ops {
@@ -18,8 +19,9 @@ IntegerWeights integer_weights(const Taps& taps, std::int64_t i) noexcept {
   IntegerWeights weights{};
   int left = kOne;
   std::size_t largest = 0;
-  for (std::size_t j = 0; j < static_cast<std::size_t>(taps.count[i]); ++j) {
-    weights[j] = static_cast<std::int16_t>(exact[j] * kOne + 0.5F);
+  const auto count = static_cast<std::size_t>(taps.count[i]);
+  for (std::size_t j = 0; j < count; ++j) {
+    weights[j] = converted<std::int16_t>(exact[j] * kOne);
     left -= weights[j];
     largest = weights[j] > weights[largest] ? j : largest;
   }
@@ -37,7 +39,7 @@ std::int64_t Taps::most_of(std::int64_t extent, std::int64_t size) noexcept {
 
 std::size_t Taps::bytes(std::int64_t outputs, std::int64_t most) noexcept {
   const std::size_t each = 2 * sizeof(std::int32_t) + static_cast<std::size_t>(most) * sizeof(float);
-  return (static_cast<std::size_t>(outputs) + kPadded) * each;
+  return static_cast<std::size_t>(outputs) * each;
 }
 
 Taps taps_of(const Axis& axis, bool nearest, std::byte* memory) noexcept {
@@ -47,7 +49,7 @@ Taps taps_of(const Axis& axis, bool nearest, std::byte* memory) noexcept {
   taps.outputs = window.end - window.begin;
   taps.stride = Taps::most_of(inputs, axis.resampled);
   taps.first = reinterpret_cast<std::int32_t*>(memory);
-  taps.count = taps.first + taps.outputs + kPadded;
+  taps.count = taps.first + taps.outputs;
   taps.weights = reinterpret_cast<float*>(taps.count + taps.outputs);
   const double scale = static_cast<double>(inputs) / static_cast<double>(axis.resampled);
   const double support = std::max(1.0, scale);
@@ -80,7 +82,6 @@ Taps taps_of(const Axis& axis, bool nearest, std::byte* memory) noexcept {
   for (std::int64_t i = 0; i < taps.outputs; ++i) {
     taps.first[i] -= static_cast<std::int32_t>(taps.low);
   }
-  std::fill_n(taps.first + taps.outputs, kPadded, 0);  // see Columns
   return taps;
 }
 
@@ -90,14 +91,12 @@ void write_row_weights(const Taps& taps, std::int16_t* to, std::size_t stride) n
   }
 }
 
-void write_column_weights(const Taps& taps, std::int16_t* to, std::size_t groups, std::size_t channels) noexcept {
-  const std::size_t copies = weight_copies(channels);
-  const auto outputs = static_cast<std::size_t>(taps.outputs);
-  for (std::size_t x = 0; x < outputs + kPadded; ++x) {
-    const IntegerWeights weights = x < outputs ? integer_weights(taps, static_cast<std::int64_t>(x)) : IntegerWeights{};
-    for (std::size_t input = 0; input < groups * kGroup; ++input) {
-      for (std::size_t copy = 0; copy < copies; ++copy) {
-        to[weight_place(channels, groups, x, input) + 2 * copy] = weights[input];
+void write_column_weights(const Taps& taps, std::int16_t* to, std::size_t groups) noexcept {
+  for (std::int64_t i = 0; i < taps.outputs; ++i) {
+    const IntegerWeights weights = integer_weights(taps, i);
+    for (std::size_t pair = 0; pair < groups * kGroup; pair += 2) {
+      for (std::size_t copy = 0; copy < kGroup; ++copy, to += 2) {
+        std::copy_n(weights.begin() + pair, 2, to);
       }
     }
   }

@@ -29,8 +29,8 @@ struct Taps {
 [[nodiscard]] Taps taps_of(const Axis& axis, bool nearest, std::byte* memory) noexcept;
 
 // Integer weights (kernels.hpp) of at most kMostIntegerTaps inputs. Of rows: `stride` for each output, with zeros after
-// the last; of columns: as weight_place() says.
+// the last; of columns: in groups.
 void write_row_weights(const Taps& taps, std::int16_t* to, std::size_t stride) noexcept;
-void write_column_weights(const Taps& taps, std::int16_t* to, std::size_t groups, std::size_t channels) noexcept;
+void write_column_weights(const Taps& taps, std::int16_t* to, std::size_t groups) noexcept;
 
 }  // namespace pyecho::ops

@@ -151,8 +151,10 @@ BufferSizes settled(EchoConfig config) {
       count = given + (count - given) / 2;
     }
   };
-  raise(config.prefetch, asked.layout.batch_bytes(), config.most_ahead);
-  raise(config.burst, asked.layout.slot_bytes(), config.plan.capacity);
+  const std::size_t variable = asked.layout.variable_bytes();
+  raise(config.prefetch, asked.layout.batch_bytes() + (asked.layout.has_ragged() ? variable * asked.layout.rows() : 0),
+        config.most_ahead);
+  raise(config.burst, asked.layout.slot_bytes() + variable, config.plan.capacity);
   return sizes_of(config);
 }
 

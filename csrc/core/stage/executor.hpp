@@ -13,19 +13,22 @@
 // this batch.
 //
 // With operations, and leaves of variable size, a row is no copy of its item, and a state needs the items of all batches
-// that the consumer has not had. So slots of a batch stay parked until taken() says that it was handed out, and the front is the oldest batch of
-// which that has not been said.
+// that the consumer has not had. So slots of a batch stay parked until taken() says that it was handed out, and the
+// front is the oldest batch of which that has not been said.
 //
 // variable    | written by         | read by     | order            | pairs with | why
 // front_      | copied [S1], with  | copied [S2] | release, acquire | S1 -> S2   | the copies of all earlier batches happen before
-//             | mutex_             |             |                  |            | the release of a slot of the front
-// parked_[i]  | copied             | copied      | mutex_           | -          | a batch parks its slots until it is the front
+//             | mutex_; taken      |             |                  |            | the release of a slot of the front
+// parked_[i]  | copied, taken      | the same    | mutex_           | -          | a batch parks its slots until it is the front
 //
 // A batch takes the mutex once, when it is whole, and more often only while it is ahead of the front. No thread waits
 // while it holds the mutex, except for a producer that was suspended while it took a slot (SlotPool::release).
 //
 // copy(), copy_planned(): any number of threads, each with its own batch; a batch may change threads between two calls.
-// Everything else: one thread at a time, ensured by the driver.
+// taken(): the consumer. Everything else: one thread at a time, ensured by the driver.
+//
+// Memory for operations and ragged rows grows with the items. If the system has none, std::bad_alloc ends a worker, and
+// so the process.
 #pragma once
 
 #include <algorithm>

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -63,8 +62,8 @@ TEST(KernelsTest, columns_of_pixels_are_summed_alike) {
     if (taps.most > static_cast<std::int64_t>(kMostIntegerTaps)) {
       continue;
     }
-    std::vector<std::int16_t> weights((static_cast<std::size_t>(outputs) + 2 * kPadded) * groups * kGroup * kCopies);
-    write_column_weights(taps, weights.data(), groups, channels);
+    std::vector<std::int16_t> weights(static_cast<std::size_t>(outputs) * groups * kGroupWeights);
+    write_column_weights(taps, weights.data(), groups);
     const auto pixels = random_values<std::int16_t>(
         random, (static_cast<std::size_t>(inputs) + groups * kGroup) * channels + kSlackBytes / 2, 255 << kPixelBits);
     const Columns columns{taps.first, weights.data(), groups, static_cast<std::size_t>(outputs)};
@@ -89,23 +88,25 @@ TEST(KernelsTest, elements_are_moved_alike) {
   }
 }
 
-TEST(KernelsTest, floats_are_computed_alike) {
+TEST(KernelsTest, bytes_are_scaled_alike) {
+  Xoshiro256 random(5);
+  for (std::size_t count = 0; count < 300; ++count) {
+    const auto bytes = random_values<std::uint8_t>(random, count, 256);
+    std::vector<float> factors(count + 1);
+    std::ranges::generate(factors, [&] { return static_cast<float>(unit_at(random.next(), 0) - 0.5); });
+    expect_same<float>(count, [&](const Kernels& kernel, float* to) {
+      kernel.scale_bytes(to, bytes.data(), factors.data(), factors.data() + 1, count);
+    });
+  }
+}
+
+TEST(KernelsTest, halves_are_converted_alike) {
   Xoshiro256 random(4);
   for (std::size_t count = 0; count < 3000; ++count) {
-    std::vector<float> floats(2 * count + 1);
+    std::vector<float> floats(count);
     std::ranges::generate(floats, [&] { return std::bit_cast<float>(static_cast<std::uint32_t>(random.next())); });
-    const auto bytes = random_values<std::uint8_t>(random, count, 256);
     const auto halves = random_values<std::uint16_t>(random, count, 65536);
     expect_same<Half>(count, [&](const Kernels& kernel, Half* to) { kernel.to_halves(to, floats.data(), count); });
-    std::ranges::for_each(floats, [](float& value) { value = std::isfinite(value) ? value : 0.1F; });
-    const float* const finite = floats.data() + count;
-    expect_same<float>(count, [&](const Kernels& kernel, float* to) {
-      kernel.scale_bytes(to, bytes.data(), floats.data(), finite, count);
-    });
-    expect_same<float>(count, [&](const Kernels& kernel, float* to) {
-      std::copy_n(floats.data(), count, to);
-      kernel.add_row(to, finite, 0.3F, count);
-    });
     expect_same<float>(count, [&](const Kernels& kernel, float* to) {
       kernel.from_halves(to, reinterpret_cast<const Half*>(halves.data()), count);
     });

@@ -22,6 +22,13 @@ inline const std::vector<LeafFormat> kItemLeaves{8, 24, 3};
 // Large enough that a waiting consumer makes batches itself.
 inline const std::vector<LeafFormat> kLongItemLeaves{8, 530, 3};
 
+// Has leaf 1 go through an operation that changes nothing. So slots stay filled until their batch is taken.
+inline void keep_items(EchoConfig& config) {
+  const ops::ArrayType item{.element = ops::Element::kUint8, .shape = {config.leaves[1].slot_bytes}};
+  const ops::Operation flip{.kind = ops::Kind::kFlip, .axes = {0}, .numbers = {0}};
+  set_program(config, 1, std::make_shared<const ops::Program>(item, std::vector{flip}));
+}
+
 inline std::byte byte_of(std::uint64_t item, std::size_t leaf, std::size_t i) {
   return static_cast<std::byte>(mix64(item * 1000 + leaf * 40 + i));
 }
