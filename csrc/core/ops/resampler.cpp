@@ -103,9 +103,6 @@ Resampler::Resampler(const Axis& rows, const Axis& columns, bool nearest, const 
 }
 
 void Resampler::write(std::byte* to, const std::byte* image, std::int64_t stride, std::int64_t row) const noexcept {
-  if (columns_.outputs == 0) {
-    return;
-  }
   const auto i = static_cast<std::size_t>(row);
   const std::byte* const pixels =
       image + (rows_.low + rows_.first[i]) * stride + columns_.low * static_cast<std::int64_t>(pixel_bytes_);

@@ -256,6 +256,8 @@ TEST(ProgramTest, impossible_operations_are_refused) {
   expect({normalize}, "Normalize needs numbers, got elements of another type", Element::kOther);
   expect({{.kind = Kind::kFlip, .axes = {0}, .numbers = {1.5}}},
          "RandomFlip needs a probability from 0 to 1, got 1.500000");
+  EXPECT_THROW(Program({Element::kUint8, 1, Shape(33, 1)}, {}), std::invalid_argument);
+  EXPECT_THROW(Program({Element::kUint8, 1, {1ULL << 32, 1ULL << 31}}, {}), std::invalid_argument);
 }
 
 }  // namespace
