@@ -252,7 +252,7 @@ TEST(ProgramTest, impossible_operations_are_refused) {
   expect({normalize, normalize}, "Normalize needs only one, got a second one");
   expect({{.kind = Kind::kNormalize, .numbers = {0, 0, 1, 1}}}, "Normalize needs 2 channels on the last axis, got 3");
   expect({{.kind = Kind::kNormalize, .numbers = {0, 0}}},
-         "Normalize needs standard deviations other than 0, got 0.000000");
+         "Normalize needs finite standard deviations other than 0, got 0.000000");
   expect({normalize}, "Normalize needs numbers, got elements of another type", Element::kOther);
   expect({{.kind = Kind::kFlip, .axes = {0}, .numbers = {1.5}}},
          "RandomFlip needs a probability from 0 to 1, got 1.500000");
