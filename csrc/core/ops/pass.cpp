@@ -15,7 +15,7 @@ namespace pyecho::ops {
 namespace {
 
 constexpr std::size_t kAlignment = 64;  // of parts of the scratch memory
-// If a pass changes the last axis and this is its extent, the values are computed in a pass of their own.
+// A pass that changes the last axis has lines of its extent. At up to this, values are faster in a pass of their own.
 constexpr std::uint64_t kShortLine = 16;
 
 std::size_t aligned(std::size_t bytes) noexcept { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
@@ -77,7 +77,7 @@ std::size_t Pass::take_geometry(std::span<const Operation> operations) {
   return geometry_.size();
 }
 
-// An element-by-element pass has lines as long as possible; if values are computed, lines that fit into the caches.
+// Lines that are only moved are as long as possible; lines whose values are computed fit into the caches.
 std::size_t Pass::line_axis(std::size_t rank) const noexcept {
   const std::size_t last = touched_ == 0 ? 0 : static_cast<std::size_t>(std::bit_width(touched_)) - 1;
   return values_.any() && columns_ < 0 && rank >= 2 ? std::max(last, rank - 2) : last;

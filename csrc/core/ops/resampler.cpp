@@ -87,7 +87,8 @@ Resampler::Resampler(const Axis& rows, const Axis& columns, bool nearest, const 
   take(Taps::bytes(rows_.outputs, rows_.stride));
   columns_ = taps_of(columns, nearest, scratch);
   take(Taps::bytes(columns_.outputs, columns_.stride));
-  integers_ = element_ == Element::kUint8 && std::cmp_less_equal(std::max(rows_.most, columns_.most), kMostIntegerTaps);
+  integers_ = element_ == Element::kUint8 && !nearest &&
+              std::cmp_less_equal(std::max(rows_.most, columns_.most), kMostIntegerTaps);
   if (integers_) {
     row_stride_ = groups_of(rows_.most) * kGroup;
     groups_ = groups_of(columns_.most);
