@@ -18,11 +18,8 @@ void register_example_stage(pybind11::module_& module);
 void register_object_stage(pybind11::module_& module);
 void register_trace(pybind11::module_& module);
 void register_uploads(pybind11::module_& module);
-<<<<<<< HEAD
 void register_ops(pybind11::module_& module);
-=======
 void register_torch_memory(pybind11::module_& module);
->>>>>>> w-link
 void register_arrow(pybind11::module_& module);
 void register_bench(pybind11::module_& module);
 
