@@ -193,6 +193,8 @@ class ExampleEcho(HostEcho):
         self.spec, self.lists = spec_of_examples(source, config, first, adapter)
         rows, self.row_spec = rows_with(config.ops, self.spec, adapter)
         ragged = ragged_rows(self.row_spec, adapter, config.pad)
+        if blocks_for is not None and ragged is not None:  # a block has rows of one size
+            blocks_for, changes = None, {"memory": "pinned", **changes}
         self.blocks = blocks_for and blocks_for(leaves_of(self.row_spec))
         held = config.wiring.leases + config.leases_of_link + leases
         wiring = replace(
