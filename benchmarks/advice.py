@@ -67,7 +67,6 @@ def demonstration() -> Iterator[Pipeline]:
     """Yield the pipeline of `pyecho demo`: images over a limited line, and a network."""
     import torch
 
-    from pyecho.demo.augment import shift_and_rotate
     from pyecho.demo.experiment import calibrate
     from pyecho.demo.images import read_folder, write_digits
     from pyecho.demo.server_process import ServerProcess
@@ -100,7 +99,8 @@ def demonstration() -> Iterator[Pipeline]:
                 factor,
                 batch_size=BATCH_SIZE,
                 shuffle_buffer=SHUFFLE_BUFFER,
-                augment=shift_and_rotate,
+                fields={"image": trainer.field},
+                ops={"image": trainer.augmentation},
                 epochs=1000,
             )
 

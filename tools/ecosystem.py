@@ -4,7 +4,7 @@
 
 For each requirements/NAME.txt below tests/ecosystem and tests/frameworks, makes the environment
 .venv-ecosystem/NAME with these packages and the wheel, and runs test_NAME*.py beside the
-folder there, or the script for NAME in docs/ecosystem.md. A table at the end names the versions;
+folder there, or the script for NAME in docs/. A table at the end names the versions;
 the status is 1 if any of them failed.
 """
 

@@ -10,11 +10,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from paper.augment import shift_and_rotate
 from paper.data import fingerprint, read_fashion
 from paper.models import residual_net
 from paper.workload import Batch, Workload
-from pyecho.demo.augment import Batch as Images
-from pyecho.demo.augment import shift_and_rotate
 
 CLASSES = 10
 HELD_OUT = 1000
@@ -50,8 +49,7 @@ class Fashion(Workload):
 
     def augment(self, batch: Batch, rng: np.random.Generator) -> Batch:
         """Shift and rotate."""
-        shift_and_rotate(Images(image=batch["image"], label=batch["label"]), rng)
-        return batch
+        return shift_and_rotate(batch, rng)
 
     def network(self) -> nn.Module:
         """Return the residual net."""

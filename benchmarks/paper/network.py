@@ -131,4 +131,5 @@ class Network:
 
 def _endless(source: RemoteImages) -> Iterator[Example]:
     while True:
-        yield from source
+        for example in source:
+            yield {**example, "image": example["image"].transpose(2, 0, 1)}  # channels first

@@ -19,13 +19,12 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 SHOWN_SECONDS = 0.6
-LANES = ("pyecho-feeder", "pyecho-augment", "consumer")
+LANES = ("pyecho-feeder", "consumer")
 COLOURS = {
     "source": "#6b7f99",
     "put": "#2f3e52",
     "plan": "#2f3e52",
     "gather": "#d98a29",
-    "augment": "#8a6fb0",
     "wait for room": "#d8d8d8",
     "wait": "#f3d9d5",
     "step": "#2a6f4e",

@@ -20,7 +20,7 @@ data echoing, and compare the time to a fixed test accuracy.
 
 The images are real files behind a real HTTP server on loopback, whose bandwidth
 is set so that fetching a batch takes about six times as long as training on it.
-Random shifts and rotations are applied to every use of an image.
+Every use of an image shows another part of it, cropped and resized natively.
 """
 _EPILOG = """\
 exit status: 0 if every run reached the target, 1 if one did not or something

@@ -12,11 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
+from pyecho.items.spec import Field
 from pyecho.tools.arguments import CommandError
 
 TEST_SHARE = 0.22
 MIN_TRAINING_IMAGES = 256
 _SIDES = (16, 32)
+_LARGEST = 4  # times the sides of the network's images
 # Pillow's decoders raise all of these for broken files.
 DECODE_ERRORS = (
     OSError,
@@ -39,7 +41,7 @@ class LabelledPath:
 
 @dataclass(frozen=True)
 class ImageSet:
-    """Images that are brought to one shape, divided into a training and a test part.
+    """Images of any size, divided into a training and a test part.
 
     Parameters
     ----------
@@ -48,7 +50,7 @@ class ImageSet:
     classes
         Their names; a label is an index into them.
     shape
-        Channels, height and width after decoding.
+        Channels, height and width of what the network sees: a part of an image, or all of it.
     train, test
         The images of either part.
     """
@@ -58,6 +60,13 @@ class ImageSet:
     shape: tuple[int, int, int]
     train: Sequence[LabelledPath]
     test: Sequence[LabelledPath]
+
+    @property
+    def field(self) -> Field:
+        """The field of a decoded image."""
+        channels, height, width = self.shape
+        most = channels * _LARGEST * height * _LARGEST * width
+        return Field((None, None, channels), np.uint8, max_bytes=most)
 
 
 def write_digits(root: Path) -> None:
@@ -103,26 +112,30 @@ def read_folder(root: Path) -> ImageSet:
 
 
 def decode(file: object, shape: tuple[int, int, int]) -> NDArray[np.uint8]:
-    """Decode an image, a path or a binary file, into `shape`: channels (1 or 3), height, width."""
+    """Decode an image, a path or a binary file: rows, columns, and the channels of `shape`.
+
+    Images of more than four times the height or width of `shape` are made smaller.
+    """
     channels, height, width = shape
+    mode, most = "L" if channels == 1 else "RGB", (_LARGEST * width, _LARGEST * height)
     with Image.open(file) as image:  # type: ignore[arg-type]
-        pixels = image.convert("L" if channels == 1 else "RGB")
-    if pixels.size != (width, height):
-        pixels = pixels.resize((width, height), Image.Resampling.BILINEAR)
-    return np.asarray(pixels).reshape(height, width, channels).transpose(2, 0, 1)
+        image.draft(mode, most)  # a JPEG is decoded at a half, a quarter or an eighth
+        pixels = image.convert(mode)
+    pixels.thumbnail(most)
+    return np.asarray(pixels).reshape(pixels.height, pixels.width, channels)
 
 
 def decode_all(
     images: Sequence[LabelledPath], shape: tuple[int, int, int]
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Decode local images into one array, with their labels; `CommandError` names a broken one."""
-    pixels = np.empty((len(images), *shape), np.uint8)
-    for row, image in zip(pixels, images, strict=True):
+) -> list[NDArray[np.uint8]]:
+    """Decode local images; `CommandError` names a broken one."""
+    decoded = []
+    for image in images:
         try:
-            row[...] = decode(image.path, shape)
+            decoded.append(decode(image.path, shape))
         except DECODE_ERRORS as error:
             raise unreadable(image.path, error) from error
-    return pixels, np.array([image.label for image in images], np.int64)
+    return decoded
 
 
 def unreadable(path: Path, error: Exception) -> CommandError:
@@ -182,7 +195,7 @@ def _image_files(folder: Path) -> list[Path]:
 
 
 def _common_shape(images: Sequence[LabelledPath]) -> tuple[int, int, int]:
-    """Choose the common shape of all images. Small images train faster."""
+    """Choose what the network sees. Small images train faster."""
     longest = 0
     grey = True
     for image in images:

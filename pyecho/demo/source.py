@@ -23,7 +23,7 @@ _TIMEOUT_SECONDS = 60.0
 
 
 class Example(TypedDict):
-    """One decoded image, channels first, and its class."""
+    """One decoded image, channels last, and its class."""
 
     image: NDArray[np.uint8]
     label: int
@@ -37,8 +37,8 @@ class RemoteImages:
     also across the end of a pass, so that the line never idles between two passes. Results leave
     in order.
 
-    `port`: of the server on loopback, which serves the folder `root`. `shape`: channels, height and
-    width to bring every image to. `threads`: concurrent requests, each on a connection of its own
+    `port`: of the server on loopback, which serves the folder `root`. `shape`: of the
+    network's images, see `decode`. `threads`: concurrent requests, each on a connection of its own
     that is reused. `look_ahead`: images that are fetched ahead of the consumer.
     """
 

@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import TypedDict
 
 import torch
 from torch import nn
@@ -13,9 +14,9 @@ from torch.nn import functional
 from torch.nn.utils import clip_grad_norm_
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from pyecho import ops
 from pyecho.torch import EchoLoader
 
-from .augment import Batch, shift_and_rotate
 from .images import ImageSet, decode_all
 from .source import RemoteImages
 
@@ -27,6 +28,18 @@ MAX_GRADIENT_NORM = 1.0
 AVERAGE_DECAY = 0.95
 STEPS_PER_TEST = 10
 WIDTH = 24
+LEAST_AREA = 0.4
+"""Of an image, in a crop."""
+
+# From bytes, channels last, to numbers from 0 to 1, channels first.
+_INPUT = (ops.Normalize(0, 1), ops.ToCHW())
+
+
+class Batch(TypedDict):
+    """What the network sees of some images, and their classes."""
+
+    image: torch.Tensor
+    label: torch.Tensor
 
 
 @dataclass
@@ -85,11 +98,18 @@ class Trainer:
     """
 
     def __init__(self, images: ImageSet) -> None:
-        pixels, labels = decode_all(images.test, images.shape)
         self._shape = images.shape
         self._classes = len(images.classes)
-        self._test_batches = torch.split(_as_input(torch.from_numpy(pixels)), BATCH_SIZE)
-        self._test_labels = torch.from_numpy(labels)
+        self.field = images.field
+        self.augmentation = [ops.RandomResizedCrop(images.shape[1:], (LEAST_AREA, 1)), *_INPUT]
+        """Every use of an image shows another part of it, natively, while it is copied."""
+        tests = decode_all(images.test, images.shape)
+        whole = [ops.Resize(images.shape[1:]), *_INPUT]
+        with EchoLoader(
+            tests, 1, batch_size=BATCH_SIZE, shuffle_buffer=0, fields={"": self.field}, ops=whole
+        ) as loader:
+            self._test_batches = [batch.clone() for batch in loader]
+        self._test_labels = torch.tensor([image.label for image in images.test])
         self.start(seed=0)
 
     def start(self, seed: int) -> None:
@@ -103,7 +123,7 @@ class Trainer:
 
     def step(self, batch: Batch) -> None:
         """Take one optimizer step."""
-        loss = functional.cross_entropy(self._net(_as_input(batch["image"])), batch["label"])
+        loss = functional.cross_entropy(self._net(batch["image"]), batch["label"])
         self._optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         clip_grad_norm_(self._net.parameters(), MAX_GRADIENT_NORM)
@@ -141,7 +161,8 @@ def train_to_target(
         batch_size=BATCH_SIZE,
         shuffle_buffer=SHUFFLE_BUFFER,
         seed=seed,
-        augment=shift_and_rotate,
+        fields={"image": trainer.field},
+        ops={"image": trainer.augmentation},
     ) as loader:
         busy = 0.0
         start = time.perf_counter()
@@ -172,10 +193,6 @@ def _epochs(loader: EchoLoader) -> Iterator[Batch]:
     for epoch in itertools.count():
         loader.set_epoch(epoch)
         yield from loader
-
-
-def _as_input(image: torch.Tensor) -> torch.Tensor:
-    return image.float().div_(255)
 
 
 def _convolutional_net(shape: tuple[int, int, int], classes: int, seed: int) -> nn.Module:

@@ -29,6 +29,8 @@ def run(*command, folder, status=(0,)):
     ("command", "needed"),
     [
         ("arrow --factor 1", "pyarrow"),
+        ("ops", "numpy"),
+        ("ops_training", "sklearn"),
         ("ranks --epochs 2", "torch"),
         ("ray_shuffle", "ray"),
         ("free_threads --bytes 64", "numpy"),

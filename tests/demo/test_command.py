@@ -136,7 +136,6 @@ def test_the_whole_demonstration_on_a_folder(capsys, image_folder, tmp_path):
     trace = Trace(path)
     assert trace.lanes() >= {
         ("pyecho-feeder", "source"),
-        ("pyecho-augment", "augment"),
         ("consumer", "step"),
     }
     steps = sum(run["steps"] for run in document["runs"])

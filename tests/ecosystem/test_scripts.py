@@ -1,4 +1,4 @@
-"""Scripts of docs/ecosystem.md whose fences name a library, each in a process of its own."""
+"""Scripts of the documentation whose fences name a library, each in a process of its own."""
 
 import importlib.util
 import os
@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-TEXT = (Path(__file__).parents[2] / "docs" / "ecosystem.md").read_text()
-SCRIPTS = dict(re.findall(r"^```python no-run (\w+)\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE))
+DOCS = sorted((Path(__file__).parents[2] / "docs").glob("*.md"))
+FENCE = re.compile(r"^```python no-run (\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+SCRIPTS = dict(found for path in DOCS for found in FENCE.findall(path.read_text()))
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
-
 import numpy as np
 import torch
 from torch.nn import functional
 
+from paper.workload import Batch
+
 MAX_DEGREES = 25.0
 MAX_SHIFT = 3 / 16
-
-
-class Batch(TypedDict):
-    """Images of one shape, channels first, and their classes."""
-
-    image: torch.Tensor
-    label: torch.Tensor
 
 
 def shift_and_rotate(batch: Batch, rng: np.random.Generator) -> Batch:
@@ -24,7 +17,7 @@ def shift_and_rotate(batch: Batch, rng: np.random.Generator) -> Batch:
 
     Writing in place is allowed: a batch of echoed examples is private to the consumer.
     """
-    image = torch.as_tensor(batch["image"])
+    image = batch["image"]
     count = len(image)
     angle = np.deg2rad(rng.uniform(-MAX_DEGREES, MAX_DEGREES, count))
     # Coordinates run from -1 to 1, so a shift by this share of the side is twice as long.
