@@ -99,17 +99,17 @@ class EchoLoader(LoaderTools):
         everything, reading included (but with an adaptive factor). None: as many as pay.
     fields
         Example echoing: a `Field` for leaves whose examples differ in size, by name (its keys,
-        joined by dots): ``{"image": pyecho.Field((None, None, 3), "uint8", max_bytes=4 << 20)}``.
-        Batches have a `Ragged` there, unless `ops` make rows of one shape. With `max_bytes` each of
-        their examples counts as the most that it may have.
+        joined by dots): ``{"image": pyecho.Field((None, None, 3), "uint8", max_bytes=4 << 20)}``;
+        a `Field` alone for the one leaf that has axes. Batches have a `Ragged` there, unless `ops`
+        make rows of one shape. With `max_bytes` each example counts as the most that it may have.
     ops
         Example echoing: operations of `pyecho.ops` that every use goes through on its way into the
         batch, such as ``[ops.RandomCrop((224, 224)), ops.ToCHW()]``: natively and without the GIL.
         A list, for the one leaf that has axes, or a dict of lists: a key is the name of a leaf (its
         keys, joined by dots), or a tuple of names, which share their random draws.
     pad
-        ``{"tokens": 0}``: fill the rows of a leaf whose examples differ in size up to the largest
-        in the batch, which then has a `Padded` there.
+        ``{"tokens": 0}``, or a number for the one leaf that has axes: fill the rows of a leaf whose
+        examples differ in size up to the largest in the batch, which then has a `Padded` there.
     collate_fn
         Example echoing: ``collate_fn(examples)`` makes a batch of a list of examples, on every use,
         in the threads of `augment`; examples then travel by reference and may be anything.

@@ -148,8 +148,9 @@ def test_an_item_beyond_max_bytes_names_both_sizes():
         ({"token": FIELD}, "'token'"),
         ({"tokens": Field((None, 2), "int16", max_bytes=9)}, "tokens"),
         ({"tokens": Field((None, 3), "int32", max_bytes=9)}, "tokens"),
-        ({"tokens": (None, 3)}, "fields must be a dict"),
-        ([FIELD], "fields must be a dict"),
+        ({"tokens": (None, 3)}, "fields must be"),
+        ([FIELD], "fields must be"),
+        (FIELD, "one leaf that has axes"),
     ],
 )
 def test_fields_that_do_not_fit_are_refused(fields, message):
