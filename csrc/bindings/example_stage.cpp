@@ -24,19 +24,9 @@ constexpr std::size_t kGroupRows = 32;
 
 constexpr const char* kLessMemory = "lower capacity (shuffle_buffer), batch_size or prefetch";
 
-bool any_reference(const Structure& structure) {
-  return std::ranges::any_of(structure.leaves(), [](const LeafSpec& leaf) { return leaf.by_reference; });
-}
-
-// Adds the leaves of the structure to the configuration. Reference leaves have no bytes of their own; all of them
-// together are one entry of the ReferenceTable, which is the last leaf.
+// Adds the leaves of the structure to the configuration.
 EchoConfig with_leaves(EchoConfig config, const Structure& structure) {
-  for (const LeafSpec& leaf : structure.leaves()) {
-    config.leaf_bytes.push_back(leaf.size_bytes);
-  }
-  if (any_reference(structure)) {
-    config.leaf_bytes.push_back(sizeof(ReferenceTable::Entry));
-  }
+  config.leaf_bytes = leaf_bytes_of(structure);
   std::size_t needed = 0;
   try {
     needed = EchoBuffer::min_bytes(config);
@@ -52,6 +42,17 @@ EchoConfig with_leaves(EchoConfig config, const Structure& structure) {
 
 }  // namespace
 
+std::vector<std::size_t> leaf_bytes_of(const Structure& structure) {
+  std::vector<std::size_t> sizes;
+  for (const LeafSpec& leaf : structure.leaves()) {
+    sizes.push_back(leaf.size_bytes);
+  }
+  if (structure.has_references()) {
+    sizes.push_back(sizeof(ReferenceTable::Entry));
+  }
+  return sizes;
+}
+
 ExampleStage::ExampleStage(const py::object& spec, const py::object& node_of, const py::object& config,
                            std::string name, bool batched, py::object to_array, py::object from_array,
                            py::object info_type, py::object new_memory, std::shared_ptr<Uploads> uploads)
@@ -62,7 +63,7 @@ ExampleStage::ExampleStage(const py::object& spec, const py::object& node_of, co
       info_type_(std::move(info_type)),
       new_memory_(std::move(new_memory)),
       batched_(batched),
-      has_references_(any_reference(structure_)),
+      has_references_(structure_.has_references()),
       config_(with_leaves(config_of(config), structure_)),
       references_(config_.plan.min_uses > 0) {
   if (!new_memory_.is_none()) {
@@ -142,7 +143,7 @@ void ExampleStage::fill(const ItemView& view, std::size_t row, std::span<const R
         set_references(slot, view.references(row + i));
       }
     }
-    view.copy_rows(row, *core_, std::span(slots).first(reservations.size()));
+    view.copy_rows(row, core_->layout(), core_->stream_slots(), std::span(slots).first(reservations.size()));
   } catch (...) {  // no memory
     for (const Reservation& reservation : reservations) {
       core_->abort(reservation);
@@ -298,6 +299,11 @@ void register_example_stage(py::module_& module) {
            py::arg("to_array"), py::arg("from_array"), py::arg("info_type"), py::arg("new_memory"),
            py::arg("uploads") = py::none())
       .def_property_readonly("_batch_offsets", guarded(&ExampleStage::batch_offsets))
+      .def("_reserve_slot", guarded(&ExampleStage::reserve_slot), py::kw_only(), py::arg("wait"))
+      .def("_commit_slot", guarded(&ExampleStage::commit_slot), py::arg("slot"), py::arg("ticket"),
+           py::arg("references"))
+      .def("_abort_slot", guarded(&ExampleStage::abort_slot), py::arg("slot"), py::arg("ticket"))
+      .def_property_readonly("_shared_slots", guarded(&ExampleStage::shared_slots))
       .def("_expect_growth", guarded(&ExampleStage::expect_growth))
       .def("reserve", &make_reservation, py::arg("timeout") = py::none(),
            "reserve(timeout=None)\n\n"

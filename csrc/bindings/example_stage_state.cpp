@@ -94,7 +94,7 @@ void ExampleStage::refill(const py::object& item, bool batched, const Indices& r
       set_references(slot, view.references(row));
     }
     std::byte* const memory = core_->slot_data(slot);
-    view.copy_rows(row, *core_, std::span(&memory, 1));
+    view.copy_rows(row, core_->layout(), core_->stream_slots(), std::span(&memory, 1));
   }
   stream_fence();
 }

@@ -248,10 +248,10 @@ void ItemView::resolve_references(const LeafSpec& leaf, Source& source) {
   set_rows(leaf, PyTuple_GET_SIZE(source.owner.ptr()));
 }
 
-void ItemView::copy_rows(std::size_t first, const EchoBuffer& buffer,
+void ItemView::copy_rows(std::size_t first, const SlotLayout& layout, bool streamed,
                          std::span<std::byte* const> slots) const noexcept {
   for (std::size_t i = 0; i < sources_.size(); ++i) {
-    const SlotLayout::Leaf& leaf = buffer.layout().leaves()[i];
+    const SlotLayout::Leaf& leaf = layout.leaves()[i];
     const Source& source = sources_[i];
     const std::byte* from = source.data + static_cast<std::ptrdiff_t>(first) * source.row_stride_bytes;
     if (!source.strided && leaf.size_bytes <= kMaxColumnBytes && std::has_single_bit(leaf.size_bytes)) {
@@ -262,9 +262,9 @@ void ItemView::copy_rows(std::size_t first, const EchoBuffer& buffer,
     for (std::byte* const slot : slots) {
       std::byte* const to = slot + leaf.slot_offset;
       if (source.strided) {
-        source.strided->copy(to, from, buffer.stream_slots());
+        source.strided->copy(to, from, streamed);
       } else if (leaf.size_bytes > 0) {
-        copy_bytes(to, from, leaf.size_bytes, buffer.stream_slots());
+        copy_bytes(to, from, leaf.size_bytes, streamed);
       }
       from += source.row_stride_bytes;
     }

@@ -13,7 +13,7 @@
 
 #include "bindings/strided_row.hpp"
 #include "bindings/structure.hpp"
-#include "core/stage/echo_buffer.hpp"
+#include "core/memory/slot_layout.hpp"
 
 namespace pyecho::bindings {
 
@@ -32,10 +32,11 @@ class ItemView {
   [[nodiscard]] std::size_t rows() const noexcept { return rows_; }
   // Payload of all rows.
   [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
-  // Copies a row into each slot, from `first` on, which the same thread must commit (see EchoBuffer::stream_slots). The
+  // Copies a row into each slot, from `first` on, which the same thread must commit (see SlotPool::stream_slots, which is `streamed`). The
   // layout has a leaf for each leaf of the structure, empty for a reference leaf. Goes column by column, which is
   // faster for numbers.
-  void copy_rows(std::size_t first, const EchoBuffer& buffer, std::span<std::byte* const> slots) const noexcept;
+  void copy_rows(std::size_t first, const SlotLayout& layout, bool streamed,
+                 std::span<std::byte* const> slots) const noexcept;
   // Returns the reference leaves of one row, in leaf order. Needs the GIL.
   [[nodiscard]] pybind11::tuple references(std::size_t row) const;
 

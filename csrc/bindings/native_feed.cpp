@@ -130,7 +130,11 @@ py::object ExampleStage::capsule() {
   return capsule_;
 }
 
-bool ExampleStage::put_pass(const py::object& pass) {
+std::optional<bool> ExampleStage::put_pass(const py::object& pass) {
+  if (py::hasattr(pass, kFill)) {
+    slot_came_ = Clock::now();
+    return call_python([&] { return pass.attr(kFill)(py::cast(this)); }).cast<std::optional<bool>>();
+  }
   const auto feed = std::make_shared<NativeFeed>(structure_, core_);
   const auto skipped = pass.attr("start").cast<std::uint64_t>();
   if (skipped > 0) {

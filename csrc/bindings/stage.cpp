@@ -51,9 +51,7 @@ Outcome Stage::put_next(Feed& feed, bool wait, std::size_t& put) {
       break;
     }
     case Feed::Read::kNative:
-      if (put_pass(feed.pass())) {
-        feed.found_items();
-      }
+      feed.put(put_pass(feed.pass()));
       return Outcome::kOk;
     case Feed::Read::kPassEnd: {
       const auto mark = [this](Deadline deadline) {

@@ -153,7 +153,8 @@ EchoBuffer::EchoBuffer(EchoConfig given, const BufferSizes& sizes)
       given_(std::move(given)),
       config_(sizes.config),
       layout_(sizes.layout),
-      slot_memory_(sizes.slots * layout_.slot_bytes()),
+      slot_memory_(config_.shared_slots ? HostMemory::shared(sizes.slots * layout_.slot_bytes())
+                                        : HostMemory(sizes.slots * layout_.slot_bytes())),
       blocks_(sizes.blocks),
       batches_ahead_(sizes.depth + 1),
       batches_(std::make_shared<BatchPool>(

@@ -69,6 +69,8 @@ class EchoBuffer final : public EchoStage {
   [[nodiscard]] std::byte* slot_data(std::uint32_t slot) const noexcept {
     return slot_memory_.data() + slot * layout_.slot_bytes();
   }
+  // Returns all slots: shared memory with `shared_slots`.
+  [[nodiscard]] const HostMemory& slot_memory() const noexcept { return slot_memory_; }
   // Same as close(), and keeps the message of the first failure until the consumer takes it, at the end, or begin().
   void fail(std::string message);
   [[nodiscard]] bool failed() const;

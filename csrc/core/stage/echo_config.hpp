@@ -39,6 +39,7 @@ struct EchoConfig {
   BatchPool::NewMemory batch_memory = {};
   std::shared_ptr<Uploads> uploads = {};  // of every batch, by the workers; needs batch_memory and threads
   std::uint32_t most_ahead = 32;          // bound of what `prefetch` is raised to
+  bool shared_slots = false;              // other processes fill the slots, see EchoBuffer::slot_memory()
 };
 
 // Returns the configuration of a plan with so many slots.
