@@ -5,21 +5,28 @@ from __future__ import annotations
 import inspect
 import math
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal, TypedDict, TypeVar, get_args
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, get_args
 
 import numpy as np
 
 from pyecho._core import ConfigError, uses_of_pass
 from pyecho.adaptive import Adaptive
-from pyecho.checked import MAX_USES, checked_factor, checked_int
+from pyecho.checked import MAX_USES, checked_factor
+from pyecho.wiring import Wiring, bounded, check_fields
+
+if TYPE_CHECKING:
+    from multiprocessing.context import BaseContext
 
 MAX_CAPACITY = 2**29 - 1
 
 Memory = Literal["auto", "pageable", "pinned"]
 """``"pinned"`` memory can be read by a CUDA device while the host goes on, and must be had;
 ``"auto"`` is pinned if a device is in use and the system allows it."""
+
+Workers = Literal["process", "thread"]
+"""Where ``source[index]`` runs if there are workers."""
 
 
 class Options(TypedDict, total=False):
@@ -40,59 +47,18 @@ class Options(TypedDict, total=False):
     collate_fn: Callable[[list[Any]], Any] | None
     augment: Callable[[Any, np.random.Generator], Any] | None
     augment_workers: int
+    num_workers: int
+    workers: Workers
+    shuffle: bool
+    sampler: Iterable[Any] | None
+    worker_init_fn: Callable[[int], object] | None
+    multiprocessing_context: str | BaseContext | None
+    retries: int
     memory: Memory
     max_bytes: int | None
     with_info: bool
     copy: bool
     progress: bool
-
-
-def bounded(default: int | None, minimum: int, maximum: int) -> Any:
-    """Return the field of a whole number; None is one only if it is the default."""
-    return field(default=default, metadata={"minimum": minimum, "maximum": maximum})
-
-
-def _check_fields(record: Wiring | Config) -> None:
-    """Have whole numbers be ints within their bounds, and flags be True or False."""
-    for option in fields(record):
-        name, value = option.name, getattr(record, option.name)
-        if isinstance(option.default, bool):
-            if not isinstance(value, bool | np.bool_):
-                raise ConfigError(f"{name} must be True or False, got {value!r}")
-            object.__setattr__(record, name, bool(value))
-        elif option.metadata and (value is not None or option.default is not None):
-            object.__setattr__(record, name, checked_int(name, value, **option.metadata))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Wiring:
-    """How the stages of one run fit together: no options, but what surrounds a loader or buffer.
-
-    The native stages read it by name, as they do `Config`.
-    """
-
-    epoch: int = bounded(0, 0, 2**64 - 1)
-    """The first epoch of an `EchoBuffer`."""
-    slots_ahead: int = bounded(1, 1, 2**30)
-    """Slots ahead of the pool, for examples that arrive together."""
-    leases: int = bounded(2, 1, 2**29)
-    """Batches that the consumer holds at the same time."""
-    most_ahead: int = bounded(32, 1, 2**10)
-    """Most batches made ahead that `prefetch` is raised to where batches are small."""
-    grows_quietly: bool = False
-    """True if the consumer may hold more of them without a warning."""
-    reads_few: bool = False
-    """True if the source waits for items that are kept: read no more than asked for."""
-    by_consumer: bool = False
-    """True if the consumer's thread reads the source, and the run has no threads."""
-    lists: tuple[bool, ...] | None = None
-    """Which lists in a batch are columns, once that is known; see `pyecho.items.rows.row_spec`."""
-    rank: int = bounded(0, 0, 2**20)
-    ranks: int = bounded(1, 1, 2**20)
-
-    def __post_init__(self) -> None:
-        """Check the numbers."""
-        _check_fields(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +84,13 @@ class Config:
     collate_fn: Callable[[list[Any]], Any] | None = None
     augment: Callable[[Any, np.random.Generator], Any] | None = None
     augment_workers: int = bounded(0, 0, 256)
+    num_workers: int = bounded(0, 0, 1024)
+    workers: Workers = "process"
+    shuffle: bool = False
+    sampler: Iterable[Any] | None = None
+    worker_init_fn: Callable[[int], object] | None = None
+    multiprocessing_context: str | BaseContext | None = None
+    retries: int = bounded(1, 0, 2**20)
     memory: Memory = "auto"
     max_bytes: int | None = bounded(None, 0, 2**63 - 1)
     with_info: bool = False
@@ -130,14 +103,17 @@ class Config:
         """Check everything, and settle what has a default that depends on the rest."""
         if self.adaptive is None:
             object.__setattr__(self, "factor", checked_factor(self.factor))
-        _check_fields(self)
-        for name, call in (("augment", "(batch, rng)"), ("collate_fn", "a list of examples")):
+        check_fields(self)
+        for name, call in _CALLED.items():
             value = getattr(self, name)
             if value is not None and not callable(value):
                 raise ConfigError(f"{name} must be a function of {call}, got {value!r}")
-        if self.memory not in get_args(Memory):
-            known = ", ".join(map(repr, get_args(Memory)))
-            raise ConfigError(f"memory must be one of {known}, got {self.memory!r}")
+        for name, choice in (("memory", Memory), ("workers", Workers)):
+            if getattr(self, name) not in get_args(choice):
+                known = ", ".join(map(repr, get_args(choice)))
+                raise ConfigError(f"{name} must be one of {known}, got {getattr(self, name)!r}")
+        if self.shuffle and self.sampler is not None:
+            raise ConfigError("shuffle=True and sampler= both decide the order; pass one of them")
         self._settle_pool()
         self._check_batches()
         self._check_streams()
@@ -285,6 +261,13 @@ class Config:
         return self.shards is not None
 
     @property
+    def by_index(self) -> str | None:
+        """The option that needs a source with items by index, for messages; None: there is none."""
+        given = {"sampler=": self.sampler is not None, "shuffle=True": self.shuffle}
+        given["num_workers="] = self.num_workers > 0
+        return next((name for name, is_given in given.items() if is_given), None)
+
+    @property
     def linked(self) -> bool:
         """True if threads of the loader collate or augment every batch."""
         return self.augment is not None or self.collate_fn is not None
@@ -325,6 +308,13 @@ class Config:
             return 0
         return max(1, min(4, available_cores() - 1))
 
+
+_CALLED = {
+    "augment": "(batch, rng)",
+    "collate_fn": "a list of examples",
+    "worker_init_fn": "a worker's number",
+}
+"""Options that are functions, and of what."""
 
 Init = TypeVar("Init", bound=Callable[..., None])
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pyecho._core import ConfigError
 from pyecho.adaptive import Adaptive
 from pyecho.checked import checked_int, refuse_unknown
-from pyecho.config import Config, Options, Wiring, with_options
+from pyecho.config import Config, Options, with_options
 from pyecho.items.spec import NUMPY, Adapter
 from pyecho.methods import LoaderTools
 from pyecho.run.extent import Group, agreed_length
@@ -23,6 +23,7 @@ from pyecho.run.threads import EXIT_SECONDS
 from pyecho.source import source_of
 from pyecho.state.check import SavedState
 from pyecho.state.position import whole_state
+from pyecho.wiring import Wiring
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -151,6 +152,10 @@ class EchoLoader(LoaderTools):
             unbatch=config.unbatch,
             collated=config.collate_fn is not None,
         )
+        if config.by_index:
+            from pyecho.source.picked import picked
+
+            self._source = picked(self._source, config)
         self._longest = agreed_length(config, self._source, group)
         self._run: Run = self._new_run()
         if isinstance(source, EchoLoader):
@@ -194,7 +199,7 @@ class EchoLoader(LoaderTools):
         source, config = self._source, self._config
         asked = config.threads == 0 or (source.in_memory and config.threads is None)
         # An adaptive factor compares the speeds of two threads.
-        needs_threads = config.linked or config.adaptive or source.native
+        needs_threads = config.linked or config.adaptive or source.native or config.num_workers
         by_consumer = asked and not needs_threads and self._may_read_in_consumer()
         make = self._pipeline_maker()
         return Run(source, config, make, by_consumer=by_consumer, group=self._group)
@@ -326,6 +331,7 @@ class EchoLoader(LoaderTools):
         """Stop the iteration of this loader; its iterator then raises `Closed`. Idempotent."""
         self._run.close()
         self._run.engine.crew.join(EXIT_SECONDS)
+        self._source.join(EXIT_SECONDS)
 
     def __enter__(self) -> Self:
         """Return the loader."""

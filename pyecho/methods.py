@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyecho._core import ConfigError, EchoError
 from pyecho.checked import checked_int
-from pyecho.config import Config, Wiring
+from pyecho.config import Config
 from pyecho.items.spec import Adapter
 from pyecho.run.extent import Group
 from pyecho.run.run import Run
 from pyecho.source import Source
 from pyecho.stats import EchoStats
+from pyecho.wiring import Wiring
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -133,7 +133,14 @@ py::object ExampleStage::capsule() {
 std::optional<bool> ExampleStage::put_pass(const py::object& pass) {
   if (py::hasattr(pass, kFill)) {
     slot_came_ = Clock::now();
-    return call_python([&] { return pass.attr(kFill)(py::cast(this)); }).cast<std::optional<bool>>();
+    try {
+      return call_python([&] { return pass.attr(kFill)(py::cast(this)); }).cast<std::optional<bool>>();
+    } catch (const py::error_already_set&) {
+      if (!core_->stopped()) {
+        throw;
+      }
+      return std::nullopt;
+    }
   }
   const auto feed = std::make_shared<NativeFeed>(structure_, core_);
   const auto skipped = pass.attr("start").cast<std::uint64_t>();

@@ -191,9 +191,11 @@ class ExampleEcho(HostEcho):
         self.spec, self.lists = spec_of_examples(source, config, first, adapter)
         self.blocks = blocks_for and blocks_for(leaves_of(self.spec))
         held = config.wiring.leases + config.leases_of_link + leases
+        by_workers = source.fills_slots and prepare is None
         wiring = replace(
             config.wiring,
-            slots_ahead=max(1, rows_of(first)) if config.unbatch else 1,
+            slots_ahead=max(1, rows_of(first) if config.unbatch else 2 * config.num_workers),
+            shared_slots=by_workers,
             leases=1 if self.blocks else held,  # a batch on the device is no lease
         )
         threads = 0 if wiring.by_consumer else config.threads
@@ -215,6 +217,8 @@ class ExampleEcho(HostEcho):
             stage._expect_growth()
         if prepare is not None:
             stage._set_prepare(prepare)
+        if by_workers:
+            source.fill_slots(self.spec, adapter.as_array)
         super().__init__(stage, source, config, adapter)
 
     def _parts_of(self, unspent: Unspent) -> list[Part]:

@@ -145,6 +145,8 @@ def options_of(config: Config) -> dict[str, Any]:
     names = "batch_size unbatch unique_in_batch drop_last pad_last seed epochs steps_per_epoch"
     options = {name: getattr(config, name) for name in [*names.split(), "shards"]}
     options |= {"factor": config.most_uses, "min_uses": config.min_uses, "max_age": config.max_age}
+    if config.shuffle:
+        options["shuffle"] = True
     return options | {config.pool_option: config.capacity}
 
 

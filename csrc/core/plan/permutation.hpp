@@ -33,7 +33,7 @@ class Permutation {
   }
 
  private:
-  static constexpr std::uint64_t kRounds = 8;
+  static constexpr std::uint64_t kRounds = 16;  // with 8, permutations of 4 to 6 places are not equally likely
 
   [[nodiscard]] std::uint64_t shuffled(std::uint64_t place) const noexcept {
     std::uint64_t row = place / columns_;

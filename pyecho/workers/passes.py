@@ -1,0 +1,145 @@
+"""A pass whose items workers make: handed out, and taken, in the order of its indices."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+from pyecho import _core
+from pyecho._core import Closed
+from pyecho.workers.channel import ERROR
+from pyecho.workers.pool import Pool, Task
+from pyecho.workers.process import Slots
+
+SLICE_SECONDS = 0.05  # a wait for workers checks this often whether the stage has paused
+FULL_SECONDS = 1e-3  # and this often for room, while a worker is free and all slots are in use
+
+
+class WorkedPass(Iterator[Any]):
+    """Yields items in the order of `indices`, a reader; the native stage has it fill slots instead.
+
+    `writing`: spec and `to_array` of the slots, once they are known; empty where items must come
+    through the channel. The first item does so, and is made by itself: often no other is wanted.
+    """
+
+    def __init__(
+        self, pool: Pool, indices: Iterator[Any], epoch: int, writing: list[Any]
+    ) -> None:
+        self._pool = pool
+        self._indices = indices
+        self._epoch = epoch
+        self._writing = writing
+        self._next: list[Any] = []  # the index that follows, once it is known
+        self._failure: Exception | None = None  # of the indices, after all tasks before it
+        self._tasks: deque[Task] = deque()  # that are handed out, in order
+        self._has_begun = False
+        self._had_items = False  # put into slots
+
+    def _has_index(self) -> bool:
+        if not self._next and self._failure is None:
+            try:
+                self._next.extend(islice(self._indices, 1))
+            except Exception as error:
+                self._failure = error
+        return bool(self._next)
+
+    def _give(self, slot: int | None = None, ticket: int = 0) -> None:
+        task = Task(self._epoch, self._next[0], slot, ticket)
+        self._tasks.append(task)
+        self._next.clear()
+        self._pool.give(task)
+
+    def _check_indices(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    # ------------------------------------------------------------ items
+
+    def __next__(self) -> Any:
+        """Return the next item, which has come through the channel."""
+        pool, tasks = self._pool, self._tasks
+        while not tasks or tasks[0].answer is None:
+            while (not tasks or self._has_begun) and pool.has_room and self._has_index():
+                self._give()
+            if not tasks and not self._has_index():
+                self._check_indices()
+                raise StopIteration
+            pool.wait(SLICE_SECONDS)
+        kind, value = tasks[0].answer
+        if kind == ERROR:
+            raise value
+        if self._has_begun and pool.has_room and self._has_index():
+            self._give()  # so that the workers go on while this item is put
+        self._has_begun = True
+        tasks.popleft()
+        return value[0]
+
+    # ------------------------------------------------------------ slots
+
+    @property
+    def __pyecho_fill__(self) -> Callable[[_core.ExampleStage], bool | None]:
+        """Fill slots of a stage, up to the end of the pass; return whether there were items.
+
+        Returns None if the stage has paused: nothing is handed out then, and the pass goes on with
+        the next call.
+        """
+        if not self._writing:
+            raise AttributeError("the items of this pass come through the channel")
+        return self._fill
+
+    def _fill(self, stage: _core.ExampleStage) -> bool | None:
+        descriptor, *memory = stage._shared_slots
+        slots = Slots(*self._writing, os.fstat(descriptor).st_ino, *memory)
+        self._pool.slots = slots, descriptor
+        try:
+            while self._step(stage):
+                pass
+            while self._tasks:
+                self._take(stage, SLICE_SECONDS)
+            if not self._has_index():
+                self._check_indices()
+        except BaseException:
+            self._drop(stage)
+            raise
+        return None if self._has_index() else self._had_items
+
+    def _step(self, stage: _core.ExampleStage) -> bool:
+        """Hand out what can be, and take what is done. Return False at the end or in a pause."""
+        is_full = False
+        while not is_full and self._pool.has_room and self._has_index():
+            place = stage._reserve_slot(wait=not self._tasks)
+            if place is None:
+                is_full = True
+            else:
+                self._give(*place)
+        if self._tasks:
+            self._take(stage, FULL_SECONDS if is_full else SLICE_SECONDS)
+            return not stage._is_paused
+        return False
+
+    def _take(self, stage: _core.ExampleStage, seconds: float) -> None:
+        """Commit what is done, in order: an error comes after all items before it."""
+        tasks = self._tasks
+        if tasks[0].answer is None:
+            self._pool.wait(seconds)
+        if self._pool.closed:
+            raise Closed("this EchoLoader is closed; make a new one")
+        while tasks and tasks[0].answer is not None:
+            kind, value = tasks[0].answer
+            if kind == ERROR:
+                raise value
+            task = tasks.popleft()
+            stage._commit_slot(task.slot, task.ticket, value)
+            self._had_items = True
+
+    def _drop(self, stage: _core.ExampleStage) -> None:
+        """Give back all slots, once no worker writes to them any more."""
+        while self._tasks:
+            if self._tasks[0].answer is None and not self._pool.closed:
+                self._pool.wait(SLICE_SECONDS)
+                continue
+            task = self._tasks.popleft()
+            stage._abort_slot(task.slot, task.ticket)

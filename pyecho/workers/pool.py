@@ -1,0 +1,169 @@
+"""The workers of a loader, and what each of them has to do."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from pyecho._core import Closed, WorkerError
+from pyecho.workers.channel import ERROR
+from pyecho.workers.process import Slots
+
+SHORT_SECONDS = 2e-3
+"""Items that take less are handed out one ahead, so that a worker need not wait for the next one."""
+
+
+class Task:
+    """An item to be made."""
+
+    def __init__(self, epoch: int, index: Any, slot: int | None, ticket: int) -> None:
+        self.epoch = epoch
+        self.index = index
+        self.slot = slot  # where the item goes; None: back through the channel
+        self.ticket = ticket  # of the slot
+        self.deaths = 0  # of workers that were making it
+        self.answer: tuple[int, Any] | None = None
+        """Kind and value, once it is there."""
+
+
+class Worker(Protocol):
+    """A process or a thread that does one task after the other."""
+
+    tasks: deque[Task]
+    """Those it has, in their order."""
+
+    def fileno(self) -> int:
+        """Return the descriptor that can be read once there is an answer, or the worker died."""
+
+    def give(self, task: Task, slots: tuple[Slots, int] | None) -> None:
+        """Have it do a task as well. `slots`: and the descriptor of their memory."""
+
+    def collect(self) -> bool:
+        """Take the answers that have come. Return False if the worker has died."""
+
+    def end(self) -> None:
+        """Have it end after its tasks. From any thread."""
+
+    def join(self, timeout: float) -> str:
+        """Wait for its end; return how it ended."""
+
+
+class Pool:
+    """Gives tasks to workers. One thread at a time, but for `close`.
+
+    Workers are started when they are needed, and one that died is replaced.
+    """
+
+    def __init__(self, count: int, retries: int, start: Callable[[int], Worker]) -> None:
+        self.process = os.getpid()  # the workers are of
+        self.closed = False
+        self.slots: tuple[Slots, int] | None = None
+        """Of the stage that tasks go to, and the descriptor of their memory."""
+        self._retries = retries
+        self._start = start
+        self._workers: list[Worker | None] = [None] * count
+        self._again: deque[Task] = deque()  # of workers that died
+        self._poller = select.poll()
+        self._by_descriptor: dict[int, int] = {}
+        self._since = [0.0] * count  # when each worker began its first task
+        self._mean_seconds = SHORT_SECONDS  # of a task
+
+    def start(self) -> None:
+        """Start the workers that are missing."""
+        for number in range(len(self._workers)):
+            self._running(number)
+
+    @property
+    def has_room(self) -> bool:
+        """True if a worker is free for another task."""
+        return not self._again and min(map(self._load, range(len(self._workers)))) < self._depth
+
+    @property
+    def _depth(self) -> int:
+        return 1 if self._mean_seconds >= SHORT_SECONDS else 2
+
+    def _load(self, number: int) -> int:
+        worker = self._workers[number]
+        return 0 if worker is None else len(worker.tasks)
+
+    def give(self, task: Task) -> None:
+        """Give a task to the worker with the least to do."""
+        number = min(range(len(self._workers)), key=self._load)
+        try:
+            worker = self._running(number)
+            if not worker.tasks:
+                self._since[number] = time.perf_counter()
+            worker.give(task, self.slots)
+        except Exception as error:  # no process, or nothing that can be pickled
+            task.answer = ERROR, error
+
+    def _running(self, number: int) -> Worker:
+        worker = self._workers[number]
+        if worker is None:
+            if self.closed:
+                raise Closed("this EchoLoader is closed; make a new one")
+            worker = self._start(number)
+            descriptor = worker.fileno()
+            self._by_descriptor[descriptor] = number
+            self._poller.register(descriptor, select.POLLIN)
+            self._workers[number] = worker
+        return worker
+
+    def wait(self, seconds: float) -> None:
+        """Wait this long at most until a task is answered, or a worker has died."""
+        for descriptor, _ in self._poller.poll(seconds * 1e3):
+            number = self._by_descriptor[descriptor]
+            worker = self._workers[number]
+            assert worker is not None
+            before = len(worker.tasks)
+            alive = worker.collect()
+            done, now = before - len(worker.tasks), time.perf_counter()
+            if done:
+                spent = (now - self._since[number]) / done
+                self._mean_seconds += (spent - self._mean_seconds) / 8
+                self._since[number] = now
+            if not alive:
+                self._bury(number, worker)
+        while self._again and not self.closed:
+            number = min(range(len(self._workers)), key=self._load)
+            if self._load(number) >= self._depth:
+                break
+            self.give(self._again.popleft())
+
+    def _bury(self, number: int, worker: Worker) -> None:
+        """Forget a worker that died; others do its tasks."""
+        self._poller.unregister(worker.fileno())
+        self._workers[number] = None
+        worker.end()
+        how = worker.join(1.0)
+        lost = list(worker.tasks)
+        for task in lost[:1]:  # it has not begun the others
+            task.deaths += 1
+            if task.deaths > self._retries:
+                task.answer = ERROR, WorkerError(
+                    f"item {task.index!r} of the source cannot be made: {task.deaths} workers died "
+                    f"of it, the last with {how}; look for a lack of memory or a crash of a "
+                    "library in what they wrote, or raise retries="
+                )
+        self._again.extend(task for task in lost if task.answer is None)
+        if self.closed:
+            for task in self._again:
+                task.answer = ERROR, Closed("this EchoLoader is closed; make a new one")
+
+    def close(self) -> None:
+        """Have all workers end. From any thread, and from finalizers."""
+        self.closed = True
+        for worker in self._workers:
+            if worker is not None:
+                worker.end()
+
+    def join(self, seconds: float) -> None:
+        """Wait this long at most for the end of the workers."""
+        deadline = time.monotonic() + seconds
+        for worker in self._workers:
+            if worker is not None:
+                worker.join(max(0.0, deadline - time.monotonic()))

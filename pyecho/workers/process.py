@@ -1,0 +1,155 @@
+"""The life of a worker process: makes one item after the other, until the loader is gone."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.pool import ExceptionWithTraceback  # type: ignore[attr-defined]
+from typing import Any
+
+import numpy as np
+
+from pyecho import _core
+from pyecho.items.nodes import node_of
+from pyecho.source.reader import item_at, tell_epoch
+from pyecho.workers.channel import DONE, ERROR, ITEM, SLOTS, TASK, receive, send
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all workers of a loader do."""
+
+    get: Callable[[Any], Any]
+    dataset: Any
+    count: int  # of the workers
+    seed: int
+    init: Callable[[int], object] | None
+
+
+@dataclass(frozen=True)
+class Slots:
+    """The slots of a stage, and how an item goes into them."""
+
+    spec: Any
+    to_array: Callable[[Any], Any]
+    number: int  # of the file that is their memory
+    size_bytes: int
+    streamed: bool
+
+    def writer(self, descriptor: int) -> _core.SlotWriter:
+        """Return what writes items to the slots. `descriptor`: of their memory."""
+        memory = (descriptor, self.size_bytes, self.streamed)
+        return _core.SlotWriter(self.spec, node_of, self.to_array, *memory)
+
+
+class Maker:
+    """Makes items as a task asks for them, and writes them to slots."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._epoch: int | None = None
+        self.writer: _core.SlotWriter | None = None
+
+    def make(self, epoch: int, index: Any, slot: int | None) -> tuple[int, Any]:
+        """Return a kind of answer and its value: of an item in a slot, the references."""
+        if epoch != self._epoch:
+            tell_epoch(self._job.dataset, epoch)
+            self._epoch = epoch
+        item = item_at(self._job.get, index)
+        if slot is None:
+            return ITEM, [item]
+        assert self.writer is not None
+        return DONE, self.writer.write(slot, item)
+
+
+def serve(channel: socket.socket, life: Connection, worker: int, job: Job) -> None:
+    """Answer every task until the loader closes the channel. Dies with the process of the loader.
+
+    `life`: a pipe whose other end only that process has.
+    """
+    _die_with_loader(life)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the loader, which ends this one
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    failure: BaseException | None = None
+    try:
+        _prepare(worker, job)
+    except BaseException as error:
+        failure = error
+    maker = Maker(job)
+    while True:
+        try:
+            kind, message = receive(channel)
+            descriptors = socket.recv_fds(channel, 1, 1)[1] if kind == SLOTS else []
+        except (EOFError, OSError):
+            return
+        try:
+            if failure is not None:
+                raise failure
+            for descriptor in descriptors:
+                maker.writer = pickle.loads(message).writer(descriptor)
+                os.close(descriptor)
+            if kind == TASK:
+                send(channel, *maker.make(*message))
+        except BaseException as error:
+            if kind != TASK:  # the next task tells of it
+                failure = error
+                continue
+            try:
+                send(channel, ERROR, _portable(error))
+            except OSError:
+                return
+
+
+def _portable(error: BaseException) -> Any:
+    """Return an exception as it can be sent, with the text of its traceback as its cause."""
+    sent = ExceptionWithTraceback(error, error.__traceback__)
+    try:
+        pickle.loads(pickle.dumps(sent))
+    except Exception:
+        text = "".join(traceback.format_exception_only(type(error), error)).strip()
+        sent = ExceptionWithTraceback(RuntimeError(text), error.__traceback__)
+    return sent
+
+
+def _prepare(worker: int, job: Job) -> None:
+    """Be a worker as torch's are: with a number, seeds of its own, and one thread for torch."""
+    seed = job.seed + worker
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(1)
+        torch.manual_seed(seed % 2**63)
+    data = sys.modules.get("torch.utils.data")
+    if data is not None:
+        known: Any = data._utils.worker
+        known._worker_info = known.WorkerInfo(
+            id=worker, num_workers=job.count, seed=seed, dataset=job.dataset
+        )
+    if job.init is not None:
+        job.init(worker)
+
+
+def _die_with_loader(life: Connection) -> None:
+    """Have the kernel kill this process once the other end of the pipe is closed.
+
+    A thread that waits for that would not run while the dataset blocks with the GIL.
+    """
+    import fcntl
+
+    if hasattr(fcntl, "F_SETSIG"):
+        descriptor = life.fileno()
+        fcntl.fcntl(descriptor, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGKILL)
+        flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_ASYNC)
+    if life.poll(0):  # it was closed before
+        os._exit(1)
