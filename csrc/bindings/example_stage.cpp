@@ -299,10 +299,10 @@ void register_example_stage(py::module_& module) {
            py::arg("to_array"), py::arg("from_array"), py::arg("info_type"), py::arg("new_memory"),
            py::arg("uploads") = py::none())
       .def_property_readonly("_batch_offsets", guarded(&ExampleStage::batch_offsets))
-      .def("_reserve_slot", guarded(&ExampleStage::reserve_slot), py::kw_only(), py::arg("wait"))
-      .def("_commit_slot", guarded(&ExampleStage::commit_slot), py::arg("slot"), py::arg("ticket"),
+      .def("_reserve_slots", guarded(&ExampleStage::reserve_slots), py::arg("most"), py::kw_only(), py::arg("wait"))
+      .def("_commit_slots", guarded(&ExampleStage::commit_slots), py::arg("slots"), py::arg("ticket"),
            py::arg("references"))
-      .def("_abort_slot", guarded(&ExampleStage::abort_slot), py::arg("slot"), py::arg("ticket"))
+      .def("_abort_slots", guarded(&ExampleStage::abort_slots), py::arg("slots"), py::arg("ticket"))
       .def_property_readonly("_shared_slots", guarded(&ExampleStage::shared_slots))
       .def("_expect_growth", guarded(&ExampleStage::expect_growth))
       .def("reserve", &make_reservation, py::arg("timeout") = py::none(),

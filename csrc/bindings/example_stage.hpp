@@ -60,11 +60,15 @@ class ExampleStage final : public Stage {
 
   // -- For workers that fill slots in shared memory (slot_writer.cpp); one thread, which runs a WorkedPass --
 
-  // Returns the number of a slot and its ticket; None if there is no room, with `wait` only once paused. Raises Closed.
-  std::optional<std::pair<std::uint32_t, std::uint64_t>> reserve_slot(bool wait);
-  // Commits a slot that a worker has filled. `references`: the leaves that travel by reference, or None.
-  void commit_slot(std::uint32_t slot, std::uint64_t ticket, const pybind11::object& references);
-  void abort_slot(std::uint32_t slot, std::uint64_t ticket) { core_->abort({.slot = slot, .ticket = ticket}); }
+  using Slots = std::vector<std::uint32_t>;
+  // Returns at most so many slots (>= 1) and the ticket of the first, which the others follow; None if there is no room,
+  // with `wait` only once paused. Raises Closed.
+  std::optional<std::pair<Slots, std::uint64_t>> reserve_slots(std::size_t most, bool wait);
+  // Commits slots that workers have filled, in the order of their tickets. `references`: of each slot the leaves that
+  // travel by reference.
+  void commit_slots(const Slots& slots, std::uint64_t ticket, const pybind11::list& references);
+  // Gives the slots back.
+  void abort_slots(const Slots& slots, std::uint64_t ticket);
   // Returns the descriptor and size of the memory of all slots, and whether they are streamed.
   [[nodiscard]] pybind11::tuple shared_slots() const;
 

@@ -2,6 +2,8 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -58,14 +60,20 @@ class SlotWriter {
 
 }  // namespace
 
-std::optional<std::pair<std::uint32_t, std::uint64_t>> ExampleStage::reserve_slot(bool wait) {
-  Reservation reservation{};
-  Outcome outcome = core_->try_reserve(reservation);
+std::optional<std::pair<ExampleStage::Slots, std::uint64_t>> ExampleStage::reserve_slots(std::size_t most, bool wait) {
+  std::array<Reservation, 64> found{};
+  const std::span wanted = std::span(found).first(std::clamp<std::size_t>(most, 1, found.size()));
+  std::uint32_t count = 0;
+  Outcome outcome = core_->try_reserve(wanted, count);
   if (outcome == Outcome::kFull) {
     source_clock().blocked();
     if (wait) {
-      outcome = wait_for_room(kNever, [&](Deadline slice) { return core_->reserve(reservation, slice); });
+      outcome = wait_for_room(kNever, [&](Deadline slice) { return core_->reserve(found[0], slice); });
       slot_came_ = Clock::now();
+      if (outcome == Outcome::kOk && wanted.size() > 1) {
+        static_cast<void>(core_->try_reserve(wanted.subspan(1), count));
+      }
+      ++count;
     }
   }
   if (outcome == Outcome::kFull || outcome == Outcome::kTimeout || outcome == Outcome::kHalted) {
@@ -74,17 +82,31 @@ std::optional<std::pair<std::uint32_t, std::uint64_t>> ExampleStage::reserve_slo
   if (outcome != Outcome::kOk) {
     raise_for(outcome);
   }
-  return std::pair(reservation.slot, reservation.ticket);
+  Slots slots;
+  for (const Reservation& reservation : wanted.first(count)) {
+    slots.push_back(reservation.slot);
+  }
+  return std::pair(std::move(slots), found[0].ticket);
 }
 
-void ExampleStage::commit_slot(std::uint32_t slot, std::uint64_t ticket, const py::object& references) {
-  if (has_references_) {
-    set_references(slot, references);
+void ExampleStage::commit_slots(const Slots& slots, std::uint64_t ticket, const py::list& references) {
+  std::vector<Reservation> reservations;
+  for (const std::uint32_t slot : slots) {
+    if (has_references_) {
+      set_references(slot, references[reservations.size()]);
+    }
+    reservations.push_back({.slot = slot, .ticket = ticket + reservations.size()});
+    const Clock::time_point now = Clock::now();
+    source_clock().read(slot_came_, now, true);
+    slot_came_ = now;
   }
-  const Clock::time_point now = Clock::now();
-  source_clock().read(slot_came_, now, true);
-  slot_came_ = now;
-  core_->commit({.slot = slot, .ticket = ticket});
+  core_->commit(reservations);
+}
+
+void ExampleStage::abort_slots(const Slots& slots, std::uint64_t ticket) {
+  for (const std::uint32_t slot : slots) {
+    core_->abort({.slot = slot, .ticket = ticket++});
+  }
 }
 
 py::tuple ExampleStage::shared_slots() const {

@@ -192,9 +192,10 @@ class ExampleEcho(HostEcho):
         self.blocks = blocks_for and blocks_for(leaves_of(self.spec))
         held = config.wiring.leases + config.leases_of_link + leases
         by_workers = source.fills_slots and prepare is None
+        together = max(1, min(32, AHEAD_BYTES // 4 // max(1, _size_of(first) or 1)))
         wiring = replace(
             config.wiring,
-            slots_ahead=max(1, rows_of(first) if config.unbatch else 2 * config.num_workers),
+            slots_ahead=max(1, rows_of(first) if config.unbatch else 2 * config.num_workers * together),
             shared_slots=by_workers,
             leases=1 if self.blocks else held,  # a batch on the device is no lease
         )
@@ -218,7 +219,7 @@ class ExampleEcho(HostEcho):
         if prepare is not None:
             stage._set_prepare(prepare)
         if by_workers:
-            source.fill_slots(self.spec, adapter.as_array)
+            source.fill_slots(self.spec, adapter.as_array, together)
         super().__init__(stage, source, config, adapter)
 
     def _parts_of(self, unspent: Unspent) -> list[Part]:

@@ -84,8 +84,11 @@ class Source:
     def prepare(self) -> None:
         """Start what the source needs, in the consumer's thread, before it is read."""
 
-    def fill_slots(self, spec: Any, to_array: Callable[[Any], Any]) -> None:
-        """Have passes fill the slots of the stage that reads, of this spec. Needs `fills_slots`."""
+    def fill_slots(self, spec: Any, to_array: Callable[[Any], Any], together: int) -> None:
+        """Have passes fill the slots of the stage that reads. Needs `fills_slots`.
+
+        `spec`, `to_array`: of the stage. `together`: slots that are filled at a time, at most.
+        """
 
     def close(self) -> None:
         """End what `prepare` has started. From any thread, and from finalizers."""

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-TASK, SLOTS, DONE, ITEM, ERROR = range(5)
-"""Kinds: to a worker, an item to make, and the memory of slots; from a worker, what came of it."""
+TASK, SLOTS, DONE, FAILED = range(4)
+"""Kinds: to a worker, items to make, and the memory of slots; from a worker, what came of it."""
 
 _HEADER = struct.Struct("<BxxxIQ")
 _LEAST_BYTES = 1 << 12  # of a buffer that follows the pickled object

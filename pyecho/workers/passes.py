@@ -10,7 +10,6 @@ from typing import Any
 
 from pyecho import _core
 from pyecho._core import Closed
-from pyecho.workers.channel import ERROR
 from pyecho.workers.pool import Pool, Task
 from pyecho.workers.process import Slots
 
@@ -32,24 +31,28 @@ class WorkedPass(Iterator[Any]):
         self._indices = indices
         self._epoch = epoch
         self._writing = writing
-        self._next: list[Any] = []  # the index that follows, once it is known
+        self._next: list[Any] = []  # indices that follow, as far as they are known
         self._failure: Exception | None = None  # of the indices, after all tasks before it
         self._tasks: deque[Task] = deque()  # that are handed out, in order
+        self._made: deque[Any] = deque()  # items that have come through the channel
         self._has_begun = False
         self._had_items = False  # put into slots
 
-    def _has_index(self) -> bool:
-        if not self._next and self._failure is None:
+    def _has_index(self, items: int = 1) -> bool:
+        while len(self._next) < items and self._failure is None:
+            before = len(self._next)
             try:
-                self._next.extend(islice(self._indices, 1))
+                self._next.extend(islice(self._indices, items - before))
             except Exception as error:
                 self._failure = error
+            if len(self._next) == before:
+                break
         return bool(self._next)
 
-    def _give(self, slot: int | None = None, ticket: int = 0) -> None:
-        task = Task(self._epoch, self._next[0], slot, ticket)
+    def _give(self, items: int, slots: list[int] | None = None, ticket: int = 0) -> None:
+        task = Task(self._epoch, self._next[:items], slots, ticket)
         self._tasks.append(task)
-        self._next.clear()
+        del self._next[:items]
         self._pool.give(task)
 
     def _check_indices(self) -> None:
@@ -60,22 +63,26 @@ class WorkedPass(Iterator[Any]):
 
     def __next__(self) -> Any:
         """Return the next item, which has come through the channel."""
-        pool, tasks = self._pool, self._tasks
-        while not tasks or tasks[0].answer is None:
-            while (not tasks or self._has_begun) and pool.has_room and self._has_index():
-                self._give()
-            if not tasks and not self._has_index():
+        pool, tasks, made = self._pool, self._tasks, self._made
+        while not made:
+            items = pool.items if self._has_begun else 1
+            while (not tasks or self._has_begun) and pool.has_room and self._has_index(items):
+                self._give(items)
+            if not tasks:
                 self._check_indices()
                 raise StopIteration
-            pool.wait(SLICE_SECONDS)
-        kind, value = tasks[0].answer
-        if kind == ERROR:
-            raise value
-        if self._has_begun and pool.has_room and self._has_index():
-            self._give()  # so that the workers go on while this item is put
+            if tasks[0].answer is None:
+                pool.wait(SLICE_SECONDS)
+                continue
+            values, error = tasks[0].answer
+            if error is not None and not values:
+                raise error
+            made.extend(values)
+            values.clear()
+            if error is None:
+                tasks.popleft()
         self._has_begun = True
-        tasks.popleft()
-        return value[0]
+        return made.popleft()
 
     # ------------------------------------------------------------ slots
 
@@ -92,10 +99,11 @@ class WorkedPass(Iterator[Any]):
 
     def _fill(self, stage: _core.ExampleStage) -> bool | None:
         descriptor, *memory = stage._shared_slots
-        slots = Slots(*self._writing, os.fstat(descriptor).st_ino, *memory)
+        *writing, most = self._writing
+        slots = Slots(*writing, os.fstat(descriptor).st_ino, *memory)
         self._pool.slots = slots, descriptor
         try:
-            while self._step(stage):
+            while self._step(stage, most):
                 pass
             while self._tasks:
                 self._take(stage, SLICE_SECONDS)
@@ -106,15 +114,16 @@ class WorkedPass(Iterator[Any]):
             raise
         return None if self._has_index() else self._had_items
 
-    def _step(self, stage: _core.ExampleStage) -> bool:
+    def _step(self, stage: _core.ExampleStage, most: int) -> bool:
         """Hand out what can be, and take what is done. Return False at the end or in a pause."""
         is_full = False
-        while not is_full and self._pool.has_room and self._has_index():
-            place = stage._reserve_slot(wait=not self._tasks)
-            if place is None:
+        items = min(self._pool.items, most)
+        while not is_full and self._pool.has_room and self._has_index(items):
+            places = stage._reserve_slots(min(items, len(self._next)), wait=not self._tasks)
+            if places is None:
                 is_full = True
             else:
-                self._give(*place)
+                self._give(len(places[0]), *places)
         if self._tasks:
             self._take(stage, FULL_SECONDS if is_full else SLICE_SECONDS)
             return not stage._is_paused
@@ -128,12 +137,17 @@ class WorkedPass(Iterator[Any]):
         if self._pool.closed:
             raise Closed("this EchoLoader is closed; make a new one")
         while tasks and tasks[0].answer is not None:
-            kind, value = tasks[0].answer
-            if kind == ERROR:
-                raise value
-            task = tasks.popleft()
-            stage._commit_slot(task.slot, task.ticket, value)
-            self._had_items = True
+            task, (made, error) = tasks[0], tasks[0].answer
+            assert task.slots is not None
+            filled = task.slots[: len(made)]
+            stage._commit_slots(filled, task.ticket, made)
+            self._had_items = self._had_items or bool(made)
+            del task.slots[: len(made)]
+            task.ticket += len(made)
+            made.clear()
+            if error is not None:
+                raise error
+            tasks.popleft()
 
     def _drop(self, stage: _core.ExampleStage) -> None:
         """Give back all slots, once no worker writes to them any more."""
@@ -142,4 +156,4 @@ class WorkedPass(Iterator[Any]):
                 self._pool.wait(SLICE_SECONDS)
                 continue
             task = self._tasks.popleft()
-            stage._abort_slot(task.slot, task.ticket)
+            stage._abort_slots(task.slots, task.ticket)

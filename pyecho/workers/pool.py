@@ -10,24 +10,24 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from pyecho._core import Closed, WorkerError
-from pyecho.workers.channel import ERROR
-from pyecho.workers.process import Slots
+from pyecho.workers.process import Answer, Slots
 
-SHORT_SECONDS = 2e-3
-"""Items that take less are handed out one ahead, so that a worker need not wait for the next one."""
+TASK_SECONDS, MOST_ITEMS = 1e-3, 32
+"""Items are handed out together, as many as take this long, but at most so many."""
 
 
 class Task:
-    """An item to be made."""
+    """Some items to be made, one after the other."""
 
-    def __init__(self, epoch: int, index: Any, slot: int | None, ticket: int) -> None:
+    def __init__(
+        self, epoch: int, indices: list[Any], slots: list[int] | None = None, ticket: int = 0
+    ) -> None:
         self.epoch = epoch
-        self.index = index
-        self.slot = slot  # where the item goes; None: back through the channel
-        self.ticket = ticket  # of the slot
+        self.indices = indices
+        self.slots = slots  # where the items go; None: back through the channel
+        self.ticket = ticket  # of the first slot
         self.deaths = 0  # of workers that were making it
-        self.answer: tuple[int, Any] | None = None
-        """Kind and value, once it is there."""
+        self.answer: Answer | None = None  # once it is there
 
 
 class Worker(Protocol):
@@ -42,8 +42,8 @@ class Worker(Protocol):
     def give(self, task: Task, slots: tuple[Slots, int] | None) -> None:
         """Have it do a task as well. `slots`: and the descriptor of their memory."""
 
-    def collect(self) -> bool:
-        """Take the answers that have come. Return False if the worker has died."""
+    def collect(self) -> int | None:
+        """Take an answer; return how many items it has, at least 1, or None if the worker died."""
 
     def end(self) -> None:
         """Have it end after its tasks. From any thread."""
@@ -70,7 +70,7 @@ class Pool:
         self._poller = select.poll()
         self._by_descriptor: dict[int, int] = {}
         self._since = [0.0] * count  # when each worker began its first task
-        self._mean_seconds = SHORT_SECONDS  # of a task
+        self._mean_seconds = 2 * TASK_SECONDS  # of an item
 
     def start(self) -> None:
         """Start the workers that are missing."""
@@ -83,8 +83,14 @@ class Pool:
         return not self._again and min(map(self._load, range(len(self._workers)))) < self._depth
 
     @property
+    def items(self) -> int:
+        """Items that a task should have."""
+        return max(1, min(MOST_ITEMS, int(TASK_SECONDS / self._mean_seconds)))
+
+    @property
     def _depth(self) -> int:
-        return 1 if self._mean_seconds >= SHORT_SECONDS else 2
+        # A worker need not wait for its next task if that is short, and cannot be kept from others.
+        return 2 if self._mean_seconds < TASK_SECONDS else 1
 
     def _load(self, number: int) -> int:
         worker = self._workers[number]
@@ -99,7 +105,7 @@ class Pool:
                 self._since[number] = time.perf_counter()
             worker.give(task, self.slots)
         except Exception as error:  # no process, or nothing that can be pickled
-            task.answer = ERROR, error
+            task.answer = [], error
 
     def _running(self, number: int) -> Worker:
         worker = self._workers[number]
@@ -119,15 +125,14 @@ class Pool:
             number = self._by_descriptor[descriptor]
             worker = self._workers[number]
             assert worker is not None
-            before = len(worker.tasks)
-            alive = worker.collect()
-            done, now = before - len(worker.tasks), time.perf_counter()
-            if done:
-                spent = (now - self._since[number]) / done
-                self._mean_seconds += (spent - self._mean_seconds) / 8
-                self._since[number] = now
-            if not alive:
+            items = worker.collect()
+            if items is None:
                 self._bury(number, worker)
+                continue
+            now = time.perf_counter()
+            spent = (now - self._since[number]) / items
+            self._mean_seconds += (spent - self._mean_seconds) / 4
+            self._since[number] = now
         while self._again and not self.closed:
             number = min(range(len(self._workers)), key=self._load)
             if self._load(number) >= self._depth:
@@ -140,19 +145,19 @@ class Pool:
         self._workers[number] = None
         worker.end()
         how = worker.join(1.0)
-        lost = list(worker.tasks)
-        for task in lost[:1]:  # it has not begun the others
+        for task in list(worker.tasks)[:1]:  # it has not begun the others
             task.deaths += 1
             if task.deaths > self._retries:
-                task.answer = ERROR, WorkerError(
-                    f"item {task.index!r} of the source cannot be made: {task.deaths} workers died "
+                index = task.indices[0] if len(task.indices) == 1 else task.indices
+                task.answer = [], WorkerError(
+                    f"item {index!r} of the source cannot be made: {task.deaths} workers died "
                     f"of it, the last with {how}; look for a lack of memory or a crash of a "
                     "library in what they wrote, or raise retries="
                 )
-        self._again.extend(task for task in lost if task.answer is None)
+        self._again.extend(task for task in worker.tasks if task.answer is None)
         if self.closed:
             for task in self._again:
-                task.answer = ERROR, Closed("this EchoLoader is closed; make a new one")
+                task.answer = [], Closed("this EchoLoader is closed; make a new one")
 
     def close(self) -> None:
         """Have all workers end. From any thread, and from finalizers."""

@@ -20,7 +20,11 @@ import numpy as np
 from pyecho import _core
 from pyecho.items.nodes import node_of
 from pyecho.source.reader import item_at, tell_epoch
-from pyecho.workers.channel import DONE, ERROR, ITEM, SLOTS, TASK, receive, send
+from pyecho.workers.channel import DONE, FAILED, SLOTS, TASK, dumps, receive, send
+
+
+Answer = tuple[list[Any], BaseException | None]
+"""What was made of a task, and what ended that before its end."""
 
 
 @dataclass(frozen=True)
@@ -58,16 +62,22 @@ class Maker:
         self._epoch: int | None = None
         self.writer: _core.SlotWriter | None = None
 
-    def make(self, epoch: int, index: Any, slot: int | None) -> tuple[int, Any]:
-        """Return a kind of answer and its value: of an item in a slot, the references."""
-        if epoch != self._epoch:
-            tell_epoch(self._job.dataset, epoch)
-            self._epoch = epoch
-        item = item_at(self._job.get, index)
-        if slot is None:
-            return ITEM, [item]
-        assert self.writer is not None
-        return DONE, self.writer.write(slot, item)
+    def make(self, epoch: int, indices: list[Any], slots: list[int] | None) -> Answer:
+        """Return the items, or what of them does not fit into slots, and what ended this."""
+        made: list[Any] = []
+        try:
+            if epoch != self._epoch:
+                tell_epoch(self._job.dataset, epoch)
+                self._epoch = epoch
+            for index in indices:
+                item = item_at(self._job.get, index)
+                if slots is not None:
+                    assert self.writer is not None
+                    item = self.writer.write(slots[len(made)], item)
+                made.append(item)
+        except BaseException as error:
+            return made, error
+        return made, None
 
 
 def serve(channel: socket.socket, life: Connection, worker: int, job: Job) -> None:
@@ -91,21 +101,40 @@ def serve(channel: socket.socket, life: Connection, worker: int, job: Job) -> No
         except (EOFError, OSError):
             return
         try:
-            if failure is not None:
-                raise failure
             for descriptor in descriptors:
                 maker.writer = pickle.loads(message).writer(descriptor)
                 os.close(descriptor)
-            if kind == TASK:
-                send(channel, *maker.make(*message))
         except BaseException as error:
-            if kind != TASK:  # the next task tells of it
-                failure = error
-                continue
-            try:
-                send(channel, ERROR, _portable(error))
-            except OSError:
-                return
+            failure = error  # of which the next task tells
+        if kind != TASK:
+            continue
+        try:
+            _answer(channel, *(([], failure) if failure is not None else maker.make(*message)))
+        except OSError:
+            return
+
+
+def _answer(channel: socket.socket, made: list[Any], error: BaseException | None) -> None:
+    if error is None and not any(value is not None for value in made):
+        send(channel, DONE)  # all of it is in slots
+        return
+    try:
+        send(channel, FAILED, (made, _portable(error))) if error else send(channel, DONE, made)
+    except OSError:
+        raise
+    except Exception as unsent:  # it cannot be pickled: send what comes before
+        if not made:
+            raise
+        _answer(channel, *_up_to_unsent(made, unsent))
+
+
+def _up_to_unsent(made: list[Any], unsent: Exception) -> Answer:
+    for place, value in enumerate(made):
+        try:
+            dumps(value)
+        except Exception as error:
+            return made[:place], error
+    return made, unsent
 
 
 def _portable(error: BaseException) -> Any:

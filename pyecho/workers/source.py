@@ -65,9 +65,9 @@ class Worked(Picked):
         super().set_epoch(epoch)
         self._epoch = epoch
 
-    def fill_slots(self, spec: Any, to_array: Callable[[Any], Any]) -> None:
+    def fill_slots(self, spec: Any, to_array: Callable[[Any], Any], together: int) -> None:
         """Have passes fill slots of a stage with items of this spec."""
-        self._writing[:] = spec, to_array
+        self._writing[:] = spec, to_array, together
 
     def close(self) -> None:
         """End the workers."""

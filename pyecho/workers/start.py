@@ -16,7 +16,7 @@ from typing import Any
 
 from pyecho.run.context import CallerContext
 from pyecho.run.threads import Worker as Thread
-from pyecho.workers.channel import ERROR, SLOTS, TASK, receive, send
+from pyecho.workers.channel import FAILED, SLOTS, TASK, receive, send
 from pyecho.workers.pool import Task
 from pyecho.workers.process import Job, Maker, Slots, serve
 
@@ -54,21 +54,23 @@ class ProcessWorker:
     def give(self, task: Task, slots: tuple[Slots, int] | None) -> None:
         """Have it do a task as well."""
         with contextlib.suppress(OSError):  # it has died, as collect() will find
-            if task.slot is not None and slots is not None and slots[0].number != self._slots:
+            if task.slots is not None and slots is not None and slots[0].number != self._slots:
                 send(self._channel, SLOTS, pickle.dumps(slots[0]))
                 socket.send_fds(self._channel, [b"\0"], [slots[1]])
                 self._slots = slots[0].number
-            send(self._channel, TASK, (task.epoch, task.index, task.slot))
+            send(self._channel, TASK, (task.epoch, task.indices, task.slots))
         self.tasks.append(task)
 
-    def collect(self) -> bool:
-        """Take an answer. Return False if the worker has died."""
+    def collect(self) -> int | None:
+        """Take an answer; return its items, None if the worker has died."""
         try:
-            answer = receive(self._channel)
+            kind, values = receive(self._channel)
         except (EOFError, OSError):
-            return False
-        self.tasks.popleft().answer = answer
-        return True
+            return None
+        task = self.tasks.popleft()
+        values, error = values if kind == FAILED else (values, None)
+        task.answer = values or [None] * len(task.indices), error
+        return len(task.indices)
 
     def end(self) -> None:
         """Have it end after the task it does. From any thread."""
@@ -109,7 +111,7 @@ class ThreadWorker:
 
     def give(self, task: Task, slots: tuple[Slots, int] | None) -> None:
         """Have it do a task as well."""
-        if task.slot is not None and slots is not None and slots[0].number != self._slots:
+        if task.slots is not None and slots is not None and slots[0].number != self._slots:
             writer = slots[0].writer(slots[1])
             self._thread.give(partial(setattr, self._maker, "writer", writer))
             self._slots = slots[0].number
@@ -117,22 +119,19 @@ class ThreadWorker:
         self._thread.give(partial(self._do, task))
 
     def _do(self, task: Task) -> None:
-        self._context.run(partial(self._make, task), partial(self._keep, task))
+        self._context.run(partial(self._make, task), self._fail)
+        if task.answer is None:
+            task.answer = [], self._failure
         self._tell.send(b"\0")
 
     def _make(self, task: Task) -> None:
-        if self._failure is not None:
-            raise self._failure
-        task.answer = self._maker.make(task.epoch, task.index, task.slot)
+        if self._failure is None:
+            task.answer = self._maker.make(task.epoch, task.indices, task.slots)
 
-    def _keep(self, task: Task, error: BaseException) -> None:
-        task.answer = ERROR, error
-
-    def collect(self) -> bool:
-        """Take the answers that have come."""
-        for _ in self._done.recv(1 << 10):
-            self.tasks.popleft()
-        return True
+    def collect(self) -> int | None:
+        """Take an answer; return its items."""
+        self._done.recv(1)
+        return len(self.tasks.popleft().indices)
 
     def end(self) -> None:
         """Have the thread end after its tasks."""
