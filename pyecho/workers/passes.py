@@ -68,10 +68,10 @@ class WorkedPass(Iterator[Any]):
             items = pool.items if self._has_begun else 1
             while (not tasks or self._has_begun) and pool.has_room and self._has_index(items):
                 self._give(items)
-            if not tasks:
+            if not tasks and not self._has_index():
                 self._check_indices()
                 raise StopIteration
-            if tasks[0].answer is None:
+            if not tasks or tasks[0].answer is None:  # none: the workers still end another pass
                 pool.wait(SLICE_SECONDS)
                 continue
             values, error = tasks[0].answer
@@ -126,8 +126,11 @@ class WorkedPass(Iterator[Any]):
                 self._give(len(places[0]), *places)
         if self._tasks:
             self._take(stage, FULL_SECONDS if is_full else SLICE_SECONDS)
-            return not stage._is_paused
-        return False
+        elif self._has_index() and not is_full:
+            self._pool.wait(SLICE_SECONDS)  # the workers still end another pass
+        else:
+            return False
+        return not stage._is_paused
 
     def _take(self, stage: _core.ExampleStage, seconds: float) -> None:
         """Commit what is done, in order: an error comes after all items before it."""

@@ -18,7 +18,7 @@ from pyecho.run.context import CallerContext
 from pyecho.run.threads import Worker as Thread
 from pyecho.workers.channel import FAILED, SLOTS, TASK, receive, send
 from pyecho.workers.pool import Task
-from pyecho.workers.process import Job, Maker, Slots, serve
+from pyecho.workers.process import Answer, Job, Maker, Slots, serve
 
 _ends: weakref.WeakSet[Any] = weakref.WeakSet()  # of this process, which children must not keep
 _starting = threading.Lock()  # a process that is forked meanwhile would keep the ends of the other
@@ -95,7 +95,8 @@ class ThreadWorker:
         self.tasks: deque[Task] = deque()
         self._maker = Maker(job)
         self._slots = -1
-        self._failure: BaseException | None = None
+        self._failure: BaseException | None = None  # of the beginning
+        self._answers: deque[Answer] = deque()
         self._context = CallerContext()
         self._done, self._tell = socket.socketpair()
         self._thread = Thread(f"worker-{number}")
@@ -120,18 +121,20 @@ class ThreadWorker:
 
     def _do(self, task: Task) -> None:
         self._context.run(partial(self._make, task), self._fail)
-        if task.answer is None:
-            task.answer = [], self._failure
+        if self._failure is not None:
+            self._answers.append(([], self._failure))
         self._tell.send(b"\0")
 
     def _make(self, task: Task) -> None:
         if self._failure is None:
-            task.answer = self._maker.make(task.epoch, task.indices, task.slots)
+            self._answers.append(self._maker.make(task.epoch, task.indices, task.slots))
 
     def collect(self) -> int | None:
         """Take an answer; return its items."""
         self._done.recv(1)
-        return len(self.tasks.popleft().indices)
+        task = self.tasks.popleft()
+        task.answer = self._answers.popleft()
+        return len(task.indices)
 
     def end(self) -> None:
         """Have the thread end after its tasks."""

@@ -127,7 +127,6 @@ HostMemory HostMemory::shared(std::size_t size_bytes) {
     throw;
   }
   memory.data_.get_deleter().descriptor = descriptor;
-  touch_in_parallel(memory.data(), memory.size_bytes());
   return memory;
 }
 
@@ -142,6 +141,14 @@ HostMemory HostMemory::mapped(int descriptor, std::size_t size_bytes) {
 #ifdef MADV_HUGEPAGE
   madvise(pages, rounded, MADV_HUGEPAGE);  // on failure the pages are small
 #endif
+#ifdef MADV_POPULATE_WRITE
+  if (madvise(pages, rounded, MADV_POPULATE_WRITE) == 0) {
+    return memory;
+  }
+#endif
+  for (std::size_t page = 0; page < rounded; page += page_bytes()) {  // an older kernel; another process may write
+    static_cast<void>(*static_cast<const volatile std::byte*>(memory.data() + page));
+  }
   return memory;
 }
 
