@@ -26,8 +26,36 @@ class Task:
         self.indices = indices
         self.slots = slots  # where the items go; None: back through the channel
         self.ticket = ticket  # of the first slot
-        self.deaths = 0  # of workers that were making it
         self.answer: Answer | None = None  # once it is there
+        self.deaths = 0  # of workers that were making the item that follows
+        self._alone = False  # make one item at a time: a worker died
+        self._made: list[Any] = []
+
+    def part(self) -> tuple[int, list[Any], list[int] | None]:
+        """Return the epoch, and the indices and slots of the items that are to be made now."""
+        begin = len(self._made)
+        part = slice(begin, begin + 1 if self._alone else None)
+        return self.epoch, self.indices[part], None if self.slots is None else self.slots[part]
+
+    def take(self, values: list[Any], error: BaseException | None) -> None:
+        """Take what came of that."""
+        self._made += values
+        self.deaths = 0
+        if error is not None or len(self._made) == len(self.indices):
+            self.answer = self._made, error
+
+    def died(self, how: str, retries: int) -> None:
+        """Have another worker make what is left; if there were too many, fail."""
+        _, indices, _ = self.part()
+        self._alone = True
+        self.deaths += len(indices) == 1  # else it is not known which item is to blame
+        if self.deaths > retries:
+            error = WorkerError(
+                f"item {indices[0]!r} of the source cannot be made: {self.deaths} workers died of "
+                f"it, the last with {how}; look for a lack of memory or a crash of a library in "
+                "what they wrote, or raise retries="
+            )
+            self.take([], error)
 
 
 class Worker(Protocol):
@@ -42,8 +70,8 @@ class Worker(Protocol):
     def give(self, task: Task, slots: tuple[Slots, int] | None) -> None:
         """Have it do a task as well. `slots`: and the descriptor of their memory."""
 
-    def collect(self) -> int | None:
-        """Take an answer; return how many items it has, at least 1, or None if the worker died."""
+    def collect(self) -> Task | None:
+        """Take an answer, and return its task; None if the worker has died."""
 
     def end(self) -> None:
         """Have it end after its tasks. From any thread."""
@@ -105,7 +133,7 @@ class Pool:
                 self._since[number] = time.perf_counter()
             worker.give(task, self.slots)
         except Exception as error:  # no process, or nothing that can be pickled
-            task.answer = [], error
+            task.take([], error)
 
     def _running(self, number: int) -> Worker:
         worker = self._workers[number]
@@ -125,10 +153,13 @@ class Pool:
             number = self._by_descriptor[descriptor]
             worker = self._workers[number]
             assert worker is not None
-            items = worker.collect()
-            if items is None:
+            items = len(worker.tasks[0].part()[1]) if worker.tasks else 0
+            task = worker.collect()
+            if task is None:
                 self._bury(number, worker)
                 continue
+            if task.answer is None:
+                self._again.append(task)
             now = time.perf_counter()
             spent = (now - self._since[number]) / items
             self._mean_seconds += (spent - self._mean_seconds) / 4
@@ -145,19 +176,12 @@ class Pool:
         self._workers[number] = None
         worker.end()
         how = worker.join(1.0)
-        for task in list(worker.tasks)[:1]:  # it has not begun the others
-            task.deaths += 1
-            if task.deaths > self._retries:
-                index = task.indices[0] if len(task.indices) == 1 else task.indices
-                task.answer = [], WorkerError(
-                    f"item {index!r} of the source cannot be made: {task.deaths} workers died "
-                    f"of it, the last with {how}; look for a lack of memory or a crash of a "
-                    "library in what they wrote, or raise retries="
-                )
+        if worker.tasks:  # it has not begun the others
+            worker.tasks[0].died(how, self._retries)
         self._again.extend(task for task in worker.tasks if task.answer is None)
         if self.closed:
             for task in self._again:
-                task.answer = [], Closed("this EchoLoader is closed; make a new one")
+                task.take([], Closed("this EchoLoader is closed; make a new one"))
 
     def close(self) -> None:
         """Have all workers end. From any thread, and from finalizers."""

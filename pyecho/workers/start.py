@@ -58,19 +58,19 @@ class ProcessWorker:
                 send(self._channel, SLOTS, pickle.dumps(slots[0]))
                 socket.send_fds(self._channel, [b"\0"], [slots[1]])
                 self._slots = slots[0].number
-            send(self._channel, TASK, (task.epoch, task.indices, task.slots))
+            send(self._channel, TASK, task.part())
         self.tasks.append(task)
 
-    def collect(self) -> int | None:
-        """Take an answer; return its items, None if the worker has died."""
+    def collect(self) -> Task | None:
+        """Take an answer, and return its task; None if the worker has died."""
         try:
             kind, values = receive(self._channel)
         except (EOFError, OSError):
             return None
         task = self.tasks.popleft()
         values, error = values if kind == FAILED else (values, None)
-        task.answer = values or [None] * len(task.indices), error
-        return len(task.indices)
+        task.take([None] * len(task.part()[1]) if values is None else values, error)
+        return task
 
     def end(self) -> None:
         """Have it end after the task it does. From any thread."""
@@ -127,14 +127,14 @@ class ThreadWorker:
 
     def _make(self, task: Task) -> None:
         if self._failure is None:
-            self._answers.append(self._maker.make(task.epoch, task.indices, task.slots))
+            self._answers.append(self._maker.make(*task.part()))
 
-    def collect(self) -> int | None:
-        """Take an answer; return its items."""
+    def collect(self) -> Task | None:
+        """Take an answer, and return its task."""
         self._done.recv(1)
         task = self.tasks.popleft()
-        task.answer = self._answers.popleft()
-        return len(task.indices)
+        task.take(*self._answers.popleft())
+        return task
 
     def end(self) -> None:
         """Have the thread end after its tasks."""
