@@ -46,7 +46,9 @@ class Options(TypedDict, total=False):
     threads: int | None
     collate_fn: Callable[[list[Any]], Any] | None
     augment: Callable[[Any, np.random.Generator], Any] | None
+    augment_example: Callable[[Any, np.random.Generator], Any] | None
     augment_workers: int
+    flatten: bool
     num_workers: int
     workers: Workers
     shuffle: bool
@@ -83,7 +85,9 @@ class Config:
     threads: int | None = bounded(None, 0, 256)
     collate_fn: Callable[[list[Any]], Any] | None = None
     augment: Callable[[Any, np.random.Generator], Any] | None = None
+    augment_example: Callable[[Any, np.random.Generator], Any] | None = None
     augment_workers: int = bounded(0, 0, 256)
+    flatten: bool = False
     num_workers: int = bounded(0, 0, 1024)
     workers: Workers = "process"
     shuffle: bool = False
@@ -142,7 +146,8 @@ class Config:
 
     def _check_batches(self) -> None:
         if self.batch_size is None:
-            for name in ("unbatch", "unique_in_batch", "drop_last", "pad_last", "collate_fn"):
+            flags = ("unbatch", "unique_in_batch", "drop_last", "pad_last")
+            for name in (*flags, "collate_fn", "augment_example"):
                 value = getattr(self, name)
                 if value is not None and value is not False:
                     shown = f"{name}=True" if value is True else name
@@ -154,6 +159,11 @@ class Config:
             raise ConfigError(
                 "collate_fn makes batches of whole examples, and unbatch=True splits batches; pass "
                 "a source that yields examples, or leave out one of the two"
+            )
+        if self.flatten and self.unbatch:
+            raise ConfigError(
+                "flatten=True takes lists for lists of examples, and unbatch=True for columns of a "
+                "batch; pass one of them"
             )
         if self.pad_last and self.drop_last:
             raise ConfigError(
@@ -270,7 +280,8 @@ class Config:
     @property
     def linked(self) -> bool:
         """True if threads of the loader collate or augment every batch."""
-        return self.augment is not None or self.collate_fn is not None
+        made = (self.augment, self.augment_example, self.collate_fn)
+        return any(function is not None for function in made)
 
     @property
     def leases_of_link(self) -> int:
@@ -311,6 +322,7 @@ class Config:
 
 _CALLED = {
     "augment": "(batch, rng)",
+    "augment_example": "(example, rng)",
     "collate_fn": "a list of examples",
     "worker_init_fn": "a worker's number",
 }

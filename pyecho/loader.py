@@ -156,6 +156,10 @@ class EchoLoader(LoaderTools):
             from pyecho.source.picked import picked
 
             self._source = picked(self._source, config)
+        if config.flatten:
+            from pyecho.source.flattened import flattened
+
+            self._source = flattened(self._source)
         self._longest = agreed_length(config, self._source, group)
         self._run: Run = self._new_run()
         if isinstance(source, EchoLoader):
@@ -167,7 +171,7 @@ class EchoLoader(LoaderTools):
             self._run.engine.keep_batches_of(source._run.engine)
         # Not in the first next(): Ctrl-C in an import may leave its lock to threads that import.
         if config.linked:
-            from pyecho.run import augment, link  # noqa: F401
+            from pyecho.run import augment, examples, link  # noqa: F401
         if config.progress:
             from pyecho.run.progress import require_tqdm
 

@@ -50,7 +50,8 @@ def add_augmentation(pipeline: Pipeline) -> None:
         from pyecho.run.augment import Augmentation
 
         threads = max(1, config.augment_workers)
-        pipeline.add_link("augment", Augmentation(config), threads=threads)
+        augmentation = Augmentation(config, pipeline.echo.spec, pipeline.adapter)
+        pipeline.add_link("augment", augmentation, threads=threads)
 
 
 class HostEcho:
@@ -59,6 +60,7 @@ class HostEcho:
     to_host: Callable[[Any], Any] = staticmethod(lambda item: item)
     """Returns an item of batch echoing as a state holds it."""
 
+    spec: Any = None  # of an example
     lists: tuple[bool, ...] = ()
     blocks: Any = None  # from which batches are sent to a device
 
