@@ -68,7 +68,7 @@ class DeviceOptions:
                 "echo_on='device' echoes examples, so it needs a batch_size; batch echoing copies "
                 "every item once without it"
             )
-        for name in ("augment", "collate_fn"):
+        for name in ("augment", "augment_example", "collate_fn"):
             if getattr(config, name) is not None:
                 raise ConfigError(
                     f"{name} works on batches in host memory, and with echo_on='device' there are "
