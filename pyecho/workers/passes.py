@@ -25,11 +25,17 @@ class WorkedPass(Iterator[Any]):
     """
 
     def __init__(
-        self, pool: Pool, indices: Iterator[Any], epoch: int, writing: list[Any]
+        self,
+        pool: Pool,
+        indices: Iterator[Any],
+        epoch: int,
+        place: int,  # of the first index in the epoch
+        writing: list[Any],
     ) -> None:
         self._pool = pool
         self._indices = indices
         self._epoch = epoch
+        self._place = place  # of the next task
         self._writing = writing
         self._next: list[Any] = []  # indices that follow, as far as they are known
         self._failure: Exception | None = None  # of the indices, after all tasks before it
@@ -50,8 +56,9 @@ class WorkedPass(Iterator[Any]):
         return bool(self._next)
 
     def _give(self, items: int, slots: list[int] | None = None, ticket: int = 0) -> None:
-        task = Task(self._epoch, self._next[:items], slots, ticket)
+        task = Task(self._epoch, self._place, self._next[:items], slots, ticket)
         self._tasks.append(task)
+        self._place += len(task.indices)
         del self._next[:items]
         self._pool.give(task)
 

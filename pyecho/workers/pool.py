@@ -20,9 +20,15 @@ class Task:
     """Some items to be made, one after the other."""
 
     def __init__(
-        self, epoch: int, indices: list[Any], slots: list[int] | None = None, ticket: int = 0
+        self,
+        epoch: int,
+        place: int,
+        indices: list[Any],
+        slots: list[int] | None = None,
+        ticket: int = 0,
     ) -> None:
         self.epoch = epoch
+        self.place = place  # of the first item in the epoch
         self.indices = indices
         self.slots = slots  # where the items go; None: back through the channel
         self.ticket = ticket  # of the first slot
@@ -31,11 +37,12 @@ class Task:
         self._alone = False  # make one item at a time: a worker died
         self._made: list[Any] = []
 
-    def part(self) -> tuple[int, list[Any], list[int] | None]:
-        """Return the epoch, and the indices and slots of the items that are to be made now."""
+    def part(self) -> tuple[int, int, list[Any], list[int] | None]:
+        """Return epoch, place, indices and slots of the items that are to be made now."""
         begin = len(self._made)
         part = slice(begin, begin + 1 if self._alone else None)
-        return self.epoch, self.indices[part], None if self.slots is None else self.slots[part]
+        slots = None if self.slots is None else self.slots[part]
+        return self.epoch, self.place + begin, self.indices[part], slots
 
     def take(self, values: list[Any], error: BaseException | None) -> None:
         """Take what came of that."""
@@ -46,7 +53,7 @@ class Task:
 
     def died(self, how: str, retries: int) -> None:
         """Have another worker make what is left; if there were too many, fail."""
-        _, indices, _ = self.part()
+        indices = self.part()[2]
         self._alone = True
         self.deaths += len(indices) == 1  # else it is not known which item is to blame
         if self.deaths > retries:
@@ -153,7 +160,7 @@ class Pool:
             number = self._by_descriptor[descriptor]
             worker = self._workers[number]
             assert worker is not None
-            items = len(worker.tasks[0].part()[1]) if worker.tasks else 0
+            items = len(worker.tasks[0].part()[2]) if worker.tasks else 0
             task = worker.collect()
             if task is None:
                 self._bury(number, worker)

@@ -35,6 +35,8 @@ class Job:
     dataset: Any
     count: int  # of the workers
     seed: int
+    rank: int
+    ranks: int
     init: Callable[[int], object] | None
 
 
@@ -55,21 +57,33 @@ class Slots:
 
 
 class Maker:
-    """Makes items as a task asks for them, and writes them to slots."""
+    """Makes items as a task asks for them, and writes them to slots.
 
-    def __init__(self, job: Job) -> None:
+    `seeded`: the global generators of `random`, NumPy and torch are seeded for every item, by
+    (seed, epoch, place), so that no item depends on the worker that makes it.
+    """
+
+    def __init__(self, job: Job, *, seeded: bool = True) -> None:
         self._job = job
+        self._seeded = seeded
         self._epoch: int | None = None
+        self._key = 0
         self.writer: _core.SlotWriter | None = None
 
-    def make(self, epoch: int, indices: list[Any], slots: list[int] | None) -> Answer:
+    def make(
+        self, epoch: int, place: int, indices: list[Any], slots: list[int] | None
+    ) -> Answer:
         """Return the items, or what of them does not fit into slots, and what ended this."""
         made: list[Any] = []
         try:
             if epoch != self._epoch:
                 tell_epoch(self._job.dataset, epoch)
                 self._epoch = epoch
+                self._key = _mixed(_mixed(self._job.seed) + epoch)
             for index in indices:
+                if self._seeded:
+                    whole = (place + len(made)) * self._job.ranks + self._job.rank
+                    _seed(_mixed(self._key + whole))
                 item = item_at(self._job.get, index)
                 if slots is not None:
                     assert self.writer is not None
@@ -150,13 +164,11 @@ def _portable(error: BaseException) -> Any:
 
 def _prepare(worker: int, job: Job) -> None:
     """Be a worker as torch's are: with a number, seeds of its own, and one thread for torch."""
-    seed = job.seed + worker
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
+    seed = (job.seed + worker) % 2**63
+    _seed(seed)
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(1)
-        torch.manual_seed(seed % 2**63)
     data = sys.modules.get("torch.utils.data")
     if data is not None:
         known: Any = data._utils.worker
@@ -165,6 +177,23 @@ def _prepare(worker: int, job: Job) -> None:
         )
     if job.init is not None:
         job.init(worker)
+
+
+def _seed(seed: int) -> None:
+    """Seed the global generators."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.default_generator.manual_seed(seed % 2**63)
+
+
+def _mixed(value: int) -> int:
+    """Return 64 bits that look random: SplitMix64."""
+    value = (value + 0x9E3779B97F4A7C15) % 2**64
+    value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+    value = (value ^ (value >> 27)) * 0x94D049BB133111EB % 2**64
+    return value ^ (value >> 31)
 
 
 def _die_with_loader(life: Connection) -> None:

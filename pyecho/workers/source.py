@@ -48,7 +48,15 @@ class Worked(Picked):
         pool = self._pool
         if pool is None or pool.closed or pool.process != os.getpid():
             config = self._config
-            job = Job(self._get, self.object, config.num_workers, config.seed, config.worker_init_fn)
+            job = Job(
+                get=self._get,
+                dataset=self.object,
+                count=config.num_workers,
+                seed=config.seed,
+                rank=config.wiring.rank,
+                ranks=config.wiring.ranks,
+                init=config.worker_init_fn,
+            )
             start = partial(ProcessWorker, self._context, job)
             if config.workers == "thread":
                 start = partial(ThreadWorker, job)
@@ -58,7 +66,7 @@ class Worked(Picked):
     def read(self, start: int = 0) -> Iterator[Any]:
         """Begin one pass."""
         indices = self._order.indices(start)
-        return WorkedPass(self._running(), indices, self._epoch, self._writing)
+        return WorkedPass(self._running(), indices, self._epoch, start, self._writing)
 
     def set_epoch(self, epoch: int) -> None:
         """Tell this process's dataset and the sampler; workers learn of it with the next item."""
@@ -76,8 +84,10 @@ class Worked(Picked):
 
     def join(self, seconds: float) -> None:
         """Wait this long at most for their end."""
-        if self._pool is not None and self._pool.process == os.getpid():
-            self._pool.join(seconds)
+        pool = self._pool
+        if pool is not None and pool.process == os.getpid():
+            pool.join(seconds)
+            self._pool = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the workers, which serve this one only."""

@@ -69,7 +69,7 @@ class ProcessWorker:
             return None
         task = self.tasks.popleft()
         values, error = values if kind == FAILED else (values, None)
-        task.take([None] * len(task.part()[1]) if values is None else values, error)
+        task.take([None] * len(task.part()[2]) if values is None else values, error)
         return task
 
     def end(self) -> None:
@@ -93,7 +93,7 @@ class ThreadWorker:
 
     def __init__(self, job: Job, number: int) -> None:
         self.tasks: deque[Task] = deque()
-        self._maker = Maker(job)
+        self._maker = Maker(job, seeded=False)
         self._slots = -1
         self._failure: BaseException | None = None  # of the beginning
         self._answers: deque[Answer] = deque()
