@@ -88,7 +88,5 @@ def refuse_unknown(owner: type[Any], names: Iterable[str]) -> None:
 
 _OF_TORCH = ("device", "device_augment", "device_dtype", "echo_on", "group", "max_device_bytes")
 
-_OF_DATA_LOADERS = (
-    "batch_sampler generator persistent_workers prefetch_factor timeout"
-)
+_OF_DATA_LOADERS = "batch_sampler generator persistent_workers prefetch_factor timeout"
 """Arguments of a `DataLoader` that have to do with where examples come from."""

@@ -146,8 +146,7 @@ class Config:
 
     def _check_batches(self) -> None:
         if self.batch_size is None:
-            flags = ("unbatch", "unique_in_batch", "drop_last", "pad_last")
-            for name in (*flags, "collate_fn", "augment_example"):
+            for name in _OF_EXAMPLES.split():
                 value = getattr(self, name)
                 if value is not None and value is not False:
                     shown = f"{name}=True" if value is True else name
@@ -161,10 +160,7 @@ class Config:
                 "a source that yields examples, or leave out one of the two"
             )
         if self.flatten and self.unbatch:
-            raise ConfigError(
-                "flatten=True takes lists for lists of examples, and unbatch=True for columns of a "
-                "batch; pass one of them"
-            )
+            raise ConfigError("flatten=True splits lists, and unbatch=True batches; pass only one")
         if self.pad_last and self.drop_last:
             raise ConfigError(
                 "pad_last=True fills the last batch, and drop_last=True leaves the last batch out; "
@@ -273,14 +269,14 @@ class Config:
     @property
     def by_index(self) -> str | None:
         """The option that needs a source with items by index, for messages; None: there is none."""
-        given = {"sampler=": self.sampler is not None, "shuffle=True": self.shuffle}
-        given["num_workers="] = self.num_workers > 0
-        return next((name for name, is_given in given.items() if is_given), None)
+        if self.sampler is not None or self.shuffle:
+            return "shuffle=True" if self.shuffle else "sampler="
+        return "num_workers=" if self.num_workers else None
 
     @property
     def linked(self) -> bool:
         """True if threads of the loader collate or augment every batch."""
-        made = (self.augment, self.augment_example, self.collate_fn)
+        made = self.augment, self.augment_example, self.collate_fn
         return any(function is not None for function in made)
 
     @property
@@ -320,6 +316,7 @@ class Config:
         return max(1, min(4, available_cores() - 1))
 
 
+_OF_EXAMPLES = "unbatch unique_in_batch drop_last pad_last collate_fn augment_example"
 _CALLED = {
     "augment": "(batch, rng)",
     "augment_example": "(example, rng)",

@@ -197,7 +197,9 @@ class ExampleEcho(HostEcho):
         together = max(1, min(32, AHEAD_BYTES // 4 // max(1, _size_of(first) or 1)))
         wiring = replace(
             config.wiring,
-            slots_ahead=max(1, rows_of(first) if config.unbatch else 2 * config.num_workers * together),
+            slots_ahead=max(
+                1, rows_of(first) if config.unbatch else 2 * config.num_workers * together
+            ),
             shared_slots=by_workers,
             leases=1 if self.blocks else held,  # a batch on the device is no lease
         )

@@ -35,7 +35,8 @@ class _Pickler(pickle.Pickler):
 def _is_plain(tensor: Any, torch: Any) -> bool:
     dense = tensor.is_cpu and tensor.layout == torch.strided and not tensor.is_nested
     return bool(
-        dense and not (tensor.requires_grad or tensor.is_quantized or tensor.is_conj())
+        dense
+        and not (tensor.requires_grad or tensor.is_quantized or tensor.is_conj())
         and not tensor.is_neg()
     )
 

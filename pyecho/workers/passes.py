@@ -105,9 +105,9 @@ class WorkedPass(Iterator[Any]):
         return self._fill
 
     def _fill(self, stage: _core.ExampleStage) -> bool | None:
-        descriptor, *memory = stage._shared_slots
-        *writing, most = self._writing
-        slots = Slots(*writing, os.fstat(descriptor).st_ino, *memory)
+        descriptor, size_bytes, streamed = stage._shared_slots
+        spec, to_array, most = self._writing
+        slots = Slots(spec, to_array, os.fstat(descriptor).st_ino, size_bytes, streamed)
         self._pool.slots = slots, descriptor
         try:
             while self._step(stage, most):
@@ -166,4 +166,4 @@ class WorkedPass(Iterator[Any]):
                 self._pool.wait(SLICE_SECONDS)
                 continue
             task = self._tasks.popleft()
-            stage._abort_slots(task.slots, task.ticket)
+            stage._abort_slots(task.slots or [], task.ticket)

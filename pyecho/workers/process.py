@@ -22,7 +22,6 @@ from pyecho.items.nodes import node_of
 from pyecho.source.reader import item_at, tell_epoch
 from pyecho.workers.channel import DONE, FAILED, SLOTS, TASK, dumps, receive, send
 
-
 Answer = tuple[list[Any], BaseException | None]
 """What was made of a task, and what ended that before its end."""
 
@@ -70,9 +69,7 @@ class Maker:
         self._key = 0
         self.writer: _core.SlotWriter | None = None
 
-    def make(
-        self, epoch: int, place: int, indices: list[Any], slots: list[int] | None
-    ) -> Answer:
+    def make(self, epoch: int, place: int, indices: list[Any], slots: list[int] | None) -> Answer:
         """Return the items, or what of them does not fit into slots, and what ended this."""
         made: list[Any] = []
         try:

@@ -14,7 +14,7 @@ from pyecho.source.order import Order, Sampled
 from pyecho.source.picked import Picked
 from pyecho.source.reader import Source
 from pyecho.workers.passes import WorkedPass
-from pyecho.workers.pool import Pool
+from pyecho.workers.pool import Pool, Worker
 from pyecho.workers.process import Job
 from pyecho.workers.start import ProcessWorker, ThreadWorker
 
@@ -57,7 +57,7 @@ class Worked(Picked):
                 ranks=config.wiring.ranks,
                 init=config.worker_init_fn,
             )
-            start = partial(ProcessWorker, self._context, job)
+            start: Callable[[int], Worker] = partial(ProcessWorker, self._context, job)
             if config.workers == "thread":
                 start = partial(ThreadWorker, job)
             self._pool = pool = Pool(config.num_workers, config.retries, start)

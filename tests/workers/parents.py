@@ -3,7 +3,6 @@
 python parents.py [times] [start method]. Nothing may be left: no process, nothing in /dev/shm.
 """
 
-import os
 import random
 import signal
 import subprocess
@@ -59,7 +58,7 @@ def left_after(process: subprocess.Popen[str], seconds: float = 10.0) -> list[in
 
 def killed(path: Path, times: int, seed: int = 0, **options: object) -> None:
     """Kill that process so many times."""
-    rng, before = random.Random(seed), set(os.listdir("/dev/shm"))
+    rng, before = random.Random(seed), set(Path("/dev/shm").iterdir())
     for _ in range(times):
         process = started(path, -1, **options)
         if rng.random() < 0.7:
@@ -68,18 +67,18 @@ def killed(path: Path, times: int, seed: int = 0, **options: object) -> None:
         process.send_signal(signal.SIGKILL)
         process.communicate()  # a worker would keep the pipes open
         assert not left_after(process)
-    assert set(os.listdir("/dev/shm")) <= before
+    assert set(Path("/dev/shm").iterdir()) <= before
 
 
 def exited(path: Path, times: int, seed: int = 0, **options: object) -> None:
     """Have that process exit in the middle of an epoch so many times."""
-    rng, before = random.Random(seed), set(os.listdir("/dev/shm"))
+    rng, before = random.Random(seed), set(Path("/dev/shm").iterdir())
     for _ in range(times):
         process = started(path, rng.randrange(60), **options)
         _, errors = process.communicate(timeout=60)
         assert (process.returncode, errors) == (0, "")
         assert not left_after(process)
-    assert set(os.listdir("/dev/shm")) <= before
+    assert set(Path("/dev/shm").iterdir()) <= before
 
 
 if __name__ == "__main__":
