@@ -6,7 +6,7 @@ import inspect
 import math
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, get_args
 
 import numpy as np
@@ -101,7 +101,7 @@ class Config:
     copy: bool = False
     progress: bool = False
     kind: Literal["loader", "buffer"] = "loader"
-    wiring: Wiring = Wiring()
+    wiring: Wiring = field(default_factory=Wiring)
 
     def __post_init__(self) -> None:
         """Check everything, and settle what has a default that depends on the rest."""

@@ -110,9 +110,10 @@ class EchoLoader(LoaderTools):
         functions of torch draw from a generator seeded likewise.
     augment_workers
         Threads that call `augment_example`, `collate_fn` and `augment`; 0 is one. Each of several
-        has a deep copy of them (of a bound method's object, too), made with the first item: objects that keep a state
-        need not be thread-safe, and the originals stay as they are. Functions, and objects without
-        a deep copy, are shared. The output of pure functions is the same for any number.
+        has a deep copy of them (of a bound method's object, too), made with the first item: objects
+        that keep a state need not be thread-safe, and the originals stay as they are. Functions,
+        and objects without a deep copy, are shared. The output of pure functions is the same for
+        any number.
     flatten
         An item that is a list counts as the examples in it, such as patches of a volume.
     num_workers

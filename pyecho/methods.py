@@ -43,9 +43,6 @@ class LoaderTools:
     def _items(self) -> int | None:
         raise NotImplementedError
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        raise NotImplementedError
-
     def stats(self) -> EchoStats:
         """Return counts and times over all epochs of this loader, the running one included."""
         return self._run.stats()
@@ -142,7 +139,8 @@ class LoaderTools:
         if not (self._run.unfinished or self._run.flows):
             self._source.set_epoch(self._run.epoch)  # which may decide the length
         state = skipped(self._run, count, self._items())
-        self.load_state_dict(whole_state(self._config, **state))
+        loader: Any = self
+        loader.load_state_dict(whole_state(self._config, **state))
 
     # ------------------------------------------------------------ other libraries
 

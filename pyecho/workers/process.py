@@ -179,7 +179,7 @@ def _prepare(worker: int, job: Job) -> None:
 def _seed(seed: int) -> None:
     """Seed the global generators."""
     random.seed(seed)
-    np.random.seed(seed % 2**32)
+    np.random.seed(seed % 2**32)  # noqa: NPY002  (what datasets use)
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.default_generator.manual_seed(seed % 2**63)

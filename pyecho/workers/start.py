@@ -47,6 +47,12 @@ class ProcessWorker:
                 theirs.close()
                 their_life.close()
 
+    @property
+    def pid(self) -> int | None:
+        """Number of the process."""
+        number: int | None = self._process.pid
+        return number
+
     def fileno(self) -> int:
         """Return the descriptor of the channel."""
         return self._channel.fileno()

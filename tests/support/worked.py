@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,14 +43,14 @@ class Batches(Rows):
 class Deadly(Rows):
     """Kills the process that makes an item, until a file is there."""
 
-    def __init__(self, path: str | None, items: int = 60, at: int = 20) -> None:
+    def __init__(self, path: Path | None, items: int = 60, at: int = 20) -> None:
         super().__init__(items)
         self.path, self.at = path, at
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        if index == self.at and not (self.path and os.path.exists(self.path)):
+        if index == self.at and not (self.path and self.path.exists()):
             if self.path:
-                open(self.path, "w").close()
+                self.path.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return super().__getitem__(index)
 
@@ -94,4 +95,4 @@ def emitted(dataset: Any, epochs: int = 2, loader: Any = pyecho.EchoLoader, **op
 def workers_of(loader: Any) -> list[int]:
     """Return the numbers of the worker processes of a loader."""
     pool = loader._source._pool
-    return [each._process.pid for each in pool._workers if each is not None]
+    return [] if pool is None else [each.pid for each in pool._workers if each is not None]

@@ -41,7 +41,7 @@ def processes_of(group: int) -> list[int]:
 
 def started(path: Path, last: int, **options: object) -> subprocess.Popen[str]:
     """Start a loader in a process group of its own, which ends after a batch of this number."""
-    support = str(Path(__file__).parents[1] / "support")
+    support = str(Path(__file__).parent)
     path.write_text(SCRIPT.format(support=support, options=options, last=last))
     command = [sys.executable, "-P", "-W", "error", str(path)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
