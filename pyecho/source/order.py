@@ -46,8 +46,10 @@ class Order:
         places = range(self._rank, self._count(), self._ranks)[begin:end]
         if self._seed is None:
             return places
-        whole = (self._count(), self._seed, self._epoch)
-        return _core.permuted(*whole, places.start, max(places.start, places.stop), self._ranks)
+        count = self._count()
+        last = min(places.stop, count)
+        first = min(places.start, last)
+        return _core.permuted(count, self._seed, self._epoch, first, last, self._ranks)
 
     def indices(self, start: int) -> Iterator[Any]:
         """Return the indices of the epoch from place `start` on, by a reader."""
