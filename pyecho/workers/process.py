@@ -105,6 +105,11 @@ def serve(channel: socket.socket, life: Connection, worker: int, job: Job) -> No
     except BaseException as error:
         failure = error
     maker = Maker(job)
+    with channel:
+        _serve(channel, maker, failure)
+
+
+def _serve(channel: socket.socket, maker: Maker, failure: BaseException | None) -> None:
     while True:
         try:
             kind, message = receive(channel)

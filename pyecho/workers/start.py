@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import multiprocessing
 import os
@@ -159,10 +160,11 @@ class ThreadWorker:
 
 
 def _close_ends() -> None:
-    # The other processes would not notice the end of the parent, as long as a child has these.
+    # In a child: the workers would not notice the end of its parent, as long as it has these.
     for end in list(_ends):
         end.close()
 
 
+atexit.register(_close_ends)  # after loaders have been closed: their handler is always a later one
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_close_ends)

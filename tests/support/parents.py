@@ -76,7 +76,7 @@ def exited(path: Path, times: int, seed: int = 0, **options: object) -> None:
     for _ in range(times):
         process = started(path, rng.randrange(60), **options)
         _, errors = process.communicate(timeout=60)
-        assert (process.returncode, errors) == (0, "")
+        assert (process.returncode, errors) == (0, ""), errors
         assert not left_after(process)
     assert set(Path("/dev/shm").iterdir()) <= before
 

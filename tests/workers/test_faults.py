@@ -123,6 +123,7 @@ def test_an_exception_of_worker_init_fn_is_that_of_the_source(workers):
 
 
 def test_workers_serve_all_epochs_and_end_with_the_loader():
+    gc.collect()
     before = len(list(Path("/proc/self/fd").iterdir()))
     with pyecho.EchoLoader(Rows(), 2, batch_size=8, num_workers=2) as loader:
         next(iter(loader))
@@ -221,10 +222,11 @@ def test_ctrl_c_ends_the_program_and_not_the_workers_before_it():
                 time.sleep(0.001)
                 return np.full(3, index)
         loader = pyecho.EchoLoader(Rows(), 1, batch_size=4, shuffle_buffer=0, num_workers=2)
-        batches, found = iter(loader), []
+        batches, found, struck = iter(loader), [], 0
         while len(found) < 250:
             try:
-                if len(found) % 25 == 7:
+                if len(found) % 25 == 7 and struck < len(found):
+                    struck = len(found)
                     os.killpg(0, signal.SIGINT)
                 found.append(next(batches)[:, 0].tolist())
             except KeyboardInterrupt:
