@@ -38,6 +38,7 @@ from pyecho._core import (
     EchoMutated,
     PutTimeout,
     SpecMismatch,
+    WorkerError,
 )
 from pyecho.adaptive import Adaptive
 from pyecho.buffer import EchoBuffer
@@ -97,6 +98,7 @@ __all__ = [
     "PutTimeout",
     "Ragged",
     "SpecMismatch",
+    "WorkerError",
     "__version__",
     "cuda",
     "get_cmake_dir",

@@ -13,7 +13,7 @@ from pyecho import _core
 from pyecho._core import CheckpointError, ConfigError
 from pyecho.adaptive import Adaptive
 from pyecho.checked import checked_int, with_checked_names
-from pyecho.config import MAX_CAPACITY, Config, Wiring
+from pyecho.config import MAX_CAPACITY, Config
 from pyecho.items.nest import fields_of
 from pyecho.items.nodes import node_of
 from pyecho.items.programs import Ops, Row, rows_with
@@ -28,6 +28,7 @@ from pyecho.state.position import (
     whole_state,
 )
 from pyecho.stats import EchoStats
+from pyecho.wiring import Wiring
 
 _ALIGNMENT = 16  # of the arrays of a batch, enough for every dtype
 

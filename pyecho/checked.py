@@ -83,15 +83,10 @@ def refuse_unknown(owner: type[Any], names: Iterable[str]) -> None:
         hint = "pyecho.jax.EchoLoader has it"
     elif name in _OF_DATA_LOADERS.split():
         hint = "pass it to a torch.utils.data.DataLoader, and that as the source"
-        if name == "shuffle":
-            hint += "; shuffle_buffer= shuffles uses"
     raise TypeError(f"{owner.__name__}() got an unexpected keyword argument {name!r}; {hint}")
 
 
 _OF_TORCH = ("device", "device_augment", "device_dtype", "echo_on", "group", "max_device_bytes")
 
-_OF_DATA_LOADERS = (
-    "batch_sampler generator multiprocessing_context num_workers persistent_workers "
-    "prefetch_factor sampler shuffle timeout worker_init_fn"
-)
+_OF_DATA_LOADERS = "batch_sampler generator persistent_workers prefetch_factor timeout"
 """Arguments of a `DataLoader` that have to do with where examples come from."""

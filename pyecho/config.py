@@ -5,23 +5,30 @@ from __future__ import annotations
 import inspect
 import math
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal, TypedDict, TypeVar, get_args
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, get_args
 
 import numpy as np
 
 from pyecho._core import ConfigError, uses_of_pass
 from pyecho.adaptive import Adaptive
-from pyecho.checked import MAX_USES, checked_factor, checked_int
+from pyecho.checked import MAX_USES, checked_factor
 from pyecho.items.programs import Ops, checked_ops
 from pyecho.items.ragged import Fields, Pad, checked_fields
+from pyecho.wiring import Wiring, bounded, check_fields
+
+if TYPE_CHECKING:
+    from multiprocessing.context import BaseContext
 
 MAX_CAPACITY = 2**29 - 1
 
 Memory = Literal["auto", "pageable", "pinned"]
 """``"pinned"`` memory can be read by a CUDA device while the host goes on, and must be had;
 ``"auto"`` is pinned if a device is in use and the system allows it."""
+
+Workers = Literal["process", "thread"]
+"""Where ``source[index]`` runs if there are workers."""
 
 
 class Options(TypedDict, total=False):
@@ -44,60 +51,21 @@ class Options(TypedDict, total=False):
     pad: Pad
     collate_fn: Callable[[list[Any]], Any] | None
     augment: Callable[[Any, np.random.Generator], Any] | None
+    augment_example: Callable[[Any, np.random.Generator], Any] | None
     augment_workers: int
+    flatten: bool
+    num_workers: int
+    workers: Workers
+    shuffle: bool
+    sampler: Iterable[Any] | None
+    worker_init_fn: Callable[[int], object] | None
+    multiprocessing_context: str | BaseContext | None
+    retries: int
     memory: Memory
     max_bytes: int | None
     with_info: bool
     copy: bool
     progress: bool
-
-
-def bounded(default: int | None, minimum: int, maximum: int) -> Any:
-    """Return the field of a whole number; None is one only if it is the default."""
-    return field(default=default, metadata={"minimum": minimum, "maximum": maximum})
-
-
-def _check_fields(record: Wiring | Config) -> None:
-    """Have whole numbers be ints within their bounds, and flags be True or False."""
-    for option in fields(record):
-        name, value = option.name, getattr(record, option.name)
-        if isinstance(option.default, bool):
-            if not isinstance(value, bool | np.bool_):
-                raise ConfigError(f"{name} must be True or False, got {value!r}")
-            object.__setattr__(record, name, bool(value))
-        elif option.metadata and (value is not None or option.default is not None):
-            object.__setattr__(record, name, checked_int(name, value, **option.metadata))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Wiring:
-    """How the stages of one run fit together: no options, but what surrounds a loader or buffer.
-
-    The native stages read it by name, as they do `Config`.
-    """
-
-    epoch: int = bounded(0, 0, 2**64 - 1)
-    """The first epoch of an `EchoBuffer`."""
-    slots_ahead: int = bounded(1, 1, 2**30)
-    """Slots ahead of the pool, for examples that arrive together."""
-    leases: int = bounded(2, 1, 2**29)
-    """Batches that the consumer holds at the same time."""
-    most_ahead: int = bounded(32, 1, 2**10)
-    """Most batches made ahead that `prefetch` is raised to where batches are small."""
-    grows_quietly: bool = False
-    """True if the consumer may hold more of them without a warning."""
-    reads_few: bool = False
-    """True if the source waits for items that are kept: read no more than asked for."""
-    by_consumer: bool = False
-    """True if the consumer's thread reads the source, and the run has no threads."""
-    lists: tuple[bool, ...] | None = None
-    """Which lists in a batch are columns, once that is known; see `pyecho.items.rows.row_spec`."""
-    rank: int = bounded(0, 0, 2**20)
-    ranks: int = bounded(1, 1, 2**20)
-
-    def __post_init__(self) -> None:
-        """Check the numbers."""
-        _check_fields(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,30 +93,42 @@ class Config:
     pad: Pad = None
     collate_fn: Callable[[list[Any]], Any] | None = None
     augment: Callable[[Any, np.random.Generator], Any] | None = None
+    augment_example: Callable[[Any, np.random.Generator], Any] | None = None
     augment_workers: int = bounded(0, 0, 256)
+    flatten: bool = False
+    num_workers: int = bounded(0, 0, 1024)
+    workers: Workers = "process"
+    shuffle: bool = False
+    sampler: Iterable[Any] | None = None
+    worker_init_fn: Callable[[int], object] | None = None
+    multiprocessing_context: str | BaseContext | None = None
+    retries: int = bounded(1, 0, 2**20)
     memory: Memory = "auto"
     max_bytes: int | None = bounded(None, 0, 2**63 - 1)
     with_info: bool = False
     copy: bool = False
     progress: bool = False
     kind: Literal["loader", "buffer"] = "loader"
-    wiring: Wiring = Wiring()
+    wiring: Wiring = field(default_factory=Wiring)
 
     def __post_init__(self) -> None:
         """Check everything, and settle what has a default that depends on the rest."""
         if self.adaptive is None:
             object.__setattr__(self, "factor", checked_factor(self.factor))
-        _check_fields(self)
-        for name, call in (("augment", "(batch, rng)"), ("collate_fn", "a list of examples")):
+        check_fields(self)
+        for name, call in _CALLED.items():
             value = getattr(self, name)
             if value is not None and not callable(value):
                 raise ConfigError(f"{name} must be a function of {call}, got {value!r}")
         if self.ops is not None:
             checked_ops(self.ops)
         checked_fields(self.fields, self.pad)
-        if self.memory not in get_args(Memory):
-            known = ", ".join(map(repr, get_args(Memory)))
-            raise ConfigError(f"memory must be one of {known}, got {self.memory!r}")
+        for name, choice in (("memory", Memory), ("workers", Workers)):
+            if getattr(self, name) not in get_args(choice):
+                known = ", ".join(map(repr, get_args(choice)))
+                raise ConfigError(f"{name} must be one of {known}, got {getattr(self, name)!r}")
+        if self.shuffle and self.sampler is not None:
+            raise ConfigError("shuffle=True and sampler= both decide the order; pass one of them")
         self._settle_pool()
         self._check_batches()
         self._check_streams()
@@ -177,8 +157,7 @@ class Config:
 
     def _check_batches(self) -> None:
         if self.batch_size is None:
-            options = "unbatch unique_in_batch drop_last pad_last fields ops pad collate_fn"
-            for name in options.split():
+            for name in _OF_EXAMPLES.split():
                 value = getattr(self, name)
                 if value is not None and value is not False:
                     shown = f"{name}=True" if value is True else name
@@ -197,6 +176,8 @@ class Config:
                     f"collate_fn makes batches of examples of any kind, and {name} is for arrays; "
                     "do it in collate_fn, or leave out one of the two"
                 )
+        if self.flatten and self.unbatch:
+            raise ConfigError("flatten=True splits lists, and unbatch=True batches; pass only one")
         if self.pad_last and self.drop_last:
             raise ConfigError(
                 "pad_last=True fills the last batch, and drop_last=True leaves the last batch out; "
@@ -303,9 +284,17 @@ class Config:
         return self.shards is not None
 
     @property
+    def by_index(self) -> str | None:
+        """The option that needs a source with items by index, for messages; None: there is none."""
+        if self.sampler is not None or self.shuffle:
+            return "shuffle=True" if self.shuffle else "sampler="
+        return "num_workers=" if self.num_workers else None
+
+    @property
     def linked(self) -> bool:
         """True if threads of the loader collate or augment every batch."""
-        return self.augment is not None or self.collate_fn is not None
+        made = self.augment, self.augment_example, self.collate_fn
+        return any(function is not None for function in made)
 
     @property
     def leases_of_link(self) -> int:
@@ -343,6 +332,17 @@ class Config:
             return 0
         return max(1, min(4, available_cores() - 1))
 
+
+_OF_EXAMPLES = (
+    "unbatch unique_in_batch drop_last pad_last fields ops pad collate_fn augment_example"
+)
+_CALLED = {
+    "augment": "(batch, rng)",
+    "augment_example": "(example, rng)",
+    "collate_fn": "a list of examples",
+    "worker_init_fn": "a worker's number",
+}
+"""Options that are functions, and of what."""
 
 Init = TypeVar("Init", bound=Callable[..., None])
 

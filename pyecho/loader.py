@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pyecho._core import ConfigError
 from pyecho.adaptive import Adaptive
 from pyecho.checked import checked_int, refuse_unknown
-from pyecho.config import Config, Options, Wiring, with_options
+from pyecho.config import Config, Options, with_options
 from pyecho.items.spec import NUMPY, Adapter
 from pyecho.methods import LoaderTools
 from pyecho.run.extent import Group, agreed_length
 from pyecho.run.host import host_pipeline
 from pyecho.run.pipeline import MakePipeline
 from pyecho.run.run import Run
-from pyecho.run.saving import skipped
 from pyecho.run.threads import EXIT_SECONDS
-from pyecho.source import source_of
+from pyecho.source.chosen import chosen
 from pyecho.state.check import SavedState
 from pyecho.state.position import whole_state
+from pyecho.wiring import Wiring
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -99,29 +99,57 @@ class EchoLoader(LoaderTools):
         everything, reading included (but with an adaptive factor). None: as many as pay.
     fields
         Example echoing: a `Field` for leaves whose examples differ in size, by name (its keys,
-        joined by dots): ``{"image": pyecho.Field((None, None, 3), "uint8", max_bytes=4 << 20)}``.
-        Batches have a `Ragged` there, unless `ops` make rows of one shape. With `max_bytes` each of
-        their examples counts as the most that it may have.
+        joined by dots): ``{"image": pyecho.Field((None, None, 3), "uint8", max_bytes=4 << 20)}``;
+        a `Field` alone for the one leaf that has axes. Batches have a `Ragged` there, unless `ops`
+        make rows of one shape. With `max_bytes` each example counts as the most that it may have.
     ops
         Example echoing: operations of `pyecho.ops` that every use goes through on its way into the
         batch, such as ``[ops.RandomCrop((224, 224)), ops.ToCHW()]``: natively and without the GIL.
         A list, for the one leaf that has axes, or a dict of lists: a key is the name of a leaf (its
         keys, joined by dots), or a tuple of names, which share their random draws.
     pad
-        ``{"tokens": 0}``: fill the rows of a leaf whose examples differ in size up to the largest
-        in the batch, which then has a `Padded` there.
+        ``{"tokens": 0}``, or a number for the one leaf that has axes: fill the rows of a leaf whose
+        examples differ in size up to the largest in the batch, which then has a `Padded` there.
     collate_fn
         Example echoing: ``collate_fn(examples)`` makes a batch of a list of examples, on every use,
         in the threads of `augment`; examples then travel by reference and may be anything.
+    augment_example
+        Example echoing: ``augment_example(example, rng)`` is called for each row on every use,
+        before a batch is made of what it returns (by `collate_fn`, if there is one), with a
+        generator seeded also by the row. The example is its own to change.
     augment
         ``augment(batch, rng)`` is called on every use, with a `numpy.random.Generator` seeded by
         (seed, epoch, number of the batch); what it returns is what the loader yields. Random
         functions of torch draw from a generator seeded likewise.
     augment_workers
-        Threads that call `collate_fn` and `augment`; 0 is one. Each of several has a deep copy of
-        both (of a bound method's object, too), made with the first item: objects that keep a state
-        need not be thread-safe, and the originals stay as they are. Functions, and objects without
-        a deep copy, are shared. The output of pure functions is the same for any number.
+        Threads that call `augment_example`, `collate_fn` and `augment`; 0 is one. Each of several
+        has a deep copy of them (of a bound method's object, too), made with the first item: objects
+        that keep a state need not be thread-safe, and the originals stay as they are. Functions,
+        and objects without a deep copy, are shared. The output of pure functions is the same for
+        any number.
+    flatten
+        An item that is a list counts as the examples in it, such as patches of a volume.
+    num_workers
+        Workers that call ``source[index]``, for sources with items by index; 0: one thread of the
+        loader reads. The order, and with it the output, is the same for any number.
+    workers
+        ``"process"``: worker processes, which write what they make straight into shared memory.
+        They see `torch.utils.data.get_worker_info`, learn of epochs, and have the generators of
+        `random`, NumPy and torch seeded by (seed, epoch, place) for every item. ``"thread"``:
+        threads, for sources that release the GIL.
+    shuffle
+        Read a source with items by index in an order that (seed, epoch) selects and that needs no
+        memory. With a `group` the source is the whole one, and the order is dealt to the ranks.
+    sampler
+        Any iterable of indices that yields the same ones again for an epoch; a ``set_epoch`` is
+        told. Random functions of torch draw from a generator seeded by (seed, epoch) in it.
+    worker_init_fn
+        ``worker_init_fn(number)`` is called when a worker starts.
+    multiprocessing_context
+        How worker processes start: ``"fork"``, ``"forkserver"``, ``"spawn"`` or a context of
+        `multiprocessing`; None: as Python does by default.
+    retries
+        How often an item is made again whose worker process has died; then comes `WorkerError`.
     memory
         Memory of batches: ``"pageable"``, or ``"pinned"`` memory of PyTorch's, from which a CUDA
         device can copy while the host goes on (in `pyecho.torch.EchoLoader` only; `max_bytes` does
@@ -158,12 +186,7 @@ class EchoLoader(LoaderTools):
                 "memory='pinned' needs pyecho.torch.EchoLoader: PyTorch's allocator knows when a "
                 "copy to a device has read a batch"
             )
-        self._source = source_of(
-            source,
-            batch_size=config.batch_size,
-            unbatch=config.unbatch,
-            collated=config.collate_fn is not None,
-        )
+        self._source = chosen(source, config)
         self._longest = agreed_length(config, self._source, group)
         self._run: Run = self._new_run()
         if isinstance(source, EchoLoader):
@@ -175,7 +198,7 @@ class EchoLoader(LoaderTools):
             self._run.engine.keep_batches_of(source._run.engine)
         # Not in the first next(): Ctrl-C in an import may leave its lock to threads that import.
         if config.linked:
-            from pyecho.run import augment, link  # noqa: F401
+            from pyecho.run import augment, examples, link  # noqa: F401
         if config.progress:
             from pyecho.run.progress import require_tqdm
 
@@ -207,7 +230,7 @@ class EchoLoader(LoaderTools):
         source, config = self._source, self._config
         asked = config.threads == 0 or (source.in_memory and config.threads is None)
         # An adaptive factor compares the speeds of two threads.
-        needs_threads = config.linked or config.adaptive or source.native
+        needs_threads = config.linked or config.adaptive or source.native or config.num_workers
         by_consumer = asked and not needs_threads and self._may_read_in_consumer()
         make = self._pipeline_maker()
         return Run(source, config, make, by_consumer=by_consumer, group=self._group)
@@ -311,34 +334,13 @@ class EchoLoader(LoaderTools):
         """
         self._run.load(SavedState.read(state, self._config))
 
-    def skip_first_batches(self, count: int) -> None:
-        """Have the next ``iter()`` begin after the first `count` batches of its epoch.
-
-        Of a source with indices only the items that are still needed are read, of any other one all
-        that come before the next batch. ``len()`` stays that of the whole epoch.
-
-        Raises
-        ------
-        ConfigError
-            If the epoch has fewer batches; with `unique_in_batch` the first ``next()`` raises
-            `CheckpointError`.
-        EchoError
-            If an iteration is under way, or if more than the number of batches decides what comes
-            next: an `Adaptive` factor, a state of the source's own, a source that does not tell
-            its length. Use `state_dict` there.
-        """
-        count = checked_int("count", count, 0, 2**62)
-        if not (self._run.unfinished or self._run.flows):
-            self._source.set_epoch(self._run.epoch)  # which may decide the length
-        state = skipped(self._run, count, self._items())
-        self.load_state_dict(whole_state(self._config, **state))
-
     # ------------------------------------------------------------ end
 
     def close(self) -> None:
         """Stop the iteration of this loader; its iterator then raises `Closed`. Idempotent."""
         self._run.close()
         self._run.engine.crew.join(EXIT_SECONDS)
+        self._source.join(EXIT_SECONDS)
 
     def __enter__(self) -> Self:
         """Return the loader."""

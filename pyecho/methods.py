@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyecho._core import ConfigError, EchoError
 from pyecho.checked import checked_int
-from pyecho.config import Config, Wiring
+from pyecho.config import Config
 from pyecho.items.spec import Adapter
 from pyecho.run.extent import Group
 from pyecho.run.run import Run
+from pyecho.run.saving import skipped
 from pyecho.source import Source
+from pyecho.state.position import whole_state
 from pyecho.stats import EchoStats
+from pyecho.wiring import Wiring
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -35,6 +38,9 @@ class LoaderTools:
     _source: Source
 
     def _new_run(self) -> Run:
+        raise NotImplementedError
+
+    def _items(self) -> int | None:
         raise NotImplementedError
 
     def stats(self) -> EchoStats:
@@ -112,6 +118,29 @@ class LoaderTools:
         steps = checked_int("steps", steps, 1, 2**31)
         loader: Any = self
         return measured_advice(lambda: (loader, step), steps)
+
+    def skip_first_batches(self, count: int) -> None:
+        """Have the next ``iter()`` begin after the first `count` batches of its epoch.
+
+        Of a source with indices only the items that are still needed are read, of any other one all
+        that come before the next batch. ``len()`` stays that of the whole epoch.
+
+        Raises
+        ------
+        ConfigError
+            If the epoch has fewer batches; with `unique_in_batch` the first ``next()`` raises
+            `CheckpointError`.
+        EchoError
+            If an iteration is under way, or if more than the number of batches decides what comes
+            next: an `Adaptive` factor, a state of the source's own, a source that does not tell
+            its length. Use `state_dict` there.
+        """
+        count = checked_int("count", count, 0, 2**62)
+        if not (self._run.unfinished or self._run.flows):
+            self._source.set_epoch(self._run.epoch)  # which may decide the length
+        state = skipped(self._run, count, self._items())
+        loader: Any = self
+        loader.load_state_dict(whole_state(self._config, **state))
 
     # ------------------------------------------------------------ other libraries
 

@@ -77,6 +77,7 @@ inline EchoConfig config_of(pybind11::handle config) {
   native.burst = option<std::uint32_t>(wiring, "slots_ahead");
   native.max_bytes = option<std::optional<std::size_t>>(config, "max_bytes").value_or(kUnlimited);
   native.most_ahead = option<std::uint32_t>(wiring, "most_ahead");
+  native.shared_slots = option<bool>(wiring, "shared_slots");
   native.held = option<std::uint32_t>(wiring, "leases");
   native.plan.min_uses = option<std::uint32_t>(config, "min_uses");
   native.plan.max_age = option<std::optional<std::uint64_t>>(config, "max_age").value_or(0);

@@ -21,13 +21,9 @@ namespace pyecho::bindings {
 namespace {
 
 // Rows of a batch that are committed together.
-constexpr std::size_t kGroupRows = ItemView::kMostSlots;
+constexpr std::size_t kGroupRows = 32;
 
 constexpr const char* kLessMemory = "lower capacity (shuffle_buffer), batch_size or prefetch";
-
-bool any_reference(const Structure& structure) {
-  return std::ranges::any_of(structure.leaves(), [](const LeafSpec& leaf) { return leaf.by_reference; });
-}
 
 // Returns the leaves of a row of a batch. See `rows` of the constructor.
 std::vector<LeafSpec> row_leaves(const Structure& structure, const py::list& rows) {
@@ -40,15 +36,9 @@ std::vector<LeafSpec> row_leaves(const Structure& structure, const py::list& row
   return leaves;
 }
 
-// Adds the leaves of the structure to the configuration. Reference leaves have no bytes of their own; all of them
-// together are one entry of the ReferenceTable, which is the last leaf.
+// Adds the leaves of the structure to the configuration, and what makes rows of them.
 EchoConfig with_leaves(EchoConfig config, const Structure& structure, const py::list& rows) {
-  for (const LeafSpec& leaf : structure.leaves()) {
-    config.leaves.push_back(leaf.variable.axes > 0 ? LeafFormat::of_variable(leaf.variable) : leaf.size_bytes);
-  }
-  if (any_reference(structure)) {
-    config.leaves.emplace_back(sizeof(ReferenceTable::Entry));
-  }
+  config.leaves = formats_of(structure);
   for (std::size_t leaf = 0; leaf < rows.size(); ++leaf) {
     if (!rows[leaf].is_none()) {
       set_program(config, leaf, rows[leaf].cast<std::pair<py::object, std::shared_ptr<ops::Program>>>().second);
@@ -69,6 +59,17 @@ EchoConfig with_leaves(EchoConfig config, const Structure& structure, const py::
 
 }  // namespace
 
+std::vector<LeafFormat> formats_of(const Structure& structure) {
+  std::vector<LeafFormat> formats;
+  for (const LeafSpec& leaf : structure.leaves()) {
+    formats.push_back(leaf.variable.axes > 0 ? LeafFormat::of_variable(leaf.variable) : leaf.size_bytes);
+  }
+  if (structure.has_references()) {
+    formats.emplace_back(sizeof(ReferenceTable::Entry));
+  }
+  return formats;
+}
+
 ExampleStage::ExampleStage(const py::object& spec, const py::object& node_of, const py::object& config,
                            std::string name, bool batched, py::object to_array, py::object from_array,
                            py::object info_type, py::object new_memory, std::shared_ptr<Uploads> uploads,
@@ -82,7 +83,7 @@ ExampleStage::ExampleStage(const py::object& spec, const py::object& node_of, co
       new_memory_(std::move(new_memory)),
       ragged_(std::move(ragged)),
       batched_(batched),
-      has_references_(any_reference(structure_)),
+      has_references_(structure_.has_references()),
       config_(with_leaves(config_of(config), structure_, rows)),
       references_(config_.plan.min_uses > 0) {
   if (!new_memory_.is_none()) {
@@ -213,15 +214,15 @@ Outcome ExampleStage::put_rows(const ItemView& view, std::size_t& row, Deadline 
 // Fills these slots with the rows from `row` on, and commits them together.
 void ExampleStage::fill(const ItemView& view, std::size_t row, std::span<const Reservation> reservations) {
   try {
-    std::array<std::uint32_t, kGroupRows> slots{};
+    std::array<std::byte*, kGroupRows> slots{};
     for (std::size_t i = 0; i < reservations.size(); ++i) {
       const std::uint32_t slot = reservations[i].slot;
-      slots.at(i) = slot;
+      slots.at(i) = core_->slot_data(slot);
       if (has_references_) {
         set_references(slot, view.references(row + i));
       }
     }
-    view.copy_rows(row, *core_, std::span(slots).first(reservations.size()));
+    view.copy_rows(row, core_->layout(), core_->stream_slots(), std::span(slots).first(reservations.size()));
   } catch (...) {  // no memory
     for (const Reservation& reservation : reservations) {
       core_->abort(reservation);
@@ -387,6 +388,11 @@ void register_example_stage(py::module_& module) {
            py::arg("to_array"), py::arg("from_array"), py::arg("info_type"), py::arg("new_memory"),
            py::arg("uploads") = py::none(), py::arg("rows") = py::list(), py::arg("ragged") = py::none())
       .def_property_readonly("_batch_offsets", guarded(&ExampleStage::batch_offsets))
+      .def("_reserve_slots", guarded(&ExampleStage::reserve_slots), py::arg("most"), py::kw_only(), py::arg("wait"))
+      .def("_commit_slots", guarded(&ExampleStage::commit_slots), py::arg("slots"), py::arg("ticket"),
+           py::arg("references"))
+      .def("_abort_slots", guarded(&ExampleStage::abort_slots), py::arg("slots"), py::arg("ticket"))
+      .def_property_readonly("_shared_slots", guarded(&ExampleStage::shared_slots))
       .def("_expect_growth", guarded(&ExampleStage::expect_growth))
       .def("reserve", &make_reservation, py::arg("timeout") = py::none(), py::arg("shapes") = py::dict(),
            "reserve(timeout=None, shapes={})\n\n"

@@ -62,6 +62,20 @@ class ExampleStage final : public Stage {
 
   void refill(const pybind11::object& item, bool batched, const Indices& rows, const Indices& slots) override;
 
+  // -- For workers that fill slots in shared memory (slot_writer.cpp); one thread, which runs a WorkedPass --
+
+  using Slots = std::vector<std::uint32_t>;
+  // Returns at most so many slots (>= 1) and the ticket of the first, which the others follow; None if there is no room,
+  // with `wait` only once paused. Raises Closed.
+  std::optional<std::pair<Slots, std::uint64_t>> reserve_slots(std::size_t most, bool wait);
+  // Commits slots that workers have filled, in the order of their tickets. `references`: of each slot the leaves that
+  // travel by reference.
+  void commit_slots(const Slots& slots, std::uint64_t ticket, const pybind11::list& references);
+  // Gives the slots back.
+  void abort_slots(const Slots& slots, std::uint64_t ticket);
+  // Returns the descriptor and size of the memory of all slots, and whether they are streamed.
+  [[nodiscard]] pybind11::tuple shared_slots() const;
+
   // Returns the buffer for native producers, a PyCapsule (PYECHO_CAPSULE_NAME).
   [[nodiscard]] pybind11::object capsule();
 
@@ -76,7 +90,7 @@ class ExampleStage final : public Stage {
   [[nodiscard]] EchoStage& core() const override { return *core_; }
   void hold(const pybind11::object& item) override;
   Outcome put_held(bool wait, std::size_t& row) override;
-  bool put_pass(const pybind11::object& pass) override;
+  std::optional<bool> put_pass(const pybind11::object& pass) override;
   [[nodiscard]] std::uint64_t feeding_ns() const override;
   void find_native_failure() override;
   Outcome try_emit(PyObject*& emission) override;
@@ -124,10 +138,15 @@ class ExampleStage final : public Stage {
   std::shared_ptr<NativeFeed> native_feed_;  // null unless a native source is feeding; shared with put_pass()
   Lease acquired_;                           // consumer only: acquired by wait() for try_emit()
   pybind11::object pending_;                 // the lease of a batch whose delivery failed, for the next attempt
+  Clock::time_point slot_came_;              // when the last slot was committed, or reserved after a wait
   pybind11::object capsule_;                 // null until it is asked for
   std::shared_ptr<EchoBuffer> larger_core_;  // made by make_room() for begin_core()
   bool warned_of_growth_ = false;
 };
+
+// Returns the sizes of the leaves in a slot. Leaves that travel by reference have none; all of them together are one
+// entry of the ReferenceTable, which is the last leaf.
+[[nodiscard]] std::vector<LeafFormat> formats_of(const Structure& structure);
 
 // Returns the lease in a capsule of ExampleStage::pending_.
 [[nodiscard]] Lease& lease_of(const pybind11::object& capsule) noexcept;

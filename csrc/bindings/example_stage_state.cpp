@@ -110,7 +110,8 @@ void ExampleStage::refill(const py::object& item, bool batched, const Indices& r
     if (has_references_) {
       set_references(slot, view.references(row));
     }
-    view.copy_rows(row, *core_, std::span(&slot, 1));
+    std::byte* const memory = core_->slot_data(slot);
+    view.copy_rows(row, core_->layout(), core_->stream_slots(), std::span(&memory, 1));
   }
   stream_fence();
 }

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <deque>
+#include <optional>
 #include <utility>
 
 #include "bindings/errors.hpp"
@@ -16,6 +17,8 @@ namespace pyecho::bindings {
 
 // The method of a native source, and of a pass over one (pyecho/source/native.py).
 inline constexpr const char* kFeed = "__pyecho_feed__";
+// The method of a pass whose items workers put into slots (pyecho/workers/passes.py).
+inline constexpr const char* kFill = "__pyecho_fill__";
 
 // Needs the GIL. One thread at a time.
 class Feed {
@@ -70,8 +73,13 @@ class Feed {
       read_.pop_front();
     }
   }
-  // A native pass had items.
-  void found_items() noexcept { empty_ = false; }
+  // A native pass was put, see Stage::put_pass().
+  void put(std::optional<bool> had_items) noexcept {
+    if (had_items.value_or(false)) {
+      empty_ = false;
+    }
+    native_ = had_items ? Native::kDone : Native::kDue;
+  }
 
   [[nodiscard]] const pybind11::object& item() const { return read_.front(); }
   [[nodiscard]] const pybind11::object& pass() const noexcept { return pass_; }
@@ -98,7 +106,8 @@ class Feed {
 
   bool next_pass() {
     pass_ = advance(passes_, false);
-    native_ = pass_ && pybind11::hasattr(pass_, kFeed) ? Native::kDue : Native::kNo;
+    const bool native = pass_ && (pybind11::hasattr(pass_, kFeed) || pybind11::hasattr(pass_, kFill));
+    native_ = native ? Native::kDue : Native::kNo;
     return static_cast<bool>(pass_);
   }
 

@@ -9,6 +9,7 @@
 
 #include "bindings/errors.hpp"
 #include "bindings/gil.hpp"
+#include "core/memory/slot_memory.hpp"
 #include "core/memory/stream_copy.hpp"
 
 namespace py = pybind11;
@@ -309,20 +310,18 @@ void ItemView::resolve_references(const LeafSpec& leaf, Source& source) {
   set_rows(leaf, PyTuple_GET_SIZE(source.owner.ptr()));
 }
 
-void ItemView::copy_rows(std::size_t first, EchoBuffer& buffer, std::span<const std::uint32_t> numbers) const {
-  std::array<std::byte*, kMostSlots> found{};
-  const std::span<std::byte* const> slots = std::span(found).first(numbers.size());
-  std::ranges::transform(numbers, found.begin(), [&](std::uint32_t slot) { return buffer.slot_data(slot); });
+void ItemView::copy_rows(std::size_t first, const SlotLayout& layout, bool streamed,
+                         std::span<std::byte* const> slots) const {
   for (std::size_t i = 0; i < sources_.size(); ++i) {
-    const SlotLayout::Leaf& leaf = buffer.layout().leaves()[i];
+    const SlotLayout::Leaf& leaf = layout.leaves()[i];
     const Source& source = sources_[i];
     const std::byte* from = source.data + static_cast<std::ptrdiff_t>(first) * source.row_stride_bytes;
     if (leaf.variable.axes > 0) {
-      for (std::size_t k = 0; k < numbers.size(); ++k) {
+      for (std::size_t k = 0; k < slots.size(); ++k) {
         const bool alike = source.pieces.size() == 1;
         const Piece& piece = source.pieces[alike ? 0 : first + k];
         const auto offset = alike ? static_cast<std::ptrdiff_t>(first + k) * source.row_stride_bytes : 0;
-        std::byte* const to = buffer.allocate(numbers[k], leaf, piece.shape);
+        std::byte* const to = SlotMemory::allocate(slots[k], leaf, piece.shape);
         if (to == nullptr) {
           throw std::bad_alloc();
         }
@@ -342,9 +341,9 @@ void ItemView::copy_rows(std::size_t first, EchoBuffer& buffer, std::span<const 
     for (std::byte* const slot : slots) {
       std::byte* const to = slot + leaf.slot_offset;
       if (source.strided) {
-        source.strided->copy(to, from, buffer.stream_slots());
+        source.strided->copy(to, from, streamed);
       } else if (leaf.size_bytes > 0) {
-        copy_bytes(to, from, leaf.size_bytes, buffer.stream_slots());
+        copy_bytes(to, from, leaf.size_bytes, streamed);
       }
       from += source.row_stride_bytes;
     }

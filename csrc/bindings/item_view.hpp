@@ -13,7 +13,7 @@
 
 #include "bindings/strided_row.hpp"
 #include "bindings/structure.hpp"
-#include "core/stage/echo_buffer.hpp"
+#include "core/memory/slot_layout.hpp"
 
 namespace pyecho::bindings {
 
@@ -32,11 +32,10 @@ class ItemView {
   [[nodiscard]] std::size_t rows() const noexcept { return rows_; }
   // Payload of all rows.
   [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
-  // Copies a row into each slot, from `first` on, which the same thread must commit (see EchoBuffer::stream_slots). The
+  // Copies a row into each slot, from `first` on, which the same thread must commit (see SlotPool::stream_slots, which is `streamed`). The
   // layout has a leaf for each leaf of the structure, empty for a reference leaf. Goes column by column, which is
-  // faster for numbers. At most kMostSlots. Throws std::bad_alloc for leaves of variable size.
-  static constexpr std::size_t kMostSlots = 32;
-  void copy_rows(std::size_t first, EchoBuffer& buffer, std::span<const std::uint32_t> slots) const;
+  // faster for numbers. Throws std::bad_alloc for leaves of variable size.
+  void copy_rows(std::size_t first, const SlotLayout& layout, bool streamed, std::span<std::byte* const> slots) const;
   // Calls visit(shape) for the rows of a leaf of variable size; once if all have the same.
   template <class Visit>
   void each_shape(std::size_t leaf, const Visit& visit) const {

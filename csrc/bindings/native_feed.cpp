@@ -134,7 +134,18 @@ py::object ExampleStage::capsule() {
   return capsule_;
 }
 
-bool ExampleStage::put_pass(const py::object& pass) {
+std::optional<bool> ExampleStage::put_pass(const py::object& pass) {
+  if (py::hasattr(pass, kFill)) {
+    slot_came_ = Clock::now();
+    try {
+      return call_python([&] { return pass.attr(kFill)(py::cast(this)); }).cast<std::optional<bool>>();
+    } catch (const py::error_already_set&) {
+      if (!core_->stopped()) {
+        throw;
+      }
+      return std::nullopt;
+    }
+  }
   const auto feed = std::make_shared<NativeFeed>(structure_, config_.programs, core_);
   const auto skipped = pass.attr("start").cast<std::uint64_t>();
   if (skipped > 0) {

@@ -14,15 +14,14 @@ void register_iterator(pybind11::module_& module);
 void register_stage(pybind11::module_& module);
 void register_turns(pybind11::module_& module);
 void register_reservation(pybind11::module_& module);
+void register_slot_writer(pybind11::module_& module);
+void register_permutation(pybind11::module_& module);
 void register_example_stage(pybind11::module_& module);
 void register_object_stage(pybind11::module_& module);
 void register_trace(pybind11::module_& module);
 void register_uploads(pybind11::module_& module);
-<<<<<<< HEAD
 void register_ops(pybind11::module_& module);
-=======
 void register_torch_memory(pybind11::module_& module);
->>>>>>> w-link
 void register_arrow(pybind11::module_& module);
 void register_bench(pybind11::module_& module);
 

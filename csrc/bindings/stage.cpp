@@ -51,9 +51,7 @@ Outcome Stage::put_next(Feed& feed, bool wait, std::size_t& put) {
       break;
     }
     case Feed::Read::kNative:
-      if (put_pass(feed.pass())) {
-        feed.found_items();
-      }
+      feed.put(put_pass(feed.pass()));
       return Outcome::kOk;
     case Feed::Read::kPassEnd: {
       const auto mark = [this](Deadline deadline) {
@@ -249,6 +247,7 @@ void register_stage(py::module_& module) {
       .def("_refill", guarded(&Stage::refill), py::arg("item"), py::arg("batched"), py::arg("rows"), py::arg("slots"))
       .def("_take", guarded(&Stage::take), py::kw_only(), py::arg("wait") = true)
       .def("_retire", guarded(&Stage::retire), py::kw_only(), py::arg("completed"))
+      .def_property_readonly("_is_paused", guarded(&Stage::is_paused))
       .def_property_readonly("_delivered", guarded(&Stage::delivered))
       .def_property_readonly("_generation", guarded(&Stage::generation))
       .def_property_readonly("_at_end", guarded(&Stage::at_end))

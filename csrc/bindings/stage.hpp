@@ -58,6 +58,8 @@ class Stage {
   // Ends feed(), and soon also the waits of other threads that fill or take. Nothing is lost: another thread may
   // continue after set_paused(false).
   void set_paused(bool paused);
+  // True if the stage is paused or stopped.
+  [[nodiscard]] bool is_paused() const { return paused() || stopped(); }
   // Stops the stage and drops its items.
   void stop();
 
@@ -137,9 +139,9 @@ class Stage {
   // batch has one. kOk: the item is no longer held. kFull only without `wait`; kTimeout, kHalted if paused meanwhile;
   // kClosed, kForked.
   virtual Outcome put_held(bool wait, std::size_t& row) = 0;
-  // Has a native source put all items of a pass: a NativePass, which only comes to a stage of examples. Returns whether
-  // there were any.
-  virtual bool put_pass(const pybind11::object& /*pass*/) { return false; }
+  // Has all items of a pass put by the pass itself: a NativePass or WorkedPass, which only come to a stage of examples.
+  // Returns whether there were any; nothing if the pass is to go on later, because this stage is paused or stopped.
+  virtual std::optional<bool> put_pass(const pybind11::object& /*pass*/) { return false; }
   // Returns how long the native source of the running pass has worked.
   [[nodiscard]] virtual std::uint64_t feeding_ns() const { return 0; }
   // Takes over what a native producer told of in failure_, if that is None.

@@ -4,6 +4,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -36,6 +37,10 @@ class Structure {
   Structure(const pybind11::object& spec, const pybind11::object& node_of) : root_(parse(spec, node_of, "item", "")) {}
 
   [[nodiscard]] const std::vector<LeafSpec>& leaves() const noexcept { return leaves_; }
+  // True if a leaf travels by reference.
+  [[nodiscard]] bool has_references() const {
+    return std::ranges::any_of(leaves_, [](const LeafSpec& leaf) { return leaf.by_reference; });
+  }
 
   // Returns the leaves of `item`, in leaf order. Raises SpecMismatch if the nest differs. Python code may run
   // (comparisons of keys, described nodes) and may change the item.

@@ -19,6 +19,8 @@ int pyecho_old_once(pthread_once_t* once, void (*routine)());
 int pyecho_old_trylock(pthread_mutex_t* mutex);
 void* pyecho_old_dlsym(void* handle, const char* name);
 void pyecho_old_wait(void* condition, void* lock);
+double pyecho_old_exp(double value);
+double pyecho_old_log(double value);
 // Exported by all versions, but inline in the headers since GCC 12, on top of two new functions.
 void pyecho_copy(void* to, const void* from) __asm__("_ZNSt15__exception_ptr13exception_ptrC1ERKS0_");
 void pyecho_destroy(void* exception) __asm__("_ZNSt15__exception_ptr13exception_ptrD1Ev");
@@ -27,6 +29,8 @@ void pyecho_destroy(void* exception) __asm__("_ZNSt15__exception_ptr13exception_
 PYECHO_OLD(pyecho_old_once, "pthread_once", "GLIBC_2.2.5");
 PYECHO_OLD(pyecho_old_trylock, "pthread_mutex_trylock", "GLIBC_2.2.5");
 PYECHO_OLD(pyecho_old_dlsym, "dlsym", "GLIBC_2.2.5");
+PYECHO_OLD(pyecho_old_exp, "exp", "GLIBC_2.2.5");
+PYECHO_OLD(pyecho_old_log, "log", "GLIBC_2.2.5");
 PYECHO_OLD(pyecho_old_wait, "_ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE", "GLIBCXX_3.4.11");
 
 namespace {
@@ -53,6 +57,13 @@ int wait_by_system_clock(pthread_cond_t* condition, pthread_mutex_t* mutex, cloc
 // "False" makes reference counts atomic at all times.
 PYECHO_HIDDEN char pyecho_single_threaded __asm__("__libc_single_threaded");
 char pyecho_single_threaded = 0;
+
+// The newer ones compute the same, but do not set errno.
+PYECHO_HIDDEN double pyecho_exp(double value) __asm__("exp");
+double pyecho_exp(double value) { return pyecho_old_exp(value); }
+
+PYECHO_HIDDEN double pyecho_log(double value) __asm__("log");
+double pyecho_log(double value) { return pyecho_old_log(value); }
 
 PYECHO_HIDDEN int pyecho_once(pthread_once_t* once, void (*routine)()) __asm__("pthread_once");
 int pyecho_once(pthread_once_t* once, void (*routine)()) { return pyecho_old_once(once, routine); }

@@ -73,7 +73,7 @@ class DeviceOptions:
                 "ops work on the way from a pool in host memory to a batch, and with "
                 "echo_on='device' the pool is on the device; use device_augment=, or echo_on='host'"
             )
-        for name in ("augment", "collate_fn"):
+        for name in ("augment", "augment_example", "collate_fn"):
             if getattr(config, name) is not None:
                 raise ConfigError(
                     f"{name} works on batches in host memory, and with echo_on='device' there are "

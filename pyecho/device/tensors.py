@@ -119,6 +119,11 @@ def dtype_of(dtype: np.dtype[Any]) -> torch.dtype:
     return _torch_dtype(dtype) or torch.from_numpy(np.empty(0, dtype)).dtype
 
 
+def is_jagged(leaf: Any) -> bool:
+    """Return True for what `TorchAdapter.ragged` makes where one axis varies."""
+    return isinstance(leaf, torch.Tensor) and leaf.is_nested and leaf.layout == torch.jagged
+
+
 def is_image(leaf: torch.Tensor) -> bool:
     """Return True for what ``device_dtype`` converts: images and the like, but not labels.
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from pyecho.device.place import on_stream, stream_on
-from pyecho.device.tensors import WORDS, host_tensor, is_image
+from pyecho.device.tensors import WORDS, host_tensor, is_image, is_jagged
 from pyecho.items.nest import leaves_of, map_nest
 from pyecho.items.spec import EchoInfo
 from pyecho.run.trace import span
@@ -81,6 +81,9 @@ class Uploader:
 
     def copy(self, leaf: Any) -> Any:
         """Start copying a host tensor or array as it is; return every other leaf itself."""
+        if is_jagged(leaf) and not self.is_there(leaf):
+            parts = (self.copy(leaf.values()), self.copy(leaf.offsets()))
+            return torch.nested.nested_tensor_from_jagged(*parts)
         host = host_tensor(leaf)
         if host is None:
             return leaf
@@ -129,7 +132,12 @@ class Uploader:
         return isinstance(leaf, torch.Tensor) and leaf.device == self.device
 
     def _there(self, item: Any) -> list[torch.Tensor]:
-        return [leaf for leaf in leaves_of(item) if self.is_there(leaf)]
+        leaves = [leaf for leaf in leaves_of(item) if self.is_there(leaf)]
+        return [
+            part
+            for leaf in leaves
+            for part in ((leaf.values(), leaf.offsets()) if is_jagged(leaf) else (leaf,))
+        ]
 
     def arrival(self) -> Any:
         """Mark the end of the work on the calling thread's current stream; see `follow`."""

@@ -10,6 +10,7 @@ import numpy as np
 from pyecho import _core
 from pyecho._core import ConfigError
 from pyecho.items.nest import leaf_names, leaves_of, map_nest
+from pyecho.items.ragged import by_leaf
 from pyecho.items.spec import Adapter, Field
 from pyecho.ops import ELEMENTS, Operation, Plain
 
@@ -39,7 +40,7 @@ def rows_with(ops: Ops, spec: Any, adapter: Adapter) -> tuple[list[Row], Any]:
         return [], spec
     fields, names = leaves_of(spec), leaf_names(spec)
     found: dict[int, list[Plain]] = {}
-    by_leaves = ops if isinstance(ops, Mapping) else {_only_leaf(fields, names): ops}
+    by_leaves = by_leaf("ops", ops, fields, names)
     draws = 0
     for key, operations in by_leaves.items():
         leaves = [str(each) for each in (key if isinstance(key, tuple) else (key,))]
@@ -58,16 +59,6 @@ def rows_with(ops: Ops, spec: Any, adapter: Adapter) -> tuple[list[Row], Any]:
         rows[index] = _row_of(names[index], fields[index], plain, adapter)
     made = iter([field if row is None else row[0] for field, row in zip(fields, rows, strict=True)])
     return rows, map_nest(lambda _: next(made), spec)
-
-
-def _only_leaf(fields: list[Field], names: list[str]) -> str:
-    with_axes = [name for name, field in zip(names, fields, strict=True) if field.shape]
-    if len(with_axes) != 1:
-        raise ConfigError(
-            f"ops=[...] needs examples with one leaf that has axes, got {with_axes or 'none'}; "
-            "pass a dict by leaf, such as ops={'image': [...]}"
-        )
-    return with_axes[0]
 
 
 def _row_of(name: str, field: Field, plain: list[Plain], adapter: Adapter) -> Row:

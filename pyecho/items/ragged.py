@@ -11,29 +11,26 @@ from pyecho._core import ConfigError
 from pyecho.items.nest import leaf_names, leaves_of, map_nest
 from pyecho.items.spec import Adapter, Field, Padded
 
-Fields = Mapping[Any, Field] | None
-Pad = Mapping[Any, float] | None
+Fields = Mapping[Any, Field] | Field | None
+Pad = Mapping[Any, float] | float | None
 
 
 def checked_fields(fields: Any, pad: Any) -> None:
-    """Raise `ConfigError` unless these are dicts by leaf, of `Field` and of numbers."""
-    if fields is not None and not (
-        isinstance(fields, Mapping) and all(isinstance(each, Field) for each in fields.values())
-    ):
-        raise ConfigError(f"fields must be a dict of pyecho.Field by leaf, got {fields!r}")
+    """Raise `ConfigError` unless these are a `Field` and a number, or dicts of them by leaf."""
     numbers = (bool, int, float, complex, np.generic)
-    if pad is not None and not (
-        isinstance(pad, Mapping) and all(isinstance(each, numbers) for each in pad.values())
-    ):
-        raise ConfigError(f"pad must be a dict of numbers by leaf, got {pad!r}")
+    for name, given, kinds in (("fields", fields, (Field,)), ("pad", pad, numbers)):
+        several = given.values() if isinstance(given, Mapping) else [given]
+        if given is not None and not all(isinstance(each, kinds) for each in several):
+            what = "a pyecho.Field" if name == "fields" else "a number"
+            raise ConfigError(f"{name} must be {what}, or a dict of them by leaf, got {given!r}")
 
 
 def with_fields(spec: Any, fields: Fields) -> Any:
     """Return the spec of an example with the fields that were given for its leaves."""
-    if not fields:
+    if fields is None:
         return spec
     names, found = leaf_names(spec), leaves_of(spec)
-    for name, field in fields.items():
+    for name, field in by_leaf("fields", fields, found, names).items():
         index = _index_of("fields", str(name), names)
         by_rows = field.varies and found[index].by_reference  # arrays of a column of objects
         if not by_rows and not field.takes(found[index]):
@@ -51,7 +48,8 @@ def ragged_rows(row_spec: Any, adapter: Adapter, pad: Pad) -> Callable[[Any, Any
     None: no rows differ in size.
     """
     fields, names = leaves_of(row_spec), leaf_names(row_spec)
-    values = {_index_of("pad", str(name), names): value for name, value in (pad or {}).items()}
+    given = {} if pad is None else by_leaf("pad", pad, fields, names)
+    values = {_index_of("pad", str(name), names): value for name, value in given.items()}
     for index in values:
         if not fields[index].varies:
             raise ConfigError(
@@ -83,6 +81,19 @@ def padded(field: Field, elements: Any, offsets: Any, shapes: Any, value: Any) -
     varying = [axis for axis, extent in enumerate(field.shape) if extent is None]
     lengths = shapes[:, varying] if len(varying) > 1 else shapes[:, varying[0]]
     return made, np.ascontiguousarray(lengths)
+
+
+def by_leaf(option: str, given: Any, fields: list[Field], names: list[str]) -> Any:
+    """Return what an option has for each leaf; what is no dict is for the one with axes."""
+    if isinstance(given, Mapping):
+        return given
+    with_axes = [name for name, field in zip(names, fields, strict=True) if field.shape]
+    if len(with_axes) != 1:
+        raise ConfigError(
+            f"{option} without the name of a leaf needs examples with one leaf that has axes, got "
+            f"{with_axes or 'none'}; pass a dict by name, such as {option}={{'image': ...}}"
+        )
+    return {with_axes[0]: given}
 
 
 def _index_of(option: str, name: str, names: list[str]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -14,25 +14,33 @@ import numpy.random  # not in a thread, see EchoLoader
 
 from pyecho._core import ConfigError
 from pyecho.config import Config
+from pyecho.items.sharing import own
+from pyecho.items.spec import Adapter
+from pyecho.run.examples import batch_of, examples_of
 
-_Functions = tuple[Callable[..., Any] | None, Callable[..., Any] | None]
+_Functions = tuple[Callable[..., Any] | None, ...]
 
 
 class Augmentation:
-    """Applies ``collate_fn`` and ``augment`` of a loader to a batch: the `make` of a link.
+    """Applies ``augment_example``, ``collate_fn`` and ``augment`` to a batch: `make` of a link.
 
-    The generator of each ``augment(batch, rng)`` is seeded by (seed, epoch, number), so that the
-    result depends neither on the batches before it nor on threads. Random functions of PyTorch draw
+    The generator of each ``augment(batch, rng)`` is seeded by (seed, epoch, number), that of each
+    ``augment_example(example, rng)`` also by the row, so that the result depends neither on the
+    batches before it nor on threads. Random functions of PyTorch draw
     from a generator seeded likewise instead of the global one, see `pyecho.torch.random`; PyTorch
     must have been imported before the call.
 
     `augment_workers` threads may call it at the same time. If they are several, each uses a copy of
-    the two functions that no other thread uses meanwhile.
+    the functions that no other thread uses meanwhile.
+
+    `spec`: of an example. `adapter`: of the loader.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, spec: Any, adapter: Adapter) -> None:
         self._config = config
-        functions = config.collate_fn, config.augment
+        self._spec = spec
+        self._adapter = adapter
+        functions = config.augment_example, config.collate_fn, config.augment
         workers = config.augment_workers
         # Thread-safe, since list.pop() and list.append() are.
         self._idle: list[_Functions] = (
@@ -50,39 +58,56 @@ class Augmentation:
         return (batch, info) if self._config.with_info else batch
 
     def _made(self, batch: Any, functions: _Functions, epoch: int, number: int) -> Any:
-        collate_fn, augment = functions
+        augment_example, collate_fn, augment = functions
+        if augment_example is not None:
+            begin = number * (self._config.batch_size or 1)
+            examples = [
+                self._called(augment_example, "augment_example", example, 3, epoch, use)
+                for use, example in enumerate(self._examples(batch), begin)
+            ]
+            batch = batch_of(examples, self._adapter) if collate_fn is None else examples
         if collate_fn is not None:
             batch = collate_fn(batch)
         if augment is None:
             return batch
-        rng = np.random.Generator(random_bits(self._config, 0, epoch, number))
-        with self._seeded_torch(epoch, number):
-            batch = augment(batch, rng)
-        if batch is None:
-            raise ConfigError(
-                "augment returned None; it must return the batch, also when it changes it in place"
-            )
-        return batch
+        return self._called(augment, "augment", batch, 0, epoch, number)
 
-    def _seeded_torch(self, epoch: int, number: int) -> AbstractContextManager[Any]:
+    def _examples(self, batch: Any) -> Iterable[Any]:
+        if self._config.collate_fn is None:
+            return examples_of(batch, self._spec)
+        return map(own, batch)  # its examples are those of other uses, too
+
+    def _called(
+        self, function: Any, name: str, given: Any, use: int, epoch: int, number: int
+    ) -> Any:
+        rng = np.random.Generator(random_bits(self._config, use, epoch, number))
+        with self._seeded_torch(use + 1, epoch, number):
+            made = function(given, rng)
+        if made is None:
+            what = "batch" if name == "augment" else "example"
+            raise ConfigError(
+                f"{name} returned None; it must return the {what}, also when it changes it in place"
+            )
+        return made
+
+    def _seeded_torch(self, use: int, epoch: int, number: int) -> AbstractContextManager[Any]:
         if sys.modules.get("torch") is None:
             return nullcontext()
         from pyecho.torch.random import SeededTorch
 
-        bits = random_bits(self._config, 1, epoch, number)
+        bits = random_bits(self._config, use, epoch, number)
         return SeededTorch(lambda: int(bits.random_raw()))
 
 
 def _copied(functions: _Functions, worker: int) -> _Functions:
     """Return copies for one worker; the function itself where it cannot be copied."""
     memo: dict[int, Any] = {}
-    collate_fn, augment = functions
     try:
-        copies = copy.deepcopy(functions, memo)  # both at once: they may be methods of one object
+        copies = copy.deepcopy(functions, memo)  # all at once: they may be methods of one object
     except Exception:
-        if collate_fn is None or augment is None:
+        if len(functions) == 1:
             return functions
-        return _copied((collate_fn, None), worker)[0], _copied((None, augment), worker)[1]
+        return tuple(_copied((function,), worker)[0] for function in functions)
     for part in memo.values():
         _set_apart(part, worker)
     return copies

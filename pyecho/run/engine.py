@@ -161,6 +161,7 @@ class Engine:
 
     def _read_first(self, flow: Flow, reading: Reading) -> None:
         """Read the first item, in the thread that reads the others."""
+        self._source.prepare()
         if self.wiring.by_consumer:
             reading.open()
         else:  # a second time, if Ctrl-C has cut short the first: then nothing is left to do

@@ -52,7 +52,8 @@ def add_augmentation(pipeline: Pipeline) -> None:
         from pyecho.run.augment import Augmentation
 
         threads = max(1, config.augment_workers)
-        pipeline.add_link("augment", Augmentation(config), threads=threads)
+        augmentation = Augmentation(config, pipeline.echo.spec, pipeline.adapter)
+        pipeline.add_link("augment", augmentation, threads=threads)
 
 
 class HostEcho:
@@ -61,6 +62,7 @@ class HostEcho:
     to_host: Callable[[Any], Any] = staticmethod(lambda item: item)
     """Returns an item of batch echoing as a state holds it."""
 
+    spec: Any = None  # of an example
     lists: tuple[bool, ...] = ()
     blocks: Any = None  # from which batches are sent to a device
 
@@ -193,11 +195,19 @@ class ExampleEcho(HostEcho):
         self.spec, self.lists = spec_of_examples(source, config, first, adapter)
         rows, self.row_spec = rows_with(config.ops, self.spec, adapter)
         ragged = ragged_rows(self.row_spec, adapter, config.pad)
+        if blocks_for is not None and ragged is not None:  # a block has rows of one size
+            blocks_for, changes = None, {"memory": "pinned", **changes}
         self.blocks = blocks_for and blocks_for(leaves_of(self.row_spec))
         held = config.wiring.leases + config.leases_of_link + leases
+        by_workers = source.fills_slots and prepare is None
+        by_workers = by_workers and not any(field.varies for field in leaves_of(self.spec))
+        together = max(1, min(32, AHEAD_BYTES // 4 // max(1, _size_of(first) or 1)))
         wiring = replace(
             config.wiring,
-            slots_ahead=max(1, rows_of(first)) if config.unbatch else 1,
+            slots_ahead=max(
+                1, rows_of(first) if config.unbatch else 2 * config.num_workers * together
+            ),
+            shared_slots=by_workers,
             leases=1 if self.blocks else held,  # a batch on the device is no lease
         )
         threads = 0 if wiring.by_consumer else config.threads
@@ -221,6 +231,8 @@ class ExampleEcho(HostEcho):
             stage._expect_growth()
         if prepare is not None:
             stage._set_prepare(prepare)
+        if by_workers:
+            source.fill_slots(self.spec, adapter.as_array, together)
         super().__init__(stage, source, config, adapter)
 
     def _parts_of(self, unspent: Unspent) -> list[Part]:

@@ -38,6 +38,7 @@ class Echo(Protocol):
     """The first node: reads the source, and echoes."""
 
     stage: Any  # the native stage that reads the source, and fails if its thread does
+    spec: Any  # of an example; None in batch echoing
     lists: tuple[bool, ...]  # which lists in a batch of the source are columns
 
     @property
@@ -74,7 +75,7 @@ class Pipeline:
         self.echo = echo
         self.links: list[Link] = []
         self._tally: Tally | None = None  # of the first link
-        self._adapter = adapter
+        self.adapter = adapter
         self._sent_bytes = sent_bytes
 
     def add_link(self, name: str, make: Callable[[Any, int, int], Any], **more: Any) -> None:
@@ -151,7 +152,7 @@ class Pipeline:
 
         `with_held`: the source has a state of its own, and the feeder is paused as well.
         """
-        saved = self._adapter.saved
+        saved = self.adapter.saved
         state = self.echo.state(payload=payload, with_held=with_held)
         state["decisions"] = saved(state["decisions"])
         if payload:

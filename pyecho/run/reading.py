@@ -233,7 +233,7 @@ class Reading(Iterator[Iterator[Any]]):
             return self._limit(items, self._index + held - self.skipped_rows)
         if saved.is_fresh:
             items = self._open_pass(number)
-            if self._config.progress and not source.native:
+            if self._config.progress and not (source.native or source.fills_slots):
                 from pyecho.run.progress import Filling
 
                 capacity = self._config.capacity_for(self.length)
@@ -296,7 +296,8 @@ class Reading(Iterator[Iterator[Any]]):
     def _limit(self, items: Any, begin: int) -> Any:
         """Have a pass be as long as told, where an epoch's extent depends on it."""
         source, config = self._source, self._config
-        unlimited = not config.bounded or config.steps_per_epoch is not None or source.native
+        unlimited = not config.bounded or config.steps_per_epoch is not None
+        unlimited = unlimited or source.native or source.exact
         if unlimited or self.length is None:  # then refused once the extent is settled
             return items
         self._limited = Limited(items, self.length, source, start=begin)

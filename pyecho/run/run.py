@@ -141,6 +141,7 @@ class Run:
         self._closed = self.engine.crew.is_closed = True  # first: waits in a turn check it
         if self._process == self._getpid():
             self._turns.post(self._end)
+            self.source.close()
 
     def __del__(self) -> None:
         """End with the loader and its iterators."""

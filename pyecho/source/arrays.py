@@ -65,6 +65,25 @@ class Arrays(Source):
         ]
         return Indexed(lambda index: self._item(row(index) for row in rows), start, self._length)
 
+    def item(self, index: Any) -> Any:
+        """Return the item at an index."""
+        return self._item(_row(column, index) for column in self._columns)
+
+    def rows(self) -> int:
+        """Return the number of rows."""
+        return self._length
+
+    @property
+    def gathered_rows(self) -> int | None:
+        """Rows that `gather` should make at a time; None if one by one costs less."""
+        plain = all(is_array(column) for column in self._columns)
+        rows = _chunk_rows(self._columns) if self._chunked and plain and self._length else 0
+        return rows if rows >= MOST_CHUNK_BYTES // CHUNK_BYTES else None
+
+    def gather(self, indices: Any) -> Any:
+        """Return the rows at these indices, as items that are batches have them."""
+        return self._item(column[indices] for column in self._columns)
+
     def _chunk(self, step: int, index: int) -> Any:
         end = index - index % step + step
         return self._item(_sliced(column, index, end) for column in self._columns)
@@ -105,6 +124,11 @@ def _iterated(column: Any, start: int) -> Iterator[Any] | None:
     ends = range(start + TENSOR_ROWS, len(column) + TENSOR_ROWS, TENSOR_ROWS)
     chunks = map(column.__getitem__, map(slice, begins, ends))
     return itertools.chain.from_iterable(map(torch.unbind, chunks))
+
+
+def _row(column: Any, index: Any) -> Any:
+    row = column[index]
+    return np.array(row) if isinstance(row, np.ndarray) and _is_mapped(row) else row
 
 
 class _SlicedRows:

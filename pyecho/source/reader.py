@@ -39,6 +39,8 @@ class Source:
     batched = False  # True if `read` yields batches whose rows are the examples
     indexed = False  # True if `read` can start anywhere
     native = False  # True if it fills slots itself; `read` then returns a `NativePass`
+    exact = False  # True if a pass has as many items as `length` tells, for certain
+    fills_slots = False  # True if `fill_slots` may be called
     unsure: str | None = None  # why `length` cannot be trusted, and so is None
 
     def __init__(self, given: Any) -> None:
@@ -75,18 +77,24 @@ class Source:
         That is its ``sampler``, its ``batch_sampler``, the samplers within that, and its
         ``dataset``; an object found twice is told once.
         """
-        targets = [self.object]
-        if not getattr(type(self.object), "_tells_epochs", False):  # a loader may be passes ahead
-            targets.append(getattr(self.object, "sampler", None))
-            sampler = getattr(self.object, "batch_sampler", None)
-            while sampler is not None and len(targets) < 8:  # Accelerate puts one into another
-                targets += [sampler, getattr(sampler, "sampler", None)]
-                sampler = getattr(sampler, "batch_sampler", None)
-            targets.append(getattr(self.object, "dataset", None))
-        for target in {id(target): target for target in targets}.values():
-            set_epoch = getattr(target, "set_epoch", None)
-            if callable(set_epoch):
-                set_epoch(epoch)
+        tell_epoch(self.object, epoch)
+
+    # ------------------------------------------------------------ workers
+
+    def prepare(self) -> None:
+        """Start what the source needs, in the consumer's thread, before it is read."""
+
+    def fill_slots(self, spec: Any, to_array: Callable[[Any], Any], together: int) -> None:
+        """Have passes fill the slots of the stage that reads. Needs `fills_slots`.
+
+        `spec`, `to_array`: of the stage. `together`: slots that are filled at a time, at most.
+        """
+
+    def close(self) -> None:
+        """End what `prepare` has started. From any thread, and from finalizers."""
+
+    def join(self, seconds: float) -> None:
+        """Wait this long at most for the end of what was started."""
 
     # ------------------------------------------------------------ states of the source's own
 
@@ -145,12 +153,17 @@ class Indexed(Iterator[Any]):
         index = self._index
         if index >= self._stop:
             raise StopIteration
-        try:
-            item = self._get(index)
-        except StopIteration as error:  # would end the pass
-            raise RuntimeError(f"item {index} of the source raised StopIteration") from error
+        item = item_at(self._get, index)
         self._index = index - index % self._step + self._step
         return item
+
+
+def item_at(get: Callable[[Any], Any], index: Any) -> Any:
+    """Return ``get(index)``."""
+    try:
+        return get(index)
+    except StopIteration as error:  # would end the pass
+        raise RuntimeError(f"item {index} of the source raised StopIteration") from error
 
 
 class Chained(Iterator[Any]):
@@ -235,6 +248,22 @@ def too_short(items: int, needed: int) -> CheckpointError:
 
 
 # ------------------------------------------------------------ what an object has
+
+
+def tell_epoch(given: Any, epoch: int) -> None:
+    """Call ``set_epoch(epoch)`` of an object and of its parts, see `Source.set_epoch`."""
+    targets = [given]
+    if not getattr(type(given), "_tells_epochs", False):  # a loader may be passes ahead
+        targets.append(getattr(given, "sampler", None))
+        sampler = getattr(given, "batch_sampler", None)
+        while sampler is not None and len(targets) < 8:  # Accelerate puts one into another
+            targets += [sampler, getattr(sampler, "sampler", None)]
+            sampler = getattr(sampler, "batch_sampler", None)
+        targets.append(getattr(given, "dataset", None))
+    for target in {id(target): target for target in targets}.values():
+        set_epoch = getattr(target, "set_epoch", None)
+        if callable(set_epoch):
+            set_epoch(epoch)
 
 
 def has_special(given: Any, name: str) -> bool:

@@ -162,6 +162,8 @@ def options_of(config: Config) -> dict[str, Any]:
         for name in ("fields", "ops", "pad")
         if (value := getattr(config, name)) is not None
     }
+    if config.shuffle:
+        options["shuffle"] = True
     return options | {config.pool_option: config.capacity}
 
 

@@ -120,6 +120,12 @@ class EchoLoader(pyecho.EchoLoader):
         super().__init__(source, factor, **options)
         if isinstance(source, DataLoader):
             self._warn_of(source)
+        elif self._config.shuffle and self._group is None and _rank() is not None:
+            warn(
+                f"there are {torch.distributed.get_world_size()} ranks, and each reads the whole "
+                "source in the same order; pass group='auto', with which shuffle=True deals the "
+                "items to the ranks, or a sampler that does",
+            )
         self._on.check(self._config)
 
     def state_dict(self, *, payload: bool | None = None) -> dict[str, Any]:

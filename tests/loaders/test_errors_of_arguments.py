@@ -104,8 +104,7 @@ def jax_loader(source, **options):
         (buffer_of, "capcity", "did you mean 'capacity'?"),
         (pyecho.EchoLoader, "device", "pyecho.torch.EchoLoader has it"),
         (pyecho.torch.EchoLoader, "sharding", "pyecho.jax.EchoLoader has it"),
-        (pyecho.EchoLoader, "num_workers", "pass it to a torch.utils.data.DataLoader"),
-        (pyecho.torch.EchoLoader, "shuffle", "; shuffle_buffer= shuffles uses"),
+        (pyecho.EchoLoader, "prefetch_factor", "pass it to a torch.utils.data.DataLoader"),
     ],
 )
 def test_an_unknown_option_is_refused_with_a_hint(make, wrong, hint):

@@ -20,7 +20,7 @@ def documents(count=20):
 
 def loader_of(**more):
     return pyecho.torch.EchoLoader(
-        documents(), 2, batch_size=4, shuffle_buffer=8, fields={"": TOKENS}, with_info=True, **more
+        documents(), 2, batch_size=4, shuffle_buffer=8, fields=TOKENS, with_info=True, **more
     )
 
 
@@ -46,7 +46,7 @@ def test_several_that_vary_make_ragged_tensors():
     items = [torch.randn(length, length + 1).to(torch.bfloat16) for length in (1, 5, 3)]
     dtype = pyecho.torch.EchoLoader._adapter.field_of(items[0]).dtype
     field = Field((None, None), dtype, max_bytes=1000)
-    [batch] = pyecho.torch.EchoLoader(items, 1, batch_size=3, shuffle_buffer=0, fields={"": field})
+    [batch] = pyecho.torch.EchoLoader(items, 1, batch_size=3, shuffle_buffer=0, fields=field)
     assert isinstance(batch, pyecho.Ragged)
     for index, item in enumerate(items):
         assert torch.equal(batch.row(index), item)
@@ -54,7 +54,7 @@ def test_several_that_vary_make_ragged_tensors():
 
 def test_padded_rows_are_tensors():
     items = documents()
-    for batch, info in loader_of(pad={"": -1}):
+    for batch, info in loader_of(pad=-1):
         assert isinstance(batch, pyecho.Padded)
         for row, length, index in zip(batch.values, batch.lengths, info.source_index, strict=True):
             assert torch.equal(row[:length], items[index])

@@ -1,6 +1,8 @@
 #include "core/memory/host_memory.hpp"
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #ifdef __linux__
 #include <sys/sysinfo.h>
@@ -10,6 +12,7 @@
 #include <cstdint>
 #include <limits>
 #include <new>
+#include <string>
 #include <thread>
 
 #include "core/memory/parallel.hpp"
@@ -47,6 +50,19 @@ std::byte* map_aligned(std::size_t size_bytes, std::size_t alignment) {
   return base + before;
 }
 
+// Returns the descriptor of a new anonymous file.
+int open_anonymous() noexcept {
+#ifdef __linux__
+  const int descriptor = memfd_create("pyecho-slots", MFD_CLOEXEC);
+  static_cast<void>(fchmod(descriptor, S_IRUSR | S_IWUSR));
+#else  // its name is gone at once
+  const std::string name = "/pyecho-" + std::to_string(getpid());
+  const int descriptor = shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL, S_IRUSR | S_IWUSR);
+  shm_unlink(name.c_str());
+#endif
+  return descriptor;
+}
+
 void touch_in_parallel(std::byte* data, std::size_t size_bytes) {
   const std::size_t useful = size_bytes / kTouchBytesPerThread + 1;
   const std::size_t parts = std::clamp<std::size_t>(useful, 1, std::max(std::thread::hardware_concurrency(), 1U));
@@ -80,6 +96,9 @@ void ReleasePages::operator()(std::byte* data) noexcept {
   if (owner == nullptr) {
     munmap(data, size_bytes);
   }
+  if (descriptor >= 0) {
+    close(descriptor);
+  }
 }
 
 HostMemory::HostMemory(std::size_t size_bytes) {
@@ -92,6 +111,45 @@ HostMemory::HostMemory(std::size_t size_bytes) {
   }
 #endif
   touch_in_parallel(data(), rounded);
+}
+
+HostMemory HostMemory::shared(std::size_t size_bytes) {
+  const int descriptor = open_anonymous();
+  if (descriptor < 0 || ftruncate(descriptor, static_cast<off_t>(rounded_bytes(size_bytes))) != 0) {
+    close(descriptor);
+    throw std::bad_alloc();
+  }
+  HostMemory memory;
+  try {
+    memory = mapped(descriptor, size_bytes);
+  } catch (...) {
+    close(descriptor);
+    throw;
+  }
+  memory.data_.get_deleter().descriptor = descriptor;
+  return memory;
+}
+
+HostMemory HostMemory::mapped(int descriptor, std::size_t size_bytes) {
+  const std::size_t rounded = rounded_bytes(size_bytes);
+  void* const pages = mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  if (pages == MAP_FAILED) {
+    throw std::bad_alloc();
+  }
+  HostMemory memory;
+  memory.data_ = {static_cast<std::byte*>(pages), ReleasePages{.size_bytes = rounded}};
+#ifdef MADV_HUGEPAGE
+  madvise(pages, rounded, MADV_HUGEPAGE);  // on failure the pages are small
+#endif
+#ifdef MADV_POPULATE_WRITE
+  if (madvise(pages, rounded, MADV_POPULATE_WRITE) == 0) {
+    return memory;
+  }
+#endif
+  for (std::size_t page = 0; page < rounded; page += page_bytes()) {  // an older kernel; another process may write
+    static_cast<void>(*static_cast<const volatile std::byte*>(memory.data() + page));
+  }
+  return memory;
 }
 
 }  // namespace pyecho

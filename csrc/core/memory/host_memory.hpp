@@ -10,10 +10,11 @@ namespace pyecho {
 struct ReleasePages {
   std::size_t size_bytes = 0;
   std::shared_ptr<void> owner{};  // of the memory; null: a mapping of our own
+  int descriptor = -1;            // of the file that the mapping shares
   void operator()(std::byte* data) noexcept;
 };
 
-// A private anonymous mapping, zeroed, or memory of another allocator. Move-only.
+// An anonymous mapping, private or shared, zeroed, or memory of another allocator. Move-only.
 class HostMemory {
  public:
   HostMemory() noexcept = default;
@@ -23,6 +24,15 @@ class HostMemory {
   // Memory that `owner` keeps alive.
   HostMemory(std::byte* data, std::size_t size_bytes, std::shared_ptr<void> owner) noexcept
       : data_(data, {.size_bytes = size_bytes, .owner = std::move(owner)}) {}
+
+  // Maps memory that other processes can map, too: an anonymous file without a name, which only this user may open, and
+  // which is gone with the last process that has it. Throws std::bad_alloc.
+  [[nodiscard]] static HostMemory shared(std::size_t size_bytes);
+  // Maps the shared memory of another HostMemory, whose descriptor and size these are; the caller keeps the descriptor.
+  // Throws std::bad_alloc.
+  [[nodiscard]] static HostMemory mapped(int descriptor, std::size_t size_bytes);
+  // Returns the descriptor of memory that shared() has made, else -1.
+  [[nodiscard]] int descriptor() const noexcept { return data_ ? data_.get_deleter().descriptor : -1; }
 
   [[nodiscard]] std::byte* data() const noexcept { return data_.get(); }
   [[nodiscard]] std::size_t size_bytes() const noexcept { return data_ ? data_.get_deleter().size_bytes : 0; }

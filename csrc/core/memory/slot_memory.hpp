@@ -29,9 +29,11 @@ static_assert(sizeof(VariableItem) == LeafFormat::kHeaderBytes);
 
 class SlotMemory {
  public:
-  // `layout` outlives it. Throws std::bad_alloc.
-  SlotMemory(const SlotLayout& layout, std::uint32_t slots)
-      : layout_(layout), slots_(slots), records_(slots * layout.slot_bytes()) {}
+  // `layout` outlives it. `shared`: the records lie in memory that other processes can map. Throws std::bad_alloc.
+  SlotMemory(const SlotLayout& layout, std::uint32_t slots, bool shared = false)
+      : layout_(layout),
+        slots_(slots),
+        records_(shared ? HostMemory::shared(slots * layout.slot_bytes()) : HostMemory(slots * layout.slot_bytes())) {}
   ~SlotMemory() { drop_all(); }
   SlotMemory(const SlotMemory&) = delete;
   SlotMemory& operator=(const SlotMemory&) = delete;
@@ -40,14 +42,16 @@ class SlotMemory {
   [[nodiscard]] std::byte* data(std::uint32_t slot = 0) const noexcept {
     return records_.data() + slot * layout_.slot_bytes();
   }
+  [[nodiscard]] const HostMemory& records() const noexcept { return records_; }
   [[nodiscard]] VariableItem& item(std::uint32_t slot, const SlotLayout::Leaf& leaf) const noexcept {
     return *reinterpret_cast<VariableItem*>(data(slot) + leaf.slot_offset);
   }
 
-  // Gives a leaf of variable size memory for an item of this shape, in the place of what it had. Returns null if the
-  // system has none.
-  std::byte* allocate(std::uint32_t slot, const SlotLayout::Leaf& leaf, std::span<const std::uint64_t> shape) noexcept {
-    VariableItem& item = this->item(slot, leaf);
+  // Gives a leaf of variable size memory for an item of this shape, in the place of what its record had. Returns null
+  // if the system has none.
+  static std::byte* allocate(std::byte* record, const SlotLayout::Leaf& leaf,
+                             std::span<const std::uint64_t> shape) noexcept {
+    VariableItem& item = *reinterpret_cast<VariableItem*>(record + leaf.slot_offset);
     std::free(item.data);
     item.size_bytes = leaf.variable.element_bytes;
     for (const std::uint64_t extent : shape) {

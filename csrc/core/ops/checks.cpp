@@ -14,6 +14,7 @@ namespace {
 // Indices and sizes in bytes are computed in 64 bits with a sign.
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 62;
 
+// Taps count rows and columns in 32 bits.
 constexpr std::uint64_t kMaxResampled = std::uint64_t{1} << 31;
 
 // In the order of Kind.
@@ -27,9 +28,15 @@ const char* name_of(T value, const auto& names) {
   return names[static_cast<std::size_t>(value)];
 }
 
-// Geometry comes first, in any order; each of the others comes once at most.
-int rank_of(Kind kind) noexcept {
-  return kind < Kind::kCutout ? 0 : static_cast<int>(kind) - static_cast<int>(Kind::kCutout) + 1;
+std::string shown(const auto& value) { return std::to_string(value); }
+std::string shown(const char* text) { return text; }
+std::string shown(const std::string& text) { return text; }
+std::string shown(const std::vector<std::uint32_t>& axes) {
+  std::string result;
+  for (const std::uint32_t axis : axes) {
+    result += (result.empty() ? "(" : ", ") + std::to_string(axis);
+  }
+  return result.empty() ? "()" : result + ")";
 }
 
 // Walks through the operations with the type between them.
@@ -39,48 +46,53 @@ class Walk {
 
   void step(const Operation& operation) {
     operation_ = &operation;
-    const int rank = rank_of(operation.kind);
-    require(rank >= last_rank_, "a place before " + before_, "one after it");
-    require(rank == 0 || operation.kind == Kind::kCutout || rank > last_rank_, "only one", "a second one");
-    last_rank_ = rank;
-    before_ = name_of(operation.kind, kNames);
-    check_places();
+    check_order();
+    check_axes();
+    check_sizes();
     apply();
+    last_ = operation.kind;
   }
 
  private:
-  // Throws unless `met`.
-  void require(bool met, const std::string& needed, const std::string& came) const {
-    if (!met) {
-      throw std::invalid_argument(std::string(name_of(operation_->kind, kNames)) + " needs " + needed + ", got " +
-                                  came);
+  [[noreturn]] void refuse(const std::string& needed, const auto& came) const {
+    throw std::invalid_argument(std::string(name_of(operation_->kind, kNames)) + " needs " + needed + ", got " +
+                                shown(came));
+  }
+
+  // Operations of geometry come first, in any order; of those after kCutout, there is one at most.
+  void check_order() const {
+    const auto rank = [](Kind kind) { return std::max(kind, Kind::kPad); };
+    if (rank(operation_->kind) < rank(last_)) {
+      refuse(std::string("a place before ") + name_of(last_, kNames), "one after it");
+    }
+    if (operation_->kind == last_ && last_ > Kind::kCutout) {
+      refuse("only one", "a second one");
     }
   }
 
-  void require_number(std::size_t i, bool met, const std::string& needed) const {
-    require(met, needed, std::to_string(operation_->numbers[i]));
-  }
-
-  void check_places() const {
+  void check_axes() const {
     const std::vector<std::uint32_t>& axes = operation_->axes;
-    for (std::size_t i = 0; i < axes.size(); ++i) {
-      require(axes[i] < type_.shape.size(), "axes of the item, which has " + std::to_string(type_.shape.size()),
-              "axis " + std::to_string(axes[i]));
-      require(std::find(axes.begin(), axes.begin() + static_cast<std::ptrdiff_t>(i), axes[i]) ==
-                  axes.begin() + static_cast<std::ptrdiff_t>(i),
-              "different axes", "axis " + std::to_string(axes[i]) + " twice");
+    for (auto axis = axes.begin(); axis != axes.end(); ++axis) {
+      if (*axis >= type_.shape.size()) {
+        refuse("axes of the item, which has " + shown(type_.shape.size()), "axis " + shown(*axis));
+      }
+      if (std::find(axes.begin(), axis, *axis) != axis) {
+        refuse("different axes", "axis " + shown(*axis) + " twice");
+      }
     }
+  }
+
+  void check_sizes() const {
+    const std::size_t count = operation_->sizes.size();
     const bool sized = operation_->kind < Kind::kNormalize && operation_->kind != Kind::kFlip;
-    const bool shorter = operation_->kind == Kind::kResize && operation_->sizes.size() == 1;
-    require(operation_->sizes.size() == (sized ? axes.size() : 0) || shorter, "a size for each of its axes",
-            std::to_string(operation_->sizes.size()) + " for " + std::to_string(axes.size()));
-    for (const std::uint64_t size : operation_->sizes) {
-      require(size < kMaxBytes, "sizes of items", std::to_string(size));
+    const bool shorter = operation_->kind == Kind::kResize && count == 1;
+    if (count != (sized ? operation_->axes.size() : 0) && !shorter) {
+      refuse("a size for each of its axes", shown(count) + " for " + shown(operation_->axes.size()));
     }
-    for (std::size_t i = 0; i < operation_->numbers.size(); ++i) {
-      require_number(
-          i, !std::isnan(operation_->numbers[i]) || operation_->kind == Kind::kPad || operation_->kind == Kind::kCutout,
-          "numbers");
+    for (const std::uint64_t size : operation_->sizes) {
+      if (size >= kMaxBytes) {
+        refuse("sizes that fit the address space", size);
+      }
     }
   }
 
@@ -91,15 +103,19 @@ class Walk {
         crop();
         break;
       case Kind::kResizedCrop:
+        check_ranges();
+        resample();
+        break;
       case Kind::kResize:
         resample();
         break;
       case Kind::kFlip:
-        require(operation_->axes.size() == 1, "one axis", std::to_string(operation_->axes.size()));
+        if (operation_->axes.size() != 1) {
+          refuse("one axis", operation_->axes.size());
+        }
         check_probability();
         break;
       case Kind::kPad:
-        count_numbers(1);
         check_value(0);
         for (std::size_t i = 0; i < operation_->axes.size(); ++i) {
           std::uint64_t& extent = type_.shape[operation_->axes[i]];
@@ -107,7 +123,6 @@ class Walk {
         }
         break;
       case Kind::kCutout:
-        count_numbers(2);
         check_probability();
         check_value(1);
         break;
@@ -115,12 +130,15 @@ class Walk {
         normalize();
         break;
       case Kind::kCast:
-        check_computable();
-        require(operation_->element != Element::kOther, "a type of numbers", "another");
-        set_element(operation_->element);
+        if (operation_->element == Element::kOther) {
+          refuse("a type of numbers", "another");
+        }
+        compute_with(operation_->element);
         break;
       case Kind::kToChw:
-        require(!type_.shape.empty(), "an item with axes", "one without");
+        if (type_.shape.empty()) {
+          refuse("an item with axes", "one without");
+        }
         std::ranges::rotate(type_.shape, type_.shape.end() - 1);
         break;
     }
@@ -128,113 +146,111 @@ class Walk {
 
   void crop() {
     for (std::size_t i = 0; i < operation_->axes.size(); ++i) {
-      const std::uint32_t axis = operation_->axes[i];
-      const std::uint64_t size = operation_->sizes[i];
-      require(size <= type_.shape[axis], "at least " + std::to_string(size) + " on axis " + std::to_string(axis),
-              std::to_string(type_.shape[axis]));
-      type_.shape[axis] = size;
+      std::uint64_t& extent = type_.shape[operation_->axes[i]];
+      if (operation_->sizes[i] > extent) {
+        refuse("at least " + shown(operation_->sizes[i]) + " on axis " + shown(operation_->axes[i]), extent);
+      }
+      extent = operation_->sizes[i];
     }
   }
 
   void resample() {
     const std::vector<std::uint32_t>& axes = operation_->axes;
-    require(axes.size() == 2 && axes[1] == axes[0] + 1, "two axes side by side, rows first", shown(axes));
-    require(!resampled_, "items that are not resampled before", "a second resampling");
-    resampled_ = true;
-    require(operation_->nearest || type_.element != Element::kOther, "numbers, or no interpolation", "other elements");
-    for (const std::uint64_t size : operation_->sizes) {
-      require(size > 0 && size < kMaxResampled, "sizes from 1 to 2^31 - 1", std::to_string(size));
+    if (axes.size() != 2 || axes[1] != axes[0] + 1) {
+      refuse("two axes side by side, rows first", axes);
     }
-    if (operation_->kind == Kind::kResizedCrop) {
-      count_numbers(4);
-      const std::vector<double>& numbers = operation_->numbers;
-      require_number(0, numbers[0] > 0 && numbers[0] <= numbers[1], "a least area above 0, up to the most");
-      require_number(1, numbers[1] <= 1, "a most area of at most 1");
-      require_number(2, numbers[2] > 0 && numbers[2] <= numbers[3], "a least ratio above 0, up to the most");
-      require_number(3, std::isfinite(numbers[3]), "a finite ratio");
+    if (resampled_) {
+      refuse("items that are not resampled before", "a second resampling");
+    }
+    resampled_ = true;
+    if (!operation_->nearest && type_.element == Element::kOther) {
+      refuse("numbers, or no interpolation", "other elements");
     }
     std::uint64_t& rows = type_.shape[axes[0]];
     std::uint64_t& columns = type_.shape[axes[1]];
-    for (const std::uint64_t extent : {rows, columns}) {
-      require(extent > 0 && (extent < kMaxResampled || extent == kVariable), "from 1 to 2^31 - 1 rows and columns",
-              std::to_string(extent));
+    for (const std::uint64_t extent : {rows, columns, operation_->sizes.front(), operation_->sizes.back()}) {
+      if (extent == 0 || (extent >= kMaxResampled && extent != kVariable)) {
+        refuse("from 1 to 2^31 - 1 rows and columns", extent);
+      }
     }
-    if (operation_->sizes.size() == 2) {
-      rows = operation_->sizes[0];
-      columns = operation_->sizes[1];
-    } else if (rows == kVariable || columns == kVariable) {
-      rows = kVariable;
-      columns = kVariable;
-    } else {
-      const Sizes sizes = resampled_sizes(*operation_, rows, columns);
-      rows = sizes.rows;
-      columns = sizes.columns;
+    const bool known = (rows != kVariable && columns != kVariable) || operation_->sizes.size() == 2;
+    const Sizes sizes = known ? resampled_sizes(*operation_, rows, columns) : Sizes{kVariable, kVariable};
+    rows = sizes.rows;
+    columns = sizes.columns;
+  }
+
+  void check_ranges() const {
+    need_numbers(4);
+    const std::vector<double>& numbers = operation_->numbers;
+    if (!(numbers[0] > 0 && numbers[0] <= numbers[1] && numbers[1] <= 1)) {
+      refuse("areas above 0 and up to 1, the least first", shown(numbers[0]) + " and " + shown(numbers[1]));
+    }
+    if (!(numbers[2] > 0 && numbers[2] <= numbers[3] && std::isfinite(numbers[3]))) {
+      refuse("finite ratios above 0, the least first", shown(numbers[2]) + " and " + shown(numbers[3]));
     }
   }
 
   void normalize() {
-    check_computable();
     const std::vector<double>& numbers = operation_->numbers;
     const std::size_t channels = numbers.size() / 2;
-    require(channels > 0 && numbers.size() % 2 == 0, "a mean and a standard deviation for each channel",
-            std::to_string(numbers.size()) + " numbers");
-    if (channels > 1) {
-      require(!type_.shape.empty() && (type_.shape.back() == channels || type_.shape.back() == kVariable),
-              std::to_string(channels) + " channels on the last axis",
-              type_.shape.empty() ? "an item without axes" : std::to_string(type_.shape.back()));
+    if (channels == 0 || numbers.size() % 2 != 0) {
+      refuse("a mean and a standard deviation for each channel", shown(numbers.size()) + " numbers");
+    }
+    const std::uint64_t last = type_.shape.empty() ? 1 : type_.shape.back();
+    if (channels > 1 && last != channels && last != kVariable) {
+      refuse(shown(channels) + " channels on the last axis", last);
     }
     for (std::size_t i = 0; i < numbers.size(); ++i) {
-      require_number(i, std::isfinite(numbers[i]) && (i < channels || numbers[i] != 0),
-                     i < channels ? "finite means" : "standard deviations other than 0");
+      if (!std::isfinite(numbers[i]) || (i >= channels && numbers[i] == 0)) {
+        refuse(i < channels ? "finite means" : "finite standard deviations other than 0", numbers[i]);
+      }
     }
-    set_element(Element::kFloat32);
+    compute_with(Element::kFloat32);
   }
 
-  void count_numbers(std::size_t count) const {
-    require(operation_->numbers.size() == count, std::to_string(count) + " numbers",
-            std::to_string(operation_->numbers.size()));
+  void need_numbers(std::size_t count) const {
+    if (operation_->numbers.size() != count) {
+      refuse(shown(count) + " numbers", operation_->numbers.size());
+    }
   }
 
   void check_probability() const {
-    require(!operation_->numbers.empty(), "a probability", "none");
-    require_number(0, operation_->numbers[0] >= 0 && operation_->numbers[0] <= 1, "a probability from 0 to 1");
-  }
-
-  // The value of padding: of an integer type's range, and 0 where elements are no numbers.
-  void check_value(std::size_t i) const {
-    const double value = operation_->numbers[i];
-    if (type_.element == Element::kOther) {
-      require_number(i, value == 0, "the value 0 for elements that are not numbers");
-    } else {
-      with_type(type_.element, [&]<class T>(std::type_identity<T>) {
-        if constexpr (std::is_integral_v<T>) {
-          require_number(i, static_cast<double>(converted<T>(value)) == value,
-                         std::string("a value of ") + name_of(type_.element, kElements));
-        }
-      });
+    need_numbers(operation_->kind == Kind::kCutout ? 2 : 1);
+    if (const double value = operation_->numbers[0]; !(value >= 0 && value <= 1)) {
+      refuse("a probability from 0 to 1", value);
     }
   }
 
-  void check_computable() const { require(type_.element != Element::kOther, "numbers", "elements of another type"); }
+  // The value of elements that do not come from the item.
+  void check_value(std::size_t i) const {
+    need_numbers(i + 1);
+    const double value = operation_->numbers[i];
+    if (type_.element == Element::kOther) {
+      if (value != 0) {
+        refuse("the value 0 for elements that are not numbers", value);
+      }
+      return;
+    }
+    const bool exact = with_type(type_.element, [&]<class T>(std::type_identity<T>) {
+      return !std::is_integral_v<T> || converted<double>(converted<T>(value)) == value;
+    });
+    if (!exact) {
+      refuse(std::string("a value of ") + name_of(type_.element, kElements), value);
+    }
+  }
 
-  void set_element(Element element) {
+  void compute_with(Element element) {
+    if (type_.element == Element::kOther) {
+      refuse("numbers", "elements of another type");
+    }
     type_.element = element;
     type_.element_bytes = with_type(element, []<class T>(std::type_identity<T>) { return sizeof(T); });
   }
 
-  static std::string shown(const auto& values) {
-    std::string result;
-    for (const auto value : values) {
-      result += (result.empty() ? "(" : ", ") + std::to_string(value);
-    }
-    return result.empty() ? "()" : result + ")";
-  }
-
   ArrayType& type_;
   const Operation* operation_ = nullptr;
+  Kind last_ = Kind::kCrop;
   bool resampled_ = false;
-  int last_rank_ = 0;
-  std::string before_;
 };
 
 void check_bytes(const ArrayType& type) {

@@ -14,8 +14,8 @@
 namespace pyecho::ops {
 namespace {
 
-constexpr std::size_t kAlignment = 64;
-// If a pass changes the last axis and this is its extent, the values are computed in a pass of their own.
+constexpr std::size_t kAlignment = 64;  // of parts of the scratch memory
+// A pass that changes the last axis has lines of its extent. At up to this, values are faster in a pass of their own.
 constexpr std::uint64_t kShortLine = 16;
 
 std::size_t aligned(std::size_t bytes) noexcept { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
@@ -29,28 +29,6 @@ std::uint32_t mask_of(const std::vector<std::uint32_t>& axes) noexcept {
 }
 
 }  // namespace
-
-Filling::Filling(const ArrayType& type, double value) noexcept : element_bytes_(type.element_bytes) {
-  if (type.element != Element::kOther) {
-    with_type(type.element, [&]<class T>(std::type_identity<T>) {
-      const T element = converted<T>(value);
-      std::memcpy(element_.data(), &element, sizeof(T));
-    });
-  }
-  uniform_ = std::ranges::all_of(std::span(element_).first(std::min(element_bytes_, element_.size())),
-                                 [&](std::byte byte) { return byte == element_[0]; });
-}
-
-void Filling::fill(std::byte* to, std::size_t bytes) const noexcept {
-  if (uniform_) {
-    std::memset(to, static_cast<int>(element_[0]), bytes);
-    return;
-  }
-  std::memcpy(to, element_.data(), element_bytes_);
-  for (std::size_t done = element_bytes_; done < bytes; done *= 2) {
-    std::memcpy(to + done, to, std::min(done, bytes - done));
-  }
-}
 
 Pass::Pass(const ArrayType& item, std::span<const Operation> operations) : item_(item), values_(item, {}) {
   const auto first_value =
@@ -99,7 +77,7 @@ std::size_t Pass::take_geometry(std::span<const Operation> operations) {
   return geometry_.size();
 }
 
-// An element-by-element pass has lines as long as possible; if values are computed, lines that fit into the caches.
+// Lines that are only moved are as long as possible; lines whose values are computed fit into the caches.
 std::size_t Pass::line_axis(std::size_t rank) const noexcept {
   const std::size_t last = touched_ == 0 ? 0 : static_cast<std::size_t>(std::bit_width(touched_)) - 1;
   return values_.any() && columns_ < 0 && rank >= 2 ? std::max(last, rank - 2) : last;

@@ -1,31 +1,17 @@
 // One pass over an item: operations of geometry that can be made at once, then those on values.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "core/ops/filling.hpp"
 #include "core/ops/geometry.hpp"
 #include "core/ops/operation.hpp"
 #include "core/ops/values.hpp"
 
 namespace pyecho::ops {
-
-// The value of elements that do not come from the item; zeros if they are no numbers.
-class Filling {
- public:
-  Filling() = default;
-  Filling(const ArrayType& type, double value) noexcept;
-  // `bytes` > 0
-  void fill(std::byte* to, std::size_t bytes) const noexcept;
-
- private:
-  std::size_t element_bytes_ = 1;
-  std::array<std::byte, 8> element_{};
-  bool uniform_ = true;
-};
 
 class Pass {
  public:

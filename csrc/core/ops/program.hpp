@@ -1,4 +1,5 @@
-// The operations on one leaf, made ready to run on every use of an item: one pass from the slot to the row of a batch.
+// The operations on one leaf, made ready to run on every use of an item: one pass from the slot to the row of a batch, or
+// several if they cannot be made at once.
 //
 // Random numbers are a function of the key of the use and of Operation::draws only: number i of an operation is
 // unit_at(mix64(key + (draws + 1) * kGoldenGamma), i), see core/plan/random.hpp. With u0, u1, ... for these numbers:
@@ -13,10 +14,17 @@
 //   kCutout       if u0 < probability, around floor(u_i+1 * extent) on the i-th of its axes: it begins size / 2 before
 //
 // Resampling is bilinear with antialiasing: out = sum of w_x * in_x, with a triangle of width max(1, scale) on each
-// side of the middle (i + 0.5) * scale - 0.5, clipped at the ends of the part and scaled to a sum of 1. Computed in
-// float32; integers are rounded to the nearest and keep their type. `nearest`: element floor((i + 0.5) * scale).
+// side of the middle (i + 0.5) * scale - 0.5, clipped at the ends of the part and scaled to a sum of 1. Integers are
+// rounded to the nearest and keep their type, also before kNormalize. uint8 is computed with integer weights of 14 bits,
+// within one level of the exact result, of Pillow and of torchvision; the others in float32. `nearest`: element
+// floor((i + 0.5) * scale). kResize to one size makes the longer axis floor(size * longer / shorter).
+//
 // kNormalize: x * a + b in float32, a = 1 / (unit * std), b = -mean / std, each rounded to float32, `unit` the largest
-// value of an integer type, 1 for floats; the result is float32. kCast from floats to integers rounds and saturates.
+// value of an integer type, 1 for floats; the result is float32. kCast rounds to the nearest, ties to even; integers
+// saturate, and NaN becomes 0. Values of kPad and kCutout are in units of the item, before kNormalize.
+//
+// Results are the same bits on every processor, and without resampling those of these formulas. Only the box of
+// kResizedCrop may be another one where the C library computes another exp() or log().
 #pragma once
 
 #include <cstddef>
@@ -53,11 +61,13 @@ class Program {
   [[nodiscard]] std::vector<std::uint64_t> output_shape(std::span<const std::uint64_t> shape) const;
 
   // Returns the bytes of scratch memory that run() needs for items of this shape: some rows of the item in float32, and
-  // the weights, so at most a small multiple of the longest row.
+  // the weights, so at most a small multiple of the longest row. Operations that do not fit into one pass need copies of
+  // the item in addition: kPad before a resampling, two kPad of different values, two kCutout, a change of an axis after
+  // those resampled, or of the channels before operations on values.
   [[nodiscard]] std::size_t scratch_bytes(std::span<const std::uint64_t> shape) const;
   // Writes the row that the use `key` makes of an item. `item`, `row`: any alignment of an element; they do not overlap.
   // `scratch`: scratch_bytes() of the shape, aligned to 64 bytes. Any number of threads, each with its own scratch.
-  // `stream`: large outputs bypass the caches (stream_copy.hpp); the caller fences.
+  // `stream`: lines that are only copied bypass the caches if they are long (stream_copy.hpp); the caller fences.
   void run(std::uint64_t key, const std::byte* item, std::span<const std::uint64_t> shape, std::byte* row,
            std::byte* scratch, bool stream) const noexcept;
 

@@ -87,7 +87,8 @@ Resampler::Resampler(const Axis& rows, const Axis& columns, bool nearest, const 
   take(Taps::bytes(rows_.outputs, rows_.stride));
   columns_ = taps_of(columns, nearest, scratch);
   take(Taps::bytes(columns_.outputs, columns_.stride));
-  integers_ = element_ == Element::kUint8 && std::cmp_less_equal(std::max(rows_.most, columns_.most), kMostIntegerTaps);
+  integers_ = element_ == Element::kUint8 && !nearest &&
+              std::cmp_less_equal(std::max(rows_.most, columns_.most), kMostIntegerTaps);
   if (integers_) {
     row_stride_ = groups_of(rows_.most) * kGroup;
     groups_ = groups_of(columns_.most);
@@ -103,9 +104,6 @@ Resampler::Resampler(const Axis& rows, const Axis& columns, bool nearest, const 
 }
 
 void Resampler::write(std::byte* to, const std::byte* image, std::int64_t stride, std::int64_t row) const noexcept {
-  if (columns_.outputs == 0) {
-    return;
-  }
   const auto i = static_cast<std::size_t>(row);
   const std::byte* const pixels =
       image + (rows_.low + rows_.first[i]) * stride + columns_.low * static_cast<std::int64_t>(pixel_bytes_);

@@ -66,12 +66,11 @@ Taps taps_of(const Axis& axis, bool nearest, std::byte* memory) noexcept {
     float* const weights = taps.weights + i * taps.stride;
     double sum = 0;
     for (std::int64_t j = 0; j < count; ++j) {
-      sum += support - std::fabs(static_cast<double>(begin + j) + 0.5 - middle);
-    }
-    for (std::int64_t j = 0; j < count; ++j) {
-      const double weight = (support - std::fabs(static_cast<double>(begin + j) + 0.5 - middle)) / sum;
+      const double weight = support - std::fabs(static_cast<double>(begin + j) + 0.5 - middle);
       weights[axis.source.step > 0 ? j : count - 1 - j] = static_cast<float>(weight);
+      sum += weight;
     }
+    std::for_each_n(weights, count, [whole = static_cast<float>(1 / sum)](float& weight) { weight *= whole; });
     const std::int64_t first = axis.source.at(axis.source.step > 0 ? begin : end - 1);
     taps.first[i] = static_cast<std::int32_t>(first);
     taps.count[i] = static_cast<std::int32_t>(count);

@@ -174,7 +174,7 @@ EchoBuffer::EchoBuffer(EchoConfig given, const BufferSizes& sizes)
       given_(std::move(given)),
       config_(sizes.config),
       layout_(sizes.layout),
-      slot_memory_(layout_, sizes.slots),
+      slot_memory_(layout_, sizes.slots, config_.shared_slots),
       blocks_(sizes.blocks),
       batches_ahead_(sizes.depth + 1),
       batches_(std::make_shared<BatchPool>(

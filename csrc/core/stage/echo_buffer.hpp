@@ -71,7 +71,7 @@ class EchoBuffer final : public EchoStage {
   // Gives a leaf of variable size of a reserved slot memory for an item of this shape, and returns it. Returns null if
   // the system has none.
   std::byte* allocate(std::uint32_t slot, const SlotLayout::Leaf& leaf, std::span<const std::uint64_t> shape) noexcept {
-    return slot_memory_.allocate(slot, leaf, shape);
+    return SlotMemory::allocate(slot_data(slot), leaf, shape);
   }
   [[nodiscard]] const VariableItem& variable_item(std::uint32_t slot, const SlotLayout::Leaf& leaf) const noexcept {
     return slot_memory_.item(slot, leaf);
@@ -81,6 +81,8 @@ class EchoBuffer final : public EchoStage {
     slot_memory_.drop(std::span(&reservation.slot, 1));
     SlotPool::abort(reservation);
   }
+  // Returns all slots: shared memory with `shared_slots`.
+  [[nodiscard]] const SlotMemory& slot_memory() const noexcept { return slot_memory_; }
   // Same as close(), and keeps the message of the first failure until the consumer takes it, at the end, or begin().
   void fail(std::string message);
   [[nodiscard]] bool failed() const;

@@ -44,6 +44,7 @@ struct EchoConfig {
   BatchPool::NewMemory batch_memory = {};
   std::shared_ptr<Uploads> uploads = {};  // of every batch, by the workers; needs batch_memory and threads
   std::uint32_t most_ahead = 32;          // bound of what `prefetch` is raised to
+  bool shared_slots = false;              // other processes fill the slots, see EchoBuffer::slot_memory()
 };
 
 // Has a program make the rows of a leaf. The leaves of the configuration are complete.

@@ -252,10 +252,12 @@ TEST(ProgramTest, impossible_operations_are_refused) {
   expect({normalize, normalize}, "Normalize needs only one, got a second one");
   expect({{.kind = Kind::kNormalize, .numbers = {0, 0, 1, 1}}}, "Normalize needs 2 channels on the last axis, got 3");
   expect({{.kind = Kind::kNormalize, .numbers = {0, 0}}},
-         "Normalize needs standard deviations other than 0, got 0.000000");
+         "Normalize needs finite standard deviations other than 0, got 0.000000");
   expect({normalize}, "Normalize needs numbers, got elements of another type", Element::kOther);
   expect({{.kind = Kind::kFlip, .axes = {0}, .numbers = {1.5}}},
          "RandomFlip needs a probability from 0 to 1, got 1.500000");
+  EXPECT_THROW(Program({Element::kUint8, 1, Shape(33, 1)}, {}), std::invalid_argument);
+  EXPECT_THROW(Program({Element::kUint8, 1, {1ULL << 32, 1ULL << 31}}, {}), std::invalid_argument);
 }
 
 }  // namespace

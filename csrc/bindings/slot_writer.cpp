@@ -1,0 +1,124 @@
+// Slots that workers fill (pyecho/workers): a worker's writer, and the stage's side.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "bindings/errors.hpp"
+#include "bindings/example_stage.hpp"
+#include "bindings/gil.hpp"
+#include "bindings/item_view.hpp"
+#include "bindings/registration.hpp"
+#include "core/memory/host_memory.hpp"
+#include "core/memory/stream_copy.hpp"
+
+namespace py = pybind11;
+
+namespace pyecho::bindings {
+namespace {
+
+// Writes examples into slots of a stage, perhaps one of another process. Any thread; the stage decides who has a slot.
+class SlotWriter {
+ public:
+  // `spec`, `node_of`, `to_array`: of the stage. The rest: see ExampleStage::shared_slots().
+  SlotWriter(const py::object& spec, const py::object& node_of, py::object to_array, int descriptor,
+             std::size_t size_bytes, bool streamed)
+      : structure_(spec, node_of),
+        to_array_(std::move(to_array)),
+        layout_(formats_of(structure_), 1, false),
+        memory_(HostMemory::mapped(descriptor, size_bytes)),
+        streamed_(streamed) {}
+
+  // Returns the leaves that travel by reference, or None if the spec has none. Raises SpecMismatch.
+  [[nodiscard]] py::object write(std::uint32_t slot, const py::object& item) const {
+    const ItemView view(structure_, item, false, to_array_);
+    if ((slot + std::size_t{1}) * layout_.slot_bytes() > memory_.size_bytes()) {
+      throw py::index_error("there is no such slot");
+    }
+    without_gil(view.size_bytes() >= kGilFreeBytes, [&] {
+      std::byte* const data = memory_.data() + slot * layout_.slot_bytes();
+      view.copy_rows(0, layout_, streamed_, std::span(&data, 1));
+      stream_fence();  // the process that reads the slot learns of it by a message
+      return true;
+    });
+    return structure_.has_references() ? py::object(view.references(0)) : py::none();
+  }
+
+ private:
+  const Structure structure_;
+  const py::object to_array_;
+  const SlotLayout layout_;
+  const HostMemory memory_;
+  const bool streamed_;
+};
+
+}  // namespace
+
+std::optional<std::pair<ExampleStage::Slots, std::uint64_t>> ExampleStage::reserve_slots(std::size_t most, bool wait) {
+  std::array<Reservation, 64> found{};
+  const std::span wanted = std::span(found).first(std::clamp<std::size_t>(most, 1, found.size()));
+  std::uint32_t count = 0;
+  Outcome outcome = core_->try_reserve(wanted, count);
+  if (outcome == Outcome::kFull) {
+    source_clock().blocked();
+    if (wait) {
+      outcome = wait_for_room(kNever, [&](Deadline slice) { return core_->reserve(found[0], slice); });
+      slot_came_ = Clock::now();
+      if (outcome == Outcome::kOk && wanted.size() > 1) {
+        static_cast<void>(core_->try_reserve(wanted.subspan(1), count));
+      }
+      ++count;
+    }
+  }
+  if (outcome == Outcome::kFull || outcome == Outcome::kTimeout || outcome == Outcome::kHalted) {
+    return std::nullopt;
+  }
+  if (outcome != Outcome::kOk) {
+    raise_for(outcome);
+  }
+  Slots slots;
+  for (const Reservation& reservation : wanted.first(count)) {
+    slots.push_back(reservation.slot);
+  }
+  return std::pair(std::move(slots), found[0].ticket);
+}
+
+void ExampleStage::commit_slots(const Slots& slots, std::uint64_t ticket, const py::list& references) {
+  std::vector<Reservation> reservations;
+  for (const std::uint32_t slot : slots) {
+    if (has_references_) {
+      set_references(slot, references[reservations.size()]);
+    }
+    reservations.push_back({.slot = slot, .ticket = ticket + reservations.size()});
+    const Clock::time_point now = Clock::now();
+    source_clock().read(slot_came_, now, true);
+    slot_came_ = now;
+  }
+  core_->commit(reservations);
+}
+
+void ExampleStage::abort_slots(const Slots& slots, std::uint64_t ticket) {
+  for (const std::uint32_t slot : slots) {
+    core_->abort({.slot = slot, .ticket = ticket++});
+  }
+}
+
+py::tuple ExampleStage::shared_slots() const {
+  const HostMemory& memory = core_->slot_memory().records();
+  return py::make_tuple(memory.descriptor(), memory.size_bytes(), core_->stream_slots());
+}
+
+void register_slot_writer(py::module_& module) {
+  py::class_<SlotWriter>(module, "SlotWriter", "Writes examples into slots of a stage.")
+      .def(py::init<const py::object&, const py::object&, py::object, int, std::size_t, bool>(), py::arg("spec"),
+           py::arg("node_of"), py::arg("to_array"), py::arg("descriptor"), py::arg("size_bytes"), py::arg("streamed"))
+      .def("write", &SlotWriter::write, py::arg("slot"), py::arg("item"));
+}
+
+}  // namespace pyecho::bindings

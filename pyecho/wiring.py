@@ -1,0 +1,61 @@
+"""How the stages of one run fit together, and the checks that it shares with the options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+from pyecho._core import ConfigError
+from pyecho.checked import checked_int
+
+
+def bounded(default: int | None, minimum: int, maximum: int) -> Any:
+    """Return the field of a whole number; None is one only if it is the default."""
+    return field(default=default, metadata={"minimum": minimum, "maximum": maximum})
+
+
+def check_fields(record: Any) -> None:
+    """Have whole numbers be ints within their bounds, and flags be True or False."""
+    for option in fields(record):
+        name, value = option.name, getattr(record, option.name)
+        if isinstance(option.default, bool):
+            if not isinstance(value, bool | np.bool_):
+                raise ConfigError(f"{name} must be True or False, got {value!r}")
+            object.__setattr__(record, name, bool(value))
+        elif option.metadata and (value is not None or option.default is not None):
+            object.__setattr__(record, name, checked_int(name, value, **option.metadata))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wiring:
+    """How the stages of one run fit together: no options, but what surrounds a loader or buffer.
+
+    The native stages read it by name, as they do `Config`.
+    """
+
+    epoch: int = bounded(0, 0, 2**64 - 1)
+    """The first epoch of an `EchoBuffer`."""
+    slots_ahead: int = bounded(1, 1, 2**30)
+    """Slots ahead of the pool, for examples that arrive together."""
+    leases: int = bounded(2, 1, 2**29)
+    """Batches that the consumer holds at the same time."""
+    most_ahead: int = bounded(32, 1, 2**10)
+    """Most batches made ahead that `prefetch` is raised to where batches are small."""
+    grows_quietly: bool = False
+    """True if the consumer may hold more of them without a warning."""
+    reads_few: bool = False
+    """True if the source waits for items that are kept: read no more than asked for."""
+    by_consumer: bool = False
+    """True if the consumer's thread reads the source, and the run has no threads."""
+    lists: tuple[bool, ...] | None = None
+    """Which lists in a batch are columns, once that is known; see `pyecho.items.rows.row_spec`."""
+    shared_slots: bool = False
+    """True if worker processes fill the slots."""
+    rank: int = bounded(0, 0, 2**20)
+    ranks: int = bounded(1, 1, 2**20)
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        check_fields(self)

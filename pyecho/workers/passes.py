@@ -1,0 +1,169 @@
+"""A pass whose items workers make: handed out, and taken, in the order of its indices."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+from pyecho import _core
+from pyecho._core import Closed
+from pyecho.workers.pool import Pool, Task
+from pyecho.workers.process import Slots
+
+SLICE_SECONDS = 0.05  # a wait for workers checks this often whether the stage has paused
+FULL_SECONDS = 1e-3  # and this often for room, while a worker is free and all slots are in use
+
+
+class WorkedPass(Iterator[Any]):
+    """Yields items in the order of `indices`, a reader; the native stage has it fill slots instead.
+
+    `writing`: spec and `to_array` of the slots, once they are known; empty where items must come
+    through the channel. The first item does so, and is made by itself: often no other is wanted.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        indices: Iterator[Any],
+        epoch: int,
+        place: int,  # of the first index in the epoch
+        writing: list[Any],
+    ) -> None:
+        self._pool = pool
+        self._indices = indices
+        self._epoch = epoch
+        self._place = place  # of the next task
+        self._writing = writing
+        self._next: list[Any] = []  # indices that follow, as far as they are known
+        self._failure: Exception | None = None  # of the indices, after all tasks before it
+        self._tasks: deque[Task] = deque()  # that are handed out, in order
+        self._made: deque[Any] = deque()  # items that have come through the channel
+        self._has_begun = False
+        self._had_items = False  # put into slots
+
+    def _has_index(self, items: int = 1) -> bool:
+        while len(self._next) < items and self._failure is None:
+            before = len(self._next)
+            try:
+                self._next.extend(islice(self._indices, items - before))
+            except Exception as error:
+                self._failure = error
+            if len(self._next) == before:
+                break
+        return bool(self._next)
+
+    def _give(self, items: int, slots: list[int] | None = None, ticket: int = 0) -> None:
+        task = Task(self._epoch, self._place, self._next[:items], slots, ticket)
+        self._tasks.append(task)
+        self._place += len(task.indices)
+        del self._next[:items]
+        self._pool.give(task)
+
+    def _check_indices(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    # ------------------------------------------------------------ items
+
+    def __next__(self) -> Any:
+        """Return the next item, which has come through the channel."""
+        pool, tasks, made = self._pool, self._tasks, self._made
+        while not made:
+            items = pool.items if self._has_begun else 1
+            while (not tasks or self._has_begun) and pool.has_room and self._has_index(items):
+                self._give(items)
+            if not tasks and not self._has_index():
+                self._check_indices()
+                raise StopIteration
+            if not tasks or tasks[0].answer is None:  # none: the workers still end another pass
+                pool.wait(SLICE_SECONDS)
+                continue
+            values, error = tasks[0].answer
+            if error is not None and not values:
+                raise error
+            made.extend(values)
+            values.clear()
+            if error is None:
+                tasks.popleft()
+        self._has_begun = True
+        return made.popleft()
+
+    # ------------------------------------------------------------ slots
+
+    @property
+    def __pyecho_fill__(self) -> Callable[[_core.ExampleStage], bool | None]:
+        """Fill slots of a stage, up to the end of the pass; return whether there were items.
+
+        Returns None if the stage has paused: nothing is handed out then, and the pass goes on with
+        the next call.
+        """
+        if not self._writing:
+            raise AttributeError("the items of this pass come through the channel")
+        return self._fill
+
+    def _fill(self, stage: _core.ExampleStage) -> bool | None:
+        descriptor, size_bytes, streamed = stage._shared_slots
+        spec, to_array, most = self._writing
+        slots = Slots(spec, to_array, os.fstat(descriptor).st_ino, size_bytes, streamed)
+        self._pool.slots = slots, descriptor
+        try:
+            while self._step(stage, most):
+                pass
+            while self._tasks:
+                self._take(stage, SLICE_SECONDS)
+            if not self._has_index():
+                self._check_indices()
+        except BaseException:
+            self._drop(stage)
+            raise
+        return None if self._has_index() else self._had_items
+
+    def _step(self, stage: _core.ExampleStage, most: int) -> bool:
+        """Hand out what can be, and take what is done. Return False at the end or in a pause."""
+        is_full = False
+        items = min(self._pool.items, most)
+        while not is_full and self._pool.has_room and self._has_index(items):
+            places = stage._reserve_slots(min(items, len(self._next)), wait=not self._tasks)
+            if places is None:
+                is_full = True
+            else:
+                self._give(len(places[0]), *places)
+        if self._tasks:
+            self._take(stage, FULL_SECONDS if is_full else SLICE_SECONDS)
+        elif self._has_index() and not is_full:
+            self._pool.wait(SLICE_SECONDS)  # the workers still end another pass
+        else:
+            return False
+        return not stage._is_paused
+
+    def _take(self, stage: _core.ExampleStage, seconds: float) -> None:
+        """Commit what is done, in order: an error comes after all items before it."""
+        tasks = self._tasks
+        if tasks[0].answer is None:
+            self._pool.wait(seconds)
+        if self._pool.closed:
+            raise Closed("this EchoLoader is closed; make a new one")
+        while tasks and tasks[0].answer is not None:
+            task, (made, error) = tasks[0], tasks[0].answer
+            assert task.slots is not None
+            filled = task.slots[: len(made)]
+            stage._commit_slots(filled, task.ticket, made)
+            self._had_items = self._had_items or bool(made)
+            del task.slots[: len(made)]
+            task.ticket += len(made)
+            made.clear()
+            if error is not None:
+                raise error
+            tasks.popleft()
+
+    def _drop(self, stage: _core.ExampleStage) -> None:
+        """Give back all slots, once no worker writes to them any more."""
+        while self._tasks:
+            if self._tasks[0].answer is None and not self._pool.closed:
+                self._pool.wait(SLICE_SECONDS)
+                continue
+            task = self._tasks.popleft()
+            stage._abort_slots(task.slots or [], task.ticket)

@@ -1,0 +1,110 @@
+"""The source whose items workers make."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from pyecho._core import ConfigError
+from pyecho.config import Config
+from pyecho.source.order import Order, Sampled
+from pyecho.source.picked import Picked
+from pyecho.source.reader import Source
+from pyecho.workers.passes import WorkedPass
+from pyecho.workers.pool import Pool, Worker
+from pyecho.workers.process import Job
+from pyecho.workers.start import ProcessWorker, ThreadWorker
+
+
+class Worked(Picked):
+    """Reads by index in worker processes or threads, which serve all epochs."""
+
+    in_memory = False
+
+    def __init__(
+        self, inner: Source, get: Callable[[Any], Any], order: Order | Sampled, config: Config
+    ) -> None:
+        super().__init__(inner, get, order, unbatch=config.unbatch)
+        self.in_memory = False
+        self._chunk_rows = None
+        self.batched = config.unbatch
+        self._config = config
+        self._epoch = 0
+        self.fills_slots = not config.unbatch
+        self._writing: list[Any] = []  # spec of the slots that this fills, and `to_array`; or none
+        self._pool: Pool | None = None
+        self._context: Any = None
+        if config.workers == "process":
+            self._context = _context(config.multiprocessing_context)
+
+    def prepare(self) -> None:
+        """Start the workers. In the consumer's thread, so that they are forked of few threads."""
+        self._running().start()
+
+    def _running(self) -> Pool:
+        pool = self._pool
+        if pool is None or pool.closed or pool.process != os.getpid():
+            config = self._config
+            job = Job(
+                get=self._get,
+                dataset=self.object,
+                count=config.num_workers,
+                seed=config.seed,
+                rank=config.wiring.rank,
+                ranks=config.wiring.ranks,
+                init=config.worker_init_fn,
+            )
+            start: Callable[[int], Worker] = partial(ProcessWorker, self._context, job)
+            if config.workers == "thread":
+                start = partial(ThreadWorker, job)
+            self._pool = pool = Pool(config.num_workers, config.retries, start)
+        return pool
+
+    def read(self, start: int = 0) -> Iterator[Any]:
+        """Begin one pass."""
+        indices = self._order.indices(start)
+        return WorkedPass(self._running(), indices, self._epoch, start, self._writing)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Tell this process's dataset and the sampler; workers learn of it with the next item."""
+        super().set_epoch(epoch)
+        self._epoch = epoch
+
+    def fill_slots(self, spec: Any, to_array: Callable[[Any], Any], together: int) -> None:
+        """Have passes fill slots of a stage with items of this spec."""
+        self._writing[:] = spec, to_array, together
+
+    def close(self) -> None:
+        """End the workers."""
+        if self._pool is not None and self._pool.process == os.getpid():
+            self._pool.close()
+
+    def join(self, seconds: float) -> None:
+        """Wait this long at most for their end."""
+        pool = self._pool
+        if pool is not None and pool.process == os.getpid():
+            pool.join(seconds)
+            self._pool = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the workers, which serve this one only."""
+        return {**self.__dict__, "_pool": None, "_writing": []}
+
+
+def _context(given: Any) -> Any:
+    """Return a context of multiprocessing."""
+    if given is None or isinstance(given, str):
+        try:
+            return multiprocessing.get_context(given)
+        except ValueError:
+            pass
+    elif callable(getattr(given, "Process", None)):
+        return given
+    known = ", ".join(map(repr, multiprocessing.get_all_start_methods()))
+    raise ConfigError(
+        f"multiprocessing_context must be one of {known}, or a context of multiprocessing, got "
+        f"{given!r}"
+    )

@@ -1,0 +1,170 @@
+"""Starts workers: processes, or threads of this one."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import multiprocessing
+import os
+import pickle
+import socket
+import threading
+import weakref
+from collections import deque
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import Any
+
+from pyecho.run.context import CallerContext
+from pyecho.run.threads import Worker as Thread
+from pyecho.workers.channel import FAILED, SLOTS, TASK, receive, send
+from pyecho.workers.pool import Task
+from pyecho.workers.process import Answer, Job, Maker, Slots, serve
+
+_ends: weakref.WeakSet[Any] = weakref.WeakSet()  # of this process, which children must not keep
+_starting = threading.Lock()  # a process that is forked meanwhile would keep the ends of the other
+
+
+class ProcessWorker:
+    """A worker process. It ends with its channel, and is killed if this process dies."""
+
+    def __init__(self, context: Any, job: Job, number: int) -> None:
+        self.tasks: deque[Task] = deque()
+        self._slots = -1  # number of those that it knows
+        with _starting:
+            self._channel, theirs = socket.socketpair()
+            life: tuple[Connection, Connection] = multiprocessing.Pipe(duplex=False)
+            their_life, self._life = life
+            _ends.update((self._channel, self._life))
+            self._process = context.Process(
+                target=serve,
+                args=(theirs, their_life, number, job),
+                name=f"pyecho-worker-{number}",
+                daemon=True,
+            )
+            try:
+                self._process.start()
+            finally:
+                theirs.close()
+                their_life.close()
+
+    @property
+    def pid(self) -> int | None:
+        """Number of the process."""
+        number: int | None = self._process.pid
+        return number
+
+    def fileno(self) -> int:
+        """Return the descriptor of the channel."""
+        return self._channel.fileno()
+
+    def give(self, task: Task, slots: tuple[Slots, int] | None) -> None:
+        """Have it do a task as well."""
+        with contextlib.suppress(OSError):  # it has died, as collect() will find
+            if task.slots is not None and slots is not None and slots[0].number != self._slots:
+                send(self._channel, SLOTS, pickle.dumps(slots[0]))
+                socket.send_fds(self._channel, [b"\0"], [slots[1]])
+                self._slots = slots[0].number
+            send(self._channel, TASK, task.part())
+        self.tasks.append(task)
+
+    def collect(self) -> Task | None:
+        """Take an answer, and return its task; None if the worker has died."""
+        try:
+            kind, values = receive(self._channel)
+        except (EOFError, OSError):
+            return None
+        task = self.tasks.popleft()
+        values, error = values if kind == FAILED else (values, None)
+        task.take([None] * len(task.part()[2]) if values is None else values, error)
+        return task
+
+    def end(self) -> None:
+        """Have it end after the task it does. From any thread."""
+        with contextlib.suppress(OSError):  # it is over
+            self._channel.shutdown(socket.SHUT_RDWR)
+
+    def join(self, timeout: float) -> str:
+        """Wait for its end; return how it ended."""
+        self._process.join(timeout)
+        return f"exit code {self._process.exitcode}"
+
+    def __del__(self) -> None:
+        """Kill the process, if it still runs."""
+        self._channel.close()
+        self._life.close()
+
+
+class ThreadWorker:
+    """A worker thread."""
+
+    def __init__(self, job: Job, number: int) -> None:
+        self.tasks: deque[Task] = deque()
+        self._maker = Maker(job, seeded=False)
+        self._slots = -1
+        self._failure: BaseException | None = None  # of the beginning
+        self._answers: deque[Answer] = deque()
+        self._context = CallerContext()
+        self._done, self._tell = socket.socketpair()
+        self._thread = Thread(f"worker-{number}")
+        if job.init is not None:
+            self._thread.give(partial(self._context.run, partial(job.init, number), self._fail))
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = error
+
+    def fileno(self) -> int:
+        """Return the descriptor that tells of answers."""
+        return self._done.fileno()
+
+    def give(self, task: Task, slots: tuple[Slots, int] | None) -> None:
+        """Have it do a task as well."""
+        if task.slots is not None and slots is not None and slots[0].number != self._slots:
+            writer = slots[0].writer(slots[1])
+            self._thread.give(partial(setattr, self._maker, "writer", writer))
+            self._slots = slots[0].number
+        self.tasks.append(task)
+        self._thread.give(partial(self._do, task))
+
+    def _do(self, task: Task) -> None:
+        self._context.run(partial(self._make, task), self._fail)
+        if self._failure is not None:
+            self._answers.append(([], self._failure))
+        self._tell.send(b"\0")
+
+    def _make(self, task: Task) -> None:
+        if self._failure is None:
+            self._answers.append(self._maker.make(*task.part()))
+
+    def collect(self) -> Task | None:
+        """Take an answer, and return its task."""
+        self._done.recv(1)
+        task = self.tasks.popleft()
+        task.take(*self._answers.popleft())
+        return task
+
+    def end(self) -> None:
+        """Have the thread end after its tasks."""
+        self._thread.end()
+
+    def join(self, timeout: float) -> str:
+        """Wait for its end."""
+        self._thread.done(timeout)
+        return "no error"
+
+    def __del__(self) -> None:
+        """End the thread, and what tells of its answers."""
+        self._thread.end()
+        self._done.close()
+        self._tell.close()
+
+
+def _close_ends() -> None:
+    # In a child: the workers would not notice the end of its parent, as long as it has these.
+    for end in list(_ends):
+        end.close()
+
+
+atexit.register(_close_ends)  # after loaders have been closed: their handler is always a later one
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_ends)

@@ -1,0 +1,52 @@
+"""Kills random workers while a loader runs: python kills.py [kills]. Every item keeps its uses."""
+
+import collections
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from worked import Slow, workers_of
+
+import pyecho
+
+
+def killed(kills: int, seed: int = 0) -> int:
+    """Return how many workers were killed while epochs ran; raise if an item has other uses."""
+    rng, done, over = random.Random(seed), 0, threading.Event()
+
+    def kill() -> None:
+        nonlocal done
+        while not over.is_set() and done < kills:
+            time.sleep(rng.random() * 0.08)  # a new worker takes some milliseconds to start
+            try:
+                os.kill(rng.choice(workers_of(loader)), signal.SIGKILL)
+                done += 1
+            except (AttributeError, IndexError, ProcessLookupError):
+                pass  # none is there at this moment
+
+    options = {"batch_size": 16, "shuffle": True, "num_workers": 4, "retries": 100}
+    with pyecho.EchoLoader(Slow(300), 2, **options) as loader:
+        killer = threading.Thread(target=kill)
+        killer.start()
+        try:
+            while done < kills:
+                uses = collections.Counter()
+                for batch in loader:
+                    assert (batch["x"] == batch["index"][:, None, None]).all()
+                    uses.update(batch["index"].tolist())
+                assert uses == dict.fromkeys(range(300), 2)
+        finally:
+            over.set()
+            killer.join()
+    return done
+
+
+if __name__ == "__main__":
+    began = time.monotonic()
+    count = killed(int(sys.argv[1]) if len(sys.argv) > 1 else 1000)
+    print(f"{count} workers killed in {time.monotonic() - began:.1f} s; every item had its uses")

@@ -1,0 +1,154 @@
+"""The output with workers is that without, in every configuration."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from worked import Batches, Named, Rows, Slow, emitted, plain
+
+import pyecho
+import pyecho.torch
+
+BATCHES = {"batch_size": 8}
+CONFIGURATIONS = {
+    "examples": BATCHES,
+    "shuffled": BATCHES | {"shuffle": True},
+    "threads=0": BATCHES | {"threads": 0},
+    "shards": BATCHES | {"shards": 2, "shuffle": True},
+    "pad_last": BATCHES | {"pad_last": True},
+    "epochs": BATCHES | {"epochs": 2},
+    "steps": BATCHES | {"steps_per_epoch": 9},
+    "unique": BATCHES | {"unique_in_batch": True, "shuffle_buffer": 20},
+    "sampler": BATCHES | {"sampler": [3, 1, 4, 1, 5, 9, 2, 6] * 5},
+    "collated": BATCHES | {"collate_fn": len},
+    "augmented": BATCHES | {"augment": lambda batch, rng: (batch, rng.random())},
+    "progress": BATCHES | {"progress": True},
+    "batch echoing": {"shuffle_buffer": 5},
+    "copies": {"copy": True},
+}
+
+
+@pytest.mark.parametrize("workers", ["process", "thread"])
+@pytest.mark.parametrize("options", CONFIGURATIONS.values(), ids=CONFIGURATIONS)
+def test_is_the_same_in_every_configuration(options, workers):
+    for dataset in (Rows(), Named()):
+        expected = emitted(dataset, **options)
+        assert emitted(dataset, num_workers=3, workers=workers, **options) == expected
+
+
+@pytest.mark.parametrize("workers", ["process", "thread"])
+def test_batches_are_split_and_slow_items_keep_their_place(workers):
+    options = {"batch_size": 7, "unbatch": True}
+    expected = emitted(Batches(), **options)
+    assert emitted(Batches(), num_workers=2, workers=workers, **options) == expected
+    assert emitted(Slow(), num_workers=4, workers=workers, **BATCHES) == emitted(Rows(), **BATCHES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_is_the_same_for_every_start_method(method):
+    started = {"num_workers": 2, "multiprocessing_context": method}
+    for options in (BATCHES, {"shuffle_buffer": 4}):
+        assert emitted(Named(), **started, **options) == emitted(Named(), **options)
+
+
+def test_columns_of_arrays_and_lists_are_read_by_workers():
+    columns = {"x": np.arange(90).reshape(30, 3), "name": [f"row {row}" for row in range(30)]}
+    assert emitted(columns, num_workers=2, **BATCHES) == emitted(columns, **BATCHES)
+
+
+class Tensors(Rows):
+    def __getitem__(self, index):
+        wide = torch.arange(3000, dtype=torch.bfloat16).reshape(3, 1000).T + index
+        return wide, {"parts": [torch.tensor(index), torch.empty(0, 4)], "key": index % 2 == 0}
+
+
+@pytest.mark.parametrize("workers", ["process", "thread"])
+@pytest.mark.parametrize("options", [BATCHES, {"shuffle_buffer": 5}], ids=["examples", "batches"])
+def test_tensors_of_any_dtype_and_layout_arrive_as_they_are(options, workers):
+    loaders = [
+        pyecho.torch.EchoLoader(Tensors(20), 2, num_workers=number, workers=workers, **options)
+        for number in (0, 2)
+    ]
+    for (wide, rest), (other, others) in zip(*loaders, strict=True):
+        assert (wide.dtype, wide.shape) == (other.dtype, other.shape)
+        assert torch.equal(wide, other)
+        assert plain(rest) == plain(others)
+
+
+def test_large_arrays_come_through_the_channel_whole_and_writable():
+    class Large(Rows):
+        def __getitem__(self, index):
+            return [np.full(300_000, index), np.full((1000, 9), index)[:, ::2], None, "text"]
+
+    [batches] = emitted(Large(6), 1, factor=1)
+    assert emitted(Large(6), 1, factor=1, num_workers=2) == [batches]
+    for large, *_ in pyecho.EchoLoader(Large(2), 2, num_workers=1, copy=True):
+        large += 1
+
+
+class Told(Rows):
+    """Tells the epoch and what workers see; draws random numbers."""
+
+    epoch = None
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __getitem__(self, index):
+        info = torch.utils.data.get_worker_info()
+        assert info is None or (info.num_workers in (1, 3) and info.dataset is self)
+        drawn = random.random(), np.random.random(), float(torch.rand(()))
+        return np.array([index, self.epoch, *drawn])
+
+
+def test_workers_know_the_epoch_and_draw_the_same_numbers_whatever_their_number():
+    epochs = emitted(Told(), num_workers=1, shuffle=True, **BATCHES)
+    assert epochs == emitted(Told(), num_workers=3, shuffle=True, **BATCHES)
+    for epoch, batches in enumerate(epochs):
+        rows = np.concatenate([batch for batch, _ in batches])
+        assert (rows[:, 1] == epoch).all()
+        assert len(np.unique(rows[:, 2:])) == 3 * 60
+    again = pyecho.EchoLoader(Told(), 2, num_workers=3, shuffle=True, with_info=True, **BATCHES)
+    next(iter(again))
+    resumed = pyecho.EchoLoader(Told(), 2, num_workers=1, shuffle=True, with_info=True, **BATCHES)
+    resumed.load_state_dict(again.state_dict(payload=False))
+    assert [plain(each) for each in resumed] == epochs[0][1:]
+
+
+CASES = {
+    "examples": (Named(), BATCHES | {"shuffle": True}),
+    "more made ahead": (Rows(), {"batch_size": 4, "prefetch": 9, "shuffle_buffer": 8}),
+    "augmented": (Rows(), BATCHES | {"augment": lambda batch, rng: batch}),
+    "batch echoing": (Named(), {"shuffle_buffer": 5, "shuffle": True}),
+    "split batches": (Batches(), {"batch_size": 7, "unbatch": True}),
+    "flowing": (Rows(), BATCHES | {"epochs": 2}),
+}
+
+
+@pytest.mark.parametrize("payload", [True, False])
+@pytest.mark.parametrize(("dataset", "options"), CASES.values(), ids=CASES)
+def test_states_of_states_go_on_with_any_number_of_workers(dataset, options, payload):
+    whole = pyecho.EchoLoader(dataset, 2, **options)
+    expected = [[plain(batch) for batch in whole] for _ in range(2)]
+    state, found = None, []
+    for number in (2, 0, 1, 3):
+        with pyecho.EchoLoader(dataset, 2, num_workers=number, **options) as loader:
+            if state is not None:
+                loader.load_state_dict(state)
+            batches = iter(loader)
+            found += [plain(next(batches)) for _ in range(3)]
+            state = loader.state_dict(payload=payload)
+            next(batches)
+    last = pyecho.EchoLoader(dataset, 2, num_workers=2, workers="thread", **options)
+    last.load_state_dict(state)
+    assert [found + [plain(batch) for batch in last], [plain(batch) for batch in last]] == expected
+
+
+def test_an_adaptive_factor_gives_every_item_its_least_uses():
+    options = {"factor": pyecho.Adaptive(4), "num_workers": 2, "unique_in_batch": False}
+    [batches] = emitted(Slow(), 1, **BATCHES, **options)
+    uses = [index for batch, _ in batches for index in batch["index"]]
+    assert set(uses) == set(range(60))
+    assert max(map(uses.count, range(60))) <= 4
