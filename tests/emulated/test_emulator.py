@@ -411,6 +411,17 @@ def test_a_network_learns(emulator):
     assert losses[-1] < losses[0] / 4
 
 
+def test_the_cache_can_be_emptied_while_an_operator_is_due(emulator):
+    side, used = torch.cuda.Stream(), torch.ones(1 << 20, device="cuda")
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(50_000_000)
+        doubled = used * 2
+    used.record_stream(side)
+    del used  # PyTorch waits for the operator, which needs the GIL
+    torch.cuda.empty_cache()
+    assert doubled.sum().item() == 2 << 20
+
+
 def test_operators_whose_results_depend_on_values(emulator):
     values = torch.tensor([3, 1, 3, 0], device="cuda")
     assert values.nonzero().flatten().tolist() == [0, 1, 2]
