@@ -74,7 +74,7 @@ def test_it_goes_on_from_a_state():
         (
             lambda example, rng: dict(list(example.items())[example["index"] % 2 :]),
             SpecMismatch,
-            "",
+            "nest",
         ),
     ],
 )
