@@ -1,11 +1,12 @@
-"""Draws idle.svg and costs.svg, and makes demo.png smaller: the figures in the README.
+"""Draws idle.svg, costs.svg and ops.svg, and makes demo.png smaller: figures of README and docs.
 
     pyecho demo --output docs/figures/demo.png
     python docs/figures/draw.py                # needs matplotlib and pillow
     python docs/figures/draw.py --suffix .png  # to look at them
 
 idle.svg is a schematic. costs.svg shows the newest benchmarks/results/overhead-*.json, which
-`make bench BENCH_ARGS="--output benchmarks/results"` writes. demo.png is reduced to 256 colours, a
+`make bench BENCH_ARGS="--output benchmarks/results"` writes, ops.svg the newest ops-*.json of
+`python benchmarks/ops.py --output benchmarks/results`. demo.png is reduced to 256 colours, a
 third of its size.
 """
 
@@ -29,13 +30,18 @@ SOURCE, FRESH, REPEAT, IDLE = "#6b7f99", "#2a6f4e", "#7dbb9b", "#f3d9d5"
 
 
 def main() -> None:
-    """Write both figures beside this file."""
+    """Write the figures beside this file."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--suffix", default=".svg")
     suffix = parser.parse_args().suffix
     plt.rcParams.update({"svg.hashsalt": "pyecho", "font.size": 10})
     metadata = {"Date": None} if suffix == ".svg" else {}
-    for name, figure in (("idle", idle()), ("costs", costs(newest()))):
+    figures = {
+        "idle": idle(),
+        "costs": costs(newest("overhead-*.json")),
+        "ops": operations(newest("ops-[!t]*.json")),
+    }
+    for name, figure in figures.items():
         figure.savefig(HERE / f"{name}{suffix}", metadata=metadata, dpi=110)
     reduce_colours(HERE / "demo.png")
 
@@ -109,9 +115,9 @@ SHOWN = (
 )
 
 
-def newest() -> dict[str, Any]:
-    """Return the results of the newest whole run of `make bench`."""
-    paths = [path for path in RESULTS.glob("overhead-*.json") if "-partial" not in path.name]
+def newest(pattern: str) -> dict[str, Any]:
+    """Return the results of the newest whole run of a suite."""
+    paths = [path for path in RESULTS.glob(pattern) if "-partial" not in path.name]
     documents = [json.loads(path.read_text()) for path in paths]
     document: dict[str, Any] = max(documents, key=lambda document: document["facts"]["date"])
     return document
@@ -136,6 +142,23 @@ def costs(document: dict[str, Any]) -> plt.Figure:
     axes.invert_yaxis()
     axes.set_xlim(0, axes.get_xlim()[1] * 1.25)
     axes.set_xlabel("time of pyecho as a multiple of the limit (dashed): shorter is faster")
+    axes.set_title(caption(document["facts"]), loc="left", fontsize=9, color="0.35")
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def operations(document: dict[str, Any]) -> plt.Figure:
+    """Draw how many images a core makes, with each tool."""
+    rows = [row for row in document["rows"] if row["unit"] == "images/s and core"]
+    rates = {"pyecho.ops": rows[0]["measured"]} | {row["limit_name"]: row["limit"] for row in rows}
+    figure, axes = plt.subplots(figsize=(9, 1.9), layout="constrained")
+    for height, rate in enumerate(rates.values()):
+        axes.barh(height, rate["median"], height=0.6, color=SOURCE if height else FRESH)
+        axes.plot([rate["min"], rate["max"]], [height, height], color="0.2", linewidth=1.2)
+        axes.text(rate["max"] + 30, height, f"{rate['median']:,.0f}", va="center", fontsize=9)
+    axes.set_yticks(range(len(rates)), list(rates), fontsize=9)
+    axes.invert_yaxis()
+    axes.set_xlabel("images for each second of a core, behind the same echo (e = 4)")
     axes.set_title(caption(document["facts"]), loc="left", fontsize=9, color="0.35")
     axes.spines[["top", "right"]].set_visible(False)
     return figure
