@@ -74,10 +74,8 @@ def new_memory(count: int, size_bytes: int, device: torch.device) -> list[_core.
     assert found is not None
     assert code is not None
     with torch.inference_mode(False):  # what is made in it cannot be written to outside of it
-        made = []
-        if count > 1:
-            made = found.new_memory(count, size_bytes, code, _CUDA, device.index)
-        if not made:  # says why, if it fails
+        made = found.new_memory(count, size_bytes, code, _CUDA, device.index)
+        if not made:  # says why, if it fails again
             one = torch.empty(size_bytes, dtype=torch.uint8, device=device)
             made = [_core.TorchMemory(found, one)]
     return made

@@ -61,6 +61,7 @@ def ragged_rows(row_spec: Any, adapter: Adapter, pad: Pad) -> Callable[[Any, Any
     decode = adapter.decoder(fields) or (lambda array, leaf: array)
 
     def rows(elements: Any, shapes: Any, leaf: int) -> Any:
+        shapes = shapes.copy()  # of the batch's memory, which may be pinned and go on without them
         offsets = np.zeros(len(shapes) + 1, np.int64)
         np.cumsum(shapes.prod(axis=1), out=offsets[1:])
         if leaf not in values:

@@ -1,6 +1,7 @@
 #include "core/memory/host_memory.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -35,6 +36,24 @@ TEST(HostMemory, is_zeroed_aligned_and_writable_to_its_end) {
     EXPECT_EQ(address(memory) % (memory.size_bytes() >= kHugePage ? kHugePage : page()), 0U);
     std::fill(memory.data(), memory.data() + memory.size_bytes(), std::byte{1});
   }
+}
+
+TEST(HostMemory, shared_memory_is_zeroed_and_seen_through_every_mapping_of_this_user_only) {
+  for (const std::size_t size : {std::size_t{1}, kHugePage + 1}) {
+    const HostMemory memory = HostMemory::shared(size);
+    EXPECT_EQ(memory.size_bytes(), HostMemory::rounded_bytes(size));
+    EXPECT_TRUE(std::all_of(memory.data(), memory.data() + memory.size_bytes(),
+                            [](std::byte each) { return each == std::byte{0}; }));
+    struct stat file{};
+    ASSERT_EQ(fstat(memory.descriptor(), &file), 0);
+    EXPECT_EQ(file.st_mode & 0777U, 0600U);
+    const HostMemory other = HostMemory::mapped(memory.descriptor(), size);
+    EXPECT_EQ(other.descriptor(), -1);
+    other.data()[size - 1] = std::byte{7};
+    EXPECT_EQ(memory.data()[size - 1], std::byte{7});
+  }
+  EXPECT_THROW(static_cast<void>(HostMemory::mapped(-1, 1)), std::bad_alloc);
+  EXPECT_EQ(HostMemory(1).descriptor(), -1);
 }
 
 TEST(HostMemory, memory_of_another_allocator_is_let_go_by_its_last_holder) {

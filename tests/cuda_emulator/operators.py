@@ -138,7 +138,8 @@ def launch(device: torch.device, work) -> None:
 def _empty_cache(empty) -> None:
     """Empty PyTorch's cache once no kernel is due.
 
-    It keeps the GIL while it waits for streams, and our kernels need that.
+    It holds a lock while it waits for streams, and a thread that waits for the lock may have the
+    GIL, which our kernels need.
     """
     before = None
     while before != _last:  # other threads launch some meanwhile

@@ -11,6 +11,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from pyecho.device.leaves import leaf_of, leaves_in, new_memory  # noqa: E402
+
 TO_DEVICE, TO_HOST = 1, 2
 NON_BLOCKING = 1
 GLOBAL, THREAD_LOCAL, RELAXED = 0, 1, 2
@@ -409,6 +411,29 @@ def test_a_network_learns(emulator):
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < losses[0] / 4
+
+
+def test_the_cache_can_be_emptied_while_an_operator_is_due(emulator):
+    """PyTorch holds a lock there, for which a thread that has the GIL may wait."""
+    side, used = torch.cuda.Stream(), torch.ones(1 << 20, device="cuda")
+    used = used * 2  # the first takes seconds
+    kept = new_memory(1, 1 << 20, used.device)
+    leaves_in(kept[0], [leaf_of(torch.uint8, ())], 1)  # so that its end keeps the GIL
+
+    def drop():
+        time.sleep(0.2)
+        kept.clear()
+
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(500_000_000)
+        doubled = used * 2
+    used.record_stream(side)
+    del used  # for which the cache waits
+    thread = threading.Thread(target=drop)
+    thread.start()
+    torch.cuda.empty_cache()
+    thread.join()
+    assert doubled.sum().item() == 4 << 20
 
 
 def test_operators_whose_results_depend_on_values(emulator):

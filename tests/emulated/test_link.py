@@ -67,18 +67,6 @@ def test_memory_for_small_batches_is_allocated_many_blocks_at_once(emulator, mon
     assert sum(made) < len(batches) + 16
 
 
-def test_a_consumer_that_changes_streams_gets_memory_of_the_current_one(emulator):
-    streams = [torch.cuda.Stream(), torch.cuda.Stream()]
-    batches = iter(loader_of(2))
-    for number in range(40):
-        with torch.cuda.stream(streams[number // 10 % 2]):
-            batch = next(batches)
-            torch.cuda._sleep(10**6)
-            assert not batch["leaf 0"].sum().item()
-    del batch, batches
-    settled_bytes()
-
-
 @pytest.mark.parametrize("count", [2, 20])
 def test_a_pool_on_the_device_takes_as_many_kernels_however_many_leaves(emulator, count):
     calls, _, copies = calls_of_an_epoch(emulator, loader_of(count, echo_on="device"))

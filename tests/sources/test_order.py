@@ -174,7 +174,8 @@ def test_a_state_goes_on_within_the_order(source, order, payload):
 
 def test_a_state_is_refused_with_another_order():
     shuffled = pyecho.EchoLoader(Rows(), batch_size=4, shuffle=True)
-    next(iter(shuffled))
+    batches = iter(shuffled)
+    next(batches)
     with pytest.raises(pyecho.CheckpointError, match="shuffle"):
         pyecho.EchoLoader(Rows(), batch_size=4).load_state_dict(shuffled.state_dict())
 

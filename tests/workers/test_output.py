@@ -111,7 +111,8 @@ def test_workers_know_the_epoch_and_draw_the_same_numbers_whatever_their_number(
         assert (rows[:, 1] == epoch).all()
         assert len(np.unique(rows[:, 2:])) == 3 * 60
     again = pyecho.EchoLoader(Told(), 2, num_workers=3, shuffle=True, with_info=True, **BATCHES)
-    next(iter(again))
+    batches = iter(again)
+    next(batches)
     resumed = pyecho.EchoLoader(Told(), 2, num_workers=1, shuffle=True, with_info=True, **BATCHES)
     resumed.load_state_dict(again.state_dict(payload=False))
     assert [plain(each) for each in resumed] == epochs[0][1:]

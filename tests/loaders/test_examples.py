@@ -1,0 +1,134 @@
+"""`augment_example` is called for each use of an example, and `flatten` splits lists of them."""
+
+import numpy as np
+import pytest
+import torch
+from worked import Named, Rows, emitted, plain
+
+import pyecho
+import pyecho.torch
+from pyecho import ConfigError, SpecMismatch
+
+BATCHES = {"batch_size": 8}
+
+
+def cropped(example, rng):
+    """Changes the example in place, and returns another nest."""
+    example["x"] += rng.integers(1000)
+    return {"x": example["x"][1:], "name": example["name"], "drawn": rng.random(), "flag": True}
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_every_use_is_augmented_by_its_own_generator_and_makes_the_batch(workers):
+    options = BATCHES | {"augment_example": cropped}
+    epochs = emitted(Named(), augment_workers=workers, **options)
+    assert epochs == emitted(Named(), **options)
+    uses = [row for batches in epochs for batch, _ in batches for row in batch["drawn"]]
+    assert len(set(uses)) == len(uses) == 4 * 60
+    for batch, (indices, _) in epochs[0]:
+        assert np.shape(batch["x"]) == (len(indices), 2, 5)
+        assert batch["name"] == [f"item {index}" for index in indices]
+
+
+def test_a_collate_fn_gets_examples_that_are_their_own():
+    def ids(examples):
+        return [(float(example["x"].max()), example["drawn"]) for example in examples]
+
+    made = emitted(Named(), **BATCHES, augment_example=cropped)
+    collated = emitted(Named(), **BATCHES, augment_example=cropped, collate_fn=ids)
+    for batches, others in zip(made, collated, strict=True):
+        for (batch, _), (pairs, _) in zip(batches, others, strict=True):
+            assert batch["drawn"] == [drawn for _, drawn in pairs]
+            assert np.max(batch["x"], axis=(1, 2)).tolist() == [value for value, _ in pairs]
+
+
+def test_tensors_stay_tensors_and_draws_of_torch_are_seeded():
+    def noisy(example, rng):
+        return (example["x"] + torch.rand(3, 5)).bfloat16(), example["index"]
+
+    batches = [
+        list(pyecho.torch.EchoLoader(Rows(20), 1, batch_size=20, augment_example=noisy))
+        for _ in range(2)
+    ]
+    [[(values, indices)], [(others, _)]] = batches
+    assert (values.dtype, values.shape, indices.dtype) == (torch.bfloat16, (20, 3, 5), torch.int64)
+    assert torch.equal(values, others)
+
+
+def test_it_goes_on_from_a_state():
+    loader = pyecho.EchoLoader(Named(), 2, augment_example=cropped, **BATCHES)
+    expected = [plain(batch) for batch in loader]
+    loader = pyecho.EchoLoader(Named(), 2, augment_example=cropped, **BATCHES)
+    batches = iter(loader)
+    next(batches)
+    other = pyecho.EchoLoader(Named(), 2, augment_example=cropped, **BATCHES)
+    other.load_state_dict(loader.state_dict(payload=False))
+    assert [plain(batch) for batch in other] == expected[1:]
+
+
+@pytest.mark.parametrize(
+    ("augment_example", "error", "message"),
+    [
+        (lambda example, rng: None, ConfigError, "augment_example returned None"),
+        (lambda example, rng: example["x"][: 1 + example["index"] % 2], SpecMismatch, r"\(1, 5\)"),
+        (
+            lambda example, rng: dict(list(example.items())[example["index"] % 2 :]),
+            SpecMismatch,
+            "nest",
+        ),
+    ],
+)
+def test_what_it_must_not_return_is_an_error(augment_example, error, message):
+    with pytest.raises(error, match=message):
+        emitted(Rows(), augment_example=augment_example, **BATCHES)
+
+
+def test_it_needs_examples():
+    with pytest.raises(ConfigError, match="augment_example makes batches of examples"):
+        pyecho.EchoLoader([1], augment_example=cropped)
+
+
+class Patches(Rows):
+    """Items are lists of none to three examples, or one."""
+
+    def __getitem__(self, index):
+        parts = [{"x": np.full(4, 10 * index + part)} for part in range(index % 4)]
+        return parts if index % 5 else {"x": np.full(4, 10 * index)}
+
+
+PARTS = [part for item in map(Patches().__getitem__, range(60)) for part in np.atleast_1d(item)]
+FLATTENED = {
+    "examples": BATCHES,
+    "shuffled": BATCHES | {"shuffle": True},
+    "in workers": BATCHES | {"num_workers": 2},
+    "in threads": BATCHES | {"num_workers": 2, "workers": "thread", "threads": 0},
+    "batch echoing": {"shuffle_buffer": 4, "num_workers": 2},
+    "by the consumer": BATCHES | {"threads": 0},
+    "flowing": BATCHES | {"epochs": 2},
+    "augmented": BATCHES | {"augment": lambda batch, rng: batch},
+}
+
+
+@pytest.mark.parametrize("payload", [True, False])
+@pytest.mark.parametrize("options", FLATTENED.values(), ids=FLATTENED)
+def test_examples_in_lists_are_examples_like_others(options, payload):
+    plainly = {name: value for name, value in options.items() if "workers" not in name}
+    if "shuffle" not in options:
+        expected = emitted(PARTS, **plainly)
+    else:
+        expected = emitted(Patches(), flatten=True, **plainly)
+    assert emitted(Patches(), flatten=True, **options) == expected
+    loader = pyecho.EchoLoader(Patches(), 2, flatten=True, with_info=True, **options)
+    batches = iter(loader)
+    found = [plain(next(batches)) for _ in range(5)]
+    with pyecho.EchoLoader(Patches(), 2, flatten=True, with_info=True, **options) as other:
+        other.load_state_dict(loader.state_dict(payload=payload))
+        assert found + [plain(batch) for batch in other] == expected[0]
+    loader.close()
+
+
+def test_a_length_is_unknown_and_steps_make_one():
+    with pytest.raises(TypeError, match="does not tell how many items it has"):
+        len(pyecho.EchoLoader(Patches(), flatten=True))
+    [batches] = emitted(Patches(), 1, flatten=True, steps_per_epoch=5, **BATCHES)
+    assert len(batches) == 5
