@@ -2,7 +2,6 @@
 #pragma once
 
 #include <bit>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -59,21 +58,6 @@ struct Bfloat {
   return {static_cast<std::uint16_t>((nan ? bits | 0x400000U : rounded) >> 16)};
 }
 
-// Returns a float that rounds to the same half-precision number as `value`: rounded towards zero, with the last bit set
-// where digits were lost.
-[[nodiscard]] inline float rounded_to_odd(double value) noexcept {
-  const auto nearest = static_cast<float>(value);
-  if (static_cast<double>(nearest) == value || std::isnan(value)) {
-    return nearest;
-  }
-  auto bits = std::bit_cast<std::uint32_t>(nearest);
-  bits -= std::fabs(static_cast<double>(nearest)) > std::fabs(value) ? 1U : 0U;
-  return std::bit_cast<float>(bits | 1U);
-}
-
-template <class T>
-inline constexpr bool kIsHalf = std::is_same_v<T, Half> || std::is_same_v<T, Bfloat>;
-
 // In the order of Element.
 using Numbers = std::tuple<std::uint8_t, std::int8_t, std::uint16_t, std::int16_t, std::uint32_t, std::int32_t,
                            std::uint64_t, std::int64_t, Half, Bfloat, float, double>;
@@ -112,23 +96,17 @@ template <class T>
   return value > -kWhole && value < kWhole ? value + magic - magic : value;
 }
 
-// To floats: rounds to nearest, ties to even. To integers: likewise, saturates, and makes NaN 0.
+// To floats: rounds to nearest, ties to even; to half-precision floats by way of float. To integers: likewise, saturates, and makes NaN 0.
 template <class U, class T>
 [[nodiscard]] constexpr U converted(T value) noexcept {
   if constexpr (std::is_same_v<T, U>) {
     return value;
-  } else if constexpr (kIsHalf<T>) {
+  } else if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, Bfloat>) {
     return converted<U>(to_float(value));
-  } else if constexpr (kIsHalf<U>) {
-    auto narrow = static_cast<float>(value);
-    if constexpr (std::is_same_v<T, double>) {
-      narrow = rounded_to_odd(value);
-    }
-    if constexpr (std::is_same_v<U, Half>) {
-      return to_half(narrow);
-    } else {
-      return to_bfloat(narrow);
-    }
+  } else if constexpr (std::is_same_v<U, Half>) {
+    return to_half(static_cast<float>(value));
+  } else if constexpr (std::is_same_v<U, Bfloat>) {
+    return to_bfloat(static_cast<float>(value));
   } else if constexpr (std::is_floating_point_v<U>) {
     return static_cast<U>(value);
   } else {

@@ -41,13 +41,13 @@ void sum_rows(std::int16_t* to, const std::uint8_t* from, std::ptrdiff_t stride,
   }
 }
 
-void sum_columns(std::uint8_t* to, const std::int16_t* from, const Columns& columns, std::size_t channels) noexcept {
-  for (std::size_t x = 0; x < columns.outputs; ++x) {
-    const std::int16_t* const pixels = from + static_cast<std::size_t>(columns.first[x]) * channels;
-    const std::int16_t* const weights = columns.weights + x * columns.groups * kGroupWeights;
+void sum_columns(std::uint8_t* to, const std::int16_t* from, const Taps& taps, std::size_t channels) noexcept {
+  for (std::size_t x = 0; x < taps.outputs; ++x) {
+    const std::int16_t* const pixels = from + static_cast<std::size_t>(taps.first[x]) * channels;
+    const std::int16_t* const weights = taps.integers + x * taps.groups * kGroupWeights;
     for (std::size_t channel = 0; channel < channels; ++channel) {
       std::int32_t sum = 1 << (kColumnShift - 1);
-      for (std::size_t tap = 0; tap < columns.groups * kGroup; ++tap) {
+      for (std::size_t tap = 0; tap < taps.groups * kGroup; ++tap) {
         sum += weights[weight_at(tap)] * pixels[tap * channels + channel];
       }
       to[x * channels + channel] = static_cast<std::uint8_t>(sum >> kColumnShift);
@@ -93,7 +93,6 @@ namespace avx2 {
 
 constexpr std::size_t kVector = 32;
 constexpr std::size_t kHalf = 16;
-constexpr std::size_t kPixelsAtOnce = 4;
 constexpr char kZero = -128;  // in a mask of _mm_shuffle_epi8
 
 using Mask = std::array<char, kHalf>;
@@ -156,79 +155,58 @@ void sum_rows(std::int16_t* to, const std::uint8_t* from, std::ptrdiff_t stride,
 }
 
 // In each half: the elements of two pixels, side by side for each channel.
-constexpr Mask pairs_mask(std::size_t channels) {
-  Mask mask{};
-  for (std::size_t i = 0; i < kHalf; ++i) {
-    const std::size_t element = i / 4 + (i % 4 / 2) * channels;
-    mask[i] = i / 4 < channels ? static_cast<char>(2 * element + i % 2) : kZero;
-  }
-  return mask;
-}
-
-// Four pixels of four bytes each, in the order 0 2 1 3, as pixels of `channels` side by side.
-constexpr Mask pixels_mask(std::size_t channels) {
-  constexpr std::array<std::size_t, 4> kPlaces{0, 8, 4, 12};
-  Mask mask{};
-  mask.fill(kZero);
-  for (std::size_t i = 0; i < 4 * channels; ++i) {
-    mask[i] = static_cast<char>(kPlaces[i / channels] + i % channels);
-  }
-  return mask;
-}
+constexpr Mask kPairs{0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11, kZero, kZero, kZero, kZero};
+// Four pixels of four bytes each, in the order 0 2 1 3, as pixels of three side by side.
+constexpr Mask kPixels{0, 1, 2, 8, 9, 10, 4, 5, 6, 12, 13, 14, kZero, kZero, kZero, kZero};
 
 PYECHO_TARGET inline __m256i add_halves(__m256i first, __m256i second) noexcept {
   return _mm256_add_epi32(_mm256_blend_epi32(first, second, 0xf0), _mm256_permute2x128_si256(first, second, 0x21));
 }
 
-// kGroups is the number of groups if there are few, else 0.
-template <std::size_t kChannels, std::size_t kGroups>
-PYECHO_TARGET void sum_pixels(std::uint8_t* to, const std::int16_t* from, const Columns& columns) noexcept {
-  static constexpr Mask kPairs = pairs_mask(kChannels);
-  static constexpr Mask kPixels = pixels_mask(kChannels);
+// Four pixels of three channels at once. kGroups is the number of groups if there are few, else 0.
+template <std::size_t kGroups>
+PYECHO_TARGET void sum_pixels(std::uint8_t* to, const std::int16_t* from, const Taps& taps) noexcept {
   const __m256i mask = _mm256_broadcastsi128_si256(load_half(kPairs.data()));
-  const __m128i compact = load_half(kPixels.data());
-  // Copies, because bytes that are stored might be part of `columns`.
-  const auto [firsts, all_weights, all_groups, outputs] = columns;
-  const std::size_t groups = kGroups == 0 ? all_groups : kGroups;
-  for (std::size_t done = 0; done < outputs; done += kPixelsAtOnce) {
-    const std::size_t x = std::min(done, outputs - kPixelsAtOnce);  // the last ones overlap those before
-    const std::int16_t* weights = all_weights + x * groups * kGroupWeights;
-    __m256i sums[kPixelsAtOnce];  // of one pixel's channels in two halves, which are to be added
-    for (std::size_t i = 0; i < kPixelsAtOnce; ++i) {
-      const std::int16_t* pixels = from + static_cast<std::size_t>(firsts[x + i]) * kChannels;
+  const __m256i rounding = _mm256_set1_epi32(1 << (kColumnShift - 1));
+  // Copies, because bytes that are stored might be part of `taps`.
+  const std::size_t outputs = taps.outputs;
+  const std::int32_t* const first = taps.first;
+  const std::int16_t* const integers = taps.integers;
+  const std::size_t groups = kGroups == 0 ? taps.groups : kGroups;
+  for (std::size_t done = 0; done < outputs; done += 4) {
+    const std::size_t x = std::min(done, outputs - 4);  // the last ones overlap those before
+    const std::int16_t* weights = integers + x * groups * kGroupWeights;
+    __m256i sums[4];  // of one pixel's channels in two halves, which are to be added
+    for (std::size_t i = 0; i < 4; ++i) {
+      const std::int16_t* pixels = from + static_cast<std::size_t>(first[x + i]) * 3;
       __m256i sum = _mm256_setzero_si256();
-      for (std::size_t group = 0; group < groups; ++group, pixels += kGroup * kChannels, weights += kGroupWeights) {
+      for (std::size_t group = 0; group < groups; ++group, pixels += kGroup * 3, weights += kGroupWeights) {
         const __m256i four =
-            _mm256_inserti128_si256(_mm256_castsi128_si256(load_half(pixels)), load_half(pixels + 2 * kChannels), 1);
+            _mm256_inserti128_si256(_mm256_castsi128_si256(load_half(pixels)), load_half(pixels + 6), 1);
         sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_shuffle_epi8(four, mask), load(weights)));
       }
       sums[i] = sum;
     }
-    const __m256i rounding = _mm256_set1_epi32(1 << (kColumnShift - 1));
     const __m256i low = _mm256_add_epi32(add_halves(sums[0], sums[1]), rounding);
     const __m256i high = _mm256_add_epi32(add_halves(sums[2], sums[3]), rounding);
     const __m256i words =
         _mm256_packs_epi32(_mm256_srai_epi32(low, kColumnShift), _mm256_srai_epi32(high, kColumnShift));
     const __m256i bytes = _mm256_permute4x64_epi64(_mm256_packus_epi16(words, words), 0x08);
-    const __m128i pixels = _mm_shuffle_epi8(_mm256_castsi256_si128(bytes), compact);
-    if (x * kChannels + kHalf <= outputs * kChannels) {
-      store_half(to + x * kChannels, pixels);
+    const __m128i pixels = _mm_shuffle_epi8(_mm256_castsi256_si128(bytes), load_half(kPixels.data()));
+    if (x * 3 + kHalf <= outputs * 3) {
+      store_half(to + x * 3, pixels);
     } else {
-      std::memcpy(to + x * kChannels, &pixels, kPixelsAtOnce * kChannels);
+      std::memcpy(to + x * 3, &pixels, 12);
     }
   }
 }
 
-void sum_columns(std::uint8_t* to, const std::int16_t* from, const Columns& columns, std::size_t channels) noexcept {
-  with_constant(columns.outputs < kPixelsAtOnce ? 0 : channels, [&](auto known) {
-    if constexpr (std::is_same_v<decltype(known), std::size_t>) {
-      ops::sum_columns(to, from, columns, channels);
-    } else if constexpr (known > 4) {
-      ops::sum_columns(to, from, columns, channels);
-    } else {
-      columns.groups == 1 ? sum_pixels<known, 1>(to, from, columns) : sum_pixels<known, 0>(to, from, columns);
-    }
-  });
+void sum_columns(std::uint8_t* to, const std::int16_t* from, const Taps& taps, std::size_t channels) noexcept {
+  if (channels != 3 || taps.outputs < 4) {
+    ops::sum_columns(to, from, taps, channels);
+  } else {
+    taps.groups == 1 ? sum_pixels<1>(to, from, taps) : sum_pixels<0>(to, from, taps);
+  }
 }
 
 // For each size of a block: puts blocks, as many as fit, in reverse order at the end.

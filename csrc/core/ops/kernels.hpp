@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/ops/element.hpp"
+#include "core/ops/resampler.hpp"
 
 namespace pyecho::ops {
 
@@ -23,21 +24,12 @@ inline constexpr std::size_t kGroupWeights = 16;
 // What kernels may read past the last input of a row.
 inline constexpr std::size_t kSlackBytes = 64;
 
-// For each of `outputs` pixels: its first input, and weights of `groups` from there.
-struct Columns {
-  const std::int32_t* first;
-  const std::int16_t* weights;
-  std::size_t groups;
-  std::size_t outputs;
-};
-
 struct Kernels {
   // Sums `taps` rows that lie `stride` bytes apart, and `count` elements of each.
   void (*sum_rows)(std::int16_t* to, const std::uint8_t* from, std::ptrdiff_t stride, const std::int16_t* weights,
                    std::size_t taps, std::size_t count) noexcept;
   // Sums columns of one row of pixels with `channels` elements.
-  void (*sum_columns)(std::uint8_t* to, const std::int16_t* from, const Columns& columns,
-                      std::size_t channels) noexcept;
+  void (*sum_columns)(std::uint8_t* to, const std::int16_t* from, const Taps& columns, std::size_t channels) noexcept;
   // Copies `count` blocks of `bytes` in reverse order.
   void (*reverse)(std::byte* to, const std::byte* from, std::size_t count, std::size_t bytes) noexcept;
   // Writes the three channels of `count` pixels to three rows that lie `stride` bytes apart.

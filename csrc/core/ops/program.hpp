@@ -22,8 +22,8 @@
 // floor((i + 0.5) * scale). kResize to one size makes the longer axis floor(size * longer / shorter).
 //
 // kNormalize: x * a + b in float32, a = 1 / (unit * std), b = -mean / std, each rounded to float32, `unit` the largest
-// value of an integer type, 1 for floats; the result is float32. kCast rounds to the nearest, ties to even; integers
-// saturate, and NaN becomes 0. Values of kPad and kCutout are in units of the item, before kNormalize.
+// value of an integer type, 1 for floats; the result is float32. kCast rounds to the nearest, ties to even (float64 to
+// half precision by way of float32); integers saturate, and NaN becomes 0. Values of kPad and kCutout are in units of the item, before kNormalize.
 //
 // Results are the same bits on every processor, and without resampling those of these formulas. Only the box of
 // kResizedCrop may be another one where the C library computes another exp() or log().

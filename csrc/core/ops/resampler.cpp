@@ -137,8 +137,7 @@ void Resampler::write(std::byte* to, const std::byte* image, std::int64_t stride
     kernels().sum_rows(sums, reinterpret_cast<const std::uint8_t*>(pixels), stride,
                        rows_.integers + row * rows_.groups * kGroupWeights, static_cast<std::size_t>(rows_.count[row]),
                        inputs_);
-    kernels().sum_columns(reinterpret_cast<std::uint8_t*>(to), sums,
-                          {columns_.first, columns_.integers, columns_.groups, columns_.outputs}, channels_);
+    kernels().sum_columns(reinterpret_cast<std::uint8_t*>(to), sums, columns_, channels_);
   } else {
     write_floats(to, pixels, stride, row);
   }

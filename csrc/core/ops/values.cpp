@@ -94,6 +94,10 @@ void Values::write(std::byte* row, std::size_t position, std::size_t pixels, con
   for (std::size_t done = 0; done < count; done += chunk) {
     const std::size_t some = std::min(chunk, count - done);
     const std::byte* source = from + done * channels * from_bytes_;
+    if (to_chw_ && !normalize_ && !cast_) {
+      split_channels(row + (position + done) * to_bytes_, pixels * to_bytes_, source, some, channels, to_bytes_);
+      continue;
+    }
     if (to_chw_) {
       split_channels(split, some * from_bytes_, source, some, channels, from_bytes_);
       source = split;
@@ -108,12 +112,7 @@ void Values::write(std::byte* row, std::size_t position, std::size_t pixels, con
 void Values::convert(std::byte* to, const std::byte* from, std::size_t count, std::size_t plane,
                      std::byte* scratch) const noexcept {
   if (!normalize_) {
-    if (cast_) {
-      convert_elements(to_, to, from_, from, count);
-    } else {
-      std::memcpy(to, from, count * from_bytes_);
-    }
-    return;
+    return convert_elements(to_, to, from_, from, count);
   }
   const std::size_t first = channels_ > 1 ? plane * (scale_.size() / channels_) : 0;
   const float* const scale = scale_.data() + first;

@@ -68,9 +68,8 @@ TEST(KernelsTest, columns_of_pixels_are_summed_alike) {
     const auto pixels = random_values<std::int16_t>(
         random, (static_cast<std::size_t>(inputs) + taps.groups * kGroup) * channels + kSlackBytes / 2,
         255 << kPixelBits);
-    const Columns columns{taps.first, taps.integers, taps.groups, taps.outputs};
-    expect_same<std::uint8_t>(columns.outputs * channels, [&](const Kernels& kernel, std::uint8_t* to) {
-      kernel.sum_columns(to, pixels.data(), columns, channels);
+    expect_same<std::uint8_t>(taps.outputs * channels, [&](const Kernels& kernel, std::uint8_t* to) {
+      kernel.sum_columns(to, pixels.data(), taps, channels);
     });
   }
 }
