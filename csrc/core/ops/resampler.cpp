@@ -79,7 +79,7 @@ void Taps::write_integers() noexcept {
   for (std::size_t i = 0; i < outputs; ++i) {
     std::array<std::int16_t, kMostIntegerTaps> own{};
     int left = 1 << kWeightBits;
-    for (std::size_t j = 0; j < static_cast<std::size_t>(count[i]); ++j) {
+    for (std::size_t j = 0; std::cmp_less(j, count[i]); ++j) {
       own[j] = converted<std::int16_t>(weights[i * stride + j] * (1 << kWeightBits));
       left -= own[j];
     }
@@ -159,7 +159,7 @@ void Resampler::write_floats(std::byte* to, const std::byte* pixels, std::int64_
       const float* const weights = columns_.weights + x * columns_.stride;
       for (std::size_t channel = 0; channel < channels; ++channel) {
         float sum = 0;
-        for (std::size_t tap = 0; tap < static_cast<std::size_t>(columns_.count[x]); ++tap) {
+        for (std::size_t tap = 0; std::cmp_less(tap, columns_.count[x]); ++tap) {
           sum += from[tap * channels + channel] * weights[tap];
         }
         pixels_[x * channels + channel] = sum;
