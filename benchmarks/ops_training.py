@@ -145,7 +145,7 @@ def batches(loader: EchoLoader) -> Iterator[Any]:
 def main() -> None:
     """Time the loaders, then train with every seed."""
     parser = new_parser("ops_training", __doc__)
-    add_rounds(parser, 9)
+    add_rounds(parser, 7)
     options = parser.parse_args()
     torch.set_num_threads(1)
     target = 0.5 if options.quick else TARGET

@@ -1,4 +1,6 @@
-"""Native operations on the way from an item to the row of a batch.
+"""Native operations on the way from an item to the row of a batch, such as these for images.
+
+::
 
     loader = pyecho.torch.EchoLoader(
         images, 4, batch_size=256,

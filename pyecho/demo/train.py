@@ -28,7 +28,7 @@ MAX_GRADIENT_NORM = 1.0
 AVERAGE_DECAY = 0.95
 STEPS_PER_TEST = 10
 WIDTH = 24
-LEAST_AREA = 0.4
+LEAST_AREA = 0.7
 """Of an image, in a crop."""
 
 # From bytes, channels last, to numbers from 0 to 1, channels first.
