@@ -108,9 +108,9 @@ class Pool:
         self._mean_seconds = 2 * TASK_SECONDS  # of an item
 
     def start(self) -> None:
-        """Start the workers that are missing."""
+        """Start the workers that are missing. Ctrl-C may cut this short."""
         for number in range(len(self._workers)):
-            self._running(number)
+            self._watch(number, self._running(number))
 
     @property
     def has_room(self) -> bool:
@@ -148,11 +148,14 @@ class Pool:
             if self.closed:
                 raise Closed("this EchoLoader is closed; make a new one")
             worker = self._start(number)
-            descriptor = worker.fileno()
-            self._by_descriptor[descriptor] = number
-            self._poller.register(descriptor, select.POLLIN)
             self._workers[number] = worker
+            self._watch(number, worker)
         return worker
+
+    def _watch(self, number: int, worker: Worker) -> None:
+        descriptor = worker.fileno()
+        self._by_descriptor[descriptor] = number
+        self._poller.register(descriptor, select.POLLIN)
 
     def wait(self, seconds: float) -> None:
         """Wait this long at most until a task is answered, or a worker has died."""

@@ -7,12 +7,12 @@ import contextlib
 import multiprocessing
 import os
 import pickle
+import signal
 import socket
 import threading
 import weakref
 from collections import deque
 from functools import partial
-from multiprocessing.connection import Connection
 from typing import Any
 
 from pyecho.run.context import CallerContext
@@ -28,13 +28,15 @@ _starting = threading.Lock()  # a process that is forked meanwhile would keep th
 class ProcessWorker:
     """A worker process. It ends with its channel, and is killed if this process dies."""
 
+    _channel: Any = None  # until Ctrl-C can no longer cut short the beginning
+    _life: Any = None
+
     def __init__(self, context: Any, job: Job, number: int) -> None:
         self.tasks: deque[Task] = deque()
         self._slots = -1  # number of those that it knows
         with _starting:
             self._channel, theirs = socket.socketpair()
-            life: tuple[Connection, Connection] = multiprocessing.Pipe(duplex=False)
-            their_life, self._life = life
+            their_life, self._life = multiprocessing.Pipe(duplex=False)
             _ends.update((self._channel, self._life))
             self._process = context.Process(
                 target=serve,
@@ -42,9 +44,12 @@ class ProcessWorker:
                 name=f"pyecho-worker-{number}",
                 daemon=True,
             )
+            # A new process is not ready for Ctrl-C, and unblocks it when it is.
+            blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             try:
                 self._process.start()
             finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
                 theirs.close()
                 their_life.close()
 
@@ -56,7 +61,7 @@ class ProcessWorker:
 
     def fileno(self) -> int:
         """Return the descriptor of the channel."""
-        return self._channel.fileno()
+        return int(self._channel.fileno())
 
     def give(self, task: Task, slots: tuple[Slots, int] | None) -> None:
         """Have it do a task as well."""
@@ -91,12 +96,15 @@ class ProcessWorker:
 
     def __del__(self) -> None:
         """Kill the process, if it still runs."""
-        self._channel.close()
-        self._life.close()
+        _close(self._channel, self._life)
 
 
 class ThreadWorker:
     """A worker thread."""
+
+    _thread: Any = None  # until Ctrl-C can no longer cut short the beginning
+    _done: Any = None
+    _tell: Any = None
 
     def __init__(self, job: Job, number: int) -> None:
         self.tasks: deque[Task] = deque()
@@ -115,7 +123,7 @@ class ThreadWorker:
 
     def fileno(self) -> int:
         """Return the descriptor that tells of answers."""
-        return self._done.fileno()
+        return int(self._done.fileno())
 
     def give(self, task: Task, slots: tuple[Slots, int] | None) -> None:
         """Have it do a task as well."""
@@ -154,9 +162,15 @@ class ThreadWorker:
 
     def __del__(self) -> None:
         """End the thread, and what tells of its answers."""
-        self._thread.end()
-        self._done.close()
-        self._tell.close()
+        if self._thread is not None:
+            self._thread.end()
+        _close(self._done, self._tell)
+
+
+def _close(*ends: Any) -> None:
+    for end in ends:
+        if end is not None:
+            end.close()
 
 
 def _close_ends() -> None:

@@ -86,7 +86,9 @@ def plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else value
 
 
-def emitted(dataset: Any, iterations: int = 2, loader: Any = pyecho.EchoLoader, **options: Any) -> Any:
+def emitted(
+    dataset: Any, iterations: int = 2, loader: Any = pyecho.EchoLoader, **options: Any
+) -> Any:
     """Return all batches, with their info, of some iterations."""
     with loader(dataset, options.pop("factor", 2), with_info=True, **options) as batches:
         return [[plain(each) for each in batches] for _ in range(iterations)]
