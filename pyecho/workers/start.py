@@ -12,6 +12,7 @@ import socket
 import threading
 import weakref
 from collections import deque
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -34,7 +35,7 @@ class ProcessWorker:
     def __init__(self, context: Any, job: Job, number: int) -> None:
         self.tasks: deque[Task] = deque()
         self._slots = -1  # number of those that it knows
-        with _starting:
+        with _starting, _without_interrupts():
             self._channel, theirs = socket.socketpair()
             their_life, self._life = multiprocessing.Pipe(duplex=False)
             _ends.update((self._channel, self._life))
@@ -44,12 +45,9 @@ class ProcessWorker:
                 name=f"pyecho-worker-{number}",
                 daemon=True,
             )
-            # A new process is not ready for Ctrl-C, and unblocks it when it is.
-            blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             try:
                 self._process.start()
             finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
                 theirs.close()
                 their_life.close()
 
@@ -113,7 +111,8 @@ class ThreadWorker:
         self._failure: BaseException | None = None  # of the beginning
         self._answers: deque[Answer] = deque()
         self._context = CallerContext()
-        self._done, self._tell = socket.socketpair()
+        with _without_interrupts():
+            self._done, self._tell = socket.socketpair()
         self._thread = Thread(f"worker-{number}")
         if job.init is not None:
             self._thread.give(partial(self._context.run, partial(job.init, number), self._fail))
@@ -165,6 +164,16 @@ class ThreadWorker:
         if self._thread is not None:
             self._thread.end()
         _close(self._done, self._tell)
+
+
+@contextlib.contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Put off Ctrl-C. A process that is started meanwhile lets it in when it is ready for it."""
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 def _close(*ends: Any) -> None:
