@@ -96,6 +96,8 @@ class Pool:
     def __init__(self, count: int, retries: int, start: Callable[[int], Worker]) -> None:
         self.process = os.getpid()  # the workers are of
         self.closed = False
+        self.has_short_indices = True
+        """True if a message to a worker is short. A longer one needs a worker that is reading."""
         self.slots: tuple[Slots, int] | None = None
         """Of the stage that tasks go to, and the descriptor of their memory."""
         self._retries = retries
@@ -120,12 +122,13 @@ class Pool:
     @property
     def items(self) -> int:
         """Items that a task should have."""
-        return max(1, min(MOST_ITEMS, int(TASK_SECONDS / self._mean_seconds)))
+        most = MOST_ITEMS if self.has_short_indices else 1
+        return max(1, min(most, int(TASK_SECONDS / self._mean_seconds)))
 
     @property
     def _depth(self) -> int:
         # A worker need not wait for its next task if that is short, and cannot be kept from others.
-        return 2 if self._mean_seconds < TASK_SECONDS else 1
+        return 2 if self._mean_seconds < TASK_SECONDS and self.has_short_indices else 1
 
     def _load(self, number: int) -> int:
         worker = self._workers[number]

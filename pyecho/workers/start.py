@@ -77,6 +77,8 @@ class ProcessWorker:
             kind, values = receive(self._channel)
         except (EOFError, OSError):
             return None
+        except Exception as unread:  # an item that can be pickled, but not unpickled
+            kind, values = FAILED, ([], unread)
         task = self.tasks.popleft()
         values, error = values if kind == FAILED else (values, None)
         task.take([None] * len(task.part()[2]) if values is None else values, error)
