@@ -14,8 +14,10 @@
 
 Every use of an item draws its own part and is transformed while it is copied into the batch, in
 native threads and without the GIL: echoing before augmentation. Operations stand in this order:
-parts and sizes (`RandomCrop` to `Pad`, in any order, of which one may resample), `Cutout`,
-`Normalize`, `Cast`, `ToCHW`. Axes are those of an item, without the batch's; channels are the last.
+parts and sizes (`RandomCrop` to `Pad`, in any order), `Cutout`, `Normalize`, `Cast`, `ToCHW`. All
+are done in one pass over the item, so a list has at most one that resamples, one `Pad`, after it,
+and one `Cutout`; and with one that resamples, the axes behind rows and columns stay as they are.
+Axes are those of an item, without the batch's; channels are the last.
 
 Random numbers depend on the seed, the epoch, the stream (0 without ``shards=``) and the number of
 the use in it, and on the place of the operation in its list; csrc/core/ops/program.hpp has the
@@ -271,7 +273,7 @@ class RandomFlip(Operation):
 
 @dataclass(frozen=True)
 class Pad(_Box):
-    """At least the extents `to`, with the item in the middle.
+    """At least the extents `to`, with the item in the middle. Only one, after any resampling.
 
     Parameters
     ----------
@@ -296,7 +298,7 @@ class Pad(_Box):
 
 @dataclass(frozen=True)
 class Cutout(Operation):
-    """A box of `size` around a random element has one value, as far as it lies inside.
+    """A box of `size` around a random element has one value, as far as it lies inside. Only one.
 
     Parameters
     ----------

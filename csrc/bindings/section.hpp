@@ -18,6 +18,7 @@
 // IteratorObject             | begin(): the iterator's own Section; all else: that of its stage. `stage` is an atomic word
 // Turns, SlotPlan,           | a Section of their own
 // ReservationObject          |
+// SlotWriter                 | nothing: not changed once made; the stage decides who may write to a slot
 // the recorder of traces     | its start and stop: a Section; the rest: recorder.hpp
 // error types, hooks of      | nothing: written while the module is imported
 // sharing, iterator_type     |

@@ -90,8 +90,9 @@ typedef enum pyecho_status {
 } pyecho_status;
 
 /* Operations of a leaf's rows on their way into a batch: each use draws its own part of the example, and is transformed
- * while it is copied. In this order: those of geometry (CROP to PAD, in any order, of which at most one resamples),
- * CUTOUT, NORMALIZE, CAST, TO_CHW. docs/augmentation.md and csrc/core/ops/program.hpp say what they compute. */
+ * while it is copied. In this order: those of geometry (CROP to PAD, in any order), CUTOUT, NORMALIZE, CAST, TO_CHW.
+ * At most one resamples, before PAD; PAD and what follows stand once. docs/augmentation.md and
+ * csrc/core/ops/program.hpp say what they compute. */
 typedef enum pyecho_op_kind {
   PYECHO_OP_RANDOM_CROP = 0,  /* a part of `sizes` at a random place */
   PYECHO_OP_CENTER_CROP = 1,  /* the part of `sizes` in the middle */

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
+import numpy as np
+
 from pyecho import _core
 from pyecho._core import Closed
 from pyecho.workers.pool import Pool, Task
@@ -53,6 +55,8 @@ class WorkedPass(Iterator[Any]):
                 self._failure = error
             if len(self._next) == before:
                 break
+        if self._next:
+            self._pool.has_short_indices = isinstance(self._next[0], int | np.integer)
         return bool(self._next)
 
     def _give(self, items: int, slots: list[int] | None = None, ticket: int = 0) -> None:

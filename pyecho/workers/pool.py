@@ -96,6 +96,8 @@ class Pool:
     def __init__(self, count: int, retries: int, start: Callable[[int], Worker]) -> None:
         self.process = os.getpid()  # the workers are of
         self.closed = False
+        self.has_short_indices = True
+        """True if a message to a worker is short. A longer one needs a worker that is reading."""
         self.slots: tuple[Slots, int] | None = None
         """Of the stage that tasks go to, and the descriptor of their memory."""
         self._retries = retries
@@ -108,9 +110,9 @@ class Pool:
         self._mean_seconds = 2 * TASK_SECONDS  # of an item
 
     def start(self) -> None:
-        """Start the workers that are missing."""
+        """Start the workers that are missing. Ctrl-C may cut this short."""
         for number in range(len(self._workers)):
-            self._running(number)
+            self._watch(number, self._running(number))
 
     @property
     def has_room(self) -> bool:
@@ -120,12 +122,13 @@ class Pool:
     @property
     def items(self) -> int:
         """Items that a task should have."""
-        return max(1, min(MOST_ITEMS, int(TASK_SECONDS / self._mean_seconds)))
+        most = MOST_ITEMS if self.has_short_indices else 1
+        return max(1, min(most, int(TASK_SECONDS / self._mean_seconds)))
 
     @property
     def _depth(self) -> int:
         # A worker need not wait for its next task if that is short, and cannot be kept from others.
-        return 2 if self._mean_seconds < TASK_SECONDS else 1
+        return 2 if self._mean_seconds < TASK_SECONDS and self.has_short_indices else 1
 
     def _load(self, number: int) -> int:
         worker = self._workers[number]
@@ -148,11 +151,14 @@ class Pool:
             if self.closed:
                 raise Closed("this EchoLoader is closed; make a new one")
             worker = self._start(number)
-            descriptor = worker.fileno()
-            self._by_descriptor[descriptor] = number
-            self._poller.register(descriptor, select.POLLIN)
             self._workers[number] = worker
+            self._watch(number, worker)
         return worker
+
+    def _watch(self, number: int, worker: Worker) -> None:
+        descriptor = worker.fileno()
+        self._by_descriptor[descriptor] = number
+        self._poller.register(descriptor, select.POLLIN)
 
     def wait(self, seconds: float) -> None:
         """Wait this long at most until a task is answered, or a worker has died."""

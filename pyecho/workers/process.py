@@ -98,6 +98,7 @@ def serve(channel: socket.socket, life: Connection, worker: int, job: Job) -> No
     """
     _die_with_loader(life)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the loader, which ends this one
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     failure: BaseException | None = None
     try:

@@ -7,12 +7,13 @@ import contextlib
 import multiprocessing
 import os
 import pickle
+import signal
 import socket
 import threading
 import weakref
 from collections import deque
+from collections.abc import Iterator
 from functools import partial
-from multiprocessing.connection import Connection
 from typing import Any
 
 from pyecho.run.context import CallerContext
@@ -28,13 +29,15 @@ _starting = threading.Lock()  # a process that is forked meanwhile would keep th
 class ProcessWorker:
     """A worker process. It ends with its channel, and is killed if this process dies."""
 
+    _channel: Any = None  # until Ctrl-C can no longer cut short the beginning
+    _life: Any = None
+
     def __init__(self, context: Any, job: Job, number: int) -> None:
         self.tasks: deque[Task] = deque()
         self._slots = -1  # number of those that it knows
-        with _starting:
+        with _starting, _without_interrupts():
             self._channel, theirs = socket.socketpair()
-            life: tuple[Connection, Connection] = multiprocessing.Pipe(duplex=False)
-            their_life, self._life = life
+            their_life, self._life = multiprocessing.Pipe(duplex=False)
             _ends.update((self._channel, self._life))
             self._process = context.Process(
                 target=serve,
@@ -56,7 +59,7 @@ class ProcessWorker:
 
     def fileno(self) -> int:
         """Return the descriptor of the channel."""
-        return self._channel.fileno()
+        return int(self._channel.fileno())
 
     def give(self, task: Task, slots: tuple[Slots, int] | None) -> None:
         """Have it do a task as well."""
@@ -74,6 +77,8 @@ class ProcessWorker:
             kind, values = receive(self._channel)
         except (EOFError, OSError):
             return None
+        except Exception as unread:  # an item that can be pickled, but not unpickled
+            kind, values = FAILED, ([], unread)
         task = self.tasks.popleft()
         values, error = values if kind == FAILED else (values, None)
         task.take([None] * len(task.part()[2]) if values is None else values, error)
@@ -91,12 +96,15 @@ class ProcessWorker:
 
     def __del__(self) -> None:
         """Kill the process, if it still runs."""
-        self._channel.close()
-        self._life.close()
+        _close(self._channel, self._life)
 
 
 class ThreadWorker:
     """A worker thread."""
+
+    _thread: Any = None  # until Ctrl-C can no longer cut short the beginning
+    _done: Any = None
+    _tell: Any = None
 
     def __init__(self, job: Job, number: int) -> None:
         self.tasks: deque[Task] = deque()
@@ -105,7 +113,8 @@ class ThreadWorker:
         self._failure: BaseException | None = None  # of the beginning
         self._answers: deque[Answer] = deque()
         self._context = CallerContext()
-        self._done, self._tell = socket.socketpair()
+        with _without_interrupts():
+            self._done, self._tell = socket.socketpair()
         self._thread = Thread(f"worker-{number}")
         if job.init is not None:
             self._thread.give(partial(self._context.run, partial(job.init, number), self._fail))
@@ -115,7 +124,7 @@ class ThreadWorker:
 
     def fileno(self) -> int:
         """Return the descriptor that tells of answers."""
-        return self._done.fileno()
+        return int(self._done.fileno())
 
     def give(self, task: Task, slots: tuple[Slots, int] | None) -> None:
         """Have it do a task as well."""
@@ -154,9 +163,25 @@ class ThreadWorker:
 
     def __del__(self) -> None:
         """End the thread, and what tells of its answers."""
-        self._thread.end()
-        self._done.close()
-        self._tell.close()
+        if self._thread is not None:
+            self._thread.end()
+        _close(self._done, self._tell)
+
+
+@contextlib.contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Put off Ctrl-C. A process that is started meanwhile lets it in when it is ready for it."""
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+def _close(*ends: Any) -> None:
+    for end in ends:
+        if end is not None:
+            end.close()
 
 
 def _close_ends() -> None:

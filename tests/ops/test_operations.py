@@ -34,6 +34,8 @@ def some_geometry(rng, shape):
         count = int(rng.integers(1, len(shape) + 1))
         axes = tuple(int(axis) for axis in rng.permutation(len(shape))[:count])
         kind = rng.choice(["crop", "center", "flip", "pad"])
+        if kind == "pad" and any(isinstance(operation, ops.Pad) for operation in found):
+            continue
         if kind == "flip":
             found.append(ops.RandomFlip(int(rng.integers(-len(shape), len(shape)))))
         elif kind == "pad":
@@ -155,7 +157,12 @@ def test_elements_that_are_no_numbers_can_be_moved():
         ([ops.CenterCrop((2, 2, 2))], (8, 8), "CenterCrop"),
         ([ops.RandomCrop(2, axes=4)], (8, 8), "RandomCrop"),
         ([ops.RandomCrop((2, 2), axes=(0, -2))], (8, 8), "twice"),
-        ([ops.Resize(4), ops.RandomResizedCrop(4)], (8, 8, 3), "Res"),
+        ([ops.Resize(4), ops.RandomResizedCrop(4)], (8, 8, 3), "RandomResizedCrop.*only one"),
+        ([ops.Pad(9), ops.Pad(9, axes=1)], (8, 8, 3), "Pad.*only one"),
+        ([ops.Cutout(2), ops.Cutout(3)], (8, 8, 3), "Cutout.*only one"),
+        ([ops.Pad((9, 9)), ops.Resize(4)], (8, 8, 3), "Resize.*before Pad"),
+        ([ops.Resize(4), ops.RandomFlip(2)], (8, 8, 3), "RandomFlip.*behind axis 1"),
+        ([ops.CenterCrop(1, axes=2), ops.Resize(4)], (8, 8, 3), "Resize.*behind axis 1"),
         ([ops.ToCHW(), ops.RandomCrop(2)], (8, 8, 3), "RandomCrop"),
         ([ops.Cast("float32"), ops.Normalize(0, 1)], (8, 8, 3), "Normalize"),
         ([ops.Normalize((0, 0), (1, 1))], (8, 8, 3), "Normalize.*2.*3"),

@@ -3,6 +3,7 @@
 import dis
 import functools
 import inspect
+import os
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -39,6 +40,7 @@ class Interrupts:
 
     def __init__(self, *gaps, functions=()):
         self.left, self.reached = list(gaps), 0
+        self._process = os.getpid()
         self._codes = {function.__code__ for function in functions}
         self._callers = set()  # frames that have just called a Python function
 
@@ -75,6 +77,8 @@ class Interrupts:
         return self._trace
 
     def _reach(self):
+        if os.getpid() != self._process:
+            return  # a worker that was forked meanwhile, which Ctrl-C does not reach
         self.reached += 1
         if self.left:
             self.left[0] -= 1

@@ -36,11 +36,12 @@ def until_error(loader):
     """The batches before an exception, and the exception."""
     batches = iter(loader)
     found = []
-    try:
-        while True:
-            found.append(plain(next(batches)))
-    except BaseException as error:
-        return found, error
+    with loader:  # the exception keeps it
+        try:
+            while True:
+                found.append(plain(next(batches)))
+        except BaseException as error:
+            return found, error
 
 
 @forms

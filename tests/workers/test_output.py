@@ -153,3 +153,32 @@ def test_an_adaptive_factor_gives_every_item_its_least_uses():
     uses = [index for batch, _ in batches for index in batch["index"]]
     assert set(uses) == set(range(60))
     assert max(map(uses.count, range(60))) <= 4
+
+
+class Chosen(Rows):
+    """Makes a batch of a list of indices."""
+
+    def __getitem__(self, index):
+        return {"rows": np.repeat(np.array(index)[:, None], 50, axis=1)}
+
+
+def test_long_lists_of_indices_and_long_answers_do_not_wait_for_each_other():
+    batches = [list(range(start, start + 5000)) for start in range(0, 100_000, 5000)]
+    expected = emitted(Chosen(), 1, factor=1, sampler=batches)
+    assert emitted(Chosen(), 1, factor=1, sampler=batches, num_workers=2) == expected
+
+
+class Unread:
+    """Can be pickled, and not unpickled."""
+
+    def __reduce__(self):
+        return int, ("no number",)
+
+
+def test_an_item_that_cannot_be_read_is_an_error():
+    class Items(Rows):
+        def __getitem__(self, index):
+            return Unread() if index == 5 else index
+
+    with pytest.raises(ValueError, match="no number"):
+        emitted(Items(), num_workers=2)

@@ -1,12 +1,14 @@
-#include "core/ops/checks.hpp"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
+#include <limits>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 
 #include "core/ops/element.hpp"
+#include "core/ops/geometry.hpp"
 
 namespace pyecho::ops {
 namespace {
@@ -14,30 +16,13 @@ namespace {
 // Indices and sizes in bytes are computed in 64 bits with a sign.
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 62;
 
-// Taps count rows and columns in 32 bits.
+// Weights of rows and columns are counted in 32 bits.
 constexpr std::uint64_t kMaxResampled = std::uint64_t{1} << 31;
 
-// In the order of Kind.
-constexpr std::array<const char*, 10> kNames{"RandomCrop", "CenterCrop", "RandomResizedCrop", "Resize", "RandomFlip",
-                                             "Pad",        "Cutout",     "Normalize",         "Cast",   "ToCHW"};
-constexpr std::array<const char*, 13> kElements{"uint8", "int8",    "uint16",   "int16",   "uint32",  "int32", "uint64",
-                                                "int64", "float16", "bfloat16", "float32", "float64", "other"};
-
-template <class T>
-const char* name_of(T value, const auto& names) {
-  return names[static_cast<std::size_t>(value)];
-}
-
-std::string shown(const auto& value) { return std::to_string(value); }
-std::string shown(const char* text) { return text; }
-std::string shown(const std::string& text) { return text; }
-std::string shown(const std::vector<std::uint32_t>& axes) {
-  std::string result;
-  for (const std::uint32_t axis : axes) {
-    result += (result.empty() ? "(" : ", ") + std::to_string(axis);
-  }
-  return result.empty() ? "()" : result + ")";
-}
+// In the order of Kind: names, and how many numbers; kNormalize counts its own.
+constexpr std::array kNames{"RandomCrop", "CenterCrop", "RandomResizedCrop", "Resize", "RandomFlip",
+                            "Pad",        "Cutout",     "Normalize",         "Cast",   "ToCHW"};
+constexpr std::array<std::size_t, 10> kNumberCounts{0, 0, 4, 0, 1, 1, 2, 0, 0, 0};
 
 // Walks through the operations with the type between them.
 class Walk {
@@ -46,211 +31,173 @@ class Walk {
 
   void step(const Operation& operation) {
     operation_ = &operation;
-    check_order();
+    check_place();
     check_axes();
-    check_sizes();
+    check_numbers();
     apply();
-    last_ = operation.kind;
+    if (columns_ >= 0 && touched_ >> (columns_ + 1) != 0) {
+      refuse("resampled rows and columns with nothing cropped, flipped or padded behind them: leave axes behind axis ",
+             columns_, " to the pipeline before echoing");
+    }
+    last_ = std::max(last_, operation.kind);
   }
 
  private:
-  [[noreturn]] void refuse(const std::string& needed, const auto& came) const {
-    throw std::invalid_argument(std::string(name_of(operation_->kind, kNames)) + " needs " + needed + ", got " +
-                                shown(came));
+  template <class... Parts>
+  [[noreturn]] void refuse(const Parts&... parts) const {
+    std::ostringstream text;
+    text << kNames[static_cast<std::size_t>(operation_->kind)] << " needs ";
+    (text << ... << parts);
+    throw std::invalid_argument(text.str());
   }
-
-  // Operations of geometry come first, in any order; of those after kCutout, there is one at most.
-  void check_order() const {
-    const auto rank = [](Kind kind) { return std::max(kind, Kind::kPad); };
-    if (rank(operation_->kind) < rank(last_)) {
-      refuse(std::string("a place before ") + name_of(last_, kNames), "one after it");
-    }
-    if (operation_->kind == last_ && last_ > Kind::kCutout) {
-      refuse("only one", "a second one");
+  template <class... Parts>
+  void need(bool met, const Parts&... parts) const {
+    if (!met) {
+      refuse(parts...);
     }
   }
 
-  void check_axes() const {
-    const std::vector<std::uint32_t>& axes = operation_->axes;
-    for (auto axis = axes.begin(); axis != axes.end(); ++axis) {
-      if (*axis >= type_.shape.size()) {
-        refuse("axes of the item, which has " + shown(type_.shape.size()), "axis " + shown(*axis));
-      }
-      if (std::find(axes.begin(), axis, *axis) != axis) {
-        refuse("different axes", "axis " + shown(*axis) + " twice");
-      }
-    }
+  // Operations of geometry come first, in any order. What would need a copy of the item in between is refused.
+  void check_place() {
+    const Kind kind = operation_->kind;
+    need(std::max(kind, Kind::kPad) >= std::max(last_, Kind::kPad), "a place before ",
+         kNames[static_cast<std::size_t>(last_)], ", got one after it");
+    const std::uint32_t bit = 1U << static_cast<unsigned>(resamples(kind) ? Kind::kResize : kind);
+    need((seen_ & bit) == 0 || (kind < Kind::kPad && !resamples(kind)),
+         "to be the only one of its kind, got a second one: join them, or leave one to the pipeline before echoing");
+    need(!resamples(kind) || (seen_ & 1U << static_cast<unsigned>(Kind::kPad)) == 0,
+         "a place before Pad, got one after it: pad the result, or before echoing");
+    seen_ |= bit;
   }
 
-  void check_sizes() const {
-    const std::size_t count = operation_->sizes.size();
+  void check_axes() {
+    const auto& [axes, sizes] = std::tie(operation_->axes, operation_->sizes);
+    std::uint64_t used = 0;
+    for (const std::uint32_t axis : axes) {
+      need(axis < type_.shape.size(), "axes of the item, which has ", type_.shape.size(), ", got axis ", axis);
+      need((used & std::uint64_t{1} << axis) == 0, "different axes, got axis ", axis, " twice");
+      used |= std::uint64_t{1} << axis;
+    }
+    touched_ |= used;
     const bool sized = operation_->kind < Kind::kNormalize && operation_->kind != Kind::kFlip;
-    const bool shorter = operation_->kind == Kind::kResize && count == 1;
-    if (count != (sized ? operation_->axes.size() : 0) && !shorter) {
-      refuse("a size for each of its axes", shown(count) + " for " + shown(operation_->axes.size()));
+    const bool shorter = operation_->kind == Kind::kResize && sizes.size() == 1;
+    need(sizes.size() == (sized ? axes.size() : 0) || shorter, "a size for each of its axes, got ", sizes.size(),
+         " for ", axes.size());
+    for (const std::uint64_t size : sizes) {
+      need(size < kMaxBytes, "sizes that fit the address space, got ", size);
     }
-    for (const std::uint64_t size : operation_->sizes) {
-      if (size >= kMaxBytes) {
-        refuse("sizes that fit the address space", size);
-      }
+  }
+
+  void check_numbers() const {
+    const Kind kind = operation_->kind;
+    const std::vector<double>& numbers = operation_->numbers;
+    const std::size_t count = kNumberCounts[static_cast<std::size_t>(kind)];
+    need(count == 0 || numbers.size() == count, count, " numbers, got ", numbers.size());
+    if (kind == Kind::kFlip || kind == Kind::kCutout) {
+      need(numbers[0] >= 0 && numbers[0] <= 1, "a probability from 0 to 1, got ", numbers[0]);
     }
+    if (kind == Kind::kPad || kind == Kind::kCutout) {
+      need(holds(numbers[count - 1]), "a value that the item's elements can have, got ", numbers[count - 1]);
+    }
+    if (kind == Kind::kResizedCrop) {
+      need(numbers[0] > 0 && numbers[0] <= numbers[1] && numbers[1] <= 1,
+           "areas above 0 and up to 1, the least first, got ", numbers[0], " and ", numbers[1]);
+      need(numbers[2] > 0 && numbers[2] <= numbers[3] && std::isfinite(numbers[3]),
+           "finite ratios above 0, the least first, got ", numbers[2], " and ", numbers[3]);
+    }
+  }
+
+  // Floats hold every value, rounded; elements that are not numbers only 0.
+  [[nodiscard]] bool holds(double value) const {
+    if (type_.element == Element::kOther) {
+      return value == 0;
+    }
+    return with_type(type_.element, [&]<class T>(std::type_identity<T>) {
+      return !std::is_integral_v<T> || converted<double>(converted<T>(value)) == value;
+    });
   }
 
   void apply() {
+    const auto& [axes, sizes] = std::tie(operation_->axes, operation_->sizes);
     switch (operation_->kind) {
       case Kind::kCrop:
       case Kind::kCenterCrop:
-        crop();
+        for (std::size_t i = 0; i < axes.size(); ++i) {
+          std::uint64_t& extent = type_.shape[axes[i]];
+          need(sizes[i] <= extent, "at least ", sizes[i], " on axis ", axes[i], ", got ", extent);
+          extent = sizes[i];
+        }
         break;
       case Kind::kResizedCrop:
-        check_ranges();
-        resample();
-        break;
       case Kind::kResize:
         resample();
         break;
       case Kind::kFlip:
-        if (operation_->axes.size() != 1) {
-          refuse("one axis", operation_->axes.size());
-        }
-        check_probability();
+        need(axes.size() == 1, "one axis, got ", axes.size());
         break;
       case Kind::kPad:
-        check_value(0);
-        for (std::size_t i = 0; i < operation_->axes.size(); ++i) {
-          std::uint64_t& extent = type_.shape[operation_->axes[i]];
-          extent = std::max(extent, operation_->sizes[i]);
+        for (std::size_t i = 0; i < axes.size(); ++i) {
+          type_.shape[axes[i]] = std::max(type_.shape[axes[i]], sizes[i]);
         }
         break;
       case Kind::kCutout:
-        check_probability();
-        check_value(1);
         break;
       case Kind::kNormalize:
         normalize();
         break;
       case Kind::kCast:
-        if (operation_->element == Element::kOther) {
-          refuse("a type of numbers", "another");
-        }
         compute_with(operation_->element);
         break;
       case Kind::kToChw:
-        if (type_.shape.empty()) {
-          refuse("an item with axes", "one without");
-        }
+        need(!type_.shape.empty(), "an item with axes, got one without");
         std::ranges::rotate(type_.shape, type_.shape.end() - 1);
         break;
     }
   }
 
-  void crop() {
-    for (std::size_t i = 0; i < operation_->axes.size(); ++i) {
-      std::uint64_t& extent = type_.shape[operation_->axes[i]];
-      if (operation_->sizes[i] > extent) {
-        refuse("at least " + shown(operation_->sizes[i]) + " on axis " + shown(operation_->axes[i]), extent);
-      }
-      extent = operation_->sizes[i];
-    }
-  }
-
   void resample() {
-    const std::vector<std::uint32_t>& axes = operation_->axes;
-    if (axes.size() != 2 || axes[1] != axes[0] + 1) {
-      refuse("two axes side by side, rows first", axes);
-    }
-    if (resampled_) {
-      refuse("items that are not resampled before", "a second resampling");
-    }
-    resampled_ = true;
-    if (!operation_->nearest && type_.element == Element::kOther) {
-      refuse("numbers, or no interpolation", "other elements");
-    }
+    const auto& [axes, sizes] = std::tie(operation_->axes, operation_->sizes);
+    need(axes.size() == 2 && axes[1] == axes[0] + 1, "two axes side by side, rows first, got others");
+    need(operation_->nearest || type_.element != Element::kOther, "numbers, or no interpolation, got other elements");
     std::uint64_t& rows = type_.shape[axes[0]];
     std::uint64_t& columns = type_.shape[axes[1]];
-    for (const std::uint64_t extent : {rows, columns, operation_->sizes.front(), operation_->sizes.back()}) {
-      if (extent == 0 || (extent >= kMaxResampled && extent != kVariable)) {
-        refuse("from 1 to 2^31 - 1 rows and columns", extent);
-      }
+    for (const std::uint64_t extent : {rows, columns, sizes.front(), sizes.back()}) {
+      need(extent != 0 && (extent < kMaxResampled || extent == kVariable), "from 1 to 2^31 - 1 rows and columns, got ",
+           extent);
     }
-    const bool known = (rows != kVariable && columns != kVariable) || operation_->sizes.size() == 2;
-    const Sizes sizes = known ? resampled_sizes(*operation_, rows, columns) : Sizes{kVariable, kVariable};
-    rows = sizes.rows;
-    columns = sizes.columns;
-  }
-
-  void check_ranges() const {
-    need_numbers(4);
-    const std::vector<double>& numbers = operation_->numbers;
-    if (!(numbers[0] > 0 && numbers[0] <= numbers[1] && numbers[1] <= 1)) {
-      refuse("areas above 0 and up to 1, the least first", shown(numbers[0]) + " and " + shown(numbers[1]));
-    }
-    if (!(numbers[2] > 0 && numbers[2] <= numbers[3] && std::isfinite(numbers[3]))) {
-      refuse("finite ratios above 0, the least first", shown(numbers[2]) + " and " + shown(numbers[3]));
-    }
+    const bool known = (rows != kVariable && columns != kVariable) || sizes.size() == 2;
+    const Sizes result = known ? resampled_sizes(*operation_, rows, columns) : Sizes{kVariable, kVariable};
+    rows = result.rows;
+    columns = result.columns;
+    columns_ = static_cast<int>(axes[1]);
   }
 
   void normalize() {
     const std::vector<double>& numbers = operation_->numbers;
     const std::size_t channels = numbers.size() / 2;
-    if (channels == 0 || numbers.size() % 2 != 0) {
-      refuse("a mean and a standard deviation for each channel", shown(numbers.size()) + " numbers");
-    }
+    need(channels != 0 && numbers.size() % 2 == 0, "a mean and a standard deviation for each channel, got ",
+         numbers.size(), " numbers");
     const std::uint64_t last = type_.shape.empty() ? 1 : type_.shape.back();
-    if (channels > 1 && last != channels && last != kVariable) {
-      refuse(shown(channels) + " channels on the last axis", last);
-    }
+    need(channels == 1 || last == channels || last == kVariable, channels, " channels on the last axis, got ", last);
     for (std::size_t i = 0; i < numbers.size(); ++i) {
-      if (!std::isfinite(numbers[i]) || (i >= channels && numbers[i] == 0)) {
-        refuse(i < channels ? "finite means" : "finite standard deviations other than 0", numbers[i]);
-      }
+      need(std::isfinite(numbers[i]), "finite numbers, got ", numbers[i]);
+      need(i < channels || numbers[i] != 0, "standard deviations other than 0, got 0");
     }
     compute_with(Element::kFloat32);
   }
 
-  void need_numbers(std::size_t count) const {
-    if (operation_->numbers.size() != count) {
-      refuse(shown(count) + " numbers", operation_->numbers.size());
-    }
-  }
-
-  void check_probability() const {
-    need_numbers(operation_->kind == Kind::kCutout ? 2 : 1);
-    if (const double value = operation_->numbers[0]; !(value >= 0 && value <= 1)) {
-      refuse("a probability from 0 to 1", value);
-    }
-  }
-
-  // The value of elements that do not come from the item.
-  void check_value(std::size_t i) const {
-    need_numbers(i + 1);
-    const double value = operation_->numbers[i];
-    if (type_.element == Element::kOther) {
-      if (value != 0) {
-        refuse("the value 0 for elements that are not numbers", value);
-      }
-      return;
-    }
-    const bool exact = with_type(type_.element, [&]<class T>(std::type_identity<T>) {
-      return !std::is_integral_v<T> || converted<double>(converted<T>(value)) == value;
-    });
-    if (!exact) {
-      refuse(std::string("a value of ") + name_of(type_.element, kElements), value);
-    }
-  }
-
   void compute_with(Element element) {
-    if (type_.element == Element::kOther) {
-      refuse("numbers", "elements of another type");
-    }
+    need(type_.element != Element::kOther && element != Element::kOther, "numbers, got elements of another type");
     type_.element = element;
-    type_.element_bytes = with_type(element, []<class T>(std::type_identity<T>) { return sizeof(T); });
+    type_.element_bytes = size_of(element);
   }
 
   ArrayType& type_;
   const Operation* operation_ = nullptr;
-  Kind last_ = Kind::kCrop;
-  bool resampled_ = false;
+  Kind last_ = Kind::kCrop;    // the highest so far
+  std::uint32_t seen_ = 0;     // bit k: kind k, kResize also for kResizedCrop
+  std::uint64_t touched_ = 0;  // bit i: axis i is not taken as it is
+  int columns_ = -1;           // the second axis that is resampled
 };
 
 void check_bytes(const ArrayType& type) {

@@ -27,35 +27,27 @@ class Numbers {
   std::uint64_t key_;
 };
 
-struct Box {
-  std::int64_t row;
-  std::int64_t column;
-  std::int64_t rows;
-  std::int64_t columns;
-};
-
-Box random_box(const Operation& operation, const Numbers& numbers, std::int64_t rows, std::int64_t columns) noexcept {
-  const auto [least, most, least_ratio, most_ratio] =
-      std::array{operation.numbers[0], operation.numbers[1], operation.numbers[2], operation.numbers[3]};
-  const auto height = static_cast<double>(rows);
-  const auto width = static_cast<double>(columns);
+void crop_to_box(const Operation& operation, const Numbers& numbers, Window& rows, Window& columns) noexcept {
+  const double* const bounds = operation.numbers.data();
+  const auto height = static_cast<double>(rows.extent);
+  const auto width = static_cast<double>(columns.extent);
   for (std::uint64_t draw = 0; draw < 4 * kAttempts; draw += 4) {
-    const double area = height * width * (least + numbers.unit(draw) * (most - least));
-    const double log_least = std::log(least_ratio);
-    const double ratio = std::exp(log_least + numbers.unit(draw + 1) * (std::log(most_ratio) - log_least));
+    const double area = height * width * (bounds[0] + numbers.unit(draw) * (bounds[1] - bounds[0]));
+    const double least = std::log(bounds[2]);
+    const double ratio = std::exp(least + numbers.unit(draw + 1) * (std::log(bounds[3]) - least));
     const double box_width = std::nearbyint(std::sqrt(area * ratio));
     const double box_height = std::nearbyint(std::sqrt(area / ratio));
     if (box_width >= 1 && box_width <= width && box_height >= 1 && box_height <= height) {
       const auto box_rows = static_cast<std::int64_t>(box_height);
       const auto box_columns = static_cast<std::int64_t>(box_width);
-      return {numbers.below(draw + 2, rows - box_rows + 1), numbers.below(draw + 3, columns - box_columns + 1),
-              box_rows, box_columns};
+      rows.crop(numbers.below(draw + 2, rows.extent - box_rows + 1), box_rows);
+      columns.crop(numbers.below(draw + 3, columns.extent - box_columns + 1), box_columns);
+      return;
     }
   }
   // At least one, where a single row or column is already out of bounds.
-  const std::int64_t most_rows = std::max<std::int64_t>(1, std::llrint(std::min(width / least_ratio, height)));
-  const std::int64_t most_columns = std::max<std::int64_t>(1, std::llrint(std::min(height * most_ratio, width)));
-  return {(rows - most_rows) / 2, (columns - most_columns) / 2, most_rows, most_columns};
+  rows.take_middle(std::max<std::int64_t>(1, std::llrint(std::min(width / bounds[2], height))));
+  columns.take_middle(std::max<std::int64_t>(1, std::llrint(std::min(height * bounds[3], width))));
 }
 
 void resample(Axis& axis, std::uint64_t size) noexcept {
@@ -93,14 +85,6 @@ void Window::flip() noexcept {
   begin = extent - std::exchange(end, extent - begin);
 }
 
-void Window::pad(std::int64_t size) noexcept {
-  const std::int64_t before = std::max<std::int64_t>(0, size - extent) / 2;
-  first = at(-before);
-  begin += before;
-  end += before;
-  extent = std::max(extent, size);
-}
-
 Geometry geometry_of(std::span<const Operation> operations, std::span<const std::uint64_t> shape,
                      std::uint64_t key) noexcept {
   Geometry geometry;  // NOLINT(cppcoreguidelines-pro-type-member-init): most items have few axes
@@ -112,22 +96,19 @@ Geometry geometry_of(std::span<const Operation> operations, std::span<const std:
   }
   for (const Operation& operation : operations) {
     const Numbers numbers(key, operation.draws);
-    const auto each = [&](auto&& change) {
-      for (std::size_t i = 0; i < operation.axes.size(); ++i) {
-        change(axes[operation.axes[i]].window, static_cast<std::int64_t>(operation.sizes[i]), i);
-      }
-    };
     switch (operation.kind) {
       case Kind::kCrop:
-        each([&](Window& window, std::int64_t size, std::size_t i) {
-          window.crop(numbers.below(i, window.extent - size + 1), size);
-        });
-        break;
       case Kind::kCenterCrop:
-        each([&](Window& window, std::int64_t size, std::size_t) { window.crop((window.extent - size) / 2, size); });
-        break;
       case Kind::kPad:
-        each([&](Window& window, std::int64_t size, std::size_t) { window.pad(size); });
+        for (std::size_t i = 0; i < operation.axes.size(); ++i) {
+          Window& window = axes[operation.axes[i]].window;
+          const auto size = static_cast<std::int64_t>(operation.sizes[i]);
+          if (operation.kind == Kind::kCrop) {
+            window.crop(numbers.below(i, window.extent - size + 1), size);
+          } else {
+            window.take_middle(operation.kind == Kind::kPad ? std::max(size, window.extent) : size);
+          }
+        }
         break;
       case Kind::kFlip:
         if (numbers.unit(0) < operation.numbers[0]) {
@@ -139,9 +120,7 @@ Geometry geometry_of(std::span<const Operation> operations, std::span<const std:
         Axis& rows = axes[operation.axes[0]];
         Axis& columns = axes[operation.axes[1]];
         if (operation.kind == Kind::kResizedCrop) {
-          const Box box = random_box(operation, numbers, rows.window.extent, columns.window.extent);
-          rows.window.crop(box.row, box.rows);
-          columns.window.crop(box.column, box.columns);
+          crop_to_box(operation, numbers, rows.window, columns.window);
         }
         const Sizes sizes = resampled_sizes(operation, static_cast<std::uint64_t>(rows.window.extent),
                                             static_cast<std::uint64_t>(columns.window.extent));

@@ -1,14 +1,31 @@
-// Where the elements of a row come from: operations of geometry with their random numbers, axis by axis.
+// What operations demand of an item, and where the elements of a row come from: operations of geometry with their random
+// numbers, axis by axis.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <span>
 
-#include "core/ops/checks.hpp"
 #include "core/ops/operation.hpp"
 
 namespace pyecho::ops {
+
+inline constexpr std::size_t kMaxAxes = 32;
+
+// Returns the type that `operations` make of an item. Extents are kVariable where the item's decide. Throws
+// std::invalid_argument, with operation and sizes in its message, if no item of the type can be transformed.
+ArrayType checked_output(ArrayType item, std::span<const Operation> operations);
+
+// Returns the sizes to which kResize or kResizedCrop resamples so many rows and columns.
+struct Sizes {
+  std::uint64_t rows;
+  std::uint64_t columns;
+};
+[[nodiscard]] Sizes resampled_sizes(const Operation& operation, std::uint64_t rows, std::uint64_t columns) noexcept;
+
+[[nodiscard]] constexpr bool resamples(Kind kind) noexcept {
+  return kind == Kind::kResizedCrop || kind == Kind::kResize;
+}
 
 // Outputs along one axis: output i is input at(i) if begin <= i < end, else padding.
 struct Window {
@@ -23,9 +40,10 @@ struct Window {
   // True if no output is padding.
   [[nodiscard]] constexpr bool inside() const noexcept { return begin == 0 && end == extent; }
 
+  // What of the part is outside becomes padding.
   void crop(std::int64_t place, std::int64_t size) noexcept;
+  void take_middle(std::int64_t size) noexcept { crop((extent - size) / 2, size); }
   void flip() noexcept;
-  void pad(std::int64_t size) noexcept;
 };
 
 struct Axis {
@@ -41,7 +59,7 @@ struct Geometry {
   bool cut;
 };
 
-// `operations` are of geometry, with at most one kCutout, which comes last.
+// `operations` are of geometry, and passed checked_output().
 [[nodiscard]] Geometry geometry_of(std::span<const Operation> operations, std::span<const std::uint64_t> shape,
                                    std::uint64_t key) noexcept;
 

@@ -3,8 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
+#include <utility>
 
-#include "core/ops/half.hpp"
+#include "core/ops/element.hpp"
+#include "core/ops/resampler.hpp"
 
 namespace pyecho::ops {
 
@@ -14,48 +17,43 @@ inline constexpr int kWeightBits = 14;
 inline constexpr int kPixelBits = 7;
 // More of them would add up to a larger error.
 inline constexpr std::size_t kMostIntegerTaps = 32;
-inline constexpr int kRowShift = kWeightBits - kPixelBits;
-inline constexpr int kColumnShift = kWeightBits + kPixelBits;
-// Inputs of a column come in groups of so many, of which the last have the weight 0. Weights of a group: four times the
-// first two, then four times the last two, as AVX2 multiplies them.
+// Inputs come in groups of so many, of which the last have the weight 0. Weights of a group: four times the first two,
+// then four times the last two, as AVX2 multiplies them.
 inline constexpr std::size_t kGroup = 4;
 inline constexpr std::size_t kGroupWeights = 16;
 // What kernels may read past the last input of a row.
 inline constexpr std::size_t kSlackBytes = 64;
 
-// For each of `outputs` pixels: its first input, and weights of `groups` from there.
-struct Columns {
-  const std::int32_t* first;
-  const std::int16_t* weights;
-  std::size_t groups;
-  std::size_t outputs;
-};
-
 struct Kernels {
-  // Sums `taps` rows that lie `stride` bytes apart, and `count` elements of each. One more weight may be read.
+  // Sums `taps` rows that lie `stride` bytes apart, and `count` elements of each.
   void (*sum_rows)(std::int16_t* to, const std::uint8_t* from, std::ptrdiff_t stride, const std::int16_t* weights,
                    std::size_t taps, std::size_t count) noexcept;
   // Sums columns of one row of pixels with `channels` elements.
-  void (*sum_columns)(std::uint8_t* to, const std::int16_t* from, const Columns& columns,
-                      std::size_t channels) noexcept;
+  void (*sum_columns)(std::uint8_t* to, const std::int16_t* from, const Taps& columns, std::size_t channels) noexcept;
   // Copies `count` blocks of `bytes` in reverse order.
   void (*reverse)(std::byte* to, const std::byte* from, std::size_t count, std::size_t bytes) noexcept;
   // Writes the three channels of `count` pixels to three rows that lie `stride` bytes apart.
-  void (*split_rgb)(std::uint8_t* to, std::ptrdiff_t stride, const std::uint8_t* from, std::size_t count) noexcept;
+  void (*split_rgb)(std::uint8_t* to, std::size_t stride, const std::uint8_t* from, std::size_t count) noexcept;
   // to[i] = from[i] * scale[i] + offset[i]
   void (*scale_bytes)(float* to, const std::uint8_t* from, const float* scale, const float* offset,
                       std::size_t count) noexcept;
   void (*to_halves)(Half* to, const float* from, std::size_t count) noexcept;
-  void (*from_halves)(float* to, const Half* from, std::size_t count) noexcept;
 };
 
 extern const Kernels kPlainKernels;
-#ifdef __x86_64__
-#define PYECHO_AVX2 1
-extern const Kernels kAvx2Kernels;
-#endif
 
 // Returns the best version for this processor.
 [[nodiscard]] const Kernels& kernels() noexcept;
+
+// Calls `f` with a size, as a constant if it is a usual one: compilers make much better loops of constants.
+template <class F>
+void with_constant(std::size_t size, const F& f) {
+  const auto usual = [&]<std::size_t... kSizes>(std::index_sequence<kSizes...>) {
+    return ((size == kSizes && (f(std::integral_constant<std::size_t, kSizes>()), true)) || ...);
+  };
+  if (!usual(std::index_sequence<1, 2, 3, 4, 8>())) {
+    f(size);
+  }
+}
 
 }  // namespace pyecho::ops

@@ -1,7 +1,7 @@
 // What is done to an item on its way from the slot to the batch (pyecho.ops): plain data, checked by Program.
 //
-// An item is a C-contiguous array. Operations stand in this order: those of geometry (kCrop to kPad, in any order, of
-// which at most one resamples), kCutout, kNormalize, kCast, kToChw.
+// An item is a C-contiguous array. Operations stand in this order: those of geometry (kCrop to kPad, in any order),
+// kCutout, kNormalize, kCast, kToChw. At most one resamples, before kPad; kPad and what follows stand once.
 #pragma once
 
 #include <algorithm>

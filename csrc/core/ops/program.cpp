@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
-#include "core/ops/checks.hpp"
+#include "core/memory/stream_copy.hpp"
+#include "core/ops/geometry.hpp"
+#include "core/ops/kernels.hpp"
+#include "core/ops/resampler.hpp"
 
 namespace pyecho::ops {
 namespace {
@@ -17,56 +21,197 @@ std::span<const std::uint64_t> with_axes(std::span<const std::uint64_t> shape) n
   return shape.empty() ? std::span<const std::uint64_t>(kScalar) : shape;
 }
 
-std::size_t bytes_of(std::span<const std::uint64_t> shape, std::size_t element_bytes) noexcept {
-  std::size_t bytes = element_bytes;
-  for (const std::uint64_t extent : shape) {
-    bytes *= extent;
-  }
-  return (bytes + 63) / 64 * 64;
-}
+}  // namespace
 
-// The shapes between passes.
-class Shapes {
+// One use of an item. A line of the output is what one index of the axes before line_axis_ selects: as long as possible
+// if elements are only moved, and short enough for the caches if their values are computed.
+class Program::Run {
  public:
-  explicit Shapes(std::span<const std::uint64_t> shape) noexcept : rank_(shape.size()) {
-    std::ranges::copy(shape, now_.begin());
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): most items have few axes
+  Run(const Program& program, std::uint64_t key, std::span<const std::uint64_t> shape) noexcept
+      : program_(program),
+        geometry_(geometry_of(std::span(program.operations_).first(program.geometry_), shape, key)),
+        line_axis_(program.last_touched_) {
+    const bool any = program.values_.any();
+    if (any && !program.resamples_ && shape.size() >= 2) {
+      line_axis_ = std::max(line_axis_, shape.size() - 2);
+    }
+    auto stride = static_cast<std::int64_t>(program.item_.element_bytes);
+    for (std::size_t i = shape.size(); i-- > 0;) {
+      strides_[i] = stride;
+      stride *= static_cast<std::int64_t>(shape[i]);
+      elements_ *= static_cast<std::size_t>(axis(i).window.extent);
+      block_ *= i > line_axis_ ? static_cast<std::size_t>(shape[i]) : 1;
+    }
+    channels_ = program.values_.by_channel() ? static_cast<std::size_t>(axis(shape.size() - 1).window.extent) : 1;
+    block_bytes_ = block_ * program.item_.element_bytes;
+    line_elements_ = static_cast<std::size_t>(line().extent) * block_;
+    values_at_ = any ? aligned(line_elements_ * program.item_.element_bytes) : 0;
+    resampler_at_ = values_at_ + aligned(program.values_.scratch_bytes(channels_));
   }
-  [[nodiscard]] std::span<const std::uint64_t> now() const noexcept { return std::span(now_).first(rank_); }
-  void pass(const Pass& pass) noexcept {
-    const std::array<std::uint64_t, kMaxAxes> before = now_;
-    pass.output_shape(std::span(before).first(rank_), std::span(now_).first(rank_));
+
+  [[nodiscard]] std::size_t scratch_bytes(std::span<const std::uint64_t> shape) const noexcept {
+    return resampler_at_ + (program_.resamples_
+                                ? Resampler::scratch_bytes(axis(line_axis_ - 1), axis(line_axis_),
+                                                           shape[line_axis_ - 1], shape[line_axis_], block_)
+                                : 0);
+  }
+
+  void run(const std::byte* item, std::byte* row, std::byte* scratch, bool stream) noexcept {
+    if (elements_ == 0) {
+      return;
+    }
+    row_ = row;
+    scratch_ = scratch;
+    stream_ = stream && !program_.values_.any();
+    if (program_.resamples_) {
+      resampler_.emplace(axis(line_axis_ - 1), axis(line_axis_), program_.nearest_, program_.item_, block_,
+                         scratch + resampler_at_);
+    }
+    moves_ = !program_.values_.any() && !program_.resamples_ && !geometry_.cut && line().inside();
+    visit(0, item, 0, false, geometry_.cut);
   }
 
  private:
-  std::size_t rank_;
-  std::array<std::uint64_t, kMaxAxes> now_{};
+  [[nodiscard]] const Axis& axis(std::size_t i) const noexcept { return geometry_.axes[i]; }
+  [[nodiscard]] const Window& line() const noexcept { return axis(line_axis_).window; }
+
+  // Visits the lines of a part of the item from axis `i` on, in the order of the output. `resampled`: which row.
+  void visit(std::size_t i, const std::byte* from, std::size_t resampled, bool padding, bool cut) noexcept {
+    if (i == line_axis_) {
+      write_line(from, resampled, padding, cut);
+      return;
+    }
+    const Window& window = axis(i).window;
+    if (moves_ && i + 1 == line_axis_ && !padding && window.inside()) {
+      move_lines(from + window.first * strides_[i], window.step * strides_[i], window.extent);
+      return;
+    }
+    const bool rows = resampler_ && i + 1 == line_axis_;
+    for (std::int64_t index = 0; index < window.extent; ++index) {
+      const bool outside = index < window.begin || index >= window.end;
+      visit(i + 1, outside || rows ? from : from + window.at(index) * strides_[i],
+            static_cast<std::size_t>(index - window.begin), padding || outside,
+            cut && index >= axis(i).cut_begin && index < axis(i).cut_end);
+    }
+  }
+
+  // The loop of crops and flips, which are often of short lines.
+  void move_lines(const std::byte* from, std::int64_t stride, std::int64_t count) noexcept {
+    std::byte* to = row_ + written_ * program_.item_.element_bytes;
+    const std::size_t line_bytes = line_elements_ * program_.item_.element_bytes;
+    for (std::int64_t i = 0; i < count; ++i, from += stride, to += line_bytes) {
+      move_line(to, from, 0, line().extent);
+    }
+    written_ += static_cast<std::size_t>(count) * line_elements_;
+  }
+
+  void write_line(const std::byte* from, std::size_t resampled, bool padding, bool cut) noexcept {
+    const std::size_t first = std::exchange(written_, written_ + line_elements_);
+    if (!program_.values_.any()) {
+      make_line(row_ + first * program_.item_.element_bytes, from, resampled, padding, cut);
+      return;
+    }
+    if (resampler_ || padding || cut || line().step < 0 || !line().inside()) {
+      make_line(scratch_, from, resampled, padding, cut);
+      from = scratch_;
+    } else {
+      from += line().first * strides_[line_axis_];
+    }
+    program_.values_.write(row_, first / channels_, elements_ / channels_, from, line_elements_ / channels_, channels_,
+                           scratch_ + values_at_);
+  }
+
+  void make_line(std::byte* to, const std::byte* from, std::size_t resampled, bool padding, bool cut) noexcept {
+    const std::int64_t begin = padding ? line().extent : line().begin;
+    const std::int64_t end = padding ? line().extent : line().end;
+    fill(to, 0, begin, program_.padding_);
+    if (begin < end) {
+      std::byte* const inside = to + begin * block_stride();
+      if (resampler_) {
+        resampler_->write(inside, from, strides_[line_axis_ - 1], resampled);
+      } else {
+        move_line(inside, from, begin, end);
+      }
+    }
+    fill(to, end, line().extent, program_.padding_);
+    if (cut) {
+      fill(to, axis(line_axis_).cut_begin, axis(line_axis_).cut_end, program_.cut_value_);
+    }
+  }
+
+  void move_line(std::byte* to, const std::byte* from, std::int64_t begin, std::int64_t end) const noexcept {
+    const auto count = static_cast<std::size_t>(end - begin);
+    if (line().step > 0) {
+      copy_bytes(to, from + line().at(begin) * block_stride(), count * block_bytes_, stream_);
+    } else {
+      kernels().reverse(to, from + line().at(end - 1) * block_stride(), count, block_bytes_);
+    }
+  }
+
+  void fill(std::byte* to, std::int64_t begin, std::int64_t end, const Filling& value) const noexcept {
+    if (begin < end) {
+      value.fill(to + begin * block_stride(), static_cast<std::size_t>(end - begin) * block_bytes_);
+    }
+  }
+
+  [[nodiscard]] std::int64_t block_stride() const noexcept { return static_cast<std::int64_t>(block_bytes_); }
+
+  const Program& program_;
+  const Geometry geometry_;
+  std::size_t line_axis_;
+  std::array<std::int64_t, kMaxAxes> strides_;  // of the item, in bytes
+  std::size_t elements_ = 1;                    // of the output
+  std::size_t block_ = 1;                       // elements of one index of the line
+  std::size_t block_bytes_ = 0;
+  std::size_t line_elements_ = 0;
+  std::size_t channels_ = 1;      // if they matter
+  std::size_t values_at_ = 0;     // in the scratch memory, after the line
+  std::size_t resampler_at_ = 0;  // likewise
+  std::optional<Resampler> resampler_{};
+  std::byte* row_ = nullptr;
+  std::byte* scratch_ = nullptr;
+  bool stream_ = false;
+  bool moves_ = false;       // lines are copied from the item as they are, or reversed
+  std::size_t written_ = 0;  // elements
 };
 
-}  // namespace
-
 Program::Program(ArrayType item, std::vector<Operation> operations)
-    : item_(std::move(item)), operations_(std::move(operations)), output_(checked_output(item_, operations_)) {
-  ArrayType type = item_;
-  type.shape.assign(with_axes(item_.shape).begin(), with_axes(item_.shape).end());
-  std::span<const Operation> left = operations_;
-  do {
-    left = left.subspan(passes_.emplace_back(type, left).length());
-  } while (!left.empty());
+    : item_(std::move(item)),
+      operations_(std::move(operations)),
+      output_(checked_output(item_, operations_)),
+      values_(item_, operations_) {
+  for (const Operation& operation : operations_) {
+    if (operation.kind >= Kind::kNormalize) {
+      break;
+    }
+    ++geometry_;
+    for (const std::uint32_t axis : operation.axes) {
+      last_touched_ = std::max<std::size_t>(last_touched_, axis);
+    }
+    if (resamples(operation.kind)) {
+      resamples_ = true;
+      nearest_ = operation.nearest;
+    } else if (operation.kind == Kind::kPad) {
+      padding_ = Filling(item_.element, operation.numbers[0]);
+    } else if (operation.kind == Kind::kCutout) {
+      cut_value_ = Filling(item_.element, operation.numbers[1]);
+    }
+  }
 }
 
 std::string Program::refusal(std::span<const std::uint64_t> shape) const {
-  ArrayType type = item_;
-  if (shape.size() != type.shape.size()) {
-    return "items have " + std::to_string(type.shape.size()) + " axes, got one with " + std::to_string(shape.size());
+  if (shape.size() != item_.shape.size()) {
+    return "items have " + std::to_string(item_.shape.size()) + " axes, got one with " + std::to_string(shape.size());
   }
   for (std::size_t i = 0; i < shape.size(); ++i) {
-    if (std::exchange(type.shape[i], shape[i]) != shape[i] && item_.shape[i] != kVariable) {
+    if (shape[i] != item_.shape[i] && item_.shape[i] != kVariable) {
       return "items have " + std::to_string(item_.shape[i]) + " on axis " + std::to_string(i) + ", got one with " +
              std::to_string(shape[i]);
     }
   }
   try {
-    checked_output(std::move(type), operations_);
+    static_cast<void>(output_shape(shape));
   } catch (const std::invalid_argument& refused) {
     return refused.what();
   }
@@ -77,35 +222,13 @@ std::vector<std::uint64_t> Program::output_shape(std::span<const std::uint64_t> 
   return checked_output({item_.element, item_.element_bytes, {shape.begin(), shape.end()}}, operations_).shape;
 }
 
-std::size_t Program::scratch_bytes(std::span<const std::uint64_t> shape) const {
-  Shapes shapes(with_axes(shape));
-  std::size_t between = 0;
-  std::size_t most = 0;
-  for (const Pass& pass : passes_) {
-    most = std::max(most, pass.scratch_bytes(shapes.now()));
-    shapes.pass(pass);
-    between += &pass == &passes_.back() ? 0 : bytes_of(shapes.now(), item_.element_bytes);
-  }
-  return between + most;
+std::size_t Program::scratch_bytes(std::span<const std::uint64_t> shape) const noexcept {
+  return Run(*this, 0, with_axes(shape)).scratch_bytes(with_axes(shape));
 }
 
 void Program::run(std::uint64_t key, const std::byte* item, std::span<const std::uint64_t> shape, std::byte* row,
                   std::byte* scratch, bool stream) const noexcept {
-  if (passes_.size() == 1) {
-    passes_.front().run(key, item, with_axes(shape), row, scratch, stream);
-    return;
-  }
-  Shapes shapes(with_axes(shape));
-  for (const Pass& pass : passes_) {
-    Shapes after = shapes;
-    after.pass(pass);
-    const bool last = &pass == &passes_.back();
-    std::byte* const to = last ? row : scratch;
-    scratch += last ? 0 : bytes_of(after.now(), item_.element_bytes);
-    pass.run(key, item, shapes.now(), to, scratch, last && stream);
-    item = to;
-    shapes = after;
-  }
+  Run(*this, key, with_axes(shape)).run(item, row, scratch, stream);
 }
 
 }  // namespace pyecho::ops

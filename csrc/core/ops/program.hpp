@@ -1,5 +1,7 @@
-// The operations on one leaf, made ready to run on every use of an item: one pass from the slot to the row of a batch, or
-// several if they cannot be made at once.
+// The operations on one leaf, made ready to run on every use of an item: one pass from the slot to the row of a batch.
+// What would need a copy of the item in between is refused: kPad before a resampling, a second kPad or kCutout, and any
+// change of the axes behind those resampled. Changes of the last axis before values that depend on the channel go pixel
+// by pixel, which is slow.
 //
 // Random numbers are a function of the key of the use and of Operation::draws only: number i of an operation is
 // unit_at(mix64(key + (draws + 1) * kGoldenGamma), i), see core/plan/random.hpp. With u0, u1, ... for these numbers:
@@ -20,8 +22,8 @@
 // floor((i + 0.5) * scale). kResize to one size makes the longer axis floor(size * longer / shorter).
 //
 // kNormalize: x * a + b in float32, a = 1 / (unit * std), b = -mean / std, each rounded to float32, `unit` the largest
-// value of an integer type, 1 for floats; the result is float32. kCast rounds to the nearest, ties to even; integers
-// saturate, and NaN becomes 0. Values of kPad and kCutout are in units of the item, before kNormalize.
+// value of an integer type, 1 for floats; the result is float32. kCast rounds to the nearest, ties to even (float64 to
+// half precision by way of float32); integers saturate, and NaN becomes 0. Values of kPad and kCutout are in units of the item, before kNormalize.
 //
 // Results are the same bits on every processor, and without resampling those of these formulas. Only the box of
 // kResizedCrop may be another one where the C library computes another exp() or log().
@@ -34,7 +36,7 @@
 #include <vector>
 
 #include "core/ops/operation.hpp"
-#include "core/ops/pass.hpp"
+#include "core/ops/values.hpp"
 #include "core/plan/random.hpp"
 
 namespace pyecho::ops {
@@ -61,10 +63,8 @@ class Program {
   [[nodiscard]] std::vector<std::uint64_t> output_shape(std::span<const std::uint64_t> shape) const;
 
   // Returns the bytes of scratch memory that run() needs for items of this shape: some rows of the item in float32, and
-  // the weights, so at most a small multiple of the longest row. Operations that do not fit into one pass need copies of
-  // the item in addition: kPad before a resampling, two kPad of different values, two kCutout, a change of an axis after
-  // those resampled, or of the channels before operations on values.
-  [[nodiscard]] std::size_t scratch_bytes(std::span<const std::uint64_t> shape) const;
+  // the weights, so at most a small multiple of the longest row.
+  [[nodiscard]] std::size_t scratch_bytes(std::span<const std::uint64_t> shape) const noexcept;
   // Writes the row that the use `key` makes of an item. `item`, `row`: any alignment of an element; they do not overlap.
   // `scratch`: scratch_bytes() of the shape, aligned to 64 bytes. Any number of threads, each with its own scratch.
   // `stream`: lines that are only copied bypass the caches if they are long (stream_copy.hpp); the caller fences.
@@ -72,10 +72,18 @@ class Program {
            std::byte* scratch, bool stream) const noexcept;
 
  private:
+  class Run;
+
   ArrayType item_;
   std::vector<Operation> operations_;
   ArrayType output_;
-  std::vector<Pass> passes_;
+  Values values_;
+  Filling padding_;
+  Filling cut_value_;
+  std::size_t geometry_ = 0;      // so many of the operations, the first ones
+  std::size_t last_touched_ = 0;  // the last axis that is not taken as it is
+  bool resamples_ = false;        // rows and columns; columns are that axis
+  bool nearest_ = false;
 };
 
 }  // namespace pyecho::ops

@@ -1,6 +1,8 @@
 #include "core/ops/resampler.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -11,150 +13,161 @@
 namespace pyecho::ops {
 namespace {
 
-constexpr std::size_t aligned(std::size_t bytes) noexcept { return (bytes + 63) / 64 * 64; }
+constexpr std::size_t groups_of(std::size_t taps) noexcept { return (taps + kGroup - 1) / kGroup; }
 
-constexpr std::size_t groups_of(std::int64_t taps) noexcept {
-  return (static_cast<std::size_t>(taps) + kGroup - 1) / kGroup;
-}
-
-std::size_t weight_bytes(std::int64_t outputs, std::size_t each) noexcept {
-  return aligned(static_cast<std::size_t>(outputs) * each * sizeof(std::int16_t));
-}
-
-// Rows of pixels, with what kernels read past the end.
-std::size_t sum_bytes(std::int64_t inputs, std::size_t taps, std::size_t channels) noexcept {
-  return aligned((static_cast<std::size_t>(inputs) + taps) * channels * sizeof(float) + kSlackBytes);
-}
-
-// to[i] += from[i] * weight
-void add(float* to, const float* from, float weight, std::size_t count) noexcept {
-  for (std::size_t i = 0; i < count; ++i) {
-    to[i] += from[i] * weight;
-  }
-}
-
-using Four = float __attribute__((vector_size(16)));
-
-// Sums weighted pixels of kChannels elements, at most four; what lies after a pixel is ignored.
-template <std::size_t kChannels>
-void sum_pixels(float* to, const float* sums, const Taps& columns, std::size_t /*channels*/) noexcept {
-  for (std::int64_t x = 0; x < columns.outputs; ++x, to += kChannels) {
-    const float* from = sums + static_cast<std::size_t>(columns.first[x]) * kChannels;
-    const float* const weights = columns.weights + x * columns.stride;
-    Four sum{};
-    for (std::int32_t tap = 0; tap < columns.count[x]; ++tap, from += kChannels) {
-      Four pixel;
-      std::memcpy(&pixel, from, sizeof(pixel));
-      sum += pixel * weights[tap];
-    }
-    std::memcpy(to, &sum, sizeof(sum));
-  }
-}
-
-// The same for any number of channels.
-void sum_blocks(float* to, const float* sums, const Taps& columns, std::size_t channels) noexcept {
-  for (std::int64_t x = 0; x < columns.outputs; ++x, to += channels) {
-    const float* from = sums + static_cast<std::size_t>(columns.first[x]) * channels;
-    std::fill_n(to, channels, 0.0F);
-    for (std::int32_t tap = 0; tap < columns.count[x]; ++tap, from += channels) {
-      add(to, from, columns.weights[x * columns.stride + tap], channels);
-    }
-  }
+// A row of pixels, with what kernels read past the end.
+std::size_t row_bytes(std::size_t elements, std::size_t channels) noexcept {
+  return aligned((elements + kMostIntegerTaps * channels) * sizeof(float) + kSlackBytes);
 }
 
 }  // namespace
 
-std::size_t Resampler::scratch_bytes(const Axis& rows, const Axis& columns, std::int64_t most_rows,
-                                     std::int64_t most_columns, std::size_t channels) noexcept {
-  std::size_t bytes = 0;
-  for (const auto& [axis, extent] : {std::pair{rows, most_rows}, {columns, most_columns}}) {
-    const std::int64_t most = Taps::most_of(extent, axis.resampled);
-    bytes += aligned(Taps::bytes(axis.window.extent, most));
-    bytes += weight_bytes(axis.window.extent, std::min(groups_of(most), kMostIntegerTaps / kGroup) * kGroupWeights);
+// So many integers lie within the support of a triangle, and one more for rounding.
+std::size_t Taps::most_of(std::int64_t extent, std::int64_t size) noexcept {
+  const double scale = static_cast<double>(extent) / static_cast<double>(size);
+  return static_cast<std::size_t>(std::ceil(2 * std::max(1.0, scale))) + 1;
+}
+
+std::size_t Taps::bytes(std::size_t outputs, std::size_t most) noexcept {
+  const std::size_t integers = groups_of(std::min(most, kMostIntegerTaps)) * kGroupWeights;
+  return aligned(outputs * (2 * sizeof(std::int32_t) + most * sizeof(float) + integers * sizeof(std::int16_t)));
+}
+
+Taps::Taps(const Axis& axis, bool nearest, std::byte* memory) noexcept
+    : outputs(static_cast<std::size_t>(axis.window.end - axis.window.begin)),
+      low(outputs == 0 ? 0 : std::max(axis.source.at(0), axis.source.at(axis.source.extent - 1))),
+      stride(most_of(axis.source.extent, axis.resampled)),
+      first(reinterpret_cast<std::int32_t*>(memory)),
+      count(first + outputs),
+      weights(reinterpret_cast<float*>(count + outputs)),
+      integers(reinterpret_cast<std::int16_t*>(weights + outputs * stride)) {
+  const Window& window = axis.window;
+  const std::int64_t inputs = axis.source.extent;
+  const double scale = static_cast<double>(inputs) / static_cast<double>(axis.resampled);
+  const double support = std::max(1.0, scale);
+  for (std::size_t i = 0; i < outputs; ++i) {
+    const double middle = (static_cast<double>(window.at(window.begin + static_cast<std::int64_t>(i))) + 0.5) * scale;
+    std::int64_t begin = std::min(static_cast<std::int64_t>(middle), inputs - 1);
+    std::int64_t end = begin + 1;
+    if (!nearest) {
+      begin = std::max<std::int64_t>(0, static_cast<std::int64_t>(std::floor(middle - 0.5 - support)) + 1);
+      end = std::min(inputs, static_cast<std::int64_t>(std::ceil(middle - 0.5 + support)));
+    }
+    const std::int64_t taps = end - begin;
+    float* const own = weights + i * stride;
+    double sum = 0;
+    for (std::int64_t j = 0; j < taps; ++j) {
+      const double weight = support - std::fabs(static_cast<double>(begin + j) + 0.5 - middle);
+      own[axis.source.step > 0 ? j : taps - 1 - j] = static_cast<float>(weight);
+      sum += weight;
+    }
+    std::for_each_n(own, taps, [whole = static_cast<float>(1 / sum)](float& weight) { weight *= whole; });
+    const std::int64_t from = axis.source.at(axis.source.step > 0 ? begin : end - 1);
+    first[i] = static_cast<std::int32_t>(from);
+    count[i] = static_cast<std::int32_t>(taps);
+    low = std::min(low, from);
+    high = std::max(high, from + taps);
+    most = std::max(most, taps);
   }
-  bytes += 2 * sum_bytes(most_columns, kMostIntegerTaps, channels);
-  return bytes + aligned(static_cast<std::size_t>(columns.window.extent) * channels * sizeof(float) + kSlackBytes);
+  std::for_each_n(first, outputs, [this](std::int32_t& input) { input -= static_cast<std::int32_t>(low); });
+}
+
+// The largest one of an output takes what rounding leaves to a sum of 1.
+void Taps::write_integers() noexcept {
+  groups = groups_of(static_cast<std::size_t>(most));
+  std::int16_t* to = integers;
+  for (std::size_t i = 0; i < outputs; ++i) {
+    std::array<std::int16_t, kMostIntegerTaps> own{};
+    int left = 1 << kWeightBits;
+    for (std::size_t j = 0; std::cmp_less(j, count[i]); ++j) {
+      own[j] = converted<std::int16_t>(weights[i * stride + j] * (1 << kWeightBits));
+      left -= own[j];
+    }
+    std::int16_t& largest = *std::ranges::max_element(own);
+    largest = static_cast<std::int16_t>(largest + left);
+    for (std::size_t pair = 0; pair < groups * kGroup; pair += 2) {
+      for (std::size_t copy = 0; copy < kGroup; ++copy, to += 2) {
+        std::copy_n(own.begin() + pair, 2, to);
+      }
+    }
+  }
+}
+
+std::size_t Resampler::scratch_bytes(const Axis& rows, const Axis& columns, std::uint64_t most_rows,
+                                     std::uint64_t most_columns, std::size_t channels) noexcept {
+  std::size_t bytes = 2 * row_bytes(most_columns * channels, channels);
+  for (const auto& [axis, extent] : {std::pair{rows, most_rows}, {columns, most_columns}}) {
+    bytes += Taps::bytes(static_cast<std::size_t>(axis.window.extent),
+                         Taps::most_of(static_cast<std::int64_t>(extent), axis.resampled));
+  }
+  return bytes + aligned(static_cast<std::size_t>(columns.window.extent) * channels * sizeof(float));
 }
 
 Resampler::Resampler(const Axis& rows, const Axis& columns, bool nearest, const ArrayType& item, std::size_t channels,
                      std::byte* scratch) noexcept
-    : element_(item.element), channels_(channels), pixel_bytes_(channels * item.element_bytes), nearest_(nearest) {
-  const auto take = [&](std::size_t bytes) {
-    scratch += aligned(bytes);
-    return scratch - aligned(bytes);
-  };
-  rows_ = taps_of(rows, nearest, scratch);
-  take(Taps::bytes(rows_.outputs, rows_.stride));
-  columns_ = taps_of(columns, nearest, scratch);
-  take(Taps::bytes(columns_.outputs, columns_.stride));
-  integers_ = element_ == Element::kUint8 && !nearest &&
-              std::cmp_less_equal(std::max(rows_.most, columns_.most), kMostIntegerTaps);
+    : element_(item.element),
+      channels_(channels),
+      pixel_bytes_(channels * item.element_bytes),
+      nearest_(nearest),
+      rows_(rows, nearest, scratch),
+      columns_(columns, nearest, scratch + Taps::bytes(rows_.outputs, rows_.stride)),
+      integers_(element_ == Element::kUint8 && !nearest &&
+                std::cmp_less_equal(std::max(rows_.most, columns_.most), kMostIntegerTaps)),
+      inputs_(static_cast<std::size_t>(columns_.high - columns_.low) * channels),
+      sums_(scratch + Taps::bytes(rows_.outputs, rows_.stride) + Taps::bytes(columns_.outputs, columns_.stride)),
+      floats_(sums_ + row_bytes(inputs_, channels)),
+      pixels_(reinterpret_cast<float*>(floats_ + row_bytes(inputs_, channels))) {
   if (integers_) {
-    row_stride_ = groups_of(rows_.most) * kGroup;
-    groups_ = groups_of(columns_.most);
-    row_weights_ = reinterpret_cast<std::int16_t*>(take(weight_bytes(rows_.outputs, row_stride_)));
-    column_weights_ = reinterpret_cast<std::int16_t*>(take(weight_bytes(columns_.outputs, groups_ * kGroupWeights)));
-    write_row_weights(rows_, row_weights_, row_stride_);
-    write_column_weights(columns_, column_weights_, groups_);
+    rows_.write_integers();
+    columns_.write_integers();
   }
-  const std::size_t row_bytes = sum_bytes(columns_.high - columns_.low, groups_ * kGroup, channels);
-  sums_ = take(row_bytes);
-  floats_ = take(row_bytes);
-  pixels_ = reinterpret_cast<float*>(scratch);
 }
 
-void Resampler::write(std::byte* to, const std::byte* image, std::int64_t stride, std::int64_t row) const noexcept {
-  const auto i = static_cast<std::size_t>(row);
+void Resampler::write(std::byte* to, const std::byte* image, std::int64_t stride, std::size_t row) const noexcept {
   const std::byte* const pixels =
-      image + (rows_.low + rows_.first[i]) * stride + columns_.low * static_cast<std::int64_t>(pixel_bytes_);
+      image + (rows_.low + rows_.first[row]) * stride + columns_.low * static_cast<std::int64_t>(pixel_bytes_);
   if (nearest_) {
-    write_nearest(to, pixels);
+    with_constant(pixel_bytes_, [&](auto bytes) {
+      for (std::size_t x = 0; x < columns_.outputs; ++x) {
+        std::memcpy(to + x * bytes, pixels + static_cast<std::size_t>(columns_.first[x]) * bytes, bytes);
+      }
+    });
   } else if (integers_) {
-    write_bytes(to, pixels, stride, i);
+    auto* const sums = reinterpret_cast<std::int16_t*>(sums_);
+    kernels().sum_rows(sums, reinterpret_cast<const std::uint8_t*>(pixels), stride,
+                       rows_.integers + row * rows_.groups * kGroupWeights, static_cast<std::size_t>(rows_.count[row]),
+                       inputs_);
+    kernels().sum_columns(reinterpret_cast<std::uint8_t*>(to), sums, columns_, channels_);
   } else {
-    write_floats(to, pixels, stride, i);
+    write_floats(to, pixels, stride, row);
   }
-}
-
-void Resampler::write_nearest(std::byte* to, const std::byte* pixels) const noexcept {
-  for (std::int64_t x = 0; x < columns_.outputs; ++x, to += pixel_bytes_) {
-    std::memcpy(to, pixels + static_cast<std::size_t>(columns_.first[x]) * pixel_bytes_, pixel_bytes_);
-  }
-}
-
-void Resampler::write_bytes(std::byte* to, const std::byte* pixels, std::int64_t stride,
-                            std::size_t row) const noexcept {
-  auto* const sums = reinterpret_cast<std::int16_t*>(sums_);
-  kernels().sum_rows(sums, reinterpret_cast<const std::uint8_t*>(pixels), stride, row_weights_ + row * row_stride_,
-                     static_cast<std::size_t>(rows_.count[row]),
-                     static_cast<std::size_t>(columns_.high - columns_.low) * channels_);
-  kernels().sum_columns(reinterpret_cast<std::uint8_t*>(to), sums,
-                        {columns_.first, column_weights_, groups_, static_cast<std::size_t>(columns_.outputs)},
-                        channels_);
 }
 
 void Resampler::write_floats(std::byte* to, const std::byte* pixels, std::int64_t stride,
                              std::size_t row) const noexcept {
   auto* const sums = reinterpret_cast<float*>(sums_);
-  const auto count = static_cast<std::size_t>(columns_.high - columns_.low) * channels_;
-  const float* const weights = rows_.weights + static_cast<std::int64_t>(row) * rows_.stride;
-  std::fill_n(sums, count, 0.0F);
+  auto* const floats = reinterpret_cast<float*>(floats_);
+  std::fill_n(sums, inputs_, 0.0F);
   for (std::int32_t tap = 0; tap < rows_.count[row]; ++tap) {
-    const std::byte* input = pixels + tap * stride;
-    if (element_ != Element::kFloat32) {
-      convert_elements(Element::kFloat32, floats_, element_, input, count);
-      input = floats_;
-    }
-    add(sums, reinterpret_cast<const float*>(input), weights[tap], count);
+    convert_elements(Element::kFloat32, floats_, element_, pixels + tap * stride, inputs_);
+    const float weight = rows_.weights[row * rows_.stride + static_cast<std::size_t>(tap)];
+    std::transform(sums, sums + inputs_, floats, sums, [weight](float sum, float in) { return sum + in * weight; });
   }
-  const auto sum = channels_ == 1   ? sum_pixels<1>
-                   : channels_ == 2 ? sum_pixels<2>
-                   : channels_ == 3 ? sum_pixels<3>
-                   : channels_ == 4 ? sum_pixels<4>
-                                    : sum_blocks;
-  sum(pixels_, sums, columns_, channels_);
+  with_constant(channels_, [&](auto channels) {
+    for (std::size_t x = 0; x < columns_.outputs; ++x) {
+      const float* const from = sums + static_cast<std::size_t>(columns_.first[x]) * channels;
+      const float* const weights = columns_.weights + x * columns_.stride;
+      for (std::size_t channel = 0; channel < channels; ++channel) {
+        float sum = 0;
+        for (std::size_t tap = 0; std::cmp_less(tap, columns_.count[x]); ++tap) {
+          sum += from[tap * channels + channel] * weights[tap];
+        }
+        pixels_[x * channels + channel] = sum;
+      }
+    }
+  });
   convert_elements(element_, to, Element::kFloat32, reinterpret_cast<const std::byte*>(pixels_),
-                   static_cast<std::size_t>(columns_.outputs) * channels_);
+                   columns_.outputs * channels_);
 }
 
 }  // namespace pyecho::ops

@@ -6,9 +6,34 @@
 
 #include "core/ops/geometry.hpp"
 #include "core/ops/operation.hpp"
-#include "core/ops/taps.hpp"
 
 namespace pyecho::ops {
+
+[[nodiscard]] constexpr std::size_t aligned(std::size_t bytes) noexcept { return (bytes + 63) / 64 * 64; }
+
+// Which inputs make an output of a resampled axis, and how much each of them counts: for the outputs that are no padding,
+// in order. Memory is that of the caller.
+struct Taps {
+  std::size_t outputs = 0;
+  std::int64_t low = 0;   // the first input that any of them needs
+  std::int64_t high = 0;  // one past the last
+  std::int64_t most = 1;  // the most inputs of an output
+  std::size_t stride = 0;
+  std::int32_t* first = nullptr;     // of each output: its first input, counted from `low`
+  std::int32_t* count = nullptr;     // how many inputs it has
+  float* weights = nullptr;          // `stride` for each output
+  std::int16_t* integers = nullptr;  // weights for kernels, `groups` times kGroupWeights for each output
+  std::size_t groups = 0;
+
+  // Returns the most inputs that an output may have, and the bytes of the tables for them.
+  [[nodiscard]] static std::size_t most_of(std::int64_t extent, std::int64_t size) noexcept;
+  [[nodiscard]] static std::size_t bytes(std::size_t outputs, std::size_t most) noexcept;
+
+  // `nearest`: one input for each output.
+  Taps(const Axis& axis, bool nearest, std::byte* memory) noexcept;
+  // Needs `most` up to kMostIntegerTaps.
+  void write_integers() noexcept;
+};
 
 class Resampler {
  public:
@@ -17,31 +42,26 @@ class Resampler {
             std::byte* scratch) noexcept;
 
   // Returns the bytes that it needs, also of 64-byte alignment, for at most so many rows and columns.
-  [[nodiscard]] static std::size_t scratch_bytes(const Axis& rows, const Axis& columns, std::int64_t most_rows,
-                                                 std::int64_t most_columns, std::size_t channels) noexcept;
+  [[nodiscard]] static std::size_t scratch_bytes(const Axis& rows, const Axis& columns, std::uint64_t most_rows,
+                                                 std::uint64_t most_columns, std::size_t channels) noexcept;
 
   // Writes output row `row` of an image whose rows lie `stride` bytes apart. Neither counts padding.
-  void write(std::byte* to, const std::byte* image, std::int64_t stride, std::int64_t row) const noexcept;
+  void write(std::byte* to, const std::byte* image, std::int64_t stride, std::size_t row) const noexcept;
 
  private:
-  void write_nearest(std::byte* to, const std::byte* pixels) const noexcept;
-  void write_bytes(std::byte* to, const std::byte* pixels, std::int64_t stride, std::size_t row) const noexcept;
   void write_floats(std::byte* to, const std::byte* pixels, std::int64_t stride, std::size_t row) const noexcept;
 
   Element element_;
   std::size_t channels_;
   std::size_t pixel_bytes_;
   bool nearest_;
-  bool integers_ = false;  // weights of uint8 images are integers
   Taps rows_;
   Taps columns_;
-  std::size_t row_stride_ = 0;  // of integer weights
-  std::size_t groups_ = 0;      // of the weights of a column
-  std::int16_t* row_weights_ = nullptr;
-  std::int16_t* column_weights_ = nullptr;
-  std::byte* sums_ = nullptr;    // of rows
-  std::byte* floats_ = nullptr;  // an input row
-  float* pixels_ = nullptr;      // an output row before rounding
+  bool integers_;            // weights of uint8 images
+  std::size_t inputs_;       // elements of a row that are needed
+  std::byte* sums_;          // of rows
+  std::byte* floats_;        // an input row
+  float* pixels_ = nullptr;  // an output row before rounding
 };
 
 }  // namespace pyecho::ops

@@ -243,19 +243,30 @@ TEST(ProgramTest, impossible_operations_are_refused) {
   expect({{.kind = Kind::kPad, .axes = {0, 1}, .sizes = {1}, .numbers = {0}}},
          "Pad needs a size for each of its axes, got 1 for 2");
   expect({{.kind = Kind::kPad, .axes = {0}, .sizes = {40}, .numbers = {256}}},
-         "Pad needs a value of uint8, got 256.000000");
-  expect({resize, resize}, "Resize needs items that are not resampled before, got a second resampling");
+         "Pad needs a value that the item's elements can have, got 256");
+  const std::string second =
+      " needs to be the only one of its kind, got a second one: join them, or leave one to the pipeline before echoing";
+  const Operation pad{.kind = Kind::kPad, .axes = {0}, .sizes = {40}, .numbers = {0}};
+  const Operation cutout{.kind = Kind::kCutout, .axes = {0}, .sizes = {4}, .numbers = {1, 0}};
+  const std::string behind =
+      " needs resampled rows and columns with nothing cropped, flipped or padded behind them: leave axes behind axis 1 "
+      "to the pipeline before echoing";
+  const Operation channels{.kind = Kind::kCenterCrop, .axes = {2}, .sizes = {1}};
+  expect({resize, resize}, "Resize" + second);
+  expect({pad, pad}, "Pad" + second);
+  expect({cutout, cutout}, "Cutout" + second);
+  expect({normalize, normalize}, "Normalize" + second);
+  expect({pad, resize}, "Resize needs a place before Pad, got one after it: pad the result, or before echoing");
+  expect({channels, resize}, "Resize" + behind);
+  expect({resize, channels}, "CenterCrop" + behind);
   expect({{.kind = Kind::kResize, .axes = {0, 2}, .sizes = {8, 8}}},
-         "Resize needs two axes side by side, rows first, got (0, 2)");
+         "Resize needs two axes side by side, rows first, got others");
   expect({resize}, "Resize needs numbers, or no interpolation, got other elements", Element::kOther);
   expect({normalize, flip}, "RandomFlip needs a place before Normalize, got one after it");
-  expect({normalize, normalize}, "Normalize needs only one, got a second one");
   expect({{.kind = Kind::kNormalize, .numbers = {0, 0, 1, 1}}}, "Normalize needs 2 channels on the last axis, got 3");
-  expect({{.kind = Kind::kNormalize, .numbers = {0, 0}}},
-         "Normalize needs finite standard deviations other than 0, got 0.000000");
+  expect({{.kind = Kind::kNormalize, .numbers = {0, 0}}}, "Normalize needs standard deviations other than 0, got 0");
   expect({normalize}, "Normalize needs numbers, got elements of another type", Element::kOther);
-  expect({{.kind = Kind::kFlip, .axes = {0}, .numbers = {1.5}}},
-         "RandomFlip needs a probability from 0 to 1, got 1.500000");
+  expect({{.kind = Kind::kFlip, .axes = {0}, .numbers = {1.5}}}, "RandomFlip needs a probability from 0 to 1, got 1.5");
   EXPECT_THROW(Program({Element::kUint8, 1, Shape(33, 1)}, {}), std::invalid_argument);
   EXPECT_THROW(Program({Element::kUint8, 1, {1ULL << 32, 1ULL << 31}}, {}), std::invalid_argument);
 }
