@@ -30,12 +30,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
 from pyecho._core import ConfigError
-from pyecho.checked import checked_int
+from pyecho.items.operation import (
+    ELEMENTS,
+    Box,
+    Extents,
+    Interpolation,
+    Operation,
+    Plain,
+    Resampling,
+    extents_of,
+    interval_of,
+    number_of,
+)
 
 __all__ = [
     "Cast",
@@ -50,107 +61,9 @@ __all__ = [
     "ToCHW",
 ]
 
-Extents = int | Sequence[int]
-Interpolation = Literal["bilinear", "nearest"]
-
-ELEMENTS = (
-    *("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"),
-    *("float16", "bfloat16", "float32", "float64"),
-)
-"""Types that can be computed with, in the order of ops::Element, which has one more for others."""
-
-
-class Plain(NamedTuple):
-    """An operation as the native side reads it: see csrc/core/ops/operation.hpp."""
-
-    kind: int
-    draws: int = 0
-    axes: Sequence[int] = ()
-    sizes: Sequence[int] = ()
-    numbers: Sequence[float] = ()
-    nearest: bool = False
-    element: int = 0
-
 
 @dataclass(frozen=True)
-class Operation:
-    """What is done to every use of a leaf."""
-
-    _kind: ClassVar[int]  # an ops::Kind
-
-    def plain(self, axes: int, leaf: int) -> Plain:
-        """Return the operation for an item of so many axes, the leaf of this number in its key."""
-        raise NotImplementedError
-
-    def _axes(self, chosen: Extents | None, default: Sequence[int], axes: int) -> list[int]:
-        """Return the numbers of the axes that were chosen, counted from the first."""
-        name = type(self).__name__
-        found = list(default) if chosen is None else list(_several(chosen))
-        if any(not -axes <= axis < axes for axis in found):
-            raise ConfigError(f"{name} needs axes {found}, but the item has {axes}")
-        found = [axis % axes for axis in found]
-        if len(set(found)) < len(found):
-            raise ConfigError(f"{name} names an axis twice: {found}")
-        return found
-
-    def _image_axes(self, chosen: Extents | None, axes: int) -> list[int]:
-        """Return the axes of rows and columns: those before the channels, unless chosen."""
-        if chosen is None and axes < 2:
-            raise ConfigError(f"{type(self).__name__} needs rows and columns, got {axes} axes")
-        before = 2 if axes == 2 else 3
-        return self._axes(chosen, (axes - before, axes - before + 1), axes)
-
-
-def _several(value: Extents) -> tuple[int, ...]:
-    found = value if isinstance(value, Iterable) else (value,)
-    return tuple(checked_int("an axis or extent", each, -(2**31), 2**62) for each in found)
-
-
-def _extents(operation: Operation, value: Extents) -> tuple[int, ...]:
-    found = _several(value)
-    if not found or any(extent < 1 for extent in found):
-        name = type(operation).__name__
-        raise ConfigError(f"{name} needs extents of at least 1, got {value!r}")
-    return found
-
-
-def _number(operation: Operation, value: Any, least: float, most: float) -> float:
-    try:
-        found = float(value)
-    except (TypeError, ValueError):
-        found = math.nan
-    if not least <= found <= most:
-        name = type(operation).__name__
-        raise ConfigError(f"{name} needs a number from {least:g} to {most:g}, got {value!r}")
-    return found
-
-
-def _interval(operation: Operation, value: Sequence[float], most: float) -> tuple[float, float]:
-    try:
-        low, high = value
-    except (TypeError, ValueError):
-        raise ConfigError(f"{type(operation).__name__} needs a pair, got {value!r}") from None
-    low = _number(operation, low, math.ulp(0), most)
-    return low, _number(operation, high, low, most)
-
-
-class _Box(Operation):
-    """An operation on the first axes, or on those chosen, each with an extent."""
-
-    axes: Extents | None
-
-    def _box(self, extents: tuple[int, ...], axes: int, *numbers: float) -> Plain:
-        default = range(len(extents)) if len(extents) <= axes else range(axes)
-        found = self._axes(self.axes, default, axes)
-        if len(found) != len(extents):
-            raise ConfigError(
-                f"{type(self).__name__} has {len(extents)} extents for {len(found)} axes {found}"
-            )
-        return Plain(self._kind, 0, found, extents, numbers)
-
-
-@dataclass(frozen=True)
-class RandomCrop(_Box):
+class RandomCrop(Box):
     """A part of `shape` at a random place: of an image, a clip, a volume, a row of tokens.
 
     Parameters
@@ -165,9 +78,8 @@ class RandomCrop(_Box):
     axes: Extents | None = None
     _kind: ClassVar[int] = 0
 
-    def plain(self, axes: int, leaf: int) -> Plain:
-        """Return the operation as the native side reads it."""
-        return self._box(_extents(self, self.shape), axes)
+    def _plain(self, axes: int, leaf: int) -> Plain:
+        return self._box(extents_of(self, self.shape), axes)
 
 
 @dataclass(frozen=True)
@@ -178,20 +90,7 @@ class CenterCrop(RandomCrop):
 
 
 @dataclass(frozen=True)
-class _Resampling(Operation):
-    def _nearest(self, interpolation: Any, leaf: int) -> bool:
-        modes = (interpolation,) if isinstance(interpolation, str) else tuple(interpolation)
-        mode = modes[leaf] if 1 < len(modes) > leaf else modes[0]
-        if mode not in ("bilinear", "nearest") or (len(modes) > 1 and leaf >= len(modes)):
-            raise ConfigError(
-                f"{type(self).__name__} needs interpolation 'bilinear' or 'nearest', or one of "
-                f"them for each leaf, got {interpolation!r}"
-            )
-        return bool(mode == "nearest")
-
-
-@dataclass(frozen=True)
-class RandomResizedCrop(_Resampling):
+class RandomResizedCrop(Resampling):
     """A part of random area and ratio at a random place, resampled to `size`.
 
     Draws as torchvision's does.
@@ -219,18 +118,17 @@ class RandomResizedCrop(_Resampling):
     interpolation: Interpolation | tuple[Interpolation, ...] = "bilinear"
     _kind: ClassVar[int] = 2
 
-    def plain(self, axes: int, leaf: int) -> Plain:
-        """Return the operation as the native side reads it."""
-        size = _extents(self, self.size)
+    def _plain(self, axes: int, leaf: int) -> Plain:
+        size = extents_of(self, self.size)
         if len(size) > 2:
             raise ConfigError(f"RandomResizedCrop needs rows and columns, got {self.size!r}")
-        numbers = (*_interval(self, self.scale, 1), *_interval(self, self.ratio, math.inf))
+        numbers = (*interval_of(self, self.scale, 1), *interval_of(self, self.ratio, math.inf))
         found, nearest = self._image_axes(self.axes, axes), self._nearest(self.interpolation, leaf)
         return Plain(self._kind, 0, found, size * (3 - len(size)), numbers, nearest)
 
 
 @dataclass(frozen=True)
-class Resize(_Resampling):
+class Resize(Resampling):
     """The whole item, or the part cropped before, resampled to `size`.
 
     Parameters
@@ -247,9 +145,8 @@ class Resize(_Resampling):
     interpolation: Interpolation | tuple[Interpolation, ...] = "bilinear"
     _kind: ClassVar[int] = 3
 
-    def plain(self, axes: int, leaf: int) -> Plain:
-        """Return the operation as the native side reads it."""
-        size = _extents(self, self.size)
+    def _plain(self, axes: int, leaf: int) -> Plain:
+        size = extents_of(self, self.size)
         if len(size) > 2:
             raise ConfigError(f"Resize needs rows and columns, got {self.size!r}")
         found, nearest = self._image_axes(self.axes, axes), self._nearest(self.interpolation, leaf)
@@ -264,15 +161,14 @@ class RandomFlip(Operation):
     p: float = 0.5
     _kind: ClassVar[int] = 4
 
-    def plain(self, axes: int, leaf: int) -> Plain:
-        """Return the operation as the native side reads it."""
+    def _plain(self, axes: int, leaf: int) -> Plain:
         return Plain(
-            self._kind, 0, self._axes(self.axis, (), axes), (), (_number(self, self.p, 0, 1),)
+            self._kind, 0, self._axes(self.axis, (), axes), (), (number_of(self, self.p, 0, 1),)
         )
 
 
 @dataclass(frozen=True)
-class Pad(_Box):
+class Pad(Box):
     """At least the extents `to`, with the item in the middle. Only one, after any resampling.
 
     Parameters
@@ -290,10 +186,9 @@ class Pad(_Box):
     axes: Extents | None = None
     _kind: ClassVar[int] = 5
 
-    def plain(self, axes: int, leaf: int) -> Plain:
-        """Return the operation as the native side reads it."""
-        value = _number(self, self.value, -math.inf, math.inf)
-        return self._box(_extents(self, self.to), axes, value)
+    def _plain(self, axes: int, leaf: int) -> Plain:
+        value = number_of(self, self.value, -math.inf, math.inf)
+        return self._box(extents_of(self, self.to), axes, value)
 
 
 @dataclass(frozen=True)
@@ -318,14 +213,13 @@ class Cutout(Operation):
     axes: Extents | None = None
     _kind: ClassVar[int] = 6
 
-    def plain(self, axes: int, leaf: int) -> Plain:
-        """Return the operation as the native side reads it."""
-        size = _extents(self, self.size)
+    def _plain(self, axes: int, leaf: int) -> Plain:
+        size = extents_of(self, self.size)
         found = self._image_axes(self.axes, axes)
         size *= len(found) if len(size) == 1 else 1
         if len(size) != len(found):
             raise ConfigError(f"Cutout has {len(size)} extents for {len(found)} axes {found}")
-        numbers = (_number(self, self.p, 0, 1), _number(self, self.value, -math.inf, math.inf))
+        numbers = (number_of(self, self.p, 0, 1), number_of(self, self.value, -math.inf, math.inf))
         return Plain(self._kind, 0, found, size, numbers)
 
 
@@ -341,16 +235,15 @@ class Normalize(Operation):
     std: float | Sequence[float]
     _kind: ClassVar[int] = 7
 
-    def plain(self, axes: int, leaf: int) -> Plain:
-        """Return the operation as the native side reads it."""
+    def _plain(self, axes: int, leaf: int) -> Plain:
         mean, std = (
             list(each) if isinstance(each, Iterable) else [each] for each in (self.mean, self.std)
         )
         if len(mean) != len(std):
             raise ConfigError(f"Normalize has {len(mean)} means and {len(std)} deviations")
         limits = (-math.inf, math.inf), (math.ulp(0), math.inf)
-        numbers = [_number(self, each, *limits[0]) for each in mean]
-        numbers += [_number(self, each, *limits[1]) for each in std]
+        numbers = [number_of(self, each, *limits[0]) for each in mean]
+        numbers += [number_of(self, each, *limits[1]) for each in std]
         return Plain(self._kind, 0, (), (), numbers)
 
 
@@ -361,8 +254,7 @@ class Cast(Operation):
     dtype: Any
     _kind: ClassVar[int] = 8
 
-    def plain(self, axes: int, leaf: int) -> Plain:
-        """Return the operation as the native side reads it."""
+    def _plain(self, axes: int, leaf: int) -> Plain:
         name = str(self.dtype).removeprefix("torch.")
         if name not in ELEMENTS:
             try:
@@ -381,6 +273,5 @@ class ToCHW(Operation):
 
     _kind: ClassVar[int] = 9
 
-    def plain(self, axes: int, leaf: int) -> Plain:
-        """Return the operation as the native side reads it."""
+    def _plain(self, axes: int, leaf: int) -> Plain:
         return Plain(self._kind)

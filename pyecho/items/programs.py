@@ -10,9 +10,9 @@ import numpy as np
 from pyecho import _core
 from pyecho._core import ConfigError
 from pyecho.items.nest import leaf_names, leaves_of, map_nest
+from pyecho.items.operation import ELEMENTS, Operation, Plain
 from pyecho.items.ragged import by_leaf
 from pyecho.items.spec import Adapter, Field
-from pyecho.ops import ELEMENTS, Operation, Plain
 
 Ops = Sequence[Operation] | Mapping[Any, Sequence[Operation]] | None
 
@@ -52,7 +52,7 @@ def rows_with(ops: Ops, spec: Any, adapter: Adapter) -> tuple[list[Row], Any]:
             axes = len(fields[index].shape)
             of_leaf = found.setdefault(index, [])
             for number, operation in enumerate(operations, draws):
-                of_leaf.append(operation.plain(axes, place)._replace(draws=number))
+                of_leaf.append(operation._plain(axes, place)._replace(draws=number))
         draws += len(operations)
     rows: list[Row] = [None] * len(fields)
     for index, plain in found.items():

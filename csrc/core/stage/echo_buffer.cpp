@@ -9,6 +9,7 @@
 
 #include "core/memory/checksum.hpp"
 #include "core/memory/stream_copy.hpp"
+#include "core/stage/buffer_sizes.hpp"
 
 namespace pyecho {
 namespace {
@@ -19,153 +20,10 @@ constexpr std::size_t kWakeBytes = std::size_t{1} << 20;
 // A waiting consumer makes batches itself if examples have at least this many bytes. Each change of the planning thread
 // moves the plan between the processors' caches. For smaller examples that costs more than the second copier gains.
 constexpr std::size_t kHelpBytes = 512;
-// Threads hand over in bursts, some tens of microseconds apart, because a sleeper needs that long to wake or to get the
-// processor. So many bytes of batches are made ahead, and as many bytes of examples taken ahead of them, so that no
-// thread runs dry in between.
-constexpr std::size_t kAheadBytes = std::size_t{4} << 20;
-constexpr std::uint64_t kMaxBlocks = 1U << 30;
-constexpr std::uint32_t kMaxThreads = 256;
-// No machine has more.
-constexpr double kMaxBytes = 0x1.0p56;
-// At most half of the possible slots are ahead of the pool; the rest are for the capacity.
-constexpr std::uint32_t kMaxAhead = 1U << 29;
-
-// Throws std::invalid_argument if no sizes can be computed from the configuration.
-void check(const EchoConfig& config) {
-  if (config.plan.batch_rows < 1 || config.plan.capacity < 1 || config.prefetch < 1 || config.burst < 1) {
-    throw std::invalid_argument("batch_rows, capacity, prefetch and burst are at least 1");
-  }
-  if (config.plan.unique_in_batch && config.plan.capacity < config.plan.batch_rows) {
-    throw std::invalid_argument("unique_in_batch needs a capacity of at least batch_rows");
-  }
-  if (config.plan.capacity > SlotPool::kMaxSlots - kMaxAhead) {
-    throw std::invalid_argument("capacity must stay below 2^29");
-  }
-  if (std::uint64_t{config.prefetch} + config.threads + config.held > kMaxBlocks) {
-    throw std::invalid_argument("prefetch, threads and held are less than 2^30 together");
-  }
-  if (config.uploads != nullptr && config.threads < 1) {
-    throw std::invalid_argument("uploads need a thread");
-  }
-  if (config.threads > kMaxThreads) {
-    throw std::invalid_argument("threads is at most 256");
-  }
-  if (config.steps > std::numeric_limits<std::uint64_t>::max() / config.plan.batch_rows) {
-    throw std::invalid_argument("an iteration of so many steps has no end");
-  }
-}
 
 }  // namespace
 
-// The sizes of a buffer, and the configuration that they are of.
-struct BufferSizes {
-  EchoConfig config;
-  SlotLayout layout;
-  std::uint32_t slots = 0;   // spare ones included
-  std::uint32_t ahead = 0;   // slots beyond the capacity
-  std::uint32_t depth = 0;   // maximum of batches planned and not yet taken
-  std::uint32_t blocks = 0;  // initial blocks of batches; more are added if the consumer keeps more than `held`
-  // Spare slots to go on from a state: for items of batches made ahead, and see with_room_for().
-  std::uint64_t states = 0;
-
-  // Slots stay filled until the consumer has had their batch, because a state cannot have the items from its rows.
-  [[nodiscard]] bool keeps_items() const noexcept { return !config.programs.empty() || layout.has_variable(); }
-  // Batches of which slots wait to be released.
-  [[nodiscard]] std::uint32_t parked() const noexcept { return depth + (keeps_items() ? 1 : 0); }
-  // Most that items of variable size need, in slots and batches; counted only against a bound.
-  [[nodiscard]] std::size_t variable_bytes() const noexcept {
-    const std::size_t items = slots + (layout.has_ragged() ? std::size_t{blocks} * layout.rows() : 0);
-    return config.max_bytes == kUnlimited ? 0 : items * layout.variable_bytes();
-  }
-  // Returns the bytes that the buffer allocates at first. Throws as EchoBuffer::min_bytes() does.
-  [[nodiscard]] std::size_t bytes() const {
-    const std::size_t block_bytes = BatchPool::block_bytes(layout);
-    const std::size_t row_bytes = std::size_t{layout.rows()} * sizeof(std::uint32_t);  // of each batch ahead
-    if (static_cast<double>(slots) * static_cast<double>(layout.slot_bytes() + layout.variable_bytes()) +
-            static_cast<double>(blocks) * static_cast<double>(block_bytes + row_bytes) >
-        kMaxBytes) {
-      throw std::length_error("slots and batches do not fit the address space");
-    }
-    return HostMemory::rounded_bytes(slots * layout.slot_bytes()) + blocks * block_bytes + variable_bytes() +
-           SlotPool::size_bytes(slots) + Executor::size_bytes(plan_of(config, slots), parked(), layout.rows()) +
-           depth * sizeof(Batch*);
-  }
-  // True if so many bytes of slots or batches should be copied past the caches.
-  [[nodiscard]] bool streamed(std::size_t bytes) const {
-    std::size_t longest = 0;
-    for (const LeafFormat& leaf : config.leaves) {
-      longest = std::max({longest, leaf.slot_bytes, leaf.row_bytes});
-    }
-    return worth_streaming(bytes, longest);
-  }
-};
-
-namespace {
-
-// Throws std::invalid_argument, std::length_error.
-BufferSizes sizes_of(const EchoConfig& config) {
-  check(config);
-  // Slots ahead of the pool: the fresh examples of the batches made ahead, and one burst, so that a source can produce
-  // the next burst while the last one waits to be admitted.
-  const std::uint32_t min_uses =
-      config.plan.min_uses > 0 ? config.plan.min_uses : EchoFactor(config.plan.factor).min_uses();
-  const std::uint64_t fresh_per_batch = (config.plan.batch_rows - 1) / min_uses + 1;
-  const auto ahead = static_cast<std::uint32_t>(
-      std::clamp<std::uint64_t>(config.burst + config.prefetch * fresh_per_batch, 2, kMaxAhead));
-  // Batches ready for the consumer, and one in each worker. Without workers no batches are made ahead.
-  const std::uint32_t depth = config.threads == 0 ? 1 : config.prefetch + config.threads;
-  const auto waiting = static_cast<std::uint32_t>(Plan::waiting_slots(config.plan.streams, config.plan.capacity));
-  BufferSizes sizes{.config = config,
-                    .layout = SlotLayout(config.leaves, config.plan.batch_rows, config.with_info),
-                    .slots = config.plan.capacity + waiting + ahead + config.spare,
-                    .ahead = ahead,
-                    .depth = depth,
-                    .blocks = depth + config.held,
-                    .states = (depth + 1) * std::uint64_t{config.plan.batch_rows} +
-                              (config.plan.min_uses > 0 ? config.plan.capacity : 0)};
-  if (sizes.keeps_items()) {  // slots of the batches made ahead, and at least all of the open one
-    const std::uint64_t kept = std::max<std::uint64_t>(config.plan.batch_rows, (depth + 1) * fresh_per_batch);
-    sizes.slots += static_cast<std::uint32_t>(std::min<std::uint64_t>(kept, kMaxAhead));
-  }
-  return sizes;
-}
-
-// Returns the sizes of a buffer whose `prefetch` and `burst` are raised if batches and examples are small. Uses at most
-// half of the memory that max_bytes leaves over; the other half is for batches that the consumer keeps.
-BufferSizes settled(EchoConfig config) {
-  const std::size_t least = EchoBuffer::min_bytes(config);
-  if (least > config.max_bytes) {
-    throw std::length_error("the slots and batches need max_bytes of " + std::to_string(least));
-  }
-  const BufferSizes asked = sizes_of(config);
-  if (asked.bytes() > HostMemory::machine_bytes() && !config.batch_memory) {
-    throw std::bad_alloc();  // now, rather than once every page of the machine has been touched
-  }
-  const std::size_t allowed = least + (config.max_bytes - least) / 2;
-  // Raises `count` to as many as kAheadBytes hold, within `most` and `allowed`.
-  const auto raise = [&](std::uint32_t& count, std::size_t bytes, std::size_t most) {
-    const auto wanted = static_cast<std::uint32_t>(std::min(most, kAheadBytes / std::max<std::size_t>(1, bytes)));
-    const std::uint32_t given = count;
-    count = std::max(count, wanted);
-    while (count > given && EchoBuffer::min_bytes(config) > allowed) {
-      count = given + (count - given) / 2;
-    }
-  };
-  const std::size_t variable = asked.layout.variable_bytes();
-  raise(config.prefetch, asked.layout.batch_bytes() + (asked.layout.has_ragged() ? variable * asked.layout.rows() : 0),
-        config.most_ahead);
-  raise(config.burst, asked.layout.slot_bytes() + variable, config.plan.capacity);
-  return sizes_of(config);
-}
-
-}  // namespace
-
-std::size_t EchoBuffer::min_bytes(const EchoConfig& config) {
-  BufferSizes sizes = sizes_of(config);
-  const auto states = static_cast<std::uint32_t>(std::min<std::uint64_t>(sizes.states, kMaxSlots));
-  sizes.slots += std::max(config.spare, states) - config.spare;
-  return sizes.bytes();
-}
+std::size_t EchoBuffer::min_bytes(const EchoConfig& config) { return min_bytes_of(config); }
 
 EchoBuffer::EchoBuffer(const EchoConfig& config) : EchoBuffer(config, settled(config)) {}
 

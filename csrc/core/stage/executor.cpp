@@ -8,6 +8,7 @@
 
 #include "core/memory/stream_copy.hpp"
 #include "core/plan/random.hpp"
+#include "core/stage/copy_leaf.hpp"
 #include "core/trace/recorder.hpp"
 
 namespace pyecho {
@@ -24,47 +25,10 @@ constexpr std::size_t kPrefetchStep = 64;
 constexpr std::size_t kColumnBytes = 1024;
 constexpr std::size_t kColumnRows = 4;
 
-// Up to this size a leaf is copied by code of our own.
-constexpr std::size_t kShortBytes = 128;
-
 // Rows copied before their slots are reported, but at most about kGroupBytes. A read-modify-write after every row would
 // wait until the row has left the store buffer, and it is cheaper to wake producers for several slots at once.
 constexpr std::uint32_t kGroupRows = 32;
 constexpr std::size_t kGroupBytes = std::size_t{256} << 10;
-
-// Copies a leaf of at least kBytes by so many at a time, of which the last may overlap those before. Sizes that the
-// compiler knows save the call of memcpy, which costs more than a short copy.
-template <std::size_t kBytes>
-void copy_short_leaf(std::byte* to, const std::byte* from, std::size_t stride, std::span<const Use> rows,
-                     std::size_t size_bytes) noexcept {
-  for (const Use& use : rows) {
-    const std::byte* const leaf = from + use.slot * stride;
-    for (std::size_t offset = 0; offset + kBytes < size_bytes; offset += kBytes) {
-      std::memcpy(to + offset, leaf + offset, kBytes);
-    }
-    std::memcpy(to + size_bytes - kBytes, leaf + size_bytes - kBytes, kBytes);
-    to += size_bytes;
-  }
-}
-
-// Copies one leaf of rows, which lie `stride` bytes apart by slot, side by side.
-void copy_leaf(std::byte* to, const std::byte* from, std::size_t stride, std::span<const Use> rows,
-               std::size_t size_bytes, bool stream) noexcept {
-  if (size_bytes > kShortBytes) {
-    for (const Use& use : rows) {
-      copy_bytes(to, from + use.slot * stride, size_bytes, stream);
-      to += size_bytes;
-    }
-  } else if (size_bytes >= 16) {
-    copy_short_leaf<16>(to, from, stride, rows, size_bytes);
-  } else if (size_bytes >= 8) {
-    copy_short_leaf<8>(to, from, stride, rows, size_bytes);
-  } else if (size_bytes >= 4) {
-    copy_short_leaf<4>(to, from, stride, rows, size_bytes);
-  } else if (size_bytes > 0) {
-    copy_short_leaf<1>(to, from, stride, rows, size_bytes);
-  }
-}
 
 // Returns aligned memory of this thread for operations, at least so many bytes.
 std::byte* scratch_of_thread(std::size_t size_bytes) {

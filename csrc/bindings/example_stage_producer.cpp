@@ -1,0 +1,198 @@
+// The producers' side of ExampleStage: items are checked, and copied into slots.
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <new>
+
+#include "bindings/errors.hpp"
+#include "bindings/example_stage.hpp"
+#include "bindings/gil.hpp"
+
+namespace py = pybind11;
+
+namespace pyecho::bindings {
+namespace {
+
+// Rows of a batch that are committed together.
+constexpr std::size_t kGroupRows = 32;
+
+}  // namespace
+
+// Raises for the outcome of an attempt to put. `progress` is appended to the message of a PutTimeout.
+void ExampleStage::raise_for_put(Outcome outcome, std::optional<double> timeout_s, const std::string& progress) const {
+  if (outcome == Outcome::kTimeout) {
+    raise(errors().put_timeout, "no slot became free within " + std::to_string(timeout_s.value_or(0)) +
+                                    " s: the consumer takes batches too slowly, or not at all; take batches meanwhile, "
+                                    "or raise the timeout" +
+                                    progress);
+  }
+  raise_for(outcome);
+}
+
+namespace {
+
+// Returns the shape that `shapes` has for a leaf of variable size. Raises ConfigError.
+std::vector<std::uint64_t> shape_in(const py::dict& shapes, const LeafSpec& leaf) {
+  const py::str name(leaf.name);
+  const py::object given = shapes.contains(name) ? py::object(shapes[name]) : py::none();
+  const auto shape =
+      py::isinstance<py::sequence>(given) ? given.cast<std::vector<npy_intp>>() : std::vector<npy_intp>();
+  const auto fits = [](npy_intp wanted, npy_intp extent) { return extent >= 0 && (wanted == extent || wanted == -1); };
+  if (!std::ranges::equal(leaf.shape, shape, fits)) {
+    raise(errors().config_error, leaf.path + ": reserve() needs shapes={'" + leaf.name + "': ...} for a " +
+                                     leaf.described + ", got " + std::string(py::repr(given)));
+  }
+  std::size_t size_bytes = leaf.variable.element_bytes;
+  for (const npy_intp extent : shape) {
+    if (__builtin_mul_overflow(size_bytes, static_cast<std::size_t>(extent), &size_bytes)) {
+      size_bytes = std::numeric_limits<std::size_t>::max();
+    }
+  }
+  if (size_bytes > leaf.variable.max_bytes) {
+    raise(errors().spec_mismatch, leaf.path + ": a shape of " + std::string(py::repr(given)) + " has " +
+                                      readable_bytes(size_bytes) + ", and max_bytes of its Field is " +
+                                      readable_bytes(leaf.variable.max_bytes) + "; raise it, or make the item smaller");
+  }
+  return {shape.begin(), shape.end()};
+}
+
+}  // namespace
+
+void ExampleStage::check_shapes(const ItemView& view) const {
+  for (std::size_t leaf = 0; leaf < structure_.leaves().size() && !config_.programs.empty(); ++leaf) {
+    if (structure_.leaves()[leaf].variable.axes == 0 || config_.programs[leaf] == nullptr) {
+      continue;
+    }
+    view.each_shape(leaf, [&](std::span<const std::uint64_t> shape) {
+      if (const std::string refusal = config_.programs[leaf]->refusal(shape); !refusal.empty()) {
+        raise(errors().spec_mismatch, structure_.leaves()[leaf].path + ": " + refusal);
+      }
+    });
+  }
+}
+
+Reservation ExampleStage::reserve(std::optional<double> timeout_s, const py::dict& shapes) {
+  std::vector<std::vector<std::uint64_t>> wanted(structure_.leaves().size());
+  for (std::size_t leaf = 0; leaf < wanted.size() && core_->layout().has_variable(); ++leaf) {
+    if (structure_.leaves()[leaf].variable.axes > 0) {
+      wanted[leaf] = shape_in(shapes, structure_.leaves()[leaf]);
+      const ops::Program* const program = config_.programs.empty() ? nullptr : config_.programs[leaf].get();
+      if (const std::string refusal = program == nullptr ? "" : program->refusal(wanted[leaf]); !refusal.empty()) {
+        raise(errors().spec_mismatch, structure_.leaves()[leaf].path + ": " + refusal);
+      }
+    }
+  }
+  const Deadline deadline = deadline_after(timeout_s);
+  Reservation reservation{};
+  Outcome outcome = core_->reserve(reservation, Deadline::min());
+  if (outcome == Outcome::kTimeout || outcome == Outcome::kHalted) {
+    outcome = wait_for_room(deadline, [&](Deadline slice) { return core_->reserve(reservation, slice); });
+  }
+  if (outcome != Outcome::kOk) {
+    raise_for_put(outcome, timeout_s, "");
+  }
+  for (std::size_t leaf = 0; leaf < wanted.size(); ++leaf) {
+    const SlotLayout::Leaf& of_leaf = core_->layout().leaves()[leaf];
+    if (of_leaf.variable.axes > 0 && core_->allocate(reservation.slot, of_leaf, wanted[leaf]) == nullptr) {
+      core_->abort(reservation);
+      throw std::bad_alloc();
+    }
+  }
+  return reservation;
+}
+
+// Puts the rows from `row` on, and advances `row` past the rows that were put. kOk: all rows. kFull only without
+// `wait`. kTimeout, kHalted, kClosed, kForked.
+Outcome ExampleStage::put_rows(const ItemView& view, std::size_t& row, Deadline deadline, bool wait) {
+  std::array<Reservation, kGroupRows> group{};
+  GilRelease gil(view.size_bytes() >= kGilFreeBytes && !has_references_);
+  Outcome outcome = Outcome::kOk;
+  while (row < view.rows()) {
+    std::uint32_t count = 0;
+    outcome = core_->try_reserve(std::span(group).first(std::min(group.size(), view.rows() - row)), count);
+    if (outcome == Outcome::kFull && wait) {  // this thread holds no reservation while it sleeps
+      gil.take_back();
+      outcome = wait_for_room(deadline, [&](Deadline slice) { return core_->reserve(group[0], slice); });
+      gil.release();
+      count = 1;
+    }
+    if (outcome != Outcome::kOk) {
+      break;
+    }
+    fill(view, row, std::span(group).first(count));
+    row += count;
+  }
+  gil.take_back();
+  return outcome;
+}
+
+// Fills these slots with the rows from `row` on, and commits them together.
+void ExampleStage::fill(const ItemView& view, std::size_t row, std::span<const Reservation> reservations) {
+  try {
+    std::array<std::byte*, kGroupRows> slots{};
+    for (std::size_t i = 0; i < reservations.size(); ++i) {
+      const std::uint32_t slot = reservations[i].slot;
+      slots.at(i) = core_->slot_data(slot);
+      if (has_references_) {
+        set_references(slot, view.references(row + i));
+      }
+    }
+    view.copy_rows(row, core_->layout(), core_->stream_slots(), std::span(slots).first(reservations.size()));
+  } catch (...) {  // no memory
+    for (const Reservation& reservation : reservations) {
+      core_->abort(reservation);
+    }
+    throw;
+  }
+  core_->commit(reservations);
+}
+
+void ExampleStage::put(py::handle item, bool batched, std::optional<double> timeout_s) {
+  const ItemView view(structure_, item, batched, to_array_);
+  check_shapes(view);
+  std::size_t row = 0;
+  const Outcome outcome = put_rows(view, row, deadline_after(timeout_s), true);
+  if (outcome != Outcome::kOk) {
+    raise_for_put(
+        outcome, timeout_s,
+        batched ? " (" + std::to_string(row) + " of " + std::to_string(view.rows()) + " rows were taken)" : "");
+  }
+}
+
+void ExampleStage::hold(const py::object& item) {
+  auto view = std::make_shared<ItemView>(structure_, item, batched_, to_array_);
+  check_shapes(*view);
+  held_ = std::move(view);
+}
+
+Outcome ExampleStage::put_held(bool wait, std::size_t& row) {
+  const std::shared_ptr<ItemView> view = held_;
+  if (view == nullptr) {  // the item's destructor, or a thread that had the GIL during it, has stopped the stage
+    return Outcome::kClosed;
+  }
+  const Outcome outcome = put_rows(*view, row, kNever, wait);
+  if (outcome == Outcome::kOk) {
+    held_.reset();
+  }
+  return outcome;
+}
+
+std::vector<py::object> ExampleStage::slot_views(Reservation reservation, py::handle owner) const {
+  std::vector<py::object> views;
+  std::byte* const slot = core_->slot_data(reservation.slot);
+  for (const LeafSpec& leaf : structure_.leaves()) {
+    const SlotLayout::Leaf& of_leaf = core_->layout().leaves()[views.size()];
+    if (leaf.variable.axes > 0) {
+      const VariableItem& variable = core_->variable_item(reservation.slot, of_leaf);
+      const std::vector<npy_intp> shape(variable.shape(of_leaf).begin(), variable.shape(of_leaf).end());
+      views.push_back(array_on(variable.data, leaf.dtype, shape, owner));
+    } else {
+      views.push_back(array_on(slot + of_leaf.slot_offset, leaf.dtype, leaf.shape, owner));
+    }
+  }
+  return views;
+}
+
+}  // namespace pyecho::bindings

@@ -1,0 +1,70 @@
+// How much memory an EchoBuffer of a configuration needs: how many slots and batches.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <stdexcept>
+
+#include "core/memory/host_memory.hpp"
+#include "core/memory/stream_copy.hpp"
+#include "core/stage/echo_config.hpp"
+#include "core/stage/executor.hpp"
+
+namespace pyecho {
+
+// The sizes of a buffer, and the configuration that they are of.
+struct BufferSizes {
+  EchoConfig config;
+  SlotLayout layout;
+  std::uint32_t slots = 0;   // spare ones included
+  std::uint32_t ahead = 0;   // slots beyond the capacity
+  std::uint32_t depth = 0;   // maximum of batches planned and not yet taken
+  std::uint32_t blocks = 0;  // initial blocks of batches; more are added if the consumer keeps more than `held`
+  // Spare slots to go on from a state: for items of batches made ahead, and see with_room_for().
+  std::uint64_t states = 0;
+
+  // Slots stay filled until the consumer has had their batch, because a state cannot have the items from its rows.
+  [[nodiscard]] bool keeps_items() const noexcept { return !config.programs.empty() || layout.has_variable(); }
+  // Batches of which slots wait to be released.
+  [[nodiscard]] std::uint32_t parked() const noexcept { return depth + (keeps_items() ? 1 : 0); }
+  // Most that items of variable size need, in slots and batches; counted only against a bound.
+  [[nodiscard]] std::size_t variable_bytes() const noexcept {
+    const std::size_t items = slots + (layout.has_ragged() ? std::size_t{blocks} * layout.rows() : 0);
+    return config.max_bytes == kUnlimited ? 0 : items * layout.variable_bytes();
+  }
+  // Returns the bytes that the buffer allocates at first. Throws as EchoBuffer::min_bytes() does.
+  [[nodiscard]] std::size_t bytes() const {
+    const std::size_t block_bytes = BatchPool::block_bytes(layout);
+    const std::size_t row_bytes = std::size_t{layout.rows()} * sizeof(std::uint32_t);  // of each batch ahead
+    constexpr double kMostBytes = 0x1.0p56;                                            // no machine has more
+    if (static_cast<double>(slots) * static_cast<double>(layout.slot_bytes() + layout.variable_bytes()) +
+            static_cast<double>(blocks) * static_cast<double>(block_bytes + row_bytes) >
+        kMostBytes) {
+      throw std::length_error("slots and batches do not fit the address space");
+    }
+    return HostMemory::rounded_bytes(slots * layout.slot_bytes()) + blocks * block_bytes + variable_bytes() +
+           SlotPool::size_bytes(slots) + Executor::size_bytes(plan_of(config, slots), parked(), layout.rows()) +
+           depth * sizeof(Batch*);
+  }
+  // True if so many bytes of slots or batches should be copied past the caches.
+  [[nodiscard]] bool streamed(std::size_t bytes) const {
+    std::size_t longest = 0;
+    for (const LeafFormat& leaf : config.leaves) {
+      longest = std::max({longest, leaf.slot_bytes, leaf.row_bytes});
+    }
+    return worth_streaming(bytes, longest);
+  }
+};
+
+// Throw std::invalid_argument, std::length_error.
+[[nodiscard]] BufferSizes sizes_of(const EchoConfig& config);
+// See EchoBuffer::min_bytes().
+[[nodiscard]] std::size_t min_bytes_of(const EchoConfig& config);
+// Returns the sizes of a buffer whose `prefetch` and `burst` are raised if batches and examples are small. Uses at most
+// half of the memory that max_bytes leaves over; the other half is for batches that the consumer keeps. Throws also
+// std::bad_alloc if the machine has less memory.
+[[nodiscard]] BufferSizes settled(EchoConfig config);
+
+}  // namespace pyecho
