@@ -17,7 +17,7 @@ import numpy as np
 TASK, SLOTS, DONE, FAILED = range(4)
 """Kinds: to a worker, items to make, and the memory of slots; from a worker, what came of it."""
 
-_HEADER = struct.Struct("<BxxxIQ")
+_HEADER = struct.Struct("<BxxxIQd")
 _LEAST_BYTES = 1 << 12  # of a buffer that follows the pickled object
 
 
@@ -63,27 +63,30 @@ def dumps(value: Any) -> tuple[bytes, list[Any]]:
     return file.getvalue(), buffers
 
 
-def send(channel: socket.socket, kind: int, value: Any = None) -> None:
-    """Send a message; pickles the value before anything is sent. Raises `OSError` if it fails."""
+def send(channel: socket.socket, kind: int, value: Any = None, seconds: float = 0.0) -> None:
+    """Send a message, and the seconds of its work; pickles the value before anything is sent.
+
+    Raises `OSError` if it fails.
+    """
     if value is None:
-        channel.sendall(_HEADER.pack(kind, 0, 0))
+        channel.sendall(_HEADER.pack(kind, 0, 0, seconds))
         return
     pickled, buffers = dumps(value)
     sizes = struct.pack(f"<{len(buffers)}Q", *(buffer.nbytes for buffer in buffers))
-    channel.sendall(_HEADER.pack(kind, len(buffers), len(pickled)) + sizes + pickled)
+    channel.sendall(_HEADER.pack(kind, len(buffers), len(pickled), seconds) + sizes + pickled)
     for buffer in buffers:
         channel.sendall(buffer)
 
 
-def receive(channel: socket.socket) -> tuple[int, Any]:
-    """Return the kind and the object of the next message. Raises `EOFError`, `OSError`."""
-    kind, count, size = _HEADER.unpack(_received(channel, _HEADER.size))
+def receive(channel: socket.socket) -> tuple[int, Any, float]:
+    """Return kind, object and seconds of the next message. Raises `EOFError`, `OSError`."""
+    kind, count, size, seconds = _HEADER.unpack(_received(channel, _HEADER.size))
     if size == 0:
-        return kind, None
+        return kind, None, seconds
     sizes = struct.unpack(f"<{count}Q", _received(channel, 8 * count))
     pickled = _received(channel, size)
     buffers = [_received(channel, each) for each in sizes]
-    return kind, pickle.loads(pickled, buffers=buffers)
+    return kind, pickle.loads(pickled, buffers=buffers), seconds
 
 
 def _received(channel: socket.socket, size: int) -> memoryview:

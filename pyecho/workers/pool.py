@@ -33,6 +33,7 @@ class Task:
         self.slots = slots  # where the items go; None: back through the channel
         self.ticket = ticket  # of the first slot
         self.answer: Answer | None = None  # once it is there
+        self.seconds = 0.0  # that the last part took, without the way to the worker and back
         self.deaths = 0  # of workers that were making the item that follows
         self._alone = False  # make one item at a time: a worker died
         self._made: list[Any] = []
@@ -106,7 +107,6 @@ class Pool:
         self._again: deque[Task] = deque()  # of workers that died
         self._poller = select.poll()
         self._by_descriptor: dict[int, int] = {}
-        self._since = [0.0] * count  # when each worker began its first task
         self._mean_seconds = 2 * TASK_SECONDS  # of an item
 
     def start(self) -> None:
@@ -123,7 +123,7 @@ class Pool:
     def items(self) -> int:
         """Items that a task should have."""
         most = MOST_ITEMS if self.has_short_indices else 1
-        return max(1, min(most, int(TASK_SECONDS / self._mean_seconds)))
+        return max(1, min(most, int(TASK_SECONDS / max(1e-9, self._mean_seconds))))
 
     @property
     def _depth(self) -> int:
@@ -139,8 +139,6 @@ class Pool:
         number = min(range(len(self._workers)), key=self._load)
         try:
             worker = self._running(number)
-            if not worker.tasks:
-                self._since[number] = time.perf_counter()
             worker.give(task, self.slots)
         except Exception as error:  # no process, or nothing that can be pickled
             task.take([], error)
@@ -173,10 +171,7 @@ class Pool:
                 continue
             if task.answer is None:
                 self._again.append(task)
-            now = time.perf_counter()
-            spent = (now - self._since[number]) / items
-            self._mean_seconds += (spent - self._mean_seconds) / 4
-            self._since[number] = now
+            self._mean_seconds += (task.seconds / items - self._mean_seconds) / 4
         while self._again and not self.closed:
             number = min(range(len(self._workers)), key=self._load)
             if self._load(number) >= self._depth:

@@ -8,6 +8,7 @@ import random
 import signal
 import socket
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -113,7 +114,7 @@ def serve(channel: socket.socket, life: Connection, worker: int, job: Job) -> No
 def _serve(channel: socket.socket, maker: Maker, failure: BaseException | None) -> None:
     while True:
         try:
-            kind, message = receive(channel)
+            kind, message, _ = receive(channel)
             descriptors = socket.recv_fds(channel, 1, 1)[1] if kind == SLOTS else []
         except (EOFError, OSError):
             return
@@ -126,23 +127,30 @@ def _serve(channel: socket.socket, maker: Maker, failure: BaseException | None) 
         if kind != TASK:
             continue
         try:
-            _answer(channel, *(([], failure) if failure is not None else maker.make(*message)))
+            began = time.perf_counter()
+            made = ([], failure) if failure is not None else maker.make(*message)
+            _answer(channel, *made, time.perf_counter() - began)
         except OSError:
             return
 
 
-def _answer(channel: socket.socket, made: list[Any], error: BaseException | None) -> None:
+def _answer(
+    channel: socket.socket, made: list[Any], error: BaseException | None, seconds: float
+) -> None:
     if error is None and not any(value is not None for value in made):
-        send(channel, DONE)  # all of it is in slots
+        send(channel, DONE, None, seconds)  # all of it is in slots
         return
     try:
-        send(channel, FAILED, (made, _portable(error))) if error else send(channel, DONE, made)
+        if error is None:
+            send(channel, DONE, made, seconds)
+        else:
+            send(channel, FAILED, (made, _portable(error)), seconds)
     except OSError:
         raise
     except Exception as unsent:  # it cannot be pickled: send what comes before
         if not made:
             raise
-        _answer(channel, *_up_to_unsent(made, unsent))
+        _answer(channel, *_up_to_unsent(made, unsent), seconds)
 
 
 def _up_to_unsent(made: list[Any], unsent: Exception) -> Answer:

@@ -10,6 +10,7 @@ import pickle
 import signal
 import socket
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Iterator
@@ -74,12 +75,13 @@ class ProcessWorker:
     def collect(self) -> Task | None:
         """Take an answer, and return its task; None if the worker has died."""
         try:
-            kind, values = receive(self._channel)
+            kind, values, seconds = receive(self._channel)
         except (EOFError, OSError):
             return None
         except Exception as unread:  # an item that can be pickled, but not unpickled
-            kind, values = FAILED, ([], unread)
+            kind, values, seconds = FAILED, ([], unread), 0.0
         task = self.tasks.popleft()
+        task.seconds = seconds
         values, error = values if kind == FAILED else (values, None)
         task.take([None] * len(task.part()[2]) if values is None else values, error)
         return task
@@ -143,7 +145,9 @@ class ThreadWorker:
 
     def _make(self, task: Task) -> None:
         if self._failure is None:
+            began = time.perf_counter()
             self._answers.append(self._maker.make(*task.part()))
+            task.seconds = time.perf_counter() - began
 
     def collect(self) -> Task | None:
         """Take an answer, and return its task."""
