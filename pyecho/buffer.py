@@ -19,14 +19,8 @@ from pyecho.items.nodes import node_of
 from pyecho.items.programs import Ops, Row, rows_with
 from pyecho.items.ragged import Pad, ragged_rows
 from pyecho.items.spec import NUMPY, EchoInfo
-from pyecho.state.position import (
-    Position,
-    examples_state,
-    parts_of_examples,
-    position_of,
-    refill,
-    whole_state,
-)
+from pyecho.state.items import examples_state, parts_of_examples, refill
+from pyecho.state.position import Position, position_of, whole_state
 from pyecho.stats import EchoStats
 from pyecho.wiring import Wiring
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
@@ -29,43 +28,6 @@ Memory = Literal["auto", "pageable", "pinned"]
 
 Workers = Literal["process", "thread"]
 """Where ``source[index]`` runs if there are workers."""
-
-
-class Options(TypedDict, total=False):
-    """The names and types of a loader's options, which `EchoLoader` describes."""
-
-    batch_size: int | None
-    unbatch: bool
-    shuffle_buffer: int | None
-    unique_in_batch: bool
-    drop_last: bool
-    pad_last: bool
-    seed: int
-    epochs: int | None
-    steps_per_epoch: int | None
-    shards: int | None
-    prefetch: int
-    threads: int | None
-    fields: Fields
-    ops: Ops
-    pad: Pad
-    collate_fn: Callable[[list[Any]], Any] | None
-    augment: Callable[[Any, np.random.Generator], Any] | None
-    augment_example: Callable[[Any, np.random.Generator], Any] | None
-    augment_workers: int
-    flatten: bool
-    num_workers: int
-    workers: Workers
-    shuffle: bool
-    sampler: Iterable[Any] | None
-    worker_init_fn: Callable[[int], object] | None
-    multiprocessing_context: str | BaseContext | None
-    retries: int
-    memory: Memory
-    max_bytes: int | None
-    with_info: bool
-    copy: bool
-    progress: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -328,7 +290,7 @@ class Config:
         if self.threads is not None:
             return self.threads
         rows = self.batch_size or 1
-        if rows * (PLAN_NS + example_bytes * COPY_NS) <= HAND_OVER_NS:
+        if self.ops is None and rows * (PLAN_NS + example_bytes * COPY_NS) <= HAND_OVER_NS:
             return 0
         return max(1, min(4, available_cores() - 1))
 
@@ -343,18 +305,6 @@ _CALLED = {
     "worker_init_fn": "a worker's number",
 }
 """Options that are functions, and of what."""
-
-Init = TypeVar("Init", bound=Callable[..., None])
-
-
-def with_options(init: Init) -> Init:
-    """Have help() and completion show every option with its default in the place of `**options`."""
-    own, options = inspect.signature(init), inspect.signature(Config).parameters
-    shown = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
-    shown += [options[name] for name in Options.__annotations__]
-    init.__signature__ = own.replace(parameters=shown)  # type: ignore[attr-defined]
-    return init
-
 
 PLAN_NS, COPY_NS, HAND_OVER_NS = 30, 0.2, 50_000
 """Approximate cost of planning a row, copying a byte, and, at worst, waking another thread."""

@@ -16,9 +16,10 @@ except ImportError as error:
 import pyecho
 from pyecho._core import ConfigError, EchoError
 from pyecho.adaptive import Adaptive
-from pyecho.config import Config, Options, with_options
+from pyecho.config import Config
 from pyecho.items.nest import leaves_of, map_nest
 from pyecho.items.spec import Adapter, EchoInfo, Field, is_tensor
+from pyecho.options import Options, with_options
 from pyecho.run.host import ExampleEcho, add_augmentation, item_echo
 from pyecho.run.pipeline import MakePipeline, Pipeline
 from pyecho.run.run import Run

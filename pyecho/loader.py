@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pyecho._core import ConfigError
 from pyecho.adaptive import Adaptive
 from pyecho.checked import checked_int, refuse_unknown
-from pyecho.config import Config, Options, with_options
+from pyecho.config import Config
 from pyecho.items.spec import NUMPY, Adapter
 from pyecho.methods import LoaderTools
+from pyecho.options import Options, with_options
 from pyecho.run.extent import Group, agreed_length
 from pyecho.run.host import host_pipeline
 from pyecho.run.pipeline import MakePipeline
@@ -29,9 +30,7 @@ if TYPE_CHECKING:
 
 
 class EchoLoader(LoaderTools):
-    """Iterate a source with each of its items used several times, shuffled.
-
-    ::
+    """Iterate a source with each of its items used several times, shuffled::
 
         source ──▶ pool of distinct items ──▶ e uses of each, drawn at random ──▶ batches
 

@@ -18,15 +18,8 @@ from pyecho.items.spec import Adapter, EchoInfo
 from pyecho.run.host import ExampleEcho
 from pyecho.run.reading import Reading
 from pyecho.run.trace import span
-from pyecho.state.position import (
-    LAST_END,
-    Position,
-    Snapshot,
-    examples_state,
-    parts_of_examples,
-    refill,
-    with_ends,
-)
+from pyecho.state.items import examples_state, parts_of_examples, refill
+from pyecho.state.position import LAST_END, Position, Snapshot, with_ends
 
 MOST_CHUNKS = 4
 """Chunks that wait on the device to be stored together."""

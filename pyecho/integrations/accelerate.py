@@ -24,14 +24,14 @@ from torch.utils.data import IterableDataset
 import pyecho.torch
 from pyecho._core import CheckpointError, ConfigError
 from pyecho.adaptive import Adaptive
-from pyecho.config import with_options
+from pyecho.options import with_options
 from pyecho.source.iterable import examples_of
 from pyecho.source.reader import Chained
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from pyecho.config import Options
+    from pyecho.options import Options
 
 __all__ = ["EchoLoader"]
 

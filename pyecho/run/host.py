@@ -20,10 +20,8 @@ from pyecho.items.spec import Adapter, Field
 from pyecho.run.pipeline import Pipeline
 from pyecho.run.reading import Reading
 from pyecho.source import Source
-from pyecho.state.position import (
+from pyecho.state.items import (
     Part,
-    Snapshot,
-    Unspent,
     examples_state,
     held_nest,
     held_state,
@@ -32,6 +30,7 @@ from pyecho.state.position import (
     refill,
     unspent_state,
 )
+from pyecho.state.position import Snapshot, Unspent
 
 AHEAD_BYTES, MOST_ITEMS_AHEAD = 4 << 20, 256
 """Cheap items go from the feeder to the consumer in groups, as large as these allow."""

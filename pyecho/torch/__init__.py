@@ -16,9 +16,9 @@ except ImportError as error:
 import pyecho
 from pyecho._core import CheckpointError, ConfigError, EchoError
 from pyecho.adaptive import Adaptive
-from pyecho.config import Options, with_options
 from pyecho.device.place import DeviceOptions
 from pyecho.device.tensors import TorchAdapter
+from pyecho.options import Options, with_options
 from pyecho.run.pipeline import MakePipeline
 from pyecho.warn import warn
 
