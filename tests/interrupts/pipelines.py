@@ -79,6 +79,9 @@ class Counting:
 class Generating:
     """Read by a generator, which an exception ends: only a thread of its own may read it."""
 
+    def __repr__(self):
+        return "Generating"
+
     def __iter__(self) -> Iterator[int]:
         yield from range(ITEMS)
 
