@@ -5,6 +5,7 @@ import pytest
 
 import pyecho
 from pyecho import EchoBuffer, EchoLoader, Field, ops
+from pyecho.state.digest import digest
 
 FIELD = Field((None, None), "uint8", max_bytes=10_000)
 
@@ -40,7 +41,8 @@ def test_items_that_are_read_again_must_fit_the_operations(operation):
         )
 
     first = loader()
-    next(iter(first))
+    iterator = iter(first)
+    next(iterator)
     state = first.state_dict(payload=False)
     items[:] = [np.zeros((0, 8), np.uint8)] * 12
     other = loader()
@@ -86,9 +88,8 @@ def test_states_with_other_shapes_are_refused():
     loader = EchoLoader(
         [np.zeros((2, 3), np.uint8)] * 9, 2, batch_size=2, shuffle_buffer=5, fields=FIELD
     )
-    next(iter(loader))
-    from pyecho.state.digest import digest
-
+    iterator = iter(loader)
+    next(iterator)
     for shape in ((0, 2**62), (-1, 2), (2**40, 2**40), (6, 2)):
         state = loader.state_dict()
         state["unspent"]["columns"][0]["shapes"][0] = shape
