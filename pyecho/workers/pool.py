@@ -52,6 +52,12 @@ class Task:
         if error is not None or len(self._made) == len(self.indices):
             self.answer = self._made, error
 
+    def fail(self, error: BaseException) -> None:
+        """Take an error that one of the items has, it is not known which: make them one by one."""
+        if len(self.part()[2]) == 1:
+            self.take([], error)
+        self._alone = True
+
     def died(self, how: str, retries: int) -> None:
         """Have another worker make what is left; if there were too many, fail."""
         indices = self.part()[2]
@@ -98,7 +104,7 @@ class Pool:
         self.process = os.getpid()  # the workers are of
         self.closed = False
         self.has_short_indices = True
-        """True if a message to a worker is short. A longer one needs a worker that is reading."""
+        """True if indices are numbers, of which a task may have several."""
         self.slots: tuple[Slots, int] | None = None
         """Of the stage that tasks go to, and the descriptor of their memory."""
         self._retries = retries
@@ -128,7 +134,7 @@ class Pool:
     @property
     def _depth(self) -> int:
         # A worker need not wait for its next task if that is short, and cannot be kept from others.
-        return 2 if self._mean_seconds < TASK_SECONDS and self.has_short_indices else 1
+        return 2 if self._mean_seconds < TASK_SECONDS else 1
 
     def _load(self, number: int) -> int:
         worker = self._workers[number]
@@ -141,7 +147,9 @@ class Pool:
             worker = self._running(number)
             worker.give(task, self.slots)
         except Exception as error:  # no process, or nothing that can be pickled
-            task.take([], error)
+            task.fail(error)
+            if task.answer is None:
+                self._again.append(task)
 
     def _running(self, number: int) -> Worker:
         worker = self._workers[number]

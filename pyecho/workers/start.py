@@ -6,7 +6,6 @@ import atexit
 import contextlib
 import multiprocessing
 import os
-import pickle
 import signal
 import socket
 import threading
@@ -19,12 +18,16 @@ from typing import Any
 
 from pyecho.run.context import CallerContext
 from pyecho.run.threads import Worker as Thread
-from pyecho.workers.channel import FAILED, SLOTS, TASK, receive, send
+from pyecho.workers.channel import DONE, SLOTS, TASK, UNREAD, message, receive, send
 from pyecho.workers.pool import Task
 from pyecho.workers.process import Answer, Job, Maker, Slots, serve
 
 _ends: weakref.WeakSet[Any] = weakref.WeakSet()  # of this process, which children must not keep
 _starting = threading.Lock()  # a process that is forked meanwhile would keep the ends of the other
+
+
+SHORT_BYTES = 1 << 14
+"""A longer message waits until the worker reads: it may be about to send a long answer itself."""
 
 
 class ProcessWorker:
@@ -36,6 +39,7 @@ class ProcessWorker:
     def __init__(self, context: Any, job: Job, number: int) -> None:
         self.tasks: deque[Task] = deque()
         self._slots = -1  # number of those that it knows
+        self._held: deque[list[Any]] = deque()  # messages, of the last tasks
         with _starting, _without_interrupts():
             self._channel, theirs = socket.socketpair()
             their_life, self._life = multiprocessing.Pipe(duplex=False)
@@ -64,25 +68,39 @@ class ProcessWorker:
 
     def give(self, task: Task, slots: tuple[Slots, int] | None) -> None:
         """Have it do a task as well."""
-        with contextlib.suppress(OSError):  # it has died, as collect() will find
-            if task.slots is not None and slots is not None and slots[0].number != self._slots:
-                send(self._channel, SLOTS, pickle.dumps(slots[0]))
-                socket.send_fds(self._channel, [b"\0"], [slots[1]])
-                self._slots = slots[0].number
-            send(self._channel, TASK, task.part())
+        parts = message(TASK, task.part())
+        if task.slots is not None and slots is not None and slots[0].number != self._slots:
+            parts = [*message(SLOTS, slots[0]), slots[1], *parts]
+            self._slots = slots[0].number
+        is_short = sum(len(part) for part in parts if not isinstance(part, int)) <= SHORT_BYTES
+        self._held.append(parts)
         self.tasks.append(task)
+        if len(self.tasks) == 1 or (is_short and len(self._held) == 1):
+            self._send_held()
+
+    def _send_held(self) -> None:
+        with contextlib.suppress(OSError):  # it has died, as collect() will find
+            send(self._channel, self._held.popleft())
 
     def collect(self) -> Task | None:
         """Take an answer, and return its task; None if the worker has died."""
         try:
-            kind, values, seconds = receive(self._channel)
+            kind, load, seconds = receive(self._channel)
         except (EOFError, OSError):
             return None
-        except Exception as unread:  # an item that can be pickled, but not unpickled
-            kind, values, seconds = FAILED, ([], unread), 0.0
         task = self.tasks.popleft()
+        if self._held and len(self._held) == len(self.tasks):
+            self._send_held()
         task.seconds = seconds
-        values, error = values if kind == FAILED else (values, None)
+        try:
+            loaded = load()
+        except BaseException as unread:  # what can be pickled, but not unpickled
+            task.fail(unread)
+            return task
+        if kind == UNREAD:
+            task.fail(loaded[1])
+            return task
+        values, error = (loaded, None) if kind == DONE else loaded
         task.take([None] * len(task.part()[2]) if values is None else values, error)
         return task
 
