@@ -9,6 +9,7 @@ import pickle
 import socket
 import struct
 import sys
+import weakref
 from collections.abc import Callable
 from functools import partial
 from io import BytesIO
@@ -21,6 +22,9 @@ TASK, SLOTS, DONE, FAILED, UNREAD = range(5)
 
 UNREAD: the worker could not unpickle what it was to make.
 """
+
+ends: weakref.WeakSet[Any] = weakref.WeakSet()
+"""The ends of channels that are this process's, and that no child may keep."""
 
 _HEADER = struct.Struct("<BxxxIQd")
 _LEAST_BYTES = 1 << 12  # of a buffer that follows the pickled object
@@ -105,6 +109,15 @@ def receive(channel: socket.socket) -> tuple[int, Callable[[], Any], float]:
 
 def _nothing() -> None:
     pass
+
+
+def close_ends() -> None:
+    """Close the ends of this process; in a child those of its parent.
+
+    The workers would not notice the end of that, as long as the child has them.
+    """
+    for end in list(ends):
+        end.close()
 
 
 def _received(channel: socket.socket, size: int) -> memoryview:

@@ -21,7 +21,18 @@ import numpy as np
 from pyecho import _core
 from pyecho.items.nodes import node_of
 from pyecho.source.reader import item_at, tell_epoch
-from pyecho.workers.channel import DONE, FAILED, SLOTS, TASK, UNREAD, dumps, message, receive, send
+from pyecho.workers.channel import (
+    DONE,
+    FAILED,
+    SLOTS,
+    TASK,
+    UNREAD,
+    close_ends,
+    dumps,
+    message,
+    receive,
+    send,
+)
 
 Answer = tuple[list[Any], BaseException | None]
 """What was made of a task, and what ended that before its end."""
@@ -100,6 +111,7 @@ def serve(channel: socket.socket, life: Connection, worker: int, job: Job) -> No
     _die_with_loader(life)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the loader, which ends this one
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    close_ends()  # again: Ctrl-C may have cut short the first time
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     failure: BaseException | None = None
     try:

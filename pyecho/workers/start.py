@@ -10,19 +10,28 @@ import signal
 import socket
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+from pyecho._core import ConfigError
 from pyecho.run.context import CallerContext
 from pyecho.run.threads import Worker as Thread
-from pyecho.workers.channel import DONE, SLOTS, TASK, UNREAD, message, receive, send
+from pyecho.workers.channel import (
+    DONE,
+    SLOTS,
+    TASK,
+    UNREAD,
+    close_ends,
+    ends,
+    message,
+    receive,
+    send,
+)
 from pyecho.workers.pool import Task
 from pyecho.workers.process import Answer, Job, Maker, Slots, serve
 
-_ends: weakref.WeakSet[Any] = weakref.WeakSet()  # of this process, which children must not keep
 _starting = threading.Lock()  # a process that is forked meanwhile would keep the ends of the other
 
 
@@ -37,13 +46,20 @@ class ProcessWorker:
     _life: Any = None
 
     def __init__(self, context: Any, job: Job, number: int) -> None:
+        if multiprocessing.current_process().daemon:
+            raise ConfigError(
+                f"{multiprocessing.current_process().name} is a daemonic process, such as a "
+                "worker, and cannot start worker processes; pass num_workers=0 or "
+                'workers="thread" to the loader in it'
+            )
         self.tasks: deque[Task] = deque()
+        self._owner = os.getpid()
         self._slots = -1  # number of those that it knows
         self._held: deque[list[Any]] = deque()  # messages, of the last tasks
         with _starting, _without_interrupts():
             self._channel, theirs = socket.socketpair()
             their_life, self._life = multiprocessing.Pipe(duplex=False)
-            _ends.update((self._channel, self._life))
+            ends.update((self._channel, self._life))
             self._process = context.Process(
                 target=serve,
                 args=(theirs, their_life, number, job),
@@ -116,6 +132,8 @@ class ProcessWorker:
 
     def __del__(self) -> None:
         """Kill the process, if it still runs."""
+        if self._channel is not None and self._owner == os.getpid():
+            self.end()  # even if some child has inherited this end
         _close(self._channel, self._life)
 
 
@@ -206,12 +224,12 @@ def _close(*ends: Any) -> None:
             end.close()
 
 
-def _close_ends() -> None:
-    # In a child: the workers would not notice the end of its parent, as long as it has these.
-    for end in list(_ends):
-        end.close()
+def _after_fork() -> None:
+    global _starting
+    _starting = threading.Lock()  # another thread of the parent may have held it
+    close_ends()
 
 
-atexit.register(_close_ends)  # after loaders have been closed: their handler is always a later one
+atexit.register(close_ends)  # after loaders have been closed: their handler is always a later one
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_close_ends)
+    os.register_at_fork(after_in_child=_after_fork)
