@@ -17,10 +17,11 @@ from typing import Any
 
 import numpy as np
 
-TASK, SLOTS, DONE, FAILED, UNREAD = range(5)
+TASK, SLOTS, READY, DONE, FAILED, UNREAD = range(6)
 """Kinds: to a worker, items to make, and the memory of slots; from a worker, what came of it.
 
-UNREAD: the worker could not unpickle what it was to make.
+READY: `worker_init_fn` has returned or raised. UNREAD: the worker could not unpickle what it was
+to make.
 """
 
 ends: weakref.WeakSet[Any] = weakref.WeakSet()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import random
+import reprlib
 import signal
 import socket
 import sys
@@ -24,6 +26,7 @@ from pyecho.source.reader import item_at, tell_epoch
 from pyecho.workers.channel import (
     DONE,
     FAILED,
+    READY,
     SLOTS,
     TASK,
     UNREAD,
@@ -95,12 +98,18 @@ class Maker:
                     _seed(_mixed(self._key + whole))
                 item = item_at(self._job.get, index)
                 if slots is not None:
-                    assert self.writer is not None
-                    item = self.writer.write(slots[len(made)], item)
+                    item = self._written(slots[len(made)], item, index)
                 made.append(item)
         except BaseException as error:
             return made, error
         return made, None
+
+    def _written(self, slot: int, item: Any, index: Any) -> Any:
+        assert self.writer is not None
+        try:
+            return self.writer.write(slot, item)
+        except _core.SpecMismatch as error:
+            raise _core.SpecMismatch(f"source[{reprlib.repr(index)}]: {error}") from None
 
 
 def serve(channel: socket.socket, life: Connection, worker: int, job: Job) -> None:
@@ -119,7 +128,8 @@ def serve(channel: socket.socket, life: Connection, worker: int, job: Job) -> No
     except BaseException as error:
         failure = error
     maker = Maker(job)
-    with channel:
+    with channel, contextlib.suppress(OSError):  # the loader is gone
+        send(channel, message(READY))
         _serve(channel, maker, failure)
 
 
@@ -146,11 +156,7 @@ def _serve(channel: socket.socket, maker: Maker, failure: BaseException | None) 
             kind, made = UNREAD, _nothing(error)
         else:
             made = _nothing(failure) if failure is not None else maker.make(*task)
-        answer = _answer(*made, time.perf_counter() - began, kind)
-        try:
-            send(channel, answer)
-        except OSError:
-            return
+        send(channel, _answer(*made, time.perf_counter() - began, kind))
 
 
 def _nothing(error: BaseException) -> Answer:

@@ -20,6 +20,7 @@ from pyecho.run.context import CallerContext
 from pyecho.run.threads import Worker as Thread
 from pyecho.workers.channel import (
     DONE,
+    READY,
     SLOTS,
     TASK,
     UNREAD,
@@ -53,6 +54,7 @@ class ProcessWorker:
                 'workers="thread" to the loader in it'
             )
         self.tasks: deque[Task] = deque()
+        self.began = False
         self._owner = os.getpid()
         self._slots = -1  # number of those that it knows
         self._held: deque[list[Any]] = deque()  # messages, of the last tasks
@@ -98,12 +100,15 @@ class ProcessWorker:
         with contextlib.suppress(OSError):  # it has died, as collect() will find
             send(self._channel, self._held.popleft())
 
-    def collect(self) -> Task | None:
-        """Take an answer, and return its task; None if the worker has died."""
+    def collect(self) -> list[Task] | None:
+        """Take a message, and return the task that it answers; None if the worker has died."""
         try:
             kind, load, seconds = receive(self._channel)
         except (EOFError, OSError):
             return None
+        if kind == READY:
+            self.began = True
+            return []
         task = self.tasks.popleft()
         if self._held and len(self._held) == len(self.tasks):
             self._send_held()
@@ -112,13 +117,13 @@ class ProcessWorker:
             loaded = load()
         except BaseException as unread:  # what can be pickled, but not unpickled
             task.fail(unread)
-            return task
+            return [task]
         if kind == UNREAD:
             task.fail(loaded[1])
-            return task
+            return [task]
         values, error = (loaded, None) if kind == DONE else loaded
         task.take([None] * len(task.part()[2]) if values is None else values, error)
-        return task
+        return [task]
 
     def end(self) -> None:
         """Have it end after the task it does. From any thread."""
@@ -139,6 +144,8 @@ class ProcessWorker:
 
 class ThreadWorker:
     """A worker thread."""
+
+    began = True
 
     _thread: Any = None  # until Ctrl-C can no longer cut short the beginning
     _done: Any = None
@@ -185,12 +192,12 @@ class ThreadWorker:
             self._answers.append(self._maker.make(*task.part()))
             task.seconds = time.perf_counter() - began
 
-    def collect(self) -> Task | None:
+    def collect(self) -> list[Task]:
         """Take an answer, and return its task."""
         self._done.recv(1)
         task = self.tasks.popleft()
         task.take(*self._answers.popleft())
-        return task
+        return [task]
 
     def end(self) -> None:
         """Have the thread end after its tasks."""

@@ -6,10 +6,10 @@ import signal
 import numpy as np
 import pytest
 from scripts import run
-from worked import Rows, emitted
+from worked import Deadly, Rows, emitted
 
 import pyecho
-from pyecho import ConfigError
+from pyecho import ConfigError, SpecMismatch, WorkerError
 from pyecho.workers import start
 
 
@@ -83,3 +83,24 @@ def test_ctrl_c_right_after_the_fork_of_a_worker_leaves_no_process():
                 time.sleep(0.01)
         """
     )
+
+
+@pytest.mark.parametrize(("retries", "died"), [(0, "1 worker died"), (2, "3 workers died")])
+def test_workers_that_die_in_worker_init_fn_are_not_blamed_on_an_item(retries, died):
+    with pytest.raises(WorkerError, match=f"{died} before the first item.*exit code 3.*init_fn"):
+        emitted(Rows(), num_workers=2, retries=retries, worker_init_fn=lambda number: os._exit(3))
+
+
+def test_one_worker_that_dies_is_one_worker():
+    with pytest.raises(WorkerError, match="item 20 of the source cannot be made: 1 worker died of"):
+        emitted(Deadly(None), num_workers=2, retries=0)
+
+
+@pytest.mark.parametrize("workers", ["process", "thread"])
+def test_an_item_unlike_the_first_is_named_by_its_index(workers):
+    class Other(Rows):
+        def __getitem__(self, index):
+            return np.zeros(3 if index != 17 else 2)
+
+    with pytest.raises(SpecMismatch, match=r"^source\[17\]: .*shape \(3,\)"):
+        emitted(Other(), num_workers=2, workers=workers, batch_size=4, shuffle=True)
