@@ -130,7 +130,9 @@ class EchoLoader(LoaderTools):
         An item that is a list counts as the examples in it, such as patches of a volume.
     num_workers
         Workers that call ``source[index]``, for sources with items by index; 0: one thread of the
-        loader reads. The order, and with it the output, is the same for any number.
+        loader reads. The order, and with it the output, is the same for any number, unless the
+        source draws random numbers: only worker processes have their generators seeded, so those
+        give the same for any number of them, but not without workers or in threads.
     workers
         ``"process"``: worker processes, which write what they make straight into shared memory.
         They see `torch.utils.data.get_worker_info`, learn of epochs, and have the generators of

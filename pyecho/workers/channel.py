@@ -9,13 +9,23 @@ import pickle
 import socket
 import struct
 import sys
+import weakref
+from collections.abc import Callable
+from functools import partial
 from io import BytesIO
 from typing import Any
 
 import numpy as np
 
-TASK, SLOTS, DONE, FAILED = range(4)
-"""Kinds: to a worker, items to make, and the memory of slots; from a worker, what came of it."""
+TASK, SLOTS, READY, DONE, FAILED, UNREAD = range(6)
+"""Kinds: to a worker, items to make, and the memory of slots; from a worker, what came of it.
+
+READY: `worker_init_fn` has returned or raised. UNREAD: the worker could not unpickle what it was
+to make.
+"""
+
+ends: weakref.WeakSet[Any] = weakref.WeakSet()
+"""The ends of channels that are this process's, and that no child may keep."""
 
 _HEADER = struct.Struct("<BxxxIQd")
 _LEAST_BYTES = 1 << 12  # of a buffer that follows the pickled object
@@ -63,30 +73,52 @@ def dumps(value: Any) -> tuple[bytes, list[Any]]:
     return file.getvalue(), buffers
 
 
-def send(channel: socket.socket, kind: int, value: Any = None, seconds: float = 0.0) -> None:
-    """Send a message, and the seconds of its work; pickles the value before anything is sent.
+def message(kind: int, value: Any = None, seconds: float = 0.0) -> list[Any]:
+    """Return the parts of a message, which also tells the seconds of its work.
 
-    Raises `OSError` if it fails.
+    Pickling the value may raise anything.
     """
     if value is None:
-        channel.sendall(_HEADER.pack(kind, 0, 0, seconds))
-        return
+        return [_HEADER.pack(kind, 0, 0, seconds)]
     pickled, buffers = dumps(value)
     sizes = struct.pack(f"<{len(buffers)}Q", *(buffer.nbytes for buffer in buffers))
-    channel.sendall(_HEADER.pack(kind, len(buffers), len(pickled), seconds) + sizes + pickled)
-    for buffer in buffers:
-        channel.sendall(buffer)
+    return [_HEADER.pack(kind, len(buffers), len(pickled), seconds) + sizes + pickled, *buffers]
 
 
-def receive(channel: socket.socket) -> tuple[int, Any, float]:
-    """Return kind, object and seconds of the next message. Raises `EOFError`, `OSError`."""
+def send(channel: socket.socket, parts: list[Any]) -> None:
+    """Send parts of messages, and descriptors of files among them. Raises `OSError` if it fails."""
+    for part in parts:
+        if isinstance(part, int):
+            socket.send_fds(channel, [b"\0"], [part])
+        else:
+            channel.sendall(part)
+
+
+def receive(channel: socket.socket) -> tuple[int, Callable[[], Any], float]:
+    """Return kind, what unpickles the object, and seconds of the next message.
+
+    Raises `EOFError`, `OSError`; unpickling may raise anything.
+    """
     kind, count, size, seconds = _HEADER.unpack(_received(channel, _HEADER.size))
     if size == 0:
-        return kind, None, seconds
+        return kind, _nothing, seconds
     sizes = struct.unpack(f"<{count}Q", _received(channel, 8 * count))
     pickled = _received(channel, size)
     buffers = [_received(channel, each) for each in sizes]
-    return kind, pickle.loads(pickled, buffers=buffers), seconds
+    return kind, partial(pickle.loads, pickled, buffers=buffers), seconds
+
+
+def _nothing() -> None:
+    pass
+
+
+def close_ends() -> None:
+    """Close the ends of this process; in a child those of its parent.
+
+    The workers would not notice the end of that, as long as the child has them.
+    """
+    for end in list(ends):
+        end.close()
 
 
 def _received(channel: socket.socket, size: int) -> memoryview:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import reprlib
 import select
 import time
 from collections import deque
@@ -52,18 +53,31 @@ class Task:
         if error is not None or len(self._made) == len(self.indices):
             self.answer = self._made, error
 
-    def died(self, how: str, retries: int) -> None:
+    def fail(self, error: BaseException) -> None:
+        """Take an error that one of the items has, it is not known which: make them one by one."""
+        if len(self.part()[2]) == 1:
+            self.take([], error)
+        self._alone = True
+
+    def died(self, how: str, retries: int, *, began: bool) -> None:
         """Have another worker make what is left; if there were too many, fail."""
         indices = self.part()[2]
         self._alone = True
-        self.deaths += len(indices) == 1  # else it is not known which item is to blame
-        if self.deaths > retries:
-            error = WorkerError(
-                f"item {indices[0]!r} of the source cannot be made: {self.deaths} workers died of "
-                f"it, the last with {how}; look for a lack of memory or a crash of a library in "
-                "what they wrote, or raise retries="
+        self.deaths += len(indices) == 1 or not began  # else it is unknown which item is to blame
+        if self.deaths <= retries:
+            return
+        workers = f"{self.deaths} worker{'s' * (self.deaths > 1)} died"
+        text = (
+            f"item {reprlib.repr(indices[0])} of the source cannot be made: {workers} of it, the "
+            f"last with {how}; look for a lack of memory or a crash of a library in what they "
+            "wrote, or raise retries="
+        )
+        if not began:
+            text = (
+                f"worker processes cannot begin: {workers} before the first item, the last with "
+                f"{how}; look at what worker_init_fn and the modules that they import do"
             )
-            self.take([], error)
+        self.take([], WorkerError(text))
 
 
 class Worker(Protocol):
@@ -72,14 +86,17 @@ class Worker(Protocol):
     tasks: deque[Task]
     """Those it has, in their order."""
 
+    began: bool
+    """False until it has called `worker_init_fn`."""
+
     def fileno(self) -> int:
         """Return the descriptor that can be read once there is an answer, or the worker died."""
 
     def give(self, task: Task, slots: tuple[Slots, int] | None) -> None:
         """Have it do a task as well. `slots`: and the descriptor of their memory."""
 
-    def collect(self) -> Task | None:
-        """Take an answer, and return its task; None if the worker has died."""
+    def collect(self) -> list[Task] | None:
+        """Take a message, and return the task that it answers; None if the worker has died."""
 
     def end(self) -> None:
         """Have it end after its tasks. From any thread."""
@@ -98,7 +115,7 @@ class Pool:
         self.process = os.getpid()  # the workers are of
         self.closed = False
         self.has_short_indices = True
-        """True if a message to a worker is short. A longer one needs a worker that is reading."""
+        """True if indices are numbers, of which a task may have several."""
         self.slots: tuple[Slots, int] | None = None
         """Of the stage that tasks go to, and the descriptor of their memory."""
         self._retries = retries
@@ -128,7 +145,7 @@ class Pool:
     @property
     def _depth(self) -> int:
         # A worker need not wait for its next task if that is short, and cannot be kept from others.
-        return 2 if self._mean_seconds < TASK_SECONDS and self.has_short_indices else 1
+        return 2 if self._mean_seconds < TASK_SECONDS else 1
 
     def _load(self, number: int) -> int:
         worker = self._workers[number]
@@ -141,7 +158,9 @@ class Pool:
             worker = self._running(number)
             worker.give(task, self.slots)
         except Exception as error:  # no process, or nothing that can be pickled
-            task.take([], error)
+            task.fail(error)
+            if task.answer is None:
+                self._again.append(task)
 
     def _running(self, number: int) -> Worker:
         worker = self._workers[number]
@@ -165,13 +184,13 @@ class Pool:
             worker = self._workers[number]
             assert worker is not None
             items = len(worker.tasks[0].part()[2]) if worker.tasks else 0
-            task = worker.collect()
-            if task is None:
+            tasks = worker.collect()
+            if tasks is None:
                 self._bury(number, worker)
                 continue
-            if task.answer is None:
-                self._again.append(task)
-            self._mean_seconds += (task.seconds / items - self._mean_seconds) / 4
+            self._again.extend(task for task in tasks if task.answer is None)
+            for task in tasks:
+                self._mean_seconds += (task.seconds / items - self._mean_seconds) / 4
         while self._again and not self.closed:
             number = min(range(len(self._workers)), key=self._load)
             if self._load(number) >= self._depth:
@@ -185,7 +204,7 @@ class Pool:
         worker.end()
         how = worker.join(1.0)
         if worker.tasks:  # it has not begun the others
-            worker.tasks[0].died(how, self._retries)
+            worker.tasks[0].died(how, self._retries, began=worker.began)
         self._again.extend(task for task in worker.tasks if task.answer is None)
         if self.closed:
             for task in self._again:

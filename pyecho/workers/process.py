@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import random
+import reprlib
 import signal
 import socket
 import sys
@@ -21,7 +23,19 @@ import numpy as np
 from pyecho import _core
 from pyecho.items.nodes import node_of
 from pyecho.source.reader import item_at, tell_epoch
-from pyecho.workers.channel import DONE, FAILED, SLOTS, TASK, dumps, receive, send
+from pyecho.workers.channel import (
+    DONE,
+    FAILED,
+    READY,
+    SLOTS,
+    TASK,
+    UNREAD,
+    close_ends,
+    dumps,
+    message,
+    receive,
+    send,
+)
 
 Answer = tuple[list[Any], BaseException | None]
 """What was made of a task, and what ended that before its end."""
@@ -84,12 +98,18 @@ class Maker:
                     _seed(_mixed(self._key + whole))
                 item = item_at(self._job.get, index)
                 if slots is not None:
-                    assert self.writer is not None
-                    item = self.writer.write(slots[len(made)], item)
+                    item = self._written(slots[len(made)], item, index)
                 made.append(item)
         except BaseException as error:
             return made, error
         return made, None
+
+    def _written(self, slot: int, item: Any, index: Any) -> Any:
+        assert self.writer is not None
+        try:
+            return self.writer.write(slot, item)
+        except _core.SpecMismatch as error:
+            raise _core.SpecMismatch(f"source[{reprlib.repr(index)}]: {error}") from None
 
 
 def serve(channel: socket.socket, life: Connection, worker: int, job: Job) -> None:
@@ -100,6 +120,7 @@ def serve(channel: socket.socket, life: Connection, worker: int, job: Job) -> No
     _die_with_loader(life)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the loader, which ends this one
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    close_ends()  # again: Ctrl-C may have cut short the first time
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     failure: BaseException | None = None
     try:
@@ -107,57 +128,62 @@ def serve(channel: socket.socket, life: Connection, worker: int, job: Job) -> No
     except BaseException as error:
         failure = error
     maker = Maker(job)
-    with channel:
+    with channel, contextlib.suppress(OSError):  # the loader is gone
+        send(channel, message(READY))
         _serve(channel, maker, failure)
 
 
 def _serve(channel: socket.socket, maker: Maker, failure: BaseException | None) -> None:
     while True:
         try:
-            kind, message, _ = receive(channel)
+            kind, load, _ = receive(channel)
             descriptors = socket.recv_fds(channel, 1, 1)[1] if kind == SLOTS else []
         except (EOFError, OSError):
             return
         try:
             for descriptor in descriptors:
-                maker.writer = pickle.loads(message).writer(descriptor)
+                maker.writer = load().writer(descriptor)
                 os.close(descriptor)
         except BaseException as error:
             failure = error  # of which the next task tells
         if kind != TASK:
             continue
+        began = time.perf_counter()
+        kind = FAILED
         try:
-            began = time.perf_counter()
-            made = ([], failure) if failure is not None else maker.make(*message)
-            _answer(channel, *made, time.perf_counter() - began)
-        except OSError:
-            return
+            task = load()
+        except BaseException as error:
+            kind, made = UNREAD, _nothing(error)
+        else:
+            made = _nothing(failure) if failure is not None else maker.make(*task)
+        send(channel, _answer(*made, time.perf_counter() - began, kind))
+
+
+def _nothing(error: BaseException) -> Answer:
+    """Return the answer to a task that could not begin."""
+    return [], error
 
 
 def _answer(
-    channel: socket.socket, made: list[Any], error: BaseException | None, seconds: float
-) -> None:
+    made: list[Any], error: BaseException | None, seconds: float, failed: int = FAILED
+) -> list[Any]:
     if error is None and not any(value is not None for value in made):
-        send(channel, DONE, None, seconds)  # all of it is in slots
-        return
+        return message(DONE, None, seconds)  # all of it is in slots
     try:
         if error is None:
-            send(channel, DONE, made, seconds)
-        else:
-            send(channel, FAILED, (made, _portable(error)), seconds)
-    except OSError:
-        raise
-    except Exception as unsent:  # it cannot be pickled: send what comes before
+            return message(DONE, made, seconds)
+        return message(failed, (made, _portable(error)), seconds)
+    except BaseException as unsent:  # it cannot be pickled: send what comes before
         if not made:
             raise
-        _answer(channel, *_up_to_unsent(made, unsent), seconds)
+        return _answer(*_up_to_unsent(made, unsent), seconds)
 
 
-def _up_to_unsent(made: list[Any], unsent: Exception) -> Answer:
+def _up_to_unsent(made: list[Any], unsent: BaseException) -> Answer:
     for place, value in enumerate(made):
         try:
             dumps(value)
-        except Exception as error:
+        except BaseException as error:
             return made[:place], error
     return made, unsent
 
@@ -167,7 +193,7 @@ def _portable(error: BaseException) -> Any:
     sent = ExceptionWithTraceback(error, error.__traceback__)
     try:
         pickle.loads(pickle.dumps(sent))
-    except Exception:
+    except BaseException:
         text = "".join(traceback.format_exception_only(type(error), error)).strip()
         sent = ExceptionWithTraceback(RuntimeError(text), error.__traceback__)
     return sent

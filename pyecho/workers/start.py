@@ -6,25 +6,38 @@ import atexit
 import contextlib
 import multiprocessing
 import os
-import pickle
 import signal
 import socket
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+from pyecho._core import ConfigError
 from pyecho.run.context import CallerContext
 from pyecho.run.threads import Worker as Thread
-from pyecho.workers.channel import FAILED, SLOTS, TASK, receive, send
+from pyecho.workers.channel import (
+    DONE,
+    READY,
+    SLOTS,
+    TASK,
+    UNREAD,
+    close_ends,
+    ends,
+    message,
+    receive,
+    send,
+)
 from pyecho.workers.pool import Task
 from pyecho.workers.process import Answer, Job, Maker, Slots, serve
 
-_ends: weakref.WeakSet[Any] = weakref.WeakSet()  # of this process, which children must not keep
 _starting = threading.Lock()  # a process that is forked meanwhile would keep the ends of the other
+
+
+SHORT_BYTES = 1 << 14
+"""A longer message waits until the worker reads: it may be about to send a long answer itself."""
 
 
 class ProcessWorker:
@@ -34,12 +47,21 @@ class ProcessWorker:
     _life: Any = None
 
     def __init__(self, context: Any, job: Job, number: int) -> None:
+        if multiprocessing.current_process().daemon:
+            raise ConfigError(
+                f"{multiprocessing.current_process().name} is a daemonic process, such as a "
+                "worker, and cannot start worker processes; pass num_workers=0 or "
+                'workers="thread" to the loader in it'
+            )
         self.tasks: deque[Task] = deque()
+        self.began = False
+        self._owner = os.getpid()
         self._slots = -1  # number of those that it knows
+        self._held: deque[list[Any]] = deque()  # messages, of the last tasks
         with _starting, _without_interrupts():
             self._channel, theirs = socket.socketpair()
             their_life, self._life = multiprocessing.Pipe(duplex=False)
-            _ends.update((self._channel, self._life))
+            ends.update((self._channel, self._life))
             self._process = context.Process(
                 target=serve,
                 args=(theirs, their_life, number, job),
@@ -64,27 +86,44 @@ class ProcessWorker:
 
     def give(self, task: Task, slots: tuple[Slots, int] | None) -> None:
         """Have it do a task as well."""
-        with contextlib.suppress(OSError):  # it has died, as collect() will find
-            if task.slots is not None and slots is not None and slots[0].number != self._slots:
-                send(self._channel, SLOTS, pickle.dumps(slots[0]))
-                socket.send_fds(self._channel, [b"\0"], [slots[1]])
-                self._slots = slots[0].number
-            send(self._channel, TASK, task.part())
+        parts = message(TASK, task.part())
+        if task.slots is not None and slots is not None and slots[0].number != self._slots:
+            parts = [*message(SLOTS, slots[0]), slots[1], *parts]
+            self._slots = slots[0].number
+        is_short = sum(len(part) for part in parts if not isinstance(part, int)) <= SHORT_BYTES
+        self._held.append(parts)
         self.tasks.append(task)
+        if len(self.tasks) == 1 or (is_short and len(self._held) == 1):
+            self._send_held()
 
-    def collect(self) -> Task | None:
-        """Take an answer, and return its task; None if the worker has died."""
+    def _send_held(self) -> None:
+        with contextlib.suppress(OSError):  # it has died, as collect() will find
+            send(self._channel, self._held.popleft())
+
+    def collect(self) -> list[Task] | None:
+        """Take a message, and return the task that it answers; None if the worker has died."""
         try:
-            kind, values, seconds = receive(self._channel)
+            kind, load, seconds = receive(self._channel)
         except (EOFError, OSError):
             return None
-        except Exception as unread:  # an item that can be pickled, but not unpickled
-            kind, values, seconds = FAILED, ([], unread), 0.0
+        if kind == READY:
+            self.began = True
+            return []
         task = self.tasks.popleft()
+        if self._held and len(self._held) == len(self.tasks):
+            self._send_held()
         task.seconds = seconds
-        values, error = values if kind == FAILED else (values, None)
+        try:
+            loaded = load()
+        except BaseException as unread:  # what can be pickled, but not unpickled
+            task.fail(unread)
+            return [task]
+        if kind == UNREAD:
+            task.fail(loaded[1])
+            return [task]
+        values, error = (loaded, None) if kind == DONE else loaded
         task.take([None] * len(task.part()[2]) if values is None else values, error)
-        return task
+        return [task]
 
     def end(self) -> None:
         """Have it end after the task it does. From any thread."""
@@ -98,11 +137,15 @@ class ProcessWorker:
 
     def __del__(self) -> None:
         """Kill the process, if it still runs."""
+        if self._channel is not None and self._owner == os.getpid():
+            self.end()  # even if some child has inherited this end
         _close(self._channel, self._life)
 
 
 class ThreadWorker:
     """A worker thread."""
+
+    began = True
 
     _thread: Any = None  # until Ctrl-C can no longer cut short the beginning
     _done: Any = None
@@ -149,12 +192,12 @@ class ThreadWorker:
             self._answers.append(self._maker.make(*task.part()))
             task.seconds = time.perf_counter() - began
 
-    def collect(self) -> Task | None:
+    def collect(self) -> list[Task]:
         """Take an answer, and return its task."""
         self._done.recv(1)
         task = self.tasks.popleft()
         task.take(*self._answers.popleft())
-        return task
+        return [task]
 
     def end(self) -> None:
         """Have the thread end after its tasks."""
@@ -188,12 +231,12 @@ def _close(*ends: Any) -> None:
             end.close()
 
 
-def _close_ends() -> None:
-    # In a child: the workers would not notice the end of its parent, as long as it has these.
-    for end in list(_ends):
-        end.close()
+def _after_fork() -> None:
+    global _starting
+    _starting = threading.Lock()  # another thread of the parent may have held it
+    close_ends()
 
 
-atexit.register(_close_ends)  # after loaders have been closed: their handler is always a later one
+atexit.register(close_ends)  # after loaders have been closed: their handler is always a later one
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_close_ends)
+    os.register_at_fork(after_in_child=_after_fork)

@@ -168,17 +168,12 @@ def test_long_lists_of_indices_and_long_answers_do_not_wait_for_each_other():
     assert emitted(Chosen(), 1, factor=1, sampler=batches, num_workers=2) == expected
 
 
-class Unread:
-    """Can be pickled, and not unpickled."""
+def test_a_sampler_of_long_and_short_indices_waits_for_none():
+    indices = [[7], *([5, list(range(60_000))] * 20)]
 
-    def __reduce__(self):
-        return int, ("no number",)
-
-
-def test_an_item_that_cannot_be_read_is_an_error():
-    class Items(Rows):
+    class Either(Rows):
         def __getitem__(self, index):
-            return Unread() if index == 5 else index
+            return np.zeros((400_000,)) if isinstance(index, int) else np.zeros(len(index))
 
-    with pytest.raises(ValueError, match="no number"):
-        emitted(Items(), num_workers=2)
+    [batches] = emitted(Either(), 1, factor=1, sampler=indices, num_workers=1)
+    assert [len(batch) for batch, _ in batches] == [1, *([400_000, 60_000] * 20)]

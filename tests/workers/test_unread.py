@@ -1,0 +1,116 @@
+"""What cannot be pickled or unpickled on its way is an error, after all items before it."""
+
+import os
+
+import pytest
+from worked import Rows, plain
+
+import pyecho
+
+FORMS = {"examples": {"batch_size": 8, "shuffle_buffer": 0}, "batch echoing": {"shuffle_buffer": 0}}
+forms = pytest.mark.parametrize("options", FORMS.values(), ids=FORMS)
+LOADER = os.getpid()
+
+
+def fail_in_loader(error):
+    if os.getpid() == LOADER:
+        raise error
+    return ValueError("in the worker")
+
+
+class Unread(Exception):
+    """Can be pickled, but not unpickled by the loader."""
+
+    def __init__(self, error=None):
+        super().__init__("unread")
+        self.error = error or LookupError("unread")
+
+    def __reduce__(self):
+        return fail_in_loader, (self.error,)
+
+
+class Unsent(Exception):
+    """Cannot be pickled."""
+
+    def __init__(self, error):
+        super().__init__("unsent")
+        self.error = error
+
+    def __reduce__(self):
+        raise self.error
+
+
+def until_error(options, at=20, **more):
+    """The indices of items before an exception, and the exception."""
+    found = []
+    with pyecho.EchoLoader(factor=1, num_workers=2, **options, **more) as loader:
+        for _ in range(2):  # the workers are fit for use after an exception
+            with pytest.raises(BaseException) as raised:  # noqa: PT011
+                for batch in loader:
+                    found += [plain(batch["index"])]
+    flat = [index for each in found for index in (each if isinstance(each, list) else [each])]
+    assert flat == [*range(at), *range(at)]
+    return raised.value
+
+
+class Items(Rows):
+    """Has a leaf that is odd at one item, or raises it."""
+
+    def __init__(self, odd, *, raises=False):
+        super().__init__()
+        self.odd, self.raises = odd, raises
+
+    def __getitem__(self, index):
+        if index == 20 and self.raises:
+            raise self.odd
+        return {"index": index, "leaf": self.odd if index == 20 else "text"}
+
+
+@forms
+@pytest.mark.parametrize("odd", [Unread, Unsent])
+@pytest.mark.parametrize("error", [LookupError(), FileNotFoundError(), EOFError(), SystemExit(3)])
+def test_an_item_that_cannot_be_sent_or_read_is_that_error(odd, error, options):
+    raised = until_error(options | {"source": Items(odd(error))})
+    assert isinstance(raised, type(error))
+
+
+@forms
+@pytest.mark.parametrize(
+    "error", [Unread(), Unread(OSError()), Unsent(OSError()), Unsent(SystemExit(3))], ids=repr
+)
+def test_an_exception_that_cannot_be_sent_or_read_is_an_exception(error, options):
+    raised = until_error(options | {"source": Items(error, raises=True)})
+    assert isinstance(raised, LookupError | OSError | RuntimeError)
+    assert not isinstance(raised, pyecho.WorkerError)
+
+
+class Index:
+    """Cannot be unpickled at 20."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def __index__(self):
+        return self.number
+
+    def __reduce__(self):
+        return (Index, (self.number,)) if self.number != 20 else (int, ("no number",))
+
+
+@forms
+def test_an_index_that_cannot_be_read_is_an_error(options):
+    class Indexed(Rows):
+        def __getitem__(self, index):
+            return super().__getitem__(int(index))
+
+    options = options | {"source": Indexed(), "sampler": [Index(number) for number in range(30)]}
+    raised = until_error(options)
+    assert isinstance(raised, ValueError)
+    assert "no number" in str(raised)
+
+
+@forms
+def test_an_index_that_cannot_be_sent_is_an_error(options):
+    indices = [*range(20), lambda: 0, 21]
+    raised = until_error(options | {"source": Rows(), "sampler": indices})
+    assert "pickle" in str(raised)
