@@ -100,7 +100,7 @@ class Uploads(metaclass=_Pybind11Type):
     def sent_bytes(self) -> int: ...
 
 @final
-class Program:
+class Program(metaclass=_Pybind11Type):
     def __init__(
         self, element: int, element_bytes: int, shape: Sequence[int], operations: Sequence[Any]
     ) -> None: ...

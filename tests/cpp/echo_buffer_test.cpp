@@ -32,8 +32,7 @@ TEST(EchoBuffer, configurations_that_cannot_be_are_refused) {
   wrong.push_back({.leaves = {8}, .prefetch = kMost});
   wrong.push_back({.leaves = {8}, .prefetch = kMost, .threads = 0, .held = 1});
   wrong.push_back({.leaves = {8}, .held = kMost});
-  wrong.push_back(
-      {.plan = {.batch_rows = 4}, .leaves = {8}, .steps = std::numeric_limits<std::uint64_t>::max() / 2});
+  wrong.push_back({.plan = {.batch_rows = 4}, .leaves = {8}, .steps = std::numeric_limits<std::uint64_t>::max() / 2});
   for (const EchoConfig& config : wrong) {
     EXPECT_THROW(EchoBuffer{config}, std::invalid_argument) << &config - wrong.data();
     EXPECT_THROW(static_cast<void>(EchoBuffer::min_bytes(config)), std::invalid_argument) << &config - wrong.data();

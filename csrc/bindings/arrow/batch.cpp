@@ -171,7 +171,8 @@ py::object ArrowBatch::read_varying(const ArrowType& type, const ArrowArray& arr
       require_fit(ends[0] >= 0 && size >= 0 && ends[1] <= values.length, type);
       const ArrowType* column = nullptr;
       if (bindings::first_null(type.children[0], values, ends[0], size, column) < size) {
-        raise(errors().config_error, type.path + " has a null in a list; fill it in the source (in pyarrow, fill_null)");
+        raise(errors().config_error,
+              type.path + " has a null in a list; fill it in the source (in pyarrow, fill_null)");
       }
       object = read(type.children[0], values, ends[0], size);
     }
