@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 
 class EchoLoader(LoaderTools):
-    """Iterate a source with each of its items used several times, shuffled::
+    """Iterate a source with each of its items used several times, shuffled.
+
+    ::
 
         source ──▶ pool of distinct items ──▶ e uses of each, drawn at random ──▶ batches
 
@@ -73,8 +75,7 @@ class EchoLoader(LoaderTools):
     drop_last
         Leave out batches with fewer than `batch_size` rows.
     pad_last
-        Give each pass the next multiple of `batch_size` uses, so that all batches are full. Needs
-        a source with a length, or `steps_per_epoch`.
+        Give each pass the next multiple of `batch_size` uses: all batches are full. Needs a length.
     seed
         Selects the random numbers, together with the epoch.
     epochs
@@ -86,10 +87,9 @@ class EchoLoader(LoaderTools):
         and over; the pool is kept between iterations.
     shards
         Number of independent streams to which the items are dealt by turns, each with its own pool
-        and draws; the uses of a batch come from one after the other. All have equally many uses: a
-        stream with fewer items uses some of them more often. With the ``group=`` of
-        `pyecho.torch.EchoLoader` the streams are dealt to the ranks, so that any number of ranks
-        that divides `shards` makes the same global batches. None: one for each rank.
+        and draws, and as many uses as the others; a batch takes uses of one after the other. With
+        the ``group=`` of `pyecho.torch.EchoLoader` ranks are dealt streams, so that any number of
+        ranks that divides `shards` makes the same global batches. None: one for each rank.
     prefetch
         Batches (in batch echoing items) made ahead of the consumer; of small ones as many as 4 MiB
         hold, up to 32 batches or 256 items.
@@ -97,10 +97,10 @@ class EchoLoader(LoaderTools):
         Native threads that assemble batches ahead of the consumer; 0: the consumer's thread does
         everything, reading included (but with an adaptive factor). None: as many as pay.
     fields
-        Example echoing: a `Field` for leaves whose examples differ in size, by name (its keys,
-        joined by dots): ``{"image": pyecho.Field((None, None, 3), "uint8", max_bytes=4 << 20)}``;
-        a `Field` alone for the one leaf that has axes. Batches have a `Ragged` there, unless `ops`
-        make rows of one shape. With `max_bytes` each example counts as the most that it may have.
+        ``{"image": pyecho.Field((None, None, 3), "uint8", max_bytes=4 << 20)}``, by names (keys
+        joined by dots), or a `Field` for the one leaf with axes: its examples differ in size.
+        Batches have a `Ragged`, unless `ops` make rows of one shape. With the loader's `max_bytes`
+        each example counts as the most that it may have.
     ops
         Example echoing: operations of `pyecho.ops` that every use goes through on its way into the
         batch, such as ``[ops.RandomCrop((224, 224)), ops.ToCHW()]``: natively and without the GIL.

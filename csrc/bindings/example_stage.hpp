@@ -51,11 +51,18 @@ class ExampleStage final : public Stage {
 
   // Copies an example, or each row of a batch, into slots. Raises SpecMismatch, PutTimeout, Closed.
   void put(pybind11::handle item, bool batched, std::optional<double> timeout_s);
-  // Reserves a slot to write to. `shapes`: a dict with the shape of each leaf of variable size, by name. Raises
-  // PutTimeout, Closed, ConfigError.
-  Reservation reserve(std::optional<double> timeout_s, const pybind11::dict& shapes);
-  // Returns new writable arrays on the slot, with `owner` as their base.
-  [[nodiscard]] std::vector<pybind11::object> slot_views(Reservation reservation, pybind11::handle owner) const;
+  // Reserves a slot to write to. Raises PutTimeout, Closed.
+  Reservation reserve(std::optional<double> timeout_s);
+  // By leaf; empty if no leaf has a variable size.
+  using Shapes = std::vector<std::vector<std::uint64_t>>;
+  // Returns the shape that a dict has for each leaf of variable size, by name. Raises ConfigError, SpecMismatch.
+  [[nodiscard]] Shapes checked_shapes(const pybind11::dict& shapes) const;
+  // Returns new writable arrays on the slot, with `owner` as their base. A leaf of variable size has an array of its own
+  // in `arrays`, because views may outlive the memory of an item; fill_variable() copies it into the slot.
+  [[nodiscard]] std::vector<pybind11::object> slot_views(Reservation reservation, pybind11::handle owner,
+                                                         const Shapes& shapes,
+                                                         std::vector<pybind11::object>& arrays) const;
+  void fill_variable(Reservation reservation, const Shapes& shapes, const std::vector<pybind11::object>& arrays) const;
 
   int traverse(visitproc visit, void* arg) const override;
   void clear() override;
@@ -113,6 +120,8 @@ class ExampleStage final : public Stage {
   [[nodiscard]] HostMemory new_memory(std::size_t size_bytes, Upload& upload) const;
   // Raises SpecMismatch if operations cannot transform these rows.
   void check_shapes(const ItemView& view) const;
+  void check_shape(std::size_t leaf, std::span<const std::uint64_t> shape) const;
+  [[nodiscard]] pybind11::object new_array(std::size_t leaf, const Shapes& shapes) const;
   pybind11::object ragged_leaf(std::size_t index, const Lease& lease, pybind11::handle owner) const;
   pybind11::object array_leaf(std::size_t index, std::byte* data, std::uint32_t rows, pybind11::handle owner) const;
   [[nodiscard]] std::span<const ReferenceTable::Entry> entries_of(const Lease& lease) const noexcept;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <limits>
 #include <new>
 
@@ -37,8 +38,11 @@ namespace {
 std::vector<std::uint64_t> shape_in(const py::dict& shapes, const LeafSpec& leaf) {
   const py::str name(leaf.name);
   const py::object given = shapes.contains(name) ? py::object(shapes[name]) : py::none();
-  const auto shape =
-      py::isinstance<py::sequence>(given) ? given.cast<std::vector<npy_intp>>() : std::vector<npy_intp>();
+  std::vector<npy_intp> shape;
+  try {
+    shape = py::isinstance<py::sequence>(given) ? given.cast<std::vector<npy_intp>>() : std::vector<npy_intp>();
+  } catch (const py::cast_error&) {  // not whole numbers, or too large: fits no leaf
+  }
   const auto fits = [](npy_intp wanted, npy_intp extent) { return extent >= 0 && (wanted == extent || wanted == -1); };
   if (!std::ranges::equal(leaf.shape, shape, fits)) {
     raise(errors().config_error, leaf.path + ": reserve() needs shapes={'" + leaf.name + "': ...} for a " +
@@ -60,30 +64,35 @@ std::vector<std::uint64_t> shape_in(const py::dict& shapes, const LeafSpec& leaf
 
 }  // namespace
 
+void ExampleStage::check_shape(std::size_t leaf, std::span<const std::uint64_t> shape) const {
+  const LeafSpec& of_leaf = structure_.leaves()[leaf];
+  const ops::Program* const program = config_.programs.empty() ? nullptr : config_.programs[leaf].get();
+  if (const std::string refusal = refusal_of(of_leaf.variable, program, shape); !refusal.empty()) {
+    raise(errors().spec_mismatch, of_leaf.path + ": " + refusal);
+  }
+}
+
 void ExampleStage::check_shapes(const ItemView& view) const {
   for (std::size_t leaf = 0; leaf < structure_.leaves().size() && !config_.programs.empty(); ++leaf) {
     if (structure_.leaves()[leaf].variable.axes == 0 || config_.programs[leaf] == nullptr) {
       continue;
     }
-    view.each_shape(leaf, [&](std::span<const std::uint64_t> shape) {
-      if (const std::string refusal = config_.programs[leaf]->refusal(shape); !refusal.empty()) {
-        raise(errors().spec_mismatch, structure_.leaves()[leaf].path + ": " + refusal);
-      }
-    });
+    view.each_shape(leaf, [&](std::span<const std::uint64_t> shape) { check_shape(leaf, shape); });
   }
 }
 
-Reservation ExampleStage::reserve(std::optional<double> timeout_s, const py::dict& shapes) {
-  std::vector<std::vector<std::uint64_t>> wanted(structure_.leaves().size());
-  for (std::size_t leaf = 0; leaf < wanted.size() && core_->layout().has_variable(); ++leaf) {
+ExampleStage::Shapes ExampleStage::checked_shapes(const py::dict& shapes) const {
+  Shapes wanted(core_->layout().has_variable() ? structure_.leaves().size() : 0);
+  for (std::size_t leaf = 0; leaf < wanted.size(); ++leaf) {
     if (structure_.leaves()[leaf].variable.axes > 0) {
       wanted[leaf] = shape_in(shapes, structure_.leaves()[leaf]);
-      const ops::Program* const program = config_.programs.empty() ? nullptr : config_.programs[leaf].get();
-      if (const std::string refusal = program == nullptr ? "" : program->refusal(wanted[leaf]); !refusal.empty()) {
-        raise(errors().spec_mismatch, structure_.leaves()[leaf].path + ": " + refusal);
-      }
+      check_shape(leaf, wanted[leaf]);
     }
   }
+  return wanted;
+}
+
+Reservation ExampleStage::reserve(std::optional<double> timeout_s) {
   const Deadline deadline = deadline_after(timeout_s);
   Reservation reservation{};
   Outcome outcome = core_->reserve(reservation, Deadline::min());
@@ -92,13 +101,6 @@ Reservation ExampleStage::reserve(std::optional<double> timeout_s, const py::dic
   }
   if (outcome != Outcome::kOk) {
     raise_for_put(outcome, timeout_s, "");
-  }
-  for (std::size_t leaf = 0; leaf < wanted.size(); ++leaf) {
-    const SlotLayout::Leaf& of_leaf = core_->layout().leaves()[leaf];
-    if (of_leaf.variable.axes > 0 && core_->allocate(reservation.slot, of_leaf, wanted[leaf]) == nullptr) {
-      core_->abort(reservation);
-      throw std::bad_alloc();
-    }
   }
   return reservation;
 }
@@ -179,15 +181,41 @@ Outcome ExampleStage::put_held(bool wait, std::size_t& row) {
   return outcome;
 }
 
-std::vector<py::object> ExampleStage::slot_views(Reservation reservation, py::handle owner) const {
+py::object ExampleStage::new_array(std::size_t leaf, const Shapes& shapes) const {
+  const LeafSpec& of_leaf = structure_.leaves()[leaf];
+  std::vector<npy_intp> shape(shapes[leaf].begin(), shapes[leaf].end());
+  return owned(
+      PyArray_Zeros(static_cast<int>(shape.size()), shape.data(), as_descr(py::object(of_leaf.dtype).release()), 0));
+}
+
+void ExampleStage::fill_variable(Reservation reservation, const Shapes& shapes,
+                                 const std::vector<py::object>& arrays) const {
+  for (std::size_t leaf = 0; leaf < shapes.size(); ++leaf) {
+    const SlotLayout::Leaf& of_leaf = core_->layout().leaves()[leaf];
+    if (of_leaf.variable.axes == 0) {
+      continue;
+    }
+    std::byte* const to = core_->allocate(reservation.slot, of_leaf, shapes[leaf]);
+    if (to == nullptr) {
+      throw std::bad_alloc();
+    }
+    const py::object array = arrays[leaf] ? arrays[leaf] : new_array(leaf, shapes);
+    std::memcpy(to, PyArray_DATA(as_array(array)), static_cast<std::size_t>(PyArray_NBYTES(as_array(array))));
+  }
+}
+
+std::vector<py::object> ExampleStage::slot_views(Reservation reservation, py::handle owner, const Shapes& shapes,
+                                                 std::vector<py::object>& arrays) const {
   std::vector<py::object> views;
   std::byte* const slot = core_->slot_data(reservation.slot);
   for (const LeafSpec& leaf : structure_.leaves()) {
     const SlotLayout::Leaf& of_leaf = core_->layout().leaves()[views.size()];
     if (leaf.variable.axes > 0) {
-      const VariableItem& variable = core_->variable_item(reservation.slot, of_leaf);
-      const std::vector<npy_intp> shape(variable.shape(of_leaf).begin(), variable.shape(of_leaf).end());
-      views.push_back(array_on(variable.data, leaf.dtype, shape, owner));
+      py::object& array = arrays[views.size()];
+      if (!array) {
+        array = new_array(views.size(), shapes);
+      }
+      views.push_back(owned(PyArray_View(as_array(array), nullptr, nullptr)));
     } else {
       views.push_back(array_on(slot + of_leaf.slot_offset, leaf.dtype, leaf.shape, owner));
     }

@@ -101,6 +101,7 @@ Replay ExampleStage::begin_core(const PlanPosition& position) {
 
 void ExampleStage::refill(const py::object& item, bool batched, const Indices& rows, const Indices& slots) {
   const ItemView view(structure_, item, batched, to_array_);
+  check_shapes(view);
   for (py::ssize_t i = 0; i < slots.size(); ++i) {
     const auto row = static_cast<std::size_t>(rows.at(i));
     const auto slot = static_cast<std::uint32_t>(slots.at(i));

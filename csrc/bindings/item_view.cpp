@@ -218,7 +218,7 @@ ItemView::Piece ItemView::piece_of(const LeafSpec& leaf, py::handle object, bool
 
 // A column of arrays, one for each row.
 void ItemView::resolve_rows(const LeafSpec& leaf, Source& source, const py::object& to_array) {
-  py::list arrays(source.owner);
+  const auto arrays = owned<py::list>(PySequence_List(source.owner.ptr()));  // a copy: the other is the user's
   set_rows(leaf, static_cast<Py_ssize_t>(arrays.size()));
   for (std::size_t row = 0; row < arrays.size(); ++row) {
     const py::object array = PyArray_Check(arrays[row].ptr()) != 0
@@ -231,7 +231,7 @@ void ItemView::resolve_rows(const LeafSpec& leaf, Source& source, const py::obje
     size_bytes_ += source.pieces.back().size_bytes / arrays.size();
     arrays[row] = array;
   }
-  source.owner = std::move(arrays);
+  source.owner = arrays;
 }
 
 void ItemView::resolve_references(const LeafSpec& leaf, Source& source) {

@@ -19,7 +19,11 @@ namespace {
 class ReservationObject {
  public:
   ReservationObject(std::shared_ptr<ExampleStage> buffer, std::optional<double> timeout_s, const py::dict& shapes)
-      : buffer_(std::move(buffer)), core_(buffer_->shared_core()), reservation_(buffer_->reserve(timeout_s, shapes)) {}
+      : buffer_(std::move(buffer)),
+        core_(buffer_->shared_core()),
+        shapes_(buffer_->checked_shapes(shapes)),
+        arrays_(shapes_.size()),
+        reservation_(buffer_->reserve(timeout_s)) {}
   // Aborts an open reservation, because it would hold up all later ones.
   ~ReservationObject() {
     if (open_) {
@@ -33,7 +37,7 @@ class ReservationObject {
   py::object views(py::handle self) {
     const Section section(lock_);
     require_open("views");
-    std::vector<py::object> arrays = buffer_->slot_views(reservation_, self);
+    std::vector<py::object> arrays = buffer_->slot_views(reservation_, self, shapes_, arrays_);
     for (const py::object& array : arrays) {
       views_.emplace_back(py::weakref(array));
     }
@@ -45,6 +49,9 @@ class ReservationObject {
   py::object finish(py::handle /*self*/) {
     const Section section(lock_);
     require_open(kCommit ? "commit" : "abort");
+    if (kCommit) {
+      buffer_->fill_variable(reservation_, shapes_, arrays_);
+    }
     open_ = false;
     for (const py::object& reference : views_) {
       if (const py::object array = owned(PyObject_CallNoArgs(reference.ptr())); !array.is_none()) {
@@ -71,6 +78,8 @@ class ReservationObject {
   [[no_unique_address]] SectionLock lock_;
   std::shared_ptr<ExampleStage> buffer_;
   std::shared_ptr<EchoBuffer> core_;  // whose slot it is: load_state_dict() may give the buffer another one
+  const ExampleStage::Shapes shapes_;
+  std::vector<py::object> arrays_;  // of the leaves of variable size; null until there are views
   Reservation reservation_;
   std::vector<py::object> views_;  // weak references, because the arrays refer to this object
   bool open_ = true;

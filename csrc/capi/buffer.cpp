@@ -159,10 +159,8 @@ std::byte* Buffer::set_shape(const pyecho_slot& slot, std::size_t leaf, const st
                                 std::to_string(size_bytes) + " bytes, and max_bytes is " +
                                 std::to_string(of_leaf.variable.max_bytes));
   }
-  if (of_leaf.program != nullptr) {
-    if (const std::string refusal = of_leaf.program->refusal(extents); !refusal.empty()) {
-      throw std::invalid_argument("leaf " + std::to_string(leaf) + ": " + refusal);
-    }
+  if (const std::string refusal = refusal_of(of_leaf.variable, of_leaf.program.get(), extents); !refusal.empty()) {
+    throw std::invalid_argument("leaf " + std::to_string(leaf) + ": " + refusal);
   }
   std::byte* const data = core_->allocate(slot.index, core_->layout().leaves()[leaf], extents);
   if (data == nullptr) {

@@ -132,6 +132,11 @@ class Buffer final : public pyecho_buffer {
 
   // Sets `count` slots: kOk, kTimeout, kClosed, kForked. `interrupted`: as Waiter tells.
   Outcome reserve(std::span<pyecho_slot> slots, std::int64_t timeout_ns, std::size_t& count, bool& interrupted);
+  // True if the slot is as reserve() has set it.
+  [[nodiscard]] bool is_reserved(const pyecho_slot& slot) const noexcept {
+    return slot.index < open_.size() && slot.data == data_of(slot.index) && slot.ticket + 1 != 0 &&
+           open_[slot.index].load_relaxed() == slot.ticket + 1;
+  }
   // Returns memory for an example of this shape. Throws std::invalid_argument, std::logic_error, std::bad_alloc.
   std::byte* set_shape(const pyecho_slot& slot, std::size_t leaf, const std::int64_t* shape);
   // True if no leaf of variable size of the slot lacks its shape.
@@ -184,10 +189,6 @@ class Buffer final : public pyecho_buffer {
     return reinterpret_cast<unsigned char*>(core_->slot_data(slot));
   }
   bool end_reservation(std::uint32_t slot, std::uint64_t expected) noexcept;
-  [[nodiscard]] bool is_reserved(const pyecho_slot& slot) const noexcept {
-    return slot.index < open_.size() && slot.data == data_of(slot.index) && slot.ticket + 1 != 0 &&
-           open_[slot.index].load_relaxed() == slot.ticket + 1;
-  }
   [[nodiscard]] HeldLease* lease_of(std::uint64_t id) noexcept;
   [[nodiscard]] std::vector<std::uint64_t> fingerprint() const;
 

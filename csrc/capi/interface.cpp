@@ -137,7 +137,7 @@ pyecho_status settle(pyecho_buffer* handle, const pyecho_slot* slots, std::size_
   return with_buffer(handle, [&](Buffer& buffer) {
     check_argument(slots != nullptr || count == 0, "the array of slots is NULL");
     for (const pyecho_slot& slot : std::span(slots, kCommit ? count : 0)) {
-      check_call(slot.index >= buffer.core().slots() || buffer.is_shaped(slot.index),
+      check_call(!buffer.is_reserved(slot) || buffer.is_shaped(slot.index),
                  "a leaf of variable size of a slot has no shape; call pyecho_set_shape() before pyecho_commit()");
     }
     std::array<Reservation, PYECHO_MAX_GROUP> group;  // NOLINT(cppcoreguidelines-pro-type-member-init): set below

@@ -104,7 +104,8 @@ void check_configuration(WordSpan saved, WordSpan own) {
                                       "; load it into a buffer of the same configuration");
   }
   require(std::ranges::equal(saved, own),
-          "the state was saved with leaves of other sizes, or other operations; load it into a buffer with the same leaves");
+          "the state was saved with leaves of other sizes, or other operations; load it into a buffer with the same "
+          "leaves");
 }
 
 PlanPosition read_position(Reader& reader) {
@@ -274,6 +275,19 @@ void Buffer::load(std::span<const std::byte> state, std::uint64_t& taken) {
   const std::uint64_t sum = reader.next();
   const Columns columns = columns_of(state.subspan(reader.size_bytes()), core_->layout(), numbers, sum);
 
+  for (std::size_t leaf = 0; leaf < columns.size(); ++leaf) {
+    const SlotLayout::Leaf& of_leaf = core_->layout().leaves()[leaf];
+    for (std::size_t item = 0; item < numbers.size() && of_leaf.variable.axes > 0; ++item) {
+      const std::vector<std::uint64_t> shape = shape_at(columns[leaf], item, of_leaf);
+      const auto fits = [](std::int64_t wanted, std::uint64_t extent) {
+        return wanted == -1 || static_cast<std::uint64_t>(wanted) == extent;
+      };
+      require(std::ranges::equal(leaves_[leaf]->shape, shape, fits) &&
+                  refusal_of(of_leaf.variable, leaves_[leaf]->program.get(), shape).empty(),
+              kForged);
+    }
+  }
+
   // The buffer stays as it is unless there is such a position: a core for more items has nothing to lose, and for its
   // own core a plan beside it finds out.
   std::shared_ptr<EchoBuffer> core = core_->with_room_for(numbers.size());
@@ -291,9 +305,6 @@ void Buffer::load(std::span<const std::byte> state, std::uint64_t& taken) {
     std::size_t at = items.size() * of_leaf.variable.axes * sizeof(std::uint64_t);
     for (std::size_t item = 0; item < items.size() && of_leaf.variable.axes > 0; ++item) {
       const std::vector<std::uint64_t> shape = shape_at(columns[leaf], item, of_leaf);
-      if (leaves_[leaf]->program != nullptr) {
-        require(leaves_[leaf]->program->refusal(shape).empty(), kForged);
-      }
       std::byte* const to = core->allocate(items[item].second, of_leaf, shape);
       if (to == nullptr) {
         throw std::bad_alloc();

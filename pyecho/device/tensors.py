@@ -120,8 +120,9 @@ def dtype_of(dtype: np.dtype[Any]) -> torch.dtype:
 
 
 def is_jagged(leaf: Any) -> bool:
-    """Return True for what `TorchAdapter.ragged` makes where one axis varies."""
-    return isinstance(leaf, torch.Tensor) and leaf.is_nested and leaf.layout == torch.jagged
+    """Return True for a jagged tensor without gaps, as `TorchAdapter.ragged` makes it."""
+    jagged = isinstance(leaf, torch.Tensor) and leaf.is_nested and leaf.layout == torch.jagged
+    return jagged and leaf.lengths() is None
 
 
 def is_image(leaf: torch.Tensor) -> bool:

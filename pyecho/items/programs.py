@@ -12,7 +12,7 @@ from pyecho._core import ConfigError
 from pyecho.items.nest import leaf_names, leaves_of, map_nest
 from pyecho.items.operation import ELEMENTS, Operation, Plain
 from pyecho.items.ragged import by_leaf
-from pyecho.items.spec import Adapter, Field
+from pyecho.items.spec import BFLOAT16, Adapter, Field
 
 Ops = Sequence[Operation] | Mapping[Any, Sequence[Operation]] | None
 
@@ -82,7 +82,6 @@ def _row_of(name: str, field: Field, plain: list[Plain], adapter: Adapter) -> Ro
 
 def _element_of(dtype: np.dtype[Any]) -> int:
     """Return the ops::Element of a dtype; what is no number has the one after the named ones."""
-    names = dtype.names
-    name = names[0] if names is not None and len(names) == 1 else dtype.name
+    name = "bfloat16" if dtype == BFLOAT16 else dtype.name
     known = dtype.isnative and name in ELEMENTS and dtype.shape == ()
     return ELEMENTS.index(name) if known else len(ELEMENTS)

@@ -9,7 +9,7 @@ import numpy as np
 
 from pyecho._core import ConfigError
 from pyecho.items.nest import leaf_names, leaves_of, map_nest
-from pyecho.items.spec import Adapter, Field, Padded
+from pyecho.items.spec import BFLOAT16, Adapter, Field, Padded
 
 Fields = Mapping[Any, Field] | Field | None
 Pad = Mapping[Any, float] | float | None
@@ -37,7 +37,8 @@ def with_fields(spec: Any, fields: Fields) -> Any:
             raise ConfigError(
                 f"fields has {field} for the leaf {name!r}, and the first example {found[index]}"
             )
-        found[index] = field
+        dtype = field.dtype if by_rows else found[index].dtype
+        found[index] = Field(field.shape, dtype, field.max_bytes)
     made = iter(found)
     return map_nest(lambda _: next(made), spec)
 
@@ -50,12 +51,13 @@ def ragged_rows(row_spec: Any, adapter: Adapter, pad: Pad) -> Callable[[Any, Any
     fields, names = leaves_of(row_spec), leaf_names(row_spec)
     given = {} if pad is None else by_leaf("pad", pad, fields, names)
     values = {_index_of("pad", str(name), names): value for name, value in given.items()}
-    for index in values:
+    for index, value in values.items():
         if not fields[index].varies:
             raise ConfigError(
                 f"pad has a value for the leaf {names[index]!r}, whose rows all have the shape "
                 f"{fields[index].shape}; it is for leaves with None in their shape (fields=)"
             )
+        _check_pad(names[index], fields[index], value)
     if not any(field.varies for field in fields):
         return None
     decode = adapter.decoder(fields) or (lambda array, leaf: array)
@@ -66,22 +68,38 @@ def ragged_rows(row_spec: Any, adapter: Adapter, pad: Pad) -> Callable[[Any, Any
         np.cumsum(shapes.prod(axis=1), out=offsets[1:])
         if leaf not in values:
             return adapter.ragged(fields[leaf], decode(elements, leaf), offsets, shapes)
-        made, lengths = padded(fields[leaf], elements, offsets, shapes, values[leaf])
-        return Padded(decode(made, leaf), adapter.numbers(lengths))
+        made = np.empty((len(shapes), *shapes.max(axis=0, initial=0)), elements.dtype)
+        shown = decode(made, leaf)
+        shown[...] = values[leaf]
+        lengths = fill(made, fields[leaf], elements, offsets, shapes)
+        return Padded(shown, adapter.numbers(lengths))
 
     return rows
 
 
-def padded(field: Field, elements: Any, offsets: Any, shapes: Any, value: Any) -> tuple[Any, Any]:
-    """Return the rows filled up to the largest of them, and their extents where these vary."""
-    largest = shapes.max(axis=0, initial=0)
-    made = np.full((len(shapes), *largest), value, elements.dtype)
+def fill(made: Any, field: Field, elements: Any, offsets: Any, shapes: Any) -> Any:
+    """Write the rows into an array with places for the largest; return their extents that vary."""
     for row, shape in enumerate(shapes.tolist()):
         part = made[row][tuple(map(slice, shape))]
         part[...] = elements[offsets[row] : offsets[row + 1]].reshape(shape)
     varying = [axis for axis, extent in enumerate(field.shape) if extent is None]
     lengths = shapes[:, varying] if len(varying) > 1 else shapes[:, varying[0]]
-    return made, np.ascontiguousarray(lengths)
+    return np.ascontiguousarray(lengths)
+
+
+def _check_pad(name: str, field: Field, value: Any) -> None:
+    """Raise `ConfigError` unless elements of the leaf can have this value."""
+    dtype: Any = field.dtype if field.dtype.kind in "biufc" else np.dtype(np.float32)
+    named = field.dtype == BFLOAT16 or field.dtype.name == "bfloat16"
+    fits = named or field.dtype.kind in "biufc"
+    if fits and dtype.kind in "biu":
+        fits = value == value and not isinstance(value, complex) and int(value) == value
+        limits = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        fits = fits and limits[0] <= value <= limits[1]
+    if not fits or (isinstance(value, complex) and dtype.kind != "c"):
+        raise ConfigError(
+            f"pad={value!r} is no value of the leaf {name!r}, which has {field.dtype}"
+        )
 
 
 def by_leaf(option: str, given: Any, fields: list[Field], names: list[str]) -> Any:

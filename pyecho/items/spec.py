@@ -31,6 +31,18 @@ class EchoInfo(NamedTuple):
     """Which use of the item this is; 0 is the fresh one."""
 
 
+BFLOAT16 = np.dtype([("bfloat16", "V2")])
+"""Stands for bfloat16 where arrays of PyTorch's tensors are shown to NumPy, which has none."""
+
+
+def _dtype_of(given: Any) -> np.dtype[Any]:
+    """Return the dtype that is given: as NumPy knows it, PyTorch's, or bfloat16 by its name."""
+    name = str(given).removeprefix("torch.")
+    if name == "bfloat16":
+        return given if isinstance(given, np.dtype) else BFLOAT16
+    return np.dtype(name if type(given).__module__ == "torch" else given)
+
+
 @dataclass(frozen=True, init=False)
 class Field:
     """One leaf of an example: its shape and dtype.
@@ -65,7 +77,7 @@ class Field:
         if any(extent is not None and extent < 0 for extent in extents):
             raise ConfigError(f"a shape needs extents of at least 0, got {extents}")
         object.__setattr__(self, "shape", extents)
-        object.__setattr__(self, "dtype", np.dtype(dtype))
+        object.__setattr__(self, "dtype", _dtype_of(dtype))
         object.__setattr__(self, "max_bytes", max_bytes)
         object.__setattr__(self, "seen", None)
         if self.dtype.hasobject and (extents or self.dtype != object):
@@ -100,7 +112,11 @@ class Field:
     def takes(self, other: Field) -> bool:
         """Return True if an example with a leaf of this field, whose shape is known, fits."""
         pairs = zip(self.shape, other.shape, strict=False)
-        alike = self.dtype == other.dtype and len(self.shape) == len(other.shape)
+        names = {
+            each.name if each != BFLOAT16 else "bfloat16" for each in (self.dtype, other.dtype)
+        }
+        alike = self.dtype == other.dtype or names == {"bfloat16"}
+        alike = alike and len(self.shape) == len(other.shape)
         return alike and all(wanted in (None, extent) for wanted, extent in pairs)
 
 

@@ -120,10 +120,15 @@ def _items_of(column: Any, field: Field) -> list[Any]:
         raise CheckpointError("the state has rows of other sizes than its leaves")
     begin = 0
     for size, shape in zip(sizes, shapes.tolist(), strict=True):
+        fixed = zip(field.shape, shape, strict=True)
+        if not all(wanted in (None, extent) for wanted, extent in fixed):
+            raise CheckpointError("the state has rows of other shapes than its leaves")
         item = column.values[begin : begin + size]
-        items.append(
-            item.view(field.dtype).reshape(shape) if size else np.empty(shape, field.dtype)
-        )
+        try:
+            empty = np.empty(shape, field.dtype) if not size else None
+        except ValueError as error:  # too large, but for an extent of 0
+            raise CheckpointError("the state has rows of other shapes than its leaves") from error
+        items.append(item.view(field.dtype).reshape(shape) if empty is None else empty)
         begin += size
     return items
 

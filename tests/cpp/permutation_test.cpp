@@ -32,7 +32,7 @@ TEST(Permutation, has_every_place_once_for_any_size) {
 TEST(Permutation, differs_by_seed_and_epoch_and_stays_the_same_on_every_platform) {
   const std::set<std::vector<std::uint64_t>> different{places_of(20, 0, 0), places_of(20, 0, 1), places_of(20, 1, 0)};
   EXPECT_EQ(different.size(), 3U);
-  EXPECT_EQ(places_of(10, 1, 2), (std::vector<std::uint64_t>{7, 2, 3, 8, 0, 5, 4, 9, 1, 6}));
+  EXPECT_EQ(places_of(10, 1, 2), (std::vector<std::uint64_t>{8, 5, 2, 9, 3, 6, 7, 0, 4, 1}));
 }
 
 TEST(Permutation, the_largest_size_stays_within_its_places) {

@@ -230,7 +230,9 @@ REFUSED = {
     ),
     "nested": (lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), "to_padded"),
     "jagged": (
-        lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
+        lambda: torch.nested.narrow(
+            torch.ones(2, 3), 1, torch.tensor([0, 1]), torch.tensor([2, 1]), layout=torch.jagged
+        ),
         "to_padded",
     ),
 }

@@ -61,6 +61,16 @@ def test_padded_rows_are_tensors():
             assert (row[length:] == -1).all()
 
 
+def test_bfloat16_is_named_as_torch_names_it_and_padded_with_its_values():
+    items = [torch.ones(1, dtype=torch.bfloat16), torch.ones(3, dtype=torch.bfloat16)]
+    for dtype in (torch.bfloat16, "bfloat16"):
+        field = Field((None,), dtype, max_bytes=100)
+        options = {"batch_size": 2, "shuffle_buffer": 0, "fields": field, "pad": 1.5}
+        [batch] = pyecho.torch.EchoLoader(items, 1, **options)
+        assert batch.values.tolist() == [[1, 1.5, 1.5], [1, 1, 1]]
+        assert batch.values.dtype == torch.bfloat16
+
+
 def test_a_state_goes_through_a_file():
     loader = loader_of()
     iterator = iter(loader)

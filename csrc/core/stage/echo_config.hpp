@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -55,6 +57,25 @@ inline void set_program(EchoConfig& config, std::size_t leaf, std::shared_ptr<co
       format.ragged ? program->output().shape.size() * LeafFormat::kExtentBytes : program->output().size_bytes();
   config.programs.resize(config.leaves.size());
   config.programs[leaf] = std::move(program);
+}
+
+// Returns why an item of this shape, of a leaf of variable size, cannot be taken; "" if it can. A row has at most as many
+// elements as the largest item. `program`: null if rows are copies.
+inline std::string refusal_of(const VariableLeaf& leaf, const ops::Program* program,
+                              std::span<const std::uint64_t> shape) {
+  std::string refusal = program == nullptr ? "" : program->refusal(shape);
+  if (program == nullptr || !refusal.empty()) {
+    return refusal;
+  }
+  std::uint64_t elements = 1;
+  bool fits = true;
+  for (const std::uint64_t extent : program->output_shape(shape)) {
+    fits = !__builtin_mul_overflow(elements, extent, &elements) && fits;
+  }
+  return fits && (!program->output().is_variable() || elements <= leaf.max_bytes / leaf.element_bytes)
+             ? ""
+             : "operations make a row of more elements than an example may have (max_bytes); raise max_bytes, or leave "
+               "out such examples in the source";
 }
 
 // Returns the configuration of a plan with so many slots.

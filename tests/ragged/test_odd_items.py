@@ -1,0 +1,100 @@
+"""Items, states and views that go wrong: nothing is read or written where it must not be."""
+
+import numpy as np
+import pytest
+
+import pyecho
+from pyecho import EchoBuffer, EchoLoader, Field, ops
+from pyecho.state.digest import digest
+
+FIELD = Field((None, None), "uint8", max_bytes=10_000)
+
+
+def test_views_of_a_reservation_outlive_what_becomes_of_it():
+    buffer = EchoBuffer({"x": FIELD}, batch_size=1, factor=1, threads=0)
+    kept = []
+    for fails in (True, False):
+        try:
+            with buffer.reserve(shapes={"x": (50, 60)}) as views:
+                views["x"][...] = 7
+                kept += [views["x"], views["x"][3]]
+                if fails:
+                    raise KeyError
+        except KeyError:
+            pass
+    buffer.close()
+    [batch] = buffer
+    assert (batch["x"].row(0) == 7).all()
+    kept[1][...] = 1  # a view of an example that was aborted
+    assert all(view.max() in (1, 7) for view in kept)
+
+
+@pytest.mark.parametrize(
+    "operation", [ops.RandomCrop((4, 4)), ops.Resize((5, 5)), ops.RandomResizedCrop(3)]
+)
+def test_items_that_are_read_again_must_fit_the_operations(operation):
+    items = [np.zeros((6 + number, 8), np.uint8) for number in range(12)]
+
+    def loader():
+        return EchoLoader(
+            list(items), 3, batch_size=4, shuffle_buffer=6, fields=FIELD, ops=[operation]
+        )
+
+    first = loader()
+    iterator = iter(first)
+    next(iterator)
+    state = first.state_dict(payload=False)
+    items[:] = [np.zeros((0, 8), np.uint8)] * 12
+    other = loader()
+    other.load_state_dict(state)
+    with pytest.raises(pyecho.EchoError):
+        list(other)
+
+
+def test_columns_of_arrays_stay_the_user_s():
+    torch = pytest.importorskip("torch")
+    batch = {"t": [torch.ones(2), torch.ones(3)], "n": np.arange(2)}
+    field = Field((None,), "float32", max_bytes=100)
+    loader = EchoLoader([batch], 2, batch_size=2, unbatch=True, fields={"t": field})
+    assert sum(len(each["n"]) for each in loader) == 4
+    assert all(isinstance(each, torch.Tensor) for each in batch["t"])
+
+
+def test_a_row_larger_than_any_example_may_be_is_refused():
+    items = [np.zeros((1, 9000), np.uint8)]
+    loader = EchoLoader(items, 1, batch_size=1, fields=FIELD, ops=[ops.Resize(4096)])
+    with pytest.raises(pyecho.SpecMismatch, match="more elements than an example may have"):
+        list(loader)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [("uint8", 300), ("uint8", -1), ("int32", float("nan")), ("float32", 1j), ("bool", 5)],
+)
+def test_a_pad_that_is_no_value_of_the_leaf_is_refused(dtype, value):
+    items = [np.zeros(3, dtype)]
+    field = Field((None,), dtype, max_bytes=100)
+    with pytest.raises(pyecho.ConfigError, match="is no value of the leaf"):
+        list(EchoLoader(items, 1, batch_size=1, fields=field, pad=value))
+
+
+def test_a_record_that_is_named_like_a_number_is_none():
+    items = np.zeros((3, 4), [("float32", "i8")])
+    with pytest.raises(pyecho.ConfigError, match="Normalize needs numbers"):
+        list(EchoLoader(items, 1, batch_size=1, ops=[ops.Normalize(0, 1)]))
+
+
+def test_states_with_other_shapes_are_refused():
+    loader = EchoLoader(
+        [np.zeros((2, 3), np.uint8)] * 9, 2, batch_size=2, shuffle_buffer=5, fields=FIELD
+    )
+    iterator = iter(loader)
+    next(iterator)
+    for shape in ((0, 2**62), (-1, 2), (2**40, 2**40), (6, 2)):
+        state = loader.state_dict()
+        state["unspent"]["columns"][0]["shapes"][0] = shape
+        state["digest"] = digest(state)
+        other = EchoLoader([], 2, batch_size=2, shuffle_buffer=5, fields=FIELD)
+        with pytest.raises((pyecho.CheckpointError, pyecho.ConfigError)):
+            other.load_state_dict(state)
+            next(iter(other))
