@@ -130,14 +130,12 @@ class EchoLoader(LoaderTools):
         An item that is a list counts as the examples in it, such as patches of a volume.
     num_workers
         Workers that call ``source[index]``, for sources with items by index; 0: one thread of the
-        loader reads. The order, and with it the output, is the same for any number, unless the
-        source draws random numbers: only worker processes have their generators seeded, so those
-        give the same for any number of them, but not without workers or in threads.
+        loader reads. The output is the same for any number, if nothing random is drawn.
     workers
         ``"process"``: worker processes, which write what they make straight into shared memory.
         They see `torch.utils.data.get_worker_info`, learn of epochs, and have the generators of
         `random`, NumPy and torch seeded by (seed, epoch, place) for every item. ``"thread"``:
-        threads, for sources that release the GIL.
+        threads, for sources that release the GIL. Those, and no workers, are not seeded.
     shuffle
         Read a source with items by index in an order that (seed, epoch) selects and that needs no
         memory. With a `group` the source is the whole one, and the order is dealt to the ranks.

@@ -75,7 +75,8 @@ class Task:
         if not began:
             text = (
                 f"worker processes cannot begin: {workers} before the first item, the last with "
-                f"{how}; look at what worker_init_fn and the modules that they import do"
+                f"{how}; look at what they wrote, at worker_init_fn, and with "
+                '"spawn" or "forkserver" for a missing if __name__ == "__main__":'
             )
         self.take([], WorkerError(text))
 

@@ -185,7 +185,7 @@ def _up_to_unsent(made: list[Any], unsent: BaseException) -> Answer:
             dumps(value)
         except BaseException as error:
             return made[:place], error
-    return made, unsent
+    return made[:-1], unsent  # only all of it together cannot
 
 
 def _portable(error: BaseException) -> Any:
