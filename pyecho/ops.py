@@ -20,7 +20,7 @@ and one `Cutout`; and with one that resamples, the axes behind rows and columns 
 Axes are those of an item, without the batch's; channels are the last.
 
 Random numbers depend on the seed, the epoch, the stream (0 without ``shards=``) and the number of
-the use in it, and on the place of the operation in its list; csrc/core/ops/program.hpp has the
+the use in it, and on the place of the operation in all lists; csrc/core/ops/program.hpp has the
 formulas. So the output is the same for any number of threads, after a resume, and for any number of
 ranks of a ``shards=`` run. Leaves in one key of ``ops={("image", "mask"): [...]}`` share them.
 """
@@ -60,6 +60,10 @@ __all__ = [
     "Resize",
     "ToCHW",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__  # what completion shows
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,7 @@ class ExampleStage final : public Stage {
   void check_shapes(const ItemView& view) const;
   void check_shape(std::size_t leaf, std::span<const std::uint64_t> shape) const;
   [[nodiscard]] pybind11::object new_array(std::size_t leaf, const Shapes& shapes) const;
-  pybind11::object ragged_leaf(std::size_t index, const Lease& lease, pybind11::handle owner) const;
+  [[nodiscard]] pybind11::object ragged_leaf(std::size_t index, const Lease& lease, pybind11::handle owner) const;
   pybind11::object array_leaf(std::size_t index, std::byte* data, std::uint32_t rows, pybind11::handle owner) const;
   [[nodiscard]] std::span<const ReferenceTable::Entry> entries_of(const Lease& lease) const noexcept;
   [[nodiscard]] pybind11::list reference_list(std::size_t position,

@@ -206,7 +206,7 @@ py::object ExampleStage::ragged_leaf(std::size_t index, const Lease& lease, py::
   auto kept = std::make_unique<std::shared_ptr<std::byte>>(values.share());
   std::byte* const data = kept->get();
   const py::capsule memory(kept.get(), [](void* dying) { delete static_cast<std::shared_ptr<std::byte>*>(dying); });
-  static_cast<void>(kept.release());
+  std::ignore = kept.release();  // the capsule's
   const py::object elements = array_on(data, dtype, count, memory);
   const npy_intp dims[] = {static_cast<npy_intp>(lease.rows()), static_cast<npy_intp>(leaf.variable.axes)};
   auto* const extent = reinterpret_cast<PyObject*>(PyArray_DescrFromType(NPY_INT64));

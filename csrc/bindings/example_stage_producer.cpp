@@ -39,9 +39,8 @@ std::vector<std::uint64_t> shape_in(const py::dict& shapes, const LeafSpec& leaf
   const py::str name(leaf.name);
   const py::object given = shapes.contains(name) ? py::object(shapes[name]) : py::none();
   std::vector<npy_intp> shape;
-  try {
-    shape = py::isinstance<py::sequence>(given) ? given.cast<std::vector<npy_intp>>() : std::vector<npy_intp>();
-  } catch (const py::cast_error&) {  // not whole numbers, or too large: fits no leaf
+  if (py::detail::make_caster<std::vector<npy_intp>> caster; caster.load(given, true)) {  // else it fits no leaf
+    shape = py::detail::cast_op<std::vector<npy_intp>&>(caster);
   }
   const auto fits = [](npy_intp wanted, npy_intp extent) { return extent >= 0 && (wanted == extent || wanted == -1); };
   if (!std::ranges::equal(leaf.shape, shape, fits)) {

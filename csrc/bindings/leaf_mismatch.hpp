@@ -33,14 +33,15 @@ inline std::string remedy_for(const LeafSpec& leaf, bool batched, py::handle got
   if (PyArray_Check(got.ptr()) && !had.empty() && std::cmp_equal(PyArray_NDIM(as_array(got)), had.size())) {
     const std::span has(PyArray_DIMS(as_array(got)), had.size());
     if (has[0] != had[0] && std::ranges::equal(had.subspan(1), has.subspan(1))) {
-      const std::string remedy = "pad or crop examples to one length in the source, or in a loader's collate_fn";
+      const std::string remedy =
+          "pad or crop examples to one length in the source, or in a loader's collate_fn, or pass fields=";
       return has[0] > had[0] ? remedy
                              : remedy +
                                    "; if items are batches, and this is a shorter last one, pass unbatch=True to "
                                    "the loader";
     }
   }
-  return "convert, crop or pad in the source, or in a loader's collate_fn";
+  return "convert, crop or pad in the source, or in a loader's collate_fn; where examples differ in size, pass fields=";
 }
 
 [[noreturn]] inline void raise_leaf_mismatch(const LeafSpec& leaf, bool batched, py::handle got) {

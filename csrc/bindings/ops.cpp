@@ -27,6 +27,7 @@ using Plain = std::tuple<std::uint32_t, std::uint32_t, std::vector<std::uint32_t
 std::shared_ptr<ops::Program> make_program(std::uint8_t element, std::size_t element_bytes,
                                            std::vector<std::uint64_t> shape, const std::vector<Plain>& operations) {
   std::vector<ops::Operation> made;
+  made.reserve(operations.size());
   for (const auto& [kind, draws, axes, sizes, numbers, nearest, to] : operations) {
     made.push_back({.kind = static_cast<ops::Kind>(kind),
                     .draws = draws,

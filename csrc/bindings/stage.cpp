@@ -143,6 +143,7 @@ PyObject* Stage::next_reference(Outcome outcome, bool may_pause) {
           kNever, [this](Deadline slice) { return wait(slice); }, [&] { return may_pause && paused(); });
       const bool again = outcome == Outcome::kOk || outcome == Outcome::kEmpty || outcome == Outcome::kExhausted;
       if (again && !(may_pause && paused())) {
+        throw_if(PyErr_CheckSignals() != 0);  // now, while what was acquired is kept: after the return it would be lost
         continue;
       }
     }

@@ -73,9 +73,9 @@ Structure::Node Structure::parse(const py::object& spec, const py::object& node_
   const py::list keys(description.attr("keys"));
   for (const py::handle child : description.attr("children")) {
     const std::string step = text(description.attr("step")(position));
-    const std::string key = text(keys[position++]);
-    node.children.push_back(
-        parse(py::reinterpret_borrow<py::object>(child), node_of, path + step, name.empty() ? key : name + "." + key));
+    std::string of_child = name.empty() ? "" : std::string(name).append(".");
+    of_child += text(keys[position++]);
+    node.children.push_back(parse(py::reinterpret_borrow<py::object>(child), node_of, path + step, of_child));
   }
   return node;
 }

@@ -21,6 +21,7 @@
 #include <cstring>
 #include <limits>
 #include <new>
+#include <utility>
 
 #include "capi/buffer.hpp"
 #include "core/memory/checksum.hpp"
@@ -280,7 +281,7 @@ void Buffer::load(std::span<const std::byte> state, std::uint64_t& taken) {
     for (std::size_t item = 0; item < numbers.size() && of_leaf.variable.axes > 0; ++item) {
       const std::vector<std::uint64_t> shape = shape_at(columns[leaf], item, of_leaf);
       const auto fits = [](std::int64_t wanted, std::uint64_t extent) {
-        return wanted == -1 || static_cast<std::uint64_t>(wanted) == extent;
+        return wanted == -1 || std::cmp_equal(wanted, extent);
       };
       require(std::ranges::equal(leaves_[leaf]->shape, shape, fits) &&
                   refusal_of(of_leaf.variable, leaves_[leaf]->program.get(), shape).empty(),

@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from pyecho._core import SpecMismatch
 from pyecho.items.nest import leaves_like, leaves_of, map_nest
-from pyecho.items.spec import Adapter, Field
+from pyecho.items.spec import Adapter, Field, Padded, Ragged
 
 
 def examples_of(batch: Any, spec: Any) -> Iterator[Any]:
     """Yield the rows of a batch whose examples have this spec; arrays are views."""
-    columns = leaves_like(spec, batch)
+    columns = map(_rows_of, leaves_like(spec, batch), leaves_of(spec))
     for row in zip(*columns, strict=True):
         leaves = iter(row)
         yield map_nest(lambda _, leaves=leaves: next(leaves), spec)  # type: ignore[misc]
+
+
+def _rows_of(column: Any, field: Field) -> Iterable[Any]:
+    """Return the rows of a leaf; of padded ones the part that is no padding."""
+    if isinstance(column, Ragged):
+        return map(column.row, range(len(column.shapes)))
+    if isinstance(column, Padded):
+        varying = [axis for axis, extent in enumerate(field.shape) if extent is None]
+        extents = np.asarray(column.lengths).reshape(-1, len(varying)).tolist()
+        parts = [dict(zip(varying, each, strict=True)) for each in extents]
+        axes = range(len(field.shape))
+        return (
+            row[tuple(slice(part.get(axis)) for axis in axes)]
+            for row, part in zip(column.values, parts, strict=True)
+        )
+    return column  # type: ignore[no-any-return]
 
 
 def batch_of(examples: list[Any], adapter: Adapter) -> Any:
@@ -51,7 +67,8 @@ def _column(field: Field, leaves: list[Any], place: int, adapter: Adapter, decod
     arrays = []
     for leaf in leaves:
         array = adapter.as_array(leaf)
-        array = np.asarray(leaf, field.dtype) if array is None else array
+        if array is None:
+            array = np.asarray(leaf, adapter.field_of(leaf).dtype)
         if (array.shape, array.dtype) != (field.shape, field.dtype):
             raise SpecMismatch(
                 "augment_example must return examples that are alike, and two of a batch have "

@@ -132,3 +132,14 @@ def test_a_length_is_unknown_and_steps_make_one():
         len(pyecho.EchoLoader(Patches(), flatten=True))
     [batches] = emitted(Patches(), 1, flatten=True, steps_per_epoch=5, **BATCHES)
     assert len(batches) == 5
+
+
+def test_numbers_that_are_not_alike_are_refused():
+    loader = pyecho.EchoLoader(
+        [{"x": number} for number in range(4)],
+        1,
+        batch_size=2,
+        augment_example=lambda example, rng: {"x": 0 if example["x"] == 0 else 0.7},
+    )
+    with pytest.raises(pyecho.SpecMismatch, match="examples that are alike"):
+        list(loader)

@@ -208,3 +208,19 @@ def test_max_bytes_counts_what_items_may_have():
     with pytest.raises(pyecho.ConfigError, match="max_bytes"):
         list(EchoLoader(items, 2, max_bytes=100_000, **options))
     assert sum(1 for _ in EchoLoader(items, 2, max_bytes=10 << 20, **options)) == 10
+
+
+@pytest.mark.parametrize("pad", [None, -5])
+def test_augment_example_gets_rows_without_padding(pad):
+    items = [np.arange(1 + number % 7) for number in range(40)]
+    loader = EchoLoader(
+        items,
+        1,
+        batch_size=8,
+        shuffle_buffer=0,
+        fields=Field((None,), "int64", max_bytes=800),
+        pad=pad,
+        augment_example=lambda row, rng: np.resize(row, 4),
+    )
+    rows = np.concatenate(list(loader))
+    assert rows.tolist() == [np.resize(item, 4).tolist() for item in items]

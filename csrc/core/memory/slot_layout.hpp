@@ -53,12 +53,12 @@ class SlotLayout {
   static constexpr std::size_t kRegionAlignment = 64;
 
   struct Leaf {
-    std::size_t size_bytes;    // in the slot; may be 0
-    std::size_t slot_offset;   // in the slot
-    std::size_t row_bytes;     // of one row of a batch; may be 0
-    std::size_t batch_offset;  // of the leaf's region in the batch
-    VariableLeaf variable;
-    bool ragged;
+    std::size_t size_bytes = 0;    // in the slot; may be 0
+    std::size_t slot_offset = 0;   // in the slot
+    std::size_t row_bytes = 0;     // of one row of a batch; may be 0
+    std::size_t batch_offset = 0;  // of the leaf's region in the batch
+    VariableLeaf variable = {};
+    bool ragged = false;
   };
 
   // `rows`: examples in a batch. Throws std::length_error if sizes do not fit the address space.

@@ -25,6 +25,7 @@
 #include <new>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -50,7 +51,7 @@ class Values {
       if (larger == nullptr) {
         throw std::bad_alloc();
       }
-      static_cast<void>(data_.release());
+      std::ignore = data_.release();  // realloc() has freed it
       data_.reset(static_cast<std::byte*>(larger));
       room_bytes_ = room;
     }

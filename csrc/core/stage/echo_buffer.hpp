@@ -77,6 +77,7 @@ class EchoBuffer final : public EchoStage {
     return slot_memory_.item(slot, leaf);
   }
   // Gives the slot back without an item.
+  // NOLINTNEXTLINE(bugprone-derived-method-shadowing-base-method): aborts the slot, and what it has
   void abort(Reservation reservation) {
     slot_memory_.drop(std::span(&reservation.slot, 1));
     SlotPool::abort(reservation);

@@ -47,13 +47,13 @@ std::byte* scratch_of_thread(std::size_t size_bytes) {
 }  // namespace
 
 Executor::Executor(SlotPool& slots, BatchPool& batches, const PlanConfig& plan, SlotMemory& memory, std::uint32_t depth,
-                   bool stream, const Programs& programs)
+                   bool stream, Programs programs)
     : slots_(slots),
       batches_(batches),
       layout_(batches.layout()),
       memory_(memory),
       stream_(stream),
-      programs_(programs),
+      programs_(std::move(programs)),
       plan_(plan),
       parked_(depth) {
   for (Parked& parked : parked_) {

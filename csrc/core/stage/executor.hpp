@@ -59,7 +59,7 @@ class Executor {
   // yet copied; if it keeps items, not yet taken. `stream`: copy past the caches (stream_copy.hpp). The other
   // arguments and the storage outlive the executor.
   Executor(SlotPool& slots, BatchPool& batches, const PlanConfig& plan, SlotMemory& memory, std::uint32_t depth,
-           bool stream, const Programs& programs = {});
+           bool stream, Programs programs = {});
   // Returns the bytes that an executor of this plan and depth allocates, with batches of `rows` rows.
   [[nodiscard]] static std::size_t size_bytes(const PlanConfig& plan, std::uint32_t depth, std::uint32_t rows) {
     return Plan::size_bytes(plan) + depth * (sizeof(Parked) + rows * sizeof(std::uint32_t));
