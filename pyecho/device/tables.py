@@ -82,7 +82,10 @@ class _Table:
         if len(self._sizes) > len(parts):
             parts.append(parts[0].new_empty((len(index), self._sizes[-1])))
         rows = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
-        self._rows.index_copy_(0, index, rows.view(self._word))
+        # As whole numbers: with deterministic algorithms PyTorch multiplies them, and a product of
+        # complex numbers turns infinite ones into others.
+        word = torch.int64 if self._word.is_complex else self._word
+        self._rows.view(word).index_copy_(0, index, rows.view(word))
 
     def rows(self, index: torch.Tensor) -> list[torch.Tensor]:
         found, count = self._rows.index_select(0, index).view(torch.uint8), len(index)
