@@ -1,4 +1,4 @@
-"""What `pyecho.ops` cost, through a whole loader: against other tools, and against bare copies.
+"""Costs of `pyecho.ops` through a whole loader: against other tools, and against bare copies.
 
 Images: a random resized crop to 224 x 224, a mirror image half of the time, normalised to float32,
 channels first, of decoded images of 400 x 500. The contestants are `ops`, torchvision v2 (if it is

@@ -27,7 +27,7 @@ Memory = Literal["auto", "pageable", "pinned"]
 ``"auto"`` is pinned if a device is in use and the system allows it."""
 
 Workers = Literal["process", "thread"]
-"""Where ``source[index]`` runs if there are workers."""
+"""The kind of worker that runs ``source[index]``."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -123,9 +123,7 @@ class RandomResizedCrop(Resampling):
     _kind: ClassVar[int] = 2
 
     def _plain(self, axes: int, leaf: int) -> Plain:
-        size = extents_of(self, self.size)
-        if len(size) > 2:
-            raise ConfigError(f"RandomResizedCrop needs rows and columns, got {self.size!r}")
+        size = self._rows_and_columns(self.size)
         numbers = (*interval_of(self, self.scale, 1), *interval_of(self, self.ratio, math.inf))
         found, nearest = self._image_axes(self.axes, axes), self._nearest(self.interpolation, leaf)
         return Plain(self._kind, 0, found, size * (3 - len(size)), numbers, nearest)
@@ -150,9 +148,7 @@ class Resize(Resampling):
     _kind: ClassVar[int] = 3
 
     def _plain(self, axes: int, leaf: int) -> Plain:
-        size = extents_of(self, self.size)
-        if len(size) > 2:
-            raise ConfigError(f"Resize needs rows and columns, got {self.size!r}")
+        size = self._rows_and_columns(self.size)
         found, nearest = self._image_axes(self.axes, axes), self._nearest(self.interpolation, leaf)
         return Plain(self._kind, 0, found, size, (), nearest)
 

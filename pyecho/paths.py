@@ -1,4 +1,4 @@
-"""Where the files for native code are: headers, libpyecho, and its CMake package."""
+"""Paths of the files for native code: headers, libpyecho, and its CMake package."""
 
 from __future__ import annotations
 

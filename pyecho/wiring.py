@@ -50,7 +50,7 @@ class Wiring:
     by_consumer: bool = False
     """True if the consumer's thread reads the source, and the run has no threads."""
     lists: tuple[bool, ...] | None = None
-    """Which lists in a batch are columns, once that is known; see `pyecho.items.rows.row_spec`."""
+    """True for each list in a batch that is a column, once known; see `items.rows.row_spec`."""
     shared_slots: bool = False
     """True if worker processes fill the slots."""
     rank: int = bounded(0, 0, 2**20)

@@ -21,7 +21,7 @@ from paper.workload import Workload
 
 @dataclass(frozen=True)
 class Places:
-    """Where the data lie."""
+    """The places of the data."""
 
     fashion: Path | None
     """None where no workload needs it."""

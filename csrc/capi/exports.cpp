@@ -4,7 +4,7 @@
 
 namespace {
 
-// That of this thread's last call that set an error. Another library's buffer keeps its own.
+// The table of this thread's last call that set an error. Another library's buffer keeps its own.
 thread_local const pyecho_api* failed_api = &pyecho::capi::kApi;
 
 const pyecho_api& api_of(pyecho_buffer* buffer) noexcept {

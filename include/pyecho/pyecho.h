@@ -148,7 +148,7 @@ typedef struct pyecho_leaf {
   size_t size_bytes;   /* of one example; 0 if they differ in size */
   size_t slot_offset;  /* from pyecho_slot.data, aligned for the dtype */
   size_t batch_offset; /* from pyecho_batch.data, of the first row, a multiple of 64; the rows are contiguous */
-  /* What is done to every use of this leaf. NULL when a leaf is set. */
+  /* Operations on every use of this leaf. NULL when a leaf is set. */
   const pyecho_op* ops;
   size_t op_count;
   size_t max_bytes; /* most bytes of one example, where its shape has -1; else 0. Memory follows what examples hold */

@@ -36,7 +36,7 @@ _INPUT = (ops.Normalize(0, 1), ops.ToCHW())
 
 
 class Batch(TypedDict):
-    """What the network sees of some images, and their classes."""
+    """Images as the network sees them, and their classes."""
 
     image: torch.Tensor
     label: torch.Tensor

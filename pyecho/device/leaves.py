@@ -26,7 +26,7 @@ ALIGNMENT = 64
 
 
 class Leaf(NamedTuple):
-    """Where the rows of a leaf lie in a block."""
+    """The place of the rows of a leaf in a block."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]  # of a row

@@ -1,4 +1,4 @@
-"""Where a pool on a device keeps the rows of its examples, by slot."""
+"""The rows of examples in a pool on a device, by slot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all operations of `pyecho.ops` have in common, and how the native side reads them."""
+"""The base of all operations of `pyecho.ops`, and their form for the native side."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Plain(NamedTuple):
 
 @dataclass(frozen=True)
 class Operation:
-    """What is done to every use of a leaf."""
+    """An operation on every use of a leaf."""
 
     _kind: ClassVar[int]  # an ops::Kind
 
@@ -116,6 +116,12 @@ class Box(Operation):
 @dataclass(frozen=True)
 class Resampling(Operation):
     """An operation that computes elements between those of the item."""
+
+    def _rows_and_columns(self, size: Extents) -> tuple[int, ...]:
+        extents = extents_of(self, size)
+        if len(extents) > 2:
+            raise ConfigError(f"{type(self).__name__} needs rows and columns, got {size!r}")
+        return extents
 
     def _nearest(self, interpolation: Any, leaf: int) -> bool:
         modes = (interpolation,) if isinstance(interpolation, str) else tuple(interpolation)

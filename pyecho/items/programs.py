@@ -20,7 +20,7 @@ VARIABLE = 2**64 - 1
 """Stands for an extent that differs from item to item: ops::kVariable."""
 
 Row = tuple[Field, _core.Program] | None
-"""What the rows of a leaf are, and what makes them of it; None: they are copies."""
+"""The field of the rows of a leaf, and the program that makes them; None: rows are copies."""
 
 
 def checked_ops(ops: Any) -> None:

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 class EchoInfo(NamedTuple):
-    """Which items a batch is made of, row by row."""
+    """The items of a batch, row by row."""
 
     source_index: NDArray[np.int64]
     """Number of the item in source order, from 0."""
     use: NDArray[np.int32]
-    """Which use of the item this is; 0 is the fresh one."""
+    """Number of the use of this item; 0 is the fresh one."""
 
 
 BFLOAT16 = np.dtype([("bfloat16", "V2")])
@@ -126,7 +126,7 @@ class Ragged(NamedTuple):
     values: Any
     """The elements, an array of one axis."""
     offsets: Any
-    """Where each row begins in `values`, and the end of the last: int64 (B + 1,)."""
+    """The begin of each row in `values`, and the end of the last: int64 (B + 1,)."""
     shapes: Any
     """The shape of each row: int64 (B, axes)."""
 

@@ -42,7 +42,7 @@ class SavedState:
     raw: dict[str, Any]
     epoch: int
     snapshot: Snapshot | None
-    """Where the loader or buffer was; None: between two epochs."""
+    """Position of the loader or buffer, with its items; None between two epochs."""
     source: dict[str, Any] | None
     lists: tuple[bool, ...] | None
 

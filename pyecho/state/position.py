@@ -54,7 +54,7 @@ BATCH, END, LAST_END = 0, 1, 2
 
 @dataclass(frozen=True, kw_only=True)
 class Position:
-    """Where passes that flow into each other go on. Native stages and plans read it by name."""
+    """The place in a run of passes to go on from. Native stages and plans read it by name."""
 
     epoch: int = 0
     items: int | None = None

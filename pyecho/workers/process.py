@@ -38,12 +38,12 @@ from pyecho.workers.channel import (
 )
 
 Answer = tuple[list[Any], BaseException | None]
-"""What was made of a task, and what ended that before its end."""
+"""The results of a task, and the error that ended it early, if any."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What all workers of a loader do."""
+    """The work of all workers of a loader."""
 
     get: Callable[[Any], Any]
     dataset: Any

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 LIBRARIES = Path(sysconfig.get_paths()["purelib"]) / "nvidia" / "cu13" / "lib"
-"""Where PyTorch's libraries look for those of CUDA."""
+"""The folder in which PyTorch's libraries look for those of CUDA."""
 
 OUT_OF_MEMORY = 2
 NOT_INITIALIZED = 3

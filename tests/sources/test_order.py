@@ -45,7 +45,7 @@ def indices(batches):
 
 
 def order_of(source, epochs=1, **options):
-    """What is read in each epoch."""
+    """Return the indices that are read in each epoch."""
     loader = pyecho.EchoLoader(source, 1, batch_size=4, shuffle_buffer=0, **options)
     return [indices(loader) for _ in range(epochs)]
 

@@ -1,4 +1,4 @@
-"""What `pyecho.ops` promise, in plain NumPy and Python: see csrc/core/ops/program.hpp."""
+"""A reference of `pyecho.ops` in plain NumPy and Python: see csrc/core/ops/program.hpp."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What cannot be pickled or unpickled on its way is an error, after all items before it."""
+"""Items that fail to pickle or unpickle raise an error, after all items before them."""
 
 import os
 

@@ -19,13 +19,13 @@ struct VariableLeaf {
   std::size_t max_bytes = 0;  // of one item
 };
 
-// What a leaf of an example needs.
+// The format of one leaf of an example, in its slot and in a batch.
 struct LeafFormat {
   // A leaf of so many bytes, of which rows are copies. Implicit: most leaves are.
   // NOLINTNEXTLINE(google-explicit-constructor)
   LeafFormat(std::size_t size_bytes) : slot_bytes(size_bytes), row_bytes(size_bytes) {}
-  // A leaf of variable size. Its rows have `row` bytes, or are ragged: then their elements lie in Batch::values, one
-  // row after the other, and the batch has the shape of each, kExtentBytes an axis.
+  // A leaf of variable size, with ragged rows: their elements lie in Batch::values, one row after the other, and the
+  // batch has the shape of each, kExtentBytes an axis.
   static LeafFormat of_variable(const VariableLeaf& leaf) {
     LeafFormat format(kHeaderBytes + leaf.axes * kExtentBytes);
     format.row_bytes = leaf.axes * kExtentBytes;

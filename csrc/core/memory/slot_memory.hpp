@@ -16,7 +16,7 @@
 
 namespace pyecho {
 
-// What the record of a slot holds for a leaf of variable size, followed by its extents.
+// A leaf of variable size in the record of a slot; its extents follow.
 struct VariableItem {
   std::byte* data;  // null: none
   std::uint64_t size_bytes;

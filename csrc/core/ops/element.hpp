@@ -96,7 +96,7 @@ template <class T>
   return value > -kWhole && value < kWhole ? value + magic - magic : value;
 }
 
-// To floats: rounds to nearest, ties to even; to half-precision floats by way of float. To integers: likewise, saturates, and makes NaN 0.
+// Rounds to the nearest, ties to even; to half-precision floats by way of float. Integers saturate, and NaN becomes 0.
 template <class U, class T>
 [[nodiscard]] constexpr U converted(T value) noexcept {
   if constexpr (std::is_same_v<T, U>) {

@@ -1,5 +1,5 @@
-// What operations demand of an item, and where the elements of a row come from: operations of geometry with their random
-// numbers, axis by axis.
+// Checks of an item against its operations, and the origin of each element of a row: operations of geometry with their
+// random numbers, axis by axis.
 #pragma once
 
 #include <array>
@@ -40,7 +40,7 @@ struct Window {
   // True if no output is padding.
   [[nodiscard]] constexpr bool inside() const noexcept { return begin == 0 && end == extent; }
 
-  // What of the part is outside becomes padding.
+  // Takes a part; padding where it lies outside.
   void crop(std::int64_t place, std::int64_t size) noexcept;
   void take_middle(std::int64_t size) noexcept { crop((extent - size) / 2, size); }
   void flip() noexcept;

@@ -21,7 +21,7 @@ inline constexpr std::size_t kMostIntegerTaps = 32;
 // then four times the last two, as AVX2 multiplies them.
 inline constexpr std::size_t kGroup = 4;
 inline constexpr std::size_t kGroupWeights = 16;
-// What kernels may read past the last input of a row.
+// Bytes that kernels may read past the last input of a row.
 inline constexpr std::size_t kSlackBytes = 64;
 
 struct Kernels {

@@ -1,4 +1,4 @@
-// What is done to an item on its way from the slot to the batch (pyecho.ops): plain data, checked by Program.
+// Operations on an item on its way from the slot to the batch (pyecho.ops), as plain data. Program checks them.
 //
 // An item is a C-contiguous array. Operations stand in this order: those of geometry (kCrop to kPad, in any order),
 // kCutout, kNormalize, kCast, kToChw. At most one resamples, before kPad; kPad and what follows stand once.
@@ -12,7 +12,7 @@
 
 namespace pyecho::ops {
 
-// What an element is. kOther can be moved, but not computed with: bool, complex numbers, structures.
+// The type of an element. kOther (bool, complex numbers, structures) can be moved, but not computed with.
 enum class Element : std::uint8_t {
   kUint8,
   kInt8,

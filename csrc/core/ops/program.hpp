@@ -1,5 +1,5 @@
 // The operations on one leaf, made ready to run on every use of an item: one pass from the slot to the row of a batch.
-// What would need a copy of the item in between is refused: kPad before a resampling, a second kPad or kCutout, and any
+// Refused, since they need a copy of the item in between: kPad before a resampling, a second kPad or kCutout, and any
 // change of the axes behind those resampled. Changes of the last axis before values that depend on the channel go pixel
 // by pixel, which is slow.
 //
@@ -23,7 +23,8 @@
 //
 // kNormalize: x * a + b in float32, a = 1 / (unit * std), b = -mean / std, each rounded to float32, `unit` the largest
 // value of an integer type, 1 for floats; the result is float32. kCast rounds to the nearest, ties to even (float64 to
-// half precision by way of float32); integers saturate, and NaN becomes 0. Values of kPad and kCutout are in units of the item, before kNormalize.
+// half precision by way of float32); integers saturate, and NaN becomes 0. Values of kPad and kCutout are in units of the
+// item, before kNormalize.
 //
 // Results are the same bits on every processor, and without resampling those of these formulas. Only the box of
 // kResizedCrop may be another one where the C library computes another exp() or log().

@@ -11,8 +11,8 @@ namespace pyecho::ops {
 
 [[nodiscard]] constexpr std::size_t aligned(std::size_t bytes) noexcept { return (bytes + 63) / 64 * 64; }
 
-// Which inputs make an output of a resampled axis, and how much each of them counts: for the outputs that are no padding,
-// in order. Memory is that of the caller.
+// The inputs of each output of a resampled axis, with their weights, for the outputs that are no padding, in order. The
+// caller owns the memory.
 struct Taps {
   std::size_t outputs = 0;
   std::int64_t low = 0;   // the first input that any of them needs

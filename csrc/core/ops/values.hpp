@@ -1,5 +1,5 @@
-// What is computed from each element once it is in its place: kNormalize, kCast, kToChw; and elements that do not come
-// from the item.
+// Arithmetic on each element once it is in its place (kNormalize, kCast, kToChw), and the elements of padding, which do
+// not come from the item.
 #pragma once
 
 #include <array>

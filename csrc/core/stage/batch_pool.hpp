@@ -233,7 +233,7 @@ class Lease {
 
   // Returns the owner of the memory, if the pool's memory comes from another allocator.
   [[nodiscard]] void* owner() const noexcept { return batch_->memory.owner(); }
-  // Where this batch was sent, and the next one in its block goes.
+  // The destination of this batch, and of the next one in its block.
   [[nodiscard]] Upload& upload() const noexcept { return batch_->upload; }
   // Ends the lease and leaves the batch's memory to its owner; the block continues with `memory`, of the same size.
   void exchange(HostMemory memory) {

@@ -90,8 +90,8 @@ Outcome Driver::make(std::unique_lock<std::mutex>& turn) {
   returns_seen_ = batches_.returns();  // before the attempt, so that a return between the two ends the wait for a block
   awaits_seen_ = slots_.awaits();
   Batch* batch = nullptr;
-  // Where the source lags, a batch of repeats is made as soon as the consumer has taken the last one, so that it need
-  // not wait for the copy.
+  // If the source lags, make a batch of repeats as soon as the consumer has taken the last one, so that it need not
+  // wait for the copy.
   const bool awaited = next_number_ == taken_.read() && (lags_ || awaits_seen_ % 2 == 1);
   const Outcome outcome = executor_.plan(batch, awaited);
   if (outcome == Outcome::kOk) {

@@ -24,7 +24,7 @@ inline constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max(
 struct EchoConfig {
   PlanConfig plan = {};                 // but for its slots and uses of an iteration, see plan_of()
   std::vector<LeafFormat> leaves = {};  // of one example; a number is the size of a leaf
-  // What is done to each leaf on every use, see set_program(); null: it is copied. Empty: all are.
+  // Operations on each leaf, see set_program(); null copies the leaf, an empty vector all leaves.
   std::vector<std::shared_ptr<const ops::Program>> programs = {};
   std::uint64_t epoch = 0;             // the first epoch
   std::uint64_t items = kUnknown;      // of a pass, if known: see EchoFactor

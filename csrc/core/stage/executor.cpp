@@ -213,12 +213,13 @@ void Executor::transform_rows(Batch& batch, std::size_t index, std::uint32_t fir
     }
     std::byte* to = region;
     if (leaf.ragged) {
-      std::vector<std::uint64_t> of_row(shape.begin(), shape.end());
-      if (program != nullptr) {
-        of_row = program->output_shape(shape);
+      if (program == nullptr) {
+        std::memcpy(region, shape.data(), leaf.row_bytes);
+      } else {
+        const std::vector<std::uint64_t> of_row = program->output_shape(shape);
         size_bytes = ops::ArrayType{.element_bytes = program->output().element_bytes, .shape = of_row}.size_bytes();
+        std::memcpy(region, of_row.data(), leaf.row_bytes);
       }
-      std::memcpy(region, of_row.data(), leaf.row_bytes);
       to = batch.values[index].append(size_bytes);
     }
     if (program == nullptr) {

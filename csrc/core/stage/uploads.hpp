@@ -20,7 +20,7 @@
 
 namespace pyecho {
 
-// Where the batch in a block of pinned memory goes.
+// The destination of the batch in a block of pinned memory.
 struct Upload {
   void* to = nullptr;       // on the device
   void* free = nullptr;     // event
