@@ -6,7 +6,8 @@ import io
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from typing import NamedTuple
 
 import numpy as np
@@ -70,37 +71,28 @@ class DecodedBatches:
     ----------
     batch
         Images of a batch.
-    threads
-        Number of decoding threads.
+    workers
+        Number of decoding processes, since threads would take the GIL from the training loop.
     work
         How often each image is decoded, to make the source slower.
     """
 
-    def __init__(self, batch: int, threads: int = 1, work: int = 1) -> None:
+    def __init__(self, batch: int, workers: int = 1, work: int = 1) -> None:
         self.codec = codec()
         self.batch = batch
-        self.threads = threads
-        self.work = work
         self.seconds_of_batches: list[float] = []
         """Time of all batches made so far."""
         self._data = [self.codec.encode(image) for image in synthetic_images(IMAGES)]
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
+        self.slowed(workers, work)
 
-    def slowed(self, threads: int, work: int) -> None:
-        """Change the speed."""
-        self._pool.shutdown()
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
-        self.threads, self.work = threads, work
+    def slowed(self, workers: int, work: int) -> None:
+        """Change the speed, and start the processes."""
+        self.workers, self.work = workers, work
+        self._pool = ProcessPoolExecutor(workers, get_context("spawn"))
 
     def close(self) -> None:
-        """End the threads."""
+        """End the processes."""
         self._pool.shutdown(cancel_futures=True)
-
-    def _decoded(self, number: int) -> Image:
-        for _ in range(self.work):
-            image = self.codec.decode(self._data[number % IMAGES])
-        edge = (SIDE - CROP) // 2
-        return image[edge : edge + CROP, edge : edge + CROP].transpose(2, 0, 1)
 
     def __iter__(self) -> Iterator[tuple[Image, NDArray[np.int64]]]:
         """Decode."""
@@ -109,7 +101,9 @@ class DecodedBatches:
             began = time.perf_counter()
             numbers = range(start, start + self.batch)
             images = np.empty((self.batch, 3, CROP, CROP), np.uint8)
-            for row, image in zip(images, self._pool.map(self._decoded, numbers), strict=True):
+            data = [self._data[number % IMAGES] for number in numbers]
+            decoded = self._pool.map(_decoded, data, [self.work] * self.batch, chunksize=4)
+            for row, image in zip(images, decoded, strict=True):
                 row[...] = image
             labels = np.array(numbers, np.int64) % CLASSES
             self.seconds_of_batches.append(time.perf_counter() - began)
@@ -124,18 +118,26 @@ class DecodedBatches:
         return self.seconds_of_batches[-1]
 
 
-def speed_for(seconds_of_one_thread: float, wanted: float, most_threads: int) -> tuple[int, int]:
-    """Return (threads, work) with which a batch takes about `wanted` seconds. Prefers few threads.
+def _decoded(data: bytes, work: int) -> Image:
+    decode = codec().decode
+    for _ in range(work):
+        image = decode(data)
+    edge = (SIDE - CROP) // 2
+    return np.ascontiguousarray(image[edge : edge + CROP, edge : edge + CROP].transpose(2, 0, 1))
 
-    Assumes that threads do not slow each other down; the caller measures the actual time.
+
+def speed_for(seconds_of_one: float, wanted: float, most_workers: int) -> tuple[int, int]:
+    """Return (workers, work) with which a batch takes about `wanted` seconds. Prefers few workers.
+
+    Assumes that workers do not slow each other down; the caller measures the actual time.
     """
     best = (1, 1)
 
-    def error(threads: int, work: int) -> float:
-        return abs(seconds_of_one_thread * work / threads - wanted) / wanted
+    def error(workers: int, work: int) -> float:
+        return abs(seconds_of_one * work / workers - wanted) / wanted
 
-    for threads in range(1, most_threads + 1):
-        work = max(1, round(wanted * threads / seconds_of_one_thread))
-        if error(threads, work) < error(*best) - 0.05:
-            best = (threads, work)
+    for workers in range(1, most_workers + 1):
+        work = max(1, round(wanted * workers / seconds_of_one))
+        if error(workers, work) < error(*best) - 0.05:
+            best = (workers, work)
     return best

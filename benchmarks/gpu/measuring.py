@@ -18,12 +18,6 @@ def new_stream(device: torch.device) -> Any:
     return make(device)
 
 
-def new_event() -> Any:
-    """Return an event that notes the time; PyTorch's is untyped."""
-    make: Any = torch.cuda.Event
-    return make(enable_timing=True)
-
-
 def synchronize(device: torch.device) -> None:
     """Wait until the device has finished all its work."""
     torch.cuda.synchronize(device)

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 import pyecho.torch
 from gpu.images import CLASSES, CROP, DecodedBatches, speed_for
-from gpu.measuring import new_event, seconds, synchronize
+from gpu.measuring import seconds, synchronize
 from gpu.resnet import resnet50
 from gpu.workload import Scale
 from pyecho.bench.report import Report
@@ -49,8 +49,6 @@ class Steps(NamedTuple):
 
     wall: float
     """For a step."""
-    busy: float
-    """The part of `wall` in which the device trained."""
     up: float
     """The source's time for a fresh batch."""
 
@@ -77,28 +75,21 @@ def run(
         device=device,
         echo_on="device",
     )
-    events: list[tuple[Any, Any]] = []
 
     def take(steps: int) -> None:
         for _ in range(steps):
             images, labels = next(batches)
-            began, ended = new_event(), new_event()
-            began.record()  # after the wait for the batch, which next() queued on the stream
             trainer.step(images, labels)
-            ended.record()
-            events.append((began, ended))
 
     with loader:
         batches = iter(loader)
         take(4 * factor)
         synchronize(device)
-        events.clear()
         before = len(source.seconds_of_batches)
         steps = fresh * factor
         wall = seconds(device, lambda: take(steps))
         up = statistics.fmean(source.seconds_of_batches[before:] or source.seconds_of_batches)
-    busy = sum(began.elapsed_time(ended) for began, ended in events) * 1e-3
-    return Steps(wall / steps, busy / steps, up)
+    return Steps(wall / steps, up)
 
 
 def measure(device: torch.device, report: Report, progress: Progress, scale: Scale) -> None:
@@ -114,8 +105,7 @@ def measure(device: torch.device, report: Report, progress: Progress, scale: Sca
             for _ in range(scale.resident_steps):
                 trainer.step(images, labels)
 
-        down_seconds = seconds(device, steps) / scale.resident_steps
-        return Steps(down_seconds, down_seconds, 0.0)
+        return Steps(seconds(device, steps) / scale.resident_steps, 0.0)
 
     resident()
     down_seconds = resident().wall
@@ -124,8 +114,9 @@ def measure(device: torch.device, report: Report, progress: Progress, scale: Sca
     rounds = 1 if scale.rounds < 7 or expected > MOST_SECONDS / 3 else 3
     source = DecodedBatches(batch)
     try:
-        one_thread = source.seconds()
-        source.slowed(*speed_for(one_thread, R * down_seconds, max(1, available_cores() // 2)))
+        one = source.seconds()
+        source.close()
+        source.slowed(*speed_for(one, R * down_seconds, max(1, available_cores() // 2)))
         run(device, trainer, source, 2, 1)
         contestants = {RESIDENT: resident} | {
             f"e = {factor}": partial(run, device, trainer, source, factor, fresh)
@@ -149,7 +140,6 @@ def _report(
         return Sample(tuple(max(steps.up / factor, t_down) for steps, t_down in pairs))
 
     walls = {e: Sample(tuple(steps.wall for steps in runs[e])) for e in runs}
-    busy = {e: Sample(tuple(steps.busy for steps in runs[e])) for e in runs}
     rows = [
         Row(
             f"time of a step, e = {e}",
@@ -175,7 +165,7 @@ def _report(
     rows += [
         Row(
             f"share of the time in which the GPU waits, e = {e}",
-            Sample(tuple(1 - value for value in (busy[e] / walls[e]).values)),
+            Sample(tuple(1 - value for value in (downs / walls[e]).values)),
             "",
             limit_name=f"Eq. 1: {1 - (downs / predicted(e)).median:.2f}",
         )
@@ -189,6 +179,6 @@ def _report(
     ratio = Sample(tuple(steps.up for steps in runs[1])) / downs
     report.note(
         f"training: a step takes {1e3 * downs.median:.1f} ms with a resident batch, "
-        f"R = {ratio.median:.2f}; images are {source.codec.name}, decoded by {source.threads} "
-        f"thread(s), each {source.work} time(s)"
+        f"R = {ratio.median:.2f}; images are {source.codec.name}, decoded by {source.workers} "
+        f"process(es), each {source.work} time(s)"
     )

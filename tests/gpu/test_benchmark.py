@@ -19,7 +19,7 @@ def importable(monkeypatch):
 def test_the_source_decodes_what_was_encoded():
     from gpu import images
 
-    source = images.DecodedBatches(3, threads=2, work=2)
+    source = images.DecodedBatches(3, workers=2, work=2)
     try:
         batches = iter(source)
         pixels, labels = next(batches)
@@ -39,10 +39,10 @@ def test_the_source_decodes_what_was_encoded():
 def test_the_source_is_made_as_slow_as_wanted(seconds):
     from gpu.images import speed_for
 
-    threads, work = speed_for(seconds, 0.24, most_threads=8)
-    assert 1 <= threads <= 8
+    workers, work = speed_for(seconds, 0.24, most_workers=8)
+    assert 1 <= workers <= 8
     if seconds < 8 * 0.24:
-        assert seconds * work / threads == pytest.approx(0.24, rel=0.2)
+        assert seconds * work / workers == pytest.approx(0.24, rel=0.2)
 
 
 def test_rows_are_random_and_handed_out_over_and_over():
