@@ -269,7 +269,10 @@ class Cast(Operation):
 
 @dataclass(frozen=True)
 class ToCHW(Operation):
-    """The last axis, of channels, comes first, as PyTorch's convolutions want it."""
+    """The last axis, of channels, comes first, as PyTorch's convolutions want it.
+
+    Items have at least three axes.
+    """
 
     _kind: ClassVar[int] = 9
 

@@ -103,7 +103,7 @@ typedef enum pyecho_op_kind {
   PYECHO_OP_CUTOUT = 6,       /* numbers: probability, value */
   PYECHO_OP_NORMALIZE = 7,    /* numbers: means, then standard deviations, of each channel or one each */
   PYECHO_OP_CAST = 8,         /* to `element` */
-  PYECHO_OP_TO_CHW = 9,       /* the last axis comes first */
+  PYECHO_OP_TO_CHW = 9,       /* the last of three or more axes comes first */
   PYECHO_OP_BITS = 0x7FFFFFFF
 } pyecho_op_kind;
 

@@ -19,6 +19,9 @@ Ops = Sequence[Operation] | Mapping[Any, Sequence[Operation]] | None
 VARIABLE = 2**64 - 1
 """Stands for an extent that differs from item to item: ops::kVariable."""
 
+RANDOM_CROP = 0
+"""An ops::Kind."""
+
 Row = tuple[Field, _core.Program] | None
 """The field of the rows of a leaf, and the program that makes them; None: rows are copies."""
 
@@ -53,31 +56,54 @@ def rows_with(ops: Ops, spec: Any, adapter: Adapter) -> tuple[list[Row], Any]:
             of_leaf = found.setdefault(index, [])
             for number, operation in enumerate(operations, draws):
                 of_leaf.append(operation._plain(axes, place)._replace(draws=number))
+        if len(leaves) > 1:
+            made = [(leaf, fields[names.index(leaf)], found[names.index(leaf)]) for leaf in leaves]
+            _check_crops(made, len(operations))
         draws += len(operations)
     rows: list[Row] = [None] * len(fields)
     for index, plain in found.items():
         rows[index] = _row_of(names[index], fields[index], plain, adapter)
-    made = iter([field if row is None else row[0] for field, row in zip(fields, rows, strict=True)])
-    return rows, map_nest(lambda _: next(made), spec)
+    of_rows = iter(
+        [field if row is None else row[0] for field, row in zip(fields, rows, strict=True)]
+    )
+    return rows, map_nest(lambda _: next(of_rows), spec)
+
+
+def _check_crops(made: list[tuple[str, Field, list[Plain]]], count: int) -> None:
+    """Raise `ConfigError` if crops among the last operations would be of different places."""
+    for left in range(count, 0, -1):
+        sizes = {}
+        for name, field, plain in made:
+            if plain[-left].kind == RANDOM_CROP:
+                shape = _program_of(name, field, plain[:-left]).shape
+                sizes[name] = [shape[axis] for axis in plain[-left].axes]
+        if len(set(map(tuple, sizes.values()))) > 1:
+            raise ConfigError(
+                "RandomCrop needs leaves of the same size on its axes where they share its draws, "
+                f"got {sizes}; resize them to one size first, or give each a key of its own"
+            )
 
 
 def _row_of(name: str, field: Field, plain: list[Plain], adapter: Adapter) -> Row:
+    made = _program_of(name, field, plain)
+    dtype = field.dtype
+    if made.element != _element_of(dtype):
+        dtype = adapter.dtype_named(ELEMENTS[made.element])
+    extents = tuple(None if extent == VARIABLE else extent for extent in made.shape)
+    return Field(extents, dtype, field.max_bytes if None in extents else None), made
+
+
+def _program_of(name: str, field: Field, plain: list[Plain]) -> _core.Program:
     if field.by_reference:
         raise ConfigError(
             f"the leaf {name!r} travels by reference, and ops need an array; decode it in the "
             "source, or use augment="
         )
-    element = _element_of(field.dtype)
+    shape = [VARIABLE if extent is None else extent for extent in field.shape]
     try:
-        shape = [VARIABLE if extent is None else extent for extent in field.shape]
-        made = _core.Program(element, field.dtype.itemsize, shape, plain)
+        return _core.Program(_element_of(field.dtype), field.dtype.itemsize, shape, plain)
     except ConfigError as error:
         raise ConfigError(f"ops of the leaf {name!r}: {error}") from None
-    dtype = field.dtype
-    if made.element != element:
-        dtype = adapter.dtype_named(ELEMENTS[made.element])
-    extents = tuple(None if extent == VARIABLE else extent for extent in made.shape)
-    return Field(extents, dtype, field.max_bytes if None in extents else None), made
 
 
 def _element_of(dtype: np.dtype[Any]) -> int:

@@ -18,7 +18,7 @@ anything else that can be iterated      what iterating it yields
 
 A column is anything with a length and items by index (`pyecho.source.arrays.rows_in`). A list is
 one of columns if one of them slices into arrays (h5py, zarr), or, in example echoing, if arrays of
-equal length differ in dtype or in the shape of a row.
+equal length differ in dtype or in the shape of a row (with `fields`: in its number of axes).
 """
 
 from __future__ import annotations
@@ -35,14 +35,19 @@ __all__ = ["Source", "source_of"]
 
 
 def source_of(
-    given: Any, *, batch_size: int | None, unbatch: bool = False, collated: bool = False
+    given: Any,
+    *,
+    batch_size: int | None,
+    unbatch: bool = False,
+    collated: bool = False,
+    ragged: bool = False,
 ) -> Source:
     """Return the source that reads what the user gave.
 
     `collated`: a ``collate_fn`` takes the examples as they are, one by one; not with `unbatch`,
-    which needs a `batch_size`. Raises `ConfigError` if the source cannot be iterated, if iterating
-    it would yield names or characters instead of data, if its columns differ in length, and if it
-    may be columns as well as items.
+    which needs a `batch_size`. `ragged`: examples may differ in size. Raises `ConfigError` if the
+    source cannot be iterated, if iterating it would yield names or characters instead of data, if
+    its columns differ in length, and if it may be columns as well as items.
     """
     by_row = batch_size is not None
     alike = by_row and not collated  # the examples
@@ -63,7 +68,7 @@ def source_of(
         from pyecho.source.arrow import Arrow, RayData
 
         return (RayData if of_ray else Arrow)(given, by_row=by_row, batched=alike)
-    columns = columns_of(given, alike=alike, unbatch=unbatch)
+    columns = columns_of(given, alike=alike, unbatch=unbatch, ragged=ragged)
     if columns is not None:
         return Arrays(given, columns, unbatch=unbatch, chunked=alike and not unbatch)
     return Iterable(given, unbatch=unbatch)

@@ -171,10 +171,11 @@ def _chunk_rows(columns: list[Any]) -> int:
 # ------------------------------------------------------------ what is a column
 
 
-def columns_of(given: Any, *, alike: bool, unbatch: bool) -> list[Any] | None:
+def columns_of(given: Any, *, alike: bool, unbatch: bool, ragged: bool = False) -> list[Any] | None:
     """Return the columns of a source, None if its items are not rows of columns.
 
-    `alike`: items must be alike, so that a list of arrays that differ cannot be one of items.
+    `alike`: items must be alike, but in size if `ragged`, so that a list of arrays that differ
+    cannot be one of items.
     """
     if is_array(given) or (is_sliced(given) and not hasattr(given, "__dlpack__")):
         return [given]
@@ -196,7 +197,7 @@ def columns_of(given: Any, *, alike: bool, unbatch: bool) -> list[Any] | None:
         if (examples and not named) or not given or None in map(rows_in, given):
             return None
         columns = given._asdict() if named else given  # type: ignore[attr-defined]
-    elif type(given) is not list or not _is_table(given, unbatch):
+    elif type(given) is not list or not _is_table(given, unbatch, ragged):
         return None
     elif not (alike or any(map(is_sliced, given))):
         raise ConfigError(
@@ -217,7 +218,7 @@ def columns_of(given: Any, *, alike: bool, unbatch: bool) -> list[Any] | None:
     return values
 
 
-def _is_table(given: list[Any], unbatch: bool) -> bool:
+def _is_table(given: list[Any], unbatch: bool, ragged: bool) -> bool:
     """Return True if a list is one of columns: some slice, or they differ as items could not."""
     # A table has fewer columns than rows: so a long list need not be searched.
     if not given or not 1 < len(given) < (rows_in(given[0]) or 0) or None in map(rows_in, given):
@@ -225,7 +226,10 @@ def _is_table(given: list[Any], unbatch: bool) -> bool:
     if any(map(is_sliced, given)):
         return True
     kinds = {
-        (each.dtype, tuple(each.shape[1:])) if is_array(each) else type(each) for each in given
+        (each.dtype, each.ndim if ragged else tuple(each.shape[1:]))
+        if is_array(each)
+        else type(each)
+        for each in given
     }
     differ = len(kinds) > 1 and not unbatch and any(map(is_array, given))
     return differ and len(set(map(rows_in, given))) == 1

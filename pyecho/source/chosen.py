@@ -15,6 +15,7 @@ def chosen(given: Any, config: Config) -> Source:
         batch_size=config.batch_size,
         unbatch=config.unbatch,
         collated=config.collate_fn is not None,
+        ragged=config.fields is not None,
     )
     if config.by_index:
         from pyecho.source.picked import picked

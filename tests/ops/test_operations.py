@@ -64,7 +64,7 @@ def some_values(rng, shape):
         found.append(ops.Normalize(mean, std))
         if rng.random() < 0.5:
             found.append(ops.Cast(rng.choice(["float16", "float64", "float32"])))
-    if rng.random() < 0.3:
+    if rng.random() < 0.3 and len(shape) >= 3:
         found.append(ops.ToCHW())
     return found
 

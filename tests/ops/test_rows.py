@@ -197,6 +197,12 @@ def test_wrong_places_of_operations_say_what_to_do():
     ):
         with pytest.raises(pyecho.ConfigError, match=message):
             next(iter(pyecho.EchoLoader(images(), 2, batch_size=2, ops=wrong)))
+    halved = [{"image": np.zeros((8, 8)), "mask": np.zeros((4, 4))}] * 3
+    crop = {("image", "mask"): [ops.RandomFlip(0), ops.RandomCrop(3)]}
+    with pytest.raises(pyecho.ConfigError, match=r"'image': \[8\], 'mask': \[4\]"):
+        next(iter(pyecho.EchoLoader(halved, 2, batch_size=2, ops=crop)))
+    with pytest.raises(pyecho.ConfigError, match=r"'mask'.*ToCHW needs rows, columns and channels"):
+        next(iter(pyecho.EchoLoader(halved, 2, batch_size=2, ops={"mask": [ops.ToCHW()]})))
     strings = [{"image": "a.png", "x": np.zeros(2)}] * 3
     with pytest.raises(pyecho.ConfigError, match="by reference"):
         next(iter(pyecho.EchoLoader(strings, 2, batch_size=2, ops={"image": [ops.ToCHW()]})))

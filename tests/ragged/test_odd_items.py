@@ -98,3 +98,13 @@ def test_states_with_other_shapes_are_refused():
         with pytest.raises((pyecho.CheckpointError, pyecho.ConfigError)):
             other.load_state_dict(state)
             next(iter(other))
+
+
+def test_a_list_of_arrays_that_differ_in_size_is_one_of_items():
+    items = [np.full((6, 2 + number), number, np.uint8) for number in range(3)]
+    [batch] = EchoLoader(items, 1, batch_size=3, shuffle_buffer=1, fields=FIELD)
+    assert batch.shapes.tolist() == [list(item.shape) for item in items]
+    columns = [np.zeros((6, 2), np.uint8), np.arange(6)]
+    first = Field((None,), "uint8", max_bytes=9)
+    [(_, numbers)] = EchoLoader(columns, 1, batch_size=6, fields={"0": first})
+    assert sorted(numbers) == list(range(6))

@@ -149,7 +149,7 @@ class Walk {
         compute_with(operation_->element);
         break;
       case Kind::kToChw:
-        need(!type_.shape.empty(), "an item with axes, got one without");
+        need(type_.shape.size() >= 3, "rows, columns and channels, got ", type_.shape.size(), " axes");
         std::ranges::rotate(type_.shape, type_.shape.end() - 1);
         break;
     }

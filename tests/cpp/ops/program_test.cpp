@@ -155,7 +155,7 @@ TEST(ProgramTest, random_operations_on_random_items_do_what_is_described) {
     if (random.below(3) == 0) {
       append(operations, type, {.kind = Kind::kCast, .element = kNumbers[random.below(kNumbers.size())]});
     }
-    if (random.below(2) == 0) {
+    if (type.shape.size() >= 3 && random.below(2) == 0) {
       append(operations, type, {.kind = Kind::kToChw});
     }
     for (const Operation& operation : operations) {
