@@ -14,7 +14,6 @@
 namespace pyecho::ops {
 namespace {
 
-constexpr int kRowShift = kWeightBits - kPixelBits;
 constexpr int kColumnShift = kWeightBits + kPixelBits;
 
 // Returns where the weight of an input is.
@@ -22,22 +21,17 @@ constexpr std::size_t weight_at(std::size_t tap) { return tap / 2 * (kGroupWeigh
 
 // ---------------------------------------------------------------- for every processor
 
-void sum_rows(std::int16_t* to, const std::uint8_t* from, std::ptrdiff_t stride, const std::int16_t* weights,
+// Products lose half a unit on average, and the shift half a unit of its own.
+constexpr std::uint16_t rounding_of_rows(std::size_t taps) { return static_cast<std::uint16_t>((taps + 1) / 2); }
+
+void sum_rows(std::int16_t* to, const std::uint8_t* from, std::ptrdiff_t stride, const std::uint16_t* weights,
               std::size_t taps, std::size_t count) noexcept {
-  constexpr std::size_t kBlock = 64;
-  for (std::size_t done = 0; done < count; done += kBlock) {
-    std::array<std::int32_t, kBlock> sums{};
-    sums.fill(1 << (kRowShift - 1));
-    const std::size_t block = std::min(kBlock, count - done);
+  for (std::size_t i = 0; i < count; ++i) {
+    std::uint32_t sum = rounding_of_rows(taps);
     for (std::size_t tap = 0; tap < taps; ++tap) {
-      const std::uint8_t* const row = from + static_cast<std::ptrdiff_t>(tap) * stride + done;
-      for (std::size_t i = 0; i < block; ++i) {
-        sums[i] += weights[weight_at(tap)] * row[i];
-      }
+      sum += from[static_cast<std::ptrdiff_t>(tap) * stride + static_cast<std::ptrdiff_t>(i)] * weights[tap] >> 8;
     }
-    for (std::size_t i = 0; i < block; ++i) {
-      to[done + i] = static_cast<std::int16_t>(sums[i] >> kRowShift);
-    }
+    to[i] = static_cast<std::int16_t>(sum >> 1);
   }
 }
 
@@ -77,8 +71,8 @@ void split_rgb(std::uint8_t* to, std::size_t stride, const std::uint8_t* from, s
   }
 }
 
-void scale_bytes(float* to, const std::uint8_t* from, const float* scale, const float* offset,
-                 std::size_t count) noexcept {
+void scale_bytes(float* to, const std::uint8_t* from, const float* scale, const float* offset, std::size_t count,
+                 bool /*stream*/) noexcept {
   scale_loop(to, from, scale, offset, count);
 }
 
@@ -113,45 +107,29 @@ PYECHO_TARGET inline void store_half(void* to, __m128i value) noexcept {
   _mm_storeu_si128(static_cast<__m128i*>(to), value);
 }
 
-// Sums of 32 elements of kPairs pairs of rows; 0: of as many as `taps` says.
-template <std::size_t kPairs>
-PYECHO_TARGET void sum_pairs(std::int16_t* to, const std::uint8_t* from, std::ptrdiff_t stride,
-                             const std::int16_t* weights, std::size_t taps, std::size_t count) noexcept {
-  const std::size_t pairs = kPairs == 0 ? (taps + 1) / 2 : kPairs;
+PYECHO_TARGET void sum_rows(std::int16_t* to, const std::uint8_t* from, std::ptrdiff_t stride,
+                            const std::uint16_t* weights, std::size_t taps, std::size_t count) noexcept {
+  if (count < kVector) {
+    return ops::sum_rows(to, from, stride, weights, taps, count);
+  }
   const __m256i zero = _mm256_setzero_si256();
+  const __m256i rounding = _mm256_set1_epi16(static_cast<std::int16_t>(rounding_of_rows(taps)));
   for (std::size_t done = 0; done < count; done += kVector) {
     const std::size_t x = std::min(done, count - kVector);  // the last ones overlap those before
     const std::uint8_t* row = from + x;
-    __m256i sums[4];
-    for (__m256i& sum : sums) {
-      sum = _mm256_set1_epi32(1 << (kRowShift - 1));
+    __m256i low = rounding;
+    __m256i high = rounding;
+    for (std::size_t tap = 0; tap < taps; ++tap, row += stride) {
+      const __m256i weight = _mm256_set1_epi16(static_cast<std::int16_t>(weights[tap]));
+      const __m256i bytes = load(row);  // which become the upper halves of words
+      low = _mm256_add_epi16(low, _mm256_mulhi_epu16(_mm256_unpacklo_epi8(zero, bytes), weight));
+      high = _mm256_add_epi16(high, _mm256_mulhi_epu16(_mm256_unpackhi_epi8(zero, bytes), weight));
     }
-    for (std::size_t pair = 0; pair < pairs; ++pair, row += 2 * stride) {
-      const __m256i weight = _mm256_broadcastsi128_si256(load_half(weights + weight_at(2 * pair)));
-      const __m256i first = load(row);
-      // The weight after the last one is 0.
-      const __m256i second = load(2 * pair + 1 < taps ? row + stride : row);
-      const __m256i low = _mm256_unpacklo_epi8(first, second);
-      const __m256i high = _mm256_unpackhi_epi8(first, second);
-      sums[0] = _mm256_add_epi32(sums[0], _mm256_madd_epi16(_mm256_unpacklo_epi8(low, zero), weight));
-      sums[1] = _mm256_add_epi32(sums[1], _mm256_madd_epi16(_mm256_unpackhi_epi8(low, zero), weight));
-      sums[2] = _mm256_add_epi32(sums[2], _mm256_madd_epi16(_mm256_unpacklo_epi8(high, zero), weight));
-      sums[3] = _mm256_add_epi32(sums[3], _mm256_madd_epi16(_mm256_unpackhi_epi8(high, zero), weight));
-    }
-    for (__m256i& sum : sums) {
-      sum = _mm256_srai_epi32(sum, kRowShift);
-    }
-    const __m256i low = _mm256_packs_epi32(sums[0], sums[1]);
-    const __m256i high = _mm256_packs_epi32(sums[2], sums[3]);
+    low = _mm256_srli_epi16(low, 1);
+    high = _mm256_srli_epi16(high, 1);
     store(to + x, _mm256_permute2x128_si256(low, high, 0x20));
     store(to + x + kHalf, _mm256_permute2x128_si256(low, high, 0x31));
   }
-}
-
-void sum_rows(std::int16_t* to, const std::uint8_t* from, std::ptrdiff_t stride, const std::int16_t* weights,
-              std::size_t taps, std::size_t count) noexcept {
-  const auto sum = count < kVector ? ops::sum_rows : taps <= 2 ? sum_pairs<1> : taps <= 4 ? sum_pairs<2> : sum_pairs<0>;
-  sum(to, from, stride, weights, taps, count);
 }
 
 // In each half: the elements of two pixels, side by side for each channel.
@@ -265,8 +243,18 @@ PYECHO_TARGET void split_rgb(std::uint8_t* to, std::size_t stride, const std::ui
 }
 
 PYECHO_TARGET void scale_bytes(float* to, const std::uint8_t* from, const float* scale, const float* offset,
-                               std::size_t count) noexcept {
-  scale_loop(to, from, scale, offset, count);
+                               std::size_t count, bool stream) noexcept {
+  constexpr std::size_t kFloats = kVector / sizeof(float);
+  std::size_t i = 0;
+  if (stream && reinterpret_cast<std::uintptr_t>(to) % kVector == 0) {
+    for (; i + kFloats <= count; i += kFloats) {
+      const __m256 value =
+          _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from + i))));
+      _mm256_stream_ps(to + i,
+                       _mm256_add_ps(_mm256_mul_ps(value, _mm256_loadu_ps(scale + i)), _mm256_loadu_ps(offset + i)));
+    }
+  }
+  scale_loop(to + i, from + i, scale + i, offset + i, count - i);
 }
 
 PYECHO_TARGET void to_halves(Half* to, const float* from, std::size_t count) noexcept {

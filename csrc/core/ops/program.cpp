@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <optional>
 #include <stdexcept>
 #include <utility>
@@ -15,6 +16,11 @@ namespace pyecho::ops {
 namespace {
 
 constexpr std::array<std::uint64_t, 1> kScalar{1};
+// Lines of items that are not in the second cache are fetched while so many before them are copied. Longer ones are not:
+// the processor fetches them itself.
+constexpr std::int64_t kLinesAhead = 4;
+constexpr std::size_t kLongLineBytes = 8192;
+constexpr std::int64_t kSmallItemBytes = 1 << 16;
 
 // An item without axes is computed like one element on one axis.
 std::span<const std::uint64_t> with_axes(std::span<const std::uint64_t> shape) noexcept {
@@ -63,7 +69,7 @@ class Program::Run {
     }
     row_ = row;
     scratch_ = scratch;
-    stream_ = stream && !program_.values_.any();
+    stream_ = stream;
     if (program_.resamples_) {
       resampler_.emplace(axis(line_axis_ - 1), axis(line_axis_), program_.nearest_, program_.item_, block_,
                          scratch + resampler_at_);
@@ -100,7 +106,12 @@ class Program::Run {
   void move_lines(const std::byte* from, std::int64_t stride, std::int64_t count) noexcept {
     std::byte* to = row_ + written_ * program_.item_.element_bytes;
     const std::size_t line_bytes = line_elements_ * program_.item_.element_bytes;
+    const std::int64_t first = std::min(line().at(0), line().at(line().extent - 1)) * block_stride();
+    const bool ahead = line_bytes < kLongLineBytes && count * std::abs(stride) >= kSmallItemBytes;
     for (std::int64_t i = 0; i < count; ++i, from += stride, to += line_bytes) {
+      if (ahead && i + kLinesAhead < count) {
+        prefetch_line(from + kLinesAhead * stride + first, line_bytes);
+      }
       move_line(to, from, 0, line().extent);
     }
     written_ += static_cast<std::size_t>(count) * line_elements_;
@@ -119,7 +130,7 @@ class Program::Run {
       from += line().first * strides_[line_axis_];
     }
     program_.values_.write(row_, first / channels_, elements_ / channels_, from, line_elements_ / channels_, channels_,
-                           scratch_ + values_at_);
+                           scratch_ + values_at_, stream_);
   }
 
   void make_line(std::byte* to, const std::byte* from, std::size_t resampled, bool padding, bool cut) noexcept {
@@ -143,7 +154,8 @@ class Program::Run {
   void move_line(std::byte* to, const std::byte* from, std::int64_t begin, std::int64_t end) const noexcept {
     const auto count = static_cast<std::size_t>(end - begin);
     if (line().step > 0) {
-      copy_bytes(to, from + line().at(begin) * block_stride(), count * block_bytes_, stream_);
+      copy_bytes(to, from + line().at(begin) * block_stride(), count * block_bytes_,
+                 stream_ && !program_.values_.any());
     } else {
       kernels().reverse(to, from + line().at(end - 1) * block_stride(), count, block_bytes_);
     }

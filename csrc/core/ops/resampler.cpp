@@ -20,6 +20,18 @@ std::size_t row_bytes(std::size_t elements, std::size_t channels) noexcept {
   return aligned((elements + kMostIntegerTaps * channels) * sizeof(float) + kSlackBytes);
 }
 
+// Writes integers in proportion to `weights`. They sum to `whole`: the largest takes what rounding leaves.
+template <class Integer>
+void write_whole(Integer* to, const float* weights, std::size_t taps, int whole) noexcept {
+  int left = whole;
+  for (std::size_t tap = 0; tap < taps; ++tap) {
+    to[tap] = static_cast<Integer>(weights[tap] * static_cast<float>(whole) + 0.5F);
+    left -= to[tap];
+  }
+  Integer& largest = *std::max_element(to, to + taps);
+  largest = static_cast<Integer>(largest + left);
+}
+
 }  // namespace
 
 // So many integers lie within the support of a triangle, and one more for rounding.
@@ -72,19 +84,12 @@ Taps::Taps(const Axis& axis, bool nearest, std::byte* memory) noexcept
   std::for_each_n(first, outputs, [this](std::int32_t& input) { input -= static_cast<std::int32_t>(low); });
 }
 
-// The largest one of an output takes what rounding leaves to a sum of 1.
 void Taps::write_integers() noexcept {
   groups = groups_of(static_cast<std::size_t>(most));
   std::int16_t* to = integers;
   for (std::size_t i = 0; i < outputs; ++i) {
     std::array<std::int16_t, kMostIntegerTaps> own{};
-    int left = 1 << kWeightBits;
-    for (std::size_t j = 0; std::cmp_less(j, count[i]); ++j) {
-      own[j] = converted<std::int16_t>(weights[i * stride + j] * (1 << kWeightBits));
-      left -= own[j];
-    }
-    std::int16_t& largest = *std::ranges::max_element(own);
-    largest = static_cast<std::int16_t>(largest + left);
+    write_whole(own.data(), weights + i * stride, static_cast<std::size_t>(count[i]), 1 << kWeightBits);
     for (std::size_t pair = 0; pair < groups * kGroup; pair += 2) {
       for (std::size_t copy = 0; copy < kGroup; ++copy, to += 2) {
         std::copy_n(own.begin() + pair, 2, to);
@@ -118,14 +123,19 @@ Resampler::Resampler(const Axis& rows, const Axis& columns, bool nearest, const 
       floats_(sums_ + row_bytes(inputs_, channels)),
       pixels_(reinterpret_cast<float*>(floats_ + row_bytes(inputs_, channels))) {
   if (integers_) {
-    rows_.write_integers();
     columns_.write_integers();
   }
 }
 
 void Resampler::write(std::byte* to, const std::byte* image, std::int64_t stride, std::size_t row) const noexcept {
-  const std::byte* const pixels =
-      image + (rows_.low + rows_.first[row]) * stride + columns_.low * static_cast<std::int64_t>(pixel_bytes_);
+  image += rows_.low * stride + columns_.low * static_cast<std::int64_t>(pixel_bytes_);
+  if (row + 1 < rows_.outputs) {  // what only the next output needs
+    const std::int32_t end = rows_.first[row + 1] + rows_.count[row + 1];
+    for (std::int32_t input = rows_.first[row] + rows_.count[row]; input < end; ++input) {
+      prefetch_line(image + input * stride, inputs_ / channels_ * pixel_bytes_);
+    }
+  }
+  const std::byte* const pixels = image + rows_.first[row] * stride;
   if (nearest_) {
     with_constant(pixel_bytes_, [&](auto bytes) {
       for (std::size_t x = 0; x < columns_.outputs; ++x) {
@@ -134,9 +144,10 @@ void Resampler::write(std::byte* to, const std::byte* image, std::int64_t stride
     });
   } else if (integers_) {
     auto* const sums = reinterpret_cast<std::int16_t*>(sums_);
-    kernels().sum_rows(sums, reinterpret_cast<const std::uint8_t*>(pixels), stride,
-                       rows_.integers + row * rows_.groups * kGroupWeights, static_cast<std::size_t>(rows_.count[row]),
-                       inputs_);
+    const auto taps = static_cast<std::size_t>(rows_.count[row]);
+    std::array<std::uint16_t, kMostIntegerTaps> weights{};
+    write_whole(weights.data(), rows_.weights + row * rows_.stride, taps, kWholeRow);
+    kernels().sum_rows(sums, reinterpret_cast<const std::uint8_t*>(pixels), stride, weights.data(), taps, inputs_);
     kernels().sum_columns(reinterpret_cast<std::uint8_t*>(to), sums, columns_, channels_);
   } else {
     write_floats(to, pixels, stride, row);

@@ -22,7 +22,7 @@ struct Taps {
   std::int32_t* first = nullptr;     // of each output: its first input, counted from `low`
   std::int32_t* count = nullptr;     // how many inputs it has
   float* weights = nullptr;          // `stride` for each output
-  std::int16_t* integers = nullptr;  // weights for kernels, `groups` times kGroupWeights for each output
+  std::int16_t* integers = nullptr;  // weights for kernels.hpp's sum_columns, `groups` times kGroupWeights each
   std::size_t groups = 0;
 
   // Returns the most inputs that an output may have, and the bytes of the tables for them.
@@ -31,7 +31,7 @@ struct Taps {
 
   // `nearest`: one input for each output.
   Taps(const Axis& axis, bool nearest, std::byte* memory) noexcept;
-  // Needs `most` up to kMostIntegerTaps.
+  // Writes `integers`. Needs `most` up to kMostIntegerTaps.
   void write_integers() noexcept;
 };
 

@@ -86,7 +86,7 @@ std::size_t Values::scratch_bytes(std::size_t channels) const noexcept {
 }
 
 void Values::write(std::byte* row, std::size_t position, std::size_t pixels, const std::byte* from, std::size_t count,
-                   std::size_t channels, std::byte* scratch) const noexcept {
+                   std::size_t channels, std::byte* scratch, bool stream) const noexcept {
   const std::size_t planes = to_chw_ ? channels : 1;
   const std::size_t each = channels / planes;  // elements of a pixel in a plane
   const std::size_t chunk = chunk_of(channels);
@@ -104,13 +104,13 @@ void Values::write(std::byte* row, std::size_t position, std::size_t pixels, con
     }
     for (std::size_t plane = 0; plane < planes; ++plane) {
       convert(row + (plane * pixels + position + done) * each * to_bytes_, source + plane * some * from_bytes_,
-              some * each, plane, scratch);
+              some * each, plane, scratch, stream);
     }
   }
 }
 
-void Values::convert(std::byte* to, const std::byte* from, std::size_t count, std::size_t plane,
-                     std::byte* scratch) const noexcept {
+void Values::convert(std::byte* to, const std::byte* from, std::size_t count, std::size_t plane, std::byte* scratch,
+                     bool stream) const noexcept {
   if (!normalize_) {
     return convert_elements(to_, to, from_, from, count);
   }
@@ -120,7 +120,7 @@ void Values::convert(std::byte* to, const std::byte* from, std::size_t count, st
   std::byte* const bytes = cast_ ? scratch : to;
   auto* const floats = reinterpret_cast<float*>(bytes);
   if (from_ == Element::kUint8) {
-    kernels().scale_bytes(floats, reinterpret_cast<const std::uint8_t*>(from), scale, offset, count);
+    kernels().scale_bytes(floats, reinterpret_cast<const std::uint8_t*>(from), scale, offset, count, stream && !cast_);
   } else {
     convert_elements(Element::kFloat32, bytes, from_, from, count);
     for (std::size_t i = 0; i < count; ++i) {

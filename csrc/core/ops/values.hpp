@@ -25,11 +25,11 @@ class Values {
   // Writes `count` pixels of `channels` elements (one, unless by_channel()) to `row`, which has `pixels`, from pixel
   // `position` on.
   void write(std::byte* row, std::size_t position, std::size_t pixels, const std::byte* from, std::size_t count,
-             std::size_t channels, std::byte* scratch) const noexcept;
+             std::size_t channels, std::byte* scratch, bool stream) const noexcept;
 
  private:
-  void convert(std::byte* to, const std::byte* from, std::size_t count, std::size_t plane,
-               std::byte* scratch) const noexcept;
+  void convert(std::byte* to, const std::byte* from, std::size_t count, std::size_t plane, std::byte* scratch,
+               bool stream) const noexcept;
 
   Element from_;
   Element to_;

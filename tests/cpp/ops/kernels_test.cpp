@@ -8,6 +8,7 @@
 #include <cstring>
 #include <vector>
 
+#include "core/memory/stream_copy.hpp"
 #include "core/ops/resampler.hpp"
 #include "core/plan/random.hpp"
 
@@ -36,12 +37,7 @@ TEST(KernelsTest, rows_of_bytes_are_summed_alike) {
   for (std::size_t round = 0; round < 2000; ++round) {
     const std::size_t count = random.below(200);
     const std::size_t taps = 1 + random.below(9);
-    std::vector<std::int16_t> weights((taps + kGroup - 1) / kGroup * kGroupWeights);
-    for (std::size_t tap = 0; tap < taps; ++tap) {
-      for (std::size_t copy = 0; copy < kGroup; ++copy) {
-        weights[tap / 2 * 8 + 2 * copy + tap % 2] = static_cast<std::int16_t>((1U << kWeightBits) / taps);
-      }
-    }
+    const std::vector<std::uint16_t> weights(taps, static_cast<std::uint16_t>(kWholeRow / taps));
     const auto rows = random_values<std::uint8_t>(random, count * taps, 256);
     expect_same<std::int16_t>(count, [&](const Kernels& kernel, std::int16_t* to) {
       kernel.sum_rows(to, rows.data(), static_cast<std::ptrdiff_t>(count), weights.data(), taps, count);
@@ -94,9 +90,12 @@ TEST(KernelsTest, bytes_are_scaled_alike) {
     const auto bytes = random_values<std::uint8_t>(random, count, 256);
     std::vector<float> factors(count + 1);
     std::ranges::generate(factors, [&] { return static_cast<float>(unit_at(random.next(), 0) - 0.5); });
-    expect_same<float>(count, [&](const Kernels& kernel, float* to) {
-      kernel.scale_bytes(to, bytes.data(), factors.data(), factors.data() + 1, count);
-    });
+    for (const bool stream : {false, true}) {
+      expect_same<float>(count, [&](const Kernels& kernel, float* to) {
+        kernel.scale_bytes(to, bytes.data(), factors.data(), factors.data() + 1, count, stream);
+        stream_fence();
+      });
+    }
   }
 }
 
