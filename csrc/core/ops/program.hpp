@@ -68,7 +68,8 @@ class Program {
   [[nodiscard]] std::size_t scratch_bytes(std::span<const std::uint64_t> shape) const noexcept;
   // Writes the row that the use `key` makes of an item. `item`, `row`: any alignment of an element; they do not overlap.
   // `scratch`: scratch_bytes() of the shape, aligned to 64 bytes. Any number of threads, each with its own scratch.
-  // `stream`: lines that are only copied bypass the caches if they are long (stream_copy.hpp); the caller fences.
+  // `stream`: long lines that are only copied, and normalised bytes, bypass the caches (stream_copy.hpp); the caller
+  // fences.
   void run(std::uint64_t key, const std::byte* item, std::span<const std::uint64_t> shape, std::byte* row,
            std::byte* scratch, bool stream) const noexcept;
 
