@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <optional>
 #include <utility>
@@ -68,6 +69,7 @@ class Feed {
   void done() {
     is_held_ = at_pass_end_ = false;
     if (!read_.empty()) {
+      ++count_;
       row_ = 0;
       const pybind11::object dying = std::move(read_.front());
       read_.pop_front();
@@ -82,6 +84,8 @@ class Feed {
   }
 
   [[nodiscard]] const pybind11::object& item() const { return read_.front(); }
+  // Returns the number of items that are done.
+  [[nodiscard]] std::uint64_t count() const noexcept { return count_; }
   [[nodiscard]] const pybind11::object& pass() const noexcept { return pass_; }
   [[nodiscard]] std::size_t& row() noexcept { return row_; }
   // True if the stage holds the item, see Stage::hold().
@@ -137,6 +141,7 @@ class Feed {
   pybind11::object pass_;              // null between passes
   std::deque<pybind11::object> read_;  // items that were read and are not done
   std::size_t row_;                    // the next one of the first of them
+  std::uint64_t count_ = 0;
   const pybind11::object at_empty_;
   Native native_ = Native::kNo;
   bool is_over_ = false;      // the pass is over, and the next one is not open

@@ -33,6 +33,20 @@ void Stage::read(const py::object& passes, bool by_consumer, std::deque<py::obje
   has_failed_ = false;
 }
 
+// Holds the item that is next. Names it in a SpecMismatch.
+void Stage::hold_next(const Feed& feed) {
+  const py::object item = prepared(feed.item());
+  try {
+    hold(item);
+  } catch (py::error_already_set& error) {
+    if (!error.matches(errors().spec_mismatch)) {
+      throw;
+    }
+    raise(errors().spec_mismatch, py::str(error.value()).cast<std::string>() + " (item " +
+                                      std::to_string(feed.count()) + " since the epoch began or was resumed)");
+  }
+}
+
 // Puts what is next: an item, a native pass, or the end of a pass. Returns an outcome of put_held(), or kEnd at the end
 // of the source, which closes the stage. `put`: rows of an item.
 Outcome Stage::put_next(Feed& feed, bool wait, std::size_t& put) {
@@ -40,7 +54,7 @@ Outcome Stage::put_next(Feed& feed, bool wait, std::size_t& put) {
   switch (feed.next()) {
     case Feed::Read::kItem: {
       if (!feed.is_held()) {
-        hold(prepared(feed.item()));
+        hold_next(feed);
         feed.set_held();
       }
       trace::Span span(trace::Kind::kPut);

@@ -181,6 +181,7 @@ class Stage {
   }
   // Returns what is put for an item of the source, see set_prepare().
   pybind11::object prepared(const pybind11::object& item);
+  void hold_next(const Feed& feed);
   [[nodiscard]] bool read_by_consumer() const noexcept { return by_consumer_; }
   [[nodiscard]] bool paused() const noexcept { return paused_.load_relaxed(); }
   // Counts a batch that was taken and is not delivered.

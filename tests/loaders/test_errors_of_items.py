@@ -34,6 +34,15 @@ def test_spec_mismatch_tells_what_was_expected_and_what_came(first, second, mess
         list(pyecho.EchoLoader([first, second], 1, batch_size=1))
 
 
+@pytest.mark.parametrize("odd", [1, 7])
+def test_spec_mismatch_names_the_item(odd):
+    items = [np.zeros(3 if number == odd else 2) for number in range(9)]
+    for source in (items, iter(items)):
+        with pytest.raises(pyecho.SpecMismatch, match=rf"\(item {odd} since the epoch began"):
+            for batch in pyecho.EchoLoader(source, 2, batch_size=2):
+                del batch
+
+
 def test_a_number_that_does_not_fit_is_told():
     with pytest.raises(pyecho.SpecMismatch, match=r"^item: .*int64.*does not fit"):
         list(pyecho.EchoLoader([1, 2**63], 1, batch_size=1))
