@@ -54,6 +54,8 @@ _LAZY = {
     "get_cmake_dir": "pyecho.paths",
     "get_include": "pyecho.paths",
     "get_library": "pyecho.paths",
+    "Worth": "pyecho.worth",
+    "WorthEstimate": "pyecho.worth",
 }
 """Modules of names that few programs use. They are imported with the first use."""
 
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
     from pyecho import cuda
     from pyecho.paths import get_cmake_dir, get_include, get_library
     from pyecho.tools.advise.model import Advice
+    from pyecho.worth import Worth, WorthEstimate
 else:  # otherwise every name would be right for type checkers
 
     def __getattr__(name):
@@ -99,6 +102,8 @@ __all__ = [
     "Ragged",
     "SpecMismatch",
     "WorkerError",
+    "Worth",
+    "WorthEstimate",
     "__version__",
     "cuda",
     "get_cmake_dir",

@@ -1,0 +1,134 @@
+"""What was seen of losses: sums for each number of a use, in bins of consecutive batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+USES = 16
+"""Columns: uses 0 to 14, and all later ones together."""
+BINS = 512
+"""Most bins. When all are full, each two become one."""
+SAMPLE = 256
+"""So many of the first fresh items are remembered: the next pass has begun once one comes again."""
+
+
+class Record:
+    """Uses, losses and squares of fresh losses in bins, and validation losses. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self.width = 1  # batches in a bin
+        self.batches = 0
+        self.counts = np.zeros((BINS, USES))
+        self.sums = np.zeros((BINS, USES))
+        self.squares = np.zeros(BINS)  # of losses on fresh uses
+        self.later: int | None = None  # batches before the first one of a later pass
+        self.first: set[int] = set()  # source indexes of the first fresh uses
+        self.validations: list[tuple[NDArray[np.float64], float]] = []  # uses before, loss
+
+    @property
+    def bins(self) -> int:
+        """How many bins have begun."""
+        return -(-self.batches // self.width)
+
+    @property
+    def seen(self) -> NDArray[np.float64]:
+        """Uses so far, by number."""
+        return np.asarray(self.counts.sum(0))
+
+    def add(
+        self, losses: NDArray[np.float64], uses: NDArray[Any], items: NDArray[np.int64]
+    ) -> None:
+        """Add a batch. Losses that are not finite are left out, with their uses."""
+        if not np.isfinite(losses).all():
+            good = np.isfinite(losses)
+            losses, uses, items = losses[good], uses[good], items[good]
+        if self.batches == BINS * self.width:
+            self._halve()
+        at = self.batches // self.width
+        self._note(items[uses == 0])
+        uses = np.minimum(uses, USES - 1)
+        self.counts[at] += np.bincount(uses, minlength=USES)
+        self.sums[at] += np.bincount(uses, losses, USES)
+        fresh = losses[uses == 0]
+        self.squares[at] += fresh @ fresh
+        self.batches += 1
+
+    def merge(self, other: Record) -> None:
+        """Add what another rank saw in the same batches."""
+        other = other.copy()
+        while self.width != other.width:
+            (self if self.width < other.width else other)._halve()
+        self.counts += other.counts
+        self.sums += other.sums
+        self.squares += other.squares
+        self.batches = max(self.batches, other.batches)
+        later = [each for each in (self.later, other.later) if each is not None]
+        self.later = min(later, default=None)
+        self.validations = [
+            (uses + more, (loss + again) / 2)
+            for (uses, loss), (more, again) in zip(
+                self.validations, other.validations, strict=False
+            )
+        ]
+
+    def copy(self) -> Record:
+        """Return a record that changes apart from this one."""
+        record = Record()
+        record.load(self.state())
+        return record
+
+    def state(self) -> dict[str, Any]:
+        """Return numbers and arrays."""
+        uses = np.array([uses for uses, _ in self.validations]).reshape(-1, USES)
+        return {
+            "width": self.width,
+            "batches": self.batches,
+            "counts": self.counts[: self.bins].copy(),
+            "sums": self.sums[: self.bins].copy(),
+            "squares": self.squares[: self.bins].copy(),
+            "later": -1 if self.later is None else self.later,
+            "first": np.array(sorted(self.first), np.int64),
+            "validation_uses": uses,
+            "validation_losses": np.array([loss for _, loss in self.validations], np.float64),
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Become what `state` says. Raises ValueError, TypeError, LookupError, unchanged."""
+        width, batches, later = (int(state[name]) for name in ("width", "batches", "later"))
+        bins = -(-batches // width) if width > 0 else -1
+        if not 0 <= bins <= BINS or width & (width - 1) or not -1 <= later <= batches:
+            raise ValueError(f"{batches} batches in bins of {width}, a later pass after {later}")
+        shapes = {"counts": (bins, USES), "sums": (bins, USES), "squares": (bins,)}
+        arrays = {name: np.asarray(state[name], np.float64) for name in shapes}
+        uses = np.asarray(state["validation_uses"], np.float64)
+        losses = np.asarray(state["validation_losses"], np.float64)
+        wrong = [name for name, shape in shapes.items() if arrays[name].shape != shape]
+        if wrong or uses.shape != (len(losses), USES):
+            raise ValueError(f"arrays of other shapes: {wrong or 'validation_uses'}")
+        first = set(np.asarray(state["first"], np.int64).ravel().tolist())
+        self.__init__()  # type: ignore[misc]
+        self.width, self.batches, self.first = width, batches, first
+        self.later = None if later < 0 else later
+        for name, array in arrays.items():
+            getattr(self, name)[:bins] = array
+        self.validations = list(zip(uses, losses.tolist(), strict=True))
+
+    def _note(self, fresh: NDArray[np.int64]) -> None:
+        """Find out whether a later pass has begun."""
+        if self.later is not None:
+            return
+        indexes = fresh.tolist()
+        if not self.first.isdisjoint(indexes):
+            self.later = self.batches
+        elif len(self.first) < SAMPLE:
+            self.first.update(indexes)
+
+    def _halve(self) -> None:
+        for name in ("counts", "sums", "squares"):
+            array = getattr(self, name)
+            array[: BINS // 2] = array[::2] + array[1::2]
+            array[BINS // 2 :] = 0
+        self.width *= 2

@@ -1,0 +1,195 @@
+"""`pyecho.Worth`: the worth of a repeat, measured in a training run."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyecho._core import CheckpointError, ConfigError
+from pyecho.items.spec import EchoInfo
+from pyecho.worth.arrival import Arrival, arrival_of
+from pyecho.worth.estimate import DECAYS, FIRST, LEAST_BINS, WIDEST, WorthEstimate, posterior
+from pyecho.worth.record import USES, Record
+
+Floats = NDArray[np.float64]
+MOST_PENDING = 128
+"""Batches of which losses may be on their way from a device. Then the oldest are waited for."""
+
+
+class Worth:
+    """How much a repeat of an example is worth beside a fresh one, measured while you train.
+
+    In the first pass over the data, losses on fresh uses are losses on unseen examples. How fast
+    they fall, in times with more and with fewer repeats, tells how much the repeats are worth::
+
+        worth = pyecho.Worth()
+        for batch, info in loader:  # with_info=True
+            losses = loss_of(batch)  # one for each example
+            worth.observe(losses, info)
+            ...
+        print(worth.estimate())
+
+    A factor that never changes cannot tell: use `Adaptive`, or begin with a while of another
+    factor. Once examples come again in a later pass, losses on fresh uses are no longer those of
+    unseen examples; `validation` takes their place.
+
+    Memory is bounded (0.2 MB). Not thread-safe; picklable.
+    """
+
+    def __init__(self) -> None:
+        self._record = Record()
+        self._pending: deque[tuple[Arrival, NDArray[Any], NDArray[Any]]] = deque()
+        self._estimate: WorthEstimate | None = None
+
+    def observe(self, losses: Any, info: EchoInfo) -> None:
+        """Take the losses of a batch, before its step.
+
+        Losses on a CUDA or JAX device are copied without a wait, and counted when they have come.
+
+        Parameters
+        ----------
+        losses
+            One for each example, shape (B,), any float dtype: an array, a list, a tensor of PyTorch
+            on any device, or an array of JAX. Those that are not finite are left out.
+        info
+            The batch's, from a loader made with `with_info=True`.
+
+        Raises
+        ------
+        ConfigError
+            If there is not one loss for each example.
+        """
+        use, items = np.asarray(info.use), np.asarray(info.source_index)
+        shape = tuple(np.shape(losses))
+        if shape != use.shape:
+            raise ConfigError(
+                f"Worth.observe needs one loss for each of {len(use)} examples, got losses of "
+                f"shape {shape}; compute the loss without a reduction (reduction='none')"
+            )
+        self._pending.append((arrival_of(losses), use, items))
+        while self._pending and (len(self._pending) > MOST_PENDING or self._pending[0][0].ready()):
+            self._count_oldest()
+
+    def validation(self, loss: float) -> None:
+        """Take a validation loss. From the second pass on, only these say what repeats are worth.
+
+        Two dozen are needed. All ranks give the same.
+        """
+        self._count_all()
+        self._record.validations.append((self._record.seen, float(loss)))
+        self._estimate = None
+
+    def estimate(self) -> WorthEstimate:
+        """Return what is known so far; the same object until more was observed. Takes 12 ms."""
+        self._count_all()
+        if self._estimate is None:
+            self._estimate = _estimate_of(self._record)
+        return self._estimate
+
+    def merge(self, other: Worth) -> None:
+        """Add what another rank observed in the same steps."""
+        self._count_all()
+        other._count_all()
+        self._record.merge(other._record)
+        self._estimate = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that was observed: numbers and arrays, independent of this object."""
+        self._count_all()
+        return self._record.state()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Become what `state_dict` has saved. Raises `CheckpointError`, unchanged, if it cannot."""
+        record = Record()
+        try:
+            record.load(dict(state))
+        except (ValueError, TypeError, LookupError, OverflowError) as error:
+            raise CheckpointError(f"this is no state of a Worth: {error}") from error
+        self._pending.clear()
+        self._record, self._estimate = record, None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle the state."""
+        return self.state_dict()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take it again."""
+        self.__init__()  # type: ignore[misc]
+        self.load_state_dict(state)
+
+    def _count_oldest(self) -> None:
+        arrival, use, items = self._pending[0]
+        self._record.add(arrival.read(), use, items)
+        self._pending.popleft()
+        self._estimate = None
+
+    def _count_all(self) -> None:
+        while self._pending:
+            self._count_oldest()
+
+
+def _estimate_of(record: Record) -> WorthEstimate:
+    generalises = record.later is None
+    used = np.flatnonzero(record.seen[1:])
+    last = int(used[-1]) + 1 if len(used) else 0
+    seen, losses, precision = _fresh(record)
+    if record.later is not None and record.validations:
+        since = sum(
+            uses.sum() > record.counts[: record.later // record.width].sum()
+            for uses, _ in record.validations
+        )
+        if since >= LEAST_BINS:
+            generalises = True
+            seen = np.array([uses for uses, _ in record.validations])
+            losses = np.array([loss for _, loss in record.validations])
+            precision = np.ones(len(losses))
+    grid = np.full((len(FIRST), len(DECAYS)), 1 / (len(FIRST) * len(DECAYS)))
+    reason = ""
+    if last == 0:
+        reason = "no example was repeated yet"
+    elif len(losses) < LEAST_BINS:
+        reason = f"there were {len(losses)} losses on fresh examples, and {LEAST_BINS} are needed"
+    else:
+        grid = posterior(seen, losses, precision)
+    estimate = WorthEstimate(not reason, reason, generalises, _gap(record, last), grid, last)
+    if not reason:
+        repeats = min(last, 3)
+        low, high = ((each - 1) / repeats for each in estimate.effective_interval(1 + repeats))
+        if high - low > WIDEST:
+            reason = (
+                f"a repeat's worth lies between {low:.2f} and {high:.2f}; it shows when the mix of "
+                "fresh and repeated uses changes, or when more was seen"
+            )
+            return WorthEstimate(False, reason, generalises, estimate.gap, grid, last)
+    return estimate
+
+
+def _fresh(record: Record) -> tuple[Floats, Floats, Floats]:
+    """Return uses before the middle of each bin of the first pass, its mean loss and precision."""
+    bins = record.bins if record.later is None else record.later // record.width
+    counts = record.counts[:bins]
+    count = counts[:, 0]
+    kept = np.flatnonzero(count > 0)
+    kept = kept[len(kept) // 64 :]  # the first steps of a training follow no law
+    if len(kept) == 0:
+        return np.zeros((0, USES)), np.zeros(0), np.zeros(0)
+    seen = (counts.cumsum(0) - counts / 2)[kept]
+    losses = record.sums[kept, 0] / count[kept]
+    variance = np.maximum(record.squares[kept] / count[kept] - losses**2, 0)
+    smooth = np.convolve(variance, np.ones(9), "same") / np.convolve(
+        np.ones(len(kept)), np.ones(9), "same"
+    )
+    return seen, losses, count[kept] / np.maximum(smooth, 1e-12 + 1e-6 * smooth.mean())
+
+
+def _gap(record: Record, last: int) -> tuple[float, ...]:
+    """Return the losses on repeats less those on fresh uses in the last quarter of the bins."""
+    recent = slice(record.bins * 3 // 4, record.bins)
+    counts, sums = record.counts[recent].sum(0), record.sums[recent].sum(0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means = sums / counts
+    return tuple((means[1 : last + 1] - means[0]).tolist())
