@@ -25,7 +25,7 @@ template <class Integer>
 void write_whole(Integer* to, const float* weights, std::size_t taps, int whole) noexcept {
   int left = whole;
   for (std::size_t tap = 0; tap < taps; ++tap) {
-    to[tap] = static_cast<Integer>(weights[tap] * static_cast<float>(whole) + 0.5F);
+    to[tap] = static_cast<Integer>(std::lround(weights[tap] * static_cast<float>(whole)));
     left -= to[tap];
   }
   Integer& largest = *std::max_element(to, to + taps);
