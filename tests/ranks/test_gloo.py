@@ -1,10 +1,7 @@
 """Ranks that are processes, with ``torch.distributed`` over gloo."""
 
 import json
-import os
 import random
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -249,30 +246,23 @@ def test_groups_of_other_kinds():
             EchoLoader([torch.tensor(1)], 2, group=Member(World(size), rank))
 
 
-def test_torchrun_trains_the_same_model_with_other_numbers_of_processes(tmp_path):
-    example = ROOT / "examples/frameworks/train_ddp.py"
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--local-addr=localhost",
-    ]
+TRAIN_DDP = """
+import os, runpy, sys
+
+os.chdir(sys.argv[2])
+runpy.run_path(sys.argv[1])["main"](epochs=int(sys.argv[3]))
+"""
+
+
+def test_run_state_trains_the_same_model_with_other_numbers_of_ranks(tmp_path):
     models = []
     for numbers in ((2,), (1, 3)):
         folder = tmp_path / "".join(map(str, numbers))
         folder.mkdir()
-        for number in numbers:
-            epochs = 1 if number == 1 else 2
-            program = f"import runpy; runpy.run_path({str(example)!r})['main'](epochs={epochs})"
-            (folder / "program.py").write_text(program)
-            subprocess.run(
-                [*command, f"--nproc-per-node={number}", "program.py"],
-                cwd=folder,
-                env=os.environ | {"OMP_NUM_THREADS": "1"},
-                capture_output=True,
-                check=True,
-                timeout=200,
+        for ranks in numbers:
+            epochs = 1 if ranks == 1 else 2
+            run_ranks(
+                TRAIN_DDP, ROOT / "examples/frameworks/train_ddp.py", folder, epochs, ranks=ranks
             )
         models.append(torch.load(folder / "model.pt"))
     torch.testing.assert_close(*models)

@@ -75,6 +75,9 @@ def ended_by_alarm(seconds: float) -> Iterator[None]:
 class Storm:
     """Sends SIGINT to the main thread at random moments, as long as it is open and under fire.
 
+    After a few calls in a row that were interrupted one is left alone. Otherwise a call that takes
+    longer than the pauses of the storm would be made for ever.
+
     ::
 
         with Storm(seed) as storm:
@@ -87,9 +90,11 @@ class Storm:
     """
 
     MOST_SECONDS = 20e-3
+    MOST_IN_A_ROW = 16
 
     def __init__(self, seed: int) -> None:
         self.interrupts = 0
+        self._in_a_row = 0
         self._random = random.Random(seed)
         self._under_fire = False
         self._over = threading.Event()
@@ -127,11 +132,13 @@ class Storm:
     def strikes(self, call: Callable[[], Any]) -> bool:
         """Make a call that may be interrupted once; return True if it was not."""
         try:
-            self._under_fire = True
+            self._under_fire = self._in_a_row < self.MOST_IN_A_ROW
             call()
             self._under_fire = False
         except KeyboardInterrupt:
+            self._in_a_row += 1
             return False
+        self._in_a_row = 0
         return True
 
 
