@@ -19,7 +19,7 @@ PACKAGE_SOURCES := pyproject.toml CMakeLists.txt $(shell find cmake csrc include
 CUDA_BIN := .venv-cuda/bin
 CUDA_TESTS := tests/gpu tests/device/test_same_output.py
 CUDA_VIOLATIONS := $(CURDIR)/.venv-cuda/violations
-CPP_FILES := $(shell find csrc include examples tests/cpp tests/cuda_emulator benchmarks -name '*.hpp' -o -name '*.cpp' -o -name '*.h' -o -name '*.c')
+CPP_FILES := $(shell find csrc include examples tests/cpp tools/cuda_emulator benchmarks -name '*.hpp' -o -name '*.cpp' -o -name '*.h' -o -name '*.c')
 RAW_TESTS := tests/core $(patsubst %,tests/loaders/test_%.py,epochs limits model nested stats) tests/state/test_hostile.py
 TIDY := $(BIN)/python $(BIN)/run-clang-tidy.py -p build/tidy -quiet -hide-progress -clang-tidy-binary $(BIN)/clang-tidy
 # Tests often wait, so three workers keep two cores busy.
@@ -247,8 +247,8 @@ gtest:
 	  "numpy>=2" "pytest>=8" hypothesis psutil
 	@touch $@
 
-.venv-cuda/emulator.stamp: $(wildcard tests/cuda_emulator/*) | .venv-cuda/torch.stamp
-	$(CUDA_BIN)/python tests/cuda_emulator/build.py .venv-cuda/headers/nvidia/cu13/include
+.venv-cuda/emulator.stamp: $(wildcard tools/cuda_emulator/*) | .venv-cuda/torch.stamp
+	$(CUDA_BIN)/python tools/cuda_emulator/build.py .venv-cuda/headers/nvidia/cu13/include
 	@touch $@
 
 .venv-cuda/ready.stamp: .venv/package.stamp .venv-cuda/torch.stamp .venv-cuda/emulator.stamp

@@ -1,4 +1,4 @@
-"""Tests that need the emulated CUDA of tests/cuda_emulator (make test-cuda); skipped without it."""
+"""Tests that need the emulated CUDA of tools/cuda_emulator (make test-cuda); skipped without it."""
 
 import ctypes
 import os
