@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import json
 import signal
 import textwrap
 from collections.abc import Iterable
 from typing import Any, NamedTuple
+
+from scripts import LIMIT_SECONDS, started
 
 PRELUDE = """
 import itertools, signal, sys, threading, time, warnings
@@ -240,3 +243,51 @@ def pairwise(exits: Iterable[Exit]) -> list[Exit]:
         missing -= pairs[best]
         chosen.append(best)
     return chosen
+
+
+# Forks an interpreter for each script: importing PyTorch takes longer than most of them. It ends as
+# any other does. Whatever is left behind keeps the pipe open.
+LAUNCHER = """
+import json, os, select, signal, tempfile, warnings
+warnings.filterwarnings("ignore", ".*use of fork", DeprecationWarning)
+{imports}
+
+gc.freeze()
+for script in {scripts}:
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        alive, held = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.setpgrp()
+            os.close(alive)
+            os.dup2(output.fileno(), 1)
+            os.dup2(errors.fileno(), 2)
+            break
+        os.close(held)
+        if not select.select([alive], [], [], {limit})[0]:
+            os.kill(child, signal.SIGABRT)  # faulthandler, on in dev mode, shows where it hangs
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if not select.select([alive], [], [], 0)[0]:
+            os.killpg(child, signal.SIGKILL)
+            code = "left a process"
+        os.close(alive)
+        seen = [file.seek(0) or file.read() for file in (output, errors)]
+        print(json.dumps([code, *seen]), flush=True)
+else:
+    script = ""
+exec(script)
+"""
+
+
+def problems_of(exits: list[Exit]) -> list[str]:
+    """Run the scripts of exits, one after the other; return what is not clean about them."""
+    launcher = LAUNCHER.format(
+        imports=TORCH.partition("\n\n")[0] if any(SOURCES[e.source].torch for e in exits) else "",
+        scripts=[exit.script for exit in exits],
+        limit=LIMIT_SECONDS,
+    )
+    with started(launcher) as process:
+        outcomes, errors = process.communicate()
+    assert (process.returncode, errors) == (0, "")
+    found = (exit.problem(*json.loads(line)) for exit, line in zip(exits, outcomes.splitlines()))
+    return [problem for problem in found if problem]
