@@ -289,5 +289,8 @@ def problems_of(exits: list[Exit]) -> list[str]:
     with started(launcher) as process:
         outcomes, errors = process.communicate()
     assert (process.returncode, errors) == (0, "")
-    found = (exit.problem(*json.loads(line)) for exit, line in zip(exits, outcomes.splitlines()))
+    found = (
+        exit.problem(*json.loads(line))
+        for exit, line in zip(exits, outcomes.splitlines(), strict=True)
+    )
     return [problem for problem in found if problem]
