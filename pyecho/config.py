@@ -20,11 +20,16 @@ from pyecho.wiring import Wiring, bounded, check_fields
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
 
+    from pyecho import _core
+    from pyecho.worth import Worth
+
 MAX_CAPACITY = 2**29 - 1
 
 Memory = Literal["auto", "pageable", "pinned"]
 """``"pinned"`` memory can be read by a CUDA device while the host goes on, and must be had;
 ``"auto"`` is pinned if a device is in use and the system allows it."""
+
+Factor = float | Adaptive | Literal["auto"]
 
 Workers = Literal["process", "thread"]
 """The kind of worker that runs ``source[index]``."""
@@ -37,7 +42,7 @@ class Config:
     Raises `ConfigError` if an option is wrong or two do not fit together.
     """
 
-    factor: float | Adaptive = 2
+    factor: Factor = 2
     batch_size: int | None = bounded(None, 1, 2**30)
     unbatch: bool = False
     shuffle_buffer: int | None = bounded(None, 0, MAX_CAPACITY)
@@ -70,11 +75,18 @@ class Config:
     with_info: bool = False
     copy: bool = False
     progress: bool = False
+    worth: Worth | None = None
     kind: Literal["loader", "buffer"] = "loader"
     wiring: Wiring = field(default_factory=Wiring)
 
     def __post_init__(self) -> None:
         """Check everything, and settle what has a default that depends on the rest."""
+        if self.factor == "auto":
+            from pyecho.worth.auto import auto_of
+
+            object.__setattr__(self, "factor", auto_of(self))
+        elif self.worth is not None and self.pace is None:
+            raise ConfigError('worth= decides factor="auto", got another factor; leave worth= out')
         if self.adaptive is None:
             object.__setattr__(self, "factor", checked_factor(self.factor))
         check_fields(self)
@@ -196,7 +208,7 @@ class Config:
     @property
     def most_uses(self) -> float:
         """The factor, or the most that an adaptive one may become."""
-        return self.factor.max if isinstance(self.factor, Adaptive) else self.factor
+        return self.factor.max if isinstance(self.factor, Adaptive) else float(self.factor)
 
     @property
     def min_uses(self) -> int:
@@ -212,6 +224,11 @@ class Config:
     def replay(self) -> dict[int, Any]:
         """Decisions of an adaptive factor to take again."""
         return {} if self.adaptive is None else self.adaptive.log
+
+    @property
+    def pace(self) -> _core.Pace | None:
+        """See `Adaptive`."""
+        return None if self.adaptive is None else self.adaptive.pace
 
     @property
     def streams(self) -> int:

@@ -15,8 +15,7 @@ except ImportError as error:
 
 import pyecho
 from pyecho._core import ConfigError, EchoError
-from pyecho.adaptive import Adaptive
-from pyecho.config import Config
+from pyecho.config import Config, Factor
 from pyecho.items.nest import leaves_of, map_nest
 from pyecho.items.spec import Adapter, EchoInfo, Field, is_tensor
 from pyecho.options import Options, with_options
@@ -99,7 +98,7 @@ class EchoLoader(pyecho.EchoLoader):
     def __init__(
         self,
         source: Any,
-        factor: float | Adaptive = 2,
+        factor: Factor = 2,
         *,
         sharding: Any = None,
         **options: Unpack[Options],

@@ -9,9 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyecho._core import ConfigError
-from pyecho.adaptive import Adaptive
 from pyecho.checked import checked_int, refuse_unknown
-from pyecho.config import Config
+from pyecho.config import Config, Factor
 from pyecho.items.spec import NUMPY, Adapter
 from pyecho.methods import LoaderTools
 from pyecho.options import Options, with_options
@@ -45,7 +44,7 @@ class EchoLoader(LoaderTools):
 
     Each ``iter()`` is one epoch: one pass over the source, which begins with the first ``next()``.
     The next epoch ends an unfinished one, whose iterator then raises `Closed`; over an iterator,
-    which cannot be read again, it goes on where that one was left, with a warning.
+    which is read once, it goes on where that one was left, with a warning.
 
     Lists, tuples, ranges, arrays, tensors and Arrow tables in memory are read in the consumer's
     thread, all other sources in a thread of the loader, in the context (`contextvars`, torch's grad
@@ -62,7 +61,8 @@ class EchoLoader(LoaderTools):
     factor
         How often each item is used: an int, or a float whose fraction of the items gets one more
         use (a random choice where the number N of items is known, else spread evenly). A pass has
-        ``floor(N * factor + 0.5)`` uses. Or an `Adaptive`, which follows the source's speed.
+        ``floor(N * factor + 0.5)`` uses. Or an `Adaptive`, which follows the source's speed; or
+        ``"auto"``, for the most learning per second (needs `worth` and `with_info`).
     batch_size
         Rows of a batch (example echoing), or None (batch echoing).
     unbatch
@@ -161,6 +161,8 @@ class EchoLoader(LoaderTools):
         Batch echoing: give every use its own writable copy, instead of sharing one storage.
     progress
         Show a tqdm progress bar, with the pool's fill, R, uses per fresh item and fresh share.
+    worth
+        The `Worth` that observes the losses of each batch, for ``factor="auto"``.
 
     Raises
     ------
@@ -173,21 +175,20 @@ class EchoLoader(LoaderTools):
     _tells_epochs: ClassVar[bool] = True  # to what its source reads from, see Source.set_epoch
 
     @with_options
-    def __init__(
-        self, source: Any, factor: float | Adaptive = 2, **options: Unpack[Options]
-    ) -> None:
+    def __init__(self, source: Any, factor: Factor = 2, **options: Unpack[Options]) -> None:
         refuse_unknown(type(self), options.keys() - Options.__annotations__)
         group = self._group
         wiring = Wiring() if group is None else Wiring(rank=group.rank, ranks=group.size)
         self._config = config = Config(factor=factor, **options, wiring=wiring)
         if config.memory == "pinned" and self._adapter.allocate is None:
             raise ConfigError(
-                "memory='pinned' needs pyecho.torch.EchoLoader: PyTorch's allocator knows when a "
-                "copy to a device has read a batch"
+                "memory='pinned' needs pyecho.torch.EchoLoader, whose memory is PyTorch's"
             )
         self._source = chosen(source, config)
         self._longest = agreed_length(config, self._source, group)
         self._run: Run = self._new_run()
+        if config.adaptive is not None:
+            config.adaptive.follow(self)
         if isinstance(source, EchoLoader):
             if source._config.wiring.ranks > 1:
                 raise ConfigError(
@@ -219,11 +220,11 @@ class EchoLoader(LoaderTools):
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator for the next epoch, which begins with its first ``next()``."""
         batches = self._run.iterate()
-        if not self._config.progress:
-            return batches
-        from pyecho.run.progress import Shown
+        if self._config.progress:
+            from pyecho.run.progress import Shown
 
-        return Shown(batches, operator.length_hint(self) or None, self._run.stats)
+            return Shown(batches, operator.length_hint(self) or None, self._run.stats)
+        return batches
 
     def _new_run(self) -> Run:
         source, config = self._source, self._config
@@ -283,8 +284,7 @@ class EchoLoader(LoaderTools):
         epoch = checked_int("epoch", epoch, 0, 2**63)
         run = self._run
         if epoch == run.epoch + 1 and run.only_end_is_left:
-            for _ in run.iterate():  # no batch is left
-                pass
+            list(run.iterate())  # no batch is left
         run.set_epoch(epoch)
         if not (run.flows and run.epoch == epoch):  # else its pass has begun
             self._source.set_epoch(epoch)
@@ -332,8 +332,6 @@ class EchoLoader(LoaderTools):
         ``next()`` also if the source has other items. Nothing in a state is ever called.
         """
         self._run.load(SavedState.read(state, self._config))
-
-    # ------------------------------------------------------------ end
 
     def close(self) -> None:
         """Stop the iteration of this loader; its iterator then raises `Closed`. Idempotent."""

@@ -23,7 +23,7 @@ from torch.utils.data import IterableDataset
 
 import pyecho.torch
 from pyecho._core import CheckpointError, ConfigError
-from pyecho.adaptive import Adaptive
+from pyecho.config import Factor
 from pyecho.options import with_options
 from pyecho.source.iterable import examples_of
 from pyecho.source.reader import Chained
@@ -71,7 +71,7 @@ class EchoLoader(pyecho.torch.EchoLoader, DataLoaderStateMixin):  # type: ignore
     def __init__(
         self,
         source: Any,
-        factor: float | Adaptive = 2,
+        factor: Factor = 2,
         *,
         accelerator: accelerate.Accelerator,
         device: Any = None,

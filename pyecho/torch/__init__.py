@@ -15,7 +15,7 @@ except ImportError as error:
 
 import pyecho
 from pyecho._core import CheckpointError, ConfigError, EchoError
-from pyecho.adaptive import Adaptive
+from pyecho.config import Factor
 from pyecho.device.place import DeviceOptions
 from pyecho.device.tensors import TorchAdapter
 from pyecho.options import Options, with_options
@@ -96,7 +96,7 @@ class EchoLoader(pyecho.EchoLoader):
     def __init__(
         self,
         source: Any,
-        factor: float | Adaptive = 2,
+        factor: Factor = 2,
         *,
         device: Any = None,
         echo_on: Literal["host", "device"] = "host",

@@ -5,11 +5,11 @@ The loss on examples that were not seen before falls with the number of *effecti
     n = N_0 + rho_1 N_1 + rho_2 N_2 + ...
 
 where N_k counts uses number k so far and rho_k is their worth. How it falls is not known, only
-that it does so smoothly: a natural cubic spline in log n. The worths are rho_k = rho_1 d^(k - 1). A
-wrong worth bends the curve wherever the mix of fresh and repeated uses changes, which no smooth
-curve follows. So each pair (rho_1, d) of a grid gets the weight of its best curve, and the weights
-are the posterior of the worths, from which values and intervals follow. Where the mix does not
-change, all pairs fit alike, and the interval is as wide as the grid.
+that it does so smoothly: a natural cubic spline in log n. The worths are one of PROFILES: they fade
+from use to use, and late ones may do harm. A wrong profile bends the curve wherever the mix of
+fresh and repeated uses changes, which no smooth curve follows. So each profile gets the likelihood
+of its best curve as a weight, and the weights are the posterior, from which values and intervals
+follow. Where the mix does not change, all profiles fit alike, and the interval is wide.
 """
 
 from __future__ import annotations
@@ -21,8 +21,23 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-FIRST = np.linspace(-0.25, 1.25, 46)
-DECAYS = np.array([1.0, 0.9, 0.8, 0.65, 0.5, 0.3, 0.0])
+USES = 64
+"""Uses that profiles tell of; later ones are like the last."""
+
+
+def _profiles() -> tuple[Floats, Floats]:
+    """Return worths of uses 1, 2, ... of each profile, and what each weighs beforehand."""
+    first, decay, harm = np.meshgrid(
+        np.linspace(-0.25, 1.25, 31), [1.0, 0.9, 0.8, 0.65, 0.5, 0.2], [0.0, 0.08, 0.25]
+    )
+    use = np.arange(USES - 1)
+    worths = first.ravel()[:, None] * decay.ravel()[:, None] ** use - harm.ravel()[:, None] * use
+    weights = np.where(harm.ravel() == 0, 0.8, 0.1)
+    return np.maximum(worths, -0.5), weights / weights.sum()
+
+
+PROFILES, PRIOR = _profiles()
+TOTALS = np.concatenate([np.ones((len(PROFILES), 1)), PROFILES], 1).cumsum(1)
 KNOTS = np.linspace(0, 1, 5)
 LEAST_BINS = 24
 """Fewer bins tell nothing."""
@@ -44,26 +59,26 @@ class WorthEstimate:
     gap: tuple[float, ...]
     """Mean recent loss on uses 1, 2, ... less that on fresh ones; NaN where there was none.
     Negative where the model knows examples by heart."""
-    _grid: Floats = field(repr=False)  # the weight of each pair of FIRST and DECAYS; sums to 1
+    _weights: Floats = field(repr=False)  # of PROFILES; they sum to 1
     _uses: int = field(repr=False)  # the number of the last use that occurred
 
     @property
     def rho(self) -> tuple[float, ...]:
         """Worth of use 1, 2, ... (as far as there were any) beside a fresh example."""
-        return tuple(float((self._grid * each).sum()) for each in self._worths())
+        return tuple((self._weights @ PROFILES[:, : self._uses]).tolist())
 
     @property
     def interval(self) -> tuple[tuple[float, float], ...]:
         """The 90% interval of each of `rho`."""
-        return tuple(_interval(self._grid, each) for each in self._worths())
+        return tuple(_interval(self._weights, PROFILES[:, use]) for use in range(self._uses))
 
     def effective(self, factor: float) -> float:
         """Return E(factor): fresh examples that are worth as much as one with all of its uses."""
-        return float((self._grid * effective_of(factor)).sum())
+        return float(self._weights @ _effective(factor))
 
     def effective_interval(self, factor: float) -> tuple[float, float]:
         """Return the 90% interval of `effective`."""
-        return _interval(self._grid, effective_of(factor))
+        return _interval(self._weights, _effective(factor))
 
     def __str__(self) -> str:
         """Return a few lines for a person."""
@@ -77,21 +92,16 @@ class WorthEstimate:
             lines.append("examples came again, so this is the first pass's; see Worth.validation()")
         return "\n".join(lines)
 
-    def _worths(self) -> list[Floats]:
-        return [FIRST[:, None] * DECAYS ** (use - 1) for use in range(1, self._uses + 1)]
 
-
-def effective_of(factor: float) -> Floats:
-    """Return E(factor) for each pair of the grid."""
-    whole = int(factor)
-    worth = np.zeros((len(FIRST), len(DECAYS)))
-    for use in range(1, whole + (factor > whole)):
-        worth += min(1.0, factor - use) * FIRST[:, None] * DECAYS ** (use - 1)
-    return np.asarray(1 + worth)
+def _effective(factor: float) -> Floats:
+    """Return E(factor) of each profile."""
+    whole = min(int(factor), USES)
+    most = min(whole, USES - 1)
+    return np.asarray(TOTALS[:, whole - 1] + (factor - whole) * (PROFILES[:, most - 1]))
 
 
 def posterior(seen: Floats, losses: Floats, precision: Floats) -> Floats:
-    """Return the weight of each pair of the grid.
+    """Return the weight of each profile.
 
     Parameters
     ----------
@@ -100,10 +110,9 @@ def posterior(seen: Floats, losses: Floats, precision: Floats) -> Floats:
     losses, precision
         (T,): mean losses on unseen examples, and the inverse of their variance up to a factor.
     """
-    use = np.arange(seen.shape[1] - 1)
-    repeats = np.stack([seen[:, 1:] @ decay**use for decay in DECAYS])  # (D, T)
-    n = seen[:, 0] + FIRST[:, None, None] * repeats  # (F, D, T)
-    n = np.maximum(n, 0.05 * seen[:, 0]).reshape(-1, len(losses))
+    repeats = seen[:, 1:]
+    n = seen[:, 0] + PROFILES[:, : repeats.shape[1]] @ repeats.T
+    n = np.maximum(n, 0.05 * seen[:, 0])
     log = np.log(n)
     low, high = log.min(1, keepdims=True), log.max(1, keepdims=True)
     basis = _splines((log - low) / (high - low))
@@ -117,8 +126,8 @@ def posterior(seen: Floats, losses: Floats, precision: Floats) -> Floats:
     best = int(squares.argmin())
     left = np.sqrt(precision) * (losses - basis[best] @ curves[best, :, 0])
     freedom = _independent(left) - len(KNOTS) - 2
-    weights = np.exp(-0.5 * max(freedom, 1.0) * np.log(squares / squares[best]))
-    return np.asarray((weights / weights.sum()).reshape(len(FIRST), len(DECAYS)))
+    weights = PRIOR * np.exp(-0.5 * max(freedom, 1.0) * np.log(squares / squares[best]))
+    return np.asarray(weights / weights.sum())
 
 
 def _splines(at: Floats) -> Floats:
@@ -138,10 +147,9 @@ def _independent(residuals: Floats) -> float:
     return len(residuals) * (1 - alike) / (1 + alike)
 
 
-def _interval(grid: Floats, values: Floats) -> tuple[float, float]:
+def _interval(weights: Floats, values: Floats) -> tuple[float, float]:
     """Return the 5% and the 95% quantile of values with these weights."""
-    order = values.ravel().argsort()
-    below = grid.ravel()[order].cumsum()
-    low, high = np.searchsorted(below, [0.05, 0.95])
-    ordered = values.ravel()[order]
-    return float(ordered[low]), float(ordered[min(high, len(ordered) - 1)])
+    order = values.argsort()
+    below = weights[order].cumsum()
+    low, high = np.minimum(np.searchsorted(below, [0.05, 0.95]), len(values) - 1)
+    return float(values[order[low]]), float(values[order[high]])

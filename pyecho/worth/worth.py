@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +13,11 @@ from numpy.typing import NDArray
 from pyecho._core import CheckpointError, ConfigError
 from pyecho.items.spec import EchoInfo
 from pyecho.worth.arrival import Arrival, arrival_of
-from pyecho.worth.estimate import DECAYS, FIRST, LEAST_BINS, WIDEST, WorthEstimate, posterior
+from pyecho.worth.estimate import LEAST_BINS, PRIOR, WIDEST, WorthEstimate, posterior
 from pyecho.worth.record import USES, Record
+
+if TYPE_CHECKING:
+    from pyecho.worth.auto import Auto
 
 Floats = NDArray[np.float64]
 MOST_PENDING = 128
@@ -44,6 +48,8 @@ class Worth:
         self._record = Record()
         self._pending: deque[tuple[Arrival, NDArray[Any], NDArray[Any]]] = deque()
         self._estimate: WorthEstimate | None = None
+        self.observers: WeakSet[Auto] = WeakSet()
+        """Told of each batch."""
 
     def observe(self, losses: Any, info: EchoInfo) -> None:
         """Take the losses of a batch, before its step.
@@ -73,6 +79,8 @@ class Worth:
         self._pending.append((arrival_of(losses), use, items))
         while self._pending and (len(self._pending) > MOST_PENDING or self._pending[0][0].ready()):
             self._count_oldest()
+        for each in self.observers:
+            each.observed()
 
     def validation(self, loss: float) -> None:
         """Take a validation loss. From the second pass on, only these say what repeats are worth.
@@ -147,15 +155,15 @@ def _estimate_of(record: Record) -> WorthEstimate:
             seen = np.array([uses for uses, _ in record.validations])
             losses = np.array([loss for _, loss in record.validations])
             precision = np.ones(len(losses))
-    grid = np.full((len(FIRST), len(DECAYS)), 1 / (len(FIRST) * len(DECAYS)))
+    weights = PRIOR
     reason = ""
     if last == 0:
         reason = "no example was repeated yet"
     elif len(losses) < LEAST_BINS:
         reason = f"there were {len(losses)} losses on fresh examples, and {LEAST_BINS} are needed"
     else:
-        grid = posterior(seen, losses, precision)
-    estimate = WorthEstimate(not reason, reason, generalises, _gap(record, last), grid, last)
+        weights = posterior(seen, losses, precision)
+    estimate = WorthEstimate(not reason, reason, generalises, _gap(record, last), weights, last)
     if not reason:
         repeats = min(last, 3)
         low, high = ((each - 1) / repeats for each in estimate.effective_interval(1 + repeats))
@@ -164,7 +172,7 @@ def _estimate_of(record: Record) -> WorthEstimate:
                 f"a repeat's worth lies between {low:.2f} and {high:.2f}; it shows when the mix of "
                 "fresh and repeated uses changes, or when more was seen"
             )
-            return WorthEstimate(False, reason, generalises, estimate.gap, grid, last)
+            return WorthEstimate(False, reason, generalises, estimate.gap, weights, last)
     return estimate
 
 

@@ -81,6 +81,13 @@ void Driver::work() {
   }
 }
 
+Outcome Driver::plan(Batch*& batch, bool awaited) {
+  if (limits_.pace != nullptr) {
+    executor_.set_pace(limits_.pace->get());
+  }
+  return executor_.plan(batch, awaited);
+}
+
 // Plans, copies and publishes a batch, or the end of an iteration. Needs the turn, and releases it if it returns kOk.
 // kFull: the consumer must take a batch first. Other outcomes: see Executor::plan().
 Outcome Driver::make(std::unique_lock<std::mutex>& turn) {
@@ -93,7 +100,7 @@ Outcome Driver::make(std::unique_lock<std::mutex>& turn) {
   // If the source lags, make a batch of repeats as soon as the consumer has taken the last one, so that it need not
   // wait for the copy.
   const bool awaited = next_number_ == taken_.read() && (lags_ || awaits_seen_ % 2 == 1);
-  const Outcome outcome = executor_.plan(batch, awaited);
+  const Outcome outcome = plan(batch, awaited);
   if (outcome == Outcome::kOk) {
     lags_ = executor_.repeats(*batch);
   } else if (outcome == Outcome::kEnd) {
@@ -141,7 +148,7 @@ bool Driver::help() {
 // Makes the next batch.
 Outcome Driver::lead(Batch*& batch) {
   returns_seen_ = batches_.returns();
-  const Outcome outcome = lacking_ = executor_.plan(batch, true);
+  const Outcome outcome = lacking_ = plan(batch, true);
   if (outcome == Outcome::kOk) {
     executor_.copy(*batch);
     return outcome;

@@ -47,7 +47,8 @@ EchoBuffer::EchoBuffer(EchoConfig given, const BufferSizes& sizes)
               {.threads = config_.threads,
                .depth = sizes.depth,
                .consumer_helps = layout_.row_bytes() >= kHelpBytes && config_.uploads == nullptr,
-               .wake_items = std::max<std::size_t>(1, kWakeBytes / layout_.slot_bytes())}) {
+               .wake_items = std::max<std::size_t>(1, kWakeBytes / layout_.slot_bytes()),
+               .pace = config_.pace}) {
   static_cast<void>(begin(config_.epoch, {.items = config_.items}));
 }
 

@@ -1,0 +1,128 @@
+"""`factor="auto"`: the factor with which a run learns most per second."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pyecho import _core
+from pyecho._core import ConfigError
+from pyecho.adaptive import Adaptive
+from pyecho.stats import EchoStats
+from pyecho.worth.worth import Worth
+
+if TYPE_CHECKING:
+    from pyecho.config import Config
+
+MOST = 32
+"""Most uses of an item."""
+PERIOD = 512
+"""Batches between decisions at first; later a sixteenth of all so far."""
+PROBES = 12
+"""Most periods spent on factors above and below the best, to learn what repeats are worth."""
+GAIN = 1.05
+"""A factor is changed for another one that learns so much faster."""
+FACTORS = np.unique(np.round(np.geomspace(1, MOST, 41), 2))
+
+
+class Auto(Adaptive):
+    """An `Adaptive` factor that keeps a pace, which `Worth` and the speeds of both sides decide.
+
+    Fresh items are taken as the pace says, and waited for. After a period of batches that `Worth`
+    has observed, the pace may change: to the factor e with the most learning per second,
+    E(e) / max(t_up, e * t_down), and, until E is known, in turn to half and to twice that.
+    """
+
+    pace: _core.Pace
+
+    def __init__(self, worth: Worth) -> None:
+        super().__init__(MOST)
+        self.worth = worth
+        self.pace = _core.Pace()
+        self.pace.value = 2.0
+        self._stats: Callable[[], EchoStats | None] = lambda: None
+        self._before = EchoStats()
+        self._observed = self._probes = 0
+        self._next = PERIOD
+
+    def follow(self, loader: Any) -> None:
+        """Take the speeds from the statistics of this loader, as long as it lives."""
+        alive = weakref.ref(loader)
+
+        def stats() -> EchoStats | None:
+            found = alive()
+            return None if found is None else found.stats()
+
+        self._stats = stats
+        self.worth.observers.add(self)
+
+    def observed(self) -> None:
+        """Count a batch that `Worth` has observed, and decide at the end of a period."""
+        self._observed += 1
+        if self._observed >= self._next:
+            self._next += max(PERIOD, self._observed // 16)
+            stats = self._stats()
+            ratio = math.nan if stats is None else _ratio(self._before, stats)
+            if stats is not None and ratio > 0:
+                self._before = stats
+                self._decide(ratio)
+
+    def _decide(self, ratio: float) -> None:
+        estimate = self.worth.estimate()
+        if not estimate.generalises:
+            return  # losses no longer tell
+        speeds = np.array([estimate.effective(each) / max(ratio, each) for each in FACTORS])
+        best = float(FACTORS[speeds.argmax()])
+        if not estimate.identified and self._probes < PROBES:
+            self._probes += 1
+            self.pace.value = max(1, best / 2) if self._probes % 2 else min(MOST, 2 * best)
+            return
+        now = self.pace.value
+        if speeds.max() > GAIN * estimate.effective(now) / max(ratio, now):
+            self.pace.value = best
+
+    def __reduce__(self) -> Any:
+        """Return what copies hold: they keep the pace, and follow no loader."""
+        return _copied, (self.worth, self.pace.value)
+
+    def __repr__(self) -> str:
+        """Show what it does now."""
+        return f"auto ({self.pace.value:g})"
+
+
+def auto_of(config: Config) -> Auto:
+    """Return the factor for `factor="auto"`. Raises `ConfigError` if something is missing."""
+    if not isinstance(config.worth, Worth) or config.batch_size is None or not config.with_info:
+        raise ConfigError(
+            'factor="auto" needs worth=pyecho.Worth(), which observes the losses of each batch, a '
+            f"batch_size and with_info=True; got worth={config.worth!r}, "
+            f"batch_size={config.batch_size}, with_info={config.with_info}"
+        )
+    if config.wiring.ranks > 1:
+        raise ConfigError(
+            'factor="auto" follows the losses of one process, and there are '
+            f"{config.wiring.ranks} ranks; pass a number or an Adaptive"
+        )
+    return Auto(config.worth)
+
+
+def _copied(worth: Worth, pace: float) -> Auto:
+    factor = Auto(worth)
+    factor.pace.value = pace
+    return factor
+
+
+def _ratio(before: EchoStats, now: EchoStats) -> float:
+    """Return R in the time between two statistics; NaN if nothing was read or handed out."""
+    read, emitted = now.read - before.read, now.emitted - before.emitted
+    upstream = (now.upstream_seconds or now.source_seconds) - (
+        before.upstream_seconds or before.source_seconds
+    )
+    downstream = now.downstream_seconds - before.downstream_seconds
+    if read < 1 or emitted < 1 or downstream <= 0:
+        return math.nan
+    return max(upstream, 1e-9) / read / (downstream / emitted)
