@@ -1,6 +1,5 @@
 """Messages about the driver: with one, with none, and with one that will not do."""
 
-import functools
 import os
 import shutil
 import subprocess
@@ -26,26 +25,33 @@ int cuThreadExchangeStreamCaptureMode(int* mode) { int was = 0; memcpy(mode, &wa
 """
 
 
-@pytest.fixture(scope="session")
-def driver(tmp_path_factory):
-    """Compiles a libcuda that answers questions only."""
-
-    def build(init=0, count=1):
-        library = tmp_path_factory.mktemp("driver") / "libcuda.so"
-        compiler = os.environ.get("CC") or shutil.which("cc") or "gcc"
-        command = [compiler, "-shared", "-fPIC", f"-DINIT={init}", f"-DCOUNT={count}", "-x", "c"]
-        subprocess.run([*command, "-", "-o", library], input=STUB, text=True, check=True)
-        return str(library)
-
-    return functools.cache(build)
+def driver(folder, init=0, count=1):
+    """Compile a libcuda that answers questions only; return its path."""
+    library = folder / f"libcuda{init}{count}.so"
+    compiler = os.environ.get("CC") or shutil.which("cc") or "gcc"
+    command = [compiler, "-shared", "-fPIC", f"-DINIT={init}", f"-DCOUNT={count}", "-x", "c"]
+    subprocess.run([*command, "-", "-o", library], input=STUB, text=True, check=True)
+    return str(library)
 
 
-def facts(path, monkeypatch):
-    monkeypatch.setenv("PYECHO_CUDA_DRIVER", path)
-    return scripts.run(
-        """
+def facts(*paths):
+    """Return three lines for each path of a driver, told by processes of their own.
+
+    They are forked from one that has imported PyTorch, which takes longer than all else.
+    """
+    lines = scripts.run(
+        f"""
+        import warnings
         from pyecho import cuda
         import pyecho.torch
+        warnings.filterwarnings("ignore", ".*use of fork", DeprecationWarning)
+        for path in {paths}:
+            if os.fork() == 0:
+                break
+            assert os.wait()[1] == 0
+        else:
+            sys.exit()
+        os.environ["PYECHO_CUDA_DRIVER"] = path
         print(cuda.is_available(), cuda.device_count(), cuda.driver_version())
         for use in (
             lambda: next(iter(pyecho.torch.EchoLoader([1], device="cuda"))),
@@ -55,33 +61,30 @@ def facts(path, monkeypatch):
                 use()
             except pyecho.CudaError as error:
                 print(error)
+            else:
+                print()
         assert list(pyecho.EchoLoader([1, 2])) == [1, 1, 2, 2]
         """
     ).splitlines()
+    return [(first, errors) for first, *errors in zip(*[iter(lines)] * 3, strict=True)]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "version", "reason"),
-    [
-        ("none", None, "PYECHO_CUDA_DRIVER=none; unset it"),
-        ("/no/such/file", None, "install NVIDIA's driver"),
-        ({"count": 0}, (12, 8), "nvidia-smi"),
-        ({"init": 34}, (12, 8), "CUDA_ERROR_STUB_LIBRARY (34)"),
-    ],
-)
-def test_without_a_usable_driver_only_cuda_is_missing(
-    driver, monkeypatch, arguments, version, reason
-):
-    path = arguments if isinstance(arguments, str) else driver(**arguments)
-    first, *errors = facts(path, monkeypatch)
-    assert first == f"False 0 {version}"
-    assert errors[0].startswith("device='cuda' needs CUDA: ")
-    assert len(errors) == 2
-    assert all(reason in error for error in errors)
+def test_cuda_without_a_usable_driver_is_all_that_is_missing(tmp_path):
+    found = facts("none", "/no/such/file", driver(tmp_path, count=0), driver(tmp_path, init=34))
+    reasons = [
+        (None, "PYECHO_CUDA_DRIVER=none; unset it"),
+        (None, "install NVIDIA's driver"),
+        ((12, 8), "nvidia-smi"),
+        ((12, 8), "CUDA_ERROR_STUB_LIBRARY (34)"),
+    ]
+    for (first, errors), (version, reason) in zip(found, reasons, strict=True):
+        assert first == f"False 0 {version}"
+        assert errors[0].startswith("device='cuda' needs CUDA: ")
+        assert all(reason in error for error in errors)
 
 
-def test_the_driver_is_described(driver, monkeypatch):
-    first, *errors = facts(driver(), monkeypatch)
+def test_cuda_with_a_driver_is_described(tmp_path):
+    [(first, errors)] = facts(driver(tmp_path))
     assert first == "True 1 (12, 8)"
     if not torch.cuda.is_available():
         assert "build of PyTorch" in errors[0]
