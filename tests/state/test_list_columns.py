@@ -54,9 +54,10 @@ def loader_of(name, kind, **options):
 
 
 @pytest.mark.parametrize("name", SOURCES)
-@pytest.mark.parametrize("kind", [Iterated, Stateful])
+@pytest.mark.parametrize(
+    ("kind", "payload"), [(Iterated, True), (Iterated, False), (Stateful, True)]
+)
 @pytest.mark.parametrize("threads", [0, 1])
-@pytest.mark.parametrize("payload", [True, False])
 def test_load_state_dict_knows_which_lists_were_columns(name, kind, threads, payload):
     def loader():
         return loader_of(name, kind, threads=threads)
@@ -67,7 +68,7 @@ def test_load_state_dict_knows_which_lists_were_columns(name, kind, threads, pay
         assert consumer.take(stop) == whole[:stop]
         for step in (0, 1, 1, len(whole)):  # saved again before it is read again
             step = min(step, len(whole) - stop)
-            consumer = consumer.moved_to(loader(), payload=payload or kind is Stateful)
+            consumer = consumer.moved_to(loader(), payload=payload)
             assert consumer.take(step) == whole[stop : stop + step]
             stop += step
         consumer.loader.close()
