@@ -77,7 +77,7 @@ examples: .venv-examples/ready.stamp ## Build and run the examples of embedding 
 	@CXX="$(CXX)" sh tools/install_header.sh jpeglib.h libjpeg-dev
 	$(WITH_TOOLS) cmake -S examples/embedding -B build/examples -G Ninja \
 	  -DPython_EXECUTABLE="$(CURDIR)/.venv-examples/bin/python" \
-	  -Dpyecho_DIR="$$(.venv-examples/bin/python -P -c 'import pyecho; print(pyecho.get_cmake_dir())')" \
+	  -Dpyecho_DIR="$$(.venv-examples/bin/python -I -c 'import pyecho; print(pyecho.get_cmake_dir())')" \
 	  -Dpybind11_DIR="$$(.venv-examples/bin/pybind11-config --cmakedir)"
 	$(WITH_TOOLS) cmake --build build/examples
 	$(WITH_TOOLS) ctest --test-dir build/examples --output-on-failure
@@ -170,7 +170,7 @@ endef
 define test_wheel
 set -e; rm -rf build/test-wheel; $(PYTHON) -m venv build/test-wheel; \
 build/test-wheel/bin/pip install --quiet $(WHEEL) "$(1)"; \
-build/test-wheel/bin/python -P -c "import numpy, pyecho, pyecho.bench, pyecho.demo; print('NumPy', numpy.__version__)"; \
+build/test-wheel/bin/python -I -c "import numpy, pyecho, pyecho.bench, pyecho.demo; print('NumPy', numpy.__version__)"; \
 build/test-wheel/bin/pyecho info; \
 build/test-wheel/bin/pip install --quiet "pytest>=8" hypothesis; \
 build/test-wheel/bin/pytest --quiet $(RAW_TESTS)

@@ -43,7 +43,7 @@ def started(path: Path, last: int, **options: object) -> subprocess.Popen[str]:
     """Start a loader in a process group of its own, which ends after a batch of this number."""
     support = str(Path(__file__).parent)
     path.write_text(SCRIPT.format(support=support, options=options, last=last))
-    command = [sys.executable, "-P", "-W", "error", str(path)]
+    command = [sys.executable, "-I", "-W", "error", str(path)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, start_new_session=True, **pipes)
 
