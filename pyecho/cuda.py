@@ -17,6 +17,7 @@ __all__ = ["device_count", "driver_version", "is_available", "why_not"]
 _VARIABLE = "PYECHO_CUDA_DRIVER"
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
+_URGENT = -100  # the driver takes the highest priority that there is
 
 
 @dataclass(frozen=True)
@@ -86,13 +87,16 @@ def relaxed_capture() -> Iterator[None]:
 
 
 def new_stream(number: int) -> int:
-    """Make a stream on a device, which does not wait for the default stream. It is never closed."""
+    """Make a stream on a device, of the highest priority. It is never closed.
+
+    It does not wait for the default stream.
+    """
     device, context, stream = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p()
     library = _driver().library
     _call(library, "cuDeviceGet", ctypes.byref(device), number)
     _call(library, "cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
     _call(library, "cuCtxPushCurrent_v2", context)
-    _call(library, "cuStreamCreate", ctypes.byref(stream), _NON_BLOCKING)
+    _call(library, "cuStreamCreateWithPriority", ctypes.byref(stream), _NON_BLOCKING, _URGENT)
     _call(library, "cuCtxPopCurrent_v2", ctypes.byref(context))
     return stream.value or 0
 

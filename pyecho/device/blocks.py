@@ -11,7 +11,7 @@ import torch
 from pyecho import _core, cuda
 from pyecho._core import ConfigError
 from pyecho.device.leaves import aligned, leaf_of, leaves_in, new_memory
-from pyecho.device.place import has_cuda_driver, on_stream, relaxed_capture, stream_on
+from pyecho.device.place import has_cuda_driver, on_stream, relaxed_capture, stream_lent_to
 from pyecho.device.runtime import Runtime
 from pyecho.device.tensors import TorchAdapter, dtype_of, is_image
 from pyecho.items.spec import Field
@@ -41,7 +41,7 @@ class Blocks:
     ) -> None:
         self.device = device
         self.runtime = runtime
-        self.stream = stream_on(device, "copies")
+        self.stream = stream_lent_to(self, device)
         self.uploads = _core.Uploads(runtime.addresses, device.index, self.stream.cuda_stream)
         with on_stream(device, self.stream), torch.inference_mode(False):
             self.scratch = torch.empty(1, dtype=torch.uint8, device=device)

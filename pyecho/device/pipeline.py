@@ -17,9 +17,10 @@ from pyecho.config import Config
 from pyecho.device.blocks import Blocks
 from pyecho.device.leaves import functions
 from pyecho.device.place import DeviceOptions, has_cuda_driver, present_device
-from pyecho.device.pool import DeviceEcho
+from pyecho.device.pool import MOST_CHUNKS, DeviceEcho
 from pyecho.device.rows import DeviceRows
 from pyecho.device.runtime import runtime
+from pyecho.device.tables import WORD_BYTES
 from pyecho.device.upload import StreamUploader, Uploaded, Uploader
 from pyecho.items.nest import leaves_of
 from pyecho.items.spec import Adapter, EchoInfo, Field
@@ -236,8 +237,9 @@ def _check_memory(
             batches += 0 if isinstance(echo, DeviceEcho) else echo.blocks.count
         what = f"{batches} batches"
         if isinstance(echo, DeviceEcho):
-            slots = echo.plan.slots
-            needed += slots * _bytes_of(fields, None)
+            slots, row_bytes = echo.plan.slots, _bytes_of(fields, None)
+            needed += slots * (row_bytes + -row_bytes % WORD_BYTES)
+            needed += MOST_CHUNKS * echo.chunk * row_bytes
             what = f"a pool of {slots} examples, its chunks, and {what},"
     if needed > limit:
         raise ConfigError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
@@ -151,10 +152,21 @@ def has_cuda_driver(device: torch.device) -> bool:
     return device.type == "cuda" and torch.version.hip is None
 
 
-def stream_on(device: torch.device, purpose: Literal["all", "copies"] = "all") -> Any:
-    """Return pyecho's stream, one for each device and purpose."""
+def stream_on(device: torch.device) -> Any:
+    """Return the stream on which pyecho computes, one for each device."""
     with _making:  # or two threads would make one each
-        return _stream_on(device, purpose)
+        return _stream_on(device)
+
+
+def stream_lent_to(owner: object, device: torch.device) -> Any:
+    """Return a stream for the copies of `owner`, which another one gets once that is gone.
+
+    So copies that wait for one consumer do not hold up those for another.
+    """
+    free = _free.setdefault(device, [])
+    stream = free.pop() if free else _new_stream(device)
+    weakref.finalize(owner, free.append, stream).atexit = False
+    return stream
 
 
 def relaxed_capture() -> AbstractContextManager[object]:
@@ -179,12 +191,18 @@ def on_stream(device: torch.device, stream: Any) -> AbstractContextManager[objec
 
 
 _making = threading.Lock()
+_free: dict[torch.device, list[Any]] = {}
 
 
 @cache
-def _stream_on(device: torch.device, purpose: str) -> Any:
+def _stream_on(device: torch.device) -> Any:
+    return _new_stream(device)
+
+
+def _new_stream(device: torch.device) -> Any:
+    """Return a stream of high priority: what waits for it should not wait for the user's work."""
     # On NVIDIA's from the driver: PyTorch would lend one of its own to others as well.
     if not has_cuda_driver(device):
-        return torch.get_device_module(device.type).Stream(device)
+        return torch.get_device_module(device.type).Stream(device, priority=-1)
     with cuda.relaxed_capture():
         return torch.cuda.ExternalStream(cuda.new_stream(device.index), device=device)  # type: ignore[no-untyped-call]

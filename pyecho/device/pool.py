@@ -58,9 +58,9 @@ class DeviceEcho:
         self._fields = leaves_of(self.spec)
         self._are_tickets = [field.dtype == TICKET for field in self._fields]
         self._to_tensor: Any = adapter.decoder(self._fields)
-        self._is_adaptive = config.adaptive is not None
         # With an adaptive factor, chunks that have arrived are taken before each batch.
-        self._polled_rows = chunk if self._is_adaptive else 0
+        self._polled_rows = chunk if config.adaptive is not None else 0
+        self.chunk = chunk
         # A column is one leaf of several examples: a tensor, or a list if it travels by reference.
         self._chunks: list[tuple[Any, list[Any]]] = []  # slots and columns, not stored yet
         self._tables: Tables | None = None  # of the examples in slots, once there was a chunk

@@ -10,6 +10,8 @@ import torch
 from pyecho.device.leaves import aligned, leaf_of, leaves_in
 from pyecho.device.tensors import WORDS
 
+WORD_BYTES = 16
+"""The rows of an example together take a multiple of this."""
 SMALL_BYTES = 1024
 """Rows of leaves up to this size lie side by side: many leaves need no more kernels than one."""
 
@@ -31,7 +33,7 @@ class Tables:
                 self._lists[number] = [None] * slots
             elif (row_bytes := _row_bytes(column)) == 0:
                 self._empty[number] = column
-            elif row_bytes % 16 or row_bytes <= SMALL_BYTES:
+            elif row_bytes % WORD_BYTES or row_bytes <= SMALL_BYTES:
                 shared.append(number)
             else:
                 groups.append([number])
@@ -70,10 +72,10 @@ class _Table:
         self._leaves = [leaf_of(column.dtype, column.shape[1:]) for column in columns]
         self._sizes = [_row_bytes(column) for column in columns]
         used = sum(self._sizes)
-        if len(columns) > 1 or used % 16:
-            self._sizes.append(-used % 16)
+        if len(columns) > 1 or used % WORD_BYTES:
+            self._sizes.append(-used % WORD_BYTES)
         row_bytes = sum(self._sizes)
-        self._word = WORDS[math.gcd(row_bytes, 16)]
+        self._word = WORDS[math.gcd(row_bytes, WORD_BYTES)]
         words = row_bytes // self._word.itemsize
         self._rows = torch.empty((slots, words), dtype=self._word, device=columns[0].device)
 

@@ -12,8 +12,8 @@ import pyecho.torch
         ({}, (2 + 1 + 2) * 40),
         ({"batch_size": 4}, 2 * 4 * 40),
         ({"batch_size": 4, "device_dtype": torch.float16}, 2 * 4 * 20),
-        # The pool has twice the batch size more slots than the shuffle buffer.
-        ({"batch_size": 4, "echo_on": "device"}, (6 + 8) * 40 + 2 * 4 * 40),
+        # The pool has twice the batch size more slots than the shuffle buffer, each of some words.
+        ({"batch_size": 4, "echo_on": "device"}, (6 + 8) * 48 + 4 * 2 * 40 + 2 * 4 * 40),
     ],
 )
 def test_max_device_bytes_bounds_what_is_kept_on_the_device(device, arguments, needed):

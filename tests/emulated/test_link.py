@@ -99,6 +99,21 @@ def test_a_consumer_whose_stream_is_held_keeps_few_batches(emulator):
     assert sum(taken) == 4000 - BATCH
 
 
+@pytest.mark.parametrize("echo_on", ["host", "device"])
+def test_a_consumer_whose_stream_is_held_holds_up_no_other_loader(emulator, echo_on):
+    streams = torch.cuda.Stream(), torch.cuda.Stream()
+    loaders = [iter(loader_of(1, echo_on=echo_on)) for _ in streams]
+    for stream, batches in zip(streams, loaders, strict=True):
+        with torch.cuda.stream(stream):
+            next(batches)
+    with emulator.held(streams[0]):
+        for stream, batches, count in zip(streams, loaders, (3, 20), strict=True):
+            with torch.cuda.stream(stream):
+                for _ in range(count):
+                    next(batches)
+        streams[1].synchronize()
+
+
 def test_a_pool_that_fills_is_on_the_device_once(emulator):
     rows = np.zeros((3000, 40_000), np.uint8)
     loader = pyecho.torch.EchoLoader(

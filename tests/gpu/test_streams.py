@@ -163,7 +163,7 @@ def test_a_batch_is_had_before_its_copy_has_run(device, sleep, way):
     del batches
 
 
-def test_there_is_one_stream_whoever_asks_first(device, monkeypatch):
+def test_there_is_one_stream_of_high_priority_whoever_asks_first(device, monkeypatch):
     make = pyecho.cuda.new_stream
     made = []
 
@@ -184,6 +184,7 @@ def test_there_is_one_stream_whoever_asks_first(device, monkeypatch):
         thread.join()
     assert len(made) == 1
     assert streams[0] is streams[1] is streams[2]
+    assert streams[0].priority < 0
 
 
 def test_copies_start_before_they_are_asked_for(device, wait_until):

@@ -118,10 +118,10 @@ CUresult cuCtxSetCurrent(CUcontext context) {
   });
 }
 
-CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
+CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned flags, int priority) {
   return driver(__func__, [&](Lock&) {
     const bool blocking = (flags & CU_STREAM_NON_BLOCKING) == 0;
-    *stream = reinterpret_cast<CUstream>(create_stream(current_device(), blocking, 0));
+    *stream = reinterpret_cast<CUstream>(create_stream(current_device(), blocking, priority));
   });
 }
 
