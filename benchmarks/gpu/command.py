@@ -1,8 +1,8 @@
 """Measures pyecho on a GPU, everything beside its limit in the same run.
 
 Needs pyecho, a PyTorch with CUDA, and a GPU; takes less than 8 minutes on one. Writes a table and
-JSON to gpu-<name of the device>; with other options to files of another name. Exits with 2 where
-there is no GPU.
+JSON to gpu-<name of the device> after each measurement, with other options to files of another
+name. Exits with 2 where there is no GPU.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from common.command import ROOT, finish, new_parser
+from common.command import ROOT, finish, make_output, new_parser
 
 from pyecho.tools.arguments import some_of
 
 TESTS = ROOT / "tests"
 TESTS_SECONDS = 400
-MEASUREMENTS = ("tests", "link", "overlap", "emission", "bytes", "beside", "training")
+MEASUREMENTS = ("link", "overlap", "emission", "bytes", "beside", "training", "tests")
 MISSING = 2
 
 
@@ -63,7 +63,7 @@ def missing() -> str:
     return ""
 
 
-def run_tests(report: Any, progress: Any) -> None:
+def run_tests(device: Any, report: Any, progress: Any, scale: Any) -> None:
     """Run tests/gpu in a process of its own, and note the result."""
     progress.begin("tests/gpu", 1)
     if importlib.util.find_spec("pytest") is None or not TESTS.is_dir():
@@ -96,7 +96,7 @@ def main(arguments: list[str] | None = None) -> int:
     import torch
 
     import pyecho
-    from gpu import beside, emission, link, training, workload
+    from gpu import beside, emission, link, machine, training, workload
     from pyecho.bench.report import Report, facts_of, slug
     from pyecho.bench.sampling import shown
 
@@ -104,6 +104,7 @@ def main(arguments: list[str] | None = None) -> int:
     if device.index is None:
         device = torch.device(device.type, torch.cuda.current_device())
     torch.cuda.set_device(device)
+    make_output(options)
     measurements: dict[str, Callable[..., None]] = {
         "link": link.measure,
         "overlap": link.measure_overlap,
@@ -111,6 +112,7 @@ def main(arguments: list[str] | None = None) -> int:
         "bytes": emission.measure_bytes,
         "beside": beside.measure,
         "training": training.measure,
+        "tests": run_tests,
     }
     scale = workload.FULL
     if options.quick or options.tiny:
@@ -120,6 +122,7 @@ def main(arguments: list[str] | None = None) -> int:
         device=torch.cuda.get_device_name(device),
         driver="unknown" if version is None else f"for CUDA {version[0]}.{version[1]}",
         rounds=scale.rounds,
+        **machine.facts(device),
     )
     report = Report(
         f"pyecho on {described['device']}",
@@ -131,16 +134,16 @@ def main(arguments: list[str] | None = None) -> int:
     failed = False
     with shown() as progress:
         for name in options.only:
-            if name == "tests":
-                run_tests(report, progress)
-                continue
+            torch.cuda.reset_peak_memory_stats(device)
             try:
                 measurements[name](device, report, progress, scale)
             except Exception as error:  # the other measurements continue
                 failed = True
                 traceback.print_exc()
                 report.note(f"{name}: failed with {type(error).__name__}: {error}")
+            report.note(f"{name}: {machine.state(device)}")
             torch.cuda.empty_cache()
-    report.facts["seconds"] = round(time.monotonic() - began)
+            report.facts["seconds"] = round(time.monotonic() - began)
+            report.write(options.output)
     finish(report, options)
     return 1 if failed else 0

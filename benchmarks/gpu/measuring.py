@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -42,3 +46,30 @@ def seconds_of_batches(device: torch.device, batches: Iterator[Any], count: int)
             next(batches)
 
     return seconds(device, take)
+
+
+def bytes_over_link(device: torch.device, batches: Iterable[Any]) -> int:
+    """Take all batches; return the bytes that went to the device, as Kineto counts; 0 without it.
+
+    It asks the driver (by CUPTI), whose records have each copy with its bytes.
+    """
+    profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
+    counts = False
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(RuntimeError):  # there is no CUPTI
+            stack.enter_context(profiler)
+            counts = True
+        for _ in batches:
+            pass
+        synchronize(device)
+    if not counts:
+        return 0
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(path))
+        events = json.loads(path.read_text())["traceEvents"]
+    return sum(
+        event["args"]["bytes"]
+        for event in events
+        if event.get("cat") == "gpu_memcpy" and event["name"].startswith("Memcpy HtoD")
+    )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -87,6 +90,25 @@ def stream_prefetched(
         ready = coming
     if ready is not None:
         yield ready
+
+
+def has_spdl() -> bool:
+    """Return True if SPDL can copy tensors to a device."""
+    return importlib.util.find_spec("spdl") is not None
+
+
+def transferred_by_spdl(
+    batches: Iterator[torch.Tensor], device: torch.device
+) -> Iterator[torch.Tensor]:
+    """Copy one batch ahead by SPDL, which does so in a thread and waits there for the copy."""
+    from spdl.io import transfer_tensor_h2d
+
+    os.environ["LOCAL_RANK"] = str(device.index)  # tells SPDL the device
+    with ThreadPoolExecutor(1) as thread:
+        coming = thread.submit(transfer_tensor_h2d, next(batches))
+        for batch in batches:
+            ready, coming = coming, thread.submit(transfer_tensor_h2d, batch)
+            yield ready.result()
 
 
 def index_selected(pool: torch.Tensor, batch: int, device: torch.device) -> Iterator[torch.Tensor]:

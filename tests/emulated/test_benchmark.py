@@ -11,7 +11,10 @@ import pytest
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "gpu.py"
 SECTIONS = {
     "link": ["Host to device"],
-    "overlap": ["Overlap: time of a step whose batch is copied meanwhile"],
+    "overlap": [
+        "Overlap: time of a step whose batch is copied meanwhile",
+        "Overlap: share of the copy's time that is hidden",
+    ],
     "emission": ["Emission, 150 KB rows, batches of 8", "Emission, 3 KB rows, batches of 32"],
     "bytes": ["Bytes over the link for each emitted example"],
     "beside": ["Beside a thread of plain Python, batches of 64 x 4096 bytes"],
