@@ -71,7 +71,9 @@ def run_tests(device: Any, report: Any, progress: Any, scale: Any) -> None:
     else:
         command = [sys.executable, "-P"] if sys.version_info >= (3, 11) else [sys.executable]
         command += ["-m", "pytest", "-q", "-p", "no:cacheprovider"]
-        command += [str(TESTS / "gpu"), str(TESTS / "device" / "test_same_output.py")]
+        on_any_device = ("augment", "same_output", "sources")
+        command.append(str(TESTS / "gpu"))
+        command += [str(TESTS / "device" / f"test_{name}.py") for name in on_any_device]
         try:
             result = subprocess.run(
                 command, capture_output=True, text=True, timeout=TESTS_SECONDS, check=False

@@ -1,4 +1,4 @@
-"""Loaders in here have a device that is host memory."""
+"""Loaders in here have a device that is host memory; in some files that of the machine, if any."""
 
 import pytest
 
@@ -7,6 +7,8 @@ torch = pytest.importorskip("torch")
 from host_device import HostUploader  # noqa: E402
 
 from pyecho.device.pipeline import device_augmentation  # noqa: E402
+
+ON_ANY_DEVICE = ("test_augment", "test_same_output", "test_sources", "test_states")
 
 
 @pytest.fixture
@@ -18,7 +20,7 @@ def blocks():
 @pytest.fixture
 def device(monkeypatch, blocks, request):
     """The uploaders that were made; their device is host memory."""
-    if torch.cuda.is_available() and request.path.stem in ("test_same_output", "test_states"):
+    if torch.cuda.is_available() and request.path.stem in ON_ANY_DEVICE:
         return []  # the device is a device
 
     def allocate(size_bytes):

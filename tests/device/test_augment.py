@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from host_device import OnDevice
+from host_device import there
 
 import pyecho.torch
 
@@ -21,8 +21,8 @@ def rows(count=20):
 
 
 def noisy(batch, generator):
-    assert isinstance(batch, OnDevice)
-    return batch + torch.rand(batch.shape, generator=generator)
+    assert type(batch) is type(there(torch.empty(0)))
+    return batch + torch.rand(batch.shape, generator=generator, device=generator.device)
 
 
 def loader_of(way, source=None, factor=3, **more):

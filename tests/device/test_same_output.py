@@ -3,6 +3,8 @@
 On a machine with a CUDA device, these tests use it.
 """
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -175,6 +177,26 @@ def test_nests_of_every_kind(device, arguments):
             assert plain([our_a]) == plain([their_a]), name
             assert isinstance(our_b["n"], torch.Tensor), "arrays go to the device too"
             assert our_b["n"].tolist() == their_b["n"].tolist()
+
+
+@pytest.mark.parametrize("echo_on", ["host", "device"])
+def test_hoarded_batches_stay_as_they_are_and_cost_no_host_memory(device, echo_on):
+    source = [torch.full((50_000,), n % 251, dtype=torch.uint8) for n in range(300)]
+    arguments = {"factor": 3, "batch_size": 16, "shuffle_buffer": 100}
+    expected = [batch[:, 0].tolist() for batch in pyecho.torch.EchoLoader(source, **arguments)]
+    loader = pyecho.torch.EchoLoader(source, **arguments, device="cuda:0", echo_on=echo_on)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # device memory is PyTorch's: pyecho has nothing to grow
+        batches = list(loader)
+    assert all((batch == batch[:, :1]).all() for batch in batches)
+    assert [batch[:, 0].tolist() for batch in batches] == expected
+
+
+def test_every_use_may_be_changed_with_copy(device):
+    source = [torch.full((9,), n) for n in range(5)]
+    for item in pyecho.torch.EchoLoader(source, 3, device="cuda:0", copy=True):
+        assert (item == item[0]).all()
+        item.fill_(255)
 
 
 def test_views_and_strides_are_copied_as_they_look(device):

@@ -3,10 +3,9 @@
 import gc
 import weakref
 
-import pyarrow as pa
 import pytest
 import torch
-from host_device import OnDevice
+from host_device import there
 
 import pyecho.torch
 
@@ -19,10 +18,6 @@ ECHOES = {
     "steps": {"factor": 2, "shuffle_buffer": 9, "steps_per_epoch": 7},
 }
 DEVICE = {"device": "cuda:0", "echo_on": "device"}
-
-
-def there(tensor):
-    return tensor.as_subclass(OnDevice)
 
 
 def images(count=23, place=there):
@@ -189,6 +184,7 @@ def test_the_host_echo_says_what_to_do(device):
 @pytest.mark.parametrize("options", [{"echo_on": "host"}, {"echo_on": "device"}])
 @pytest.mark.parametrize("batch_size", [None, 4])
 def test_arrow_tables_go_to_the_device(options, batch_size):
+    pa = pytest.importorskip("pyarrow")
     table = pa.table({"x": range(12), "name": [f"n{x}" for x in range(12)]})
     table = pa.Table.from_batches(table.to_batches(max_chunksize=5))
     if batch_size is None:

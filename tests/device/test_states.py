@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from host_device import OnDevice
+from host_device import there
 
 import pyecho.torch
 
@@ -30,10 +30,6 @@ OPTIONS = {
     },
     "converted": {"device_dtype": torch.float64},
 }
-
-
-def there(tensor):
-    return tensor.cuda() if torch.cuda.is_available() else tensor.as_subclass(OnDevice)
 
 
 def item(n, place):

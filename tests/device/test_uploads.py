@@ -71,17 +71,6 @@ def test_a_device_tensor_that_was_changed_in_place_is_noticed(device):
 # ---------------------------------------------------------------- memory
 
 
-@pytest.mark.parametrize("echo_on", ["host", "device"])
-def test_hoarded_batches_stay_as_they_are_and_cost_no_host_memory(device, echo_on):
-    loader = pyecho.torch.EchoLoader(
-        rows(100), 3, batch_size=8, device="cuda:0", echo_on=echo_on, shuffle_buffer=20
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # device memory is PyTorch's: pyecho has nothing to grow
-        batches = list(loader)
-    assert torch.tensor(values(batches)).bincount().tolist() == [3] * 100
-
-
 @pytest.mark.parametrize("way", ["examples", "on the device", "augmented"])
 def test_host_memory_is_bounded(device, way, blocks):
     arguments = {"device": "cuda:0", "prefetch": 1} | WAYS[way]

@@ -45,34 +45,6 @@ def test_the_source_is_made_as_slow_as_wanted(seconds):
         assert seconds * work / workers == pytest.approx(0.24, rel=0.2)
 
 
-def test_rows_are_random_and_handed_out_over_and_over():
-    from gpu import workload
-
-    rows = workload.Rows("rows", 30, batch=4, pool=8, batches=1)
-    array = workload.random_rows(rows, 360)
-    assert array.shape == (12, 30)
-    assert len({row.tobytes() for row in array}) == 12
-    batches = workload.endless_batches(array, rows.batch)
-    taken = [next(batches) for _ in range(4)]
-    assert (taken[3] == taken[0]).all()
-
-
-def test_the_network_is_a_resnet_50():
-    from gpu.resnet import resnet50
-
-    with torch.device("meta"):
-        network = resnet50()
-        assert network(torch.empty(2, 3, 224, 224)).shape == (2, 1000)
-    assert sum(parameter.numel() for parameter in network.parameters()) == 25_557_032
-
-
-def test_workers_fit_into_shared_memory():
-    from gpu.peers import workers_for
-
-    assert workers_for(4, 1, loaders=2) == 4
-    assert workers_for(4, 1 << 60, loaders=2) == 0
-
-
 def test_arguments():
     from gpu.command import MEASUREMENTS, parsed_arguments
 

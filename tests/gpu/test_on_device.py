@@ -59,16 +59,6 @@ def test_the_stream_that_makes_an_item_is_waited_for(device, sleep, unbatch):
     assert emitted == [number for number in range(COUNT) for _ in range(FACTOR)]
 
 
-def test_the_order_is_that_of_host_echoing(device):
-    items = [(row.to(device), number) for number, row in enumerate(rows())]
-    arguments = {"batch_size": 8, "shuffle_buffer": 12, "device": device, "echo_on": "device"}
-    loader = pyecho.torch.EchoLoader(items, FACTOR, **arguments)
-    batches = list(loader)
-    expected = on_host("examples on the device")
-    assert values_of([images for images, _ in batches]) == expected
-    assert torch.cat([labels for _, labels in batches]).tolist() == expected
-
-
 # ---------------------------------------------------------------- augmentation
 
 
@@ -92,18 +82,6 @@ def test_every_use_is_augmented_on_pyechos_stream(device, sleep, way):
     batches = [set(added[start : start + size]) for start in range(0, len(added), size)]
     assert all(len(batch) == 1 for batch in batches)
     assert len(set(added)) > len(batches) // 2
-
-
-def test_random_numbers_are_drawn_on_the_device(device):
-    def noisy(batch, generator):
-        return batch + torch.rand(batch.shape, generator=generator, device=batch.device)
-
-    options = {"device": device, "device_augment": noisy, **WAYS["examples on the device"]}
-    loader = pyecho.torch.EchoLoader(rows(8), 2, **options)
-    first = torch.cat(list(loader)).cpu()
-    loader.set_epoch(0)
-    assert torch.equal(torch.cat(list(loader)).cpu(), first)
-    assert len(first.frac().unique()) > 1000
 
 
 def test_a_stream_that_the_function_leaves_behind_is_its_own(device):

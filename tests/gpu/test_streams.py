@@ -19,6 +19,15 @@ WAYS = {
     "examples on the device": {"batch_size": BATCH, "shuffle_buffer": 50, "echo_on": "device"},
     "converted": {"batch_size": BATCH, "shuffle_buffer": 50, "device_dtype": torch.float32},
 }
+STREAMS = {
+    "default": lambda device: [torch.cuda.default_stream(device)],
+    "of its own": lambda device: [torch.cuda.Stream(device)],
+    "in turn": lambda device: [
+        torch.cuda.default_stream(device),
+        torch.cuda.Stream(device),
+        torch.cuda.Stream(device, priority=-1),
+    ],
+}
 SLEEP_SECONDS = 1.0
 
 
@@ -55,44 +64,17 @@ def checked(batch):
     return torch.where(same, batch[:, 0].long(), -1)
 
 
+@pytest.mark.parametrize("streams", STREAMS)
 @pytest.mark.parametrize("way", WAYS)
-def test_batches_may_be_dropped_while_their_kernels_are_queued(device, sleep, way):
-    seen = []
-    for batch in on_device(way, device):
-        sleep(2e-3)  # so that the reading comes long after the dropping
-        seen.append(checked(batch))
-        del batch
-    assert torch.cat(seen).tolist() == on_host(way)
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_a_consumer_on_a_stream_of_its_own(device, sleep, way):
-    stream = torch.cuda.Stream(device)
-    seen = []
-    with torch.cuda.stream(stream):
-        for batch in on_device(way, device):
-            sleep(1e-3)
-            seen.append(checked(batch))
-            del batch
-    stream.synchronize()
-    assert torch.cat(seen).tolist() == on_host(way)
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_a_consumer_that_changes_streams_between_batches(device, sleep, way):
-    streams = [
-        torch.cuda.default_stream(device),
-        torch.cuda.Stream(device),
-        torch.cuda.Stream(device, priority=-1),
-    ]
+def test_batches_may_be_dropped_while_their_kernels_are_queued(device, sleep, way, streams):
     batches = iter(on_device(way, device))
     seen = []
-    for stream in itertools.cycle(streams):
+    for stream in itertools.cycle(STREAMS[streams](device)):
         with torch.cuda.stream(stream):
             batch = next(batches, None)
             if batch is None:
                 break
-            sleep(2e-3)
+            sleep(2e-3)  # so that the reading comes long after the dropping
             seen.append(checked(batch))
             del batch
     torch.cuda.synchronize()

@@ -28,6 +28,11 @@ class OnDevice(torch.Tensor):
         return self.as_subclass(torch.Tensor)
 
 
+def there(tensor):
+    """Return a tensor on the device: that of this machine, or host memory in its place."""
+    return tensor.cuda() if torch.cuda.is_available() else tensor.as_subclass(OnDevice)
+
+
 class HostUploader(Uploader):
     """Copies at once, to other host memory."""
 

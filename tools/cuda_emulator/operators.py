@@ -156,7 +156,7 @@ def _kernel(number: int) -> None:
         _thread.state = ctypes.pythonapi.PyGILState_Ensure()
     work = _launched[number] if number in _captured else _launched.pop(number)
     try:
-        with torch.no_grad():
+        with torch.inference_mode():  # may write to what was made in it, and outside of it
             work()
     except BaseException:
         control.violation(f"an operator has failed:\n{traceback.format_exc()}")
