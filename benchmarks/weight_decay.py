@@ -1,0 +1,110 @@
+"""Repeats of text want stronger weight decay: is it so here?
+
+A small network predicts the next byte of Python's standard library from the 12 before it. Every run
+makes as many steps; the examples are fewer, and each is used 1, 8 or 32 times (`EchoLoader`,
+with a pool of all of them). AdamW with weight decays from 0.01 (its default) to 3. Prints the
+held-out loss of each, and draws it as weight-decay.svg.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from pathlib import Path
+
+import numpy as np
+import torch
+from common.command import OUTPUT
+from paper.data import read_windows, text_files
+from rich.progress import track
+from torch import nn
+
+import pyecho
+
+CONTEXT, USES, BATCH, RATE = 12, 200_000, 128, 3e-3
+REPEATS = (1, 8, 32)
+DECAYS = (0.01, 0.1, 0.3, 1.0, 3.0)
+
+
+def loss_of(repeats: int, decay: float, seed: int, train: np.ndarray, test: torch.Tensor) -> float:
+    """Train, and return the held-out loss in nats per byte."""
+    torch.manual_seed(seed)
+    net = nn.Sequential(
+        nn.Embedding(256, 16), nn.Flatten(), nn.Linear(16 * CONTEXT, 256), nn.ReLU()
+    ).append(nn.Linear(256, 256))
+    optimizer = torch.optim.AdamW(net.parameters(), lr=RATE, weight_decay=decay)
+    examples = train[np.random.default_rng(seed).permutation(len(train))[: USES // repeats]]
+    loader = pyecho.EchoLoader(
+        examples, repeats, batch_size=BATCH, shuffle_buffer=len(examples), seed=seed
+    )
+    for batch in loader:
+        text = torch.from_numpy(batch).long()
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(net(text[:, :-1]), text[:, -1]).backward()
+        optimizer.step()
+    with torch.no_grad():
+        return float(nn.functional.cross_entropy(net(test[:, :-1]), test[:, -1]))
+
+
+def draw(found: dict[int, dict[float, list[float]]], path: Path) -> None:
+    """Draw the losses, with the best decay of each number of repeats marked."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    import matplotlib.pyplot as plt
+
+    plt.rcParams.update({"svg.hashsalt": "pyecho", "font.size": 9})
+    figure, panel = plt.subplots(figsize=(6, 3), layout="constrained")
+    for shade, (repeats, losses) in zip(
+        np.linspace(0.75, 0, len(found)), found.items(), strict=True
+    ):
+        middle = [statistics.median(each) for each in losses.values()]
+        color = (shade, 0.35 + shade / 2, shade)
+        panel.plot(
+            list(losses),
+            middle,
+            color=color,
+            label=f"{repeats} use{'s' if repeats > 1 else ''} each",
+            marker=".",
+        )
+        for decay, each in losses.items():
+            panel.plot([decay] * len(each), each, ".", color=color, markersize=3)
+        best = int(np.argmin(middle))
+        panel.plot(
+            list(losses)[best], middle[best], "o", color=color, fillstyle="none", markersize=10
+        )
+    panel.set_xscale("log")
+    panel.set_xlabel("weight decay (circles: best)")
+    panel.set_ylabel("held-out nats per byte")
+    panel.legend(frameon=False)
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else {})
+
+
+def main() -> None:
+    """Measure, print and draw."""
+    parser = argparse.ArgumentParser(
+        prog="benchmarks/weight_decay.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--seeds", type=int, default=3, help="default: %(default)s")
+    parser.add_argument("--output", type=Path, default=OUTPUT, help="default: %(default)s")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    files, held_out = text_files(None)
+    train = read_windows(files, CONTEXT + 1, USES, seed=0)
+    test = torch.from_numpy(read_windows(held_out, CONTEXT + 1, 20_000, seed=0)).long()
+    found: dict[int, dict[float, list[float]]] = {}
+    for repeats in REPEATS:
+        found[repeats] = {
+            decay: [loss_of(repeats, decay, seed, train, test) for seed in range(options.seeds)]
+            for decay in track(DECAYS, f"{repeats} uses each", transient=True)
+        }
+        cells = (f"{decay:g}: {np.median(each):.3f}" for decay, each in found[repeats].items())
+        print(f"{repeats} uses of {USES // repeats:,} examples, loss by weight decay: ", *cells)
+    options.output.mkdir(parents=True, exist_ok=True)
+    draw(found, options.output / "weight-decay.svg")
+
+
+if __name__ == "__main__":
+    main()
