@@ -163,8 +163,9 @@ def stream_lent_to(owner: object, device: torch.device) -> Any:
 
     So copies that wait for one consumer do not hold up those for another.
     """
-    free = _free.setdefault(device, [])
-    stream = free.pop() if free else _new_stream(device)
+    with _making:
+        free = _free.setdefault(device, [])
+        stream = free.pop() if free else _new_stream(device)
     weakref.finalize(owner, free.append, stream).atexit = False
     return stream
 
