@@ -2,7 +2,8 @@
 
 Each schedule takes batches in a random way, on random streams, hoards, drops or copies them, breaks
 off, captures a graph, forks, or has a function of CUDA fail, and compares what the kernels saw with
-a loader without a device. Afterwards nothing may be left: no thread, no memory of a device, no
+a loader without a device; of an adaptive factor, how often they saw each item. Afterwards nothing
+may be left: no thread, no memory of a device, no
 pinned memory. Prints each seed that went wrong, and counts.
 """
 
@@ -37,6 +38,7 @@ ABORTING = {
     "cudaStreamIsCapturing",
 }
 """If these fail, PyTorch throws in destructors or loses count of events, and the process ends."""
+MOST_USES = 4
 JOIN_SECONDS = 60
 HANG_SECONDS = 180
 
@@ -68,6 +70,7 @@ class Schedule:
         self.width = self.random.choice([5, 800, 20_000])
         self.items = items or self.random.randrange(1, 13)
         self.factor = self.random.choice([1, 2, 3, 2.5])
+        self.is_adaptive = seed % 5 == 4
         self.streams = [torch.cuda.Stream(DEVICE) for _ in range(2)]
         self.streams.append(torch.cuda.default_stream(DEVICE))
         self.what = self.random.choice(
@@ -77,9 +80,8 @@ class Schedule:
         self.hoarded = []
         arguments = {"seed": seed, "prefetch": self.random.choice([1, 2, 5]), **WAYS[self.way]}
         on_device = {} if self.way == "own copies" else {"device": DEVICE}
-        self.loader = pyecho.torch.EchoLoader(
-            self.Source(self), self.factor, **arguments, **on_device
-        )
+        factor = pyecho.Adaptive(MOST_USES) if self.is_adaptive else self.factor
+        self.loader = pyecho.torch.EchoLoader(self.Source(self), factor, **arguments, **on_device)
         for name in ("echo_on", "device_augment", "device_dtype", "memory"):
             arguments.pop(name, None)
         source = [torch.full((self.width,), float(number)) for number in range(self.items)]
@@ -152,14 +154,17 @@ class Schedule:
         failing = sys.exc_info()[0] is not None
         control.reset()
         torch.cuda.synchronize(DEVICE)
-        expected = self.expected(epoch)
-        assert len(seen) == len(expected) if whole else len(seen) <= len(expected), (
-            len(seen),
-            len(expected),
-        )
+        expected = [] if self.is_adaptive else self.expected(epoch)
+        if not self.is_adaptive:
+            enough = len(seen) == len(expected) if whole else len(seen) <= len(expected)
+            assert enough, (len(seen), len(expected))
         rows = torch.cat(seen).cpu() if seen else torch.empty(0, 1)
         assert (rows == rows[:, :1]).all(), "a batch is torn"
         found_in_all = rows[:, 0].tolist()
+        if self.is_adaptive and whole and "augmented" not in self.way:
+            uses = Counter(found_in_all)
+            assert set(uses) == set(range(self.items)), uses
+            assert max(uses.values()) <= MOST_USES, uses
         for values in expected[: len(seen)]:
             found = found_in_all[: len(values)]
             del found_in_all[: len(values)]
@@ -232,7 +237,7 @@ class Schedule:
         """Fork with uploads under way; the child may use what is left of the loader, and fails."""
         iterator = iter(self.loader)
         next(iterator, None)
-        is_over = len(self.expected(0)) <= 1
+        is_over = self.is_adaptive or len(self.expected(0)) <= 1
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of threads and fork
             child = os.fork()
