@@ -19,6 +19,10 @@ void point(Function*& function, std::uintptr_t address) noexcept {
   function = reinterpret_cast<Function*>(address);  // NOLINT(performance-no-int-to-ptr)
 }
 
+void* handle(std::uintptr_t address) noexcept {
+  return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
+}
+
 std::shared_ptr<Uploads> make_uploads(const std::array<std::uintptr_t, 6>& functions, int device,
                                       std::uintptr_t stream) {
   Uploads::Runtime runtime{};
@@ -28,8 +32,7 @@ std::shared_ptr<Uploads> make_uploads(const std::array<std::uintptr_t, 6>& funct
   point(runtime.copy, functions[3]);
   point(runtime.record, functions[4]);
   point(runtime.query, functions[5]);
-  // NOLINTNEXTLINE(performance-no-int-to-ptr)
-  return std::make_shared<Uploads>(runtime, device, reinterpret_cast<void*>(stream));
+  return std::make_shared<Uploads>(runtime, device, handle(stream));
 }
 
 }  // namespace
@@ -37,6 +40,19 @@ std::shared_ptr<Uploads> make_uploads(const std::array<std::uintptr_t, 6>& funct
 void register_uploads(py::module_& module) {
   py::class_<Uploads, std::shared_ptr<Uploads>>(module, "Uploads", "Copies of batches to a device.")
       .def(py::init(&make_uploads), py::arg("functions"), py::arg("device"), py::arg("stream"))
+      // Both keep the GIL, as PyTorch's methods do not: giving it up may cost the consumer 5 ms.
+      .def(
+          "wait",
+          [](const Uploads& uploads, std::uintptr_t stream, std::uintptr_t event) {
+            return uploads.wait(handle(stream), handle(event));
+          },
+          py::arg("stream"), py::arg("event"))
+      .def(
+          "record",
+          [](const Uploads& uploads, std::uintptr_t event, std::uintptr_t stream) {
+            return uploads.record(handle(event), handle(stream));
+          },
+          py::arg("event"), py::arg("stream"))
       .def_property_readonly("sent_bytes", &Uploads::sent_bytes);
 }
 

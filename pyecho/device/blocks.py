@@ -12,7 +12,6 @@ from pyecho import _core, cuda
 from pyecho._core import ConfigError
 from pyecho.device.leaves import aligned, leaf_of, leaves_in, new_memory
 from pyecho.device.place import has_cuda_driver, on_stream, relaxed_capture, stream_lent_to
-from pyecho.device.runtime import Runtime
 from pyecho.device.tensors import TorchAdapter, dtype_of, is_image
 from pyecho.items.spec import Field
 
@@ -33,16 +32,15 @@ class Blocks:
     def __init__(
         self,
         device: torch.device,
-        runtime: Runtime,
+        runtime: list[int],
         fields: list[Field],
         *,
         dtype: torch.dtype | None = None,
         limit: int | None = None,
     ) -> None:
         self.device = device
-        self.runtime = runtime
         self.stream = stream_lent_to(self, device)
-        self.uploads = _core.Uploads(runtime.addresses, device.index, self.stream.cuda_stream)
+        self.uploads = _core.Uploads(runtime, device.index, self.stream.cuda_stream)
         with on_stream(device, self.stream), torch.inference_mode(False):
             self.scratch = torch.empty(1, dtype=torch.uint8, device=device)
         self.size_bytes = 0  # of all blocks on the device
@@ -85,6 +83,18 @@ class Blocks:
             if self._limit is None:  # which leaves no room for spare memory
                 self._at_once = max(1, min(2 * self._at_once, SPARE_BYTES // max(1, size_bytes)))
         return self._spare.pop()
+
+    def wait(self, stream: torch.cuda.Stream, event: torch.cuda.Event) -> None:
+        """Have a stream wait for an event."""
+        handles = stream.cuda_stream, event.cuda_event
+        if not _is_current(stream) or not self.uploads.wait(*handles):
+            stream.wait_event(event)  # says why, if it fails again
+
+    def record(self, event: torch.cuda.Event, stream: torch.cuda.Stream) -> None:
+        """Record an event."""
+        handles = event.cuda_event, stream.cuda_stream
+        if not _is_current(stream) or not self.uploads.record(*handles):
+            event.record(stream)
 
     def leaves(self, memory: _core.TorchMemory, rows: int) -> list[Any]:
         """Return the leaves of a batch in this memory; None for references."""
@@ -137,7 +147,7 @@ class Block:
         """
         memory, of_stream = self._there
         stream = torch.cuda.current_stream(self._blocks.device)
-        self._blocks.runtime.wait(stream, self._arrived)  # first, as it cannot be captured
+        self._blocks.wait(stream, self._arrived)  # first, as it cannot be captured
         if stream != of_stream:
             memory.tensor().record_stream(stream)
         if self._next is None:  # before the rest, since there may be no memory
@@ -155,7 +165,7 @@ class Block:
     def go_on(self) -> int:
         """Leave the batch to the consumer, and return the address for the next one."""
         memory, stream = self._next
-        self._blocks.runtime.record(self._free, stream)
+        self._blocks.record(self._free, stream)
         address = int(memory.address)
         self._there, self._next = self._next, None  # last: Ctrl-C comes in a call
         return address
@@ -170,6 +180,11 @@ class Block:
             self._there[0].tensor().record_stream(stream)
         with suppress(RuntimeError), on_stream(device, stream):
             self._blocks.scratch.copy_(self.pinned[:1], non_blocking=True)
+
+
+def _is_current(stream: torch.cuda.Stream) -> bool:
+    """Return True if no call on the stream makes a context on another device."""
+    return bool(torch.cuda.current_device() == stream.device_index)
 
 
 def _event() -> torch.cuda.Event:

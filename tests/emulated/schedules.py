@@ -3,8 +3,8 @@
 Each schedule takes batches in a random way, on random streams, hoards, drops or copies them, breaks
 off, captures a graph, forks, or has a function of CUDA fail, and compares what the kernels saw with
 a loader without a device; of an adaptive factor, how often they saw each item. Afterwards nothing
-may be left: no thread, no memory of a device, no
-pinned memory. Prints each seed that went wrong, and counts.
+may be left: no thread, no memory of a device, no pinned memory. Prints each seed that went wrong,
+and counts.
 """
 
 import contextlib

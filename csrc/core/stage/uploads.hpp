@@ -49,6 +49,12 @@ class Uploads {
   // True once the copy is over, or the device has failed, so that the pinned memory may be written again.
   [[nodiscard]] bool passed(Upload& upload) const noexcept;
 
+  // For the consumer's thread, on its own current device and capture mode. False after an error. Never block.
+  [[nodiscard]] bool wait(void* stream, void* event) const noexcept {
+    return runtime_.wait_event(stream, event, 0) == 0;
+  }
+  [[nodiscard]] bool record(void* event, void* stream) const noexcept { return runtime_.record(event, stream) == 0; }
+
   // Any thread.
   [[nodiscard]] std::uint64_t sent_bytes() const noexcept { return sent_bytes_.load_relaxed(); }
 
