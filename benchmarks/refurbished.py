@@ -1,0 +1,114 @@
+"""Refurbished echoes: the expensive part of an augmentation once an item, the cheap part each use.
+
+The images are scikit-learn's handwritten digits. The expensive part turns one by up to 25 degrees,
+the cheap part crops it. With e = 6 both parts, the cheap one or none come after the echo:
+
+    each use      both on every use
+    refurbished   turned once an item, cropped on every use
+    once          both once an item
+    no echo       e = 1
+
+Prints fresh images to the target, with the best of some learning rates, and the turns they took.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from common.digits import IMAGES, cost_to_target, digits
+from rich.progress import track
+from scipy.ndimage import rotate
+
+import pyecho
+
+BATCH, TARGET, GIVES_UP, RATES = 32, 0.04, 40 * IMAGES, (0.02, 0.05, 0.1)
+
+
+def turned(image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """The expensive part."""
+    return rotate(image, rng.uniform(-25, 25), reshape=False, order=1, mode="nearest")
+
+
+def cropped(image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """The cheap part, and the axes as the network wants them."""
+    top, left = rng.integers(0, 3, 2)
+    return np.ascontiguousarray(image[top : top + 8, left : left + 8].transpose(2, 0, 1))
+
+
+@dataclass(frozen=True)
+class Way:
+    """The parts that run once an item, and those on every use."""
+
+    name: str
+    factor: int
+    item: tuple = ()
+    use: tuple = ()
+
+
+WAYS = [
+    Way("no echo", 1, use=(turned, cropped)),
+    Way("once", 6, item=(turned, cropped)),
+    Way("refurbished", 6, item=(turned,), use=(cropped,)),
+    Way("each use", 6, use=(turned, cropped)),
+]
+
+
+def applied(parts: tuple, example: dict, rng: np.random.Generator) -> dict:
+    """Return an example whose image went through these parts."""
+    image = example["image"]
+    for part in parts:
+        image = part(image, rng)
+    return example | {"image": image}
+
+
+def batches(way: Way, examples: dict[str, np.ndarray], seed: int) -> Iterator[tuple[dict, float]]:
+    """Yield batches with the fresh images that each costs, pass after pass."""
+    for epoch in range(10_000):
+        rng = np.random.default_rng([seed, epoch])
+        items = (
+            applied(way.item, {name: array[n] for name, array in examples.items()}, rng)
+            for n in rng.permutation(IMAGES)
+        )
+        loader = pyecho.EchoLoader(
+            items,
+            way.factor,
+            batch_size=BATCH,
+            augment_example=lambda example, rng: applied(way.use, example, rng),
+            seed=seed,
+        )
+        loader.set_epoch(epoch)
+        for batch in loader:
+            yield batch, len(batch["label"]) / way.factor
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        prog="benchmarks/refurbished.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--seeds", type=int, default=5, help="default: %(default)s")
+    options = parser.parse_args()
+    examples, *tested = digits()
+    for way in WAYS:
+        tried = [
+            [
+                cost_to_target(batches(way, examples, seed), TARGET, GIVES_UP, rate, seed, tested)
+                for seed in track(range(options.seeds), f"{way.name}, {rate}", transient=True)
+            ]
+            for rate in RATES
+        ]
+        fresh = np.array(min(tried, key=np.median))
+        turns = np.median(fresh) * (way.factor if turned in way.use else 1)
+        print(
+            f"{way.name}: {np.median(fresh):,.0f} fresh images [{fresh.min():,.0f}, "
+            f"{fresh.max():,.0f}], {turns:,.0f} turns"
+        )
+
+
+if __name__ == "__main__":
+    main()
