@@ -25,13 +25,15 @@ def arrival_of(losses: Any) -> Arrival:
         losses = losses.detach()
         if losses.device.type == "cuda":
             return _from_cuda(losses)
-        here = losses.device.type == "cpu"
-        kept = losses if here else losses.clone()
-        return Arrival(lambda: here, lambda: _array(kept.double().cpu().numpy()))
+        if losses.device.type != "cpu":
+            kept = losses.clone()
+            return Arrival(lambda: False, lambda: _array(kept.float().cpu().numpy()))
+        losses = losses.double().numpy()
     if hasattr(losses, "copy_to_host_async"):
         losses.copy_to_host_async()
         return Arrival(losses.is_ready, lambda: _array(losses))
-    return Arrival(lambda: True, lambda: _array(losses))
+    array = np.array(losses, np.float64)  # a copy: it may wait for others that come from a device
+    return Arrival(lambda: True, lambda: array)
 
 
 def _from_cuda(losses: Any) -> Arrival:
