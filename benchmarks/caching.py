@@ -63,7 +63,7 @@ def draw(path: Path) -> None:
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
 
-    plt.rcParams.update({"svg.hashsalt": "pyecho", "font.size": 8})
+    plt.rcParams.update({"svg.hashsalt": "pyecho", "svg.fonttype": "none", "font.size": 8})
     names = ["cache", "echo"]
     colors = plt.matplotlib.colors.ListedColormap(["#6b7f99", "#7dbb9b"])
     figure, axes = plt.subplots(1, 2, figsize=(9.5, 5), sharey=True, layout="constrained")
