@@ -6,7 +6,7 @@ import copy
 import random
 import sys
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -81,8 +81,7 @@ class Augmentation:
         self, function: Any, name: str, given: Any, use: int, epoch: int, number: int
     ) -> Any:
         rng = np.random.Generator(random_bits(self._config, use, epoch, number))
-        with self._seeded_torch(use + 1, epoch, number):
-            made = function(given, rng)
+        made = self._with_seeded_torch(partial(function, given, rng), use + 1, epoch, number)
         if made is None:
             what = "batch" if name == "augment" else "example"
             raise ConfigError(
@@ -90,13 +89,15 @@ class Augmentation:
             )
         return made
 
-    def _seeded_torch(self, use: int, epoch: int, number: int) -> AbstractContextManager[Any]:
+    def _with_seeded_torch(
+        self, function: Callable[[], Any], use: int, epoch: int, number: int
+    ) -> Any:
         if sys.modules.get("torch") is None:
-            return nullcontext()
+            return function()
         from pyecho.torch.random import SeededTorch
 
         bits = random_bits(self._config, use, epoch, number)
-        return SeededTorch(lambda: int(bits.random_raw()))
+        return SeededTorch(lambda: int(bits.random_raw())).call(function)
 
 
 def _copied(functions: _Functions, worker: int) -> _Functions:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -12,6 +12,9 @@ from pyecho import _core
 from pyecho._core import ConfigError, EchoError
 from pyecho.source.reader import Indexed, length_of, tell_epoch
 from pyecho.warn import warn
+
+_Read = tuple[list[Any], list[Any]]
+_Caller = Callable[[Callable[[], _Read]], _Read]
 
 BLOCK = 1024
 """Indices that are computed, or taken from a sampler, at a time."""
@@ -90,19 +93,19 @@ class Sampled:
         """Return the indices of the epoch from place `start` on, by a reader."""
         return _Blocks(_SamplerPass(self._sampler, self._seeded()), start)
 
-    def _seeded(self) -> AbstractContextManager[Any]:
+    def _seeded(self) -> _Caller:
         if sys.modules.get("torch") is None:
-            return nullcontext()
+            return lambda function: function()
         from pyecho.torch.random import SeededTorch
 
         bits = _core.permuted(2**62, self._seed, self._epoch, 0, 1, 1)
-        return SeededTorch(lambda: int(bits[0]))
+        return SeededTorch(lambda: int(bits[0])).call
 
 
 class _SamplerPass:
     """Reads blocks of a sampler's indices, each after the other; from the beginning if need be."""
 
-    def __init__(self, sampler: Any, seeded: AbstractContextManager[Any]) -> None:
+    def __init__(self, sampler: Any, seeded: _Caller) -> None:
         self._sampler = sampler
         self._seeded = seeded
         self._items: Any = None
@@ -112,14 +115,7 @@ class _SamplerPass:
         """Return the block at place `begin`, which is empty at the end."""
         most = BLOCK if self._told is None else max(0, min(BLOCK, self._told - begin))
         try:
-            with self._seeded:
-                if self._items is None:
-                    items = iter(self._sampler)
-                    for _ in islice(items, begin):
-                        pass
-                    self._items = items
-                block = list(islice(self._items, most))
-                ahead = [] if most else list(islice(self._items, 1))
+            block, ahead = self._seeded(partial(self._read, begin, most))
         except BaseException:
             self._items = None  # Ctrl-C has ended a generator for good: the next call begins again
             raise
@@ -136,6 +132,14 @@ class _SamplerPass:
                 RuntimeWarning,
             )
         return block
+
+    def _read(self, begin: int, most: int) -> _Read:
+        if self._items is None:
+            items = iter(self._sampler)
+            for _ in islice(items, begin):
+                pass
+            self._items = items
+        return list(islice(self._items, most)), [] if most else list(islice(self._items, 1))
 
 
 class _Blocks(Iterator[Any]):

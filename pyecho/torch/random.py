@@ -14,12 +14,15 @@ of dropout, recurrent layers and attention.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+from torch import _C
 from torch.nn import functional, init
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+_R = TypeVar("_R")
 
 
 def _functions(where: Any, names: str) -> set[Any]:
@@ -69,13 +72,21 @@ def _on_cpu(args: Any, kwargs: dict[str, Any]) -> bool:
 
 
 class SeededTorch(TorchFunctionMode):
-    """A context in which this thread's random numbers come from a generator of its own."""
+    """Calls functions whose random numbers come from a generator of its own."""
 
     def __init__(self, seed: Callable[[], int]) -> None:
         super().__init__()
         self._seed = seed  # called at the first draw
         self._made: torch.Generator | None = None
         self._operations: _SeededOperations | None = None
+
+    def call(self, function: Callable[[], _R]) -> _R:
+        """Call a function, in this thread. Not a ``with`` block: Ctrl-C could cut short its end."""
+        try:
+            _C._push_on_torch_function_stack(self)
+            return function()
+        finally:
+            _C._pop_torch_function_stack()
 
     def _generator(self) -> torch.Generator:
         if self._made is None:
@@ -90,8 +101,7 @@ class SeededTorch(TorchFunctionMode):
             return func(*args, **kwargs)
         if not takes_generator:
             self._operations = self._operations or _SeededOperations(self._generator)
-            with self._operations:
-                return func(*args, **kwargs)
+            return self._operations.call(func, args, kwargs)
         if kwargs.get("generator") is None:
             kwargs = {**kwargs, "generator": self._generator()}
         return func(*args, **kwargs)
@@ -108,14 +118,14 @@ class _SeededOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _should_skip_dynamo(cls) -> bool:
         return False  # or the first draw would import torch._dynamo, which takes seconds
 
-    # The base class also sets flags of the whole process, from which torch.compile in another
-    # thread would conclude that a mode is active there.
-    def __enter__(self) -> _SeededOperations:
-        _push_mode(self)
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        _pop_mode()
+    def call(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        # Not a `with` block either, which also sets flags of the whole process, from which
+        # torch.compile in another thread would conclude that a mode is active there.
+        try:
+            _C._push_on_torch_dispatch_stack(self)
+            return func(*args, **kwargs)
+        finally:
+            _C._pop_torch_dispatch_stack(None)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call the operation, with the generator if it draws on the CPU and was given none."""

@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -58,21 +58,24 @@ class ProcessWorker:
         self._owner = os.getpid()
         self._slots = -1  # number of those that it knows
         self._held: deque[list[Any]] = deque()  # messages, of the last tasks
-        with _starting, _without_interrupts():
-            self._channel, theirs = socket.socketpair()
-            their_life, self._life = multiprocessing.Pipe(duplex=False)
-            ends.update((self._channel, self._life))
-            self._process = context.Process(
-                target=serve,
-                args=(theirs, their_life, number, job),
-                name=f"pyecho-worker-{number}",
-                daemon=True,
-            )
-            try:
-                self._process.start()
-            finally:
-                theirs.close()
-                their_life.close()
+        with _starting:
+            _without_interrupts(partial(self._begin, context, job, number))
+
+    def _begin(self, context: Any, job: Job, number: int) -> None:
+        self._channel, theirs = socket.socketpair()
+        their_life, self._life = multiprocessing.Pipe(duplex=False)
+        ends.update((self._channel, self._life))
+        self._process = context.Process(
+            target=serve,
+            args=(theirs, their_life, number, job),
+            name=f"pyecho-worker-{number}",
+            daemon=True,
+        )
+        try:
+            self._process.start()
+        finally:
+            theirs.close()
+            their_life.close()
 
     @property
     def pid(self) -> int | None:
@@ -158,11 +161,13 @@ class ThreadWorker:
         self._failure: BaseException | None = None  # of the beginning
         self._answers: deque[Answer] = deque()
         self._context = CallerContext()
-        with _without_interrupts():
-            self._done, self._tell = socket.socketpair()
+        _without_interrupts(self._open)
         self._thread = Thread(f"worker-{number}")
         if job.init is not None:
             self._thread.give(partial(self._context.run, partial(job.init, number), self._fail))
+
+    def _open(self) -> None:
+        self._done, self._tell = socket.socketpair()
 
     def _fail(self, error: BaseException) -> None:
         self._failure = error
@@ -215,14 +220,14 @@ class ThreadWorker:
         _close(self._done, self._tell)
 
 
-@contextlib.contextmanager
-def _without_interrupts() -> Iterator[None]:
+def _without_interrupts(function: Callable[[], None]) -> None:
     """Put off Ctrl-C. A process that is started meanwhile lets it in when it is ready for it."""
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    try:  # before the mask is set: Ctrl-C may come right after
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        function()
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _close(*ends: Any) -> None:

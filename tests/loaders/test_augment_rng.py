@@ -2,13 +2,16 @@
 
 import random
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from interrupt_points import Interrupts
 from torch.nn import functional
 
 import pyecho
+from pyecho.torch.random import SeededTorch
 
 X = torch.linspace(0.1, 0.9, 64).reshape(2, 2, 4, 4)
 IMAGE = torch.arange(400.0).view(1, 1, 20, 20)
@@ -72,6 +75,20 @@ def test_torch_draws_by_seed_epoch_and_number_and_leaves_the_global_generators_a
     assert torch.equal(applied(draw), drawn)
     others = [applied(draw, seed=2), applied(draw, epoch=3), applied(draw, number=2)]
     assert not any(torch.equal(other, drawn) for other in others)
+
+
+@pytest.mark.parametrize("draw", [lambda: torch.rand(3), lambda: torch.rand_like(X)])
+def test_an_interrupt_at_any_point_of_a_seeded_call_leaves_the_global_generator_in_use(draw):
+    point, struck = 0, True
+    while struck:
+        point += 1
+        struck = not Interrupts(point).strikes(partial(SeededTorch(lambda: 5).call, draw))
+        numbers = []
+        for _ in range(2):
+            torch.manual_seed(3)
+            numbers += torch.rand(3).tolist()
+        assert numbers[:3] == numbers[3:], f"point {point}"
+    assert point > 5
 
 
 def test_draws_of_one_call_differ_and_those_of_numpy_and_torch_are_apart():

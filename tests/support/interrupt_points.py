@@ -4,6 +4,7 @@ import dis
 import functools
 import inspect
 import os
+import signal
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -34,8 +35,9 @@ class Interrupts:
     """Raises KeyboardInterrupt at points of pyecho's Python code where Ctrl-C may land.
 
     CPython looks for signals at the beginning of a function, after a call of a C function, and at
-    a jump backwards. `gaps`: the points that raise, each counted from the last one. `reached`
-    counts all points of the calls that `strikes` makes.
+    a jump backwards; none comes to the main thread where it has blocked them.
+    `gaps`: the points that raise, each counted from the last one. `reached` counts all points of
+    the calls that `strikes` makes.
     """
 
     def __init__(self, *gaps, functions=()):
@@ -79,6 +81,8 @@ class Interrupts:
     def _reach(self):
         if os.getpid() != self._process:
             return  # a worker that was forked meanwhile, which Ctrl-C does not reach
+        if signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()):
+            return
         self.reached += 1
         if self.left:
             self.left[0] -= 1
