@@ -59,7 +59,7 @@ py::object capsule_of(capi::Buffer* handle) {
 }
 
 // Returns the description of the leaves for C. Raises ConfigError if some travel by reference.
-capi::Leaves native_leaves(const Structure& structure, const Executor::Programs& programs) {
+capi::Leaves native_leaves(const Structure& structure, const RowCopier::Programs& programs) {
   capi::Leaves leaves;
   for (const LeafSpec& leaf : structure.leaves()) {
     if (leaf.by_reference) {
@@ -82,7 +82,7 @@ capi::Leaves native_leaves(const Structure& structure, const Executor::Programs&
 class NativeFeed {
  public:
   // Raises ConfigError if some leaves travel by reference.
-  NativeFeed(const Structure& structure, const Executor::Programs& programs, std::shared_ptr<EchoBuffer> core)
+  NativeFeed(const Structure& structure, const RowCopier::Programs& programs, std::shared_ptr<EchoBuffer> core)
       : handle_(
             new capi::Buffer(capi::Role::kPass, native_leaves(structure, programs), std::move(core), wait_for_slot)),
         before_(handle_->core().accepted()) {}

@@ -297,7 +297,8 @@ PYECHO_API pyecho_status pyecho_stop(pyecho_buffer* buffer);
 /* Waits for the next batch. PYECHO_END at the end of an iteration, and sets batch->end; with PYECHO_END_LAST also from
  * then on, until pyecho_begin() or pyecho_load(). An input that is closed right after pyecho_end_pass() ends with an
  * empty pass. PYECHO_FAILED, PYECHO_TIMEOUT, PYECHO_CLOSED after pyecho_stop(), PYECHO_EXHAUSTED (call again once a
- * batch was released), PYECHO_FORKED, PYECHO_MISUSE if `batch` holds one. */
+ * batch was released), PYECHO_NO_MEMORY (call again once there is some), PYECHO_FORKED, PYECHO_MISUSE if `batch` holds
+ * one. */
 PYECHO_API pyecho_status pyecho_acquire(pyecho_buffer* buffer, pyecho_batch* batch, int64_t timeout_ns);
 /* Sets where the rows of a leaf lie that differ in size: their elements, one row after the other, and the shape of each
  * row, ndim numbers, both until the batch is released. PYECHO_INVALID if the rows of the leaf have one size,

@@ -14,7 +14,7 @@
 namespace pyecho::test {
 namespace {
 
-constexpr std::uint64_t kItems = 3000;
+constexpr std::uint64_t kManyItems = 3000;
 constexpr std::size_t kWords = 16;  // of an example, each its number, so that a slot that is filled too early shows
 
 EchoConfig config_of(std::uint32_t threads) {
@@ -34,7 +34,7 @@ void dawdle(std::mt19937& random) {
 std::vector<std::uint64_t> items_of(EchoBuffer& buffer, unsigned seed) {
   std::thread producer([&buffer, seed] {
     std::mt19937 random(seed);
-    for (std::uint64_t item = 0; item < kItems; ++item) {
+    for (std::uint64_t item = 0; item < kManyItems; ++item) {
       Reservation reservation{};
       ASSERT_EQ(buffer.reserve(reservation, kNever), Outcome::kOk);
       for (std::size_t word = 0; word < kWords; ++word) {
@@ -70,7 +70,7 @@ TEST(AdaptiveBuffer, uses_stay_in_bounds_and_the_log_gives_the_same_batches_with
     for (const std::uint64_t item : items) {
       ++uses[item];
     }
-    EXPECT_EQ(uses.size(), kItems);
+    EXPECT_EQ(uses.size(), kManyItems);
     for (const auto& [item, count] : uses) {
       EXPECT_TRUE(count >= 2 && count <= 6) << item << ": " << count;
     }
@@ -102,7 +102,7 @@ TEST(AdaptiveBuffer, a_pace_that_changes_decides_the_uses_and_the_log_gives_the_
     });
     const std::vector<std::uint64_t> items = items_of(live, threads);
     changes.join();
-    EXPECT_EQ(std::set<std::uint64_t>(items.begin(), items.end()).size(), kItems);
+    EXPECT_EQ(std::set<std::uint64_t>(items.begin(), items.end()).size(), kManyItems);
     config.pace = nullptr;
     config.plan.replay = live.log();
     EchoBuffer again(config);
@@ -122,7 +122,7 @@ TEST(AdaptiveBuffer, a_pace_waits_for_items_and_takes_no_more_than_it_needs) {
     EchoBuffer buffer(config);
     const auto uses = static_cast<double>(items_of(buffer, 7).size());
     // The pool is filled before the first batch, and its last items have their least uses only.
-    EXPECT_NEAR(uses, (kItems - 24.0) * factor, 24 * 6) << factor;
+    EXPECT_NEAR(uses, (kManyItems - 24.0) * factor, 24 * 6) << factor;
   }
 }
 

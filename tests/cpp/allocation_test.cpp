@@ -1,6 +1,6 @@
-// Allocations: as much as max_bytes accounts for, and none after warm-up, also over epochs.
+// Allocations: as much as max_bytes accounts for, none after warm-up, also over epochs, and some that fail.
 //
-// Replaces the global operator new of the whole test program by one that counts while armed.
+// Replaces the global operator new of the whole test program by one that counts while armed, and can fail.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
+#include <memory>
 #include <new>
 #include <optional>
 #include <thread>
@@ -17,17 +19,22 @@
 #include "core/memory/stream_copy.hpp"
 #include "core/stage/echo_buffer.hpp"
 #include "core/stage/echo_queue.hpp"
+#include "support/run_buffer.hpp"
 
 namespace {
 
 std::atomic<bool> armed{false};
 std::atomic<std::uint64_t> heap_allocations{0};
 std::atomic<std::size_t> heap_bytes{0};
+std::atomic<bool> out_of_aligned{false};  // none is left for a thread's operations
 
 void* allocate(std::size_t size_bytes, std::size_t alignment) {
   if (armed.load(std::memory_order_relaxed)) {
     heap_allocations.fetch_add(1, std::memory_order_relaxed);
     heap_bytes.fetch_add(size_bytes, std::memory_order_relaxed);
+  }
+  if (alignment > alignof(std::max_align_t) && out_of_aligned) {
+    throw std::bad_alloc();
   }
   const std::size_t rounded = (size_bytes + alignment - 1) / alignment * alignment;
   void* const memory =
@@ -152,6 +159,47 @@ TEST(Allocation, after_warm_up_there_is_none_over_epochs_too) {
   }
   EchoQueue queue({.plan = {.capacity = 8, .factor = 3.0}, .prefetch = 8});
   expect_no_allocations(queue);
+}
+
+// Numbers of the items in the rows. `trouble`: at first the system has no memory for the operation.
+std::vector<std::uint64_t> resized(EchoConfig config, bool trouble) {
+  std::vector<std::uint64_t> numbers;
+  EchoBuffer buffer(config);
+  out_of_aligned = trouble;
+  std::thread producer([&] {
+    put_items(buffer, 0, 30);
+    buffer.close();
+  });
+  std::thread consumer([&] {  // which has no memory of other tests
+    Lease lease;
+    for (int attempt = 0; trouble && attempt < 3; ++attempt) {
+      EXPECT_THROW(static_cast<void>(buffer.acquire(lease, kNever)), std::bad_alloc);
+      std::vector<Unspent> unspent;
+      buffer.set_halted(true);
+      EXPECT_THROW(static_cast<void>(buffer.inspect(unspent, {})), std::bad_alloc);
+      buffer.set_halted(false);
+    }
+    out_of_aligned = false;
+    while (buffer.acquire(lease, kNever) == Outcome::kOk) {
+      for (std::uint32_t row = 0; row < lease.rows(); ++row) {
+        std::memcpy(&numbers.emplace_back(), lease.data() + row * sizeof(std::uint64_t), sizeof(std::uint64_t));
+      }
+    }
+  });
+  producer.join();
+  consumer.join();
+  return numbers;
+}
+
+TEST(Allocation, a_batch_waits_until_the_system_has_memory_for_its_operations) {
+  EchoConfig config{.plan = {.capacity = 8, .factor = 2.0, .batch_rows = 4}, .leaves = {8, 8 * 8}};
+  const ops::ArrayType item{.element = ops::Element::kUint8, .shape = {8, 8}};
+  const ops::Operation resize{.kind = ops::Kind::kResize, .axes = {0, 1}, .sizes = {3, 5}};
+  set_program(config, 1, std::make_shared<const ops::Program>(item, std::vector{resize}));
+  for (const std::uint32_t threads : {0U, 1U, 3U}) {
+    config.threads = threads;
+    EXPECT_EQ(resized(config, true), resized(config, false));
+  }
 }
 
 constexpr std::size_t kFixedBytes = 8192;  // the objects that do not depend on the configuration

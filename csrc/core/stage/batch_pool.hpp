@@ -58,6 +58,9 @@ class Values {
     return data_.get() + std::exchange(size_bytes_, needed);
   }
   [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
+  // Keeps what is there now; or forgets what was appended since.
+  void keep() noexcept { kept_bytes_ = size_bytes_; }
+  void undo() noexcept { size_bytes_ = kept_bytes_; }
   // Returns the elements, null if there are none. They outlive the batch.
   std::shared_ptr<std::byte> share() {
     if (data_ != nullptr) {
@@ -70,7 +73,7 @@ class Values {
     if (std::exchange(shared_, nullptr) != nullptr) {
       room_bytes_ = 0;
     }
-    size_bytes_ = 0;
+    size_bytes_ = kept_bytes_ = 0;
   }
 
  private:
@@ -81,6 +84,7 @@ class Values {
   std::unique_ptr<std::byte, Free> data_;
   std::shared_ptr<std::byte> shared_;
   std::size_t size_bytes_ = 0;
+  std::size_t kept_bytes_ = 0;
   std::size_t room_bytes_ = 0;
 };
 

@@ -45,7 +45,7 @@ struct BufferSizes {
       throw std::length_error("slots and batches do not fit the address space");
     }
     return HostMemory::rounded_bytes(slots * layout.slot_bytes()) + blocks * block_bytes + variable_bytes() +
-           SlotPool::size_bytes(slots) + Executor::size_bytes(plan_of(config, slots), parked(), layout.rows()) +
+           SlotPool::size_bytes(slots) + Executor::size_bytes(plan_of(config, slots), parked()) +
            depth * sizeof(Batch*);
   }
   // True if so many bytes of slots or batches should be copied past the caches.

@@ -111,7 +111,10 @@ Outcome Driver::make(std::unique_lock<std::mutex>& turn) {
   const std::uint64_t number = next_number_++;
   turn.unlock();
   if (outcome == Outcome::kOk) {
-    executor_.copy(*batch);
+    try {
+      executor_.copy(*batch);
+    } catch (const std::bad_alloc&) {  // finish() tries again, in a thread that can tell of it
+    }
   }
   ready_[number % limits_.depth].store_release(batch);  // [D1] pairs with [D2]
   ready_count_.advance();
@@ -145,12 +148,20 @@ bool Driver::help() {
 
 // ---------------------------------------------------------------- consumer
 
+// Copies the rest of a batch that a worker could not copy.
+void Driver::finish(Batch& batch) {
+  if (batch.copied < batch.rows) {
+    executor_.copy(batch);
+  }
+}
+
 // Makes the next batch.
 Outcome Driver::lead(Batch*& batch) {
   returns_seen_ = batches_.returns();
-  const Outcome outcome = lacking_ = plan(batch, true);
+  const Outcome outcome = led_ != nullptr ? Outcome::kOk : lacking_ = plan(led_, true);
   if (outcome == Outcome::kOk) {
-    executor_.copy(*batch);
+    finish(*led_);
+    batch = std::exchange(led_, nullptr);
     return outcome;
   }
   slots_.announce_released();  // plan() may have copied rows and so released slots
@@ -170,6 +181,7 @@ Outcome Driver::take(Batch*& batch) {
   if (batch == nullptr) {
     return batches_.exhausted() ? Outcome::kExhausted : Outcome::kEmpty;
   }
+  finish(*batch);
   place.store_relaxed(nullptr);
   taken_.advance();
   at_end_.store_relaxed(batch == &last_end_);
@@ -237,13 +249,25 @@ void Driver::set_halted(bool halted) {
   }
 }
 
-const Plan& Driver::settle(std::vector<const Batch*>& batches) {
+// Calls visit(batch) for each batch that is made, or being made, and not taken.
+template <class Visit>
+void Driver::each_untaken(const Visit& visit) {
   for (std::uint64_t number = taken_.read(); number < next_number_; ++number) {
-    const Batch* const batch = ready_[number % limits_.depth].load_acquire();  // [D2] pairs with [D1]
+    Batch* const batch = ready_[number % limits_.depth].load_acquire();  // [D2] pairs with [D1]
     if (batch != &end_ && batch != &last_end_) {
-      batches.push_back(batch);
+      visit(*batch);
     }
   }
+  if (led_ != nullptr) {
+    visit(*led_);
+  }
+}
+
+const Plan& Driver::settle(std::vector<const Batch*>& batches) {
+  each_untaken([&](Batch& batch) {
+    finish(batch);
+    batches.push_back(&batch);
+  });
   return executor_.settle(batches);
 }
 
@@ -251,10 +275,10 @@ Replay Driver::begin(PlanPosition position) {
   park();
   slots_.set_awaited(false);
   lags_ = false;
-  for (Batch* batch = nullptr; taken_.read() < next_number_;) {
-    if (take(batch) == Outcome::kOk) {
-      batches_.give_back(batch, false);
-    }
+  each_untaken([this](Batch& batch) { batches_.give_back(&batch, false); });
+  led_ = nullptr;
+  for (; taken_.read() < next_number_; taken_.advance()) {
+    ready_[taken_.read() % limits_.depth].store_relaxed(nullptr);
   }
   return executor_.begin(std::move(position));
 }

@@ -11,7 +11,8 @@
 // others wait for the turn. A consumer that finds no batch ready takes the turn if it is free and makes a batch itself,
 // because waking a thread on another processor can take longer than copying a batch.
 //
-// Batches and ends of iterations are numbered in the order of planning and leave in that order.
+// Batches and ends of iterations are numbered in the order of planning and leave in that order. If the system has no
+// memory to copy a batch, it waits in its place, and the consumer copies the rest.
 //
 // variable      | written by          | read by          | order            | pairs with | why
 // turn_         | -                   | -                | mutex            | -          | guards the executor and two counters
@@ -61,7 +62,7 @@ class Driver {
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
 
-  // Takes the next batch. kOk; kEnd at the end of an iteration, after which the next call starts the next iteration, if
+  // Takes the next batch. Throws std::bad_alloc if the system has no memory to copy it; the next call tries again. kOk; kEnd at the end of an iteration, after which the next call starts the next iteration, if
   // any; kEmpty if it would have to wait; kExhausted if no batch can be made until a lease ends; kClosed after a stop.
   // One thread at a time.
   Outcome try_acquire(Batch*& batch);
@@ -89,7 +90,7 @@ class Driver {
   // but what producers commit.
   void set_halted(bool halted);
   // While halted: adds the batches that are made, or being made, and not taken to `batches`, and returns the plan,
-  // which has been fed everything that is committed.
+  // which has been fed everything that is committed. Throws std::bad_alloc, after which it can be called again.
   const Plan& settle(std::vector<const Batch*>& batches);
 
  private:
@@ -101,6 +102,9 @@ class Driver {
   Outcome make(std::unique_lock<std::mutex>& turn);
   Outcome await(Outcome lacking, Deadline deadline);
   bool help();
+  void finish(Batch& batch);
+  template <class Visit>
+  void each_untaken(const Visit& visit);
   void join();
   void park();
   [[nodiscard]] bool quiet() const noexcept { return slots_.stopped() || slots_.halted(); }
@@ -123,6 +127,7 @@ class Driver {
   EventCount taken_;                   // advanced by the consumer
   Atomic<bool> at_end_;                // set by the consumer only, once it has taken the last end
   Outcome lacking_ = Outcome::kEmpty;  // consumer only: what lead() lacked
+  Batch* led_ = nullptr;               // consumer only: what lead() has planned, and not yet copied
   EventCount parked_;                  // advanced by workers
   EventCount resumed_;                 // advanced by begin() and set_halted()
   Atomic<std::uint32_t> ending_;

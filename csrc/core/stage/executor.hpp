@@ -27,25 +27,25 @@
 // copy(), copy_planned(): any number of threads, each with its own batch; a batch may change threads between two calls.
 // taken(): the consumer. Everything else: one thread at a time, ensured by the driver.
 //
-// Memory for operations and ragged rows grows with the items. If the system has none, std::bad_alloc ends a worker, and
-// so the process.
+// If the system has no memory for operations or ragged rows, copy() throws std::bad_alloc, and goes on when it is called
+// again. The lists of a plan grow by a few bytes a pass, with an adaptive factor a batch; a system without these ends the
+// process.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <mutex>
 #include <span>
 #include <vector>
 
 #include "core/memory/slot_layout.hpp"
 #include "core/memory/slot_memory.hpp"
-#include "core/ops/program.hpp"
 #include "core/plan/plan.hpp"
 #include "core/plan/replay.hpp"
 #include "core/stage/batch_pool.hpp"
 #include "core/stage/plan_view.hpp"
+#include "core/stage/row_copier.hpp"
 #include "core/stage/slot_pool.hpp"
 #include "core/sync/atomic.hpp"
 
@@ -53,16 +53,14 @@ namespace pyecho {
 
 class Executor {
  public:
-  using Programs = std::vector<std::shared_ptr<const ops::Program>>;
-
   // `memory`: of the slots, in the format of batches.layout(). `depth`: maximum of batches that are planned and not
   // yet copied; if it keeps items, not yet taken. `stream`: copy past the caches (stream_copy.hpp). The other
   // arguments and the storage outlive the executor.
   Executor(SlotPool& slots, BatchPool& batches, const PlanConfig& plan, SlotMemory& memory, std::uint32_t depth,
-           bool stream, Programs programs = {});
-  // Returns the bytes that an executor of this plan and depth allocates, with batches of `rows` rows.
-  [[nodiscard]] static std::size_t size_bytes(const PlanConfig& plan, std::uint32_t depth, std::uint32_t rows) {
-    return Plan::size_bytes(plan) + depth * (sizeof(Parked) + rows * sizeof(std::uint32_t));
+           bool stream, RowCopier::Programs programs = {});
+  // Returns the bytes that an executor of this plan and depth allocates.
+  [[nodiscard]] static std::size_t size_bytes(const PlanConfig& plan, std::uint32_t depth) {
+    return Plan::size_bytes(plan) + depth * sizeof(Parked) + plan.slots * sizeof(std::uint32_t);
   }
 
   // Drops everything and returns a replay of the plan to `position`. The caller runs it, and resets the slots to those
@@ -77,9 +75,9 @@ class Executor {
   // halted. `awaited`: see Plan::draw().
   Outcome plan(Batch*& batch, bool awaited);
   // Copies the rest of a batch that plan() returned, sends it to its device, if any, and frees each slot whose last use
-  // was copied.
+  // was copied. Throws std::bad_alloc; then the batch has rows that are not copied, and another call goes on.
   void copy(Batch& batch);
-  // Copies the rows of a batch that are planned and not yet copied. Returns false if there are none.
+  // Copies the rows of a batch that are planned and not yet copied. Returns false if there are none. Throws as copy().
   bool copy_planned(Batch& batch);
 
   [[nodiscard]] bool adaptive() const noexcept { return plan_.config().adaptive(); }
@@ -98,7 +96,7 @@ class Executor {
     view_.publish(plan_);
   }
   // True if slots stay filled until taken().
-  [[nodiscard]] bool keeps_items() const noexcept { return !programs_.empty() || layout_.has_variable(); }
+  [[nodiscard]] bool keeps_items() const noexcept { return copier_.transforms(); }
   // If it keeps items: the consumer has got the next batch, and no state will hold it any more. The consumer's thread.
   void taken();
   // For any thread.
@@ -107,31 +105,29 @@ class Executor {
   // most as many as there are slots for.
   [[nodiscard]] std::uint64_t needed() const noexcept {
     const std::uint32_t missing = layout_.rows() - (open_ == nullptr ? 0 : open_->rows);
-    const std::size_t kept = keeps_items() ? parked_[planned_ % parked_.size()].slots.size() : 0;
+    const std::size_t kept = keeps_items() ? parked_[planned_ % parked_.size()].count : 0;
     return std::min<std::uint64_t>(plan_.min_items(missing), slots_.cycle() - plan_.resident() - kept);
   }
 
  private:
+  // Slots of a batch: a list through parked_next_.
   struct Parked {
-    std::vector<std::uint32_t> slots;
+    std::uint32_t first = 0;
+    std::uint32_t count = 0;
     bool whole = false;
   };
 
   Outcome draw(bool awaited);
-  void copied(std::uint64_t batch, std::span<const std::uint32_t> slots, bool whole);
-  void copy_rows(Batch& batch, std::uint32_t first, std::uint32_t rows) const;
-  void transform_rows(Batch& batch, std::size_t leaf, std::uint32_t first, std::span<const Use> rows) const;
-  void release(std::span<const std::uint32_t> slots);
-  [[nodiscard]] std::uint64_t key_of(const Batch& batch, std::uint32_t row) const noexcept;
-  void prefetch(std::uint32_t slot) const noexcept;
+  void copied(std::uint64_t batch, std::span<const std::uint32_t> slots, bool whole) noexcept;
+  bool release_parked(std::uint64_t batch) noexcept;
+  void release(std::span<const std::uint32_t> slots) noexcept;
 
   SlotPool& slots_;
   BatchPool& batches_;
   const SlotLayout& layout_;
   SlotMemory& memory_;
-  const bool stream_;
-  const Programs programs_;  // one for each leaf, or none
   Plan plan_;
+  const RowCopier copier_;
   PlanView view_;
   Batch* open_ = nullptr;        // the batch that is being planned
   std::uint64_t planned_ = 0;    // batches planned so far, in all iterations, and the number of the next one
@@ -140,7 +136,8 @@ class Executor {
 
   Sequence<> front_;  // the oldest batch that is not whole
   std::mutex mutex_;
-  std::vector<Parked> parked_;  // by batch number modulo its size
+  std::vector<Parked> parked_;              // by batch number modulo its size
+  std::vector<std::uint32_t> parked_next_;  // by slot
 };
 
 }  // namespace pyecho
