@@ -20,7 +20,7 @@
 
 #include "core/memory/host_memory.hpp"
 #include "core/ops/program.hpp"
-#include "core/plan/random.hpp"
+#include "core/random.hpp"
 
 namespace {
 

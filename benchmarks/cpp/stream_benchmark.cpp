@@ -20,7 +20,7 @@
 
 #include "core/memory/host_memory.hpp"
 #include "core/memory/stream_copy.hpp"
-#include "core/plan/random.hpp"
+#include "core/random.hpp"
 #include "core/sync/event_count.hpp"
 
 namespace {

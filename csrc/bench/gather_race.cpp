@@ -7,7 +7,7 @@
 #include "bench/races.hpp"
 #include "core/memory/parallel.hpp"
 #include "core/memory/stream_copy.hpp"
-#include "core/plan/random.hpp"
+#include "core/random.hpp"
 #include "core/stage/echo_buffer.hpp"
 
 namespace pyecho::bench {

@@ -13,7 +13,7 @@
 #include "bindings/errors.hpp"
 #include "bindings/registration.hpp"
 #include "core/ops/program.hpp"
-#include "core/plan/random.hpp"
+#include "core/random.hpp"
 
 namespace py = pybind11;
 

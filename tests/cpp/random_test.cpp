@@ -1,4 +1,4 @@
-#include "core/plan/random.hpp"
+#include "core/random.hpp"
 
 #include <gtest/gtest.h>
 

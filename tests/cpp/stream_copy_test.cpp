@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/plan/random.hpp"
+#include "core/random.hpp"
 #include "core/stage/executor.hpp"
 #include "core/sync/event_count.hpp"
 

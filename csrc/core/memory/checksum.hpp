@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "core/memory/parallel.hpp"
-#include "core/plan/random.hpp"
+#include "core/random.hpp"
 
 namespace pyecho {
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "core/plan/random.hpp"
+#include "core/random.hpp"
 
 namespace pyecho::ops {
 namespace {

@@ -4,7 +4,7 @@
 // by pixel, which is slow.
 //
 // Random numbers are a function of the key of the use and of Operation::draws only: number i of an operation is
-// unit_at(mix64(key + (draws + 1) * kGoldenGamma), i), see core/plan/random.hpp. With u0, u1, ... for these numbers:
+// unit_at(mix64(key + (draws + 1) * kGoldenGamma), i), see core/random.hpp. With u0, u1, ... for these numbers:
 //
 //   kCrop         the part begins at floor(u_i * (extent - size + 1)) on the i-th of its axes
 //   kResizedCrop  attempt a = 0, ..., 9: area = rows * columns * (least + u_4a * (most - least)), ratio =
@@ -38,7 +38,7 @@
 
 #include "core/ops/operation.hpp"
 #include "core/ops/values.hpp"
-#include "core/plan/random.hpp"
+#include "core/random.hpp"
 
 namespace pyecho::ops {
 

@@ -3,7 +3,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "core/plan/random.hpp"
+#include "core/random.hpp"
 
 namespace pyecho {
 namespace {

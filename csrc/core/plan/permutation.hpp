@@ -9,7 +9,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "core/plan/random.hpp"
+#include "core/random.hpp"
 
 namespace pyecho {
 

@@ -19,7 +19,7 @@
 #include "core/plan/fifo.hpp"
 #include "core/plan/input.hpp"
 #include "core/plan/plan_config.hpp"
-#include "core/plan/random.hpp"
+#include "core/random.hpp"
 #include "core/sync/outcome.hpp"
 
 namespace pyecho {

@@ -13,7 +13,7 @@
 
 #include "core/plan/input.hpp"
 #include "core/plan/plan_config.hpp"
-#include "core/plan/random.hpp"
+#include "core/random.hpp"
 
 namespace pyecho {
 

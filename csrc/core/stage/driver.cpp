@@ -104,7 +104,7 @@ Outcome Driver::make(std::unique_lock<std::mutex>& turn) {
   if (outcome == Outcome::kOk) {
     lags_ = executor_.repeats(*batch);
   } else if (outcome == Outcome::kEnd) {
-    batch = executor_.finished() ? &last_end_ : &end_;
+    batch = &ends_[executor_.finished() ? 1 : 0];
   } else {
     return outcome;
   }
@@ -184,8 +184,8 @@ Outcome Driver::take(Batch*& batch) {
   finish(*batch);
   place.store_relaxed(nullptr);
   taken_.advance();
-  at_end_.store_relaxed(batch == &last_end_);
-  return batch == &end_ || batch == &last_end_ ? Outcome::kEnd : Outcome::kOk;
+  at_end_.store_relaxed(batch == &ends_[1]);
+  return is_end(batch) ? Outcome::kEnd : Outcome::kOk;
 }
 
 Outcome Driver::try_acquire(Batch*& batch) {
@@ -254,7 +254,7 @@ template <class Visit>
 void Driver::each_untaken(const Visit& visit) {
   for (std::uint64_t number = taken_.read(); number < next_number_; ++number) {
     Batch* const batch = ready_[number % limits_.depth].load_acquire();  // [D2] pairs with [D1]
-    if (batch != &end_ && batch != &last_end_) {
+    if (!is_end(batch)) {
       visit(*batch);
     }
   }

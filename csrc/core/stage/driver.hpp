@@ -27,6 +27,7 @@
 // ending_       | the destructor      | workers          | release, acquire | -          | followed by resumed_
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -102,6 +103,7 @@ class Driver {
   Outcome make(std::unique_lock<std::mutex>& turn);
   Outcome await(Outcome lacking, Deadline deadline);
   bool help();
+  [[nodiscard]] bool is_end(const Batch* batch) const noexcept { return batch == &ends_[0] || batch == &ends_[1]; }
   void finish(Batch& batch);
   template <class Visit>
   void each_untaken(const Visit& visit);
@@ -121,8 +123,7 @@ class Driver {
   bool lags_ = false;               // the last batch was made of repeats, because the source lags behind the consumer
 
   std::vector<Atomic<Batch*>> ready_;  // by number modulo depth; null: not ready
-  Batch end_;                          // stands in ready_ for the end of an iteration
-  Batch last_end_;                     // and for the last one
+  std::array<Batch, 2> ends_;          // stand in ready_ for the end of an iteration, and for the last end
   EventCount ready_count_;             // advanced by makers
   EventCount taken_;                   // advanced by the consumer
   Atomic<bool> at_end_;                // set by the consumer only, once it has taken the last end

@@ -6,7 +6,7 @@
 #include <new>
 #include <utility>
 
-#include "core/plan/random.hpp"
+#include "core/random.hpp"
 #include "core/stage/copy_leaf.hpp"
 
 namespace pyecho {

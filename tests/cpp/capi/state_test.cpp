@@ -120,7 +120,7 @@ TEST(State, OfAnotherConfigurationIsRefusedByTheNameOfTheOption) {
 
 // ---------------------------------------------------------------- forged ones
 
-TEST(State, AForgedOneThatWouldTakeHoursToPlanIsRefusedAtOnce) {
+TEST(State, AForgedOneThatWouldTakeLongToPlanIsRefusedAtOnce) {
   const Held buffer(config_of(2, 2, 4));
   const State state = save(buffer);
   const auto refused = [&](const auto& change, const char* word) {
@@ -132,13 +132,13 @@ TEST(State, AForgedOneThatWouldTakeHoursToPlanIsRefusedAtOnce) {
     at[kOpenItems] = kMany;
     at[kBatches] = kMany / 2;
   };
-  refused(many_items, "would take hours to plan again");
+  refused(many_items, "would take half an hour or more");
   const auto many_short_passes = [](Words& words, auto at) {
     at[kIterations] = kMany - 1;
     at[kPasses] = 2;
     words.insert(at + kPasses + 1, {kMany, 1});
   };
-  refused(many_short_passes, "would take hours to plan again");
+  refused(many_short_passes, "would take half an hour or more");
   const auto many_empty_passes = [](Words& words, auto at) {
     at[kPasses] = 2 * 64;
     for (int run = 0; run < 64; ++run) {
@@ -146,7 +146,7 @@ TEST(State, AForgedOneThatWouldTakeHoursToPlanIsRefusedAtOnce) {
       at = words.begin() + static_cast<std::ptrdiff_t>(4 + words[3]);
     }
   };
-  refused(many_empty_passes, "would take hours to plan again");
+  refused(many_empty_passes, "would take half an hour or more");
   const auto more_batches_than_uses = [](Words&, auto at) {  // of items that take minutes
     at[kOpenItems] = std::uint64_t{1} << 32;
     at[kBatches] = ~std::uint64_t{0};

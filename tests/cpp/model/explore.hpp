@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/plan/random.hpp"
+#include "core/random.hpp"
 #include "scheduler.hpp"
 
 namespace pyecho::model {

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "core/plan/random.hpp"
+#include "core/random.hpp"
 
 namespace pyecho::ops {
 namespace {

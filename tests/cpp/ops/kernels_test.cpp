@@ -10,7 +10,7 @@
 
 #include "core/memory/stream_copy.hpp"
 #include "core/ops/resampler.hpp"
-#include "core/plan/random.hpp"
+#include "core/random.hpp"
 
 namespace pyecho::ops {
 namespace {

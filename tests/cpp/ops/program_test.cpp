@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/ops/element.hpp"
-#include "core/plan/random.hpp"
+#include "core/random.hpp"
 #include "ops/reference.hpp"
 
 namespace pyecho::ops {

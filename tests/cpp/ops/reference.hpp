@@ -13,7 +13,7 @@
 
 #include "core/ops/element.hpp"
 #include "core/ops/program.hpp"
-#include "core/plan/random.hpp"
+#include "core/random.hpp"
 
 namespace pyecho::ops {
 

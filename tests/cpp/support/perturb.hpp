@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <thread>
 
-#include "core/plan/random.hpp"
+#include "core/random.hpp"
 #include "core/sync/event_count.hpp"
 
 namespace pyecho::test {
