@@ -25,7 +25,7 @@ from common.command import add_rounds, finish, new_parser, new_report
 import pyecho
 from pyecho.bench.row import Row
 from pyecho.bench.sampling import Progress, Sample, shown, turns
-from pyecho.tools.advise.model import FACTORS
+from pyecho.tools.advise.times import FACTORS
 from pyecho.tools.arguments import positive_int, some_of
 
 LIMIT = 0.05

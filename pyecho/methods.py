@@ -17,6 +17,7 @@ from pyecho.run.extent import Group
 from pyecho.run.run import Run
 from pyecho.run.saving import skipped
 from pyecho.source import Source
+from pyecho.source.chosen import chosen
 from pyecho.state.position import whole_state
 from pyecho.stats import EchoStats
 from pyecho.wiring import Wiring
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from pyecho.run.trace import Trace
     from pyecho.tools.advise.model import Advice
+    from pyecho.worth import Worth
 
 
 class LoaderTools:
@@ -79,16 +81,33 @@ class LoaderTools:
 
         return Trace(path)
 
-    def advise(self, step: Callable[[Any], object] | None = None, *, steps: int = 100) -> Advice:
-        """Measure this pipeline, and say which echo factor fits it and what limits it.
+    def advise(
+        self,
+        step: Callable[[Any], object] | None = None,
+        *,
+        steps: int = 100,
+        epochs: int | None = None,
+        worth: Worth | None = None,
+    ) -> Advice:
+        """Measure this pipeline, and say what limits it and what to do: to echo, or something else.
 
             print(loader.advise(train_step))
 
         Runs it twice for about `steps` batches: freely, to measure the source by itself, then with
         ``step(batch)``, your training step, at e = 8. The step should wait for its device
         (``torch.cuda.synchronize()``), or its time is not seen. Without one, a consumer of the
-        speed that `stats` has seen so far is imitated, if there is any. Both runs use the source,
-        but not the epochs of this loader. ``pyecho advise`` does the same from the command line.
+        speed that `stats` has seen so far is imitated, if there is any. A source that is slower
+        than the rest also runs with one and with two workers, if it has items by index. All runs
+        use the source, but not the epochs of this loader. ``pyecho advise`` does the same from the
+        command line.
+
+        Parameters
+        ----------
+        epochs
+            Passes of the training, because some remedies pay from the second one on; None: many.
+        worth
+            A `Worth` that has observed a run, for what repeats are worth in this task. Without one
+            that knows, up to four uses count as fresh examples do, and more as four.
 
         Raises
         ------
@@ -116,8 +135,10 @@ class LoaderTools:
             seconds = stats.downstream_seconds / stats.batches
             step = lambda batch: time.sleep(seconds)  # noqa: E731
         steps = checked_int("steps", steps, 1, 2**31)
+        if epochs is not None:
+            epochs = checked_int("epochs", epochs, 1, 2**31)
         loader: Any = self
-        return measured_advice(lambda: (loader, step), steps)
+        return measured_advice(lambda: (loader, step), steps, epochs, worth)
 
     def skip_first_batches(self, count: int) -> None:
         """Have the next ``iter()`` begin after the first `count` batches of its epoch.
@@ -181,12 +202,14 @@ class LoaderTools:
         config = self._config
         return config.batch_size if config.drop_last or config.pad_last else None
 
-    def _variant(self, **changes: Any) -> Self:
-        """Return a loader of the same source, whose options are these and else the same."""
+    def _variant(self, source: Any = None, **changes: Any) -> Self:
+        """Return a loader of the same source or this one, with these options and else the same."""
         variant = copy.copy(self)
         variant._group = None
         variant._config = replace(
             self._config, progress=False, shards=None, wiring=Wiring(), **changes
         )
+        if source is not None:
+            variant._source = chosen(source, variant._config)
         variant._run = variant._new_run()
         return variant

@@ -1,13 +1,21 @@
 """advise() on loaders: what it runs, and what it refuses."""
 
+import itertools
+import multiprocessing
+import os
+import re
+import threading
 import time
 
 import numpy as np
 import pytest
 from drivers import drivers, flat, levels, loader_of
+from interrupts import interrupted
+from torch.utils.data import DataLoader
 
 import pyecho
-from pyecho.tools.advise.model import FACTORS
+from pyecho.tools.advise import measure
+from pyecho.tools.advise.times import FACTORS
 
 
 def paused(seconds):
@@ -48,6 +56,89 @@ def test_the_limit_is_found(limit, source_seconds, step_seconds, augment_seconds
     augment = paused(augment_seconds) if augment_seconds else None
     loader = pyecho.EchoLoader(Slow(), 2, batch_size=2, augment=augment)
     assert loader.advise(paused(step_seconds), steps=8).limit == limit
+
+
+class Waiting:
+    """A slow map-style dataset; its second and later items never come to a worker process."""
+
+    hangs = False
+
+    def __init__(self):
+        self.process = os.getpid()
+
+    def __len__(self):
+        return 10**6
+
+    def __getitem__(self, index):
+        if self.hangs and index and os.getpid() != self.process:
+            time.sleep(1000)
+        time.sleep(0.005)
+        return np.zeros(1000, np.float32)
+
+    __iter__ = None
+
+
+def kinds(advice):
+    return [each.kind for each in advice.remedies]
+
+
+def test_a_slow_dataset_is_measured_with_workers_and_kept_where_there_is_room():
+    loader = pyecho.EchoLoader(Waiting(), 1, batch_size=2)
+    advice = loader.advise(paused(1e-3), steps=8)
+    assert set(advice.facts.workers) == {1, 2}
+    assert kinds(advice)[:2] == ["memory", "workers"]  # 4 GB
+    assert "1,000,000 take 4 GB" in str(advice)
+    assert kinds(loader.advise(paused(1e-3), steps=8, epochs=1)) == ["workers", "echo"]
+
+
+def test_the_workers_of_a_data_loader_are_doubled():
+    source = DataLoader(Waiting(), batch_size=2, num_workers=1)
+    advice = pyecho.EchoLoader(source, 1).advise(paused(1e-3), steps=8)
+    assert set(advice.facts.workers) == {1, 2}
+    assert re.search(r"num_workers=\d+ of the DataLoader", str(advice))
+    assert source.num_workers == 1
+
+
+def test_workers_that_hang_are_given_up(monkeypatch):
+    monkeypatch.setattr(measure, "WORKERS_SECONDS", 0.5)
+    source = Waiting()
+    source.hangs = True
+    advice = pyecho.EchoLoader(source, 1, batch_size=2).advise(paused(1e-3), steps=8)
+    assert advice.facts.workers == {}
+    assert "not measured: 1 of them took too long" in str(advice)
+    assert not multiprocessing.active_children()
+
+
+def test_a_dataset_that_cannot_go_to_workers_says_why():
+    source = Waiting()
+    source.local = lambda: None
+    loader = pyecho.EchoLoader(source, 1, batch_size=2, multiprocessing_context="spawn")
+    assert "not measured: " in str(loader.advise(paused(1e-3), steps=8))
+
+
+def test_worth_says_what_repeats_are_worth():
+    class Known:
+        identified = True
+
+        def effective(self, factor):
+            return 1 + (factor - 1) / 2
+
+    worth = pyecho.Worth()
+    worth.estimate = Known
+    loader = pyecho.EchoLoader(Waiting(), 1, batch_size=2)
+    advice = loader.advise(paused(1e-3), steps=8, epochs=1, worth=worth)
+    assert kinds(advice) == ["workers", "echo"]
+    assert "fresh examples, by Worth" in str(advice)
+
+
+def test_an_interrupted_advise_leaves_nothing_behind(monkeypatch):
+    before_workers = threading.Event()
+    monkeypatch.setattr(measure.probe, "disk", lambda: (before_workers.set(), (0, None))[1])
+    loader = pyecho.EchoLoader(Waiting(), 1, batch_size=2)
+    loader._source.object.hangs = True
+    interrupted(lambda: loader.advise(paused(1e-3), steps=8), before_workers)
+    assert not multiprocessing.active_children()
+    assert len(list(itertools.islice(loader, 3))) == 3
 
 
 def test_without_a_step_the_consumer_so_far_is_imitated():

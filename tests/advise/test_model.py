@@ -1,12 +1,21 @@
-"""Advice for given times."""
+"""Advice for given times and facts."""
 
 import json
 
 import pytest
 
-from pyecho.tools.advise.model import Times, advice_on
+from pyecho.tools.advise.model import advice_on
+from pyecho.tools.advise.remedies import Facts
+from pyecho.tools.advise.times import Times
 
 FAST = {"upstream": 60e-3, "downstream": 10e-3, "cycle": 10e-3}
+FEW = {"items": 1000, "item_bytes": 1e6, "batch_items": 10, "memory_bytes": 2 * 10**9}
+MANY = FEW | {"items": 10**6, "disk_bytes": 2 * 10**12, "disk_bytes_per_second": 2e9}
+AUGMENTED = {"cycle": 45e-3, "augmentation": 90e-3, "augment_workers": 2}
+
+
+def advised(factor, changes, **facts):
+    return advice_on(Times(**(FAST | changes)), factor, 500, Facts(**facts))
 
 
 @pytest.mark.parametrize(
@@ -18,41 +27,77 @@ FAST = {"upstream": 60e-3, "downstream": 10e-3, "cycle": 10e-3}
         ({"cycle": 25e-3, "augmentation": 50e-3, "augment_workers": 2}, 2, 1 / 30e-3, 2 / 3),
         ({"cycle": 25e-3, "augmentation": 50e-3, "augment_workers": 2}, 8, 1 / 25e-3, 0.6),
         ({"serial": True}, 2, 1 / 40e-3, 3 / 4),
-        ({"downstream": 0.0, "cycle": 0.0}, 4, 1 / 15e-3, None),
+        ({"downstream": 0.0, "cycle": 1e-4}, 4, 1 / 15e-3, None),
     ],
 )
 def test_eq_1_on_the_times_of_the_parts(changes, factor, steps_per_second, idle):
-    advice = advice_on(Times(**(FAST | changes)), 2, steps=500)
-    [found] = [each for each in advice.predictions if each.factor == factor]
+    [found] = [each for each in advised(2, changes).predictions if each.factor == factor]
     assert found.steps_per_second == pytest.approx(steps_per_second)
     assert found.idle_share == (None if idle is None else pytest.approx(idle))
     assert found.seconds == pytest.approx(500 / steps_per_second)
 
 
 @pytest.mark.parametrize(
-    ("factor", "changes", "limit", "change", "full"),
+    ("factor", "changes", "limit", "action", "gain", "full"),
     [
-        (2, {}, "source", "Raise factor to 6.0 for 3.0 times", 6),
-        (5.9, {}, "source", "The factor fits", 6),
-        (8, {}, "consumer", "factor=6.0 takes as many steps", 6),
-        (6, {}, "consumer", "only a faster step", 6),
-        (1, {"upstream": 2e-3}, "consumer", "only a faster step", 1),
-        (1, {"serial": True}, "source", "Leave out threads=0", None),
-        (1, {"downstream": 0.0, "cycle": 0.0}, "source", "Pass a step function", None),
-        (
-            4,
-            {"cycle": 45e-3, "augmentation": 90e-3, "augment_workers": 2},
-            "augmentation",
-            "augment_workers=6: up to 3.0 times",
-            None,
-        ),
-        (8, {"cycle": 20e-3, "gather": 20e-3}, "gather", "more threads than 1: up to 2.0", None),
-        (8, {"cycle": 20e-3, "upload": 20e-3}, "upload", "up to 2.0 times", None),
+        (2, {}, "source", "Raise factor to 4.0", 2, 6),
+        (8, {}, "consumer", "Lower factor to 4.0", 4 / 3, 6),
+        (4, {"upstream": 4e-2}, "consumer", "Change nothing", 1, 4),
+        (3.9, {"upstream": 4e-2}, "source", "Change nothing", 1, 4),
+        (2, {"upstream": 2e-3}, "consumer", "Lower factor to 1.0", 1, 1),
+        (1, {"serial": True}, "source", "Leave out threads=0", 14 / 3, None),
+        (1, {"downstream": 0.0, "cycle": 1e-4}, "source", "Pass a step function", 1, None),
+        (4, AUGMENTED, "augmentation", "Use augment_workers=6", 3, None),
+        (4, {"cycle": 20e-3, "gather": 20e-3}, "gather", "Use more threads than 1", 4 / 3, None),
+        (4, {"cycle": 20e-3, "upload": 20e-3}, "upload", "Send fewer bytes", 4 / 3, None),
     ],
 )
-def test_the_limit_and_the_remedy(factor, changes, limit, change, full):
-    advice = advice_on(Times(**(FAST | changes)), factor, steps=100)
+def test_the_limit_and_the_first_remedy(factor, changes, limit, action, gain, full):
+    advice = advised(factor, changes)
     assert (advice.limit, advice.full_factor) == (limit, full and pytest.approx(full))
-    assert change in advice.change
+    assert advice.remedies[0].action.startswith(action)
+    assert advice.remedies[0].gain == pytest.approx(gain, rel=1e-3)
     assert f"the limit is the {limit}" in str(advice)
-    assert json.loads(json.dumps(advice.as_json()))["limit"] == limit
+    assert str(advice.remedies[0]) in str(advice)
+    assert json.loads(json.dumps(advice.as_json()))["remedies"][0]["action"].startswith(action)
+
+
+@pytest.mark.parametrize(
+    ("facts", "kinds", "gain"),
+    [
+        (FEW, ["memory", "echo"], 6),
+        (FEW | {"epochs": 2}, ["echo", "memory"], 4),  # 2 * 60 ms to 60 + 10 ms
+        (FEW | {"epochs": 12}, ["memory", "echo"], 12 * 60 / (60 + 11 * 10)),
+        (FEW | {"epochs": 1}, ["echo"], 4),
+        (FEW | {"item_bytes": None}, ["echo"], 4),
+        (FEW | {"memory_bytes": 10**8}, ["echo"], 4),
+        (MANY, ["disk", "echo"], 6),
+        (MANY | {"disk_bytes_per_second": 5e8}, ["echo", "disk"], 4),  # 20 ms a batch
+        (MANY | {"disk_bytes": 10**11}, ["echo"], 4),
+        ({"workers": {1: 60e-3, 2: 30e-3}}, ["workers", "echo"], 6),
+        (FEW | {"workers": {1: 60e-3, 2: 30e-3}}, ["memory", "workers", "echo"], 6),
+        ({"workers": {1: 60e-3, 2: 58e-3}}, ["echo"], 4),
+        ({"workers": {2: 60e-3, 4: 90e-3}}, ["echo"], 4),
+        ({"worth": (1, 1.2, 1.3, 1.3)}, ["echo"], 1.3),
+        ({"worth": (1, 1, 1, 1)}, ["-"], 1),
+    ],
+)
+def test_remedies_of_a_slow_source_come_in_the_order_of_their_gain(facts, kinds, gain):
+    found = advised(1, {}, **facts).remedies
+    assert [each.kind for each in found] == kinds
+    assert found[0].gain == pytest.approx(gain, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("busy", "cores", "scale", "action"),
+    [
+        (0.1, 2, 2, "Use num_workers=8 of the loader"),  # it waits: more than there are cores
+        (1.0, 2, 2, "Use num_workers=2 of the loader and factor=3.0"),
+        (1.0, 6, 2, "Use num_workers=6 of the loader"),
+        (0.1, 2, 1.5, "Use num_workers=16 of the loader and factor=1.2"),
+    ],
+)
+def test_the_number_of_workers_follows_from_two_measurements(busy, cores, scale, action):
+    facts = {"busy_cores": busy, "cores": cores, "workers": {1: 60e-3, 2: 60e-3 / scale}}
+    [found] = [each for each in advised(1, {}, **facts).remedies if each.kind == "workers"]
+    assert found.action == action

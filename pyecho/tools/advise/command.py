@@ -18,9 +18,10 @@ from pyecho.tools.arguments import CommandError
 _BAR = 24
 _DESCRIPTION = """\
 Measure a pipeline and show what it does at each echo factor, what limits it, and
-what to change.
+what to change: to echo more or less, to keep the examples in memory or on a disk,
+to use more workers, or nothing. Each line has the measurement that decides it.
 
-FUNCTION of FILE is called without arguments, once for each of two runs. It returns
+FUNCTION of FILE is called without arguments, once for each run. It returns
 an EchoLoader, or a source to be echoed by batches, or either of them with a step
 function: (loader, step). step(batch) is a training step; it should wait for its
 device (torch.cuda.synchronize()), or its time is not seen.
@@ -50,6 +51,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="N",
         help="batches of each run, and of the predicted seconds (default: %(default)s)",
     )
+    parser.add_argument(
+        "--epochs",
+        type=shared.positive_int,
+        metavar="N",
+        help="passes of the training; some changes pay from the second one on (default: many)",
+    )
     shared.add_output(parser, "the prediction")
     parser.set_defaults(run=_run)
 
@@ -57,7 +64,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def _run(arguments: argparse.Namespace) -> int:
     shared.check_arguments(arguments)
     make = _function(*arguments.target)
-    advice = measured_advice(lambda: _pipeline(make()), arguments.steps)
+    advice = measured_advice(lambda: _pipeline(make()), arguments.steps, arguments.epochs)
     shared.show(
         arguments,
         advice.as_json(),

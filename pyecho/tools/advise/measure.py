@@ -1,34 +1,48 @@
-"""Measures the times of the parts of a loader's pipeline, in two short runs."""
+"""Measures a loader's pipeline in short runs: times of its parts, and what decides remedies."""
 
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from pyecho._core import EchoError
 from pyecho.run.trace import Trace
-from pyecho.tools.advise.model import FACTORS, SLACK, Advice, Times, advice_on
+from pyecho.tools.advise import probe
+from pyecho.tools.advise.model import Advice, advice_on
+from pyecho.tools.advise.remedies import MOST_FACTOR, Facts
+from pyecho.tools.advise.times import FACTORS, SLACK, Times
 
 if TYPE_CHECKING:
     from pyecho.loader import EchoLoader
+    from pyecho.worth import Worth
 
 FEWEST = 8
 """Batches without which nothing is measured."""
+
+WORKERS_SECONDS = 20.0
+"""Time that workers have to begin, beside four times that of the run without them."""
 
 Step = Callable[[Any], object]
 Pipeline = tuple["EchoLoader", Step | None]
 
 
-def measured_advice(pipeline: Callable[[], Pipeline], steps: int) -> Advice:
+def measured_advice(
+    pipeline: Callable[[], Pipeline],
+    steps: int,
+    epochs: int | None = None,
+    worth: Worth | None = None,
+) -> Advice:
     """Run a pipeline freely, then with its step function, for about `steps` batches each.
 
     Each run asks for its loader, and first takes some batches that do not count, until the source
-    works as it does later on. Predictions hold in the middle of an epoch, while the pool is full.
+    works as it does later on. Predictions hold in the middle of an epoch, while the pool is full. A
+    source that is slower than the rest runs freely with one and with two workers too.
 
     Raises
     ------
@@ -36,27 +50,88 @@ def measured_advice(pipeline: Callable[[], Pipeline], steps: int) -> Advice:
         If the source ends too soon, or while a trace is being recorded.
     """
     loader, _ = pipeline()
-    upstream = _free_run(loader, steps)
+    began, used = time.perf_counter(), probe.processor_seconds()
+    upstream, item_bytes = _free_run(loader, steps)
+    took = time.perf_counter() - began
+    facts = Facts(
+        item_bytes=item_bytes,
+        busy_cores=(probe.processor_seconds() - used) / took,
+        cores=probe.cores(),
+        epochs=epochs,
+    )
+    if worth is not None and (estimate := worth.estimate()).identified:
+        known = map(estimate.effective, range(1, MOST_FACTOR + 1))
+        facts = replace(facts, worth=tuple(known))
     times = _full_run(*pipeline(), steps, upstream)
-    return advice_on(times, loader._config.most_uses, steps)
+    if upstream > SLACK * times.cycle and not loader._source.in_memory:
+        facts = _with_source(facts, pipeline()[0], upstream, steps, took)
+    return advice_on(times, loader._config.most_uses, steps, facts)
 
 
-def _free_run(given: EchoLoader, steps: int) -> float:
-    """Return the source's seconds for the fresh examples of a batch.
+def _with_source(
+    facts: Facts, loader: EchoLoader, upstream: float, steps: int, took: float
+) -> Facts:
+    """Add what decides how a slow source can be made faster."""
+    source = loader._source
+    room, speed = probe.disk()
+    workers, unmeasured = probe.times_of_workers(
+        loader,
+        upstream,
+        lambda variant: _free_run(
+            variant, max(FEWEST, steps // 2), limit=WORKERS_SECONDS + 4 * took
+        )[0],
+    )
+    return replace(
+        facts,
+        items=None if source.one_shot else source.length(),
+        batch_items=loader._config.batch_size or 1,
+        memory_bytes=probe.free_memory(),
+        disk_bytes=room,
+        disk_bytes_per_second=speed,
+        workers=workers,
+        unmeasured=unmeasured,
+        workers_of="DataLoader" if probe.is_data_loader(source.object) else "loader",
+    )
 
-    Nothing holds up the source: each use is dropped at once, and nothing is augmented.
+
+def _free_run(
+    given: EchoLoader, steps: int, limit: float | None = None
+) -> tuple[float, float | None]:
+    """Return the source's seconds for the fresh examples of a batch, and the bytes of an item.
+
+    Nothing holds up the source: each use is dropped at once, and nothing is augmented. Raises
+    `Closed` after `limit` seconds.
     """
     collate = None if given._config.collate_fn is None else len
-    fresh, seconds = [], []
-    with closing(given._variant(factor=1, augment=None, collate_fn=collate)) as loader:
-        for _ in _batches(loader, steps + steps // 4 + 1):
+    fresh, seconds, size = [], [], None
+    loader = given._variant(factor=1, augment=None, collate_fn=collate)
+    with closing(loader), _closed_after(loader, limit):
+        rows = loader._config.batch_size or 1
+        for _, batch in _batches(loader, steps + steps // 4 + 1):
             seconds.append(time.perf_counter())
             fresh.append(loader.stats().fresh)
+            if len(fresh) == 1 and collate is None:
+                size = probe.bytes_of(batch)
+            del batch
         stats = loader.stats()
-    rows, begin = loader._config.batch_size or 1, len(seconds) // 5
+    begin = len(seconds) // 5
+    item_bytes = None if size is None else size / rows
     if fresh[-1] == fresh[begin]:  # all of it was read before
-        return rows * stats.source_seconds / stats.read
-    return rows * (seconds[-1] - seconds[begin]) / (fresh[-1] - fresh[begin])
+        return rows * stats.source_seconds / stats.read, item_bytes
+    return rows * (seconds[-1] - seconds[begin]) / (fresh[-1] - fresh[begin]), item_bytes
+
+
+@contextmanager
+def _closed_after(loader: EchoLoader, seconds: float | None) -> Iterator[None]:
+    """Close a loader if the block still runs after so many seconds."""
+    timer = threading.Timer(math.inf if seconds is None else seconds, loader.close)
+    timer.daemon = True
+    if seconds is not None:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _full_run(given: EchoLoader, step: Step | None, steps: int, upstream: float) -> Times:

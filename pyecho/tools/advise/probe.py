@@ -1,0 +1,131 @@
+"""Finds out what decides between remedies: sizes, room, and how the source scales with workers."""
+
+from __future__ import annotations
+
+import copy
+import mmap
+import multiprocessing
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyecho._core import Closed, ConfigError
+
+if TYPE_CHECKING:
+    from pyecho.loader import EchoLoader
+
+FILE_BYTES = 64 << 20
+"""Bytes that are written and read to measure a disk."""
+
+
+def bytes_of(item: Any) -> int | None:
+    """Return the bytes of arrays, numbers (8) and text in a nest; None if there is more."""
+    if isinstance(item, dict):
+        item = list(item.values())
+    if isinstance(item, list | tuple):
+        sizes = [bytes_of(each) for each in item]
+        return None if None in sizes else sum(filter(None, sizes))
+    if isinstance(item, str | bytes):
+        return len(item)
+    return 8 if isinstance(item, int | float) else getattr(item, "nbytes", None)
+
+
+def processor_seconds() -> float:
+    """Return the processor time of this process, and of its children that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def cores() -> int:
+    """Return how many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def free_memory() -> int | None:
+    """Return the bytes that the system could still give this process; None if it does not say."""
+    system, group = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
+    if not system.exists():
+        return None
+    lines = [line.split() for line in system.read_text().splitlines()]
+    [free] = [int(size) << 10 for name, size, *_ in lines if name == "MemAvailable:"]
+    if (group / "memory.max").exists() and (group / "memory.max").read_text().strip() != "max":
+        most, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
+        free = min(free, max(0, most - used))
+    return free
+
+
+def disk() -> tuple[int, float | None]:
+    """Return the room in the folder for temporary files, and the bytes a second read from there."""
+    folder = tempfile.gettempdir()
+    room = shutil.disk_usage(folder).free
+    if room < 4 * FILE_BYTES or not hasattr(os, "posix_fadvise"):
+        return room, None
+    block = memoryview(mmap.mmap(-1, 1 << 20))
+    with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+        for _ in range(FILE_BYTES // len(block)):
+            file.write(block)
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        began = time.perf_counter()
+        file.seek(0)
+        while file.readinto(block):
+            pass
+        return room, FILE_BYTES / (time.perf_counter() - began)
+
+
+def is_data_loader(source: Any) -> bool:
+    """Return True for a `DataLoader` of PyTorch, not of a class derived from it."""
+    data = sys.modules.get("torch.utils.data")
+    return data is not None and type(source) is data.DataLoader
+
+
+def with_workers(given: EchoLoader, count: int) -> EchoLoader:
+    """Return a loader of the same source and options, with so many workers of pyecho or PyTorch.
+
+    Raises
+    ------
+    ConfigError
+        If the source has no items by index.
+    """
+    source = given._source.object
+    if not is_data_loader(source):
+        return given._variant(source=source, num_workers=count)
+    if source._dataset_kind != 0:
+        raise ConfigError("a dataset without items by index shares out its work itself")
+    loader = copy.copy(source)
+    loader.num_workers, loader._iterator = count, None
+    loader.prefetch_factor = loader.prefetch_factor or 2
+    return given._variant(source=loader)
+
+
+def times_of_workers(
+    given: EchoLoader, upstream: float, run: Callable[[EchoLoader], float]
+) -> tuple[dict[int, float], str]:
+    """Return the source's seconds for a batch with one and two workers, or why there are none.
+
+    With w workers already: with w, which is known (`upstream`), and 2 w. `run` measures a loader,
+    and raises `Closed` if that takes too long.
+    """
+    source = given._source.object
+    now = source.num_workers if is_data_loader(source) else given._config.num_workers
+    times = {now: upstream} if now else {}
+    others = {*multiprocessing.active_children()}
+    try:
+        for count in (2 * now,) if now else (1, 2):
+            times[count] = run(with_workers(given, count))
+    except Closed:
+        return {}, f"{count} of them took too long"
+    except Exception as error:  # of the source in a worker, or one without items by index
+        return {}, str(error).partition("\n")[0].rstrip(".") or type(error).__name__
+    finally:
+        for worker in {*multiprocessing.active_children()} - others:  # it hangs
+            worker.kill()
+            worker.join()
+    return times, ""

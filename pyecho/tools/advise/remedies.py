@@ -1,0 +1,241 @@
+"""What to change about a pipeline, and what each change is worth. Plain arithmetic.
+
+A change is worth the learning per second with it, over that without it. A fresh example counts 1,
+an example with e uses E(e): from `Worth` where there is one, else e up to PUBLISHED_USES, beyond
+which nothing is published that holds for every task.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
+
+import numpy as np
+
+from pyecho.tools.advise.times import SLACK, Times
+
+PUBLISHED_USES = 4
+"""Up to four passes over the data are nearly as good as fresh ones (Muennighoff et al., 2023)."""
+MOST_FACTOR = 32
+"""No larger factor is proposed."""
+MOST_DOUBLINGS = 3
+"""Workers are foretold up to eight times the number that was measured: a line or a lock that all
+of them share may end their gain later."""
+
+Kind = Literal[
+    "threads", "augmentation", "gather", "upload", "memory", "workers", "disk", "echo", "step", "-"
+]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a pipeline beside its times. None: not known, or not to be had."""
+
+    items: int | None = None
+    """Items of a pass of this rank."""
+    batch_items: int = 1
+    """Fresh items of a batch at e = 1."""
+    item_bytes: float | None = None
+    """Bytes of an item, as it comes from the source."""
+    memory_bytes: int | None = None
+    """Memory that the system could still give."""
+    disk_bytes: int | None = None
+    """Room in the folder for temporary files."""
+    disk_bytes_per_second: float | None = None
+    """Speed at which a file of that folder was read, past the system's cache."""
+    busy_cores: float | None = None
+    """Processors that the source kept busy while it ran freely."""
+    cores: int = 1
+    """Processors that this process may use."""
+    workers: dict[int, float] = field(default_factory=dict)
+    """Times of the source for a batch, by its number of workers."""
+    unmeasured: str = ""
+    """Why there are no times with workers."""
+    workers_of: str = "loader"
+    """The object that has the option `num_workers`: the loader, or the DataLoader it reads."""
+    epochs: int | None = None
+    """Passes of the training; None: many."""
+    worth: tuple[float, ...] = ()
+    """By `Worth`, E(1), E(2), ...; empty if it is not known."""
+
+    def learned(self, factor: float) -> float:
+        """Return E(factor), the fresh examples that are worth as much as one with all its uses."""
+        if not self.worth:
+            return min(factor, PUBLISHED_USES)
+        return float(np.interp(factor, range(1, len(self.worth) + 1), self.worth))
+
+    def speed(self, times: Times, factor: float) -> float:
+        """Return the learning per second, in fresh batches."""
+        return self.learned(factor) / (factor * times.period(factor))
+
+    def best(self, times: Times) -> tuple[float, float]:
+        """Return the least factor with the most learning per second, and this."""
+        most = MOST_FACTOR if times.serial else min(MOST_FACTOR, times.upstream / times.cycle)
+        factors = [*np.arange(1, most, 0.1).tolist(), max(1.0, most)]
+        speeds = [self.speed(times, each) for each in factors]
+        least = next(at for at, speed in enumerate(speeds) if speed > 0.999 * max(speeds))
+        return factors[least], speeds[least]
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """One change, or none."""
+
+    kind: Kind
+    """Part of the pipeline that is changed, where examples are kept, "echo", or "-" for nothing."""
+    action: str
+    """What to do."""
+    gain: float
+    """Learning per second with it over that without it."""
+    reason: str
+    """The measurement that decides it."""
+
+    def __str__(self) -> str:
+        """Return a line for a person."""
+        gain = f" ({self.gain:.1f} times the learning per second)" if self.gain > SLACK else ""
+        return f"{self.action}{gain}: {self.reason}."
+
+
+def remedies(times: Times, factor: float, limit: str, facts: Facts) -> tuple[Remedy, ...]:
+    """Return the changes that gain, the best first; of changes that gain as much, the simpler."""
+    if not times.downstream and limit == "source" and not times.serial:
+        reason = "the time of a step decides which factor fills the accelerator"
+        return (Remedy("step", "Pass a step function", 1.0, reason),)
+    left = [each for each in _changes(times, factor, limit, facts) if each.gain > SLACK]
+    ranked: list[Remedy] = []
+    while left:
+        best = max(each.gain for each in left)
+        equal = [each for each in left if each.gain * SLACK >= best]
+        ranked += sorted(equal, key=lambda each: get_args(Kind).index(each.kind))
+        left = [each for each in left if each.gain * SLACK < best]
+    return tuple(ranked) or (_no_change(times, factor, limit, facts),)
+
+
+def _no_change(times: Times, factor: float, limit: str, facts: Facts) -> Remedy:
+    """Return what is left to say where no change gains."""
+    best, _ = facts.best(times)
+    if factor > SLACK * best and not times.serial:
+        reason = "it takes as many steps per second, with more fresh examples"
+        return Remedy("echo", f"Lower factor to {best:.1f}", 1.0, reason)
+    reason = f"at e = {factor:g} the source is about as fast as the rest"
+    if limit == "consumer":
+        reason = "the accelerator is full, and only a faster step takes more steps per second"
+    elif limit == "source" and times.upstream / factor > SLACK * times.cycle:
+        reason = "the source is the limit, and no change that was looked at gains"
+    return Remedy("-", "Change nothing", 1.0, reason)
+
+
+def _changes(times: Times, factor: float, limit: str, facts: Facts) -> Iterator[Remedy]:
+    now = facts.speed(times, factor)
+    parts = times.parts(factor)
+    rest = max(value for name, value in parts.items() if name != limit)
+    if times.serial:
+        yield Remedy(
+            "threads",
+            "Leave out threads=0, so that the source is read meanwhile",
+            facts.best(replace(times, serial=False))[1] / now,
+            f"{_ms(times.upstream / factor)} of the source and {_ms(times.cycle)} of the rest of a "
+            "batch add up",
+        )
+        return
+    gain = parts[limit] / rest if rest else 1.0
+    reason = f"{_ms(parts[limit])} of a batch, beside {_ms(rest)} of the next slower part"
+    if limit == "augmentation":
+        count = math.ceil(times.augment_workers * gain)
+        yield Remedy(
+            "augmentation",
+            f"Use augment_workers={count}, if the augmentation releases the GIL and there are "
+            f"cores for it ({facts.cores} here), or ops=",
+            gain,
+            reason,
+        )
+    elif limit == "gather":
+        action = f"Use more threads than {times.gather_threads}"
+        yield Remedy("gather", action, gain, reason)
+    elif limit == "upload":
+        action = (
+            "Send fewer bytes: device_dtype= converts on the device, and echo_on='device' sends "
+            "each example once"
+        )
+        yield Remedy("upload", action, gain, reason)
+    yield from _kept(times, now, facts)
+    yield from _workers(times, now, facts)
+    yield from _echo(times, factor, now, facts)
+
+
+def _kept(times: Times, now: float, facts: Facts) -> Iterator[Remedy]:
+    """Yield places for the examples of the first pass, from which the others read them."""
+    if not facts.items or not facts.item_bytes or facts.epochs == 1:
+        return
+
+    def gain(upstream: float) -> float:
+        later = max(upstream, times.cycle)
+        if facts.epochs is None:
+            return 1 / later / now
+        return facts.epochs / (times.period(1) + (facts.epochs - 1) * later) / now
+
+    total = facts.items * facts.item_bytes
+    if facts.memory_bytes is not None and total < facts.memory_bytes:
+        yield Remedy(
+            "memory",
+            "Keep the examples in memory after the first pass",
+            gain(0.0),
+            f"{facts.items:,} take {_size(total)}, and {_size(facts.memory_bytes)} are free",
+        )
+    if facts.disk_bytes and facts.disk_bytes_per_second and total < facts.disk_bytes:
+        upstream = facts.batch_items * facts.item_bytes / facts.disk_bytes_per_second
+        yield Remedy(
+            "disk",
+            "Write the decoded examples to a local disk once, and read them from there",
+            gain(upstream),
+            f"they take {_size(total)} of {_size(facts.disk_bytes)}, and at "
+            f"{_size(facts.disk_bytes_per_second)}/s a batch takes {_ms(upstream)} instead of "
+            f"{_ms(times.upstream)}",
+        )
+
+
+def _workers(times: Times, now: float, facts: Facts) -> Iterator[Remedy]:
+    if not facts.workers:
+        return
+    (few, slow), (more, fast) = sorted(facts.workers.items())
+    if slow <= SLACK * fast:
+        return  # they share something that is the limit
+    most = more * 2**MOST_DOUBLINGS
+    if facts.busy_cores is not None and facts.busy_cores > 0.5:  # it computes, rather than waits
+        most = max(more, facts.cores)
+
+    def upstream(count: int) -> float:
+        return slow * math.pow(fast / slow, math.log2(count / few))
+
+    count = few
+    while count < most and upstream(count) > SLACK * times.cycle:
+        count = min(2 * count, most)
+    factor, speed = facts.best(replace(times, upstream=upstream(count)))
+    echoed = f" and factor={factor:.1f}" if factor > SLACK else ""
+    yield Remedy(
+        "workers",
+        f"Use num_workers={count} of the {facts.workers_of}{echoed}",
+        speed / now,
+        f"{more} are {slow / fast:.1f} times as fast as {few}; there are {facts.cores} cores",
+    )
+
+
+def _echo(times: Times, factor: float, now: float, facts: Facts) -> Iterator[Remedy]:
+    best, speed = facts.best(times)
+    known = f"up to {PUBLISHED_USES} uses are nearly as good as fresh examples, by published curves"
+    if facts.worth:
+        known = f"{best:.1f} uses are worth {facts.learned(best):.1f} fresh examples, by Worth"
+    action = f"{'Raise' if best > factor else 'Lower'} factor to {best:.1f}"
+    ratio = times.upstream / times.cycle
+    yield Remedy("echo", action, speed / now, f"R is {ratio:.1f}, and {known}")
+
+
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:.2f} ms"
+
+
+def _size(size_bytes: float) -> str:
+    unit = min(4, int(math.log(max(size_bytes, 1), 1000)))
+    return f"{size_bytes / 1000**unit:.3g} {('B', 'KB', 'MB', 'GB', 'TB')[unit]}"
