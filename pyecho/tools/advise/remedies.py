@@ -21,8 +21,7 @@ PUBLISHED_USES = 4
 MOST_FACTOR = 32
 """No larger factor is proposed."""
 MOST_DOUBLINGS = 3
-"""Workers are foretold up to eight times the number that was measured: a line or a lock that all
-of them share may end their gain later."""
+"""Workers are foretold up to eight times the number that was measured."""
 
 Kind = Literal[
     "threads", "augmentation", "gather", "upload", "memory", "workers", "disk", "echo", "step", "-"
@@ -91,6 +90,8 @@ class Remedy:
     """Learning per second with it over that without it."""
     reason: str
     """The measurement that decides it."""
+    factor: float = 1.0
+    """The echo factor to use with it."""
 
     def __str__(self) -> str:
         """Return a line for a person."""
@@ -99,16 +100,21 @@ class Remedy:
 
 
 def remedies(times: Times, factor: float, limit: str, facts: Facts) -> tuple[Remedy, ...]:
-    """Return the changes that gain, the best first; of changes that gain as much, the simpler."""
+    """Return the changes that gain, the best first.
+
+    Of changes that gain as much, those without repeats come first, then the simpler ones.
+    """
     if not times.downstream and limit == "source" and not times.serial:
         reason = "the time of a step decides which factor fills the accelerator"
-        return (Remedy("step", "Pass a step function", 1.0, reason),)
+        return (Remedy("step", "Pass a step function", 1.0, reason, factor),)
     left = [each for each in _changes(times, factor, limit, facts) if each.gain > SLACK]
     ranked: list[Remedy] = []
     while left:
         best = max(each.gain for each in left)
         equal = [each for each in left if each.gain * SLACK >= best]
-        ranked += sorted(equal, key=lambda each: get_args(Kind).index(each.kind))
+        ranked += sorted(
+            equal, key=lambda each: (each.factor > SLACK, get_args(Kind).index(each.kind))
+        )
         left = [each for each in left if each.gain * SLACK < best]
     return tuple(ranked) or (_no_change(times, factor, limit, facts),)
 
@@ -118,13 +124,13 @@ def _no_change(times: Times, factor: float, limit: str, facts: Facts) -> Remedy:
     best, _ = facts.best(times)
     if factor > SLACK * best and not times.serial:
         reason = "it takes as many steps per second, with more fresh examples"
-        return Remedy("echo", f"Lower factor to {best:.1f}", 1.0, reason)
+        return Remedy("echo", f"Lower factor to {best:.1f}", 1.0, reason, best)
     reason = f"at e = {factor:g} the source is about as fast as the rest"
     if limit == "consumer":
         reason = "the accelerator is full, and only a faster step takes more steps per second"
     elif limit == "source" and times.upstream / factor > SLACK * times.cycle:
         reason = "the source is the limit, and no change that was looked at gains"
-    return Remedy("-", "Change nothing", 1.0, reason)
+    return Remedy("-", "Change nothing", 1.0, reason, factor)
 
 
 def _changes(times: Times, factor: float, limit: str, facts: Facts) -> Iterator[Remedy]:
@@ -132,12 +138,14 @@ def _changes(times: Times, factor: float, limit: str, facts: Facts) -> Iterator[
     parts = times.parts(factor)
     rest = max(value for name, value in parts.items() if name != limit)
     if times.serial:
+        best, speed = facts.best(replace(times, serial=False))
         yield Remedy(
             "threads",
             "Leave out threads=0, so that the source is read meanwhile",
-            facts.best(replace(times, serial=False))[1] / now,
+            speed / now,
             f"{_ms(times.upstream / factor)} of the source and {_ms(times.cycle)} of the rest of a "
             "batch add up",
+            best,
         )
         return
     gain = parts[limit] / rest if rest else 1.0
@@ -150,16 +158,17 @@ def _changes(times: Times, factor: float, limit: str, facts: Facts) -> Iterator[
             f"cores for it ({facts.cores} here), or ops=",
             gain,
             reason,
+            factor,
         )
     elif limit == "gather":
         action = f"Use more threads than {times.gather_threads}"
-        yield Remedy("gather", action, gain, reason)
+        yield Remedy("gather", action, gain, reason, factor)
     elif limit == "upload":
         action = (
             "Send fewer bytes: device_dtype= converts on the device, and echo_on='device' sends "
             "each example once"
         )
-        yield Remedy("upload", action, gain, reason)
+        yield Remedy("upload", action, gain, reason, factor)
     yield from _kept(times, now, facts)
     yield from _workers(times, now, facts)
     yield from _echo(times, factor, now, facts)
@@ -206,19 +215,26 @@ def _workers(times: Times, now: float, facts: Facts) -> Iterator[Remedy]:
     if facts.busy_cores is not None and facts.busy_cores > 0.5:  # it computes, rather than waits
         most = max(more, facts.cores)
 
+    part = 2 * (
+        slow - fast
+    )  # of the time that workers share out; in the rest they wait for another
+
     def upstream(count: int) -> float:
-        return slow * math.pow(fast / slow, math.log2(count / few))
+        return slow - part * (1 - few / count)
 
     count = few
     while count < most and upstream(count) > SLACK * times.cycle:
         count = min(2 * count, most)
     factor, speed = facts.best(replace(times, upstream=upstream(count)))
+    if factor > SLACK and speed < SLACK * facts.best(times)[1]:
+        return  # echoing alone does as much
     echoed = f" and factor={factor:.1f}" if factor > SLACK else ""
     yield Remedy(
         "workers",
         f"Use num_workers={count} of the {facts.workers_of}{echoed}",
         speed / now,
         f"{more} are {slow / fast:.1f} times as fast as {few}; there are {facts.cores} cores",
+        factor,
     )
 
 
@@ -229,7 +245,7 @@ def _echo(times: Times, factor: float, now: float, facts: Facts) -> Iterator[Rem
         known = f"{best:.1f} uses are worth {facts.learned(best):.1f} fresh examples, by Worth"
     action = f"{'Raise' if best > factor else 'Lower'} factor to {best:.1f}"
     ratio = times.upstream / times.cycle
-    yield Remedy("echo", action, speed / now, f"R is {ratio:.1f}, and {known}")
+    yield Remedy("echo", action, speed / now, f"R is {ratio:.1f}, and {known}", best)
 
 
 def _ms(seconds: float) -> str:
