@@ -57,8 +57,8 @@ void Replay::check() const {
   }
   if (uses > kMostUses || empty > kMostEmptyPasses) {
     throw BadState(
-        "the state was taken after more than 2^36 uses, or 2^20 passes without items, which would take half an hour or more to plan "
-        "again, or it is damaged; load an earlier one, and let fewer passes flow into each other");
+        "the state was taken after more than 2^36 uses, or 2^20 passes without items, which would take half an hour or "
+        "more to plan again, or it is damaged; load an earlier one, and let fewer passes flow into each other");
   }
   // At least so many uses were drawn. The last iteration may be short, and the last batch of one; with unique_in_batch
   // and an adaptive factor more of them.
