@@ -150,11 +150,11 @@ class Workload:
 
 
 WORKLOADS = {
-    "few images": Workload(few_images, images_network, 3e-4, 0.16),
-    "many images": Workload(many_images, images_network, 5e-4, 0.75),
-    "text": Workload(text, text_network, 1e-3, 2.35),
-    "video": Workload(video, video_network, 3e-4, 0.60),
-    "table": Workload(table, table_network, 5e-4, 0.90),
+    "few images": Workload(few_images, images_network, 1e-4, 0.075),
+    "many images": Workload(many_images, images_network, 5e-4, 0.40),
+    "text": Workload(text, text_network, 1e-3, 2.13),
+    "video": Workload(video, video_network, 1e-3, 0.90),
+    "table": Workload(table, table_network, 5e-4, 0.925),
 }
 
 

@@ -188,8 +188,9 @@ def _fresh(record: Record) -> tuple[Floats, Floats, Floats]:
     seen = (counts.cumsum(0) - counts / 2)[kept]
     losses = record.sums[kept, 0] / count[kept]
     variance = np.maximum(record.squares[kept] / count[kept] - losses**2, 0)
-    smooth = np.convolve(variance, np.ones(9), "same") / np.convolve(
-        np.ones(len(kept)), np.ones(9), "same"
+    window = np.ones(min(9, len(kept)))
+    smooth = np.convolve(variance, window, "same") / np.convolve(
+        np.ones(len(kept)), window, "same"
     )
     return seen, losses, count[kept] / np.maximum(smooth, 1e-12 + 1e-6 * smooth.mean())
 

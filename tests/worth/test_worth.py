@@ -148,6 +148,17 @@ def test_observe_follows_a_loader():
     assert not worth.estimate().generalises
 
 
+@pytest.mark.parametrize("items", [16, 64, 128, 160])
+def test_a_first_pass_of_a_few_batches_is_not_enough(items):
+    loader = pyecho.EchoLoader(np.arange(1.0 * items), 2, batch_size=16, with_info=True)
+    worth = pyecho.Worth()
+    for batch, info in [*loader, *loader]:
+        worth.observe(batch, info)
+        estimate = worth.estimate()
+    assert "losses on fresh examples" in estimate.reason
+    assert not estimate.generalises
+
+
 def test_later_passes_need_a_validation_loss():
     worth = observed([1.0] * 3, seed=1)
     before = worth.estimate()
