@@ -152,9 +152,10 @@ def test_observe_follows_a_loader():
 def test_a_first_pass_of_a_few_batches_is_not_enough(items):
     loader = pyecho.EchoLoader(np.arange(1.0 * items), 2, batch_size=16, with_info=True)
     worth = pyecho.Worth()
-    for batch, info in [*loader, *loader]:
-        worth.observe(batch, info)
-        estimate = worth.estimate()
+    for _ in range(2):
+        for batch, info in loader:
+            worth.observe(batch, info)
+            estimate = worth.estimate()
     assert "losses on fresh examples" in estimate.reason
     assert not estimate.generalises
 
