@@ -13,6 +13,7 @@ from pyecho import _core
 from pyecho._core import ConfigError
 from pyecho.adaptive import Adaptive
 from pyecho.stats import EchoStats
+from pyecho.worth.estimate import PUBLISHED_USES, WorthEstimate
 from pyecho.worth.worth import Worth
 
 if TYPE_CHECKING:
@@ -20,10 +21,13 @@ if TYPE_CHECKING:
 
 MOST = 32
 """Most uses of an item."""
+FIRST_PERIOD = 64
+"""Batches until R is known."""
 PERIOD = 512
 """Batches between decisions at first; later a sixteenth of all so far."""
-PROBES = 12
-"""Most periods spent on factors above and below the best, to learn what repeats are worth."""
+PROBES, PROBES_EVERY, TRUSTED = 24, 4, 8
+"""While it is not known what repeats are worth, every fourth of 24 periods has half as many, so
+that it shows. Before the eighth period nothing is believed."""
 GAIN = 1.05
 """A factor is changed for another one that learns so much faster."""
 FACTORS = np.unique(np.round(np.geomspace(1, MOST, 41), 2))
@@ -33,8 +37,9 @@ class Auto(Adaptive):
     """An `Adaptive` factor that keeps a pace, which `Worth` and the speeds of both sides decide.
 
     Fresh items are taken as the pace says, and waited for. After a period of batches that `Worth`
-    has observed, the pace may change: to the factor e with the most learning per second,
-    E(e) / max(t_up, e * t_down), and, until E is known, in turn to half and to twice that.
+    has observed, the pace may change. Until E is known it is R, at most four, and for some periods
+    half of that; then the factor e with the most learning per second, E(e) / max(t_up, e * t_down),
+    if the gain is certain at one of both ends.
     """
 
     pace: _core.Pace
@@ -47,7 +52,8 @@ class Auto(Adaptive):
         self._stats: Callable[[], EchoStats | None] = lambda: None
         self._before = EchoStats()
         self._observed = self._probes = 0
-        self._next = PERIOD
+        self._chosen = self.pace.value
+        self._next = FIRST_PERIOD
 
     def follow(self, loader: Any) -> None:
         """Take the speeds from the statistics of this loader, as long as it lives."""
@@ -75,15 +81,15 @@ class Auto(Adaptive):
         estimate = self.worth.estimate()
         if not estimate.generalises:
             return  # losses no longer tell
-        speeds = np.array([estimate.effective(each) / max(ratio, each) for each in FACTORS])
-        best = float(FACTORS[speeds.argmax()])
-        if not estimate.identified and self._probes < PROBES:
-            self._probes += 1
-            self.pace.value = max(1, best / 2) if self._probes % 2 else min(MOST, 2 * best)
-            return
-        now = self.pace.value
-        if speeds.max() > GAIN * estimate.effective(now) / max(ratio, now):
-            self.pace.value = best
+        if self._probes < TRUSTED:
+            # With too many repeats a network unlearns; too few only cost time.
+            self._chosen = max(1.0, min(ratio, PUBLISHED_USES))
+        else:
+            self._chosen = _surely_better(estimate, ratio, self._chosen)
+        probes = self._probes < (TRUSTED if estimate.identified else PROBES)
+        self._probes += probes
+        halved = probes and self._probes % PROBES_EVERY == 0
+        self.pace.value = max(1.0, self._chosen / 2) if halved else self._chosen
 
     def __reduce__(self) -> Any:
         """Return what copies hold: they keep the pace, and follow no loader."""
@@ -92,6 +98,20 @@ class Auto(Adaptive):
     def __repr__(self) -> str:
         """Show what it does now."""
         return f"auto ({self.pace.value:g})"
+
+
+def _surely_better(estimate: WorthEstimate, ratio: float, now: float) -> float:
+    """Return a factor that surely learns more per second, at most twice as large; else this one."""
+    speeds = [estimate.effective(each) / max(ratio, each) for each in FACTORS]
+    better = min(float(FACTORS[np.argmax(speeds)]), 2 * now)  # farther off nothing is certain
+    period, present = max(ratio, better), max(ratio, now)
+    low = estimate.effective_interval(better)[0] / period
+    high = estimate.effective_interval(now)[1] / present
+    surely = (
+        low > GAIN * estimate.effective(now) / present
+        or estimate.effective(better) / period > GAIN * high
+    )
+    return better if surely else now
 
 
 def auto_of(config: Config) -> Auto:

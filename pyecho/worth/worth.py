@@ -189,9 +189,7 @@ def _fresh(record: Record) -> tuple[Floats, Floats, Floats]:
     losses = record.sums[kept, 0] / count[kept]
     variance = np.maximum(record.squares[kept] / count[kept] - losses**2, 0)
     window = np.ones(min(9, len(kept)))
-    smooth = np.convolve(variance, window, "same") / np.convolve(
-        np.ones(len(kept)), window, "same"
-    )
+    smooth = np.convolve(variance, window, "same") / np.convolve(np.ones(len(kept)), window, "same")
     return seen, losses, count[kept] / np.maximum(smooth, 1e-12 + 1e-6 * smooth.mean())
 
 

@@ -15,9 +15,8 @@ from typing import Literal, get_args
 import numpy as np
 
 from pyecho.tools.advise.times import SLACK, Times
+from pyecho.worth.estimate import PUBLISHED_USES
 
-PUBLISHED_USES = 4
-"""Up to four passes over the data are nearly as good as fresh ones (Muennighoff et al., 2023)."""
 MOST_FACTOR = 32
 """No larger factor is proposed."""
 MOST_DOUBLINGS = 3
