@@ -251,7 +251,9 @@ def main() -> None:
             for each, t in times.items()
         ]
         print(f"{name}: " + ", ".join(cells))
-        results[name] = {str(each): t for each, t in times.items()}
+        results[name] = {
+            str(each): [one if np.isfinite(one) else None for one in t] for each, t in times.items()
+        }
     options.output.mkdir(parents=True, exist_ok=True)
     (options.output / "auto_training.json").write_text(json.dumps(results))
 

@@ -79,14 +79,13 @@ class Auto(Adaptive):
 
     def _decide(self, ratio: float) -> None:
         estimate = self.worth.estimate()
-        if not estimate.generalises:
-            return  # losses no longer tell
         if self._probes < TRUSTED:
             # With too many repeats a network unlearns; too few only cost time.
             self._chosen = max(1.0, min(ratio, PUBLISHED_USES))
-        else:
+        elif estimate.generalises:
             self._chosen = _surely_better(estimate, ratio, self._chosen)
-        probes = self._probes < (TRUSTED if estimate.identified else PROBES)
+        most = TRUSTED if estimate.identified else PROBES
+        probes = estimate.generalises and self._probes < most  # else losses no longer tell
         self._probes += probes
         halved = probes and self._probes % PROBES_EVERY == 0
         self.pace.value = max(1.0, self._chosen / 2) if halved else self._chosen
