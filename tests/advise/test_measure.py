@@ -131,6 +131,13 @@ def test_worth_says_what_repeats_are_worth():
     assert "fresh examples, by Worth" in str(advice)
 
 
+def test_a_loader_that_decides_its_factor_is_measured_as_any_other():
+    options = {"batch_size": 4, "shuffle_buffer": 8, "with_info": True, "worth": pyecho.Worth()}
+    loader = pyecho.EchoLoader(np.zeros((100, 3)), "auto", **options)
+    advice = loader.advise(paused(1e-3), steps=8)
+    assert (advice.limit, advice.factor) == ("consumer", 1)
+
+
 def test_an_interrupted_advise_leaves_nothing_behind(monkeypatch):
     before_workers = threading.Event()
     monkeypatch.setattr(measure.probe, "disk", lambda: (before_workers.set(), (0, None))[1])

@@ -65,7 +65,10 @@ def measured_advice(
     times = _full_run(*pipeline(), steps, upstream)
     if upstream > SLACK * times.cycle and not loader._source.in_memory:
         facts = _with_source(facts, pipeline()[0], upstream, steps, took)
-    return advice_on(times, loader._config.most_uses, steps, facts)
+    factor = loader._config.most_uses
+    if loader._config.adaptive is not None:  # it follows R
+        factor = min(factor, max(1.0, upstream / times.cycle))
+    return advice_on(times, factor, steps, facts)
 
 
 def _with_source(
@@ -104,7 +107,7 @@ def _free_run(
     """
     collate = None if given._config.collate_fn is None else len
     fresh, seconds, size = [], [], None
-    loader = given._variant(factor=1, augment=None, collate_fn=collate)
+    loader = given._variant(factor=1, worth=None, augment=None, collate_fn=collate)
     with closing(loader), _closed_after(loader, limit):
         rows = loader._config.batch_size or 1
         for _, batch in _batches(loader, steps + steps // 4 + 1):
@@ -137,7 +140,7 @@ def _closed_after(loader: EchoLoader, seconds: float | None) -> Iterator[None]:
 def _full_run(given: EchoLoader, step: Step | None, steps: int, upstream: float) -> Times:
     """Measure the other parts, where the source is the limit only if R is larger than 8."""
     cycles, busy = [], []
-    with Trace() as recording, closing(given._variant(factor=FACTORS[-1])) as loader:
+    with Trace() as recording, closing(given._variant(factor=FACTORS[-1], worth=None)) as loader:
         config = loader._config
         # The feeder rests until the uses that the pool began with are spent.
         in_pool = math.ceil(config.most_uses * config.capacity / (config.batch_size or 1))

@@ -58,7 +58,7 @@ class Advice:
             full = "Without a step function, this is what the loader can deliver at most."
         lines = [
             f"A batch takes {shown}. {full}",
-            f"At e = {self.factor:g} the limit is the {self.limit}.",
+            f"At e = {self.factor:.3g} the limit is the {self.limit}.",
             *map(str, self.remedies),
         ]
         if self.facts.unmeasured:

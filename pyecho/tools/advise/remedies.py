@@ -192,7 +192,7 @@ def _kept(times: Times, now: float, facts: Facts) -> Iterator[Remedy]:
             gain(0.0),
             f"{facts.items:,} take {_size(total)}, and {_size(facts.memory_bytes)} are free",
         )
-    if facts.disk_bytes and facts.disk_bytes_per_second and total < facts.disk_bytes:
+    elif facts.disk_bytes and facts.disk_bytes_per_second and total < facts.disk_bytes:
         upstream = facts.batch_items * facts.item_bytes / facts.disk_bytes_per_second
         yield Remedy(
             "disk",
