@@ -23,6 +23,8 @@ PLACES = ("host", "device")
 INDEX_BYTES = 8
 WORDS, BYTES = "index_select of words", "index_select of bytes"
 PLAIN, STREAMED = "DataLoader, non_blocking", "DataLoader, stream prefetching"
+USES = 4
+BY_HAND = f"DataLoader, stream prefetching, each batch used {USES} times by hand"
 
 
 def measure(device: torch.device, report: Report, progress: Progress, scale: Scale) -> None:
@@ -37,7 +39,7 @@ def _measure_rows(
     rounds = max(1, scale.rounds - 2)
     array = workload.random_rows(rows, scale.source_bytes)
     workers = max(1, min(4, available_cores() - 1))  # as many as pyecho's own threads
-    workers = peers.workers_for(workers, rows.batch_bytes, loaders=2)
+    workers = peers.workers_for(workers, rows.batch_bytes, loaders=3)
     # As 8-byte words, because the device gathers them faster than bytes: a better limit.
     words = torch.from_numpy(array[: rows.pool].view("int64")).to(device)
     pool_bytes = words.view(torch.uint8)
@@ -47,10 +49,12 @@ def _measure_rows(
             BYTES: peers.index_selected(pool_bytes, rows.batch, device),
         }
         if workers > 0:  # forked before pyecho has threads
-            made = [iter(peers.data_loader(array, rows.batch, workers)) for _ in range(2)]
+            made = [iter(peers.data_loader(array, rows.batch, workers)) for _ in range(3)]
             iterators[PLAIN] = peers.copied(made[0], device)
             iterators[STREAMED] = peers.stream_prefetched(made[1], device)
-            del made
+            once = peers.stream_prefetched(made[2], device)
+            iterators[BY_HAND] = peers.used_again(once, USES)
+            del made, once
 
         def loader(factor: int, place: str) -> Iterator[torch.Tensor]:
             each = pyecho.torch.EchoLoader(
@@ -105,6 +109,8 @@ def _rows(rates: dict[str, Sample]) -> list[Row]:
             for factor in FACTORS:
                 name = _name(factor, place)
                 rows.append(Row(name, rates[name], unit, best_peer, "the better DataLoader below"))
+            name = _name(USES, place)
+            rows.append(Row(name, rates[name], unit, rates[BY_HAND], "as many uses by hand"))
     for place, factors in (("host", FACTORS), ("device", (*FACTORS, RESIDENT_FACTOR))):
         for factor in factors:
             name = _name(factor, place)
@@ -112,7 +118,7 @@ def _rows(rates: dict[str, Sample]) -> list[Row]:
             rows.append(Row(name, rates[name], unit, gather, "index_select alone", target=target))
     rows += [
         Row(name, rates[name], unit, gather, "index_select alone")
-        for name in (PLAIN, STREAMED)
+        for name in (PLAIN, STREAMED, BY_HAND)
         if name in rates
     ]
     return rows

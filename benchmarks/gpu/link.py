@@ -146,10 +146,14 @@ def measure_overlap(device: torch.device, report: Report, progress: Progress, sc
             "stream prefetching": peers.stream_prefetched(itertools.cycle(pinned), device),
             "non_blocking": peers.copied(itertools.cycle(pinned), device),
         }
-        if peers.has_spdl():
+        if peers.has("spdl"):
             iterators["SPDL"] = peers.transferred_by_spdl(itertools.cycle(pinned), device)
         else:
             report.note("overlap: SPDL is not installed (pip install spdl-io)")
+        if peers.has("nvidia.dali"):
+            iterators["DALI"] = peers.fed_by_dali(itertools.cycle(pinned), rows.batch, device)
+        else:
+            report.note("overlap: DALI is not installed (pip install nvidia-dali-cuda120)")
 
         def steps(name: str) -> Callable[[], float]:
             computed = (compute(batch, products) for batch in iterators[name])
@@ -162,6 +166,7 @@ def measure_overlap(device: torch.device, report: Report, progress: Progress, sc
         "stream prefetching": ("prefetching on a stream, as timm does", ""),
         "non_blocking": ("copies on the consumer's stream", ""),
         "SPDL": ("spdl.io.transfer_tensor_h2d in a thread", ""),
+        "DALI": ("DALI, external_source(...).gpu()", ""),
     }
     names = {name: about for name, about in names.items() if name in times}
     report.add(

@@ -92,9 +92,19 @@ def stream_prefetched(
         yield ready
 
 
-def has_spdl() -> bool:
-    """Return True if SPDL can copy tensors to a device."""
-    return importlib.util.find_spec("spdl") is not None
+def used_again(batches: Iterator[torch.Tensor], uses: int) -> Iterator[torch.Tensor]:
+    """Hand out each batch so many times: echoing by hand, which copies it once."""
+    for batch in batches:
+        for _ in range(uses):
+            yield batch
+
+
+def has(name: str) -> bool:
+    """Return True if a module is installed, such as "spdl" or "nvidia.dali"."""
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # of the package around it
+        return False
 
 
 def transferred_by_spdl(
@@ -109,6 +119,26 @@ def transferred_by_spdl(
         for batch in batches:
             ready, coming = coming, thread.submit(transfer_tensor_h2d, batch)
             yield ready.result()
+
+
+def fed_by_dali(
+    batches: Iterator[torch.Tensor], rows: int, device: torch.device
+) -> Iterator[torch.Tensor]:
+    """Feed pinned batches to a pipeline of DALI's, which copies two ahead.
+
+    DALI reads them in place, so they must stay as they are.
+    """
+    from nvidia.dali import fn, pipeline_def
+    from nvidia.dali.plugin.pytorch import DALIGenericIterator
+
+    arrays = (batch.numpy() for batch in batches)
+
+    @pipeline_def(batch_size=rows, num_threads=1, device_id=device.index, prefetch_queue_depth=2)
+    def copies() -> Any:
+        return fn.external_source(source=arrays, batch=True, no_copy=True).gpu()
+
+    for [outputs] in DALIGenericIterator([copies()], ["batch"]):
+        yield outputs["batch"]
 
 
 def index_selected(pool: torch.Tensor, batch: int, device: torch.device) -> Iterator[torch.Tensor]:
