@@ -60,12 +60,12 @@ def runtime(emulator):
 
 @pytest.fixture
 def program():
-    """Runs a program of this folder with settings of the emulator; returns the ended process."""
+    """Runs a program, of this folder or at a path; returns the ended process."""
     if control is None:
         pytest.skip(reason)
 
     def run(name, *arguments, seconds=PROGRAM_SECONDS, **settings):
-        command = [sys.executable, "-X", "faulthandler", str(Path(__file__).with_name(name))]
+        command = [sys.executable, "-X", "faulthandler", str(Path(__file__).parent / name)]
         return subprocess.run(
             [*command, *map(str, arguments)],
             capture_output=True,

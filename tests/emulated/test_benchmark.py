@@ -1,9 +1,6 @@
 """benchmarks/gpu.py from end to end: what it writes, not what it measures."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -27,15 +24,8 @@ SECTIONS = {
     ["link,overlap,emission,bytes,beside", pytest.param("training", marks=pytest.mark.stress)],
 )
 def test_every_measurement_has_its_rows_beside_their_limits(program, tmp_path, names):
-    command = [sys.executable, str(BENCHMARK), "--tiny", "--only", names]
-    ended = subprocess.run(
-        [*command, "--output", str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=500,
-        env=os.environ | {"CUDA_EMULATOR": "device_limit=2900000000"},
-        check=False,
-    )
+    options = ["--tiny", "--only", names, "--output", tmp_path]
+    ended = program(BENCHMARK, *options, device_limit=2_900_000_000)
     assert ended.returncode == 0, ended.stderr
     [table] = tmp_path.glob("gpu-emulated-*-partial.md")
     results = json.loads(table.with_suffix(".json").read_text())

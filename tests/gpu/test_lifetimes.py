@@ -1,13 +1,12 @@
 """Nothing outlives a loader: no thread, no pinned memory, no device memory, no context."""
 
-import gc
-import threading
-
 import pytest
+import scripts
 
 torch = pytest.importorskip("torch")
 
-import pyecho  # noqa: E402
+from waiting import join_threads  # noqa: E402
+
 import pyecho.torch  # noqa: E402
 
 ROW_BYTES = 50_000
@@ -20,15 +19,6 @@ WAYS = {
 
 def rows(count):
     return (torch.full((ROW_BYTES,), number % 251, dtype=torch.uint8) for number in range(count))
-
-
-def join_threads():
-    gc.collect()
-    for thread in threading.enumerate():
-        if thread.name.startswith("pyecho"):
-            thread.join(60)
-            assert not thread.is_alive(), thread
-    gc.collect()
 
 
 def pinned_bytes():
@@ -68,8 +58,8 @@ def test_pinned_memory_lives_as_long_as_a_view_of_it(device):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_exit_in_the_middle_of_an_epoch_is_clean(run, way):
-    output = run(
+def test_exit_in_the_middle_of_an_epoch_is_clean(gpu, way):
+    output = scripts.run(
         f"""
         import torch, pyecho.torch
         rows = [torch.full((1_000_000,), n % 251, dtype=torch.uint8) for n in range(200)]
@@ -83,11 +73,11 @@ def test_exit_in_the_middle_of_an_epoch_is_clean(run, way):
     assert output == "True\n"
 
 
-def test_in_a_forked_child_the_loader_says_so(run):
-    output = run(
+def test_in_a_forked_child_the_loader_says_so(gpu):
+    output = scripts.run(
         """
-        import os, warnings
-        import torch, pyecho, pyecho.torch
+        import warnings
+        import torch, pyecho.torch
         arguments = {"source": [torch.zeros(4)] * 8, "batch_size": 4, "device": "cuda"}
         loader, other = (pyecho.torch.EchoLoader(**arguments) for _ in range(2))
         list(loader)
@@ -109,7 +99,7 @@ def test_in_a_forked_child_the_loader_says_so(run):
 
 
 TWO_GPUS = """
-    import gc, torch, pyecho.torch
+    import torch, pyecho.torch
     {before}
     rows = [torch.full((50_000,), n % 251, dtype=torch.uint8) for n in range(64)]
     loader = pyecho.torch.EchoLoader(rows, 2, **{arguments!r})
@@ -131,7 +121,7 @@ TWO_GPUS = """
 
 @pytest.mark.parametrize("selected", [False, True])
 @pytest.mark.parametrize("way", [*WAYS, "pinned batches"])
-def test_work_on_the_second_device_makes_no_context_on_the_first(run, way, selected):
+def test_work_on_the_second_device_makes_no_context_on_the_first(gpu, way, selected):
     if torch.cuda.device_count() < 2:
         pytest.skip("there is one GPU only")
     arguments = {"device": "cuda:1", "shuffle_buffer": 0, **WAYS.get(way, {})}
@@ -140,5 +130,5 @@ def test_work_on_the_second_device_makes_no_context_on_the_first(run, way, selec
             pytest.skip("nothing says which device pinned batches are for")
         arguments = {"memory": "pinned", "batch_size": 8, "shuffle_buffer": 0}
     before = "torch.cuda.set_device(1)" if selected else ""
-    output = run(TWO_GPUS.format(before=before, arguments=arguments))
+    output = scripts.run(TWO_GPUS.format(before=before, arguments=arguments))
     assert output == "False True\n"

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scripts
 
 torch = pytest.importorskip("torch")
 
@@ -71,9 +72,10 @@ def test_uploads_keep_the_strides_of_dense_tensors(device, dtype):
         assert torch.equal(uploaded.cpu(), host)
 
 
-def test_a_copy_to_pinned_memory_starts_no_threads(run):
-    program = """
-        import os, torch
+def test_a_copy_to_pinned_memory_starts_no_threads(gpu):
+    scripts.run(
+        """
+        import torch
         from pyecho.device.upload import _pinned_copy
         torch.set_num_threads(4)
         pageable = torch.empty(1 << 24)  # as filling it would start them
@@ -83,8 +85,8 @@ def test_a_copy_to_pinned_memory_starts_no_threads(run):
         assert os.listdir("/proc/self/task") == before
         torch.empty_like(pageable).copy_(pageable)  # does
         assert len(os.listdir("/proc/self/task")) > len(before)
-    """
-    run(program)
+        """
+    )
 
 
 def test_memory_is_kept_until_copies_are_over_whatever_the_mode(device, sleep):

@@ -8,6 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from waiting import wait_until  # noqa: E402
+
 import pyecho.torch  # noqa: E402
 from pyecho.device import place  # noqa: E402
 
@@ -169,7 +171,7 @@ def test_there_is_one_stream_of_high_priority_whoever_asks_first(device, monkeyp
     assert streams[0].priority < 0
 
 
-def test_copies_start_before_they_are_asked_for(device, wait_until):
+def test_copies_start_before_they_are_asked_for(device):
     loader = on_device("examples on the host", device)
     batches = iter(loader)
     next(batches)

@@ -19,8 +19,9 @@ LIMIT_SECONDS = 120
 """A script that takes longer hangs."""
 
 PRELUDE = f"""
+# The package under test, and these helpers, are found first.
 import contextlib, itertools, os, sys, threading, time, gc
-sys.path.insert(0, {str(Path(pyecho.__file__).parents[1])!r})  # the package under test
+sys.path[:0] = {[str(Path(pyecho.__file__).parents[1]), str(Path(__file__).parent)]!r}
 import numpy as np
 import pyecho
 

@@ -1,14 +1,14 @@
-"""Captures CUDA graphs beside a running loader; test_graphs runs it in a process of its own.
+"""Captures CUDA graphs beside a running loader, each in a process of its own.
 
 A capture that fails leaves PyTorch's allocator and current stream in a state that no further test
-should meet. Prints "right" if all is as it must be.
+should meet.
 """
 
-import sys
 import threading
 import time
 
 import torch
+from waiting import wait_until
 
 import pyecho
 import pyecho.torch
@@ -50,13 +50,6 @@ def checked(batch):
     return torch.where(same, batch[:, 0].long(), -1)
 
 
-def wait_until(condition, seconds):
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(1e-3)
-    return condition()
-
-
 def while_threads_run(way):
     """Capture, in the mode that forbids unsafe calls to all threads, while batches are uploaded."""
     batched = not WAYS[way]
@@ -83,8 +76,7 @@ def while_threads_run(way):
                     loader.stats().read > before.read
                     if there
                     else loader.stats().h2d_bytes >= before.h2d_bytes + BATCH * ROW_BYTES
-                ),
-                seconds=10,
+                )
             )
             time.sleep(0.3)  # for some more of what the threads do
             result = result + 0
@@ -143,11 +135,3 @@ def waiting():
     except RuntimeError:  # the capture has been invalidated, as by any forbidden call
         pass
     assert "CUDA error" in refused, refused
-
-
-if __name__ == "__main__":
-    what, *arguments = sys.argv[1:]
-    {"threads": while_threads_run, "dropping": dropping_pinned_batches, "waiting": waiting}[what](
-        *arguments
-    )
-    print("right")
