@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from host_device import WAYS
+from torn import values_of
 from trace_format import Trace
 
 import pyecho
@@ -20,9 +21,7 @@ def rows(count):
 
 
 def values(batches):
-    """Return what the rows hold, each a constant; -1 for one that is torn."""
-    batch = torch.cat([each.reshape(-1, ROW_BYTES) for each in batches]).long()
-    return torch.where((batch == batch[:, :1]).all(dim=1), batch[:, 0], -1).tolist()
+    return values_of(torch.cat([each.reshape(-1, ROW_BYTES) for each in batches])).tolist()
 
 
 # ---------------------------------------------------------------- what crosses

@@ -4,6 +4,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import torn  # noqa: E402
+
 import pyecho.torch  # noqa: E402
 
 WIDTH, COUNT, FACTOR = 50_000, 40, 3
@@ -20,9 +22,7 @@ def rows(count=COUNT):
 
 
 def values_of(batches):
-    """Return the constant that each row holds; -1 for one that is torn."""
-    batch = torch.cat([each.reshape(-1, 2 * WIDTH) for each in batches])
-    return torch.where((batch == batch[:, :1]).all(dim=1), batch[:, 0], -1.0).tolist()
+    return torn.values_of(torch.cat([each.reshape(-1, 2 * WIDTH) for each in batches])).tolist()
 
 
 def on_host(way, factor=FACTOR, **more):

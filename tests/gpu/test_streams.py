@@ -8,6 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torn import values_of  # noqa: E402
 from waiting import wait_until  # noqa: E402
 
 import pyecho.torch  # noqa: E402
@@ -60,12 +61,6 @@ def on_device(way, device, factor=3, seed=5, items=None, **more):
     )
 
 
-def checked(batch):
-    """Read all of a batch on the device: the value of each row, or -1 where elements differ."""
-    same = (batch == batch[:, :1]).all(dim=1)
-    return torch.where(same, batch[:, 0].long(), -1)
-
-
 @pytest.mark.parametrize("streams", STREAMS)
 @pytest.mark.parametrize("way", WAYS)
 def test_batches_may_be_dropped_while_their_kernels_are_queued(device, sleep, way, streams):
@@ -77,7 +72,7 @@ def test_batches_may_be_dropped_while_their_kernels_are_queued(device, sleep, wa
             if batch is None:
                 break
             sleep(2e-3)  # so that the reading comes long after the dropping
-            seen.append(checked(batch))
+            seen.append(values_of(batch))
             del batch
     torch.cuda.synchronize()
     assert torch.cat(seen).tolist() == on_host(way)
@@ -89,7 +84,7 @@ def test_two_loaders_at_the_same_time(device, sleep):
     for pair in zip(*loaders, strict=True):
         sleep(1e-3)
         for values, batch in zip(seen, pair, strict=True):
-            values.append(checked(batch))
+            values.append(values_of(batch))
         del pair, batch
     expected = on_host("examples on the host")
     assert [torch.cat(values).tolist() for values in seen] == [expected, expected]
@@ -98,13 +93,13 @@ def test_two_loaders_at_the_same_time(device, sleep):
 @pytest.mark.parametrize("way", WAYS)
 def test_a_batch_is_had_while_the_consumers_stream_is_busy(device, sleep, way):
     batches = iter(on_device(way, device))
-    seen = [checked(next(batches)) for _ in range(3)]  # everything has been allocated
+    seen = [values_of(next(batches)) for _ in range(3)]  # everything has been allocated
     done = torch.cuda.Event()
     sleep(SLEEP_SECONDS)
     done.record()
     taken = [next(batches) for _ in range(4)]  # more than there were ahead
     assert not done.query(), "next() waited for the consumer's stream"
-    seen += [checked(batch) for batch in taken]
+    seen += [values_of(batch) for batch in taken]
     expected = on_host(way)[: sum(map(len, seen))]
     assert torch.cat(seen).tolist() == expected
     del batches
@@ -126,9 +121,9 @@ def test_a_batch_is_had_before_its_copy_has_run(device, sleep, way):
     loader = pyecho.torch.EchoLoader(gated(), factor, device=device, **arguments)
     batches = iter(loader)
     try:
-        seen = [checked(next(batches))]
+        seen = [values_of(next(batches))]
         if not WAYS[way]:
-            seen.append(checked(next(batches)))  # the second use of the first item
+            seen.append(values_of(next(batches)))  # the second use of the first item
         torch.cuda.synchronize()
         done = torch.cuda.Event()
         with torch.cuda.stream(place.stream_on(place.named_device(device))):  # ahead of all copies
@@ -137,7 +132,7 @@ def test_a_batch_is_had_before_its_copy_has_run(device, sleep, way):
         gate.set()
         batch = next(batches)
         assert not done.query(), "next() waited for the copy"
-        seen.append(checked(batch))
+        seen.append(values_of(batch))
         assert not done.query(), "the host waited for the copy"
     finally:
         gate.set()

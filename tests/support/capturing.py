@@ -8,6 +8,7 @@ import threading
 import time
 
 import torch
+from torn import values_of
 from waiting import wait_until
 
 import pyecho
@@ -44,12 +45,6 @@ class Source:
             yield torch.full(self._shape, number % 251, dtype=torch.uint8, device=self._device)
 
 
-def checked(batch):
-    """Return the value of each row, or -1 where elements differ."""
-    same = (batch == batch[:, :1]).all(dim=1)
-    return torch.where(same, batch[:, 0].long(), -1)
-
-
 def while_threads_run(way):
     """Capture, in the mode that forbids unsafe calls to all threads, while batches are uploaded."""
     batched = not WAYS[way]
@@ -64,12 +59,12 @@ def while_threads_run(way):
         side = torch.cuda.Stream(DEVICE)  # PyTorch wants a warm-up on another stream
         side.wait_stream(torch.cuda.current_stream(DEVICE))
         with torch.cuda.stream(side):
-            checked(static)
+            values_of(static)
         torch.cuda.current_stream(DEVICE).wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         before = loader.stats()
         with torch.cuda.graph(graph):
-            result = checked(static)
+            result = values_of(static)
             source.gate.set()
             went_on = wait_until(
                 lambda: (
