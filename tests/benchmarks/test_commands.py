@@ -11,6 +11,9 @@ import pytest
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
+pytestmark = pytest.mark.slow
+
+
 def run(*command, folder, status=(0,)):
     done = subprocess.run(
         [sys.executable, *map(str, command)],
