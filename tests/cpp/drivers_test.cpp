@@ -156,6 +156,39 @@ TEST(Drivers, the_slot_of_an_item_whose_last_use_was_handed_out_can_be_reserved_
   }
 }
 
+// Its rows have been copied before.
+TEST(Drivers, a_batch_that_the_end_of_a_pass_completes_gives_its_slots_back) {
+  EchoConfig config{.plan = {.batch_rows = 8}, .leaves = kItemLeaves, .threads = 0};
+  config.max_bytes = EchoBuffer::min_bytes(config);
+  for (const bool keep : {false, true}) {
+    if (keep) {
+      keep_items(config);
+      config.max_bytes = EchoBuffer::min_bytes(config);
+    }
+    EchoBuffer buffer(config);
+    Lease lease;
+    for (int pass = 0; pass < 200; ++pass) {
+      const auto reserved = [&] {
+        Reservation reservation{};
+        EXPECT_EQ(buffer.reserve(reservation, Clock::now() + 20s), Outcome::kOk);
+        return reservation;
+      };
+      for (std::uint64_t item = 0; item < 5; ++item) {
+        ASSERT_FALSE(HasFailure()) << "pass " << pass;
+        put_item(buffer, reserved(), item);
+        if (item == 3) {
+          ASSERT_EQ(buffer.try_acquire(lease), Outcome::kOk);
+        }
+      }
+      ASSERT_EQ(buffer.try_acquire(lease), Outcome::kEmpty);
+      buffer.end_pass(reserved());
+      ASSERT_EQ(buffer.try_acquire(lease), Outcome::kOk);
+      EXPECT_EQ(lease.rows(), 2U);
+      ASSERT_EQ(buffer.try_acquire(lease), Outcome::kEnd);
+    }
+  }
+}
+
 TEST(Drivers, the_end_of_an_iteration_does_not_wait_for_items_of_the_next_one) {
   for (const std::uint32_t threads : kDrivers) {
     EchoBuffer buffer({.plan = {.batch_rows = 8}, .leaves = kItemLeaves, .threads = threads});

@@ -49,6 +49,7 @@ Batch* BatchPool::obtain() {
     Batch* const batch = *link;
     *link = batch->next;
     batch->rows = batch->copied = batch->fresh = 0;
+    batch->whole = false;
     batch->spent.clear();
     std::ranges::for_each(batch->values, &Values::clear);
     return batch;

@@ -28,6 +28,9 @@ bool lock_soon(std::unique_lock<std::mutex>& lock) {
 
 Driver::Driver(Executor& executor, SlotPool& slots, BatchPool& batches, DriverLimits limits)
     : executor_(executor), slots_(slots), batches_(batches), limits_(std::move(limits)), ready_(limits_.depth) {
+  for (Batch& end : ends_) {
+    end.whole = true;
+  }
   try {
     for (std::uint32_t worker = 0; worker < limits_.threads; ++worker) {
       workers_.emplace_back([this] { work(); });
@@ -148,9 +151,9 @@ bool Driver::help() {
 
 // ---------------------------------------------------------------- consumer
 
-// Copies the rest of a batch that a worker could not copy.
+// Makes a batch whole, if it is not.
 void Driver::finish(Batch& batch) {
-  if (batch.copied < batch.rows) {
+  if (!batch.whole) {
     executor_.copy(batch);
   }
 }

@@ -240,6 +240,7 @@ void Executor::copy(Batch& batch) {
   copy_planned(batch);
   batches_.send(batch);
   copied(batch.number, {}, true);
+  batch.whole = true;
   slots_.announce_released();  // producers may sleep for these slots, and this thread may leave the stage now
 }
 

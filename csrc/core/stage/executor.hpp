@@ -75,7 +75,7 @@ class Executor {
   // halted. `awaited`: see Plan::draw().
   Outcome plan(Batch*& batch, bool awaited);
   // Copies the rest of a batch that plan() returned, sends it to its device, if any, and frees each slot whose last use
-  // was copied. Throws std::bad_alloc; then the batch has rows that are not copied, and another call goes on.
+  // was copied, once. Throws std::bad_alloc; then the batch is not whole, and another call goes on.
   void copy(Batch& batch);
   // Copies the rows of a batch that are planned and not yet copied. Returns false if there are none. Throws as copy().
   bool copy_planned(Batch& batch);
