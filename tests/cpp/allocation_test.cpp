@@ -202,6 +202,26 @@ TEST(Allocation, a_batch_waits_until_the_system_has_memory_for_its_operations) {
   }
 }
 
+// Copying them early must not fail, as nobody waits for it.
+TEST(Allocation, rows_of_an_open_batch_wait_for_memory_too) {
+  EchoConfig config{.plan = {.factor = 2.0, .batch_rows = 4}, .leaves = {8, 8 * 8}, .threads = 0};
+  const ops::ArrayType item{.element = ops::Element::kUint8, .shape = {8, 8}};
+  const ops::Operation resize{.kind = ops::Kind::kResize, .axes = {0, 1}, .sizes = {3, 5}};
+  set_program(config, 1, std::make_shared<const ops::Program>(item, std::vector{resize}));
+  EchoBuffer buffer(config);
+  std::thread consumer([&] {  // which has no memory of other tests
+    Lease lease;
+    put_items(buffer, 0, 1);
+    out_of_aligned = true;
+    EXPECT_EQ(buffer.try_acquire(lease), Outcome::kEmpty);
+    out_of_aligned = false;
+    put_items(buffer, 1, 2);
+    EXPECT_EQ(buffer.try_acquire(lease), Outcome::kOk);
+    EXPECT_EQ(lease.rows(), 4U);
+  });
+  consumer.join();
+}
+
 constexpr std::size_t kFixedBytes = 8192;  // the objects that do not depend on the configuration
 
 // Entries of the plan, rings and uses as well as slots and batches.

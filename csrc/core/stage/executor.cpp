@@ -1,6 +1,7 @@
 #include "core/stage/executor.hpp"
 
 #include <array>
+#include <new>
 #include <utility>
 
 #include "core/memory/stream_copy.hpp"
@@ -109,7 +110,7 @@ Outcome Executor::plan(Batch*& batch, bool awaited) {
         return outcome;
       case Outcome::kEmpty:
         // Looks once more, because copying here holds up the plan.
-        if (slots_.feed(plan_) || (open_ != nullptr && copy_planned(*open_))) {
+        if (slots_.feed(plan_) || copy_open()) {
           continue;
         }
         return outcome;
@@ -120,6 +121,16 @@ Outcome Executor::plan(Batch*& batch, bool awaited) {
 }
 
 // ---------------------------------------------------------------- copying
+
+// Copies the planned rows of the open batch, which may free slots. Returns false if there are none, or no memory for
+// them: copy() tries again, and only rows of which slots stay filled need memory.
+bool Executor::copy_open() noexcept {
+  try {
+    return open_ != nullptr && copy_planned(*open_);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
 
 bool Executor::copy_planned(Batch& batch) {
   if (batch.copied == batch.rows) {
