@@ -124,7 +124,7 @@ Outcome Executor::plan(Batch*& batch, bool awaited) {
 
 // Copies the planned rows of the open batch, which may free slots. Returns false if there are none, or no memory for
 // them: copy() tries again, and only rows of which slots stay filled need memory.
-bool Executor::copy_open() noexcept {
+bool Executor::copy_open() {
   try {
     return open_ != nullptr && copy_planned(*open_);
   } catch (const std::bad_alloc&) {

@@ -118,7 +118,7 @@ class Executor {
   };
 
   Outcome draw(bool awaited);
-  bool copy_open() noexcept;
+  bool copy_open();
   void copied(std::uint64_t batch, std::span<const std::uint32_t> slots, bool whole) noexcept;
   bool release_parked(std::uint64_t batch) noexcept;
   void release(std::span<const std::uint32_t> slots) noexcept;
