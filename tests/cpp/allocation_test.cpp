@@ -26,14 +26,15 @@ namespace {
 std::atomic<bool> armed{false};
 std::atomic<std::uint64_t> heap_allocations{0};
 std::atomic<std::size_t> heap_bytes{0};
-std::atomic<bool> out_of_aligned{false};  // none is left for a thread's operations
+std::atomic<unsigned> aligned_failures{0};  // of a hundred allocations for operations, at random
+std::atomic<std::uint64_t> aligned_allocations{0};
 
 void* allocate(std::size_t size_bytes, std::size_t alignment) {
   if (armed.load(std::memory_order_relaxed)) {
     heap_allocations.fetch_add(1, std::memory_order_relaxed);
     heap_bytes.fetch_add(size_bytes, std::memory_order_relaxed);
   }
-  if (alignment > alignof(std::max_align_t) && out_of_aligned) {
+  if (alignment > alignof(std::max_align_t) && pyecho::mix64(++aligned_allocations) % 100 < aligned_failures) {
     throw std::bad_alloc();
   }
   const std::size_t rounded = (size_bytes + alignment - 1) / alignment * alignment;
@@ -161,63 +162,97 @@ TEST(Allocation, after_warm_up_there_is_none_over_epochs_too) {
   expect_no_allocations(queue);
 }
 
-// Numbers of the items in the rows. `trouble`: at first the system has no memory for the operation.
-std::vector<std::uint64_t> resized(EchoConfig config, bool trouble) {
-  std::vector<std::uint64_t> numbers;
-  EchoBuffer buffer(config);
-  out_of_aligned = trouble;
+// Items differ in size, and are resampled to rows that do, too.
+EchoConfig resampling(std::uint32_t threads) {
+  EchoConfig config{.plan = {.capacity = 8, .factor = 2.5, .batch_rows = 7}, .leaves = {8, 8}, .threads = threads};
+  config.leaves[1] = LeafFormat::of_variable({.axes = 2, .element_bytes = 1, .max_bytes = std::size_t{24} * 24});
+  const ops::ArrayType item{.element = ops::Element::kUint8, .shape = {ops::kVariable, ops::kVariable}};
+  const ops::Operation resize{.kind = ops::Kind::kResize, .axes = {0, 1}, .sizes = {5}};
+  set_program(config, 1, std::make_shared<const ops::Program>(item, std::vector{resize}));
+  return config;
+}
+
+void put_image(EchoBuffer& buffer, std::uint64_t item) {
+  Reservation reservation{};
+  while (buffer.reserve(reservation, kNever) == Outcome::kHalted) {
+    buffer.await_resumed(kNever);
+  }
+  std::memcpy(buffer.slot_data(reservation.slot), &item, sizeof(item));
+  const std::array<std::uint64_t, 2> shape{1 + mix64(item) % 24, 1 + mix64(item + 1000) % 24};
+  std::byte* const data = buffer.allocate(reservation.slot, buffer.layout().leaves()[1], shape);
+  for (std::uint64_t i = 0; i < shape[0] * shape[1]; ++i) {
+    data[i] = byte_of(item, 1, i);
+  }
+  buffer.commit(reservation);
+}
+
+// Returns all rows, of which so many allocations of a hundred fail. States are taken meanwhile.
+std::vector<std::vector<std::byte>> rows_in_trouble(std::uint32_t threads, unsigned failures) {
+  std::vector<std::vector<std::byte>> batches;
+  EchoBuffer buffer(resampling(threads));
+  aligned_failures = failures;
   std::thread producer([&] {
-    put_items(buffer, 0, 30);
+    for (std::uint64_t item = 0; item < 60; ++item) {
+      put_image(buffer, item);
+    }
     buffer.close();
   });
   std::thread consumer([&] {  // which has no memory of other tests
+    std::vector<Unspent> unspent;
     Lease lease;
-    for (int attempt = 0; trouble && attempt < 3; ++attempt) {
-      EXPECT_THROW(static_cast<void>(buffer.acquire(lease, kNever)), std::bad_alloc);
-      std::vector<Unspent> unspent;
-      buffer.set_halted(true);
-      EXPECT_THROW(static_cast<void>(buffer.inspect(unspent, {})), std::bad_alloc);
+    for (Outcome outcome = Outcome::kOk; outcome == Outcome::kOk;) {
+      try {
+        buffer.set_halted(true);
+        static_cast<void>(buffer.inspect(unspent, {}));
+      } catch (const std::bad_alloc&) {
+      }
       buffer.set_halted(false);
-    }
-    out_of_aligned = false;
-    while (buffer.acquire(lease, kNever) == Outcome::kOk) {
-      for (std::uint32_t row = 0; row < lease.rows(); ++row) {
-        std::memcpy(&numbers.emplace_back(), lease.data() + row * sizeof(std::uint64_t), sizeof(std::uint64_t));
+      try {
+        outcome = buffer.acquire(lease, kNever);
+      } catch (const std::bad_alloc&) {
+        continue;
+      }
+      if (outcome == Outcome::kOk) {
+        Values& values = lease.values(1);
+        const auto elements = values.share();
+        auto& rows = batches.emplace_back(lease.data(), lease.data() + buffer.layout().leaves_bytes());
+        rows.resize(lease.rows() * sizeof(std::uint64_t));  // of the leaf of numbers
+        rows.insert(rows.end(), elements.get(), elements.get() + values.size_bytes());
       }
     }
   });
-  producer.join();
   consumer.join();
-  return numbers;
+  producer.join();
+  aligned_failures = 0;
+  return batches;
 }
 
-TEST(Allocation, a_batch_waits_until_the_system_has_memory_for_its_operations) {
-  EchoConfig config{.plan = {.capacity = 8, .factor = 2.0, .batch_rows = 4}, .leaves = {8, 8 * 8}};
-  const ops::ArrayType item{.element = ops::Element::kUint8, .shape = {8, 8}};
-  const ops::Operation resize{.kind = ops::Kind::kResize, .axes = {0, 1}, .sizes = {3, 5}};
-  set_program(config, 1, std::make_shared<const ops::Program>(item, std::vector{resize}));
+TEST(Allocation, batches_wait_until_the_system_has_memory_for_their_rows) {
+  const auto expected = rows_in_trouble(0, 0);
+  ASSERT_EQ(expected.size(), 22U);  // 150 uses
   for (const std::uint32_t threads : {0U, 1U, 3U}) {
-    config.threads = threads;
-    EXPECT_EQ(resized(config, true), resized(config, false));
+    for (const unsigned failures : {0U, 30U, 70U}) {
+      EXPECT_EQ(rows_in_trouble(threads, failures), expected) << threads << " threads";
+    }
   }
 }
 
-// Copying them early must not fail, as nobody waits for it.
+// Nobody waits for rows that are copied early, so that must not fail.
 TEST(Allocation, rows_of_an_open_batch_wait_for_memory_too) {
-  EchoConfig config{.plan = {.factor = 2.0, .batch_rows = 4}, .leaves = {8, 8 * 8}, .threads = 0};
-  const ops::ArrayType item{.element = ops::Element::kUint8, .shape = {8, 8}};
-  const ops::Operation resize{.kind = ops::Kind::kResize, .axes = {0, 1}, .sizes = {3, 5}};
-  set_program(config, 1, std::make_shared<const ops::Program>(item, std::vector{resize}));
+  EchoConfig config = resampling(0);
+  config.plan.capacity = 1;
   EchoBuffer buffer(config);
-  std::thread consumer([&] {  // which has no memory of other tests
+  std::thread consumer([&] {
     Lease lease;
-    put_items(buffer, 0, 1);
-    out_of_aligned = true;
+    put_image(buffer, 0);
+    aligned_failures = 100;
     EXPECT_EQ(buffer.try_acquire(lease), Outcome::kEmpty);
-    out_of_aligned = false;
-    put_items(buffer, 1, 2);
+    put_image(buffer, 1);
+    put_image(buffer, 2);
+    EXPECT_THROW(static_cast<void>(buffer.try_acquire(lease)), std::bad_alloc);
+    aligned_failures = 0;
     EXPECT_EQ(buffer.try_acquire(lease), Outcome::kOk);
-    EXPECT_EQ(lease.rows(), 4U);
+    EXPECT_EQ(lease.rows(), 7U);
   });
   consumer.join();
 }

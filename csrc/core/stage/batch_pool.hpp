@@ -99,8 +99,8 @@ struct Batch {
   std::uint64_t begin = 0;     // uses are in the batches before
   std::uint32_t rows = 0;      // planned
   std::uint32_t copied = 0;    // rows copied, at most `rows`
-  bool whole = false;          // planned, copied, sent, and its slots reported
   std::uint32_t fresh = 0;     // of these, first uses
+  bool whole = false;          // planned, copied, sent, and its slots reported
   // Numbers of the items whose last use is among the copied rows, in their order; with an adaptive factor, of which any
   // use may turn out to be the last, those of all copied rows.
   std::vector<std::uint64_t> spent;

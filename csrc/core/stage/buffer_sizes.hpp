@@ -37,10 +37,9 @@ struct BufferSizes {
   // Returns the bytes that the buffer allocates at first. Throws as EchoBuffer::min_bytes() does.
   [[nodiscard]] std::size_t bytes() const {
     const std::size_t block_bytes = BatchPool::block_bytes(layout);
-    const std::size_t row_bytes = std::size_t{layout.rows()} * sizeof(std::uint32_t);  // of each batch ahead
-    constexpr double kMostBytes = 0x1.0p56;                                            // no machine has more
+    constexpr double kMostBytes = 0x1.0p56;  // no machine has more
     if (static_cast<double>(slots) * static_cast<double>(layout.slot_bytes() + layout.variable_bytes()) +
-            static_cast<double>(blocks) * static_cast<double>(block_bytes + row_bytes) >
+            static_cast<double>(blocks) * static_cast<double>(block_bytes) >
         kMostBytes) {
       throw std::length_error("slots and batches do not fit the address space");
     }

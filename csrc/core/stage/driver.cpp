@@ -28,9 +28,6 @@ bool lock_soon(std::unique_lock<std::mutex>& lock) {
 
 Driver::Driver(Executor& executor, SlotPool& slots, BatchPool& batches, DriverLimits limits)
     : executor_(executor), slots_(slots), batches_(batches), limits_(std::move(limits)), ready_(limits_.depth) {
-  for (Batch& end : ends_) {
-    end.whole = true;
-  }
   try {
     for (std::uint32_t worker = 0; worker < limits_.threads; ++worker) {
       workers_.emplace_back([this] { work(); });
@@ -184,11 +181,14 @@ Outcome Driver::take(Batch*& batch) {
   if (batch == nullptr) {
     return batches_.exhausted() ? Outcome::kExhausted : Outcome::kEmpty;
   }
-  finish(*batch);
+  const bool end = is_end(batch);
+  if (!end) {
+    finish(*batch);
+  }
   place.store_relaxed(nullptr);
   taken_.advance();
   at_end_.store_relaxed(batch == &ends_[1]);
-  return is_end(batch) ? Outcome::kEnd : Outcome::kOk;
+  return end ? Outcome::kEnd : Outcome::kOk;
 }
 
 Outcome Driver::try_acquire(Batch*& batch) {

@@ -16,7 +16,7 @@
 //
 // variable      | written by          | read by          | order            | pairs with | why
 // turn_         | -                   | -                | mutex            | -          | guards the executor and two counters
-// ready_[i]     | maker [D1]          | consumer [D2]    | release, acquire | D1 -> D2   | the batch is whole
+// ready_[i]     | maker [D1]          | consumer [D2]    | release, acquire | D1 -> D2   | the batch is whole, or as far as memory went
 // ready_[i]     | consumer            | -                | relaxed          | by taken_  | empty before its next filling
 // ready_count_  | maker               | consumer         | EventCount       | E1 <-> E4  | wakes the consumer
 // taken_        | consumer            | makers           | EventCount       | E1 -> E5,  | wakes a worker; orders the consumer's

@@ -10,7 +10,7 @@
 namespace pyecho {
 namespace {
 
-// How many rows ahead of the copy are prefetched. That hides the memory latency of small rows.
+// Rows ahead of the copy that are prefetched. That hides the memory latency of small rows.
 constexpr std::uint32_t kPrefetchRows = 6;
 
 // So many bytes of rows are copied leaf by leaf, and at least so many rows. More at a time would be prefetched in
@@ -22,6 +22,16 @@ constexpr std::size_t kColumnRows = 4;
 // wait until the row has left the store buffer, and it is cheaper to wake producers for several slots at once.
 constexpr std::uint32_t kGroupRows = 32;
 constexpr std::size_t kGroupBytes = std::size_t{256} << 10;
+
+// Orders streaming stores at the end of a block, however it is left.
+struct Fence {
+  const bool streamed;
+  ~Fence() {
+    if (streamed) {
+      stream_fence();
+    }
+  }
+};
 
 }  // namespace
 
@@ -136,6 +146,9 @@ bool Executor::copy_planned(Batch& batch) {
   if (batch.copied == batch.rows) {
     return false;
   }
+  // Before the batch is handed over, also where memory gave out and another thread goes on. The slots released below
+  // were only read.
+  const Fence fence{copier_.streams()};
   trace::Span span(trace::Kind::kGather);
   span.set_value(batch.rows - batch.copied);
   const auto group_rows =
@@ -180,9 +193,6 @@ bool Executor::copy_planned(Batch& batch) {
     if (count > 0) {
       copied(batch.number, std::span(spent).first(count), false);
     }
-  }
-  if (copier_.streams()) {
-    stream_fence();  // before the batch is handed over; the slots released above were only read
   }
   return true;
 }
