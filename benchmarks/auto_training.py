@@ -139,7 +139,7 @@ def table_network() -> nn.Module:
 
 @dataclass(frozen=True)
 class Workload:
-    """What is learned, by what, how fast, and to which test loss."""
+    """A training: data, network, step size, and the test loss to reach."""
 
     data: Callable[[], tuple[Data, Data]]
     network: Callable[[], nn.Module]

@@ -1,4 +1,4 @@
-"""How much faster two threads put examples than one, on a Python without a GIL.
+"""Speed at which two threads put examples over that of one, on a Python without a GIL.
 
 The contestants are one thread and two threads, each with
 

@@ -1,4 +1,4 @@
-"""What do workers take from the training beside them, and what does echoing give back?
+"""Processor noise: time that workers take from the training beside them, and echoing gives back.
 
     python benchmarks/neighbours.py --rounds 3
 
@@ -15,9 +15,11 @@ Printed: the time of a step, with its 90th percentile, steps in all, and the tes
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
 from dataclasses import dataclass
+from itertools import chain, repeat
 
 import numpy as np
 import torch
@@ -26,7 +28,7 @@ from rich.progress import track
 from torch.nn import functional
 
 import pyecho
-from pyecho.tools.advise.probe import cores
+from pyecho.config import available_cores
 from pyecho.tools.arguments import positive_int
 
 BATCH, DECODE_SECONDS, MODES = 32, 2e-3, ("all cores", "40%, e = R", "alone")
@@ -52,7 +54,7 @@ class Decoded:
 
 @dataclass
 class Run:
-    """What one run has measured."""
+    """Measurements of one run."""
 
     step_seconds: np.ndarray
     loss: float
@@ -62,32 +64,32 @@ def run(mode: str, seconds: float, seed: int) -> Run:
     """Train for so many seconds."""
     torch.manual_seed(seed)
     (images, labels), test = many_images()
-    net = torch.nn.Sequential(images_network())
+    net, cores = images_network(), available_cores()
     optimizer = torch.optim.Adam(net.parameters(), lr=5e-4)
     options = {"batch_size": BATCH, "shuffle_buffer": 10 * BATCH, "seed": seed, "shuffle": True}
     if mode == "alone":
         loader = pyecho.EchoLoader((images, labels), 1, **options)
     elif mode == "all cores":
-        loader = pyecho.EchoLoader(Decoded(1), 1, num_workers=cores(), **options)
+        loader = pyecho.EchoLoader(Decoded(1), 1, num_workers=cores, **options)
     else:
-        count = max(1, round(0.4 * cores()))
-        share = min(1.0, 0.4 * cores() / count)
+        count = max(1, round(0.4 * cores))
+        share = min(1.0, 0.4 * cores / count)
         factor = pyecho.Adaptive(8)
         loader = pyecho.EchoLoader(Decoded(share), factor, num_workers=count, **options)
-    taken, end = [], None
+    taken, end = [], math.inf
     with loader:
-        while end is None or time.perf_counter() < end:
-            for x, y in loader:
-                end = end or time.perf_counter() + seconds  # once the workers have begun
-                began = time.perf_counter()
-                optimizer.zero_grad()
-                for _ in range(4):  # a network that takes four times as long
-                    loss = functional.cross_entropy(net(torch.from_numpy(x)), torch.from_numpy(y))
-                loss.backward()
-                optimizer.step()
-                taken.append(time.perf_counter() - began)
-                if time.perf_counter() > end:
-                    break
+        for x, y in chain.from_iterable(repeat(loader)):
+            began = time.perf_counter()
+            if not taken:
+                end = began + seconds  # once the workers have begun
+            optimizer.zero_grad()
+            for _ in range(4):  # a network that takes four times as long
+                loss = functional.cross_entropy(net(torch.from_numpy(x)), torch.from_numpy(y))
+            loss.backward()
+            optimizer.step()
+            taken.append(time.perf_counter() - began)
+            if time.perf_counter() > end:
+                break
     with torch.no_grad():
         loss = functional.cross_entropy(net(torch.from_numpy(test[0])), torch.from_numpy(test[1]))
     return Run(np.array(taken), float(loss))

@@ -13,8 +13,8 @@ from pyecho._core import ConfigError
 from pyecho.checked import checked_int
 
 Log = Mapping[int, Any]
-"""How many items (and ends of passes) were taken before each batch, by the first epoch of passes
-that flow into each other: arrays of whole numbers, or lists."""
+"""Numbers of items (and ends of passes) that were taken before each batch, by the first epoch of
+passes that flow into each other: arrays of whole numbers, or lists."""
 
 
 class Adaptive:
@@ -50,7 +50,7 @@ class Adaptive:
     """
 
     pace: _core.Pace | None = None
-    """What ``factor="auto"`` keeps instead of following the source's speed."""
+    """The pace that ``factor="auto"`` keeps instead of following the source's speed."""
 
     def __init__(
         self, max: int, min: int = 1, *, max_age: int | None = None, replay: Log | None = None

@@ -1,4 +1,4 @@
-"""How the stages of one run fit together, and the checks that it shares with the options."""
+"""The wiring of the stages of one run, and the checks that it shares with the options."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def check_fields(record: Any) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Wiring:
-    """How the stages of one run fit together: no options, but what surrounds a loader or buffer.
+    """The wiring of the stages of one run: no options, but the surroundings of a loader or buffer.
 
     The native stages read it by name, as they do `Config`.
     """

@@ -21,7 +21,7 @@ Image = NDArray[np.uint8]
 
 
 class Codec(NamedTuple):
-    """How images are stored."""
+    """A form in which images are stored."""
 
     name: str
     encode: Callable[[Image], bytes]

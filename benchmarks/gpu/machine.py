@@ -1,4 +1,4 @@
-"""What a GPU and its link are, and the state in which a measurement leaves them."""
+"""A GPU and its link, and the state in which a measurement leaves them."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ SMALL_BYTES, LARGE_BYTES = 32 * 32 * 3, 224 * 224 * 3
 
 @dataclass(frozen=True)
 class Scale:
-    """How much is measured."""
+    """Sizes of the measurements."""
 
     rounds: int
     """Of what takes least; of the rest fewer."""

@@ -75,7 +75,7 @@ class Source:
         flat[:, :ID_BYTES] = numbers.view(np.uint8).reshape(work.rows, ID_BYTES)
         self.rows: NDArray[np.uint8] = flat.reshape(work.rows, *work.shape)
         self.passes: int | None = None
-        """How often the rows are read; None for endlessly."""
+        """Number of times the rows are read; None for endlessly."""
 
     def chunks(self, size: int) -> Iterator[NDArray[np.uint8]]:
         """Yield views of `size` consecutive rows; they are made once, and cost nothing later."""
@@ -109,7 +109,7 @@ class Finding:
     distinct: float
     """Distinct examples in a batch, as a share of its rows."""
     mixing: float
-    """How far uses moved from their place in an unshuffled output, in pools; the median."""
+    """Median distance of uses from their place in an unshuffled output, in pools."""
 
     @classmethod
     def of(cls, work: Work, emitted: NDArray[np.int64]) -> Finding:

@@ -22,7 +22,7 @@ class Planned:
     """The source has this many pools of examples."""
     kind: str = "examples"
     target: float | None = None
-    """How many times as fast as each peer pyecho should be."""
+    """Ratio of the speed of pyecho to that of each peer that is wanted."""
 
     def work(self, threads: int) -> Work:
         """Return the work for `threads` cores, with a pool that divides evenly among them."""

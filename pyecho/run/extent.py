@@ -43,7 +43,7 @@ class Group(Protocol):
 
 @dataclass(frozen=True)
 class Extent:
-    """How far each pass of this rank goes."""
+    """The rows and items of each pass of this rank."""
 
     items: int | None = None  # of a pass; None: unknown until the source ends
     uses: int | None = None  # of a pass; None: as many as the factor says

@@ -156,7 +156,7 @@ def item_echo(
 
 def items_ahead(config: Config, first: Any) -> int:
     """Return how many items may be read ahead of the pool."""
-    item_bytes, wiring = _size_of(first), config.wiring
+    item_bytes, wiring = size_of(first), config.wiring
     items = config.capacity + config.prefetch
     needed = items * (item_bytes or 0)
     if config.max_bytes is not None and needed > config.max_bytes:
@@ -200,7 +200,7 @@ class ExampleEcho(HostEcho):
         held = config.wiring.leases + config.leases_of_link + leases
         by_workers = source.fills_slots and prepare is None
         by_workers = by_workers and not any(field.varies for field in leaves_of(self.spec))
-        together = max(1, min(32, AHEAD_BYTES // 4 // max(1, _size_of(first) or 1)))
+        together = max(1, min(32, AHEAD_BYTES // 4 // max(1, size_of(first) or 1)))
         wiring = replace(
             config.wiring,
             slots_ahead=max(
@@ -266,7 +266,7 @@ def spec_of_examples(
     return with_fields(spec, config.fields), ()
 
 
-def _size_of(item: Any) -> int | None:
+def size_of(item: Any) -> int | None:
     """Return the bytes of an item, None if it cannot be told."""
     total = 0
     for leaf in leaves_of(item):

@@ -69,7 +69,7 @@ OBJECT_BYTES, VARYING_BYTES = 64, 1024  # guesses
 
 @dataclass(frozen=True)
 class Column:
-    """How a column is read. `kind` is one of the names of `ArrowKind` in csrc/bindings/arrow."""
+    """Way to read a column. `kind` is one of the names of `ArrowKind` in csrc/bindings/arrow."""
 
     path: str
     """For messages: column 'a.b'."""

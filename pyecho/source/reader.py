@@ -23,7 +23,7 @@ from pyecho.items.rows import first_rows, rows_of
 CHUNK_BYTES = 1 << 20  # of rows that are read at a time
 
 EXPORTS = ("__arrow_c_stream__", "__arrow_c_array__")
-"""How Arrow data is exported: as a stream, or, where there is none, a single array."""
+"""Methods that export Arrow data: as a stream, or, where there is none, a single array."""
 
 
 class Source:

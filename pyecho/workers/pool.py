@@ -85,7 +85,7 @@ class Worker(Protocol):
     """A process or a thread that does one task after the other."""
 
     tasks: deque[Task]
-    """Those it has, in their order."""
+    """Tasks it has, in their order."""
 
     began: bool
     """False until it has called `worker_init_fn`."""

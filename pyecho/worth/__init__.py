@@ -1,4 +1,4 @@
-"""What a repeat is worth beside a fresh example."""
+"""The worth of a repeat beside a fresh example."""
 
 from pyecho.worth.estimate import WorthEstimate
 from pyecho.worth.worth import Worth

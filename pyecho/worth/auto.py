@@ -25,9 +25,12 @@ FIRST_PERIOD = 64
 """Batches until R is known."""
 PERIOD = 512
 """Batches between decisions at first; later a sixteenth of all so far."""
-PROBES, PROBES_EVERY, TRUSTED = 24, 4, 8
-"""While it is not known what repeats are worth, every fourth of 24 periods has half as many, so
-that it shows. Before the eighth period nothing is believed."""
+PROBES = 24
+"""Periods in which the worth of repeats is probed, unless it is known sooner."""
+PROBES_EVERY = 4
+"""Of so many periods that probe, the last has half as many repeats, so that their worth shows."""
+TRUSTED = 8
+"""Periods before an estimate is believed."""
 GAIN = 1.05
 """A factor is changed for another one that learns so much faster."""
 FACTORS = np.unique(np.round(np.geomspace(1, MOST, 41), 2))

@@ -1,4 +1,4 @@
-"""How much a repeat is worth beside a fresh example, estimated from a record of losses.
+"""The worth of a repeat beside a fresh example, estimated from a record of losses.
 
 The loss on examples that were not seen before falls with the number of *effective* examples,
 
@@ -54,7 +54,7 @@ class WorthEstimate:
     identified: bool
     """True if the worth is known well enough to act upon."""
     reason: str
-    """What is missing if it is not, else empty."""
+    """The measurement that is missing if it is not, else empty."""
     generalises: bool
     """False once examples come again (a later pass) and there is no validation loss since: losses
     are no longer those of unseen examples, and the estimate is that of the first pass."""

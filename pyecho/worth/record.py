@@ -1,4 +1,4 @@
-"""What was seen of losses: sums for each number of a use, in bins of consecutive batches."""
+"""Losses observed: sums for each number of a use, in bins of consecutive batches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Record:
 
     @property
     def bins(self) -> int:
-        """How many bins have begun."""
+        """Number of bins that have begun."""
         return -(-self.batches // self.width)
 
     @property

@@ -25,7 +25,7 @@ MOST_PENDING = 128
 
 
 class Worth:
-    """How much a repeat of an example is worth beside a fresh one, measured while you train.
+    """The worth of a repeat of an example beside a fresh one, measured while you train.
 
     In the first pass over the data, losses on fresh uses are losses on unseen examples. How fast
     they fall, in times with more and with fewer repeats, tells how much the repeats are worth::

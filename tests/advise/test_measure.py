@@ -14,7 +14,7 @@ from interrupts import interrupted
 from torch.utils.data import DataLoader
 
 import pyecho
-from pyecho.tools.advise import measure
+from pyecho.tools.advise import measure, probe
 from pyecho.tools.advise.times import FACTORS
 
 
@@ -107,6 +107,13 @@ def test_workers_that_hang_are_given_up(monkeypatch):
     assert advice.facts.workers == {}
     assert "not measured: 1 of them took too long" in str(advice)
     assert not multiprocessing.active_children()
+
+
+def test_without_a_folder_for_temporary_files_the_disk_is_no_remedy(monkeypatch):
+    monkeypatch.setattr(probe.tempfile, "tempdir", "/nowhere")
+    assert probe.disk() == (None, None)
+    advice = pyecho.EchoLoader(Waiting(), 1, batch_size=2).advise(paused(1e-3), steps=8)
+    assert "disk" not in kinds(advice)
 
 
 def test_a_dataset_that_cannot_go_to_workers_says_why():

@@ -11,6 +11,7 @@ from pyecho.tools.advise.times import Times
 FAST = {"upstream": 60e-3, "downstream": 10e-3, "cycle": 10e-3}
 FEW = {"items": 1000, "item_bytes": 1e6, "batch_items": 10, "memory_bytes": 2 * 10**9}
 MANY = FEW | {"items": 10**6, "disk_bytes": 2 * 10**12, "disk_bytes_per_second": 2e9}
+SERIAL = {"serial": True, "downstream": 0.0, "cycle": 0.0}
 AUGMENTED = {"cycle": 45e-3, "augmentation": 90e-3, "augment_workers": 2}
 
 
@@ -46,6 +47,14 @@ def test_eq_1_on_the_times_of_the_parts(changes, factor, steps_per_second, idle)
         (3.9, {"upstream": 4e-2}, "source", "Change nothing", 1, 4),
         (2, {"upstream": 2e-3}, "consumer", "Lower factor to 1.0", 1, 1),
         (1, {"serial": True}, "source", "Leave out threads=0", 14 / 3, None),
+        (
+            1,
+            {"serial": True, "downstream": 0.0, "cycle": 0.0},
+            "source",
+            "Leave out threads=0",
+            4,
+            None,
+        ),
         (1, {"downstream": 0.0, "cycle": 1e-4}, "source", "Pass a step function", 1, None),
         (4, AUGMENTED, "augmentation", "Use augment_workers=6", 3, None),
         (4, {"cycle": 20e-3, "gather": 20e-3}, "gather", "Use more threads than 1", 4 / 3, None),
@@ -102,3 +111,4 @@ def test_the_number_of_workers_follows_from_two_measurements(busy, cores, scale,
     facts = {"busy_cores": busy, "cores": cores, "workers": {1: 60e-3, 2: 60e-3 / scale}}
     [found] = [each for each in advised(1, {}, **facts).remedies if each.kind == "workers"]
     assert found.action == action
+    assert ("waits more than it computes" in found.reason) == (busy < 0.5)

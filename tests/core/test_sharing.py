@@ -1,4 +1,4 @@
-"""How batch echoing watches an item, natively.
+"""Batch echoing watches an item, natively.
 
 The consumer's side, for nests of every kind, is in tests/loaders/test_nests.py.
 """

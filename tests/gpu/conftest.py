@@ -39,7 +39,7 @@ def device(gpu, request):
 
 @pytest.fixture(scope="session")
 def cycles_per_second(gpu):
-    """How long the device's clock takes for `torch.cuda._sleep`, measured."""
+    """Time the device's clock takes for `torch.cuda._sleep`, measured."""
     cycles = 50_000_000
     began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda._sleep(cycles)  # the first kernel is slow to start

@@ -1,4 +1,4 @@
-"""What frameworks do to go on: `skip_first_batches`, and `set_epoch` after a state."""
+"""Ways of frameworks to go on: `skip_first_batches`, and `set_epoch` after a state."""
 
 import random
 

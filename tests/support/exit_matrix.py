@@ -61,7 +61,7 @@ dataset = Dataset(torch.from_numpy(rows))
 
 
 class Source(NamedTuple):
-    """How a script makes its source."""
+    """Source of a script."""
 
     source: str
     torch: bool = False
@@ -108,7 +108,7 @@ STAGES = {
 
 
 class End(NamedTuple):
-    """How a script ends, and what is seen of it."""
+    """End of a script, as it is seen from outside."""
 
     code: str
     exit_code: int = 0

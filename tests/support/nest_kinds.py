@@ -87,7 +87,7 @@ optree.register_pytree_node(
 class Kind(NamedTuple):
     make: Callable[[Any, Any], Any]
     steps: tuple[str, str]
-    """How a message names the parts."""
+    """Names of the parts in messages."""
     rest: Callable[[Any], Any] = type
     """Return a common trait of a batch and its examples, beside the type."""
     mutable: bool = True

@@ -79,7 +79,7 @@ def run(script: str, code: int = 0, errors: str | None = "") -> str:
 
 
 WAKEUP_SECONDS = 0.05
-"""How long a native wait takes at most before it looks for signals."""
+"""Longest time of a native wait before it looks for signals."""
 
 
 def await_idle(process: subprocess.Popen[str], wakeups: int = 3) -> None:

@@ -27,7 +27,7 @@ def test_a_worker_that_dies_costs_nothing(options, tmp_path):
 
 
 def counted(batches):
-    """How many there are; a list would keep them, of which loaders warn."""
+    """Number of items; a list would keep them, of which loaders warn."""
     return sum(1 for _ in batches)
 
 

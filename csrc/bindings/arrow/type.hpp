@@ -1,4 +1,4 @@
-// How an Arrow column is read. pyecho/source/arrow_types.py decides, and says which leaf of an item each type becomes.
+// The way an Arrow column is read. pyecho/source/arrow_types.py decides, and says which leaf of an item each type becomes.
 #pragma once
 
 #include <pybind11/pybind11.h>

@@ -1,4 +1,4 @@
-// How much memory an EchoBuffer of a configuration needs: how many slots and batches.
+// Memory that an EchoBuffer of a configuration needs: numbers of slots and of batches.
 #pragma once
 
 #include <algorithm>

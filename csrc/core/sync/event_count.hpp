@@ -38,11 +38,10 @@
 
 namespace pyecho {
 
-// How a thread waits: checks `spins` times, some nanoseconds apart, then `yields` times, with a yield after each check,
-// and then sleeps. A hand-over that is about to happen needs no system call. Where threads share too few processors,
-// yielding lets the other side proceed. A long wait costs some tens of microseconds of processor time once, then
-// nothing. Where other programs keep the processors busy, a yield costs a whole time slice, so EventCount then stops
-// yielding for a while.
+// Steps of a wait: `spins` checks, some nanoseconds apart, then `yields` checks with a yield after each, then sleep. A
+// hand-over that is about to happen needs no system call. Where threads share too few processors, yielding lets the
+// other side proceed. A long wait costs some tens of microseconds of processor time once, then nothing. Where other
+// programs keep the processors busy, a yield costs a whole time slice, so EventCount then stops yielding for a while.
 struct WaitStrategy {
   std::uint32_t spins;
   std::uint32_t yields;

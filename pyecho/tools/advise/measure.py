@@ -12,6 +12,8 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from pyecho._core import EchoError
+from pyecho.config import available_cores
+from pyecho.run.host import size_of
 from pyecho.run.trace import Trace
 from pyecho.tools.advise import probe
 from pyecho.tools.advise.model import Advice, advice_on
@@ -56,7 +58,7 @@ def measured_advice(
     facts = Facts(
         item_bytes=item_bytes,
         busy_cores=(probe.processor_seconds() - used) / took,
-        cores=probe.cores(),
+        cores=available_cores(),
         epochs=epochs,
     )
     if worth is not None and (estimate := worth.estimate()).identified:
@@ -67,7 +69,7 @@ def measured_advice(
         facts = _with_source(facts, pipeline()[0], upstream, steps, took)
     factor = loader._config.most_uses
     if loader._config.adaptive is not None:  # it follows R
-        factor = min(factor, max(1.0, upstream / times.cycle))
+        factor = min(factor, max(1.0, times.ratio))
     return advice_on(times, factor, steps, facts)
 
 
@@ -114,7 +116,7 @@ def _free_run(
             seconds.append(time.perf_counter())
             fresh.append(loader.stats().fresh)
             if len(fresh) == 1 and collate is None:
-                size = probe.bytes_of(batch)
+                size = size_of(batch)
             del batch
         stats = loader.stats()
     begin = len(seconds) // 5
@@ -127,10 +129,12 @@ def _free_run(
 @contextmanager
 def _closed_after(loader: EchoLoader, seconds: float | None) -> Iterator[None]:
     """Close a loader if the block still runs after so many seconds."""
-    timer = threading.Timer(math.inf if seconds is None else seconds, loader.close)
+    if seconds is None:
+        yield
+        return
+    timer = threading.Timer(seconds, loader.close)
     timer.daemon = True
-    if seconds is not None:
-        timer.start()
+    timer.start()
     try:
         yield
     finally:

@@ -36,9 +36,9 @@ class Advice:
     limit: str
     """Limit of the loader at its factor: source, augmentation, gather, upload or consumer."""
     facts: Facts
-    """What else is known of the pipeline."""
+    """Measurements beside the times."""
     remedies: tuple[Remedy, ...]
-    """What to change, the change that gains most first; one that changes nothing if none gains."""
+    """Changes, the one that gains most first; one that changes nothing if none gains."""
     predictions: tuple[Prediction, ...] = field(repr=False)
     """One for each of the factors 1, 2, 3, 4, 5, 8."""
 
@@ -75,7 +75,7 @@ def advice_on(times: Times, factor: float, steps: int, facts: Facts) -> Advice:
     parts = times.parts(factor)
     limit = max(parts, key=parts.__getitem__)
     never = times.serial or not 0 < times.cycle <= SLACK * times.downstream
-    full = None if never else max(1.0, times.upstream / times.cycle)
+    full = None if never else max(1.0, times.ratio)
     return Advice(
         factor=factor,
         steps=steps,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-import mmap
 import multiprocessing
 import os
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,29 +23,10 @@ FILE_BYTES = 64 << 20
 """Bytes that are written and read to measure a disk."""
 
 
-def bytes_of(item: Any) -> int | None:
-    """Return the bytes of arrays, numbers (8) and text in a nest; None if there is more."""
-    if isinstance(item, dict):
-        item = list(item.values())
-    if isinstance(item, list | tuple):
-        sizes = [bytes_of(each) for each in item]
-        return None if None in sizes else sum(filter(None, sizes))
-    if isinstance(item, str | bytes):
-        return len(item)
-    return 8 if isinstance(item, int | float) else getattr(item, "nbytes", None)
-
-
 def processor_seconds() -> float:
     """Return the processor time of this process, and of its children that have ended."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
-
-
-def cores() -> int:
-    """Return how many processors this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def free_memory() -> int | None:
@@ -53,31 +34,39 @@ def free_memory() -> int | None:
     system, group = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
     if not system.exists():
         return None
-    lines = [line.split() for line in system.read_text().splitlines()]
-    [free] = [int(size) << 10 for name, size, *_ in lines if name == "MemAvailable:"]
+    sizes = dict(line.split()[:2] for line in system.read_text().splitlines())
+    if "MemAvailable:" not in sizes:
+        return None
+    free = int(sizes["MemAvailable:"]) << 10
     if (group / "memory.max").exists() and (group / "memory.max").read_text().strip() != "max":
         most, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
         free = min(free, max(0, most - used))
     return free
 
 
-def disk() -> tuple[int, float | None]:
-    """Return the room in the folder for temporary files, and the bytes a second read from there."""
-    folder = tempfile.gettempdir()
-    room = shutil.disk_usage(folder).free
-    if room < 4 * FILE_BYTES or not hasattr(os, "posix_fadvise"):
-        return room, None
-    block = memoryview(mmap.mmap(-1, 1 << 20))
-    with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
-        for _ in range(FILE_BYTES // len(block)):
-            file.write(block)
-        os.fsync(file.fileno())
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        began = time.perf_counter()
-        file.seek(0)
-        while file.readinto(block):
-            pass
-        return room, FILE_BYTES / (time.perf_counter() - began)
+def disk() -> tuple[int | None, float | None]:
+    """Return the room in the folder for temporary files, and the bytes a second read from there.
+
+    None where there is no such folder, or the system cannot be asked to read past its cache.
+    """
+    try:
+        folder = tempfile.gettempdir()
+        room = shutil.disk_usage(folder).free
+        if room < 4 * FILE_BYTES or not hasattr(os, "posix_fadvise"):
+            return room, None
+        block = bytearray(os.urandom(1 << 20))  # zeros would take no room on some systems
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+            for _ in range(FILE_BYTES // len(block)):
+                file.write(block)
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            began = time.perf_counter()
+            file.seek(0)
+            while file.readinto(block):
+                pass
+            return room, FILE_BYTES / (time.perf_counter() - began)
+    except OSError:
+        return None, None
 
 
 def is_data_loader(source: Any) -> bool:
@@ -116,16 +105,25 @@ def times_of_workers(
     source = given._source.object
     now = source.num_workers if is_data_loader(source) else given._config.num_workers
     times = {now: upstream} if now else {}
-    others = {*multiprocessing.active_children()}
     try:
-        for count in (2 * now,) if now else (1, 2):
-            times[count] = run(with_workers(given, count))
+        with _killed_on_failure():
+            for count in (2 * now,) if now else (1, 2):
+                times[count] = run(with_workers(given, count))
     except Closed:
         return {}, f"{count} of them took too long"
     except Exception as error:  # of the source in a worker, or one without items by index
         return {}, str(error).partition("\n")[0].rstrip(".") or type(error).__name__
-    finally:
-        for worker in {*multiprocessing.active_children()} - others:  # it hangs
+    return times, ""
+
+
+@contextmanager
+def _killed_on_failure() -> Iterator[None]:
+    """Kill the processes that began in the block if it fails: a worker may hang."""
+    others = {*multiprocessing.active_children()}
+    try:
+        yield
+    except BaseException:
+        for worker in {*multiprocessing.active_children()} - others:
             worker.kill()
             worker.join()
-    return times, ""
+        raise

@@ -1,4 +1,4 @@
-"""What to change about a pipeline, and what each change is worth. Plain arithmetic.
+"""Changes to a pipeline, and the worth of each. Plain arithmetic.
 
 A change is worth the learning per second with it, over that without it. A fresh example counts 1,
 an example with e uses E(e): from `Worth` where there is one, else e up to PUBLISHED_USES, beyond
@@ -29,7 +29,7 @@ Kind = Literal[
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a pipeline beside its times. None: not known, or not to be had."""
+    """Measurements of a pipeline beside its times. None: not known, or not to be had."""
 
     items: int | None = None
     """Items of a pass of this rank."""
@@ -70,7 +70,7 @@ class Facts:
 
     def best(self, times: Times) -> tuple[float, float]:
         """Return the least factor with the most learning per second, and this."""
-        most = MOST_FACTOR if times.serial else min(MOST_FACTOR, times.upstream / times.cycle)
+        most = MOST_FACTOR if times.serial else min(MOST_FACTOR, times.ratio)
         factors = [*np.arange(1, most, 0.1).tolist(), max(1.0, most)]
         speeds = [self.speed(times, each) for each in factors]
         least = next(at for at, speed in enumerate(speeds) if speed > 0.999 * max(speeds))
@@ -84,7 +84,7 @@ class Remedy:
     kind: Kind
     """Part of the pipeline that is changed, where examples are kept, "echo", or "-" for nothing."""
     action: str
-    """What to do."""
+    """A sentence without its end, for a person."""
     gain: float
     """Learning per second with it over that without it."""
     reason: str
@@ -210,13 +210,9 @@ def _workers(times: Times, now: float, facts: Facts) -> Iterator[Remedy]:
     (few, slow), (more, fast) = sorted(facts.workers.items())
     if slow <= SLACK * fast:
         return  # they share something that is the limit
-    most = more * 2**MOST_DOUBLINGS
-    if facts.busy_cores is not None and facts.busy_cores > 0.5:  # it computes, rather than waits
-        most = max(more, facts.cores)
-
-    part = 2 * (
-        slow - fast
-    )  # of the time that workers share out; in the rest they wait for another
+    computes = facts.busy_cores is not None and facts.busy_cores > 0.5
+    most = max(more, facts.cores) if computes else more * 2**MOST_DOUBLINGS
+    part = 2 * (slow - fast)  # of the time is shared out; in the rest workers wait for another
 
     def upstream(count: int) -> float:
         return slow - part * (1 - few / count)
@@ -228,11 +224,12 @@ def _workers(times: Times, now: float, facts: Facts) -> Iterator[Remedy]:
     if factor > SLACK and speed < SLACK * facts.best(times)[1]:
         return  # echoing alone does as much
     echoed = f" and factor={factor:.1f}" if factor > SLACK else ""
+    why = f"of {facts.cores} cores" if computes else "and the source waits more than it computes"
     yield Remedy(
         "workers",
         f"Use num_workers={count} of the {facts.workers_of}{echoed}",
         speed / now,
-        f"{more} are {slow / fast:.1f} times as fast as {few}; there are {facts.cores} cores",
+        f"{more} are {slow / fast:.1f} times as fast as {few}, {why}",
         factor,
     )
 
@@ -243,8 +240,7 @@ def _echo(times: Times, factor: float, now: float, facts: Facts) -> Iterator[Rem
     if facts.worth:
         known = f"{best:.1f} uses are worth {facts.learned(best):.1f} fresh examples, by Worth"
     action = f"{'Raise' if best > factor else 'Lower'} factor to {best:.1f}"
-    ratio = times.upstream / times.cycle
-    yield Remedy("echo", action, speed / now, f"R is {ratio:.1f}, and {known}", best)
+    yield Remedy("echo", action, speed / now, f"R is {times.ratio:.1f}, and {known}", best)
 
 
 def _ms(seconds: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 FACTORS = (1, 2, 3, 4, 5, 8)
@@ -31,6 +32,11 @@ class Times:
     """Time of the thread that uploads."""
     serial: bool = False
     """True if the consumer's thread reads the source, so that their times add up."""
+
+    @property
+    def ratio(self) -> float:
+        """R, the factor from which on the source is not the limit; infinite if nothing else is."""
+        return self.upstream / self.cycle if self.cycle else math.inf
 
     def period(self, factor: float) -> float:
         """Return the time from one batch to the next at a factor: Eq. 1."""
