@@ -82,6 +82,7 @@ def kinds(advice):
     return [each.kind for each in advice.remedies]
 
 
+@pytest.mark.slow
 def test_a_slow_dataset_is_measured_with_workers_and_kept_where_there_is_room():
     loader = pyecho.EchoLoader(Waiting(), 1, batch_size=2)
     advice = loader.advise(paused(1e-3), steps=8)
@@ -91,6 +92,7 @@ def test_a_slow_dataset_is_measured_with_workers_and_kept_where_there_is_room():
     assert kinds(loader.advise(paused(1e-3), steps=8, epochs=1)) == ["workers", "echo"]
 
 
+@pytest.mark.slow
 def test_the_workers_of_a_data_loader_are_doubled():
     source = DataLoader(Waiting(), batch_size=2, num_workers=1)
     advice = pyecho.EchoLoader(source, 1).advise(paused(1e-3), steps=8)
@@ -99,6 +101,7 @@ def test_the_workers_of_a_data_loader_are_doubled():
     assert source.num_workers == 1
 
 
+@pytest.mark.slow
 def test_workers_that_hang_are_given_up(monkeypatch):
     monkeypatch.setattr(measure, "WORKERS_SECONDS", 0.5)
     source = Waiting()
@@ -109,6 +112,7 @@ def test_workers_that_hang_are_given_up(monkeypatch):
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.slow
 def test_without_a_folder_for_temporary_files_the_disk_is_no_remedy(monkeypatch):
     monkeypatch.setattr(probe.tempfile, "tempdir", "/nowhere")
     assert probe.disk() == (None, None)
@@ -116,6 +120,7 @@ def test_without_a_folder_for_temporary_files_the_disk_is_no_remedy(monkeypatch)
     assert "disk" not in kinds(advice)
 
 
+@pytest.mark.slow
 def test_a_dataset_that_cannot_go_to_workers_says_why():
     source = Waiting()
     source.local = lambda: None
@@ -123,6 +128,7 @@ def test_a_dataset_that_cannot_go_to_workers_says_why():
     assert "not measured: " in str(loader.advise(paused(1e-3), steps=8))
 
 
+@pytest.mark.slow
 def test_worth_says_what_repeats_are_worth():
     class Known:
         identified = True
@@ -145,6 +151,7 @@ def test_a_loader_that_decides_its_factor_is_measured_as_any_other():
     assert (advice.limit, advice.factor) == ("consumer", 1)
 
 
+@pytest.mark.slow
 def test_an_interrupted_advise_leaves_nothing_behind(monkeypatch):
     before_workers = threading.Event()
     monkeypatch.setattr(measure.probe, "disk", lambda: (before_workers.set(), (0, None))[1])

@@ -14,6 +14,7 @@ FENCE = re.compile(r"^```python no-run (\w+)\n(.*?)^```$", re.DOTALL | re.MULTIL
 SCRIPTS = dict(found for path in DOCS for found in FENCE.findall(path.read_text()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_script(name, tmp_path):
     if importlib.util.find_spec(name) is None:

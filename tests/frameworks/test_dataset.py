@@ -70,6 +70,7 @@ def test_a_data_loader_of_the_loader_itself_says_what_to_write(workers):
         next(iter(DataLoader(make_loader(), num_workers=workers)))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default")  # importing it warns
 @pytest.mark.parametrize("workers", [0, 2])
 def test_torchdata_saves_and_loads_it(workers):

@@ -118,6 +118,7 @@ def quick_shutdown(monkeypatch):
     gc.collect()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick_shutdown")
 @pytest.mark.parametrize(("kill", "message"), [(False, r"h\.png"), (True, "worker")])
 def test_an_error_in_a_data_loader_worker_or_its_death_reaches_the_consumer(kill, message):

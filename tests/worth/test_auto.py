@@ -49,12 +49,14 @@ def test_auto_repeats_up_to_r_what_is_worth_it():
     assert all(3.5 <= pace <= 5 for pace in paces[-4:])
 
 
+@pytest.mark.slow
 def test_auto_repeats_less_where_late_repeats_do_harm():
     loader, worth = loader_of(np.arange(400_000, dtype=np.float32))
     paces = watched(loader, worth, [0.9, 0.2, -0.4, -0.5], 24 * PERIOD, ratio=12)
     assert all(pace < 8 for pace in paces[-4:])
 
 
+@pytest.mark.slow
 def test_auto_probes_for_a_while_only_where_losses_tell_nothing():
     loader, worth = loader_of(np.zeros(400_000, np.float32))
     factor, paces = loader._config.adaptive, []
