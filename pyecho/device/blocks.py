@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from pyecho import _core, cuda
+from pyecho import _core
 from pyecho._core import ConfigError
 from pyecho.device.leaves import aligned, leaf_of, leaves_in, new_memory
-from pyecho.device.place import has_cuda_driver, on_stream, relaxed_capture, stream_lent_to
+from pyecho.device.place import on_stream, relaxed_capture, stream_lent_to
 from pyecho.device.tensors import TorchAdapter, dtype_of, is_image
 from pyecho.items.spec import Field
 
@@ -172,13 +172,12 @@ class Block:
 
     def __del__(self) -> None:
         """Have PyTorch keep the memory until copies under way are over."""
-        stream, device = self._blocks.stream, self._blocks.device
-        gone = has_cuda_driver(device) and cuda.why_not()  # in the child of a fork
-        if self._there is None or sys.is_finalizing() or gone:
+        if self._there is None or sys.is_finalizing():
             return
+        stream = self._blocks.stream
         with suppress(RuntimeError):  # the device has failed
             self._there[0].tensor().record_stream(stream)
-        with suppress(RuntimeError), on_stream(device, stream):
+        with suppress(RuntimeError), on_stream(self._blocks.device, stream):
             self._blocks.scratch.copy_(self.pinned[:1], non_blocking=True)
 
 

@@ -138,18 +138,17 @@ class Run:
 
     def close(self) -> None:
         """End everything. Threads inside a source end when the source returns."""
+        was_closed = self._closed
         self._closed = self.engine.crew.is_closed = True  # first: waits in a turn check it
         if self._process == self._getpid():
             self._turns.post(self._end)
             self.source.close()
+        elif not was_closed:
+            self._of_parents.append((self.engine, self.flow))
 
     def __del__(self) -> None:
         """End with the loader and its iterators."""
-        if self._closed:
-            return
-        if self._process != self._getpid():
-            self._of_parents.append((self.engine, self.flow))
-        else:
+        if not self._closed:
             self.close()
 
     def copied(self) -> tuple[Any, ...]:

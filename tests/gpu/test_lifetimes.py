@@ -73,16 +73,17 @@ def test_exit_in_the_middle_of_an_epoch_is_clean(gpu, way):
     assert output == "True\n"
 
 
-def test_in_a_forked_child_the_loader_says_so(gpu):
+@pytest.mark.parametrize("way", WAYS)
+def test_in_a_forked_child_the_loader_says_so(gpu, way):
     output = scripts.run(
-        """
+        f"""
         import warnings
         import torch, pyecho.torch
-        arguments = {"source": [torch.zeros(4)] * 8, "batch_size": 4, "device": "cuda"}
-        loader, other = (pyecho.torch.EchoLoader(**arguments) for _ in range(2))
+        arguments = {{"source": [torch.zeros(4)] * 8, "device": "cuda", **{WAYS[way]!r}}}
+        loader, other, closed = (pyecho.torch.EchoLoader(**arguments) for _ in range(3))
         list(loader)
-        left = iter(other)
-        next(left)
+        left, ended = iter(other), iter(closed)
+        next(left), next(ended)
         warnings.simplefilter("ignore")
         child = os.fork()
         if child == 0:
@@ -90,7 +91,8 @@ def test_in_a_forked_child_the_loader_says_so(gpu):
                 list(loader)
             except pyecho.CudaError as error:
                 print("initialised before fork()" in str(error), flush=True)
-            del loader, other, left  # what is on the device belongs to the parent
+            closed.close()
+            del loader, other, left, closed, ended  # what is on the device belongs to the parent
             os._exit(0)
         os.waitpid(child, 0)
         """
@@ -104,16 +106,21 @@ TWO_GPUS = """
     rows = [torch.full((50_000,), n % 251, dtype=torch.uint8) for n in range(64)]
     loader = pyecho.torch.EchoLoader(rows, 2, **{arguments!r})
     seen = []
-    for batch in loader:
+    def use(batch):
         with torch.cuda.device(1):
             torch.cuda._sleep(1_000_000)
         seen.append(batch.to("cuda:1", non_blocking=True).reshape(-1, 50_000))
-        del batch
+    batches = iter(loader)
+    use(next(batches))
+    # The current device of a new thread is the first one again.
+    thread = threading.Thread(target=lambda: [use(batch) for batch in batches])
+    thread.start()
+    thread.join()
     values = torch.cat(seen)
     assert values.device == torch.device("cuda:1")
     assert (values == values[:, :1]).all()
     assert values[:, 0].tolist() == [n for n in range(64) for _ in range(2)]
-    del loader
+    del loader, batches, thread
     gc.collect()
     print(torch._C._cuda_hasPrimaryContext(0), torch._C._cuda_hasPrimaryContext(1))
 """

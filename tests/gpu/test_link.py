@@ -6,6 +6,8 @@ import scripts
 
 torch = pytest.importorskip("torch")
 
+from waiting import wait_until  # noqa: E402
+
 import pyecho.torch  # noqa: E402
 from pyecho.device.upload import StreamUploader  # noqa: E402
 
@@ -89,17 +91,24 @@ def test_a_copy_to_pinned_memory_starts_no_threads(gpu):
     )
 
 
-def test_memory_is_kept_until_copies_are_over_whatever_the_mode(device, sleep):
+def test_memory_is_kept_until_copies_are_over_whatever_the_mode(device, sleep, monkeypatch):
     """A loader that was begun in inference mode ends outside of it, with copies under way."""
-    rows = [torch.full((200_000,), n % 251, dtype=torch.uint8) for n in range(400)]
+    copies = torch.cuda.Stream(device)
+    monkeypatch.setattr("pyecho.device.blocks.stream_lent_to", lambda owner, device: copies)
+    rows = [torch.full((200_000,), 1 + n % 250, dtype=torch.uint8) for n in range(400)]
     loader = pyecho.torch.EchoLoader(rows, 2, batch_size=8, device=device)
     batches = iter(loader)
     with torch.inference_mode():
         next(batches)
-    sleep(0.3)
-    for _ in range(3):
-        next(batches)
+    assert wait_until(lambda loader=loader: loader.stats().h2d_bytes >= 4 * 8 * 200_000)
+    with torch.cuda.stream(copies):
+        sleep(0.3)
+    for _ in range(2):
+        next(batches)  # which are there; those that follow are sent behind the sleep
+    assert wait_until(lambda loader=loader: loader.stats().h2d_bytes >= 6 * 8 * 200_000)
     del batches, loader
     own = [torch.zeros(8, 200_000, dtype=torch.uint8, device=device) for _ in range(20)]
+    for _ in range(20):  # the emulator sees a copy whose source changes
+        own.append(torch.zeros(8, 200_000, dtype=torch.uint8, pin_memory=True))
     torch.cuda.synchronize()
     assert not any(tensor.any() for tensor in own)

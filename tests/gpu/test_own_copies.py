@@ -13,7 +13,9 @@ PINNED = {"batch_size": ROWS, "shuffle_buffer": 0, "memory": "pinned"}
 
 
 def source():
-    return (torch.full((WIDTH,), number % 251, dtype=torch.uint8) for number in range(COUNT))
+    """Pairs: PyTorch knows the second leaf by its storage, as it does not begin where that does."""
+    for number in range(COUNT):
+        yield torch.tensor(number), torch.full((WIDTH,), number % 251, dtype=torch.uint8)
 
 
 def expected():
@@ -29,12 +31,12 @@ def values_of(targets):
 def test_pytorch_sees_that_batches_are_pinned(device):
     loader = pyecho.torch.EchoLoader(source(), FACTOR, **PINNED)
     batches = iter(loader)
-    batch = next(batches)
+    _, batch = next(batches)
     assert batch.is_pinned()
     assert batch[1:].is_pinned()
     assert not torch.zeros(WIDTH).is_pinned()
     del batches, batch
-    pageable = next(iter(pyecho.torch.EchoLoader(source(), 1, batch_size=2, memory="pageable")))
+    _, pageable = next(iter(pyecho.torch.EchoLoader(source(), 1, batch_size=2, memory="pageable")))
     assert not pageable.is_pinned()
 
 
@@ -48,7 +50,7 @@ def test_a_dropped_batch_is_not_filled_before_its_copy_is_done(
     )
     targets = []
     with torch.cuda.stream(stream):
-        for batch in pyecho.torch.EchoLoader(source(), FACTOR, **PINNED):
+        for _, batch in pyecho.torch.EchoLoader(source(), FACTOR, **PINNED):
             if busy_seconds:
                 sleep(busy_seconds)
             targets.append(batch.to(device, non_blocking=True))
@@ -63,7 +65,7 @@ def test_a_prefetcher_may_copy_on_a_side_stream_and_drop_the_batch_outside_of_it
 ):
     side = torch.cuda.Stream(device, priority=priority)
     targets = []
-    for batch in pyecho.torch.EchoLoader(source(), FACTOR, **PINNED):
+    for _, batch in pyecho.torch.EchoLoader(source(), FACTOR, **PINNED):
         with torch.cuda.stream(side):
             sleep(3e-3)
             targets.append(batch.to(device, non_blocking=True))
@@ -75,7 +77,7 @@ def test_the_last_batches_are_waited_for(device, sleep):
     loader = pyecho.torch.EchoLoader(source(), 1, **PINNED)
     batches = iter(loader)
     sleep(0.2)
-    targets = [next(batches).to(device, non_blocking=True) for _ in range(3)]
+    targets = [next(batches)[1].to(device, non_blocking=True) for _ in range(3)]
     del batches, loader
     gc.collect()  # unregistering the memory before the copies were done would be an error
     assert values_of(targets) == list(range(12))
