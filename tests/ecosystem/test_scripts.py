@@ -1,17 +1,15 @@
-"""Scripts of the documentation whose fences name a library, each in a process of its own."""
+"""The examples with other libraries, each in a process of its own."""
 
 import importlib.util
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-DOCS = sorted((Path(__file__).parents[2] / "docs").glob("*.md"))
-FENCE = re.compile(r"^```python no-run (\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-SCRIPTS = dict(found for path in DOCS for found in FENCE.findall(path.read_text()))
+FOLDER = Path(__file__).parents[2] / "examples" / "libraries"
+SCRIPTS = {path.stem.removeprefix("with_"): path for path in sorted(FOLDER.glob("with_*.py"))}
 
 
 @pytest.mark.slow
@@ -19,8 +17,7 @@ SCRIPTS = dict(found for path in DOCS for found in FENCE.findall(path.read_text(
 def test_script(name, tmp_path):
     if importlib.util.find_spec(name) is None:
         pytest.skip(f"needs {name}")
-    (tmp_path / "script.py").write_text(SCRIPTS[name])
-    command = [sys.executable, "script.py"]
+    command = [sys.executable, SCRIPTS[name]]
     # No model hub is asked for anything.
     environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
     subprocess.run(command, cwd=tmp_path, env=environment, timeout=300, check=True)
