@@ -11,7 +11,6 @@ The few images come again and again, so that from the second pass on Worth gets 
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import string
 import sysconfig
@@ -23,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from auto import Clock
-from common.command import OUTPUT
+from common.command import OUTPUT, write_results
 from rich.progress import track
 from sklearn.datasets import load_digits
 from torch import nn
@@ -220,7 +219,7 @@ def _run(job: tuple[str, float | str, int]) -> tuple[tuple[str, float | str, int
 
 
 def main() -> None:
-    """Measure, print, and write auto_training.json."""
+    """Measure, print, and write JSON."""
     parser = argparse.ArgumentParser(
         prog="benchmarks/auto_training.py",
         description=__doc__,
@@ -251,11 +250,8 @@ def main() -> None:
             for each, t in times.items()
         ]
         print(f"{name}: " + ", ".join(cells))
-        results[name] = {
-            str(each): [one if np.isfinite(one) else None for one in t] for each, t in times.items()
-        }
-    options.output.mkdir(parents=True, exist_ok=True)
-    (options.output / "auto_training.json").write_text(json.dumps(results))
+        results[name] = {str(each): np.array(t) for each, t in times.items()}
+    write_results(options.output, "auto-training", uses=results)
 
 
 if __name__ == "__main__":

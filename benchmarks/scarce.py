@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from common.command import OUTPUT
+from common.command import OUTPUT, write_results
 from common.digits import IMAGES, cost_to_target, digits
 from rich.progress import track
 
@@ -114,7 +114,7 @@ def main() -> None:
         ]
         times = found[strategy.name] = min(tried, key=np.median)
         print(f"{strategy.name}: {np.median(times):.2f} [{times.min():.2f}, {times.max():.2f}]")
-    options.output.mkdir(parents=True, exist_ok=True)
+    write_results(options.output, "scarce", passes=found)
     draw(found, options.output / "scarce.svg")
 
 

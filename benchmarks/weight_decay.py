@@ -2,7 +2,7 @@
 
 A small network predicts the next byte of Python's standard library from the 12 before it. Every run
 makes as many steps; the examples are fewer, and each is used 1, 8 or 32 times (`EchoLoader`,
-with a pool of all of them). AdamW with weight decays from 0.01 (its default) to 3. Prints the
+with a pool of all of them). AdamW with weight decays from 0 to 3; its default is 0.01. Prints the
 held-out loss of each, and draws it as weight-decay.svg.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from common.command import OUTPUT
+from common.command import OUTPUT, write_results
 from paper.data import read_windows, text_files
 from rich.progress import track
 from torch import nn
@@ -23,7 +23,7 @@ import pyecho
 
 CONTEXT, USES, BATCH, RATE = 12, 200_000, 128, 3e-3
 REPEATS = (1, 8, 32)
-DECAYS = (0.01, 0.1, 0.3, 1.0, 3.0)
+DECAYS = (0, 0.001, 0.01, 0.1, 0.3, 1.0, 3.0)
 
 
 def loss_of(repeats: int, decay: float, seed: int, train: np.ndarray, test: torch.Tensor) -> float:
@@ -73,7 +73,7 @@ def draw(found: dict[int, dict[float, list[float]]], path: Path) -> None:
         panel.plot(
             list(losses)[best], middle[best], "o", color=color, fillstyle="none", markersize=10
         )
-    panel.set_xscale("log")
+    panel.set_xscale("symlog", linthresh=DECAYS[1])
     panel.set_xlabel("weight decay (circles: best)")
     panel.set_ylabel("held-out nats per byte")
     panel.legend(frameon=False)
@@ -102,7 +102,7 @@ def main() -> None:
         }
         cells = (f"{decay:g}: {np.median(each):.3f}" for decay, each in found[repeats].items())
         print(f"{repeats} uses of {USES // repeats:,} examples, loss by weight decay: ", *cells)
-    options.output.mkdir(parents=True, exist_ok=True)
+    write_results(options.output, "weight-decay", losses=found)
     draw(found, options.output / "weight-decay.svg")
 
 

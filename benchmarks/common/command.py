@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import json
 import signal
 import sys
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from pyecho.bench.report import Report, facts_of, slug
 from pyecho.tools.arguments import CommandError, check_folder, positive_int
@@ -63,6 +66,21 @@ def make_output(options: argparse.Namespace) -> None:
         check_folder("--output", options.output)
     except CommandError as error:
         raise SystemExit(str(error)) from None
+
+
+def write_results(output: Path, name: str, **found: Any) -> None:
+    """Write numbers as JSON, with the machine and the commit, into the folder of the results."""
+    output.mkdir(parents=True, exist_ok=True)
+    facts = facts_of()
+    path = output / f"{name}-{slug(facts['cpu'] or facts['system'])}.json"
+    numbers = json.dumps({"facts": facts, **found}, default=_plain, allow_nan=False)
+    path.write_text(numbers + "\n")
+    print(path, file=sys.stderr)
+
+
+def _plain(value: Any) -> Any:
+    """Return an array as lists, with None for what is not finite."""
+    return np.where(np.isfinite(value), value, None).tolist()
 
 
 def finish(report: Report, options: argparse.Namespace, **more: Any) -> None:
