@@ -73,7 +73,7 @@ def build(headers: Path) -> None:
     of_driver = {name for name in functions if re.match(r"cu[A-Z](?!ile)", name)}
     include = f"-I{headers}"
     link(DRIVER, "", of_driver, include, *(HERE / name for name in ENGINE))
-    runtime = [HERE / "runtime.cpp", TARGET / DRIVER, "-Wl,-rpath,$ORIGIN"]
+    runtime = [HERE / "runtime.cpp", HERE / "kernels.cpp", TARGET / DRIVER, "-Wl,-rpath,$ORIGIN"]
     link(RUNTIME, RUNTIME, needed.functions[RUNTIME], include, *runtime)
     for soname in filter(OF_NVIDIA.fullmatch, needed.sonames - {DRIVER, RUNTIME}):
         version = needed.versions.get(soname, "")

@@ -1,75 +1,10 @@
-// The runtime API that PyTorch uses. What else it links is a stub (build.py).
-#include <cuda_runtime_api.h>
+// The runtime API that PyTorch uses, but kernels (kernels.cpp). What else it links is a stub (build.py).
+#include "runtime.hpp"
+
 #include <dlfcn.h>
 
 #include <cstdio>
 #include <cstring>
-#include <tuple>
-#include <utility>
-
-#include "emulator.hpp"
-
-using namespace emulator;
-
-namespace {
-
-thread_local int last_error = 0;
-
-// By their handles on the host; guarded by the machine's mutex, and never destroyed.
-auto& kernel_names = *new std::map<const void*, const char*>;
-
-template <class Body>
-cudaError_t runtime(const char* function, Body body, bool passive = false) {
-  const int code = call(function, passive, [&](Lock& lock) {
-    machine().in_use = true;
-    body(lock);
-  });
-  if (code != 0 && code != kNotReady) last_error = code;
-  return static_cast<cudaError_t>(code);
-}
-
-// The device whose context is current; a thread begins with the first one's.
-int current_device() { return contexts.empty() ? 0 : contexts.back(); }
-
-int checked(int device) {
-  if (device < 0 || static_cast<size_t>(device) >= machine().devices.size()) throw Failure{kInvalidDevice};
-  return device;
-}
-
-void set_device(int device) {
-  use_context(device);
-  if (contexts.empty()) contexts.push_back(device);
-  contexts.back() = device;
-}
-
-// The current device, for calls that make its context.
-int used_device() {
-  set_device(current_device());
-  return current_device();
-}
-
-Stream& stream_of(cudaStream_t stream) { return emulator::stream_of(stream, used_device()); }
-Graph& graph_of(void* graph) { return *static_cast<Graph*>(graph); }
-
-cudaError_t launch(const char* function, const void* kernel, void** arguments, cudaStream_t handle) {
-  return runtime(function, [&](Lock&) {
-    Stream& stream = stream_of(handle);
-    auto found = kernel_names.find(kernel);
-    const std::string name = found == kernel_names.end() ? "an unknown kernel" : found->second;
-    if (name.find("spin_kernel") == std::string::npos) {
-      violation("operators.py does not replace the operator that launches " + name);
-      throw Failure{kNotSupported};
-    }
-    const std::chrono::nanoseconds cycles(*static_cast<int64_t*>(arguments[0]));  // torch.cuda._sleep
-    issue(stream, Kind::kKernel, [cycles] { std::this_thread::sleep_for(cycles); });
-  });
-}
-
-}  // namespace
-
-// A function of the API with this statement as its body; it holds the machine's mutex by `lock`.
-#define CALL(statement) return runtime(__func__, [&]([[maybe_unused]] Lock& lock) { statement; })
-#define PASSIVE_CALL(statement) return runtime(__func__, [&](Lock&) { statement; }, true)
 
 extern "C" {
 
@@ -321,62 +256,4 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
 
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) { CALL(delete &graph_of(graph)); }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) { CALL(delete &graph_of(executable)); }
-
-// ---- Functions of the host, and kernels ----
-
-cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* argument) {
-  return runtime(__func__, [&](Lock&) { issue(stream_of(stream), Kind::kKernel, [=] { function(argument); }); });
-}
-
-cudaError_t cudaLaunchKernel(const void* kernel, dim3, dim3, void** arguments, size_t, cudaStream_t stream) {
-  return launch(__func__, kernel, arguments, stream);
-}
-
-cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3, dim3, void** arguments, size_t, cudaStream_t stream) {
-  return launch("cudaLaunchKernel", kernel, arguments, stream);
-}
-
-cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel, void** arguments) {
-  return launch(__func__, kernel, arguments, config->stream);
-}
-
-cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* on_host) {
-  *kernel = reinterpret_cast<cudaKernel_t>(const_cast<void*>(on_host));
-  return cudaSuccess;
-}
-
-cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
-  *attributes = {};
-  attributes->maxThreadsPerBlock = 1024;
-  attributes->binaryVersion = attributes->ptxVersion = 90;
-  return cudaSuccess;
-}
-
-// Calls that the compiler of CUDA puts into programs: their kernels are known by name only.
-void** __cudaRegisterFatBinary(void*) {
-  static void* handle = nullptr;
-  return &handle;
-}
-void __cudaRegisterFatBinaryEnd(void**) {}
-void __cudaUnregisterFatBinary(void**) {}
-char __cudaInitModule(void**) { return 1; }
-void __cudaRegisterVar(void**, char*, char*, const char*, int, size_t, int, int) {}
-
-void __cudaRegisterFunction(void**, const char* on_host, char*, const char* name, int, uint3*, uint3*, dim3*, dim3*,
-                            int*) {
-  const Lock lock(machine().mutex);
-  kernel_names[on_host] = name;
-}
-
-static thread_local std::tuple<dim3, dim3, size_t, void*> configuration;
-
-unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, cudaStream_t stream) {
-  configuration = {grid, block, shared, stream};
-  return 0;
-}
-
-cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, size_t* shared, void* stream) {
-  std::tie(*grid, *block, *shared, *static_cast<void**>(stream)) = configuration;
-  return cudaSuccess;
-}
 }
