@@ -10,7 +10,6 @@ The few images come again and again, so that from the second pass on Worth gets 
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import string
 import sysconfig
@@ -22,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from auto import Clock
-from common.command import OUTPUT, write_results
+from common.command import new_parser, write_results
 from rich.progress import track
 from sklearn.datasets import load_digits
 from torch import nn
@@ -220,15 +219,10 @@ def _run(job: tuple[str, float | str, int]) -> tuple[tuple[str, float | str, int
 
 def main() -> None:
     """Measure, print, and write JSON."""
-    parser = argparse.ArgumentParser(
-        prog="benchmarks/auto_training.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = new_parser("auto_training", __doc__)
     parser.add_argument("--seeds", type=int, default=3, help="default: %(default)s")
     parser.add_argument("--only", choices=WORKLOADS, help="default: all of them")
     parser.add_argument("--processes", type=int, default=2, help="default: %(default)s")
-    parser.add_argument("--output", type=Path, default=OUTPUT, help="default: %(default)s")
     options = parser.parse_args()
     names = [options.only] if options.only else list(WORKLOADS)
     factors = (*FACTORS, "auto")

@@ -15,15 +15,13 @@ has, over pairs of seeds, with a 90% interval.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
-from common.command import OUTPUT, write_results
+from common.command import new_parser, write_results
 from common.digits import IMAGES, cost_to_target, digits
 from rich.progress import track
 from scipy.ndimage import rotate
@@ -114,13 +112,8 @@ def share_of_gain(found: dict[str, np.ndarray]) -> np.ndarray:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        prog="benchmarks/refurbished.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = new_parser("refurbished", __doc__)
     parser.add_argument("--seeds", type=int, default=5, help="default: %(default)s")
-    parser.add_argument("--output", type=Path, default=OUTPUT, help="default: %(default)s")
     options = parser.parse_args()
     torch.set_num_threads(1)
     examples, *tested = digits()

@@ -13,14 +13,13 @@ Prints, and draws as scarce.svg, the time to the target in times of the first pa
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from common.command import OUTPUT, write_results
+from common.command import new_parser, write_results
 from common.digits import IMAGES, cost_to_target, digits
 from rich.progress import track
 
@@ -89,13 +88,8 @@ def draw(found: dict[str, np.ndarray], path: Path) -> None:
 
 def main() -> None:
     """Measure, print and draw."""
-    parser = argparse.ArgumentParser(
-        prog="benchmarks/scarce.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = new_parser("scarce", __doc__)
     parser.add_argument("--seeds", type=int, default=5, help="default: %(default)s")
-    parser.add_argument("--output", type=Path, default=OUTPUT, help="default: %(default)s")
     options = parser.parse_args()
     torch.set_num_threads(1)
     examples, *tested = digits()

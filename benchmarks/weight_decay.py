@@ -8,13 +8,12 @@ held-out loss of each, and draws it as weight-decay.svg.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 from pathlib import Path
 
 import numpy as np
 import torch
-from common.command import OUTPUT, write_results
+from common.command import new_parser, write_results
 from paper.data import read_windows, text_files
 from rich.progress import track
 from torch import nn
@@ -82,13 +81,8 @@ def draw(found: dict[int, dict[float, list[float]]], path: Path) -> None:
 
 def main() -> None:
     """Measure, print and draw."""
-    parser = argparse.ArgumentParser(
-        prog="benchmarks/weight_decay.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = new_parser("weight_decay", __doc__)
     parser.add_argument("--seeds", type=int, default=3, help="default: %(default)s")
-    parser.add_argument("--output", type=Path, default=OUTPUT, help="default: %(default)s")
     options = parser.parse_args()
     torch.set_num_threads(1)
     files, held_out = text_files(None)
