@@ -8,29 +8,11 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from host_device import plain
 
 import pyecho.torch
-from pyecho.items.nest import leaves_of
 
 FLOAT8 = [getattr(torch, name) for name in ("float8_e4m3fn", "float8_e5m2") if hasattr(torch, name)]
-
-
-def plain(emissions):
-    """Return emissions as comparable values: types, dtypes, shapes and bits."""
-    return [(kind_of(each), *map(plain_leaf, leaves_of(each))) for each in emissions]
-
-
-def kind_of(emission):
-    return torch.Tensor if isinstance(emission, torch.Tensor) else type(emission)
-
-
-def plain_leaf(leaf):
-    if isinstance(leaf, torch.Tensor):
-        bits = leaf.cpu().contiguous().reshape(-1).view(torch.uint8) if leaf.numel() else leaf
-        return str(leaf.dtype), tuple(leaf.shape), bits.tolist()
-    if isinstance(leaf, np.ndarray):
-        return str(leaf.dtype), leaf.shape, leaf.tolist()
-    return leaf
 
 
 @pytest.fixture
@@ -262,24 +244,26 @@ REFUSED = {
 
 @pytest.mark.filterwarnings("ignore")  # torch calls such tensors experimental
 @pytest.mark.parametrize("kind", REFUSED)
-@pytest.mark.parametrize("augment", [None, lambda batch, rng: batch], ids=["plain", "augmented"])
-def test_what_would_lose_something_is_refused_after_what_came_before(device, kind, augment):
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"augment": lambda batch, rng: batch},
+        {"batch_size": 1},
+        {"batch_size": 1, "echo_on": "device"},
+    ],
+    ids=["batches", "augmented", "examples", "on the device"],
+)
+@pytest.mark.parametrize("before", [0, 1])
+def test_what_would_lose_something_is_refused_after_what_came_before(
+    device, kind, arguments, before
+):
     make, remedy = REFUSED[kind]
-    loader = pyecho.torch.EchoLoader([torch.ones(3), make()], 2, device="cuda:0", augment=augment)
+    source = [torch.ones(3)] * before + [make()]
     emitted = []
     with pytest.raises(pyecho.ConfigError, match=remedy):
-        emitted.extend(loader)
-    assert len(emitted) == 2
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("kind", REFUSED)
-@pytest.mark.parametrize("echo_on", ["host", "device"])
-def test_example_echoing_refuses_it_as_well(device, kind, echo_on):
-    make, remedy = REFUSED[kind]
-    loader = pyecho.torch.EchoLoader([make()], batch_size=1, device="cuda:0", echo_on=echo_on)
-    with pytest.raises(pyecho.ConfigError, match=remedy):
-        next(iter(loader))
+        emitted.extend(pyecho.torch.EchoLoader(source, 2, device="cuda:0", **arguments))
+    assert len(emitted) == 2 * before
 
 
 @pytest.mark.parametrize("echo_on", ["host", "device"])

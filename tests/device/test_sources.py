@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 import torch
-from host_device import there
+from host_device import plain, there
 
 import pyecho.torch
 
@@ -39,29 +39,13 @@ def batches(sizes=(4, 1, 0, 9, 6), place=there):
         start += size
 
 
-def plain(emissions):
-    def of(batch):
-        if isinstance(batch, tuple):
-            return of(batch[0]), [column.tolist() for column in batch[1]]
-        return {name: (leaf.dtype, leaf.tolist()) for name, leaf in batch.items()}
-
-    return [of(each) for each in emissions]
-
-
+@pytest.mark.parametrize("unbatch", [False, True])
 @pytest.mark.parametrize("echo", ECHOES.values(), ids=ECHOES)
-def test_the_output_is_that_of_the_same_examples_on_the_host(device, echo):
-    arguments = {"batch_size": 4, **echo}
-    ours = pyecho.torch.EchoLoader(images(), **arguments, **DEVICE)
-    theirs = pyecho.torch.EchoLoader(images(place=lambda t: t), **arguments)
-    for _ in range(2):
-        assert plain(ours) == plain(theirs)
-
-
-@pytest.mark.parametrize("echo", ECHOES.values(), ids=ECHOES)
-def test_batches_are_split(device, echo):
-    arguments = {"batch_size": 4, "unbatch": True, **echo}
-    ours = pyecho.torch.EchoLoader(list(batches()), **arguments, **DEVICE)
-    theirs = pyecho.torch.EchoLoader(list(batches(place=lambda t: t)), **arguments)
+def test_the_output_is_that_of_the_same_examples_on_the_host(device, echo, unbatch):
+    items = batches if unbatch else images
+    arguments = {"batch_size": 4, "unbatch": unbatch, **echo}
+    ours = pyecho.torch.EchoLoader(list(items()), **arguments, **DEVICE)
+    theirs = pyecho.torch.EchoLoader(list(items(place=lambda t: t)), **arguments)
     for _ in range(2):
         assert plain(ours) == plain(theirs)
 
@@ -148,18 +132,17 @@ def test_an_epoch_in_inference_mode_and_then_one_without(device):
 
 
 @pytest.mark.parametrize(
-    ("item", "message"),
+    ("items", "message"),
     [
-        (torch.tensor(1.0), "give it a batch axis"),
+        ({"a": torch.tensor(1.0)}, "give it a batch axis"),
         (
             {"a": torch.ones(3, 2), "b": torch.ones(4, 2)},
             "has 4 rows, but a tensor before it has 3",
         ),
     ],
 )
-def test_what_cannot_be_split_is_refused(device, item, message):
-    item = {name: there(leaf) for name, leaf in item.items()} if isinstance(item, dict) else item
-    source = [item if isinstance(item, dict) else {"x": there(item), "y": torch.ones(3)}]
+def test_what_cannot_be_split_is_refused(device, items, message):
+    source = [{"x": torch.ones(3)} | {name: there(leaf) for name, leaf in items.items()}]
     loader = pyecho.torch.EchoLoader(source, 2, batch_size=2, unbatch=True, **DEVICE)
     with pytest.raises((pyecho.ConfigError, pyecho.SpecMismatch), match=message):
         list(loader)
@@ -181,15 +164,12 @@ def test_the_host_echo_says_what_to_do(device):
 
 
 @pytest.mark.usefixtures("device")
-@pytest.mark.parametrize("options", [{"echo_on": "host"}, {"echo_on": "device"}])
-@pytest.mark.parametrize("batch_size", [None, 4])
-def test_arrow_tables_go_to_the_device(options, batch_size):
+@pytest.mark.parametrize("options", [{}, {"batch_size": 4}, {"batch_size": 4, "echo_on": "device"}])
+def test_arrow_tables_go_to_the_device(options):
     pa = pytest.importorskip("pyarrow")
     table = pa.table({"x": range(12), "name": [f"n{x}" for x in range(12)]})
     table = pa.Table.from_batches(table.to_batches(max_chunksize=5))
-    if batch_size is None:
-        options = {}
-    loader = pyecho.torch.EchoLoader(table, 2, batch_size=batch_size, device="cuda:0", **options)
+    loader = pyecho.torch.EchoLoader(table, 2, device="cuda:0", **options)
     found = []
     for batch in loader:
         assert isinstance(batch["x"], torch.Tensor)

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from host_device import there
+from host_device import plain, there
 
 import pyecho.torch
 
@@ -22,6 +22,7 @@ WAYS = {
 }
 OPTIONS = {
     "": {},
+    "two epochs that flow": {"epochs": 2},
     "augmented there": {
         "device_augment": lambda batch, rng: {
             **batch,
@@ -73,19 +74,11 @@ SOURCES = {
 }
 
 
-def plain(emission):
-    batch, info = emission
-    values = {
-        name: leaf.float().tolist() if isinstance(leaf, torch.Tensor) else leaf
-        for name, leaf in batch.items()
-    }
-    return values, info.source_index.tolist(), info.use.tolist()
-
-
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("way", WAYS)
-def test_another_loader_goes_on(device, way, options, source):
+def test_states_of_states_go_on(device, way, options, source):
+    """After a batch or an end: load, next, state, load, next, ... over two epochs."""
     arguments = {"device": "cuda:0", "with_info": True} | WAYS[way] | OPTIONS[options]
     if source == "made there" and "batch_size" in arguments and "echo_on" not in arguments:
         arguments["echo_on"] = "device"  # batches of them are made nowhere else
@@ -94,52 +87,27 @@ def test_another_loader_goes_on(device, way, options, source):
     def new_loader():
         return pyecho.torch.EchoLoader(SOURCES[source](), **arguments)
 
-    def take(batches, count):
-        return [plain(next(batches)) for _ in range(count)]
-
-    with new_loader() as loader:
-        whole = [plain(each) for each in loader]
-    for stop in (1, 9, len(whole)):
-        with new_loader() as loader:
-            batches = iter(loader)
-            assert take(batches, stop) == whole[:stop]
-            state = pickle.dumps(loader.state_dict(payload=source != "small"))
-            assert take(batches, len(whole) - stop) == whole[stop:]  # nothing is lost by it
-        with new_loader() as resumed:
-            resumed.load_state_dict(pickle.loads(state))
-            assert [plain(each) for each in resumed] == whole[stop:]
-
-
-@pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("epochs", [None, 2])
-def test_states_of_states_go_on(device, way, source, epochs):
-    """After a batch or an end: load, next, state, load, next, ... over two epochs."""
-    if source == "made there" and "on the device" not in way:
-        return  # batches of them are made nowhere else
-    arguments = {"device": "cuda:0", "with_info": True} | WAYS[way] | {"epochs": epochs}
-
-    def new_loader():
-        return pyecho.torch.EchoLoader(SOURCES[source](), **arguments)
-
     def take(batches, loader, count):
         taken = []
         while len(taken) < count:
             emission = next(batches, None)
-            taken.append(emission and plain(emission))
+            taken += [None] if emission is None else plain([emission])
             if emission is None:
                 batches = iter(loader)
         return taken, batches
 
     with new_loader() as loader:
-        epoch = [*map(plain, loader), None]
-        whole = [*epoch, *map(plain, loader), None]
+        epoch = [*plain(loader), None]
+        whole = [*epoch, *plain(loader), None]
     for stop in (1, len(epoch) - 2, len(epoch) - 1, len(epoch), len(epoch) + 1, len(whole) - 1):
         loader = new_loader()
         found = take(iter(loader), loader, stop)  # and keep the iterator
         taken = found[0]
         for step in (1, 1, len(whole)):
             state = pickle.dumps(loader.state_dict(payload=source != "small"))
+            if len(taken) == stop:
+                rest, _ = take(found[1], loader, len(whole) - len(taken))
+                assert rest == whole[len(taken) :], "the state took something away"
             loader.close()
             loader = new_loader()
             loader.load_state_dict(pickle.loads(state))

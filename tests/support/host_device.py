@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import numpy as np
 import torch
 
 from pyecho.device.upload import Uploader
+from pyecho.items.nest import leaves_of
 
 WAYS = {
     "batches": {},
@@ -57,3 +59,21 @@ class HostUploader(Uploader):
         if self.copies == self.failing:
             raise RuntimeError("CUDA error: the copy failed")
         return host.clone().as_subclass(OnDevice)
+
+
+def plain(emissions):
+    """Return emissions as comparable values: types, dtypes, shapes and bits."""
+    return [(_kind_of(each), *map(_plain_leaf, leaves_of(each))) for each in emissions]
+
+
+def _kind_of(emission):
+    return torch.Tensor if isinstance(emission, torch.Tensor) else type(emission)
+
+
+def _plain_leaf(leaf):
+    if isinstance(leaf, torch.Tensor):
+        bits = leaf.cpu().contiguous().reshape(-1).view(torch.uint8) if leaf.numel() else leaf
+        return str(leaf.dtype), tuple(leaf.shape), bits.tolist()
+    if isinstance(leaf, np.ndarray):
+        return str(leaf.dtype), leaf.shape, leaf.tolist()
+    return leaf
