@@ -24,13 +24,19 @@ constexpr std::uint32_t kGroupRows = 32;
 constexpr std::size_t kGroupBytes = std::size_t{256} << 10;
 
 // Orders streaming stores at the end of a block, however it is left.
-struct Fence {
-  const bool streamed;
+class Fence {
+ public:
+  explicit Fence(bool streamed) noexcept : streamed_(streamed) {}
+  Fence(const Fence&) = delete;
+  Fence& operator=(const Fence&) = delete;
   ~Fence() {
-    if (streamed) {
+    if (streamed_) {
       stream_fence();
     }
   }
+
+ private:
+  bool streamed_;
 };
 
 }  // namespace
@@ -148,7 +154,7 @@ bool Executor::copy_planned(Batch& batch) {
   }
   // Before the batch is handed over, also where memory gave out and another thread goes on. The slots released below
   // were only read.
-  const Fence fence{copier_.streams()};
+  const Fence fence(copier_.streams());
   trace::Span span(trace::Kind::kGather);
   span.set_value(batch.rows - batch.copied);
   const auto group_rows =
