@@ -16,11 +16,25 @@ from pyecho.device import place  # noqa: E402
 
 ROW_BYTES = 100_000
 BATCH = 16
+EXAMPLES = {"batch_size": BATCH, "shuffle_buffer": 50}
+
+
+def shifted(batch, generator):
+    """Return another batch, late; on which stream the function leaves the thread is its own."""
+    torch.cuda._sleep(1_000_000)
+    shifted = batch + 1
+    torch.cuda.set_stream(torch.cuda.default_stream(batch.device))
+    return shifted
+
+
 WAYS = {
     "batches": {},
-    "examples on the host": {"batch_size": BATCH, "shuffle_buffer": 50},
-    "examples on the device": {"batch_size": BATCH, "shuffle_buffer": 50, "echo_on": "device"},
-    "converted": {"batch_size": BATCH, "shuffle_buffer": 50, "device_dtype": torch.float32},
+    "examples on the host": EXAMPLES,
+    "examples on the device": EXAMPLES | {"echo_on": "device"},
+    "converted": EXAMPLES | {"device_dtype": torch.float32},
+    "augmented batches": {"device_augment": shifted},
+    "augmented examples": EXAMPLES | {"device_augment": shifted},
+    "augmented on the device": EXAMPLES | {"echo_on": "device", "device_augment": shifted},
 }
 STREAMS = {
     "default": lambda device: [torch.cuda.default_stream(device)],
@@ -36,29 +50,21 @@ SLEEP_SECONDS = 1.0
 
 def source(way, count=256):
     """Items of a constant each; with batch echoing a few rows together."""
-    for number in range(count if WAYS[way] else count // 4):
-        shape = (ROW_BYTES,) if WAYS[way] else (4, ROW_BYTES)
+    for number in range(count if "batch_size" in WAYS[way] else count // 4):
+        shape = (ROW_BYTES,) if "batch_size" in WAYS[way] else (4, ROW_BYTES)
         yield torch.full(shape, number % 251, dtype=torch.uint8)
 
 
 def on_host(way, factor=3, seed=5):
     """Return the values of the rows of all batches, in order: the same seed without a device."""
-    arguments = {
-        name: value for name, value in WAYS[way].items() if name not in ("echo_on", "device_dtype")
-    }
+    arguments = {k: v for k, v in WAYS[way].items() if k in ("batch_size", "shuffle_buffer")}
     loader = pyecho.torch.EchoLoader(source(way), factor, seed=seed, **arguments)
-    return [value for batch in loader for value in batch[:, 0].tolist()]
+    added = "device_augment" in WAYS[way]
+    return [value + added for batch in loader for value in batch[:, 0].tolist()]
 
 
-def on_device(way, device, factor=3, seed=5, items=None, **more):
-    return pyecho.torch.EchoLoader(
-        source(way) if items is None else items,
-        factor,
-        seed=seed,
-        device=device,
-        **WAYS[way],
-        **more,
-    )
+def on_device(way, device, factor=3, seed=5):
+    return pyecho.torch.EchoLoader(source(way), factor, seed=seed, device=device, **WAYS[way])
 
 
 @pytest.mark.parametrize("streams", STREAMS)
@@ -109,7 +115,8 @@ def test_a_batch_is_had_while_the_consumers_stream_is_busy(device, sleep, way):
 def test_a_batch_is_had_before_its_copy_has_run(device, sleep, way):
     gate = threading.Event()
     factor = 2
-    first = BATCH // factor if WAYS[way] else 1  # items of the first batch
+    are_examples = "batch_size" in WAYS[way]
+    first = BATCH // factor if are_examples else 1  # items of the first batch
 
     def gated():
         for number, item in enumerate(source(way)):
@@ -122,7 +129,7 @@ def test_a_batch_is_had_before_its_copy_has_run(device, sleep, way):
     batches = iter(loader)
     try:
         seen = [values_of(next(batches))]
-        if not WAYS[way]:
+        if not are_examples:
             seen.append(values_of(next(batches)))  # the second use of the first item
         torch.cuda.synchronize()
         done = torch.cuda.Event()
@@ -136,10 +143,35 @@ def test_a_batch_is_had_before_its_copy_has_run(device, sleep, way):
         assert not done.query(), "the host waited for the copy"
     finally:
         gate.set()
-    rows = BATCH if WAYS[way] else 4
-    second = [number for number in range(first, 2 * first) for _ in range(factor)]
-    assert torch.cat(seen).tolist()[-rows:] == (second if WAYS[way] else [1] * rows)
+    copies = factor if are_examples else 4 * factor
+    added = "device_augment" in WAYS[way]
+    emitted = torch.cat(seen).tolist()
+    assert emitted == [n + added for n in range(2 * first) for _ in range(copies)][: len(emitted)]
     del batches
+
+
+@pytest.mark.parametrize("unbatch", [None, "augmented", False, True])
+def test_the_stream_that_makes_an_item_is_waited_for(device, sleep, unbatch):
+    def source():
+        with torch.cuda.stream(torch.cuda.Stream(device)):
+            for number in range(40):
+                sleep(1e-3)
+                made = torch.full((1, ROW_BYTES), number, device=device)
+                yield made[0] if unbatch is False else made
+                del made
+
+    options = {"shuffle_buffer": 0}
+    if unbatch == "augmented":
+        options |= {"augment": lambda batch, rng: batch + 0, "augment_workers": 2}
+    elif unbatch is not None:
+        options |= {"batch_size": 8, "echo_on": "device", "unbatch": unbatch}
+    seen = []
+    with torch.cuda.stream(torch.cuda.Stream(device)):  # ordered after the source's by pyecho only
+        for batch in pyecho.torch.EchoLoader(source(), 3, device=device, **options):
+            seen.append(values_of(batch))
+            del batch
+        emitted = torch.cat(seen).tolist()
+    assert emitted == [number for number in range(40) for _ in range(3)]
 
 
 def test_there_is_one_stream_of_high_priority_whoever_asks_first(device, monkeypatch):
