@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-FOLDER = Path(__file__).parent
-sys.path.insert(0, str(FOLDER))  # its programs
 PROGRAM_SECONDS = 550
 
 try:
@@ -67,7 +65,7 @@ def program():
         pytest.skip(reason)
 
     def run(name, *arguments, seconds=PROGRAM_SECONDS, **settings):
-        command = [sys.executable, "-X", "faulthandler", str(FOLDER / name)]
+        command = [sys.executable, "-X", "faulthandler", str(Path(__file__).parent / name)]
         return subprocess.run(
             [*command, *map(str, arguments)],
             capture_output=True,

@@ -12,8 +12,6 @@ import torch
 from cuda_emulator import control
 from schedules import DEVICE, Schedule
 
-HOW = ("end", "exit", "error", "interrupt", "fork", "close", "thread")
-
 
 def leave(how, schedule):
     if how == "exit":
