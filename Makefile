@@ -17,7 +17,7 @@ BIN := .venv/bin
 WITH_TOOLS := PATH="$(CURDIR)/$(BIN):$$PATH"
 PACKAGE_SOURCES := pyproject.toml CMakeLists.txt $(shell find cmake csrc include pyecho -not -path '*__pycache__*')
 CUDA_BIN := .venv-cuda/bin
-CUDA_TESTS := tests/gpu $(patsubst %,tests/device/test_%.py,augment same_output sources)
+CUDA_TESTS := tests/gpu $(patsubst %,tests/device/test_%.py,augment epochs same_output sources)
 CUDA_VIOLATIONS := $(CURDIR)/.venv-cuda/violations
 CPP_FILES := $(shell find csrc include examples tests/cpp tools/cuda_emulator benchmarks -name '*.hpp' -o -name '*.cpp' -o -name '*.h' -o -name '*.c')
 RAW_TESTS := tests/core $(patsubst %,tests/loaders/test_%.py,epochs limits model nested stats) tests/state/test_hostile.py

@@ -1,60 +1,15 @@
-"""Nothing outlives a loader: no thread, no pinned memory, no device memory, no context."""
+"""Loaders on devices at the end of a process, in a forked child, and beside another device."""
 
 import pytest
 import scripts
 
 torch = pytest.importorskip("torch")
 
-from waiting import join_threads  # noqa: E402
-
-import pyecho.torch  # noqa: E402
-
-ROW_BYTES = 50_000
 WAYS = {
     "batches": {},
     "examples on the host": {"batch_size": 8},
     "examples on the device": {"batch_size": 8, "echo_on": "device"},
 }
-
-
-def rows(count):
-    return (torch.full((ROW_BYTES,), number % 251, dtype=torch.uint8) for number in range(count))
-
-
-def pinned_bytes():
-    """Return the pinned memory in use; 0 with a PyTorch that does not count what is freed."""
-    torch.empty(1, pin_memory=True)  # has the allocator look at what copies have read
-    stats = torch.cuda.host_memory_stats()
-    return stats["active_bytes.current"] if stats["active_bytes.freed"] > 0 else 0
-
-
-@pytest.mark.parametrize("taken", [0, 1, 5])
-@pytest.mark.parametrize("way", WAYS)
-def test_an_abandoned_iterator_lets_everything_go(device, way, taken):
-    allocated = torch.cuda.memory_allocated(device)
-    pinned = pinned_bytes()
-    loader = pyecho.torch.EchoLoader(rows(500), 3, device=device, **WAYS[way])
-    batches = iter(loader)
-    for _ in range(taken):
-        next(batches)
-    del batches, loader
-    join_threads()
-    torch.cuda.synchronize()
-    assert pinned_bytes() <= pinned
-    assert torch.cuda.memory_allocated(device) == allocated
-
-
-def test_pinned_memory_lives_as_long_as_a_view_of_it(device):
-    loader = pyecho.torch.EchoLoader(rows(50), 2, batch_size=4, memory="pinned")
-    batches = iter(loader)
-    row = next(batches)[1]
-    value = int(row[0])
-    rest = [batch.clone() for batch in batches]
-    del batches, loader
-    join_threads()
-    assert row.is_pinned()
-    assert (row == value).all()
-    assert len(rest) == 24
 
 
 @pytest.mark.parametrize("way", WAYS)
