@@ -1,13 +1,11 @@
 """The emulator itself notices, delays, fails and computes. test_captures.py has its captures."""
 
 import ctypes
-import subprocess
-import sys
-import textwrap
 import threading
 import time
 
 import pytest
+import scripts
 
 torch = pytest.importorskip("torch")
 
@@ -17,22 +15,11 @@ TO_DEVICE, TO_HOST = 1, 2
 NON_BLOCKING = 1
 
 
-def later(function, *arguments):
-    """Call a function in a moment, while this thread waits."""
-    timer = threading.Timer(0.1, function, arguments)
-    timer.start()
-    return timer
-
-
-def run(program, **variables):
-    return subprocess.run(
-        [sys.executable, "-I", "-c", textwrap.dedent(program)],
-        env=variables,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+@pytest.fixture
+def report(emulator, tmp_path, monkeypatch):
+    """The file to which other processes write their violations."""
+    monkeypatch.setenv("CUDA_EMULATOR_REPORT", str(tmp_path / "report"))
+    return tmp_path / "report"
 
 
 # ---- Violations ----
@@ -47,28 +34,24 @@ def test_a_source_that_changes_before_its_copy_is_noticed(emulator):
         torch.cuda.synchronize()
 
 
-def test_pinned_memory_freed_under_a_copy_is_noticed(emulator, runtime):
-    source, target = runtime.make("cudaHostAlloc", 4096, 0), runtime.make("cudaMalloc", 4096)
+@pytest.mark.parametrize("end", ["freed", "unregistered"])
+def test_pinned_memory_that_ends_under_a_copy_is_noticed(emulator, runtime, end):
+    target = runtime.make("cudaMalloc", 4096)
+    if end == "freed":
+        source = runtime.make("cudaHostAlloc", 4096, 0)
+        give_back = runtime.cudaFreeHost
+    else:
+        memory = torch.zeros(1 << 20, dtype=torch.uint8)  # on pages of its own
+        source, give_back = memory.data_ptr(), runtime.cudaHostUnregister
+        assert runtime.cudaHostRegister(source, 1 << 20, 0) == 0
+        assert memory.is_pinned()
     hold = emulator.held()
     hold.__enter__()
     assert runtime.cudaMemcpyAsync(target, source, 4096, TO_DEVICE, 0) == 0
-    later(hold.__exit__, None, None, None)
-    with emulator.expect_violation("pinned memory was freed before a copy"):
-        assert runtime.cudaFreeHost(source) == 0
+    threading.Timer(0.1, hold.__exit__, (None, None, None)).start()  # while this thread waits
+    with emulator.expect_violation(f"pinned memory was {end} before a copy"):
+        assert give_back(source) == 0
     assert runtime.cudaFree(target) == 0
-
-
-def test_registered_memory_taken_back_under_a_copy_is_noticed(emulator, runtime):
-    target = torch.zeros(5000, dtype=torch.uint8)
-    source = torch.zeros(5000, dtype=torch.uint8, device="cuda")
-    assert runtime.cudaHostRegister(target.data_ptr(), 5000, 0) == 0
-    assert target.is_pinned()
-    hold = emulator.held()
-    hold.__enter__()
-    assert runtime.cudaMemcpyAsync(target.data_ptr(), source.data_ptr(), 5000, TO_HOST, 0) == 0
-    later(hold.__exit__, None, None, None)
-    with emulator.expect_violation("pinned memory was unregistered before a copy"):
-        assert runtime.cudaHostUnregister(target.data_ptr()) == 0
 
 
 def test_a_copy_past_the_end_is_noticed(emulator, runtime):
@@ -106,22 +89,17 @@ def test_a_kernel_without_an_operator_is_noticed(emulator, runtime):
         assert runtime.cudaLaunchKernel(0, one, one, 0, 0, 0) == 801
 
 
-def test_a_process_with_a_violation_fails_and_reports_it(emulator, tmp_path):
-    report = tmp_path / "report"
-    process = run(
-        "from cuda_emulator import control; control.reset(); control.violation('x')",
-        CUDA_EMULATOR_REPORT=str(report),
-    )
-    assert process.returncode == 70, process.stderr
-    assert "VIOLATION: x" in process.stderr
+def test_a_process_with_a_violation_fails_and_reports_it(report):
+    script = "from cuda_emulator import control; control.reset(); control.violation('x')"
+    printed = "[cuda emulator] VIOLATION: x\n[cuda emulator] 1 violations\n"
+    scripts.run(script, 70, printed)
     assert "VIOLATION: x" in report.read_text()
 
 
-def test_a_forked_child_gets_an_error_and_is_noticed(emulator, tmp_path):
-    report = tmp_path / "report"
-    process = run(
+def test_a_forked_child_gets_an_error_and_is_noticed(report):
+    output = scripts.run(
         """
-        import ctypes, os
+        import ctypes
         from cuda_emulator import control
         runtime = ctypes.CDLL(str(control.LIBRARIES / "libcudart.so.13"))
         assert runtime.cudaFree(None) == 0
@@ -130,9 +108,9 @@ def test_a_forked_child_gets_an_error_and_is_noticed(emulator, tmp_path):
             os._exit(runtime.cudaDeviceSynchronize())
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         """,
-        CUDA_EMULATOR_REPORT=str(report),
+        errors=None,
     )
-    assert process.stdout == "3\n", process.stderr
+    assert output == "3\n"
     assert "cudaDeviceSynchronize was called in a forked child" in report.read_text()
 
 
@@ -236,8 +214,10 @@ def test_work_that_fails_shows_at_the_next_synchronisation(emulator, kind):
     emulator.reset()
 
 
-def test_a_child_gets_its_faults_from_the_environment(emulator):
-    process = run(
+def test_a_child_gets_its_faults_from_the_environment(emulator, monkeypatch):
+    faults = emulator.environment(devices=3, fail="cudaDeviceSynchronize:2:700:1")
+    monkeypatch.setenv(*faults.popitem())
+    output = scripts.run(
         """
         import ctypes
         from cuda_emulator import control
@@ -245,10 +225,9 @@ def test_a_child_gets_its_faults_from_the_environment(emulator):
         count = ctypes.c_int()
         runtime.cudaGetDeviceCount(ctypes.byref(count))
         print(count.value, *[runtime.cudaDeviceSynchronize() for _ in range(3)])
-        """,
-        **emulator.environment(devices=3, fail="cudaDeviceSynchronize:2:700:1"),
+        """
     )
-    assert process.stdout == "3 0 700 700\n", process.stderr
+    assert output == "3 0 700 700\n"
 
 
 # ---- Limits and counts ----
