@@ -28,6 +28,7 @@ def device(monkeypatch, blocks, request):
         return blocks[-1]
 
     monkeypatch.setattr("pyecho.device.pipeline.present_device", lambda device: device)
+    monkeypatch.setattr("pyecho.device.pipeline.runtime", lambda: None)
     monkeypatch.setattr("pyecho.device.pipeline.StreamUploader", HostUploader)
     monkeypatch.setattr(HostUploader, "made", [])
     monkeypatch.setattr(
