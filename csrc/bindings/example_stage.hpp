@@ -146,6 +146,7 @@ class ExampleStage final : public Stage {
   std::shared_ptr<ItemView> held_;           // see hold(); shared, because another thread may stop the stage meanwhile
   std::shared_ptr<NativeFeed> native_feed_;  // null unless a native source is feeding; shared with put_pass()
   Lease acquired_;                           // consumer only: acquired by wait() for try_emit()
+  pybind11::object next_capsule_;            // for the lease of the next batch, or null
   pybind11::object pending_;                 // the lease of a batch whose delivery failed, for the next attempt
   Clock::time_point slot_came_;              // when the last slot was committed, or reserved after a wait
   pybind11::object capsule_;                 // null until it is asked for

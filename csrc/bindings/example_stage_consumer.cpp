@@ -14,10 +14,9 @@ namespace py = pybind11;
 namespace pyecho::bindings {
 namespace {
 
-// Returns a new capsule that holds the lease, the base of the arrays of the batch. When it is destroyed, the lease
-// ends.
-py::object capsule_with(Lease lease) {
-  auto kept = std::make_unique<Lease>(std::move(lease));
+// Returns a new capsule for a lease, the base of the arrays of a batch. When it is destroyed, the lease ends.
+py::object new_capsule() {
+  auto kept = std::make_unique<Lease>();
   py::object capsule = owned(PyCapsule_New(kept.get(), nullptr, [](PyObject* dying) {
     const std::unique_ptr<Lease> held(static_cast<Lease*>(PyCapsule_GetPointer(dying, nullptr)));
   }));
@@ -34,6 +33,9 @@ Lease& lease_of(const py::object& capsule) noexcept {
 
 Outcome ExampleStage::try_emit(PyObject*& emission) {
   while (!pending_) {
+    if (!next_capsule_) {  // first, since a batch that is taken needs it
+      next_capsule_ = new_capsule();
+    }
     Lease lease = std::move(acquired_);
     Outcome outcome = core_->stopped() ? Outcome::kClosed : Outcome::kOk;
     if (!lease) {
@@ -54,7 +56,8 @@ Outcome ExampleStage::try_emit(PyObject*& emission) {
       references_.taken(entries_of(lease), lease.uses());
       drop();
     } else {
-      pending_ = capsule_with(std::move(lease));
+      lease_of(next_capsule_) = std::move(lease);
+      pending_ = std::exchange(next_capsule_, {});
     }
   }
   // If delivery fails, pending_ keeps the batch for the next call.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <span>
+#include <tuple>
 
 #include "bindings/encoding.hpp"
 #include "bindings/gil.hpp"
@@ -63,6 +64,18 @@ Reservation ObjectStage::reserve() {
   return place;
 }
 
+void ObjectStage::tell(Reservation place, py::object error) {
+  told_ = checked_failure(error);
+  const std::uint64_t seen = told_count_.read();
+  core_->abort(place);  // wakes the consumer
+  std::ignore = wait_for_room(kNever, [&](Deadline slice) {
+    return told_count_.await(seen + 1, slice, WaitStrategy::sleep(), [this] { return stopped() || paused(); });
+  });
+  if (std::exchange(told_, {})) {
+    raise_for(Outcome::kClosed);
+  }
+}
+
 void ObjectStage::end_here(Reservation place, bool last) {
   if (last) {
     core_->abort(place);
@@ -84,6 +97,10 @@ Outcome ObjectStage::try_emit(PyObject*& emission) {
   const Outcome outcome = core_->try_next(use);
   if (outcome != Outcome::kOk) [[unlikely]] {
     check_log(core_->diverged());
+    if (told_ && outcome == Outcome::kEmpty) {
+      told_count_.advance();
+      raise_object(std::exchange(told_, {}));
+    }
     return failed_ && outcome == Outcome::kClosed ? Outcome::kEnd : outcome;
   }
   Item& item = items_[use.slot];
@@ -196,6 +213,7 @@ int ObjectStage::traverse(visitproc visit, void* arg) const {
   Py_VISIT(held_.guards.ptr());
   Py_VISIT(pending_.object.ptr());
   Py_VISIT(pending_.guards.ptr());
+  Py_VISIT(told_.ptr());
   Py_VISIT(transform_.ptr());
   return Stage::traverse(visit, arg);
 }
@@ -205,6 +223,7 @@ void ObjectStage::clear() {
     item = {};
   }
   const Item dying = std::exchange(held_, {});
+  told_ = {};
   pending_ = {};
   Stage::clear();
 }
@@ -220,6 +239,7 @@ void register_object_stage(py::module_& module) {
       .def("reserve", guarded(&ObjectStage::reserve))
       .def("fill", guarded(&ObjectStage::fill), py::arg("place"), py::arg("item"))
       .def("fill_error", guarded(&ObjectStage::fill_error), py::arg("place"), py::arg("error"))
+      .def("tell", guarded(&ObjectStage::tell), py::arg("place"), py::arg("error"))
       .def("abort", guarded(&ObjectStage::abort), py::arg("place"))
       .def("end_here", guarded(&ObjectStage::end_here), py::arg("place"), py::arg("last"));
 }

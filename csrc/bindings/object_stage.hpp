@@ -54,6 +54,9 @@ class ObjectStage final : public Stage {
   void fill_error(Reservation place, const pybind11::object& error) {
     commit(place, {.object = checked_failure(error), .is_error = true});
   }
+  // Raises this exception in the consumer, which finds nothing in the queue, between two items; returns once it has been
+  // raised. Leaves the place empty. Raises Closed if stopped or paused first.
+  void tell(Reservation place, pybind11::object error);
   // Leaves the place empty.
   void abort(Reservation place) { core_->abort(place); }
   // Ends an iteration here; `last`: no other one follows.
@@ -95,7 +98,9 @@ class ObjectStage final : public Stage {
   pybind11::object transform_;
   const bool has_transform_;
   const bool shared_;
-  bool failed_ = false;  // true after an error was emitted; nothing follows
+  pybind11::object told_;  // an exception that the consumer has not had; null: none
+  EventCount told_count_;  // advanced when it has
+  bool failed_ = false;    // true after an error was emitted; nothing follows
 };
 
 }  // namespace pyecho::bindings

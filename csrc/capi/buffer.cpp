@@ -227,6 +227,14 @@ std::size_t Buffer::abort_open() noexcept {
 // ---------------------------------------------------------------- the consumer
 
 Outcome Buffer::acquire(pyecho_batch& batch, std::int64_t timeout_ns) {
+  {
+    // First, since a batch that is taken needs a place.
+    const std::scoped_lock lock(lease_mutex_);
+    if (free_lease_ == 0) {
+      leases_.emplace_back();
+      free_lease_ = static_cast<std::uint32_t>(leases_.size());
+    }
+  }
   Lease lease;
   Outcome outcome = Outcome::kEmpty;
   const Deadline deadline = timeout_ns == 0 ? Deadline::min() : deadline_after(timeout_ns);
@@ -259,14 +267,10 @@ Outcome Buffer::acquire(pyecho_batch& batch, std::int64_t timeout_ns) {
     batch.use = reinterpret_cast<const std::int32_t*>(lease.data() + layout.use_offset());
   }
   const std::scoped_lock lock(lease_mutex_);
-  if (free_leases_.empty()) {
-    free_leases_.push_back(static_cast<std::uint32_t>(leases_.size()));
-    leases_.emplace_back();
-  }
-  HeldLease& held = leases_[free_leases_.back()];
-  batch.id = (std::uint64_t{held.generation} << 32U) | (free_leases_.back() + 1);
+  HeldLease& held = leases_[free_lease_ - 1];
+  batch.id = (std::uint64_t{held.generation} << 32U) | free_lease_;
   held.lease = std::move(lease);
-  free_leases_.pop_back();
+  free_lease_ = held.next_free;
   retain();
   return Outcome::kOk;
 }
@@ -299,7 +303,7 @@ bool Buffer::release_lease(std::uint64_t id) {
     }
     ended = std::move(held->lease);
     ++held->generation;
-    free_leases_.push_back(static_cast<std::uint32_t>((id & 0xFFFFFFFFU) - 1));
+    held->next_free = std::exchange(free_lease_, static_cast<std::uint32_t>(id & 0xFFFFFFFFU));
   }
   ended.reset();
   release();

@@ -180,6 +180,7 @@ class Buffer final : public pyecho_buffer {
   struct HeldLease {
     Lease lease;
     std::uint32_t generation = 0;
+    std::uint32_t next_free = 0;  // as free_lease_
   };
 
   template <class Attempt>
@@ -208,8 +209,8 @@ class Buffer final : public pyecho_buffer {
   std::uint64_t batches_ = 0;     // of the next one
 
   std::mutex lease_mutex_;
-  std::vector<HeldLease> leases_;           // guarded by lease_mutex_, like the next one
-  std::vector<std::uint32_t> free_leases_;  // places in leases_
+  std::vector<HeldLease> leases_;  // guarded by lease_mutex_, like the next one
+  std::uint32_t free_lease_ = 0;   // a place in leases_, plus 1; 0: none
 };
 
 // -- Turns the configuration of a caller in C into that of the core, and trusts nothing in it (config.cpp). --

@@ -105,7 +105,7 @@ std::unique_ptr<Leaf> checked_leaf(const pyecho_leaf& leaf, const std::string& w
     variable = {.axes = leaf.ndim, .element_bytes = size_bytes, .max_bytes = leaf.max_bytes};
   }
   check_argument((variable.axes > 0) == (leaf.max_bytes > 0) && leaf.max_bytes < std::size_t{1} << 56U,
-                 "max_bytes belongs to a leaf with -1 in its shape: set both, or neither");
+                 "max_bytes, below 2^56, belongs to a leaf with -1 in its shape: set both, or neither");
   for (const std::int64_t axis : shape) {
     if (axis == -1) {
       continue;

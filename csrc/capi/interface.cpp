@@ -26,10 +26,13 @@ pyecho_status as_consumer(pyecho_buffer* handle, const Body& body) noexcept {
   return with_buffer(handle, [&](Buffer& buffer) {
     check_call(!buffer.foreign(),
                "the buffer is one of Python's, which consumes it; only producers' functions may be called");
+    if (buffer.core().forked()) {  // a thread that stayed in the parent may hold the lock
+      return PYECHO_FORKED;
+    }
     const std::unique_lock consumer(buffer.consumer(), std::try_to_lock);
     check_call(consumer.owns_lock(),
                "another thread is inside a function of the consumer; one thread at a time may consume");
-    return body(buffer);
+    return status_of(body(buffer));
   });
 }
 
@@ -220,8 +223,12 @@ pyecho_status get_rows(pyecho_buffer* handle, const pyecho_batch* batch, std::si
     check_argument(data != nullptr && shapes != nullptr && leaf < buffer.leaves().size() &&
                        buffer.core().layout().leaves()[leaf].ragged,
                    "pyecho_get_rows() needs the index of a leaf whose rows differ in size, and two addresses");
+    if (buffer.core().forked()) {
+      return Outcome::kForked;
+    }
     check_call(buffer.get_rows(batch->id, leaf, *data, *shapes),
                "no such batch: it was released, or none was acquired");
+    return Outcome::kOk;
   });
 }
 
@@ -251,8 +258,8 @@ pyecho_status save(pyecho_buffer* handle, unsigned char** state, std::size_t* si
   return as_consumer(handle, [&](Buffer& buffer) {
     check_argument(state != nullptr && size_bytes != nullptr,
                    "pyecho_save() needs addresses for the state and its size, got NULL");
-    if (buffer.core().forked() || buffer.core().stopped()) {
-      return status_of(buffer.core().forked() ? Outcome::kForked : Outcome::kClosed);
+    if (buffer.core().stopped()) {
+      return PYECHO_CLOSED;
     }
     if (buffer.core().failed()) {
       return set_error(PYECHO_FAILED, "the producer has failed, which no state can repeat; go on from an earlier one");
@@ -270,9 +277,6 @@ pyecho_status load(pyecho_buffer* handle, const unsigned char* state, std::size_
                    std::uint64_t* taken_items) {
   return as_consumer(handle, [&](Buffer& buffer) {
     check_argument(state != nullptr, "pyecho_load() needs a state, got NULL");
-    if (buffer.core().forked()) {
-      return Outcome::kForked;
-    }
     check_settled(buffer);
     std::uint64_t items = 0;
     buffer.load(std::span(reinterpret_cast<const std::byte*>(state), size_bytes), items);

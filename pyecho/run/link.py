@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 from pyecho import _core
-from pyecho._core import Closed
+from pyecho._core import BufferExhausted, Closed
 from pyecho.config import Config
 from pyecho.items.spec import EchoInfo
 from pyecho.run.trace import span
@@ -153,6 +153,9 @@ class Link:
                 self._number = 0
                 queue.end_here(place, over)
                 return not over
+            except (BufferExhausted, MemoryError) as error:
+                queue.tell(place, error)  # the consumer may make room, and ask again
+                return True
             except BaseException as error:
                 queue.abort(place)
                 if isinstance(error, Closed) and not self._upstream.at_end:

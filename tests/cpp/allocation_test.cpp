@@ -257,6 +257,48 @@ TEST(Allocation, rows_of_an_open_batch_wait_for_memory_too) {
   consumer.join();
 }
 
+std::thread::id consumers_thread;
+std::atomic<int> calls_of_consumer{0};
+
+int count_call() {
+  calls_of_consumer += std::this_thread::get_id() == consumers_thread ? 1 : 0;
+  return 0;
+}
+
+TEST(Allocation, a_batch_that_the_consumer_makes_whole_is_the_consumers_to_send) {
+  constexpr Uploads::Runtime kRuntime{.set_device = [](int /*device*/) { return count_call(); },
+                                      .exchange_capture_mode = [](int* /*mode*/) { return count_call(); },
+                                      .wait_event = [](void*, void*, unsigned) { return count_call(); },
+                                      .copy = [](void*, const void*, std::size_t, int, void*) { return count_call(); },
+                                      .record = [](void*, void*) { return count_call(); },
+                                      .query = [](void*) { return 0; }};
+  EchoConfig config = resampling(1);
+  config.leaves[1] = std::size_t{24} * 24;
+  const ops::ArrayType item{.element = ops::Element::kUint8, .shape = {24, 24}};
+  const ops::Operation resize{.kind = ops::Kind::kResize, .axes = {0, 1}, .sizes = {5, 5}};
+  set_program(config, 1, std::make_shared<const ops::Program>(item, std::vector{resize}));
+  config.uploads = std::make_shared<Uploads>(kRuntime, 0, nullptr);
+  config.batch_memory = [](std::size_t size_bytes, Upload& /*upload*/) { return HostMemory(size_bytes); };
+  EchoBuffer buffer(config);
+  std::thread consumer([&] {  // which has no memory of other tests, as the worker
+    consumers_thread = std::this_thread::get_id();
+    aligned_failures = 100;
+    for (int count = 0; count < 7; ++count) {
+      Reservation reservation{};
+      ASSERT_EQ(buffer.reserve(reservation, kNever), Outcome::kOk);
+      buffer.commit(reservation);
+    }
+    buffer.close();
+    Lease lease;
+    EXPECT_THROW(static_cast<void>(buffer.acquire(lease, kNever)), std::bad_alloc);
+    aligned_failures = 0;
+    ASSERT_EQ(buffer.acquire(lease, kNever), Outcome::kOk);
+    EXPECT_EQ(lease.upload().error, Upload::kUnsent);
+    EXPECT_EQ(calls_of_consumer, 0);
+  });
+  consumer.join();
+}
+
 constexpr std::size_t kFixedBytes = 8192;  // the objects that do not depend on the configuration
 
 // Entries of the plan, rings and uses as well as slots and batches.

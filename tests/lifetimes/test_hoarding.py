@@ -58,11 +58,20 @@ def test_max_bytes_ends_in_buffer_exhausted_that_counts_the_leases():
     assert f"{len(kept)} outstanding leases" in str(e.value)
 
 
+def unchanged(batch, rng):
+    return batch
+
+
 @pytest.mark.filterwarnings("ignore:the consumer keeps batches:ResourceWarning")
-def test_dropping_one_lease_lets_the_loader_go_on_without_loss():
-    loader = pyecho.EchoLoader(
-        np.arange(4000).reshape(200, 20), 2, batch_size=4, shuffle_buffer=0, max_bytes=12 * 4096
-    )
+@pytest.mark.parametrize("workers", [None, 1, 3])
+def test_dropping_one_lease_lets_the_loader_go_on_without_loss(workers):
+    links = {} if workers is None else {"augment": unchanged, "augment_workers": workers}
+
+    def new_loader():
+        rows, options = np.arange(4000).reshape(200, 20), {"batch_size": 4, "shuffle_buffer": 0}
+        return pyecho.EchoLoader(rows, 2, max_bytes=20 * 4096, **options, **links)
+
+    loader = new_loader()
     batches = iter(loader)
     kept, emitted, exhausted = [], [], 0
     while True:
@@ -70,6 +79,8 @@ def test_dropping_one_lease_lets_the_loader_go_on_without_loss():
             batch = next(batches)
         except pyecho.BufferExhausted:
             exhausted += 1
+            if exhausted == 3:
+                state, had = loader.state_dict(), len(emitted)
             kept.pop(0)
             continue
         except StopIteration:
@@ -79,6 +90,9 @@ def test_dropping_one_lease_lets_the_loader_go_on_without_loss():
         del batch
     assert exhausted > 10
     assert emitted == [20 * n for n in range(200) for _ in range(2)]
+    other = new_loader()
+    other.load_state_dict(state)
+    assert np.concatenate([batch[:, 0].copy() for batch in other]).tolist() == emitted[had:]
 
 
 def test_a_view_counts_as_its_batch():

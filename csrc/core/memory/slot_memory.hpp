@@ -47,19 +47,24 @@ class SlotMemory {
     return *reinterpret_cast<VariableItem*>(data(slot) + leaf.slot_offset);
   }
 
-  // Gives a leaf of variable size memory for an item of this shape, in the place of what its record had. Returns null
-  // if the system has none.
+  // Gives a leaf of variable size memory for an item of this shape, in the place of what its record had. Returns null,
+  // and changes nothing, if the system has none.
   static std::byte* allocate(std::byte* record, const SlotLayout::Leaf& leaf,
                              std::span<const std::uint64_t> shape) noexcept {
+    std::size_t size_bytes = leaf.variable.element_bytes;
+    for (const std::uint64_t extent : shape) {
+      size_bytes *= extent;
+    }
+    auto* const data = static_cast<std::byte*>(std::malloc(size_bytes + 1));  // not null for an empty one
+    if (data == nullptr) {
+      return nullptr;
+    }
     VariableItem& item = *reinterpret_cast<VariableItem*>(record + leaf.slot_offset);
     std::free(item.data);
-    item.size_bytes = leaf.variable.element_bytes;
-    for (const std::uint64_t extent : shape) {
-      item.size_bytes *= extent;
-    }
+    item.data = data;
+    item.size_bytes = size_bytes;
     std::memcpy(&item + 1, shape.data(), shape.size_bytes());
-    item.data = static_cast<std::byte*>(std::malloc(item.size_bytes + 1));  // not null for an empty one
-    return item.data;
+    return data;
   }
   // Frees what leaves of variable size have in these slots.
   void drop(std::span<const std::uint32_t> slots) noexcept {

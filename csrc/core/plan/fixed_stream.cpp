@@ -19,9 +19,11 @@ void FixedStream::begin(std::uint64_t epoch, const Extent& extent) {
   Stream::begin(epoch, extent);
   admitted_uses_ = 0;
   pool_.clear();
-  if (std::min<std::uint64_t>(config_.capacity, extent.items) * input_.most_uses() >= PlanConfig::kMaxUses) {
+  const std::uint64_t uses = std::min<std::uint64_t>(config_.capacity, extent.items) * input_.most_uses();
+  if (uses >= PlanConfig::kMaxUses) {
     throw std::invalid_argument("the items in the pool have 2^32 - 1 uses or more: lower its capacity");
   }
+  pool_.make_room(uses);  // here, where a lack of memory loses nothing
 }
 
 // ---------------------------------------------------------------- input
@@ -37,6 +39,7 @@ inline void FixedStream::close_passes() noexcept {
 }
 
 inline void FixedStream::admit_next() {
+  pool_.make_room(pool_.uses_left() + input_.most_uses());  // of passes that flow, there may be more items
   const Item item = input_.take();
   pool_.admit(item);
   admitted_uses_ += item.uses;

@@ -33,13 +33,18 @@ void UniformPool::clear() {
   std::ranges::fill(taken_by_, 0U);
 }
 
-void UniformPool::admit(const Item& item) {
-  if (const std::uint64_t uses = uses_left() + item.uses; uses > entries_.size()) [[unlikely]] {
-    if (uses >= PlanConfig::kMaxUses) {
-      throw std::length_error("the items in the pool have 2^32 - 1 uses or more: lower its capacity");
-    }
-    entries_.resize(uses);
+void UniformPool::make_room(std::uint64_t uses) {
+  if (uses <= entries_.size()) [[likely]] {
+    return;
   }
+  if (uses >= PlanConfig::kMaxUses) {
+    throw std::length_error("the items in the pool have 2^32 - 1 uses or more: lower its capacity");
+  }
+  deferred_.reserve(unique_ ? uses : 0);
+  entries_.resize(uses);
+}
+
+void UniformPool::admit(const Item& item) noexcept {
   resident_of_[item.slot] = {.source_index = item.source_index, .uses_left = item.uses, .uses_drawn = 0};
   if (unique_) {
     taken_by_[item.slot] = 0;

@@ -31,9 +31,11 @@ class UniformPool {
   [[nodiscard]] std::uint64_t uses_left() const noexcept { return left_ + deferred_.size(); }
   [[nodiscard]] bool holds(std::uint32_t slot) const noexcept { return resident_of_[slot].uses_left > 0; }
 
-  // Requires that the pool is not full. The constructor allocates for a full pool with the configured factor; only a
-  // pass with a factor of its own may need more. Throws std::bad_alloc, std::length_error.
-  void admit(const Item& item);
+  // Allocates for as many uses, if that is more than a full pool has with the configured factor. Throws std::bad_alloc,
+  // std::length_error.
+  void make_room(std::uint64_t uses);
+  // Requires that the pool is not full, and has room for the uses.
+  void admit(const Item& item) noexcept;
   // Draws until `rows` is full, no entry is left, or refill() returns false. Calls refill() whenever an item has left
   // and another use is wanted; it may admit() one. Returns the number of uses drawn.
   template <class Refill>

@@ -161,9 +161,12 @@ class BatchPool {
   }
   [[nodiscard]] std::uint64_t returns() const noexcept { return returns_.read(); }
   void alert() { returns_.alert(); }
-  // Sends a batch that is whole to the device, if it goes to one. Any thread of pyecho's that has the batch.
-  void send(Batch& batch) noexcept {
-    if (uploads_ != nullptr) {
+  // Sends a batch that is whole to the device, if it goes to one. The thread that has the batch. `by_consumer`: it is
+  // none of pyecho's, and its device and capture mode stay as they are; the batch is sent as after an error.
+  void send(Batch& batch, bool by_consumer) noexcept {
+    if (by_consumer) {
+      batch.upload.error = Upload::kUnsent;
+    } else if (uploads_ != nullptr) {
       uploads_->send(batch.memory.data(), layout_.leaves_bytes(), batch.upload);
     }
   }

@@ -148,10 +148,10 @@ bool Driver::help() {
 
 // ---------------------------------------------------------------- consumer
 
-// Makes a batch whole, if it is not.
+// Makes a batch whole, if it is not, in the consumer's thread.
 void Driver::finish(Batch& batch) {
   if (!batch.whole) {
-    executor_.copy(batch);
+    executor_.copy(batch, true);
   }
 }
 

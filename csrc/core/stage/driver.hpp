@@ -63,9 +63,9 @@ class Driver {
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
 
-  // Takes the next batch. Throws std::bad_alloc if the system has no memory to copy it; the next call tries again. kOk; kEnd at the end of an iteration, after which the next call starts the next iteration, if
+  // Takes the next batch. kOk; kEnd at the end of an iteration, after which the next call starts the next iteration, if
   // any; kEmpty if it would have to wait; kExhausted if no batch can be made until a lease ends; kClosed after a stop.
-  // One thread at a time.
+  // Throws std::bad_alloc if the system has no memory to copy it; the next call tries again. One thread at a time.
   Outcome try_acquire(Batch*& batch);
   // Same as try_acquire(), but waits: kTimeout instead of kEmpty.
   Outcome acquire(Batch*& batch, Deadline deadline);

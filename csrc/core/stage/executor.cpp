@@ -263,9 +263,9 @@ void Executor::taken() {
   slots_.announce_released();
 }
 
-void Executor::copy(Batch& batch) {
+void Executor::copy(Batch& batch, bool by_consumer) {
   copy_planned(batch);
-  batches_.send(batch);
+  batches_.send(batch, by_consumer);
   copied(batch.number, {}, true);
   batch.whole = true;
   slots_.announce_released();  // producers may sleep for these slots, and this thread may leave the stage now

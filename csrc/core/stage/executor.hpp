@@ -28,8 +28,8 @@
 // taken(): the consumer. Everything else: one thread at a time, ensured by the driver.
 //
 // If the system has no memory for operations or ragged rows, copy() throws std::bad_alloc, and goes on when it is called
-// again. The lists of a plan grow by a few bytes a pass, with an adaptive factor a batch; a system without these ends the
-// process.
+// again. Lists of the plan grow by a few bytes a pass, with an adaptive factor a batch, and by 4 bytes a use where passes
+// that flow have more uses in the pool than one of them; a system without these ends the process.
 #pragma once
 
 #include <algorithm>
@@ -76,7 +76,7 @@ class Executor {
   Outcome plan(Batch*& batch, bool awaited);
   // Copies the rest of a batch that plan() returned, sends it to its device, if any, and frees each slot whose last use
   // was copied, once. Throws std::bad_alloc; then the batch is not whole, and another call goes on.
-  void copy(Batch& batch);
+  void copy(Batch& batch, bool by_consumer = false);
   // Copies the rows of a batch that are planned and not yet copied. Returns false if there are none. Throws as copy().
   bool copy_planned(Batch& batch);
 

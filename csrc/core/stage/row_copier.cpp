@@ -100,7 +100,9 @@ void RowCopier::transform(Batch& batch, std::size_t index, std::uint32_t first, 
       }
       to = batch.values[index].append(size_bytes);
     }
-    if (program == nullptr) {
+    if (leaf.ragged && size_bytes == 0) {
+      // An empty row: nothing, and perhaps no memory.
+    } else if (program == nullptr) {
       std::memcpy(to, item, size_bytes);
     } else {
       program->run(key_of(batch, first), item, shape, to, scratch_of_thread(program->scratch_bytes(shape)), stream_);

@@ -22,10 +22,11 @@ namespace pyecho {
 
 // The destination of the batch in a block of pinned memory.
 struct Upload {
-  void* to = nullptr;       // on the device
-  void* free = nullptr;     // event
-  void* arrived = nullptr;  // event
-  int error = 0;            // of the runtime: the batch may not have been sent, and must be sent again
+  void* to = nullptr;                 // on the device
+  void* free = nullptr;               // event
+  void* arrived = nullptr;            // event
+  int error = 0;                      // not 0: the batch may not have been sent, and must be sent again
+  static constexpr int kUnsent = -1;  // no error of the runtime
 };
 
 class Uploads {
