@@ -103,7 +103,7 @@ def test_uses_stay_in_bounds_and_the_log_gives_the_same_output(case, late):
 
 
 @pytest.mark.parametrize("batch_size", [None, 4])
-def test_a_source_that_stops_lets_every_item_of_the_pool_have_its_most_uses(batch_size):
+def test_source_that_stops_lets_every_item_of_the_pool_have_its_most_uses(batch_size):
     goes_on = threading.Event()
 
     def source():
@@ -128,7 +128,7 @@ def test_a_source_that_stops_lets_every_item_of_the_pool_have_its_most_uses(batc
     assert Counter(chain(*taken)) == dict.fromkeys(range(12), 5)
 
 
-def test_a_source_that_keeps_up_has_the_least_uses():
+def test_source_that_keeps_up_has_the_least_uses():
     source = Slow(400)
     loader = pyecho.EchoLoader(source, pyecho.Adaptive(8, min=2), batch_size=8)
     taken = []
@@ -141,7 +141,7 @@ def test_a_source_that_keeps_up_has_the_least_uses():
     assert loader.stats().effective_factor == 2
 
 
-def test_a_log_of_another_run_is_an_error():
+def test_log_of_another_run_is_an_error():
     def loader(count, factor):
         return pyecho.EchoLoader(np.arange(count), factor, batch_size=4)
 
@@ -153,7 +153,7 @@ def test_a_log_of_another_run_is_an_error():
             deque(loader(count, pyecho.Adaptive(3).replay(log)), maxlen=0)
 
 
-def test_an_example_that_leaves_early_takes_its_references_along():
+def test_example_that_leaves_early_takes_its_references_along():
     class Held:
         """Something that can be counted."""
 
@@ -192,12 +192,12 @@ def test_wrong_arguments(arguments, message):
         pyecho.Adaptive(**arguments)
 
 
-def test_a_pool_that_cannot_hold_a_batch_is_an_error():
+def test_pool_that_cannot_hold_a_batch_is_an_error():
     with pytest.raises(pyecho.ConfigError, match=r"batch of 4, but shuffle_buffer = 3"):
         pyecho.EchoLoader([1], pyecho.Adaptive(2), batch_size=4, shuffle_buffer=3)
 
 
-def test_the_length_is_unknown():
+def test_length_is_unknown():
     with pytest.raises(TypeError, match="depends on the source's speed; to fix it, pass steps"):
         len(pyecho.EchoLoader([1], pyecho.Adaptive(2)))
     assert len(pyecho.EchoLoader([1], pyecho.Adaptive(2), steps_per_epoch=7)) == 7
@@ -205,7 +205,7 @@ def test_the_length_is_unknown():
 
 @pytest.mark.parametrize("payload", [True, False])
 @pytest.mark.parametrize("batch_size", [None, 8])
-def test_a_state_goes_on_with_what_was_decided(batch_size, payload):
+def test_state_goes_on_with_what_was_decided(batch_size, payload):
     options = {"batch_size": batch_size, "shuffle_buffer": 24, "prefetch": 3, "with_info": True}
     factor = pyecho.Adaptive(6, min=1, max_age=30)
 
@@ -235,7 +235,7 @@ def test_passes_that_flow_end_their_iterations_one_after_the_other(count):
     assert sum(map(len, loader)) >= count  # a pass of its own
 
 
-def test_a_state_with_much_made_ahead_fits_a_buffer_that_makes_little():
+def test_state_with_much_made_ahead_fits_a_buffer_that_makes_little():
     spec = {"x": pyecho.Field((), np.int64), "text": pyecho.Field((), object)}
     options = {"batch_size": 8, "capacity": 8, "factor": pyecho.Adaptive(2)}
     first = pyecho.EchoBuffer(spec, slots_ahead=3000, **options)
@@ -251,7 +251,7 @@ def test_a_state_with_much_made_ahead_fits_a_buffer_that_makes_little():
     assert seen == set(range(2500))
 
 
-def test_a_state_in_which_the_whole_pool_is_too_old_goes_on():
+def test_state_in_which_the_whole_pool_is_too_old_goes_on():
     goes_on = threading.Event()
 
     def source():
@@ -275,7 +275,7 @@ def test_a_state_in_which_the_whole_pool_is_too_old_goes_on():
     assert {int(row[0]) for batch in second for row in batch} >= set(range(79, 200))
 
 
-def test_a_state_of_a_run_with_another_log_is_an_error():
+def test_state_of_a_run_with_another_log_is_an_error():
     def loader(factor, late):
         return pyecho.EchoLoader(Slow(300, late), factor, batch_size=4, shuffle_buffer=8)
 
@@ -295,7 +295,7 @@ def test_a_state_of_a_run_with_another_log_is_an_error():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork()")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_forked_child_cannot_take_the_state_of_its_parent():
+def test_forked_child_cannot_take_the_state_of_its_parent():
     loader = pyecho.EchoLoader(Slow(100), 2, batch_size=4, threads=1)
     buffer = pyecho.EchoBuffer(pyecho.Field((), np.int64), batch_size=4, capacity=8, threads=1)
     for number in range(8):

@@ -44,7 +44,7 @@ def test_advise_takes_a_function_that_returns_a_source_or_a_loader(name, file, c
     assert [each["factor"] for each in advice["predictions"]] == [1, 2, 3, 4, 5, 8]
 
 
-def test_the_table_and_the_figure(file, tmp_path, capsys):
+def test_table_and_the_figure(file, tmp_path, capsys):
     pytest.importorskip("rich")
     pytest.importorskip("matplotlib")
     figure = tmp_path / "advice.svg"

@@ -44,7 +44,7 @@ def test_advise_measures_every_loader_which_then_runs_as_before(driver, batch_si
     ("limit", "source_seconds", "step_seconds", "augment_seconds"),
     [("source", 0.02, 0, 0), ("consumer", 0, 0.01, 0), ("augmentation", 0, 0, 0.01)],
 )
-def test_the_limit_is_found(limit, source_seconds, step_seconds, augment_seconds):
+def test_limit_is_found(limit, source_seconds, step_seconds, augment_seconds):
     """One part is slow, and the others take next to no time."""
 
     class Slow:
@@ -83,7 +83,7 @@ def kinds(advice):
 
 
 @pytest.mark.slow
-def test_a_slow_dataset_is_measured_with_workers_and_kept_where_there_is_room():
+def test_slow_dataset_is_measured_with_workers_and_kept_where_there_is_room():
     loader = pyecho.EchoLoader(Waiting(), 1, batch_size=2)
     advice = loader.advise(paused(1e-3), steps=8)
     assert set(advice.facts.workers) == {1, 2}
@@ -93,7 +93,7 @@ def test_a_slow_dataset_is_measured_with_workers_and_kept_where_there_is_room():
 
 
 @pytest.mark.slow
-def test_the_workers_of_a_data_loader_are_doubled():
+def test_workers_of_a_data_loader_are_doubled():
     source = DataLoader(Waiting(), batch_size=2, num_workers=1)
     advice = pyecho.EchoLoader(source, 1).advise(paused(1e-3), steps=8)
     assert set(advice.facts.workers) == {1, 2}
@@ -121,7 +121,7 @@ def test_without_a_folder_for_temporary_files_the_disk_is_no_remedy(monkeypatch)
 
 
 @pytest.mark.slow
-def test_a_dataset_that_cannot_go_to_workers_says_why():
+def test_dataset_that_cannot_go_to_workers_says_why():
     source = Waiting()
     source.local = lambda: None
     loader = pyecho.EchoLoader(source, 1, batch_size=2, multiprocessing_context="spawn")
@@ -144,7 +144,7 @@ def test_worth_says_what_repeats_are_worth():
     assert "fresh examples, by Worth" in str(advice)
 
 
-def test_a_loader_that_decides_its_factor_is_measured_as_any_other():
+def test_loader_that_decides_its_factor_is_measured_as_any_other():
     options = {"batch_size": 4, "shuffle_buffer": 8, "with_info": True, "worth": pyecho.Worth()}
     loader = pyecho.EchoLoader(np.zeros((100, 3)), "auto", **options)
     advice = loader.advise(paused(1e-3), steps=8)
@@ -152,11 +152,12 @@ def test_a_loader_that_decides_its_factor_is_measured_as_any_other():
 
 
 @pytest.mark.slow
-def test_an_interrupted_advise_leaves_nothing_behind(monkeypatch):
+def test_interrupted_advise_leaves_nothing_behind(monkeypatch):
     before_workers = threading.Event()
     monkeypatch.setattr(measure.probe, "disk", lambda: (before_workers.set(), (0, None))[1])
-    loader = pyecho.EchoLoader(Waiting(), 1, batch_size=2)
-    loader._source.object.hangs = True
+    source = Waiting()
+    loader = pyecho.EchoLoader(source, 1, batch_size=2)
+    source.hangs = True
     interrupted(lambda: loader.advise(paused(1e-3), steps=8), before_workers)
     assert not multiprocessing.active_children()
     assert len(list(itertools.islice(loader, 3))) == 3
@@ -173,7 +174,7 @@ def test_without_a_step_the_consumer_so_far_is_imitated():
 
 @pytest.mark.filterwarnings("ignore:.*yielded nothing")
 @pytest.mark.parametrize("items", [0, 5])
-def test_a_source_that_ends_too_soon_says_so(items):
+def test_source_that_ends_too_soon_says_so(items):
     class Once:  # seems to be re-iterable, and is not
         def __init__(self):
             self.left = iter(range(items))
@@ -185,7 +186,7 @@ def test_a_source_that_ends_too_soon_says_so(items):
         pyecho.EchoLoader(Once(), 1).advise()
 
 
-def test_an_iterator_is_refused_because_its_items_would_be_lost():
+def test_iterator_is_refused_because_its_items_would_be_lost():
     items = iter(range(9))
     with pytest.raises(pyecho.ConfigError, match="would use up its items"):
         pyecho.EchoLoader(items, 1).advise()

@@ -61,7 +61,7 @@ def test_eq_1_on_the_times_of_the_parts(changes, factor, steps_per_second, idle)
         (4, {"cycle": 20e-3, "upload": 20e-3}, "upload", "Send fewer bytes", 4 / 3, None),
     ],
 )
-def test_the_limit_and_the_first_remedy(factor, changes, limit, action, gain, full):
+def test_limit_and_the_first_remedy(factor, changes, limit, action, gain, full):
     advice = advised(factor, changes)
     assert (advice.limit, advice.full_factor) == (limit, full and pytest.approx(full))
     assert advice.remedies[0].action.startswith(action)
@@ -107,7 +107,7 @@ def test_remedies_of_a_slow_source_come_in_the_order_of_their_gain(facts, kinds,
         (0.1, 2, 1.6, "Use num_workers=16 of the loader and factor=1.8"),  # 15 ms it takes alone
     ],
 )
-def test_the_number_of_workers_follows_from_two_measurements(busy, cores, scale, action):
+def test_number_of_workers_follows_from_two_measurements(busy, cores, scale, action):
     facts = {"busy_cores": busy, "cores": cores, "workers": {1: 60e-3, 2: 60e-3 / scale}}
     [found] = [each for each in advised(1, {}, **facts).remedies if each.kind == "workers"]
     assert found.action == action

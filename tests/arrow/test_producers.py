@@ -55,7 +55,7 @@ def test_streams_schemas_and_arrays_are_released_once(options, batch_size):
 
 @pytest.mark.parametrize("options", [{"threads": 0}, FEEDER])
 @pytest.mark.parametrize("batch_size", [None, 2])
-def test_a_stream_that_is_left_half_way_is_released(options, batch_size):
+def test_stream_that_is_left_half_way_is_released(options, batch_size):
     producer = some(batches=50)
     loader = pyecho.EchoLoader(producer, batch_size=batch_size, **options)
     for _ in loader:
@@ -69,7 +69,7 @@ def test_a_stream_that_is_left_half_way_is_released(options, batch_size):
 @pytest.mark.parametrize("options", [{"threads": 0}, FEEDER])
 @pytest.mark.parametrize("batch_size", [None, 2])
 @pytest.mark.parametrize("end", ["iterator dropped", "loader closed", "loader dropped", "error"])
-def test_a_stream_ends_with_its_pass_although_iterator_batch_or_loader_are_held(
+def test_stream_ends_with_its_pass_although_iterator_batch_or_loader_are_held(
     end, options, batch_size
 ):
     odd = [Values(2, (None,), (ints(1),))] if end == "error" else []
@@ -102,7 +102,7 @@ def test_views_keep_their_batch_and_release_it_in_any_thread():
     assert producer.all_is_released
 
 
-def test_an_array_that_is_refused_is_released():
+def test_array_that_is_refused_is_released():
     producer = Producer(INTS, [Values(2, (None,), (ints(1),))])
     with pytest.raises(pyecho.EchoError):
         list(pyecho.EchoLoader(producer, batch_size=2))
@@ -114,7 +114,7 @@ def test_an_array_that_is_refused_is_released():
 
 
 @pytest.mark.parametrize("options", [{"threads": 0}, FEEDER])
-def test_an_error_arrives_with_its_message_after_what_came_before(options):
+def test_error_arrives_with_its_message_after_what_came_before(options):
     producer = some(code=errno.EIO)
     batches = iter(pyecho.EchoLoader(producer, 2, batch_size=4, shuffle_buffer=0, **options))
     assert numbers([next(batches) for _ in range(3)])[::2] == list(range(6))
@@ -124,26 +124,26 @@ def test_an_error_arrives_with_its_message_after_what_came_before(options):
     assert producer.released["stream"] == 1
 
 
-def test_an_error_without_a_message():
+def test_error_without_a_message():
     with pytest.raises(OSError, match="gave no reason"):
         list(pyecho.EchoLoader(some(code=errno.EINVAL, message=None), 1, batch_size=2))
 
 
-def test_an_error_whose_message_is_not_utf_8_is_shown_escaped():
+def test_error_whose_message_is_not_utf_8_is_shown_escaped():
     producer = some(code=errno.EIO, message=b"the line is \xff\xfe")
     with pytest.raises(OSError, match=r"the line is \\xff\\xfe") as raised:
         list(pyecho.EchoLoader(producer, 1, batch_size=2))
     assert raised.value.errno == errno.EIO
 
 
-def test_an_error_instead_of_a_schema():
+def test_error_instead_of_a_schema():
     producer = some(schema_code=errno.ENOENT)
     with pytest.raises(FileNotFoundError, match="the line is down"):
         list(pyecho.EchoLoader(producer, batch_size=2))
     assert producer.released == {"stream": 1, "schema": 0, "array": 0}
 
 
-def test_a_schema_or_stream_that_was_released_before():
+def test_schema_or_stream_that_was_released_before():
     with pytest.raises(pyecho.EchoError, match="a released schema"):
         list(pyecho.EchoLoader(some(schema_released=True), batch_size=2))
     with pytest.raises(pyecho.EchoError, match=r"was taken before; .* pass a table"):
@@ -159,7 +159,7 @@ def test_arrow_c_stream_must_return_a_capsule():
         list(pyecho.EchoLoader(Odd(), batch_size=2))
 
 
-def test_an_array_that_was_taken_before_and_what_is_none():
+def test_array_that_was_taken_before_and_what_is_none():
     class Once:
         exported = pa.array([1, 2]).__arrow_c_array__()
 
@@ -283,7 +283,7 @@ def test_metadata_of_a_negative_size_are_refused(metadata):
         list(pyecho.EchoLoader(Producer(type_), batch_size=2))
 
 
-def test_a_name_that_is_not_utf_8_is_shown_escaped():
+def test_name_that_is_not_utf_8_is_shown_escaped():
     producer = Producer(Type("+s", "", (Type("i", "x\udcff"),)), [struct(ints(1, 2))])
     [item] = pyecho.EchoLoader(producer, 1)
     assert item["x\\xff"].tolist() == [1, 2]
@@ -293,7 +293,7 @@ def test_a_name_that_is_not_utf_8_is_shown_escaped():
 
 
 @pytest.mark.parametrize("buffers", [(), (None,), (b"\0",)])
-def test_a_column_of_nulls_may_have_a_buffer(buffers):
+def test_column_of_nulls_may_have_a_buffer(buffers):
     producer = Producer(
         Type("+s", "", (Type("n", "x"),)), [struct(Values(2, buffers, null_count=2))]
     )

@@ -57,7 +57,7 @@ def emitted(batches):
 @many
 @drivers
 @pytest.mark.parametrize("unbatch", [False, True])
-def test_the_rows_are_the_examples_in_every_epoch(kind, driver, unbatch):
+def test_rows_are_the_examples_in_every_epoch(kind, driver, unbatch):
     options = {"batch_size": 4, "unbatch": unbatch, **DRIVERS[driver]}
     loader = pyecho.EchoLoader(SOURCES[kind](), 3, **options)
     assert sorted(emitted(loader)) == repeated(range(ROWS), 3)
@@ -69,7 +69,7 @@ def test_the_rows_are_the_examples_in_every_epoch(kind, driver, unbatch):
 
 
 @many
-def test_the_output_is_that_of_the_list_of_its_rows(kind):
+def test_output_is_that_of_the_list_of_its_rows(kind):
     options = {"batch_size": 4, "seed": 3, "epochs": None, "factor": 2}
     rows = emitted(pyecho.EchoLoader(table().to_pylist(), **options))
     assert emitted(pyecho.EchoLoader(SOURCES[kind](), **options)) == rows
@@ -95,7 +95,7 @@ def test_streams_know_none_and_are_read_in_a_thread(kind):
     assert set(pyecho_threads()) - before
 
 
-def test_a_mapped_table_is_read_in_a_thread(tmp_path):
+def test_mapped_table_is_read_in_a_thread(tmp_path):
     with (
         pa.OSFile(str(tmp_path / "x.arrow"), "wb") as file,
         pa.ipc.new_file(file, table().schema) as writer,
@@ -122,7 +122,7 @@ ALL = np.arange(12.0).reshape(4, 3).tolist()
 
 @drivers
 @pytest.mark.parametrize("kind", COLUMNS)
-def test_the_rows_of_a_column_are_the_examples(kind, driver):
+def test_rows_of_a_column_are_the_examples(kind, driver):
     options = {"batch_size": 4, "shuffle_buffer": 0, **DRIVERS[driver]}
     loader = pyecho.EchoLoader(COLUMNS[kind], 1, **options)
     assert len(loader) == 1
@@ -133,7 +133,7 @@ def test_the_rows_of_a_column_are_the_examples(kind, driver):
 
 
 @pytest.mark.parametrize("batch_size", [None, 2])
-def test_an_array_of_structs_or_strings_is_read_as_a_column_of_a_table(batch_size):
+def test_array_of_structs_or_strings_is_read_as_a_column_of_a_table(batch_size):
     structs = pa.array([{"x": 1, "name": "a"}, {"x": 2, "name": "b"}])
     options = {"batch_size": batch_size, "shuffle_buffer": 0}
     [batch] = pyecho.EchoLoader(structs, 1, **options)
@@ -143,7 +143,7 @@ def test_an_array_of_structs_or_strings_is_read_as_a_column_of_a_table(batch_siz
     assert list(batch) == ["a", "b"]
 
 
-def test_a_null_in_an_array_is_refused_with_its_row():
+def test_null_in_an_array_is_refused_with_its_row():
     with pytest.raises(pyecho.ConfigError, match="the source is null in row 1"):
         list(pyecho.EchoLoader(pa.array([1, None]), 1, batch_size=1))
 
@@ -159,7 +159,7 @@ def test_in_batch_echoing_each_record_batch_is_an_item(kind):
     assert emitted(items[::2]) == list(range(ROWS))
 
 
-def test_an_item_shows_the_memory_of_the_table_and_cannot_be_written_to():
+def test_item_shows_the_memory_of_the_table_and_cannot_be_written_to():
     source = table()
     for number, item in enumerate(pyecho.EchoLoader(source, 1)):
         assert np.shares_memory(item["x"], source["x"].chunk(number).to_numpy())
@@ -180,7 +180,7 @@ def test_copies_may_be_written_to():
 # ---------------------------------------------------------------- leaving and going on
 
 
-def test_a_reader_left_half_way_goes_on():
+def test_reader_left_half_way_goes_on():
     loader = pyecho.EchoLoader(table().to_reader(), 2, batch_size=4, shuffle_buffer=0)
     first = next(iter(loader))["x"].tolist()
     with pytest.warns(RuntimeWarning, match="goes on where that one was left"):
@@ -191,7 +191,7 @@ def test_a_reader_left_half_way_goes_on():
 @pytest.mark.parametrize("payload", [True, False])
 @pytest.mark.parametrize("batch_size", [None, 4])
 @pytest.mark.parametrize("epochs", [None, 2])
-def test_a_loader_goes_on_from_a_state(kind, payload, batch_size, epochs):
+def test_loader_goes_on_from_a_state(kind, payload, batch_size, epochs):
     def loader(driver):
         options = {"batch_size": batch_size, "shuffle_buffer": 6, "epochs": epochs, "seed": 1}
         return pyecho.EchoLoader(SOURCES[kind](), 2, **options, **DRIVERS[driver])
@@ -208,7 +208,7 @@ def test_a_loader_goes_on_from_a_state(kind, payload, batch_size, epochs):
         assert taken + [batch["x"].tolist() for batch in second] == whole
 
 
-def test_a_table_is_skipped_without_reading_its_columns():
+def test_table_is_skipped_without_reading_its_columns():
     def names(first):
         texts = pa.array([first] * 3000 + [b"name"] * 9000)
         return pa.table({"name": pa.StringArray.from_buffers(12_000, *texts.buffers()[1:])})
@@ -237,7 +237,7 @@ def test_collate_fn_gets_rows():
     assert rows == table().to_pylist()
 
 
-def test_the_torch_loader_yields_tensors():
+def test_torch_loader_yields_tensors():
     rows = pa.array(np.arange(12, dtype=np.float32))
     source = pa.table(
         {"image": pa.FixedSizeListArray.from_arrays(rows, 3), "name": ["a", "b", "c", "d"]}
@@ -250,14 +250,14 @@ def test_the_torch_loader_yields_tensors():
         list(pyecho.torch.EchoLoader(dates, batch_size=1))
 
 
-def test_an_empty_table_yields_nothing():
+def test_empty_table_yields_nothing():
     loader = pyecho.EchoLoader(table(0), 2, batch_size=4)
     assert len(loader) == 0
     with pytest.warns(RuntimeWarning, match="yielded nothing"):
         assert list(loader) == []
 
 
-def test_a_frame_of_pandas_is_refused_with_a_hint():
+def test_frame_of_pandas_is_refused_with_a_hint():
     class Frame(Query):
         columns = iterrows = iloc = ()
 

@@ -114,7 +114,7 @@ def test_dtypes_and_shapes(column, dtype, shape):
     assert (values.dtype, values.shape[1:]) == (np.dtype(dtype), shape)
 
 
-def test_a_time_zone_leaves_the_time_in_utc():
+def test_time_zone_leaves_the_time_in_utc():
     table = pa.table({"x": pa.array([NOON], pa.timestamp("ns", "Europe/Paris"))})
     assert rows_of(table)["x"].tolist() == table["x"].cast(pa.int64()).to_pylist()
 
@@ -126,7 +126,7 @@ def tensors(permutation=None):
 
 
 @pytest.mark.parametrize("permutation", [None, [0, 1], [1, 0]])
-def test_a_tensor_has_its_shape(permutation):
+def test_tensor_has_its_shape(permutation):
     array = tensors(permutation)
     expected = np.asarray(array.to_numpy_ndarray())
     table = pa.table({"x": array})
@@ -151,7 +151,7 @@ def test_a_tensor_has_its_shape(permutation):
         (b'{"shape": [%s2]}' % (b"1, " * 80), r"has more than \d+ axes in a row"),
     ],
 )
-def test_the_metadata_of_a_tensor_are_read_or_refused(metadata, message):
+def test_metadata_of_a_tensor_are_read_or_refused(metadata, message):
     entries = {"ARROW:extension:name": "arrow.fixed_shape_tensor"}
     field = pa.field("x", pa.list_(pa.int32(), 2), metadata=entries)
     field = field.with_metadata({**field.metadata, b"ARROW:extension:metadata": metadata})
@@ -218,7 +218,7 @@ def test_polars_frames_are_tables():
     ],
 )
 @pytest.mark.parametrize("nested", [False, True])
-def test_a_column_without_a_leaf_is_refused_by_name(array, message, nested):
+def test_column_without_a_leaf_is_refused_by_name(array, message, nested):
     if nested:
         array = pa.StructArray.from_arrays([array], ["inner"])
     table = pa.table({"before": pa.nulls(len(array)), "odd": array})
@@ -250,7 +250,7 @@ TRUE_NULLS = {
 
 
 @pytest.mark.parametrize("which", TRUE_NULLS)
-def test_a_null_that_no_array_can_hold_names_column_and_row_after_what_came_before(which):
+def test_null_that_no_array_can_hold_names_column_and_row_after_what_came_before(which):
     array, path = TRUE_NULLS[which]
     other = pa.array(["a", None, "b", "c", "d"])
     table = pa.table({"name": other, "x": array})

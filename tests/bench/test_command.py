@@ -62,7 +62,7 @@ def test_every_measurement_has_rows_with_limits_and_medians_of_runs(tmp_path, ca
     assert "<svg" in figure.read_text()
 
 
-def test_a_table_names_the_limits(capsys):
+def test_table_names_the_limits(capsys):
     assert cli.main(["bench", "--only", "repeat", "--rounds", "1"]) == 0
     assert "bare generator" in capsys.readouterr().out
 
@@ -100,7 +100,7 @@ def test_wrong_arguments_are_refused(arguments, capsys):
 
 
 @pytest.mark.parametrize("option", ["--plot", "--output"])
-def test_a_path_that_cannot_be_written_is_refused_before_anything_is_measured(
+def test_path_that_cannot_be_written_is_refused_before_anything_is_measured(
     option, tmp_path, monkeypatch, capsys
 ):
     (tmp_path / "file").touch()

@@ -41,7 +41,7 @@ def run(*command, folder, status=(0,)):
         ("peers --only pyecho --work batch,256B --seconds 0.01 --environments {folder}", "numpy"),
     ],
 )
-def test_a_command_compares_round_by_round_and_writes_both_files(command, needed, tmp_path):
+def test_command_compares_round_by_round_and_writes_both_files(command, needed, tmp_path):
     pytest.importorskip(needed)
     name, *options = command.format(folder=tmp_path / "environments").split()
     # With so little work a prediction may be wrong, which advice.py tells by its status.

@@ -17,7 +17,7 @@ def importable(monkeypatch):
     monkeypatch.syspath_prepend(BENCHMARKS)
 
 
-def test_the_source_decodes_what_was_encoded():
+def test_source_decodes_what_was_encoded():
     from gpu import images
 
     source = images.DecodedBatches(3, workers=2, work=2)
@@ -37,7 +37,7 @@ def test_the_source_decodes_what_was_encoded():
 
 
 @pytest.mark.parametrize("seconds", [0.01, 0.1, 0.15, 0.4, 3.0])
-def test_the_source_is_made_as_slow_as_wanted(seconds):
+def test_source_is_made_as_slow_as_wanted(seconds):
     from gpu.images import speed_for
 
     workers, work = speed_for(seconds, 0.24, most_workers=8)

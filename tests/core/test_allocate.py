@@ -23,7 +23,7 @@ def buffer(allocate, **arguments):
 
 
 @pytest.mark.parametrize("threads", [0, 2])
-def test_a_batch_leaves_with_its_block_which_lives_as_long_as_its_arrays(threads):
+def test_batch_leaves_with_its_block_which_lives_as_long_as_its_arrays(threads):
     blocks = []
 
     def allocate(size_bytes):
@@ -73,7 +73,7 @@ def test_allocate_must_return_a_block(allocate):
         buffer(allocate)
 
 
-def test_an_error_of_the_allocator_is_raised_and_no_batch_is_lost():
+def test_error_of_the_allocator_is_raised_and_no_batch_is_lost():
     calls = []
 
     def allocate(size_bytes):
@@ -96,7 +96,7 @@ def test_an_error_of_the_allocator_is_raised_and_no_batch_is_lost():
     assert np.bincount(np.concatenate(emitted)[:, 0]).tolist() == [2] * 40
 
 
-def test_a_buffer_that_native_code_keeps_may_be_released_after_the_end_of_the_interpreter():
+def test_buffer_that_native_code_keeps_may_be_released_after_the_end_of_the_interpreter():
     output = run("""
         import ctypes
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyecho
 
 
-def test_the_import_is_refused_beside_the_other_project_named_pyecho(tmp_path):
+def test_import_is_refused_beside_the_other_project_named_pyecho(tmp_path):
     folder = tmp_path / "pyecho"
     folder.mkdir()
     shutil.copy(Path(pyecho.__file__), folder)

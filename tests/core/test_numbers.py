@@ -31,7 +31,7 @@ def test_bool(value):
 
 
 @pytest.mark.parametrize(("dtype", "value"), [("i8", 2**63), ("i8", -(2**63) - 1), ("f8", 10**400)])
-def test_an_int_that_does_not_fit_is_refused(dtype, value):
+def test_int_that_does_not_fit_is_refused(dtype, value):
     with pytest.raises(pyecho.SpecMismatch, match="does not fit"):
         put_one(dtype, value)
 

@@ -38,7 +38,7 @@ def test_put_keeps_the_order_and_the_example_may_be_changed_after_it():
     assert drained(buffer) == [[0, 1, 2], [1, 2, 3], [2, 3, 4]]
 
 
-def test_a_wrong_example_takes_nothing():
+def test_wrong_example_takes_nothing():
     buffer = make({"x": pyecho.Field(2, float), "y": pyecho.Field((), int)})
     good = {"x": np.zeros(2), "y": 1}
     buffer.put(good)
@@ -55,7 +55,7 @@ def test_a_wrong_example_takes_nothing():
 
 @pytest.mark.parametrize("timeout", [0, -1, 0.05])
 @pytest.mark.parametrize("way", ["put", "put_batch", "reserve"])
-def test_a_full_buffer_times_out_and_takes_nothing(way, timeout):
+def test_full_buffer_times_out_and_takes_nothing(way, timeout):
     """A bug of others: a deadlock with one thread on both sides. Here that thread is told."""
     buffer = make()
     count = fill(buffer)
@@ -67,7 +67,7 @@ def test_a_full_buffer_times_out_and_takes_nothing(way, timeout):
     assert drained(buffer) == list(range(count))
 
 
-def test_a_timeout_may_be_very_long_and_must_be_a_number():
+def test_timeout_may_be_very_long_and_must_be_a_number():
     buffer = make()
     buffer.put(1, timeout=1e300)
     with pytest.raises(pyecho.ConfigError, match="got nan"):
@@ -89,7 +89,7 @@ def test_put_batch_that_times_out_says_how_many_rows_were_taken():
 # ---------------------------------------------------------------- reserve
 
 
-def test_a_reservation_is_written_in_place_and_committed_by_its_block():
+def test_reservation_is_written_in_place_and_committed_by_its_block():
     spec = {"x": pyecho.Field(2, np.float32), "y": pyecho.Field((), int)}
     buffer = make(spec, batch_size=2, capacity=1)
     for number in range(2):
@@ -104,7 +104,7 @@ def test_a_reservation_is_written_in_place_and_committed_by_its_block():
     assert batch["y"].tolist() == [0, 10]
 
 
-def test_an_exception_in_the_block_aborts_and_passes_through():
+def test_exception_in_the_block_aborts_and_passes_through():
     buffer = make()
     with pytest.raises(ZeroDivisionError), buffer.reserve() as view:
         view[...] = 1
@@ -139,7 +139,7 @@ def test_order_is_that_of_the_reservations_also_after_close():
 
 @pytest.mark.parametrize("first", ["commit", "abort"])
 @pytest.mark.parametrize("then", ["commit", "abort", "views"])
-def test_a_reservation_is_finished_once(first, then):
+def test_reservation_is_finished_once(first, then):
     reservation = make().reserve()
     getattr(reservation, first)()
     with pytest.raises(pyecho.Closed, match="committed or aborted"):
@@ -164,7 +164,7 @@ def test_memory_that_cannot_be_had_is_a_memory_error(threads):
 
 
 @pytest.mark.parametrize("threads", [0, 2])
-def test_a_batch_whose_delivery_fails_comes_with_the_next_call(threads):
+def test_batch_whose_delivery_fails_comes_with_the_next_call(threads):
     calls = []
 
     def deliver(array, leaf):

@@ -7,7 +7,7 @@ import types
 import pyecho
 
 
-def test_a_use_whose_copy_fails_comes_with_the_next_call():
+def test_use_whose_copy_fails_comes_with_the_next_call():
     calls = itertools.count(1)
 
     class Fragile:

@@ -25,7 +25,7 @@ class Meddling:
         return self.name == other.name
 
 
-def test_an_item_may_change_while_it_is_read():
+def test_item_may_change_while_it_is_read():
     buffer = pyecho.EchoBuffer(
         pyecho.spec_of({"x": {"deep": np.zeros(3)}, Meddling("k"): 1}), batch_size=1, factor=1
     )

@@ -94,7 +94,7 @@ def no_experiment(monkeypatch):
     return replace
 
 
-def test_an_error_of_the_package_is_one_line_and_leaves_earlier_results(
+def test_error_of_the_package_is_one_line_and_leaves_earlier_results(
     capsys, tmp_path, no_experiment
 ):
     def fail():
@@ -143,7 +143,7 @@ def test_the_whole_demonstration_on_a_folder(capsys, image_folder, tmp_path):
 
 
 @pytest.mark.usefixtures("torch_threads")
-def test_a_missed_target_is_shown_and_changes_the_exit_status(capsys, image_folder, tmp_path):
+def test_missed_target_is_shown_and_changes_the_exit_status(capsys, image_folder, tmp_path):
     needs_demo_packages()
     figure = tmp_path / "figure.svg"
     plan = ["--factors", "1", "--seeds", "1", "--target", "1.0", "--max-steps", "1"]

@@ -63,14 +63,14 @@ def break_one(folder):
         (".", break_one, r"000\.png cannot be decoded \(its content is of no.*: replace"),
     ],
 )
-def test_a_folder_that_does_not_work_is_reported(image_folder, folder, change, problem):
+def test_folder_that_does_not_work_is_reported(image_folder, folder, change, problem):
     if change is not None:
         change(image_folder / "circle")
     with pytest.raises(CommandError, match=problem):
         read_folder(image_folder / folder)
 
 
-def test_a_folder_that_cannot_be_listed_is_reported(image_folder, monkeypatch):
+def test_folder_that_cannot_be_listed_is_reported(image_folder, monkeypatch):
     def refuse(path):
         raise PermissionError(13, "Permission denied", str(path))
 
@@ -79,7 +79,7 @@ def test_a_folder_that_cannot_be_listed_is_reported(image_folder, monkeypatch):
         read_folder(image_folder)
 
 
-def test_a_truncated_image_is_named_when_it_is_decoded(image_folder):
+def test_truncated_image_is_named_when_it_is_decoded(image_folder):
     images = read_folder(image_folder)
     path = images.test[0].path
     path.write_bytes(path.read_bytes()[:60])
@@ -89,7 +89,7 @@ def test_a_truncated_image_is_named_when_it_is_decoded(image_folder):
         decode_all(images.test, images.shape)
 
 
-def test_the_digits_are_written_as_a_folder_that_can_be_read(tmp_path):
+def test_digits_are_written_as_a_folder_that_can_be_read(tmp_path):
     pytest.importorskip("sklearn")
     write_digits(tmp_path)
     images = read_folder(tmp_path)

@@ -54,7 +54,7 @@ def test_python_m_pyecho_is_the_same(tmp_path):
     ("content", "mode"),
     [("always [madvise] never\n", "madvise"), ("[always] madvise never\n", "always"), ("", None)],
 )
-def test_the_mode_of_huge_pages_is_the_one_in_brackets(monkeypatch, tmp_path, content, mode):
+def test_mode_of_huge_pages_is_the_one_in_brackets(monkeypatch, tmp_path, content, mode):
     path = tmp_path / "enabled"
     path.write_text(content)
     monkeypatch.setattr(info, "_HUGE_PAGES", path)

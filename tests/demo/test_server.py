@@ -56,7 +56,7 @@ def get(server):
     connection.close()
 
 
-def test_the_server_sends_the_bytes_of_the_files_over_one_connection(server, get):
+def test_server_sends_the_bytes_of_the_files_over_one_connection(server, get):
     assert get("/a%20class/%C3%A9%201.png") == (200, b"first")
     port = get.connection.sock.getsockname()[1]
     server.set_bandwidth(10_000.0)
@@ -81,7 +81,7 @@ def test_closing_stops_the_process_even_while_a_connection_is_open(folder):
         socket.create_connection(("127.0.0.1", server.port), timeout=30)
 
 
-def test_a_dead_server_is_reported_when_the_bandwidth_is_set(server):
+def test_dead_server_is_reported_when_the_bandwidth_is_set(server):
     server._process.kill()
     server._process.wait()
     with pytest.raises(CommandError, match="image server stopped with exit code -9"):

@@ -50,7 +50,7 @@ def test_every_pass_delivers_every_image_once_in_an_order_of_its_own(images, ope
     assert first != second
 
 
-def test_the_order_depends_on_the_seed_only(open_source):
+def test_order_depends_on_the_seed_only(open_source):
     few = open_source(seed=3, threads=1, look_ahead=1)
     many = open_source(seed=3, threads=6, look_ahead=500)
     first = contents(few)
@@ -61,7 +61,7 @@ def test_the_order_depends_on_the_seed_only(open_source):
     assert contents(open_source(seed=4)) != first
 
 
-def test_a_server_that_dies_in_the_middle_of_a_pass_is_reported(open_source, server):
+def test_server_that_dies_in_the_middle_of_a_pass_is_reported(open_source, server):
     examples = iter(open_source(look_ahead=4))
     next(examples)
     server._process.kill()
@@ -80,7 +80,7 @@ def test_a_server_that_dies_in_the_middle_of_a_pass_is_reported(open_source, ser
     ],
     ids=["vanished", "no image"],
 )
-def test_an_image_that_cannot_be_had_is_reported(images, open_source, change, problem):
+def test_image_that_cannot_be_had_is_reported(images, open_source, change, problem):
     for image in images.train:
         change(image.path)
     with pytest.raises(CommandError, match=problem):

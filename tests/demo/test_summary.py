@@ -53,7 +53,7 @@ def test_rows_hold_medians_over_the_seeds_in_order_of_the_factor(runs):
     assert (echoed.ratio, echoed.allowed) == (pytest.approx(6.0), pytest.approx(3.0))
 
 
-def test_a_missed_target_is_counted_and_takes_the_speedup_away(runs):
+def test_missed_target_is_counted_and_takes_the_speedup_away(runs):
     runs[3].reached = False
     base, echoed = summarize(runs, UPSTREAM_SECONDS)
     assert (echoed.runs, echoed.reached, echoed.complete) == (3, 2, False)

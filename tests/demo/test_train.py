@@ -35,7 +35,7 @@ def test_training_stops_at_the_target(train):
     assert 0 < run.downstream_seconds < run.seconds
 
 
-def test_a_target_out_of_reach_ends_after_the_allowed_steps_and_every_test_is_seen(train):
+def test_target_out_of_reach_ends_after_the_allowed_steps_and_every_test_is_seen(train):
     seen = []
     run = train(factor=1, target=2.0, max_steps=25, on_test=lambda run: seen.append(run.steps))
     assert (run.reached, run.steps) == (False, 25)

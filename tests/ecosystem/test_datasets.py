@@ -48,7 +48,7 @@ def test_streaming_goes_on_by_its_own_state(dataset):
     check_states(lambda: echoed(dataset.to_iterable_dataset(num_shards=4)))
 
 
-def test_a_shuffled_stream_has_another_order_in_each_epoch(dataset):
+def test_shuffled_stream_has_another_order_in_each_epoch(dataset):
     stream = dataset.to_iterable_dataset(num_shards=4).shuffle(seed=1, buffer_size=10)
     loader = pyecho.EchoLoader(stream, 1, batch_size=40, shuffle_buffer=1)
     (first,), (second,) = ([batch["y"].tolist() for batch in loader] for _ in range(2))

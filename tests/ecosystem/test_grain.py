@@ -17,13 +17,13 @@ def echoed(source, **options):
     return pyecho.EchoLoader(source, 2, batch_size=8, **options)
 
 
-def test_a_map_dataset():
+def test_map_dataset():
     assert len(echoed(dataset())) == 10
     check_epochs(lambda: echoed(dataset().shuffle(seed=1)), range(40))
     check_states(lambda: echoed(dataset()))
 
 
-def test_an_iter_dataset():
+def test_iter_dataset():
     check_epochs(lambda: echoed(dataset().to_iter_dataset()), range(40))
     check_states(lambda: echoed(dataset().to_iter_dataset()))
 
@@ -34,7 +34,7 @@ def test_batches_of_an_iter_dataset():
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_data_loader(workers):
+def test_data_loader(workers):
     def loader():
         source = grain.DataLoader(
             data_source=list(map(example, range(40))),

@@ -18,13 +18,13 @@ def chunks(tmp_path_factory):
     return folder
 
 
-def test_a_dataset_is_its_own_iterator(chunks):
+def test_dataset_is_its_own_iterator(chunks):
     loader = EchoLoader(litdata.StreamingDataset(chunks), 2, batch_size=8)
     for _ in range(2):
         assert sorted(int(y) for batch in loader for y in batch["y"]) == sorted([*range(40)] * 2)
 
 
-def test_a_data_loader(chunks):
+def test_data_loader(chunks):
     def echoed(workers=0):
         source = litdata.StreamingDataset(chunks)
         loader = litdata.StreamingDataLoader(source, batch_size=5, num_workers=workers)

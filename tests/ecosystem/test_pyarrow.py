@@ -28,7 +28,7 @@ class Parquet:
         return batches.__arrow_c_stream__(requested_schema)
 
 
-def test_a_parquet_file(tmp_path):
+def test_parquet_file(tmp_path):
     parquet.write_table(table(), tmp_path / "rows.parquet", row_group_size=10)
 
     def echoed():

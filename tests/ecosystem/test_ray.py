@@ -71,7 +71,7 @@ def test_rows(dataset, of, face):
     check_states(echoed)
 
 
-def test_a_dataset_in_the_store_has_a_length(dataset):
+def test_dataset_in_the_store_has_a_length(dataset):
     assert len(pyecho.EchoLoader(dataset, 2, batch_size=8)) == 10
     with pytest.raises(TypeError, match="steps_per_epoch"):
         len(pyecho.EchoLoader(ray.data.range(40), 2, batch_size=8))

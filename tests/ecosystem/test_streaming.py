@@ -22,7 +22,7 @@ def shards(tmp_path):
     return str(tmp_path / "mds")
 
 
-def test_a_dataset(shards):
+def test_dataset(shards):
     def echoed():
         streaming.base.util.clean_stale_shared_memory()
         source = streaming.StreamingDataset(local=shards, batch_size=1, shuffle=False)
@@ -32,7 +32,7 @@ def test_a_dataset(shards):
     check_states(echoed)
 
 
-def test_a_data_loader(shards):
+def test_data_loader(shards):
     def echoed():
         streaming.base.util.clean_stale_shared_memory()
         source = streaming.StreamingDataset(local=shards, batch_size=5, shuffle=False)

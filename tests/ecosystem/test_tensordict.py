@@ -33,7 +33,7 @@ def loaded(source, factor=1, *, loader=pyecho.torch.EchoLoader, **options):
 
 @pytest.mark.parametrize("loader", [pyecho.EchoLoader, pyecho.torch.EchoLoader])
 @pytest.mark.parametrize("size", [(), (4,), (4, 2)])
-def test_a_batch_of_tensordicts_has_an_axis_more(loader, size):
+def test_batch_of_tensordicts_has_an_axis_more(loader, size):
     [batch] = loaded(map(made, range(3), [size] * 3), loader=loader, batch_size=3)
     assert type(batch) is TensorDict
     assert batch.batch_size == (3, *size)
@@ -89,7 +89,7 @@ def test_items_of_batch_echoing_are_shared_watched_and_copied():
         next(uses)
 
 
-def test_a_mismatch_names_the_part():
+def test_mismatch_names_the_part():
     with pytest.raises(pyecho.SpecMismatch, match=r"item: expected a TensorDict with keys .*more"):
         batch_of(made(1), made(2, more=torch.zeros(4)))
     with pytest.raises(pyecho.SpecMismatch, match=r"item: expected a TensorDict .*, got dict"):
@@ -97,7 +97,7 @@ def test_a_mismatch_names_the_part():
 
 
 @pytest.mark.parametrize("options", [{"batch_size": 4}, {}, {"batch_size": 6, "unbatch": True}])
-def test_a_loader_goes_on_by_a_state(options):
+def test_loader_goes_on_by_a_state(options):
     def loader():
         rows = [TensorDict({"x": torch.full((4, 3), float(n))}, [4]) for n in range(9)]
         return pyecho.torch.EchoLoader(rows, 2, **options)

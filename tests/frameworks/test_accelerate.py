@@ -91,7 +91,7 @@ def test_the_last_batch_is_known_behind_a_state(make_accelerator):
     assert found == [(step + 1) % 4 == 0 or step == 14 for step in range(15)]
 
 
-def test_a_loader_without_a_length_cannot_end_an_accumulation(make_accelerator):
+def test_loader_without_a_length_cannot_end_an_accumulation(make_accelerator):
     with pytest.raises(pyecho.ConfigError, match="steps_per_epoch"):
         make_loader(make_accelerator(steps=4), unique_in_batch=True)
     make_loader(make_accelerator(), unique_in_batch=True)
@@ -115,7 +115,7 @@ def test_save_state_and_load_state_go_on_with_the_next_batch(make_accelerator, t
     assert [batch[0].tolist() for batch in loader] == later
 
 
-def test_a_state_of_fewer_processes_is_refused(make_accelerator, tmp_path):
+def test_state_of_fewer_processes_is_refused(make_accelerator, tmp_path):
     accelerator = make_accelerator()
     accelerator.save_state(tmp_path)
     loader = make_loader(accelerator)
@@ -157,7 +157,7 @@ def test_lists_of_examples_are_split_and_padded(make_accelerator):
     assert uses == dict.fromkeys(range(20), 2)
 
 
-def test_an_epoch_survives_an_interrupt_at_each_point(make_accelerator):
+def test_epoch_survives_an_interrupt_at_each_point(make_accelerator):
     accelerator = make_accelerator(steps=4)
     loader = make_loader(accelerator, examples=12)
     told = []
@@ -177,7 +177,7 @@ def test_an_epoch_survives_an_interrupt_at_each_point(make_accelerator):
     assert not accelerator.gradient_state.in_dataloader
 
 
-def test_a_source_that_the_first_process_reads_for_all_is_refused(make_accelerator):
+def test_source_that_the_first_process_reads_for_all_is_refused(make_accelerator):
     accelerator = make_accelerator()
     source = accelerator.prepare_data_loader(DataLoader(Numbers(), batch_size=4))
     with pytest.raises(pyecho.ConfigError, match="dispatch_batches=False"):
@@ -188,14 +188,14 @@ def test_a_source_that_the_first_process_reads_for_all_is_refused(make_accelerat
 
 
 @pytest.mark.parametrize("dispatch", [False, True])
-def test_the_loader_for_pytorch_names_the_one_for_accelerate(make_accelerator, dispatch):
+def test_loader_for_pytorch_names_the_one_for_accelerate(make_accelerator, dispatch):
     accelerator = make_accelerator(dispatch_batches=dispatch)
     source = accelerator.prepare_data_loader(DataLoader(TensorDataset(torch.arange(8))))
     with pytest.raises(pyecho.ConfigError, match=r"pyecho\.integrations\.accelerate\.EchoLoader"):
         pyecho.torch.EchoLoader(source)
 
 
-def test_a_source_that_is_not_prepared_is_refused(make_accelerator):
+def test_source_that_is_not_prepared_is_refused(make_accelerator):
     with pytest.raises(pyecho.ConfigError, match="went through accelerator"):
         EchoLoader(torch.arange(9), 2, accelerator=make_accelerator(), batch_size=3)
 
@@ -203,7 +203,7 @@ def test_a_source_that_is_not_prepared_is_refused(make_accelerator):
 @pytest.mark.parametrize("examples", range(1, 30, 3))
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize("split_batches", [False, True])
-def test_the_examples_of_a_rank_are_counted(examples, drop_last, split_batches):
+def test_examples_of_a_rank_are_counted(examples, drop_last, split_batches):
     batches = torch.utils.data.BatchSampler(range(examples), 4, drop_last)
     for rank in range(2):
         sampler = BatchSamplerShard(batches, 2, rank, split_batches)
@@ -212,7 +212,7 @@ def test_the_examples_of_a_rank_are_counted(examples, drop_last, split_batches):
         assert len(loader) == 3 * sum(map(len, sampler))
 
 
-def test_the_example_runs(make_accelerator, tmp_path):
+def test_example_runs(make_accelerator, tmp_path):
     make_accelerator()
     stats = runpy.run_path(str(EXAMPLE))["main"](tmp_path)
     assert (stats.fresh, stats.emitted) == (2 * 96, 4 * 96)
@@ -276,7 +276,7 @@ def test_two_processes_train_on_their_shares_and_resume(tmp_path):
     assert ranks[0]["epochs"] != ranks[1]["epochs"]
 
 
-def test_a_random_order_that_one_process_tells_the_others_is_refused():
+def test_random_order_that_one_process_tells_the_others_is_refused():
     program = PROGRAM.replace("use_seedable_sampler=True, data_seed=1", "")
     program = program.replace("loader = make()", "\ntry: make()\nexcept ValueError as e: error = e")
     program = program[: program.index("epochs, syncs")] + "print(json.dumps(str(error)))"

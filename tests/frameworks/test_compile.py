@@ -14,7 +14,7 @@ pytestmark = pytest.mark.filterwarnings("default")
     [{"drop_last": True}, {"pad_last": True}, {"steps_per_epoch": 5}],
     ids=["drop_last", "pad_last", "steps_per_epoch"],
 )
-def test_a_step_is_compiled_once(options):
+def test_step_is_compiled_once(options):
     torch._dynamo.reset()
     counter = CompileCounter()
     step = torch.compile(lambda batch: (batch * 2.0).sum(), backend=counter)

@@ -39,7 +39,7 @@ def test_epochs_flow_in_a_worker_that_persists(options):
         assert batches_of(loader) == batches_of(expected)
 
 
-def test_a_dataset_survives_pickling():
+def test_dataset_survives_pickling():
     dataset = pickle.loads(pickle.dumps(make_loader().as_dataset()))
     assert batches_of(DataLoader(dataset, batch_size=None)) == batches_of(make_loader())
 
@@ -55,7 +55,7 @@ def test_set_epoch_chooses_the_epoch_of_workers_too(workers):
         assert batches_of(loader) == batches_of(expected)
 
 
-def test_a_data_loader_of_workers_may_read_inside():
+def test_data_loader_of_workers_may_read_inside():
     source = DataLoader(TensorDataset(torch.arange(40)), batch_size=10)
     echoed = EchoLoader(source, 2, batch_size=8, unbatch=True)
     seen = [
@@ -65,7 +65,7 @@ def test_a_data_loader_of_workers_may_read_inside():
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_data_loader_of_the_loader_itself_says_what_to_write(workers):
+def test_data_loader_of_the_loader_itself_says_what_to_write(workers):
     with pytest.raises(TypeError, match=r"as_dataset\(\), batch_size=None"):
         next(iter(DataLoader(make_loader(), num_workers=workers)))
 
@@ -92,7 +92,7 @@ def test_torchdata_saves_and_loads_it(workers):
     assert batches_of(resumed) == batches_of(loader)
 
 
-def test_a_loader_tells_what_a_data_loader_tells_and_refuses_what_it_refuses():
+def test_loader_tells_what_a_data_loader_tells_and_refuses_what_it_refuses():
     dataset = list(range(6))
     source = DataLoader(dataset, batch_size=2)
     assert EchoLoader(source).batch_size == 2

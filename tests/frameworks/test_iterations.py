@@ -35,7 +35,7 @@ def test_iterations_survive_an_interrupt_at_each_point():
     assert nothing_is_lost(make, BATCHES, *methods) > 3 * len(BATCHES)
 
 
-def test_an_iteration_that_is_left_early_was_a_look():
+def test_iteration_that_is_left_early_was_a_look():
     for looked in range(len(BATCHES) + 1):
         loader = Loader()
         iterations = Iterations(loader)

@@ -88,7 +88,7 @@ def test_objects_stay_lists_and_the_info_stays():
 
 
 @pytest.mark.parametrize("dtype", ["M8[s]", ">f4", "S3"])
-def test_a_dtype_that_jax_does_not_have_is_refused(dtype):
+def test_dtype_that_jax_does_not_have_is_refused(dtype):
     with pytest.raises(pyecho.ConfigError, match="JAX has no arrays of dtype"):
         next(iter(EchoLoader([np.zeros(2, dtype)] * 4, batch_size=2)))
 
@@ -123,14 +123,14 @@ def test_with_copy_a_step_may_donate_an_item():
 # ---------------------------------------------------------------- where it arrives
 
 
-def test_a_mesh_divides_the_rows_among_its_devices():
+def test_mesh_divides_the_rows_among_its_devices():
     for batch in EchoLoader(EXAMPLES, batch_size=8, sharding=mesh(), drop_last=True):
         shards = batch["x"].addressable_shards
         assert sorted(shard.device.id for shard in shards) == [0, 1, 2, 3]
         assert {shard.data.shape for shard in shards} == {(2, 3, 2)}
 
 
-def test_a_spec_is_cut_to_the_axes_of_each_array():
+def test_spec_is_cut_to_the_axes_of_each_array():
     grid = jax.make_mesh((2, 2), ("data", "model"))
     sharding = NamedSharding(grid, PartitionSpec("data", None, "model"))
     batch = next(iter(EchoLoader(EXAMPLES, batch_size=8, sharding=sharding, drop_last=True)))
@@ -138,7 +138,7 @@ def test_a_spec_is_cut_to_the_axes_of_each_array():
     assert batch["y"].sharding.spec == PartitionSpec("data")
 
 
-def test_a_device_takes_whole_batches():
+def test_device_takes_whole_batches():
     device = jax.devices()[2]
     assert {b["x"].device for b in EchoLoader(EXAMPLES, batch_size=8, sharding=device)} == {device}
 
@@ -176,7 +176,7 @@ def test_padded_batches_are_full_and_compiled_once(sharded):
     assert step._cache_size() == 1
 
 
-def test_a_short_batch_with_info_is_padded_too():
+def test_short_batch_with_info_is_padded_too():
     *_, (batch, info) = EchoLoader(EXAMPLES, 1, batch_size=16, pad_last=True, with_info=True)
     assert (batch["x"].shape, len(info.use)) == ((16, 3, 2), 16)
 
@@ -195,7 +195,7 @@ def test_a_short_batch_with_info_is_padded_too():
         {"shuffle_buffer": 4, "augment": lambda batch, rng: batch},
     ],
 )
-def test_a_loaded_state_goes_on_with_the_next_batch(options, payload, taken):
+def test_loaded_state_goes_on_with_the_next_batch(options, payload, taken):
     whole = as_numpy(EchoLoader(EXAMPLES, 2, **options))
     loader = EchoLoader(EXAMPLES, 2, **options)
     batches = iter(loader)
@@ -248,7 +248,7 @@ def test_steps_that_are_under_way_keep_their_batches_without_a_warning():
     assert float(total) == 0
 
 
-def test_a_break_in_the_middle_ends_the_epoch_and_its_threads():
+def test_break_in_the_middle_ends_the_epoch_and_its_threads():
     before = set(threading.enumerate())
     loader = EchoLoader(EXAMPLES, 2, batch_size=8, pad_last=True)
     for number, _ in enumerate(loader):
@@ -259,7 +259,7 @@ def test_a_break_in_the_middle_ends_the_epoch_and_its_threads():
     assert set(threading.enumerate()) <= before
 
 
-def test_an_error_of_the_source_arrives_behind_what_it_yielded():
+def test_error_of_the_source_arrives_behind_what_it_yielded():
     def source():
         yield from EXAMPLES[:8]
         raise OSError("the disk is gone")

@@ -11,7 +11,7 @@ pytest.importorskip("keras")
 
 
 @pytest.mark.parametrize("backend", ["jax", "tensorflow", "torch"])
-def test_a_loader_feeds_keras(backend):
+def test_loader_feeds_keras(backend):
     pytest.importorskip(backend)
     faces = Path(__file__).with_name("keras_faces.py")
     chosen = {"KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu"}

@@ -102,14 +102,14 @@ def test_every_epoch_has_the_steps_that_its_length_says(whole):
 
 
 @pytest.mark.parametrize("step", range(1, STEPS * EPOCHS))
-def test_a_checkpoint_after_any_step_goes_on_with_the_next_batch(whole, tmp_path, step):
+def test_checkpoint_after_any_step_goes_on_with_the_next_batch(whole, tmp_path, step):
     folder, seen = whole
     model = trained(tmp_path, make_loader(), folder / f"step={step}.ckpt")
     assert model.seen == seen[step:]
 
 
 @pytest.mark.parametrize("epoch", range(1, EPOCHS))
-def test_a_checkpoint_at_the_end_of_an_epoch_goes_on_with_the_next_one(whole, tmp_path, epoch):
+def test_checkpoint_at_the_end_of_an_epoch_goes_on_with_the_next_one(whole, tmp_path, epoch):
     folder, seen = whole
     step = epoch * STEPS
     model = trained(tmp_path, make_loader(), folder / f"end-step={step}.ckpt")
@@ -131,7 +131,7 @@ def test_limit_train_batches_ends_epochs_early_and_resumes(tmp_path, limit):
         assert model.seen == seen[step:]
 
 
-def test_an_interval_of_validation_is_a_share_of_the_length(tmp_path):
+def test_interval_of_validation_is_a_share_of_the_length(tmp_path):
     validation = DataLoader(TensorDataset(torch.arange(3)))
     model = trained(
         tmp_path,
@@ -164,13 +164,13 @@ def test_epochs_that_flow_have_their_steps_and_resume(tmp_path, options):
         assert model.seen == seen[step:], step
 
 
-def test_a_loader_without_a_length(tmp_path):
+def test_loader_without_a_length(tmp_path):
     model = trained(tmp_path, make_loader(unique_in_batch=True), max_epochs=2)
     uses = Counter(n for batch in model.seen for n in batch)
     assert uses == dict.fromkeys(range(EXAMPLES), 4)
 
 
-def test_the_callback_finds_each_loader(tmp_path):
+def test_callback_finds_each_loader(tmp_path):
     class Both(Model):
         def training_step(self, batch):
             return sum(super(Both, self).training_step(part) for part in batch.values())
@@ -183,7 +183,7 @@ def test_the_callback_finds_each_loader(tmp_path):
         trained(tmp_path, make_source(), max_epochs=1, callbacks=[EchoCallback()])
 
 
-def test_an_echoed_loader_can_validate(tmp_path):
+def test_echoed_loader_can_validate(tmp_path):
     validation = EchoLoader(torch.arange(6), 1, batch_size=2)
     model = trained(tmp_path, make_loader(), validation=validation, max_epochs=2)
     assert model.validated == [0, STEPS, 2 * STEPS]  # the first before the training
@@ -195,7 +195,7 @@ def example(tmp_path, monkeypatch):
     return runpy.run_path(str(EXAMPLE))["main"]
 
 
-def test_the_example_logs_what_echoing_does(tmp_path, example):
+def test_example_logs_what_echoing_does(tmp_path, example):
     trainer = example(loggers.CSVLogger(tmp_path))
     assert trainer.global_step == 2 * 24
     (logged,) = tmp_path.rglob("metrics.csv")
@@ -206,7 +206,7 @@ def test_the_example_logs_what_echoing_does(tmp_path, example):
     assert {"echo/R", "echo/occupancy", "echo/wait_share"} < set(rows[-1])
 
 
-def test_the_example_logs_scalars_for_tensorboard(tmp_path, example):
+def test_example_logs_scalars_for_tensorboard(tmp_path, example):
     accumulator = pytest.importorskip(
         "tensorboard.backend.event_processing.event_accumulator", reason="needs tensorboard"
     )

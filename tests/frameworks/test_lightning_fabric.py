@@ -51,7 +51,7 @@ def test_save_and_load_go_on_with_the_next_batch(tmp_path):
     assert batches_of(resumed) == batches_of(loader)
 
 
-def test_the_example_runs(tmp_path):
+def test_example_runs(tmp_path):
     stats = runpy.run_path(str(EXAMPLE))["main"](str(tmp_path / "checkpoint"))
     assert (stats.fresh, stats.emitted) == (2 * 96, 4 * 96)
 

@@ -35,7 +35,7 @@ def loader(source=(ROWS, LABELS), factor=2, batch_size=16, **options):
     return pyecho.EchoLoader(source, factor, batch_size=batch_size, **options)
 
 
-def test_the_spec_leaves_the_rows_open_where_a_batch_may_be_short():
+def test_spec_leaves_the_rows_open_where_a_batch_may_be_short():
     assert loader().to_tf_dataset().element_spec == (
         tf.TensorSpec((None, 2, 3), tf.float32),
         tf.TensorSpec((None,), tf.int64),
@@ -133,7 +133,7 @@ def test_objects_and_empty_sources_are_refused():
 
 
 @pytest.mark.parametrize("taken", [1, 2, 3, 5])
-def test_a_break_leaves_nothing_behind(taken):
+def test_break_leaves_nothing_behind(taken):
     before = set(threading.enumerate())
     plain, echoed = loader(), loader()
     dataset = echoed.to_tf_dataset()
@@ -151,7 +151,7 @@ def test_a_break_leaves_nothing_behind(taken):
     assert set(threading.enumerate()) <= before
 
 
-def test_an_error_of_the_source_ends_the_dataset_behind_what_was_read():
+def test_error_of_the_source_ends_the_dataset_behind_what_was_read():
     def source():
         yield from ROWS[:16]
         raise OSError("the disk is gone")

@@ -85,7 +85,7 @@ def make_trainer(folder, echo=None, dataset=DATASET, **options):
     "echo", [{}, {"epochs": 2}, {"steps_per_epoch": STEPS}, {"factor": pyecho.Adaptive(1, min=1)}]
 )
 @pytest.mark.parametrize("accumulated", [1, 3])
-def test_a_trainer_goes_on_with_the_next_batch_of_any_checkpoint(tmp_path, echo, accumulated):
+def test_trainer_goes_on_with_the_next_batch_of_any_checkpoint(tmp_path, echo, accumulated):
     if "factor" in echo:
         echo = echo | {"steps_per_epoch": 6}
     options = {"gradient_accumulation_steps": accumulated}
@@ -116,7 +116,7 @@ def test_the_last_checkpoint_is_found(tmp_path):
     assert resumed.model.seen == whole.model.seen[8:]
 
 
-def test_a_checkpoint_of_another_trainer_is_refused(tmp_path):
+def test_checkpoint_of_another_trainer_is_refused(tmp_path):
     trainer = make_trainer(tmp_path, save_strategy="steps", save_steps=4, max_steps=4)
     trainer.train()
     (tmp_path / "checkpoint-4/echo_loader_0.pt").unlink()
@@ -132,7 +132,7 @@ def test_batches_of_the_collator_may_be_echoed_as_they_are(tmp_path):
     assert batches[::2] == batches[1::2]
 
 
-def test_a_stream_is_read_by_every_process(tmp_path):
+def test_stream_is_read_by_every_process(tmp_path):
     with pytest.raises(pyecho.ConfigError, match="accelerator_config="):
         make_trainer(tmp_path, dataset=Stream(), max_steps=20).train()
     config = {"dispatch_batches": False}
@@ -168,7 +168,7 @@ class ReadingTrainer(transformers.Trainer):
         return super().get_train_dataloader()
 
 
-def test_a_trainer_may_read_attributes_of_its_collator(tmp_path):
+def test_trainer_may_read_attributes_of_its_collator(tmp_path):
     class Trainer(EchoTrainerMixin, ReadingTrainer):
         pass
 
@@ -197,7 +197,7 @@ def test_unbatch_makes_batches_of_the_kind_that_a_collator_makes():
         assert batch["ids"].shape == (4, 2)
 
 
-def test_the_example_logs_what_echoing_does_and_resumes(tmp_path):
+def test_example_logs_what_echoing_does_and_resumes(tmp_path):
     example = runpy.run_path(str(EXAMPLE))
     trainer = example["main"](str(tmp_path))
     assert trainer.state.global_step == 2 * 16

@@ -46,7 +46,7 @@ def test_two_interrupts_at_the_end_of_an_iteration_skip_and_repeat_nothing(form,
 
 
 @pytest.mark.parametrize("augment", [None, lambda batch, rng: batch])
-def test_an_interrupt_at_the_first_next_behind_a_state_repeats_no_epoch(augment):
+def test_interrupt_at_the_first_next_behind_a_state_repeats_no_epoch(augment):
     def make():
         return pyecho.EchoLoader(list(range(20)), 2, batch_size=4, augment=augment)
 
@@ -82,7 +82,7 @@ def test_progress_bars_leave_no_thread():
     assert threading.active_count() == before
 
 
-def test_an_interrupt_in_the_lock_of_a_progress_bar_loses_nothing_and_leaves_it_free():
+def test_interrupt_in_the_lock_of_a_progress_bar_loses_nothing_and_leaves_it_free():
     tqdm = pytest.importorskip("tqdm")
 
     class Interrupted:

@@ -20,14 +20,14 @@ pipelines = pytest.mark.parametrize("number", range(len(PIPELINES)), ids=map(nam
 
 
 @pipelines
-def test_a_pipeline_loses_nothing_in_a_storm_of_interrupts(number):
+def test_pipeline_loses_nothing_in_a_storm_of_interrupts(number):
     with Storm(number) as storm:
         while storm.interrupts < INTERRUPTS:
             check(number, storm.strikes, seed=storm.interrupts)
 
 
 @pipelines
-def test_a_pipeline_loses_nothing_by_an_interrupt_at_any_point(number):
+def test_pipeline_loses_nothing_by_an_interrupt_at_any_point(number):
     counted = Interrupts()
     check(number, counted.strikes, seed=number)
     points = range(1, counted.reached + 1)

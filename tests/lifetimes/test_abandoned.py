@@ -55,7 +55,7 @@ def no_thread_is_left():
 
 @pytest.mark.parametrize("arguments", CONFIGURATIONS)
 @pytest.mark.parametrize("taken", [1, 7])
-def test_a_dropped_iterator_frees_its_threads(arguments, taken, capsys):
+def test_dropped_iterator_frees_its_threads(arguments, taken, capsys):
     loader = pyecho.EchoLoader(endless(), 3, **arguments)
     batches = iter(loader)
     for _ in range(taken):
@@ -91,7 +91,7 @@ def test_dropping_the_loader_does_not_end_its_iterator(arguments, capsys):
     capsys.readouterr()
 
 
-def test_an_iterator_at_its_end_holds_nothing():
+def test_iterator_at_its_end_holds_nothing():
     class Source(list):
         pass
 
@@ -106,7 +106,7 @@ def test_an_iterator_at_its_end_holds_nothing():
     assert reference() is None
 
 
-def test_a_thread_inside_a_blocked_source_ends_when_the_source_returns():
+def test_thread_inside_a_blocked_source_ends_when_the_source_returns():
     release = threading.Event()
 
     def source():
@@ -123,7 +123,7 @@ def test_a_thread_inside_a_blocked_source_ends_when_the_source_returns():
     join_all([feeder])
 
 
-def test_the_source_generator_is_closed_when_its_iterator_is_abandoned():
+def test_source_generator_is_closed_when_its_iterator_is_abandoned():
     closed = threading.Event()
 
     def source():
@@ -139,7 +139,7 @@ def test_the_source_generator_is_closed_when_its_iterator_is_abandoned():
     assert any(closed.wait(0.1) for _ in range(600))
 
 
-def test_a_consumer_thread_blocked_in_a_wait_is_woken_by_close():
+def test_consumer_thread_blocked_in_a_wait_is_woken_by_close():
     release = threading.Event()
 
     def source():
@@ -167,7 +167,7 @@ def test_a_consumer_thread_blocked_in_a_wait_is_woken_by_close():
     assert [type(error) for error in caught] == [pyecho.Closed]
 
 
-def test_a_thousand_abandoned_iterators_leave_no_thread():
+def test_thousand_abandoned_iterators_leave_no_thread():
     loader = pyecho.EchoLoader(Rows(3), 2)
     for _ in range(1000):
         next(iter(loader))
@@ -176,7 +176,7 @@ def test_a_thousand_abandoned_iterators_leave_no_thread():
 
 
 @pytest.mark.parametrize("threads", [0, 1])
-def test_an_item_may_close_the_loader_when_it_dies(threads):
+def test_item_may_close_the_loader_when_it_dies(threads):
     """An item dies between the reading and the copying of its leaves."""
 
     class Item(dict):
@@ -221,5 +221,5 @@ except pyecho.Closed:
 """
 
 
-def test_an_object_that_travels_by_reference_may_stop_the_buffer_as_it_dies():
+def test_object_that_travels_by_reference_may_stop_the_buffer_as_it_dies():
     assert run(STOPPER) == "closed\n"

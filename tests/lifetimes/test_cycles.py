@@ -35,7 +35,7 @@ def failing():
 
 
 @pytest.mark.parametrize("arguments", [{}, {"batch_size": 2}, {"augment": lambda b, rng: b}])
-def test_an_iterator_that_refers_to_itself(arguments):
+def test_iterator_that_refers_to_itself(arguments):
     def make():
         marker = Marker()
         marker.uses = iter(pyecho.EchoLoader(itertools.count(), 2, **arguments))
@@ -48,7 +48,7 @@ def test_an_iterator_that_refers_to_itself(arguments):
 
 @pytest.mark.parametrize("arguments", [{}, {"batch_size": 2}, {"augment": lambda b, rng: b}])
 @pytest.mark.parametrize("fetched", [True, False])
-def test_a_failure_whose_traceback_refers_to_everything(arguments, fetched):
+def test_failure_whose_traceback_refers_to_everything(arguments, fetched):
     def make():
         marker = Marker()
         uses = iter(pyecho.EchoLoader(failing(), 2, **arguments))
@@ -63,7 +63,7 @@ def test_a_failure_whose_traceback_refers_to_everything(arguments, fetched):
     assert is_collected(make)
 
 
-def test_a_buffer_that_holds_its_own_failure():
+def test_buffer_that_holds_its_own_failure():
     def make():
         buffer = pyecho.EchoBuffer(pyecho.Field((), int), batch_size=1)
         error = RuntimeError("mine")
@@ -74,7 +74,7 @@ def test_a_buffer_that_holds_its_own_failure():
     assert is_collected(make)
 
 
-def test_a_buffer_that_holds_references_to_itself():
+def test_buffer_that_holds_references_to_itself():
     def make():
         buffer = pyecho.EchoBuffer(pyecho.Field((), object), batch_size=1, capacity=4)
         marker = Marker()
@@ -95,7 +95,7 @@ def test_items_that_refer_to_their_iterator():
     assert is_collected(make)
 
 
-def test_an_augment_that_refers_to_its_loader():
+def test_augment_that_refers_to_its_loader():
     def make():
         marker = Marker()
 
@@ -109,7 +109,7 @@ def test_an_augment_that_refers_to_its_loader():
     assert is_collected(make)
 
 
-def test_a_reservation_in_a_cycle_is_aborted():
+def test_reservation_in_a_cycle_is_aborted():
     buffer = pyecho.EchoBuffer(pyecho.Field((), int), batch_size=1, factor=1)
     marker = Marker()
     marker.reservation, marker.self = buffer.reserve(), marker
@@ -120,7 +120,7 @@ def test_a_reservation_in_a_cycle_is_aborted():
     assert [batch.tolist() for batch in buffer] == [[7]]
 
 
-def test_the_collector_may_run_at_any_point():
+def test_collector_may_run_at_any_point():
     """With a collection at almost every allocation, in any thread, all comes out as ever."""
     thresholds = gc.get_threshold()
     gc.set_threshold(1, 1, 1)

@@ -39,7 +39,7 @@ CHILD = """
 @pytest.mark.parametrize(
     "arguments", ["batch_size=4", "", "batch_size=4, augment=lambda b, rng: b"]
 )
-def test_a_childs_use_of_the_parents_iterator_is_refused_and_the_parent_goes_on(arguments):
+def test_childs_use_of_the_parents_iterator_is_refused_and_the_parent_goes_on(arguments):
     run(
         CHILD
         + f"""
@@ -70,7 +70,7 @@ def test_every_use_of_the_parents_buffer_is_refused(use):
     )
 
 
-def test_a_child_can_use_a_loader_of_its_parents_and_make_its_own():
+def test_child_can_use_a_loader_of_its_parents_and_make_its_own():
     run(
         CHILD
         + """
@@ -111,7 +111,7 @@ def test_dropping_and_closing_inherited_objects_in_the_child_is_harmless():
     )
 
 
-def test_a_child_that_exits_the_ordinary_way_exits():
+def test_child_that_exits_the_ordinary_way_exits():
     run("""
         import warnings
         warnings.simplefilter("ignore", DeprecationWarning)

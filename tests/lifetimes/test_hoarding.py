@@ -32,7 +32,7 @@ def test_hoarding_warns_once_and_loses_nothing():
     assert warning.filename == __file__, "it points at the consumer"
 
 
-def test_a_warning_turned_into_an_error_loses_no_batch():
+def test_warning_turned_into_an_error_loses_no_batch():
     batches = iter(pyecho.EchoLoader(np.arange(100), 2, batch_size=4, shuffle_buffer=0))
     kept = []
     warned = 0
@@ -95,7 +95,7 @@ def test_dropping_one_lease_lets_the_loader_go_on_without_loss(workers):
     assert np.concatenate([batch[:, 0].copy() for batch in other]).tolist() == emitted[had:]
 
 
-def test_a_view_counts_as_its_batch():
+def test_view_counts_as_its_batch():
     loader = loader_of(max_bytes=least_bytes())
     batches = iter(loader)
     views = []
@@ -106,7 +106,7 @@ def test_a_view_counts_as_its_batch():
     assert loader.stats().outstanding_leases == len(views)
 
 
-def test_the_end_of_input_needs_no_memory():
+def test_end_of_input_needs_no_memory():
     """When every batch there is has been handed out, keeping them all is no reason to fail."""
     for count in range(2, 20):
         loader = loader_of(count, max_bytes=least_bytes(threads=1), threads=1)

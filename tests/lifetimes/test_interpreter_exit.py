@@ -96,11 +96,11 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("state", OTHERS)
-def test_an_exit_is_clean_while(state):
+def test_exit_is_clean_while(state):
     run(OTHERS[state])
 
 
-def test_an_exit_is_clean_while_a_finalizer_still_uses_the_loader():
+def test_exit_is_clean_while_a_finalizer_still_uses_the_loader():
     """Python 3.13t clears all modules before it finalizes objects that their functions can reach.
 
     So the finalizer finds None for each global, its own and those of pyecho. Python reports that,
@@ -121,7 +121,7 @@ def test_an_exit_is_clean_while_a_finalizer_still_uses_the_loader():
     )
 
 
-def test_a_daemon_thread_of_the_programs_may_be_inside_pytorch():
+def test_daemon_thread_of_the_programs_may_be_inside_pytorch():
     """Python before 3.14 ends it there, in a C++ destructor."""
     run("""
         import torch
@@ -137,7 +137,7 @@ def test_a_daemon_thread_of_the_programs_may_be_inside_pytorch():
     """)
 
 
-def test_the_exit_waits_for_a_source_that_takes_long_to_end():
+def test_exit_waits_for_a_source_that_takes_long_to_end():
     output = run("""
         class Source:
             def __iter__(self):

@@ -79,7 +79,7 @@ def test_ctrl_c_is_answered_in(wait):
         finished(process)
 
 
-def test_a_put_that_was_interrupted_took_nothing():
+def test_put_that_was_interrupted_took_nothing():
     script = """
         buffer = pyecho.EchoBuffer(pyecho.Field((), int), batch_size=1, factor=1)
         number = 0

@@ -21,7 +21,7 @@ RESIDENT = """
     [(3072, 20_000, 256), (3072, 1, 8192), (150_528, 500, 64), (602_112, 100, 32)],
 )
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_buffer_takes_slots_plus_ready_batches(row_bytes, capacity, batch_size, threads):
+def test_buffer_takes_slots_plus_ready_batches(row_bytes, capacity, batch_size, threads):
     """The growth of resident memory is within 5% of the bytes of rows that it may hold."""
     run(
         RESIDENT

@@ -17,7 +17,7 @@ def rows(count, width=64):
 
 @hoarding
 @pytest.mark.parametrize("threads", [1, 4])
-def test_a_consumer_that_keeps_its_batches_sees_them_unchanged(threads):
+def test_consumer_that_keeps_its_batches_sees_them_unchanged(threads):
     """A bug of others: kept batches were overwritten by later ones."""
     source = rows(2000)
     arguments = {"factor": 2, "batch_size": 16, "shuffle_buffer": 50}

@@ -105,7 +105,7 @@ def test_augment_overlaps_the_consumer():
 @workers
 @levels
 @pytest.mark.parametrize("epochs", [None, 2])
-def test_an_error_arrives_in_its_place_and_the_next_epoch_is_whole(
+def test_error_arrives_in_its_place_and_the_next_epoch_is_whole(
     augment_workers, batch_size, epochs
 ):
     error, fails = RuntimeError("no such crop"), True
@@ -246,7 +246,7 @@ class Compose:
 @pytest.mark.parametrize("augment_workers", [2, 4])
 @pytest.mark.parametrize("as_method", [False, True])
 @pytest.mark.parametrize("option", ["augment", "collate_fn"])
-def test_an_object_that_is_not_thread_safe_gives_each_batch_its_own(
+def test_object_that_is_not_thread_safe_gives_each_batch_its_own(
     augment_workers, as_method, option
 ):
     compose = Compose()
@@ -264,7 +264,7 @@ def test_an_object_that_is_not_thread_safe_gives_each_batch_its_own(
 
 
 @pytest.mark.parametrize("augment_workers", [0, 1])
-def test_an_object_is_called_itself_by_one_worker(augment_workers):
+def test_object_is_called_itself_by_one_worker(augment_workers):
     compose = Compose()
     emitted = flat(loader_of(range(20), 2, augment=compose, augment_workers=augment_workers))
     assert compose.seen == emitted == repeated(range(20))

@@ -78,7 +78,7 @@ def test_torch_draws_by_seed_epoch_and_number_and_leaves_the_global_generators_a
 
 
 @pytest.mark.parametrize("draw", [lambda: torch.rand(3), lambda: torch.rand_like(X)])
-def test_an_interrupt_at_any_point_of_a_seeded_call_leaves_the_global_generator_in_use(draw):
+def test_interrupt_at_any_point_of_a_seeded_call_leaves_the_global_generator_in_use(draw):
     point, struck = 0, True
     while struck:
         point += 1
@@ -99,7 +99,7 @@ def test_draws_of_one_call_differ_and_those_of_numpy_and_torch_are_apart():
     assert len(set(drawn)) == 27
 
 
-def test_a_generator_of_the_users_own_is_used():
+def test_generator_of_the_users_own_is_used():
     def draw():
         own = torch.Generator().manual_seed(5)
         return torch.rand(3, generator=own).tolist(), X.clone().normal_(generator=own).tolist()

@@ -27,7 +27,7 @@ def test_views_of_a_read_only_array_cannot_be_made_writable():
         view.flags.writeable = True
 
 
-def test_a_masked_array_keeps_its_mask_and_both_are_read_only():
+def test_masked_array_keeps_its_mask_and_both_are_read_only():
     [use] = pyecho.EchoLoader([np.ma.masked_array([1.0, 2.0], [0, 1])], 1)
     assert use.mask.tolist() == [False, True]
     for value in (5, np.ma.masked):
@@ -36,7 +36,7 @@ def test_a_masked_array_keeps_its_mask_and_both_are_read_only():
 
 
 @waiting_drivers
-def test_an_item_is_let_go_after_its_last_use(driver):
+def test_item_is_let_go_after_its_last_use(driver):
     class Item:
         alive = 0
 
@@ -58,14 +58,14 @@ def test_an_item_is_let_go_after_its_last_use(driver):
 # ---------------------------------------------------------------- EchoMutated
 
 
-def test_a_tensor_without_a_version_is_not_watched():
+def test_tensor_without_a_version_is_not_watched():
     with torch.inference_mode():
         tensor = torch.zeros(2)
     assert len(list(pyecho.EchoLoader([tensor], 3))) == 3
 
 
 @waiting_drivers
-def test_a_source_that_writes_into_one_tensor_over_and_over_is_found_out(driver):
+def test_source_that_writes_into_one_tensor_over_and_over_is_found_out(driver):
     shared = torch.zeros(2)
 
     def source():

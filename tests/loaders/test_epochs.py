@@ -34,7 +34,7 @@ def epoch_of(number, items=range(40), factor=2.5, **arguments):
 
 
 @waiting_drivers
-def test_an_iterator_that_is_never_asked_costs_nothing(driver):
+def test_iterator_that_is_never_asked_costs_nothing(driver):
     source = Iterated(range(40))
     loader = loader_of(driver, source, **SHUFFLED)
     threads = pyecho_threads()
@@ -47,7 +47,7 @@ def test_an_iterator_that_is_never_asked_costs_nothing(driver):
 
 @drivers
 @levels
-def test_a_later_iteration_ends_an_earlier_one_and_not_the_other_way_round(driver, batch_size):
+def test_later_iteration_ends_an_earlier_one_and_not_the_other_way_round(driver, batch_size):
     loader = loader_of(driver, range(40), 2, batch_size=batch_size, **SHUFFLED)
     one = iter(loader)
     next(one)
@@ -64,7 +64,7 @@ def test_a_later_iteration_ends_an_earlier_one_and_not_the_other_way_round(drive
 
 @drivers
 @pytest.mark.parametrize("taken", [1, 30])
-def test_an_epoch_that_was_left_counts_unless_set_epoch_says_otherwise(driver, taken):
+def test_epoch_that_was_left_counts_unless_set_epoch_says_otherwise(driver, taken):
     loader = loader_of(driver, range(40), 2, **SHUFFLED)
     list(itertools.islice(loader, taken))
     assert flat(loader) == epoch_of(1, factor=2)
@@ -97,7 +97,7 @@ def test_every_pass_is_told_its_number(driver, epochs):
 
 @pytest.mark.parametrize("turn", [lambda loader: pickle.loads(pickle.dumps(loader)), copy.deepcopy])
 @pytest.mark.parametrize("source", [range(40), Iterated(range(40))], ids=["in memory", "iterated"])
-def test_a_copy_goes_on_with_the_next_epoch(source, turn):
+def test_copy_goes_on_with_the_next_epoch(source, turn):
     loader = pyecho.EchoLoader(source, **SHUFFLED)
     assert flat(turn(loader)) == epoch_of(0, factor=2)
     flat(loader)
@@ -148,7 +148,7 @@ def test_passes_flow_into_each_other(driver, batch_size, factor):
 @pytest.mark.parametrize("kept", [False, True], ids=["", "iterators kept"])
 @pytest.mark.parametrize("options", [{}, {"epochs": 3}, {"steps_per_epoch": 7}], ids=str)
 @drivers
-def test_a_loop_that_counts_to_the_length_ends_the_epoch(driver, options, kept, told):
+def test_loop_that_counts_to_the_length_ends_the_epoch(driver, options, kept, told):
     """As training frameworks count: the end of the iteration is never asked for."""
     source = range(14) if driver == "in memory" else Sized(range(14))
     counted, whole = (
@@ -172,7 +172,7 @@ def test_a_loop_that_counts_to_the_length_ends_the_epoch(driver, options, kept, 
 
 @waiting_drivers
 @levels
-def test_an_iteration_that_is_left_ends_the_flow_and_the_next_pass_is_whole(driver, batch_size):
+def test_iteration_that_is_left_ends_the_flow_and_the_next_pass_is_whole(driver, batch_size):
     source = Numbered(range(40))
     loader = loader_of(driver, source, 3, batch_size=batch_size, epochs=3, **SHUFFLED)
     flat(loader)
@@ -189,7 +189,7 @@ def test_an_iteration_that_is_left_ends_the_flow_and_the_next_pass_is_whole(driv
 
 @waiting_drivers
 @levels
-def test_an_error_in_a_later_pass_comes_after_every_use_of_what_came_before(driver, batch_size):
+def test_error_in_a_later_pass_comes_after_every_use_of_what_came_before(driver, batch_size):
     source = Numbered(range(40))
     source.fails = (1, 25)
     loader = loader_of(driver, source, 3, batch_size=batch_size, epochs=3, **SHUFFLED)
@@ -224,7 +224,7 @@ def test_over_an_iterator_the_next_iteration_goes_on_with_a_warning(driver, batc
 
 
 @waiting_drivers
-def test_the_warning_as_an_error_loses_nothing(driver):
+def test_warning_as_an_error_loses_nothing(driver):
     loader = loader_of(driver, iter(range(50)))
     assert next(iter(loader)) == 0
     uses = iter(loader)
@@ -238,7 +238,7 @@ def test_the_warning_as_an_error_loses_nothing(driver):
     "source", [[], (), np.zeros((0, 3)), iter(()), {}.keys(), Iterated([])], ids=type
 )
 @levels
-def test_a_source_that_yields_nothing_is_an_empty_epoch_with_a_warning(source, batch_size, epochs):
+def test_source_that_yields_nothing_is_an_empty_epoch_with_a_warning(source, batch_size, epochs):
     loader = pyecho.EchoLoader(source, batch_size=batch_size, epochs=epochs)
     for _ in range(2):
         batches = iter(loader)
@@ -251,7 +251,7 @@ def test_a_source_that_yields_nothing_is_an_empty_epoch_with_a_warning(source, b
 
 
 @waiting_drivers
-def test_an_epoch_whose_one_batch_is_dropped_warns(driver):
+def test_epoch_whose_one_batch_is_dropped_warns(driver):
     source = range(10) if driver == "in memory" else Sized(range(10))
     loader = loader_of(driver, source, batch_size=64, drop_last=True)
     batches = iter(loader)
@@ -262,7 +262,7 @@ def test_an_epoch_whose_one_batch_is_dropped_warns(driver):
 
 @waiting_drivers
 @levels
-def test_an_iterator_that_was_read_to_its_end_is_an_empty_epoch_with_a_warning(driver, batch_size):
+def test_iterator_that_was_read_to_its_end_is_an_empty_epoch_with_a_warning(driver, batch_size):
     loader = loader_of(driver, iter(Iterated(range(8))), batch_size=batch_size)
     assert sorted(flat(loader)) == repeated(range(8))
     for _ in range(2):

@@ -17,7 +17,7 @@ NUMBER = pyecho.Field((), int)
 @pytest.mark.parametrize(
     "factor", [0, 0.99, -1, math.nan, math.inf, "2", None, [2], 1j, 10**400, 1e18, True], ids=str
 )
-def test_a_factor_is_a_number_of_at_least_one(factor):
+def test_factor_is_a_number_of_at_least_one(factor):
     for make in (
         lambda: pyecho.EchoLoader([1], factor),
         lambda: pyecho.EchoBuffer(NUMBER, batch_size=1, factor=factor),
@@ -81,7 +81,7 @@ def test_options_that_are_wrong_or_do_not_go_together_are_named(arguments, messa
 
 
 @pytest.mark.parametrize("epoch", [-1, 1.5, "1", None])
-def test_a_wrong_epoch_is_refused(epoch):
+def test_wrong_epoch_is_refused(epoch):
     with pytest.raises(pyecho.ConfigError, match="epoch must be"):
         pyecho.EchoLoader([1]).set_epoch(epoch)
 
@@ -107,7 +107,7 @@ def jax_loader(source, **options):
         (pyecho.EchoLoader, "prefetch_factor", "pass it to a torch.utils.data.DataLoader"),
     ],
 )
-def test_an_unknown_option_is_refused_with_a_hint(make, wrong, hint):
+def test_unknown_option_is_refused_with_a_hint(make, wrong, hint):
     with pytest.raises(TypeError) as raised:
         make([1], **{wrong: 3})
     assert f"got an unexpected keyword argument {wrong!r}; " in str(raised.value)
@@ -119,18 +119,18 @@ def test_an_unknown_option_is_refused_with_a_hint(make, wrong, hint):
     "name",
     ["unbatch", "unique_in_batch", "drop_last", "pad_last", "with_info", "copy", "progress"],
 )
-def test_a_flag_is_true_or_false(name, wrong):
+def test_flag_is_true_or_false(name, wrong):
     with pytest.raises(pyecho.ConfigError, match=f"^{name} must be True or False, got {wrong!r}$"):
         pyecho.EchoLoader([1], **{"batch_size": 2, name: wrong})
 
 
 @pytest.mark.parametrize("options", [{"batch_size": 2**29}, {"batch_size": 2**28, "factor": 64}])
-def test_the_default_of_shuffle_buffer_fits_any_batch_size(options):
+def test_default_of_shuffle_buffer_fits_any_batch_size(options):
     pyecho.EchoLoader([1], **options)
 
 
 @pytest.mark.parametrize("factor", [2**31, pyecho.Adaptive(max=2**16)], ids=str)
-def test_a_batch_size_without_room_for_distinct_items_is_named_itself(factor):
+def test_batch_size_without_room_for_distinct_items_is_named_itself(factor):
     with pytest.raises(pyecho.ConfigError, match=r"^batch_size must be at most \d+ .*got 131072$"):
         pyecho.EchoLoader([1], factor, batch_size=2**17, unique_in_batch=True)
 
@@ -144,7 +144,7 @@ def test_batches_of_batches_are_warned_of():
     pyecho.torch.EchoLoader(source, 2)
 
 
-def test_a_loader_shows_what_it_is():
+def test_loader_shows_what_it_is():
     loader = pyecho.EchoLoader([1, 2], 2.5, batch_size=4, shuffle_buffer=9)
     assert "EchoLoader(list, factor=2.5, batch_size=4, shuffle_buffer=9)" in repr(loader)
 
@@ -160,7 +160,7 @@ def test_a_loader_shows_what_it_is():
         ({"a": []}, "at least one leaf"),
     ],
 )
-def test_a_spec_is_a_nest_of_fields(spec, message):
+def test_spec_is_a_nest_of_fields(spec, message):
     with pytest.raises(pyecho.ConfigError, match=message):
         pyecho.EchoBuffer(spec, batch_size=1)
 

@@ -43,7 +43,7 @@ def test_spec_mismatch_names_the_item(odd):
                 del batch
 
 
-def test_a_number_that_does_not_fit_is_told():
+def test_number_that_does_not_fit_is_told():
     with pytest.raises(pyecho.SpecMismatch, match=r"^item: .*int64.*does not fit"):
         list(pyecho.EchoLoader([1, 2**63], 1, batch_size=1))
 
@@ -59,7 +59,7 @@ def test_a_number_that_does_not_fit_is_told():
     ],
 )
 @drivers
-def test_the_leaf_is_named_after_every_use_of_what_came_before(driver, item, path):
+def test_leaf_is_named_after_every_use_of_what_came_before(driver, item, path):
     loader = loader_of(driver, [*[GOOD] * 4, item, GOOD], 2, batch_size=3)
     batches, rows = iter(loader), 0
     with pytest.raises(pyecho.SpecMismatch) as raised:
@@ -84,7 +84,7 @@ def test_the_last_batch_before_the_error_may_be_short_or_left_out(shuffle_buffer
 
 
 @pytest.mark.parametrize("first", [None, "text"])
-def test_an_array_where_the_first_item_has_none_is_an_error(first):
+def test_array_where_the_first_item_has_none_is_an_error(first):
     objects = [first, "more", 3, np.array(["o"], object), b"", None]
     [batch] = pyecho.EchoLoader(
         [{"x": 1, "mask": it} for it in objects], 1, batch_size=6, shuffle_buffer=0
@@ -99,7 +99,7 @@ def test_an_array_where_the_first_item_has_none_is_an_error(first):
             list(pyecho.EchoLoader(source, 1, batch_size=2))
 
 
-def test_a_field_for_objects_takes_arrays_too():
+def test_field_for_objects_takes_arrays_too():
     buffer = pyecho.EchoBuffer(pyecho.Field((), object), batch_size=2, factor=1)
     given = [np.zeros(2), np.zeros(3)]
     for array in given:
@@ -119,7 +119,7 @@ def test_masked_arrays_are_refused_wherever_they_come(position, arguments):
         list(pyecho.EchoLoader(source, 1, batch_size=2, **arguments))
 
 
-def test_the_torch_loader_names_torch_dtypes():
+def test_torch_loader_names_torch_dtypes():
     first, second = torch.zeros(2, dtype=torch.bfloat16), torch.zeros(2, dtype=torch.float16)
     with pytest.raises(pyecho.SpecMismatch, match=r"bfloat16.*got float16"):
         list(pyecho.torch.EchoLoader([first, second], 1, batch_size=2))

@@ -54,7 +54,7 @@ ERRORS = [(Unreadable, "a.png", 7), (BaseException, "odd"), (SystemExit, 3)]
 @pytest.mark.parametrize("shuffle_buffer", [0, 4])
 @pytest.mark.parametrize("count", [0, 9])
 @pytest.mark.parametrize("kind", ERRORS, ids=lambda kind: kind[0].__name__)
-def test_an_exception_follows_every_use_of_the_items_before_it_and_the_next_epoch_is_whole(
+def test_exception_follows_every_use_of_the_items_before_it_and_the_next_epoch_is_whole(
     driver, batch_size, shuffle_buffer, count, kind
 ):
     error = kind[0](*kind[1:])
@@ -121,7 +121,7 @@ def quick_shutdown(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick_shutdown")
 @pytest.mark.parametrize(("kill", "message"), [(False, r"h\.png"), (True, "worker")])
-def test_an_error_in_a_data_loader_worker_or_its_death_reaches_the_consumer(kill, message):
+def test_error_in_a_data_loader_worker_or_its_death_reaches_the_consumer(kill, message):
     # Arrays, because they cross in one write: a tensor that is in transit when its worker dies is
     # an EOFError of PyTorch's.
     source = torch.utils.data.DataLoader(
@@ -140,7 +140,7 @@ def test_an_error_in_a_data_loader_worker_or_its_death_reaches_the_consumer(kill
 
 @drivers
 @levels
-def test_a_closed_loader_says_so(driver, batch_size):
+def test_closed_loader_says_so(driver, batch_size):
     loader = loader_of(driver, list(range(50)), batch_size=batch_size)
     ended, running, never = iter(loader), iter(loader), iter(loader)
     batches = sum(1 for _ in ended)
@@ -155,7 +155,7 @@ def test_a_closed_loader_says_so(driver, batch_size):
     assert (stats.batches, stats.outstanding_leases) == (batches + 1, 0)
 
 
-def test_a_with_block_closes_and_lets_exceptions_through():
+def test_with_block_closes_and_lets_exceptions_through():
     with pytest.raises(ZeroDivisionError), pyecho.EchoLoader(range(3)) as loader:
         for _ in loader:
             raise ZeroDivisionError
@@ -173,7 +173,7 @@ def test_a_with_block_closes_and_lets_exceptions_through():
     ],
     ids=["set_epoch", "close"],
 )
-def test_a_loader_that_its_own_source_ends_says_by_what(call, message, augment, threads):
+def test_loader_that_its_own_source_ends_says_by_what(call, message, augment, threads):
     class EndsItsLoader:
         def __iter__(self):
             yield from range(3)

@@ -30,7 +30,7 @@ def test_every_use_is_augmented_by_its_own_generator_and_makes_the_batch(workers
         assert batch["name"] == [f"item {index}" for index in indices]
 
 
-def test_a_collate_fn_gets_examples_that_are_their_own():
+def test_collate_fn_gets_examples_that_are_their_own():
     def ids(examples):
         return [(float(example["x"].max()), example["drawn"]) for example in examples]
 
@@ -127,7 +127,7 @@ def test_examples_in_lists_are_examples_like_others(options, payload):
     loader.close()
 
 
-def test_a_length_is_unknown_and_steps_make_one():
+def test_length_is_unknown_and_steps_make_one():
     with pytest.raises(TypeError, match="does not tell how many items it has"):
         len(pyecho.EchoLoader(Patches(), flatten=True))
     [batches] = emitted(Patches(), 1, flatten=True, steps_per_epoch=5, **BATCHES)

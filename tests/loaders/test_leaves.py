@@ -159,7 +159,7 @@ def test_batches_are_private_and_writable(driver):
 # ---------------------------------------------------------------- tensors
 
 
-def test_the_torch_loader_makes_tensors_of_tensors_arrays_and_numbers_and_leaves_text():
+def test_torch_loader_makes_tensors_of_tensors_arrays_and_numbers_and_leaves_text():
     source = [
         (torch.full((2,), n), {"n": n, "a": np.full(3, n), "t": torch.tensor(n / 2)}, str(n))
         for n in range(3)
@@ -172,7 +172,7 @@ def test_the_torch_loader_makes_tensors_of_tensors_arrays_and_numbers_and_leaves
     assert names == ["0", "1", "2"]
 
 
-def test_the_numpy_loader_takes_tensors_and_says_where_others_belong():
+def test_numpy_loader_takes_tensors_and_says_where_others_belong():
     batch = batch_of(torch.arange(3), torch.arange(3))
     assert type(batch) is np.ndarray
     assert batch.tolist() == [[0, 1, 2]] * 2
@@ -191,6 +191,6 @@ def test_the_numpy_loader_takes_tensors_and_says_where_others_belong():
         (lambda: np.zeros(2, ">f4"), r"PyTorch has no.*pyecho\.EchoLoader"),
     ],
 )
-def test_the_torch_loader_refuses_leaves_that_cannot_be_tensors_in_host_memory(make, remedy):
+def test_torch_loader_refuses_leaves_that_cannot_be_tensors_in_host_memory(make, remedy):
     with pytest.raises(pyecho.ConfigError, match=remedy):
         list(pyecho.torch.EchoLoader([make()], 1, batch_size=1))

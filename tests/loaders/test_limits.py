@@ -53,7 +53,7 @@ def test_batch_echoing_checks_the_first_item_against_max_bytes(driver, shuffle_b
 
 
 @drivers
-def test_the_default_shuffle_buffer_is_ten_batches_and_a_short_source_needs_no_more(driver):
+def test_default_shuffle_buffer_is_ten_batches_and_a_short_source_needs_no_more(driver):
     source = [ROW] * 30
     with_default = loader_of(driver, source, 2, batch_size=4, seed=3)
     explicit = loader_of(driver, source, 2, batch_size=4, seed=3, shuffle_buffer=40)
@@ -64,7 +64,7 @@ def test_the_default_shuffle_buffer_is_ten_batches_and_a_short_source_needs_no_m
 
 
 @pytest.mark.parametrize("held", [1, 2, 5])
-def test_a_buffer_sets_memory_aside_for_as_many_batches_as_are_said_to_be_held(held):
+def test_buffer_sets_memory_aside_for_as_many_batches_as_are_said_to_be_held(held):
     buffer = pyecho.EchoBuffer(
         pyecho.Field((), int), batch_size=1, factor=20, leases=held, threads=1
     )

@@ -103,7 +103,7 @@ def uses_in(batch, info, *, whole):
     workers=st.sampled_from([None, None, 0, 1, 3]),
     collate=st.booleans(),
 )
-def test_a_loader_emits_what_the_model_says(
+def test_loader_emits_what_the_model_says(
     items, form, configuration, epoch, epochs, steps, count, threads, prefetch, workers, collate
 ):
     batches = configuration["batch_size"] is not None
@@ -146,7 +146,7 @@ def test_a_loader_emits_what_the_model_says(
     steps=st.one_of(st.none(), st.none(), st.integers(1, 12)),
     way=st.sampled_from(["put", "put_batch", "reserve"]),
 )
-def test_a_buffer_fed_by_hand_emits_what_the_model_says(items, configuration, threads, steps, way):
+def test_buffer_fed_by_hand_emits_what_the_model_says(items, configuration, threads, steps, way):
     configuration["capacity"] = max(1, configuration["capacity"])
     iterations = model.iterations([items], known=False, steps=steps, **configuration)
     expected = [[use.item for use in batch] for batches in iterations for batch in batches]

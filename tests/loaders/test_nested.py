@@ -38,7 +38,7 @@ def test_length_and_epoch_pass_through():
     assert list(outer)[::3] == list(expected)
 
 
-def test_an_error_at_the_bottom_arrives_at_the_top_as_itself():
+def test_error_at_the_bottom_arrives_at_the_top_as_itself():
     error = OSError("cable out")
 
     def source():
@@ -80,7 +80,7 @@ class TellsEpochs(list):
 @pytest.mark.parametrize("inner", [{}, {"epochs": 3}, {"steps_per_epoch": 3}], ids=str)
 @pytest.mark.parametrize("outer", [{}, {"epochs": 3}, {"steps_per_epoch": 5}], ids=str)
 @pytest.mark.parametrize("module", ["pyecho", "pyecho.torch"])
-def test_the_source_of_two_loaders_is_told_epochs_in_order(module, inner, outer):
+def test_source_of_two_loaders_is_told_epochs_in_order(module, inner, outer):
     if module == "pyecho.torch":
         pytest.importorskip("torch")
     loader = import_module(module).EchoLoader

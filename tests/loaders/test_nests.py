@@ -71,7 +71,7 @@ def test_reserved_views_are_what_the_examples_are(kind):
 
 
 @kinds
-def test_a_mismatch_names_the_part(kind):
+def test_mismatch_names_the_part(kind):
     good, bad = rows(kind, 1), kind.make(np.zeros(2), {"n": 0, "name": b"", "more": 1})
     for wrong, path in (
         (kind.make(np.zeros(3), {"n": 0, "name": ""}), f"item{kind.steps[0]}: expected float64"),
@@ -111,7 +111,7 @@ def test_keys_may_come_in_another_order_and_dicts_of_other_types():
     assert (batch["a"].tolist(), batch["b"].tolist()) == ([1, 3, 5], [2, 4, 6])
 
 
-def test_a_namedtuple_is_the_same_by_its_names():
+def test_namedtuple_is_the_same_by_its_names():
     again = collections.namedtuple("Pair", ["a", "b"])
     swapped = collections.namedtuple("Pair", ["b", "a"])
     assert batch_of(Pair(1, 2), again(3, 4), (5, 6)).b.tolist() == [2, 4, 6]
@@ -119,7 +119,7 @@ def test_a_namedtuple_is_the_same_by_its_names():
         batch_of(Pair(1, 2), swapped(3, 4))
 
 
-def test_the_context_of_a_registered_node_is_part_of_its_structure():
+def test_context_of_a_registered_node_is_part_of_its_structure():
     with pytest.raises(pyecho.SpecMismatch, match="a context of 'km' instead of 'm'"):
         batch_of(OptreeNode(1, 2, "m"), OptreeNode(3, 4, "km"))
 
@@ -161,7 +161,7 @@ class Sealed(collections.abc.Mapping):
         return 1
 
 
-def test_a_mapping_that_cannot_be_made_again_is_refused_as_an_example_and_passes_as_an_item():
+def test_mapping_that_cannot_be_made_again_is_refused_as_an_example_and_passes_as_an_item():
     with pytest.raises(pyecho.ConfigError, match=r"a Sealed cannot be made of new children.*dict"):
         batch_of(Sealed(a=np.zeros(2)))
     item = Sealed(a={"x": np.zeros(2), "t": torch.zeros(2)})
@@ -196,7 +196,7 @@ def test_keys_that_are_nan_are_the_same_in_every_item():
 
 
 @pytest.mark.parametrize("nothing", [{}, [], {"a": {}, "b": ()}])
-def test_an_item_without_a_leaf_passes_as_it_is_and_is_refused_as_an_example(nothing):
+def test_item_without_a_leaf_passes_as_it_is_and_is_refused_as_an_example(nothing):
     assert list(pyecho.EchoLoader([nothing], 2)) == [nothing, nothing]
     with pytest.raises(pyecho.ConfigError, match="at least one leaf"):
         batch_of(nothing)
@@ -249,7 +249,7 @@ def test_register_node_tells_what_flatten_must_return(flattened):
         batch_of(Wrong())
 
 
-def test_a_type_in_a_namespace_of_optree_is_a_leaf():
+def test_type_in_a_namespace_of_optree_is_a_leaf():
     optree = pytest.importorskip("optree")
 
     class Private(Node):

@@ -55,7 +55,7 @@ def test_pad_last_emits_what_the_model_says(
 
 
 @pytest.mark.filterwarnings("ignore:the consumer keeps batches")
-def test_a_source_with_fewer_items_than_its_length_is_an_error_with_both_numbers():
+def test_source_with_fewer_items_than_its_length_is_an_error_with_both_numbers():
     class Short(Iterated):
         def __len__(self):
             return 40

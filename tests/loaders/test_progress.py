@@ -14,7 +14,7 @@ tqdm = pytest.importorskip("tqdm")
 
 @drivers
 @levels
-def test_the_bar_counts_the_batches_of_the_epoch(capsys, driver, batch_size):
+def test_bar_counts_the_batches_of_the_epoch(capsys, driver, batch_size):
     arguments = {"batch_size": batch_size, "shuffle_buffer": 7, "seed": 3}
     loader = loader_of(driver, range(40), progress=True, **arguments)
     plain = loader_of(driver, range(40), **arguments)
@@ -29,7 +29,7 @@ def test_the_bar_counts_the_batches_of_the_epoch(capsys, driver, batch_size):
     assert not tqdm.tqdm._instances
 
 
-def test_the_filling_counts_the_rows_of_batches(capsys):
+def test_filling_counts_the_rows_of_batches(capsys):
     source = np.split(np.arange(40), 4)
     loader = pyecho.EchoLoader(
         source, 2, batch_size=4, shuffle_buffer=20, unbatch=True, progress=True
@@ -52,7 +52,7 @@ def test_neither_abandoning_it_nor_an_error_leaves_a_bar(driver):
     assert not tqdm.tqdm._instances
 
 
-def test_an_error_after_some_batches_leaves_no_bar():
+def test_error_after_some_batches_leaves_no_bar():
     batches = iter(pyecho.EchoLoader(map(int, [*"123456789x"]), 2, progress=True))
     with pytest.raises(ValueError, match="x"):
         for _ in batches:
@@ -60,7 +60,7 @@ def test_an_error_after_some_batches_leaves_no_bar():
     assert not tqdm.tqdm._instances
 
 
-def test_a_missing_tqdm_is_named_with_its_remedy(monkeypatch):
+def test_missing_tqdm_is_named_with_its_remedy(monkeypatch):
     for name in ("tqdm", "tqdm.auto"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(pyecho.ConfigError, match=r"needs tqdm: pip install tqdm"):

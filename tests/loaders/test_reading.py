@@ -83,7 +83,7 @@ def test_every_item_is_read_by_one_thread_in_the_callers_context(driver, epochs)
     assert noted == 31 * 8
 
 
-def test_a_source_sees_what_it_set_in_its_context_and_the_caller_does_not():
+def test_source_sees_what_it_set_in_its_context_and_the_caller_does_not():
     def source():
         for number in range(30):
             VARIABLE.set(number)
@@ -95,7 +95,7 @@ def test_a_source_sees_what_it_set_in_its_context_and_the_caller_does_not():
 
 
 @waiting_drivers
-def test_a_source_may_keep_what_belongs_to_one_thread(driver):
+def test_source_may_keep_what_belongs_to_one_thread(driver):
     class Rows:
         def __iter__(self):
             database = sqlite3.connect(":memory:")  # of this thread alone
@@ -127,7 +127,7 @@ def test_pyechos_threads_are_daemons_that_serve_all_epochs(batch_size):
     assert not seen & set(pyecho_threads())
 
 
-def test_a_data_loader_with_persistent_workers_is_read_by_one_feeder_at_a_time():
+def test_data_loader_with_persistent_workers_is_read_by_one_feeder_at_a_time():
     source = data.DataLoader(
         torch.arange(400), batch_size=4, num_workers=2, persistent_workers=True
     )
@@ -143,7 +143,7 @@ def test_a_data_loader_with_persistent_workers_is_read_by_one_feeder_at_a_time()
 
 @drivers
 @levels
-def test_a_source_is_read_once_in_order_and_no_further_ahead_than_asked(driver, batch_size):
+def test_source_is_read_once_in_order_and_no_further_ahead_than_asked(driver, batch_size):
     """A bug of others: prefetch off by one, or the last prefetched items dropped."""
     capacity, prefetch, asked = 8, 3, []
 
@@ -186,7 +186,7 @@ def test_iter_returns_at_once_while_the_source_blocks_and_next_answers_ctrl_c(dr
 @pytest.mark.parametrize("driver", ["feeder", "workers", "augmented"])
 @pytest.mark.parametrize("one_shot", [False, True])
 @pytest.mark.filterwarnings("ignore:.* goes on where that one was left")
-def test_a_new_iteration_waits_for_the_thread_in_the_source_and_answers_ctrl_c(driver, one_shot):
+def test_new_iteration_waits_for_the_thread_in_the_source_and_answers_ctrl_c(driver, one_shot):
     source = Blocked(range(40), after=20)
     loader = loader_of(driver, iter(source) if one_shot else source)
     uses = iter(loader)

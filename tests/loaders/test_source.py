@@ -135,7 +135,7 @@ def test_with_unbatch_the_number_of_examples_is_known(source):
     assert len(loader) == sum(1 for _ in loader)
 
 
-def test_the_epoch_is_told_once_to_all_that_ask_for_it():
+def test_epoch_is_told_once_to_all_that_ask_for_it():
     told = []
 
     class Told:

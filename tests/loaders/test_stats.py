@@ -38,7 +38,7 @@ def test_times_split_between_source_and_consumer_and_only_grow(driver, batch_siz
     assert last.recommended_factor == max(1, last.ratio)
 
 
-def test_the_ratio_is_the_papers_r():
+def test_ratio_is_the_papers_r():
     """t_up per item over t_down per use: 10 items in 6 s, 20 uses in 2 s."""
     stats = pyecho.EchoStats(read=10, emitted=20, source_seconds=6, downstream_seconds=2)
     assert stats.ratio == stats.recommended_factor == pytest.approx(6)
@@ -46,14 +46,14 @@ def test_the_ratio_is_the_papers_r():
     assert (stats.ratio, stats.recommended_factor) == (pytest.approx(0.1), 1)
 
 
-def test_the_ratio_counts_what_the_source_makes_ahead():
+def test_ratio_counts_what_the_source_makes_ahead():
     stats = pyecho.EchoStats(
         read=10, emitted=20, source_seconds=1, upstream_seconds=6, downstream_seconds=2
     )
     assert stats.ratio == stats.recommended_factor == pytest.approx(6)
 
 
-def test_the_share_of_fresh_uses():
+def test_share_of_fresh_uses():
     assert pyecho.EchoStats(fresh=10, emitted=40).fresh_share == 0.25
     assert math.isnan(pyecho.EchoStats(fresh=10).fresh_share)
 

@@ -22,7 +22,7 @@ def path(tmp_path):
 
 @drivers
 @levels
-def test_a_trace_accounts_for_the_time_of_every_thread(driver, batch_size, path):
+def test_trace_accounts_for_the_time_of_every_thread(driver, batch_size, path):
     loader = loader_of(driver, range(ITEMS), 3, batch_size=batch_size, shuffle_buffer=8)
     plain = loader_of(driver, range(ITEMS), 3, batch_size=batch_size, shuffle_buffer=8)
     with loader.trace(path):
@@ -55,7 +55,7 @@ def test_waits_and_steps_are_those_of_the_statistics(driver, batch_size, path):
     assert trace.seconds("step") == pytest.approx(stats.downstream_seconds)
 
 
-def test_a_wait_for_room_lies_within_its_put(path):
+def test_wait_for_room_lies_within_its_put(path):
     loader = loader_of("feeder", [object() for _ in range(12)], 2)
     with loader.trace(path):
         for _ in loader:
@@ -65,7 +65,7 @@ def test_a_wait_for_room_lies_within_its_put(path):
     assert trace.seconds("put") >= trace.seconds("wait for room")
 
 
-def test_an_error_in_the_block_still_writes_the_file(path):
+def test_error_in_the_block_still_writes_the_file(path):
     with pytest.raises(ZeroDivisionError), pyecho.EchoLoader([1, 2]).trace(path):
         raise ZeroDivisionError
     assert Trace(path).spans == []
@@ -83,14 +83,14 @@ def test_a_second_trace_is_refused_and_the_first_goes_on(path, tmp_path):
         pass
 
 
-def test_a_trace_that_ctrl_c_cut_short_does_not_prevent_the_next(path):
+def test_trace_that_ctrl_c_cut_short_does_not_prevent_the_next(path):
     tracing._core.trace_start()  # and no more of it
     with pyecho.EchoLoader([1]).trace(path):
         pass
     assert Trace(path).spans == []
 
 
-def test_a_path_without_a_folder_is_refused_before_anything_runs(path, tmp_path):
+def test_path_without_a_folder_is_refused_before_anything_runs(path, tmp_path):
     loader = pyecho.EchoLoader([1])
     for wrong in (tmp_path, tmp_path / "missing" / "run.json"):
         with pytest.raises(pyecho.ConfigError, match="in an existing folder"):
@@ -99,7 +99,7 @@ def test_a_path_without_a_folder_is_refused_before_anything_runs(path, tmp_path)
         pass
 
 
-def test_a_file_that_cannot_be_written_whole_leaves_the_old_one(path, monkeypatch):
+def test_file_that_cannot_be_written_whole_leaves_the_old_one(path, monkeypatch):
     path.write_text("old")
 
     def failing(recording):
@@ -130,7 +130,7 @@ def test_dropped_events_are_counted_in_the_file(path):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-def test_a_forked_child_writes_nothing(path):
+def test_forked_child_writes_nothing(path):
     with pyecho.EchoLoader([1]).trace(path) as trace:
         child = os.fork()
         if child == 0:

@@ -48,7 +48,7 @@ def test_one_object_for_each_row_is_a_column_whatever_the_objects_are():
     assert all(row is target for row, target in zip(batch[1], targets, strict=True))
 
 
-def test_a_list_of_arrays_is_a_list_of_columns_even_if_there_are_as_many_rows():
+def test_list_of_arrays_is_a_list_of_columns_even_if_there_are_as_many_rows():
     [batch] = loader_of([[np.arange(4).reshape(2, 2), np.arange(2)]])
     assert batch[0].shape == (2, 2)
     assert batch[1].tolist() == [0, 1]
@@ -56,7 +56,7 @@ def test_a_list_of_arrays_is_a_list_of_columns_even_if_there_are_as_many_rows():
     assert [column.mean() for column in batch] == [0, 1]
 
 
-def test_a_nest_of_lists_whose_number_is_not_that_of_the_rows_is_a_nest():
+def test_nest_of_lists_whose_number_is_not_that_of_the_rows_is_a_nest():
     pairs = [("a", "b", "c"), ("d", "e", "f")]
     [batch] = loader_of([{"pairs": pairs, "x": np.arange(3)}])
     assert batch["pairs"] == [["a", "b", "c"], ["d", "e", "f"]]

@@ -16,7 +16,7 @@ def rows(buffer):
     return np.array([int(x) for batch in buffer for x in batch["x"]], np.int64)
 
 
-def test_a_native_thread_fills_a_buffer():
+def test_native_thread_fills_a_buffer():
     buffer = pyecho.EchoBuffer({"x": pyecho.Field((), np.int64)}, batch_size=4, capacity=16)
     capsule = buffer.capsule
 
@@ -32,7 +32,7 @@ def test_a_native_thread_fills_a_buffer():
     thread.join()
 
 
-def test_a_capsule_outlives_its_buffer():
+def test_capsule_outlives_its_buffer():
     buffer = pyecho.EchoBuffer({"x": pyecho.Field((), np.int64)}, batch_size=4, capacity=16)
     capsule = buffer.capsule
     assert Calls().put(handle_of(capsule), 0) == OK
@@ -47,7 +47,7 @@ def test_only_python_consumes_a_buffer_of_pythons():
     assert Calls().acquire(handle_of(buffer.capsule), batch, 0) == MISUSE
 
 
-def test_the_pointer_of_a_capsule_is_good_for_as_long_as_the_buffer():
+def test_pointer_of_a_capsule_is_good_for_as_long_as_the_buffer():
     buffer = pyecho.EchoBuffer({"x": pyecho.Field((), np.int64)}, batch_size=4)
     handle = handle_of(buffer.capsule)
     gc.collect()
@@ -71,7 +71,7 @@ def test_references_have_no_capsule():
         _ = buffer.capsule
 
 
-def test_the_files_for_native_code_are_there():
+def test_files_for_native_code_are_there():
     assert (Path(pyecho.get_include()) / "pyecho" / "pyecho.h").exists()
     assert (Path(pyecho.get_include()) / "pyecho" / "pyecho.hpp").exists()
     assert (Path(pyecho.get_cmake_dir()) / "pyecho-config.cmake").exists()

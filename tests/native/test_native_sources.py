@@ -52,7 +52,7 @@ def test_every_example_comes_as_often_as_its_factor(options, producers):
     loader.close()
 
 
-def test_the_torch_loader_gives_tensors_and_augments_each_use():
+def test_torch_loader_gives_tensors_and_augments_each_use():
     def augment(batch, rng):
         return {"x": batch["x"] + 1000 * rng.integers(1, 3)}
 
@@ -63,7 +63,7 @@ def test_the_torch_loader_gives_tensors_and_augments_each_use():
     loader.close()
 
 
-def test_an_adaptive_factor_and_its_replay():
+def test_adaptive_factor_and_its_replay():
     loader = loader_of(Numbers(300), pyecho.Adaptive(max=4), batch_size=4)
     first = rows(loader)
     uses = np.bincount(first, minlength=300)
@@ -74,7 +74,7 @@ def test_an_adaptive_factor_and_its_replay():
 
 
 @pytest.mark.parametrize("taken", [0, 1, 30])
-def test_a_state_goes_on_in_the_middle_of_a_pass(taken):
+def test_state_goes_on_in_the_middle_of_a_pass(taken):
     options = {"epochs": 2, "factor": 2.5}
     loader = loader_of(Numbers(100), **options)
     iterator = iter(loader)
@@ -88,7 +88,7 @@ def test_a_state_goes_on_in_the_middle_of_a_pass(taken):
     assert [*again, *rows(other)] == rest
 
 
-def test_a_state_without_payload_is_refused():
+def test_state_without_payload_is_refused():
     loader = loader_of(Numbers(100))
     iterator = iter(loader)
     next(iterator)
@@ -100,7 +100,7 @@ def test_a_state_without_payload_is_refused():
 # ---------------------------------------------------------------- ends
 
 
-def test_an_epoch_that_ends_early_ends_the_pass():
+def test_epoch_that_ends_early_ends_the_pass():
     source = Numbers(10**9)
     loader = loader_of(source)
     for _ in range(3):
@@ -116,7 +116,7 @@ def test_producers_may_wait_with_the_gil():
     assert len(rows(loader)) == 900
 
 
-def test_an_exception_comes_after_everything_before_it():
+def test_exception_comes_after_everything_before_it():
     class Failing(Numbers):
         def __pyecho_feed__(self, capsule):
             super().__pyecho_feed__(capsule)
@@ -129,7 +129,7 @@ def test_an_exception_comes_after_everything_before_it():
     assert len(found) == 60
 
 
-def test_a_failure_told_through_c_is_a_runtime_error():
+def test_failure_told_through_c_is_a_runtime_error():
     class Failing(Numbers):
         def __pyecho_feed__(self, capsule):
             super().__pyecho_feed__(capsule)
@@ -142,7 +142,7 @@ def test_a_failure_told_through_c_is_a_runtime_error():
     assert len(found) == 60
 
 
-def test_a_failure_need_not_be_told_in_utf8():
+def test_failure_need_not_be_told_in_utf8():
     class Failing(Numbers):
         def __pyecho_feed__(self, capsule):
             assert self.calls.fail(handle_of(capsule), b"caf\xe9") == OK
@@ -151,7 +151,7 @@ def test_a_failure_need_not_be_told_in_utf8():
         rows(loader_of(Failing(10)))
 
 
-def test_a_thread_left_waiting_is_an_error_and_puts_nothing_into_the_next_pass():
+def test_thread_left_waiting_is_an_error_and_puts_nothing_into_the_next_pass():
     class Leaving(Numbers):
         left = None
 
@@ -182,7 +182,7 @@ def test_a_thread_left_waiting_is_an_error_and_puts_nothing_into_the_next_pass()
     assert (np.bincount(rows(loader)) == 3).all()
 
 
-def test_a_source_that_has_become_shorter_than_a_state_is_an_error():
+def test_source_that_has_become_shorter_than_a_state_is_an_error():
     class Unsized(Numbers):
         def __len__(self):
             raise TypeError
@@ -216,7 +216,7 @@ print(sum(len(b["x"]) for b in pyecho.EchoLoader(Numbers(1000, threads=2), 2, ba
     assert (done.returncode, done.stdout) == (0, "2000\n"), done.stderr
 
 
-def test_a_slot_left_open_is_an_error_and_the_next_epoch_works():
+def test_slot_left_open_is_an_error_and_the_next_epoch_works():
     class Forgetful(Numbers):
         def __pyecho_feed__(self, capsule):
             super().__pyecho_feed__(capsule)
@@ -240,7 +240,7 @@ def test_closing_ends_the_pass_only():
     assert [len(rows(loader)) for _ in range(2)] == [60, 60]
 
 
-def test_a_capsule_that_is_kept_puts_nothing_into_the_next_pass():
+def test_capsule_that_is_kept_puts_nothing_into_the_next_pass():
     class Keeping(Numbers):
         kept = ()
 
@@ -255,7 +255,7 @@ def test_a_capsule_that_is_kept_puts_nothing_into_the_next_pass():
         assert (np.bincount(rows(loader)) == 3).all()
 
 
-def test_an_exit_in_the_middle_is_silent():
+def test_exit_in_the_middle_is_silent():
     program = """
 import sys
 from native import Numbers
@@ -280,12 +280,12 @@ for number, batch in enumerate(loader):
         {"collate_fn": list},
     ],
 )
-def test_a_native_source_needs_a_batch_size(options):
+def test_native_source_needs_a_batch_size(options):
     with pytest.raises(pyecho.ConfigError, match="batch_size"):
         loader_of(Numbers(10), **options)
 
 
-def test_the_spec_is_checked():
+def test_spec_is_checked():
     class Wrong(Numbers):
         def __pyecho_spec__(self):
             return {"x": pyecho.Field((), object)}

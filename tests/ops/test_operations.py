@@ -118,7 +118,7 @@ def test_resize_is_within_one_level_of_pillow():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_part_that_is_resampled_in_channels_first_items_and_in_clips(seed):
+def test_part_that_is_resampled_in_channels_first_items_and_in_clips(seed):
     rng = np.random.default_rng(seed)
     clip = rng.integers(0, 256, (5, 30, 40, 3), np.uint8)
     found = made(clip, [ops.RandomResizedCrop(16), ops.Normalize(0.5, 0.5), ops.ToCHW()], seed)

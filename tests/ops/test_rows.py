@@ -129,7 +129,7 @@ def test_any_number_of_ranks_draws_alike(size):
     assert of_world(size) == of_world(1)
 
 
-def test_an_adaptive_factor_replays_with_the_same_rows():
+def test_adaptive_factor_replays_with_the_same_rows():
     loader = loader_of(factor=pyecho.Adaptive(max=4), threads=2)
     wanted = rows_of(loader)
     log = loader.stats().log
@@ -156,7 +156,7 @@ def test_labels_are_resampled_without_interpolation():
     assert set(np.unique(batch["mask"])) <= {0, 7}
 
 
-def test_a_loader_of_arrays_needs_no_name():
+def test_loader_of_arrays_needs_no_name():
     loader = pyecho.torch.EchoLoader(
         torch.randint(0, 256, (12, 3, 10, 10), dtype=torch.uint8),
         2,
@@ -167,7 +167,7 @@ def test_a_loader_of_arrays_needs_no_name():
     assert (batch.shape, batch.dtype) == ((4, 3, 6, 6), torch.bfloat16)
 
 
-def test_a_buffer_transforms_on_the_way():
+def test_buffer_transforms_on_the_way():
     items = images(6)
     buffer = pyecho.EchoBuffer(
         pyecho.spec_of(items[0]), batch_size=3, factor=2, ops={"image": [ops.CenterCrop((5, 5))]}
@@ -208,7 +208,7 @@ def test_wrong_places_of_operations_say_what_to_do():
         next(iter(pyecho.EchoLoader(strings, 2, batch_size=2, ops={"image": [ops.ToCHW()]})))
 
 
-def test_a_state_of_other_operations_is_refused():
+def test_state_of_other_operations_is_refused():
     loader = loader_of()
     next(iter(loader))
     with pytest.raises(pyecho.CheckpointError, match="ops"):

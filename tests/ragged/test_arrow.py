@@ -17,7 +17,7 @@ def table(type_, lists=LISTS):
 
 
 @pytest.mark.parametrize("type_", [pa.list_(pa.int16()), pa.large_list(pa.int16())])
-def test_a_field_makes_ragged_leaves(type_):
+def test_field_makes_ragged_leaves(type_):
     field = {"tokens": Field((None,), "int16", max_bytes=100)}
     loader = EchoLoader(table(type_), 2, batch_size=4, fields=field)
     uses = np.zeros(len(LISTS), int)

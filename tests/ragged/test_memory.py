@@ -7,7 +7,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("threads", [0, 1, 3])
-def test_a_batch_that_the_system_has_no_memory_for_comes_once_it_has_some(threads):
+def test_batch_that_the_system_has_no_memory_for_comes_once_it_has_some(threads):
     run(f"""
         import resource
         from pathlib import Path

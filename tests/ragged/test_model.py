@@ -131,13 +131,13 @@ def test_values_shapes_and_states_agree_with_the_items(part):
 
 
 @pytest.mark.filterwarnings("ignore:the consumer keeps batches")
-def test_a_batch_can_be_kept():
+def test_batch_can_be_kept():
     items = items_of(3, 40)
     make = loader_of(items, random.Random(1), batch_size=4, shuffle_buffer=10, ops=None, pad=None)
     check(list(make()), items)
 
 
-def test_an_item_beyond_max_bytes_names_both_sizes():
+def test_item_beyond_max_bytes_names_both_sizes():
     items = [{"tokens": np.zeros((MOST + 1, 3), np.int16)}]
     loader = EchoLoader(items, 2, batch_size=2, fields={"tokens": FIELD})
     with pytest.raises(pyecho.SpecMismatch, match=r"item\['tokens'\].*246 bytes.*240"):
@@ -160,7 +160,7 @@ def test_fields_that_do_not_fit_are_refused(fields, message):
         list(EchoLoader(items_of(0, 3), 2, batch_size=2, fields=fields))
 
 
-def test_a_field_needs_max_bytes_where_it_varies_and_only_there():
+def test_field_needs_max_bytes_where_it_varies_and_only_there():
     with pytest.raises(pyecho.ConfigError, match="max_bytes"):
         Field((None, 3), "uint8")
     with pytest.raises(pyecho.ConfigError, match="max_bytes"):
@@ -175,7 +175,7 @@ def test_items_too_small_for_a_window_are_refused_with_sizes():
         list(loader)
 
 
-def test_a_buffer_reserves_with_the_size_wanted():
+def test_buffer_reserves_with_the_size_wanted():
     spec = {"tokens": FIELD, "n": Field((), "int64")}
     buffer = EchoBuffer(spec, batch_size=4, factor=2, capacity=8)
     for number in range(8):

@@ -60,7 +60,7 @@ def test_columns_of_arrays_stay_the_user_s():
     assert all(isinstance(each, torch.Tensor) for each in batch["t"])
 
 
-def test_a_row_larger_than_any_example_may_be_is_refused():
+def test_row_larger_than_any_example_may_be_is_refused():
     items = [np.zeros((1, 9000), np.uint8)]
     loader = EchoLoader(items, 1, batch_size=1, fields=FIELD, ops=[ops.Resize(4096)])
     with pytest.raises(pyecho.SpecMismatch, match="more elements than an example may have"):
@@ -71,14 +71,14 @@ def test_a_row_larger_than_any_example_may_be_is_refused():
     ("dtype", "value"),
     [("uint8", 300), ("uint8", -1), ("int32", float("nan")), ("float32", 1j), ("bool", 5)],
 )
-def test_a_pad_that_is_no_value_of_the_leaf_is_refused(dtype, value):
+def test_pad_that_is_no_value_of_the_leaf_is_refused(dtype, value):
     items = [np.zeros(3, dtype)]
     field = Field((None,), dtype, max_bytes=100)
     with pytest.raises(pyecho.ConfigError, match="is no value of the leaf"):
         list(EchoLoader(items, 1, batch_size=1, fields=field, pad=value))
 
 
-def test_a_record_that_is_named_like_a_number_is_none():
+def test_record_that_is_named_like_a_number_is_none():
     items = np.zeros((3, 4), [("float32", "i8")])
     with pytest.raises(pyecho.ConfigError, match="Normalize needs numbers"):
         list(EchoLoader(items, 1, batch_size=1, ops=[ops.Normalize(0, 1)]))
@@ -100,7 +100,7 @@ def test_states_with_other_shapes_are_refused():
             next(iter(other))
 
 
-def test_a_list_of_arrays_that_differ_in_size_is_one_of_items():
+def test_list_of_arrays_that_differ_in_size_is_one_of_items():
     items = [np.full((6, 2 + number), number, np.uint8) for number in range(3)]
     [batch] = EchoLoader(items, 1, batch_size=3, shuffle_buffer=1, fields=FIELD)
     assert batch.shapes.tolist() == [list(item.shape) for item in items]

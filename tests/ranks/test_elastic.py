@@ -69,7 +69,7 @@ def test_other_numbers_of_ranks_go_on_from_the_state_of_one_rank(case):
     check(case)
 
 
-def test_a_state_with_items_serves_the_rank_it_is_of():
+def test_state_with_items_serves_the_rank_it_is_of():
     def make(member):
         items = np.array(numbers_of(member.rank, 100))
         return loader_of(member, items, 2, batch_size=12, shuffle_buffer=60, shards=SHARDS)
@@ -95,7 +95,7 @@ def test_a_state_with_items_serves_the_rank_it_is_of():
 
 
 @pytest.mark.parametrize("changes", [{"shards": 6}, {"batch_size": 7}, {"shuffle_buffer": 60}])
-def test_a_state_of_options_out_of_proportion_is_refused(changes):
+def test_state_of_options_out_of_proportion_is_refused(changes):
     _, states = go_on(2, None, 5, list(range(200)), 2)
     options = {"batch_size": 8, "shuffle_buffer": 80, "shards": SHARDS}
 

@@ -29,7 +29,7 @@ def told_of(messages, rank, *words):
     ids=str,
 )
 @pytest.mark.filterwarnings("ignore:the source.*yielded nothing")
-def test_a_rank_without_an_item_for_each_stream_is_named_on_every_rank(lengths, options):
+def test_rank_without_an_item_for_each_stream_is_named_on_every_rank(lengths, options):
     def rank_does(member):
         source = Told(numbers_of(member.rank, lengths[member.rank]))
         list(loader_of(member, source, **{"factor": 2, "batch_size": 2} | options))
@@ -75,7 +75,7 @@ def test_positions_that_differ_are_told_of_on_every_rank(taken):
 
 @pytest.mark.parametrize("epochs", [None, 2])
 @pytest.mark.parametrize("kind", [Unsized, iter])
-def test_a_source_of_unknown_length_needs_steps_per_epoch(kind, epochs):
+def test_source_of_unknown_length_needs_steps_per_epoch(kind, epochs):
     def rank_does(member):
         items = numbers_of(member.rank, 9)
         with pytest.raises(ConfigError, match="steps_per_epoch") as raised:
@@ -120,7 +120,7 @@ def test_shards_that_do_not_fit_are_refused():
 
 
 @pytest.mark.parametrize("options", [{}, {"shards": 4}, {"threads": 2}, {"batch_size": None}])
-def test_a_source_with_fewer_items_than_its_length_is_an_error_with_both_numbers(options):
+def test_source_with_fewer_items_than_its_length_is_an_error_with_both_numbers(options):
     options = {"factor": 2, "batch_size": 4, "shuffle_buffer": 8} | options
 
     def rank_does(member):
@@ -152,7 +152,7 @@ class Waning:
 
 
 @pytest.mark.parametrize("factor", [2, Adaptive(2)])
-def test_a_pass_that_is_empty_later_is_an_error(factor):
+def test_pass_that_is_empty_later_is_an_error(factor):
     def rank_does(member):
         source = Waning(member.rank, 40, 0 if member.rank else 40, 40, 40)
         with loader_of(member, source, factor, batch_size=4, steps_per_epoch=9) as loader:
@@ -163,7 +163,7 @@ def test_a_pass_that_is_empty_later_is_an_error(factor):
         run_world(2, rank_does)
 
 
-def test_a_source_that_fails_at_once_is_told_of_on_every_rank():
+def test_source_that_fails_at_once_is_told_of_on_every_rank():
     class Failing(Unsized):
         def __iter__(self):
             raise OSError("the disk is gone")
@@ -183,7 +183,7 @@ def test_a_source_that_fails_at_once_is_told_of_on_every_rank():
 
 
 @pytest.mark.parametrize("found", [None, [[1]], [[1], [1], [1]], [[1], []], [[1], ["1"]]])
-def test_a_group_that_does_not_gather_is_told_of(found):
+def test_group_that_does_not_gather_is_told_of(found):
     class Mute(Member):
         def gather(self, values):
             return found
@@ -192,7 +192,7 @@ def test_a_group_that_does_not_gather_is_told_of(found):
         loader_of(Mute(World(2), 0), [1], 2)
 
 
-def test_a_loader_of_ranks_inside_another_one_is_refused():
+def test_loader_of_ranks_inside_another_one_is_refused():
     def rank_does(member):
         loader = loader_of(member, [np.int64(member.rank)], 2, batch_size=1)
         with pytest.raises(ConfigError, match="inner loader has a group"):
@@ -202,7 +202,7 @@ def test_a_loader_of_ranks_inside_another_one_is_refused():
 
 
 @pytest.mark.parametrize("options", [{}, {"pad_last": True}, {"shards": 4}], ids=str)
-def test_a_length_that_the_first_batch_of_a_rank_disproves_is_an_error_on_every_rank(options):
+def test_length_that_the_first_batch_of_a_rank_disproves_is_an_error_on_every_rank(options):
     torch = pytest.importorskip("torch")
 
     def rank_does(member):

@@ -118,7 +118,7 @@ def check_killed(tmp_path, seed):
     assert taken == expected
 
 
-def test_a_job_that_is_killed_goes_on_with_other_numbers_of_ranks(tmp_path):
+def test_job_that_is_killed_goes_on_with_other_numbers_of_ranks(tmp_path):
     check_killed(tmp_path, 0)
 
 
@@ -164,7 +164,7 @@ dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("factor", [2, pyecho.Adaptive(4)])
-def test_the_state_of_a_run_on_one_process(factor):
+def test_state_of_a_run_on_one_process(factor):
     def make():
         return pyecho.EchoLoader(np.arange(60), factor, batch_size=10, shuffle_buffer=20)
 

@@ -147,7 +147,7 @@ class Buckets:
         return iter(numbers_of(self.rank, len(self)))
 
 
-def test_a_length_is_asked_once_the_source_knows_its_epoch():
+def test_length_is_asked_once_the_source_knows_its_epoch():
     def rank_does(member):
         with loader_of(member, Buckets(member.rank), 2, batch_size=4) as loader:
             return [([batch.tolist() for batch in loader], len(loader)) for _ in Buckets.LENGTHS]
@@ -165,7 +165,7 @@ def test_a_length_is_asked_once_the_source_knows_its_epoch():
 
 
 @pytest.mark.parametrize("options", [{}, {"prefetch": 1, "shuffle_buffer": 8}, {"threads": 2}])
-def test_a_state_of_a_source_whose_length_changes_goes_on(options):
+def test_state_of_a_source_whose_length_changes_goes_on(options):
     def rank_does(member):
         def make():
             return loader_of(member, Buckets(member.rank), 2, batch_size=4, **options)
@@ -185,7 +185,7 @@ def test_a_state_of_a_source_whose_length_changes_goes_on(options):
 
 
 @pytest.mark.parametrize("batch_size", [None, 4])
-def test_an_adaptive_factor_adapts_to_the_source_of_each_rank(batch_size):
+def test_adaptive_factor_adapts_to_the_source_of_each_rank(batch_size):
     factor = Adaptive(6)
 
     def rank_does(member, factor=factor):
@@ -216,7 +216,7 @@ def uses_in(emission):
     return list(zip(np.atleast_1d(np.array(batch)).tolist(), info.use.tolist(), strict=True))
 
 
-def test_a_native_source_is_a_source_like_any_other():
+def test_native_source_is_a_source_like_any_other():
     def rank_does(member):
         source = Numbers((40, 25)[member.rank], threads=1 + member.rank)
         with loader_of(member, source, 2, batch_size=4, shuffle_buffer=8) as loader:

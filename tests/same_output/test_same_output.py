@@ -35,7 +35,7 @@ def test_every_configuration_has_a_digest():
     [(None, {}), (Iterated, {"threads": 0}), (partial(Iterated, late=True), {"threads": 3})],
     ids=["as it is", "consumer", "threads, late"],
 )
-def test_the_output_is_the_recorded_one(name, wrap, arguments):
+def test_output_is_the_recorded_one(name, wrap, arguments):
     if not CONFIGURATIONS[name].can_wrap:
         wrap = None
     assert digest(name, wrap=wrap, **arguments) == EXPECTED[name]

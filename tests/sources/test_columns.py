@@ -107,14 +107,14 @@ def test_columns_wait_unless_all_lie_in_memory() -> None:
     assert not source_of((X, Dataset(Y)), batch_size=2).in_memory
 
 
-def test_a_sparse_matrix_is_no_column() -> None:
+def test_sparse_matrix_is_no_column() -> None:
     sparse = pytest.importorskip("scipy.sparse").eye_array(4).tocsr()
     source = source_of((sparse, Y), batch_size=None)
     assert source.length() == 2
     assert next(source.read()) is sparse
 
 
-def test_a_key_with_a_hash_of_its_own_is_kept() -> None:
+def test_key_with_a_hash_of_its_own_is_kept() -> None:
     key = collections.namedtuple("Key", "name")("x")
     [first, *_] = source_of({key: X, 2: Y}, batch_size=None).read()
     assert plain(first) == {key: [0, 1, 2], 2: 0}
@@ -144,7 +144,7 @@ def test_columns_of_unequal_length_are_refused_with_their_lengths(given: Any, to
 @pytest.mark.parametrize(
     "given", [[X, Y], [X, X.astype("f4")], [X, NAMES], [X, Dataset(Y)], [X, torch.tensor(X)]]
 )
-def test_a_list_of_columns_that_differ_is_columns_in_example_echoing_only(given: Any) -> None:
+def test_list_of_columns_that_differ_is_columns_in_example_echoing_only(given: Any) -> None:
     source = source_of(given, batch_size=2)
     assert source.length() == 4
     assert plain(rows(source)) == plain([(x, given[1][i]) for i, x in enumerate(X)])
@@ -154,7 +154,7 @@ def test_a_list_of_columns_that_differ_is_columns_in_example_echoing_only(given:
 
 
 @pytest.mark.parametrize("batch_size", [None, 2])
-def test_a_list_with_a_member_that_slices_is_columns(batch_size: int | None) -> None:
+def test_list_with_a_member_that_slices_is_columns(batch_size: int | None) -> None:
     for given in ([Sliced(X), Sliced(X)], [Sliced(X), NAMES], [Y, Sliced(X)]):
         source = source_of(given, batch_size=batch_size)
         expected = [tuple(each[i] for each in given) for i in range(4)]
@@ -206,7 +206,7 @@ def test_with_unbatch_a_list_of_arrays_is_one_of_batches() -> None:
         ({"x": "abcd"}, r"'x' is a str"),
     ],
 )
-def test_a_mapping_of_something_else_is_refused_with_a_remedy(given: Any, told: str) -> None:
+def test_mapping_of_something_else_is_refused_with_a_remedy(given: Any, told: str) -> None:
     with pytest.raises(pyecho.ConfigError, match=told):
         source_of(given, batch_size=2)
 

@@ -52,7 +52,7 @@ class Subclass(np.ndarray):
     ],
     ids=["dataset", "columns", "pairs", "keys", "chunks", "subclass", "parameter"],
 )
-def test_a_source_read_by_index_or_chunk_loses_no_item(make: Callable[[], Iterator[Any]]) -> None:
+def test_source_read_by_index_or_chunk_loses_no_item(make: Callable[[], Iterator[Any]]) -> None:
     assert check(make) > 10
 
 
@@ -90,12 +90,12 @@ class StatefulDataset(Unsized):
         pass
 
 
-def test_a_source_with_a_state_loses_no_item() -> None:
+def test_source_with_a_state_loses_no_item() -> None:
     assert check(read(StatefulDataset(range(5)))) > 3
 
 
 @pytest.mark.parametrize("length", [3, 4])
-def test_a_limit_loses_no_item(length: int) -> None:
+def test_limit_loses_no_item(length: int) -> None:
     def limited(given: Any, **options: Any) -> Iterator[Any]:
         source = source_of(given, batch_size=2, **options)
         return Limited(source.read(), length, source)

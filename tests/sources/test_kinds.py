@@ -53,12 +53,12 @@ def test_each_kind_tells_its_traits_and_starts_where_it_can(given: Any, traits: 
         assert [*source.read()] == list(range(4))
 
 
-def test_a_list_with_an_order_of_its_own_is_iterated() -> None:
+def test_list_with_an_order_of_its_own_is_iterated() -> None:
     source = source_of(Shuffled([0, 1, 2]), batch_size=None)
     assert [*source.read()] == [2, 1, 0]
 
 
-def test_a_memory_map_is_read_in_chunks_that_are_copies(tmp_path: Any) -> None:
+def test_memory_map_is_read_in_chunks_that_are_copies(tmp_path: Any) -> None:
     np.save(tmp_path / "rows.npy", np.arange(6.0))
     mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
     source = source_of(mapped, batch_size=2)
@@ -70,7 +70,7 @@ def test_a_memory_map_is_read_in_chunks_that_are_copies(tmp_path: Any) -> None:
     assert rows == list(range(6))
 
 
-def test_a_query_of_polars_says_collect() -> None:
+def test_query_of_polars_says_collect() -> None:
     frame = pytest.importorskip("polars").LazyFrame({"x": [1]})
     with pytest.raises(pyecho.ConfigError, match=r"a LazyFrame.*\.collect\(\)"):
         source_of(frame, batch_size=2)
@@ -119,7 +119,7 @@ def test_iterators_are_iterated_once_a_pass(source: Any, batch_size: int) -> Non
 
 
 @pytest.mark.parametrize("options", [{"pad_last": True}, {"shards": 1}])
-def test_an_iterator_that_ends_in_an_epoch_of_all_batches_is_an_error(options: Any) -> None:
+def test_iterator_that_ends_in_an_epoch_of_all_batches_is_an_error(options: Any) -> None:
     loader = pyecho.EchoLoader(iter(range(4)), 1, batch_size=2, steps_per_epoch=3, **options)
     taken: list[int] = []
     with pytest.raises(pyecho.EchoError, match="pass one that can be read again"):

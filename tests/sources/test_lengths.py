@@ -118,7 +118,7 @@ def loader(size: int = 4, **options: Any) -> Any:
         FastAI(3, 4),
     ],
 )
-def test_a_loader_tells_its_examples_and_those_of_its_first_batch(given: Any) -> None:
+def test_loader_tells_its_examples_and_those_of_its_first_batch(given: Any) -> None:
     rows = [len(batch[0] if isinstance(batch, list) else batch) for batch in given]
     assert examples_of(given) == (sum(rows), rows[0])
     assert source_of(given, batch_size=2, unbatch=True).length() == sum(rows)
@@ -161,7 +161,7 @@ def test_lengths_that_are_not_certain_are_unknown(given: Any) -> None:
     assert examples_of(given) == (None, None)
 
 
-def test_a_loader_with_fewer_examples_than_a_batch_drops_them_all_with_drop_last() -> None:
+def test_loader_with_fewer_examples_than_a_batch_drops_them_all_with_drop_last() -> None:
     assert examples_of(loader(20, drop_last=True)) == (0, 0)
 
 
@@ -203,7 +203,7 @@ def test_shuffle_buffer_is_not_cut_to_a_wrong_length() -> None:
     assert max(numbers[:30]) > 40
 
 
-def test_a_state_goes_on_without_a_length_that_is_wrong() -> None:
+def test_state_goes_on_without_a_length_that_is_wrong() -> None:
     def make() -> Any:
         source = loader(collate_fn=changed({4: 7}))
         return pyecho.torch.EchoLoader(source, 2.5, batch_size=3, unbatch=True, shuffle_buffer=15)
@@ -239,7 +239,7 @@ def test_full_batches_of_a_length_that_is_wrong_are_refused(rows: int, options: 
     assert sum(1 for _ in steps) == len(steps) == 5
 
 
-def test_the_end_of_a_pass_warns_of_other_rows_in_later_batches() -> None:
+def test_end_of_a_pass_warns_of_other_rows_in_later_batches() -> None:
     source = loader(collate_fn=changed({2: 1}))
     echo = pyecho.torch.EchoLoader(source, 2, batch_size=5, unbatch=True)
     with pytest.warns(RuntimeWarning, match="told 10 items and yielded 9, so len\\(loader\\) was"):

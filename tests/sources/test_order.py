@@ -76,7 +76,7 @@ def test_all_permutations_of_a_few_places_are_equally_likely(size):
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 100, 4096, 4097, 100_003])
-def test_a_permutation_has_every_place_once_and_any_part_of_it_can_be_had(size):
+def test_permutation_has_every_place_once_and_any_part_of_it_can_be_had(size):
     whole = pyecho._core.permuted(size, 5, 1, 0, size, 1)
     assert np.array_equal(np.sort(whole), np.arange(size))
     assert np.array_equal(whole[2::3], pyecho._core.permuted(size, 5, 1, min(2, size), size, 3))
@@ -117,7 +117,7 @@ class Evens:
         return iter(range(2 * self.epoch, 2 * self.epoch + 20, 2))
 
 
-def test_a_sampler_decides_what_is_read_and_is_told_of_epochs():
+def test_sampler_decides_what_is_read_and_is_told_of_epochs():
     assert order_of(Rows(), sampler=[5, 3, 5]) == [[5, 3, 5]]
     assert order_of(Rows(), 2, sampler=Evens()) == [[*range(0, 20, 2)], [*range(2, 22, 2)]]
     assert len(pyecho.EchoLoader(Rows(), 2, batch_size=4, sampler=Evens())) == 5
@@ -156,7 +156,7 @@ def test_samplers_of_torch_draw_by_seed_and_epoch_and_leave_the_global_generator
     ids=["shuffle", "sampler"],
 )
 @pytest.mark.parametrize("source", [Named(), COLUMN], ids=["dataset", "array"])
-def test_a_state_goes_on_within_the_order(source, order, payload):
+def test_state_goes_on_within_the_order(source, order, payload):
     def loader():
         return pyecho.EchoLoader(source, 2, batch_size=8, **order)
 
@@ -172,7 +172,7 @@ def test_a_state_goes_on_within_the_order(source, order, payload):
         assert [list(map(plain, second)) for _ in range(2)] == [expected[0][taken:], expected[1]]
 
 
-def test_a_state_is_refused_with_another_order():
+def test_state_is_refused_with_another_order():
     shuffled = pyecho.EchoLoader(Rows(), batch_size=4, shuffle=True)
     batches = iter(shuffled)
     next(batches)
@@ -208,7 +208,7 @@ class Wrong:
         return iter(range(self.has))
 
 
-def test_a_sampler_that_breaks_its_word_is_refused_or_warned_of():
+def test_sampler_that_breaks_its_word_is_refused_or_warned_of():
     with pytest.raises(EchoError, match="ended after 3 indices, and its length was 5"):
         order_of(Rows(), sampler=Wrong(5, 3))
     with pytest.warns(RuntimeWarning, match="has more than the 3 indices it tells"):

@@ -83,7 +83,7 @@ def test_another_buffer_goes_on(
     feeder.join()
 
 
-def test_an_input_that_was_closed_is_closed_again():
+def test_input_that_was_closed_is_closed_again():
     buffer = pyecho.EchoBuffer(SPEC, batch_size=2)
     buffer.put_batch(columns(0, 3))
     open_state = buffer.state_dict()
@@ -124,7 +124,7 @@ def test_items_made_ahead_find_room_in_a_smaller_buffer():
         bounded.load_state_dict(state)
 
 
-def test_a_state_of_another_buffer_is_refused():
+def test_state_of_another_buffer_is_refused():
     state = pyecho.EchoBuffer(SPEC, batch_size=2).state_dict()
     for other, message in (
         ({"batch_size": 3}, "batch_size=2, and here it is 3"),
@@ -138,7 +138,7 @@ def test_a_state_of_another_buffer_is_refused():
         pyecho.EchoBuffer(other_spec, batch_size=2).load_state_dict(state)
 
 
-def test_a_state_is_taken_by_the_consumer_between_two_batches():
+def test_state_is_taken_by_the_consumer_between_two_batches():
     buffer = pyecho.EchoBuffer(SPEC, batch_size=2)
     entered = threading.Event()
 

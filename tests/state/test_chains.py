@@ -65,6 +65,6 @@ def chain(seed):
 
 
 @pytest.mark.parametrize("first", range(0, CHAINS, AT_ONCE))
-def test_a_state_of_a_resumed_loader_is_as_good_as_the_first(first):
+def test_state_of_a_resumed_loader_is_as_good_as_the_first(first):
     wrong = {seed: chain(seed) for seed in range(first, first + AT_ONCE)}
     assert {seed: what for seed, what in wrong.items() if what is not None} == {}

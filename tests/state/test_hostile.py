@@ -114,7 +114,7 @@ def test_damage_is_found_before_anything_is_used(name):
 
 @pytest.mark.filterwarnings("ignore:the source .* (yielded nothing|had no length)")
 @pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_a_forged_state_does_no_harm(name):
+def test_forged_state_does_no_harm(name):
     state, make, _ = loader_and_rest(name)
     draw = random.Random(name)
     for _ in range(MUTATIONS // len(CONFIGURATIONS)):
@@ -138,7 +138,7 @@ def test_load_state_dict_refuses_anything_but_a_state(state):
         buffer.load_state_dict(state)
 
 
-def test_a_nest_without_end_is_refused():
+def test_nest_without_end_is_refused():
     state = pyecho.EchoLoader([1]).state_dict()
     state["position"] = state
     with pytest.raises(pyecho.CheckpointError):

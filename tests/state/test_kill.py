@@ -108,7 +108,7 @@ def kills(seed, *, adaptive=False):
 
 @pytest.mark.parametrize("adaptive", [False, True])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_killed_program_goes_on_as_if_nothing_had_been(seed, adaptive):
+def test_killed_program_goes_on_as_if_nothing_had_been(seed, adaptive):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         got, expected = kills(seed, adaptive=adaptive)

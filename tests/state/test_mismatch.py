@@ -15,7 +15,7 @@ import pyecho
         *(("steps_per_epoch", 3), ("unbatch", True)),
     ],
 )
-def test_the_message_names_the_option_that_differs(option, value):
+def test_message_names_the_option_that_differs(option, value):
     options = {"factor": 2, "batch_size": 4, "shuffle_buffer": 20}
     state = pyecho.EchoLoader([1], **options).state_dict()
     with pytest.raises(pyecho.CheckpointError, match=f"{option}="):

@@ -49,7 +49,7 @@ def test_state_dict_goes_on_wherever_and_however_often_it_was_taken(seed):
     consumer.loader.close()
 
 
-def test_a_state_can_be_loaded_in_the_middle_of_an_iteration_of_the_same_loader():
+def test_state_can_be_loaded_in_the_middle_of_an_iteration_of_the_same_loader():
     consumer = Consumer(loader_of("iterated", 20, factor=3, batch_size=4))
     consumer.take(3)
     state = consumer.loader.state_dict()
@@ -75,7 +75,7 @@ def test_set_epoch_drops_the_state_unless_that_number_comes_next():
 
 
 @pytest.mark.parametrize("batch_size", [None, 5])
-def test_a_source_with_indices_is_read_again_only_where_items_are_needed(batch_size):
+def test_source_with_indices_is_read_again_only_where_items_are_needed(batch_size):
     options = {"factor": 2, "batch_size": batch_size, "shuffle_buffer": 10, "threads": 0}
     consumer = Consumer(loader_of("indexed", 1000, **options))
     consumer.take(300)
@@ -97,7 +97,7 @@ def test_a_source_with_indices_is_read_again_only_where_items_are_needed(batch_s
 
 @pytest.mark.parametrize("options", [{"steps_per_epoch": 100}, {"epochs": 400_000}])
 @pytest.mark.parametrize("payload", [True, False])
-def test_a_state_costs_what_was_read_and_not_what_may_follow(options, payload):
+def test_state_costs_what_was_read_and_not_what_may_follow(options, payload):
     def make():
         return pyecho.EchoLoader(
             np.arange(100_001), 2, batch_size=10, shuffle_buffer=50, threads=0, **options
@@ -125,14 +125,14 @@ def test_items_may_come_back_from_a_drained_source():
         assert consumer.moved_to(resumed).take(len(whole) - 5) == whole[5:], form
 
 
-def test_an_iterator_that_was_read_from_cannot_go_back():
+def test_iterator_that_was_read_from_cannot_go_back():
     consumer = Consumer(loader_of("one shot", 20, factor=2, batch_size=4))
     consumer.take(2)
     with pytest.raises(pyecho.CheckpointError, match="cannot go back"):
         consumer.loader.load_state_dict(consumer.loader.state_dict())
 
 
-def test_a_loader_inside_a_loader_goes_on_too():
+def test_loader_inside_a_loader_goes_on_too():
     def nested():
         inner = pyecho.EchoLoader(list(range(30)), 2, batch_size=3, seed=5)
         return pyecho.EchoLoader(inner, 2, batch_size=4, unbatch=True, with_info=True)
@@ -177,7 +177,7 @@ class StaysAtItsEnd(Stateful):
     [{}, {"shuffle_buffer": 5}, {"batch_size": 4}, {"batch_size": 4, "epochs": 2}],
     ids=str,
 )
-def test_a_source_whose_state_means_its_end_begins_the_next_epoch(options, threads):
+def test_source_whose_state_means_its_end_begins_the_next_epoch(options, threads):
     def loader():
         return pyecho.EchoLoader(
             StaysAtItsEnd(10), 2, with_info=True, threads=threads, prefetch=1, **options
@@ -194,7 +194,7 @@ def test_a_source_whose_state_means_its_end_begins_the_next_epoch(options, threa
         consumer.loader.close()
 
 
-def test_a_state_that_must_be_told_something_is_not_asked_for():
+def test_state_that_must_be_told_something_is_not_asked_for():
     class Told(list):  # as MosaicML's StreamingDataset, which counts on its user
         def __iter__(self):
             return super().__iter__()
@@ -216,7 +216,7 @@ def test_a_state_that_must_be_told_something_is_not_asked_for():
     assert taken + list(second) == whole
 
 
-def test_the_empty_rest_of_an_epoch_is_no_empty_source():
+def test_empty_rest_of_an_epoch_is_no_empty_source():
     loader = pyecho.EchoLoader(StaysAtItsEnd(3), 2)
     batches = iter(loader)
     state = [next(batches) for _ in range(6)] and loader.state_dict()
@@ -242,7 +242,7 @@ def test_copies_of_a_loader_go_on_with_the_state_that_it_has_loaded(way):
 
 
 @given(seed=st.integers(0, 2**32))
-def test_a_state_that_was_loaded_can_be_had_without_its_items(seed):
+def test_state_that_was_loaded_can_be_had_without_its_items(seed):
     scenario, draw = Scenario(seed), random.Random(seed + 1)
     consumer = Consumer(scenario.loader(draw))
     consumer.take(draw.randint(1, 20))
@@ -270,7 +270,7 @@ def test_a_state_that_was_loaded_can_be_had_without_its_items(seed):
     resumed.close()
 
 
-def test_a_beginning_that_was_cut_short_has_no_state():
+def test_beginning_that_was_cut_short_has_no_state():
     reached, released = threading.Event(), threading.Event()
 
     class Interrupted(Stateful):
@@ -323,7 +323,7 @@ def test_states_after_the_last_item_of_a_source_begin_no_other_pass(form, factor
 
 
 @pytest.mark.parametrize("way", [copy.copy, through_a_file])
-def test_a_copy_has_the_position_of_its_own_in_iterators_with_a_state(way):
+def test_copy_has_the_position_of_its_own_in_iterators_with_a_state(way):
     consumer = Consumer(loader_of("stateful iterators", 20, factor=2, batch_size=4))
     consumer.take(3)
     loader = loader_of("stateful iterators", 20, factor=2, batch_size=4)

@@ -57,7 +57,7 @@ def batch(numbers):
     return {"number": np.array(numbers), "name": [f"row {number}" for number in numbers]}
 
 
-def test_the_extension_leaves_the_gil_off():
+def test_extension_leaves_the_gil_off():
     enabled = getattr(sys, "_is_gil_enabled", lambda: True)
     if enabled():
         pytest.skip("this Python has a GIL, or was told to use it")
@@ -100,7 +100,7 @@ def test_every_row_of_many_producers_gets_its_uses(threads, factor):
 
 
 @pytest.mark.parametrize("augment", [None, lambda batch, rng: {"rows": [batch["rows"][::-1]]}])
-def test_a_batch_returns_its_memory_when_another_thread_drops_it(augment):
+def test_batch_returns_its_memory_when_another_thread_drops_it(augment):
     """Without a GIL, the thread that made an object destroys it, and this one waits."""
     source = [{"rows": np.arange(3)}] * 8
     loader = pyecho.EchoLoader(source, 1, batch_size=4, threads=0, augment=augment)
@@ -173,7 +173,7 @@ def test_any_call_from_any_thread_at_any_time(seed):
 
 @pytest.mark.parametrize("options", [{}, {"batch_size": 8}, {"shuffle_buffer": 10}])
 @pytest.mark.parametrize("augmented", [False, True])
-def test_a_loader_is_used_by_one_thread_and_watched_by_others(options, augmented):
+def test_loader_is_used_by_one_thread_and_watched_by_others(options, augmented):
     if augmented:
         options = options | {"augment": lambda item, rng: item, "augment_workers": 2}
     loader = pyecho.EchoLoader([np.full(4, number) for number in range(60)], 2, **options)
@@ -231,7 +231,7 @@ def endless():
 
 @pytest.mark.filterwarnings("ignore:the source .generator. is an iterator:RuntimeWarning")
 @pytest.mark.parametrize("how", ["close", "begin"])
-def test_a_loader_ends_while_a_thread_waits_for_its_source(how):
+def test_loader_ends_while_a_thread_waits_for_its_source(how):
     for _ in range(20):
         loader = pyecho.EchoLoader(endless(), 2)
         started = threading.Event()
@@ -252,7 +252,7 @@ def test_a_loader_ends_while_a_thread_waits_for_its_source(how):
         del loader
 
 
-def test_the_items_of_other_threads_may_change_while_they_are_read():
+def test_items_of_other_threads_may_change_while_they_are_read():
     """The output is unspecified then, but nothing crashes."""
     item = {"a": 1, "b": [2, 3]}
     spec = {"a": pyecho.Field((), np.int64), "b": [pyecho.Field((), np.int64)] * 2}

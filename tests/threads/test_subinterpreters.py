@@ -8,7 +8,7 @@ from scripts import run
 
 
 @pytest.mark.parametrize("name", ["pyecho", "pyecho._core"])
-def test_an_import_in_a_subinterpreter_says_why_it_fails(name):
+def test_import_in_a_subinterpreter_says_why_it_fails(name):
     for module in ("_interpreters", "_xxsubinterpreters"):
         try:
             importlib.import_module(module)

@@ -37,7 +37,7 @@ def test_programs_check_under_strict_mypy_and_mistakes_are_found_where_they_are(
     assert (found, result.stderr) == (expected, ""), result.stdout
 
 
-def test_the_package_says_that_it_is_typed():
+def test_package_says_that_it_is_typed():
     import pyecho
 
     assert (Path(pyecho.__file__).parent / "py.typed").exists()

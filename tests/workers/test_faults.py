@@ -21,7 +21,7 @@ kinds = pytest.mark.parametrize("workers", ["process", "thread"])
 
 
 @forms
-def test_a_worker_that_dies_costs_nothing(options, tmp_path):
+def test_worker_that_dies_costs_nothing(options, tmp_path):
     deadly = Deadly(tmp_path / "died")
     assert emitted(deadly, num_workers=2, **options) == emitted(Rows(), **options)
 
@@ -44,7 +44,7 @@ def until_error(loader):
 
 
 @forms
-def test_an_item_that_kills_its_workers_is_named_after_all_items_before_it(options):
+def test_item_that_kills_its_workers_is_named_after_all_items_before_it(options):
     expected, _ = until_error(pyecho.EchoLoader(Raising(KeyError()), 2, **options))
     with pyecho.EchoLoader(Deadly(None), 2, num_workers=2, retries=2, **options) as loader:
         found, error = until_error(loader)
@@ -73,7 +73,7 @@ class Odd(Exception):
     ],
     ids=["KeyError", "StopIteration", "SystemExit", "not picklable"],
 )
-def test_an_exception_comes_after_all_items_before_it_with_its_traceback(
+def test_exception_comes_after_all_items_before_it_with_its_traceback(
     options, workers, error, kind
 ):
     expected, _ = until_error(pyecho.EchoLoader(Raising(error), 2, **options))
@@ -85,7 +85,7 @@ def test_an_exception_comes_after_all_items_before_it_with_its_traceback(
         assert "in __getitem__" in str(raised.__cause__)
 
 
-def test_an_item_unlike_the_first_names_its_leaf():
+def test_item_unlike_the_first_names_its_leaf():
     class Other(Named):
         def __getitem__(self, index):
             item = super().__getitem__(index)
@@ -98,7 +98,7 @@ def test_an_item_unlike_the_first_names_its_leaf():
 
 
 @forms
-def test_an_item_that_cannot_be_sent_is_an_error_after_all_items_before_it(options):
+def test_item_that_cannot_be_sent_is_an_error_after_all_items_before_it(options):
     class Local(Rows):
         def __getitem__(self, index):
             return {
@@ -114,7 +114,7 @@ def test_an_item_that_cannot_be_sent_is_an_error_after_all_items_before_it(optio
 
 
 @kinds
-def test_an_exception_of_worker_init_fn_is_that_of_the_source(workers):
+def test_exception_of_worker_init_fn_is_that_of_the_source(workers):
     def fail(number):
         raise LookupError(f"worker {number}")
 
@@ -146,7 +146,7 @@ def test_workers_serve_all_epochs_and_end_with_the_loader():
     assert descriptors >= descriptors_open()
 
 
-def test_a_loader_that_is_forgotten_ends_its_workers():
+def test_loader_that_is_forgotten_ends_its_workers():
     loader = pyecho.EchoLoader(Slow(), 2, batch_size=8, num_workers=2)
     next(iter(loader))
     assert len(workers_of(loader)) == 2
@@ -157,7 +157,7 @@ def test_a_loader_that_is_forgotten_ends_its_workers():
     assert not multiprocessing.active_children()
 
 
-def test_a_stalled_worker_holds_up_only_its_own_items():
+def test_stalled_worker_holds_up_only_its_own_items():
     made = []
 
     class Stalled(Rows):
@@ -179,7 +179,7 @@ def test_a_stalled_worker_holds_up_only_its_own_items():
         assert counted(batches) == 59
 
 
-def test_a_forked_child_has_workers_of_its_own():
+def test_forked_child_has_workers_of_its_own():
     loader = pyecho.EchoLoader(Rows(), 2, batch_size=8, num_workers=2)
     batches = iter(loader)
     next(batches)
@@ -200,7 +200,7 @@ def test_random_kills_cost_no_item_and_no_use():
 
 
 @pytest.mark.stress
-def test_a_thousand_random_kills_cost_no_item_and_no_use():
+def test_thousand_random_kills_cost_no_item_and_no_use():
     assert kills.killed(1000) == 1000
 
 

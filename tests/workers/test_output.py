@@ -147,7 +147,7 @@ def test_states_of_states_go_on_with_any_number_of_workers(dataset, options, pay
     assert [found + [plain(batch) for batch in last], [plain(batch) for batch in last]] == expected
 
 
-def test_an_adaptive_factor_gives_every_item_its_least_uses():
+def test_adaptive_factor_gives_every_item_its_least_uses():
     options = {"factor": pyecho.Adaptive(4), "num_workers": 2, "unique_in_batch": False}
     [batches] = emitted(Slow(), 1, **BATCHES, **options)
     uses = [index for batch, _ in batches for index in batch["index"]]
@@ -168,7 +168,7 @@ def test_long_lists_of_indices_and_long_answers_do_not_wait_for_each_other():
     assert emitted(Chosen(), 1, factor=1, sampler=batches, num_workers=2) == expected
 
 
-def test_a_sampler_of_long_and_short_indices_waits_for_none():
+def test_sampler_of_long_and_short_indices_waits_for_none():
     indices = [[7], *([5, list(range(60_000))] * 20)]
 
     class Either(Rows):

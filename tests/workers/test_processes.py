@@ -25,7 +25,7 @@ class Nested(Rows):
             return np.full(3, index + sum(len(batch["x"]) for batch in loader))
 
 
-def test_a_loader_in_a_worker_has_no_worker_processes_of_its_own():
+def test_loader_in_a_worker_has_no_worker_processes_of_its_own():
     options = {"batch_size": 2, "num_workers": 2}
     expected = emitted(Nested(), batch_size=2)
     assert emitted(Nested(num_workers=2, workers="thread"), **options) == expected
@@ -33,7 +33,7 @@ def test_a_loader_in_a_worker_has_no_worker_processes_of_its_own():
         emitted(Nested(num_workers=1), **options)
 
 
-def test_a_process_that_is_forked_while_a_worker_starts_can_start_workers():
+def test_process_that_is_forked_while_a_worker_starts_can_start_workers():
     with start._starting:  # as another thread would
         child = os.fork()
         if child == 0:
@@ -97,7 +97,7 @@ def test_one_worker_that_dies_is_one_worker():
 
 
 @pytest.mark.parametrize("workers", ["process", "thread"])
-def test_an_item_unlike_the_first_is_named_by_its_index(workers):
+def test_item_unlike_the_first_is_named_by_its_index(workers):
     class Other(Rows):
         def __getitem__(self, index):
             return np.zeros(3 if index != 17 else 2)

@@ -69,7 +69,7 @@ class Items(Rows):
 @forms
 @pytest.mark.parametrize("odd", [Unread, Unsent])
 @pytest.mark.parametrize("error", [LookupError(), FileNotFoundError(), EOFError(), SystemExit(3)])
-def test_an_item_that_cannot_be_sent_or_read_is_that_error(odd, error, options):
+def test_item_that_cannot_be_sent_or_read_is_that_error(odd, error, options):
     raised = until_error(options | {"source": Items(odd(error))})
     assert isinstance(raised, type(error))
 
@@ -78,7 +78,7 @@ def test_an_item_that_cannot_be_sent_or_read_is_that_error(odd, error, options):
 @pytest.mark.parametrize(
     "error", [Unread(), Unread(OSError()), Unsent(OSError()), Unsent(SystemExit(3))], ids=repr
 )
-def test_an_exception_that_cannot_be_sent_or_read_is_an_exception(error, options):
+def test_exception_that_cannot_be_sent_or_read_is_an_exception(error, options):
     raised = until_error(options | {"source": Items(error, raises=True)})
     assert isinstance(raised, LookupError | OSError | RuntimeError)
     assert not isinstance(raised, pyecho.WorkerError)
@@ -98,7 +98,7 @@ class Index:
 
 
 @forms
-def test_an_index_that_cannot_be_read_is_an_error(options):
+def test_index_that_cannot_be_read_is_an_error(options):
     class Indexed(Rows):
         def __getitem__(self, index):
             return super().__getitem__(int(index))
@@ -110,7 +110,7 @@ def test_an_index_that_cannot_be_read_is_an_error(options):
 
 
 @forms
-def test_an_index_that_cannot_be_sent_is_an_error(options):
+def test_index_that_cannot_be_sent_is_an_error(options):
     indices = [*range(20), lambda: 0, 21]
     raised = until_error(options | {"source": Rows(), "sampler": indices})
     assert "pickle" in str(raised)
