@@ -133,6 +133,11 @@ Outcome ObjectStage::emit_rarely(const Use& use, Item& item, PyObject*& emission
 // Returns what the consumer gets. If that fails, other than by EchoMutated (Ctrl-C in the check), the use stays pending
 // and is checked again the next time.
 PyObject* ObjectStage::delivered(Emission emission) {
+  const auto keep = [&] {
+    if (!stopped()) {  // after stop() nothing would release it
+      pending_ = std::move(emission);
+    }
+  };
   try {
     if (emission.guards && emission.use.ordinal > 0) {
       check_guards(emission.object, emission.guards);
@@ -147,9 +152,12 @@ PyObject* ObjectStage::delivered(Emission emission) {
         .release()
         .ptr();
   } catch (const py::error_already_set& error) {
-    if (!stopped() && !error.matches(errors().echo_mutated)) {  // after stop() nothing would release it
-      pending_ = std::move(emission);
+    if (!error.matches(errors().echo_mutated)) {
+      keep();
     }
+    throw;
+  } catch (...) {
+    keep();
     throw;
   }
 }

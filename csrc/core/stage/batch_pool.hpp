@@ -46,8 +46,11 @@ class Values {
   std::byte* append(std::size_t size_bytes) {
     const std::size_t needed = size_bytes_ + size_bytes;
     if (needed > room_bytes_) {
-      const std::size_t room = std::max(needed, room_bytes_ + room_bytes_ / 2);
-      void* const larger = std::realloc(data_.get(), room);
+      std::size_t room = std::max(needed, room_bytes_ + room_bytes_ / 2);
+      void* larger = std::realloc(data_.get(), room);
+      if (larger == nullptr && room > needed) {
+        larger = std::realloc(data_.get(), room = needed);
+      }
       if (larger == nullptr) {
         throw std::bad_alloc();
       }
