@@ -113,7 +113,7 @@ def test_workers_that_hang_are_given_up(monkeypatch):
 
 
 @pytest.mark.slow
-def test_without_a_folder_for_temporary_files_the_disk_is_no_remedy(monkeypatch):
+def test_advise_without_a_folder_for_temporary_files_leaves_the_disk_out(monkeypatch):
     monkeypatch.setattr(probe.tempfile, "tempdir", "/nowhere")
     assert probe.disk() == (None, None)
     advice = pyecho.EchoLoader(Waiting(), 1, batch_size=2).advise(paused(1e-3), steps=8)
@@ -163,7 +163,7 @@ def test_interrupted_advise_leaves_nothing_behind(monkeypatch):
     assert len(list(itertools.islice(loader, 3))) == 3
 
 
-def test_without_a_step_the_consumer_so_far_is_imitated():
+def test_advise_without_a_step_imitates_the_consumer_so_far():
     loader = pyecho.EchoLoader(range(20), 2)
     assert loader.advise(steps=20).times.downstream == 0
     for _ in loader:

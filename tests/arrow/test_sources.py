@@ -152,7 +152,7 @@ def test_null_in_an_array_is_refused_with_its_row():
 
 
 @many
-def test_in_batch_echoing_each_record_batch_is_an_item(kind):
+def test_record_batches_are_the_items_of_batch_echoing(kind):
     items = list(pyecho.EchoLoader(SOURCES[kind](), 2))
     sizes = [ROWS] if kind in ("record batch", "frame") else [5, 5, 5, 5, 3]
     assert [len(item["x"]) for item in items] == repeated(sizes)

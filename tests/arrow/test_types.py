@@ -81,7 +81,7 @@ def value_type(like):
 
 @pytest.mark.parametrize("cut", ["whole", "sliced", "chunked"])
 @pytest.mark.parametrize("column", COLUMNS)
-def test_each_type_arrives_as_pyarrow_shows_it(column, cut):
+def test_types_arrive_as_pyarrow_shows_them(column, cut):
     array = COLUMNS[column]
     pieces = {
         "whole": [array],
@@ -228,7 +228,7 @@ def test_column_without_a_leaf_is_refused_by_name(array, message, nested):
             list(pyecho.EchoLoader(source, batch_size=2))
 
 
-def test_two_columns_of_one_name_are_refused():
+def test_columns_of_one_name_are_refused():
     table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])
     with pytest.raises(pyecho.ConfigError, match="two columns named 'a'; rename"):
         pyecho.EchoLoader(table, batch_size=2)

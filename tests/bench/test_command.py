@@ -40,7 +40,7 @@ def test_contestants_take_turns_and_ratios_are_those_of_rounds():
     assert pooled([row, other]).compared().values == (2.5, 4.0)
 
 
-def test_every_measurement_has_rows_with_limits_and_medians_of_runs(tmp_path, capsys):
+def test_measurements_have_rows_with_limits_and_medians_of_runs(tmp_path, capsys):
     figure, folder = tmp_path / "bench.svg", tmp_path / "new"
     arguments = ["--rows", "64,5000", "--threads", "0,2", "--capacity", "50", "--plot", str(figure)]
     arguments += ["--rounds", "1", "--runs", "2", "--output", str(folder), "--json"]

@@ -55,7 +55,7 @@ def test_arguments():
         parsed_arguments(["--only", "linc"])
 
 
-def test_without_a_gpu_it_says_so_and_exits_with_2(tmp_path):
+def test_gpu_benchmark_without_a_gpu_says_so_and_exits_with_2(tmp_path):
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
     process = subprocess.run(

@@ -92,7 +92,7 @@ def test_ratios_of_the_paper_are_taken_seed_by_seed_and_only_if_every_seed_got_t
     assert ("before needs fewer fresh examples than after (0.60, 0.70)" in said) == (not missed)
 
 
-def test_with_a_drifting_source_an_adaptive_factor_leaves_neither_side_waiting():
+def test_adaptive_factor_leaves_neither_side_waiting_while_the_source_drifts():
     import numpy as np
     from paper import drift
     from paper.conditions import Condition

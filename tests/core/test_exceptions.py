@@ -27,5 +27,5 @@ def test_exceptions_are_echo_errors_and_builtins_of_their_kind_and_can_be_pickle
     assert (type(again), again.args) == (error, ("message",))
 
 
-def test_every_public_name_is_there():
+def test_public_names_are_there():
     assert all(hasattr(pyecho, name) for name in pyecho.__all__)

@@ -44,7 +44,7 @@ def test_rows_arrive_in_order(array):
     assert [row.tobytes() for row in rows] == [row.tobytes() for row in array]
 
 
-def test_others_run_while_a_large_strided_array_is_copied():
+def test_threads_run_while_a_large_strided_array_is_copied():
     array = np.ones((4096, 4096), np.float32).T
     buffer = pyecho.EchoBuffer(pyecho.spec_of(array), batch_size=1, factor=1, capacity=2)
     laps, stop = [0], threading.Event()

@@ -118,7 +118,7 @@ def torch_threads():
 
 
 @pytest.mark.usefixtures("torch_threads")
-def test_the_whole_demonstration_on_a_folder(capsys, image_folder, tmp_path):
+def test_demo_runs_on_a_folder(capsys, image_folder, tmp_path):
     needs_demo_packages()
     figure, numbers = tmp_path / "figure.png", tmp_path / "numbers.json"
     path = tmp_path / "trace.json"

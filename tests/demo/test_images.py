@@ -31,7 +31,7 @@ def test_hidden_and_other_files_are_passed_over(image_folder):
     assert read_folder(image_folder) == before
 
 
-def test_one_large_colour_image_makes_all_coloured_and_is_made_smaller(image_folder):
+def test_images_are_all_coloured_and_small_if_one_is_large_and_coloured(image_folder):
     assert read_folder(image_folder).shape == (1, 16, 16)
     Image.new("RGB", (300, 200), "red").save(image_folder / "circle" / "photo.png")
     images = read_folder(image_folder)

@@ -88,7 +88,7 @@ def test_dead_server_is_reported_when_the_bandwidth_is_set(server):
         server.set_bandwidth(1.0)
 
 
-def test_no_server_outlives_a_parent_that_is_killed(folder):
+def test_server_does_not_outlive_a_parent_that_is_killed(folder):
     parent = subprocess.Popen(
         [
             sys.executable,

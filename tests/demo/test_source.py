@@ -41,7 +41,7 @@ def contents(examples):
     return [(example["image"].tobytes(), example["label"]) for example in examples]
 
 
-def test_every_pass_delivers_every_image_once_in_an_order_of_its_own(images, open_source):
+def test_passes_deliver_every_image_once_in_an_order_of_their_own(images, open_source):
     source = open_source()
     expected = [(decode(i.path, images.shape).tobytes(), i.label) for i in images.train]
     assert len(source) == len(expected)

@@ -29,6 +29,6 @@ def test_epochs_and_states(batched):
     check_states(echoed)
 
 
-def test_its_numpy_iterator():
+def test_numpy_iterator_of_a_dataset():
     loader = pyecho.EchoLoader(dataset().as_numpy_iterator(), 2, batch_size=8)
     assert sum(len(batch["y"]) for batch in loader) == 80

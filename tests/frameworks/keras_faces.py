@@ -52,7 +52,7 @@ class Count(keras.callbacks.Callback):
 
 
 @pytest.mark.parametrize("built", [True, False])
-def test_each_epoch_of_fit_is_one_of_the_loader(built):
+def test_epoch_of_fit_is_one_of_the_loader(built):
     source, checked, count = Source(), Source(), Count()
     loader, validation = echoed(source), echoed(checked, 1, shuffle_buffer=1)
     options = {"epochs": 3, "callbacks": [count], "validation_data": validation.to_keras()}
@@ -65,7 +65,7 @@ def test_each_epoch_of_fit_is_one_of_the_loader(built):
 
 
 @pytest.mark.parametrize("built", [True, False])
-def test_an_iterator_loses_nothing_to_a_look(built):
+def test_iterator_loses_nothing_to_a_look(built):
     loader = echoed(((row, row) for row in ROWS), steps_per_epoch=12)
     model(built=built).fit(loader.to_keras(), **QUIET)
     assert loader.stats().emitted == 96
@@ -79,14 +79,14 @@ def test_evaluate_and_predict_take_each_row_once_and_in_order():
         assert model(1).evaluate(data, verbose=0) == 0
 
 
-def test_an_evaluation_of_few_steps_begins_at_the_beginning_each_time():
+def test_evaluation_of_few_steps_begins_at_the_beginning_each_time():
     data = echoed(factor=1, shuffle_buffer=1).to_keras()
     for _ in range(2):
         found = model(1).predict(data, steps=4, verbose=0)
         np.testing.assert_allclose(found, ROWS[:32])
 
 
-def test_an_epoch_of_fewer_steps_goes_on_where_the_last_one_was_left():
+def test_epoch_of_fewer_steps_goes_on_where_the_last_one_was_left():
     source = Source()
     loader = echoed(source)
     model().fit(loader.to_keras(), epochs=3, steps_per_epoch=4, **QUIET)
@@ -119,7 +119,7 @@ def test_loaders_of_other_libraries_fit_too(library):
     assert metrics["mse"] == pytest.approx((rows**2).mean())
 
 
-def test_an_error_of_the_source_reaches_fit():
+def test_error_of_the_source_reaches_fit():
     def source():
         yield from ((row, row) for row in ROWS[:20])
         raise OSError("the disk is gone")
@@ -132,6 +132,6 @@ def test_an_error_of_the_source_reaches_fit():
     ("source", "options", "message"),
     [(iter(ROWS), {}, "pass steps_per_epoch="), (None, {"with_info": True}, "no place")],
 )
-def test_what_keras_cannot_take_is_refused(source, options, message):
+def test_to_keras_refuses_what_keras_cannot_take(source, options, message):
     with pytest.raises(pyecho.ConfigError, match=message):
         echoed(source, **options).to_keras()

@@ -75,7 +75,7 @@ def test_gradients_accumulate_up_to_the_last_batch_that_is_consumed(make_acceler
         assert not accelerator.gradient_state.in_dataloader
 
 
-def test_the_last_batch_is_known_behind_a_state(make_accelerator):
+def test_end_of_the_source_is_known_after_a_state(make_accelerator):
     accelerator = make_accelerator(steps=4)
     loader = make_loader(accelerator)
     batches = iter(loader)
@@ -260,7 +260,7 @@ accelerator.end_training()
 """
 
 
-def test_two_processes_train_on_their_shares_and_resume(tmp_path):
+def test_processes_train_on_their_shares_and_resume(tmp_path):
     ranks = run_ranks(PROGRAM, tmp_path / "state")
     for epoch in range(2):
         uses = Counter(n for rank in ranks for batch in rank["epochs"][epoch] for n in batch)

@@ -93,7 +93,7 @@ def test_dtype_that_jax_does_not_have_is_refused(dtype):
         next(iter(EchoLoader([np.zeros(2, dtype)] * 4, batch_size=2)))
 
 
-def test_in_batch_echoing_items_are_put_once_and_other_leaves_pass():
+def test_items_of_batch_echoing_are_put_once_and_other_leaves_pass():
     batches = [{"x": np.full((2, 3), i, np.float32), "names": ["a", "b"]} for i in range(3)]
     uses = list(EchoLoader(batches, 2))
     assert [float(use["x"][0, 0]) for use in uses] == [0, 0, 1, 1, 2, 2]
@@ -101,7 +101,7 @@ def test_in_batch_echoing_items_are_put_once_and_other_leaves_pass():
     assert uses[0]["names"] == ["a", "b"]
 
 
-def test_in_batch_echoing_the_source_may_use_its_memory_again():
+def test_source_of_batch_echoing_may_use_its_memory_again():
     memory = np.zeros(1 << 16, np.float32)
 
     def source():
@@ -114,7 +114,7 @@ def test_in_batch_echoing_the_source_may_use_its_memory_again():
     ]
 
 
-def test_with_copy_a_step_may_donate_an_item():
+def test_copy_lets_a_step_donate_an_item():
     step = jax.jit(lambda x: x + 1, donate_argnums=0)
     loader = EchoLoader([np.zeros(4, np.float32)] * 3, 2, copy=True)
     assert [float(step(x)[0]) for x in loader] == [1.0] * 6
@@ -153,7 +153,7 @@ def test_device_takes_whole_batches():
         ({"batch_size": 8, "pad_last": True, "drop_last": True}, "pass one of them"),
     ],
 )
-def test_what_cannot_be_is_refused_at_once(options, message):
+def test_options_that_cannot_be_are_refused_at_once(options, message):
     with pytest.raises(pyecho.ConfigError, match=message):
         EchoLoader(EXAMPLES, **{"sharding": mesh(), **options})
 
@@ -291,7 +291,7 @@ print(len(sums), sum(sums), flush=True)
 """
 
 
-def test_each_process_brings_its_rows_of_a_global_batch(tmp_path):
+def test_processes_bring_their_rows_of_a_global_batch(tmp_path):
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = str(free.getsockname()[1])

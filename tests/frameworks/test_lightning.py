@@ -97,7 +97,7 @@ def whole(tmp_path_factory):
     return folder, model.seen
 
 
-def test_every_epoch_has_the_steps_that_its_length_says(whole):
+def test_epoch_has_the_steps_that_its_length_says(whole):
     assert len(whole[1]) == STEPS * EPOCHS
 
 
@@ -246,7 +246,7 @@ print(json.dumps({"whole": whole, "rest": rest}))
 """
 
 
-def test_two_processes_resume_from_one_checkpoint(tmp_path):
+def test_processes_resume_from_one_checkpoint(tmp_path):
     ranks = run_ranks(PROGRAM, __file__, tmp_path)
     for rank in ranks:
         assert len(rank["whole"]) == STEPS * EPOCHS

@@ -96,7 +96,7 @@ print(json.dumps(found | {"error": error}))
 """
 
 
-def test_one_checkpoint_serves_all_ranks_and_the_items_of_another_rank_are_refused(tmp_path):
+def test_checkpoint_serves_all_ranks_and_the_items_of_another_rank_are_refused(tmp_path):
     first, second = run_ranks(PROGRAM, tmp_path / "checkpoint")
     for rank in (first, second):
         assert len(rank["rest"]) == 6

@@ -43,7 +43,7 @@ def test_spec_leaves_the_rows_open_where_a_batch_may_be_short():
     assert loader(drop_last=True).to_tf_dataset().element_spec[0].shape == (16, 2, 3)
 
 
-def test_each_iteration_is_an_epoch_of_the_loader():
+def test_iteration_of_a_dataset_is_an_epoch_of_the_loader():
     plain, dataset = loader(), loader().to_tf_dataset()
     for _ in range(3):
         expected = [[leaf.copy() for leaf in batch] for batch in plain]
@@ -60,7 +60,7 @@ def test_cardinality_is_the_length():
     assert sum(1 for _ in unknown) == 7
 
 
-def test_it_is_read_once_for_its_spec_and_each_pass():
+def test_source_is_read_once_for_its_spec_and_each_pass():
     reads = []
 
     class Source:

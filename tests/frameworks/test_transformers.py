@@ -106,7 +106,7 @@ def test_trainer_goes_on_with_the_next_batch_of_any_checkpoint(tmp_path, echo, a
     assert states
 
 
-def test_the_last_checkpoint_is_found(tmp_path):
+def test_checkpoint_found_is_the_last_one(tmp_path):
     options = {"save_strategy": "steps", "save_steps": 4, "max_steps": 10}
     whole = make_trainer(tmp_path, **options)
     whole.train()
@@ -223,7 +223,7 @@ print(json.dumps({"whole": whole, "rest": train(sys.argv[2] + "/checkpoint-5")})
 """
 
 
-def test_two_processes_train_on_their_shares_and_resume(tmp_path):
+def test_processes_train_on_their_shares_and_resume(tmp_path):
     ranks = run_ranks(PROGRAM, __file__, tmp_path)
     # 26 examples make 7 batches, and 8 for two processes; echoed, 8 for each one and epoch.
     for rank in ranks:

@@ -27,7 +27,7 @@ def made(form, source=ROWS):
 
 @pytest.mark.parametrize("gap", [1, 3, 8])
 @pytest.mark.parametrize("form", FORMS)
-def test_two_interrupts_at_the_end_of_an_iteration_skip_and_repeat_nothing(form, gap):
+def test_interrupts_at_the_end_of_an_iteration_skip_and_repeat_nothing(form, gap):
     whole = made(form)
     epochs = [[batch.tolist() for batch in whole] for _ in range(3)]
     point, reached = 0, True

@@ -57,7 +57,7 @@ def test_childs_use_of_the_parents_iterator_is_refused_and_the_parent_goes_on(ar
     "use",
     ["buffer.put(1)", "buffer.put_batch(np.arange(3))", "buffer.reserve()", "next(iter(buffer))"],
 )
-def test_every_use_of_the_parents_buffer_is_refused(use):
+def test_buffer_of_the_parent_refuses_every_use(use):
     run(
         CHILD
         + f"""

@@ -20,7 +20,7 @@ def test_exits_are_clean_for_every_pair_of_values(source):
 
 @pytest.mark.stress
 @pytest.mark.parametrize("source", SOURCES)
-def test_all_exits_are_clean(source):
+def test_exits_are_clean(source):
     assert problems_of([exit for exit in EXITS if exit.source == source]) == []
 
 

@@ -79,7 +79,7 @@ def test_epoch_that_was_left_counts_unless_set_epoch_says_otherwise(driver, take
 
 @pytest.mark.parametrize("epochs", [None, 3])
 @waiting_drivers
-def test_every_pass_is_told_its_number(driver, epochs):
+def test_set_epoch_tells_every_pass_its_number(driver, epochs):
     class Told(Iterated):
         told = ()
 
@@ -207,7 +207,7 @@ def test_error_in_a_later_pass_comes_after_every_use_of_what_came_before(driver,
 
 @waiting_drivers
 @levels
-def test_over_an_iterator_the_next_iteration_goes_on_with_a_warning(driver, batch_size):
+def test_iteration_over_an_iterator_goes_on_with_a_warning(driver, batch_size):
     loader = loader_of(driver, iter(range(90)), 2, batch_size=batch_size, shuffle_buffer=0)
     emitted = []
     for number, count in enumerate((2, 1, 5)):

@@ -46,7 +46,7 @@ def test_any_kind_of_number_will_do(factor):
         ("max_bytes", 0),
     ],
 )
-def test_a_whole_number_is_named_with_its_bounds(name, least):
+def test_whole_number_out_of_range_is_named_with_its_bounds(name, least):
     for wrong in (least - 1, 2**64):
         with pytest.raises(
             pyecho.ConfigError, match=rf"^{name} must be .* {least} .*, got {wrong}"

@@ -72,7 +72,7 @@ def test_leaf_is_named_after_every_use_of_what_came_before(driver, item, path):
 
 @pytest.mark.parametrize("shuffle_buffer", [0, 3, 100])
 @pytest.mark.parametrize("drop_last", [False, True])
-def test_the_last_batch_before_the_error_may_be_short_or_left_out(shuffle_buffer, drop_last):
+def test_batch_before_an_error_may_be_short_or_left_out(shuffle_buffer, drop_last):
     loader = pyecho.EchoLoader(
         [*range(10), "x"], 3, batch_size=4, shuffle_buffer=shuffle_buffer, drop_last=drop_last
     )

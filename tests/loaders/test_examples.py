@@ -19,7 +19,7 @@ def cropped(example, rng):
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_every_use_is_augmented_by_its_own_generator_and_makes_the_batch(workers):
+def test_augment_example_has_a_generator_for_every_use_and_makes_the_batch(workers):
     options = BATCHES | {"augment_example": cropped}
     epochs = emitted(Named(), augment_workers=workers, **options)
     assert epochs == emitted(Named(), **options)
@@ -55,7 +55,7 @@ def test_tensors_stay_tensors_and_draws_of_torch_are_seeded():
     assert torch.equal(values, others)
 
 
-def test_it_goes_on_from_a_state():
+def test_augment_example_goes_on_from_a_state():
     loader = pyecho.EchoLoader(Named(), 2, augment_example=cropped, **BATCHES)
     expected = [plain(batch) for batch in loader]
     loader = pyecho.EchoLoader(Named(), 2, augment_example=cropped, **BATCHES)
@@ -78,12 +78,12 @@ def test_it_goes_on_from_a_state():
         ),
     ],
 )
-def test_what_it_must_not_return_is_an_error(augment_example, error, message):
+def test_augment_example_with_a_wrong_result_is_an_error(augment_example, error, message):
     with pytest.raises(error, match=message):
         emitted(Rows(), augment_example=augment_example, **BATCHES)
 
 
-def test_it_needs_examples():
+def test_augment_example_needs_examples():
     with pytest.raises(ConfigError, match="augment_example makes batches of examples"):
         pyecho.EchoLoader([1], augment_example=cropped)
 

@@ -8,7 +8,7 @@ import pytest
 import pyecho
 
 
-def test_before_the_first_batch_nothing_is_known_and_nothing_is_read():
+def test_html_before_the_first_batch_knows_and_reads_nothing():
     def source():
         raise AssertionError
         yield

@@ -187,7 +187,7 @@ def test_buffer_fed_by_hand_emits_what_the_model_says(items, configuration, thre
 
 
 @given(items=st.integers(0, 200), factor=factors, seed=seeds, epoch=seeds, known=st.booleans())
-def test_each_pass_has_exactly_the_rounded_number_of_uses(items, factor, seed, epoch, known):
+def test_pass_has_exactly_the_rounded_number_of_uses(items, factor, seed, epoch, known):
     uses = list(model.uses_of_items(items, factor, seed, epoch, known))
     assert all(int(factor) <= each <= factor + 1 for each in uses)
     total = sum(uses)
@@ -196,7 +196,7 @@ def test_each_pass_has_exactly_the_rounded_number_of_uses(items, factor, seed, e
 
 
 @pytest.mark.parametrize("factor", [1.25, 1.5, 2.75])
-def test_every_item_of_a_known_pass_gets_one_more_use_equally_often(factor):
+def test_items_of_a_known_pass_get_one_more_use_equally_often(factor):
     passes, items = 2000, 20
     loader = pyecho.EchoLoader(range(items), factor)
     counts = np.bincount(list(chain.from_iterable(loader for _ in range(passes))))
@@ -206,7 +206,7 @@ def test_every_item_of_a_known_pass_gets_one_more_use_equally_often(factor):
 
 
 @pytest.mark.parametrize("capacity", [2, 10, 100])
-def test_the_first_use_is_any_of_the_pool_equally_often(capacity):
+def test_draw_takes_any_of_the_pool_equally_often(capacity):
     seeds = 400
     first = [
         next(iter(pyecho.EchoLoader(range(capacity), 3, shuffle_buffer=capacity, seed=seed)))

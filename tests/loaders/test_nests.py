@@ -138,7 +138,7 @@ def test_context_of_a_registered_node_is_part_of_its_structure():
         Node(1, 2, 3),
     ],
 )
-def test_everything_else_is_a_leaf_that_travels_by_reference_and_arrives_in_a_list(leaf):
+def test_leaf_of_any_other_type_travels_by_reference_and_arrives_in_a_list(leaf):
     batch = batch_of({"x": 1, "it": leaf}, {"x": 2, "it": leaf})
     for column in (batch["it"], batch_of(leaf, leaf)):
         assert type(column) is list

@@ -39,7 +39,7 @@ def test_filling_counts_the_rows_of_batches(capsys):
 
 
 @drivers
-def test_neither_abandoning_it_nor_an_error_leaves_a_bar(driver):
+def test_bar_goes_with_an_abandoned_iterator_and_an_error(driver):
     arguments = {"progress": True, "batch_size": 4, "shuffle_buffer": 20}
     loader = loader_of(driver, range(40), **arguments)
     batches = iter(loader)

@@ -56,7 +56,7 @@ def state():
 
 @waiting_drivers
 @pytest.mark.parametrize("epochs", [None, 2])
-def test_every_item_is_read_by_one_thread_in_the_callers_context(driver, epochs):
+def test_items_are_read_by_one_thread_in_the_callers_context(driver, epochs):
     class Noting(Iterated):
         noted = ()
 
@@ -226,7 +226,7 @@ def test_set_epoch_after_ctrl_c_reads_the_pass_that_was_chosen():
 
 
 @pytest.mark.parametrize("driver", ["feeder", "augmented"])
-def test_a_second_thread_that_asks_for_the_first_batch_is_refused(driver):
+def test_next_of_a_second_thread_is_refused_before_the_first_batch(driver):
     source = Blocked(range(10), after=0)
     loader = loader_of(driver, source)
     uses = iter(loader)

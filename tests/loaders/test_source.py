@@ -130,7 +130,7 @@ def sampled(**arguments):
     ],
 )
 @pytest.mark.filterwarnings("ignore:the source .* yielded nothing")
-def test_with_unbatch_the_number_of_examples_is_known(source):
+def test_unbatch_knows_the_number_of_examples(source):
     loader = pyecho.EchoLoader(source, 1, batch_size=1, unbatch=True)
     assert len(loader) == sum(1 for _ in loader)
 

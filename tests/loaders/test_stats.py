@@ -11,7 +11,7 @@ from drivers import drivers, levels, loader_of, waiting_drivers
 import pyecho
 
 
-def test_before_anything_happened():
+def test_stats_before_anything_happened():
     stats = pyecho.EchoLoader(range(3)).stats()
     assert stats == pyecho.EchoStats()
     assert all(map(math.isnan, (stats.effective_factor, stats.ratio, stats.recommended_factor)))

@@ -71,7 +71,7 @@ def test_error_in_the_block_still_writes_the_file(path):
     assert Trace(path).spans == []
 
 
-def test_a_second_trace_is_refused_and_the_first_goes_on(path, tmp_path):
+def test_trace_inside_another_is_refused_and_the_first_goes_on(path, tmp_path):
     loader, other = pyecho.EchoLoader([1, 2], 2), tmp_path / "other.json"
     with loader.trace(path):
         with pytest.raises(pyecho.EchoError, match=r"the trace .*run\.json is being recorded"):

@@ -40,7 +40,7 @@ def test_columns_of_python_numbers_travel_as_objects():
     assert batch["n"] == [0.5, 1.5, 2.5]
 
 
-def test_one_object_for_each_row_is_a_column_whatever_the_objects_are():
+def test_column_is_one_object_for_each_row_whatever_the_objects_are():
     targets = [{"boxes": np.zeros((n, 4))} for n in (1, 2, 3)]
     words = [["a"], ["b", "c"], ["d"]]
     [batch] = loader_of([(words, targets, np.zeros((3, 2)))])

@@ -37,7 +37,7 @@ def run(program):
 
 @pytest.mark.parametrize("options", [{}, {"threads": 0}, {"threads": 2}, {"epochs": 2}])
 @pytest.mark.parametrize("producers", [1, 3])
-def test_every_example_comes_as_often_as_its_factor(options, producers):
+def test_native_source_has_each_example_as_often_as_the_factor(options, producers):
     source = Numbers(200, threads=producers)
     loader = loader_of(source, **options)
     assert len(loader) == 75

@@ -61,7 +61,7 @@ def same(one, other):
     )
 
 
-def test_each_use_has_the_draws_of_its_number():
+def test_ops_draw_by_the_number_of_the_use():
     operations = [ops.RandomCrop((9, 9)), ops.RandomFlip(1), ops.Normalize(0.5, 0.25), ops.ToCHW()]
     loader, source = loader_of(operations=operations), images()
     for epoch in range(2):

@@ -28,7 +28,7 @@ def test_field_makes_ragged_leaves(type_):
     assert (uses[3:] == 2).all()
 
 
-def test_without_a_field_they_arrive_as_a_list_of_arrays():
+def test_lists_without_a_field_arrive_as_a_list_of_arrays():
     for batch in EchoLoader(table(pa.list_(pa.float32())), 1, batch_size=4):
         for array, number in zip(batch["tokens"], batch["n"], strict=True):
             assert (array.dtype, array.tolist()) == (np.float32, LISTS[number])

@@ -24,7 +24,7 @@ def loader_of(**more):
     )
 
 
-def test_one_axis_that_varies_makes_a_jagged_tensor():
+def test_field_with_one_axis_that_varies_makes_a_jagged_tensor():
     items = documents()
     for batch, info in loader_of():
         assert batch.layout == torch.jagged
@@ -42,7 +42,7 @@ def test_axes_behind_it_stay():
     batch["x"].requires_grad_().sum().backward()
 
 
-def test_several_that_vary_make_ragged_tensors():
+def test_field_with_several_axes_that_vary_makes_ragged_tensors():
     items = [torch.randn(length, length + 1).to(torch.bfloat16) for length in (1, 5, 3)]
     field = Field((None, None), "bfloat16", max_bytes=1000)
     [batch] = pyecho.torch.EchoLoader(items, 1, batch_size=3, shuffle_buffer=0, fields=field)

@@ -25,7 +25,7 @@ class Iterated:
         return dawdling(self._source, seed=1, most_seconds=self._seconds)
 
 
-def test_every_configuration_has_a_digest():
+def test_configurations_have_a_digest_each():
     assert list(EXPECTED) == list(CONFIGURATIONS)
 
 

@@ -188,7 +188,7 @@ def test_other_lists_and_tuples_are_items(given: Any, batch_size: int | None) ->
     assert all(each is item for each, item in zip(source.read(), given, strict=True))
 
 
-def test_with_unbatch_a_list_of_arrays_is_one_of_batches() -> None:
+def test_unbatch_takes_a_list_of_arrays_for_one_of_batches() -> None:
     source = source_of([X, X.astype("f4")], batch_size=2, unbatch=True)
     assert source.length() == 8
     assert len([*source.read()]) == 2

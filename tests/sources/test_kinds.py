@@ -42,7 +42,7 @@ class Shuffled(list[int]):
         (iter(range(4)), "one_shot"),
     ],
 )
-def test_each_kind_tells_its_traits_and_starts_where_it_can(given: Any, traits: str) -> None:
+def test_kind_of_source_tells_its_traits_and_starts_where_it_can(given: Any, traits: str) -> None:
     source = source_of(given, batch_size=None)
     names = ("in_memory", "indexed", "one_shot", "batched", "native")
     assert {name for name in names if getattr(source, name)} == set(traits.split())

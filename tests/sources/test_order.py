@@ -62,7 +62,7 @@ def test_shuffle_reads_every_item_once_in_another_order_each_epoch(source):
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 5])
-def test_all_permutations_of_a_few_places_are_equally_likely(size):
+def test_permutations_of_a_few_places_are_equally_likely(size):
     draws = 4000
     seen = collections.Counter(
         tuple(pyecho._core.permuted(size, seed, 0, 0, size, 1)) for seed in range(draws)
@@ -236,7 +236,7 @@ def test_sampler_that_breaks_its_word_is_refused_or_warned_of():
         (Rows(), {"flatten": True, "unbatch": True}, "pass only one"),
     ],
 )
-def test_what_cannot_be_is_refused(source, options, message):
+def test_orders_that_cannot_be_are_refused(source, options, message):
     with pytest.raises(ConfigError, match=message):
         pyecho.EchoLoader(source, batch_size=2, **options)
 

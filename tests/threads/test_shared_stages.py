@@ -66,7 +66,7 @@ def test_extension_leaves_the_gil_off():
 
 @pytest.mark.parametrize("threads", [0, 2])
 @pytest.mark.parametrize("factor", [3, pyecho.Adaptive(4, 1)])
-def test_every_row_of_many_producers_gets_its_uses(threads, factor):
+def test_rows_of_many_producers_get_their_uses(threads, factor):
     producers, rows = 4, 60 * 8
     buffer = pyecho.EchoBuffer(ROW, batch_size=16, factor=factor, capacity=64, threads=threads)
     left = [producers]

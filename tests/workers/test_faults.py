@@ -206,13 +206,13 @@ def test_thousand_random_kills_cost_no_item_and_no_use():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
-def test_nothing_is_left_of_a_loader_that_is_killed_or_exits(method, tmp_path):
+def test_loader_that_is_killed_or_exits_leaves_nothing(method, tmp_path):
     parents.killed(tmp_path / "script.py", 3, multiprocessing_context=method)
     parents.exited(tmp_path / "script.py", 3, multiprocessing_context=method)
 
 
 @pytest.mark.stress
-def test_nothing_is_left_of_many_loaders(tmp_path):
+def test_loaders_in_great_number_leave_nothing(tmp_path):
     parents.killed(tmp_path / "script.py", 100)
     parents.exited(tmp_path / "script.py", 200)
 

@@ -91,7 +91,7 @@ def test_workers_that_die_in_worker_init_fn_are_not_blamed_on_an_item(retries, d
         emitted(Rows(), num_workers=2, retries=retries, worker_init_fn=lambda number: os._exit(3))
 
 
-def test_one_worker_that_dies_is_one_worker():
+def test_worker_that_dies_is_one_worker():
     with pytest.raises(WorkerError, match="item 20 of the source cannot be made: 1 worker died of"):
         emitted(Deadly(None), num_workers=2, retries=0)
 

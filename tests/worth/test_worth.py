@@ -149,7 +149,7 @@ def test_observe_follows_a_loader():
 
 
 @pytest.mark.parametrize("items", [16, 64, 128, 160])
-def test_a_first_pass_of_a_few_batches_is_not_enough(items):
+def test_worth_of_a_first_pass_of_a_few_batches_is_unknown(items):
     loader = pyecho.EchoLoader(np.arange(1.0 * items), 2, batch_size=16, with_info=True)
     worth = pyecho.Worth()
     for _ in range(2):
