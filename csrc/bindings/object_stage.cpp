@@ -64,7 +64,7 @@ Reservation ObjectStage::reserve() {
   return place;
 }
 
-void ObjectStage::tell(Reservation place, py::object error) {
+void ObjectStage::tell(Reservation place, const py::object& error) {
   told_ = checked_failure(error);
   const std::uint64_t seen = told_count_.read();
   core_->abort(place);  // wakes the consumer

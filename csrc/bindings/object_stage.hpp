@@ -56,7 +56,7 @@ class ObjectStage final : public Stage {
   }
   // Raises this exception in the consumer, which finds nothing in the queue, between two items; returns once it has been
   // raised. Leaves the place empty. Raises Closed if stopped or paused first.
-  void tell(Reservation place, pybind11::object error);
+  void tell(Reservation place, const pybind11::object& error);
   // Leaves the place empty.
   void abort(Reservation place) { core_->abort(place); }
   // Ends an iteration here; `last`: no other one follows.
