@@ -11,7 +11,6 @@ from pyecho.tools.advise.times import Times
 FAST = {"upstream": 60e-3, "downstream": 10e-3, "cycle": 10e-3}
 FEW = {"items": 1000, "item_bytes": 1e6, "batch_items": 10, "memory_bytes": 2 * 10**9}
 MANY = FEW | {"items": 10**6, "disk_bytes": 2 * 10**12, "disk_bytes_per_second": 2e9}
-SERIAL = {"serial": True, "downstream": 0.0, "cycle": 0.0}
 AUGMENTED = {"cycle": 45e-3, "augmentation": 90e-3, "augment_workers": 2}
 
 

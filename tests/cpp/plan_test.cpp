@@ -71,8 +71,6 @@ TEST(Plan, what_cannot_be_is_refused) {
   }
 }
 
-// ---------------------------------------------------------------- one pass
-
 // ---------------------------------------------------------------- every configuration
 
 struct Run {
@@ -139,10 +137,6 @@ TEST(Plan, every_use_comes_once_in_its_iteration_and_how_it_is_fed_does_not_show
     }
   }
 }
-
-// ---------------------------------------------------------------- passes that flow, begin()
-
-// ---------------------------------------------------------------- min_items
 
 }  // namespace
 }  // namespace pyecho::test
