@@ -195,8 +195,6 @@ def test_polars_frames_are_tables():
         assert (nested["a"].tolist(), nested["b"]) == ([1.5] * len(part), ["c"] * len(part))
 
 
-# ---------------------------------------------------------------- any table
-
 # ---------------------------------------------------------------- what has no leaf
 
 

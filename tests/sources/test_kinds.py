@@ -127,9 +127,3 @@ def test_iterator_that_ends_in_an_epoch_of_all_batches_is_an_error(options: Any)
             taken.extend(batch.tolist())
     assert {0, 1, 2, 3}.issuperset(taken)
     loader.close()
-
-
-# ---------------------------------------------------------------- limits
-
-
-# ---------------------------------------------------------------- states
