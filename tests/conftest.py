@@ -46,7 +46,7 @@ else:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     """Note failures, for fixtures that clean up (failures.py)."""
-    from failures import FAILED
+    from outcome import FAILED
 
     report = yield
     item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed

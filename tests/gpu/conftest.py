@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from failures import has_failed  # noqa: E402
+from outcome import has_failed  # noqa: E402
 from waiting import join_threads  # noqa: E402
 
 import pyecho  # noqa: E402

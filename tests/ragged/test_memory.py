@@ -13,8 +13,9 @@ def test_batch_that_the_system_has_no_memory_for_comes_once_it_has_some(threads)
         from pathlib import Path
 
         MIB = 2**20
-        field = pyecho.Field((None,), "uint8", max_bytes=5 * MIB)
-        rows = [np.full(4 * MIB + number, number, "uint8") for number in range(8)]
+        field = pyecho.Field((None,), "uint8", max_bytes=17 * MIB)
+        # A batch is larger than the heap of a thread, all of which counts as in use.
+        rows = [np.full(16 * MIB + number, number, "uint8") for number in range(8)]
 
         def batches_of(attempts):
             options = dict(batch_size=8, factor=2, capacity=8, threads={threads})
