@@ -45,7 +45,7 @@ else:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
-    """Note failures, for fixtures that clean up (failures.py)."""
+    """Note failures, for fixtures that clean up (outcome.py)."""
     from outcome import FAILED
 
     report = yield
