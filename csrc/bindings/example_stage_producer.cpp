@@ -108,15 +108,22 @@ Reservation ExampleStage::reserve(std::optional<double> timeout_s) {
 // `wait`. kTimeout, kHalted, kClosed, kForked.
 Outcome ExampleStage::put_rows(const ItemView& view, std::size_t& row, Deadline deadline, bool wait) {
   std::array<Reservation, kGroupRows> group{};
-  GilRelease gil(view.size_bytes() >= kGilFreeBytes && !has_references_);
+  const bool without_gil = view.size_bytes() >= kGilFreeBytes && !has_references_;
+  GilRelease gil(without_gil);
+  Deadline signals = Clock::now() + kSignalSlice;  // are answered then, whatever the number of short waits
   Outcome outcome = Outcome::kOk;
   while (row < view.rows()) {
     std::uint32_t count = 0;
     outcome = core_->try_reserve(std::span(group).first(std::min(group.size(), view.rows() - row)), count);
     if (outcome == Outcome::kFull && wait) {  // this thread holds no reservation while it sleeps
-      gil.take_back();
-      outcome = wait_for_room(deadline, [&](Deadline slice) { return core_->reserve(group[0], slice); });
-      gil.release();
+      const auto reserve = [&](Deadline slice) { return core_->reserve(group[0], slice); };
+      outcome = without_gil ? wait_a_slice(std::min(deadline, signals), reserve) : Outcome::kTimeout;
+      if (outcome == Outcome::kTimeout || outcome == Outcome::kHalted) {
+        gil.take_back();
+        outcome = wait_for_room(deadline, reserve);
+        gil.release();
+        signals = Clock::now() + kSignalSlice;
+      }
       count = 1;
     }
     if (outcome != Outcome::kOk) {

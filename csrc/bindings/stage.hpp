@@ -179,6 +179,13 @@ class Stage {
     };
     return wait_answering_signals(deadline, patient, [this] { return paused(); });
   }
+  // The first part of such a wait, for a caller without the GIL: to take it takes long beside a thread of plain Python.
+  template <class Attempt>
+  Outcome wait_a_slice(Deadline slice, const Attempt& attempt) {
+    const trace::Span span(trace::Kind::kRoom);
+    source_clock_.blocked();
+    return attempt(slice);
+  }
   // Returns what is put for an item of the source, see set_prepare().
   pybind11::object prepared(const pybind11::object& item);
   void hold_next(const Feed& feed);

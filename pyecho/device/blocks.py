@@ -15,10 +15,11 @@ from pyecho.device.place import on_stream, relaxed_capture, stream_lent_to
 from pyecho.device.tensors import TorchAdapter, dtype_of, is_image
 from pyecho.items.spec import Field
 
-SPARE_BYTES = 2 << 20
+SPARE_BYTES, SMALL_BYTES, SPARE_BYTES_OF_SMALL = 2 << 20, 256 << 10, 16 << 20
 """So much memory is allocated at once for later batches: `next()` seldom lets go of the GIL then.
 
-Beside a thread of plain Python each time costs 5 ms, after which Python switches threads.
+Beside a thread of plain Python each time costs 5 ms, after which Python switches threads. That is
+most for small batches, of which there are many a second.
 """
 
 
@@ -81,7 +82,8 @@ class Blocks:
             made = new_memory(self._at_once, size_bytes, self.device)
             self._spare = [(memory, stream) for memory in made]
             if self._limit is None:  # which leaves no room for spare memory
-                self._at_once = max(1, min(2 * self._at_once, SPARE_BYTES // max(1, size_bytes)))
+                spare = SPARE_BYTES_OF_SMALL if size_bytes <= SMALL_BYTES else SPARE_BYTES
+                self._at_once = max(1, min(2 * self._at_once, spare // max(1, size_bytes)))
         return self._spare.pop()
 
     def wait(self, stream: torch.cuda.Stream, event: torch.cuda.Event) -> None:

@@ -79,6 +79,27 @@ def test_ctrl_c_is_answered_in(wait):
         finished(process)
 
 
+def test_ctrl_c_is_answered_between_many_short_waits():
+    script = """
+        buffer = pyecho.EchoBuffer(pyecho.Field(64, float), batch_size=4, factor=1)
+        def take():
+            for number, _ in enumerate(buffer):
+                if number == 10:
+                    print("ready", flush=True)
+        taker = threading.Thread(target=take)
+        taker.start()
+        try:
+            buffer.put_batch(np.broadcast_to(np.zeros(64), (2**40, 64)))
+        except KeyboardInterrupt:
+            buffer.close()
+        taker.join()
+    """
+    with started(script) as process:
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        finished(process)
+
+
 def test_put_that_was_interrupted_took_nothing():
     script = """
         buffer = pyecho.EchoBuffer(pyecho.Field((), int), batch_size=1, factor=1)
