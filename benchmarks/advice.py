@@ -152,7 +152,7 @@ def measure(
 
 def main() -> int:
     """Print a table for each pipeline; return 1 if a median is further off than the limit."""
-    parser = new_parser("advice", __doc__)
+    parser = new_parser("advice.py", __doc__)
     add_rounds(parser, 5)
     parser.add_argument("--steps", type=positive_int, default=200, help="default: %(default)s")
     names = ("demo", "source-bound", "consumer-bound", "augmentation-bound")

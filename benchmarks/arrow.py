@@ -116,7 +116,7 @@ class Race:
 
 def main() -> None:
     """Run all races."""
-    parser = new_parser("arrow", __doc__)
+    parser = new_parser("arrow.py", __doc__)
     add_rounds(parser, 9)
     parser.add_argument("--factor", type=positive_int, default=4, help="default: %(default)s")
     options = parser.parse_args()

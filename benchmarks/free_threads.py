@@ -157,7 +157,7 @@ def measure(size: int, rounds: int, least: float, progress: Progress) -> list[Ro
 
 def main() -> None:
     """Measure everything."""
-    parser = new_parser("free_threads", __doc__)
+    parser = new_parser("free_threads.py", __doc__)
     add_rounds(parser, 31)
     parser.add_argument(
         "--bytes", type=positive_int, nargs="+", default=[64, 3072, 24_576, 150_528]

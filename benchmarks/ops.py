@@ -228,7 +228,7 @@ def windows_compared(name: str, rounds: int, progress: Progress) -> Row:
 
 def main() -> None:
     """Run all comparisons."""
-    parser = new_parser("ops", __doc__)
+    parser = new_parser("ops.py", __doc__)
     add_rounds(parser, 7)
     options = parser.parse_args()
     report = new_report("ops", "Operations behind the echo", options)

@@ -144,7 +144,7 @@ def batches(loader: EchoLoader) -> Iterator[Any]:
 
 def main() -> None:
     """Time the loaders, then train with every seed."""
-    parser = new_parser("ops_training", __doc__)
+    parser = new_parser("ops_training.py", __doc__)
     add_rounds(parser, 7)
     options = parser.parse_args()
     torch.set_num_threads(1)

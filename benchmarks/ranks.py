@@ -75,7 +75,7 @@ def run_rank(rank: int, folder: str, rounds: int, epochs: int, results: Any) -> 
 
 def main() -> int:
     """Measure and report."""
-    parser = new_parser("ranks", __doc__)
+    parser = new_parser("ranks.py", __doc__)
     add_rounds(parser, 5)
     parser.add_argument("--epochs", type=positive_int, default=100, help="default: %(default)s")
     options = parser.parse_args()

@@ -87,7 +87,7 @@ def allocated(read: Callable[[], Iterable[Any]], rows: int) -> tuple[float, floa
 
 def main() -> None:
     """Run both cases."""
-    parser = new_parser("ray_shuffle", __doc__)
+    parser = new_parser("ray_shuffle.py", __doc__)
     add_rounds(parser, 7)
     options = parser.parse_args()
     report = new_report("ray", "Shuffled batches of Ray Data", options)

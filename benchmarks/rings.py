@@ -36,7 +36,7 @@ def rows_of(shape: dict[str, Any], items: int) -> list[Row]:
 
 def main() -> None:
     """Run the program and report."""
-    parser = new_parser("rings", __doc__)
+    parser = new_parser("rings.py", __doc__)
     add_rounds(parser, 9)
     parser.add_argument("--program", type=Path, default=PROGRAM, help="default: %(default)s")
     options = parser.parse_args()

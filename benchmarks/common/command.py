@@ -22,10 +22,10 @@ INTERRUPTED = 130
 _TERMINATED = 143
 
 
-def new_parser(name: str, description: str | None) -> argparse.ArgumentParser:
+def new_parser(command: str, description: str | None) -> argparse.ArgumentParser:
     """Return a parser with the option that every command has."""
     parser = argparse.ArgumentParser(
-        prog=f"benchmarks/{name}.py",
+        prog=f"benchmarks/{command}",
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -49,6 +49,13 @@ def add_rounds(parser: argparse.ArgumentParser, rounds: int) -> None:
     )
 
 
+def add_seeds(parser: argparse.ArgumentParser, seeds: int) -> None:
+    """Add the option of a command whose runs are repeated with other seeds."""
+    parser.add_argument(
+        "--seeds", type=positive_int, default=seeds, metavar="N", help="default: %(default)s"
+    )
+
+
 def new_report(name: str, title: str, options: argparse.Namespace, **facts: Any) -> Report:
     """Return a report for the options of `new_parser` and `add_rounds`; make their folder."""
     make_output(options)
@@ -68,14 +75,19 @@ def make_output(options: argparse.Namespace) -> None:
         raise SystemExit(str(error)) from None
 
 
-def write_results(output: Path, name: str, **found: Any) -> None:
-    """Write numbers as JSON, with the machine and the commit, into the folder of the results."""
+def write_results(output: Path, name: str, *, partial: bool = False, **found: Any) -> Path:
+    """Write numbers as JSON, with the machine and the commit, into a file in the folder of results.
+
+    Return the file.
+    """
     output.mkdir(parents=True, exist_ok=True)
     facts = facts_of()
-    path = output / f"{name}-{slug(facts['cpu'] or facts['system'])}.json"
+    machine = slug(facts["cpu"] or facts["system"])
+    path = output / f"{name}-{machine}{'-partial' * partial}.json"
     numbers = json.dumps({"facts": facts, **found}, default=_plain, allow_nan=False)
     path.write_text(numbers + "\n")
     print(path, file=sys.stderr)
+    return path
 
 
 def _plain(value: Any) -> Any:

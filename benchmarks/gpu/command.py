@@ -28,7 +28,7 @@ MISSING = 2
 
 def parsed_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
-    parser = new_parser("gpu", __doc__)
+    parser = new_parser("gpu.py", __doc__)
     scales = parser.add_mutually_exclusive_group()
     scales.add_argument(
         "--quick", action="store_true", help="fewer rounds and less of each: about a minute"

@@ -28,7 +28,7 @@ SHORT_SEEDS, FULL_SEEDS = 3, 5
 
 def parsed_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
-    parser = new_parser("paper", __doc__)
+    parser = new_parser("paper.py", __doc__)
     add = parser.add_argument
     add("--full", action="store_true", help="all conditions and more seeds: hours, not minutes")
     add(
@@ -139,7 +139,7 @@ def _run(options: argparse.Namespace) -> int:
     def results(of: Condition, entry: Entry) -> list[Result]:
         setting = Setting(of, entry.goal)
         rate = chosen_rate(setting, costs[setting])
-        found = (store.get(setting.job(rate, seed, timed=entry.timed)) for seed in plan.seeds)
+        found = (store.result_of(setting.job(rate, seed, timed=entry.timed)) for seed in plan.seeds)
         return [result for result in found if result is not None]
 
     facts |= {

@@ -54,11 +54,11 @@ def doing(store: Store, execute: Callable[[Job], Result], watcher: Watcher) -> D
     """Return a function that runs a job unless it is in the store, and stores its result."""
 
     def do(job: Job) -> Result:
-        result = store.get(job)
+        result = store.result_of(job)
         known = result is not None
         if result is None:
             result = execute(job)
-            store.put(job, result)
+            store.keep(job, result)
         watcher.finished(job, result, known=known)
         return result
 
@@ -103,9 +103,9 @@ def _timed(
         for setting in plan.timed
     ]
     key = store.key_of_line()
-    if (stored := store.get_other(key)) is None:
+    if (stored := store.get(key)) is None:
         stored = asdict(pool.submit(worker.calibrate).result())
-        store.put_other(key, stored)
+        store.put(key, stored)
     line = Line(**stored)
     do = doing(store, lambda job: pool.submit(worker.execute_timed, job, line).result(), watcher)
     for job in jobs:

@@ -44,7 +44,7 @@ ANSWER_SECONDS = 300.0
 
 def parsed_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
-    parser = new_parser("peers", __doc__)
+    parser = new_parser("peers.py", __doc__)
     add_rounds(parser, ROUNDS)
     parser.add_argument(
         "--only",

@@ -21,12 +21,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from common.command import new_parser, write_results
-from common.digits import IMAGES, cost_to_target, digits
-from rich.progress import track
+from common.command import add_seeds, make_output, new_parser, write_results
+from common.runs import results_of
 from scipy.ndimage import rotate
 
 import pyecho
+from worth.digits import IMAGES, cost_to_target, digits
 
 BATCH, TARGET, GIVES_UP, RATES = 32, 0.04, 40 * IMAGES, (0.02, 0.05, 0.1)
 
@@ -46,18 +46,17 @@ def cropped(image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 class Way:
     """The parts that run once an item, and those on every use."""
 
-    name: str
     factor: int
     item: tuple = ()
     use: tuple = ()
 
 
-WAYS = [
-    Way("no echo", 1, use=(turned, cropped)),
-    Way("once", 6, item=(turned, cropped)),
-    Way("refurbished", 6, item=(turned,), use=(cropped,)),
-    Way("each use", 6, use=(turned, cropped)),
-]
+WAYS = {
+    "no echo": Way(1, use=(turned, cropped)),
+    "once": Way(6, item=(turned, cropped)),
+    "refurbished": Way(6, item=(turned,), use=(cropped,)),
+    "each use": Way(6, use=(turned, cropped)),
+}
 
 
 def applied(parts: tuple, example: dict, rng: np.random.Generator) -> dict:
@@ -100,6 +99,14 @@ def batches(way: Way, examples: dict[str, np.ndarray], seed: int) -> Iterator[tu
             yield batch, len(batch["label"]) / way.factor
 
 
+def fresh_to_target(name: str, rate: float, seed: int) -> float:
+    """Train, and return the fresh images up to the target."""
+    torch.set_num_threads(1)
+    examples, *tested = digits()
+    made = batches(WAYS[name], examples, seed)
+    return cost_to_target(made, TARGET, GIVES_UP, rate, seed, tested)
+
+
 def share_of_gain(found: dict[str, np.ndarray]) -> np.ndarray:
     """Return the share that refurbished echoes have, between the ends of its 90% interval."""
     count = len(found["once"])
@@ -110,31 +117,27 @@ def share_of_gain(found: dict[str, np.ndarray]) -> np.ndarray:
     return np.quantile((once - part) / (once - both), [0.05, 0.5, 0.95])
 
 
-def main() -> None:
+def main(arguments: list[str]) -> None:
     """Measure and print."""
-    parser = new_parser("refurbished", __doc__)
-    parser.add_argument("--seeds", type=int, default=5, help="default: %(default)s")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    examples, *tested = digits()
-    seconds = part_seconds({name: array[0] for name, array in examples.items()})
+    parser = new_parser("worth.py refurbished", __doc__)
+    add_seeds(parser, 5)
+    options = parser.parse_args(arguments)
+    make_output(options)
+    seeds = range(options.seeds)
+    jobs = [(name, rate, seed) for name in WAYS for rate in RATES for seed in seeds]
+    runs = results_of(fresh_to_target, jobs, options.output, processes=2)
+    seconds = part_seconds({name: array[0] for name, array in digits()[0].items()})
     found, cost = {}, {}
-    for way in WAYS:
-        tried = [
-            [
-                cost_to_target(batches(way, examples, seed), TARGET, GIVES_UP, rate, seed, tested)
-                for seed in track(range(options.seeds), f"{way.name}, {rate}", transient=True)
-            ]
-            for rate in RATES
-        ]
-        fresh = found[way.name] = np.array(min(tried, key=np.median))
+    for name, way in WAYS.items():
+        tried = [np.array([runs[name, rate, seed] for seed in seeds]) for rate in RATES]
+        fresh = found[name] = min(tried, key=np.median)
         each = sum(seconds[part] for part in way.item) + way.factor * sum(
             seconds[part] for part in way.use
         )
-        cost[way.name] = each * np.median(fresh)
+        cost[name] = each * np.median(fresh)
         print(
-            f"{way.name}: {np.median(fresh):,.0f} fresh images [{fresh.min():,.0f}, "
-            f"{fresh.max():,.0f}], {cost[way.name]:.2f} s of augmentation"
+            f"{name}: {np.median(fresh):,.0f} fresh images [{fresh.min():,.0f}, "
+            f"{fresh.max():,.0f}], {cost[name]:.2f} s of augmentation"
         )
     low, middle, high = share_of_gain(found)
     share = cost["refurbished"] / cost["each use"]
@@ -143,7 +146,3 @@ def main() -> None:
         f"in {share:.0%} of its processor time"
     )
     write_results(options.output, "refurbished", fresh=found, augmentation_seconds=cost)
-
-
-if __name__ == "__main__":
-    main()

@@ -19,12 +19,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from common.command import new_parser, write_results
-from common.digits import IMAGES, cost_to_target, digits
-from rich.progress import track
+from common.command import add_seeds, make_output, new_parser, write_results
+from common.runs import results_of
 
 import pyecho
 from pyecho import ops
+from worth.digits import IMAGES, cost_to_target, digits
 
 BATCH, RATIO, TARGET, GIVES_UP = 32, 6, 0.04, 60
 RATES = (0.02, 0.05, 0.1)
@@ -40,11 +40,14 @@ class Strategy:
     cached: bool = False
 
 
-STRATEGIES = [
-    *(Strategy(f"e = {factor}", factor, factor) for factor in (1, 2, 3, 4, 6, 8, 12)),
-    Strategy("cache", 1, 1, cached=True),
-    Strategy("cache, e = 6", 6, 1, cached=True),
-]
+STRATEGIES = {
+    each.name: each
+    for each in (
+        *(Strategy(f"e = {factor}", factor, factor) for factor in (1, 2, 3, 4, 6, 8, 12)),
+        Strategy("cache", 1, 1, cached=True),
+        Strategy("cache, e = 6", 6, 1, cached=True),
+    )
+}
 
 
 def batches(strategy: Strategy, examples: dict[str, np.ndarray], seed: int) -> Iterator[tuple]:
@@ -67,6 +70,14 @@ def batches(strategy: Strategy, examples: dict[str, np.ndarray], seed: int) -> I
             yield batch, max(uses / factor if slow else 0, uses / RATIO) * line
 
 
+def passes_to_target(name: str, rate: float, seed: int) -> float:
+    """Train, and return the time to the target."""
+    torch.set_num_threads(1)
+    examples, *tested = digits()
+    made = batches(STRATEGIES[name], examples, seed)
+    return cost_to_target(made, TARGET, GIVES_UP, rate, seed, tested)
+
+
 def draw(found: dict[str, np.ndarray], path: Path) -> None:
     """Draw medians and ranges."""
     import matplotlib
@@ -86,31 +97,19 @@ def draw(found: dict[str, np.ndarray], path: Path) -> None:
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else {})
 
 
-def main() -> None:
+def main(arguments: list[str]) -> None:
     """Measure, print and draw."""
-    parser = new_parser("scarce", __doc__)
-    parser.add_argument("--seeds", type=int, default=5, help="default: %(default)s")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    examples, *tested = digits()
+    parser = new_parser("worth.py scarce", __doc__)
+    add_seeds(parser, 5)
+    options = parser.parse_args(arguments)
+    make_output(options)
+    seeds = range(options.seeds)
+    jobs = [(name, rate, seed) for name in STRATEGIES for rate in RATES for seed in seeds]
+    runs = results_of(passes_to_target, jobs, options.output, processes=2)
     found = {}
-    for strategy in track(STRATEGIES, "strategies"):
-        tried = [
-            np.array(
-                [
-                    cost_to_target(
-                        batches(strategy, examples, seed), TARGET, GIVES_UP, rate, seed, tested
-                    )
-                    for seed in range(options.seeds)
-                ]
-            )
-            for rate in RATES
-        ]
-        times = found[strategy.name] = min(tried, key=np.median)
-        print(f"{strategy.name}: {np.median(times):.2f} [{times.min():.2f}, {times.max():.2f}]")
+    for name in STRATEGIES:
+        tried = [np.array([runs[name, rate, seed] for seed in seeds]) for rate in RATES]
+        times = found[name] = min(tried, key=np.median)
+        print(f"{name}: {np.median(times):.2f} [{times.min():.2f}, {times.max():.2f}]")
     write_results(options.output, "scarce", passes=found)
     draw(found, options.output / "scarce.svg")
-
-
-if __name__ == "__main__":
-    main()

@@ -10,7 +10,6 @@ The few images come again and again, so that from the second pass on Worth gets 
 
 from __future__ import annotations
 
-import multiprocessing
 import string
 import sysconfig
 from collections.abc import Callable, Iterator
@@ -20,14 +19,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from auto import Clock
-from common.command import new_parser, write_results
-from rich.progress import track
+from common.command import add_seeds, make_output, new_parser, write_results
+from common.runs import results_of
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional
 
 import pyecho
+from worth.simulated import Clock
 
 BATCH, POOL, RATIO, MANY, TESTED, TESTED_EVERY = 32, 320, 6, 200_000, 2000, 50
 FACTORS = (1, 2, 4, 8, 16)
@@ -213,24 +212,20 @@ def seconds_to_target(name: str, factor: float | str, seed: int) -> float:
     raise AssertionError("a run has no end")
 
 
-def _run(job: tuple[str, float | str, int]) -> tuple[tuple[str, float | str, int], float]:
-    return job, seconds_to_target(*job)
-
-
-def main() -> None:
+def main(arguments: list[str]) -> None:
     """Measure, print, and write JSON."""
-    parser = new_parser("auto_training", __doc__)
-    parser.add_argument("--seeds", type=int, default=3, help="default: %(default)s")
+    parser = new_parser("worth.py training", __doc__)
+    add_seeds(parser, 3)
     parser.add_argument("--only", choices=WORKLOADS, help="default: all of them")
     parser.add_argument("--processes", type=int, default=2, help="default: %(default)s")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
+    make_output(options)
     names = [options.only] if options.only else list(WORKLOADS)
     factors = (*FACTORS, "auto")
     jobs = [
         (name, each, seed) for name in names for each in factors for seed in range(options.seeds)
     ]
-    with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
-        found = dict(track(pool.imap_unordered(_run, jobs), "runs", total=len(jobs)))
+    found = results_of(seconds_to_target, jobs, options.output, processes=options.processes)
     results = {}
     for name in names:
         times = {
@@ -246,7 +241,3 @@ def main() -> None:
         print(f"{name}: " + ", ".join(cells))
         results[name] = {str(each): np.array(t) for each, t in times.items()}
     write_results(options.output, "auto-training", uses=results)
-
-
-if __name__ == "__main__":
-    main()

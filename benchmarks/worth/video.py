@@ -1,6 +1,6 @@
 """A masked autoencoder of videos that are decoded again and again: how often to use each decoding?
 
-    pip install av; python benchmarks/video_mae.py
+    pip install av; python benchmarks/worth.py video
 
 Table 2d of MAE-ST (arXiv 2205.09113) in small. All runs see as many samples, and each decoded video
 gives 1, 2 or 4 of them, other windows each time (`ops.RandomCrop` over time and place): spread over
@@ -13,15 +13,13 @@ many times as fast it is as one sample a decoding, seed by seed; the same by Eq.
 times; the error of painted pixels on other videos, over their variance; and how often a linear
 classifier of the features, trained on the same videos, tells the shape in others. In the paper 4
 samples are 3.0 times as fast as 1, with 84.4% instead of 83.7% after fine-tuning.
-
-Goes on with what the JSON of a run with the same settings lacks.
 """
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import cache
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
@@ -29,14 +27,13 @@ from typing import Any
 import av
 import numpy as np
 import torch
-from common.command import make_output, new_parser
-from rich.progress import Progress, track
+from common.command import OUTPUT, add_seeds, make_output, new_parser, write_results
+from common.runs import results_of
+from rich.progress import track
 from torch import nn
 
 import pyecho
 from pyecho import ops
-from pyecho.bench.report import compact, facts_of, slug
-from pyecho.tools.arguments import positive_int
 
 FRAMES, SIDE, SHAPES, TRAINED, TESTED = 160, 40, 6, 800, 600
 STEPS, BATCH, POOL, RATE, WARM_UP = 2000, 16, 64, 1.5e-3, 100
@@ -44,6 +41,7 @@ WINDOW, PATCH, WIDTH, KEPT = (8, 32, 32), (2, 8, 8), 96, 16
 PIXELS, TOKENS = 128, 64  # of a patch, of a window
 WAYS = {"1": (1, POOL), "2": (2, POOL), "4": (4, POOL), "4 together": (4, 0)}
 """Samples of a decoding, and the shuffle buffer."""
+FOLDER = OUTPUT / "videos"
 
 
 def inside(shape: int, u: np.ndarray, v: np.ndarray) -> np.ndarray:
@@ -179,9 +177,7 @@ def patches_of(windows: torch.Tensor) -> torch.Tensor:
     return cut.permute(0, 1, 3, 5, 2, 4, 6).reshape(-1, TOKENS, PIXELS)
 
 
-def pretrain(
-    net: Autoencoder, videos: Videos, way: str, steps: int, seed: int, advance: Callable[[], None]
-) -> dict[str, float]:
+def pretrain(net: Autoencoder, videos: Videos, way: str, steps: int, seed: int) -> dict[str, float]:
     """Train the network; return the seconds that this took, the decodings, and their cost.
 
     `ratio`: processor time of a decoding over that of training with a sample.
@@ -208,7 +204,6 @@ def pretrain(
             optimizer.zero_grad()
             net.error(torch.from_numpy(windows))[0].backward()
             optimizer.step()
-            advance()
         seconds, trained = time.perf_counter() - began, time.thread_time() - trained
     ratio = videos.seconds / videos.decoded / (trained / steps / BATCH)
     return {"seconds": seconds, "decodings": videos.decoded, "ratio": ratio}
@@ -229,15 +224,49 @@ def spread(values: list[float], form: str) -> str:
     return "{} [{}, {}]".format(*(format(f(values), form) for f in (np.median, min, max)))
 
 
-def table(runs: dict[str, dict[str, dict[str, float]]], samples: int) -> Iterator[str]:
+@cache
+def data(trained: int, tested: int) -> tuple[Videos, Videos, np.ndarray, Any]:
+    """Return videos to train on and to test with, the shapes of all, and windows of both."""
+    paths = [FOLDER / f"{number}.mp4" for number in range(TRAINED + tested)]
+    paths = paths[:trained] + paths[TRAINED:]  # tests are the same ones, whatever is trained on
+    labels = np.array([int(path.stem) % SHAPES for path in paths])
+    train, tests = Videos(paths[:trained]), Videos(paths[trained:])
+    return train, tests, labels, (train.windows(4), tests.windows(8))
+
+
+def make_videos(trained: int, tested: int) -> None:
+    """Write the videos that are not there."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for number in track([*range(trained), *range(TRAINED, TRAINED + tested)], "videos"):
+        make_video(FOLDER / f"{number}.mp4", number % SHAPES, number)
+
+
+def run_of(way: str, seed: int, steps: int, trained: int, tested: int) -> dict[str, float]:
+    """Train in one of WAYS, or not; return what that took, and how good the network is then."""
+    torch.set_num_threads(1)
+    train, _, labels, windows = data(trained, tested)
+    torch.manual_seed(seed)
+    net, found = Autoencoder(), {}
+    if way in WAYS:
+        found = pretrain(net, train, way, steps, seed)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        error, variance = net.error(windows[1][::8])
+    found["error"] = float(error / variance)
+    found["right"] = right(*map(net.features, windows), labels[:trained], labels[trained:])
+    return found
+
+
+def table(runs: dict[str, list[dict[str, float]]], samples: int) -> Iterator[str]:
     """Yield the lines of a table."""
-    ratio = np.median([run["ratio"] for way in WAYS for run in runs[way].values()])
+    ratio = np.median([run["ratio"] for way in WAYS for run in runs[way]])
     yield f"| Samples of a decoding | Seconds | Times as fast | By Eq. 1, R = {ratio:.1f} | Error "
     yield "| Shapes told |\n|---|---|---|---|---|---|\n"
-    for way, by_seed in runs.items():
-        found, cells = list(by_seed.values()), ["", "", ""]
+    for way, found in runs.items():
+        cells = ["", "", ""]
         if way in WAYS:
-            faster = [runs["1"][seed]["seconds"] / run["seconds"] for seed, run in by_seed.items()]
+            pairs = zip(runs["1"], found, strict=True)  # of a seed
+            faster = [one["seconds"] / run["seconds"] for one, run in pairs]
             cells = [spread([run["seconds"] for run in found], ".0f"), spread(faster, ".2f")]
             decodings = np.median([run["decodings"] for run in found])
             cells.append(f"{max(ratio, 1) / max(ratio * decodings / samples, 1):.2f}")
@@ -246,53 +275,23 @@ def table(runs: dict[str, dict[str, dict[str, float]]], samples: int) -> Iterato
         yield f"| {way} | " + " | ".join(cells) + " |\n"
 
 
-def main() -> None:
-    """Measure, write JSON after each run, and print and write a table."""
-    parser = new_parser("video_mae", __doc__)
-    parser.add_argument("--seeds", type=positive_int, default=3, help="default: %(default)s")
+def main(arguments: list[str]) -> None:
+    """Measure, print a table and write it, and JSON."""
+    parser = new_parser("worth.py video", __doc__)
+    add_seeds(parser, 3)
     parser.add_argument("--quick", action="store_true", help="shows that everything works")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     make_output(options)
-    torch.set_num_threads(1)
-    whole = (TRAINED, TESTED, STEPS, options.seeds)
-    trained, tested, steps, seeds = (32, 32, 4, 1) if options.quick else whole
-    settings = {"steps": steps, "videos": trained, "tested": tested}
-    facts = facts_of(**settings)
-    machine = facts["cpu"] or facts["system"]
-    file = options.output / f"video-mae-{slug(machine)}{'-partial' * options.quick}.json"
-    runs: dict[str, dict[str, dict[str, float]]] = {way: {} for way in ("untrained", *WAYS)}
-    if file.exists():
-        saved = json.loads(file.read_text())
-        if settings.items() <= saved["facts"].items():
-            runs = saved["runs"]
-    (options.output / "video_mae").mkdir(exist_ok=True)
-    paths = [options.output / f"video_mae/{number}.mp4" for number in range(TRAINED + tested)]
-    paths = paths[:trained] + paths[TRAINED:]  # tests are the same ones, whatever is trained on
-    labels = np.array([int(path.stem) % SHAPES for path in paths])
-    for path, label in zip(track(paths, "videos"), labels, strict=True):
-        make_video(path, int(label), int(path.stem))
-    train, tests = Videos(paths[:trained]), Videos(paths[trained:])
-    windows = train.windows(4), tests.windows(8)
-    turns = [(str(seed), way) for seed in range(seeds) for way in list(runs)[:: 1 - seed % 2 * 2]]
-    jobs = [(seed, way) for seed, way in turns if seed not in runs[way]]
-    with Progress() as shown:
-        bar = shown.add_task("steps", total=steps * sum(way in WAYS for _, way in jobs))
-        for seed, way in jobs:
-            torch.manual_seed(int(seed))
-            net, run = Autoencoder(), {}
-            if way in WAYS:
-                run = pretrain(net, train, way, steps, int(seed), lambda: shown.advance(bar))
-            torch.manual_seed(0)
-            with torch.no_grad():
-                error, variance = net.error(windows[1][::8])
-            run["error"] = float(error / variance)
-            run["right"] = right(*map(net.features, windows), labels[:trained], labels[trained:])
-            runs[way][seed] = run
-            file.write_text(compact({"facts": facts, "runs": runs}))
-    text = "".join(table(runs, steps * BATCH))
+    sizes = (4, 32, 32) if options.quick else (STEPS, TRAINED, TESTED)
+    seeds = range(1 if options.quick else options.seeds)
+    make_videos(*sizes[1:])
+    ways = ("untrained", *WAYS)
+    turns = [(way, seed) for seed in seeds for way in ways[:: 1 - seed % 2 * 2]]
+    found = results_of(run_of, [(*each, *sizes) for each in turns], options.output)
+    runs = {way: [found[(way, seed, *sizes)] for seed in seeds] for way in ways}
+    text = "".join(table(runs, sizes[0] * BATCH))
     print(text, end="")
-    file.with_suffix(".md").write_text(f"# Uses of a decoded video on {machine}\n\n{text}")
-
-
-if __name__ == "__main__":
-    main()
+    file = write_results(
+        options.output, "video-mae", partial=options.quick, steps=sizes[0], runs=runs
+    )
+    file.with_suffix(".md").write_text(f"# Uses of a decoded video\n\n{text}")

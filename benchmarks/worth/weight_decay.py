@@ -9,13 +9,14 @@ held-out loss of each, and draws it as weight-decay.svg.
 from __future__ import annotations
 
 import statistics
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import torch
-from common.command import new_parser, write_results
+from common.command import add_seeds, make_output, new_parser, write_results
+from common.runs import results_of
 from paper.data import read_windows, text_files
-from rich.progress import track
 from torch import nn
 
 import pyecho
@@ -25,9 +26,19 @@ REPEATS = (1, 8, 32)
 DECAYS = (0, 0.001, 0.01, 0.1, 0.3, 1.0, 3.0)
 
 
-def loss_of(repeats: int, decay: float, seed: int, train: np.ndarray, test: torch.Tensor) -> float:
+@cache
+def windows() -> tuple[np.ndarray, torch.Tensor]:
+    """Return text to train on, and text to test with."""
+    files, held_out = text_files(None)
+    test = torch.from_numpy(read_windows(held_out, CONTEXT + 1, 20_000, seed=0)).long()
+    return read_windows(files, CONTEXT + 1, USES, seed=0), test
+
+
+def loss_of(repeats: int, decay: float, seed: int) -> float:
     """Train, and return the held-out loss in nats per byte."""
+    torch.set_num_threads(1)
     torch.manual_seed(seed)
+    train, test = windows()
     net = nn.Sequential(
         nn.Embedding(256, 16), nn.Flatten(), nn.Linear(16 * CONTEXT, 256), nn.ReLU()
     ).append(nn.Linear(256, 256))
@@ -79,26 +90,21 @@ def draw(found: dict[int, dict[float, list[float]]], path: Path) -> None:
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else {})
 
 
-def main() -> None:
+def main(arguments: list[str]) -> None:
     """Measure, print and draw."""
-    parser = new_parser("weight_decay", __doc__)
-    parser.add_argument("--seeds", type=int, default=3, help="default: %(default)s")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    files, held_out = text_files(None)
-    train = read_windows(files, CONTEXT + 1, USES, seed=0)
-    test = torch.from_numpy(read_windows(held_out, CONTEXT + 1, 20_000, seed=0)).long()
-    found: dict[int, dict[float, list[float]]] = {}
-    for repeats in REPEATS:
-        found[repeats] = {
-            decay: [loss_of(repeats, decay, seed, train, test) for seed in range(options.seeds)]
-            for decay in track(DECAYS, f"{repeats} uses each", transient=True)
-        }
-        cells = (f"{decay:g}: {np.median(each):.3f}" for decay, each in found[repeats].items())
+    parser = new_parser("worth.py weight_decay", __doc__)
+    add_seeds(parser, 3)
+    options = parser.parse_args(arguments)
+    make_output(options)
+    seeds = range(options.seeds)
+    jobs = [(repeats, decay, seed) for repeats in REPEATS for decay in DECAYS for seed in seeds]
+    runs = results_of(loss_of, jobs, options.output, processes=2)
+    found = {
+        repeats: {decay: [runs[repeats, decay, seed] for seed in seeds] for decay in DECAYS}
+        for repeats in REPEATS
+    }
+    for repeats, losses in found.items():
+        cells = (f"{decay:g}: {np.median(each):.3f}" for decay, each in losses.items())
         print(f"{repeats} uses of {USES // repeats:,} examples, loss by weight decay: ", *cells)
     write_results(options.output, "weight-decay", losses=found)
     draw(found, options.output / "weight-decay.svg")
-
-
-if __name__ == "__main__":
-    main()

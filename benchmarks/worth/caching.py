@@ -130,22 +130,18 @@ def measure(step: float = 20e-3, rows: int = 8, items: int = 320) -> None:
         print(f"{cell}: {took / expected:.2f} of the map")
 
 
-def main() -> None:
+def main(arguments: list[str]) -> None:
     """Draw, and measure if asked to."""
     parser = argparse.ArgumentParser(
-        prog="benchmarks/caching.py",
+        prog="benchmarks/worth.py caching",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--output", type=Path, default=OUTPUT, help="default: %(default)s")
     parser.add_argument("--measure", action="store_true", help="with real loaders, too (a minute)")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     options.output.mkdir(parents=True, exist_ok=True)
     draw(options.output / "caching.svg")
     print(options.output / "caching.svg")
     if options.measure:
         measure()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Processor noise: time that workers take from the training beside them, and echoing gives back.
 
-    python benchmarks/neighbours.py --rounds 3
+    python benchmarks/worth.py neighbours --rounds 3
 
 A network is trained on the processor, and its images are decoded there too: each takes some
 milliseconds of a processor. Three ways, in turns, each for the same time of the wall:
@@ -16,20 +16,19 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 import time
 from dataclasses import dataclass
 from itertools import chain, repeat
 
 import numpy as np
 import torch
-from auto_training import images_network, many_images
 from rich.progress import track
 from torch.nn import functional
 
 import pyecho
 from pyecho.config import available_cores
 from pyecho.tools.arguments import positive_int
+from worth.training import images_network, many_images
 
 BATCH, DECODE_SECONDS, MODES = 32, 2e-3, ("all cores", "40%, e = R", "alone")
 
@@ -95,16 +94,16 @@ def run(mode: str, seconds: float, seed: int) -> Run:
     return Run(np.array(taken), float(loss))
 
 
-def main() -> None:
+def main(arguments: list[str]) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(
-        prog="benchmarks/neighbours.py",
+        prog="benchmarks/worth.py neighbours",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--rounds", type=positive_int, default=3, help="default: %(default)s")
     parser.add_argument("--seconds", type=positive_int, default=20, help="default: %(default)s")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     found: dict[str, list[Run]] = {mode: [] for mode in MODES}
     jobs = [(mode, seed) for seed in range(options.rounds) for mode in MODES]
@@ -122,7 +121,3 @@ def main() -> None:
             for name, values in rows.items()
         ]
         print(f"{mode}: " + ", ".join(cells))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

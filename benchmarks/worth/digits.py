@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import nn
 IMAGES, TESTED_EVERY = 1024, 8
 
 
+@cache
 def digits() -> tuple[dict[str, np.ndarray], torch.Tensor, torch.Tensor]:
     """Return examples to train on, padded for crops, and images and labels to test with."""
     found = load_digits()

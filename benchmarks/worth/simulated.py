@@ -150,22 +150,18 @@ def print_sleeps() -> None:
         loader.close()
 
 
-def main() -> None:
+def main(arguments: list[str]) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(
-        prog="benchmarks/auto.py",
+        prog="benchmarks/worth.py simulated",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--batches", type=int, default=30_000, help="default: %(default)s")
     parser.add_argument("--seeds", type=int, default=3, help="default: %(default)s")
     parser.add_argument("--sleeps", action="store_true", help="with sleeps instead")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if options.sleeps:
         print_sleeps()
     else:
         print_learners(options.batches, options.seeds)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,1 @@
+"""What repeats are worth, and where something else pays."""

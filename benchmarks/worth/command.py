@@ -1,0 +1,46 @@
+"""Experiments on the worth of repeats:
+
+    learners       does `pyecho.Worth` tell the truth?
+    simulated      does `factor="auto"` find the best factor, in simulated trainings?
+    training       and in real ones?
+    caching        cache or echo? A map over the size of the data and the number of epochs
+    scarce         cache or echo, on 1,024 images over a slow line
+    video          how many samples may a masked autoencoder take from a decoded video?
+    refurbished    the expensive part of an augmentation once an item, the cheap part each use
+    weight_decay   repeats of text want stronger weight decay
+    neighbours     what workers take from the training beside them
+
+`python benchmarks/worth.py EXPERIMENT --help` has its options. Runs are kept in the folder that
+--output names as they end, so an interrupted experiment goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+
+EXPERIMENTS = (
+    "learners",
+    "simulated",
+    "training",
+    "caching",
+    "scarce",
+    "video",
+    "refurbished",
+    "weight_decay",
+    "neighbours",
+)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Start an experiment."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    parser = argparse.ArgumentParser(
+        prog="benchmarks/worth.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("experiment", choices=EXPERIMENTS, metavar="EXPERIMENT")
+    experiment = parser.parse_args(arguments[:1]).experiment
+    importlib.import_module(f"worth.{experiment}").main(arguments[1:])
