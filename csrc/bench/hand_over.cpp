@@ -69,8 +69,15 @@ class BufferHandOver {
   }
 
  private:
-  // Without workers, as loaders choose for batches this small: the consumer makes the batch itself.
-  EchoBuffer buffer_{EchoConfig{.plan = {.factor = 1.0}, .leaves = {8}, .threads = 0}};
+  static EchoConfig config() {
+    EchoConfig config;
+    config.plan.factor = 1.0;
+    config.leaves = {8};
+    config.threads = 0;  // as loaders choose for batches this small: the consumer makes the batch itself
+    return config;
+  }
+
+  EchoBuffer buffer_{config()};
 };
 
 template <class Stage>

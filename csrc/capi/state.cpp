@@ -19,8 +19,8 @@
 #include <bit>
 #include <cstdlib>
 #include <cstring>
-#include <limits>
 #include <new>
+#include <optional>
 #include <utility>
 
 #include "capi/buffer.hpp"
@@ -133,15 +133,15 @@ std::vector<std::uint64_t> shape_at(std::span<const std::byte> column, std::size
   return shape;
 }
 
-// Returns the bytes of an item; more than any has if it cannot be.
-std::size_t bytes_of(const std::vector<std::uint64_t>& shape, const SlotLayout::Leaf& leaf) {
+// Returns the bytes of an item; nothing if there can be no such item.
+std::optional<std::size_t> bytes_of(const std::vector<std::uint64_t>& shape, const SlotLayout::Leaf& leaf) {
   std::size_t size_bytes = leaf.variable.element_bytes;
   for (const std::uint64_t extent : shape) {
     if (__builtin_mul_overflow(size_bytes, extent, &size_bytes)) {
-      return std::numeric_limits<std::size_t>::max();
+      return std::nullopt;
     }
   }
-  return size_bytes <= leaf.variable.max_bytes ? size_bytes : std::numeric_limits<std::size_t>::max();
+  return size_bytes <= leaf.variable.max_bytes ? std::optional(size_bytes) : std::nullopt;
 }
 
 // Returns a column for each leaf. `sum`: the checksum of all.
@@ -157,9 +157,9 @@ Columns columns_of(std::span<const std::byte> bytes, const SlotLayout& layout, W
     damaged(row_bytes == 0 || count <= rest.size() / row_bytes);
     std::size_t size_bytes = count * row_bytes;
     for (std::size_t item = 0; item < count && leaf.variable.axes > 0; ++item) {
-      const std::size_t item_bytes = bytes_of(shape_at(rest, item, leaf), leaf);
-      damaged(item_bytes <= rest.size() - size_bytes);
-      size_bytes += item_bytes;
+      const std::optional<std::size_t> item_bytes = bytes_of(shape_at(rest, item, leaf), leaf);
+      damaged(item_bytes && *item_bytes <= rest.size() - size_bytes);
+      size_bytes += *item_bytes;
     }
     columns.push_back(rest.first(size_bytes));
     sum -= leaf.variable.axes > 0 ? checksum(columns.back(), row_seed(count, columns.size()))
@@ -310,8 +310,9 @@ void Buffer::load(std::span<const std::byte> state, std::uint64_t& taken) {
       if (to == nullptr) {
         throw std::bad_alloc();
       }
-      std::memcpy(to, columns[leaf].data() + at, bytes_of(shape, of_leaf));
-      at += bytes_of(shape, of_leaf);
+      const std::size_t item_bytes = bytes_of(shape, of_leaf).value();
+      std::memcpy(to, columns[leaf].data() + at, item_bytes);
+      at += item_bytes;
     }
     for (std::size_t item = 0; item < items.size() && size_bytes > 0; ++item) {
       std::memcpy(core->slot_data(items[item].second) + of_leaf.slot_offset, columns[leaf].data() + item * size_bytes,

@@ -216,6 +216,8 @@ TEST(EventCountModel, a_relaxed_read_modify_write_on_either_side_would_lose_orde
   }
 }
 
+}  // namespace
+
 // Replaces the read-modify-write that adds 0 by a load.
 template <class T>
 class AtomAddingNothingByLoad : public Atom<T> {
@@ -225,6 +227,8 @@ class AtomAddingNothingByLoad : public Atom<T> {
     return delta == 0 ? this->load(std::memory_order_acquire) : Atom<T>::fetch_add(delta, order);
   }
 };
+
+namespace {
 
 TEST(EventCountModel, a_sleeper_that_only_loaded_the_count_would_sleep_on) {
   using Count = BasicEventCount<AtomAddingNothingByLoad, Mutex, Condition>;
