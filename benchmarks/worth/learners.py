@@ -8,14 +8,14 @@ a learner counts as identified, and what the calls cost.
 
 Network (--training, a minute more): a small network of PyTorch on data without an end. What e uses
 are worth is counted with runs of fixed factors: how many fresh examples they need to a loss. Beside
-it stands the estimate from one run whose factor changes.
+it stand estimates from a run whose factor changes, without and with held-out losses.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -159,9 +159,12 @@ def trained(
     examples: tuple[NDArray, NDArray],
     held: tuple[NDArray, NDArray],
     factor: float | pyecho.Adaptive,
-    worth: pyecho.Worth | None = None,
+    watching: Sequence[pyecho.Worth] = (),
 ) -> list[tuple[int, float]]:
-    """Train on all examples once; return held-out losses by fresh examples."""
+    """Train on all examples once; return held-out losses by fresh examples.
+
+    Each `Worth` observes, and the last one gets the held-out losses.
+    """
     import torch
 
     torch.manual_seed(0)
@@ -177,7 +180,7 @@ def trained(
     curve, fresh = [], 0
     for step, ((inputs, targets), info) in enumerate(loader):
         losses = (net(torch.from_numpy(inputs)).squeeze(1) - torch.from_numpy(targets)) ** 2
-        if worth is not None:
+        for worth in watching:
             worth.observe(losses, info)
         optimizer.zero_grad()
         losses.mean().backward()
@@ -186,6 +189,8 @@ def trained(
         if step % 50 == 0:
             with torch.no_grad():
                 curve.append((fresh, float(((net(held_x).squeeze(1) - held_y) ** 2).mean())))
+            for worth in watching[-1:]:
+                worth.validation(curve[-1][1])
     return curve
 
 
@@ -197,23 +202,22 @@ def fresh_to(curve: list[tuple[int, float]], target: float) -> float:
 
 
 def print_training(seed: int) -> None:
-    """Compare the estimate with what runs of fixed factors count."""
-    made, worth = task(seed), pyecho.Worth()
+    """Compare estimates with what runs of fixed factors count."""
+    made, watching = task(seed), (pyecho.Worth(), pyecho.Worth())
     examples, held = made(0, FRESH), made(1, 4096)
     curves = {factor: trained(examples, held, factor) for factor in track(FACTORS, "fixed factors")}
-    trained(examples, held, changing(), worth)
-    estimate = worth.estimate()
+    trained(examples, held, changing(), watching)
     for factor in FACTORS[1:]:
         counted = [
             fresh_to(curves[1], loss) / fresh_to(curves[factor], loss)
             for _, loss in curves[1][len(curves[1]) // 4 :: 4]
         ]
-        low, high = estimate.effective_interval(factor)
-        print(
-            f"network, E({factor}): counted {np.median(counted):.2f} [{min(counted):.2f}, "
-            f"{max(counted):.2f}], estimated {estimate.effective(factor):.2f} "
-            f"[{low:.2f}, {high:.2f}]"
-        )
+        cells = [f"counted {np.median(counted):.2f} [{min(counted):.2f}, {max(counted):.2f}]"]
+        for name, worth in zip(("fresh losses", "and validation"), watching, strict=True):
+            estimate = worth.estimate()
+            low, high = estimate.effective_interval(factor)
+            cells.append(f"{name} {estimate.effective(factor):.2f} [{low:.2f}, {high:.2f}]")
+        print(f"network, E({factor}): " + ", ".join(cells))
 
 
 def main(arguments: list[str]) -> None:

@@ -10,10 +10,15 @@ from use to use, and late ones may do harm. A wrong profile bends the curve wher
 fresh and repeated uses changes, which no smooth curve follows. So each profile gets the likelihood
 of its best curve as a weight, and the weights are the posterior, from which values and intervals
 follow. Where the mix does not change, all profiles fit alike, and the interval is wide.
+
+Repeats of the last batches also move the loss at once, since their gradients are alike, and for a
+short time. That is no learning, so the share of repeats in the last RECENT batches gets a term of
+its own beside the curve.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -39,6 +44,10 @@ def _profiles() -> tuple[Floats, Floats]:
 PROFILES, PRIOR = _profiles()
 TOTALS = np.concatenate([np.ones((len(PROFILES), 1)), PROFILES], 1).cumsum(1)
 KNOTS = np.linspace(0, 1, 5)
+RECENT = 30
+"""Batches."""
+MOST_VALIDATIONS = 32
+"""More validation losses count as so many independent ones."""
 PUBLISHED_USES = 4
 """Up to four passes over the data are nearly as good as fresh ones (Muennighoff et al., 2023)."""
 LEAST_BINS = 24
@@ -102,34 +111,59 @@ def _effective(factor: float) -> Floats:
     return np.asarray(TOTALS[:, whole - 1] + (factor - whole) * (PROFILES[:, most - 1]))
 
 
-def posterior(seen: Floats, losses: Floats, precision: Floats) -> Floats:
-    """Return the weight of each profile.
+@dataclass(frozen=True)
+class Evidence:
+    """Mean losses on unseen examples: (T,), with uses by number before each: (T, uses)."""
 
-    Parameters
-    ----------
-    seen
-        Uses by number before each loss, (T, uses).
-    losses, precision
-        (T,): mean losses on unseen examples, and the inverse of their variance up to a factor.
-    """
+    seen: Floats
+    losses: Floats
+    precision: Floats
+    """The inverse of the variance of each, up to a factor."""
+    most: float = np.inf
+    """They count as so many independent ones at most, since the model is not exact."""
+
+
+def posterior(found: Sequence[Evidence], batch: float) -> Floats:
+    """Return the weight of each profile, with so many uses in a batch."""
+    total = np.sum([_likelihood(evidence, batch) for evidence in found], 0)
+    weights = PRIOR * np.exp(total - total.max())
+    return np.asarray(weights / weights.sum())
+
+
+def _likelihood(evidence: Evidence, batch: float) -> Floats:
+    """Return the log-likelihood of each profile, up to a constant, with so many uses in a batch."""
+    seen, losses, precision = evidence.seen, evidence.losses, evidence.precision
     repeats = seen[:, 1:]
     n = seen[:, 0] + PROFILES[:, : repeats.shape[1]] @ repeats.T
     n = np.maximum(n, 0.05 * seen[:, 0])
     log = np.log(n)
     low, high = log.min(1, keepdims=True), log.max(1, keepdims=True)
-    basis = _splines((log - low) / (high - low))
+    curve = _splines((log - low) / (high - low))
+    recent = np.broadcast_to(_recent_repeats(seen, RECENT * batch)[:, None], (*log.shape, 1))
+    basis = np.concatenate([curve, recent], -1)
     losses = losses - np.average(losses, weights=precision)
     weighted = basis * precision[:, None]
     normal = np.swapaxes(basis, 1, 2) @ weighted
-    normal += 1e-9 * np.trace(normal, axis1=1, axis2=2)[:, None, None] * np.eye(len(KNOTS))
+    terms = basis.shape[-1]
+    normal += 1e-9 * np.trace(normal, axis1=1, axis2=2)[:, None, None] * np.eye(terms)
     moments = np.swapaxes(weighted, 1, 2) @ losses
     curves = np.linalg.solve(normal, moments[..., None])
     squares = np.maximum((precision * losses**2).sum() - (moments * curves[..., 0]).sum(1), 1e-300)
     best = int(squares.argmin())
     left = np.sqrt(precision) * (losses - basis[best] @ curves[best, :, 0])
-    freedom = _independent(left) - len(KNOTS) - 2
-    weights = PRIOR * np.exp(-0.5 * max(freedom, 1.0) * np.log(squares / squares[best]))
-    return np.asarray(weights / weights.sum())
+    freedom = min(max(_independent(left) - terms - 1, 1.0), evidence.most)
+    return np.asarray(-0.5 * freedom * np.log(squares / squares[best]))
+
+
+def _recent_repeats(seen: Floats, span: float) -> Floats:
+    """Return the share of repeats in about the last `span` uses before each row."""
+    uses = np.diff(seen, axis=0, prepend=0)
+    totals = np.maximum(uses.sum(1), 1e-9)
+    shares = uses[:, 1:].sum(1) / totals
+    found = np.array(shares)
+    for row, kept in enumerate(np.exp(-totals / span).tolist()):
+        found[row] += kept * (found[row - 1] - found[row]) if row else 0
+    return found
 
 
 def _splines(at: Floats) -> Floats:

@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 from pyecho._core import CheckpointError, ConfigError
 from pyecho.items.spec import EchoInfo
 from pyecho.worth.arrival import Arrival, arrival_of
-from pyecho.worth.estimate import LEAST_BINS, PRIOR, WIDEST, WorthEstimate, posterior
+from pyecho.worth.estimate import (
+    LEAST_BINS,
+    MOST_VALIDATIONS,
+    PRIOR,
+    WIDEST,
+    Evidence,
+    WorthEstimate,
+    posterior,
+)
 from pyecho.worth.record import USES, Record
 
 if TYPE_CHECKING:
@@ -38,8 +46,8 @@ class Worth:
         print(worth.estimate())
 
     A factor that never changes cannot tell: use `Adaptive`, or begin with a while of another
-    factor. Once examples come again in a later pass, losses on fresh uses are no longer those of
-    unseen examples; `validation` takes their place.
+    factor. `validation` losses make the estimate sharper. Once examples come again in a later
+    pass, losses on fresh uses are no longer those of unseen examples; these take their place.
 
     Memory is bounded (0.2 MB). Not thread-safe; picklable.
     """
@@ -83,9 +91,10 @@ class Worth:
             each.observed()
 
     def validation(self, loss: float) -> None:
-        """Take a validation loss. From the second pass on, only these say what repeats are worth.
+        """Take a validation loss, of the same examples each time. All ranks give the same.
 
-        Two dozen are needed. All ranks give the same.
+        From two dozen on they count beside the losses on fresh uses, and tell more, since their
+        examples do not change. From the second pass on only these say what repeats are worth.
         """
         self._count_all()
         self._record.validations.append((self._record.seen, float(loss)))
@@ -141,28 +150,19 @@ class Worth:
 
 
 def _estimate_of(record: Record) -> WorthEstimate:
-    generalises = record.later is None
     used = np.flatnonzero(record.seen[1:])
     last = int(used[-1]) + 1 if len(used) else 0
-    seen, losses, precision = _fresh(record)
-    if record.later is not None and record.validations:
-        since = sum(
-            uses.sum() > record.counts[: record.later // record.width].sum()
-            for uses, _ in record.validations
-        )
-        if since >= LEAST_BINS:
-            generalises = True
-            seen = np.array([uses for uses, _ in record.validations])
-            losses = np.array([loss for _, loss in record.validations])
-            precision = np.ones(len(losses))
+    found, generalises = _evidence(record)
+    most = max(len(each.losses) for each in found)
     weights = PRIOR
     reason = ""
     if last == 0:
         reason = "no example was repeated yet"
-    elif len(losses) < LEAST_BINS:
-        reason = f"there were {len(losses)} losses on fresh examples, and {LEAST_BINS} are needed"
+    elif most < LEAST_BINS:
+        reason = f"there were {most} losses on fresh examples, and {LEAST_BINS} are needed"
     else:
-        weights = posterior(seen, losses, precision)
+        enough = [each for each in found if len(each.losses) >= LEAST_BINS]
+        weights = posterior(enough, float(record.seen.sum() / record.batches))
     estimate = WorthEstimate(not reason, reason, generalises, _gap(record, last), weights, last)
     if not reason:
         repeats = min(last, 3)
@@ -176,21 +176,44 @@ def _estimate_of(record: Record) -> WorthEstimate:
     return estimate
 
 
-def _fresh(record: Record) -> tuple[Floats, Floats, Floats]:
-    """Return uses before the middle of each bin of the first pass, its mean loss and precision."""
+def _evidence(record: Record) -> tuple[list[Evidence], bool]:
+    """Return each kind of losses on unseen examples, and whether they go up to now.
+
+    They do not if they are of a first pass that is over.
+    """
+    if record.later is None:
+        return [_fresh(record), _validated(record.validations)], True
+    first_pass = record.counts[: record.later // record.width].sum()
+    first = [each for each in record.validations if each[0].sum() <= first_pass]
+    if len(record.validations) - len(first) >= LEAST_BINS:
+        return [_validated(record.validations)], True
+    return [_fresh(record), _validated(first)], False
+
+
+def _validated(validations: list[tuple[Floats, float]]) -> Evidence:
+    kept = [(uses, loss) for uses, loss in validations if uses[0] > 0]
+    kept = kept[len(kept) // 64 :]  # the first steps of a training follow no law
+    seen = np.array([uses for uses, _ in kept]).reshape(-1, USES)
+    losses = np.array([loss for _, loss in kept])
+    return Evidence(seen, losses, np.ones(len(kept)), MOST_VALIDATIONS)
+
+
+def _fresh(record: Record) -> Evidence:
+    """Return the mean loss on fresh uses in each bin of the first pass, at its middle."""
     bins = record.bins if record.later is None else record.later // record.width
     counts = record.counts[:bins]
     count = counts[:, 0]
     kept = np.flatnonzero(count > 0)
     kept = kept[len(kept) // 64 :]  # the first steps of a training follow no law
     if len(kept) == 0:
-        return np.zeros((0, USES)), np.zeros(0), np.zeros(0)
+        return Evidence(np.zeros((0, USES)), np.zeros(0), np.zeros(0))
     seen = (counts.cumsum(0) - counts / 2)[kept]
     losses = record.sums[kept, 0] / count[kept]
     variance = np.maximum(record.squares[kept] / count[kept] - losses**2, 0)
     window = np.ones(min(9, len(kept)))
     smooth = np.convolve(variance, window, "same") / np.convolve(np.ones(len(kept)), window, "same")
-    return seen, losses, count[kept] / np.maximum(smooth, 1e-12 + 1e-6 * smooth.mean())
+    precision = count[kept] / np.maximum(smooth, 1e-12 + 1e-6 * smooth.mean())
+    return Evidence(seen, losses, precision)
 
 
 def _gap(record: Record, last: int) -> tuple[float, ...]:
