@@ -32,17 +32,21 @@ class EchoCallback(Callback):  # type: ignore[misc]
     the time that the training waited, at each step that the trainer logs.
     """
 
-    def on_train_epoch_start(self, trainer: Any, module: Any) -> None:
-        """Find the loaders."""
-        loaders = leaves_of(trainer.train_dataloader)
-        self._loaders = [each for each in loaders if isinstance(each, EchoLoader)]
-        if not self._loaders:
+    def on_train_start(self, trainer: Any, module: Any) -> None:
+        """Warn if there is nothing to log."""
+        if not _loaders_of(trainer):
             warn("EchoCallback logs nothing: no training loader is an EchoLoader of this process")
 
     def on_train_batch_end(self, trainer: Any, module: Any, *_: Any) -> None:
         """Log, where the trainer does."""
         if trainer.global_step % trainer.log_every_n_steps == 0:
-            for number, loader in enumerate(self._loaders):
-                name = f"/{number}" if len(self._loaders) > 1 else ""
+            loaders = _loaders_of(trainer)  # each time: the trainer may have made them anew
+            for number, loader in enumerate(loaders):
+                name = f"/{number}" if len(loaders) > 1 else ""
                 scalars = loader.stats().scalars()
                 module.log_dict({key + name: value for key, value in scalars.items()})
+
+
+def _loaders_of(trainer: Any) -> list[EchoLoader]:
+    """Return the training loaders that echo."""
+    return [each for each in leaves_of(trainer.train_dataloader) if isinstance(each, EchoLoader)]

@@ -183,6 +183,13 @@ def test_callback_finds_each_loader(tmp_path):
         trained(tmp_path, make_source(), max_epochs=1, callbacks=[EchoCallback()])
 
 
+def test_callback_logs_after_a_checkpoint_in_the_middle_of_an_epoch(whole, tmp_path):
+    options = {"callbacks": [EchoCallback()], "log_every_n_steps": 1}
+    trainer = make_trainer(tmp_path, **options)
+    trainer.fit(Model(), make_loader(), ckpt_path=whole[0] / "step=5.ckpt")
+    assert "echo/R" in trainer.logged_metrics
+
+
 def test_echoed_loader_can_validate(tmp_path):
     validation = EchoLoader(torch.arange(6), 1, batch_size=2)
     model = trained(tmp_path, make_loader(), validation=validation, max_epochs=2)
