@@ -100,6 +100,12 @@ class EchoLoader(pyecho.torch.EchoLoader, DataLoaderStateMixin):  # type: ignore
         return _WholeEpoch(self)
 
     @property
+    def taken_before(self) -> int:
+        """Batches that were taken in the next epoch before the state that was loaded."""
+        saved = self._run.saved
+        return 0 if saved is None or saved.snapshot is None else saved.snapshot.taken[1]
+
+    @property
     def gradient_state(self) -> GradientState:
         """State that all objects of Accelerate share."""
         return GradientState()
@@ -154,8 +160,7 @@ class _WholeEpoch(IterableDataset[Any]):
         self._loader = loader
 
     def __iter__(self) -> Iterator[Any]:
-        saved = self._loader._run.saved
-        before = 0 if saved is None or saved.snapshot is None else saved.snapshot.taken[1]
+        before = self._loader.taken_before
         # An interrupt in iter() would end a chain that calls it.
         return chain(repeat(None, before), iter(self._loader))
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import length_hint
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 try:
     import transformers
+    from transformers.trainer import TRAINER_STATE_NAME
     from transformers.trainer_utils import get_last_checkpoint
 except ImportError as error:
     raise ImportError(
@@ -69,11 +71,13 @@ class EchoTrainerMixin(_Trainer):  # type: ignore[misc]
             source = super().get_train_dataloader()
         finally:
             self.data_collator = collator
-        loader = EchoLoader(source, accelerator=self.accelerator, **options)
+        loader = _TrainerLoader(source, accelerator=self.accelerator, **options)
         if self._resumed_from is not None:
             file = _file_of(self, self._resumed_from)
             with _safe_globals():
                 load_state(loader, file, "another trainer saved the checkpoint")
+            if length_hint(loader, -1) < 0:
+                loader.count_from(*_steps_of(self._resumed_from, self.args.max_steps))
         self.echo_loader = loader
         return loader
 
@@ -98,6 +102,29 @@ class EchoTrainer(EchoTrainerMixin, transformers.Trainer):  # type: ignore[misc]
     """A `transformers.Trainer` that echoes its training data; see `EchoTrainerMixin`."""
 
 
+class _TrainerLoader(EchoLoader):
+    """Without a length, `max_steps` are one epoch for a trainer that resumes.
+
+    So it skips all steps so far, and counts the pass that was under way as its epoch.
+    """
+
+    _steps: int | None = None
+    _offset = 0
+
+    def count_from(self, epoch: int, steps: int) -> None:
+        """Take a trainer's epoch for the one that goes on, with so many steps before."""
+        self._offset, self._steps = self._run.epoch - epoch, steps
+
+    @property
+    def taken_before(self) -> int:
+        """Batches that the trainer skips."""
+        return super().taken_before if self._steps is None else self._steps
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the next epoch by the trainer's number."""
+        super().set_epoch(epoch + self._offset)
+
+
 class _SavesLoader(transformers.TrainerCallback):  # type: ignore[misc]
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
@@ -113,6 +140,13 @@ class _SavesLoader(transformers.TrainerCallback):  # type: ignore[misc]
 def _safe_globals() -> Any:
     """Return a context in which files may hold what padding collators return."""
     return torch.serialization.safe_globals([transformers.BatchEncoding])
+
+
+def _steps_of(checkpoint: str, max_steps: int) -> tuple[int, int]:
+    """Return the epoch that a trainer resumes, and the steps in it, if epochs have `max_steps`."""
+    file = Path(checkpoint, TRAINER_STATE_NAME)
+    step = transformers.TrainerState.load_from_json(str(file)).global_step if file.exists() else 0
+    return divmod(step, max(1, max_steps))
 
 
 def _file_of(trainer: Any, checkpoint: str) -> Path:

@@ -106,6 +106,23 @@ def test_trainer_goes_on_with_the_next_batch_of_any_checkpoint(tmp_path, echo, a
     assert states
 
 
+def test_stream_goes_on_with_the_next_batch_in_any_pass(tmp_path):
+    options = {"max_steps": 3 * STEPS, "accelerator_config": {"dispatch_batches": False}}
+    saving = {"save_strategy": "steps", "save_steps": 1}
+    whole = make_trainer(tmp_path, dataset=Stream(), **saving, **options)
+    whole.train()
+    seen = whole.model.seen
+    for step in (1, STEPS, STEPS + 1, 2 * STEPS, 2 * STEPS + 3):
+        resumed = make_trainer(tmp_path / "again", dataset=Stream(), **saving, **options)
+        resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{step}"))
+        assert resumed.model.seen == seen[step:], step
+        step = min(step + STEPS, 3 * STEPS - 1)  # the resumed training resumes as well
+        again = make_trainer(tmp_path / "again", dataset=Stream(), **options)
+        again.train(resume_from_checkpoint=str(tmp_path / f"again/checkpoint-{step}"))
+        assert again.model.seen == seen[step:], step
+        shutil.rmtree(tmp_path / "again")
+
+
 def test_checkpoint_found_is_the_last_one(tmp_path):
     options = {"save_strategy": "steps", "save_steps": 4, "max_steps": 10}
     whole = make_trainer(tmp_path, **options)
