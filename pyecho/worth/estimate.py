@@ -18,11 +18,14 @@ its own beside the curve.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
+
+from pyecho._core import ConfigError
 
 Floats = NDArray[np.float64]
 
@@ -84,7 +87,10 @@ class WorthEstimate:
         return tuple(_interval(self._weights, PROFILES[:, use]) for use in range(self._uses))
 
     def effective(self, factor: float) -> float:
-        """Return E(factor): fresh examples that are worth as much as one with all of its uses."""
+        """Return E(factor): fresh examples that are worth as much as one with all of its uses.
+
+        Raises `ConfigError` if the factor is below 1.
+        """
         return float(self._weights @ _effective(factor))
 
     def effective_interval(self, factor: float) -> tuple[float, float]:
@@ -106,6 +112,8 @@ class WorthEstimate:
 
 def _effective(factor: float) -> Floats:
     """Return E(factor) of each profile."""
+    if not 1 <= factor < math.inf:
+        raise ConfigError(f"E(factor) needs a factor of at least 1, got {factor}")
     whole = min(int(factor), USES)
     most = min(whole, USES - 1)
     return np.asarray(TOTALS[:, whole - 1] + (factor - whole) * (PROFILES[:, most - 1]))

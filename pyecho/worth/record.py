@@ -11,6 +11,8 @@ USES = 16
 """Columns: uses 0 to 14, and all later ones together."""
 BINS = 512
 """Most bins. When all are full, each two become one."""
+MOST_LOSS = 1e100
+"""Larger losses have squares that do not add up; they count as not finite."""
 SAMPLE = 256
 """So many of the first fresh items are remembered: the next pass has begun once one comes again."""
 
@@ -42,8 +44,8 @@ class Record:
         self, losses: NDArray[np.float64], uses: NDArray[Any], items: NDArray[np.int64]
     ) -> None:
         """Add a batch. Losses that are not finite are left out, with their uses."""
-        if not np.isfinite(losses).all():
-            good = np.isfinite(losses)
+        good = np.abs(losses) < MOST_LOSS  # False for NaN
+        if not good.all():
             losses, uses, items = losses[good], uses[good], items[good]
         if self.batches == BINS * self.width:
             self._halve()
@@ -81,18 +83,17 @@ class Record:
         return record
 
     def state(self) -> dict[str, Any]:
-        """Return numbers and arrays."""
-        uses = np.array([uses for uses, _ in self.validations]).reshape(-1, USES)
+        """Return numbers and lists of them."""
         return {
             "width": self.width,
             "batches": self.batches,
-            "counts": self.counts[: self.bins].copy(),
-            "sums": self.sums[: self.bins].copy(),
-            "squares": self.squares[: self.bins].copy(),
+            "counts": self.counts[: self.bins].tolist(),
+            "sums": self.sums[: self.bins].tolist(),
+            "squares": self.squares[: self.bins].tolist(),
             "later": -1 if self.later is None else self.later,
-            "first": np.array(sorted(self.first), np.int64),
-            "validation_uses": uses,
-            "validation_losses": np.array([loss for _, loss in self.validations], np.float64),
+            "first": sorted(self.first),
+            "validation_uses": [uses.tolist() for uses, _ in self.validations],
+            "validation_losses": [loss for _, loss in self.validations],
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -102,8 +103,8 @@ class Record:
         if not 0 <= bins <= BINS or width & (width - 1) or not -1 <= later <= batches:
             raise ValueError(f"{batches} batches in bins of {width}, a later pass after {later}")
         shapes = {"counts": (bins, USES), "sums": (bins, USES), "squares": (bins,)}
-        arrays = {name: np.asarray(state[name], np.float64) for name in shapes}
-        uses = np.asarray(state["validation_uses"], np.float64)
+        arrays = {name: _array(state[name], *shape[1:]) for name, shape in shapes.items()}
+        uses = _array(state["validation_uses"], USES)
         losses = np.asarray(state["validation_losses"], np.float64)
         wrong = [name for name, shape in shapes.items() if arrays[name].shape != shape]
         if wrong or uses.shape != (len(losses), USES):
@@ -132,3 +133,9 @@ class Record:
             array[: BINS // 2] = array[::2] + array[1::2]
             array[BINS // 2 :] = 0
         self.width *= 2
+
+
+def _array(numbers: Any, *columns: int) -> NDArray[np.float64]:
+    """Return an array; an empty list has these columns as well."""
+    array = np.asarray(numbers, np.float64)
+    return array if array.size else array.reshape(0, *columns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -75,8 +76,13 @@ class Worth:
         Raises
         ------
         ConfigError
-            If there is not one loss for each example.
+            If there is not one loss for each example, or `info` is something else.
         """
+        if not isinstance(info, EchoInfo):
+            raise ConfigError(
+                f"Worth.observe needs the EchoInfo of the batch, got {type(info).__name__}; make "
+                "the loader with with_info=True, and pass on what it yields beside each batch"
+            )
         use, items = np.array(info.use), np.array(info.source_index)
         shape = tuple(np.shape(losses))
         if shape != use.shape:
@@ -95,10 +101,19 @@ class Worth:
 
         From two dozen on they count beside the losses on fresh uses, and tell more, since their
         examples do not change. From the second pass on only these say what repeats are worth.
+        One that is not finite is left out.
         """
+        try:
+            value = float(loss.detach() if hasattr(loss, "detach") else loss)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ConfigError(
+                f"Worth.validation needs a number, the mean loss, got {type(loss).__name__} "
+                f"({error})"
+            ) from error
         self._count_all()
-        self._record.validations.append((self._record.seen, float(loss)))
-        self._estimate = None
+        if math.isfinite(value):
+            self._record.validations.append((self._record.seen, value))
+            self._estimate = None
 
     def estimate(self) -> WorthEstimate:
         """Return what is known so far; the same object until more was observed. Takes 20 ms."""
@@ -109,13 +124,18 @@ class Worth:
 
     def merge(self, other: Worth) -> None:
         """Add what another rank observed in the same steps."""
+        if not isinstance(other, Worth):
+            raise ConfigError(
+                f"Worth.merge needs another Worth, got {type(other).__name__}; have a new Worth "
+                "load_state_dict() a state, and merge that"
+            )
         self._count_all()
         other._count_all()
         self._record.merge(other._record)
         self._estimate = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that was observed: numbers and arrays, independent of this object."""
+        """Return all that was observed: numbers and lists of them, independent of this object."""
         self._count_all()
         return self._record.state()
 
@@ -128,6 +148,10 @@ class Worth:
             raise CheckpointError(f"this is no state of a Worth: {error}") from error
         self._pending.clear()
         self._record, self._estimate = record, None
+
+    def __repr__(self) -> str:
+        """Show how much was observed."""
+        return f"pyecho.Worth({self._record.batches + len(self._pending):,} batches)"
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle the state."""

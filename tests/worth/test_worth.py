@@ -1,43 +1,11 @@
 """Worth: the true worth lies in the interval, and what cannot be known is not claimed."""
 
-import io
-import pickle
-
 import numpy as np
 import pytest
 import torch
+from learners import arrays_of, info_of, observed
 
 import pyecho
-
-
-def info_of(use, items=None):
-    use = np.asarray(use, np.int32)
-    items = np.arange(len(use)) if items is None else items
-    return pyecho.EchoInfo(np.asarray(items, np.int64), use)
-
-
-def observed(
-    rho, *, seed=0, batches=3000, changing=True, batch=64, worth=None, shift=0.0, validated=False
-):
-    """Return what was observed of a learner whose repeats are worth rho[0], rho[1], ...
-
-    `shift` raises its losses while the last batches have repeats.
-    """
-    rng = np.random.default_rng(seed)
-    worth = worth or pyecho.Worth()
-    worths = np.r_[1.0, rho]
-    effective = recent = 0.0
-    for step in range(batches):
-        most = len(rho) if not changing or step // 250 % 2 else 0
-        use = rng.integers(0, most + 1, batch)
-        effective += worths[use].sum()
-        recent += (np.mean(use > 0) - recent) / 30
-        mean = (0.2 + 2 * (1 + effective / 3000) ** -0.5) * (1 + shift * recent)
-        if validated and step % 25 == 0:
-            worth.validation(mean * (1 + 0.005 * rng.normal()))
-        losses = rng.gamma(2, mean / 2, batch)
-        worth.observe(losses, info_of(use, step * batch + np.arange(batch)))
-    return worth
 
 
 @pytest.mark.parametrize("first", [0.0, 0.5, 1.0])
@@ -124,7 +92,7 @@ def test_gap_shows_examples_known_by_heart():
 def test_observe_takes_losses_of_every_kind(losses):
     worth = pyecho.Worth()
     worth.observe(losses, info_of([0, 0, 2]))
-    state = worth.state_dict()
+    state = arrays_of(worth)
     assert state["sums"][0, :3].tolist() == [3, 0, 3]
     assert state["counts"][0, :3].tolist() == [2, 0, 1]
     assert state["squares"].tolist() == [5]
@@ -141,15 +109,28 @@ def test_observe_needs_a_loss_for_each_example(losses):
 def test_observe_leaves_out_losses_that_are_not_finite():
     worth = pyecho.Worth()
     worth.observe([1.0, np.nan, np.inf, 4.0], info_of([0, 0, 1, 1]))
-    assert worth.state_dict()["counts"][0, :2].tolist() == [1, 1]
-    assert worth.state_dict()["sums"][0, :2].tolist() == [1, 4]
+    assert arrays_of(worth)["counts"][0, :2].tolist() == [1, 1]
+    assert arrays_of(worth)["sums"][0, :2].tolist() == [1, 4]
+
+
+def test_observe_leaves_out_losses_whose_squares_overflow():
+    worth = observed([0.5], batches=100)
+    before = worth.estimate()
+    worth.observe([1e300, -1e300], info_of([0, 1], [10**6, 10**6]))
+    assert worth.estimate().rho == before.rho
+
+
+@pytest.mark.parametrize("info", [None, np.zeros(3), ([0, 1, 2], [0, 0, 0])])
+def test_observe_needs_the_info_of_the_batch(info):
+    with pytest.raises(pyecho.ConfigError, match=r"needs the EchoInfo.*with_info=True"):
+        pyecho.Worth().observe([1.0, 2.0, 3.0], info)
 
 
 def test_observe_keeps_sums_in_bounded_memory():
     worth = pyecho.Worth()
     for step in range(5000):
         worth.observe([float(step % 7), 1.0], info_of([0, step % 40], [step, 0]))
-    state = worth.state_dict()
+    state = arrays_of(worth)
     assert state["batches"] == 5000
     assert len(state["counts"]) <= 512
     assert state["counts"].sum() == 10_000
@@ -163,7 +144,7 @@ def test_observe_follows_a_loader():
     worth = pyecho.Worth()
     for batch, info in loader:
         worth.observe(batch, info)
-    assert worth.state_dict()["counts"].sum(0)[:3].tolist() == [640, 640, 640]
+    assert arrays_of(worth)["counts"].sum(0)[:3].tolist() == [640, 640, 640]
     assert worth.estimate().generalises
     for batch, info in loader:
         worth.observe(batch, info)
@@ -208,89 +189,40 @@ def test_validation_takes_the_place_of_fresh_losses():
     assert estimate.effective_interval(4)[1] < 2
 
 
-def test_merge_is_what_one_rank_would_have_observed():
-    whole, ranks = pyecho.Worth(), [pyecho.Worth(), pyecho.Worth()]
-    rng = np.random.default_rng(4)
-    for step in range(1500):
-        parts = []
-        for rank, worth in enumerate(ranks):
-            use = rng.integers(0, 3, 8)
-            items = (2 * step + rank) * 8 + np.arange(8)
-            parts.append((rng.gamma(2, 1, 8), use, items))
-            worth.observe(parts[-1][0], info_of(use, items))
-        losses, use, items = map(np.concatenate, zip(*parts, strict=True))
-        whole.observe(losses, info_of(use, items))
-        if step % 300 == 0:
-            for worth in (whole, *ranks):
-                worth.validation(1.0 / (step + 1))
-    ranks[0].merge(ranks[1])
-    merged, expected = ranks[0].state_dict(), whole.state_dict()
-    for name in ("counts", "sums", "squares", "validation_uses", "validation_losses"):
-        np.testing.assert_allclose(merged[name], expected[name])
-    assert merged["later"] == expected["later"]
-    assert ranks[0].estimate().effective(2) == pytest.approx(whole.estimate().effective(2))
+def test_validation_leaves_out_what_is_not_finite():
+    worth = observed([1.0] * 3, batches=1000)
+    observed([1.0] * 3, batches=1000, seed=2, worth=worth)  # the same items again
+    for step in range(30):
+        worth.validation(1.0 / (step + 1))
+        observed([1.0] * 3, batches=20, seed=step, worth=worth)
+    before = worth.estimate()
+    assert before.generalises
+    worth.validation(float("nan"))
+    worth.validation(torch.tensor(float("inf")))
+    assert worth.estimate().rho == before.rho
+    assert np.isfinite(before.rho).all()
 
 
-def test_merge_brings_bins_to_one_width():
-    long, short = observed([0.5], batches=700), observed([0.5], batches=300, seed=9)
-    long.merge(short)
-    assert long.state_dict()["counts"].sum() == 64 * 1000
+@pytest.mark.filterwarnings("error")
+def test_validation_takes_a_tensor_with_a_gradient():
+    worth = pyecho.Worth()
+    worth.validation(torch.tensor(1.5, requires_grad=True))
+    assert worth.state_dict()["validation_losses"] == [1.5]
 
 
-def through_torch(state):
-    file = io.BytesIO()
-    torch.save(
-        {
-            name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value
-            for name, value in state.items()
-        },
-        file,
-    )
-    file.seek(0)
-    return torch.load(file, weights_only=True)
+@pytest.mark.parametrize("loss", [None, "low", np.ones(3), torch.ones(3)])
+def test_validation_needs_a_number(loss):
+    with pytest.raises(pyecho.ConfigError, match=r"validation needs a number.*got"):
+        pyecho.Worth().validation(loss)
 
 
-def through_numpy(state):
-    file = io.BytesIO()
-    np.savez(file, **state)
-    file.seek(0)
-    return dict(np.load(file, allow_pickle=False))
+@pytest.mark.parametrize("factor", [0, -1, 0.5, float("nan"), float("inf")])
+def test_effective_needs_a_factor_of_at_least_one(factor):
+    estimate = pyecho.Worth().estimate()
+    for call in (estimate.effective, estimate.effective_interval):
+        with pytest.raises(pyecho.ConfigError, match="at least 1"):
+            call(factor)
 
 
-@pytest.mark.parametrize("way", [dict, through_torch, through_numpy])
-def test_state_goes_on_exactly(way):
-    straight = observed([0.7, 0.5], batches=1200)
-    straight.validation(0.5)
-    saved = way(straight.state_dict())
-    again = pyecho.Worth()
-    again.load_state_dict(saved)
-    again = pickle.loads(pickle.dumps(again))  # a state of a state
-    for worth in (straight, again):
-        observed([0.7, 0.5], batches=300, seed=5, worth=worth)
-    for name, value in straight.state_dict().items():
-        np.testing.assert_array_equal(again.state_dict()[name], value)
-    assert again.estimate().rho == straight.estimate().rho
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"width": 0},
-        {"width": 3},
-        {"batches": -1},
-        {"batches": 10**9},
-        {"later": 99},
-        {"counts": np.zeros((2, 2))},
-        {"squares": "none"},
-        {"first": [[1.5, "x"]]},
-        {"validation_losses": np.zeros(3)},
-    ],
-)
-def test_load_state_dict_refuses_what_is_no_state(change):
-    worth = observed([0.5], batches=10)
-    before = worth.state_dict()
-    with pytest.raises(pyecho.CheckpointError, match="no state of a Worth"):
-        worth.load_state_dict(before | change)
-    with pytest.raises(pyecho.CheckpointError):
-        worth.load_state_dict({})
-    np.testing.assert_array_equal(worth.state_dict()["sums"], before["sums"])
+def test_repr_tells_how_much_was_observed():
+    assert repr(observed([0.5], batches=1200)) == "pyecho.Worth(1,200 batches)"
