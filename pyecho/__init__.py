@@ -48,8 +48,8 @@ from pyecho.items.spec import EchoInfo, Field, Padded, Ragged
 from pyecho.loader import EchoLoader
 from pyecho.stats import EchoStats
 
+_MODULES = ("cuda", "jax", "ops", "torch")
 _LAZY = {
-    "cuda": "pyecho.cuda",
     "Advice": "pyecho.tools.advise.model",
     "get_cmake_dir": "pyecho.paths",
     "get_include": "pyecho.paths",
@@ -57,10 +57,10 @@ _LAZY = {
     "Worth": "pyecho.worth",
     "WorthEstimate": "pyecho.worth",
 }
-"""Modules of names that few programs use. They are imported with the first use."""
+"""Modules of names that few programs use. They and `_MODULES` are imported with the first use."""
 
 if TYPE_CHECKING:
-    from pyecho import cuda
+    from pyecho import cuda, ops
     from pyecho.paths import get_cmake_dir, get_include, get_library
     from pyecho.tools.advise.model import Advice
     from pyecho.worth import Worth, WorthEstimate
@@ -69,17 +69,21 @@ else:  # otherwise every name would be right for type checkers
     def __getattr__(name):
         from importlib import import_module
 
+        if name in _MODULES:
+            return import_module(f"{__name__}.{name}")
         if name not in _LAZY:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        module = import_module(_LAZY[name])
-        return module if name == "cuda" else getattr(module, name)
+        return getattr(import_module(_LAZY[name]), name)
 
 
 __version__: str = _core.build_info()["version"]
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "torch"]  # what completion shows
+    """Return what completion shows: only what is there."""
+    from importlib.machinery import PathFinder
+
+    return [*__all__, *(name for name in ("jax", "torch") if PathFinder.find_spec(name))]
 
 
 __all__ = [
@@ -109,6 +113,7 @@ __all__ = [
     "get_cmake_dir",
     "get_include",
     "get_library",
+    "ops",
     "register_node",
     "spec_of",
 ]

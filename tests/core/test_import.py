@@ -1,9 +1,12 @@
-"""The import beside another project of the same name."""
+"""The import: names that completion shows are there; another project of this name is refused."""
 
 import shutil
 import subprocess
 import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
+
+import pytest
 
 import pyecho
 
@@ -22,3 +25,26 @@ def test_import_is_refused_beside_the_other_project_named_pyecho(tmp_path):
     )
     assert done.returncode == 1
     assert "pip uninstall pyecho data-echoing" in done.stderr
+
+
+def test_names_that_completion_shows_are_there_after_import_pyecho():
+    program = """
+import pyecho
+
+missing = [name for name in dir(pyecho) if not hasattr(pyecho, name)]
+assert not missing, missing
+assert pyecho.ops.RandomFlip(0)
+assert not hasattr(pyecho, "nothing")
+"""
+    subprocess.run([sys.executable, "-I", "-c", program], check=True)
+
+
+def test_torch_loader_is_there_after_import_pyecho():
+    pytest.importorskip("torch")
+    program = "import pyecho; assert 'torch' in dir(pyecho); pyecho.torch.EchoLoader([1], 2)"
+    subprocess.run([sys.executable, "-I", "-c", program], check=True)
+
+
+def test_completion_shows_no_torch_where_there_is_none(monkeypatch):
+    monkeypatch.setattr(PathFinder, "find_spec", lambda name: None)
+    assert not {"jax", "torch"} & set(dir(pyecho))
