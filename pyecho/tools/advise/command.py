@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from pyecho.loader import EchoLoader
+from pyecho.source.arrays import columns_of
 from pyecho.tools import arguments as shared
 from pyecho.tools.advise.measure import Pipeline, measured_advice
 from pyecho.tools.advise.model import Advice
@@ -63,8 +65,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def _run(arguments: argparse.Namespace) -> int:
     shared.check_arguments(arguments)
-    make = _function(*arguments.target)
-    advice = measured_advice(lambda: _pipeline(make()), arguments.steps, arguments.epochs)
+    try:
+        make = _function(*arguments.target)
+        advice = measured_advice(lambda: _pipeline(make()), arguments.steps, arguments.epochs)
+    except OSError:  # of the user's code, like any other error of it
+        traceback.print_exc()
+        return shared.EXIT_FAILED
     shared.show(
         arguments,
         advice.as_json(),
@@ -101,8 +107,13 @@ def _function(path: Path, name: str) -> Callable[[], Any]:
 def _pipeline(made: Any) -> Pipeline:
     """Return the loader and the step function that the user's function has made."""
     step = None
-    if isinstance(made, tuple) and len(made) == 2 and callable(made[1]):
+    if isinstance(made, tuple) and len(made) == 2 and (callable(made[1]) or made[1] is None):
         made, step = made
+    if isinstance(made, tuple) and columns_of(made, alike=False, unbatch=False) is None:
+        raise CommandError(
+            "the function must return a loader or a source, or one of them with a step function, "
+            f"(loader, step); it returned ({', '.join(type(each).__name__ for each in made)})"
+        )
     return made if isinstance(made, EchoLoader) else EchoLoader(made, 1), step
 
 
