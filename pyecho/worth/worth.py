@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -133,6 +134,16 @@ class Worth:
         other._count_all()
         self._record.merge(other._record)
         self._estimate = None
+
+    @contextmanager
+    def _aside(self) -> Iterator[None]:
+        """Forget at the end of a block what it observes, as in a trial run."""
+        kept = dict(vars(self))
+        self.__init__()  # type: ignore[misc]
+        try:
+            yield
+        finally:
+            vars(self).update(kept)
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that was observed: numbers and lists of them, independent of this object."""

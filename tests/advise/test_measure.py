@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from drivers import drivers, flat, levels, loader_of
 from interrupts import interrupted
+from learners import observed
 from torch.utils.data import DataLoader
 
 import pyecho
@@ -56,6 +57,47 @@ def test_limit_is_found(limit, source_seconds, step_seconds, augment_seconds):
     augment = paused(augment_seconds) if augment_seconds else None
     loader = pyecho.EchoLoader(Slow(), 2, batch_size=2, augment=augment)
     assert loader.advise(paused(step_seconds), steps=8).limit == limit
+
+
+def auto_loader(worth):
+    items = np.random.default_rng(0).normal(size=4000)
+    return pyecho.EchoLoader(items, "auto", batch_size=4, with_info=True, worth=worth)
+
+
+def test_auto_counts_as_what_it_does_until_it_knows_the_worth():
+    assert auto_loader(pyecho.Worth()).advise(steps=20).factor == 4
+    assert auto_loader(pyecho.Worth()).advise(paused(0.002), steps=20).factor == 1
+
+
+def test_worth_forgets_what_the_step_observes():
+    worth = pyecho.Worth()
+    loader = auto_loader(worth)
+    for batch, info in itertools.islice(loader, 10):
+        worth.observe(batch**2, info)
+    loader.set_epoch(0)
+    before, batches = worth.state_dict(), []
+
+    def step(pair):
+        batch, info = pair
+        worth.observe(batch**2, info)
+        batches.append(worth.state_dict()["batches"])
+
+    loader.advise(step, steps=100)
+    assert len(batches) > 100
+    assert batches[0] == 1
+    assert worth.state_dict() == before
+    assert loader._config.adaptive in worth.observers
+    assert loader._config.adaptive._observed == 10
+
+
+def test_advice_goes_by_the_worth_of_the_loader(monkeypatch):
+    worth = pyecho.Worth()
+    loader, seen = auto_loader(worth), []
+    known = observed([0.0] * 3, worth=pyecho.Worth())
+    worth.load_state_dict(known.state_dict())
+    monkeypatch.setattr(measure, "advice_on", lambda *given: seen.append(given[-1]))
+    loader.advise(paused(0.001), steps=20)
+    assert seen[0].worth[1] == known.estimate().effective(2)
 
 
 class Waiting:

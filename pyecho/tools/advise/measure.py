@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from pyecho.tools.advise import probe
 from pyecho.tools.advise.model import Advice, advice_on
 from pyecho.tools.advise.remedies import MOST_FACTOR, Facts
 from pyecho.tools.advise.times import FACTORS, SLACK, Times
+from pyecho.worth.estimate import PUBLISHED_USES
 
 if TYPE_CHECKING:
     from pyecho.loader import EchoLoader
@@ -52,24 +53,34 @@ def measured_advice(
         If the source ends too soon, or while a trace is being recorded.
     """
     loader, _ = pipeline()
+    worth = loader._config.worth if worth is None else worth
+    known: tuple[float, ...] = ()
+    if worth is not None and (estimate := worth.estimate()).identified:
+        known = tuple(map(estimate.effective, range(1, MOST_FACTOR + 1)))
+    with nullcontext() if worth is None else worth._aside():  # the step may observe
+        return _measured(loader, pipeline, steps, Facts(epochs=epochs, worth=known))
+
+
+def _measured(
+    loader: EchoLoader, pipeline: Callable[[], Pipeline], steps: int, facts: Facts
+) -> Advice:
     began, used = time.perf_counter(), probe.processor_seconds()
     upstream, item_bytes = _free_run(loader, steps)
     took = time.perf_counter() - began
-    facts = Facts(
+    facts = replace(
+        facts,
         item_bytes=item_bytes,
         busy_cores=(probe.processor_seconds() - used) / took,
         cores=available_cores(),
-        epochs=epochs,
     )
-    if worth is not None and (estimate := worth.estimate()).identified:
-        known = map(estimate.effective, range(1, MOST_FACTOR + 1))
-        facts = replace(facts, worth=tuple(known))
     times = _full_run(*pipeline(), steps, upstream)
     if upstream > SLACK * times.cycle and not loader._source.in_memory:
         facts = _with_source(facts, pipeline()[0], upstream, steps, took)
     factor = loader._config.most_uses
     if loader._config.adaptive is not None:  # it follows R
         factor = min(factor, max(1.0, times.ratio))
+    if loader._config.pace is not None:  # as far as nothing else is known
+        factor = min(factor, PUBLISHED_USES)
     return advice_on(times, factor, steps, facts)
 
 
