@@ -60,7 +60,8 @@ class EchoLoader(pyecho.EchoLoader):
 
     ::
 
-        mesh = jax.make_mesh((jax.device_count(),), ("data",))
+        auto = (jax.sharding.AxisType.Auto,)
+        mesh = jax.make_mesh((jax.device_count(),), ("data",), axis_types=auto)
         for batch in EchoLoader(source, 3, batch_size=256, sharding=mesh, pad_last=True): ...
 
     Arguments, methods and order of the output are as in `pyecho.EchoLoader`. A thread of

@@ -48,6 +48,12 @@ def test_streaming_goes_on_by_its_own_state(dataset):
     check_states(lambda: echoed(dataset.to_iterable_dataset(num_shards=4)))
 
 
+def test_shuffled_shards_go_on_exactly(dataset):
+    """With a larger buffer its items would be lost, as datasets says when it loads the state."""
+    shards = dataset.to_iterable_dataset(num_shards=4)
+    check_states(lambda: echoed(shards.shuffle(seed=1, buffer_size=1), shuffle_buffer=10))
+
+
 def test_shuffled_stream_has_another_order_in_each_epoch(dataset):
     stream = dataset.to_iterable_dataset(num_shards=4).shuffle(seed=1, buffer_size=10)
     loader = pyecho.EchoLoader(stream, 1, batch_size=40, shuffle_buffer=1)

@@ -270,6 +270,14 @@ def test_error_of_the_source_arrives_behind_what_it_yielded():
         next(batches)
 
 
+def test_gradients_of_a_batch_on_the_mesh_of_the_documentation():
+    auto = (jax.sharding.AxisType.Auto,)
+    devices = jax.make_mesh((jax.device_count(),), ("data",), axis_types=auto)
+    (batch,) = EchoLoader(EXAMPLES[:8], 1, batch_size=8, sharding=devices, pad_last=True)
+    gradient = jax.jit(jax.grad(lambda weights, x: (x.reshape(8, 6) @ weights).sum()))
+    assert gradient(jnp.zeros(6), batch["x"]).tolist() == [sum(range(8))] * 6
+
+
 def test_importing_pyecho_does_not_import_jax(tmp_path):
     code = "import sys, pyecho; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False).returncode == 0
