@@ -16,12 +16,12 @@ from pyecho._core import ConfigError, CudaError
 from pyecho.config import Config
 from pyecho.device.blocks import Blocks
 from pyecho.device.leaves import functions
-from pyecho.device.place import DeviceOptions, has_cuda_driver, present_device
+from pyecho.device.place import DeviceOptions, has_cuda_driver, has_streams, present_device
 from pyecho.device.pool import MOST_CHUNKS, DeviceEcho
 from pyecho.device.rows import DeviceRows
 from pyecho.device.runtime import runtime
 from pyecho.device.tables import WORD_BYTES
-from pyecho.device.upload import StreamUploader, Uploaded, Uploader
+from pyecho.device.upload import Uploaded, Uploader
 from pyecho.items.nest import leaves_of
 from pyecho.items.spec import Adapter, EchoInfo, Field
 from pyecho.run.augment import random_bits
@@ -50,15 +50,9 @@ def device_pipeline(
     augment = None
     if options.device_augment is not None:
         augment = device_augmentation(options.device_augment, config, device)
-    new_uploader = partial(
-        StreamUploader if device.type in ("cuda", "xpu") else Uploader,
-        device,
-        dtype=options.device_dtype,
-        augment=augment,
-    )
+    uploader = Uploader(device, dtype=options.device_dtype, augment=augment)
     made = (source, config, first, adapter)
-    uploader = new_uploader()
-    last: Uploader | None = uploader  # of the thread before the consumer
+    has_link = True  # whose thread finishes batches before the consumer has them
     bring: Callable[[Any], Any] | None = None  # to the device, if batches are elsewhere
     echo: Any
     if options.echo_on == "device":
@@ -72,22 +66,22 @@ def device_pipeline(
         echo = _pinned(partial(ExampleEcho, *made), config, uploader, blocks_for)
         if echo.blocks is None:
             bring = uploader.upload_augmented
-        elif augment is None:
-            last = None
+        else:
+            has_link = augment is not None
     elif config.linked:
         echo = item_echo(*made, prepare=uploader.expect)
         bring = uploader.upload_augmented
     else:
         # Every item is uploaded once, by the feeder. What device_augment makes of a use is another
-        # batch: then another thread augments uses, with an uploader of its own.
-        last = None if augment is None else new_uploader()
-        fetch = uploader.deliver if last is None else attrgetter("item")
+        # batch: then another thread augments uses.
+        has_link = augment is not None
+        fetch = attrgetter("item") if has_link else uploader.deliver
         echo = item_echo(*made, prepare=uploader.upload_item, fetch=fetch)
         echo.to_host = uploader.to_host
     pipeline = Pipeline(echo, config, adapter, sent_bytes=partial(_sent_bytes, uploader, echo))
     add_augmentation(pipeline)
-    if last is not None:
-        _add_upload(pipeline, last, bring)
+    if has_link:
+        _add_upload(pipeline, uploader, bring)
     _check_memory(pipeline, first, adapter, uploader, options)
     return pipeline
 
@@ -106,7 +100,7 @@ def _pinned(
     From there native threads send them to the device, if there are `blocks_for` that, a runtime,
     and the functions of PyTorch's.
     """
-    if config.memory == "pageable" or not uploader.has_streams:
+    if config.memory == "pageable" or not has_streams(uploader.device):
         return make()
     try:
         found = None if functions() is None else runtime()

@@ -1,4 +1,4 @@
-"""Devices: the options that name one, whether it is there, and pyecho's stream on it."""
+"""Devices: the options that name one, whether it is there, and streams on it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -152,16 +151,15 @@ def has_cuda_driver(device: torch.device) -> bool:
     return device.type == "cuda" and torch.version.hip is None
 
 
-def stream_on(device: torch.device) -> Any:
-    """Return the stream on which pyecho computes, one for each device."""
-    with _making:  # or two threads would make one each
-        return _stream_on(device)
+def has_streams(device: torch.device) -> bool:
+    """Return True for a device that works on several streams at a time."""
+    return device.type in ("cuda", "xpu")
 
 
 def stream_lent_to(owner: object, device: torch.device) -> Any:
-    """Return a stream for the copies of `owner`, which another one gets once that is gone.
+    """Return a stream for the work of `owner`, which another one gets once that is gone.
 
-    So copies that wait for one consumer do not hold up those for another.
+    So work that waits for one consumer does not hold up that for another.
     """
     with _making:
         free = _free.setdefault(device, [])
@@ -193,11 +191,6 @@ def on_stream(device: torch.device, stream: Any) -> AbstractContextManager[objec
 
 _making = threading.Lock()
 _free: dict[torch.device, list[Any]] = {}
-
-
-@cache
-def _stream_on(device: torch.device) -> Any:
-    return _new_stream(device)
 
 
 def _new_stream(device: torch.device) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from pyecho.device.place import on_stream, stream_on
+from pyecho.device.place import has_streams, on_stream, stream_lent_to
 from pyecho.device.tensors import WORDS, host_tensor, is_image, is_jagged
 from pyecho.items.nest import leaves_of, map_nest
 from pyecho.items.spec import EchoInfo
@@ -30,12 +30,14 @@ class Uploaded(NamedTuple):
 
 
 class Uploader:
-    """Copies items to a device, and computes there.
+    """Copies items to a device, and computes there, on a stream of its own beside the consumer's.
 
-    This one is for a device without streams, such as MPS: a copy has been done when it returns.
+    PyTorch's allocators guard the memory: pinned memory that a copy reads is used again once the
+    copy is done, and memory of a tensor once the stream that was current at its delivery is done
+    with it. On further streams the usual rule holds: ``tensor.record_stream(stream)``.
+
+    On a device without streams, such as MPS, a copy has been done when it returns.
     """
-
-    has_streams = False
 
     def __init__(
         self,
@@ -48,12 +50,17 @@ class Uploader:
         self.h2d_bytes = 0  # copied to the device so far
         self._dtype = dtype
         self._augment = augment
+        self._module: Any = torch.get_device_module(device.type)
+        self._stream = stream_lent_to(self, device) if has_streams(device) else None
+        # Events, of one thread each.
+        self._sent: deque[Any] = deque()
+        self._finished: deque[Any] = deque()
 
     # ------------------------------------------------------------ the threads that upload
 
     def computing(self) -> AbstractContextManager[object]:
         """Return a context in which the calling thread may call the methods below."""
-        return nullcontext()
+        return nullcontext() if self._stream is None else on_stream(self.device, self._stream)
 
     def upload_item(self, item: Any) -> Uploaded:
         """Upload and convert an item of the source, in any thread and context."""
@@ -62,15 +69,24 @@ class Uploader:
         with span("upload"), self.computing():
             if there:
                 self.follow(arrival, there)
-            return self._uploaded(self._converted(self.upload(item)))
+            return self._uploaded(self._converted(self.upload(item)), self._sent)
 
     def expect(self, item: Any) -> Any:
-        """Return an item of the source. Threads that augment it wait for its tensors over there."""
+        """Have the default stream, that of threads which augment, wait for the current one."""
+        if there := self._there(item):
+            _follow(self._default(), self.arrival(), there)
         return item
 
     def upload_augmented(self, item: Any) -> Any:
-        """Upload a batch that such a thread has made."""
+        """Upload a batch that a thread has made on the default stream."""
+        if there := self._there(item):
+            self.follow(self._recorded(self._default()), there)
         return self.upload(item)
+
+    def _default(self) -> Any:
+        if hasattr(self._module, "default_stream"):
+            return self._stream and self._module.default_stream(self.device)
+        return self._current()
 
     def upload(self, item: Any) -> Any:
         """Start copying the leaves of `item` in host memory, and return the item over there.
@@ -92,7 +108,14 @@ class Uploader:
         return tensor
 
     def _copied(self, host: torch.Tensor) -> torch.Tensor:
-        return host.to(self.device)
+        if self._stream is None:
+            return host.to(self.device)
+        # The driver may read later, however little it is. PyTorch keeps pinned memory until then,
+        # and waits for the end of a copy from other memory.
+        is_pinned = host.is_pinned()
+        if not is_pinned and (pinned := _pinned_copy(host)) is not None:
+            host, is_pinned = pinned, True
+        return host.to(self.device, non_blocking=is_pinned)
 
     def finish(self, batch: Any, epoch: int, number: int, info: EchoInfo | None) -> Uploaded:
         """Convert and augment a batch on the device, of this number in its epoch."""
@@ -100,11 +123,11 @@ class Uploader:
         if self._augment is not None:
             with self.computing():  # whatever the function leaves behind
                 batch = self._augment(batch, epoch, number)
-        return self._uploaded(batch, info)
+        return self._uploaded(batch, self._finished, info)
 
     def upload_again(self, batch: Any, *info: Any) -> Uploaded:
         """Upload a finished batch, which `to_host` has returned, with the columns of its info."""
-        return self._uploaded(self.upload(batch), EchoInfo(*info) if info else None)
+        return self._uploaded(self.upload(batch), self._finished, EchoInfo(*info) if info else None)
 
     def _converted(self, item: Any) -> Any:
         """Convert images and the like."""
@@ -114,16 +137,19 @@ class Uploader:
 
         return item if self._dtype is None else map_nest(converted, item)
 
-    def _uploaded(self, item: Any, info: EchoInfo | None = None) -> Uploaded:
+    def _uploaded(self, item: Any, before: deque[Any], info: EchoInfo | None = None) -> Uploaded:
+        """Mark the end of the work on an item; wait while `DEPTH` others before are under way."""
         there = {leaf.untyped_storage().data_ptr(): leaf for leaf in self._there(item)}
-        return Uploaded(item, list(there.values()), self._mark(), info)
-
-    def _mark(self) -> Any:
-        """Mark the end of the work so far."""
-        return None
+        ready = self._recorded(self._stream)
+        if ready is not None:
+            before.append(ready)
+            if len(before) > DEPTH:
+                before.popleft().synchronize()
+        return Uploaded(item, list(there.values()), ready, info)
 
     def follow(self, arrival: Any, tensors: list[torch.Tensor]) -> None:
         """Have what comes next wait for an `arrival`, that of these tensors."""
+        _follow(self._stream, arrival, tensors)
 
     # ------------------------------------------------------------ any thread
 
@@ -141,99 +167,37 @@ class Uploader:
 
     def arrival(self) -> Any:
         """Mark the end of the work on the calling thread's current stream; see `follow`."""
-        return None
+        return self._recorded(self._current())
+
+    def _current(self) -> Any:
+        return self._stream and self._module.current_stream(self.device)
+
+    def _recorded(self, stream: Any) -> Any:
+        """Return an event behind the work on a stream, None on a device without streams."""
+        if stream is None:
+            return None
+        # Waiting for an event of CUDA's that is not blocking takes a processor.
+        event = self._module.Event(**{"blocking": True} if self.device.type == "cuda" else {})
+        event.record(stream)
+        return event
 
     def deliver(self, uploaded: Uploaded) -> Any:
         """Return the item, fit for the calling thread's current stream. Never blocks."""
-        self._await(uploaded)
+        _follow(self._current(), uploaded.ready, uploaded.tensors)
         return uploaded.item
-
-    def _await(self, uploaded: Uploaded) -> None:
-        """Have the current stream wait for an item."""
 
     def to_host(self, item: Any) -> Any:
         """Return an item with its tensors in host memory. Waits for the device if it is there."""
         if not isinstance(item, Uploaded):
             return item
-        self._await(item)
-        return map_nest(lambda leaf: leaf.cpu() if self.is_there(leaf) else leaf, item.item)
-
-
-class StreamUploader(Uploader):
-    """Copies and computes on a stream of pyecho's, beside the consumer's.
-
-    PyTorch's allocators guard the memory: pinned memory that a copy reads is used again once the
-    copy is done, and memory of a tensor once the stream that was current at its delivery is done
-    with it. On further streams the usual rule holds: ``tensor.record_stream(stream)``.
-    """
-
-    has_streams = True
-
-    def __init__(self, device: torch.device, **options: Any) -> None:
-        super().__init__(device, **options)
-        self._module: Any = torch.get_device_module(device.type)
-        self._stream = stream_on(device)
-        self._under_way: deque[Any] = deque()  # events
-
-    def computing(self) -> AbstractContextManager[object]:
-        """Let the calling thread allocate and compute on pyecho's stream."""
-        return on_stream(self.device, self._stream)
-
-    def _copied(self, host: torch.Tensor) -> torch.Tensor:
-        # The driver may read later, however little it is. PyTorch keeps pinned memory until then,
-        # and waits for the end of a copy from other memory.
-        is_pinned = host.is_pinned()
-        if not is_pinned and (pinned := _pinned_copy(host)) is not None:
-            host, is_pinned = pinned, True
-        return host.to(self.device, non_blocking=is_pinned)
-
-    def _mark(self) -> Any:
-        """Mark the end of the work so far; wait while `DEPTH` others are under way."""
-        event = self._event()
-        event.record(self._stream)
-        self._under_way.append(event)
-        if len(self._under_way) > DEPTH:
-            self._under_way.popleft().synchronize()
-        return event
-
-    def expect(self, item: Any) -> Any:
-        """Have the default stream, that of threads which augment, wait for the current one."""
-        if there := self._there(item):
-            _follow(self._default(), self.arrival(), there)
-        return item
-
-    def upload_augmented(self, item: Any) -> Any:
-        """Upload a batch that a thread has made on the default stream."""
-        if there := self._there(item):
-            self.follow(self._default().record_event(), there)
-        return self.upload(item)
-
-    def _default(self) -> Any:
-        if hasattr(self._module, "default_stream"):
-            return self._module.default_stream(self.device)
-        return self._module.current_stream(self.device)
-
-    def _event(self) -> Any:
-        if self.device.type == "cuda":
-            return self._module.Event(blocking=True)  # else waiting for it takes a processor
-        return self._module.Event()
-
-    def arrival(self) -> Any:
-        """Record an event behind the work on the calling thread's current stream."""
-        event = self._event()
-        event.record(self._module.current_stream(self.device))
-        return event
-
-    def follow(self, arrival: Any, tensors: list[torch.Tensor]) -> None:
-        """Have pyecho's stream wait for the event, and tell the allocator that it reads them."""
-        _follow(self._stream, arrival, tensors)
-
-    def _await(self, uploaded: Uploaded) -> None:
-        _follow(self._module.current_stream(self.device), uploaded.ready, uploaded.tensors)
+        there = self.deliver(item)
+        return map_nest(lambda leaf: leaf.cpu() if self.is_there(leaf) else leaf, there)
 
 
 def _follow(stream: Any, event: Any, tensors: list[torch.Tensor]) -> None:
-    """Have a stream wait for an event, and tell the allocator that it reads these tensors."""
+    """Have a stream, if any, wait for an event, and tell the allocator that it reads tensors."""
+    if stream is None:
+        return
     stream.wait_event(event)
     for tensor in tensors:
         tensor.record_stream(stream)

@@ -29,7 +29,8 @@ def device(monkeypatch, blocks, request):
 
     monkeypatch.setattr("pyecho.device.pipeline.present_device", lambda device: device)
     monkeypatch.setattr("pyecho.device.pipeline.runtime", lambda: None)
-    monkeypatch.setattr("pyecho.device.pipeline.StreamUploader", HostUploader)
+    monkeypatch.setattr("pyecho.device.pipeline.Uploader", HostUploader)
+    monkeypatch.setattr("pyecho.device.upload.has_streams", lambda device: False)
     monkeypatch.setattr(HostUploader, "made", [])
     monkeypatch.setattr(
         "pyecho.device.pipeline.device_augmentation",

@@ -99,10 +99,24 @@ def test_a_consumer_whose_stream_is_held_keeps_few_batches(emulator):
     assert sum(taken) == 4000 - BATCH
 
 
-@pytest.mark.parametrize("echo_on", ["host", "device"])
-def test_a_consumer_whose_stream_is_held_holds_up_no_other_loader(emulator, echo_on):
+def made_on(stream):
+    for _ in range(ROWS):
+        with torch.cuda.stream(stream):
+            yield torch.zeros(4096, device="cuda")
+
+
+@pytest.mark.parametrize("way", ["host", "device", "made there"])
+def test_a_stream_that_is_held_holds_up_no_other_loader(emulator, way):
+    """The stream of a consumer, or also that of a source."""
     streams = torch.cuda.Stream(), torch.cuda.Stream()
-    loaders = [iter(loader_of(1, echo_on=echo_on)) for _ in streams]
+    loaders = [
+        iter(
+            pyecho.torch.EchoLoader(made_on(stream), 2, device="cuda")
+            if way == "made there"
+            else loader_of(1, echo_on=way)
+        )
+        for stream in streams
+    ]
     for stream, batches in zip(streams, loaders, strict=True):
         with torch.cuda.stream(stream):
             next(batches)

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 from waiting import wait_until  # noqa: E402
 
 import pyecho.torch  # noqa: E402
-from pyecho.device.upload import StreamUploader  # noqa: E402
+from pyecho.device.upload import Uploader  # noqa: E402
 
 
 @pytest.mark.parametrize("has_functions", [True, False])
@@ -39,7 +39,7 @@ def test_leaves_of_a_batch_lie_in_one_block_and_count_their_changes_apart(
 
 
 def test_pinned_sources_are_copied_in_place_and_others_through_pinned_memory(device):
-    uploader = StreamUploader(device)
+    uploader = Uploader(device)
     pinned = torch.arange(10_000).pin_memory()
 
     def allocated():
@@ -59,7 +59,7 @@ def test_pinned_sources_are_copied_in_place_and_others_through_pinned_memory(dev
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.bfloat16, torch.complex128])
 def test_uploads_keep_the_strides_of_dense_tensors(device, dtype):
-    uploader = StreamUploader(device)
+    uploader = Uploader(device)
     images = torch.arange(2 * 3 * 40 * 50).reshape(2, 3, 40, 50).to(dtype)
     for host in (
         images,

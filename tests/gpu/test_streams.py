@@ -2,14 +2,12 @@
 
 import itertools
 import threading
-import time
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from torn import values_of  # noqa: E402
-from waiting import wait_until  # noqa: E402
 
 import pyecho.torch  # noqa: E402
 from pyecho.device import place  # noqa: E402
@@ -112,7 +110,11 @@ def test_a_batch_is_had_while_the_consumers_stream_is_busy(device, sleep, way):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_batch_is_had_before_its_copy_has_run(device, sleep, way):
+def test_a_batch_is_had_before_its_copy_has_run(device, sleep, way, monkeypatch):
+    copies = place.stream_lent_to(monkeypatch, device)
+    assert copies.priority < 0
+    for module in ("blocks", "upload"):
+        monkeypatch.setattr(f"pyecho.device.{module}.stream_lent_to", lambda *_: copies)
     gate = threading.Event()
     factor = 2
     are_examples = "batch_size" in WAYS[way]
@@ -133,7 +135,7 @@ def test_a_batch_is_had_before_its_copy_has_run(device, sleep, way):
             seen.append(values_of(next(batches)))  # the second use of the first item
         torch.cuda.synchronize()
         done = torch.cuda.Event()
-        with torch.cuda.stream(place.stream_on(place.named_device(device))):  # ahead of all copies
+        with torch.cuda.stream(copies):  # ahead of all that follow
             sleep(SLEEP_SECONDS)
             done.record()
         gate.set()
@@ -172,36 +174,3 @@ def test_the_stream_that_makes_an_item_is_waited_for(device, sleep, unbatch):
             del batch
         emitted = torch.cat(seen).tolist()
     assert emitted == [number for number in range(40) for _ in range(3)]
-
-
-def test_there_is_one_stream_of_high_priority_whoever_asks_first(device, monkeypatch):
-    make = pyecho.cuda.new_stream
-    made = []
-
-    def slow(number):
-        made.append(make(number))
-        time.sleep(0.1)
-        return made[-1]
-
-    monkeypatch.setattr("pyecho.cuda.new_stream", slow)
-    place._stream_on.cache_clear()
-    streams = []
-    threads = [
-        threading.Thread(target=lambda: streams.append(place.stream_on(device))) for _ in range(3)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(made) == 1
-    assert streams[0] is streams[1] is streams[2]
-    assert streams[0].priority < 0
-
-
-def test_copies_start_before_they_are_asked_for(device):
-    loader = on_device("examples on the host", device)
-    batches = iter(loader)
-    next(batches)
-    assert wait_until(lambda: loader.stats().h2d_bytes >= 3 * BATCH * ROW_BYTES)
-    assert loader.stats().batches == 1
-    del batches

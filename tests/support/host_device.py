@@ -39,7 +39,6 @@ class HostUploader(Uploader):
     """Copies at once, to other host memory."""
 
     made: ClassVar[list[HostUploader]] = []
-    has_streams = True
     copies = 0
     failing = 0
     """The copy that fails, from 1; 0: none."""
