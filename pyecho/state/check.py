@@ -73,7 +73,9 @@ class SavedState:
 def _check_origin(state: Any, kind: str) -> None:
     """Raise `CheckpointError` unless the state is whole, and of this kind."""
     if not is_named(state) or "format" not in state or _of(str, state["format"]) != "pyecho":
-        raise CheckpointError("this is no state of pyecho: it is a dict that state_dict() made")
+        raise CheckpointError(
+            f"this {type(state).__name__} is no state of pyecho; pass what state_dict() returned"
+        )
     if _count(state["version"]) != VERSION:
         raise CheckpointError(
             f"the state has version {state['version']}, and this pyecho reads {VERSION}"
