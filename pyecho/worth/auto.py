@@ -85,7 +85,10 @@ class Auto(Adaptive):
         if self._probes < TRUSTED:
             # With too many repeats a network unlearns; too few only cost time.
             self._chosen = max(1.0, min(ratio, PUBLISHED_USES))
-        elif estimate.generalises:
+            if self._probes == 0 and estimate.generalises:  # count what a state has observed
+                before = self.worth.batches - self._observed
+                self._probes = min(before // PERIOD, TRUSTED)
+        if self._probes >= TRUSTED and estimate.generalises:
             self._chosen = _surely_better(estimate, ratio, self._chosen)
         most = TRUSTED if estimate.identified else PROBES
         probes = estimate.generalises and self._probes < most  # else losses no longer tell

@@ -61,6 +61,11 @@ class Worth:
         self.observers: WeakSet[Auto] = WeakSet()
         """Told of each batch."""
 
+    @property
+    def batches(self) -> int:
+        """Number of batches observed."""
+        return self._record.batches + len(self._pending)
+
     def observe(self, losses: Any, info: EchoInfo) -> None:
         """Take the losses of a batch, before its step.
 
@@ -162,7 +167,7 @@ class Worth:
 
     def __repr__(self) -> str:
         """Show how much was observed."""
-        return f"pyecho.Worth({self._record.batches + len(self._pending):,} batches)"
+        return f"pyecho.Worth({self.batches:,} batches)"
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle the state."""

@@ -6,6 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from learners import observed
 
 import pyecho
 from pyecho.worth.auto import MOST, PERIOD, PROBES
@@ -74,6 +75,26 @@ def test_auto_probes_for_a_while_only_where_losses_tell_nothing():
     loader.close()
     assert set(paces) == {1.5, 3}
     assert set(paces[-PROBES // 2 :]) == {3}
+
+
+def test_auto_believes_what_a_loaded_worth_has_observed():
+    loader, worth = loader_of()
+    factor = loader._config.adaptive
+    factor._decide(8.0)
+    assert factor.pace.value == 4  # nothing is known
+    loader, worth = loader_of()
+    worth.load_state_dict(observed([1.0] * 3, batches=6000).state_dict())
+    factor = loader._config.adaptive
+    factor._decide(8.0)
+    assert 4 < factor.pace.value <= 8
+    loader, worth = loader_of()
+    worth.load_state_dict(observed([1.0] * 3, batches=2 * PERIOD).state_dict())
+    factor = loader._config.adaptive
+    paces = []
+    for _ in range(8):
+        factor._decide(8.0)
+        paces.append(factor.pace.value)
+    assert paces[:6] == [4, 2, 4, 4, 4, 2]  # two of eight periods have passed
 
 
 def batches_of(loader, worth=None):
