@@ -129,7 +129,12 @@ Outcome ExampleStage::put_rows(const ItemView& view, std::size_t& row, Deadline 
     if (outcome != Outcome::kOk) {
       break;
     }
-    fill(view, row, std::span(group).first(count));
+    try {
+      fill(view, row, std::span(group).first(count));
+    } catch (...) {  // no memory
+      gil.take_back();
+      throw;
+    }
     row += count;
   }
   gil.take_back();
@@ -148,7 +153,7 @@ void ExampleStage::fill(const ItemView& view, std::size_t row, std::span<const R
       }
     }
     view.copy_rows(row, core_->layout(), core_->stream_slots(), std::span(slots).first(reservations.size()));
-  } catch (...) {  // no memory
+  } catch (...) {
     for (const Reservation& reservation : reservations) {
       core_->abort(reservation);
     }

@@ -39,3 +39,36 @@ def test_batch_that_the_system_has_no_memory_for_comes_once_it_has_some(threads)
 
         assert batches_of(attempts=3) == batches_of(attempts=0)
         """)
+
+
+def test_item_that_the_system_has_no_memory_for_is_put_once_it_has_some():
+    run("""
+        import resource
+        from functools import partial
+        from pathlib import Path
+
+        field = pyecho.Field((None,), "uint8", max_bytes=1 << 30)
+        row = np.full(256 << 20, 7, "uint8")
+        buffer = pyecho.EchoBuffer(field, batch_size=1, factor=1)
+        limited = threading.Event()
+
+        def source():
+            yield row[:1]
+            limited.wait()
+            yield row
+
+        options = {"batch_size": 1, "shuffle_buffer": 1, "fields": field}
+        batches = iter(pyecho.EchoLoader(source(), 1, **options))
+        next(batches)
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (64 << 20), -1))
+        limited.set()
+        for call in (partial(buffer.put, row), batches.__next__):
+            with contextlib.suppress(MemoryError):
+                call()
+                raise AssertionError("there was memory")
+        resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
+        buffer.put(row)
+        buffer.close()
+        assert [batch.row(0).tobytes() for batch in buffer] == [row.tobytes()]
+        """)
