@@ -67,7 +67,8 @@ class TorchMemory {
   TorchMemory(Functions functions, void* handle) : functions_(std::move(functions)), own_(owner_of(handle)) {}
   TorchMemory(const Functions& functions, const py::object& tensor)
       : TorchMemory(functions, PyCapsule_GetPointer(functions->handle_of(tensor).ptr(), nullptr)) {}
-  // Gives up the GIL if this may be what frees the memory, as PyTorch does.
+  // Gives up the GIL if this may be what frees the memory, as PyTorch does: another thread may have its allocator's lock,
+  // and wait for the device.
   ~TorchMemory() {
     GilRelease gil(own_ != nullptr && !is_shared_);
     own_.reset();
@@ -112,6 +113,10 @@ class TorchMemory {
     return reinterpret_cast<std::uintptr_t>(address);
   }
 
+  // True if tensors that were made of this memory outlive this object.
+  [[nodiscard]] bool is_shared() const noexcept { return is_shared_; }
+  void set_shared(bool shared) noexcept { is_shared_ = shared; }
+
  private:
   [[nodiscard]] Handle owner_of(void* handle) const noexcept { return {handle, functions_->delete_tensor_object}; }
 
@@ -127,8 +132,8 @@ class TorchMemory {
   }
 
   Functions functions_;
-  Handle own_;              // of bytes
-  bool is_shared_ = false;  // with tensors that were made of it
+  Handle own_;  // of bytes
+  bool is_shared_ = false;
 };
 
 // Returns so much memory so many times, of the caller's current stream. Gives up the GIL once. Fewer if there is no more.
@@ -165,6 +170,7 @@ void register_torch_memory(py::module_& module) {
       .def(py::init<const Functions&, const py::object&>(), py::arg("functions"), py::arg("tensor"))
       .def("parts", &TorchMemory::parts, py::arg("parts"))
       .def("tensor", &TorchMemory::tensor)
+      .def_property("is_shared", &TorchMemory::is_shared, &TorchMemory::set_shared)
       .def_property_readonly("address", &TorchMemory::address);
 }
 

@@ -9,17 +9,17 @@ from typing import Any
 import torch
 
 from pyecho import _core
-from pyecho._core import ConfigError
+from pyecho._core import ConfigError, EchoError
 from pyecho.device.leaves import aligned, leaf_of, leaves_in, new_memory
 from pyecho.device.place import on_stream, relaxed_capture, stream_lent_to
 from pyecho.device.tensors import TorchAdapter, dtype_of, is_image
 from pyecho.items.spec import Field
 
 SPARE_BYTES, SMALL_BYTES, SPARE_BYTES_OF_SMALL = 2 << 20, 256 << 10, 16 << 20
-"""So much memory is allocated at once for later batches: `next()` seldom lets go of the GIL then.
+"""At most so much memory is allocated at once for later batches, while there is enough.
 
-Beside a thread of plain Python each time costs 5 ms, after which Python switches threads. That is
-most for small batches, of which there are many a second.
+`next()` seldom lets go of the GIL then. Beside a thread of plain Python each time costs 5 ms, after
+which Python switches threads. That is most for small batches, of which there are many a second.
 """
 
 
@@ -52,6 +52,7 @@ class Blocks:
         self._leaves: list[Any] = []  # None for references
         self._spare: list[tuple[_core.TorchMemory, torch.cuda.Stream]] = []
         self._at_once = 1
+        self._may_spare = limit is None  # which leaves no room for spare memory
 
     def place(self, offsets: list[int]) -> None:
         """Tell where the leaves of a batch begin, in bytes."""
@@ -70,6 +71,11 @@ class Blocks:
                 "prefetch, or raise max_device_bytes"
             )
         with relaxed_capture():
+            if _is_captured(self.device):  # nothing could wait for events of a capture
+                raise EchoError(
+                    "this thread captures a CUDA graph, in which a loader cannot make its memory; "
+                    "take the first batch, or load the state, before the capture"
+                )
             block = Block(self, size_bytes)
         return block.pinned.data_ptr(), block
 
@@ -81,7 +87,9 @@ class Blocks:
         if not self._spare:
             made = new_memory(self._at_once, size_bytes, self.device)
             self._spare = [(memory, stream) for memory in made]
-            if self._limit is None:  # which leaves no room for spare memory
+            if len(made) < self._at_once:  # PyTorch has emptied its cache to find more
+                self._may_spare, self._at_once = False, 1
+            if self._may_spare:
                 spare = SPARE_BYTES_OF_SMALL if size_bytes <= SMALL_BYTES else SPARE_BYTES
                 self._at_once = max(1, min(2 * self._at_once, spare // max(1, size_bytes)))
         return self._spare.pop()
@@ -100,8 +108,11 @@ class Blocks:
 
     def leaves(self, memory: _core.TorchMemory, rows: int) -> list[Any]:
         """Return the leaves of a batch in this memory; None for references."""
-        made = iter(leaves_in(memory, [leaf for leaf in self._leaves if leaf], rows))
-        return [leaf and self._converted(next(made)) for leaf in self._leaves]
+        made = leaves_in(memory, [leaf for leaf in self._leaves if leaf], rows)
+        found = [self._converted(leaf) for leaf in made]
+        memory.is_shared = any(leaf is there for leaf, there in zip(found, made, strict=True))
+        leaves = iter(found)
+        return [leaf and next(leaves) for leaf in self._leaves]
 
     def _converted(self, leaf: torch.Tensor) -> torch.Tensor:
         return leaf if self._dtype is None or not is_image(leaf) else leaf.to(self._dtype)
@@ -176,9 +187,10 @@ class Block:
         """Have PyTorch keep the memory until copies under way are over."""
         if self._there is None or sys.is_finalizing():
             return
-        stream = self._blocks.stream
+        stream, memory = self._blocks.stream, self._there[0]
+        memory.is_shared = False  # with leaves of a batch that was never handed out
         with suppress(RuntimeError):  # the device has failed
-            self._there[0].tensor().record_stream(stream)
+            memory.tensor().record_stream(stream)
         with suppress(RuntimeError), on_stream(self._blocks.device, stream):
             self._blocks.scratch.copy_(self.pinned[:1], non_blocking=True)
 
@@ -186,6 +198,12 @@ class Block:
 def _is_current(stream: torch.cuda.Stream) -> bool:
     """Return True if no call on the stream makes a context on another device."""
     return bool(torch.cuda.current_device() == stream.device_index)
+
+
+def _is_captured(device: torch.device) -> bool:
+    """Return True if the current stream of a device is captured."""
+    with torch.cuda.device(device):
+        return torch.cuda.is_current_stream_capturing()
 
 
 def _event() -> torch.cuda.Event:

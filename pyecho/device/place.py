@@ -159,11 +159,17 @@ def has_streams(device: torch.device) -> bool:
 def stream_lent_to(owner: object, device: torch.device) -> Any:
     """Return a stream for the work of `owner`, which another one gets once that is gone.
 
-    So work that waits for one consumer does not hold up that for another.
+    Work that waits for one consumer does not hold up that for another, so nothing is under way on a
+    stream that is lent again.
     """
-    with _making:
+    relaxed = relaxed_capture() if device.type == "cuda" else nullcontext()
+    with _making, relaxed:
         free = _free.setdefault(device, [])
-        stream = free.pop() if free else _new_stream(device)
+        stream = next((each for each in free if each.query()), None)
+        if stream is None:
+            stream = _new_stream(device)
+        else:
+            free.remove(stream)
     weakref.finalize(owner, free.append, stream).atexit = False
     return stream
 

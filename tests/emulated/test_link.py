@@ -9,8 +9,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from waiting import join_threads, wait_until  # noqa: E402
+
 import pyecho.torch  # noqa: E402
 from pyecho.device import blocks, leaves  # noqa: E402
+from pyecho.items.nest import leaves_of  # noqa: E402
 
 ROWS, BATCH, PREFETCH = 6400, 64, 2
 
@@ -65,6 +68,42 @@ def test_memory_for_small_batches_is_allocated_many_blocks_at_once(emulator, mon
     assert made[0] == 1
     assert set(made[1:]) == {2}, "each of them lets go of the GIL"
     assert sum(made) < len(batches) + 16
+
+
+def test_a_device_without_room_for_spare_memory_is_asked_for_it_once(emulator, monkeypatch):
+    asked = []
+
+    def all_but_one(count, *of):
+        asked.append(count)
+        return new_memory(max(1, count - 1), *of)
+
+    new_memory = leaves.new_memory
+    monkeypatch.setattr(blocks, "new_memory", all_but_one)
+    assert sum(map(len, map(leaves_of, loader_of(16)))) == 16 * ROWS * 2 // BATCH
+    assert asked[:2] == [1, 2]
+    assert set(asked[2:]) == {1}, "PyTorch empties its cache whenever there is too little"
+
+
+@pytest.mark.parametrize("dtype", [None, torch.float16])
+def test_memory_that_no_leaf_is_in_any_more_is_freed_without_the_gil(emulator, monkeypatch, dtype):
+    shared = []
+
+    class Recorded(leaves._core.TorchMemory):
+        def __del__(self):
+            shared.append(self.is_shared)
+
+    def recorded(*of):
+        return [Recorded(leaves.functions(), memory.tensor()) for memory in new_memory(*of)]
+
+    new_memory = leaves.new_memory
+    monkeypatch.setattr(blocks, "new_memory", recorded)
+    batches = iter(loader_of(1, device_dtype=dtype))
+    for _ in range(20):
+        next(batches)
+    assert shared == [dtype is None] * 20
+    del batches
+    gc.collect()
+    assert not any(shared[20:])
 
 
 @pytest.mark.parametrize("count", [2, 20])
@@ -126,6 +165,22 @@ def test_a_stream_that_is_held_holds_up_no_other_loader(emulator, way):
                 for _ in range(count):
                     next(batches)
         streams[1].synchronize()
+
+
+def test_a_loader_gets_no_stream_on_which_copies_of_a_dropped_one_wait(emulator):
+    stream = torch.cuda.Stream()
+    dropped = iter(loader_of(1))
+    with torch.cuda.stream(stream):
+        next(dropped)
+    with emulator.held(stream):
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                next(dropped)
+        del dropped
+        join_threads()
+        other = iter(loader_of(1))
+        next(other)
+        assert wait_until(torch.cuda.current_stream().query)
 
 
 def test_a_pool_that_fills_is_on_the_device_once(emulator):

@@ -19,5 +19,7 @@ def test_pinned_batches_that_are_dropped_during_a_capture_come_back():
     scripts.run("import capturing; capturing.dropping_pinned_batches()")
 
 
-def test_a_wait_in_a_capture_is_an_error_and_not_a_wrong_result():
-    scripts.run("import capturing; capturing.waiting()")
+@pytest.mark.parametrize("before", [0, 1])
+@pytest.mark.parametrize("way", ["batches", "examples on the host", "examples on the device"])
+def test_a_batch_asked_for_in_a_capture_is_an_error_and_comes_after_it(way, before):
+    scripts.run(f"import capturing; capturing.waiting({way!r}, {before})")

@@ -112,12 +112,12 @@ def dropping_pinned_batches():
     assert values[:, 0].tolist() == [number % 251 for number in range(400)]
 
 
-def waiting():
-    """Take a batch during the capture: its wait cannot be captured, and must not be left out."""
+def waiting(way, before):
+    """Take a batch during the capture, after `before` others; it comes after the capture."""
     rows = [torch.full((1000,), number, dtype=torch.uint8) for number in range(40)]
-    loader = pyecho.torch.EchoLoader(rows, 1, batch_size=4, device=DEVICE, echo_on="device")
-    batches = iter(loader)
-    next(batches)
+    options = WAYS[way] | ({"batch_size": 4} if WAYS[way] else {})
+    batches = iter(pyecho.torch.EchoLoader(rows, 1, device=DEVICE, **options))
+    taken = [next(batches) for _ in range(before)]
     static = torch.ones(8, device=DEVICE)
     refused = ""
     try:
@@ -125,8 +125,12 @@ def waiting():
             static.add_(1)
             try:
                 next(batches)
-            except RuntimeError as error:
+            except (RuntimeError, pyecho.EchoError) as error:
                 refused = str(error)
     except RuntimeError:  # the capture has been invalidated, as by any forbidden call
         pass
-    assert "CUDA error" in refused, refused
+    torch.cuda.set_stream(torch.cuda.default_stream(DEVICE))
+    assert "CUDA error" in refused or "captures a CUDA graph" in refused, refused
+    taken += batches
+    rows = torch.cat([batch.reshape(-1, 1000) for batch in taken])
+    assert values_of(rows).tolist() == list(range(40))
