@@ -237,3 +237,34 @@ def test_max_device_bytes_is_as_much_as_a_loader_keeps_there(emulator, echo_on, 
     kept = torch.cuda.max_memory_allocated() - before
     work = 4 * BATCH * 20_000  # what the consumer has, and what is in work
     assert 0.7 * needed <= kept <= needed + work + (1 << 20)
+
+
+def test_a_state_fits_in_max_device_bytes_of_the_run_that_it_is_of(emulator):
+    needed = (PREFETCH + 1 + 1) * BATCH * 20_000  # blocks
+
+    def loader():
+        return pyecho.torch.EchoLoader(
+            np.arange(3000, dtype=np.float32)[:, None].repeat(5000, 1),
+            1,
+            batch_size=BATCH,
+            shuffle_buffer=500,
+            device="cuda",
+            max_device_bytes=needed,
+            prefetch=PREFETCH,
+            threads=1,
+        )
+
+    first = loader()
+    batches = iter(first)
+    taken = [next(batches) for _ in range(3)]
+    state = first.state_dict()
+    rest = [batch[:, 0].tolist() for batch in batches]
+    del taken, batches
+    for other in (loader(), first):  # with as many items as the pool has, and those of batches
+        other.load_state_dict(state)
+        before = settled_bytes()
+        torch.cuda.reset_peak_memory_stats()
+        batches = iter(other)
+        first_rows = next(batches)[:, 0].tolist()
+        assert torch.cuda.max_memory_allocated() <= before + needed + BATCH * 20_000 + (1 << 20)
+        assert [first_rows, *(batch[:, 0].tolist() for batch in batches)] == rest

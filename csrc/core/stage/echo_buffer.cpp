@@ -27,20 +27,22 @@ std::size_t EchoBuffer::min_bytes(const EchoConfig& config) { return min_bytes_o
 
 EchoBuffer::EchoBuffer(const EchoConfig& config) : EchoBuffer(config, settled(config)) {}
 
-EchoBuffer::EchoBuffer(EchoConfig given, const BufferSizes& sizes)
+EchoBuffer::EchoBuffer(EchoConfig given, const BufferSizes& sizes, std::shared_ptr<BatchPool> batches)
     : EchoStage(sizes.slots, sizes.ahead, sizes.config.spare, sizes.streamed(sizes.slots * sizes.layout.slot_bytes())),
       given_(std::move(given)),
       config_(sizes.config),
       layout_(sizes.layout),
       slot_memory_(layout_, sizes.slots, config_.shared_slots),
-      blocks_(sizes.blocks),
+      blocks_(batches == nullptr ? sizes.blocks : static_cast<std::uint32_t>(batches->blocks())),
       batches_ahead_(sizes.depth + 1),
-      batches_(std::make_shared<BatchPool>(
-          layout_, blocks_,
-          config_.max_bytes == kUnlimited
-              ? kUnlimited
-              : config_.max_bytes - (min_bytes(config_) - blocks_ * BatchPool::block_bytes(layout_)),
-          config_.batch_memory, config_.uploads)),
+      batches_(batches != nullptr
+                   ? std::move(batches)
+                   : std::make_shared<BatchPool>(
+                         layout_, blocks_,
+                         config_.max_bytes == kUnlimited
+                             ? kUnlimited
+                             : config_.max_bytes - (min_bytes(config_) - blocks_ * BatchPool::block_bytes(layout_)),
+                         config_.batch_memory, config_.uploads)),
       executor_(*this, *batches_, plan_of(config_, sizes.slots), slot_memory_, sizes.parked(),
                 sizes.streamed(blocks_ * layout_.batch_bytes()), config_.programs),
       driver_(executor_, *this, *batches_,
@@ -184,7 +186,9 @@ std::shared_ptr<EchoBuffer> EchoBuffer::with_room_for(std::size_t items) const {
     throw std::length_error("the " + std::to_string(items) + " items of the state need max_bytes of " +
                             std::to_string(least) + ", and this buffer has " + std::to_string(larger.max_bytes));
   }
-  return std::make_shared<EchoBuffer>(larger);
+  const BufferSizes sizes = settled(larger);
+  return std::shared_ptr<EchoBuffer>(
+      new EchoBuffer(std::move(larger), sizes, given_.uploads == nullptr ? nullptr : batches_));
 }
 
 Replay EchoBuffer::begin_at(PlanPosition position) {

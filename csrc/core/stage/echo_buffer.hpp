@@ -128,7 +128,8 @@ class EchoBuffer final : public EchoStage {
   Replay begin_at(PlanPosition position) override;
   void resume(const Replay& replay) override;
   // Returns a new buffer to go on with so many items, or null if this one has slots for them. Items of batches made
-  // ahead need slots again. With an adaptive factor, a pool of items that have left needs more. Throws as the
+  // ahead need slots again. With an adaptive factor, a pool of items that have left needs more. With uploads it has this
+  // one's batches, so that memory on the device is there once: begin() here must come before it is used. Throws as the
   // constructor does.
   [[nodiscard]] std::shared_ptr<EchoBuffer> with_room_for(std::size_t items) const;
   // Returns how many batches may be planned and not handed out, at most.
@@ -142,7 +143,8 @@ class EchoBuffer final : public EchoStage {
   [[nodiscard]] std::string refusal() const { return batches_->refusal(); }
 
  private:
-  EchoBuffer(EchoConfig given, const BufferSizes& sizes);
+  // `batches`: null for new ones.
+  EchoBuffer(EchoConfig given, const BufferSizes& sizes, std::shared_ptr<BatchPool> batches = nullptr);
   template <class Take>
   Outcome hand_out(Lease& lease, const Take& take);
   [[nodiscard]] const PlanView& view() const noexcept override { return executor_.view(); }
