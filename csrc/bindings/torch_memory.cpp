@@ -2,8 +2,8 @@
 // PyTorch exports for compiled models.
 //
 // Methods of tensors give up the GIL, and so does the end of a tensor. Beside a thread of plain Python each time may cost
-// 5 ms, the time after which Python switches threads. None of this does, but for new memory: PyTorch's allocator may
-// wait for the device, which may wait for a callback in Python.
+// 5 ms, the time after which Python switches threads. None of this does, but for new memory, and the end of memory that
+// no tensor shares: PyTorch's allocator may wait for the device, which may wait for a callback in Python.
 #include <pybind11/stl.h>
 
 #include <array>
@@ -67,8 +67,7 @@ class TorchMemory {
   TorchMemory(Functions functions, void* handle) : functions_(std::move(functions)), own_(owner_of(handle)) {}
   TorchMemory(const Functions& functions, const py::object& tensor)
       : TorchMemory(functions, PyCapsule_GetPointer(functions->handle_of(tensor).ptr(), nullptr)) {}
-  // Gives up the GIL if this may be what frees the memory, as PyTorch does: another thread may have its allocator's lock,
-  // and wait for the device.
+  // Gives up the GIL if this may be what frees the memory: another thread may have the allocator's lock meanwhile.
   ~TorchMemory() {
     GilRelease gil(own_ != nullptr && !is_shared_);
     own_.reset();

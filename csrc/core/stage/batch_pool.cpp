@@ -66,8 +66,7 @@ Batch* BatchPool::obtain() {
   return refuse("");
 }
 
-// Returns the link to a block that may be filled, or null. With uploads, the one that was returned first, whose copy ends
-// first.
+// Returns the link to a block that may be filled, or null. With uploads, to one whose copy is over.
 Batch** BatchPool::find_free() noexcept {
   if (free_ == nullptr || uploads_ != nullptr) {
     take_returned();

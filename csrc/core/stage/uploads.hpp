@@ -50,7 +50,8 @@ class Uploads {
   // True once the copy is over, or the device has failed, so that the pinned memory may be written again.
   [[nodiscard]] bool passed(Upload& upload) const noexcept;
 
-  // For the consumer's thread, on its own current device and capture mode. False after an error. Never block.
+  // For the consumer's thread, on its own current device and capture mode. False after an error. Never block, unless
+  // the stream is so far behind that the driver takes no more work for it.
   [[nodiscard]] bool wait(void* stream, void* event) const noexcept {
     return runtime_.wait_event(stream, event, 0) == 0;
   }
