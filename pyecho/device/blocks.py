@@ -27,7 +27,8 @@ class Blocks:
     """Makes blocks for the batches of a stage, on one CUDA device.
 
     `fields` are the leaves of an example. `dtype`: to convert images and the like to, on the
-    consumer's stream. `limit`: of the bytes of all blocks on the device.
+    consumer's stream. `limit`: of the bytes of all blocks on the device. `spares`: memory for later
+    batches may be allocated, if there is no limit, in which it would count.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class Blocks:
         *,
         dtype: torch.dtype | None = None,
         limit: int | None = None,
+        spares: bool = True,
     ) -> None:
         self.device = device
         self.stream = stream_lent_to(self, device)
@@ -52,7 +54,7 @@ class Blocks:
         self._leaves: list[Any] = []  # None for references
         self._spare: list[tuple[_core.TorchMemory, torch.cuda.Stream]] = []
         self._at_once = 1
-        self._may_spare = limit is None  # which leaves no room for spare memory
+        self._may_spare = spares and limit is None
 
     def place(self, offsets: list[int]) -> None:
         """Tell where the leaves of a batch begin, in bytes."""

@@ -56,7 +56,8 @@ def device_pipeline(
     bring: Callable[[Any], Any] | None = None  # to the device, if batches are elsewhere
     echo: Any
     if options.echo_on == "device":
-        blocks_for = partial(Blocks, limit=options.max_device_bytes)
+        # The pool is what there is memory for, and it is no consumer's GIL that a link lets go of.
+        blocks_for = partial(Blocks, limit=options.max_device_bytes, spares=False)
         echo = _device_echo(source, config, first, adapter, uploader, blocks_for)
     elif config.batch_size is not None:
         blocks_for = None
