@@ -132,20 +132,15 @@ class Consumer {
                 .batch_memory = [this](std::size_t size_bytes, Upload& upload) { return block(size_bytes, upload); },
                 .uploads = std::make_shared<Uploads>(kRuntime, 0, &copies_),
                 .most_ahead = 1},
-        buffer_(config_) {}
+        buffer_(std::make_shared<EchoBuffer>(config_)) {}
 
   // Takes everything, checks on the stream what has arrived, and returns how many uses were right.
   std::uint64_t run(std::uint64_t items) {
     std::thread producer([this, items] {
-      for (std::uint64_t item = 0; item < items; ++item) {
-        Reservation reservation{};
-        ASSERT_EQ(buffer_.reserve(reservation, kNever), Outcome::kOk);
-        std::memset(buffer_.slot_data(reservation.slot), static_cast<int>(item % 251), buffer_.layout().slot_bytes());
-        buffer_.commit(reservation);
-      }
-      buffer_.close();
+      put(items);
+      buffer_->close();
     });
-    for (Lease lease; buffer_.acquire(lease, kNever) == Outcome::kOk; lease.reset()) {
+    for (Lease lease; buffer_->acquire(lease, kNever) == Outcome::kOk; lease.reset()) {
       take(lease);
     }
     producer.join();
@@ -154,7 +149,25 @@ class Consumer {
     return right_;
   }
 
+  void put(std::uint64_t items) {
+    for (std::uint64_t item = 0; item < items; ++item) {
+      Reservation reservation{};
+      ASSERT_EQ(buffer_->reserve(reservation, kNever), Outcome::kOk);
+      std::memset(buffer_->slot_data(reservation.slot), static_cast<int>(item % 251), buffer_->layout().slot_bytes());
+      buffer_->commit(reservation);
+    }
+  }
+
+  // Begins again in a buffer with room for more items, as for a state.
+  void grow() {
+    std::shared_ptr<EchoBuffer> larger = buffer_->with_room_for(1000);
+    static_cast<void>(buffer_->begin(0, {}));
+    buffer_ = std::move(larger);
+    static_cast<void>(buffer_->begin(0, {}));
+  }
+
   [[nodiscard]] std::uint64_t errors() const { return errors_; }
+  [[nodiscard]] std::size_t blocks() const { return memory_.size() / 2; }
 
  private:
   HostMemory block(std::size_t size_bytes, Upload& upload) {
@@ -205,7 +218,7 @@ class Consumer {
   std::atomic<std::uint64_t> right_ = 0;
   std::uint64_t errors_ = 0;
   const EchoConfig config_;
-  EchoBuffer buffer_;
+  std::shared_ptr<EchoBuffer> buffer_;
 };
 
 TEST(Uploads, every_use_arrives_and_no_block_is_written_under_a_copy) {
@@ -216,6 +229,17 @@ TEST(Uploads, every_use_arrives_and_no_block_is_written_under_a_copy) {
     EXPECT_EQ(torn, 0);
     EXPECT_EQ(consumer.errors(), 0U);
   }
+}
+
+TEST(Uploads, a_buffer_for_a_larger_state_goes_on_with_the_blocks_there_are) {
+  torn = 0;
+  Consumer consumer(3);
+  const std::size_t blocks = consumer.blocks();
+  consumer.put(20);  // of which workers make and send batches
+  consumer.grow();
+  EXPECT_EQ(consumer.run(200), 600U);
+  EXPECT_EQ(consumer.blocks(), blocks);
+  EXPECT_EQ(torn, 0);
 }
 
 TEST(Uploads, a_copy_that_fails_is_the_consumers_to_repeat) {
