@@ -1,6 +1,7 @@
 """Experiments on the worth of repeats:
 
     learners       does `pyecho.Worth` tell the truth?
+    plateaus       does it, where the learning curve has plateaus?
     simulated      does `factor="auto"` find the best factor, in simulated trainings?
     training       and in real ones?
     caching        cache or echo? A map over the size of the data and the number of epochs
@@ -22,6 +23,7 @@ import sys
 
 EXPERIMENTS = (
     "learners",
+    "plateaus",
     "simulated",
     "training",
     "caching",
