@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -183,16 +183,14 @@ def relaxed_capture() -> AbstractContextManager[object]:
     return nullcontext() if torch.version.hip else cuda.relaxed_capture()
 
 
-def on_stream(device: torch.device, stream: Any) -> AbstractContextManager[object]:
-    """Return a context in which the calling thread allocates and computes on a stream."""
+@contextmanager
+def on_stream(device: torch.device, stream: Any) -> Iterator[None]:
+    """Have the calling thread allocate and compute on a stream."""
     module: Any = torch.get_device_module(device.type)
-    with ExitStack() as stack:
-        if device.type == "cuda":
-            stack.enter_context(relaxed_capture())
-        # Leaving a stream of another device would make a context on the thread's device 0.
-        stack.enter_context(module.device(device))
-        stack.enter_context(module.stream(stream))
-        return stack.pop_all()
+    capture = relaxed_capture() if device.type == "cuda" else nullcontext()
+    # Leaving a stream of another device would make a context on the thread's device 0.
+    with capture, module.device(device), module.stream(stream):
+        yield
 
 
 _making = threading.Lock()

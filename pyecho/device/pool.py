@@ -78,7 +78,6 @@ class DeviceEcho:
         """Begin where a snapshot was taken, or afresh."""
         at, unspent = saved.at, saved.unspent
         self._chunks.clear()
-        self._rows.clear()
         self._failure = None
         self._ended = False
         self._iterations, self._delivered, self._dropped = at.iterations, at.delivered, 0
@@ -102,8 +101,7 @@ class DeviceEcho:
     def stats(self) -> dict[str, int]:
         """Return the counters of the staging, and those of the pool."""
         counts = {"emitted": self._emitted, "fresh": self._fresh, "resident": self.plan.resident}
-        found: dict[str, int] = self.stage._stats()
-        return found | counts
+        return {**self.stage._stats(), **counts}
 
     def take(self) -> tuple[Any, EchoInfo]:
         """Return the next batch and its info; raise `StopIteration` at the end of an epoch.

@@ -59,10 +59,6 @@ class DeviceRows:
         }
         return map_paths(lambda path, field: like.get(path, field), spec)
 
-    def clear(self) -> None:
-        """Drop all rows. No thread is at work."""
-        self._deposits.clear()
-
     def _there(self, item: Any) -> dict[str, torch.Tensor]:
         """Return the tensors of an item that are on the device, by their paths."""
         found: dict[str, torch.Tensor] = {}
