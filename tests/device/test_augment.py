@@ -32,17 +32,20 @@ def loader_of(way, source=None, factor=3, **more):
 
 @ways
 def test_each_use_has_noise_of_its_own_and_the_next_epoch_other_noise(device, way):
-    loader = loader_of(way)
-    without = list(loader_of(way, device_augment=None))
+    loader = loader_of(way, with_info=True)
+    without = list(loader_of(way, device_augment=None, with_info=True))
     seen = set()
     for _ in range(2):
-        emitted = list(loader)
+        emitted = [batch for batch, _ in loader]
         assert len(emitted) == len(without)
         seen.update(value for batch in emitted for value in batch.frac().flatten().tolist())
-    assert len(seen) > 0.99 * 2 * sum(batch.numel() for batch in without)
+    assert len(seen) > 0.99 * 2 * sum(batch.numel() for batch, _ in without)
     loader.set_epoch(0)
-    for batch, plain in zip(loader, without, strict=True):
+    for (batch, info), (plain, expected) in zip(loader, without, strict=True):
         assert torch.equal(batch.floor(), plain)
+        assert [column.tolist() for column in info] == [column.tolist() for column in expected]
+    if way == "batches":
+        assert loader.stats().h2d_bytes == 3 * 20 * 4 * 3 * 4, "an item crosses once an epoch"
 
 
 @ways
@@ -57,14 +60,6 @@ def test_the_noise_depends_on_seed_epoch_and_place_alone(device, way):
 def test_host_and_device_echo_give_the_same(device):
     host, on_device = (torch.cat(list(loader_of(way))) for way in ("host", "device"))
     assert torch.equal(host, on_device)
-
-
-@ways
-def test_info_stays_as_it_is(device, way):
-    with_info = list(loader_of(way, with_info=True))
-    expected = list(loader_of(way, device_augment=None, with_info=True))
-    for (_, ours), (_, theirs) in zip(with_info, expected, strict=True):
-        assert [column.tolist() for column in ours] == [column.tolist() for column in theirs]
 
 
 def test_it_comes_after_the_conversion_and_may_change_everything(device):
@@ -119,9 +114,3 @@ def test_an_error_arrives_in_the_place_of_its_batch_and_the_next_epoch_is_whole(
 def test_what_returns_nothing_is_refused(device, way):
     with pytest.raises(pyecho.ConfigError, match="device_augment returned None"):
         next(iter(loader_of(way, device_augment=lambda batch, generator: None)))
-
-
-def test_an_item_crosses_once_although_its_uses_differ(device):
-    loader = loader_of("batches")
-    assert len(list(loader)) == 60
-    assert loader.stats().h2d_bytes == 20 * 4 * 3 * 4

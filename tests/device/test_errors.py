@@ -102,26 +102,6 @@ def test_once_handled_the_error_is_kept_by_nobody(device, echo_on):
         gc.enable()
 
 
-@pytest.mark.parametrize("way", ["batches", "examples", "augmented"])
-def test_an_epoch_after_one_that_failed_is_whole(device, way):
-    class Source(list):
-        broken = True
-
-        def __iter__(self):
-            yield from self[:20]
-            if self.broken:
-                raise Unreadable
-            yield from self[20:]
-
-    arguments = WAYS[way]
-    source = Source(map(row, range(30)))
-    loader = pyecho.torch.EchoLoader(source, 2, device="cuda:0", **arguments)
-    with pytest.raises(Unreadable):
-        list(loader)
-    source.broken = False
-    assert sum(batch.numel() for batch in loader) == 60 * 600
-
-
 # ---------------------------------------------------------------- of the device
 
 
