@@ -74,7 +74,7 @@ class Schedule:
         self.streams = [torch.cuda.Stream(DEVICE) for _ in range(2)]
         self.streams.append(torch.cuda.default_stream(DEVICE))
         self.what = self.random.choice(
-            ["nothing", "failure", "failure", "capture", "fork", "break"]
+            ["nothing", "failure", "failure", "capture", "fork", "leave"]
         )
         self.hoard = self.random.random() < 0.3
         self.hoarded = []
@@ -190,7 +190,6 @@ class Schedule:
     def nothing(self):
         self.epoch(0)
 
-    # `break` is a keyword.
     def leave(self):
         for number in range(3):
             self.epoch(number, until=self.random.randrange(1, 5))
@@ -253,7 +252,6 @@ class Schedule:
         assert os.waitpid(child, 0)[1] == 0, "the child did not get an error"
 
 
-setattr(Schedule, "break", Schedule.leave)
 FAILED = Counter()
 
 

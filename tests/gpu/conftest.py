@@ -7,23 +7,12 @@ torch = pytest.importorskip("torch")
 from outcome import has_failed  # noqa: E402
 from waiting import join_threads  # noqa: E402
 
-import pyecho  # noqa: E402
-
-
-def reason_to_skip():
-    """Name the part that is missing here; "" if none is."""
-    if not torch.cuda.is_available():
-        return f"PyTorch {torch.__version__} sees no CUDA device"
-    if not pyecho.cuda.is_available():
-        return f"pyecho cannot use CUDA: {pyecho.cuda.why_not()}"
-    return ""
-
 
 @pytest.fixture(scope="session")
 def gpu():
     """The current CUDA device."""
-    if reason := reason_to_skip():
-        pytest.skip(reason)
+    if not torch.cuda.is_available():
+        pytest.skip(f"PyTorch {torch.__version__} sees no CUDA device")
     return torch.device("cuda", torch.cuda.current_device())
 
 
@@ -38,8 +27,8 @@ def device(gpu, request):
 
 
 @pytest.fixture(scope="session")
-def cycles_per_second(gpu):
-    """Time the device's clock takes for `torch.cuda._sleep`, measured."""
+def sleep(gpu):
+    """Gives the current stream a kernel that takes that many seconds; the clock is measured."""
     cycles = 50_000_000
     began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda._sleep(cycles)  # the first kernel is slow to start
@@ -47,10 +36,5 @@ def cycles_per_second(gpu):
     torch.cuda._sleep(cycles)
     ended.record()
     ended.synchronize()
-    return cycles / (began.elapsed_time(ended) * 1e-3)
-
-
-@pytest.fixture
-def sleep(device, cycles_per_second):
-    """Gives the current stream a kernel that takes that many seconds."""
+    cycles_per_second = cycles / (began.elapsed_time(ended) * 1e-3)
     return lambda seconds: torch.cuda._sleep(int(seconds * cycles_per_second))

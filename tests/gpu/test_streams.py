@@ -82,18 +82,6 @@ def test_batches_may_be_dropped_while_their_kernels_are_queued(device, sleep, wa
     assert torch.cat(seen).tolist() == on_host(way)
 
 
-def test_two_loaders_at_the_same_time(device, sleep):
-    loaders = [on_device(way, device) for way in ("examples on the host", "examples on the device")]
-    seen = ([], [])
-    for pair in zip(*loaders, strict=True):
-        sleep(1e-3)
-        for values, batch in zip(seen, pair, strict=True):
-            values.append(values_of(batch))
-        del pair, batch
-    expected = on_host("examples on the host")
-    assert [torch.cat(values).tolist() for values in seen] == [expected, expected]
-
-
 @pytest.mark.parametrize("way", WAYS)
 def test_a_batch_is_had_while_the_consumers_stream_is_busy(device, sleep, way):
     batches = iter(on_device(way, device))

@@ -20,7 +20,7 @@ namespace {
 constexpr int kExitOfViolations = 70;
 
 struct CallFault {
-  std::string function;  // empty: any that is not passive
+  std::string function;
   int64_t countdown;
   int code;
   bool sticky;
@@ -66,7 +66,6 @@ std::map<std::string, int64_t*>& numbers() {
       {"pinned_copies", &c.pinned_copies},
       {"pageable_copies", &c.pageable_copies},
       {"device_copies", &c.device_copies},
-      {"copied_bytes", &c.copied_bytes},
       {"kernels", &c.kernels},
       {"pinned_bytes", &c.pinned_bytes},
       {"streams", &c.streams},
@@ -87,21 +86,14 @@ void at_exit() {
   _exit(kExitOfViolations);
 }
 
-// CUDA_EMULATOR="devices=2 delay_us=1500 fail=cudaMalloc:3:2:1", with faults as in fail().
+// CUDA_EMULATOR="devices=2 delay_us=1500".
 void read_environment() {
   const char* text = std::getenv("CUDA_EMULATOR");
   std::istringstream words(text ? text : "");
   for (std::string word; words >> word;) {
     const size_t equals = word.find('=');
     const std::string name = word.substr(0, equals), value = word.substr(equals + 1);
-    if (name == "fail") {
-      std::istringstream fields(value);
-      CallFault fault{};
-      char colon = 0;
-      std::getline(fields, fault.function, ':');
-      fields >> fault.countdown >> colon >> fault.code >> colon >> fault.sticky;
-      call_faults.push_back(fault);
-    } else if (auto found = numbers().find(name); found != numbers().end()) {
+    if (auto found = numbers().find(name); found != numbers().end()) {
       *found->second = std::strtoll(value.c_str(), nullptr, 10);
     } else {
       std::fprintf(stderr, "[cuda emulator] CUDA_EMULATOR: nothing is called %s\n", name.c_str());
@@ -142,8 +134,7 @@ void enter(const char* function, bool passive) {
   calls[function].passive = passive;
   for (size_t i = 0; i < call_faults.size(); ++i) {
     CallFault& fault = call_faults[i];
-    if (fault.function.empty() ? passive : fault.function != function) continue;
-    if (--fault.countdown > 0) continue;
+    if (fault.function != function || --fault.countdown > 0) continue;
     const int code = fault.code;
     if (fault.sticky) broken = code;
     call_faults.erase(call_faults.begin() + static_cast<std::ptrdiff_t>(i));

@@ -49,7 +49,7 @@ def set(name: str, value: int) -> None:
 
 
 def get(name: str) -> int:
-    """Return a setting or a count, such as pinned_copies, copied_bytes or violations."""
+    """Return a setting or a count, such as pinned_copies or violations."""
     if (value := _library.emulator_get(name.encode())) < 0:
         raise KeyError(name)
     return value
@@ -60,20 +60,17 @@ def reset() -> None:
     _library.emulator_reset()
 
 
-def environment(**settings: int | str) -> dict[str, str]:
-    """Return the environment variable that gives settings to a child process.
-
-    ``fail="cudaMalloc:3:2:1"`` is `fail("cudaMalloc", 3, 2, sticky=True)`.
-    """
+def environment(**settings: int) -> dict[str, str]:
+    """Return the environment variable that gives settings to a child process."""
     return {"CUDA_EMULATOR": " ".join(f"{name}={value}" for name, value in settings.items())}
 
 
-def fail(function: str | None = None, nth: int = 1, code: int = LAUNCH_FAILED, *, sticky=False):
-    """Let the nth call from now of a function, or of any, answer `code`.
+def fail(function: str, nth: int = 1, code: int = LAUNCH_FAILED, *, sticky=False):
+    """Let the nth call from now of a function answer `code`.
 
     After a sticky failure every call does, but for those that ask nothing of the device.
     """
-    _library.emulator_fail((function or "").encode(), nth, code, sticky)
+    _library.emulator_fail(function.encode(), nth, code, sticky)
 
 
 def spare(functions: Iterable[str]) -> None:

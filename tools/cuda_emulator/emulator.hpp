@@ -199,7 +199,7 @@ struct Settings {
 };
 
 struct Counts {
-  int64_t pinned_copies = 0, pageable_copies = 0, device_copies = 0, copied_bytes = 0;
+  int64_t pinned_copies = 0, pageable_copies = 0, device_copies = 0;
   int64_t kernels = 0, pinned_bytes = 0, streams = 0, events = 0, expected = 0;
 };
 

@@ -197,7 +197,6 @@ void copy(Lock& lock, Stream& stream, void* to, const void* from, size_t size, D
   Counts& counts = machine().counts;
   (source == Place::kDevice ? counts.device_copies
                             : (source == Place::kPinned ? counts.pinned_copies : counts.pageable_copies))++;
-  counts.copied_bytes += static_cast<int64_t>(size);
   if (stream.capture) return append(stream, captured_copy(to, from, size));
   if (source == Place::kPageable) {  // CUDA stages it before it returns
     auto begin = static_cast<const char*>(from);
