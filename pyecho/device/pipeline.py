@@ -150,7 +150,8 @@ def _device_echo(
     prepare = rows.deposit if rows else None
     like = rows.deposit(first) if rows else first
     make = partial(ExampleEcho, source, staged, like, adapter, prepare=prepare)
-    staging = _pinned(make, config, uploader, None if rows else blocks_for)
+    with uploader.computing():  # else the first chunks would wait for the consumer's stream
+        staging = _pinned(make, config, uploader, None if rows else blocks_for)
     return DeviceEcho(staging, config, adapter, uploader, rows, chunk=chunk)
 
 

@@ -156,10 +156,7 @@ def test_a_stream_that_is_held_holds_up_no_other_loader(emulator, way):
         )
         for stream in streams
     ]
-    for stream, batches in zip(streams, loaders, strict=True):
-        with torch.cuda.stream(stream):
-            next(batches)
-    with emulator.held(streams[0]):
+    with emulator.held(streams[0]):  # before anything is allocated on it
         for stream, batches, count in zip(streams, loaders, (3, 20), strict=True):
             with torch.cuda.stream(stream):
                 for _ in range(count):
