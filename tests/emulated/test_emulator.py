@@ -9,6 +9,8 @@ import scripts
 
 torch = pytest.importorskip("torch")
 
+from waiting import wait_until  # noqa: E402
+
 from pyecho.device.leaves import leaf_of, leaves_in, new_memory  # noqa: E402
 
 TO_DEVICE, TO_HOST = 1, 2
@@ -48,7 +50,13 @@ def test_pinned_memory_that_ends_under_a_copy_is_noticed(emulator, runtime, end)
     hold = emulator.held()
     hold.__enter__()
     assert runtime.cudaMemcpyAsync(target, source, 4096, TO_DEVICE, 0) == 0
-    threading.Timer(0.1, hold.__exit__, (None, None, None)).start()  # while this thread waits
+    before = emulator.calls()
+
+    def let_go():
+        wait_until(lambda: emulator.calls() != before)  # the test waits in its call
+        hold.__exit__(None, None, None)
+
+    threading.Thread(target=let_go).start()
     with emulator.expect_violation(f"pinned memory was {end} before a copy"):
         assert give_back(source) == 0
     assert runtime.cudaFree(target) == 0
