@@ -157,9 +157,9 @@ Columns columns_of(std::span<const std::byte> bytes, const SlotLayout& layout, W
     damaged(row_bytes == 0 || count <= rest.size() / row_bytes);
     std::size_t size_bytes = count * row_bytes;
     for (std::size_t item = 0; item < count && leaf.variable.axes > 0; ++item) {
-      const std::optional<std::size_t> item_bytes = bytes_of(shape_at(rest, item, leaf), leaf);
-      damaged(item_bytes && *item_bytes <= rest.size() - size_bytes);
-      size_bytes += *item_bytes;
+      const std::size_t item_bytes = bytes_of(shape_at(rest, item, leaf), leaf).value_or(rest.size() + 1);
+      damaged(item_bytes <= rest.size() - size_bytes);
+      size_bytes += item_bytes;
     }
     columns.push_back(rest.first(size_bytes));
     sum -= leaf.variable.axes > 0 ? checksum(columns.back(), row_seed(count, columns.size()))
@@ -310,7 +310,7 @@ void Buffer::load(std::span<const std::byte> state, std::uint64_t& taken) {
       if (to == nullptr) {
         throw std::bad_alloc();
       }
-      const std::size_t item_bytes = bytes_of(shape, of_leaf).value();
+      const std::size_t item_bytes = bytes_of(shape, of_leaf).value_or(0);  // columns_of() has found it
       std::memcpy(to, columns[leaf].data() + at, item_bytes);
       at += item_bytes;
     }
