@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 USES = 16
 """Columns: uses 0 to 14, and all later ones together."""
 BINS = 512
-"""Most bins. When all are full, each two become one."""
+"""Most bins. When all are full, each two become one. Also most validation losses."""
 MOST_LOSS = 1e100
 """Larger losses have squares that do not add up; they count as not finite."""
 SAMPLE = 256
@@ -29,6 +29,8 @@ class Record:
         self.later: int | None = None  # batches before the first one of a later pass
         self.first: set[int] = set()  # source indexes of the first fresh uses
         self.validations: list[tuple[NDArray[np.float64], float]] = []  # uses before, loss
+        self.validated = 0  # validation losses so far
+        self.every = 1  # of them is kept, a power of two
 
     @property
     def bins(self) -> int:
@@ -58,17 +60,28 @@ class Record:
         self.squares[at] += fresh @ fresh
         self.batches += 1
 
+    def validate(self, loss: float) -> None:
+        """Add a validation loss. When there are too many, every second one goes."""
+        if len(self.validations) == BINS:
+            self._thin()
+        if self.validated % self.every == 0:
+            self.validations.append((self.seen, loss))
+        self.validated += 1
+
     def merge(self, other: Record) -> None:
         """Add what another rank saw in the same batches."""
         other = other.copy()
         while self.width != other.width:
             (self if self.width < other.width else other)._halve()
+        while self.every != other.every:
+            (self if self.every < other.every else other)._thin()
         self.counts += other.counts
         self.sums += other.sums
         self.squares += other.squares
         self.batches = max(self.batches, other.batches)
         later = [each for each in (self.later, other.later) if each is not None]
         self.later = min(later, default=None)
+        self.validated = min(self.validated, other.validated)
         self.validations = [
             (uses + more, (loss + again) / 2)
             for (uses, loss), (more, again) in zip(
@@ -94,16 +107,22 @@ class Record:
             "first": sorted(self.first),
             "validation_uses": [uses.tolist() for uses, _ in self.validations],
             "validation_losses": [loss for _, loss in self.validations],
+            "validated": self.validated,
+            "every": self.every,
         }
 
     def load(self, state: dict[str, Any]) -> None:
         """Become what `state` says. Raises ValueError, TypeError, LookupError, unchanged."""
-        width, batches, later = (int(state[name]) for name in ("width", "batches", "later"))
+        width, batches, later, validated, every = (
+            int(state[name]) for name in ("width", "batches", "later", "validated", "every")
+        )
         bins = -(-batches // width) if width > 0 else -1
         if not 0 <= bins <= BINS or width & (width - 1) or not -1 <= later <= batches:
             raise ValueError(f"{batches} batches in bins of {width}, a later pass after {later}")
         shapes = {"counts": (bins, USES), "sums": (bins, USES), "squares": (bins,)}
         arrays = {name: _array(state[name], *shape[1:]) for name, shape in shapes.items()}
+        if every <= 0 or every & (every - 1) or validated < 0:
+            raise ValueError(f"{validated} validation losses, of which every {every}th is kept")
         uses = _array(state["validation_uses"], USES)
         losses = np.asarray(state["validation_losses"], np.float64)
         wrong = [name for name, shape in shapes.items() if arrays[name].shape != shape]
@@ -116,6 +135,7 @@ class Record:
         for name, array in arrays.items():
             getattr(self, name)[:bins] = array
         self.validations = list(zip(uses, losses.tolist(), strict=True))
+        self.validated, self.every = validated, every
 
     def _note(self, fresh: NDArray[np.int64]) -> None:
         """Find out whether a later pass has begun."""
@@ -126,6 +146,10 @@ class Record:
             self.later = self.batches
         elif len(self.first) < SAMPLE:
             self.first.update(indexes)
+
+    def _thin(self) -> None:
+        self.validations = self.validations[::2]
+        self.every *= 2
 
     def _halve(self) -> None:
         for name in ("counts", "sums", "squares"):

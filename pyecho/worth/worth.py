@@ -51,7 +51,7 @@ class Worth:
     factor. `validation` losses make the estimate sharper. Once examples come again in a later
     pass, losses on fresh uses are no longer those of unseen examples; these take their place.
 
-    Memory is bounded (0.2 MB). Not thread-safe; picklable.
+    Memory is bounded (0.25 MB). Not thread-safe; picklable.
     """
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ class Worth:
             ) from error
         self._count_all()
         if math.isfinite(value):
-            self._record.validations.append((self._record.seen, value))
+            self._record.validate(value)
             self._estimate = None
 
     def estimate(self) -> WorthEstimate:

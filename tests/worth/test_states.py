@@ -47,6 +47,24 @@ def test_merge_brings_bins_to_one_width():
     assert arrays_of(long)["counts"].sum() == 64 * 1000
 
 
+def test_validation_losses_take_bounded_memory_and_are_kept_evenly():
+    worth, again = pyecho.Worth(), pyecho.Worth()
+    for step in range(3000):
+        worth.observe([1.0, 1.0], info_of([0, 1], [step, step]))
+        worth.validation(float(step))
+        if step == 1500:
+            again.load_state_dict(worth.state_dict())
+        elif step > 1500:
+            again.observe([1.0, 1.0], info_of([0, 1], [step, step]))
+            again.validation(float(step))
+    state = worth.state_dict()
+    assert state["validation_losses"] == list(range(0, 3000, 8))
+    assert [uses[:2] for uses in state["validation_uses"][:3]] == [[1, 1], [9, 9], [17, 17]]
+    assert again.state_dict() == state
+    worth.merge(pyecho.Worth())
+    assert worth.state_dict()["validation_losses"] == []
+
+
 def through_torch(state):
     file = io.BytesIO()
     torch.save(state, file)
