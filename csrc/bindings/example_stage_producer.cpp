@@ -110,7 +110,8 @@ Outcome ExampleStage::put_rows(const ItemView& view, std::size_t& row, Deadline 
   std::array<Reservation, kGroupRows> group{};
   const bool without_gil = view.size_bytes() >= kGilFreeBytes && !has_references_;
   GilRelease gil(without_gil);
-  Deadline signals = Clock::now() + kSignalSlice;  // are answered then, whatever the number of short waits
+  // Signals are answered then, whatever the number of short waits.
+  Deadline signals = without_gil ? Clock::now() + kSignalSlice : Deadline::min();
   Outcome outcome = Outcome::kOk;
   while (row < view.rows()) {
     std::uint32_t count = 0;

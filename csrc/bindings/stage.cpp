@@ -76,7 +76,10 @@ Outcome Stage::put_next(Feed& feed, bool wait, std::size_t& put) {
         }
         return reserved;
       };
-      outcome = wait ? wait_for_room(kNever, mark) : mark(Deadline::min());
+      outcome = mark(Deadline::min());
+      if (wait && (outcome == Outcome::kTimeout || outcome == Outcome::kHalted)) {
+        outcome = wait_for_room(kNever, mark);
+      }
       break;
     }
     case Feed::Read::kEnd:

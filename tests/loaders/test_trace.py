@@ -60,16 +60,23 @@ def test_wait_for_room_lies_within_its_put(path):
     with loader.trace(path):
         for _ in loader:
             time.sleep(0.002)  # the feeder is at its end of room long before
+    trace = Trace(path)  # which checks that spans of a thread lie within each other, or apart
+    (feeder,) = {span["tid"] for span in trace.of("put") if span["args"]["items"] == 1}
+    puts = [span for span in trace.of("put") if span["tid"] == feeder]
+    waits = [span for span in trace.of("wait for room") if span["tid"] == feeder]
+    assert len(puts) == 12
+    assert waits
+    for wait in waits:
+        assert any(put["ts"] <= wait["ts"] <= put["ts"] + put["dur"] for put in puts)
+
+
+def test_end_of_a_pass_that_has_room_is_no_wait(path):
+    loader = loader_of("feeder", [object() for _ in range(4)], 1, prefetch=64, epochs=3)
+    with loader.trace(path):
+        assert sum(len(list(loader)) for _ in range(3)) == 12
     trace = Trace(path)
-    puts, waits = (
-        [(span["ts"], span["ts"] + span["dur"]) for span in trace.of(name, "pyecho-feeder")]
-        for name in ("put", "wait for room")
-    )
-    last = max(end for _, end in puts)  # the end of the pass takes room after it
-    within = [wait for wait in waits if wait[0] < last]
-    assert within
-    for begin, end in within:
-        assert any(first <= begin and end <= then + 0.01 for first, then in puts)
+    assert len(trace.of("put", "pyecho-feeder")) == 12
+    assert trace.of("wait for room") == []
 
 
 def test_error_in_the_block_still_writes_the_file(path):
