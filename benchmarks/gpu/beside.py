@@ -1,8 +1,8 @@
 """Batches a second while another thread runs plain Python, as most training loops do.
 
 PyTorch lets go of the GIL whenever a tensor is dropped, and each time may cost 5 ms beside such a
-thread, whoever made the tensor. So the time that a batch spends inside `next()` has a row of its
-own.
+thread, whoever made the tensor. So views that are made and dropped have a row, and the time that a
+batch spends inside `next()`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import itertools
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -27,6 +28,8 @@ from pyecho.bench.sampling import Progress, Sample, interleaved
 
 LEAVES = (1, 20)
 ROWS, ROW_BYTES, BATCH, FACTOR = 12_800, 4096, 64, 4
+PLACES = ("alone", "beside")  # a thread of plain Python
+VIEWS_S = 0.5
 
 
 @contextlib.contextmanager
@@ -58,9 +61,15 @@ def measure(device: torch.device, report: Report, progress: Progress, scale: Sca
             rows, FACTOR, batch_size=BATCH, shuffle_buffer=256, device=device, echo_on=echo_on
         )
 
+    title = f"Beside a thread of plain Python, batches of {BATCH} x {ROW_BYTES} bytes"
+    views = interleaved(
+        "views", scale.rounds, {where: partial(_views, where) for where in PLACES}, progress
+    )
+    name = "a view of a host tensor, made and dropped"
+    report.add(title, [Row(name, views["beside"], "views/s", views["alone"], "alone")])
     for echo_on, leaves in itertools.product(("host", "device"), LEAVES):
         count = counts[echo_on]
-        inside_us: dict[str, list[float]] = {"alone": [], "beside": []}
+        inside_us: dict[str, list[float]] = {where: [] for where in PLACES}
         with loader(leaves, echo_on) as batches:
             clocked = _Clocked(itertools.chain.from_iterable(itertools.repeat(batches)))
 
@@ -70,7 +79,7 @@ def measure(device: torch.device, report: Report, progress: Progress, scale: Sca
                 clocked: _Clocked = clocked,
                 inside_us: dict[str, list[float]] = inside_us,
             ) -> float:
-                with plain_python() if where == "beside" else contextlib.nullcontext():
+                with _at(where):
                     clocked.batches = clocked.inside_s = 0
                     seconds = seconds_of_batches(device, clocked, count)
                 inside_us[where].append(clocked.inside_s / clocked.batches * 1e6)
@@ -84,7 +93,6 @@ def measure(device: torch.device, report: Report, progress: Progress, scale: Sca
                 progress,
             )
         inside = {where: Sample(tuple(times)) for where, times in inside_us.items()}
-        title = f"Beside a thread of plain Python, batches of {BATCH} x {ROW_BYTES} bytes"
         alone = "the same loader alone"
         report.add(
             title,
@@ -93,6 +101,22 @@ def measure(device: torch.device, report: Report, progress: Progress, scale: Sca
                 Row(f"{name}, in next()", inside["beside"], "us a batch", inside["alone"], alone),
             ],
         )
+
+
+def _at(where: str) -> AbstractContextManager[None]:
+    return plain_python() if where == "beside" else contextlib.nullcontext()
+
+
+def _views(where: str) -> float:
+    """Return how many views of a tensor are made and dropped in a second."""
+    tensor, count = torch.zeros(1), 0
+    with _at(where):
+        began = time.perf_counter()
+        while (spent := time.perf_counter() - began) < VIEWS_S:
+            for _ in range(10):
+                tensor.view(-1)
+            count += 10
+    return count / spent
 
 
 class _Clocked:
