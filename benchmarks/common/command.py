@@ -22,13 +22,18 @@ INTERRUPTED = 130
 _TERMINATED = 143
 
 
-def new_parser(command: str, description: str | None) -> argparse.ArgumentParser:
-    """Return a parser with the option that every command has."""
-    parser = argparse.ArgumentParser(
+def printing_parser(command: str, description: str | None) -> argparse.ArgumentParser:
+    """Return a parser for a command that only prints."""
+    return argparse.ArgumentParser(
         prog=f"benchmarks/{command}",
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+
+
+def new_parser(command: str, description: str | None) -> argparse.ArgumentParser:
+    """Return a parser with the option of commands that write results."""
+    parser = printing_parser(command, description)
     parser.add_argument(
         "--output",
         type=Path,

@@ -61,10 +61,11 @@ def results_of(
     lines = Lines(output / "runs" / f"{source.stem}.jsonl")
     keys = {job: json.dumps([version, run.__name__, *job]) for job in jobs}
     missing = [job for job, key in keys.items() if lines.get(key) is None]
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        made = pool.imap_unordered(_Run(run), missing)
-        for job, result in track(made, f"runs of {source.stem}", total=len(missing)):
-            lines.put(keys[job], result)
+    if missing:
+        with multiprocessing.get_context("spawn").Pool(processes) as pool:
+            made = pool.imap_unordered(_Run(run), missing)
+            for job, result in track(made, f"runs of {source.stem}", total=len(missing)):
+                lines.put(keys[job], result)
     return {job: lines.get(key) for job, key in keys.items()}
 
 

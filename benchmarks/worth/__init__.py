@@ -1,1 +1,1 @@
-"""What repeats are worth, and where something else pays."""
+"""The worth of repeats, and remedies beside them."""

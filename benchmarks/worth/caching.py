@@ -19,13 +19,12 @@ times over these. Writes the map as caching.svg.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
-from common.command import OUTPUT
+from common.command import make_output, new_parser
 
 import pyecho
 
@@ -132,15 +131,10 @@ def measure(step: float = 20e-3, rows: int = 8, items: int = 320) -> None:
 
 def main(arguments: list[str]) -> None:
     """Draw, and measure if asked to."""
-    parser = argparse.ArgumentParser(
-        prog="benchmarks/worth.py caching",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--output", type=Path, default=OUTPUT, help="default: %(default)s")
+    parser = new_parser("worth.py caching", __doc__)
     parser.add_argument("--measure", action="store_true", help="with real loaders, too (a minute)")
     options = parser.parse_args(arguments)
-    options.output.mkdir(parents=True, exist_ok=True)
+    make_output(options)
     draw(options.output / "caching.svg")
     print(options.output / "caching.svg")
     if options.measure:

@@ -17,9 +17,10 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import sys
+
+from common.command import printing_parser
 
 EXPERIMENTS = (
     "learners",
@@ -38,11 +39,7 @@ EXPERIMENTS = (
 def main(arguments: list[str] | None = None) -> None:
     """Start an experiment."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    parser = argparse.ArgumentParser(
-        prog="benchmarks/worth.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = printing_parser("worth.py", __doc__)
     parser.add_argument("experiment", choices=EXPERIMENTS, metavar="EXPERIMENT")
     experiment = parser.parse_args(arguments[:1]).experiment
     importlib.import_module(f"worth.{experiment}").main(arguments[1:])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import argparse
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
+from common.runs import results_of
 from sklearn.datasets import load_digits
 from torch import nn
 
@@ -61,3 +63,22 @@ def cost_to_target(
         if spent > most:
             break
     return np.inf
+
+
+def costs_of(
+    run: Callable[[str, float, int], float],
+    names: Iterable[str],
+    rates: Sequence[float],
+    options: argparse.Namespace,
+) -> dict[str, np.ndarray]:
+    """Return `run(name, rate, seed)` by seed, for each name with the best of the learning rates."""
+    seeds = range(options.seeds)
+    jobs = [(name, rate, seed) for name in names for rate in rates for seed in seeds]
+    costs = results_of(run, jobs, options.output, processes=2)
+    return {
+        name: min(
+            (np.array([costs[name, rate, seed] for seed in seeds]) for rate in rates),
+            key=np.median,
+        )
+        for name in names
+    }

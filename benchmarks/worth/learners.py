@@ -13,13 +13,13 @@ it stand estimates from a run whose factor changes, without and with held-out lo
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 
 import numpy as np
+from common.command import printing_parser
 from numpy.typing import NDArray
 from rich.progress import track
 
@@ -222,11 +222,7 @@ def print_training(seed: int) -> None:
 
 def main(arguments: list[str]) -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        prog="benchmarks/worth.py learners",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = printing_parser("worth.py learners", __doc__)
     parser.add_argument("--runs", type=int, default=200, help="learners (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="default: %(default)s")
     parser.add_argument("--training", action="store_true", help="train a network, too")

@@ -14,7 +14,6 @@ Printed: the time of a step, with its 90th percentile, steps in all, and the tes
 
 from __future__ import annotations
 
-import argparse
 import math
 import time
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from itertools import chain, repeat
 
 import numpy as np
 import torch
+from common.command import printing_parser
 from rich.progress import track
 from torch.nn import functional
 
@@ -96,11 +96,7 @@ def run(mode: str, seconds: float, seed: int) -> Run:
 
 def main(arguments: list[str]) -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        prog="benchmarks/worth.py neighbours",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = printing_parser("worth.py neighbours", __doc__)
     parser.add_argument("--rounds", type=positive_int, default=3, help="default: %(default)s")
     parser.add_argument("--seconds", type=positive_int, default=20, help="default: %(default)s")
     options = parser.parse_args(arguments)

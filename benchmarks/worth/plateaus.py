@@ -8,11 +8,11 @@ miss all that was counted. Takes some minutes.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 
 import numpy as np
 import torch
+from common.command import add_seeds, printing_parser
 from numpy.typing import NDArray
 
 import pyecho
@@ -103,12 +103,8 @@ def estimated(seed: int, batches: int, phase: int) -> pyecho.WorthEstimate:
 
 def main(arguments: list[str]) -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(
-        prog="benchmarks/worth.py plateaus",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--seeds", type=int, default=10, help="runs (default: %(default)s)")
+    parser = printing_parser("worth.py plateaus", __doc__)
+    add_seeds(parser, 10)
     parser.add_argument("--batches", type=int, default=4000, help="default: %(default)s")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)

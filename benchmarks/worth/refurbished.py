@@ -22,11 +22,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from common.command import add_seeds, make_output, new_parser, write_results
-from common.runs import results_of
 from scipy.ndimage import rotate
 
 import pyecho
-from worth.digits import IMAGES, cost_to_target, digits
+from worth.digits import IMAGES, cost_to_target, costs_of, digits
 
 BATCH, TARGET, GIVES_UP, RATES = 32, 0.04, 40 * IMAGES, (0.02, 0.05, 0.1)
 
@@ -123,14 +122,11 @@ def main(arguments: list[str]) -> None:
     add_seeds(parser, 5)
     options = parser.parse_args(arguments)
     make_output(options)
-    seeds = range(options.seeds)
-    jobs = [(name, rate, seed) for name in WAYS for rate in RATES for seed in seeds]
-    runs = results_of(fresh_to_target, jobs, options.output, processes=2)
+    found = costs_of(fresh_to_target, WAYS, RATES, options)
     seconds = part_seconds({name: array[0] for name, array in digits()[0].items()})
-    found, cost = {}, {}
+    cost = {}
     for name, way in WAYS.items():
-        tried = [np.array([runs[name, rate, seed] for seed in seeds]) for rate in RATES]
-        fresh = found[name] = min(tried, key=np.median)
+        fresh = found[name]
         each = sum(seconds[part] for part in way.item) + way.factor * sum(
             seconds[part] for part in way.use
         )

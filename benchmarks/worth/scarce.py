@@ -20,11 +20,10 @@ from pathlib import Path
 import numpy as np
 import torch
 from common.command import add_seeds, make_output, new_parser, write_results
-from common.runs import results_of
 
 import pyecho
 from pyecho import ops
-from worth.digits import IMAGES, cost_to_target, digits
+from worth.digits import IMAGES, cost_to_target, costs_of, digits
 
 BATCH, RATIO, TARGET, GIVES_UP = 32, 6, 0.04, 60
 RATES = (0.02, 0.05, 0.1)
@@ -103,13 +102,8 @@ def main(arguments: list[str]) -> None:
     add_seeds(parser, 5)
     options = parser.parse_args(arguments)
     make_output(options)
-    seeds = range(options.seeds)
-    jobs = [(name, rate, seed) for name in STRATEGIES for rate in RATES for seed in seeds]
-    runs = results_of(passes_to_target, jobs, options.output, processes=2)
-    found = {}
-    for name in STRATEGIES:
-        tried = [np.array([runs[name, rate, seed] for seed in seeds]) for rate in RATES]
-        times = found[name] = min(tried, key=np.median)
+    found = costs_of(passes_to_target, STRATEGIES, RATES, options)
+    for name, times in found.items():
         print(f"{name}: {np.median(times):.2f} [{times.min():.2f}, {times.max():.2f}]")
     write_results(options.output, "scarce", passes=found)
     draw(found, options.output / "scarce.svg")

@@ -11,12 +11,12 @@ Sleeps: a source and steps that sleep (R = 4), and batches per second with "auto
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from common.command import add_seeds, printing_parser
 from rich.progress import track
 
 import pyecho
@@ -152,13 +152,9 @@ def print_sleeps() -> None:
 
 def main(arguments: list[str]) -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        prog="benchmarks/worth.py simulated",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = printing_parser("worth.py simulated", __doc__)
     parser.add_argument("--batches", type=int, default=30_000, help="default: %(default)s")
-    parser.add_argument("--seeds", type=int, default=3, help="default: %(default)s")
+    add_seeds(parser, 3)
     parser.add_argument("--sleeps", action="store_true", help="with sleeps instead")
     options = parser.parse_args(arguments)
     if options.sleeps:

@@ -27,8 +27,8 @@ class Blocks:
     """Makes blocks for the batches of a stage, on one CUDA device.
 
     `fields` are the leaves of an example. `dtype`: to convert images and the like to, on the
-    consumer's stream. `limit`: of the bytes of all blocks on the device. `spares`: memory for later
-    batches may be allocated, if there is no limit, in which it would count.
+    consumer's stream. `limit`: of the bytes of all blocks on the device. `spares`: without a limit,
+    memory for later batches is allocated at once.
     """
 
     def __init__(

@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         status: int = arguments.run(arguments)
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever reads the output, such as head, has enough
+    except BrokenPipeError:  # the reader of the output, such as head, is gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
         return EXIT_FAILED
     except KeyboardInterrupt:

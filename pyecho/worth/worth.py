@@ -122,7 +122,7 @@ class Worth:
             self._estimate = None
 
     def estimate(self) -> WorthEstimate:
-        """Return what is known so far; the same object until more was observed. Takes 20 ms."""
+        """Return what is known so far; the same object until more was observed. Takes 30 ms."""
         self._count_all()
         if self._estimate is None:
             self._estimate = _estimate_of(self._record)
