@@ -90,6 +90,13 @@ def test_stream_ends_with_its_pass_although_iterator_batch_or_loader_are_held(
     assert producer.stream_is_released.wait(60)
 
 
+def test_views_outlive_their_producer():
+    [item] = pyecho.EchoLoader(some(batches=1), 1)
+    gc.collect()
+    assert item["x"].tolist() == [0, 1]
+    del item  # which calls it back
+
+
 def test_views_keep_their_batch_and_release_it_in_any_thread():
     producer = some()
     views = [item["x"] for item in pyecho.EchoLoader(producer, 1)]

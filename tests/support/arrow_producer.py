@@ -8,6 +8,10 @@ from dataclasses import dataclass, field
 POINTER = ctypes.c_void_p
 NAME = b"arrow_array_stream"
 
+# Buffers and callbacks must outlive the arrays that were sent, and views of these may outlive their producer: freed with
+# it, a callback would crash whoever releases the last view. So they live as long as the process.
+KEPT = []
+
 
 class Schema(ctypes.Structure):
     pass
@@ -105,9 +109,6 @@ class Producer:
     released: dict = field(default_factory=lambda: {"stream": 0, "schema": 0, "array": 0})
     stream_is_released: threading.Event = field(default_factory=threading.Event)
 
-    def __post_init__(self):
-        self._kept = []
-
     def __arrow_c_stream__(self, requested_schema=None):
         self.streams += 1
         left = list(self.batches)
@@ -139,7 +140,7 @@ class Producer:
             GET_LAST_ERROR(lambda _: message and ctypes.addressof(message)),
             RELEASE_STREAM() if self.stream_released else RELEASE_STREAM(release),
         )
-        self._kept += [stream, message]
+        KEPT.extend([stream, message])
         new = ctypes.pythonapi.PyCapsule_New
         new.restype, new.argtypes = ctypes.py_object, [POINTER, ctypes.c_char_p, POINTER]
         return new(ctypes.addressof(stream), NAME, None)
@@ -157,14 +158,14 @@ class Producer:
 
     def _pointers(self, kind, made):
         kept = (ctypes.POINTER(kind) * len(made))(*map(ctypes.pointer, made))
-        self._kept += [kept, *made]
+        KEPT.extend([kept, *made])
         return ctypes.cast(kept, ctypes.POINTER(ctypes.POINTER(kind)))
 
     def _fill_schema(self, schema, type_, root=True):
         children = [self._made(Schema, self._fill_schema, child) for child in type_.children]
         names = (type_.format, type_.name)
         texts = [None if text is None else text.encode(errors="surrogateescape") for text in names]
-        self._kept += texts
+        KEPT.extend(texts)
         schema.metadata = type_.metadata
         schema.format, schema.name = texts
         schema.n_children = len(children)
@@ -176,7 +177,7 @@ class Producer:
             release = RELEASE_SCHEMA(
                 lambda schema: self._released("schema", schema.contents, RELEASE_SCHEMA)
             )
-            self._kept.append(release)
+            KEPT.append(release)
             schema.release = release
 
     def _fill_array(self, array, values, root=True):
@@ -187,7 +188,7 @@ class Producer:
         ]
         addresses = [None if each is None else ctypes.addressof(each) for each in buffers]
         table = (POINTER * max(1, len(addresses)))(*addresses)
-        self._kept += [*buffers, table]
+        KEPT.extend([*buffers, table])
         array.length, array.offset = values.length, values.offset
         array.null_count = values.null_count
         array.n_buffers = len(buffers) if values.n_buffers is None else values.n_buffers
@@ -201,11 +202,11 @@ class Producer:
             release = RELEASE_ARRAY(
                 lambda array: self._released("array", array.contents, RELEASE_ARRAY)
             )
-            self._kept.append(release)
+            KEPT.append(release)
             array.release = release
 
     def _made(self, kind, fill, what):
         made = kind()
         fill(made, what, root=False)
-        self._kept.append(made)
+        KEPT.append(made)
         return made
