@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 POINTER = ctypes.c_void_p
 NAME = b"arrow_array_stream"
 
-# Buffers and callbacks must outlive the arrays that were sent, and views of these may outlive their producer: freed with
-# it, a callback would crash whoever releases the last view. So they live as long as the process.
+# Buffers and callbacks must outlive the arrays that were sent, and views of these may outlive their
+# producer: freed with it, a callback would crash the thread that drops the last view. So they live
+# as long as the process.
 KEPT = []
 
 
