@@ -10,9 +10,11 @@ import signal
 import socket
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from multiprocessing.connection import Connection
 from typing import Any
 
 from pyecho._core import ConfigError
@@ -43,9 +45,6 @@ SHORT_BYTES = 1 << 14
 class ProcessWorker:
     """A worker process. It ends with its channel, and is killed if this process dies."""
 
-    _channel: Any = None  # until Ctrl-C can no longer cut short the beginning
-    _life: Any = None
-
     def __init__(self, context: Any, job: Job, number: int) -> None:
         if multiprocessing.current_process().daemon:
             raise ConfigError(
@@ -55,7 +54,6 @@ class ProcessWorker:
             )
         self.tasks: deque[Task] = deque()
         self.began = False
-        self._owner = os.getpid()
         self._slots = -1  # number of those that it knows
         self._held: deque[list[Any]] = deque()  # messages, of the last tasks
         with _starting:
@@ -65,6 +63,7 @@ class ProcessWorker:
         self._channel, theirs = socket.socketpair()
         their_life, self._life = multiprocessing.Pipe(duplex=False)
         ends.update((self._channel, self._life))
+        _with_end(self, _leave, os.getpid(), self._channel, self._life)
         self._process = context.Process(
             target=serve,
             args=(theirs, their_life, number, job),
@@ -138,12 +137,6 @@ class ProcessWorker:
         self._process.join(timeout)
         return f"exit code {self._process.exitcode}"
 
-    def __del__(self) -> None:
-        """Kill the process, if it still runs."""
-        if self._channel is not None and self._owner == os.getpid():
-            self.end()  # even if some child has inherited this end
-        _close(self._channel, self._life)
-
 
 class ThreadWorker:
     """A worker thread."""
@@ -151,8 +144,6 @@ class ThreadWorker:
     began = True
 
     _thread: Any = None  # until Ctrl-C can no longer cut short the beginning
-    _done: Any = None
-    _tell: Any = None
 
     def __init__(self, job: Job, number: int) -> None:
         self.tasks: deque[Task] = deque()
@@ -168,6 +159,7 @@ class ThreadWorker:
 
     def _open(self) -> None:
         self._done, self._tell = socket.socketpair()
+        _with_end(self, _close, self._done, self._tell)
 
     def _fail(self, error: BaseException) -> None:
         self._failure = error
@@ -214,10 +206,9 @@ class ThreadWorker:
         return "no error"
 
     def __del__(self) -> None:
-        """End the thread, and what tells of its answers."""
+        """End the thread."""
         if self._thread is not None:
             self._thread.end()
-        _close(self._done, self._tell)
 
 
 def _without_interrupts(function: Callable[[], None]) -> None:
@@ -230,10 +221,26 @@ def _without_interrupts(function: Callable[[], None]) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def _with_end(worker: object, function: Callable[..., None], *arguments: Any) -> None:
+    """Have a function called once the worker is gone.
+
+    Not its `__del__`: in a cycle of garbage that of a pipe may come first. It leaves the number of
+    a descriptor behind that may be another file's by now.
+    """
+    weakref.finalize(worker, function, *arguments).atexit = False
+
+
+def _leave(owner: int, channel: socket.socket, life: Connection) -> None:
+    """Kill a process, if it still runs, and it is one of this process."""
+    if owner == os.getpid():  # even if some child has inherited this end
+        with contextlib.suppress(OSError):
+            channel.shutdown(socket.SHUT_RDWR)
+    _close(channel, life)
+
+
 def _close(*ends: Any) -> None:
     for end in ends:
-        if end is not None:
-            end.close()
+        end.close()
 
 
 def _after_fork() -> None:

@@ -14,6 +14,7 @@ from worked import Deadly, Named, Raising, Rows, Slow, emitted, plain, workers_o
 
 import pyecho
 from pyecho import Closed, SpecMismatch, WorkerError
+from pyecho.workers.start import ProcessWorker, ThreadWorker
 
 FORMS = {"examples": {"batch_size": 8}, "batch echoing": {"shuffle_buffer": 5}}
 forms = pytest.mark.parametrize("options", FORMS.values(), ids=FORMS)
@@ -144,6 +145,27 @@ def test_workers_serve_all_epochs_and_end_with_the_loader():
     # Those of other tests may have ended meanwhile.
     assert children >= {*multiprocessing.active_children()}
     assert descriptors >= descriptors_open()
+
+
+@kinds
+def test_workers_in_a_cycle_end_whatever_the_collector_takes_first(workers):
+    def found():
+        kinds = ProcessWorker, ThreadWorker
+        return {each for each in gc.get_objects() if type(each) in kinds}
+
+    before = found()
+    loader = pyecho.EchoLoader(Rows(), 2, batch_size=8, num_workers=1, workers=workers)
+    next(iter(loader))
+    gc.collect()
+    [worker] = found() - before
+    del before
+    early, late = [*vars(worker).values()], [worker]
+    late.append(late)
+    del worker, loader
+    gc.collect()  # puts what only `late` refers to behind the rest
+    early.clear()
+    del late
+    gc.collect()
 
 
 def test_loader_that_is_forgotten_ends_its_workers():
