@@ -1,4 +1,4 @@
-// pyecho._core.Uploads: the functions and the stream with which batches are sent to a device.
+// pyecho._core.Runtime and Uploads: the functions and the stream with which batches are sent to a device.
 #include "core/stage/uploads.hpp"
 
 #include <pybind11/stl.h>
@@ -23,8 +23,7 @@ void* handle(std::uintptr_t address) noexcept {
   return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
 }
 
-std::shared_ptr<Uploads> make_uploads(const std::array<std::uintptr_t, 6>& functions, int device,
-                                      std::uintptr_t stream) {
+Uploads::Runtime make_runtime(const std::array<std::uintptr_t, 6>& functions) {
   Uploads::Runtime runtime{};
   point(runtime.set_device, functions[0]);
   point(runtime.exchange_capture_mode, functions[1]);
@@ -32,27 +31,39 @@ std::shared_ptr<Uploads> make_uploads(const std::array<std::uintptr_t, 6>& funct
   point(runtime.copy, functions[3]);
   point(runtime.record, functions[4]);
   point(runtime.query, functions[5]);
-  return std::make_shared<Uploads>(runtime, device, handle(stream));
+  return runtime;
 }
 
 }  // namespace
 
 void register_uploads(py::module_& module) {
-  py::class_<Uploads, std::shared_ptr<Uploads>>(module, "Uploads", "Copies of batches to a device.")
-      .def(py::init(&make_uploads), py::arg("functions"), py::arg("device"), py::arg("stream"))
-      // Both keep the GIL, as PyTorch's methods do not: giving it up may cost the consumer 5 ms.
+  // The methods keep the GIL, as PyTorch's do not: giving it up may cost the consumer 5 ms.
+  py::class_<Uploads::Runtime>(module, "Runtime", "Functions of CUDA's runtime, for streams of the current device.")
+      .def(py::init(&make_runtime), py::arg("functions"))
       .def(
           "wait",
-          [](const Uploads& uploads, std::uintptr_t stream, std::uintptr_t event) {
-            return uploads.wait(handle(stream), handle(event));
+          [](const Uploads::Runtime& runtime, std::uintptr_t stream, std::uintptr_t event) {
+            return runtime.wait_event(handle(stream), handle(event), 0) == 0;
           },
           py::arg("stream"), py::arg("event"))
       .def(
           "record",
-          [](const Uploads& uploads, std::uintptr_t event, std::uintptr_t stream) {
-            return uploads.record(handle(event), handle(stream));
+          [](const Uploads::Runtime& runtime, std::uintptr_t event, std::uintptr_t stream) {
+            return runtime.record(handle(event), handle(stream)) == 0;
           },
           py::arg("event"), py::arg("stream"))
+      .def(
+          "copy",
+          [](const Uploads::Runtime& runtime, std::uintptr_t to, std::uintptr_t from, std::size_t size_bytes,
+             std::uintptr_t stream) {
+            return runtime.copy(handle(to), handle(from), size_bytes, Uploads::kHostToDevice, handle(stream)) == 0;
+          },
+          py::arg("to"), py::arg("source"), py::arg("size_bytes"), py::arg("stream"));
+  py::class_<Uploads, std::shared_ptr<Uploads>>(module, "Uploads", "Copies of batches to a device.")
+      .def(py::init([](const Uploads::Runtime& runtime, int device, std::uintptr_t stream) {
+             return std::make_shared<Uploads>(runtime, device, handle(stream));
+           }),
+           py::arg("runtime"), py::arg("device"), py::arg("stream"))
       .def_property_readonly("sent_bytes", &Uploads::sent_bytes);
 }
 

@@ -12,6 +12,7 @@ from pyecho import _core
 from pyecho._core import ConfigError, EchoError
 from pyecho.device.leaves import aligned, leaf_of, leaves_in, new_memory
 from pyecho.device.place import on_stream, relaxed_capture, stream_lent_to
+from pyecho.device.runtime import record, wait
 from pyecho.device.tensors import TorchAdapter, dtype_of, is_image
 from pyecho.items.spec import Field
 
@@ -34,7 +35,7 @@ class Blocks:
     def __init__(
         self,
         device: torch.device,
-        runtime: list[int],
+        runtime: _core.Runtime,
         fields: list[Field],
         *,
         dtype: torch.dtype | None = None,
@@ -81,9 +82,10 @@ class Blocks:
             block = Block(self, size_bytes)
         return block.pinned.data_ptr(), block
 
-    def allocated(self, size_bytes: int) -> tuple[_core.TorchMemory, torch.cuda.Stream]:
+    def allocated(
+        self, size_bytes: int, stream: torch.cuda.Stream
+    ) -> tuple[_core.TorchMemory, torch.cuda.Stream]:
         """Return new memory on the device, and the stream that it is of, the current one."""
-        stream = torch.cuda.current_stream(self.device)
         if self._spare and self._spare[0][1] != stream:  # one batch on each stream, perhaps
             self._spare, self._at_once = [], 1
         if not self._spare:
@@ -95,18 +97,6 @@ class Blocks:
                 spare = SPARE_BYTES_OF_SMALL if size_bytes <= SMALL_BYTES else SPARE_BYTES
                 self._at_once = max(1, min(2 * self._at_once, spare // max(1, size_bytes)))
         return self._spare.pop()
-
-    def wait(self, stream: torch.cuda.Stream, event: torch.cuda.Event) -> None:
-        """Have a stream wait for an event."""
-        handles = stream.cuda_stream, event.cuda_event
-        if not _is_current(stream) or not self.uploads.wait(*handles):
-            stream.wait_event(event)  # says why, if it fails again
-
-    def record(self, event: torch.cuda.Event, stream: torch.cuda.Stream) -> None:
-        """Record an event."""
-        handles = event.cuda_event, stream.cuda_stream
-        if not _is_current(stream) or not self.uploads.record(*handles):
-            event.record(stream)
 
     def leaves(self, memory: _core.TorchMemory, rows: int) -> list[Any]:
         """Return the leaves of a batch in this memory; None for references."""
@@ -135,7 +125,11 @@ class Block:
         self._there: Any = None
         self.pinned = TorchAdapter.allocate(size_bytes)
         self._free, self._arrived = _event(), _event()
-        self._next: Any = blocks.allocated(aligned(size_bytes))
+        with on_stream(blocks.device, blocks.stream):  # PyTorch keeps it until this stream is done
+            blocks.scratch.copy_(self.pinned[:1], non_blocking=True)
+        self._next: Any = blocks.allocated(
+            aligned(size_bytes), torch.cuda.current_stream(blocks.device)
+        )
         self._arrived.record(blocks.stream)  # makes the event
         self._free.record(self._next[1])
         self.go_on()
@@ -162,11 +156,11 @@ class Block:
         """
         memory, of_stream = self._there
         stream = torch.cuda.current_stream(self._blocks.device)
-        self._blocks.wait(stream, self._arrived)  # first, as it cannot be captured
+        wait(stream, self._arrived)  # first, as it cannot be captured
         if stream != of_stream:
             memory.tensor().record_stream(stream)
         if self._next is None:  # before the rest, since there may be no memory
-            self._next = self._blocks.allocated(aligned(self.pinned.nbytes))
+            self._next = self._blocks.allocated(aligned(self.pinned.nbytes), stream)
         return self._blocks.leaves(memory, rows)
 
     def send_again(self) -> None:
@@ -180,26 +174,19 @@ class Block:
     def go_on(self) -> int:
         """Leave the batch to the consumer, and return the address for the next one."""
         memory, stream = self._next
-        self._blocks.record(self._free, stream)
+        record(self._free, stream)
         address = int(memory.address)
         self._there, self._next = self._next, None  # last: Ctrl-C comes in a call
         return address
 
     def __del__(self) -> None:
-        """Have PyTorch keep the memory until copies under way are over."""
+        """Have PyTorch keep the memory on the device until copies under way are over."""
         if self._there is None or sys.is_finalizing():
             return
-        stream, memory = self._blocks.stream, self._there[0]
+        memory = self._there[0]
         memory.is_shared = False  # with leaves of a batch that was never handed out
         with suppress(RuntimeError):  # the device has failed
-            memory.tensor().record_stream(stream)
-        with suppress(RuntimeError), on_stream(self._blocks.device, stream):
-            self._blocks.scratch.copy_(self.pinned[:1], non_blocking=True)
-
-
-def _is_current(stream: torch.cuda.Stream) -> bool:
-    """Return True if no call on the stream makes a context on another device."""
-    return bool(torch.cuda.current_device() == stream.device_index)
+            memory.tensor().record_stream(self._blocks.stream)
 
 
 def _is_captured(device: torch.device) -> bool:

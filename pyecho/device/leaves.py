@@ -33,6 +33,11 @@ class Leaf(NamedTuple):
     strides: tuple[int, ...]  # of a batch
     begin: int  # in bytes
 
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
 
 def leaf_of(dtype: torch.dtype, shape: Sequence[int], begin: int = 0) -> Leaf:
     """Return a leaf whose elements lie side by side."""

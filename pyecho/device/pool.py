@@ -9,6 +9,7 @@ import torch
 
 from pyecho._core import Closed, CudaError, EchoError, SlotPlan, checksum_of_column
 from pyecho.config import Config
+from pyecho.device.indices import Indices
 from pyecho.device.rows import DeviceRows
 from pyecho.device.tables import Tables
 from pyecho.device.tensors import TICKET
@@ -64,6 +65,8 @@ class DeviceEcho:
         # A column is one leaf of several examples: a tensor, or a list if it travels by reference.
         self._chunks: list[tuple[Any, list[Any]]] = []  # slots and columns, not stored yet
         self._tables: Tables | None = None  # of the examples in slots, once there was a chunk
+        self._most_rows = max(chunk, config.batch_size or 0)
+        self._indices = Indices(uploader, (MOST_CHUNKS + 1) * self._most_rows)
         self._failure: BaseException | None = None
         self._ended = False  # the input
         self._iterations = self._delivered = self._dropped = 0  # the last two of one iteration
@@ -183,7 +186,7 @@ class DeviceEcho:
     def _add(self, slots: Any, columns: list[Any]) -> None:
         """Have columns stored in these slots, at the latest with the next batch."""
         if self._tables is None:
-            self._tables = Tables(self.plan.slots, columns)
+            self._tables = Tables(self.plan.slots, columns, self._most_rows)
         self._chunks.append((slots, columns))
         if len(self._chunks) >= MOST_CHUNKS:  # else a pool that fills is there twice
             self._store(np.empty(0, np.int64))
@@ -191,25 +194,26 @@ class DeviceEcho:
     def _store(self, more: Any) -> Any:
         """Store the columns that came since the last batch; return `more` slots on the device."""
         # One copy takes all slots there.
-        index = self._uploader.copy(np.concatenate([*(slots for slots, _ in self._chunks), more]))
+        index = self._indices.send(np.concatenate([*(slots for slots, _ in self._chunks), more]))
+        begin = 0
         for slots, columns in self._chunks:
             assert self._tables is not None
-            self._tables.store(slots, index[: len(slots)], columns)
-            index = index[len(slots) :]
+            self._tables.store(slots, index.narrow(0, begin, len(slots)), columns)
+            begin += len(slots)
         self._chunks.clear()
-        return index
+        return index.narrow(0, begin, len(more))  # a slice would call the driver
 
-    def _rows_at(self, slots: Any, index: Any) -> list[Any]:
-        """Return the columns of the examples in these slots; `index` has them on the device."""
+    def _rows_at(self, slots: Any) -> list[Any]:
+        """Return the columns of the examples in these slots, at most `_most_rows`."""
+        index = self._store(slots)
         return [] if self._tables is None else self._tables.rows(slots, index)
 
     def _batch(self) -> tuple[Any, EchoInfo] | None:
         slots, source_index, use = self.plan.take()
-        with torch.inference_mode(False), torch.no_grad():
-            index = self._store(slots)
         if len(slots) == 0:
             return None
-        columns = iter(self._rows_at(slots, index))
+        with torch.inference_mode(False), torch.no_grad():
+            columns = iter(self._rows_at(slots))
         batch = map_nest(lambda _: next(columns), self.spec)
         self._emitted += len(use)
         self._fresh += int(np.count_nonzero(use == 0))
@@ -252,26 +256,34 @@ class DeviceEcho:
 
     def _columns(self, slots: Any, staged: list[Any]) -> list[Any]:
         """Return the columns of the examples in these slots, followed by the staged ones."""
+        parts = [list(map(_on_host, self._rows_at(some))) for some in self._split(slots)]
         staged = list(map(_on_host, self._with_rows(staged, keep=True)))
-        stored = list(map(_on_host, self._rows_at(slots, self._store(slots))))
-        if not stored or len(stored[0]) == 0:
-            return staged
-        if len(staged[0]) == 0:  # of tickets, perhaps
-            return stored
+        if not parts or len(staged[0]) > 0:  # else they are of tickets, perhaps
+            parts.append(staged)
         return [
-            before + after if isinstance(before, list) else np.concatenate([before, after])
-            for before, after in zip(stored, staged, strict=True)
+            [row for part in column for row in part]
+            if isinstance(column[0], list)
+            else np.concatenate(column)
+            for column in zip(*parts, strict=True)
+        ]
+
+    def _split(self, slots: Any) -> list[Any]:
+        """Return parts of an array that tables can store or read."""
+        return [
+            slots[begin : begin + self._most_rows]
+            for begin in range(0, len(slots), self._most_rows)
         ]
 
     def _refill(self, item: Any, batched: bool, rows: Any, slots: Any) -> None:
         leaves = leaves_like(self.spec, item)
         with self._uploader.computing(), torch.inference_mode(False), torch.no_grad():
-            index = self._uploader.copy(np.asarray(rows, np.int64))
-            columns = [
-                self._column(number, leaf if batched else [leaf], rows, index)
-                for number, leaf in enumerate(leaves)
-            ]
-            self._add(slots, columns)
+            for some, into in zip(self._split(rows), self._split(slots), strict=True):
+                index = self._uploader.copy(np.asarray(some, np.int64))
+                columns = [
+                    self._column(number, leaf if batched else [leaf], some, index)
+                    for number, leaf in enumerate(leaves)
+                ]
+                self._add(into, columns)
 
     def _column(self, number: int, leaf: Any, rows: Any, index: Any) -> Any:
         field = self._fields[number]

@@ -11,7 +11,7 @@ import torch
 
 from pyecho._core import ConfigError, EchoMutated, SpecMismatch
 from pyecho.device.tensors import TICKET, require_strided
-from pyecho.device.upload import Uploader
+from pyecho.device.upload import Mark, Uploader
 from pyecho.items.nest import map_paths
 from pyecho.items.spec import Field
 
@@ -22,7 +22,7 @@ class _Deposit(NamedTuple):
     begin: int  # ticket of its first row
     tensors: list[torch.Tensor]  # each of some rows, as many
     versions: list[int]  # which tell of changes in place
-    arrival: Any
+    arrival: Mark | None
 
     @property
     def end(self) -> int:

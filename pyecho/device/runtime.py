@@ -1,4 +1,8 @@
-"""The runtime of CUDA, or of HIP, that PyTorch has loaded: no link against it, and no header."""
+"""The runtime of CUDA, or of HIP, that PyTorch has loaded: no link against it, and no header.
+
+What calls it here keeps the GIL, which methods of PyTorch's let go of. They are called where the
+runtime cannot be, and after an error, to say what it was.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,11 @@ import ctypes
 import re
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
+
+from pyecho import _core
 
 _NAMES = (
     "SetDevice",
@@ -17,14 +24,14 @@ _NAMES = (
     "EventRecord",
     "EventQuery",
 )
-"""The functions of `_core.Uploads`, in its order."""
+"""The functions of `_core.Runtime`, in its order."""
 
 _LIBRARY = re.compile(r"/(libcudart|libamdhip64)[^/]*\.so[^/]*$")
 
 
 @cache
-def runtime() -> list[int] | None:
-    """Return the addresses of the functions, None if the runtime is not a library of its own."""
+def runtime() -> _core.Runtime | None:
+    """Return the functions, None if the runtime is not a library of its own."""
     names = [f"{'hip' if torch.version.hip else 'cuda'}{name}" for name in _NAMES]
     maps = Path("/proc/self/maps")
     lines = maps.read_text().splitlines() if maps.exists() else []
@@ -34,5 +41,38 @@ def runtime() -> list[int] | None:
         library = ctypes.CDLL(path)
         if all(hasattr(library, name) for name in names):
             pointers = [ctypes.cast(getattr(library, name), ctypes.c_void_p) for name in names]
-            return [pointer.value or 0 for pointer in pointers]
+            return _core.Runtime([pointer.value or 0 for pointer in pointers])
     return None
+
+
+def wait(stream: Any, event: Any) -> None:
+    """Have a stream wait for an event that was recorded."""
+    found = _runtime_for(stream)
+    if found is None or not found.wait(stream.cuda_stream, event.cuda_event):
+        stream.wait_event(event)
+
+
+def record(event: Any, stream: Any) -> None:
+    """Record an event on a stream."""
+    found = _runtime_for(stream)
+    made = found is not None and event.cuda_event  # which PyTorch makes when it records
+    if found is None or not made or not found.record(made, stream.cuda_stream):
+        event.record(stream)
+
+
+def copy(to: torch.Tensor, source: torch.Tensor, stream: Any) -> None:
+    """Copy pinned memory to a device on a stream, the current one.
+
+    PyTorch may not know of it. It lends the pinned memory to nobody before the copy is over if it
+    has copied from it on this stream once.
+    """
+    found = _runtime_for(stream)
+    places = to.data_ptr(), source.data_ptr(), source.nbytes
+    if found is None or not found.copy(*places, stream.cuda_stream):
+        to.copy_(source, non_blocking=True)
+
+
+def _runtime_for(stream: Any) -> _core.Runtime | None:
+    """Return the runtime for a stream if its calls make no context on another device."""
+    is_cuda = isinstance(stream, torch.cuda.Stream)
+    return runtime() if is_cuda and torch.cuda.current_device() == stream.device_index else None

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pyecho.device.leaves import aligned, leaf_of, leaves_in
+from pyecho.device.leaves import Leaf, aligned, leaf_of, leaves_in
 from pyecho.device.tensors import WORDS
 
 WORD_BYTES = 16
@@ -20,26 +20,27 @@ class Tables:
     """The rows of all leaves, in tables for `slots` examples like those of these columns.
 
     A column is one leaf of several examples: a tensor, or a list of what travels by reference.
-    Small rows, and those that wide words do not fit, share one table.
+    Small rows, and those that wide words do not fit, share one table. At most `most_rows` are
+    stored or read at a time.
     """
 
-    def __init__(self, slots: int, columns: list[Any]) -> None:
+    def __init__(self, slots: int, columns: list[Any], most_rows: int) -> None:
         self._lists: dict[int, list[Any]] = {}
-        self._empty: dict[int, torch.Tensor] = {}
+        self._leaves: dict[int, Leaf] = {}
         shared: list[int] = []
         groups = [shared]
         for number, column in enumerate(columns):
             if isinstance(column, list):
                 self._lists[number] = [None] * slots
-            elif (row_bytes := _row_bytes(column)) == 0:
-                self._empty[number] = column
-            elif row_bytes % WORD_BYTES or row_bytes <= SMALL_BYTES:
+                continue
+            self._leaves[number] = leaf = leaf_of(column.dtype, column.shape[1:])
+            if leaf.row_bytes % WORD_BYTES or 0 < leaf.row_bytes <= SMALL_BYTES:
                 shared.append(number)
-            else:
+            elif leaf.row_bytes:
                 groups.append([number])
         self._columns = len(columns)
         self._tables = [
-            (group, _Table(slots, [columns[number] for number in group]))
+            (group, _Table(slots, [columns[number] for number in group], most_rows))
             for group in groups
             if group
         ]
@@ -53,65 +54,69 @@ class Tables:
             table.store(index, [columns[number] for number in group])
 
     def rows(self, slots: Any, index: torch.Tensor) -> list[Any]:
-        """Return new columns with the rows in these slots."""
+        """Return new columns with the rows in these slots, tensors in one block of memory."""
         columns: list[Any] = [None] * self._columns
         for number, rows in self._lists.items():
             columns[number] = [rows[slot] for slot in slots]
-        for number, like in self._empty.items():
-            columns[number] = like.new_empty((len(index), *like.shape[1:]))
-        for group, table in self._tables:
-            for number, column in zip(group, table.rows(index), strict=True):
-                columns[number] = column
+        if self._leaves:
+            count, end, places = len(index), 0, {}
+            for number, leaf in self._leaves.items():
+                places[number] = leaf._replace(begin=end)
+                end += aligned(count * leaf.row_bytes)
+            block = index.new_empty(end, dtype=torch.uint8)
+            for group, table in self._tables:
+                table.read(index, block, [places[number].begin for number in group])
+            tensors = leaves_in(block, list(places.values()), count)
+            for number, tensor in zip(places, tensors, strict=True):
+                columns[number] = tensor
         return columns
 
 
 class _Table:
     """Rows of some leaves side by side, padded to words that are as wide as possible."""
 
-    def __init__(self, slots: int, columns: list[torch.Tensor]) -> None:
-        self._leaves = [leaf_of(column.dtype, column.shape[1:]) for column in columns]
-        self._sizes = [_row_bytes(column) for column in columns]
-        used = sum(self._sizes)
-        if len(columns) > 1 or used % WORD_BYTES:
-            self._sizes.append(-used % WORD_BYTES)
-        row_bytes = sum(self._sizes)
+    def __init__(self, slots: int, columns: list[torch.Tensor], most_rows: int) -> None:
+        self._sizes = [leaf_of(column.dtype, column.shape[1:]).row_bytes for column in columns]
+        self._pad = -sum(self._sizes) % WORD_BYTES
+        self._is_one = len(columns) == 1 and self._pad == 0
+        row_bytes = sum(self._sizes) + self._pad
         self._word = WORDS[math.gcd(row_bytes, WORD_BYTES)]
         words = row_bytes // self._word.itemsize
         self._rows = torch.empty((slots, words), dtype=self._word, device=columns[0].device)
+        # Rows on their way between leaves and the table, and what pads them.
+        most = 0 if self._is_one else most_rows
+        self._between = self._rows.new_empty((most, words))
+        self._padding = self._rows.new_empty((most, self._pad), dtype=torch.uint8)
 
     def store(self, index: torch.Tensor, columns: list[torch.Tensor]) -> None:
         parts = [_bytes_of(column) for column in columns]
-        if len(self._sizes) > len(parts):
-            parts.append(parts[0].new_empty((len(index), self._sizes[-1])))
-        rows = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+        if self._is_one:
+            rows = parts[0].view(self._word)
+        else:
+            rows = self._between.narrow(0, 0, len(index))
+            parts.append(self._padding.narrow(0, 0, len(index)))
+            torch.cat(parts, 1, out=rows.view(torch.uint8))
         # As whole numbers: with deterministic algorithms PyTorch multiplies them, and a product of
         # complex numbers turns infinite ones into others.
         word = torch.int64 if self._word.is_complex else self._word
         self._rows.view(word).index_copy_(0, index, rows.view(word))
 
-    def rows(self, index: torch.Tensor) -> list[torch.Tensor]:
-        found, count = self._rows.index_select(0, index).view(torch.uint8), len(index)
-        if len(self._sizes) == 1:
-            return leaves_in(found.view(-1), self._leaves, count)
-        # All leaves in one block, which one kernel fills.
-        begins = [0]
-        for size in self._sizes:
-            begins.append(begins[-1] + aligned(count * size))
-        block = found.new_empty(begins.pop())
-        rows = [
+    def read(self, index: torch.Tensor, block: torch.Tensor, begins: list[int]) -> None:
+        """Copy rows to a block of memory, in which the leaves begin there."""
+        count = len(index)
+        if self._is_one:
+            leaf = leaf_of(self._word, self._rows.shape[1:], begins[0])
+            torch.index_select(self._rows, 0, index, out=leaves_in(block, [leaf], count)[0])
+            return
+        rows = self._between.narrow(0, 0, count)
+        torch.index_select(self._rows, 0, index, out=rows)
+        leaves = [
             leaf_of(torch.uint8, (size,), begin)
             for size, begin in zip(self._sizes, begins, strict=True)
         ]
-        parts = leaves_in(block, rows, count)
-        torch.split_with_sizes_copy(found, self._sizes, 1, out=parts)
-        leaves = [
-            leaf._replace(begin=begin) for leaf, begin in zip(self._leaves, begins, strict=False)
-        ]
-        return leaves_in(block, leaves, count)
-
-
-def _row_bytes(column: torch.Tensor) -> int:
-    return column.shape[1:].numel() * column.element_size()
+        parts = [*leaves_in(block, leaves, count), self._padding.narrow(0, 0, count)]
+        sizes = [*self._sizes, self._pad]
+        torch.split_with_sizes_copy(rows.view(torch.uint8), sizes, 1, out=parts)
 
 
 def _bytes_of(column: torch.Tensor) -> torch.Tensor:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from pyecho.device.place import has_streams, on_stream, stream_lent_to
+from pyecho.device.runtime import copy, record, wait
 from pyecho.device.tensors import WORDS, host_tensor, is_image, is_jagged
 from pyecho.items.nest import leaves_of, map_nest
 from pyecho.items.spec import EchoInfo
@@ -20,12 +21,30 @@ DEPTH = 2
 """Uploads under way at a time: one is copied while the next is being issued."""
 
 
+class Mark:
+    """A point in the work on a stream. Its event serves another one once nothing refers to it."""
+
+    __slots__ = ("_free", "event")
+
+    def __init__(self, event: Any, free: deque[Any]) -> None:
+        self.event = event
+        self._free = free
+
+    def __del__(self) -> None:
+        """Give the event back."""
+        self._free.append(self.event)
+
+    def synchronize(self) -> None:
+        """Wait until this point is reached."""
+        self.event.synchronize()
+
+
 class Uploaded(NamedTuple):
     """An item on the device, or on its way there."""
 
     item: Any
     tensors: list[torch.Tensor]  # its leaves on the device, one of each block of memory
-    ready: Any  # an event behind the work that makes it; None on a device without streams
+    ready: Mark | None  # behind the work that makes it; None on a device without streams
     info: EchoInfo | None  # of a batch
 
 
@@ -52,9 +71,10 @@ class Uploader:
         self._augment = augment
         self._module: Any = torch.get_device_module(device.type)
         self._stream = stream_lent_to(self, device) if has_streams(device) else None
-        # Events, of one thread each.
-        self._sent: deque[Any] = deque()
-        self._finished: deque[Any] = deque()
+        self._events: deque[Any] = deque()  # of marks that are gone
+        # Of one thread each.
+        self._sent: deque[Mark] = deque()
+        self._finished: deque[Mark] = deque()
 
     # ------------------------------------------------------------ the threads that upload
 
@@ -117,6 +137,15 @@ class Uploader:
             host, is_pinned = pinned, True
         return host.to(self.device, non_blocking=is_pinned)
 
+    def copy_into(self, there: torch.Tensor, pinned: torch.Tensor) -> Mark | None:
+        """Start copying pinned memory, and return a mark behind that.
+
+        The memory is written or dropped after the mark, or once `upload` has read it as well.
+        """
+        copy(there, pinned, self._stream)
+        self.h2d_bytes += pinned.nbytes
+        return self._recorded(self._stream)
+
     def finish(self, batch: Any, epoch: int, number: int, info: EchoInfo | None) -> Uploaded:
         """Convert and augment a batch on the device, of this number in its epoch."""
         batch = self._converted(batch)
@@ -137,7 +166,7 @@ class Uploader:
 
         return item if self._dtype is None else map_nest(converted, item)
 
-    def _uploaded(self, item: Any, before: deque[Any], info: EchoInfo | None = None) -> Uploaded:
+    def _uploaded(self, item: Any, before: deque[Mark], info: EchoInfo | None = None) -> Uploaded:
         """Mark the end of the work on an item; wait while `DEPTH` others before are under way."""
         there = {leaf.untyped_storage().data_ptr(): leaf for leaf in self._there(item)}
         ready = self._recorded(self._stream)
@@ -147,7 +176,7 @@ class Uploader:
                 before.popleft().synchronize()
         return Uploaded(item, list(there.values()), ready, info)
 
-    def follow(self, arrival: Any, tensors: list[torch.Tensor]) -> None:
+    def follow(self, arrival: Mark | None, tensors: list[torch.Tensor]) -> None:
         """Have what comes next wait for an `arrival`, that of these tensors."""
         _follow(self._stream, arrival, tensors)
 
@@ -165,21 +194,24 @@ class Uploader:
             for part in ((leaf.values(), leaf.offsets()) if is_jagged(leaf) else (leaf,))
         ]
 
-    def arrival(self) -> Any:
+    def arrival(self) -> Mark | None:
         """Mark the end of the work on the calling thread's current stream; see `follow`."""
         return self._recorded(self._current())
 
     def _current(self) -> Any:
         return self._stream and self._module.current_stream(self.device)
 
-    def _recorded(self, stream: Any) -> Any:
-        """Return an event behind the work on a stream, None on a device without streams."""
+    def _recorded(self, stream: Any) -> Mark | None:
+        """Mark the end of the work on a stream; None on a device without streams."""
         if stream is None:
             return None
-        # Waiting for an event of CUDA's that is not blocking takes a processor.
-        event = self._module.Event(**{"blocking": True} if self.device.type == "cuda" else {})
-        event.record(stream)
-        return event
+        try:
+            event = self._events.pop()
+        except IndexError:
+            # Waiting for an event of CUDA's that is not blocking takes a processor.
+            event = self._module.Event(**{"blocking": True} if self.device.type == "cuda" else {})
+        record(event, stream)
+        return Mark(event, self._events)
 
     def deliver(self, uploaded: Uploaded) -> Any:
         """Return the item, fit for the calling thread's current stream. Never blocks."""
@@ -194,11 +226,11 @@ class Uploader:
         return map_nest(lambda leaf: leaf.cpu() if self.is_there(leaf) else leaf, there)
 
 
-def _follow(stream: Any, event: Any, tensors: list[torch.Tensor]) -> None:
-    """Have a stream, if any, wait for an event, and tell the allocator that it reads tensors."""
-    if stream is None:
+def _follow(stream: Any, mark: Mark | None, tensors: list[torch.Tensor]) -> None:
+    """Have a stream, if any, wait for a mark, and tell the allocator that it reads tensors."""
+    if mark is None:
         return
-    stream.wait_event(event)
+    wait(stream, mark.event)
     for tensor in tensors:
         tensor.record_stream(stream)
 

@@ -108,9 +108,10 @@ def test_memory_that_no_leaf_is_in_any_more_is_freed_without_the_gil(emulator, m
 
 @pytest.mark.parametrize("count", [2, 20])
 def test_a_pool_on_the_device_takes_as_many_kernels_however_many_leaves(emulator, count):
-    calls, _, copies = calls_of_an_epoch(emulator, loader_of(count, echo_on="device"))
+    calls, total, copies = calls_of_an_epoch(emulator, loader_of(count, echo_on="device"))
     assert copies == pytest.approx(2, abs=0.05)  # a chunk, and the slots to store to and read from
     assert calls["cudaLaunchKernel"] < 5
+    assert total - calls["cudaEventQuery"] < 55
 
 
 def test_a_consumer_whose_stream_is_held_keeps_few_batches(emulator):
@@ -181,16 +182,28 @@ def test_a_loader_gets_no_stream_on_which_copies_of_a_dropped_one_wait(emulator)
 
 
 @pytest.mark.parametrize("row_bytes", [4_000, 40_000])
-def test_a_pool_that_fills_is_on_the_device_once(emulator, row_bytes):
-    rows = np.zeros((3000, row_bytes), np.uint8)
-    loader = pyecho.torch.EchoLoader(
-        rows, 2, batch_size=16, shuffle_buffer=2500, device="cuda", echo_on="device"
-    )
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    next(iter(loader))
-    peak = torch.cuda.max_memory_allocated() - before
-    assert peak < 1.1 * 2500 * row_bytes + (1 << 20)
+def test_a_pool_is_on_the_device_once_while_it_fills_and_in_states(emulator, row_bytes):
+    rows, states = np.zeros((3000, row_bytes), np.uint8), []
+
+    def peak(use):
+        loader = pyecho.torch.EchoLoader(
+            rows, 2, batch_size=16, shuffle_buffer=2500, device="cuda", echo_on="device"
+        )
+        before = settled_bytes()
+        torch.cuda.reset_peak_memory_stats()
+        use(loader)
+        return torch.cuda.max_memory_allocated() - before
+
+    def save(loader):
+        next(iter(loader))
+        states.append(loader.state_dict())
+
+    def go_on(loader):
+        loader.load_state_dict(states.pop())
+        next(iter(loader))
+
+    for use in (save, go_on):
+        assert peak(use) < 1.1 * 2500 * row_bytes + (1 << 20)
 
 
 @pytest.mark.parametrize("echo_on", ["host", "device"])

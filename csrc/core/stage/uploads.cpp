@@ -5,7 +5,6 @@
 namespace pyecho {
 namespace {
 
-constexpr int kHostToDevice = 1;
 constexpr int kRelaxed = 2;     // capture mode
 constexpr int kNotReady = 600;  // cudaErrorNotReady
 

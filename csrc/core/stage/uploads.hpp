@@ -31,7 +31,10 @@ struct Upload {
 
 class Uploads {
  public:
-  // Functions of the runtime. They return 0 or an error.
+  static constexpr int kHostToDevice = 1;
+
+  // Functions of the runtime. They return 0 or an error. None of them blocks, unless the stream is so far behind that the
+  // driver takes no more work for it.
   struct Runtime {
     int (*set_device)(int device);
     int (*exchange_capture_mode)(int* mode);
@@ -49,13 +52,6 @@ class Uploads {
   void send(const std::byte* data, std::size_t size_bytes, Upload& upload) noexcept;
   // True once the copy is over, or the device has failed, so that the pinned memory may be written again.
   [[nodiscard]] bool passed(Upload& upload) const noexcept;
-
-  // For the consumer's thread, on its own current device and capture mode. False after an error. Never block, unless
-  // the stream is so far behind that the driver takes no more work for it.
-  [[nodiscard]] bool wait(void* stream, void* event) const noexcept {
-    return runtime_.wait_event(stream, event, 0) == 0;
-  }
-  [[nodiscard]] bool record(void* event, void* stream) const noexcept { return runtime_.record(event, stream) == 0; }
 
   // Any thread.
   [[nodiscard]] std::uint64_t sent_bytes() const noexcept { return sent_bytes_.load_relaxed(); }
