@@ -146,7 +146,7 @@ def _likelihood(evidence: Evidence, batch: float) -> Floats:
     n = np.maximum(n, 0.05 * seen[:, 0])
     log = np.log(n)
     low, high = log.min(1, keepdims=True), log.max(1, keepdims=True)
-    curve = _splines((log - low) / (high - low))
+    curve = _splines((log - low) / np.maximum(high - low, 1e-9))  # all may be taken at one time
     recent = np.broadcast_to(_recent_repeats(seen, RECENT * batch)[:, None], (*log.shape, 1))
     basis = np.concatenate([curve, recent], -1)
     losses = losses - np.average(losses, weights=precision)

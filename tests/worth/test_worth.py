@@ -203,6 +203,14 @@ def test_validation_leaves_out_what_is_not_finite():
     assert np.isfinite(before.rho).all()
 
 
+def test_validation_losses_of_one_time_tell_nothing():
+    worth = observed([0.5], batches=500)
+    alone = worth.estimate()
+    for loss in range(30):
+        worth.validation(1.0 + loss % 3)
+    assert worth.estimate().rho == pytest.approx(alone.rho)
+
+
 @pytest.mark.filterwarnings("error")
 def test_validation_takes_a_tensor_with_a_gradient():
     worth = pyecho.Worth()
