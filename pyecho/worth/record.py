@@ -61,7 +61,9 @@ class Record:
         self.batches += 1
 
     def validate(self, loss: float) -> None:
-        """Add a validation loss. When there are too many, every second one goes."""
+        """Add a validation loss if it is finite. When there are too many, every second one goes."""
+        if not abs(loss) < MOST_LOSS:  # also NaN
+            return
         if len(self.validations) == BINS:
             self._thin()
         if self.validated % self.every == 0:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -117,9 +116,8 @@ class Worth:
                 f"({error})"
             ) from error
         self._count_all()
-        if math.isfinite(value):
-            self._record.validate(value)
-            self._estimate = None
+        self._record.validate(value)
+        self._estimate = None
 
     def estimate(self) -> WorthEstimate:
         """Return what is known so far; the same object until more was observed. Takes 30 ms."""

@@ -199,6 +199,7 @@ def test_validation_leaves_out_what_is_not_finite():
     assert before.generalises
     worth.validation(float("nan"))
     worth.validation(torch.tensor(float("inf")))
+    worth.validation(1e200)  # its square is not
     assert worth.estimate().rho == before.rho
     assert np.isfinite(before.rho).all()
 
