@@ -178,8 +178,9 @@ class Worth:
 
     def _count_oldest(self) -> None:
         arrival, use, items = self._pending[0]
-        self._record.add(arrival.read(), use, items)
+        losses = arrival.read()  # Ctrl-C may end the wait, and the batch stays
         self._pending.popleft()
+        self._record.add(losses, use, items)
         self._estimate = None
 
     def _count_all(self) -> None:

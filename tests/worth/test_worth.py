@@ -126,6 +126,14 @@ def test_observe_needs_the_info_of_the_batch(info):
         pyecho.Worth().observe([1.0, 2.0, 3.0], info)
 
 
+def test_observe_goes_on_after_an_info_that_cannot_be():
+    worth = pyecho.Worth()
+    with pytest.raises(ValueError, match="negative"):
+        worth.observe([1.0, 2.0], info_of([0, -1]))
+    worth.observe([1.0, 2.0], info_of([0, 1]))
+    assert worth.state_dict()["batches"] == 1
+
+
 def test_observe_keeps_sums_in_bounded_memory():
     worth = pyecho.Worth()
     for step in range(5000):
