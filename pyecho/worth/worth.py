@@ -89,13 +89,18 @@ class Worth:
                 "the loader with with_info=True, and pass on what it yields beside each batch"
             )
         use, items = np.array(info.use), np.array(info.source_index)
-        shape = tuple(np.shape(losses))
+        try:
+            shape, arrival = tuple(np.shape(losses)), arrival_of(losses)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"Worth.observe needs losses as numbers, got {type(losses).__name__} ({error})"
+            ) from error
         if shape != use.shape:
             raise ConfigError(
                 f"Worth.observe needs one loss for each of {len(use)} examples, got losses of "
                 f"shape {shape}; compute the loss without a reduction (reduction='none')"
             )
-        self._pending.append((arrival_of(losses), use, items))
+        self._pending.append((arrival, use, items))
         while self._pending and (len(self._pending) > MOST_PENDING or self._pending[0][0].ready()):
             self._count_oldest()
         for each in self.observers:

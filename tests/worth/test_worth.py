@@ -98,6 +98,12 @@ def test_observe_takes_losses_of_every_kind(losses):
     assert state["squares"].tolist() == [5]
 
 
+@pytest.mark.parametrize("losses", [["a", "b", "c"], [[1.0], [1.0, 2.0], [3.0]]])
+def test_observe_needs_numbers(losses):
+    with pytest.raises(pyecho.ConfigError, match=r"losses as numbers, got list \("):
+        pyecho.Worth().observe(losses, info_of([0, 0, 0]))
+
+
 @pytest.mark.parametrize("losses", [1.0, [1.0, 2.0], np.ones((3, 1)), torch.tensor(1.0)])
 def test_observe_needs_a_loss_for_each_example(losses):
     worth = pyecho.Worth()
