@@ -118,25 +118,27 @@ class Record:
         width, batches, later, validated, every = (
             int(state[name]) for name in ("width", "batches", "later", "validated", "every")
         )
-        bins = -(-batches // width) if width > 0 else -1
-        if not 0 <= bins <= BINS or width & (width - 1) or not -1 <= later <= batches:
-            raise ValueError(f"{batches} batches in bins of {width}, a later pass after {later}")
+        bins, losses = _groups(batches, width), _groups(validated, every)
+        if not -1 <= later <= batches:
+            raise ValueError(f"a later pass after {later} of {batches} batches")
         shapes = {"counts": (bins, USES), "sums": (bins, USES), "squares": (bins,)}
-        arrays = {name: _array(state[name], *shape[1:]) for name, shape in shapes.items()}
-        if every <= 0 or every & (every - 1) or validated < 0:
-            raise ValueError(f"{validated} validation losses, of which every {every}th is kept")
-        uses = _array(state["validation_uses"], USES)
-        losses = np.asarray(state["validation_losses"], np.float64)
-        wrong = [name for name, shape in shapes.items() if arrays[name].shape != shape]
-        if wrong or uses.shape != (len(losses), USES):
-            raise ValueError(f"arrays of other shapes: {wrong or 'validation_uses'}")
+        shapes |= {"validation_uses": (losses, USES), "validation_losses": (losses,)}
+        arrays = {
+            name: np.asarray(state[name], np.float64).reshape(shape)
+            for name, shape in shapes.items()
+        }
+        for name, array in arrays.items():
+            least = -np.inf if name in ("sums", "validation_losses") else 0
+            if not (np.isfinite(array) & (array >= least)).all():
+                raise ValueError(f"{name} with numbers that are negative or not finite")
         first = set(np.asarray(state["first"], np.int64).ravel().tolist())
         self.__init__()  # type: ignore[misc]
         self.width, self.batches, self.first = width, batches, first
         self.later = None if later < 0 else later
-        for name, array in arrays.items():
-            getattr(self, name)[:bins] = array
-        self.validations = list(zip(uses, losses.tolist(), strict=True))
+        for name in ("counts", "sums", "squares"):
+            getattr(self, name)[:bins] = arrays[name]
+        uses, each_loss = arrays["validation_uses"], arrays["validation_losses"].tolist()
+        self.validations = list(zip(uses, each_loss, strict=True))
         self.validated, self.every = validated, every
 
     def _note(self, fresh: NDArray[np.int64]) -> None:
@@ -161,7 +163,8 @@ class Record:
         self.width *= 2
 
 
-def _array(numbers: Any, *columns: int) -> NDArray[np.float64]:
-    """Return an array; an empty list has these columns as well."""
-    array = np.asarray(numbers, np.float64)
-    return array if array.size else array.reshape(0, *columns)
+def _groups(count: int, size: int) -> int:
+    """Return the number of groups of this size. Raises ValueError if no record has them."""
+    if not (0 <= count < 2**63 and 0 < size < 2**63 and count <= BINS * size) or size & (size - 1):
+        raise ValueError(f"{count} batches or validation losses in groups of {size}")
+    return -(-count // size)

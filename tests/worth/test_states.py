@@ -109,11 +109,18 @@ def test_state_goes_on_exactly(way):
         {"counts": np.zeros((2, 2))},
         {"squares": "none"},
         {"first": [[1.5, "x"]]},
+        {"counts": np.full((10, 16), np.nan)},
+        {"counts": np.full((10, 16), -1.0)},
+        {"sums": np.full((10, 16), np.inf)},
+        {"batches": 10 * 2**2000, "width": 2**2000},
         {"validation_losses": np.zeros(3)},
+        {"validation_losses": [np.nan]},
+        {"validated": 600, "validation_losses": [1.0] * 600, "validation_uses": [[1] * 16] * 600},
+        {"every": 3},
     ],
 )
 def test_load_state_dict_refuses_what_is_no_state(change):
-    worth = observed([0.5], batches=10)
+    worth = observed([0.5], batches=10, validated=True)
     before = worth.state_dict()
     with pytest.raises(pyecho.CheckpointError, match="no state of a Worth"):
         worth.load_state_dict(before | change)
