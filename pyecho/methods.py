@@ -113,7 +113,7 @@ class LoaderTools:
         Raises
         ------
         ConfigError
-            If the source is an iterator, whose items would be lost.
+            If the source is an iterator, whose items would be lost, or if `worth` is no `Worth`.
         EchoError
             If an iteration of this loader is under way, if the source ends within a few batches,
             or while a trace is being recorded.

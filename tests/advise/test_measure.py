@@ -237,6 +237,11 @@ def test_iterator_is_refused_because_its_items_would_be_lost():
     assert next(items) == 0
 
 
+def test_advise_needs_a_worth_and_not_its_estimate():
+    with pytest.raises(pyecho.ConfigError, match=r"worth=pyecho\.Worth\(\), got WorthEstimate"):
+        pyecho.EchoLoader(range(9), 2).advise(worth=pyecho.Worth().estimate())
+
+
 def test_advise_is_refused_while_an_iteration_or_a_trace_runs(tmp_path):
     loader = pyecho.EchoLoader(range(9), 2)
     batches = iter(loader)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from pyecho._core import EchoError
+from pyecho._core import ConfigError, EchoError
 from pyecho.config import available_cores
 from pyecho.run.host import size_of
 from pyecho.run.trace import Trace
@@ -19,11 +19,11 @@ from pyecho.tools.advise import probe
 from pyecho.tools.advise.model import Advice, advice_on
 from pyecho.tools.advise.remedies import MOST_FACTOR, Facts
 from pyecho.tools.advise.times import FACTORS, SLACK, Times
+from pyecho.worth import Worth
 from pyecho.worth.estimate import PUBLISHED_USES
 
 if TYPE_CHECKING:
     from pyecho.loader import EchoLoader
-    from pyecho.worth import Worth
 
 FEWEST = 8
 """Batches without which nothing is measured."""
@@ -54,6 +54,8 @@ def measured_advice(
     """
     loader, _ = pipeline()
     worth = loader._config.worth if worth is None else worth
+    if not isinstance(worth, Worth | None):
+        raise ConfigError(f"advise() needs worth=pyecho.Worth(), got {type(worth).__name__}")
     known: tuple[float, ...] = ()
     if worth is not None and (estimate := worth.estimate()).identified:
         known = tuple(map(estimate.effective, range(1, MOST_FACTOR + 1)))
