@@ -160,9 +160,8 @@ class Worth:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Become what `state_dict` has saved. Raises `CheckpointError`, unchanged, if it cannot."""
-        record = Record()
         try:
-            record.load(dict(state))
+            record = Record.of(state)
         except (ValueError, TypeError, LookupError, OverflowError) as error:
             raise CheckpointError(f"this is no state of a Worth: {error}") from error
         self._pending.clear()
@@ -225,30 +224,27 @@ def _evidence(record: Record) -> tuple[list[Evidence], bool]:
 
     They do not if they are of a first pass that is over.
     """
-    if record.later is None:
-        return [_fresh(record), _validated(record.validations)], True
-    first_pass = record.counts[: record.later // record.width].sum()
-    first = [each for each in record.validations if each[0].sum() <= first_pass]
-    if len(record.validations) - len(first) >= LEAST_BINS:
-        return [_validated(record.validations)], True
-    return [_fresh(record), _validated(first)], False
+    uses = record.validation_uses[: record.validations]
+    losses = record.validation_losses[: record.validations]
+    if record.later < 0:
+        return [_fresh(record, record.bins), _validated(uses, losses)], True
+    bins = record.later // record.width
+    first = uses.sum(1) <= record.counts[:bins].sum()
+    if len(first) - first.sum() >= LEAST_BINS:
+        return [_validated(uses, losses)], True
+    return [_fresh(record, bins), _validated(uses[first], losses[first])], False
 
 
-def _validated(validations: list[tuple[Floats, float]]) -> Evidence:
-    kept = [(uses, loss) for uses, loss in validations if uses[0] > 0]
-    kept = kept[len(kept) // 64 :]  # the first steps of a training follow no law
-    seen = np.array([uses for uses, _ in kept]).reshape(-1, USES)
-    losses = np.array([loss for _, loss in kept])
-    return Evidence(seen, losses, np.ones(len(kept)), MOST_VALIDATIONS)
+def _validated(uses: Floats, losses: Floats) -> Evidence:
+    kept = _lawful(uses[:, 0])
+    return Evidence(uses[kept], losses[kept], np.ones(len(kept)), MOST_VALIDATIONS)
 
 
-def _fresh(record: Record) -> Evidence:
-    """Return the mean loss on fresh uses in each bin of the first pass, at its middle."""
-    bins = record.bins if record.later is None else record.later // record.width
+def _fresh(record: Record, bins: int) -> Evidence:
+    """Return the mean loss on fresh uses in each of the first bins, at its middle."""
     counts = record.counts[:bins]
     count = counts[:, 0]
-    kept = np.flatnonzero(count > 0)
-    kept = kept[len(kept) // 64 :]  # the first steps of a training follow no law
+    kept = _lawful(count)
     if len(kept) == 0:
         return Evidence(np.zeros((0, USES)), np.zeros(0), np.zeros(0))
     seen = (counts.cumsum(0) - counts / 2)[kept]
@@ -258,6 +254,12 @@ def _fresh(record: Record) -> Evidence:
     smooth = np.convolve(variance, window, "same") / np.convolve(np.ones(len(kept)), window, "same")
     precision = count[kept] / np.maximum(smooth, 1e-12 + 1e-6 * smooth.mean())
     return Evidence(seen, losses, precision)
+
+
+def _lawful(fresh: Floats) -> NDArray[np.intp]:
+    """Return rows with fresh uses, less those of the first steps, which follow no law."""
+    rows = np.flatnonzero(fresh > 0)
+    return rows[len(rows) // 64 :]
 
 
 def _gap(record: Record, last: int) -> tuple[float, ...]:
