@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -15,8 +14,8 @@ class Arrival:
     """The losses of one batch."""
 
     ready: Callable[[], bool]
-    read: Callable[[], NDArray[np.float64]]
-    """Waits if they are not ready."""
+    read: Callable[[], Any]
+    """Return them as something that NumPy takes. Waits if they are not ready."""
 
 
 def arrival_of(losses: Any) -> Arrival:
@@ -27,11 +26,11 @@ def arrival_of(losses: Any) -> Arrival:
             return _from_cuda(losses)
         if losses.device.type != "cpu":
             kept = losses.clone()
-            return Arrival(lambda: False, lambda: _array(kept.float().cpu().numpy()))
+            return Arrival(lambda: False, lambda: kept.float().cpu().numpy())
         losses = losses.double().numpy()
     if hasattr(losses, "copy_to_host_async"):
         losses.copy_to_host_async()
-        return Arrival(losses.is_ready, lambda: _array(losses))
+        return Arrival(losses.is_ready, lambda: losses)
     array = np.array(losses, np.float64)  # a copy: it may wait for others that come from a device
     return Arrival(lambda: True, lambda: array)
 
@@ -39,18 +38,13 @@ def arrival_of(losses: Any) -> Arrival:
 def _from_cuda(losses: Any) -> Arrival:
     import torch
 
-    host = torch.empty(losses.shape, dtype=torch.float32, pin_memory=True)
     with torch.cuda.device(losses.device):
-        host.copy_(losses, non_blocking=True)
+        host = losses.to("cpu", torch.float32, non_blocking=True)  # into pinned memory
         copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
         copied.record()
 
-    def read() -> NDArray[np.float64]:
+    def read() -> Any:
         copied.synchronize()
-        return _array(host.numpy())
+        return host.numpy()
 
     return Arrival(copied.query, read)
-
-
-def _array(losses: Any) -> NDArray[np.float64]:
-    return np.asarray(losses, np.float64)

@@ -146,12 +146,11 @@ class Worth:
     @contextmanager
     def _aside(self) -> Iterator[None]:
         """Forget at the end of a block what it observes, as in a trial run."""
-        kept = dict(vars(self))
-        self.__init__()  # type: ignore[misc]
+        kept, self.__dict__ = self.__dict__, Worth().__dict__
         try:
             yield
         finally:
-            vars(self).update(kept)
+            self.__dict__ = kept
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that was observed: numbers and lists of them, independent of this object."""
@@ -182,7 +181,7 @@ class Worth:
 
     def _count_oldest(self) -> None:
         arrival, use, items = self._pending[0]
-        losses = arrival.read()  # Ctrl-C may end the wait, and the batch stays
+        losses = np.asarray(arrival.read(), np.float64)  # Ctrl-C while it waits keeps the batch
         self._pending.popleft()
         self._record.add(losses, use, items)
         self._estimate = None
