@@ -82,7 +82,7 @@ def speeds(profile: np.ndarray, ratio: float, batches: int, seed: int) -> tuple[
     loader = pyecho.EchoLoader(
         source, "auto", batch_size=BATCH, shuffle_buffer=POOL, with_info=True, worth=worth
     )
-    loader._config.adaptive._stats = clock.stats
+    loader._config.adaptive._stats = lambda: clock.stats
     marks = []
     for number, (_, info) in enumerate(loader):
         if number == batches:

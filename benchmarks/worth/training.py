@@ -173,7 +173,7 @@ def batches(
         **options,
     )
     if factor == "auto":
-        loader._config.adaptive._stats = clock.stats
+        loader._config.adaptive._stats = lambda: clock.stats
     with loader:
         while True:
             yield from loader

@@ -46,38 +46,33 @@ class Auto(Adaptive):
     """
 
     pace: _core.Pace
+    _stats: Callable[[], Callable[[], EchoStats] | None]
 
-    def __init__(self, worth: Worth) -> None:
+    def __init__(self, worth: Worth, pace: float = 2.0) -> None:
         super().__init__(MOST)
         self.worth = worth
         self.pace = _core.Pace()
-        self.pace.value = 2.0
-        self._stats: Callable[[], EchoStats | None] = lambda: None
+        self.pace.value = self._chosen = pace
         self._before = EchoStats()
         self._observed = self._probes = 0
-        self._chosen = self.pace.value
         self._next = FIRST_PERIOD
 
     def follow(self, loader: Any) -> None:
         """Take the speeds from the statistics of this loader, as long as it lives."""
-        alive = weakref.ref(loader)
-
-        def stats() -> EchoStats | None:
-            found = alive()
-            return None if found is None else found.stats()
-
-        self._stats = stats
+        self._stats = weakref.WeakMethod(loader.stats)
         self.worth.observers.add(self)
 
     def observed(self) -> None:
         """Count a batch that `Worth` has observed, and decide at the end of a period."""
         self._observed += 1
-        if self._observed >= self._next:
-            self._next += max(PERIOD, self._observed // 16)
-            stats = self._stats()
-            ratio = math.nan if stats is None else _ratio(self._before, stats)
-            if stats is not None and ratio > 0:
-                self._before = stats
+        if self._observed < self._next:
+            return
+        self._next += max(PERIOD, self._observed // 16)
+        if (stats := self._stats()) is not None:
+            now = stats()
+            ratio = _ratio(self._before, now)
+            if not math.isnan(ratio):
+                self._before = now
                 self._decide(ratio)
 
     def _decide(self, ratio: float) -> None:
@@ -98,7 +93,7 @@ class Auto(Adaptive):
 
     def __reduce__(self) -> Any:
         """Return what copies hold: they keep the pace, and follow no loader."""
-        return _copied, (self.worth, self.pace.value)
+        return Auto, (self.worth, self.pace.value)
 
     def __repr__(self) -> str:
         """Show what it does now."""
@@ -135,19 +130,12 @@ def auto_of(config: Config) -> Auto:
     return Auto(config.worth)
 
 
-def _copied(worth: Worth, pace: float) -> Auto:
-    factor = Auto(worth)
-    factor.pace.value = pace
-    return factor
-
-
 def _ratio(before: EchoStats, now: EchoStats) -> float:
     """Return R in the time between two statistics; NaN if nothing was read or handed out."""
-    read, emitted = now.read - before.read, now.emitted - before.emitted
-    upstream = (now.upstream_seconds or now.source_seconds) - (
-        before.upstream_seconds or before.source_seconds
-    )
-    downstream = now.downstream_seconds - before.downstream_seconds
-    if read < 1 or emitted < 1 or downstream <= 0:
-        return math.nan
-    return max(upstream, 1e-9) / read / (downstream / emitted)
+    start, end = (each.upstream_seconds or each.source_seconds for each in (before, now))
+    return EchoStats(
+        read=now.read - before.read,
+        emitted=now.emitted - before.emitted,
+        upstream_seconds=max(end - start, 1e-9),
+        downstream_seconds=now.downstream_seconds - before.downstream_seconds,
+    ).ratio

@@ -26,8 +26,10 @@ def watched(loader, worth, rho, batches, ratio):
     worths = np.concatenate([[1.0], rho, np.full(MOST, rho[-1])])
     effective, fresh, emitted, paces = 0.0, 0, 0, []
     factor = loader._config.adaptive
-    factor._stats = lambda: pyecho.EchoStats(
-        read=fresh, emitted=emitted, upstream_seconds=fresh * ratio, downstream_seconds=emitted
+    factor._stats = lambda: (
+        lambda: pyecho.EchoStats(
+            read=fresh, emitted=emitted, upstream_seconds=fresh * ratio, downstream_seconds=emitted
+        )
     )
     for number, (_, info) in enumerate(loader):
         fresh += int((info.use == 0).sum())
@@ -62,8 +64,10 @@ def test_auto_probes_for_a_while_only_where_losses_tell_nothing():
     loader, worth = loader_of(np.zeros(400_000, np.float32))
     factor, paces = loader._config.adaptive, []
     fresh = emitted = 0
-    factor._stats = lambda: pyecho.EchoStats(
-        read=fresh, emitted=emitted, upstream_seconds=3 * fresh, downstream_seconds=emitted
+    factor._stats = lambda: (
+        lambda: pyecho.EchoStats(
+            read=fresh, emitted=emitted, upstream_seconds=3 * fresh, downstream_seconds=emitted
+        )
     )
     for number, (batch, info) in enumerate(loader):
         fresh, emitted = fresh + int((info.use == 0).sum()), emitted + 32
