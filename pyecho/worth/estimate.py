@@ -167,11 +167,11 @@ def _recent_repeats(seen: Floats, span: float) -> Floats:
     """Return the share of repeats in about the last `span` uses before each row."""
     uses = np.diff(seen, axis=0, prepend=0)
     totals = np.maximum(uses.sum(1), 1e-9)
-    shares = uses[:, 1:].sum(1) / totals
-    found = np.array(shares)
-    for row, kept in enumerate(np.exp(-totals / span).tolist()):
-        found[row] += kept * (found[row - 1] - found[row]) if row else 0
-    return found
+    shares = np.asarray(uses[:, 1:].sum(1) / totals)
+    kept = np.exp(-totals / span)
+    for row in range(1, len(shares)):
+        shares[row] += kept[row] * (shares[row - 1] - shares[row])
+    return shares
 
 
 def _splines(at: Floats) -> Floats:

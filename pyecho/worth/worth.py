@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -214,7 +215,7 @@ def _estimate_of(record: Record) -> WorthEstimate:
                 f"a repeat's worth lies between {low:.2f} and {high:.2f}; it shows when the mix of "
                 "fresh and repeated uses changes, or when more was seen"
             )
-            return WorthEstimate(False, reason, generalises, estimate.gap, weights, last)
+            return replace(estimate, identified=False, reason=reason)
     return estimate
 
 
