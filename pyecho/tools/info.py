@@ -46,9 +46,9 @@ def collect() -> dict[str, Any]:
         "numpy": np.__version__,
         "torch": _installed("torch"),
         "system": f"{platform.system()} {platform.machine()}",
-        "cpu": _found(r"^model name\s*:\s*(.+)$", _CPU_LIST),
+        "cpu": found_in(_CPU_LIST, r"^model name\s*:\s*(.+)$"),
         "cores": available_cores(),
-        "huge_pages": _found(r"\[(\w+)\]", _HUGE_PAGES),
+        "huge_pages": found_in(_HUGE_PAGES, r"\[(\w+)\]"),
         "memlock_bytes": None if memlock == resource.RLIM_INFINITY else memlock,
     }
 
@@ -84,18 +84,18 @@ def as_text(facts: dict[str, Any]) -> str:
     return "\n".join(f"{name:<{width}}  {value}" for name, value in lines.items())
 
 
-def _installed(distribution: str) -> str | None:
-    """Return the version of an installed package without the cost of importing it."""
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def _found(pattern: str, path: Path) -> str | None:
+def found_in(path: Path, pattern: str) -> str | None:
     """Return the first group of a pattern in a file of the system, None if it is not there."""
     try:
         found = re.search(pattern, path.read_text(), re.MULTILINE)
     except OSError:
         return None
     return found.group(1) if found else None
+
+
+def _installed(distribution: str) -> str | None:
+    """Return the version of an installed package without the cost of importing it."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None

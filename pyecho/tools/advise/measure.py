@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -49,41 +50,44 @@ def measured_advice(
 
     Raises
     ------
+    ConfigError
+        If `worth` is something else.
     EchoError
         If the source ends too soon, or while a trace is being recorded.
     """
     loader, _ = pipeline()
-    worth = loader._config.worth if worth is None else worth
+    config = loader._config
+    worth = config.worth if worth is None else worth
     if not isinstance(worth, Worth | None):
         raise ConfigError(f"advise() needs worth=pyecho.Worth(), got {type(worth).__name__}")
     known: tuple[float, ...] = ()
     if worth is not None and (estimate := worth.estimate()).identified:
         known = tuple(map(estimate.effective, range(1, MOST_FACTOR + 1)))
     with nullcontext() if worth is None else worth._aside():  # the step may observe
-        return _measured(loader, pipeline, steps, Facts(epochs=epochs, worth=known))
-
-
-def _measured(
-    loader: EchoLoader, pipeline: Callable[[], Pipeline], steps: int, facts: Facts
-) -> Advice:
-    began, used = time.perf_counter(), probe.processor_seconds()
-    upstream, item_bytes = _free_run(loader, steps)
-    took = time.perf_counter() - began
-    facts = replace(
-        facts,
-        item_bytes=item_bytes,
-        busy_cores=(probe.processor_seconds() - used) / took,
-        cores=available_cores(),
-    )
-    times = _full_run(*pipeline(), steps, upstream)
-    if upstream > SLACK * times.cycle and not loader._source.in_memory:
-        facts = _with_source(facts, pipeline()[0], upstream, steps, took)
-    factor = loader._config.most_uses
-    if loader._config.adaptive is not None:  # it follows R
+        began, used = time.perf_counter(), _processor_seconds()
+        upstream, item_bytes = _free_run(loader, steps)
+        took = time.perf_counter() - began
+        facts = Facts(
+            item_bytes=item_bytes,
+            busy_cores=(_processor_seconds() - used) / took,
+            cores=available_cores(),
+            epochs=epochs,
+            worth=known,
+        )
+        times = _full_run(*pipeline(), steps, upstream)
+        if upstream > SLACK * times.cycle and not loader._source.in_memory:
+            facts = _with_source(facts, pipeline()[0], upstream, steps, took)
+    factor = config.most_uses
+    if config.adaptive is not None:  # it follows R
         factor = min(factor, max(1.0, times.ratio))
-    if loader._config.pace is not None:  # as far as nothing else is known
+    if config.pace is not None:  # as far as nothing else is known
         factor = min(factor, PUBLISHED_USES)
     return advice_on(times, factor, steps, facts)
+
+
+def _processor_seconds() -> float:
+    """Return the processor time of this process, and of its children that have ended."""
+    return sum(os.times()[:4])
 
 
 def _with_source(
@@ -91,13 +95,10 @@ def _with_source(
 ) -> Facts:
     """Add what decides how a slow source can be made faster."""
     source = loader._source
+    few, limit = max(FEWEST, steps // 2), WORKERS_SECONDS + 4 * took
     room, speed = probe.disk()
     workers, unmeasured = probe.times_of_workers(
-        loader,
-        upstream,
-        lambda variant: _free_run(
-            variant, max(FEWEST, steps // 2), limit=WORKERS_SECONDS + 4 * took
-        )[0],
+        loader, upstream, lambda variant: _free_run(variant, few, limit)[0]
     )
     return replace(
         facts,
@@ -123,7 +124,7 @@ def _free_run(
     collate = None if given._config.collate_fn is None else len
     fresh, seconds, size = [], [], None
     loader = given._variant(factor=1, worth=None, augment=None, collate_fn=collate)
-    with closing(loader), _closed_after(loader, limit):
+    with closing(loader), nullcontext() if limit is None else _closed_after(loader, limit):
         rows = loader._config.batch_size or 1
         for _, batch in _batches(loader, steps + steps // 4 + 1):
             seconds.append(time.perf_counter())
@@ -140,11 +141,8 @@ def _free_run(
 
 
 @contextmanager
-def _closed_after(loader: EchoLoader, seconds: float | None) -> Iterator[None]:
+def _closed_after(loader: EchoLoader, seconds: float) -> Iterator[None]:
     """Close a loader if the block still runs after so many seconds."""
-    if seconds is None:
-        yield
-        return
     timer = threading.Timer(seconds, loader.close)
     timer.daemon = True
     timer.start()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyecho._core import Closed, ConfigError
+from pyecho.tools.info import found_in
 
 if TYPE_CHECKING:
     from pyecho.loader import EchoLoader
@@ -23,24 +24,16 @@ FILE_BYTES = 64 << 20
 """Bytes that are written and read to measure a disk."""
 
 
-def processor_seconds() -> float:
-    """Return the processor time of this process, and of its children that have ended."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
-
-
 def free_memory() -> int | None:
     """Return the bytes that the system could still give this process; None if it does not say."""
-    system, group = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
-    if not system.exists():
+    available = found_in(Path("/proc/meminfo"), r"^MemAvailable:\s+(\d+)")
+    if available is None:
         return None
-    sizes = dict(line.split()[:2] for line in system.read_text().splitlines())
-    if "MemAvailable:" not in sizes:
-        return None
-    free = int(sizes["MemAvailable:"]) << 10
-    if (group / "memory.max").exists() and (group / "memory.max").read_text().strip() != "max":
-        most, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
-        free = min(free, max(0, most - used))
+    free = int(available) << 10
+    group = Path("/sys/fs/cgroup")
+    most, used = (found_in(group / f"memory.{name}", r"(\d+)") for name in ("max", "current"))
+    if most is not None and used is not None:  # most is "max" without a limit
+        free = min(free, max(0, int(most) - int(used)))
     return free
 
 

@@ -149,25 +149,16 @@ def _changes(times: Times, factor: float, limit: str, facts: Facts) -> Iterator[
         return
     gain = parts[limit] / rest if rest else 1.0
     reason = f"{_ms(parts[limit])} of a batch, beside {_ms(rest)} of the next slower part"
-    if limit == "augmentation":
-        count = math.ceil(times.augment_workers * gain)
-        yield Remedy(
-            "augmentation",
-            f"Use augment_workers={count}, if the augmentation releases the GIL and there are "
-            f"cores for it ({facts.cores} here), or ops=",
-            gain,
-            reason,
-            factor,
-        )
-    elif limit == "gather":
-        action = f"Use more threads than {times.gather_threads}"
-        yield Remedy("gather", action, gain, reason, factor)
-    elif limit == "upload":
-        action = (
-            "Send fewer bytes: device_dtype= converts on the device, and echo_on='device' sends "
-            "each example once"
-        )
-        yield Remedy("upload", action, gain, reason, factor)
+    actions: dict[Kind, str] = {
+        "augmentation": f"Use augment_workers={math.ceil(times.augment_workers * gain)}, if the "
+        f"augmentation releases the GIL and there are cores for it ({facts.cores} here), or ops=",
+        "gather": f"Use more threads than {times.gather_threads}",
+        "upload": "Send fewer bytes: device_dtype= converts on the device, and echo_on='device' "
+        "sends each example once",
+    }
+    for kind, action in actions.items():
+        if kind == limit:
+            yield Remedy(kind, action, gain, reason, factor)
     yield from _kept(times, now, facts)
     yield from _workers(times, now, facts)
     yield from _echo(times, factor, now, facts)
