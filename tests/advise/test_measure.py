@@ -42,10 +42,16 @@ def test_advise_measures_every_loader_which_then_runs_as_before(driver, batch_si
 
 
 @pytest.mark.parametrize(
-    ("limit", "source_seconds", "step_seconds", "augment_seconds"),
-    [("source", 0.02, 0, 0), ("consumer", 0, 0.01, 0), ("augmentation", 0, 0, 0.01)],
+    ("limit", "source_seconds", "step_seconds", "options"),
+    [
+        ("source", 0.02, 0, {}),
+        ("consumer", 0, 0.01, {}),
+        ("augmentation", 0, 0, {"augment": paused(0.01)}),
+        ("augmentation", 0, 0, {"augment_example": paused(0.005)}),
+        ("augmentation", 0, 0, {"collate_fn": paused(0.01)}),
+    ],
 )
-def test_limit_is_found(limit, source_seconds, step_seconds, augment_seconds):
+def test_limit_is_found(limit, source_seconds, step_seconds, options):
     """One part is slow, and the others take next to no time."""
 
     class Slow:
@@ -54,9 +60,10 @@ def test_limit_is_found(limit, source_seconds, step_seconds, augment_seconds):
                 time.sleep(source_seconds)
                 yield np.full(4, number)
 
-    augment = paused(augment_seconds) if augment_seconds else None
-    loader = pyecho.EchoLoader(Slow(), 2, batch_size=2, augment=augment)
-    assert loader.advise(paused(step_seconds), steps=8).limit == limit
+    loader = pyecho.EchoLoader(Slow(), 2, batch_size=2, **options)
+    advice = loader.advise(paused(step_seconds), steps=8)
+    assert advice.limit == limit
+    assert limit == "source" or advice.times.upstream < 0.005
 
 
 def auto_loader(worth):

@@ -123,7 +123,9 @@ def _free_run(
     """
     collate = None if given._config.collate_fn is None else len
     fresh, seconds, size = [], [], None
-    loader = given._variant(factor=1, worth=None, augment=None, collate_fn=collate)
+    loader = given._variant(
+        factor=1, worth=None, augment=None, augment_example=None, collate_fn=collate
+    )
     with closing(loader), nullcontext() if limit is None else _closed_after(loader, limit):
         rows = loader._config.batch_size or 1
         for _, batch in _batches(loader, steps + steps // 4 + 1):
