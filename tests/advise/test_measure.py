@@ -73,7 +73,8 @@ def auto_loader(worth):
 
 def test_auto_counts_as_what_it_does_until_it_knows_the_worth():
     assert auto_loader(pyecho.Worth()).advise(steps=20).factor == 4
-    assert auto_loader(pyecho.Worth()).advise(paused(0.002), steps=20).factor == 1
+    advice = auto_loader(pyecho.Worth()).advise(paused(0.002), steps=20)
+    assert (advice.limit, advice.factor) == ("consumer", 1)
 
 
 def test_worth_forgets_what_the_step_observes():
@@ -97,13 +98,12 @@ def test_worth_forgets_what_the_step_observes():
     assert loader._config.adaptive._observed == 10
 
 
-def test_advice_goes_by_the_worth_of_the_loader(monkeypatch):
-    worth = pyecho.Worth()
-    loader, seen = auto_loader(worth), []
-    known = observed([0.0] * 3, worth=pyecho.Worth())
-    worth.load_state_dict(known.state_dict())
+@pytest.mark.parametrize("passed", [False, True])
+def test_advice_goes_by_the_worth_that_is_passed_or_by_that_of_the_loader(passed, monkeypatch):
+    known, seen = observed([0.0] * 3), []
     monkeypatch.setattr(measure, "advice_on", lambda *given: seen.append(given[-1]))
-    loader.advise(paused(0.001), steps=20)
+    loader = auto_loader(pyecho.Worth() if passed else known)
+    loader.advise(paused(0.001), steps=20, worth=known if passed else None)
     assert seen[0].worth[1] == known.estimate().effective(2)
 
 
@@ -177,29 +177,6 @@ def test_dataset_that_cannot_go_to_workers_says_why():
     source.local = lambda: None
     loader = pyecho.EchoLoader(source, 1, batch_size=2, multiprocessing_context="spawn")
     assert "not measured: " in str(loader.advise(paused(1e-3), steps=8))
-
-
-@pytest.mark.slow
-def test_worth_says_what_repeats_are_worth():
-    class Known:
-        identified = True
-
-        def effective(self, factor):
-            return 1 + (factor - 1) / 2
-
-    worth = pyecho.Worth()
-    worth.estimate = Known
-    loader = pyecho.EchoLoader(Waiting(), 1, batch_size=2)
-    advice = loader.advise(paused(1e-3), steps=8, epochs=1, worth=worth)
-    assert kinds(advice) == ["workers", "echo"]
-    assert "fresh examples, by Worth" in str(advice)
-
-
-def test_loader_that_decides_its_factor_is_measured_as_any_other():
-    options = {"batch_size": 4, "shuffle_buffer": 8, "with_info": True, "worth": pyecho.Worth()}
-    loader = pyecho.EchoLoader(np.zeros((100, 3)), "auto", **options)
-    advice = loader.advise(paused(1e-3), steps=8)
-    assert (advice.limit, advice.factor) == ("consumer", 1)
 
 
 @pytest.mark.slow

@@ -97,6 +97,11 @@ def test_remedies_of_a_slow_source_come_in_the_order_of_their_gain(facts, kinds,
     assert found[0].gain == pytest.approx(gain, rel=0.02)
 
 
+def test_reason_for_a_factor_says_what_worth_knows():
+    [found] = advised(1, {}, worth=(1, 1.2, 1.3, 1.3)).remedies
+    assert found.reason == "R is 6.0, and 3.0 uses are worth 1.3 fresh examples, by Worth"
+
+
 @pytest.mark.parametrize(
     ("busy", "cores", "scale", "action"),
     [

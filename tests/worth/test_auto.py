@@ -20,8 +20,11 @@ def loader_of(items=ITEMS, worth=None, **options):
     return pyecho.EchoLoader(items, "auto", worth=worth, **options), worth
 
 
-def watched(loader, worth, rho, batches, ratio):
-    """Take batches as a learner whose repeats are worth rho; return the paces of the periods."""
+def watched(loader, worth, rho, batches, ratio, size=1):
+    """Take batches as a learner whose repeats are worth rho; return the paces of the periods.
+
+    `size` is that of its losses.
+    """
     rng = np.random.default_rng(0)
     worths = np.concatenate([[1.0], rho, np.full(MOST, rho[-1])])
     effective, fresh, emitted, paces = 0.0, 0, 0, []
@@ -36,7 +39,7 @@ def watched(loader, worth, rho, batches, ratio):
         emitted += len(info.use)
         effective += worths[info.use].sum()
         mean = 0.2 + 2 * (1 + effective / 3000) ** -0.5
-        worth.observe(rng.gamma(2, mean / 2, len(info.use)), info)
+        worth.observe(size * rng.gamma(2, mean / 2, len(info.use)), info)
         if number % PERIOD == PERIOD - 1:
             paces.append(factor.pace.value)
         if number == batches:
@@ -61,22 +64,8 @@ def test_auto_repeats_less_where_late_repeats_do_harm():
 
 @pytest.mark.slow
 def test_auto_probes_for_a_while_only_where_losses_tell_nothing():
-    loader, worth = loader_of(np.zeros(400_000, np.float32))
-    factor, paces = loader._config.adaptive, []
-    fresh = emitted = 0
-    factor._stats = lambda: (
-        lambda: pyecho.EchoStats(
-            read=fresh, emitted=emitted, upstream_seconds=3 * fresh, downstream_seconds=emitted
-        )
-    )
-    for number, (batch, info) in enumerate(loader):
-        fresh, emitted = fresh + int((info.use == 0).sum()), emitted + 32
-        worth.observe(batch, info)
-        if number % PERIOD == PERIOD - 1:
-            paces.append(factor.pace.value)
-        if len(paces) == 2 * PROBES:
-            break
-    loader.close()
+    loader, worth = loader_of(np.arange(400_000, dtype=np.float32))
+    paces = watched(loader, worth, [1.0], 2 * PROBES * PERIOD, ratio=3, size=0)
     assert set(paces) == {1.5, 3}
     assert set(paces[-PROBES // 2 :]) == {3}
 
@@ -118,6 +107,13 @@ def equal(these, those):
     )
 
 
+def replaying(items, log, **options):
+    factor = pyecho.Adaptive(MOST).replay(log)
+    return pyecho.EchoLoader(
+        items, factor, batch_size=32, shuffle_buffer=256, with_info=True, **options
+    )
+
+
 @pytest.mark.parametrize("source", [list, iter])
 def test_auto_log_gives_the_same_batches_on_any_number_of_threads(source):
     items = ITEMS[:40_000]
@@ -128,11 +124,7 @@ def test_auto_log_gives_the_same_batches_on_any_number_of_threads(source):
     assert len(uses) == len(items)
     assert max(uses.values()) <= MOST
     for threads in (0, 1, 2, 4):
-        factor = pyecho.Adaptive(MOST).replay(log)
-        again = pyecho.EchoLoader(
-            items, factor, batch_size=32, shuffle_buffer=256, with_info=True, threads=threads
-        )
-        assert equal(batches_of(again), expected)
+        assert equal(batches_of(replaying(items, log, threads=threads)), expected)
 
 
 def test_auto_states_of_states_go_on_exactly():
@@ -155,13 +147,7 @@ def test_auto_states_of_states_go_on_exactly():
         seen = [each for _, each, _ in taken[:done]] + [first[1].source_index]
         seen += [each for _, each, _ in batches_of(second)]
         assert set(np.concatenate(seen).tolist()) == set(range(len(items)))
-        replayed = pyecho.EchoLoader(
-            items,
-            pyecho.Adaptive(MOST).replay(log),
-            batch_size=32,
-            shuffle_buffer=256,
-            with_info=True,
-        )
+        replayed = replaying(items, log)
         replayed.load_state_dict(state)
         assert equal(batches_of(replayed), taken[done:])
 
