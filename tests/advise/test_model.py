@@ -97,6 +97,14 @@ def test_remedies_of_a_slow_source_come_in_the_order_of_their_gain(facts, kinds,
     assert found[0].gain == pytest.approx(gain, rel=0.02)
 
 
+@pytest.mark.parametrize("late", [0.0, -0.3])
+def test_repeats_that_undo_what_was_learned_are_left_out(late):
+    worth = (1, 1.9, 2.1, 1.7, 1.2, 0.7, 0.2, late)
+    memory, echo = advised(8, {}, worth=worth, **FEW).remedies
+    assert (memory.kind, echo.action) == ("memory", "Lower factor to 3.0")
+    assert memory.gain > echo.gain > 10
+
+
 def test_reason_for_a_factor_says_what_worth_knows():
     [found] = advised(1, {}, worth=(1, 1.2, 1.3, 1.3)).remedies
     assert found.reason == "R is 6.0, and 3.0 uses are worth 1.3 fresh examples, by Worth"

@@ -59,10 +59,14 @@ class Facts:
     """By `Worth`, E(1), E(2), ...; empty if it is not known."""
 
     def learned(self, factor: float) -> float:
-        """Return E(factor), the fresh examples that are worth as much as one with all its uses."""
+        """Return E(factor), the fresh examples that are worth as much as one with all its uses.
+
+        At least 0.1, also where repeats undo what was learned, because gains are over it.
+        """
         if not self.worth:
             return min(factor, PUBLISHED_USES)
-        return float(np.interp(factor, range(1, len(self.worth) + 1), self.worth))
+        known = np.interp(factor, range(1, len(self.worth) + 1), self.worth)
+        return max(0.1, float(known))
 
     def speed(self, times: Times, factor: float) -> float:
         """Return the learning per second, in fresh batches."""
