@@ -140,6 +140,46 @@ def test_observe_goes_on_after_an_info_that_cannot_be():
     assert worth.state_dict()["batches"] == 1
 
 
+class Remote:
+    """Losses that come from a device, as arrays of JAX do."""
+
+    def __init__(self, losses):
+        self.losses = np.array(losses)
+        self.shape = self.losses.shape
+        self.asked = self.ready = self.was_read = False
+
+    def copy_to_host_async(self):
+        self.asked = True
+
+    def is_ready(self):
+        return self.ready
+
+    def __array__(self, dtype=None, copy=None):
+        self.was_read = True
+        return self.losses.astype(dtype)
+
+
+def test_observe_counts_losses_of_a_device_in_order_once_they_have_come():
+    worth, expected, first = pyecho.Worth(), pyecho.Worth(), Remote([1.0, 2.0])
+    for losses in (first, [3.0, 4.0], [5.0, 6.0]):
+        assert not first.was_read
+        info = info_of([0, 1])
+        worth.observe(losses, info)
+        expected.observe(getattr(losses, "losses", losses), info)
+        assert first.asked
+        first.ready = worth.batches == 2
+    assert first.was_read
+    assert worth.state_dict() == expected.state_dict()
+
+
+def test_observe_waits_for_the_oldest_losses_of_many_that_do_not_come():
+    worth, losses = pyecho.Worth(), [Remote([1.0]) for _ in range(130)]
+    for each in losses:
+        worth.observe(each, info_of([0]))
+    assert [each.was_read for each in losses] == [True] * 2 + [False] * 128
+    assert worth.state_dict()["batches"] == 130
+
+
 def test_observe_keeps_sums_in_bounded_memory():
     worth = pyecho.Worth()
     for step in range(5000):
