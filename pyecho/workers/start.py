@@ -60,8 +60,8 @@ class ProcessWorker:
             _without_interrupts(partial(self._begin, context, job, number))
 
     def _begin(self, context: Any, job: Job, number: int) -> None:
-        self._channel, theirs = socket.socketpair()
         their_life, self._life = multiprocessing.Pipe(duplex=False)
+        self._channel, theirs = socket.socketpair()  # may fail, too, and would leave a warning
         ends.update((self._channel, self._life))
         _with_end(self, _leave, os.getpid(), self._channel, self._life)
         self._process = context.Process(
