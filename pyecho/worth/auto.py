@@ -13,6 +13,7 @@ from pyecho import _core
 from pyecho._core import ConfigError
 from pyecho.adaptive import Adaptive
 from pyecho.stats import EchoStats
+from pyecho.warn import warn
 from pyecho.worth.estimate import PUBLISHED_USES, WorthEstimate
 from pyecho.worth.worth import Worth
 
@@ -128,6 +129,16 @@ def auto_of(config: Config) -> Auto:
             f"{config.wiring.ranks} ranks; pass a number or an Adaptive"
         )
     return Auto(config.worth)
+
+
+def check_observed(worth: Worth, batches: int) -> None:
+    """Warn if it has observed nothing, although a loader has made so many batches."""
+    if batches >= FIRST_PERIOD and worth.batches == 0:
+        warn(
+            f'factor="auto" has seen no losses in {batches} batches, and stays at two uses; call '
+            "worth.observe(losses, info) for each batch",
+            RuntimeWarning,
+        )
 
 
 def _ratio(before: EchoStats, now: EchoStats) -> float:

@@ -127,6 +127,17 @@ def test_auto_log_gives_the_same_batches_on_any_number_of_threads(source):
         assert equal(batches_of(replaying(items, log, threads=threads)), expected)
 
 
+def test_auto_without_losses_warns_with_the_second_epoch():
+    loader, worth = loader_of(np.arange(1600, dtype=np.float32))
+    next(iter(loader))  # a look at the first batch
+    for _, info in loader:
+        last = info
+    with pytest.warns(RuntimeWarning, match=r"no losses in \d+ batches.*call worth\.observe"):
+        iter(loader)
+    worth.observe(np.ones(len(last.use)), last)
+    iter(loader)
+
+
 def test_auto_states_of_states_go_on_exactly():
     items = ITEMS[:20_000]
     loader, worth = loader_of(items)
