@@ -47,6 +47,7 @@ def join_all(threads):
 
 @pytest.fixture(autouse=True)
 def no_thread_is_left():
+    gc.collect()  # loaders in tracebacks of earlier tests
     join_all(pyecho_threads())
     yield
     gc.collect()
