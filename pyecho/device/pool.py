@@ -277,6 +277,9 @@ class DeviceEcho:
     def _refill(self, item: Any, batched: bool, rows: Any, slots: Any) -> None:
         leaves = leaves_like(self.spec, item)
         with self._uploader.computing(), torch.inference_mode(False), torch.no_grad():
+            # The source's work is done, but its stream gets the memory back.
+            there = list(filter(self._uploader.is_there, leaves))
+            self._uploader.follow(self._uploader.arrival(), there)
             for some, into in zip(self._split(rows), self._split(slots), strict=True):
                 index = self._uploader.copy(np.asarray(some, np.int64))
                 columns = [

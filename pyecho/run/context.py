@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
+from pyecho.items.nest import leaves_of
 from pyecho.warn import outer_place, place_of_caller
 
 
@@ -76,6 +77,17 @@ class _TorchState:
             stack.enter_context(cuda.relaxed_capture())
         # Last and in any case: inference mode changes it, and so may the function.
         stack.enter_context(torch.set_grad_enabled(self._grad))
+
+
+def finish_on_device(item: Any) -> None:
+    """Wait for the calling thread's work on tensors that a thread with another stream will use."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return
+    devices = {leaf.device for leaf in leaves_of(item) if isinstance(leaf, torch.Tensor)}
+    for device in devices:
+        if device.type in ("cuda", "xpu"):
+            torch.get_device_module(device).current_stream(device).synchronize()
 
 
 def _autocast(device_type: str) -> dict[str, Any]:

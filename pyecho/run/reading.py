@@ -17,6 +17,7 @@ from pyecho import _core
 from pyecho._core import CheckpointError, ConfigError, EchoError
 from pyecho.config import Config
 from pyecho.items.rows import rows_of
+from pyecho.run.context import finish_on_device
 from pyecho.run.extent import check_steps, may_have, pass_follows
 from pyecho.run.threads import leaving_source
 from pyecho.run.trace import span
@@ -187,6 +188,8 @@ class Reading(Iterator[Iterator[Any]]):
                 rows[len(whiches) :] = [row - cursor.begin]
                 whiches += [which]
             self._found += 1
+        for item, *_ in self.again:  # which the consumer's thread puts into slots
+            finish_on_device(item)
 
     def _cursor_in(self, number: int) -> Cursor:
         if self._cursor is None or self._cursor.number != number:

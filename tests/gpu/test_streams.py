@@ -162,3 +162,29 @@ def test_the_stream_that_makes_an_item_is_waited_for(device, sleep, unbatch):
             del batch
         emitted = torch.cat(seen).tolist()
     assert emitted == [number for number in range(40) for _ in range(3)]
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": 8, "echo_on": "device"}], ids=str)
+def test_the_stream_that_makes_an_item_again_is_waited_for(device, sleep, options):
+    class Source:
+        def __iter__(self):
+            with torch.cuda.stream(torch.cuda.Stream(device)):
+                sleep(0.5)
+                for number in range(40):
+                    made = torch.full((1, ROW_BYTES), number, device=device)
+                    yield made[0] if options else made
+                    del made
+
+    def rest(state):
+        loader = pyecho.torch.EchoLoader(Source(), 3, shuffle_buffer=10, device=device, **options)
+        with torch.cuda.stream(torch.cuda.Stream(device)):
+            if state is not None:
+                loader.load_state_dict(state)
+            batches = iter(loader)
+            found = [values_of(next(batches)).tolist()]
+            state = loader.state_dict(payload=False)
+            found += [values_of(batch).tolist() for batch in batches]
+        return found, state
+
+    whole, state = rest(None)
+    assert rest(state)[0] == whole[1:]
