@@ -36,12 +36,11 @@ class Indices:
                 self._there = found.new_empty(self._most)
                 self._make_ring(self._there)
             return found
-        memory, mark = self._ring[0]
+        memory, mark = self._ring.popleft()  # for good, if what follows raises
         mark.synchronize()
         pinned, there = (each.narrow(0, 0, len(numbers)) for each in (memory, self._there))
         pinned.numpy()[:] = numbers
-        self._ring[0] = memory, self._uploader.copy_into(there, pinned)
-        self._ring.rotate(-1)
+        self._ring.append((memory, self._uploader.copy_into(there, pinned)))
         return there
 
     def _make_ring(self, there: torch.Tensor) -> None:

@@ -13,6 +13,8 @@ from waiting import join_threads, wait_until  # noqa: E402
 
 import pyecho.torch  # noqa: E402
 from pyecho.device import blocks, leaves  # noqa: E402
+from pyecho.device.indices import Indices  # noqa: E402
+from pyecho.device.upload import Uploader  # noqa: E402
 from pyecho.items.nest import leaves_of  # noqa: E402
 
 ROWS, BATCH, PREFETCH = 6400, 64, 2
@@ -112,6 +114,21 @@ def test_a_pool_on_the_device_takes_as_many_kernels_however_many_leaves(emulator
     assert copies == pytest.approx(2, abs=0.05)  # a chunk, and the slots to store to and read from
     assert calls["cudaLaunchKernel"] < 5
     assert total - calls["cudaEventQuery"] < 55
+
+
+def test_pinned_memory_of_a_copy_without_a_mark_is_not_written_again(emulator, monkeypatch):
+    uploader = Uploader(torch.device("cuda", 0))
+    indices = Indices(uploader, 8)
+    with uploader.computing():
+        for _ in range(2):
+            indices.send(np.arange(8))
+        with emulator.held(torch.cuda.current_stream()):
+            with monkeypatch.context() as patch:
+                patch.setattr(uploader, "_recorded", lambda stream: 1 // 0)
+                with pytest.raises(ZeroDivisionError):
+                    indices.send(np.arange(8))
+            indices.send(-np.arange(8))
+        assert indices.send(np.arange(3)).tolist() == [0, 1, 2]
 
 
 def test_a_consumer_whose_stream_is_held_keeps_few_batches(emulator):
