@@ -86,6 +86,9 @@ class Record:
     def merge(self, other: Record) -> None:
         """Add what another rank saw in the same batches."""
         other = copy.deepcopy(other)
+        if not self.batches or not other.batches:  # a new one has no part in validation losses
+            self.__dict__ = (self if self.batches else other).__dict__
+            return
         while self.width != other.width:
             (self if self.width < other.width else other)._halve()
         while self.every != other.every:

@@ -47,6 +47,18 @@ def test_merge_brings_bins_to_one_width():
     assert arrays_of(long)["counts"].sum() == 64 * 1000
 
 
+@pytest.mark.parametrize("new_first", [True, False])
+def test_merge_with_a_new_worth_changes_nothing(new_first):
+    worth = observed([0.5], batches=50)
+    worth.validation(1.0)
+    state = worth.state_dict()
+    first, second = (pyecho.Worth(), worth) if new_first else (worth, pyecho.Worth())
+    first.merge(second)
+    assert first.state_dict() == state
+    first.observe([1.0], info_of([0], [10**6]))
+    assert second.batches == (50 if new_first else 0)
+
+
 def test_validation_losses_take_bounded_memory_and_are_kept_evenly():
     worth, again = pyecho.Worth(), pyecho.Worth()
     for step in range(3000):
@@ -61,7 +73,7 @@ def test_validation_losses_take_bounded_memory_and_are_kept_evenly():
     assert state["validation_losses"] == list(range(0, 3000, 8))
     assert [uses[:2] for uses in state["validation_uses"][:3]] == [[1, 1], [9, 9], [17, 17]]
     assert again.state_dict() == state
-    worth.merge(pyecho.Worth())
+    worth.merge(observed([0.5], batches=1))
     assert worth.state_dict()["validation_losses"] == []
 
 
