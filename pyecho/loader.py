@@ -214,6 +214,8 @@ class EchoLoader(LoaderTools):
         self._source = copy.copy(self._source)
         self._run = self._new_run()
         self._run.restore(*state["_run"])
+        if self._config.adaptive is not None:
+            self._config.adaptive.follow(self)
 
     # ------------------------------------------------------------ iteration
 

@@ -47,11 +47,11 @@ class Auto(Adaptive):
     """
 
     pace: _core.Pace
-    _stats: Callable[[], Callable[[], EchoStats] | None]
 
     def __init__(self, worth: Worth, pace: float = 2.0) -> None:
         super().__init__(MOST)
         self.worth = worth
+        self._stats: Callable[[], Callable[[], EchoStats] | None] = lambda: None
         self.pace = _core.Pace()
         self.pace.value = self._chosen = pace
         self._before = EchoStats()
@@ -60,6 +60,8 @@ class Auto(Adaptive):
 
     def follow(self, loader: Any) -> None:
         """Take the speeds from the statistics of this loader, as long as it lives."""
+        if self._stats() is not None:
+            return  # this loader is a shallow copy
         self._stats = weakref.WeakMethod(loader.stats)
         self.worth.observers.add(self)
 

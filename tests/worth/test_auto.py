@@ -172,6 +172,21 @@ def test_auto_copies_keep_the_pace_and_follow_nothing():
     assert "auto (3.5)" in repr(loader)
 
 
+@pytest.mark.parametrize("how", ["shallow", "deep", "pickle"])
+def test_auto_decides_in_loaders_that_were_copied_and_in_copies(how):
+    loader, _ = loader_of(ITEMS[:20_000])
+    again = loader
+    if how == "shallow":  # the copy, which shares the factor, is dropped at once
+        copy.copy(loader)
+    else:
+        again = copy.deepcopy(loader) if how == "deep" else pickle.loads(pickle.dumps(loader))
+    for batch, info in again:
+        again._config.worth.observe(batch, info)
+        if "auto (2)" not in repr(again):
+            return
+    pytest.fail("it stayed at two uses")
+
+
 def test_worth_lets_go_of_loaders():
     loader, worth = loader_of(ITEMS[:1000])
     assert len(worth.observers) == 1
