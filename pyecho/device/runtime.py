@@ -1,7 +1,7 @@
 """The runtime of CUDA, or of HIP, that PyTorch has loaded: no link against it, and no header.
 
-What calls it here keeps the GIL, which methods of PyTorch's let go of. They are called where the
-runtime cannot be, and after an error, to say what it was.
+`wait`, `record` and `copy` keep the GIL; PyTorch's own methods let go of it. PyTorch's are called
+where the runtime was not found, and after an error, since they say what it was.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def record(event: Any, stream: Any) -> None:
 def copy(to: torch.Tensor, source: torch.Tensor, stream: Any) -> None:
     """Copy pinned memory to a device on a stream, the current one.
 
-    PyTorch may not know of it. It lends the pinned memory to nobody before the copy is over if it
-    has copied from it on this stream once.
+    PyTorch does not see this copy. It lends dropped memory to others only once this stream is done,
+    if PyTorch itself has copied from that memory on this stream before.
     """
     found = _runtime_for(stream)
     places = to.data_ptr(), source.data_ptr(), source.nbytes

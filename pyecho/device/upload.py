@@ -140,7 +140,8 @@ class Uploader:
     def copy_into(self, there: torch.Tensor, pinned: torch.Tensor) -> Mark | None:
         """Start copying pinned memory, and return a mark behind that.
 
-        The memory is written or dropped after the mark, or once `upload` has read it as well.
+        Write to the memory again only after the mark. PyTorch keeps it until then if it has copied
+        from it once, see `pyecho.device.runtime.copy`.
         """
         copy(there, pinned, self._stream)
         self.h2d_bytes += pinned.nbytes

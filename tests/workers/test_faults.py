@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import threading
 import time
+import weakref
 
 import kills
 import parents
@@ -159,13 +160,14 @@ def test_workers_in_a_cycle_end_whatever_the_collector_takes_first(workers):
     gc.collect()
     [worker] = found() - before
     del before
-    early, late = [*vars(worker).values()], [worker]
+    early, late, gone = [*vars(worker).values()], [worker], weakref.ref(worker)
     late.append(late)
     del worker, loader
     gc.collect()  # puts what only `late` refers to behind the rest
     early.clear()
     del late
-    gc.collect()
+    gc.collect()  # an error in it is one of this test, by pytest
+    assert gone() is None
 
 
 def test_loader_that_is_forgotten_ends_its_workers():
