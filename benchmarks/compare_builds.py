@@ -25,7 +25,7 @@ class Shape(ctypes.Structure):
         for name in (
             "leaves",
             "leaf_bytes",
-            "batch_rows",
+            "batch_size",
             "capacity",
             "factor",
             "threads",

@@ -78,7 +78,7 @@ def sources(size: int) -> list[np.ndarray]:
 def put(size: int, rows: int, threads: int, how: str) -> Turn:
     """Time the calls of `put` or `put_batch`."""
     buffer = pyecho.EchoBuffer(
-        pyecho.Field(size, np.uint8), batch_size=64, factor=1, capacity=rows, threads=0
+        pyecho.Field(size, np.uint8), batch_size=64, factor=1, shuffle_buffer=rows, threads=0
     )
 
     def work_of(source: list[np.ndarray]) -> Work:

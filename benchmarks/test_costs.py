@@ -168,7 +168,7 @@ class TestPut:
         count, example = PUTS[row_bytes], {"x": np.ones(row_bytes, np.uint8), "y": 3}
 
         def new_buffer():
-            options = {"batch_size": 64, "factor": 1, "capacity": count}
+            options = {"batch_size": 64, "factor": 1, "shuffle_buffer": count}
             return (pyecho.EchoBuffer(spec_of(example), **options),), {}
 
         def put(buffer):

@@ -101,7 +101,12 @@ class Run:
     def __init__(self, factor: float | pyecho.Adaptive, seed: int = 0) -> None:
         self.policy = Policy()
         self.buffer = pyecho.EchoBuffer(
-            SPEC, batch_size=BATCH, factor=factor, capacity=CAPACITY, seed=seed, with_info=True
+            SPEC,
+            batch_size=BATCH,
+            factor=factor,
+            shuffle_buffer=CAPACITY,
+            seed=seed,
+            with_info=True,
         )
         self.seed, self.steps, self.oldest, self.written = seed, 0, 0, 0
         self.uses: Counter[int] = Counter()

@@ -17,7 +17,7 @@ from pyecho.config import MAX_CAPACITY, Config
 from pyecho.items.nest import fields_of
 from pyecho.items.nodes import node_of
 from pyecho.items.programs import Ops, Row, rows_with
-from pyecho.items.ragged import Pad, ragged_rows
+from pyecho.items.ragged import ragged_rows
 from pyecho.items.spec import NUMPY, EchoInfo
 from pyecho.state.items import examples_state, parts_of_examples, refill
 from pyecho.state.position import Position, position_of, whole_state
@@ -39,18 +39,20 @@ class EchoBuffer(_core.ExampleStage):
     ----------
     spec
         Nest of `Field` for one example, as `spec_of` returns it.
-    batch_size
-        Rows of a batch; the last one may have fewer.
     factor
         As in `EchoLoader`; a fraction is spread evenly.
-    capacity
-        Distinct examples among which each emission is drawn; 1 means no shuffling.
+    batch_size
+        Rows of a batch; the last one may have fewer.
+    shuffle_buffer
+        Distinct examples among which each use is drawn; 0 or 1 means no shuffling.
+    unique_in_batch
+        Never put an example into one batch twice. Needs ``shuffle_buffer >= batch_size``; batches
+        at the end of the input may be short.
     seed, epoch
         Select the random numbers.
-    unique_in_batch
-        Never put an example into one batch twice. Needs ``capacity >= batch_size``; batches at the
-        end of the input may be short.
-    drop_last, prefetch, with_info, ops, pad
+    steps_per_epoch
+        End the iteration after this many batches; the next one goes on.
+    drop_last, ops, prefetch, with_info
         As in `EchoLoader`.
     threads
         Native threads that assemble batches ahead of the consumer; 0: the consumer assembles each
@@ -58,22 +60,20 @@ class EchoBuffer(_core.ExampleStage):
         one, at most 4.
     slots_ahead
         Slots ahead of the pool, for examples that arrive together (rows of a `put_batch`); of small
-        ones as many as 4 MiB hold, up to `capacity`.
+        ones as many as 4 MiB hold, up to `shuffle_buffer`.
+    held
+        Batches that the consumer holds at the same time (a loop holds one while it asks for the
+        next). With more the buffer grows, and says so with one `ResourceWarning`.
     max_bytes
         Bound of the memory for slots and batches. None: the buffer grows as long as the consumer
         keeps batches.
-    leases
-        Batches that the consumer holds at the same time (a loop holds one while it asks for the
-        next). With more the buffer grows, and says so with one `ResourceWarning`.
-    steps_per_epoch
-        End the iteration after this many batches; the next one goes on.
     to_array, from_array
         For arrays of another library: ``to_array(leaf)`` returns an ndarray that shares the leaf's
         memory, or None; ``from_array(ndarray, leaf_number)`` what the consumer gets.
     allocate
         Memory of another allocator for batches, such as pinned memory: ``allocate(size_bytes)``
         returns a writable block of bytes that NumPy can view, for one batch, whose arrays have it
-        as their `base`. Neither `leases` nor `max_bytes` count blocks that the consumer keeps.
+        as their `base`. Neither `held` nor `max_bytes` count blocks that the consumer keeps.
 
     Raises
     ------
@@ -85,31 +85,30 @@ class EchoBuffer(_core.ExampleStage):
     def __init__(
         self,
         spec: Any,
+        factor: float | Adaptive = 2,
         *,
         batch_size: int,
-        factor: float | Adaptive = 2,
-        capacity: int = 1,
+        drop_last: bool = False,
+        shuffle_buffer: int = 1,
+        unique_in_batch: bool = False,
         seed: int = 0,
         epoch: int = 0,
-        unique_in_batch: bool = False,
-        drop_last: bool = False,
+        steps_per_epoch: int | None = None,
+        ops: Ops = None,
         prefetch: int = 2,
         threads: int | None = None,
         slots_ahead: int = 1,
+        held: int = 2,
         max_bytes: int | None = None,
-        leases: int = 2,
         with_info: bool = False,
-        ops: Ops = None,
-        pad: Pad = None,
         to_array: Callable[[Any], Any] | None = None,
         from_array: Callable[[Any, int], Any] | None = None,
         allocate: Callable[[int], Any] | None = None,
-        steps_per_epoch: int | None = None,
     ) -> None:
         config = Config(
             batch_size=checked_int("batch_size", batch_size, 1, 2**30),
             factor=factor,
-            shuffle_buffer=checked_int("capacity", capacity, 1, MAX_CAPACITY),
+            shuffle_buffer=checked_int("shuffle_buffer", shuffle_buffer, 0, MAX_CAPACITY),
             seed=seed,
             unique_in_batch=unique_in_batch,
             drop_last=drop_last,
@@ -118,10 +117,9 @@ class EchoBuffer(_core.ExampleStage):
             max_bytes=max_bytes,
             with_info=with_info,
             ops=ops,
-            pad=pad,
             steps_per_epoch=steps_per_epoch,
             kind="buffer",
-            wiring=Wiring(epoch=epoch, slots_ahead=slots_ahead, leases=leases),
+            wiring=Wiring(epoch=epoch, slots_ahead=slots_ahead, held=held),
         )
         fields_of(spec)  # which checks it
         rows, row_spec = rows_with(ops, spec, NUMPY)
@@ -133,7 +131,7 @@ class EchoBuffer(_core.ExampleStage):
                 from_array=from_array,
                 allocate=allocate,
                 rows=rows,
-                ragged=ragged_rows(row_spec, NUMPY, pad),
+                ragged=ragged_rows(row_spec, NUMPY),
             )
         )
         self._config, self._spec = config, spec

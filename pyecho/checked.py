@@ -75,8 +75,8 @@ def refuse_unknown(owner: type[Any], names: Iterable[str]) -> None:
     )
     near = difflib.get_close_matches(name, options, 1)
     hint = f"did you mean {near[0]!r}?" if near else f"the options are {', '.join(options)}"
-    if name in ("shuffle", "shuffle_buffer") and "capacity" in options:
-        hint = "did you mean 'capacity', among which uses are shuffled?"
+    if name in _GONE and name not in options:
+        hint = _GONE[name]
     elif name in _OF_TORCH:
         hint = "pyecho.torch.EchoLoader has it"
     elif name == "sharding":
@@ -85,6 +85,17 @@ def refuse_unknown(owner: type[Any], names: Iterable[str]) -> None:
         hint = "pass it to a torch.utils.data.DataLoader, and that as the source"
     raise TypeError(f"{owner.__name__}() got an unexpected keyword argument {name!r}; {hint}")
 
+
+_GONE = {
+    "capacity": "it is called shuffle_buffer=",
+    "burst": "it is called slots_ahead=",
+    "flatten": 'pass unbatch="lists"',
+    "leases": "it is called held=",
+    "memory": "pass pin_memory=True (pinned), False (pageable) or None (as the device needs it)",
+    "pad": "give the leaf a pyecho.Field(..., pad=), in fields= or in the spec",
+    "retries": "an item whose worker process died is made once more, then WorkerError names it",
+}
+"""Arguments that are gone, and what to do instead."""
 
 _OF_TORCH = ("device", "device_augment", "device_dtype", "echo_on", "group", "max_device_bytes")
 

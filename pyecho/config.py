@@ -14,8 +14,8 @@ from pyecho._core import ConfigError, uses_of_pass
 from pyecho.adaptive import Adaptive
 from pyecho.checked import MAX_USES, checked_factor
 from pyecho.items.programs import Ops, checked_ops
-from pyecho.items.ragged import Fields, Pad, checked_fields
-from pyecho.wiring import Wiring, bounded, check_fields
+from pyecho.items.ragged import Fields, checked_fields
+from pyecho.wiring import Wiring, bounded, check_fields, flag
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     from pyecho.worth import Worth
 
 MAX_CAPACITY = 2**29 - 1
-
-Memory = Literal["auto", "pageable", "pinned"]
-"""``"pinned"`` memory can be read by a CUDA device while the host goes on, and must be had;
-``"auto"`` is pinned if a device is in use and the system allows it."""
 
 Factor = float | Adaptive | Literal["auto"]
 
@@ -44,33 +40,30 @@ class Config:
 
     factor: Factor = 2
     batch_size: int | None = bounded(None, 1, 2**30)
-    unbatch: bool = False
-    shuffle_buffer: int | None = bounded(None, 0, MAX_CAPACITY)
-    unique_in_batch: bool = False
+    unbatch: bool | Literal["lists"] = flag(False, "lists")
     drop_last: bool = False
     pad_last: bool = False
+    collate_fn: Callable[[list[Any]], Any] | None = None
+    fields: Fields = None
+    shuffle_buffer: int | None = bounded(None, 0, MAX_CAPACITY)
+    unique_in_batch: bool = False
     seed: int = bounded(0, 0, 2**64 - 1)
     epochs: int | None = bounded(None, 1, 2**63)
     steps_per_epoch: int | None = bounded(None, 1, 2**32)
     shards: int | None = bounded(None, 1, 2**20)
-    prefetch: int = bounded(2, 1, 2**20)
-    threads: int | None = bounded(None, 0, 256)
-    fields: Fields = None
     ops: Ops = None
-    pad: Pad = None
-    collate_fn: Callable[[list[Any]], Any] | None = None
-    augment: Callable[[Any, np.random.Generator], Any] | None = None
     augment_example: Callable[[Any, np.random.Generator], Any] | None = None
+    augment: Callable[[Any, np.random.Generator], Any] | None = None
     augment_workers: int = bounded(0, 0, 256)
-    flatten: bool = False
-    num_workers: int = bounded(0, 0, 1024)
-    workers: Workers = "process"
     shuffle: bool = False
     sampler: Iterable[Any] | None = None
+    num_workers: int = bounded(0, 0, 1024)
+    workers: Workers = "process"
     worker_init_fn: Callable[[int], object] | None = None
     multiprocessing_context: str | BaseContext | None = None
-    retries: int = bounded(1, 0, 2**20)
-    memory: Memory = "auto"
+    prefetch: int = bounded(2, 1, 2**20)
+    threads: int | None = bounded(None, 0, 256)
+    pin_memory: bool | None = flag(None, None)
     max_bytes: int | None = bounded(None, 0, 2**63 - 1)
     with_info: bool = False
     copy: bool = False
@@ -96,11 +89,9 @@ class Config:
                 raise ConfigError(f"{name} must be a function of {call}, got {value!r}")
         if self.ops is not None:
             checked_ops(self.ops)
-        checked_fields(self.fields, self.pad)
-        for name, choice in (("memory", Memory), ("workers", Workers)):
-            if getattr(self, name) not in get_args(choice):
-                known = ", ".join(map(repr, get_args(choice)))
-                raise ConfigError(f"{name} must be one of {known}, got {getattr(self, name)!r}")
+        checked_fields(self.fields)
+        if self.workers not in get_args(Workers):
+            raise ConfigError(f"workers must be 'process' or 'thread', got {self.workers!r}")
         if self.shuffle and self.sampler is not None:
             raise ConfigError("shuffle=True and sampler= both decide the order; pass one of them")
         self._settle_pool()
@@ -117,41 +108,38 @@ class Config:
                     f"each item of a batch, got {batch_size}"
                 )
             object.__setattr__(self, "shuffle_buffer", min(10 * batch_size, room))
-        name, size = self.pool_option, self.shuffle_buffer
         if self.capacity * most >= MAX_USES:
             raise ConfigError(
-                f"{name} times factor must stay below {MAX_USES}, "
+                f"shuffle_buffer times factor must stay below {MAX_USES}, "
                 f"got {self.capacity} * {self.most_uses:g}"
             )
         if self.leaves_length_open and self.capacity < batch_size:
             why = f"unique_in_batch needs a pool of at least batch_size = {batch_size} items"
             if self.adaptive is not None:
                 why = f"with an adaptive factor the pool must hold a batch of {batch_size}"
-            raise ConfigError(f"{why}, but {name} = {size}; raise {name}")
+            raise ConfigError(f"{why}, but shuffle_buffer = {self.shuffle_buffer}; raise it")
 
     def _check_batches(self) -> None:
         if self.batch_size is None:
             for name in _OF_EXAMPLES.split():
                 value = getattr(self, name)
-                if value is not None and value is not False:
+                if value not in (None, False, "lists"):
                     shown = f"{name}=True" if value is True else name
                     raise ConfigError(
                         f"{shown} makes batches of examples, so it needs a batch_size; in batch "
                         "echoing the source makes the batches"
                     )
-        if self.collate_fn is not None and self.unbatch:
+        if self.collate_fn is not None and self.splits_batches:
             raise ConfigError(
                 "collate_fn makes batches of whole examples, and unbatch=True splits batches; pass "
                 "a source that yields examples, or leave out one of the two"
             )
-        for name in ("fields", "ops", "pad"):
+        for name in ("fields", "ops"):
             if self.collate_fn is not None and getattr(self, name) is not None:
                 raise ConfigError(
                     f"collate_fn makes batches of examples of any kind, and {name} is for arrays; "
                     "do it in collate_fn, or leave out one of the two"
                 )
-        if self.flatten and self.unbatch:
-            raise ConfigError("flatten=True splits lists, and unbatch=True batches; pass only one")
         if self.pad_last and self.drop_last:
             raise ConfigError(
                 "pad_last=True fills the last batch, and drop_last=True leaves the last batch out; "
@@ -191,9 +179,9 @@ class Config:
             )
 
     @property
-    def pool_option(self) -> str:
-        """Name of the option that sizes the pool."""
-        return "shuffle_buffer" if self.kind == "loader" else "capacity"
+    def splits_batches(self) -> bool:
+        """True if items are batches, whose rows are the examples."""
+        return self.unbatch is True
 
     @property
     def capacity(self) -> int:
@@ -276,7 +264,7 @@ class Config:
         return any(function is not None for function in made)
 
     @property
-    def leases_of_link(self) -> int:
+    def held_by_links(self) -> int:
         """Batches that these threads and their queue hold."""
         return self.prefetch + 1 + max(1, self.augment_workers) if self.linked else 0
 
@@ -312,9 +300,7 @@ class Config:
         return max(1, min(4, available_cores() - 1))
 
 
-_OF_EXAMPLES = (
-    "unbatch unique_in_batch drop_last pad_last fields ops pad collate_fn augment_example"
-)
+_OF_EXAMPLES = "unbatch unique_in_batch drop_last pad_last fields ops collate_fn augment_example"
 _CALLED = {
     "augment": "(batch, rng)",
     "augment_example": "(example, rng)",

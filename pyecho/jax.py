@@ -195,7 +195,7 @@ def jax_pipeline(source: Source, config: Config, first: Any, *, sharding: Any) -
     by_item = config.batch_size is None and not config.linked
     echo: Any
     if config.batch_size is not None:
-        echo = ExampleEcho(*made, leases=config.prefetch + 1)
+        echo = ExampleEcho(*made, held=config.prefetch + 1)
     else:
         echo = item_echo(*made, prepare=place.item if by_item else None)
     echo.to_host = _to_host

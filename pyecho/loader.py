@@ -66,16 +66,26 @@ class EchoLoader(LoaderTools):
     batch_size
         Rows of a batch (example echoing), or None (batch echoing).
     unbatch
-        The source yields batches: split them into examples first.
+        The source yields batches: split them into examples first. ``"lists"``: an item that is a
+        list counts as the examples in it, such as patches of a volume.
+    drop_last
+        Leave out batches with fewer than `batch_size` rows.
+    pad_last
+        Give each pass the next multiple of `batch_size` uses: all batches are full. Needs a length.
+    collate_fn
+        Example echoing: ``collate_fn(examples)`` makes a batch of a list of examples, on every use,
+        in the threads of `augment`; examples then travel by reference and may be anything.
+    fields
+        ``{"image": pyecho.Field((None, None, 3), "uint8", max_bytes=4 << 20)}``, by names (keys
+        joined by dots), or a `Field` for the one leaf with axes: its examples differ in size.
+        Batches have a `Ragged`, with a `Field` that has a ``pad`` a `Padded`, unless `ops` make
+        rows of one shape. With the loader's `max_bytes` each example counts as the most that it
+        may have.
     shuffle_buffer
         Distinct items among which each use is drawn; 0 or 1 means that repeats follow each other.
         None: ten batches in example echoing, 0 in batch echoing.
     unique_in_batch
         Never put an item into one batch twice. Needs ``shuffle_buffer >= batch_size``.
-    drop_last
-        Leave out batches with fewer than `batch_size` rows.
-    pad_last
-        Give each pass the next multiple of `batch_size` uses: all batches are full. Needs a length.
     seed
         Selects the random numbers, together with the epoch.
     epochs
@@ -90,28 +100,11 @@ class EchoLoader(LoaderTools):
         and draws, and as many uses as the others; a batch takes uses of one after the other. With
         the ``group=`` of `pyecho.torch.EchoLoader` ranks are dealt streams, so that any number of
         ranks that divides `shards` makes the same global batches. None: one for each rank.
-    prefetch
-        Batches (in batch echoing items) made ahead of the consumer; of small ones as many as 4 MiB
-        hold, up to 32 batches or 256 items.
-    threads
-        Native threads that assemble batches ahead of the consumer; 0: the consumer's thread does
-        everything, reading included (but with an adaptive factor). None: as many as pay.
-    fields
-        ``{"image": pyecho.Field((None, None, 3), "uint8", max_bytes=4 << 20)}``, by names (keys
-        joined by dots), or a `Field` for the one leaf with axes: its examples differ in size.
-        Batches have a `Ragged`, unless `ops` make rows of one shape. With the loader's `max_bytes`
-        each example counts as the most that it may have.
     ops
         Example echoing: operations of `pyecho.ops` that every use goes through on its way into the
         batch, such as ``[ops.RandomCrop((224, 224)), ops.ToCHW()]``: natively and without the GIL.
         A list, for the one leaf that has axes, or a dict of lists: a key is the name of a leaf (its
         keys, joined by dots), or a tuple of names, which share their random draws.
-    pad
-        ``{"tokens": 0}``, or a number for the one leaf that has axes: fill the rows of a leaf whose
-        examples differ in size up to the largest in the batch, which then has a `Padded` there.
-    collate_fn
-        Example echoing: ``collate_fn(examples)`` makes a batch of a list of examples, on every use,
-        in the threads of `augment`; examples then travel by reference and may be anything.
     augment_example
         Example echoing: ``augment_example(example, rng)`` is called for each row on every use,
         before a batch is made of what it returns (by `collate_fn`, if there is one), with a
@@ -126,8 +119,12 @@ class EchoLoader(LoaderTools):
         that keep a state need not be thread-safe, and the originals stay as they are. Functions,
         and objects without a deep copy, are shared. The output of pure functions is the same for
         any number.
-    flatten
-        An item that is a list counts as the examples in it, such as patches of a volume.
+    shuffle
+        Read a source with items by index in an order that (seed, epoch) selects and that needs no
+        memory. With a `group` the source is the whole one, and the order is dealt to the ranks.
+    sampler
+        Any iterable of indices that yields the same ones again for an epoch; a ``set_epoch`` is
+        told. Random functions of torch draw from a generator seeded by (seed, epoch) in it.
     num_workers
         Workers that call ``source[index]``, for sources with items by index; 0: one thread of the
         loader reads. The output is the same for any number, if nothing random is drawn.
@@ -136,23 +133,21 @@ class EchoLoader(LoaderTools):
         They see `torch.utils.data.get_worker_info`, learn of epochs, and have the generators of
         `random`, NumPy and torch seeded by (seed, epoch, place) for every item. ``"thread"``:
         threads, for sources that release the GIL. Those, and no workers, are not seeded.
-    shuffle
-        Read a source with items by index in an order that (seed, epoch) selects and that needs no
-        memory. With a `group` the source is the whole one, and the order is dealt to the ranks.
-    sampler
-        Any iterable of indices that yields the same ones again for an epoch; a ``set_epoch`` is
-        told. Random functions of torch draw from a generator seeded by (seed, epoch) in it.
     worker_init_fn
         ``worker_init_fn(number)`` is called when a worker starts.
     multiprocessing_context
         How worker processes start: ``"fork"``, ``"forkserver"``, ``"spawn"`` or a context of
         `multiprocessing`; None: as Python does by default.
-    retries
-        How often an item is made again whose worker process has died; then comes `WorkerError`.
-    memory
-        Memory of batches: ``"pageable"``, or ``"pinned"`` memory of PyTorch's, from which a CUDA
-        device can copy while the host goes on (in `pyecho.torch.EchoLoader` only; `max_bytes` does
-        not count batches that have left then); ``"auto"`` is pinned if a device is in use.
+    prefetch
+        Batches (in batch echoing items) made ahead of the consumer; of small ones as many as 4 MiB
+        hold, up to 32 batches or 256 items.
+    threads
+        Native threads that assemble batches ahead of the consumer; 0: the consumer's thread does
+        everything, reading included (but with an adaptive factor). None: as many as pay.
+    pin_memory
+        True: batches of examples lie in pinned memory of PyTorch's, from which a CUDA device can
+        copy while the host goes on (in `pyecho.torch.EchoLoader` only; `max_bytes` does not count
+        batches that have left then). None: only if a device is in use. False: never.
     max_bytes
         Bound of the host memory for slots, batches and bookkeeping.
     with_info
@@ -180,9 +175,9 @@ class EchoLoader(LoaderTools):
         group = self._group
         wiring = Wiring() if group is None else Wiring(rank=group.rank, ranks=group.size)
         self._config = config = Config(factor=factor, **options, wiring=wiring)
-        if config.memory == "pinned" and self._adapter.allocate is None:
+        if config.pin_memory and self._adapter.allocate is None:
             raise ConfigError(
-                "memory='pinned' needs pyecho.torch.EchoLoader, whose memory is PyTorch's"
+                "pin_memory=True needs pyecho.torch.EchoLoader, whose memory is PyTorch's"
             )
         self._source = chosen(source, config)
         self._longest = agreed_length(config, self._source, group)
@@ -297,9 +292,9 @@ class EchoLoader(LoaderTools):
         """Return where the consumer is: a loader that loads it goes on with the next batch.
 
         Its output is the same, bit for bit, in a new process and with any `threads`, `prefetch`,
-        `memory` and `augment_workers`. Call it between two batches, in the consumer's thread: after
-        the last batch of an epoch the (empty) rest of that epoch follows, after its end the next
-        epoch. It is a nest of dicts, lists, numbers, strings and NumPy arrays; what travels by
+        `pin_memory` and `augment_workers`. Call it between two batches, in the consumer's thread:
+        after the last batch of an epoch the (empty) rest of that epoch follows, after its end the
+        next epoch. It is a nest of dicts, lists, numbers, strings and NumPy arrays; what travels by
         reference, and what `augment` makes, is in it as it is. In batch echoing it may share memory
         with the loader: save or copy it before you go on.
 

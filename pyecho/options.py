@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
 import numpy as np
 
-from pyecho.config import Config, Memory, Workers
+from pyecho.config import Config, Workers
 from pyecho.items.programs import Ops
-from pyecho.items.ragged import Fields, Pad
+from pyecho.items.ragged import Fields
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
@@ -22,33 +22,30 @@ class Options(TypedDict, total=False):
     """The names and types of a loader's options, which `EchoLoader` describes."""
 
     batch_size: int | None
-    unbatch: bool
-    shuffle_buffer: int | None
-    unique_in_batch: bool
+    unbatch: bool | Literal["lists"]
     drop_last: bool
     pad_last: bool
+    collate_fn: Callable[[list[Any]], Any] | None
+    fields: Fields
+    shuffle_buffer: int | None
+    unique_in_batch: bool
     seed: int
     epochs: int | None
     steps_per_epoch: int | None
     shards: int | None
-    prefetch: int
-    threads: int | None
-    fields: Fields
     ops: Ops
-    pad: Pad
-    collate_fn: Callable[[list[Any]], Any] | None
-    augment: Callable[[Any, np.random.Generator], Any] | None
     augment_example: Callable[[Any, np.random.Generator], Any] | None
+    augment: Callable[[Any, np.random.Generator], Any] | None
     augment_workers: int
-    flatten: bool
-    num_workers: int
-    workers: Workers
     shuffle: bool
     sampler: Iterable[Any] | None
+    num_workers: int
+    workers: Workers
     worker_init_fn: Callable[[int], object] | None
     multiprocessing_context: str | BaseContext | None
-    retries: int
-    memory: Memory
+    prefetch: int
+    threads: int | None
+    pin_memory: bool | None
     max_bytes: int | None
     with_info: bool
     copy: bool

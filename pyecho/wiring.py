@@ -16,14 +16,22 @@ def bounded(default: int | None, minimum: int, maximum: int) -> Any:
     return field(default=default, metadata={"minimum": minimum, "maximum": maximum})
 
 
+def flag(default: bool | None, also: str | None) -> Any:
+    """Return the field of a flag that may have one value besides True and False."""
+    return field(default=default, metadata={"also": also})
+
+
 def check_fields(record: Any) -> None:
     """Have whole numbers be ints within their bounds, and flags be True or False."""
     for option in fields(record):
         name, value = option.name, getattr(record, option.name)
-        if isinstance(option.default, bool):
-            if not isinstance(value, bool | np.bool_):
-                raise ConfigError(f"{name} must be True or False, got {value!r}")
-            object.__setattr__(record, name, bool(value))
+        if isinstance(option.default, bool) or "also" in option.metadata:
+            known = [True, False, *option.metadata.values()]
+            if isinstance(value, bool | np.bool_):
+                object.__setattr__(record, name, bool(value))
+            elif not isinstance(value, str | None) or value not in known:
+                *others, last = map(repr, known)
+                raise ConfigError(f"{name} must be {', '.join(others)} or {last}, got {value!r}")
         elif option.metadata and (value is not None or option.default is not None):
             object.__setattr__(record, name, checked_int(name, value, **option.metadata))
 
@@ -39,7 +47,7 @@ class Wiring:
     """The first epoch of an `EchoBuffer`."""
     slots_ahead: int = bounded(1, 1, 2**30)
     """Slots ahead of the pool, for examples that arrive together."""
-    leases: int = bounded(2, 1, 2**29)
+    held: int = bounded(2, 1, 2**29)
     """Batches that the consumer holds at the same time."""
     most_ahead: int = bounded(32, 1, 2**10)
     """Most batches made ahead that `prefetch` is raised to where batches are small."""

@@ -79,11 +79,11 @@ int main(int argc, char** argv) {
   config.leaves = &leaf;
   config.leaf_count = 1;
   config.factor = 1;
-  config.batch_rows = 64;
+  config.batch_size = 64;
   config.capacity = kItems;
   pyecho_buffer* buffer = nullptr;
   require(pyecho_create(&config, &buffer) == PYECHO_OK);
-  pyecho::EchoBuffer core({.plan = {.capacity = kItems, .factor = 1.0, .batch_rows = 64}, .leaves = {8}, .threads = 0});
+  pyecho::EchoBuffer core({.plan = {.capacity = kItems, .factor = 1.0, .batch_size = 64}, .leaves = {8}, .threads = 0});
   for (const std::uint32_t group : {1U, 64U}) {
     std::vector<double> extra;
     std::vector<double> bare;

@@ -26,7 +26,7 @@ constexpr std::size_t kSourceBytes = std::size_t{16} << 20;
 struct Shape {
   std::uint32_t leaves;      // of each example
   std::uint32_t leaf_bytes;  // of each leaf
-  std::uint32_t batch_rows;
+  std::uint32_t batch_size;
   std::uint32_t capacity;
   std::uint32_t factor;
   std::uint32_t threads;   // native ones, that make batches
@@ -80,11 +80,11 @@ double run(const Shape& shape) {
   const bool alone = shape.producer == 0 && shape.threads == 0;
   pyecho::EchoConfig config;
   config.leaves.assign(shape.leaves, shape.leaves);
-  config.plan.batch_rows = shape.batch_rows;
+  config.plan.batch_size = shape.batch_size;
   config.plan.capacity = shape.capacity;
   config.plan.factor = shape.factor;
   config.threads = shape.threads;
-  config.burst = shape.producer == 0 ? 32 : 1;
+  config.slots_ahead = shape.producer == 0 ? 32 : 1;
   EchoBuffer buffer(config);
   Source source(buffer, shape.items);
   std::thread producer;

@@ -62,7 +62,7 @@ def _measure_rows(
         loaders = {
             "batch echoing": batch_loader,
             "example echoing": examples(device=device, echo_on="host"),
-            "gathered on the host": examples(memory="pageable"),
+            "gathered on the host": examples(pin_memory=False),
         }
         iterators = {name: iter(stack.enter_context(each)) for name, each in loaders.items()}
 

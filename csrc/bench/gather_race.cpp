@@ -39,7 +39,7 @@ std::size_t GatherRace::blocks_for(unsigned threads) noexcept {
   return (threads + kBatchesAhead + threads - 1) / threads * threads;
 }
 
-std::size_t GatherRace::batch_bytes() const noexcept { return workload_.batch_rows * workload_.row_bytes; }
+std::size_t GatherRace::batch_bytes() const noexcept { return workload_.batch_size * workload_.row_bytes; }
 
 const std::byte* GatherRace::source_row(std::uint64_t index) const noexcept {
   return source_.data() + index % (source_.size_bytes() / workload_.row_bytes) * workload_.row_bytes;
@@ -56,9 +56,9 @@ void GatherRace::copy_share(unsigned thread, unsigned threads) noexcept {
   for (std::uint64_t fresh = thread; fresh < work.fresh; fresh += threads) {
     std::memcpy(pool_.data() + fresh % work.capacity * work.row_bytes, source_row(fresh), work.row_bytes);
     for (std::uint32_t repeat = 0; repeat < work.factor; ++repeat, ++use) {
-      std::memcpy(batches_.data() + (block * work.batch_rows + row) * work.row_bytes,
+      std::memcpy(batches_.data() + (block * work.batch_size + row) * work.row_bytes,
                   pool_.data() + order_[use % kOrderLength] * work.row_bytes, work.row_bytes);
-      if (++row == work.batch_rows) {
+      if (++row == work.batch_size) {
         row = 0;
         block = (block + threads) % blocks;
       }
@@ -78,7 +78,7 @@ double GatherRace::memcpy_seconds(unsigned threads) {
 double GatherRace::echo_seconds() {
   EchoConfig config;
   config.leaves = {workload_.row_bytes};
-  config.plan.batch_rows = workload_.batch_rows;
+  config.plan.batch_size = workload_.batch_size;
   config.plan.capacity = workload_.capacity;
   config.plan.factor = workload_.factor;
   config.threads = workload_.threads;

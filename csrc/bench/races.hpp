@@ -19,7 +19,7 @@ namespace pyecho::bench {
 
 struct Workload {
   std::size_t row_bytes;     // >= 1
-  std::uint32_t batch_rows;  // >= 1
+  std::uint32_t batch_size;  // >= 1
   std::uint32_t capacity;    // >= 1: rows resident for shuffling
   std::uint32_t factor;      // >= 1
   std::uint64_t fresh;       // rows taken from the source

@@ -63,7 +63,7 @@ T option(pybind11::handle config, const char* name) {
 inline EchoConfig config_of(pybind11::handle config) {
   const pybind11::object wiring = config.attr("wiring");
   EchoConfig native;
-  native.plan.batch_rows = option<std::optional<std::uint32_t>>(config, "batch_size").value_or(1);
+  native.plan.batch_size = option<std::optional<std::uint32_t>>(config, "batch_size").value_or(1);
   native.plan.capacity = option<std::uint32_t>(config, "capacity");
   native.plan.factor = option<double>(config, "most_uses");
   native.plan.seed = option<std::uint64_t>(config, "seed");
@@ -74,11 +74,11 @@ inline EchoConfig config_of(pybind11::handle config) {
   native.with_info = option<bool>(config, "with_info");
   native.prefetch = option<std::uint32_t>(config, "prefetch");
   native.threads = option<std::optional<std::uint32_t>>(config, "threads").value_or(0);
-  native.burst = option<std::uint32_t>(wiring, "slots_ahead");
+  native.slots_ahead = option<std::uint32_t>(wiring, "slots_ahead");
   native.max_bytes = option<std::optional<std::size_t>>(config, "max_bytes").value_or(kUnlimited);
   native.most_ahead = option<std::uint32_t>(wiring, "most_ahead");
   native.shared_slots = option<bool>(wiring, "shared_slots");
-  native.held = option<std::uint32_t>(wiring, "leases");
+  native.held = option<std::uint32_t>(wiring, "held");
   native.plan.min_uses = option<std::uint32_t>(config, "min_uses");
   native.plan.max_age = option<std::optional<std::uint64_t>>(config, "max_age").value_or(0);
   native.pace = option<std::shared_ptr<Pace>>(config, "pace");

@@ -106,8 +106,8 @@ void register_errors(py::module_& module) {
   types.checkpoint_error =
       add_type(module, "CheckpointError", "A saved state is damaged, or belongs to another configuration or source.",
                types.echo_error, PyExc_ValueError);
-  add_type(module, "WorkerError", "A worker process died, more often than retries= allows, while it made an item.",
-           types.echo_error, PyExc_RuntimeError);
+  add_type(module, "WorkerError", "Two worker processes died while they made one item.", types.echo_error,
+           PyExc_RuntimeError);
   add_type(module, "CudaError", "CUDA is missing, or no memory can be pinned.", types.echo_error, PyExc_RuntimeError);
 }
 

@@ -20,7 +20,7 @@ namespace py = pybind11;
 namespace pyecho::bindings {
 namespace {
 
-constexpr const char* kLessMemory = "lower capacity (shuffle_buffer), batch_size or prefetch";
+constexpr const char* kLessMemory = "lower shuffle_buffer, batch_size or prefetch";
 
 // Returns the leaves of a row of a batch. See `rows` of the constructor.
 std::vector<LeafSpec> row_leaves(const Structure& structure, const py::list& rows) {

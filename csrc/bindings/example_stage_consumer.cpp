@@ -52,7 +52,7 @@ Outcome ExampleStage::try_emit(PyObject*& emission) {
     if (outcome != Outcome::kOk) {
       return outcome;
     }
-    if (config_.drop_last && lease.rows() < config_.plan.batch_rows) {
+    if (config_.drop_last && lease.rows() < config_.plan.batch_size) {
       references_.taken(entries_of(lease), lease.uses());
       drop();
     } else {

@@ -27,11 +27,11 @@ namespace {
 class SlotPlan {
  public:
   explicit SlotPlan(const EchoConfig& config)
-      : slots_(config.plan.capacity + 2 * config.plan.batch_rows + config.burst - 1 +
+      : slots_(config.plan.capacity + 2 * config.plan.batch_size + config.slots_ahead - 1 +
                static_cast<std::uint32_t>(Plan::waiting_slots(config.plan.streams, config.plan.capacity))),
         drop_last_(config.drop_last),
         plan_(plan_of(config, slots_)),
-        uses_(config.plan.batch_rows) {
+        uses_(config.plan.batch_size) {
     plan_.begin(config.epoch, {});
     view_.begin(plan_);
     free_all();

@@ -247,7 +247,7 @@ Outcome Buffer::acquire(pyecho_batch& batch, std::int64_t timeout_ns) {
     if (outcome == Outcome::kOk) {
       ++batches_;
     }
-  } while (outcome == Outcome::kOk && config_.drop_last && lease.rows() < config_.plan.batch_rows);
+  } while (outcome == Outcome::kOk && config_.drop_last && lease.rows() < config_.plan.batch_size);
   if (outcome == Outcome::kEnd) {
     batch.end = (batches_ == 0 ? PYECHO_END_EMPTY : 0) | (core_->at_end() ? PYECHO_END_LAST : 0);
     if (!core_->at_end()) {

@@ -165,22 +165,22 @@ Leaves checked_leaves(const pyecho_config& config) {
 
 EchoConfig core_config(const pyecho_config& config, const Leaves& leaves) {
   const auto or_default = [](auto value, decltype(value) otherwise) { return value == 0 ? otherwise : value; };
-  EchoConfig core = {.plan = {.capacity = or_default(config.capacity, 1),
+  EchoConfig core = {.plan = {.capacity = or_default(config.shuffle_buffer, 1),
                               .factor = or_default(config.factor, 2),
                               .seed = config.seed,
                               .unique_in_batch = config.unique_in_batch != 0,
                               .min_uses = config.min_uses,
                               .max_age = config.max_age,
-                              .batch_rows = config.batch_rows},
+                              .batch_size = config.batch_size},
                      .leaves = {},
                      .epoch = config.epoch,
                      .items = or_default(config.items, kUnknown),
-                     .steps = config.steps,
+                     .steps = config.steps_per_epoch,
                      .drop_last = config.drop_last != 0,
                      .with_info = config.with_info != 0,
                      .prefetch = or_default(config.prefetch, 2),
                      .threads = config.threads,
-                     .burst = or_default(config.burst, 1),
+                     .slots_ahead = or_default(config.slots_ahead, 1),
                      .max_bytes = or_default(config.max_bytes, kUnlimited),
                      .held = or_default(config.held, 2)};
   check_argument((config.allocate == nullptr) == (config.deallocate == nullptr),

@@ -80,7 +80,7 @@ pyecho_status get_layout(pyecho_buffer* handle, pyecho_layout* layout) {
                   .leaf_count = buffer.leaves().size(),
                   .slot_bytes = core.slot_bytes(),
                   .batch_bytes = core.batch_bytes(),
-                  .batch_rows = core.rows(),
+                  .batch_size = core.rows(),
                   .slots = buffer.core().slots()});
   });
 }

@@ -39,8 +39,8 @@ constexpr std::uint64_t kStateMagic = 0x3130'7473'6f68'6365;  // "echost01"
 constexpr std::size_t kSumIndex = 1;
 constexpr std::size_t kCountIndex = 2;
 
-constexpr std::array kOptions = {"batch_rows", "capacity", "factor",  "seed",
-                                 "steps",      "min_uses", "max_age", "unique_in_batch"};
+constexpr std::array kOptions = {"batch_size",      "shuffle_buffer", "factor",  "seed",
+                                 "steps_per_epoch", "min_uses",       "max_age", "unique_in_batch"};
 constexpr std::size_t kFactorIndex = 2;
 
 constexpr const char* kForged =
@@ -183,7 +183,7 @@ Places items_at(Replay& replay, WordSpan numbers) {
 
 // Returns the options that the output depends on, and the sizes of the leaves.
 Words Buffer::fingerprint() const {
-  Words words{config_.plan.batch_rows,
+  Words words{config_.plan.batch_size,
               config_.plan.capacity,
               std::bit_cast<std::uint64_t>(config_.plan.factor),
               config_.plan.seed,
@@ -295,7 +295,7 @@ void Buffer::load(std::span<const std::byte> state, std::uint64_t& taken) {
   if (core == nullptr) {
     core = core_;
     Plan plan(plan_of(config_, core->slots()));
-    Replay trial(plan, config_.plan.batch_rows, position);
+    Replay trial(plan, config_.plan.batch_size, position);
     static_cast<void>(items_at(trial, numbers));
   }
   Replay replay = core->begin_at(position);

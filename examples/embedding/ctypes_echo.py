@@ -53,9 +53,9 @@ class Config(Struct):
     _fields_ = [
         ("struct_bytes", c_size_t),
         *(("leaves", ctypes.POINTER(Leaf)), ("leaf_count", c_size_t), ("factor", c_double)),
-        *((name, c_uint64) for name in ("seed", "epoch", "items", "steps", "max_age")),
-        *((name, c_uint32) for name in ("min_uses", "batch_rows", "capacity", "prefetch")),
-        *((name, c_uint32) for name in ("threads", "burst", "held")),
+        *((name, c_uint64) for name in ("seed", "epoch", "items", "steps_per_epoch", "max_age")),
+        *((name, c_uint32) for name in ("min_uses", "batch_size", "shuffle_buffer", "prefetch")),
+        *((name, c_uint32) for name in ("threads", "slots_ahead", "held")),
         *((name, c_uint8) for name in ("unique_in_batch", "drop_last", "with_info", "reserved")),
         ("max_bytes", c_size_t),
         *((name, c_void_p) for name in ("allocate", "deallocate", "context")),
@@ -130,7 +130,7 @@ def main(examples):
     leaf.dtype = b"<i8"
     config = Config()
     config.leaves, config.leaf_count = ctypes.pointer(leaf), 1
-    config.factor, config.batch_rows, config.capacity = 2, 32, 320
+    config.factor, config.batch_size, config.shuffle_buffer = 2, 32, 320
     buffer = c_void_p()
     call("create", byref(config), byref(buffer))
     producer = threading.Thread(target=produce, args=(buffer, examples))

@@ -36,8 +36,8 @@ int main(void) {
   config.leaves = &leaf;
   config.leaf_count = 1;
   config.factor = 2;
-  config.batch_rows = 32;
-  config.capacity = 320;
+  config.batch_size = 32;
+  config.shuffle_buffer = 320;
   if (pyecho_create(&config, &buffer) != PYECHO_OK) {
     puts(pyecho_last_error());
     return 1;

@@ -139,8 +139,8 @@ int main(int argc, char** argv) {
   config.leaf_count = 1;
   config.items = (uint64_t)source.rows;
   config.factor = argc > 3 ? atof(argv[3]) : 2;
-  config.batch_rows = 32;
-  config.capacity = 320;
+  config.batch_size = 32;
+  config.shuffle_buffer = 320;
   pyecho_buffer* buffer;
   check(pyecho_create(&config, &buffer));
   check(pyecho_get_leaf(buffer, 0, &leaf)); /* which pyecho has checked and measured */

@@ -34,11 +34,11 @@ mod ffi {
         pub leaves: *const Leaf,
         pub leaf_count: usize,
         pub factor: f64,
-        pub order: [u64; 5], // seed, epoch, items, steps, max_age
+        pub order: [u64; 5], // seed, epoch, items, steps_per_epoch, max_age
         pub min_uses: u32,
-        pub batch_rows: u32,
-        pub capacity: u32,
-        pub sizes: [u32; 4], // prefetch, threads, burst, held
+        pub batch_size: u32,
+        pub shuffle_buffer: u32,
+        pub sizes: [u32; 4], // prefetch, threads, slots_ahead, held
         pub flags: [u8; 4],  // unique_in_batch, drop_last, with_info, reserved
         pub max_bytes: usize,
         pub allocator: [*const c_void; 3], // allocate, deallocate, context
@@ -90,7 +90,7 @@ unsafe impl Send for Buffer {}
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
-    fn new(factor: f64, batch_rows: u32, capacity: u32) -> Result<Buffer, String> {
+    fn new(factor: f64, batch_size: u32, shuffle_buffer: u32) -> Result<Buffer, String> {
         let leaf = ffi::Leaf {
             struct_bytes: size_of::<ffi::Leaf>(),
             name: null(),
@@ -107,8 +107,8 @@ impl Buffer {
             factor,
             order: [0; 5],
             min_uses: 0,
-            batch_rows,
-            capacity,
+            batch_size,
+            shuffle_buffer,
             sizes: [0; 4],
             flags: [0; 4],
             max_bytes: 0,

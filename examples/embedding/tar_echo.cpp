@@ -21,8 +21,8 @@ int main(int argc, char** argv) {
     pyecho::Config config;
     config.leaves = shards.leaves();
     config.factor = std::atof(argv[4]);
-    config.batch_rows = 16;
-    config.capacity = 64;
+    config.batch_size = 16;
+    config.shuffle_buffer = 64;
     const pyecho::Buffer buffer(config);
 
     std::thread feeder([&] {

@@ -3,13 +3,13 @@
  *     producers --> slots --> shuffled uses of the examples --> batches --> consumer
  *
  * An example is a record of leaves (arrays of fixed size). Each is emitted `factor` times, in batches, shuffled among
- * `capacity` examples. The output depends only on the examples in the order of their reservations, the configuration
+ * `shuffle_buffer` examples. The output depends only on the examples in the order of their reservations, the configuration
  * and the epoch, not on threads or timing.
  *
  *     pyecho_leaf leaf = PYECHO_LEAF_INIT;
  *     leaf.name = "x"; leaf.dtype = "<f4"; leaf.shape = (const int64_t[]){3}; leaf.ndim = 1;
  *     pyecho_config config = PYECHO_CONFIG_INIT;
- *     config.leaves = &leaf; config.leaf_count = 1; config.batch_rows = 32; config.factor = 2; config.capacity = 320;
+ *     config.leaves = &leaf; config.leaf_count = 1; config.batch_size = 32; config.factor = 2; config.shuffle_buffer = 320;
  *     pyecho_buffer* buffer;
  *     if (pyecho_create(&config, &buffer) != PYECHO_OK) { puts(pyecho_last_error()); ... }
  *
@@ -117,20 +117,20 @@ typedef struct pyecho_config {
   size_t leaf_count;
   double factor; /* uses of each example, at least 1; with a fraction some have one more. Default 2 */
   uint64_t seed;
-  uint64_t epoch;          /* number of the first epoch, which selects the random numbers with the seed */
-  uint64_t items;          /* examples of a pass. Default: PYECHO_UNKNOWN */
-  uint64_t steps;          /* batches of an iteration. Default: as many as the uses of a pass make */
-  uint64_t max_age;        /* of an adaptive factor: batches after which an example leaves. Default: none */
-  uint32_t min_uses;       /* not 0: an adaptive factor, from min_uses to `factor`, as the source's speed needs */
-  uint32_t batch_rows;     /* of a batch; the last one may have fewer. At least 1, no default */
-  uint32_t capacity;       /* distinct examples among which each emission is drawn. Default 1: no shuffling */
-  uint32_t prefetch;       /* batches made ahead of the consumer. Default 2 */
-  uint32_t threads;        /* threads that make batches. 0: the consumer makes them */
-  uint32_t burst;          /* examples that arrive together. Default 1 */
-  uint32_t held;           /* batches that the consumer holds at a time. Default 2 */
-  uint8_t unique_in_batch; /* not 0: no example twice in a batch; capacity >= batch_rows */
-  uint8_t drop_last;       /* not 0: leave out batches with fewer than batch_rows rows */
-  uint8_t with_info;       /* not 0: batches say which use of which example each row is */
+  uint64_t epoch;           /* number of the first epoch, which selects the random numbers with the seed */
+  uint64_t items;           /* examples of a pass. Default: PYECHO_UNKNOWN */
+  uint64_t steps_per_epoch; /* batches of an iteration. Default: as many as the uses of a pass make */
+  uint64_t max_age;         /* of an adaptive factor: batches after which an example leaves. Default: none */
+  uint32_t min_uses;        /* not 0: an adaptive factor, from min_uses to `factor`, as the source's speed needs */
+  uint32_t batch_size;      /* of a batch; the last one may have fewer. At least 1, no default */
+  uint32_t shuffle_buffer;  /* distinct examples among which each emission is drawn. Default 1: no shuffling */
+  uint32_t prefetch;        /* batches made ahead of the consumer. Default 2 */
+  uint32_t threads;         /* threads that make batches. 0: the consumer makes them */
+  uint32_t slots_ahead;     /* examples that arrive together. Default 1 */
+  uint32_t held;            /* batches that the consumer holds at a time. Default 2 */
+  uint8_t unique_in_batch;  /* not 0: no example twice in a batch; shuffle_buffer >= batch_size */
+  uint8_t drop_last;        /* not 0: leave out batches with fewer than batch_size rows */
+  uint8_t with_info;        /* not 0: batches say which use of which example each row is */
   uint8_t reserved;
   size_t max_bytes; /* bound of the memory for slots and batches. Default: none */
   /* Memory for batches of another allocator, such as pinned memory. `allocate` returns size_bytes at a multiple of 64
@@ -170,7 +170,7 @@ typedef struct pyecho_layout {
   size_t leaf_count;
   size_t slot_bytes; /* of one example, padding included */
   size_t batch_bytes;
-  uint32_t batch_rows;
+  uint32_t batch_size;
   uint32_t slots;
 } pyecho_layout;
 #define PYECHO_LAYOUT_INIT {sizeof(pyecho_layout), 0, 0, 0, 0, 0}
@@ -184,7 +184,7 @@ typedef struct pyecho_stats {
   uint64_t consumer_wait_ns;    /* inside pyecho_acquire() */
   uint64_t downstream_ns;       /* between two calls of it */
   uint64_t producer_wait_ns;    /* while at least one producer waited for room */
-  uint32_t resident;            /* examples in the pool, of capacity */
+  uint32_t resident;            /* examples in the pool, of shuffle_buffer */
   uint32_t outstanding_batches; /* held by the consumer */
 } pyecho_stats;
 #define PYECHO_STATS_INIT {sizeof(pyecho_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0}
@@ -271,7 +271,7 @@ PYECHO_API pyecho_status pyecho_begin(pyecho_buffer* buffer, uint64_t epoch, uin
  * at work, and have slots reserved: the state ends before the first reservation that is open, and later examples belong
  * to the run that goes on. PYECHO_NO_MEMORY, PYECHO_FORKED, PYECHO_CLOSED, PYECHO_FAILED. */
 PYECHO_API pyecho_status pyecho_save(pyecho_buffer* buffer, unsigned char** state, size_t* size_bytes, uint64_t* taken);
-/* Goes on where a state was taken, by a buffer of the same leaves, batch_rows, factor, capacity, seed and flags, in
+/* Goes on where a state was taken, by a buffer of the same leaves, batch_size, factor, shuffle_buffer, seed and flags, in
  * this or another process. No other thread may be inside of any function of the buffer; PYECHO_MISUSE if a slot is
  * reserved. The number of slots may grow within max_bytes, which suffices for states of a buffer with the same: else
  * PYECHO_INVALID. The batches of the state are planned again, twice, some 50 ns a use together. Any bytes are safe:

@@ -3,8 +3,8 @@
 //
 //     pyecho::Config config;
 //     config.leaves = {{"image", "|u1", {32, 32, 3}}, {"label", "<i8", {}}};
-//     config.batch_rows = 32;
-//     config.capacity = 320;
+//     config.batch_size = 32;
+//     config.shuffle_buffer = 320;
 //     pyecho::Buffer buffer(config);
 //
 //     any thread:  while (auto slot = buffer.reserve()) {      // empty once the buffer is closed
@@ -62,14 +62,14 @@ struct Config {
   std::uint64_t seed = 0;
   std::uint64_t epoch = 0;
   std::uint64_t items = PYECHO_UNKNOWN;
-  std::uint64_t steps = 0;
+  std::uint64_t steps_per_epoch = 0;
   std::uint64_t max_age = 0;
   std::uint32_t min_uses = 0;
-  std::uint32_t batch_rows = 0;
-  std::uint32_t capacity = 1;
+  std::uint32_t batch_size = 0;
+  std::uint32_t shuffle_buffer = 1;
   std::uint32_t prefetch = 2;
   std::uint32_t threads = 0;
-  std::uint32_t burst = 1;
+  std::uint32_t slots_ahead = 1;
   std::uint32_t held = 2;
   bool unique_in_batch = false;
   bool drop_last = false;
@@ -295,14 +295,14 @@ class Buffer {
     c.seed = config.seed;
     c.epoch = config.epoch;
     c.items = config.items;
-    c.steps = config.steps;
+    c.steps_per_epoch = config.steps_per_epoch;
     c.max_age = config.max_age;
     c.min_uses = config.min_uses;
-    c.batch_rows = config.batch_rows;
-    c.capacity = config.capacity;
+    c.batch_size = config.batch_size;
+    c.shuffle_buffer = config.shuffle_buffer;
     c.prefetch = config.prefetch;
     c.threads = config.threads;
-    c.burst = config.burst;
+    c.slots_ahead = config.slots_ahead;
     c.held = config.held;
     c.unique_in_batch = config.unique_in_batch ? 1 : 0;
     c.drop_last = config.drop_last ? 1 : 0;

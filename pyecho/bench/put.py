@@ -42,7 +42,7 @@ def _row(rounds: int, progress: Progress, row_bytes: int, count: int) -> Row:
 
 def _put_seconds(row_bytes: int, count: int) -> float:
     example = {"x": np.ones(row_bytes, np.uint8), "y": 3}
-    buffer = EchoBuffer(spec_of(example), batch_size=64, factor=1, capacity=count)
+    buffer = EchoBuffer(spec_of(example), batch_size=64, factor=1, shuffle_buffer=count)
 
     def put() -> None:
         for _ in range(count):

@@ -101,15 +101,15 @@ def _pinned(
     From there native threads send them to the device, if there are `blocks_for` that, a runtime,
     and the functions of PyTorch's.
     """
-    if config.memory == "pageable" or not has_streams(uploader.device):
+    if config.pin_memory is False or not has_streams(uploader.device):
         return make()
     try:
         found = None if functions() is None else runtime()
         if blocks_for is not None and found is not None:
             return make(blocks_for=partial(blocks_for, uploader.device, found))
-        return make(memory="pinned")
+        return make(pin_memory=True)
     except CudaError as error:
-        if config.memory == "pinned" or (has_cuda_driver(uploader.device) and cuda.why_not()):
+        if config.pin_memory or (has_cuda_driver(uploader.device) and cuda.why_not()):
             raise
         warn(
             f"batches are in pageable memory, which makes copies to the device slower: {error}",

@@ -37,7 +37,7 @@ class TorchAdapter(Adapter):
         except RuntimeError as error:
             raise CudaError(
                 f"no more memory can be pinned ({error}); drop batches you no longer need, give "
-                "the machine or container more memory, or pass memory='pageable'"
+                "the machine or container more memory, or pass pin_memory=False"
             ) from error
 
     def as_array(self, leaf: Any) -> Any:

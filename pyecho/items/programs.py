@@ -90,7 +90,14 @@ def _row_of(name: str, field: Field, plain: list[Plain], adapter: Adapter) -> Ro
     if made.element != _element_of(dtype):
         dtype = adapter.dtype_named(ELEMENTS[made.element])
     extents = tuple(None if extent == VARIABLE else extent for extent in made.shape)
-    return Field(extents, dtype, field.max_bytes if None in extents else None), made
+    if None in extents:
+        return Field(extents, dtype, field.max_bytes, field.pad), made
+    if field.pad is not None:
+        raise ConfigError(
+            f"ops make rows of one shape, {extents}, of the leaf {name!r}, whose Field has "
+            f"pad={field.pad!r}; leave out one of the two"
+        )
+    return Field(extents, dtype), made
 
 
 def _program_of(name: str, field: Field, plain: list[Plain]) -> _core.Program:

@@ -1,4 +1,4 @@
-"""Leaves whose examples differ in size: the options `fields` and `pad`, and what batches have."""
+"""Leaves whose examples differ in size: the option `fields`, and what batches have."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ from pyecho.items.nest import leaf_names, leaves_of, map_nest
 from pyecho.items.spec import BFLOAT16, Adapter, Field, Padded
 
 Fields = Mapping[Any, Field] | Field | None
-Pad = Mapping[Any, float] | float | None
 
 
-def checked_fields(fields: Any, pad: Any) -> None:
-    """Raise `ConfigError` unless these are a `Field` and a number, or dicts of them by leaf."""
-    numbers = (bool, int, float, complex, np.generic)
-    for name, given, kinds in (("fields", fields, (Field,)), ("pad", pad, numbers)):
-        several = given.values() if isinstance(given, Mapping) else [given]
-        if given is not None and not all(isinstance(each, kinds) for each in several):
-            what = "a pyecho.Field" if name == "fields" else "a number"
-            raise ConfigError(f"{name} must be {what}, or a dict of them by leaf, got {given!r}")
+def checked_fields(fields: Any) -> None:
+    """Raise `ConfigError` unless this is a `Field`, a dict of them by leaf, or None."""
+    several = fields.values() if isinstance(fields, Mapping) else [fields]
+    if fields is not None and not all(isinstance(each, Field) for each in several):
+        raise ConfigError(
+            f"fields must be a pyecho.Field, or a dict of them by leaf, got {fields!r}"
+        )
 
 
 def with_fields(spec: Any, fields: Fields) -> Any:
@@ -38,26 +36,20 @@ def with_fields(spec: Any, fields: Fields) -> Any:
                 f"fields has {field} for the leaf {name!r}, and the first example {found[index]}"
             )
         dtype = field.dtype if by_rows else found[index].dtype
-        found[index] = Field(field.shape, dtype, field.max_bytes)
+        found[index] = Field(field.shape, dtype, field.max_bytes, field.pad)
     made = iter(found)
     return map_nest(lambda _: next(made), spec)
 
 
-def ragged_rows(row_spec: Any, adapter: Adapter, pad: Pad) -> Callable[[Any, Any, int], Any] | None:
+def ragged_rows(row_spec: Any, adapter: Adapter) -> Callable[[Any, Any, int], Any] | None:
     """Return what makes of elements, shapes and the number of a leaf what the consumer gets.
 
     None: no rows differ in size.
     """
-    fields, names = leaves_of(row_spec), leaf_names(row_spec)
-    given = {} if pad is None else by_leaf("pad", pad, fields, names)
-    values = {_index_of("pad", str(name), names): value for name, value in given.items()}
-    for index, value in values.items():
-        if not fields[index].varies:
-            raise ConfigError(
-                f"pad has a value for the leaf {names[index]!r}, whose rows all have the shape "
-                f"{fields[index].shape}; it is for leaves with None in their shape (fields=)"
-            )
-        _check_pad(names[index], fields[index], value)
+    fields = leaves_of(row_spec)
+    for name, field in zip(leaf_names(row_spec), fields, strict=True):
+        if field.pad is not None:
+            _check_pad(name, field)
     if not any(field.varies for field in fields):
         return None
     decode = adapter.decoder(fields) or (lambda array, leaf: array)
@@ -66,11 +58,11 @@ def ragged_rows(row_spec: Any, adapter: Adapter, pad: Pad) -> Callable[[Any, Any
         shapes = shapes.copy()  # of the batch's memory, which may be pinned and go on without them
         offsets = np.zeros(len(shapes) + 1, np.int64)
         np.cumsum(shapes.prod(axis=1), out=offsets[1:])
-        if leaf not in values:
+        if fields[leaf].pad is None:
             return adapter.ragged(fields[leaf], decode(elements, leaf), offsets, shapes)
         made = np.empty((len(shapes), *shapes.max(axis=0, initial=0)), elements.dtype)
         shown = decode(made, leaf)
-        shown[...] = values[leaf]
+        shown[...] = fields[leaf].pad
         lengths = fill(made, fields[leaf], elements, offsets, shapes)
         return Padded(shown, adapter.numbers(lengths))
 
@@ -87,8 +79,9 @@ def fill(made: Any, field: Field, elements: Any, offsets: Any, shapes: Any) -> A
     return np.ascontiguousarray(lengths)
 
 
-def _check_pad(name: str, field: Field, value: Any) -> None:
-    """Raise `ConfigError` unless elements of the leaf can have this value."""
+def _check_pad(name: str, field: Field) -> None:
+    """Raise `ConfigError` unless elements of the leaf can have the value that fills its rows."""
+    value: Any = field.pad
     dtype: Any = field.dtype if field.dtype.kind in "biufc" else np.dtype(np.float32)
     named = field.dtype == BFLOAT16 or field.dtype.name == "bfloat16"
     fits = named or field.dtype.kind in "biufc"

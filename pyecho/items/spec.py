@@ -43,6 +43,9 @@ def _dtype_of(given: Any) -> np.dtype[Any]:
     return np.dtype(name if type(given).__module__ == "torch" else given)
 
 
+_NUMBERS = (bool, int, float, complex, np.generic)
+
+
 @dataclass(frozen=True, init=False)
 class Field:
     """One leaf of an example: its shape and dtype.
@@ -57,11 +60,15 @@ class Field:
         by reference, such as a str; it arrives as a list.
     max_bytes
         Most bytes of one example; needed where the shape has None.
+    pad
+        Where the shape has None: fill the rows of a batch up to its largest with this number. The
+        batch then has a `Padded` there, not a `Ragged`.
     """
 
     shape: tuple[Any, ...]  # of ints, and None
     dtype: np.dtype[Any]
     max_bytes: int | None
+    pad: float | complex | None
     seen: str | None = field(compare=False, repr=False)
     """Name of the type that an example has here if it is no array, and then no example may have
     one; None if any object will do."""
@@ -71,6 +78,7 @@ class Field:
         shape: int | tuple[int | None, ...] | None,
         dtype: Any,
         max_bytes: int | None = None,
+        pad: float | complex | None = None,
     ) -> None:
         several = shape if isinstance(shape, Iterable) else (shape,)
         extents = tuple(None if each is None else operator.index(each) for each in several)
@@ -79,6 +87,7 @@ class Field:
         object.__setattr__(self, "shape", extents)
         object.__setattr__(self, "dtype", _dtype_of(dtype))
         object.__setattr__(self, "max_bytes", max_bytes)
+        object.__setattr__(self, "pad", pad)
         object.__setattr__(self, "seen", None)
         if self.dtype.hasobject and (extents or self.dtype != object):
             raise ConfigError(
@@ -93,6 +102,10 @@ class Field:
             )
         if max_bytes is not None:
             object.__setattr__(self, "max_bytes", checked_int("max_bytes", max_bytes, 1, 2**48))
+        if pad is not None and not isinstance(pad, _NUMBERS):
+            raise ConfigError(f"pad must be a number, got {pad!r}")
+        if pad is not None and not self.varies:
+            raise ConfigError(f"pad is of a Field whose shape has None, got {extents}")
 
     @property
     def by_reference(self) -> bool:

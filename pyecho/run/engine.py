@@ -79,7 +79,9 @@ class Flow:
         # Counts of one whole pass alone tell its length.
         if pipeline is None or pipeline.config.flows or pipeline.echo.stage._failed:
             return
-        if not (completed and self.at_end and self.saved.is_fresh and pipeline.config.unbatch):
+        if not (
+            completed and self.at_end and self.saved.is_fresh and pipeline.config.splits_batches
+        ):
             return
         read = pipeline.stats().read - self._read_before
         if told not in (None, read):
@@ -113,8 +115,8 @@ class Engine:
         """Tell the inner one of two engines how many of its batches the pool of this one keeps."""
         config, wiring = self._config, inner.wiring
         if config.batch_size is None:  # otherwise no batch is kept that one could be warned of
-            kept = config.capacity + config.prefetch + 1 + config.leases_of_link
-            inner.wiring = replace(wiring, leases=wiring.leases + kept)
+            kept = config.capacity + config.prefetch + 1 + config.held_by_links
+            inner.wiring = replace(wiring, held=wiring.held + kept)
             self.wiring = replace(self.wiring, reads_few=True)
 
     def know_lists(self, lists: tuple[bool, ...] | None) -> None:

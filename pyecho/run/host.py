@@ -186,28 +186,28 @@ class ExampleEcho(HostEcho):
         first: Any,
         adapter: Adapter,
         *,
-        leases: int = 0,  # batches that links hold besides the consumer
+        held: int = 0,  # batches that links hold besides the consumer
         prepare: Callable[[Any], Any] | None = None,
         blocks_for: Callable[[Any], Any] | None = None,
         **changes: Any,
     ) -> None:
         self.spec, self.lists = spec_of_examples(source, config, first, adapter)
         rows, self.row_spec = rows_with(config.ops, self.spec, adapter)
-        ragged = ragged_rows(self.row_spec, adapter, config.pad)
+        ragged = ragged_rows(self.row_spec, adapter)
         if blocks_for is not None and ragged is not None:  # a block has rows of one size
-            blocks_for, changes = None, {"memory": "pinned", **changes}
+            blocks_for, changes = None, {"pin_memory": True, **changes}
         self.blocks = blocks_for and blocks_for(leaves_of(self.row_spec))
-        held = config.wiring.leases + config.leases_of_link + leases
+        held += config.wiring.held + config.held_by_links
         by_workers = source.fills_slots and prepare is None
         by_workers = by_workers and not any(field.varies for field in leaves_of(self.spec))
         together = max(1, min(32, AHEAD_BYTES // 4 // max(1, size_of(first) or 1)))
         wiring = replace(
             config.wiring,
             slots_ahead=max(
-                1, rows_of(first) if config.unbatch else 2 * config.num_workers * together
+                1, rows_of(first) if config.splits_batches else 2 * config.num_workers * together
             ),
             shared_slots=by_workers,
-            leases=1 if self.blocks else held,  # a batch on the device is no lease
+            held=1 if self.blocks else held,  # a batch on the device is no lease
         )
         threads = 0 if wiring.by_consumer else config.threads
         own = replace(config, **{"threads": threads, "wiring": wiring, **changes})
@@ -220,7 +220,7 @@ class ExampleEcho(HostEcho):
             from_array=adapter.decoder(leaves_of(self.row_spec)),
             rows=rows,
             ragged=ragged,
-            allocate=adapter.allocate if own.memory == "pinned" else None,
+            allocate=adapter.allocate if own.pin_memory else None,
             blocks=self.blocks,
         )
         stage = _core.ExampleStage(**arguments)
@@ -257,7 +257,7 @@ def spec_of_examples(
     """Return the spec of an example of an item like this one, and which lists are columns."""
     if config.collate_fn is not None:
         return Field((), object), ()
-    if config.unbatch:
+    if config.splits_batches:
         spec, lists = row_spec(first, adapter, config.wiring.lists)
         return with_fields(spec, config.fields), lists
     spec = map_nest(adapter.field_of, first)

@@ -13,7 +13,7 @@ def chosen(given: Any, config: Config) -> Source:
     source = source_of(
         given,
         batch_size=config.batch_size,
-        unbatch=config.unbatch,
+        unbatch=config.splits_batches,
         collated=config.collate_fn is not None,
         ragged=config.fields is not None,
     )
@@ -21,7 +21,7 @@ def chosen(given: Any, config: Config) -> Source:
         from pyecho.source.picked import picked
 
         source = picked(source, config)
-    if config.flatten:
+    if config.unbatch == "lists":
         from pyecho.source.flattened import flattened
 
         source = flattened(source)

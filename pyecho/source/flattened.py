@@ -1,4 +1,4 @@
-"""Sources some of whose items are lists of examples (``flatten=True``)."""
+"""Sources some of whose items are lists of examples (``unbatch="lists"``)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def flattened(inner: Source) -> Source:
     if inner.native:
         raise ConfigError(
             f"the source ({type(inner.object).__name__}) fills slots with examples itself, so "
-            "flatten=True has no list to split; leave it out"
+            "unbatch='lists' has no list to split; leave it out"
         )
     rows = inner.batched or isinstance(inner, Arrays)  # no row of an array is a list
     return inner if rows else Flattened(inner)

@@ -37,7 +37,7 @@ def picked(inner: Source, config: Config) -> Source:
         from pyecho.workers.source import Worked
 
         return Worked(inner, get, order, config)
-    return Picked(inner, get, order, unbatch=config.unbatch)
+    return Picked(inner, get, order, unbatch=config.splits_batches)
 
 
 def getter_of(inner: Source, config: Config) -> Callable[[Any], Any]:

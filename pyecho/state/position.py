@@ -156,12 +156,12 @@ def options_of(config: Config) -> dict[str, Any]:
     options |= {"factor": config.most_uses, "min_uses": config.min_uses, "max_age": config.max_age}
     options |= {
         name: repr(value)
-        for name in ("fields", "ops", "pad")
+        for name in ("fields", "ops")
         if (value := getattr(config, name)) is not None
     }
     if config.shuffle:
         options["shuffle"] = True
-    return options | {config.pool_option: config.capacity}
+    return options | {"shuffle_buffer": config.capacity}
 
 
 def position_of(native: Any, epoch: int, items: int | None, uses: int | None) -> dict[str, Any]:

@@ -59,23 +59,22 @@ class Task:
             self.take([], error)
         self._alone = True
 
-    def died(self, how: str, retries: int, *, began: bool) -> None:
-        """Have another worker make what is left; if there were too many, fail."""
+    def died(self, how: str, *, began: bool) -> None:
+        """Have another worker make what is left, once; if that one dies as well, fail."""
         indices = self.part()[2]
         self._alone = True
         self.deaths += len(indices) == 1 or not began  # else it is unknown which item is to blame
-        if self.deaths <= retries:
+        if self.deaths < 2:
             return
-        workers = f"{self.deaths} worker{'s' * (self.deaths > 1)} died"
         text = (
-            f"item {reprlib.repr(indices[0])} of the source cannot be made: {workers} of it, the "
-            f"last with {how}; look for a lack of memory or a crash of a library in what they "
-            "wrote, or raise retries="
+            f"item {reprlib.repr(indices[0])} of the source cannot be made: two workers died of "
+            f"it, the last with {how}; look for a lack of memory or a crash of a library in what "
+            "they wrote"
         )
         if not began:
             text = (
-                f"worker processes cannot begin: {workers} before the first item, the last with "
-                f"{how}; look at what they wrote, at worker_init_fn, and with "
+                "worker processes cannot begin: two workers died before the first item, the last "
+                f"with {how}; look at what they wrote, at worker_init_fn, and with "
                 '"spawn" or "forkserver" for a missing if __name__ == "__main__":'
             )
         self.take([], WorkerError(text))
@@ -112,14 +111,13 @@ class Pool:
     Workers are started when they are needed, and one that died is replaced.
     """
 
-    def __init__(self, count: int, retries: int, start: Callable[[int], Worker]) -> None:
+    def __init__(self, count: int, start: Callable[[int], Worker]) -> None:
         self.process = os.getpid()  # the workers are of
         self.closed = False
         self.has_short_indices = True
         """True if indices are numbers, of which a task may have several."""
         self.slots: tuple[Slots, int] | None = None
         """Of the stage that tasks go to, and the descriptor of their memory."""
-        self._retries = retries
         self._start = start
         self._workers: list[Worker | None] = [None] * count
         self._again: deque[Task] = deque()  # of workers that died
@@ -205,7 +203,7 @@ class Pool:
         worker.end()
         how = worker.join(1.0)
         if worker.tasks:  # it has not begun the others
-            worker.tasks[0].died(how, self._retries, began=worker.began)
+            worker.tasks[0].died(how, began=worker.began)
         self._again.extend(task for task in worker.tasks if task.answer is None)
         if self.closed:
             for task in self._again:

@@ -27,13 +27,13 @@ class Worked(Picked):
     def __init__(
         self, inner: Source, get: Callable[[Any], Any], order: Order | Sampled, config: Config
     ) -> None:
-        super().__init__(inner, get, order, unbatch=config.unbatch)
+        super().__init__(inner, get, order, unbatch=config.splits_batches)
         self.in_memory = False
         self._chunk_rows = None
-        self.batched = config.unbatch
+        self.batched = config.splits_batches
         self._config = config
         self._epoch = 0
-        self.fills_slots = not config.unbatch
+        self.fills_slots = not config.splits_batches
         self._writing: list[Any] = []  # spec of the slots that this fills, and `to_array`; or none
         self._pool: Pool | None = None
         self._context: Any = None
@@ -60,7 +60,7 @@ class Worked(Picked):
             start: Callable[[int], Worker] = partial(ProcessWorker, self._context, job)
             if config.workers == "thread":
                 start = partial(ThreadWorker, job)
-            self._pool = pool = Pool(config.num_workers, config.retries, start)
+            self._pool = pool = Pool(config.num_workers, start)
         return pool
 
     def read(self, start: int = 0) -> Iterator[Any]:

@@ -237,7 +237,7 @@ def test_passes_that_flow_end_their_iterations_one_after_the_other(count):
 
 def test_state_with_much_made_ahead_fits_a_buffer_that_makes_little():
     spec = {"x": pyecho.Field((), np.int64), "text": pyecho.Field((), object)}
-    options = {"batch_size": 8, "capacity": 8, "factor": pyecho.Adaptive(2)}
+    options = {"batch_size": 8, "shuffle_buffer": 8, "factor": pyecho.Adaptive(2)}
     first = pyecho.EchoBuffer(spec, slots_ahead=3000, **options)
     for number in range(2500):
         first.put({"x": number, "text": str(number)})
@@ -297,7 +297,9 @@ def test_state_of_a_run_with_another_log_is_an_error():
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_forked_child_cannot_take_the_state_of_its_parent():
     loader = pyecho.EchoLoader(Slow(100), 2, batch_size=4, threads=1)
-    buffer = pyecho.EchoBuffer(pyecho.Field((), np.int64), batch_size=4, capacity=8, threads=1)
+    buffer = pyecho.EchoBuffer(
+        pyecho.Field((), np.int64), batch_size=4, shuffle_buffer=8, threads=1
+    )
     for number in range(8):
         buffer.put(number)
     batches = iter(loader)

@@ -14,7 +14,7 @@ ROWS = [np.full(100, number, np.int32) for number in range(40)]
 
 def buffer(allocate, **arguments):
     made = pyecho.EchoBuffer(
-        pyecho.Field(100, np.int32), batch_size=4, capacity=40, allocate=allocate, **arguments
+        pyecho.Field(100, np.int32), batch_size=4, shuffle_buffer=40, allocate=allocate, **arguments
     )
     for row in ROWS:
         made.put(row)

@@ -7,7 +7,7 @@ import pyecho
 
 
 def made():
-    return pyecho.EchoBuffer(pyecho.Field((), int), batch_size=2, factor=2, capacity=2)
+    return pyecho.EchoBuffer(pyecho.Field((), int), batch_size=2, factor=2, shuffle_buffer=2)
 
 
 def values(batches):

@@ -10,7 +10,7 @@ capi = pytest.importorskip("_testcapi")
 
 def batches_of(threads, with_info):
     spec = {"x": pyecho.Field((3,), np.int64), "y": pyecho.Field((), np.int64)}
-    options = {"batch_size": 4, "factor": 2, "capacity": 8, "slots_ahead": 64}
+    options = {"batch_size": 4, "factor": 2, "shuffle_buffer": 8, "slots_ahead": 64}
     buffer = pyecho.EchoBuffer(spec, threads=threads, with_info=with_info, **options)
     for number in range(24):
         buffer.put({"x": np.full(3, number), "y": number})

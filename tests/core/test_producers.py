@@ -91,7 +91,7 @@ def test_put_batch_that_times_out_says_how_many_rows_were_taken():
 
 def test_reservation_is_written_in_place_and_committed_by_its_block():
     spec = {"x": pyecho.Field(2, np.float32), "y": pyecho.Field((), int)}
-    buffer = make(spec, batch_size=2, capacity=1)
+    buffer = make(spec, batch_size=2, shuffle_buffer=1)
     for number in range(2):
         with buffer.reserve() as views:
             assert (views["x"].shape, views["x"].dtype) == ((2,), np.float32)
@@ -128,7 +128,7 @@ def test_slots_that_were_not_committed_come_back(how):
 
 
 def test_order_is_that_of_the_reservations_also_after_close():
-    buffer = make(batch_size=3, capacity=1)
+    buffer = make(batch_size=3, shuffle_buffer=1)
     reservations = [buffer.reserve() for _ in range(2)]
     buffer.close()
     for number in (1, 0):
@@ -157,9 +157,9 @@ def test_reserve_needs_a_spec_of_arrays_and_numbers():
 
 @pytest.mark.parametrize("threads", [0, 2])
 def test_memory_that_cannot_be_had_is_a_memory_error(threads):
-    with pytest.raises(MemoryError, match=r"the system has no memory.*lower capacity"):
-        make(pyecho.Field(2**30, float), capacity=2**14, threads=threads)
-    with pytest.raises(pyecho.ConfigError, match="lower capacity"):
+    with pytest.raises(MemoryError, match=r"the system has no memory.*lower shuffle_buffer"):
+        make(pyecho.Field(2**30, float), shuffle_buffer=2**14, threads=threads)
+    with pytest.raises(pyecho.ConfigError, match="lower shuffle_buffer"):
         make(pyecho.Field((2**40, 2**20), float), batch_size=2**20, threads=threads)
 
 
@@ -173,7 +173,7 @@ def test_batch_whose_delivery_fails_comes_with_the_next_call(threads):
             raise ZeroDivisionError
         return array
 
-    buffer = make(batch_size=2, capacity=1, factor=2, threads=threads, from_array=deliver)
+    buffer = make(batch_size=2, shuffle_buffer=1, factor=2, threads=threads, from_array=deliver)
     for number in range(3):
         buffer.put(number)
     buffer.close()

@@ -18,7 +18,7 @@ constexpr std::uint64_t kManyItems = 3000;
 constexpr std::size_t kWords = 16;  // of an example, each its number, so that a slot that is filled too early shows
 
 EchoConfig config_of(std::uint32_t threads) {
-  return {.plan = {.capacity = 24, .factor = 6, .seed = 3, .min_uses = 2, .max_age = 40, .batch_rows = 8},
+  return {.plan = {.capacity = 24, .factor = 6, .seed = 3, .min_uses = 2, .max_age = 40, .batch_size = 8},
           .leaves = {kWords * sizeof(std::uint64_t)},
           .threads = threads};
 }
@@ -130,7 +130,7 @@ TEST(AdaptiveBuffer, a_pace_waits_for_items_and_takes_no_more_than_it_needs) {
 TEST(AdaptiveBuffer, batches_made_ahead_of_the_consumer_have_only_fresh_items) {
   for (const std::uint32_t threads : {1U, 3U}) {
     EchoConfig config = config_of(threads);
-    config.plan.capacity = config.plan.batch_rows;
+    config.plan.capacity = config.plan.batch_size;
     config.plan.min_uses = 1;
     config.prefetch = 4;
     EchoBuffer buffer(config);
@@ -141,7 +141,7 @@ TEST(AdaptiveBuffer, batches_made_ahead_of_the_consumer_have_only_fresh_items) {
         buffer.commit(std::span(&reservation, 1));
       }
     };
-    put(3 * config.plan.batch_rows);
+    put(3 * config.plan.batch_size);
     Lease lease;
     for (int batch = 0; batch < 3; ++batch) {
       ASSERT_EQ(buffer.acquire(lease, kNever), Outcome::kOk);

@@ -152,7 +152,7 @@ void expect_no_allocations(Stage& stage) {
 
 TEST(Allocation, after_warm_up_there_is_none_over_epochs_too) {
   for (const std::uint32_t threads : {0U, 1U, 3U}) {
-    EchoBuffer buffer({.plan = {.capacity = 64, .factor = 3.0, .unique_in_batch = threads == 3, .batch_rows = 16},
+    EchoBuffer buffer({.plan = {.capacity = 64, .factor = 3.0, .unique_in_batch = threads == 3, .batch_size = 16},
                        .leaves = {8, 600},
                        .with_info = true,
                        .threads = threads});
@@ -164,7 +164,7 @@ TEST(Allocation, after_warm_up_there_is_none_over_epochs_too) {
 
 // Items differ in size, and are resampled to rows that do, too.
 EchoConfig resampling(std::uint32_t threads) {
-  EchoConfig config{.plan = {.capacity = 8, .factor = 2.5, .batch_rows = 7}, .leaves = {8, 8}, .threads = threads};
+  EchoConfig config{.plan = {.capacity = 8, .factor = 2.5, .batch_size = 7}, .leaves = {8, 8}, .threads = threads};
   config.leaves[1] = LeafFormat::of_variable({.axes = 2, .element_bytes = 1, .max_bytes = std::size_t{24} * 24});
   const ops::ArrayType item{.element = ops::Element::kUint8, .shape = {ops::kVariable, ops::kVariable}};
   const ops::Operation resize{.kind = ops::Kind::kResize, .axes = {0, 1}, .sizes = {5}};
@@ -306,10 +306,10 @@ TEST(Allocation, max_bytes_covers_everything_that_grows_with_the_configuration) 
   const std::vector<LeafFormat> leaves{1};
   static_cast<void>(worth_streaming(0, 0));  // reads files once
   for (EchoConfig config :
-       {EchoConfig{.plan = {.capacity = 20'000, .factor = 29.5, .batch_rows = 2}, .leaves = leaves},
-        EchoConfig{.plan = {.capacity = 4000, .unique_in_batch = true, .batch_rows = 3000}, .leaves = leaves},
+       {EchoConfig{.plan = {.capacity = 20'000, .factor = 29.5, .batch_size = 2}, .leaves = leaves},
+        EchoConfig{.plan = {.capacity = 4000, .unique_in_batch = true, .batch_size = 3000}, .leaves = leaves},
         EchoConfig{.leaves = leaves, .prefetch = 300, .threads = 3},
-        EchoConfig{.plan = {.batch_rows = 2}, .leaves = leaves, .threads = 0, .burst = 50'000}}) {
+        EchoConfig{.plan = {.batch_size = 2}, .leaves = leaves, .threads = 0, .slots_ahead = 50'000}}) {
     config.max_bytes = EchoBuffer::min_bytes(config);
     const AllocationWatch watch;
     EchoBuffer buffer(config);

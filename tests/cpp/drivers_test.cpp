@@ -25,10 +25,10 @@ Case random_case(Xoshiro256& random) {
   Case made;
   EchoConfig& config = made.config;
   config.leaves = random.below(2) == 0 ? kItemLeaves : kLongItemLeaves;
-  config.plan.batch_rows = 1 + random.below(random.below(2) == 0 ? 4 : 40);
+  config.plan.batch_size = 1 + random.below(random.below(2) == 0 ? 4 : 40);
   config.plan.unique_in_batch = random.below(3) == 0;
   config.plan.capacity =
-      random.below(4) == 0 && !config.plan.unique_in_batch ? 1 : config.plan.batch_rows + random.below(50);
+      random.below(4) == 0 && !config.plan.unique_in_batch ? 1 : config.plan.batch_size + random.below(50);
   config.plan.factor = kFactors[random.below(7)];
   config.plan.seed = random.next();
   config.epoch = random.below(5);
@@ -49,7 +49,7 @@ Case random_case(Xoshiro256& random) {
 
 std::string describe(const Case& test) {
   const EchoConfig& config = test.config;
-  return testing::PrintToString(test.passes) + " items, rows " + std::to_string(config.plan.batch_rows) +
+  return testing::PrintToString(test.passes) + " items, rows " + std::to_string(config.plan.batch_size) +
          ", capacity " + std::to_string(config.plan.capacity) + ", factor " + std::to_string(config.plan.factor) +
          ", prefetch " + std::to_string(config.prefetch) + ", threads " + std::to_string(config.threads) + ", steps " +
          std::to_string(config.steps) +
@@ -134,7 +134,7 @@ TEST(Drivers, begin_after_a_stop_that_met_a_producer_at_its_ticket_is_allowed) {
 // Regression: put() slept although slots were free, once the consumer had fallen behind.
 TEST(Drivers, the_slot_of_an_item_whose_last_use_was_handed_out_can_be_reserved_at_once) {
   for (const std::uint32_t threads : kDrivers) {
-    EchoBuffer buffer({.plan = {.capacity = 64, .batch_rows = 8}, .leaves = kItemLeaves, .threads = threads});
+    EchoBuffer buffer({.plan = {.capacity = 64, .batch_size = 8}, .leaves = kItemLeaves, .threads = threads});
     std::uint64_t item = 0;
     std::array<Reservation, 64> group{};
     for (std::uint32_t count = 0; buffer.try_reserve(group, count) == Outcome::kOk;) {
@@ -158,7 +158,7 @@ TEST(Drivers, the_slot_of_an_item_whose_last_use_was_handed_out_can_be_reserved_
 
 // Its rows have been copied before.
 TEST(Drivers, a_batch_that_the_end_of_a_pass_completes_gives_its_slots_back) {
-  EchoConfig config{.plan = {.batch_rows = 8}, .leaves = kItemLeaves, .threads = 0};
+  EchoConfig config{.plan = {.batch_size = 8}, .leaves = kItemLeaves, .threads = 0};
   config.max_bytes = EchoBuffer::min_bytes(config);
   for (const bool keep : {false, true}) {
     if (keep) {
@@ -191,7 +191,7 @@ TEST(Drivers, a_batch_that_the_end_of_a_pass_completes_gives_its_slots_back) {
 
 TEST(Drivers, the_end_of_an_iteration_does_not_wait_for_items_of_the_next_one) {
   for (const std::uint32_t threads : kDrivers) {
-    EchoBuffer buffer({.plan = {.batch_rows = 8}, .leaves = kItemLeaves, .threads = threads});
+    EchoBuffer buffer({.plan = {.batch_size = 8}, .leaves = kItemLeaves, .threads = threads});
     for (int pass = 0; pass < 20; ++pass) {
       std::thread producer([&] {
         put_items(buffer, 0, 5);

@@ -21,14 +21,14 @@ using namespace std::chrono_literals;
 class EchoBufferLife : public testing::TestWithParam<std::uint32_t> {
  protected:
   EchoConfig small_{
-      .plan = {.capacity = 4, .batch_rows = 4}, .leaves = kItemLeaves, .with_info = true, .threads = GetParam()};
+      .plan = {.capacity = 4, .batch_size = 4}, .leaves = kItemLeaves, .with_info = true, .threads = GetParam()};
 };
 
 INSTANTIATE_TEST_SUITE_P(Threads, EchoBufferLife, testing::Values(0U, 1U, 3U));
 
 TEST_P(EchoBufferLife, at_the_memory_limit_it_is_exhausted_until_a_lease_ends) {
   const std::size_t block_bytes = BatchPool::block_bytes(SlotLayout(small_.leaves, 4, true));
-  small_.max_bytes = EchoBuffer::min_bytes(small_) + 2 * block_bytes;  // at most half goes to prefetch and burst
+  small_.max_bytes = EchoBuffer::min_bytes(small_) + 2 * block_bytes;  // at most half goes to prefetch and slots_ahead
   EchoBuffer buffer(small_);
   std::thread producer([&] { put_passes(buffer, {200}); });
   std::vector<Lease> hoard;

@@ -46,7 +46,7 @@ TEST(EchoFactor, a_pass_has_exactly_the_uses_of_its_length_whether_that_is_known
 // ---------------------------------------------------------------- configuration
 
 TEST(Plan, a_pass_with_more_items_than_told_has_room_for_their_uses) {
-  Plan plan({.capacity = 8, .slots = 12, .factor = 2, .batch_rows = 4});
+  Plan plan({.capacity = 8, .slots = 12, .factor = 2, .batch_size = 4});
   plan.begin(0, {.items = 2, .uses = 20'000});
   for (std::uint32_t slot = 0; slot < 8; ++slot) {
     plan.feed(slot);

@@ -99,7 +99,7 @@ TEST(Checksum, any_flipped_bit_any_length_and_the_seed_change_it) {
 
 // Else it would go on with decisions of its own, up to the most uses of every item.
 TEST(Replay, an_adaptive_position_with_too_few_decisions_is_refused) {
-  const PlanConfig config{.capacity = 64, .slots = 128, .factor = 0x1.0p24, .min_uses = 1, .batch_rows = 32};
+  const PlanConfig config{.capacity = 64, .slots = 128, .factor = 0x1.0p24, .min_uses = 1, .batch_size = 32};
   Plan plan(config);
   Replay replay(plan, 32, {.passes = {{.passes = 1, .items = std::uint64_t{1} << 35}}, .batches = 1U << 24});
   EXPECT_THROW(static_cast<void>(replay.advance()), BadState);

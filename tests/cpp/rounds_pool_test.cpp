@@ -16,13 +16,13 @@ PlanConfig config_of(std::uint32_t capacity, std::uint32_t min_uses, std::uint32
           .slots = 2 * capacity,
           .factor = static_cast<double>(max_uses),
           .min_uses = min_uses,
-          .batch_rows = rows};
+          .batch_size = rows};
 }
 
 // Runs a plan over an input: the items of all batches, by their numbers in the source.
 class AdaptiveRun {
  public:
-  explicit AdaptiveRun(PlanConfig config) : plan_(config), uses_(config.batch_rows) {
+  explicit AdaptiveRun(PlanConfig config) : plan_(config), uses_(config.batch_size) {
     for (std::uint32_t slot = 0; slot < config.slots; ++slot) {
       free_.push_back(slot);
     }

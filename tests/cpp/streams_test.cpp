@@ -25,7 +25,7 @@ using Batches = std::vector<std::vector<Row>>;
 struct World {
   std::uint32_t shards = 1;
   std::uint32_t capacity = 8;    // of each stream
-  std::uint32_t batch_rows = 4;  // of each stream
+  std::uint32_t batch_size = 4;  // of each stream
   double factor = 2.0;
   std::uint64_t items = 0;   // of a pass
   std::uint64_t uses = 0;    // of a pass, of each stream
@@ -69,7 +69,7 @@ Batches batches_of_rank(const World& world, std::uint32_t rank, std::uint32_t ra
   };
 
   Batches batches;
-  std::vector<Use> batch(world.batch_rows * streams);
+  std::vector<Use> batch(world.batch_size * streams);
   std::uint32_t rows = 0;
   std::uint64_t of_iteration = 0;
   for (std::uint64_t iteration = 0; !plan.finished();) {
@@ -133,7 +133,7 @@ World random_world(std::uint32_t number, std::uint32_t shards) {
   };
   World world{.shards = shards,
               .capacity = one_of(1U, 2U, 5U, 8U, 40U, 200U),
-              .batch_rows = one_of(1U, 2U, 4U),
+              .batch_size = one_of(1U, 2U, 4U),
               .factor = one_of(1.0, 2.0, 1.5, 1.03, 3.25, 7.9),
               .items = shards + random() % one_of(3U, 40U, 400U)};
   if (random() % 2 == 0) {  // passes that flow have equally many items in each stream
@@ -168,7 +168,7 @@ TEST(Streams, what_cannot_be_dealt_equally_is_refused) {
   EXPECT_THROW(Plan({.capacity = 2, .slots = 2, .streams = 3}), std::invalid_argument);
   EXPECT_THROW(Plan({.capacity = 4, .slots = 4, .iteration_uses = 3, .streams = 2}), std::invalid_argument);
   EXPECT_THROW(Plan({.capacity = 4, .slots = 4, .streams = 2, .min_uses = 1}), std::invalid_argument);
-  EXPECT_THROW(Plan({.capacity = 4, .slots = 4, .unique_in_batch = true, .streams = 2, .batch_rows = 8}),
+  EXPECT_THROW(Plan({.capacity = 4, .slots = 4, .unique_in_batch = true, .streams = 2, .batch_size = 8}),
                std::invalid_argument);
   Plan plan({.capacity = 1000, .slots = 1000, .streams = 2});
   constexpr std::uint64_t kTooMany = std::uint64_t{1} << 33;

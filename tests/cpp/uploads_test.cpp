@@ -123,7 +123,7 @@ constexpr Uploads::Runtime kRuntime{.set_device = [](int /*device*/) { return 0;
 class Consumer {
  public:
   explicit Consumer(std::uint32_t threads)
-      : config_{.plan = {.capacity = 20, .factor = 3, .batch_rows = 8},
+      : config_{.plan = {.capacity = 20, .factor = 3, .batch_size = 8},
                 .leaves = {8, 32},
                 .with_info = true,
                 .prefetch = 1,
@@ -275,7 +275,7 @@ TEST(Uploads, stop_does_not_wait_for_a_stream_that_is_held) {
   });
   std::size_t blocks = 0;
   {
-    EchoBuffer buffer({.plan = {.capacity = 4, .factor = 1000, .batch_rows = 4},
+    EchoBuffer buffer({.plan = {.capacity = 4, .factor = 1000, .batch_size = 4},
                        .leaves = {8},
                        .prefetch = 1,
                        .threads = 1,

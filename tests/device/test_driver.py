@@ -55,7 +55,7 @@ def facts(*paths):
         print(cuda.is_available(), cuda.device_count(), cuda.driver_version())
         for use in (
             lambda: next(iter(pyecho.torch.EchoLoader([1], device="cuda"))),
-            lambda: list(pyecho.torch.EchoLoader([1], batch_size=1, memory="pinned")),
+            lambda: list(pyecho.torch.EchoLoader([1], batch_size=1, pin_memory=True)),
         ):
             try:
                 use()
@@ -135,7 +135,7 @@ def test_other_accelerators_that_are_missing_are_named(device):
         ({"device": "cpu", "echo_on": "device", "batch_size": 2}, "needs a device"),
         ({"echo_on": "both"}, "'host' or 'device'"),
         ({"device_dtype": "float16"}, "torch.dtype"),
-        ({"memory": "shared"}, "'auto', 'pageable', 'pinned'"),
+        ({"pin_memory": "shared"}, "True, False or None"),
         ({"device": "cuda", "echo_on": "device"}, "needs a batch_size"),
         (
             {"device": "cuda", "echo_on": "device", "batch_size": 2, "augment": max},

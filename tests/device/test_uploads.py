@@ -72,7 +72,7 @@ def test_host_memory_is_bounded(device, way, blocks):
     ],
 )
 def test_max_device_bytes_bounds_what_is_kept_on_the_device(device, arguments, needed):
-    arguments = {"device": "cuda:0", "shuffle_buffer": 6, "memory": "pageable", **arguments}
+    arguments = {"device": "cuda:0", "shuffle_buffer": 6, "pin_memory": False, **arguments}
     if "batch_size" not in arguments:
         arguments["shuffle_buffer"] = 3
     source = [torch.full((2, 5), float(number)) for number in range(21)] * 20
@@ -94,7 +94,7 @@ def test_memory_that_cannot_be_pinned_is_a_warning(device, unpinnable, echo_on):
 
 
 def test_memory_that_must_be_pinned_is_an_error(device, unpinnable):
-    loader = pyecho.torch.EchoLoader(rows(8), 2, batch_size=4, device="cuda:0", memory="pinned")
+    loader = pyecho.torch.EchoLoader(rows(8), 2, batch_size=4, device="cuda:0", pin_memory=True)
     with pytest.raises(pyecho.CudaError, match="no more can be pinned"):
         next(iter(loader))
 
@@ -109,13 +109,13 @@ def unpinnable(device, monkeypatch):
 
 
 def test_pageable_memory_is_taken_if_asked_for(device, blocks):
-    loader = pyecho.torch.EchoLoader(rows(8), 2, batch_size=4, device="cuda:0", memory="pageable")
+    loader = pyecho.torch.EchoLoader(rows(8), 2, batch_size=4, device="cuda:0", pin_memory=False)
     assert len(list(loader)) == 4
     assert blocks == []
 
 
 def test_a_pinned_batch_leaves_with_its_block(device, blocks):
-    loader = pyecho.torch.EchoLoader(rows(40), 2, batch_size=5, memory="pinned", shuffle_buffer=0)
+    loader = pyecho.torch.EchoLoader(rows(40), 2, batch_size=5, pin_memory=True, shuffle_buffer=0)
     batches = iter(loader)
     kept = [next(batches) for _ in range(10)]
     assert values(kept) == [number for number in range(25) for _ in range(2)]
@@ -130,7 +130,7 @@ def test_a_pinned_batch_leaves_with_its_block(device, blocks):
 
 def test_numpy_has_no_pinned_memory():
     with pytest.raises(pyecho.ConfigError, match=r"pyecho\.torch\.EchoLoader"):
-        pyecho.EchoLoader(np.arange(10), 2, batch_size=5, memory="pinned")
+        pyecho.EchoLoader(np.arange(10), 2, batch_size=5, pin_memory=True)
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -55,7 +55,7 @@ WAYS = {
     "augmented batches": {"device_augment": shifted},
     "augmented": {"batch_size": 4, "shuffle_buffer": 6, "device_augment": shifted},
     "host's augment": {"augment": lambda batch, rng: batch + 0, "augment_workers": 2},
-    "own copies": {"batch_size": 4, "memory": "pinned"},
+    "own copies": {"batch_size": 4, "pin_memory": True},
     "made there": {"batch_size": 4, "shuffle_buffer": 6, "echo_on": "device"},
     "batches made there": {},
 }

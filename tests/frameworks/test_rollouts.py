@@ -38,7 +38,7 @@ def test_rollouts_reach_the_learner_as_they_were_written(example):
     policy = example["Policy"]()
     written = [policy.write(np.random.default_rng(number)) for number in range(64)]
     buffer = pyecho.EchoBuffer(
-        example["SPEC"], batch_size=8, factor=1, capacity=16, slots_ahead=64, with_info=True
+        example["SPEC"], batch_size=8, factor=1, shuffle_buffer=16, slots_ahead=64, with_info=True
     )
     for rollout in written:
         buffer.put(rollout, timeout=10)

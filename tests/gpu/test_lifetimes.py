@@ -90,7 +90,7 @@ def test_work_on_the_second_device_makes_no_context_on_the_first(gpu, way, selec
     if way == "pinned batches":
         if not selected:
             pytest.skip("nothing says which device pinned batches are for")
-        arguments = {"memory": "pinned", "batch_size": 8, "shuffle_buffer": 0}
+        arguments = {"pin_memory": True, "batch_size": 8, "shuffle_buffer": 0}
     before = "torch.cuda.set_device(1)" if selected else ""
     output = scripts.run(TWO_GPUS.format(before=before, arguments=arguments))
     assert output == "False True\n"

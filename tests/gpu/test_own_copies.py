@@ -13,7 +13,7 @@ from waiting import join_threads  # noqa: E402
 import pyecho.torch  # noqa: E402
 
 ROWS, WIDTH, COUNT, FACTOR = 4, 500_000, 200, 2
-PINNED = {"batch_size": ROWS, "shuffle_buffer": 0, "memory": "pinned"}
+PINNED = {"batch_size": ROWS, "shuffle_buffer": 0, "pin_memory": True}
 STREAMS = {
     "default": torch.cuda.default_stream,
     "own": torch.cuda.Stream,
@@ -42,7 +42,7 @@ def test_a_batch_is_pinned_for_pytorch_as_long_as_there_is_a_view_of_it(device):
     assert row.is_pinned()
     assert (row == 1).all()
     assert not torch.zeros(WIDTH).is_pinned()
-    _, pageable = next(iter(pyecho.torch.EchoLoader(source(), 1, batch_size=2, memory="pageable")))
+    _, pageable = next(iter(pyecho.torch.EchoLoader(source(), 1, batch_size=2, pin_memory=False)))
     assert not pageable.is_pinned()
 
 

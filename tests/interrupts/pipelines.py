@@ -176,7 +176,7 @@ PIPELINES: list[tuple[str, dict[str, Any]]] = [
     ("map-style dataset", BATCHES | {"num_workers": 2, "workers": "thread", "augment": same}),
     ("map-style dataset", {"num_workers": 2, "shuffle_buffer": 3, "epochs": 2}),
     ("array of several chunks", {"factor": 1, "batch_size": 2000, "threads": 0, "shuffle": True}),
-    ("list", CONSUMER | {"sampler": Generating(), "flatten": True}),
+    ("list", CONSUMER | {"sampler": Generating(), "unbatch": "lists"}),
     ("list of dicts", BATCHES | {"augment_example": same}),
     ("sequence", CONSUMER | {"steps_per_epoch": 7}),
     ("sequence", {"shuffle_buffer": 8}),

@@ -208,7 +208,7 @@ class Stopper:
 
 spec = pyecho.spec_of({"number": 0, "tag": Stopper()})
 buffer = pyecho.EchoBuffer(
-    spec, factor=pyecho.Adaptive(max=2), batch_size=2, capacity=4, threads=0
+    spec, factor=pyecho.Adaptive(max=2), batch_size=2, shuffle_buffer=4, threads=0
 )
 Stopper.armed = True
 batches = iter(buffer)

@@ -76,7 +76,7 @@ def test_buffer_that_holds_its_own_failure():
 
 def test_buffer_that_holds_references_to_itself():
     def make():
-        buffer = pyecho.EchoBuffer(pyecho.Field((), object), batch_size=1, capacity=4)
+        buffer = pyecho.EchoBuffer(pyecho.Field((), object), batch_size=1, shuffle_buffer=4)
         marker = Marker()
         marker.buffer = buffer
         buffer.put(marker)

@@ -28,7 +28,7 @@ def test_buffer_takes_slots_plus_ready_batches(row_bytes, capacity, batch_size, 
         + f"""
         def make(capacity, batch_size, **more):
             return pyecho.EchoBuffer(pyecho.Field({row_bytes}, np.uint8), batch_size=batch_size,
-                                     factor=4, capacity=capacity, threads={threads}, **more)
+                                     factor=4, shuffle_buffer=capacity, threads={threads}, **more)
         make(1, 1)  # whatever the first buffer of a process takes
         before = resident()
         buffer = make({capacity}, {batch_size}, prefetch=2)
@@ -36,8 +36,8 @@ def test_buffer_takes_slots_plus_ready_batches(row_bytes, capacity, batch_size, 
         # The pool; ahead of it 4 MiB and the fresh examples of the batches made ahead; these
         # batches, one in the hands of each thread, and two at the consumer.
         prefetch, held = max(2, min(32, 2**22 // ({row_bytes} * {batch_size}))), 2
-        burst = max(1, min({capacity}, 2**22 // {row_bytes}))
-        rows = {capacity} + burst + prefetch * -(-{batch_size} // 4)
+        slots_ahead = max(1, min({capacity}, 2**22 // {row_bytes}))
+        rows = {capacity} + slots_ahead + prefetch * -(-{batch_size} // 4)
         rows += (prefetch + {threads} + held) * {batch_size}
         expected = rows * {row_bytes}
         assert expected > 20e6, expected

@@ -61,7 +61,8 @@ def test_whole_number_out_of_range_is_named_with_its_bounds(name, least):
     ("arguments", "message"),
     [
         ({"shuffle_buffer": 2**28, "factor": 16}, "shuffle_buffer times factor must stay below"),
-        ({"memory": "mapped"}, "memory must be one of 'auto', 'pageable', 'pinned', got 'mapped'"),
+        ({"pin_memory": "pinned"}, "pin_memory must be True, False or None, got 'pinned'"),
+        ({"unbatch": "list"}, "unbatch must be True, False or 'lists', got 'list'"),
         (
             {"batch_size": 8, "shuffle_buffer": 7, "unique_in_batch": True},
             "unique_in_batch needs a pool of at least batch_size = 8.*shuffle_buffer = 7; raise",
@@ -101,7 +102,16 @@ def jax_loader(source, **options):
         (pyecho.EchoLoader, "xyz", "the options are source, factor, batch_size, unbatch,"),
         (pyecho.torch.EchoLoader, "devcie", "did you mean 'device'?"),
         (jax_loader, "shardin", "did you mean 'sharding'?"),
-        (buffer_of, "capcity", "did you mean 'capacity'?"),
+        (buffer_of, "shufle_buffer", "did you mean 'shuffle_buffer'?"),
+        (pyecho.EchoLoader, "memory", "pass pin_memory=True (pinned), False (pageable) or None"),
+        (pyecho.EchoLoader, "pad", "give the leaf a pyecho.Field(..., pad=), in fields="),
+        (pyecho.EchoLoader, "flatten", 'pass unbatch="lists"'),
+        (pyecho.EchoLoader, "retries", "made once more, then WorkerError names it"),
+        (pyecho.EchoLoader, "capacity", "it is called shuffle_buffer="),
+        (buffer_of, "capacity", "it is called shuffle_buffer="),
+        (buffer_of, "burst", "it is called slots_ahead="),
+        (buffer_of, "leases", "it is called held="),
+        (buffer_of, "pad", "give the leaf a pyecho.Field(..., pad=), in fields= or in the spec"),
         (pyecho.EchoLoader, "device", "pyecho.torch.EchoLoader has it"),
         (pyecho.torch.EchoLoader, "sharding", "pyecho.jax.EchoLoader has it"),
         (pyecho.EchoLoader, "prefetch_factor", "pass it to a torch.utils.data.DataLoader"),
@@ -117,7 +127,7 @@ def test_unknown_option_is_refused_with_a_hint(make, wrong, hint):
 @pytest.mark.parametrize("wrong", ["False", 0, None])
 @pytest.mark.parametrize(
     "name",
-    ["unbatch", "unique_in_batch", "drop_last", "pad_last", "with_info", "copy", "progress"],
+    ["unique_in_batch", "drop_last", "pad_last", "with_info", "copy", "progress"],
 )
 def test_flag_is_true_or_false(name, wrong):
     with pytest.raises(pyecho.ConfigError, match=f"^{name} must be True or False, got {wrong!r}$"):

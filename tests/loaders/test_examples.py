@@ -1,4 +1,4 @@
-"""`augment_example` is called for each use of an example, and `flatten` splits lists of them."""
+"""`augment_example` is called for each use of an example; `unbatch="lists"` splits lists."""
 
 import numpy as np
 import pytest
@@ -116,21 +116,21 @@ def test_examples_in_lists_are_examples_like_others(options, payload):
     if "shuffle" not in options:
         expected = emitted(PARTS, **plainly)
     else:
-        expected = emitted(Patches(), flatten=True, **plainly)
-    assert emitted(Patches(), flatten=True, **options) == expected
-    loader = pyecho.EchoLoader(Patches(), 2, flatten=True, with_info=True, **options)
+        expected = emitted(Patches(), unbatch="lists", **plainly)
+    assert emitted(Patches(), unbatch="lists", **options) == expected
+    loader = pyecho.EchoLoader(Patches(), 2, unbatch="lists", with_info=True, **options)
     batches = iter(loader)
     found = [plain(next(batches)) for _ in range(5)]
-    with pyecho.EchoLoader(Patches(), 2, flatten=True, with_info=True, **options) as other:
+    with pyecho.EchoLoader(Patches(), 2, unbatch="lists", with_info=True, **options) as other:
         other.load_state_dict(loader.state_dict(payload=payload))
         assert found + [plain(batch) for batch in other] == expected[0]
     loader.close()
 
 
 def test_length_is_unknown_and_steps_make_one():
-    with pytest.raises(TypeError, match="does not tell how many items it has"):
-        len(pyecho.EchoLoader(Patches(), flatten=True))
-    [batches] = emitted(Patches(), 1, flatten=True, steps_per_epoch=5, **BATCHES)
+    with pytest.raises(TypeError, match="does not tell how many examples"):
+        len(pyecho.EchoLoader(Patches(), unbatch="lists"))
+    [batches] = emitted(Patches(), 1, unbatch="lists", steps_per_epoch=5, **BATCHES)
     assert len(batches) == 5
 
 

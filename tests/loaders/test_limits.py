@@ -15,7 +15,8 @@ EXAMPLES = {"batch_size": 4, "shuffle_buffer": 8}
 def least_bytes(driver, **arguments):
     """Return the bytes that a refusal says are needed."""
     with pytest.raises(
-        pyecho.ConfigError, match=r"need .* bytes.*max_bytes is.*lower capacity.*or raise max_bytes"
+        pyecho.ConfigError,
+        match=r"need .* bytes.*max_bytes is.*lower shuffle_.*or raise max_bytes",
     ) as error:
         next(iter(loader_of(driver, [ROW] * 40, max_bytes=0, **EXAMPLES, **arguments)))
     return int(str(error.value).split("(")[1].split()[0])
@@ -65,9 +66,7 @@ def test_default_shuffle_buffer_is_ten_batches_and_a_short_source_needs_no_more(
 
 @pytest.mark.parametrize("held", [1, 2, 5])
 def test_buffer_sets_memory_aside_for_as_many_batches_as_are_said_to_be_held(held):
-    buffer = pyecho.EchoBuffer(
-        pyecho.Field((), int), batch_size=1, factor=20, leases=held, threads=1
-    )
+    buffer = pyecho.EchoBuffer(pyecho.Field((), int), batch_size=1, factor=20, held=held, threads=1)
     buffer.put(1)
     buffer.close()
     batches = iter(buffer)

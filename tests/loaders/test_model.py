@@ -147,11 +147,14 @@ def test_loader_emits_what_the_model_says(
     way=st.sampled_from(["put", "put_batch", "reserve"]),
 )
 def test_buffer_fed_by_hand_emits_what_the_model_says(items, configuration, threads, steps, way):
-    configuration["capacity"] = max(1, configuration["capacity"])
     iterations = model.iterations([items], known=False, steps=steps, **configuration)
     expected = [[use.item for use in batch] for batches in iterations for batch in batches]
     buffer = pyecho.EchoBuffer(
-        pyecho.Field((), int), threads=threads, steps_per_epoch=steps, **configuration
+        pyecho.Field((), int),
+        shuffle_buffer=configuration.pop("capacity"),
+        threads=threads,
+        steps_per_epoch=steps,
+        **configuration,
     )
     emitted = []
 

@@ -83,7 +83,9 @@ def test_items_made_ahead_while_the_loader_waits_count_as_the_first_ones_did():
 
 
 def test_bytes_leases_and_allocations_of_a_buffer():
-    buffer = pyecho.EchoBuffer(pyecho.Field(3, np.float32), batch_size=2, factor=3, capacity=1)
+    buffer = pyecho.EchoBuffer(
+        pyecho.Field(3, np.float32), batch_size=2, factor=3, shuffle_buffer=1
+    )
     buffer.put_batch(np.zeros((2, 3), np.float32))
     buffer.close()
     batches = iter(buffer)

@@ -17,7 +17,7 @@ def rows(buffer):
 
 
 def test_native_thread_fills_a_buffer():
-    buffer = pyecho.EchoBuffer({"x": pyecho.Field((), np.int64)}, batch_size=4, capacity=16)
+    buffer = pyecho.EchoBuffer({"x": pyecho.Field((), np.int64)}, batch_size=4, shuffle_buffer=16)
     capsule = buffer.capsule
 
     def produce():
@@ -33,7 +33,7 @@ def test_native_thread_fills_a_buffer():
 
 
 def test_capsule_outlives_its_buffer():
-    buffer = pyecho.EchoBuffer({"x": pyecho.Field((), np.int64)}, batch_size=4, capacity=16)
+    buffer = pyecho.EchoBuffer({"x": pyecho.Field((), np.int64)}, batch_size=4, shuffle_buffer=16)
     capsule = buffer.capsule
     assert Calls().put(handle_of(capsule), 0) == OK
     del buffer

@@ -18,7 +18,7 @@ def test_batch_that_the_system_has_no_memory_for_comes_once_it_has_some(threads)
         rows = [np.full(16 * MIB + number, number, "uint8") for number in range(8)]
 
         def batches_of(attempts):
-            options = dict(batch_size=8, factor=2, capacity=8, threads={threads})
+            options = dict(batch_size=8, factor=2, shuffle_buffer=8, threads={threads})
             buffer = pyecho.EchoBuffer({{"x": field}}, **options)
             batches = iter(buffer)
             for row in rows[:7]:

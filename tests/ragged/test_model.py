@@ -45,8 +45,8 @@ def loader_of(source, draw, **more):
         options["epochs"] = 2
     if draw.random() < 0.2:
         options["steps_per_epoch"] = draw.randint(1, 9)
-    if draw.random() < 0.3:
-        options["pad"] = {"tokens": -7}
+    pad = -7 if draw.random() < 0.3 else None
+    tokens = Field(FIELD.shape, FIELD.dtype, FIELD.max_bytes, pad)
     if draw.random() < 0.3:
         options["ops"] = {"block": [ops.RandomFlip(0), ops.RandomFlip(1)]}
     factor = draw.choice([1, 2, 2.5, 5])
@@ -56,7 +56,10 @@ def loader_of(source, draw, **more):
             source,
             factor,
             threads=draw.choice([0, 1, 2, 3]),
-            fields={"tokens": FIELD, "block": BLOCK},
+            fields={
+                "tokens": tokens,
+                "block": BLOCK,
+            },
             with_info=True,
             **(options | more),
         )
@@ -133,7 +136,7 @@ def test_values_shapes_and_states_agree_with_the_items(part):
 @pytest.mark.filterwarnings("ignore:the consumer keeps batches")
 def test_batch_can_be_kept():
     items = items_of(3, 40)
-    make = loader_of(items, random.Random(1), batch_size=4, shuffle_buffer=10, ops=None, pad=None)
+    make = loader_of(items, random.Random(1), batch_size=4, shuffle_buffer=10, ops=None)
     check(list(make()), items)
 
 
@@ -177,7 +180,7 @@ def test_items_too_small_for_a_window_are_refused_with_sizes():
 
 def test_buffer_reserves_with_the_size_wanted():
     spec = {"tokens": FIELD, "n": Field((), "int64")}
-    buffer = EchoBuffer(spec, batch_size=4, factor=2, capacity=8)
+    buffer = EchoBuffer(spec, batch_size=4, factor=2, shuffle_buffer=8)
     for number in range(8):
         with buffer.reserve(shapes={"tokens": (number, 3)}) as views:
             assert views["tokens"].shape == (number, 3)
@@ -190,7 +193,7 @@ def test_buffer_reserves_with_the_size_wanted():
         buffer.reserve(shapes={"tokens": (2**62, 3)})
     state = buffer.state_dict()
     buffer.close()
-    for which in (buffer, EchoBuffer(spec, batch_size=4, factor=2, capacity=8)):
+    for which in (buffer, EchoBuffer(spec, batch_size=4, factor=2, shuffle_buffer=8)):
         if which is not buffer:
             which.load_state_dict(state)
             which.close()
@@ -218,8 +221,7 @@ def test_augment_example_gets_rows_without_padding(pad):
         1,
         batch_size=8,
         shuffle_buffer=0,
-        fields=Field((None,), "int64", max_bytes=800),
-        pad=pad,
+        fields=Field((None,), "int64", max_bytes=800, pad=pad),
         augment_example=lambda row, rng: np.resize(row, 4),
     )
     rows = np.concatenate(list(loader))

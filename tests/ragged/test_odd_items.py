@@ -73,9 +73,20 @@ def test_row_larger_than_any_example_may_be_is_refused():
 )
 def test_pad_that_is_no_value_of_the_leaf_is_refused(dtype, value):
     items = [np.zeros(3, dtype)]
-    field = Field((None,), dtype, max_bytes=100)
+    field = Field((None,), dtype, max_bytes=100, pad=value)
     with pytest.raises(pyecho.ConfigError, match="is no value of the leaf"):
-        list(EchoLoader(items, 1, batch_size=1, fields=field, pad=value))
+        list(EchoLoader(items, 1, batch_size=1, fields=field))
+
+
+def test_pad_needs_a_number_and_rows_that_differ():
+    with pytest.raises(pyecho.ConfigError, match="pad must be a number, got 'x'"):
+        Field((None,), "uint8", max_bytes=100, pad="x")
+    with pytest.raises(pyecho.ConfigError, match="pad is of a Field whose shape has None"):
+        Field((3,), "uint8", pad=0)
+    field = Field((None, None), "uint8", max_bytes=100, pad=0)
+    options = {"fields": field, "ops": [ops.RandomCrop((1, 1))]}
+    with pytest.raises(pyecho.ConfigError, match=r"one shape, \(1, 1\).*pad=0; leave out one"):
+        list(EchoLoader([np.zeros((2, 3), np.uint8)], 1, batch_size=1, **options))
 
 
 def test_record_that_is_named_like_a_number_is_none():

@@ -10,6 +10,7 @@ import pyecho.torch
 from pyecho import Field
 
 TOKENS = Field((None,), "int64", max_bytes=400)
+PADDED = Field((None,), "int64", max_bytes=400, pad=-1)
 
 
 def documents(count=20):
@@ -18,9 +19,9 @@ def documents(count=20):
     return [torch.arange(length) + 100 * number for number, length in enumerate(lengths)]
 
 
-def loader_of(**more):
+def loader_of(fields=TOKENS):
     return pyecho.torch.EchoLoader(
-        documents(), 2, batch_size=4, shuffle_buffer=8, fields=TOKENS, with_info=True, **more
+        documents(), 2, batch_size=4, shuffle_buffer=8, fields=fields, with_info=True
     )
 
 
@@ -53,7 +54,7 @@ def test_field_with_several_axes_that_vary_makes_ragged_tensors():
 
 def test_padded_rows_are_tensors():
     items = documents()
-    for batch, info in loader_of(pad=-1):
+    for batch, info in loader_of(PADDED):
         assert isinstance(batch, pyecho.Padded)
         for row, length, index in zip(batch.values, batch.lengths, info.source_index, strict=True):
             assert torch.equal(row[:length], items[index])
@@ -63,8 +64,8 @@ def test_padded_rows_are_tensors():
 def test_bfloat16_is_named_as_torch_names_it_and_padded_with_its_values():
     items = [torch.ones(1, dtype=torch.bfloat16), torch.ones(3, dtype=torch.bfloat16)]
     for dtype in (torch.bfloat16, "bfloat16"):
-        field = Field((None,), dtype, max_bytes=100)
-        options = {"batch_size": 2, "shuffle_buffer": 0, "fields": field, "pad": 1.5}
+        field = Field((None,), dtype, max_bytes=100, pad=1.5)
+        options = {"batch_size": 2, "shuffle_buffer": 0, "fields": field}
         [batch] = pyecho.torch.EchoLoader(items, 1, **options)
         assert batch.values.tolist() == [[1, 1.5, 1.5], [1, 1, 1]]
         assert batch.values.dtype == torch.bfloat16

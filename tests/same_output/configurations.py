@@ -215,7 +215,7 @@ def buffer(
     **arguments: Any,
 ) -> None:
     """Add a configuration of an EchoBuffer."""
-    arguments |= {"factor": factor, "capacity": capacity, "batch_size": batch_size}
+    arguments |= {"factor": factor, "shuffle_buffer": capacity, "batch_size": batch_size}
     add(f"buffer: {name}", Buffer(spec, fill, arguments, before))
 
 

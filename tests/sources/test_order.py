@@ -227,13 +227,12 @@ def test_sampler_that_breaks_its_word_is_refused_or_warned_of():
         (Rows(), {"shuffle": True, "sampler": [1]}, "both decide the order"),
         (Rows(), {"sampler": iter([1])}, "sampler must be an iterable"),
         (Rows(), {"sampler": 3}, "sampler must be an iterable"),
-        (Rows(), {"num_workers": 1, "workers": "fibre"}, "workers must be one of 'process'"),
+        (Rows(), {"num_workers": 1, "workers": "fibre"}, "workers must be 'process' or 'thread'"),
         (
             Rows(),
             {"num_workers": 1, "multiprocessing_context": "x"},
             "multiprocessing_context must",
         ),
-        (Rows(), {"flatten": True, "unbatch": True}, "pass only one"),
     ],
 )
 def test_orders_that_cannot_be_are_refused(source, options, message):

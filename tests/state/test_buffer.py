@@ -52,7 +52,7 @@ def test_another_buffer_goes_on(
             SPEC,
             batch_size=4,
             factor=factor,
-            capacity=capacity,
+            shuffle_buffer=capacity,
             unique_in_batch=unique,
             drop_last=drop_last,
             threads=threads[which],
@@ -101,7 +101,7 @@ def test_input_that_was_closed_is_closed_again():
 
 
 def test_items_of_a_state_are_in_the_order_of_the_source():
-    buffer = pyecho.EchoBuffer(SPEC, batch_size=2, factor=2, capacity=6, threads=0)
+    buffer = pyecho.EchoBuffer(SPEC, batch_size=2, factor=2, shuffle_buffer=6, threads=0)
     for start in range(0, 60, 2):
         buffer.put_batch(columns(start, start + 2))
         for _ in range(2 * (start > 10)):
@@ -128,7 +128,7 @@ def test_state_of_another_buffer_is_refused():
     state = pyecho.EchoBuffer(SPEC, batch_size=2).state_dict()
     for other, message in (
         ({"batch_size": 3}, "batch_size=2, and here it is 3"),
-        ({"batch_size": 2, "capacity": 5}, "capacity=1, and here it is 5"),
+        ({"batch_size": 2, "shuffle_buffer": 5}, "shuffle_buffer=1, and here it is 5"),
         ({"batch_size": 2, "seed": 1}, "seed=0, and here it is 1"),
     ):
         with pytest.raises(pyecho.CheckpointError, match=message):
@@ -172,7 +172,7 @@ def test_state_is_taken_by_the_consumer_between_two_batches():
 )
 def test_load_state_dict_of_a_wrong_state_leaves_the_buffer_usable(forged):
     def buffer():
-        return pyecho.EchoBuffer(SPEC, batch_size=3, capacity=5, with_info=True)
+        return pyecho.EchoBuffer(SPEC, batch_size=3, shuffle_buffer=5, with_info=True)
 
     first = buffer()
     for item in range(5):

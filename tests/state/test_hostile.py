@@ -306,7 +306,7 @@ def states_and_loaders():
     yield shards.state_dict(payload=False), partial(copy.copy, shards)
 
     def buffer():
-        return pyecho.EchoBuffer(pyecho.spec_of(example(0)), batch_size=2, capacity=3)
+        return pyecho.EchoBuffer(pyecho.spec_of(example(0)), batch_size=2, shuffle_buffer=3)
 
     first = buffer()
     for item in range(3):

@@ -93,7 +93,7 @@ def while_threads_run(way):
 def dropping_pinned_batches():
     """Drop a pinned batch that a copy has read while the current stream is captured."""
     rows = [torch.full((1000,), number % 251, dtype=torch.uint8) for number in range(400)]
-    options = {"batch_size": 4, "shuffle_buffer": 0, "memory": "pinned"}
+    options = {"batch_size": 4, "shuffle_buffer": 0, "pin_memory": True}
     batches = iter(pyecho.torch.EchoLoader(rows, 1, **options))
     batch = next(batches)
     seen = [batch.to(DEVICE, non_blocking=True)]

@@ -14,6 +14,8 @@ from worked import Slow, workers_of
 
 import pyecho
 
+ITEMS = 300
+
 
 def killed(kills: int, seed: int = 0) -> int:
     """Return how many workers were killed while epochs ran; raise if an item has other uses."""
@@ -21,19 +23,21 @@ def killed(kills: int, seed: int = 0) -> int:
 
     def kill() -> None:
         nonlocal done
+        read = 0
         while not over.is_set() and done < kills:
-            time.sleep(rng.random() * 0.08)  # a new worker takes some milliseconds to start
+            time.sleep(rng.random() * 0.05)
             workers = workers_of(loader)
-            if len(workers) < 2:
-                continue  # on a busy machine none would live long enough to make an item
+            if len(workers) < 2 or loader.stats().read < read:
+                continue  # a second death of an item's workers would be its fault
+            read = loader.stats().read + ITEMS  # by then the items that were lost are made
             try:
                 os.kill(rng.choice(workers), signal.SIGKILL)
                 done += 1
             except ProcessLookupError:
                 pass  # it is gone already
 
-    options = {"batch_size": 16, "shuffle": True, "num_workers": 4, "retries": 100}
-    with pyecho.EchoLoader(Slow(300), 2, **options) as loader:
+    options = {"batch_size": 16, "shuffle": True, "num_workers": 4}
+    with pyecho.EchoLoader(Slow(ITEMS), 2, **options) as loader:
         killer = threading.Thread(target=kill)
         killer.start()
         try:
@@ -42,7 +46,7 @@ def killed(kills: int, seed: int = 0) -> int:
                 for batch in loader:
                     assert (batch["x"] == batch["index"][:, None, None]).all()
                     uses.update(batch["index"].tolist())
-                assert uses == dict.fromkeys(range(300), 2)
+                assert uses == dict.fromkeys(range(ITEMS), 2)
         finally:
             over.set()
             killer.join()

@@ -68,7 +68,9 @@ def test_extension_leaves_the_gil_off():
 @pytest.mark.parametrize("factor", [3, pyecho.Adaptive(4, 1)])
 def test_rows_of_many_producers_get_their_uses(threads, factor):
     producers, rows = 4, 60 * 8
-    buffer = pyecho.EchoBuffer(ROW, batch_size=16, factor=factor, capacity=64, threads=threads)
+    buffer = pyecho.EchoBuffer(
+        ROW, batch_size=16, factor=factor, shuffle_buffer=64, threads=threads
+    )
     left = [producers]
     lock = threading.Lock()
     seen = collections.Counter()
@@ -130,7 +132,7 @@ def test_batch_returns_its_memory_when_another_thread_drops_it(augment):
 @pytest.mark.parametrize("seed", range(6))
 def test_any_call_from_any_thread_at_any_time(seed):
     """Nothing crashes or hangs, whatever ends the buffer; and nothing comes out too often."""
-    buffer = pyecho.EchoBuffer(ROW, batch_size=4, factor=3, capacity=16)
+    buffer = pyecho.EchoBuffer(ROW, batch_size=4, factor=3, shuffle_buffer=16)
     refused = (pyecho.EchoError, ZeroDivisionError)
     seen = collections.Counter()
     end = time.monotonic() + 0.5
@@ -256,7 +258,7 @@ def test_items_of_other_threads_may_change_while_they_are_read():
     """The output is unspecified then, but nothing crashes."""
     item = {"a": 1, "b": [2, 3]}
     spec = {"a": pyecho.Field((), np.int64), "b": [pyecho.Field((), np.int64)] * 2}
-    buffer = pyecho.EchoBuffer(spec, batch_size=2, factor=1, capacity=4096)
+    buffer = pyecho.EchoBuffer(spec, batch_size=2, factor=1, shuffle_buffer=4096)
     loader = pyecho.EchoLoader([{"b": item["b"], "c": [item]}] * 50, 3)
     over = threading.Event()
 

@@ -230,4 +230,4 @@ def test_auto_is_refused_with_a_pool_on_a_device_and_by_buffers():
             echo_on="device",
         )
     with pytest.raises(pyecho.ConfigError, match="worth"):
-        pyecho.EchoBuffer({"x": pyecho.Field((), "f4")}, batch_size=4, factor="auto", capacity=8)
+        pyecho.EchoBuffer({"x": pyecho.Field((), "f4")}, batch_size=4, factor="auto")

@@ -38,7 +38,7 @@ std::uint64_t AdaptiveStream::min_items(std::uint64_t /*draws*/) const noexcept 
   if (pace_ > 0 || awaited_ || decisions_.size() < replay_.size()) {
     return 1;
   }
-  return pool_.lacking(config_.batch_rows);
+  return pool_.lacking(config_.batch_size);
 }
 
 Outcome AdaptiveStream::ready(bool awaited) {
@@ -59,14 +59,14 @@ bool AdaptiveStream::decide(bool awaited) {
     pool_.begin_batch();
     state_ = Deciding::kBegun;
     taken_ = 0;
-    quota_ = pace_ > 0 ? std::min(quota_ + config_.batch_rows / pace_, 1.0 * config_.batch_rows) : 0;
+    quota_ = pace_ > 0 ? std::min(quota_ + config_.batch_size / pace_, 1.0 * config_.batch_size) : 0;
   }
   if (!take_what_arrived(awaited)) {
     return false;
   }
   filling_ = false;
   end_iterations();
-  pool_.begin_draws(config_.batch_rows);
+  pool_.begin_draws(config_.batch_size);
   decisions_.push_back(taken_);
   state_ = Deciding::kDone;
   return true;
@@ -82,7 +82,7 @@ bool AdaptiveStream::take_what_arrived(bool awaited) {
   while (taken_ < wanted && !drained_ && take_event()) {
     ++taken_;
   }
-  const bool enough = pool_.suffices(config_.batch_rows);
+  const bool enough = pool_.suffices(config_.batch_size);
   if (replays) {
     if (drained_ ? taken_ < wanted : taken_ < wanted ? input_.has_item() : !enough) {
       diverged_ = true;
@@ -96,12 +96,12 @@ bool AdaptiveStream::take_what_arrived(bool awaited) {
   }
   filling_ = filling_ || !enough;
   return (!filling_ || pool_.resident() == config_.capacity) &&
-         (awaited || pool_.suffices_without_repeats(config_.batch_rows));
+         (awaited || pool_.suffices_without_repeats(config_.batch_size));
 }
 
 // Takes the items that the pace gives this batch. Returns false if some are still to come.
 bool AdaptiveStream::take_at_pace() {
-  filling_ = filling_ || !pool_.suffices(config_.batch_rows);
+  filling_ = filling_ || !pool_.suffices(config_.batch_size);
   while (!drained_ && (input_.at_pass_end() || quota_ >= 1 || (filling_ && pool_.resident() < config_.capacity))) {
     const double items = input_.at_pass_end() ? 0 : 1;
     if (!take_event()) {

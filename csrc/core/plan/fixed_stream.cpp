@@ -21,7 +21,7 @@ void FixedStream::begin(std::uint64_t epoch, const Extent& extent) {
   pool_.clear();
   const std::uint64_t uses = std::min<std::uint64_t>(config_.capacity, extent.items) * input_.most_uses();
   if (uses >= PlanConfig::kMaxUses) {
-    throw std::invalid_argument("the items in the pool have 2^32 - 1 uses or more: lower its capacity");
+    throw std::invalid_argument("the items in the pool have 2^32 - 1 uses or more: lower shuffle_buffer");
   }
   pool_.make_room(uses);  // here, where a lack of memory loses nothing
 }

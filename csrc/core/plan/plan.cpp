@@ -21,16 +21,16 @@ std::uint64_t share(std::uint64_t uses, std::uint64_t streams) {
 
 void check(const PlanConfig& config) {
   if (config.capacity < 1 || config.slots < config.capacity) {
-    throw std::invalid_argument("a plan needs a capacity of at least 1 and as many slots");
+    throw std::invalid_argument("a plan needs a shuffle_buffer of at least 1 and as many slots");
   }
   if (std::uint64_t{config.capacity} * EchoFactor(config.factor).max_uses() >= PlanConfig::kMaxUses) {
-    throw std::invalid_argument("capacity times factor must stay below 2^32 - 1");
+    throw std::invalid_argument("shuffle_buffer times factor must stay below 2^32 - 1");
   }
   if (config.adaptive() && (config.factor < config.min_uses || config.factor != std::floor(config.factor) ||
-                            config.capacity < config.batch_rows)) {
+                            config.capacity < config.batch_size)) {
     throw std::invalid_argument("an adaptive factor is whole, at least min_uses, and its pool holds a batch");
   }
-  if (config.unique_in_batch && config.capacity < config.batch_rows) {
+  if (config.unique_in_batch && config.capacity < config.batch_size) {
     throw std::invalid_argument("unique_in_batch needs a pool of as many items as a batch has rows, for each stream");
   }
 }
@@ -44,7 +44,7 @@ PlanConfig of_stream(PlanConfig config, std::uint64_t stream) {
   config.capacity /= streams;
   config.seed = seed_of_stream(config.seed, config.first_stream + stream * config.stream_step);
   config.iteration_uses = share(config.iteration_uses, streams);
-  config.batch_rows = (config.batch_rows - 1) / streams + 1;
+  config.batch_size = (config.batch_size - 1) / streams + 1;
   if (streams > 1 && config.adaptive()) {
     throw std::invalid_argument("an adaptive factor has one stream");
   }

@@ -34,7 +34,7 @@ struct PlanConfig {
   // necessary (AdaptiveStream).
   std::uint32_t min_uses = 0;    // 0: the factor is fixed
   std::uint64_t max_age = 0;     // batches after which an item leaves the pool, once it has had min_uses; 0: none
-  std::uint32_t batch_rows = 1;  // at most capacity
+  std::uint32_t batch_size = 1;  // at most capacity
   DecisionLog replay = {};       // decisions to take again, as far as they go
 
   [[nodiscard]] bool adaptive() const noexcept { return min_uses > 0; }

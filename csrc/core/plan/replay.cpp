@@ -16,11 +16,11 @@ constexpr const char* kContradiction = "the state contradicts itself: no run com
 
 }  // namespace
 
-Replay::Replay(Plan& plan, std::uint32_t batch_rows, PlanPosition position)
+Replay::Replay(Plan& plan, std::uint32_t batch_size, PlanPosition position)
     : plan_(plan),
       position_(std::move(position)),
-      by_use_(batch_rows == 1 && !plan.config().unique_in_batch && !plan.config().adaptive()),
-      batch_rows_(batch_rows),
+      by_use_(batch_size == 1 && !plan.config().unique_in_batch && !plan.config().adaptive()),
+      batch_size_(batch_size),
       decisions_(position_.decisions.size()) {
   plan_.begin(position_.epoch, position_.extent);
   plan_.replay(std::move(position_.decisions));
@@ -63,7 +63,7 @@ void Replay::check() const {
   // At least so many uses were drawn. The last iteration may be short, and the last batch of one; with unique_in_batch
   // and an adaptive factor more of them.
   const bool short_batches = config.unique_in_batch || config.adaptive();
-  const std::uint32_t rows = short_batches ? std::max(1U, position_.min_rows) : batch_rows_;
+  const std::uint32_t rows = short_batches ? std::max(1U, position_.min_rows) : batch_size_;
   const double drawn =
       std::max(0.0, static_cast<double>(position_.batches) - 1) * rows +
       std::max(0.0, static_cast<double>(position_.iterations) - 1) * static_cast<double>(config.iteration_uses);
@@ -166,7 +166,7 @@ bool Replay::advance(std::uint64_t uses) {
 // kEmpty: so many uses are drawn. kClosed: there is no such position.
 Outcome Replay::draw_until(std::uint64_t drawn) {
   if (uses_.empty()) {
-    uses_.resize(by_use_ ? kUsesAtOnce : batch_rows_);
+    uses_.resize(by_use_ ? kUsesAtOnce : batch_size_);
     free_.resize(plan_.config().slots);
     std::iota(free_.rbegin(), free_.rend(), 0U);
   }

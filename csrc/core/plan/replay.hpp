@@ -32,7 +32,7 @@ class Replay {
   // Begins `plan`, which outlives the replay, and allocates nothing yet. It needs a slot more than its capacity; with
   // feed_all also one for each item that it holds in the end. Throws BadState if the numbers of the position contradict
   // each other, or the way there takes more than 2^36 uses, half an hour of planning, or many passes without items.
-  Replay(Plan& plan, std::uint32_t batch_rows, PlanPosition position);
+  Replay(Plan& plan, std::uint32_t batch_size, PlanPosition position);
 
   // Draws some `uses` more. Returns true once the plan stands at the position, at a batch boundary. Throws BadState if
   // there is no such position, or its decisions are not those of this input.
@@ -63,7 +63,7 @@ class Replay {
   Plan& plan_;
   PlanPosition position_;
   bool by_use_;  // a batch is one use, so that several can be drawn at once
-  std::uint32_t batch_rows_;
+  std::uint32_t batch_size_;
   std::vector<Use> uses_;
   std::uint32_t rows_ = 0;        // of the open batch
   std::uint64_t iterations_ = 0;  // that have ended

@@ -14,14 +14,14 @@ RoundsPool::RoundsPool(const PlanConfig& config)
       order_(config.capacity),
       most_uses_(max_uses_) {
   leaving_.reserve(capacity_);
-  due_.reserve(config.batch_rows);
+  due_.reserve(config.batch_size);
   left_.reserve(config.slots);
   clear();
 }
 
 std::size_t RoundsPool::size_bytes(const PlanConfig& config) noexcept {
   return config.slots * (sizeof(Resident) + sizeof(left_[0])) + config.capacity * sizeof(order_[0]) * 2 +
-         config.batch_rows * sizeof(due_[0]);
+         config.batch_size * sizeof(due_[0]);
 }
 
 void RoundsPool::clear() {

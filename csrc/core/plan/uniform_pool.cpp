@@ -38,7 +38,7 @@ void UniformPool::make_room(std::uint64_t uses) {
     return;
   }
   if (uses >= PlanConfig::kMaxUses) {
-    throw std::length_error("the items in the pool have 2^32 - 1 uses or more: lower its capacity");
+    throw std::length_error("the items in the pool have 2^32 - 1 uses or more: lower shuffle_buffer");
   }
   deferred_.reserve(unique_ ? uses : 0);
   entries_.resize(uses);

@@ -12,19 +12,19 @@ namespace {
 constexpr std::size_t kAheadBytes = std::size_t{4} << 20;
 constexpr std::uint64_t kMaxBlocks = 1U << 30;
 constexpr std::uint32_t kMaxThreads = 256;
-// At most half of the possible slots are ahead of the pool; the rest are for the capacity.
+// At most half of the possible slots are ahead of the pool; the rest are for the pool.
 constexpr std::uint32_t kMaxAhead = 1U << 29;
 
 // Throws std::invalid_argument if no sizes can be computed from the configuration.
 void check(const EchoConfig& config) {
-  if (config.plan.batch_rows < 1 || config.plan.capacity < 1 || config.prefetch < 1 || config.burst < 1) {
-    throw std::invalid_argument("batch_rows, capacity, prefetch and burst are at least 1");
+  if (config.plan.batch_size < 1 || config.plan.capacity < 1 || config.prefetch < 1 || config.slots_ahead < 1) {
+    throw std::invalid_argument("batch_size, shuffle_buffer, prefetch and slots_ahead are at least 1");
   }
-  if (config.plan.unique_in_batch && config.plan.capacity < config.plan.batch_rows) {
-    throw std::invalid_argument("unique_in_batch needs a capacity of at least batch_rows");
+  if (config.plan.unique_in_batch && config.plan.capacity < config.plan.batch_size) {
+    throw std::invalid_argument("unique_in_batch needs a shuffle_buffer of at least batch_size");
   }
   if (config.plan.capacity > SlotPool::kMaxSlots - kMaxAhead) {
-    throw std::invalid_argument("capacity must stay below 2^29");
+    throw std::invalid_argument("shuffle_buffer must stay below 2^29");
   }
   if (std::uint64_t{config.prefetch} + config.threads + config.held > kMaxBlocks) {
     throw std::invalid_argument("prefetch, threads and held are less than 2^30 together");
@@ -35,7 +35,7 @@ void check(const EchoConfig& config) {
   if (config.threads > kMaxThreads) {
     throw std::invalid_argument("threads is at most 256");
   }
-  if (config.steps > std::numeric_limits<std::uint64_t>::max() / config.plan.batch_rows) {
+  if (config.steps > std::numeric_limits<std::uint64_t>::max() / config.plan.batch_size) {
     throw std::invalid_argument("an iteration of so many steps has no end");
   }
 }
@@ -44,26 +44,26 @@ void check(const EchoConfig& config) {
 
 BufferSizes sizes_of(const EchoConfig& config) {
   check(config);
-  // Slots ahead of the pool: the fresh examples of the batches made ahead, and one burst, so that a source can produce
-  // the next burst while the last one waits to be admitted.
+  // Slots ahead of the pool: the fresh examples of the batches made ahead, and those that arrive together, so that
+  // a source can produce the next ones while the last ones wait to be admitted.
   const std::uint32_t min_uses =
       config.plan.min_uses > 0 ? config.plan.min_uses : EchoFactor(config.plan.factor).min_uses();
-  const std::uint64_t fresh_per_batch = (config.plan.batch_rows - 1) / min_uses + 1;
+  const std::uint64_t fresh_per_batch = (config.plan.batch_size - 1) / min_uses + 1;
   const auto ahead = static_cast<std::uint32_t>(
-      std::clamp<std::uint64_t>(config.burst + config.prefetch * fresh_per_batch, 2, kMaxAhead));
+      std::clamp<std::uint64_t>(config.slots_ahead + config.prefetch * fresh_per_batch, 2, kMaxAhead));
   // Batches ready for the consumer, and one in each worker. Without workers no batches are made ahead.
   const std::uint32_t depth = config.threads == 0 ? 1 : config.prefetch + config.threads;
   const auto waiting = static_cast<std::uint32_t>(Plan::waiting_slots(config.plan.streams, config.plan.capacity));
   BufferSizes sizes{.config = config,
-                    .layout = SlotLayout(config.leaves, config.plan.batch_rows, config.with_info),
+                    .layout = SlotLayout(config.leaves, config.plan.batch_size, config.with_info),
                     .slots = config.plan.capacity + waiting + ahead + config.spare,
                     .ahead = ahead,
                     .depth = depth,
                     .blocks = depth + config.held,
-                    .states = (depth + 1) * std::uint64_t{config.plan.batch_rows} +
+                    .states = (depth + 1) * std::uint64_t{config.plan.batch_size} +
                               (config.plan.min_uses > 0 ? config.plan.capacity : 0)};
   if (sizes.keeps_items()) {  // slots of the batches made ahead, and at least all of the open one
-    const std::uint64_t kept = std::max<std::uint64_t>(config.plan.batch_rows, (depth + 1) * fresh_per_batch);
+    const std::uint64_t kept = std::max<std::uint64_t>(config.plan.batch_size, (depth + 1) * fresh_per_batch);
     sizes.slots += static_cast<std::uint32_t>(std::min<std::uint64_t>(kept, kMaxAhead));
   }
   return sizes;
@@ -98,7 +98,7 @@ BufferSizes settled(EchoConfig config) {
   const std::size_t variable = asked.layout.variable_bytes();
   raise(config.prefetch, asked.layout.batch_bytes() + (asked.layout.has_ragged() ? variable * asked.layout.rows() : 0),
         config.most_ahead);
-  raise(config.burst, asked.layout.slot_bytes() + variable, config.plan.capacity);
+  raise(config.slots_ahead, asked.layout.slot_bytes() + variable, config.plan.capacity);
   return sizes_of(config);
 }
 

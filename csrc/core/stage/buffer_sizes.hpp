@@ -61,7 +61,7 @@ struct BufferSizes {
 [[nodiscard]] BufferSizes sizes_of(const EchoConfig& config);
 // See EchoBuffer::min_bytes().
 [[nodiscard]] std::size_t min_bytes_of(const EchoConfig& config);
-// Returns the sizes of a buffer whose `prefetch` and `burst` are raised if batches and examples are small. Uses at most
+// Returns the sizes of a buffer whose `prefetch` and `slots_ahead` are raised if batches and examples are small. Uses at most
 // half of the memory that max_bytes leaves over; the other half is for batches that the consumer keeps. Throws also
 // std::bad_alloc if the machine has less memory.
 [[nodiscard]] BufferSizes settled(EchoConfig config);

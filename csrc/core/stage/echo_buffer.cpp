@@ -15,7 +15,7 @@ namespace pyecho {
 namespace {
 
 // A worker is woken once this many bytes are committed, so that a batch of large examples is not copied in one late
-// burst.
+// slots_ahead.
 constexpr std::size_t kWakeBytes = std::size_t{1} << 20;
 // A waiting consumer makes batches itself if examples have at least this many bytes. Each change of the planning thread
 // moves the plan between the processors' caches. For smaller examples that costs more than the second copier gains.
@@ -71,7 +71,7 @@ Outcome EchoBuffer::hand_out(Lease& lease, const Take& take) {
   if (outcome == Outcome::kOk) {
     lease = Lease(batches_, batch);
     owes_ = executor_.keeps_items();
-    if (!config_.drop_last || batch->rows == config_.plan.batch_rows) {
+    if (!config_.drop_last || batch->rows == config_.plan.batch_size) {
       count(batch->rows, batch->fresh);
       batches_taken_.store_relaxed(batches_taken_.load_relaxed() + 1);
       clock_.leave();

@@ -95,7 +95,7 @@ class EchoBuffer final : public EchoStage {
   // finishes that batch first, and may add memory for it.
   // kOk; kEnd at the end of an iteration (and from then on, after close()); kTimeout; kClosed after stop(); kExhausted
   // if no batch can be made until a lease ends (call again after that); kForked.
-  // With drop_last, short batches are returned too, with Lease::rows() below batch_rows; the caller must drop them.
+  // With drop_last, short batches are returned too, with Lease::rows() below batch_size; the caller must drop them.
   Outcome acquire(Lease& lease, Deadline deadline);
   // Same as acquire(), but kEmpty instead of waiting.
   Outcome try_acquire(Lease& lease);

@@ -30,13 +30,13 @@ struct EchoConfig {
   std::uint64_t epoch = 0;             // the first epoch
   std::uint64_t items = kUnknown;      // of a pass, if known: see EchoFactor
   std::uint64_t steps = 0;             // batches of an iteration; 0: as many as the uses of a pass make
-  bool drop_last = false;              // batches of fewer than batch_rows rows are not counted; see acquire()
+  bool drop_last = false;              // batches of fewer than batch_size rows are not counted; see acquire()
   bool with_info = false;              // batches carry source indices and uses
   std::uint32_t prefetch = 2;          // >= 1: batches made ahead of the consumer; raised for small batches to
                                        // as many as 4 MiB hold, at most most_ahead, within half of the memory
                                        // that max_bytes leaves over
   std::uint32_t threads = 1;           // native threads that make batches, at most 256; 0: the consumer makes them
-  std::uint32_t burst = 1;             // >= 1: items that arrive together; each gets a slot ahead of the pool; raised
+  std::uint32_t slots_ahead = 1;       // >= 1: items that arrive together; each gets a slot ahead of the pool; raised
                                        // for small items to as many as 4 MiB hold, at most capacity, with
                                        // the same bound on memory
   std::size_t max_bytes = kUnlimited;  // of everything that grows with these numbers; at least min_bytes()
@@ -84,7 +84,7 @@ inline std::string refusal_of(const VariableLeaf& leaf, const ops::Program* prog
 inline PlanConfig plan_of(const EchoConfig& config, std::uint32_t slots) {
   PlanConfig plan = config.plan;
   plan.slots = slots;
-  plan.iteration_uses = config.steps * plan.batch_rows;
+  plan.iteration_uses = config.steps * plan.batch_size;
   return plan;
 }
 

@@ -24,13 +24,13 @@ inline pyecho_leaf leaf_of(const char* dtype, std::uint32_t ndim = 0) {
 
 inline const std::array<pyecho_leaf, 2> kLeaves = {leaf_of("<i8"), leaf_of("<f4", 1)};
 
-inline pyecho_config config_of(double factor = 2, std::uint32_t batch_rows = 4, std::uint32_t capacity = 8) {
+inline pyecho_config config_of(double factor = 2, std::uint32_t batch_size = 4, std::uint32_t shuffle_buffer = 8) {
   pyecho_config config = PYECHO_CONFIG_INIT;
   config.leaves = kLeaves.data();
   config.leaf_count = kLeaves.size();
   config.factor = factor;
-  config.batch_rows = batch_rows;
-  config.capacity = capacity;
+  config.batch_size = batch_size;
+  config.shuffle_buffer = shuffle_buffer;
   config.with_info = 1;
   return config;
 }

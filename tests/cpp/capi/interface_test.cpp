@@ -162,12 +162,12 @@ TEST(Growth, AnEarlierProgramRuns) {
   EXPECT_EQ(shorter.behind, 0xABCDU);
 
   pyecho_config config = config_of();
-  config.struct_bytes = offsetof(pyecho_config, capacity);  // what follows has its default
+  config.struct_bytes = offsetof(pyecho_config, shuffle_buffer);  // what follows has its default
   config.max_bytes = 1;
   const Held other(config);
   pyecho_layout layout = PYECHO_LAYOUT_INIT;
   EXPECT_EQ(pyecho_get_layout(other, &layout), PYECHO_OK);
-  EXPECT_EQ(layout.batch_rows, 4U);
+  EXPECT_EQ(layout.batch_size, 4U);
 }
 
 // A program of tomorrow, with longer structs, and leaves that are further apart.

@@ -103,7 +103,7 @@ TEST(Memory, AConsumerThatHoldsThemAllIsToldSo) {
 TEST(Memory, AStateThatNeedsMoreSlotsGivesTheEarlierBlocksBack) {
   Blocks blocks;
   pyecho_config config = config_of(4, 4, 8);
-  config.burst = 2000;
+  config.slots_ahead = 2000;
   State state;
   {
     const Held ahead(config);
@@ -114,7 +114,7 @@ TEST(Memory, AStateThatNeedsMoreSlotsGivesTheEarlierBlocksBack) {
     }
     state = save(ahead);
   }
-  config.burst = 1;
+  config.slots_ahead = 1;
   {
     const Held buffer(blocks.use_by(config));
     const std::size_t made = blocks.allocated;

@@ -120,10 +120,10 @@ const Wrong kWrong[] = {
     {"factor",
      [](auto& config) {
        config.factor = 1e9;
-       config.batch_rows = 1;
-       config.capacity = 1U << 28U;
+       config.batch_size = 1;
+       config.shuffle_buffer = 1U << 28U;
      }},
-    {"batch_rows", [](auto& config) { config.batch_rows = 0; }},
+    {"batch_size", [](auto& config) { config.batch_size = 0; }},
     {"threads", [](auto& config) { config.threads = 257; }},
     {"leaf", [](auto& config) { config.leaf_count = 0; }},
     {"min_uses", [](auto& config) { config.min_uses = 3; }},  // more than factor

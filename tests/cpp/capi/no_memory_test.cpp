@@ -66,7 +66,7 @@ TEST(NoMemory, AcquireAndReleaseLoseNoBatch) {
     ASSERT_LT(failing, 100);
     failed = false;
     pyecho_config config = config_of(1, 1, 1);
-    config.burst = 8;
+    config.slots_ahead = 8;
     const Held buffer(config);
     std::array<pyecho_batch, 5> batches;
     for (std::int64_t number = 0; number < 5; ++number) {

@@ -28,17 +28,17 @@ inline pyecho_config random_config(Random& random) {
   pyecho_config config = PYECHO_CONFIG_INIT;
   config.leaves = kRowLeaves;
   config.leaf_count = 2;
-  config.batch_rows = static_cast<std::uint32_t>(1 + below(random, 6));
-  config.capacity = static_cast<std::uint32_t>(config.batch_rows + below(random, 20));
+  config.batch_size = static_cast<std::uint32_t>(1 + below(random, 6));
+  config.shuffle_buffer = static_cast<std::uint32_t>(config.batch_size + below(random, 20));
   config.factor = below(random, 2) == 0 ? static_cast<double>(1 + below(random, 4)) : 2.5;
   config.threads = static_cast<std::uint32_t>(below(random, 3));
   config.prefetch = static_cast<std::uint32_t>(below(random, 4));
-  config.burst = static_cast<std::uint32_t>(below(random, 9));
+  config.slots_ahead = static_cast<std::uint32_t>(below(random, 9));
   config.unique_in_batch = below(random, 4) == 0;
   config.drop_last = below(random, 4) == 0;
   config.with_info = below(random, 2) == 0;
   config.seed = random();
-  config.steps = below(random, 4) == 0 ? 3 : 0;
+  config.steps_per_epoch = below(random, 4) == 0 ? 3 : 0;
   if (below(random, 4) == 0 && config.factor != 2.5) {
     config.min_uses = 1;
     config.max_age = below(random, 5);

@@ -108,7 +108,7 @@ TEST(Saving, EverySaveBesideSlowProducersSucceedsAndGoesOnExactly) {
   for (const std::uint32_t threads : {0U, 1U}) {
     pyecho_config config = config_of(2, 4, 16);
     config.threads = threads;
-    config.burst = 1;
+    config.slots_ahead = 1;
     std::vector<std::int64_t> whole;
     std::vector<std::pair<std::size_t, State>> states;  // and the rows before each
     const Held buffer(config);

@@ -12,8 +12,8 @@ namespace {
 pyecho::Config cpp_config() {
   pyecho::Config config;
   config.leaves = {{.name = "number", .dtype = "<i8", .shape = {}}};
-  config.batch_rows = 2;
-  config.capacity = 4;
+  config.batch_size = 2;
+  config.shuffle_buffer = 4;
   return config;
 }
 

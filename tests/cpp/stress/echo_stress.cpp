@@ -30,7 +30,7 @@ TEST_P(EchoBufferStress, every_committed_item_is_used_exactly) {
   const EchoCase param = GetParam();
   const std::uint64_t items = stress_items() / 100;
   EchoBuffer buffer(
-      {.plan = {.capacity = param.capacity, .factor = 3.0, .unique_in_batch = param.unique, .batch_rows = param.rows},
+      {.plan = {.capacity = param.capacity, .factor = 3.0, .unique_in_batch = param.unique, .batch_size = param.rows},
        .leaves = param.long_items ? kLongItemLeaves : kItemLeaves,
        .with_info = false,
        .threads = param.threads});
@@ -83,7 +83,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, EchoBufferStress,
 TEST(EchoBufferStop, random_stops_and_closes_end_everything_and_begin_starts_afresh) {
   Xoshiro256 random(11);
   for (std::uint64_t left = stress_items() / 20'000 + 20; left > 0; --left) {
-    EchoConfig config{.plan = {.capacity = 1 + random.below(8), .factor = 1.5, .batch_rows = 1 + random.below(8)},
+    EchoConfig config{.plan = {.capacity = 1 + random.below(8), .factor = 1.5, .batch_size = 1 + random.below(8)},
                       .leaves = random.below(2) == 0 ? kItemLeaves : kLongItemLeaves,
                       .threads = random.below(4)};
     config.max_bytes = EchoBuffer::min_bytes(config);

@@ -159,14 +159,14 @@ inline Iterations run_buffer(const EchoConfig& config, const Passes& passes, std
 // Returns the required output of a buffer in epoch `epoch`: its plan.
 inline Iterations plan_output(const EchoConfig& config, std::uint64_t epoch, const Passes& passes) {
   const PlanConfig plan_config{.capacity = config.plan.capacity,
-                               .slots = config.plan.capacity + config.plan.batch_rows,
+                               .slots = config.plan.capacity + config.plan.batch_size,
                                .factor = config.plan.factor,
                                .seed = config.plan.seed,
                                .unique_in_batch = config.plan.unique_in_batch,
-                               .iteration_uses = config.steps * config.plan.batch_rows};
+                               .iteration_uses = config.steps * config.plan.batch_size};
   Plan plan(plan_config);
   plan.begin(epoch, {.items = config.items});
-  return run_plan(plan, plan_config, passes, config.plan.batch_rows);
+  return run_plan(plan, plan_config, passes, config.plan.batch_size);
 }
 inline Iterations plan_output(const EchoConfig& config, const Passes& passes) {
   return plan_output(config, config.epoch, passes);

@@ -6,7 +6,7 @@ import pyecho
 
 spec = {"x": pyecho.Field((3,), np.float32), "y": pyecho.Field((), "int64")}
 other = pyecho.spec_of({"x": np.zeros(3)})
-buffer = pyecho.EchoBuffer(spec, batch_size=2, factor=2, capacity=4, leases=3, max_bytes=None)
+buffer = pyecho.EchoBuffer(spec, batch_size=2, factor=2, shuffle_buffer=4, held=3, max_bytes=None)
 try:
     buffer.put({"x": np.zeros(3, np.float32), "y": 1}, timeout=1.5)
     buffer.put_batch({"x": np.zeros((2, 3), np.float32), "y": np.arange(2)})
