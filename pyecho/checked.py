@@ -32,6 +32,12 @@ def checked_int(name: str, value: Any, minimum: int, maximum: int) -> int:
 
 def checked_factor(value: Any) -> float:
     """Return the echo factor as a float >= 1, or raise `ConfigError`."""
+    if isinstance(value, str) and value == "auto":
+        raise ConfigError(
+            'factor="auto" is gone: pass a number, or pyecho.Adaptive(max=8); '
+            "pyecho.Worth().estimate().best_factor(R) and loader.advise(step, worth=worth) say "
+            "which"
+        )
     number = math.nan
     if not isinstance(value, bool | str | bytes | bytearray):
         with contextlib.suppress(TypeError, ValueError, OverflowError):
@@ -77,6 +83,8 @@ def refuse_unknown(owner: type[Any], names: Iterable[str]) -> None:
     hint = f"did you mean {near[0]!r}?" if near else f"the options are {', '.join(options)}"
     if name in ("shuffle", "shuffle_buffer") and "capacity" in options:
         hint = "did you mean 'capacity', among which uses are shuffled?"
+    elif name in _GONE:
+        hint = _GONE[name]
     elif name in _OF_TORCH:
         hint = "pyecho.torch.EchoLoader has it"
     elif name == "sharding":
@@ -85,6 +93,11 @@ def refuse_unknown(owner: type[Any], names: Iterable[str]) -> None:
         hint = "pass it to a torch.utils.data.DataLoader, and that as the source"
     raise TypeError(f"{owner.__name__}() got an unexpected keyword argument {name!r}; {hint}")
 
+
+_GONE: dict[str, str] = {
+    "worth": "call loader.advise(step, worth=worth), which says what factor to pass",
+}
+"""Options that are gone, and what to do instead."""
 
 _OF_TORCH = ("device", "device_augment", "device_dtype", "echo_on", "group", "max_device_bytes")
 

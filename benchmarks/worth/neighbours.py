@@ -17,20 +17,52 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain, repeat
 
 import numpy as np
 import torch
 from common.command import printing_parser
 from rich.progress import track
+from sklearn.datasets import load_digits
+from torch import nn
 from torch.nn import functional
 
 import pyecho
 from pyecho.config import available_cores
 from pyecho.tools.arguments import positive_int
-from worth.training import images_network, many_images
 
 BATCH, DECODE_SECONDS, MODES = 32, 2e-3, ("all cores", "40%, e = R", "alone")
+SHOWN, TRAINED, TESTED = 768, 200_000, 2000
+Data = tuple[np.ndarray, np.ndarray]
+
+
+def changed(rng: np.random.Generator, images: np.ndarray, count: int) -> np.ndarray:
+    """Return so many images, each moved, with another contrast and noise."""
+    padded = np.pad(images, ((0, 0), (2, 2), (2, 2)))
+    moved = np.empty((count, 8, 8), np.float32)
+    for place, (y, x) in enumerate(rng.integers(0, 5, (count, 2))):
+        moved[place] = padded[place % len(padded), y : y + 8, x : x + 8]
+    scale = rng.uniform(0.5, 1.5, (count, 1, 1)).astype(np.float32)
+    return scale * moved + rng.normal(0, 2, moved.shape).astype(np.float32)
+
+
+@cache
+def digits() -> tuple[Data, Data]:
+    """Return images to train on, and others to test with."""
+    found, rng = load_digits(), np.random.default_rng(1)
+    order = np.random.default_rng(0).permutation(len(found.target))
+    images, labels = found.images[order].astype(np.float32), found.target[order]
+    train = changed(rng, images[:SHOWN], TRAINED), np.resize(labels[:SHOWN], TRAINED)
+    return train, (changed(rng, images[SHOWN:], TESTED), np.resize(labels[SHOWN:], TESTED))
+
+
+def network() -> nn.Module:
+    """Return a small convolutional network."""
+    return nn.Sequential(
+        *(nn.Unflatten(1, (1, 8)), nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(512, 10)),
+    )
 
 
 class Decoded:
@@ -38,7 +70,7 @@ class Decoded:
 
     def __init__(self, share: float) -> None:
         self.share = share  # of a processor that a worker uses
-        (self.images, self.labels), _ = many_images()
+        (self.images, self.labels), _ = digits()
 
     def __len__(self) -> int:
         return len(self.images)
@@ -62,8 +94,8 @@ class Run:
 def run(mode: str, seconds: float, seed: int) -> Run:
     """Train for so many seconds."""
     torch.manual_seed(seed)
-    (images, labels), test = many_images()
-    net, cores = images_network(), available_cores()
+    (images, labels), test = digits()
+    net, cores = network(), available_cores()
     optimizer = torch.optim.Adam(net.parameters(), lr=5e-4)
     options = {"batch_size": BATCH, "shuffle_buffer": 10 * BATCH, "seed": seed, "shuffle": True}
     if mode == "alone":
