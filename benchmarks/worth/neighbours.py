@@ -25,15 +25,15 @@ import torch
 from common.command import printing_parser
 from rich.progress import track
 from sklearn.datasets import load_digits
-from torch import nn
 from torch.nn import functional
 
 import pyecho
 from pyecho.config import available_cores
 from pyecho.tools.arguments import positive_int
+from worth.digits import network
 
 BATCH, DECODE_SECONDS, MODES = 32, 2e-3, ("all cores", "40%, e = R", "alone")
-SHOWN, TRAINED, TESTED = 768, 200_000, 2000
+ORIGINALS, TRAINED, TESTED = 768, 200_000, 2000
 Data = tuple[np.ndarray, np.ndarray]
 
 
@@ -48,21 +48,13 @@ def changed(rng: np.random.Generator, images: np.ndarray, count: int) -> np.ndar
 
 
 @cache
-def digits() -> tuple[Data, Data]:
+def many_images() -> tuple[Data, Data]:
     """Return images to train on, and others to test with."""
     found, rng = load_digits(), np.random.default_rng(1)
     order = np.random.default_rng(0).permutation(len(found.target))
     images, labels = found.images[order].astype(np.float32), found.target[order]
-    train = changed(rng, images[:SHOWN], TRAINED), np.resize(labels[:SHOWN], TRAINED)
-    return train, (changed(rng, images[SHOWN:], TESTED), np.resize(labels[SHOWN:], TESTED))
-
-
-def network() -> nn.Module:
-    """Return a small convolutional network."""
-    return nn.Sequential(
-        *(nn.Unflatten(1, (1, 8)), nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
-        *(nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(512, 10)),
-    )
+    train = changed(rng, images[:ORIGINALS], TRAINED), np.resize(labels[:ORIGINALS], TRAINED)
+    return train, (changed(rng, images[ORIGINALS:], TESTED), np.resize(labels[ORIGINALS:], TESTED))
 
 
 class Decoded:
@@ -70,7 +62,7 @@ class Decoded:
 
     def __init__(self, share: float) -> None:
         self.share = share  # of a processor that a worker uses
-        (self.images, self.labels), _ = digits()
+        (self.images, self.labels), _ = many_images()
 
     def __len__(self) -> int:
         return len(self.images)
@@ -94,7 +86,7 @@ class Run:
 def run(mode: str, seconds: float, seed: int) -> Run:
     """Train for so many seconds."""
     torch.manual_seed(seed)
-    (images, labels), test = digits()
+    (images, labels), test = many_images()
     net, cores = network(), available_cores()
     optimizer = torch.optim.Adam(net.parameters(), lr=5e-4)
     options = {"batch_size": BATCH, "shuffle_buffer": 10 * BATCH, "seed": seed, "shuffle": True}
@@ -115,14 +107,17 @@ def run(mode: str, seconds: float, seed: int) -> Run:
                 end = began + seconds  # once the workers have begun
             optimizer.zero_grad()
             for _ in range(4):  # a network that takes four times as long
-                loss = functional.cross_entropy(net(torch.from_numpy(x)), torch.from_numpy(y))
+                loss = functional.cross_entropy(
+                    net(torch.from_numpy(x)[:, None]), torch.from_numpy(y)
+                )
             loss.backward()
             optimizer.step()
             taken.append(time.perf_counter() - began)
             if time.perf_counter() > end:
                 break
     with torch.no_grad():
-        loss = functional.cross_entropy(net(torch.from_numpy(test[0])), torch.from_numpy(test[1]))
+        x, y = map(torch.from_numpy, test)
+        loss = functional.cross_entropy(net(x[:, None]), y)
     return Run(np.array(taken), float(loss))
 
 
