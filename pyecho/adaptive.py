@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from pyecho import _core
 from pyecho._core import ConfigError
 from pyecho.checked import checked_int
 
@@ -49,9 +48,6 @@ class Adaptive:
         If an argument is wrong.
     """
 
-    pace: _core.Pace | None = None
-    """The pace that ``factor="auto"`` keeps instead of following the source's speed."""
-
     def __init__(
         self, max: int, min: int = 1, *, max_age: int | None = None, replay: Log | None = None
     ) -> None:
@@ -68,9 +64,6 @@ class Adaptive:
         be that of this run raises `CheckpointError`.
         """
         return Adaptive(self.max, self.min, max_age=self.max_age, replay=log)
-
-    def follow(self, loader: Any) -> None:
-        """Take note of the loader."""
 
     def __repr__(self) -> str:
         """Show how it was made, but for the log."""

@@ -32,6 +32,12 @@ def checked_int(name: str, value: Any, minimum: int, maximum: int) -> int:
 
 def checked_factor(value: Any) -> float:
     """Return the echo factor as a float >= 1, or raise `ConfigError`."""
+    if isinstance(value, str) and value == "auto":
+        raise ConfigError(
+            'factor="auto" is gone: pass a number, or pyecho.Adaptive(max=8); '
+            "pyecho.Worth().estimate().best_factor(R) and loader.advise(step, worth=worth) say "
+            "which"
+        )
     number = math.nan
     if not isinstance(value, bool | str | bytes | bytearray):
         with contextlib.suppress(TypeError, ValueError, OverflowError):
@@ -94,6 +100,7 @@ _GONE = {
     "memory": "pass pin_memory=True (pinned), False (pageable) or None (as the device needs it)",
     "pad": "give the leaf a pyecho.Field(..., pad=), in fields= or in the spec",
     "retries": "an item whose worker process died is made once more, then WorkerError names it",
+    "worth": "call loader.advise(step, worth=worth), which says what factor to pass",
 }
 """Arguments that are gone, and what to do instead."""
 

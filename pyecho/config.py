@@ -20,12 +20,10 @@ from pyecho.wiring import Wiring, bounded, check_fields, flag
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
 
-    from pyecho import _core
-    from pyecho.worth import Worth
 
 MAX_CAPACITY = 2**29 - 1
 
-Factor = float | Adaptive | Literal["auto"]
+Factor = float | Adaptive
 
 Workers = Literal["process", "thread"]
 """The kind of worker that runs ``source[index]``."""
@@ -68,18 +66,11 @@ class Config:
     with_info: bool = False
     copy: bool = False
     progress: bool = False
-    worth: Worth | None = None
     kind: Literal["loader", "buffer"] = "loader"
     wiring: Wiring = field(default_factory=Wiring)
 
     def __post_init__(self) -> None:
         """Check everything, and settle what has a default that depends on the rest."""
-        if self.factor == "auto":
-            from pyecho.worth.auto import auto_of
-
-            object.__setattr__(self, "factor", auto_of(self))
-        elif self.worth is not None and self.pace is None:
-            raise ConfigError('worth= decides factor="auto", got another factor; leave worth= out')
         if self.adaptive is None:
             object.__setattr__(self, "factor", checked_factor(self.factor))
         check_fields(self)
@@ -212,11 +203,6 @@ class Config:
     def replay(self) -> dict[int, Any]:
         """Decisions of an adaptive factor to take again."""
         return {} if self.adaptive is None else self.adaptive.log
-
-    @property
-    def pace(self) -> _core.Pace | None:
-        """See `Adaptive`."""
-        return None if self.adaptive is None else self.adaptive.pace
 
     @property
     def streams(self) -> int:

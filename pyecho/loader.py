@@ -61,8 +61,7 @@ class EchoLoader(LoaderTools):
     factor
         How often each item is used: an int, or a float whose fraction of the items gets one more
         use (a random choice where the number N of items is known, else spread evenly). A pass has
-        ``floor(N * factor + 0.5)`` uses. Or an `Adaptive`, which follows the source's speed; or
-        ``"auto"``, for the most learning per second (needs `worth` and `with_info`).
+        ``floor(N * factor + 0.5)`` uses. Or an `Adaptive`, which follows the source's speed.
     batch_size
         Rows of a batch (example echoing), or None (batch echoing).
     unbatch
@@ -156,8 +155,6 @@ class EchoLoader(LoaderTools):
         Batch echoing: give every use its own writable copy, instead of sharing one storage.
     progress
         Show a tqdm progress bar, with the pool's fill, R, uses per fresh item and fresh share.
-    worth
-        The `Worth` that observes the losses of each batch, for ``factor="auto"``.
 
     Raises
     ------
@@ -182,8 +179,6 @@ class EchoLoader(LoaderTools):
         self._source = chosen(source, config)
         self._longest = agreed_length(config, self._source, group)
         self._run: Run = self._new_run()
-        if config.adaptive is not None:
-            config.adaptive.follow(self)
         if isinstance(source, EchoLoader):
             if source._config.wiring.ranks > 1:
                 raise ConfigError(
@@ -209,8 +204,6 @@ class EchoLoader(LoaderTools):
         self._source = copy.copy(self._source)
         self._run = self._new_run()
         self._run.restore(*state["_run"])
-        if self._config.adaptive is not None:
-            self._config.adaptive.follow(self)
 
     # ------------------------------------------------------------ iteration
 

@@ -106,9 +106,9 @@ class LoaderTools:
         epochs
             Passes of the training, because some remedies pay from the second one on; None: many.
         worth
-            A `Worth` that has observed a run, for what repeats are worth in this task; None: the
-            loader's. Without one that knows, up to four uses count as fresh examples do, and more
-            as four. It forgets what `step` has it observe here.
+            A `Worth` that has observed a run, for what repeats are worth in this task. Without one
+            that knows, up to four uses count as fresh examples do, and more as four. It forgets
+            what `step` has it observe here.
 
         Raises
         ------

@@ -15,8 +15,6 @@ from pyecho.items.ragged import Fields
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
 
-    from pyecho.worth import Worth
-
 
 class Options(TypedDict, total=False):
     """The names and types of a loader's options, which `EchoLoader` describes."""
@@ -50,7 +48,6 @@ class Options(TypedDict, total=False):
     with_info: bool
     copy: bool
     progress: bool
-    worth: Worth | None
 
 
 Init = TypeVar("Init", bound=Callable[..., None])

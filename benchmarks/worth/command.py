@@ -2,8 +2,6 @@
 
     learners       does `pyecho.Worth` tell the truth?
     plateaus       does it, where the learning curve has plateaus?
-    simulated      does `factor="auto"` find the best factor, in simulated trainings?
-    training       and in real ones?
     caching        cache or echo? A map over the size of the data and the number of epochs
     scarce         cache or echo, on 1,024 images over a slow line
     video          how many samples may a masked autoencoder take from a decoded video?
@@ -25,8 +23,6 @@ from common.command import printing_parser
 EXPERIMENTS = (
     "learners",
     "plateaus",
-    "simulated",
-    "training",
     "caching",
     "scarce",
     "video",

@@ -28,6 +28,14 @@ def digits() -> tuple[dict[str, np.ndarray], torch.Tensor, torch.Tensor]:
     return {"image": train, "label": labels[:IMAGES]}, test, torch.from_numpy(labels[IMAGES:])
 
 
+def network() -> nn.Sequential:
+    """Return a small convolutional network."""
+    return nn.Sequential(
+        *(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(512, 10)),
+    )
+
+
 def cost_to_target(
     batches: Iterable[tuple[dict[str, Any], float]],
     target: float,
@@ -41,10 +49,7 @@ def cost_to_target(
     The target is an error, and must be kept in two tests in a row, so that luck does not count.
     """
     torch.manual_seed(seed)
-    net = nn.Sequential(
-        *(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
-        *(nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(512, 10)),
-    )
+    net = network()
     optimizer = torch.optim.SGD(net.parameters(), lr=rate, momentum=0.9)
     images, labels = tested
     spent, good = 0.0, 0

@@ -17,20 +17,44 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain, repeat
 
 import numpy as np
 import torch
 from common.command import printing_parser
 from rich.progress import track
+from sklearn.datasets import load_digits
 from torch.nn import functional
 
 import pyecho
 from pyecho.config import available_cores
 from pyecho.tools.arguments import positive_int
-from worth.training import images_network, many_images
+from worth.digits import network
 
 BATCH, DECODE_SECONDS, MODES = 32, 2e-3, ("all cores", "40%, e = R", "alone")
+ORIGINALS, TRAINED, TESTED = 768, 200_000, 2000
+Data = tuple[np.ndarray, np.ndarray]
+
+
+def changed(rng: np.random.Generator, images: np.ndarray, count: int) -> np.ndarray:
+    """Return so many images, each moved, with another contrast and noise."""
+    padded = np.pad(images, ((0, 0), (2, 2), (2, 2)))
+    moved = np.empty((count, 8, 8), np.float32)
+    for place, (y, x) in enumerate(rng.integers(0, 5, (count, 2))):
+        moved[place] = padded[place % len(padded), y : y + 8, x : x + 8]
+    scale = rng.uniform(0.5, 1.5, (count, 1, 1)).astype(np.float32)
+    return scale * moved + rng.normal(0, 2, moved.shape).astype(np.float32)
+
+
+@cache
+def many_images() -> tuple[Data, Data]:
+    """Return images to train on, and others to test with."""
+    found, rng = load_digits(), np.random.default_rng(1)
+    order = np.random.default_rng(0).permutation(len(found.target))
+    images, labels = found.images[order].astype(np.float32), found.target[order]
+    train = changed(rng, images[:ORIGINALS], TRAINED), np.resize(labels[:ORIGINALS], TRAINED)
+    return train, (changed(rng, images[ORIGINALS:], TESTED), np.resize(labels[ORIGINALS:], TESTED))
 
 
 class Decoded:
@@ -63,7 +87,7 @@ def run(mode: str, seconds: float, seed: int) -> Run:
     """Train for so many seconds."""
     torch.manual_seed(seed)
     (images, labels), test = many_images()
-    net, cores = images_network(), available_cores()
+    net, cores = network(), available_cores()
     optimizer = torch.optim.Adam(net.parameters(), lr=5e-4)
     options = {"batch_size": BATCH, "shuffle_buffer": 10 * BATCH, "seed": seed, "shuffle": True}
     if mode == "alone":
@@ -83,14 +107,17 @@ def run(mode: str, seconds: float, seed: int) -> Run:
                 end = began + seconds  # once the workers have begun
             optimizer.zero_grad()
             for _ in range(4):  # a network that takes four times as long
-                loss = functional.cross_entropy(net(torch.from_numpy(x)), torch.from_numpy(y))
+                loss = functional.cross_entropy(
+                    net(torch.from_numpy(x)[:, None]), torch.from_numpy(y)
+                )
             loss.backward()
             optimizer.step()
             taken.append(time.perf_counter() - began)
             if time.perf_counter() > end:
                 break
     with torch.no_grad():
-        loss = functional.cross_entropy(net(torch.from_numpy(test[0])), torch.from_numpy(test[1]))
+        x, y = map(torch.from_numpy, test)
+        loss = functional.cross_entropy(net(x[:, None]), y)
     return Run(np.array(taken), float(loss))
 
 

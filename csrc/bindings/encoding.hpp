@@ -81,7 +81,6 @@ inline EchoConfig config_of(pybind11::handle config) {
   native.held = option<std::uint32_t>(wiring, "held");
   native.plan.min_uses = option<std::uint32_t>(config, "min_uses");
   native.plan.max_age = option<std::optional<std::uint64_t>>(config, "max_age").value_or(0);
-  native.pace = option<std::shared_ptr<Pace>>(config, "pace");
   native.plan.replay = log_of(option<pybind11::dict>(config, "replay"));
   native.plan.streams = option<std::uint32_t>(config, "streams");
   native.plan.first_stream = option<std::uint64_t>(wiring, "rank");

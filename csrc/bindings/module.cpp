@@ -74,7 +74,6 @@ PYBIND11_MODULE_EXEC(_core, module) {
   register_example_stage(module);
   register_slot_writer(module);
   register_permutation(module);
-  register_pace(module);
   register_object_stage(module);
   register_trace(module);
   register_arrow(module);

@@ -73,11 +73,6 @@ class DeviceOptions:
                 "ops work on the way from a pool in host memory to a batch, and with "
                 "echo_on='device' the pool is on the device; use device_augment=, or echo_on='host'"
             )
-        if config.pace is not None:
-            raise ConfigError(
-                "factor='auto' paces a pool in host memory; with echo_on='device' pass a number or "
-                "an Adaptive, or echo_on='host'"
-            )
         for name in ("augment", "augment_example", "collate_fn"):
             if getattr(config, name) is not None:
                 raise ConfigError(

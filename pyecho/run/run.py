@@ -96,10 +96,6 @@ class Run:
         The run knows only its token, so it dies with its iterators.
         """
         self.engine.crew.check_open()
-        if self.config.worth is not None:
-            from pyecho.worth.auto import check_observed
-
-            check_observed(self.config.worth, self.engine.stats().batches)
         token = object()
         begin, finish = partial(self._begin, token), partial(self._finish, token)
         batches: Iterator[Any] = _core.iterate(SimpleNamespace(begin=begin, finish=finish))

@@ -265,11 +265,6 @@ class EchoDataset(IterableDataset[Any]):
                 "a loader with a group talks to the other ranks, which a worker of a DataLoader "
                 "cannot; pass num_workers=0"
             )
-        if self.loader._config.pace is not None:
-            raise EchoError(
-                'factor="auto" decides by what its Worth observes, which a worker of a DataLoader '
-                "does not see; pass num_workers=0, or a number as the factor"
-            )
         if _is_idle():
             return iter(())
         self.loader.set_epoch(int(self._epoch))

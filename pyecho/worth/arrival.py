@@ -24,10 +24,7 @@ def arrival_of(losses: Any) -> Arrival:
         losses = losses.detach()
         if losses.device.type == "cuda":
             return _from_cuda(losses)
-        if losses.device.type != "cpu":
-            kept = losses.clone()
-            return Arrival(lambda: False, lambda: kept.float().cpu().numpy())
-        losses = losses.double().numpy()
+        losses = losses.cpu().double().numpy()
     if hasattr(losses, "copy_to_host_async"):
         losses.copy_to_host_async()
         return Arrival(losses.is_ready, lambda: losses)

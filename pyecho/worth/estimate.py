@@ -19,13 +19,13 @@ its own beside the curve.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pyecho._core import ConfigError
+from pyecho._core import ConfigError, EchoError
 
 Floats = NDArray[np.float64]
 
@@ -53,6 +53,8 @@ MOST_VALIDATIONS = 32
 """More validation losses count as so many independent ones."""
 PUBLISHED_USES = 4
 """Up to four passes over the data are nearly as good as fresh ones (Muennighoff et al., 2023)."""
+MOST_FACTOR = 32
+"""No larger factor is proposed."""
 LEAST_BINS = 24
 """Fewer bins tell nothing."""
 WIDEST = 0.8
@@ -97,6 +99,33 @@ class WorthEstimate:
         """Return the 90% interval of `effective`."""
         return _interval(self._weights, _effective(factor))
 
+    def best_factor(self, ratio: float) -> float:
+        """Return the factor with the most learning per second, at most R and 32.
+
+        R is the time of a fresh item over that of a use, such as ``loader.stats().ratio``. Up to R
+        a use costs no time, so the most learning is the highest E(e). Of factors that do as well
+        the least is the best; `EchoLoader.advise` proposes the same.
+
+        Raises
+        ------
+        ConfigError
+            If `ratio` is not above 0.
+        EchoError
+            If the worth is not known.
+        """
+        if not ratio > 0:
+            raise ConfigError(
+                "best_factor needs R, above 0, such as loader.stats().ratio once some batches "
+                f"have come; got {ratio}"
+            )
+        if not self.identified:
+            raise EchoError(
+                f"the best factor is not known: {self.reason}; up to {PUBLISHED_USES} uses are "
+                "nearly as good as fresh examples by published curves, so until then pass "
+                f"factor={max(1, min(ratio, PUBLISHED_USES)):g}"
+            )
+        return least_best(self.effective, ratio)[0]
+
     def __str__(self) -> str:
         """Return a few lines for a person."""
         lines = [
@@ -108,6 +137,16 @@ class WorthEstimate:
         if not self.generalises:
             lines.append("examples came again, so this is the first pass's; see Worth.validation()")
         return "\n".join(lines)
+
+
+def least_best(speed: Callable[[float], float], most: float) -> tuple[float, float]:
+    """Return the least factor up to `most` with nearly the highest speed, and this speed."""
+    most = min(most, MOST_FACTOR)
+    factors = [*np.arange(1, most, 0.1).tolist(), max(1.0, most)]
+    speeds = [speed(each) for each in factors]
+    return next(
+        found for found in zip(factors, speeds, strict=True) if found[1] > 0.999 * max(speeds)
+    )
 
 
 def _effective(factor: float) -> Floats:

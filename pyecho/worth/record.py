@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from pyecho.worth.estimate import Floats
+
 # Attributes of a record that are saved by their names.
 NUMBERS = ("width", "batches", "later", "validated", "every")
 BINNED = ("counts", "sums", "squares")

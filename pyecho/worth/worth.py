@@ -6,8 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,15 +20,12 @@ from pyecho.worth.estimate import (
     PRIOR,
     WIDEST,
     Evidence,
+    Floats,
     WorthEstimate,
     posterior,
 )
 from pyecho.worth.record import USES, Record
 
-if TYPE_CHECKING:
-    from pyecho.worth.auto import Auto
-
-Floats = NDArray[np.float64]
 MOST_PENDING = 128
 """Batches of which losses may be on their way from a device. Then the oldest are waited for."""
 
@@ -58,8 +54,6 @@ class Worth:
         self._record = Record()
         self._pending: deque[tuple[Arrival, NDArray[Any], NDArray[Any]]] = deque()
         self._estimate: WorthEstimate | None = None
-        self.observers: WeakSet[Auto] = WeakSet()
-        """Told of each batch."""
 
     @property
     def batches(self) -> int:
@@ -104,8 +98,6 @@ class Worth:
         self._pending.append((arrival, use, items))
         while self._pending and (len(self._pending) > MOST_PENDING or self._pending[0][0].ready()):
             self._count_oldest()
-        for each in self.observers:
-            each.observed()
 
     def validation(self, loss: float) -> None:
         """Take a validation loss, of the same examples each time. All ranks give the same.
@@ -193,30 +185,27 @@ class Worth:
 
 
 def _estimate_of(record: Record) -> WorthEstimate:
-    used = np.flatnonzero(record.seen[1:])
-    last = int(used[-1]) + 1 if len(used) else 0
+    last = int(np.flatnonzero(record.seen).max(initial=0))
     found, generalises = _evidence(record)
-    most = max(len(each.losses) for each in found)
+    enough = [each for each in found if len(each.losses) >= LEAST_BINS]
     weights = PRIOR
+    if last and enough:
+        weights = posterior(enough, float(record.seen.sum() / record.batches))
+    estimate = WorthEstimate(False, "", generalises, _gap(record, last), weights, last)
+    repeats = max(1, min(last, 3))
+    low, high = ((each - 1) / repeats for each in estimate.effective_interval(1 + repeats))
     reason = ""
     if last == 0:
         reason = "no example was repeated yet"
-    elif most < LEAST_BINS:
+    elif not enough:
+        most = max(len(each.losses) for each in found)
         reason = f"there were {most} losses on fresh examples, and {LEAST_BINS} are needed"
-    else:
-        enough = [each for each in found if len(each.losses) >= LEAST_BINS]
-        weights = posterior(enough, float(record.seen.sum() / record.batches))
-    estimate = WorthEstimate(not reason, reason, generalises, _gap(record, last), weights, last)
-    if not reason:
-        repeats = min(last, 3)
-        low, high = ((each - 1) / repeats for each in estimate.effective_interval(1 + repeats))
-        if high - low > WIDEST:
-            reason = (
-                f"a repeat's worth lies between {low:.2f} and {high:.2f}; it shows when the mix of "
-                "fresh and repeated uses changes, or when more was seen"
-            )
-            return replace(estimate, identified=False, reason=reason)
-    return estimate
+    elif high - low > WIDEST:
+        reason = (
+            f"a repeat's worth lies between {low:.2f} and {high:.2f}; it shows when the mix of "
+            "fresh and repeated uses changes, or when more was seen"
+        )
+    return replace(estimate, identified=not reason, reason=reason)
 
 
 def _evidence(record: Record) -> tuple[list[Evidence], bool]:

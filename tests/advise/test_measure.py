@@ -66,20 +66,14 @@ def test_limit_is_found(limit, source_seconds, step_seconds, options):
     assert limit == "source" or advice.times.upstream < 0.005
 
 
-def auto_loader(worth):
+def loader_with_info():
     items = np.random.default_rng(0).normal(size=4000)
-    return pyecho.EchoLoader(items, "auto", batch_size=4, with_info=True, worth=worth)
-
-
-def test_auto_counts_as_what_it_does_until_it_knows_the_worth():
-    assert auto_loader(pyecho.Worth()).advise(steps=20).factor == 4
-    advice = auto_loader(pyecho.Worth()).advise(paused(0.002), steps=20)
-    assert (advice.limit, advice.factor) == ("consumer", 1)
+    return pyecho.EchoLoader(items, 2, batch_size=4, with_info=True)
 
 
 def test_worth_forgets_what_the_step_observes():
     worth = pyecho.Worth()
-    loader = auto_loader(worth)
+    loader = loader_with_info()
     for batch, info in itertools.islice(loader, 10):
         worth.observe(batch**2, info)
     loader.set_epoch(0)
@@ -90,20 +84,16 @@ def test_worth_forgets_what_the_step_observes():
         worth.observe(batch**2, info)
         batches.append(worth.state_dict()["batches"])
 
-    loader.advise(step, steps=100)
+    loader.advise(step, steps=100, worth=worth)
     assert len(batches) > 100
     assert batches[0] == 1
     assert worth.state_dict() == before
-    assert loader._config.adaptive in worth.observers
-    assert loader._config.adaptive._observed == 10
 
 
-@pytest.mark.parametrize("passed", [False, True])
-def test_advice_goes_by_the_worth_that_is_passed_or_by_that_of_the_loader(passed, monkeypatch):
+def test_advice_goes_by_the_worth_that_is_passed(monkeypatch):
     known, seen = observed([0.0] * 3), []
     monkeypatch.setattr(measure, "advice_on", lambda *given: seen.append(given[-1]))
-    loader = auto_loader(pyecho.Worth() if passed else known)
-    loader.advise(paused(0.001), steps=20, worth=known if passed else None)
+    loader_with_info().advise(paused(0.001), steps=20, worth=known)
     assert seen[0].worth[1] == known.estimate().effective(2)
 
 

@@ -3,9 +3,7 @@
 
 #include <cstring>
 #include <map>
-#include <memory>
 #include <random>
-#include <set>
 #include <thread>
 #include <vector>
 
@@ -81,48 +79,6 @@ TEST(AdaptiveBuffer, uses_stay_in_bounds_and_the_log_gives_the_same_batches_with
       EXPECT_EQ(items_of(again, 100 + others), items);
       EXPECT_FALSE(again.diverged());
     }
-  }
-}
-
-TEST(AdaptiveBuffer, a_pace_that_changes_decides_the_uses_and_the_log_gives_the_same_batches) {
-  for (const std::uint32_t threads : {0U, 1U, 4U}) {
-    EchoConfig config = config_of(threads);
-    config.plan.min_uses = 1;
-    config.plan.max_age = 0;
-    const auto pace = std::make_shared<Pace>();
-    pace->set(4);
-    config.pace = pace;
-    EchoBuffer live(config);
-    std::thread changes([&] {
-      for (int change = 0; change < 50; ++change) {
-        std::this_thread::sleep_for(std::chrono::microseconds(100));
-        pace->set(1 + change % 5);
-      }
-      pace->set(4);
-    });
-    const std::vector<std::uint64_t> items = items_of(live, threads);
-    changes.join();
-    EXPECT_EQ(std::set<std::uint64_t>(items.begin(), items.end()).size(), kManyItems);
-    config.pace = nullptr;
-    config.plan.replay = live.log();
-    EchoBuffer again(config);
-    EXPECT_EQ(items_of(again, 100), items);
-    EXPECT_FALSE(again.diverged());
-  }
-}
-
-TEST(AdaptiveBuffer, a_pace_waits_for_items_and_takes_no_more_than_it_needs) {
-  for (const double factor : {1.0, 1.5, 3.0}) {
-    EchoConfig config = config_of(2);
-    config.plan.min_uses = 1;
-    config.plan.max_age = 0;
-    const auto pace = std::make_shared<Pace>();
-    pace->set(factor);
-    config.pace = pace;
-    EchoBuffer buffer(config);
-    const auto uses = static_cast<double>(items_of(buffer, 7).size());
-    // The pool is filled before the first batch, and its last items have their least uses only.
-    EXPECT_NEAR(uses, (kManyItems - 24.0) * factor, 24 * 6) << factor;
   }
 }
 

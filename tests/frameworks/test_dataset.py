@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-import pyecho
 from pyecho.torch import EchoLoader
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # one core
@@ -54,14 +53,6 @@ def test_set_epoch_chooses_the_epoch_of_workers_too(workers):
     loader = DataLoader(dataset, batch_size=None, num_workers=workers)
     for _ in range(2):
         assert batches_of(loader) == batches_of(expected)
-
-
-def test_auto_is_refused_in_a_worker_which_sees_no_losses():
-    options = {"with_info": True, "worth": pyecho.Worth()}
-    dataset = EchoLoader(torch.arange(40), "auto", batch_size=8, **options).as_dataset()
-    assert sum(1 for _ in DataLoader(dataset, batch_size=None)) > 4
-    with pytest.raises(pyecho.EchoError, match="num_workers=0"):
-        next(iter(DataLoader(dataset, batch_size=None, num_workers=1)))
 
 
 def test_data_loader_of_workers_may_read_inside():

@@ -26,6 +26,11 @@ def test_factor_is_a_number_of_at_least_one(factor):
             make()
 
 
+def test_factor_auto_is_gone_and_the_error_says_what_there_is():
+    with pytest.raises(pyecho.ConfigError, match=r"Adaptive\(max=8\); .*best_factor.*advise"):
+        pyecho.EchoLoader([1], "auto")
+
+
 @pytest.mark.parametrize("factor", [1.5, np.float32(1.5), Fraction(3, 2), Decimal("1.5")])
 def test_any_kind_of_number_will_do(factor):
     loader = pyecho.EchoLoader(range(2), factor, batch_size=np.int16(2), seed=np.uint64(3))
@@ -112,6 +117,7 @@ def jax_loader(source, **options):
         (buffer_of, "burst", "it is called slots_ahead="),
         (buffer_of, "leases", "it is called held="),
         (buffer_of, "pad", "give the leaf a pyecho.Field(..., pad=), in fields= or in the spec"),
+        (pyecho.EchoLoader, "worth", "call loader.advise(step, worth=worth)"),
         (pyecho.EchoLoader, "device", "pyecho.torch.EchoLoader has it"),
         (pyecho.torch.EchoLoader, "sharding", "pyecho.jax.EchoLoader has it"),
         (pyecho.EchoLoader, "prefetch_factor", "pass it to a torch.utils.data.DataLoader"),

@@ -6,6 +6,9 @@ import torch
 from learners import arrays_of, info_of, observed
 
 import pyecho
+from pyecho.tools.advise.remedies import Facts
+from pyecho.tools.advise.times import Times
+from pyecho.worth.estimate import MOST_FACTOR
 
 
 @pytest.mark.parametrize("first", [0.0, 0.5, 1.0])
@@ -277,6 +280,24 @@ def test_validation_takes_a_tensor_with_a_gradient():
 def test_validation_needs_a_number(loss):
     with pytest.raises(pyecho.ConfigError, match=r"validation needs a number.*got"):
         pyecho.Worth().validation(loss)
+
+
+@pytest.mark.parametrize("rho", [[1.0, 1.0, 1.0], [0.9, 0.2, -0.4], [0.8, -0.2, -0.5]])
+def test_best_factor_is_that_of_advise(rho):
+    estimate = observed(rho, validated=True).estimate()
+    facts = Facts(worth=tuple(map(estimate.effective, range(1, MOST_FACTOR + 1))))
+    for ratio in (0.5, 1, 2.5, 6, 100):
+        best = estimate.best_factor(ratio)
+        assert 1 <= best <= max(1, ratio)
+        assert best == pytest.approx(facts.best(Times(ratio, 1, 1))[0])
+    assert estimate.best_factor(6) == pytest.approx({1.0: 6, 0.9: 4.5, 0.8: 2.5}[rho[0]], abs=0.6)
+
+
+def test_best_factor_is_known_only_with_the_worth():
+    with pytest.raises(pyecho.EchoError, match=r"no example was repeated.*until then.*factor=3\.5"):
+        pyecho.Worth().estimate().best_factor(3.5)
+    with pytest.raises(pyecho.ConfigError, match=r"needs R.*got nan"):
+        pyecho.Worth().estimate().best_factor(float("nan"))
 
 
 @pytest.mark.parametrize("factor", [0, -1, 0.5, float("nan"), float("inf")])

@@ -15,7 +15,6 @@ void AdaptiveStream::begin(std::uint64_t epoch, const Extent& extent) {
   state_ = Deciding::kNotBegun;
   taken_ = 0;
   filling_ = drained_ = diverged_ = false;
-  pace_ = quota_ = 0;
   least_uses_.clear();
   iteration_begin_ = 0;
   decisions_.clear();
@@ -35,10 +34,7 @@ std::uint64_t AdaptiveStream::min_items(std::uint64_t /*draws*/) const noexcept 
   if (filling_) {
     return config_.capacity - pool_.resident();
   }
-  if (pace_ > 0 || awaited_ || decisions_.size() < replay_.size()) {
-    return 1;
-  }
-  return pool_.lacking(config_.batch_size);
+  return awaited_ || decisions_.size() < replay_.size() ? 1 : pool_.lacking(config_.batch_size);
 }
 
 Outcome AdaptiveStream::ready(bool awaited) {
@@ -59,7 +55,6 @@ bool AdaptiveStream::decide(bool awaited) {
     pool_.begin_batch();
     state_ = Deciding::kBegun;
     taken_ = 0;
-    quota_ = pace_ > 0 ? std::min(quota_ + config_.batch_size / pace_, 1.0 * config_.batch_size) : 0;
   }
   if (!take_what_arrived(awaited)) {
     return false;
@@ -75,9 +70,6 @@ bool AdaptiveStream::decide(bool awaited) {
 bool AdaptiveStream::take_what_arrived(bool awaited) {
   const std::size_t decided = decisions_.size();
   const bool replays = decided < replay_.size();
-  if (!replays && pace_ > 0) {
-    return take_at_pace();
-  }
   const std::uint32_t wanted = replays ? replay_[decided] : std::numeric_limits<std::uint32_t>::max();
   while (taken_ < wanted && !drained_ && take_event()) {
     ++taken_;
@@ -97,23 +89,6 @@ bool AdaptiveStream::take_what_arrived(bool awaited) {
   filling_ = filling_ || !enough;
   return (!filling_ || pool_.resident() == config_.capacity) &&
          (awaited || pool_.suffices_without_repeats(config_.batch_size));
-}
-
-// Takes the items that the pace gives this batch. Returns false if some are still to come.
-bool AdaptiveStream::take_at_pace() {
-  filling_ = filling_ || !pool_.suffices(config_.batch_size);
-  while (!drained_ && (input_.at_pass_end() || quota_ >= 1 || (filling_ && pool_.resident() < config_.capacity))) {
-    const double items = input_.at_pass_end() ? 0 : 1;
-    if (!take_event()) {
-      break;
-    }
-    ++taken_;
-    quota_ = std::max(0.0, quota_ - items);
-  }
-  if (drained_) {
-    return true;
-  }
-  return filling_ ? pool_.resident() == config_.capacity : quota_ < 1 || (input_.has_item() && !pool_.has_room());
 }
 
 // Takes the next event of the input. Returns false if there is none, or the pool has no room for it.

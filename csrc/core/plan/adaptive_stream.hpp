@@ -5,9 +5,6 @@
 // of events of the input (items, ends of passes) taken before a batch is its decision. Where there are decisions to take
 // again, it takes as many, so the draws depend on them instead of the time.
 //
-// With a pace it takes instead, before each batch, as many items as give each of them so many uses in the mean, and waits
-// for these; the pool is filled first, and an item that must not leave yet keeps one out.
-//
 // An iteration ends at the first batch boundary at which the end of its pass was taken and as many uses were drawn as
 // the items so far have at least; it has a batch, if there are enough. At the end of the input only the least uses are
 // drawn.
@@ -31,9 +28,6 @@ class AdaptiveStream final : public Stream {
   // After begin(): takes these decisions again, and those of PlanConfig::replay if they go on longer.
   void replay(Decisions decisions);
 
-  // From the next batch on, until begin(): at least 1, or 0 for none. Decisions to take again come first.
-  void set_pace(double factor) noexcept { pace_ = factor; }
-
   Outcome ready(bool awaited) override;
   void end_batch() noexcept override { state_ = Deciding::kNotBegun; }
   [[nodiscard]] std::uint64_t min_items(std::uint64_t draws) const noexcept override;
@@ -54,7 +48,6 @@ class AdaptiveStream final : public Stream {
   [[nodiscard]] bool exhausted() const noexcept override { return drained_ && pool_.resident() == 0; }
   [[nodiscard]] bool decide(bool awaited);
   [[nodiscard]] bool take_what_arrived(bool awaited);
-  [[nodiscard]] bool take_at_pace();
   [[nodiscard]] bool take_event();
   void end_iterations();
 
@@ -64,11 +57,9 @@ class AdaptiveStream final : public Stream {
   bool diverged_ = false;
   Deciding state_ = Deciding::kNotBegun;  // of this batch
   std::uint32_t taken_ = 0;               // events before this batch
-  double pace_ = 0;
-  double quota_ = 0;                   // items that the pace gives this batch, less those taken
-  bool awaited_ = true;                // as ready() was told last
-  bool filling_ = false;               // uses did not suffice, so the pool is to be full before the next batch
-  bool drained_ = false;               // the end of the last pass was taken
+  bool awaited_ = true;                   // as ready() was told last
+  bool filling_ = false;                  // uses did not suffice, so the pool is to be full before the next batch
+  bool drained_ = false;                  // the end of the last pass was taken
   Fifo<std::uint64_t> least_uses_;     // at the end of each pass whose iteration goes on: of its items and earlier ones
   std::uint64_t iteration_begin_ = 0;  // value of drawn_
 };

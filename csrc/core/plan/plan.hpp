@@ -84,13 +84,6 @@ class Plan {
     }
   }
 
-  // Has an adaptive factor keep this factor, see AdaptiveStream.
-  void set_pace(double factor) noexcept {
-    if (adaptive_ != nullptr) {
-      adaptive_->set_pace(factor);
-    }
-  }
-
   // -- Input, in source order --
 
   // Adds the next item, which lies in this slot. At most PlanConfig::slots items may be fed and not yet drawn to their

@@ -81,13 +81,6 @@ void Driver::work() {
   }
 }
 
-Outcome Driver::plan(Batch*& batch, bool awaited) {
-  if (limits_.pace != nullptr) {
-    executor_.set_pace(limits_.pace->get());
-  }
-  return executor_.plan(batch, awaited);
-}
-
 // Plans, copies and publishes a batch, or the end of an iteration. Needs the turn, and releases it if it returns kOk.
 // kFull: the consumer must take a batch first. Other outcomes: see Executor::plan().
 Outcome Driver::make(std::unique_lock<std::mutex>& turn) {
@@ -100,7 +93,7 @@ Outcome Driver::make(std::unique_lock<std::mutex>& turn) {
   // If the source lags, make a batch of repeats as soon as the consumer has taken the last one, so that it need not
   // wait for the copy.
   const bool awaited = next_number_ == taken_.read() && (lags_ || awaits_seen_ % 2 == 1);
-  const Outcome outcome = plan(batch, awaited);
+  const Outcome outcome = executor_.plan(batch, awaited);
   if (outcome == Outcome::kOk) {
     lags_ = executor_.repeats(*batch);
   } else if (outcome == Outcome::kEnd) {
@@ -158,7 +151,7 @@ void Driver::finish(Batch& batch) {
 // Makes the next batch.
 Outcome Driver::lead(Batch*& batch) {
   returns_seen_ = batches_.returns();
-  const Outcome outcome = led_ != nullptr ? Outcome::kOk : lacking_ = plan(led_, true);
+  const Outcome outcome = led_ != nullptr ? Outcome::kOk : lacking_ = executor_.plan(led_, true);
   if (outcome == Outcome::kOk) {
     finish(*led_);
     batch = std::exchange(led_, nullptr);

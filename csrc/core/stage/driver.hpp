@@ -30,14 +30,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
 
 #include "core/stage/batch_pool.hpp"
 #include "core/stage/executor.hpp"
-#include "core/stage/pace.hpp"
 #include "core/stage/slot_pool.hpp"
 #include "core/sync/atomic.hpp"
 #include "core/sync/event_count.hpp"
@@ -45,11 +43,10 @@
 namespace pyecho {
 
 struct DriverLimits {
-  std::uint32_t threads;                  // workers
-  std::uint32_t depth;                    // maximum of batches planned and not yet taken
-  bool consumer_helps;                    // the consumer makes batches while it waits for workers
-  std::uint64_t wake_items;               // committed items that wake the thread that plans
-  std::shared_ptr<const Pace> pace = {};  // see EchoConfig
+  std::uint32_t threads;     // workers
+  std::uint32_t depth;       // maximum of batches planned and not yet taken
+  bool consumer_helps;       // the consumer makes batches while it waits for workers
+  std::uint64_t wake_items;  // committed items that wake the thread that plans
 };
 
 class Driver {
@@ -96,7 +93,6 @@ class Driver {
 
  private:
   [[nodiscard]] bool led_by_consumer() const noexcept { return workers_.empty(); }
-  Outcome plan(Batch*& batch, bool awaited);
   Outcome lead(Batch*& batch);
   Outcome take(Batch*& batch);
   void work();

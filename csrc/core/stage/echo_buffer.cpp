@@ -49,8 +49,7 @@ EchoBuffer::EchoBuffer(EchoConfig given, const BufferSizes& sizes, std::shared_p
               {.threads = config_.threads,
                .depth = sizes.depth,
                .consumer_helps = layout_.row_bytes() >= kHelpBytes && config_.uploads == nullptr,
-               .wake_items = std::max<std::size_t>(1, kWakeBytes / layout_.slot_bytes()),
-               .pace = config_.pace}) {
+               .wake_items = std::max<std::size_t>(1, kWakeBytes / layout_.slot_bytes())}) {
   static_cast<void>(begin(config_.epoch, {.items = config_.items}));
 }
 

@@ -14,7 +14,6 @@
 #include "core/ops/program.hpp"
 #include "core/plan/plan_config.hpp"
 #include "core/stage/batch_pool.hpp"
-#include "core/stage/pace.hpp"
 #include "core/stage/uploads.hpp"
 
 namespace pyecho {
@@ -46,7 +45,6 @@ struct EchoConfig {
   // device. Called in the constructor only, since no batch is added then. Null: pageable memory.
   BatchPool::NewMemory batch_memory = {};
   std::shared_ptr<Uploads> uploads = {};  // of every batch, by the workers; needs batch_memory and threads
-  std::shared_ptr<const Pace> pace = {};  // of an adaptive factor; null: the source's speed decides
   std::uint32_t most_ahead = 32;          // bound of what `prefetch` is raised to
   bool shared_slots = false;              // other processes fill the slots, see EchoBuffer::slot_memory()
 };

@@ -81,8 +81,6 @@ class Executor {
   bool copy_planned(Batch& batch);
 
   [[nodiscard]] bool adaptive() const noexcept { return plan_.config().adaptive(); }
-  // See AdaptiveStream.
-  void set_pace(double factor) noexcept { plan_.set_pace(factor); }
   // Returns true if an adaptive factor has used an item more often than it must in a batch that is planned.
   [[nodiscard]] bool repeats(const Batch& batch) const noexcept {
     return adaptive() && std::ranges::any_of(std::span(batch.uses).first(batch.rows),

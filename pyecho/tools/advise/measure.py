@@ -18,10 +18,10 @@ from pyecho.run.host import size_of
 from pyecho.run.trace import Trace
 from pyecho.tools.advise import probe
 from pyecho.tools.advise.model import Advice, advice_on
-from pyecho.tools.advise.remedies import MOST_FACTOR, Facts
+from pyecho.tools.advise.remedies import Facts
 from pyecho.tools.advise.times import FACTORS, SLACK, Times
 from pyecho.worth import Worth
-from pyecho.worth.estimate import PUBLISHED_USES
+from pyecho.worth.estimate import MOST_FACTOR
 
 if TYPE_CHECKING:
     from pyecho.loader import EchoLoader
@@ -57,7 +57,6 @@ def measured_advice(
     """
     loader, _ = pipeline()
     config = loader._config
-    worth = config.worth if worth is None else worth
     if not isinstance(worth, Worth | None):
         raise ConfigError(f"advise() needs worth=pyecho.Worth(), got {type(worth).__name__}")
     known: tuple[float, ...] = ()
@@ -80,8 +79,6 @@ def measured_advice(
     factor = config.most_uses
     if config.adaptive is not None:  # it follows R
         factor = min(factor, max(1.0, times.ratio))
-    if config.pace is not None:  # as far as nothing else is known
-        factor = min(factor, PUBLISHED_USES)
     return advice_on(times, factor, steps, facts)
 
 
@@ -123,9 +120,7 @@ def _free_run(
     """
     collate = None if given._config.collate_fn is None else len
     fresh, seconds, size = [], [], None
-    loader = given._variant(
-        factor=1, worth=None, augment=None, augment_example=None, collate_fn=collate
-    )
+    loader = given._variant(factor=1, augment=None, augment_example=None, collate_fn=collate)
     with closing(loader), nullcontext() if limit is None else _closed_after(loader, limit):
         rows = loader._config.batch_size or 1
         for _, batch in _batches(loader, steps + steps // 4 + 1):
@@ -157,7 +152,7 @@ def _closed_after(loader: EchoLoader, seconds: float) -> Iterator[None]:
 def _full_run(given: EchoLoader, step: Step | None, steps: int, upstream: float) -> Times:
     """Measure the other parts, where the source is the limit only if R is larger than 8."""
     cycles, busy = [], []
-    with Trace() as recording, closing(given._variant(factor=FACTORS[-1], worth=None)) as loader:
+    with Trace() as recording, closing(given._variant(factor=FACTORS[-1])) as loader:
         config = loader._config
         # The feeder rests until the uses that the pool began with are spent.
         in_pool = math.ceil(config.most_uses * config.capacity / (config.batch_size or 1))

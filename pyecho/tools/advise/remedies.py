@@ -15,10 +15,8 @@ from typing import Literal, get_args
 import numpy as np
 
 from pyecho.tools.advise.times import SLACK, Times
-from pyecho.worth.estimate import PUBLISHED_USES
+from pyecho.worth.estimate import MOST_FACTOR, PUBLISHED_USES, least_best
 
-MOST_FACTOR = 32
-"""No larger factor is proposed."""
 MOST_DOUBLINGS = 3
 """Workers are foretold up to eight times the number that was measured."""
 
@@ -74,11 +72,8 @@ class Facts:
 
     def best(self, times: Times) -> tuple[float, float]:
         """Return the least factor with the most learning per second, and this."""
-        most = MOST_FACTOR if times.serial else min(MOST_FACTOR, times.ratio)
-        factors = [*np.arange(1, most, 0.1).tolist(), max(1.0, most)]
-        speeds = [self.speed(times, each) for each in factors]
-        least = next(at for at, speed in enumerate(speeds) if speed > 0.999 * max(speeds))
-        return factors[least], speeds[least]
+        most = MOST_FACTOR if times.serial else times.ratio
+        return least_best(lambda factor: self.speed(times, factor), most)
 
 
 @dataclass(frozen=True)
