@@ -46,6 +46,7 @@ from pyecho.items.nest import spec_of
 from pyecho.items.nodes import register_node
 from pyecho.items.spec import EchoInfo, Field, Padded, Ragged
 from pyecho.loader import EchoLoader
+from pyecho.run.trace import trace
 from pyecho.stats import EchoStats
 
 _MODULES = ("cuda", "jax", "ops", "torch")
@@ -116,4 +117,5 @@ __all__ = [
     "ops",
     "register_node",
     "spec_of",
+    "trace",
 ]

@@ -1,9 +1,8 @@
-"""Methods of a loader that look at it, or hand it to other libraries."""
+"""Methods of a loader that look at it."""
 
 from __future__ import annotations
 
 import copy
-import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,9 +24,16 @@ from pyecho.wiring import Wiring
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from pyecho.run.trace import Trace
     from pyecho.tools.advise.model import Advice
     from pyecho.worth import Worth
+
+
+_SUCCESSORS = {
+    "to_keras": "model.fit((batch for _ in range(epochs) for batch in loader), epochs=epochs, "
+    "steps_per_epoch=len(loader)), with TensorFlow pyecho.integrations.tf.to_tf_dataset(loader)",
+    "to_tf_dataset": "pyecho.integrations.tf.to_tf_dataset(loader)",
+    "trace": "pyecho.trace(path), which records all loaders of the process",
+}
 
 
 class LoaderTools:
@@ -44,6 +50,14 @@ class LoaderTools:
 
     def _items(self) -> int | None:
         raise NotImplementedError
+
+    if not TYPE_CHECKING:  # otherwise every name would be right for type checkers
+
+        def __getattr__(self, name):
+            """Name the successor of a method that is gone."""
+            if name in _SUCCESSORS:
+                raise AttributeError(f"a loader has no {name}(); use {_SUCCESSORS[name]}")
+            return object.__getattribute__(self, name)  # raises the error that led here
 
     def stats(self) -> EchoStats:
         """Return counts and times over all epochs of this loader, the running one included."""
@@ -66,20 +80,6 @@ class LoaderTools:
 
         source = type(self._source.object).__name__
         return html_of(repr(self), source, self._config, self.stats())
-
-    def trace(self, path: str | os.PathLike[str]) -> Trace:
-        """Record what each thread does while a ``with`` block runs, and write a Chrome trace.
-
-            with loader.trace("run.json"):  # open it in https://ui.perfetto.dev
-                for batch in loader: ...
-
-        The file is written at the end of the block, also if that raises. Loaders may run when the
-        trace begins or ends; all of the process are recorded (docs/tracing_and_advice.md). Entry
-        raises `ConfigError` if the file has no folder, `EchoError` beside another trace.
-        """
-        from pyecho.run.trace import Trace
-
-        return Trace(path)
 
     def advise(
         self,
@@ -163,40 +163,6 @@ class LoaderTools:
         state = skipped(self._run, count, self._items())
         loader: Any = self
         loader.load_state_dict(whole_state(self._config, **state))
-
-    # ------------------------------------------------------------ other libraries
-
-    def to_tf_dataset(self) -> Any:
-        """Return a `tf.data.Dataset` of the batches; each iteration of it is one of this loader.
-
-        Dicts, tuples and namedtuples stay what they are, with a tensor for each array; lists of
-        texts become tensors of them, other nodes tuples, or dicts if they have names. The shapes
-        are those of the first batch, which is read now; the first axis is None unless all batches
-        have as many rows. A dataset left within its first two batches (Keras only looks at them)
-        yields them again; otherwise leaving it ends the iteration. TensorFlow turns errors into its
-        own. Raises `ConfigError` if the source is empty, or a batch has objects that are neither
-        numbers nor texts.
-        """
-        from pyecho.integrations.tf import tf_dataset
-
-        return tf_dataset(self, as_array=self._adapter.as_array, rows=self._static_rows())
-
-    def to_keras(self) -> Any:
-        """Return what ``fit``, ``evaluate`` and ``predict`` of a Keras 3 model take.
-
-            model.fit(loader.to_keras(), epochs=3, validation_data=other.to_keras())
-
-        Batches are ``(inputs, targets)`` or ``(inputs, targets, weights)``. Each epoch of Keras is
-        one iteration, in the loader's order whatever ``shuffle`` says. It is a
-        `keras.utils.PyDataset`, or with TensorFlow as the backend a `tf.data.Dataset` (pass
-        ``shuffle=False`` there, or Keras warns that it does not shuffle). Raises `ConfigError` if
-        the loader does not know its length (pass `steps_per_epoch` to it), or has `with_info`.
-        """
-        from pyecho.integrations.keras import keras_data
-
-        if self._config.with_info:
-            raise ConfigError("Keras has no place for an EchoInfo; leave out with_info=True")
-        return keras_data(self)
 
     def _static_rows(self) -> int | None:
         """Return how many rows all batches have, None if one may be short."""

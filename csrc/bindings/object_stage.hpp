@@ -23,9 +23,8 @@ struct SharedItem {
   pybind11::object guards;  // for check_guards(), visible to the garbage collector; null: nothing to check
 };
 
-// Watches the versions of torch tensors, and the identity of the children of dicts, lists, described nodes and objects
-// with arrays inside. Runs Python code only for described nodes and such objects, and raises any exception of that
-// code.
+// Watches the versions of torch tensors, and the identity of the children of dicts, lists and described nodes. Runs
+// Python code only for described nodes, and raises any exception of that code.
 [[nodiscard]] SharedItem share_item(pybind11::handle item);
 
 // Raises EchoMutated if the item has changed since. The caller must keep references to both, because user code may run.

@@ -251,7 +251,7 @@ py::object Sharer::share_dict(py::handle dict) {
   return shared;
 }
 
-// Shares a node, or an object with arrays inside, through its description by pyecho.items.sharing.describe().
+// Shares a node through its description by pyecho.items.sharing.describe(). Other objects pass as they are.
 py::object Sharer::share_described(py::handle value) {
   auto shared = py::reinterpret_borrow<py::object>(value);
   const py::object description =
@@ -260,12 +260,12 @@ py::object Sharer::share_described(py::handle value) {
     return shared;
   }
   const Py_ssize_t at = place();
-  const py::object rebuild = description.attr("rebuild");
   const py::tuple before(description.attr("children"));
-  const bool protects = std::exchange(protects_, protects_ && !rebuild.is_none());
+  const bool protects = protects_;
   py::tuple after = share_children(before);
   if (!after.is(before)) {
     try {
+      const py::object rebuild = description.attr("rebuild");
       const py::list children(after);
       shared = call_python([&] { return rebuild(children); });
     } catch (const py::error_already_set& error) {
@@ -312,8 +312,8 @@ void check_guards(py::handle item, py::handle guards) {
                                        "not be the item any more; pass copy=True to the loader, or do not modify it (a "
                                        "source must not reuse it either" +
                                        (description.is_none() ? ")"
-                                                              : "; item.to(device) of PyTorch Geometric's Data and "
-                                                                "of transformers' BatchEncoding modifies the item)"));
+                                                              : "; item.to(device) of transformers' BatchEncoding "
+                                                                "modifies the item)"));
     }
   }
 }

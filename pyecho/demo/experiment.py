@@ -14,7 +14,7 @@ from typing import Protocol
 
 import torch
 
-from pyecho.run.trace import Trace
+from pyecho.run.trace import trace
 
 from .images import ImageSet, read_folder, write_digits
 from .server_process import ServerProcess
@@ -123,7 +123,7 @@ def run_experiment(plan: Plan, observer: Observer) -> Outcome:
         runs = []
         for seed in range(1, plan.seeds + 1):
             traced = plan.trace if seed == 1 else None
-            with nullcontext() if traced is None else Trace(traced):
+            with nullcontext() if traced is None else trace(traced):
                 for factor in plan.factors:
                     observer.run_started(factor, seed)
                     with closing(_open_source(images, server, seed)) as source:

@@ -7,13 +7,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import is_dataclass
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pyecho._core import ConfigError
 from pyecho.items.nest import leaves_of
 from pyecho.items.nodes import node_of
+
+if TYPE_CHECKING:
+    from pyecho.loader import EchoLoader
 
 LOOKS = 2
 """Batches that Keras and tf.data look at beforehand, to know what they are like."""
@@ -27,7 +30,7 @@ class Iterations:
     None loses a batch if Ctrl-C lands in it.
     """
 
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, loader: EchoLoader) -> None:
         loader._run.engine.let_grow()
         self.loader = loader
         self.look: tuple[Iterator[Any], list[Any]] | None = None
@@ -70,11 +73,15 @@ class _Iteration(Iterator[Any]):
             self._all.look = None
 
 
-def tf_dataset(loader: Any, *, as_array: Callable[[Any], Any], rows: int | None) -> Any:
-    """Return a dataset each of whose iterations is one of the loader.
+def to_tf_dataset(loader: EchoLoader) -> Any:
+    """Return a `tf.data.Dataset` of a loader's batches; each iteration of it is one of the loader.
 
-    Reads the first batch now, to know the shapes and dtypes. `as_array`: shows a leaf as an
-    ndarray, or returns None. `rows`: of each batch, None if one may be short.
+    Dicts, tuples and namedtuples stay what they are, with a tensor for each array; lists of texts
+    become tensors of them, other nodes tuples, or dicts if they have names. The shapes are those of
+    the first batch, which is read now; the first axis is None unless all batches have as many rows.
+    A dataset left within its first two batches (Keras only looks at them) yields them again;
+    otherwise leaving it ends the iteration. TensorFlow turns errors into its own. Raises
+    `ConfigError` if the source is empty, or a batch has objects that are neither numbers nor texts.
     """
     try:
         import tensorflow as tf
@@ -82,6 +89,7 @@ def tf_dataset(loader: Any, *, as_array: Callable[[Any], Any], rows: int | None)
         raise ImportError("to_tf_dataset() needs TensorFlow: pip install tensorflow") from error
 
     iterations = Iterations(loader)
+    as_array, rows = loader._adapter.as_array, loader._static_rows()
     first = next(iter(iterations), None)
     if first is None:
         raise ConfigError("to_tf_dataset() needs a batch to tell shapes, but the source is empty")

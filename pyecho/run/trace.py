@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
+import weakref
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from pyecho import _core
@@ -20,23 +22,51 @@ COUNTER = "fill"
 
 _CONSUMERS = ("wait", "step")  # spans that only consumers have
 _NOTHING = nullcontext()
-_running: Trace | None = None
+_changing = threading.Lock()  # held while a recording begins or ends
+_running: weakref.ref[Trace] | None = None  # dead if Ctrl-C has cut the trace short
 _nvtx: Any = None  # the module, while a trace is recorded and if it is installed
 
 
-class Trace:
-    """Records the activity of the threads of the process while its ``with`` block runs.
+def trace(path: str | os.PathLike[str]) -> AbstractContextManager[object]:
+    """Record what the threads of this process do in a ``with`` block, and write a Chrome trace.
 
-    `EchoLoader.trace` returns it. At the end of the block the file at `path` is written, as a whole
-    or not at all; without one the recording stays in `found`. A process records one at a time: a
-    second one raises `EchoError` on entry. Also raises `ConfigError` there if `path` is a folder or
-    lies in no folder.
+    ::
+
+        with pyecho.trace("run.json"):  # open the file in https://ui.perfetto.dev
+            for batch in loader: ...
+
+    All loaders and buffers of the process are in it, also ones that run before, begin in the block
+    or go on after it; worker processes are not. The spans are listed in docs/tracing_and_advice.md.
+    The block may begin and end in any thread.
+
+    At the end of the block, also by an exception, the file is written to a new name in its folder
+    and then renamed: a crash leaves an older file as it was, and a link is replaced, not followed.
+    A forked child of the block writes nothing.
+
+    Parameters
+    ----------
+    path
+        The file, in an existing folder; a relative path counts from the folder that is current now.
+
+    Raises
+    ------
+    ConfigError
+        At the beginning of the block, if the path is a folder or a device, or lies in no folder.
+    EchoError
+        At the beginning, while another trace is being recorded: a process records one at a time.
+    OSError
+        At the end, if the file cannot be written.
     """
+    return Trace(path)
+
+
+class Trace:
+    """The context manager of `trace`. Without a path the recording stays in `found`."""
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         from pathlib import Path  # slow to import
 
-        self.path = None if path is None else Path(path)
+        self.path = None if path is None else Path(path).absolute()
         self.found: dict[str, Any] = {}
         """Recording, after the block: see ``_core.trace_stop``."""
         self._process = 0
@@ -45,28 +75,31 @@ class Trace:
         """Begin to record."""
         global _running, _nvtx
         path = self.path
-        if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+        if path and (not path.parent.is_dir() or (path.exists() and not path.is_file())):
             raise ConfigError(f"a trace needs the path of a file in an existing folder, got {path}")
-        if _running is None:
-            _core.trace_stop()  # in case Ctrl-C has cut short the end of another one
-        if not _core.trace_start():
-            raise EchoError(
-                f"{_running} is being recorded already; a process records one trace at a time, "
-                "with the spans of all its loaders, and advise() records one"
-            )
-        self._process = os.getpid()
-        with suppress(ImportError):
+        try:
             import nvtx
-
-            _nvtx = nvtx
-        _running = self
+        except ImportError:
+            nvtx = None
+        with _changing:
+            running = _running and _running()
+            if running is None:
+                _core.trace_stop()  # in case Ctrl-C has cut short another one
+            if not _core.trace_start():
+                raise EchoError(
+                    f"{running} is being recorded already; a process records one trace at a time, "
+                    "with the spans of all its loaders, and advise() records one"
+                )
+            self._process = os.getpid()
+            _running, _nvtx = weakref.ref(self), nvtx
         return self
 
     def __exit__(self, *exception: object) -> None:
         """End the recording and write it, also after an error; not in a forked child."""
         global _running, _nvtx
-        _running = _nvtx = None
-        found = _core.trace_stop()
+        with _changing:
+            _running = _nvtx = None
+            found = _core.trace_stop()
         if os.getpid() != self._process:
             return
         if self.path is None:
@@ -145,9 +178,9 @@ def write(path: Path, events: Iterable[dict[str, Any]], dropped: int) -> None:
     """Write a trace as JSON, one event a line, as a whole or not at all."""
     import json  # slow to import
 
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = path.with_name(f".pyecho-{os.urandom(8).hex()}.part")
     try:
-        with part.open("w") as file:
+        with part.open("x") as file:
             head = {"pyecho": _core.build_info()["version"], "dropped_events": dropped}
             file.write(f'{{"displayTimeUnit": "ms", "otherData": {json.dumps(head)},\n')
             file.write('"traceEvents": [\n')

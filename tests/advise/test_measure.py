@@ -226,7 +226,7 @@ def test_advise_is_refused_while_an_iteration_or_a_trace_runs(tmp_path):
         loader.advise()
     assert len(list(batches)) == 17
     with (
-        loader.trace(tmp_path / "run.json"),
+        pyecho.trace(tmp_path / "run.json"),
         pytest.raises(pyecho.EchoError, match="is being recorded already"),
     ):
         loader.advise()

@@ -137,7 +137,7 @@ def test_numpy_has_no_pinned_memory():
 def test_uploads_have_spans_in_a_trace(way, device, tmp_path):
     loader = pyecho.torch.EchoLoader(rows(12), 2, device="cuda:0", **WAYS[way])
     path = tmp_path / "run.json"
-    with loader.trace(path):
+    with pyecho.trace(path):
         for _ in loader:
             pass
     trace = Trace(path)

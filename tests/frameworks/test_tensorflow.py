@@ -15,6 +15,7 @@ tf = pytest.importorskip("tensorflow")
 import ml_dtypes
 
 import pyecho
+from pyecho.integrations.tf import to_tf_dataset
 
 ROWS = np.arange(50, dtype=np.float32).repeat(6).reshape(50, 2, 3)
 LABELS = np.arange(50)
@@ -36,15 +37,15 @@ def loader(source=(ROWS, LABELS), factor=2, batch_size=16, **options):
 
 
 def test_spec_leaves_the_rows_open_where_a_batch_may_be_short():
-    assert loader().to_tf_dataset().element_spec == (
+    assert to_tf_dataset(loader()).element_spec == (
         tf.TensorSpec((None, 2, 3), tf.float32),
         tf.TensorSpec((None,), tf.int64),
     )
-    assert loader(drop_last=True).to_tf_dataset().element_spec[0].shape == (16, 2, 3)
+    assert to_tf_dataset(loader(drop_last=True)).element_spec[0].shape == (16, 2, 3)
 
 
 def test_iteration_of_a_dataset_is_an_epoch_of_the_loader():
-    plain, dataset = loader(), loader().to_tf_dataset()
+    plain, dataset = loader(), to_tf_dataset(loader())
     for _ in range(3):
         expected = [[leaf.copy() for leaf in batch] for batch in plain]
         for batch, found in zip(expected, dataset.as_numpy_iterator(), strict=True):
@@ -54,8 +55,8 @@ def test_iteration_of_a_dataset_is_an_epoch_of_the_loader():
 
 
 def test_cardinality_is_the_length():
-    assert loader().to_tf_dataset().cardinality() == len(loader()) == 7
-    unknown = loader(iter(ROWS)).to_tf_dataset()
+    assert to_tf_dataset(loader()).cardinality() == len(loader()) == 7
+    unknown = to_tf_dataset(loader(iter(ROWS)))
     assert unknown.cardinality() == tf.data.UNKNOWN_CARDINALITY
     assert sum(1 for _ in unknown) == 7
 
@@ -68,13 +69,13 @@ def test_source_is_read_once_for_its_spec_and_each_pass():
             reads.append(1)
             return iter(ROWS)
 
-    dataset = loader(Source()).to_tf_dataset().repeat(2)
+    dataset = to_tf_dataset(loader(Source())).repeat(2)
     assert sum(1 for _ in dataset) == 14
     assert len(reads) == 2
 
 
 def test_transformations_of_tf_data_work_on_it():
-    dataset = loader().to_tf_dataset().map(lambda x, y: y).unbatch().prefetch(2)
+    dataset = to_tf_dataset(loader()).map(lambda x, y: y).unbatch().prefetch(2)
     assert np.bincount([int(y) for y in dataset]).tolist() == [2] * 50
 
 
@@ -88,7 +89,7 @@ def test_transformations_of_tf_data_work_on_it():
     ],
 )
 def test_nests_become_those_of_tf_data(make, kind):
-    dataset = loader([make(x, int(y)) for x, y in zip(ROWS, LABELS, strict=True)]).to_tf_dataset()
+    dataset = to_tf_dataset(loader([make(x, int(y)) for x, y in zip(ROWS, LABELS, strict=True)]))
     batch = next(iter(dataset))
     assert isinstance(batch, kind)
     leaves = tf.nest.flatten(batch)
@@ -101,7 +102,7 @@ def test_nests_become_those_of_tf_data(make, kind):
 
 def test_texts_and_bfloat16_arrive():
     source = [{"t": f"é{i}", "b": np.full(2, i, ml_dtypes.bfloat16)} for i in range(4)]
-    (batch,) = loader(source, 1).to_tf_dataset()
+    (batch,) = to_tf_dataset(loader(source, 1))
     assert batch["b"].dtype == tf.bfloat16
     assert [text.decode() for text in batch["t"].numpy()] == [
         f"é{int(row[0])}" for row in tf.cast(batch["b"], tf.int32).numpy()
@@ -109,7 +110,7 @@ def test_texts_and_bfloat16_arrive():
 
 
 def test_batch_echoing_and_the_info():
-    dataset = pyecho.EchoLoader([ROWS[:8], ROWS[:5]], 2, with_info=True).to_tf_dataset()
+    dataset = to_tf_dataset(pyecho.EchoLoader([ROWS[:8], ROWS[:5]], 2, with_info=True))
     found = [(len(batch), int(info.use[0])) for batch, info in dataset]
     assert found == [(8, 0), (8, 1), (5, 0), (5, 1)]
 
@@ -118,25 +119,25 @@ def test_tensors_of_torch_arrive():
     torch = pytest.importorskip("torch")
     from pyecho.torch import EchoLoader
 
-    (batch,) = EchoLoader(torch.ones(4, 3), 1, batch_size=4).to_tf_dataset()
+    (batch,) = to_tf_dataset(EchoLoader(torch.ones(4, 3), 1, batch_size=4))
     assert (batch.dtype, batch.shape) == (tf.float32, (4, 3))
 
 
 def test_objects_and_empty_sources_are_refused():
     with pytest.raises(pyecho.ConfigError, match="no tensors of objects"):
-        loader([{"x": 1.0, "o": object()}] * 4).to_tf_dataset()
+        to_tf_dataset(loader([{"x": 1.0, "o": object()}] * 4))
     with (
         pytest.raises(pyecho.ConfigError, match="the source is empty"),
         pytest.warns(RuntimeWarning, match="yielded nothing"),
     ):
-        loader([]).to_tf_dataset()
+        to_tf_dataset(loader([]))
 
 
 @pytest.mark.parametrize("taken", [1, 2, 3, 5])
 def test_break_leaves_nothing_behind(taken):
     before = set(threading.enumerate())
     plain, echoed = loader(), loader()
-    dataset = echoed.to_tf_dataset()
+    dataset = to_tf_dataset(echoed)
     for _ in dataset.take(taken):
         pass
     # Up to two batches were a look; else the epoch is over, as with the loader itself.
@@ -156,7 +157,7 @@ def test_error_of_the_source_ends_the_dataset_behind_what_was_read():
         yield from ROWS[:16]
         raise OSError("the disk is gone")
 
-    batches = iter(loader(source()).to_tf_dataset())
+    batches = iter(to_tf_dataset(loader(source())))
     assert [len(next(batches)) for _ in range(2)] == [16, 16]
     with pytest.raises(tf.errors.OpError, match="the disk is gone"):
         next(batches)

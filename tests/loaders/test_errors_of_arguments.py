@@ -14,6 +14,11 @@ import pyecho.torch
 NUMBER = pyecho.Field((), int)
 
 
+class Streamed(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        return iter([1])
+
+
 @pytest.mark.parametrize(
     "factor", [0, 0.99, -1, math.nan, math.inf, "2", None, [2], 1j, 10**400, 1e18, True], ids=str
 )
@@ -149,6 +154,25 @@ def test_default_of_shuffle_buffer_fits_any_batch_size(options):
 def test_batch_size_without_room_for_distinct_items_is_named_itself(factor):
     with pytest.raises(pyecho.ConfigError, match=r"^batch_size must be at most \d+ .*got 131072$"):
         pyecho.EchoLoader([1], factor, batch_size=2**17, unique_in_batch=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "successor"),
+    [
+        ("trace", "pyecho.trace(path)"),
+        ("to_tf_dataset", "pyecho.integrations.tf.to_tf_dataset(loader)"),
+        ("to_keras", "model.fit((batch for _ in range(epochs) for batch in loader)"),
+    ],
+)
+def test_method_that_is_gone_names_its_successor(name, successor):
+    for loader in pyecho.EchoLoader([1], 2), pyecho.torch.EchoLoader([1], 2):
+        with pytest.raises(AttributeError) as raised:
+            getattr(loader, name)
+        assert str(raised.value).startswith(f"a loader has no {name}(); use {successor}")
+        with pytest.raises(AttributeError, match="object has no attribute 'nothing'"):
+            loader.nothing  # noqa: B018
+    with pytest.raises(AttributeError, match="is an IterableDataset"):
+        pyecho.torch.EchoLoader(Streamed(), 2).dataset  # noqa: B018
 
 
 def test_batches_of_batches_are_warned_of():

@@ -1,12 +1,15 @@
-"""loader.trace(): what is recorded, and the file."""
+"""pyecho.trace(): what is recorded, and the file."""
 
 import os
 import sys
+import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from drivers import drivers, flat, levels, loader_of
+from interrupt_points import Interrupts
 from trace_format import Trace
 
 import pyecho
@@ -25,7 +28,7 @@ def path(tmp_path):
 def test_trace_accounts_for_the_time_of_every_thread(driver, batch_size, path):
     loader = loader_of(driver, range(ITEMS), 3, batch_size=batch_size, shuffle_buffer=8)
     plain = loader_of(driver, range(ITEMS), 3, batch_size=batch_size, shuffle_buffer=8)
-    with loader.trace(path):
+    with pyecho.trace(path):
         for _ in range(2):
             assert flat(loader) == flat(plain)
     trace, stats = Trace(path), loader.stats()
@@ -48,7 +51,7 @@ def test_trace_accounts_for_the_time_of_every_thread(driver, batch_size, path):
 @levels
 def test_waits_and_steps_are_those_of_the_statistics(driver, batch_size, path):
     loader = loader_of(driver, range(ITEMS), 3, batch_size=batch_size, shuffle_buffer=8)
-    with loader.trace(path):
+    with pyecho.trace(path):
         flat(loader)
     trace, stats = Trace(path), loader.stats()
     assert trace.seconds("wait") == pytest.approx(stats.consumer_wait_seconds)
@@ -57,7 +60,7 @@ def test_waits_and_steps_are_those_of_the_statistics(driver, batch_size, path):
 
 def test_wait_for_room_lies_within_its_put(path):
     loader = loader_of("feeder", [object() for _ in range(12)], 2)
-    with loader.trace(path):
+    with pyecho.trace(path):
         for _ in loader:
             time.sleep(0.002)  # the feeder is at its end of room long before
     trace = Trace(path)  # which checks that spans of a thread lie within each other, or apart
@@ -72,7 +75,7 @@ def test_wait_for_room_lies_within_its_put(path):
 
 def test_end_of_a_pass_that_has_room_is_no_wait(path):
     loader = loader_of("feeder", [object() for _ in range(4)], 1, prefetch=64, epochs=3)
-    with loader.trace(path):
+    with pyecho.trace(path):
         assert sum(len(list(loader)) for _ in range(3)) == 12
     trace = Trace(path)
     assert len(trace.of("put", "pyecho-feeder")) == 12
@@ -80,37 +83,98 @@ def test_end_of_a_pass_that_has_room_is_no_wait(path):
 
 
 def test_error_in_the_block_still_writes_the_file(path):
-    with pytest.raises(ZeroDivisionError), pyecho.EchoLoader([1, 2]).trace(path):
+    with pytest.raises(ZeroDivisionError), pyecho.trace(path):
         raise ZeroDivisionError
     assert Trace(path).spans == []
 
 
 def test_trace_inside_another_is_refused_and_the_first_goes_on(path, tmp_path):
     loader, other = pyecho.EchoLoader([1, 2], 2), tmp_path / "other.json"
-    with loader.trace(path):
+    with pyecho.trace(path):
         with pytest.raises(pyecho.EchoError, match=r"the trace .*run\.json is being recorded"):
-            loader.trace(other).__enter__()
+            pyecho.trace(other).__enter__()
         list(loader)
     assert len(Trace(path).of("step")) == 4
     assert not other.exists()
-    with loader.trace(other):
+    with pyecho.trace(other):
         pass
 
 
 def test_trace_that_ctrl_c_cut_short_does_not_prevent_the_next(path):
     tracing._core.trace_start()  # and no more of it
-    with pyecho.EchoLoader([1]).trace(path):
+    with pyecho.trace(path):
         pass
     assert Trace(path).spans == []
 
 
-def test_path_without_a_folder_is_refused_before_anything_runs(path, tmp_path):
-    loader = pyecho.EchoLoader([1])
-    for wrong in (tmp_path, tmp_path / "missing" / "run.json"):
+def test_ctrl_c_at_any_point_does_not_prevent_the_next(path):
+    def traced():
+        with pyecho.trace(path):
+            pass
+
+    point, done = 0, False
+    while not done:
+        point += 1
+        functions = tracing.Trace.__enter__, tracing.Trace.__exit__
+        done = Interrupts(point, functions=functions).strikes(traced)
+        traced()
+    assert point > 10
+
+
+def test_path_that_is_no_file_in_a_folder_is_refused_before_anything_runs(path, tmp_path):
+    for wrong in (tmp_path, tmp_path / "missing" / "run.json", os.devnull, ""):
         with pytest.raises(pyecho.ConfigError, match="in an existing folder"):
-            loader.trace(wrong).__enter__()
-    with loader.trace(path):
+            pyecho.trace(wrong).__enter__()
+    with pyecho.trace(path):
         pass
+
+
+def test_file_takes_the_place_of_a_link_and_lies_where_the_block_began(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("other").write_text("other")
+    Path("run.json").symlink_to("other")
+    with pyecho.trace("run.json"):
+        monkeypatch.chdir("/")
+    assert not (tmp_path / "run.json").is_symlink()
+    assert Trace(tmp_path / "run.json").spans == []
+    assert (tmp_path / "other").read_text() == "other"
+
+
+def test_loaders_that_run_when_it_begins_or_go_on_after_it_are_in_it(path):
+    before, after = pyecho.EchoLoader(range(4), 2, batch_size=1), pyecho.EchoLoader([1, 2], 2)
+    running = iter(before)
+    next(running)
+    with pyecho.trace(path):
+        assert sum(1 for _ in running) == 7
+        going = iter(after)
+        next(going)
+    assert len(list(going)) == 3
+    trace = Trace(path)
+    assert len(trace.of("gather")) == 7
+    assert len(trace.of("put")) == 1
+
+
+def test_one_of_many_threads_begins_a_trace(tmp_path):
+    start, refused = threading.Barrier(8), []
+
+    def record(number):
+        start.wait()
+        try:
+            with pyecho.trace(tmp_path / f"{number}.json"):
+                start.wait()
+                list(pyecho.EchoLoader([1], 2))
+        except pyecho.EchoError:
+            refused.append(number)
+            start.wait()
+
+    threads = [threading.Thread(target=record, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    [written] = tmp_path.iterdir()
+    assert len(refused) == 7
+    assert len(Trace(written).of("wait")) == 3
 
 
 def test_file_that_cannot_be_written_whole_leaves_the_old_one(path, monkeypatch):
@@ -121,7 +185,7 @@ def test_file_that_cannot_be_written_whole_leaves_the_old_one(path, monkeypatch)
         raise OSError("no space left on device")
 
     monkeypatch.setattr(tracing, "events_of", failing)
-    with pytest.raises(OSError, match="no space"), pyecho.EchoLoader([1]).trace(path):
+    with pytest.raises(OSError, match="no space"), pyecho.trace(path):
         pass
     assert [each.name for each in path.parent.iterdir()] == ["run.json"]
     assert path.read_text() == "old"
@@ -145,7 +209,7 @@ def test_dropped_events_are_counted_in_the_file(path):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_forked_child_writes_nothing(path):
-    with pyecho.EchoLoader([1]).trace(path) as trace:
+    with pyecho.trace(path) as trace:
         child = os.fork()
         if child == 0:
             trace.__exit__(None, None, None)
@@ -163,7 +227,7 @@ def test_python_spans_are_nvtx_ranges_if_nvtx_is_installed(path, monkeypatch):
     monkeypatch.setitem(sys.modules, "nvtx", nvtx)
     loader = loader_of("augmented", range(4), 1, batch_size=4)
     list(loader)
-    with loader.trace(path):
+    with pyecho.trace(path):
         list(loader)
     assert ranges == [
         ("source", "pyecho"),
