@@ -5,10 +5,14 @@ whose fence says ```python no-run is compiled only.
 """
 
 import gc
+import inspect
 import re
 from pathlib import Path
 
 import pytest
+
+import pyecho
+import pyecho.torch
 
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^```(?P<words>[^\n]*)\n(?P<code>.*?)^```\s*$", re.DOTALL | re.MULTILINE)
@@ -55,3 +59,17 @@ def test_blocks_are_found_by_their_fence():
     text = "```python\na\n```\n\n```python no-run\nb\n```\n```sh\nc\n```\n```python\nd\n\ne\n```\n"
     assert list(blocks(text)) == [(2, "a\n"), (12, "d\n\ne\n")]
     assert list(blocks(text, run=False)) == [(6, "b\n")]
+
+
+@pytest.mark.parametrize(
+    ("loader", "count"), [(pyecho.EchoLoader, 31), (pyecho.torch.EchoLoader, 33)]
+)
+def test_every_option_is_used_in_an_example(loader, count):
+    code = [path.read_text() for path in (ROOT / "examples").rglob("*.py")]
+    for path in documents():
+        code += [code for run in (True, False) for _, code in blocks(path.read_text(), run=run)]
+    options = inspect.signature(loader).parameters
+    assert len(options) == count
+    used = set(re.findall(r'\b(\w+)=|"(\w+)":', "\n".join(code)))
+    used = {name for pair in used for name in pair}
+    assert set(options) - used == {"source"}
