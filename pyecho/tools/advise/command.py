@@ -20,8 +20,8 @@ from pyecho.tools.arguments import CommandError
 _BAR = 24
 _DESCRIPTION = """\
 Measure a pipeline and show what it does at each echo factor, what limits it, and
-what to change: to echo more or less, to keep the examples in memory or on a disk,
-to use more workers, or nothing. Each line has the measurement that decides it.
+what to change: to echo more or less, to keep the examples in memory, to use more
+workers, or nothing. Each line has the measurement that decides it.
 
 FUNCTION of FILE is called without arguments, once for each run. It returns
 an EchoLoader, or a source to be echoed by batches, or either of them with a step

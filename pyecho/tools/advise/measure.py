@@ -96,17 +96,13 @@ def _with_source(
     """Add what decides how a slow source can be made faster."""
     source = loader._source
     few, limit = max(FEWEST, steps // 2), WORKERS_SECONDS + 4 * took
-    room, speed = probe.disk()
     workers, unmeasured = probe.times_of_workers(
         loader, upstream, lambda variant: _free_run(variant, few, limit)[0]
     )
     return replace(
         facts,
         items=None if source.one_shot else source.length(),
-        batch_items=loader._config.batch_size or 1,
         memory_bytes=probe.free_memory(),
-        disk_bytes=room,
-        disk_bytes_per_second=speed,
         workers=workers,
         unmeasured=unmeasured,
         workers_of="DataLoader" if probe.is_data_loader(source.object) else "loader",
