@@ -144,24 +144,18 @@ def _print_table(advice: Advice) -> None:
 
 def _write_figure(advice: Advice, path: Path) -> None:
     """Draw the steps per second at each factor, with the busy share of the accelerator."""
-    import numpy as np
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
-    factors = [each.factor for each in advice.predictions]
-    speeds = [each.steps_per_second for each in advice.predictions]
-    busy = [1 - each.idle_share for each in advice.predictions if each.idle_share is not None]
-    between = np.linspace(1, factors[-1], 200)
-    axes.plot(between, [1 / advice.times.period(e) for e in between], color="0.4", linewidth=1)
-    bars = axes.bar(factors, speeds, color="#f3d9d5" if busy else "C0", width=0.7)
-    if busy:
-        axes.bar(factors, np.multiply(speeds, busy), color="#2a6f4e", width=0.7)
-        axes.bar_label(bars, [f"{share:.0%}" for share in busy], padding=3, fontsize=8)
-        axes.set_title("dark: share in which the accelerator is busy", fontsize=9)
-    if advice.full_factor is not None and advice.full_factor <= factors[-1]:
-        axes.axvline(advice.full_factor, color="0.4", linestyle=":", linewidth=1)
-    axes.set_xticks(factors)
+    factors = [f"{each.factor:g}" for each in advice.predictions]
+    axes.bar(factors, [each.steps_per_second for each in advice.predictions], color="#f3d9d5")
+    if advice.times.downstream:
+        busy = [(1 - (each.idle_share or 0)) * each.steps_per_second for each in advice.predictions]
+        bars = axes.bar(factors, busy, color="#2a6f4e", label="the accelerator is busy")
+        shares = [f"{1 - (each.idle_share or 0):.0%}" for each in advice.predictions]
+        axes.bar_label(bars, shares, padding=3, fontsize=8)
+        axes.legend()
     axes.set_xlabel("echo factor e")
     axes.set_ylabel("steps per second")
     figure.savefig(path, dpi=150)

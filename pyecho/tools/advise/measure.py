@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -110,7 +110,7 @@ def _with_source(
 
 
 def _free_run(
-    given: EchoLoader, steps: int, limit: float | None = None
+    given: EchoLoader, steps: int, limit: float = threading.TIMEOUT_MAX
 ) -> tuple[float, float | None]:
     """Return the source's seconds for the fresh examples of a batch, and the bytes of an item.
 
@@ -122,7 +122,11 @@ def _free_run(
     loader = given._variant(
         factor=1, worth=None, augment=None, augment_example=None, collate_fn=collate
     )
-    with closing(loader), nullcontext() if limit is None else _closed_after(loader, limit):
+    timer = threading.Timer(limit, loader.close)
+    timer.daemon = True
+    with closing(loader), ExitStack() as stack:
+        stack.callback(timer.cancel)
+        timer.start()
         rows = loader._config.batch_size or 1
         for _, batch in _batches(loader, steps + steps // 4 + 1):
             seconds.append(time.perf_counter())
@@ -136,18 +140,6 @@ def _free_run(
     if fresh[-1] == fresh[begin]:  # all of it was read before
         return rows * stats.source_seconds / stats.read, item_bytes
     return rows * (seconds[-1] - seconds[begin]) / (fresh[-1] - fresh[begin]), item_bytes
-
-
-@contextmanager
-def _closed_after(loader: EchoLoader, seconds: float) -> Iterator[None]:
-    """Close a loader if the block still runs after so many seconds."""
-    timer = threading.Timer(seconds, loader.close)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def _full_run(given: EchoLoader, step: Step | None, steps: int, upstream: float) -> Times:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import multiprocessing
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,25 +65,17 @@ def times_of_workers(
     source = given._source.object
     now = source.num_workers if is_data_loader(source) else given._config.num_workers
     times = {now: upstream} if now else {}
-    try:
-        with _killed_on_failure():
-            for count in (2 * now,) if now else (1, 2):
-                times[count] = run(with_workers(given, count))
-    except Closed:
-        return {}, f"{count} of them took too long"
-    except Exception as error:  # of the source in a worker, or one without items by index
-        return {}, str(error).partition("\n")[0].rstrip(".") or type(error).__name__
-    return times, ""
-
-
-@contextmanager
-def _killed_on_failure() -> Iterator[None]:
-    """Kill the processes that began in the block if it fails: a worker may hang."""
     others = {*multiprocessing.active_children()}
     try:
-        yield
-    except BaseException:
+        for count in (2 * now,) if now else (1, 2):
+            times[count] = run(with_workers(given, count))
+    except BaseException as error:  # of the source in a worker, or one without items by index
         for worker in {*multiprocessing.active_children()} - others:
-            worker.kill()
+            worker.kill()  # it may hang
             worker.join()
+        if isinstance(error, Closed):
+            return {}, f"{count} of them took too long"
+        if isinstance(error, Exception):
+            return {}, str(error).partition("\n")[0].rstrip(".") or type(error).__name__
         raise
+    return times, ""
