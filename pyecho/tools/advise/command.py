@@ -119,27 +119,17 @@ def _pipeline(made: Any) -> Pipeline:
 
 def _print_table(advice: Advice) -> None:
     """Print the prediction for each factor, with a bar for the accelerator's busy share."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("e", "steps/s", f"{advice.steps:,} steps", "idle"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("accelerator", no_wrap=True)
+    total = f"{advice.steps:,} steps"
+    print(f"e   steps/s   {total}   idle   accelerator")
     for each in advice.predictions:
-        idle = each.idle_share
-        busy = 0 if idle is None else round(_BAR * (1 - idle))
-        table.add_row(
-            f"{each.factor:g}",
-            f"{each.steps_per_second:,.1f}",
-            f"{each.seconds:,.1f} s",
-            "-" if idle is None else f"{idle:.0%}",
-            "" if idle is None else "█" * busy + "░" * (_BAR - busy),
-        )
-    console = Console(highlight=False)
-    console.print(table)
-    console.print(str(advice), markup=False, soft_wrap=True)
+        seconds = f"{each.seconds:,.1f} s"
+        idle, bar = "-", ""
+        if each.idle_share is not None:
+            busy = round(_BAR * (1 - each.idle_share))
+            idle, bar = f"{each.idle_share:.0%}", "█" * busy + "░" * (_BAR - busy)
+        numbers = f"{each.factor}{each.steps_per_second:10,.1f}{seconds:>{len(total) + 3}}{idle:>7}"
+        print(f"{numbers}   {bar}".rstrip())
+    print(f"\n{advice}")
 
 
 def _write_figure(advice: Advice, path: Path) -> None:
