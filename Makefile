@@ -85,7 +85,7 @@ examples: .venv-examples/ready.stamp ## Build and run the examples of embedding 
 ecosystem: .venv/package.stamp ## Test pyecho with other libraries, each in an environment of its own (gigabytes); ECOSYSTEM="grain keras"
 	$(BIN)/python tools/ecosystem.py build/wheel/*.whl $(ECOSYSTEM)
 
-wheels: .venv-wheels/tools.stamp ## Build the sdist and a wheel for $(PYTHON) into dist/, on Linux for systems with this glibc or a newer one
+wheels: .venv-wheels/tools.stamp ## Build the sdist and a wheel for $(PYTHON) into dist/, on Linux for systems with a glibc about as new as this one or newer
 	PATH="$(CURDIR)/.venv-wheels/bin:$$PATH" sh tools/wheels.sh
 
 # NumPy 1.26 has no wheels for Python 3.13 and newer.

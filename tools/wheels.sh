@@ -1,8 +1,8 @@
 #!/bin/sh
-# wheels.sh: builds the sdist, and from it a wheel for the Python in PATH, into dist/. On Linux the wheel gets the tag of the
-# oldest systems on which auditwheel finds that it runs: those with a glibc as old as this one's. For older systems
-# cibuildwheel builds wheels, in images with a toolchain of their own (.github/workflows/release.yml). This script checks that
-# nothing is exported but the modules and the C interface.
+# wheels.sh: builds the sdist, and from it a wheel for the Python in PATH, into dist/. On Linux auditwheel tags the wheel with
+# the oldest glibc that has all its symbols, which is about as new as this system's. Wheels for older systems are built by
+# cibuildwheel, in images with a toolchain of their own (.github/workflows/release.yml). This script checks that nothing is
+# exported but the modules and the C interface.
 set -eu
 built=build/wheels
 rm -rf dist "$built"
