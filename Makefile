@@ -15,7 +15,7 @@ PYECHO_STRESS_ITEMS ?= 20000
 
 BIN := .venv/bin
 WITH_TOOLS := PATH="$(CURDIR)/$(BIN):$$PATH"
-PACKAGE_SOURCES := pyproject.toml CMakeLists.txt $(shell find cmake csrc include pyecho -not -path '*__pycache__*')
+PACKAGE_SOURCES := pyproject.toml CMakeLists.txt $(shell find cmake csrc include pyecho benchmarks/cpp/races -not -path '*__pycache__*')
 CUDA_BIN := .venv-cuda/bin
 CUDA_TESTS := tests/gpu $(patsubst %,tests/device/test_%.py,augment epochs same_output sources)
 CUDA_VIOLATIONS := $(CURDIR)/.venv-cuda/violations
@@ -85,7 +85,7 @@ examples: .venv-examples/ready.stamp ## Build and run the examples of embedding 
 ecosystem: .venv/package.stamp ## Test pyecho with other libraries, each in an environment of its own (gigabytes); ECOSYSTEM="grain keras"
 	$(BIN)/python tools/ecosystem.py build/wheel/*.whl $(ECOSYSTEM)
 
-wheels: .venv-wheels/tools.stamp ## Build the sdist and a wheel for $(PYTHON) into dist/, on x86-64 for all Linux since glibc 2.28
+wheels: .venv-wheels/tools.stamp ## Build the sdist and a wheel for $(PYTHON) into dist/, on Linux for systems with a glibc about as new as this one or newer
 	PATH="$(CURDIR)/.venv-wheels/bin:$$PATH" sh tools/wheels.sh
 
 # NumPy 1.26 has no wheels for Python 3.13 and newer.
@@ -114,11 +114,11 @@ sanitize: gtest .venv/tools.stamp ## Run the C++ tests under the address, undefi
 	$(call build_cpp,tsan)
 	$(WITH_TOOLS) $(NO_ASLR) ctest --preset tsan
 
-lint: .venv/tools.stamp .venv/demo.stamp .venv/test.stamp .venv/dev.stamp ## Check style, types, the stub of the extension, and the C++ with clang-tidy
+lint: .venv/tools.stamp .venv/demo.stamp .venv/test.stamp .venv/dev.stamp ## Check style, types, the stubs of the extensions, and the C++ with clang-tidy
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/stubtest --mypy-config-file pyproject.toml pyecho._core
+	$(BIN)/stubtest --mypy-config-file pyproject.toml pyecho._core pyecho.bench._races
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.citation-file-format CITATION.cff
 	$(BIN)/zizmor --quiet --offline .github
@@ -170,7 +170,7 @@ endef
 define test_wheel
 set -e; rm -rf build/test-wheel; $(PYTHON) -m venv build/test-wheel; \
 build/test-wheel/bin/pip install --quiet $(WHEEL) "$(1)"; \
-build/test-wheel/bin/python -I -c "import numpy, pyecho, pyecho.bench, pyecho.demo; print('NumPy', numpy.__version__)"; \
+build/test-wheel/bin/python -I -c "import numpy, pyecho, pyecho.bench.gather, pyecho.demo; print('NumPy', numpy.__version__)"; \
 build/test-wheel/bin/pyecho info; \
 build/test-wheel/bin/pip install --quiet "pytest>=8" hypothesis; \
 build/test-wheel/bin/pytest --quiet $(RAW_TESTS)

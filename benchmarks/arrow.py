@@ -16,7 +16,7 @@ import pyarrow as pa
 from common.command import add_rounds, finish, new_parser, new_report
 
 import pyecho
-from pyecho import _core
+from pyecho.bench import _races
 from pyecho.bench.row import Row
 from pyecho.bench.sampling import Progress, Sample, interleaved, seconds_of, seconds_to_drain, shown
 from pyecho.tools.arguments import positive_int
@@ -94,7 +94,7 @@ class Race:
             else column.to_numpy()
             for column in table.columns
         )
-        bare = _core.GatherRace(
+        bare = _races.GatherRace(
             row_bytes=table.nbytes // table.num_rows,
             batch_size=BATCH_SIZE,
             capacity=self._capacity,

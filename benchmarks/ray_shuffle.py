@@ -20,7 +20,7 @@ import pyarrow as pa
 import ray.data
 from common.command import add_rounds, finish, new_parser, new_report
 
-from pyecho import _core
+from pyecho.bench import _races
 from pyecho.bench.row import Row
 from pyecho.bench.sampling import Progress, interleaved, seconds_to_drain, shown
 from pyecho.integrations.ray import ray_tables
@@ -54,7 +54,7 @@ def shuffled(dataset: Any) -> Iterable[Any]:
 def compared(dataset: Any, row_bytes: int, rounds: int, progress: Progress) -> list[Row]:
     """Let all of them read the dataset."""
     rows = dataset.count()
-    bare = _core.GatherRace(
+    bare = _races.GatherRace(
         row_bytes=row_bytes, batch_size=BATCH_SIZE, capacity=BUFFER, factor=1, fresh=rows, threads=0
     )
 

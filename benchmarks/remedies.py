@@ -26,7 +26,6 @@ from rich.table import Table
 from torch.utils.data import DataLoader
 
 import pyecho
-from pyecho.tools.advise import probe
 from pyecho.tools.arguments import positive_int
 
 ROW = np.zeros((64, 64), np.float32)
@@ -96,11 +95,6 @@ def augmented(batch: Any, rng: np.random.Generator) -> Any:
     return batch
 
 
-def medium() -> int:
-    """Return how many items fit on the disk, and not in memory."""
-    return int(1.5 * (probe.free_memory() or 0) / ROW.nbytes)
-
-
 @dataclass
 class Pipeline:
     """A source, the seconds of a step, and the remedy that is known."""
@@ -127,9 +121,6 @@ PIPELINES = {
     "huge data, a line that is full": Pipeline("echo", Items(HUGE, sharing(1e-3)), 3e-3),
     "small data, one epoch, a full line": Pipeline(
         "echo", Items(SMALL, sharing(1e-3)), 3e-3, advise={"epochs": 1}
-    ),
-    "more data than memory, a slow decoder": Pipeline(
-        "disk", Items(medium(), computing(4e-3)), 3e-3
     ),
     "a stream": Pipeline("echo", Stream(waiting(1e-3)), 3e-3),
     "a slow augmentation": Pipeline(

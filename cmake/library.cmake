@@ -8,7 +8,7 @@ if(SKBUILD)
 endif()
 
 add_library(pyecho SHARED csrc/capi/exports.cpp)
-target_link_libraries(pyecho PRIVATE pyecho_capi $<BUILD_INTERFACE:pyecho_warnings> $<BUILD_INTERFACE:pyecho_old_glibc>)
+target_link_libraries(pyecho PRIVATE pyecho_capi $<BUILD_INTERFACE:pyecho_warnings>)
 # Everything that the shared one is made of, so that nothing else is to be installed.
 add_library(pyecho_static STATIC csrc/capi/exports.cpp $<TARGET_OBJECTS:pyecho_capi> $<TARGET_OBJECTS:pyecho_core>)
 target_include_directories(pyecho_static PRIVATE csrc)

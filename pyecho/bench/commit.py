@@ -17,7 +17,7 @@ def commit_of(checkout: Path) -> str | None:
         The top folder of a checkout of pyecho. For other folders the result is None, because they
         may lie in a repository of another project.
     """
-    if not (checkout / ".git").exists() or not (checkout / "csrc" / "bench").is_dir():
+    if not (checkout / ".git").exists() or not (checkout / "csrc" / "core").is_dir():
         return None
     name = _git(checkout, "describe", "--always")
     changes = _git(

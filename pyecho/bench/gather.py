@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from functools import partial
 
-from pyecho import _core
+from pyecho.bench import _races
 from pyecho.bench.row import Row
 from pyecho.bench.sampling import Progress, Sample, interleaved
 from pyecho.config import Config, available_cores
@@ -69,7 +69,7 @@ def measure(rounds: int, progress: Progress, workloads: Iterable[Workload]) -> l
 
 
 def _rows(rounds: int, progress: Progress, workload: Workload) -> list[Row]:
-    race = _core.GatherRace(
+    race = _races.GatherRace(
         row_bytes=workload.row_bytes,
         batch_size=workload.batch_size,
         capacity=workload.pool,

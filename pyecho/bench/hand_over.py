@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from pyecho import _core
+from pyecho.bench import _races
 from pyecho.bench.row import Row
 from pyecho.bench.sampling import Progress, Sample, turns
 
@@ -18,7 +18,7 @@ STAGES = {"queue": "hand-over of an item", "buffer": "hand-over of a batch of on
 def measure(rounds: int, progress: Progress) -> list[Row]:
     """Hand over single items to a sleeper; return median and 99th percentile of each round."""
     stages = {
-        stage: partial(_core.hand_over_ns, stage, COUNT, PAUSE_NS)
+        stage: partial(_races.hand_over_ns, stage, COUNT, PAUSE_NS)
         for stage in ("condition", *STAGES)
     }
     taken = turns("hand-over", rounds, stages, progress, warm_ups=0)

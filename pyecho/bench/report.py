@@ -126,27 +126,19 @@ _HEADINGS = ("measured", "limit", "ratio", "target")
 def print_table(rows: Sequence[Row], facts: dict[str, Any]) -> None:
     """Print every row with its limit, and the measured machine. 60 columns are enough.
 
-    A row has a line for its name, which wraps at words, and a line for its numbers.
+    A row has a line for its name, and a line for its numbers.
     """
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(highlight=False)
     numbers = [_numbers(row) for row in rows]
     widths = [max(map(len, column)) for column in zip(_HEADINGS, *numbers, strict=True)]
-    console.print(Text(_aligned(_HEADINGS, widths), style="bold"))
+    print(_aligned(_HEADINGS, widths))
     for row, cells in zip(rows, numbers, strict=True):
-        name = Text(row.what)
-        if row.limit_name:
-            name.append(f", against {row.limit_name}", style="dim")
-        console.print(name)
-        console.print(Text(_aligned(cells, widths)))
+        print(row.what + (f", against {row.limit_name}" if row.limit_name else ""))
+        print(_aligned(cells, widths))
     commit = f" ({facts['commit']})" if facts["commit"] else ""
-    console.print(
+    print(
         "\nMedians of rounds in which all took turns; ratios with [lowest, highest].\n"
         f"{facts['cpu'] or facts['system']}, {facts['cores']} cores, {facts['python']}, "
-        f"pyecho {facts['pyecho']}{commit}",
-        markup=False,
+        f"pyecho {facts['pyecho']}{commit}"
     )
 
 

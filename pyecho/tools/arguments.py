@@ -105,9 +105,8 @@ def add_output(parser: argparse.ArgumentParser, drawn: str) -> None:
 
 def check_arguments(arguments: argparse.Namespace) -> None:
     """Raise `CommandError` if `show` would fail for these arguments of `add_output`."""
-    wanted = {"rich": not arguments.json, "matplotlib": arguments.plot is not None}
-    require(name for name, needed in wanted.items() if needed)
     if arguments.plot is not None:
+        require(["matplotlib"])
         check_figure("--plot", arguments.plot)
 
 

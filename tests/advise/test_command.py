@@ -60,13 +60,12 @@ def test_advise_takes_a_function_that_returns_a_source_or_a_loader(name, file, c
 
 
 def test_table_and_the_figure(file, tmp_path, capsys):
-    pytest.importorskip("rich")
     pytest.importorskip("matplotlib")
     figure = tmp_path / "advice.svg"
     plot = ["--steps", "20", "--plot", str(figure)]
     assert main(["advise", f"{file}:with_step", *plot]) == 0
     out = capsys.readouterr().out
-    assert "steps/s   20 steps   idle   accelerator" in out
+    assert "e   steps/s   20 steps   idle   accelerator" in out
     assert "At e = 3 the limit is the " in out
     assert "<svg" in figure.read_text()
 

@@ -155,14 +155,6 @@ def test_workers_that_hang_are_given_up(monkeypatch):
 
 
 @pytest.mark.slow
-def test_advise_without_a_folder_for_temporary_files_leaves_the_disk_out(monkeypatch):
-    monkeypatch.setattr(probe.tempfile, "tempdir", "/nowhere")
-    assert probe.disk() == (None, None)
-    advice = pyecho.EchoLoader(Waiting(), 1, batch_size=2).advise(paused(1e-3), steps=8)
-    assert "disk" not in kinds(advice)
-
-
-@pytest.mark.slow
 def test_dataset_that_cannot_go_to_workers_says_why():
     source = Waiting()
     source.local = lambda: None
@@ -173,8 +165,10 @@ def test_dataset_that_cannot_go_to_workers_says_why():
 @pytest.mark.slow
 def test_interrupted_advise_leaves_nothing_behind(monkeypatch):
     children = {*multiprocessing.active_children()}  # of other tests
-    before_workers = threading.Event()
-    monkeypatch.setattr(measure.probe, "disk", lambda: (before_workers.set(), (0, None))[1])
+    before_workers, times = threading.Event(), probe.times_of_workers
+    monkeypatch.setattr(
+        probe, "times_of_workers", lambda *given: (before_workers.set(), times(*given))[1]
+    )
     source = Waiting()
     loader = pyecho.EchoLoader(source, 1, batch_size=2)
     source.hangs = True

@@ -9,8 +9,7 @@ from pyecho.tools.advise.remedies import Facts
 from pyecho.tools.advise.times import Times
 
 FAST = {"upstream": 60e-3, "downstream": 10e-3, "cycle": 10e-3}
-FEW = {"items": 1000, "item_bytes": 1e6, "batch_items": 10, "memory_bytes": 2 * 10**9}
-MANY = FEW | {"items": 10**6, "disk_bytes": 2 * 10**12, "disk_bytes_per_second": 2e9}
+FEW = {"items": 1000, "item_bytes": 1e6, "memory_bytes": 2 * 10**9}
 AUGMENTED = {"cycle": 45e-3, "augmentation": 90e-3, "augment_workers": 2}
 
 
@@ -79,10 +78,6 @@ def test_limit_and_the_first_remedy(factor, changes, limit, action, gain, full):
         (FEW | {"epochs": 1}, ["echo"], 4),
         (FEW | {"item_bytes": None}, ["echo"], 4),
         (FEW | {"memory_bytes": 10**8}, ["echo"], 4),
-        (MANY, ["disk", "echo"], 6),
-        (MANY | {"workers": {1: 60e-3, 2: 40e-3}}, ["disk", "workers", "echo"], 6),
-        (MANY | {"disk_bytes_per_second": 5e8}, ["echo", "disk"], 4),  # 20 ms a batch
-        (MANY | {"disk_bytes": 10**11}, ["echo"], 4),
         ({"workers": {1: 60e-3, 2: 30e-3}}, ["workers", "echo"], 6),
         (FEW | {"workers": {1: 60e-3, 2: 30e-3}}, ["memory", "workers", "echo"], 6),
         ({"workers": {1: 60e-3, 2: 58e-3}}, ["echo"], 4),

@@ -72,7 +72,7 @@ def test_results_name_the_commit_of_a_checkout_only(tmp_path):
         command = ["git", "-c", "user.name=t", "-c", "user.email=t@t", *arguments]
         subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
 
-    results, source = tmp_path / "benchmarks" / "results" / "a.json", tmp_path / "csrc/bench/b.cpp"
+    results, source = tmp_path / "benchmarks" / "results" / "a.json", tmp_path / "csrc/core/b.cpp"
     for path in (results, source):
         path.parent.mkdir(parents=True)
         path.write_text("1")

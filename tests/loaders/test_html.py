@@ -15,7 +15,7 @@ def test_html_before_the_first_batch_knows_and_reads_nothing():
 
     shown = pyecho.EchoLoader(source(), 3, batch_size=8)._repr_html_()
     assert "factor=3" in shown
-    assert "unknown yet" in shown
+    assert "nothing was handed out yet" in shown
     assert "0 examples read" in shown
 
 

@@ -18,7 +18,7 @@ def module_of(path):
     return name.removesuffix(".__init__")
 
 
-MODULES = {module_of(path): path for path in (*ROOT.rglob("*.py"), ROOT / "_core.pyi")}
+MODULES = {module_of(path): path for path in (*ROOT.rglob("*.py"), *ROOT.rglob("*.pyi"))}
 
 
 def run_at_import(body):

@@ -20,8 +20,8 @@ from pyecho.tools.arguments import CommandError
 _BAR = 24
 _DESCRIPTION = """\
 Measure a pipeline and show what it does at each echo factor, what limits it, and
-what to change: to echo more or less, to keep the examples in memory or on a disk,
-to use more workers, or nothing. Each line has the measurement that decides it.
+what to change: to echo more or less, to keep the examples in memory, to use more
+workers, or nothing. Each line has the measurement that decides it.
 
 FUNCTION of FILE is called without arguments, once for each run. It returns
 an EchoLoader, or a source to be echoed by batches, or either of them with a step
@@ -119,49 +119,33 @@ def _pipeline(made: Any) -> Pipeline:
 
 def _print_table(advice: Advice) -> None:
     """Print the prediction for each factor, with a bar for the accelerator's busy share."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("e", "steps/s", f"{advice.steps:,} steps", "idle"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("accelerator", no_wrap=True)
+    total = f"{advice.steps:,} steps"
+    print(f"e   steps/s   {total}   idle   accelerator")
     for each in advice.predictions:
-        idle = each.idle_share
-        busy = 0 if idle is None else round(_BAR * (1 - idle))
-        table.add_row(
-            f"{each.factor:g}",
-            f"{each.steps_per_second:,.1f}",
-            f"{each.seconds:,.1f} s",
-            "-" if idle is None else f"{idle:.0%}",
-            "" if idle is None else "█" * busy + "░" * (_BAR - busy),
-        )
-    console = Console(highlight=False)
-    console.print(table)
-    console.print(str(advice), markup=False, soft_wrap=True)
+        seconds = f"{each.seconds:,.1f} s"
+        idle, bar = "-", ""
+        if each.idle_share is not None:
+            busy = round(_BAR * (1 - each.idle_share))
+            idle, bar = f"{each.idle_share:.0%}", "█" * busy + "░" * (_BAR - busy)
+        numbers = f"{each.factor}{each.steps_per_second:10,.1f}{seconds:>{len(total) + 3}}{idle:>7}"
+        print(f"{numbers}   {bar}".rstrip())
+    print(f"\n{advice}")
 
 
 def _write_figure(advice: Advice, path: Path) -> None:
     """Draw the steps per second at each factor, with the busy share of the accelerator."""
-    import numpy as np
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
-    factors = [each.factor for each in advice.predictions]
-    speeds = [each.steps_per_second for each in advice.predictions]
-    busy = [1 - each.idle_share for each in advice.predictions if each.idle_share is not None]
-    between = np.linspace(1, factors[-1], 200)
-    axes.plot(between, [1 / advice.times.period(e) for e in between], color="0.4", linewidth=1)
-    bars = axes.bar(factors, speeds, color="#f3d9d5" if busy else "C0", width=0.7)
-    if busy:
-        axes.bar(factors, np.multiply(speeds, busy), color="#2a6f4e", width=0.7)
-        axes.bar_label(bars, [f"{share:.0%}" for share in busy], padding=3, fontsize=8)
-        axes.set_title("dark: share in which the accelerator is busy", fontsize=9)
-    if advice.full_factor is not None and advice.full_factor <= factors[-1]:
-        axes.axvline(advice.full_factor, color="0.4", linestyle=":", linewidth=1)
-    axes.set_xticks(factors)
+    factors = [f"{each.factor:g}" for each in advice.predictions]
+    axes.bar(factors, [each.steps_per_second for each in advice.predictions], color="#f3d9d5")
+    if advice.times.downstream:
+        busy = [(1 - (each.idle_share or 0)) * each.steps_per_second for each in advice.predictions]
+        bars = axes.bar(factors, busy, color="#2a6f4e", label="the accelerator is busy")
+        shares = [f"{1 - (each.idle_share or 0):.0%}" for each in advice.predictions]
+        axes.bar_label(bars, shares, padding=3, fontsize=8)
+        axes.legend()
     axes.set_xlabel("echo factor e")
     axes.set_ylabel("steps per second")
     figure.savefig(path, dpi=150)

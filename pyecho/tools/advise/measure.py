@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -93,17 +93,13 @@ def _with_source(
     """Add what decides how a slow source can be made faster."""
     source = loader._source
     few, limit = max(FEWEST, steps // 2), WORKERS_SECONDS + 4 * took
-    room, speed = probe.disk()
     workers, unmeasured = probe.times_of_workers(
         loader, upstream, lambda variant: _free_run(variant, few, limit)[0]
     )
     return replace(
         facts,
         items=None if source.one_shot else source.length(),
-        batch_items=loader._config.batch_size or 1,
         memory_bytes=probe.free_memory(),
-        disk_bytes=room,
-        disk_bytes_per_second=speed,
         workers=workers,
         unmeasured=unmeasured,
         workers_of="DataLoader" if probe.is_data_loader(source.object) else "loader",
@@ -111,7 +107,7 @@ def _with_source(
 
 
 def _free_run(
-    given: EchoLoader, steps: int, limit: float | None = None
+    given: EchoLoader, steps: int, limit: float = threading.TIMEOUT_MAX
 ) -> tuple[float, float | None]:
     """Return the source's seconds for the fresh examples of a batch, and the bytes of an item.
 
@@ -121,7 +117,11 @@ def _free_run(
     collate = None if given._config.collate_fn is None else len
     fresh, seconds, size = [], [], None
     loader = given._variant(factor=1, augment=None, augment_example=None, collate_fn=collate)
-    with closing(loader), nullcontext() if limit is None else _closed_after(loader, limit):
+    timer = threading.Timer(limit, loader.close)
+    timer.daemon = True
+    with closing(loader), ExitStack() as stack:
+        stack.callback(timer.cancel)
+        timer.start()
         rows = loader._config.batch_size or 1
         for _, batch in _batches(loader, steps + steps // 4 + 1):
             seconds.append(time.perf_counter())
@@ -135,18 +135,6 @@ def _free_run(
     if fresh[-1] == fresh[begin]:  # all of it was read before
         return rows * stats.source_seconds / stats.read, item_bytes
     return rows * (seconds[-1] - seconds[begin]) / (fresh[-1] - fresh[begin]), item_bytes
-
-
-@contextmanager
-def _closed_after(loader: EchoLoader, seconds: float) -> Iterator[None]:
-    """Close a loader if the block still runs after so many seconds."""
-    timer = threading.Timer(seconds, loader.close)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def _full_run(given: EchoLoader, step: Step | None, steps: int, upstream: float) -> Times:

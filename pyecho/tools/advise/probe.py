@@ -1,16 +1,11 @@
-"""Finds out what decides between remedies: sizes, room, and how the source scales with workers."""
+"""Finds out what decides between remedies: memory, and how the source scales with workers."""
 
 from __future__ import annotations
 
 import copy
 import multiprocessing
-import os
-import shutil
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +14,6 @@ from pyecho.tools.info import found_in
 
 if TYPE_CHECKING:
     from pyecho.loader import EchoLoader
-
-FILE_BYTES = 64 << 20
-"""Bytes that are written and read to measure a disk."""
 
 
 def free_memory() -> int | None:
@@ -35,31 +27,6 @@ def free_memory() -> int | None:
     if most is not None and used is not None:  # most is "max" without a limit
         free = min(free, max(0, int(most) - int(used)))
     return free
-
-
-def disk() -> tuple[int | None, float | None]:
-    """Return the room in the folder for temporary files, and the bytes a second read from there.
-
-    None where there is no such folder, or the system cannot be asked to read past its cache.
-    """
-    try:
-        folder = tempfile.gettempdir()
-        room = shutil.disk_usage(folder).free
-        if room < 4 * FILE_BYTES or not hasattr(os, "posix_fadvise"):
-            return room, None
-        block = bytearray(os.urandom(1 << 20))  # zeros would take no room on some systems
-        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
-            for _ in range(FILE_BYTES // len(block)):
-                file.write(block)
-            os.fsync(file.fileno())
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            began = time.perf_counter()
-            file.seek(0)
-            while file.readinto(block):
-                pass
-            return room, FILE_BYTES / (time.perf_counter() - began)
-    except OSError:
-        return None, None
 
 
 def is_data_loader(source: Any) -> bool:
@@ -98,25 +65,17 @@ def times_of_workers(
     source = given._source.object
     now = source.num_workers if is_data_loader(source) else given._config.num_workers
     times = {now: upstream} if now else {}
-    try:
-        with _killed_on_failure():
-            for count in (2 * now,) if now else (1, 2):
-                times[count] = run(with_workers(given, count))
-    except Closed:
-        return {}, f"{count} of them took too long"
-    except Exception as error:  # of the source in a worker, or one without items by index
-        return {}, str(error).partition("\n")[0].rstrip(".") or type(error).__name__
-    return times, ""
-
-
-@contextmanager
-def _killed_on_failure() -> Iterator[None]:
-    """Kill the processes that began in the block if it fails: a worker may hang."""
     others = {*multiprocessing.active_children()}
     try:
-        yield
-    except BaseException:
+        for count in (2 * now,) if now else (1, 2):
+            times[count] = run(with_workers(given, count))
+    except BaseException as error:  # of the source in a worker, or one without items by index
         for worker in {*multiprocessing.active_children()} - others:
-            worker.kill()
+            worker.kill()  # it may hang
             worker.join()
+        if isinstance(error, Closed):
+            return {}, f"{count} of them took too long"
+        if isinstance(error, Exception):
+            return {}, str(error).partition("\n")[0].rstrip(".") or type(error).__name__
         raise
+    return times, ""

@@ -21,7 +21,7 @@ MOST_DOUBLINGS = 3
 """Workers are foretold up to eight times the number that was measured."""
 
 Kind = Literal[
-    "threads", "augmentation", "gather", "upload", "memory", "workers", "disk", "echo", "step", "-"
+    "threads", "augmentation", "gather", "upload", "memory", "workers", "echo", "step", "-"
 ]
 
 
@@ -31,16 +31,10 @@ class Facts:
 
     items: int | None = None
     """Items of a pass of this rank."""
-    batch_items: int = 1
-    """Fresh items of a batch at e = 1."""
     item_bytes: float | None = None
     """Bytes of an item, as it comes from the source."""
     memory_bytes: int | None = None
     """Memory that the system could still give."""
-    disk_bytes: int | None = None
-    """Room in the folder for temporary files."""
-    disk_bytes_per_second: float | None = None
-    """Speed at which a file of that folder was read, past the system's cache."""
     busy_cores: float | None = None
     """Processors that the source kept busy while it ran freely."""
     cores: int = 1
@@ -81,7 +75,7 @@ class Remedy:
     """One change, or none."""
 
     kind: Kind
-    """Part of the pipeline that is changed, where examples are kept, "echo", or "-" for nothing."""
+    """Part of the pipeline that is changed, "memory", "echo", or "-" for nothing."""
     action: str
     """A sentence without its end, for a person."""
     gain: float
@@ -164,34 +158,22 @@ def _changes(times: Times, factor: float, limit: str, facts: Facts) -> Iterator[
 
 
 def _kept(times: Times, now: float, facts: Facts) -> Iterator[Remedy]:
-    """Yield places for the examples of the first pass, from which the others read them."""
-    if not facts.items or not facts.item_bytes or facts.epochs == 1:
+    """Yield memory, from which all passes but the first read the examples, if they fit there."""
+    free, epochs = facts.memory_bytes, facts.epochs
+    if not facts.items or not facts.item_bytes or free is None or epochs == 1:
         return
-
-    def gain(upstream: float) -> float:
-        later = max(upstream, times.cycle)
-        if facts.epochs is None:
-            return 1 / later / now
-        return facts.epochs / (times.period(1) + (facts.epochs - 1) * later) / now
-
     total = facts.items * facts.item_bytes
-    if facts.memory_bytes is not None and total < facts.memory_bytes:
-        yield Remedy(
-            "memory",
-            "Keep the examples in memory after the first pass",
-            gain(0.0),
-            f"{facts.items:,} take {_size(total)}, and {_size(facts.memory_bytes)} are free",
-        )
-    elif facts.disk_bytes and facts.disk_bytes_per_second and total < facts.disk_bytes:
-        upstream = facts.batch_items * facts.item_bytes / facts.disk_bytes_per_second
-        yield Remedy(
-            "disk",
-            "Write the decoded examples to a local disk once, and read them from there",
-            gain(upstream),
-            f"they take {_size(total)} of {_size(facts.disk_bytes)}, and at "
-            f"{_size(facts.disk_bytes_per_second)}/s a batch takes {_ms(upstream)} instead of "
-            f"{_ms(times.upstream)}",
-        )
+    if total >= free:
+        return
+    speed = 1 / times.cycle
+    if epochs is not None:
+        speed = epochs / (times.period(1) + (epochs - 1) * times.cycle)
+    yield Remedy(
+        "memory",
+        "Keep the examples in memory after the first pass",
+        speed / now,
+        f"{facts.items:,} take {_size(total)}, and {_size(free)} are free",
+    )
 
 
 def _workers(times: Times, now: float, facts: Facts) -> Iterator[Remedy]:

@@ -4,11 +4,11 @@
 #include <stdexcept>
 #include <thread>
 
-#include "bench/races.hpp"
 #include "core/memory/parallel.hpp"
 #include "core/memory/stream_copy.hpp"
 #include "core/random.hpp"
 #include "core/stage/echo_buffer.hpp"
+#include "races.hpp"
 
 namespace pyecho::bench {
 namespace {

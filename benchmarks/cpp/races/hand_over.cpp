@@ -4,9 +4,9 @@
 #include <stdexcept>
 #include <thread>
 
-#include "bench/races.hpp"
 #include "core/stage/echo_buffer.hpp"
 #include "core/stage/echo_queue.hpp"
+#include "races.hpp"
 
 namespace pyecho::bench {
 namespace {

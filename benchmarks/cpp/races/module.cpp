@@ -1,14 +1,17 @@
+// The extension module pyecho.bench._races.
+#include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include <string>
 
-#include "bench/races.hpp"
-#include "bindings/registration.hpp"
+#include "races.hpp"
 
 namespace py = pybind11;
 
-namespace pyecho::bindings {
-void register_bench(py::module_& module) {
+PYBIND11_MODULE(_races, module, py::mod_gil_not_used()) {
+  using namespace pyecho;
+
+  module.doc() = "The native measurements of `pyecho bench`.";
   py::class_<bench::GatherRace>(module, "GatherRace",
                                 "Example echoing and bare memcpy of the same bytes, for benchmarks.")
       .def(py::init([](std::size_t row_bytes, std::uint32_t batch_size, std::uint32_t capacity, std::uint32_t factor,
@@ -29,5 +32,3 @@ void register_bench(py::module_& module) {
       py::arg("stage"), py::arg("count"), py::arg("pause_ns"),
       "How long each of `count` items took from producer to sleeping consumer, in nanoseconds.");
 }
-
-}  // namespace pyecho::bindings
