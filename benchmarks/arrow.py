@@ -97,7 +97,7 @@ class Race:
         bare = _races.GatherRace(
             row_bytes=table.nbytes // table.num_rows,
             batch_size=BATCH_SIZE,
-            capacity=self._capacity,
+            shuffle_buffer=self._capacity,
             factor=self._factor,
             fresh=table.num_rows,
             threads=0,

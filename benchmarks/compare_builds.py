@@ -26,7 +26,7 @@ class Shape(ctypes.Structure):
             "leaves",
             "leaf_bytes",
             "batch_size",
-            "capacity",
+            "shuffle_buffer",
             "factor",
             "threads",
             "producer",

@@ -55,7 +55,12 @@ def compared(dataset: Any, row_bytes: int, rounds: int, progress: Progress) -> l
     """Let all of them read the dataset."""
     rows = dataset.count()
     bare = _races.GatherRace(
-        row_bytes=row_bytes, batch_size=BATCH_SIZE, capacity=BUFFER, factor=1, fresh=rows, threads=0
+        row_bytes=row_bytes,
+        batch_size=BATCH_SIZE,
+        shuffle_buffer=BUFFER,
+        factor=1,
+        fresh=rows,
+        threads=0,
     )
 
     def rate(factor: int) -> Callable[[], float]:

@@ -51,6 +51,11 @@ class EchoLoader(LoaderTools):
     mode, autocast, devices) of the thread that began the epoch. Every epoch's number is told to the
     source, its ``sampler``, ``batch_sampler`` and ``dataset``, if they have a ``set_epoch``.
 
+    The options stand in groups: what a batch is (`batch_size` to `fields`), its order
+    (`shuffle_buffer` to `seed`), how far to go (`epochs` to `shards`), what happens on every use
+    (`ops` to `augment_workers`), sources with items by index (`shuffle` to
+    `multiprocessing_context`), resources (`prefetch` to `max_bytes`), and the rest.
+
     Parameters
     ----------
     source

@@ -9,7 +9,7 @@ class GatherRace(metaclass=_Pybind11Type):
         *,
         row_bytes: int,
         batch_size: int,
-        capacity: int,
+        shuffle_buffer: int,
         factor: int,
         fresh: int,
         threads: int,

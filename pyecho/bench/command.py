@@ -30,7 +30,7 @@ _GATHERED = {
     "rows": "bytes of a row (default: 256, 3072 and 150528)",
     "factor": "uses of each row (default: 4)",
     "batch-size": "rows of a batch (default: 256)",
-    "capacity": "rows of the pool",
+    "shuffle-buffer": "rows of the pool",
     "threads": "threads that make batches",
 }
 
@@ -122,7 +122,7 @@ def _measurements(
             arguments.rows or [256, 3072, 150_528],
             arguments.factor or [4],
             arguments.batch_size or [256],
-            arguments.capacity or [None],
+            arguments.shuffle_buffer or [None],
             arguments.threads or [None],
         ),
     )

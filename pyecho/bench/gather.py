@@ -29,7 +29,7 @@ class Workload:
     row_bytes: int
     factor: int = 4
     batch_size: int = 256
-    capacity: int | None = None
+    shuffle_buffer: int | None = None
     threads: int | None = None
     """Of the loader: None for as many as it would have."""
 
@@ -44,8 +44,8 @@ class Workload:
 
     @property
     def pool(self) -> int:
-        """The capacity, by default 4,096 rows, or 512 large ones."""
-        return self.capacity or (512 if self.row_bytes >= LARGE_ROW_BYTES else 4096)
+        """Rows of the pool, by default 4,096 rows, or 512 large ones."""
+        return self.shuffle_buffer or (512 if self.row_bytes >= LARGE_ROW_BYTES else 4096)
 
     @property
     def workers(self) -> int:
@@ -72,7 +72,7 @@ def _rows(rounds: int, progress: Progress, workload: Workload) -> list[Row]:
     race = _races.GatherRace(
         row_bytes=workload.row_bytes,
         batch_size=workload.batch_size,
-        capacity=workload.pool,
+        shuffle_buffer=workload.pool,
         factor=workload.factor,
         fresh=workload.fresh,
         threads=workload.workers,

@@ -42,15 +42,16 @@ def test_contestants_take_turns_and_ratios_are_those_of_rounds():
 
 def test_measurements_have_rows_with_limits_and_medians_of_runs(tmp_path, capsys):
     figure, folder = tmp_path / "bench.svg", tmp_path / "new"
-    arguments = ["--rows", "64,5000", "--threads", "0,2", "--capacity", "50", "--plot", str(figure)]
-    arguments += ["--rounds", "1", "--runs", "2", "--output", str(folder), "--json"]
+    arguments = ["--rows", "64,5000", "--threads", "0,2", "--plot", str(figure)]
+    arguments += ["--shuffle-buffer", "50", "--rounds", "1", "--runs", "2", "--json"]
+    arguments += ["--output", str(folder)]
     assert cli.main(["bench", *arguments]) == 0
     document = json.loads(capsys.readouterr().out)
     rows = document["rows"]
     assert list(dict.fromkeys(row["section"] for row in rows)) == list(command.MEASUREMENTS)
     assert {"cores", "commit"} < set(document["facts"])
     names = [row["what"] for row in rows]
-    assert "gather 5,000 B rows, capacity 50, threads 2" in names
+    assert "gather 5,000 B rows, shuffle buffer 50, threads 2" in names
     compared = [row for row in rows if row["ratio"] is not None]
     assert len(compared) >= len(rows) - 2
     assert all(len(row["ratio"]["values"]) == 2 and row["ratio"]["min"] > 0 for row in compared)

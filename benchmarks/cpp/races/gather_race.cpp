@@ -25,12 +25,12 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 GatherRace::GatherRace(const Workload& workload)
     : workload_(workload),
       source_(std::max(workload.row_bytes, std::min(kSourceBytes, workload.fresh * workload.row_bytes))),
-      pool_(workload.capacity * workload.row_bytes),
+      pool_(workload.shuffle_buffer * workload.row_bytes),
       batches_(blocks_for(std::max(1U, workload.threads)) * batch_bytes()),
       order_(kOrderLength) {
   Xoshiro256 random(1);
   for (std::uint32_t& slot : order_) {
-    slot = random.below(workload.capacity);
+    slot = random.below(workload.shuffle_buffer);
   }
 }
 
@@ -54,7 +54,7 @@ void GatherRace::copy_share(unsigned thread, unsigned threads) noexcept {
   std::uint64_t row = 0;
   std::uint64_t block = thread;
   for (std::uint64_t fresh = thread; fresh < work.fresh; fresh += threads) {
-    std::memcpy(pool_.data() + fresh % work.capacity * work.row_bytes, source_row(fresh), work.row_bytes);
+    std::memcpy(pool_.data() + fresh % work.shuffle_buffer * work.row_bytes, source_row(fresh), work.row_bytes);
     for (std::uint32_t repeat = 0; repeat < work.factor; ++repeat, ++use) {
       std::memcpy(batches_.data() + (block * work.batch_size + row) * work.row_bytes,
                   pool_.data() + order_[use % kOrderLength] * work.row_bytes, work.row_bytes);
@@ -79,7 +79,7 @@ double GatherRace::echo_seconds() {
   EchoConfig config;
   config.leaves = {workload_.row_bytes};
   config.plan.batch_size = workload_.batch_size;
-  config.plan.capacity = workload_.capacity;
+  config.plan.capacity = workload_.shuffle_buffer;
   config.plan.factor = workload_.factor;
   config.threads = workload_.threads;
   EchoBuffer buffer(config);

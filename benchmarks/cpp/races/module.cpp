@@ -14,11 +14,11 @@ PYBIND11_MODULE(_races, module, py::mod_gil_not_used()) {
   module.doc() = "The native measurements of `pyecho bench`.";
   py::class_<bench::GatherRace>(module, "GatherRace",
                                 "Example echoing and bare memcpy of the same bytes, for benchmarks.")
-      .def(py::init([](std::size_t row_bytes, std::uint32_t batch_size, std::uint32_t capacity, std::uint32_t factor,
-                       std::uint64_t fresh, unsigned threads) {
-             return bench::GatherRace({row_bytes, batch_size, capacity, factor, fresh, threads});
+      .def(py::init([](std::size_t row_bytes, std::uint32_t batch_size, std::uint32_t shuffle_buffer,
+                       std::uint32_t factor, std::uint64_t fresh, unsigned threads) {
+             return bench::GatherRace({row_bytes, batch_size, shuffle_buffer, factor, fresh, threads});
            }),
-           py::kw_only(), py::arg("row_bytes"), py::arg("batch_size"), py::arg("capacity"), py::arg("factor"),
+           py::kw_only(), py::arg("row_bytes"), py::arg("batch_size"), py::arg("shuffle_buffer"), py::arg("factor"),
            py::arg("fresh"), py::arg("threads"))
       .def("memcpy_seconds", &bench::GatherRace::memcpy_seconds, py::arg("threads"),
            py::call_guard<py::gil_scoped_release>())

@@ -18,12 +18,12 @@
 namespace pyecho::bench {
 
 struct Workload {
-  std::size_t row_bytes;     // >= 1
-  std::uint32_t batch_size;  // >= 1
-  std::uint32_t capacity;    // >= 1: rows resident for shuffling
-  std::uint32_t factor;      // >= 1
-  std::uint64_t fresh;       // rows taken from the source
-  unsigned threads;          // gather workers; 0: the consumer makes the batches
+  std::size_t row_bytes;         // >= 1
+  std::uint32_t batch_size;      // >= 1
+  std::uint32_t shuffle_buffer;  // >= 1: rows resident for shuffling
+  std::uint32_t factor;          // >= 1
+  std::uint64_t fresh;           // rows taken from the source
+  unsigned threads;              // gather workers; 0: the consumer makes the batches
 };
 
 class GatherRace {
