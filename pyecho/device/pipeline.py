@@ -18,11 +18,10 @@ from pyecho.device.blocks import Blocks
 from pyecho.device.leaves import functions
 from pyecho.device.place import DeviceOptions, has_cuda_driver, has_streams, present_device
 from pyecho.device.pool import MOST_CHUNKS, DeviceEcho
-from pyecho.device.rows import DeviceRows
 from pyecho.device.runtime import runtime
 from pyecho.device.tables import WORD_BYTES
 from pyecho.device.upload import Uploaded, Uploader
-from pyecho.items.nest import leaves_of
+from pyecho.items.nest import leaves_of, map_paths
 from pyecho.items.spec import Adapter, EchoInfo, Field
 from pyecho.run.augment import random_bits
 from pyecho.run.host import ExampleEcho, add_augmentation, item_echo, items_ahead
@@ -132,7 +131,7 @@ def _device_echo(
 ) -> DeviceEcho:
     """Return the pool on the device: examples cross the link once, in chunks."""
     assert config.batch_size is not None
-    rows = DeviceRows(uploader, first, batched=source.batched)
+    map_paths(partial(_check_leaf, adapter), first)
     chunk = max(1, config.batch_size // int(config.most_uses))
     staged = replace(
         config,
@@ -147,12 +146,19 @@ def _device_echo(
         steps_per_epoch=None,
         shards=None,
     )
-    prepare = rows.deposit if rows else None
-    like = rows.deposit(first) if rows else first
-    make = partial(ExampleEcho, source, staged, like, adapter, prepare=prepare)
+    make = partial(ExampleEcho, source, staged, first, adapter)
     with uploader.computing():  # else the first chunks would wait for the consumer's stream
-        staging = _pinned(make, config, uploader, None if rows else blocks_for)
-    return DeviceEcho(staging, config, adapter, uploader, rows, chunk=chunk)
+        staging = _pinned(make, config, uploader, blocks_for)
+    return DeviceEcho(staging, config, adapter, uploader, chunk=chunk)
+
+
+def _check_leaf(adapter: Adapter, path: str, leaf: Any) -> Any:
+    """Raise `ConfigError`, with the name of the leaf, for a tensor that is not in host memory."""
+    try:
+        adapter.as_array(leaf)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    return leaf
 
 
 def _add_upload(pipeline: Pipeline, uploader: Uploader, bring: Callable[[Any], Any] | None) -> None:
@@ -225,7 +231,7 @@ def _check_memory(
         needed = kept * _bytes_of(fields, dtype)
         what = f"{kept} items"
     else:
-        fields = leaves_of(echo.full_spec if isinstance(echo, DeviceEcho) else echo.row_spec)
+        fields = leaves_of(echo.spec if isinstance(echo, DeviceEcho) else echo.row_spec)
         batches = config.prefetch if pipeline.links else 0
         needed = batches * config.batch_size * _bytes_of(fields, dtype)
         if echo.blocks is not None:

@@ -15,9 +15,6 @@ from pyecho.items.spec import Adapter, Field, Ragged
 WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
 """A dtype that every operation knows, by its size in bytes."""
 
-TICKET = np.dtype([("row_on_the_device", np.int64)])
-"""Stands on the host for examples that the source has made on the device."""
-
 
 class TorchAdapter(Adapter):
     """Tensors: a batch arrives as arrays, and is handed out as tensors on the same memory."""
@@ -51,9 +48,8 @@ class TorchAdapter(Adapter):
         tensor = host_tensor(leaf)
         if tensor is None:
             raise ConfigError(
-                f"the source yields a tensor on {leaf.device}, but this loader makes batches of "
-                "tensors in host memory; move it in the source (.cpu()), or, if it is on the "
-                "loader's device in every item, pass echo_on='device'"
+                f"the source yields a tensor on {leaf.device}, but batches are made of examples in "
+                "host memory; move it in the source (.cpu())"
             )
         try:
             return tensor.numpy()
@@ -101,8 +97,6 @@ class TorchAdapter(Adapter):
 
 
 def _to_tensor(array: Any) -> torch.Tensor:
-    if array.dtype == TICKET:
-        return torch.from_numpy(array.view(np.int64))
     dtype = _torch_dtype(array.dtype)
     if isinstance(array.base, torch.Tensor):  # pinned, and PyTorch knows copies by the storage
         block, found = array.base, dtype or torch.from_numpy(array[:0]).dtype

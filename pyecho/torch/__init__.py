@@ -47,8 +47,8 @@ class EchoLoader(pyecho.EchoLoader):
     With a `device`, batches are copied there while the consumer computes, on a stream of pyecho's;
     the stream that is current when a batch is taken waits for it, the host does not. What is not a
     tensor or array stays as it is, and so does `EchoInfo`; in batch echoing also arrays of which
-    torch has no dtype (foreign byte order, dates, strings, records). Tensors that the source has
-    made on the device are used there, once the stream that was current has made them.
+    torch has no dtype (foreign byte order, dates, strings, records), and tensors that the source
+    has made on the device: the consumer's stream waits for the one that was current there.
 
     Parameters
     ----------
@@ -81,11 +81,11 @@ class EchoLoader(pyecho.EchoLoader):
     Raises
     ------
     ConfigError
-        Also if `device` names none; in example echoing, if the source yields tensors that are
-        neither dense tensors in host memory nor, with ``echo_on="device"``, on the device, or
-        arrays whose dtype torch does not have; in batch echoing with a `device`, if it yields
-        masked arrays, or tensors in host memory that are not dense. With the first batch, if the
-        device is not there, or needs more memory than `max_device_bytes`.
+        Also if `device` names none; in example echoing, if the source yields tensors that are not
+        dense tensors in host memory, or arrays whose dtype torch does not have; in batch echoing
+        with a `device`, if it yields masked arrays, or tensors in host memory that are not dense.
+        With the first batch, if the device is not there, or needs more memory than
+        `max_device_bytes`.
     CudaError
         With the first batch, if `device` is a CUDA device and CUDA is missing.
     """

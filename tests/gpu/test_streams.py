@@ -140,21 +140,19 @@ def test_a_batch_is_had_before_its_copy_has_run(device, sleep, way, monkeypatch)
     del batches
 
 
-@pytest.mark.parametrize("unbatch", [None, "augmented", False, True])
-def test_the_stream_that_makes_an_item_is_waited_for(device, sleep, unbatch):
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"augment": lambda batch, rng: batch + 0, "augment_workers": 2}],
+    ids=["echoed", "augmented"],
+)
+def test_the_stream_that_makes_an_item_is_waited_for(device, sleep, options):
     def source():
         with torch.cuda.stream(torch.cuda.Stream(device)):
             for number in range(40):
                 sleep(1e-3)
-                made = torch.full((1, ROW_BYTES), number, device=device)
-                yield made[0] if unbatch is False else made
-                del made
+                yield torch.full((1, ROW_BYTES), number, device=device)
 
-    options = {"shuffle_buffer": 0}
-    if unbatch == "augmented":
-        options |= {"augment": lambda batch, rng: batch + 0, "augment_workers": 2}
-    elif unbatch is not None:
-        options |= {"batch_size": 8, "echo_on": "device", "unbatch": unbatch}
+    options = {"shuffle_buffer": 0, **options}
     seen = []
     with torch.cuda.stream(torch.cuda.Stream(device)):  # ordered after the source's by pyecho only
         for batch in pyecho.torch.EchoLoader(source(), 3, device=device, **options):
@@ -164,19 +162,16 @@ def test_the_stream_that_makes_an_item_is_waited_for(device, sleep, unbatch):
     assert emitted == [number for number in range(40) for _ in range(3)]
 
 
-@pytest.mark.parametrize("options", [{}, {"batch_size": 8, "echo_on": "device"}], ids=str)
-def test_the_stream_that_makes_an_item_again_is_waited_for(device, sleep, options):
+def test_the_stream_that_makes_an_item_again_is_waited_for(device, sleep):
     class Source:
         def __iter__(self):
             with torch.cuda.stream(torch.cuda.Stream(device)):
                 sleep(0.5)
                 for number in range(40):
-                    made = torch.full((1, ROW_BYTES), number, device=device)
-                    yield made[0] if options else made
-                    del made
+                    yield torch.full((1, ROW_BYTES), number, device=device)
 
     def rest(state):
-        loader = pyecho.torch.EchoLoader(Source(), 3, shuffle_buffer=10, device=device, **options)
+        loader = pyecho.torch.EchoLoader(Source(), 3, shuffle_buffer=10, device=device)
         with torch.cuda.stream(torch.cuda.Stream(device)):
             if state is not None:
                 loader.load_state_dict(state)

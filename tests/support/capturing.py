@@ -24,7 +24,6 @@ WAYS = {
     "examples on the device": {"batch_size": BATCH, "shuffle_buffer": 0, "echo_on": "device"},
     "converted": {"batch_size": BATCH, "shuffle_buffer": 0, "device_dtype": torch.bfloat16},
     "batches made there": {},
-    "examples made there": {"batch_size": BATCH, "shuffle_buffer": 0, "echo_on": "device"},
 }
 
 
@@ -49,7 +48,7 @@ def while_threads_run(way):
     """Capture, in the mode that forbids unsafe calls to all threads, while batches are uploaded."""
     batched = not WAYS[way]
     per_batch = 1 if batched else BATCH
-    there = DEVICE if way.endswith("made there") else None
+    there = DEVICE if way == "batches made there" else None
     source = Source(batched, 2 * per_batch, BATCHES * per_batch, there)
     loader = pyecho.torch.EchoLoader(source, 1, device=DEVICE, prefetch=4, **WAYS[way])
     batches = iter(loader)
