@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from pyecho import _core
+from pyecho import _core, cuda
 from pyecho._core import ConfigError, EchoError
 from pyecho.device.leaves import aligned, leaf_of, leaves_in, new_memory
-from pyecho.device.place import on_stream, relaxed_capture, stream_lent_to
+from pyecho.device.place import on_stream, stream_lent_to
 from pyecho.device.runtime import record, wait
 from pyecho.device.tensors import TorchAdapter, dtype_of, is_image
 from pyecho.items.spec import Field
@@ -73,7 +73,7 @@ class Blocks:
                 f"{self.device}, but max_device_bytes is {self._limit}; lower batch_size or "
                 "prefetch, or raise max_device_bytes"
             )
-        with relaxed_capture():
+        with cuda.relaxed_capture():
             if _is_captured(self.device):  # nothing could wait for events of a capture
                 raise EchoError(
                     "this thread captures a CUDA graph, in which a loader cannot make its memory; "

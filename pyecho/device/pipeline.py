@@ -16,7 +16,7 @@ from pyecho._core import ConfigError, CudaError
 from pyecho.config import Config
 from pyecho.device.blocks import Blocks
 from pyecho.device.leaves import functions
-from pyecho.device.place import DeviceOptions, has_cuda_driver, has_streams, present_device
+from pyecho.device.place import DeviceOptions, present_device
 from pyecho.device.pool import MOST_CHUNKS, DeviceEcho
 from pyecho.device.runtime import runtime
 from pyecho.device.tables import WORD_BYTES
@@ -100,7 +100,7 @@ def _pinned(
     From there native threads send them to the device, if there are `blocks_for` that, a runtime,
     and the functions of PyTorch's.
     """
-    if config.memory == "pageable" or not has_streams(uploader.device):
+    if config.memory == "pageable":
         return make()
     try:
         found = None if functions() is None else runtime()
@@ -108,7 +108,7 @@ def _pinned(
             return make(blocks_for=partial(blocks_for, uploader.device, found))
         return make(memory="pinned")
     except CudaError as error:
-        if config.memory == "pinned" or (has_cuda_driver(uploader.device) and cuda.why_not()):
+        if config.memory == "pinned" or cuda.why_not():
             raise
         warn(
             f"batches are in pageable memory, which makes copies to the device slower: {error}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,9 +16,6 @@ from pyecho import cuda
 from pyecho._core import ConfigError, CudaError
 from pyecho.checked import checked_int
 from pyecho.config import Config
-
-ACCELERATORS = ("cuda", "xpu", "mps")
-"""Kinds of devices that batches can go to. PyTorch calls AMD's "cuda" as well."""
 
 
 @dataclass
@@ -94,11 +91,10 @@ def named_device(device: Any) -> torch.device | None:
     found = None if device is None else _read(device)
     if device is None or (found is not None and found.type == "cpu"):
         return None
-    if found is None or found.type not in ACCELERATORS:
+    if found is None or found.type != "cuda":
         raise ConfigError(
-            "device must be a CUDA device or the CPU (or an xpu or mps device), got "
-            f"{device!r}; pass 'cuda', 'cuda:0', the number of a CUDA device, a torch.device, or "
-            "None to leave batches on the host"
+            f"device must be a CUDA device or the CPU, got {device!r}; pass 'cuda', 'cuda:0', the "
+            "number of a CUDA device, a torch.device, or 'cpu' (None) to leave batches on the host"
         )
     return found
 
@@ -120,40 +116,25 @@ def _read(device: Any) -> torch.device | None:
 def present_device(device: torch.device) -> torch.device:
     """Return a device with its number, that of the calling thread's current device by default.
 
-    Loads the driver. Raises `CudaError` where CUDA is missing, `ConfigError` if it is another kind
-    of device that is missing, or this one.
+    Loads the driver. Raises `CudaError` where CUDA is missing, `ConfigError` if this device is.
     """
-    module: Any = torch.get_device_module(device.type)
-    kind = device.type.upper()
-    reason = cuda.why_not() if has_cuda_driver(device) else ""
-    if not reason and not module.is_available():
+    reason = cuda.why_not()
+    if not reason and not torch.cuda.is_available():
         reason = (
-            f"this build of PyTorch ({torch.__version__}) cannot use it; install one with {kind} "
+            f"this build of PyTorch ({torch.__version__}) cannot use it; install one with CUDA "
             "from pytorch.org"
         )
     if reason:
-        error = CudaError if device.type == "cuda" else ConfigError
-        raise error(f"device={str(device)!r} needs {kind}: {reason}")
-    count, number = module.device_count(), device.index
-    if number is None:
-        number = module.current_device() if hasattr(module, "current_device") else 0
+        raise CudaError(f"device={str(device)!r} needs CUDA: {reason}")
+    count = torch.cuda.device_count()
+    number = torch.cuda.current_device() if device.index is None else device.index
     if number >= count:
         raise ConfigError(
-            f"device={str(device)!r} is not there: this process sees {count} {kind} "
+            f"device={str(device)!r} is not there: this process sees {count} CUDA "
             f"device{'s' * (count != 1)}, numbered from 0; pass one of them, or make more visible "
             "(CUDA_VISIBLE_DEVICES)"
         )
-    return torch.device(device.type, number)
-
-
-def has_cuda_driver(device: torch.device) -> bool:
-    """Return True for a device of NVIDIA's, whose driver pyecho asks and calls by itself."""
-    return device.type == "cuda" and torch.version.hip is None
-
-
-def has_streams(device: torch.device) -> bool:
-    """Return True for a device that works on several streams at a time."""
-    return device.type in ("cuda", "xpu")
+    return torch.device("cuda", number)
 
 
 def stream_lent_to(owner: object, device: torch.device) -> Any:
@@ -162,45 +143,27 @@ def stream_lent_to(owner: object, device: torch.device) -> Any:
     Work that waits for one consumer does not hold up that for another, so nothing is under way on a
     stream that is lent again.
     """
-    relaxed = relaxed_capture() if device.type == "cuda" else nullcontext()
-    with _making, relaxed:
+    with _making, cuda.relaxed_capture():
         free = _free.setdefault(device, [])
         stream = next((each for each in free if each.query()), None)
-        if stream is None:
-            stream = _new_stream(device)
+        if (
+            stream is None
+        ):  # the driver's, since PyTorch would lend one of its own to others as well
+            made = cuda.new_stream(device.index)
+            stream = torch.cuda.ExternalStream(made, device=device)  # type: ignore[no-untyped-call]
         else:
             free.remove(stream)
     weakref.finalize(owner, free.append, stream).atexit = False
     return stream
 
 
-def relaxed_capture() -> AbstractContextManager[object]:
-    """Keep calls of this thread from disturbing a CUDA graph that another thread captures.
-
-    Raises `CudaError` if CUDA is not available, or not any more, in a forked child. Does nothing on
-    AMD's devices.
-    """
-    return nullcontext() if torch.version.hip else cuda.relaxed_capture()
-
-
 @contextmanager
 def on_stream(device: torch.device, stream: Any) -> Iterator[None]:
     """Have the calling thread allocate and compute on a stream."""
-    module: Any = torch.get_device_module(device.type)
-    capture = relaxed_capture() if device.type == "cuda" else nullcontext()
     # Leaving a stream of another device would make a context on the thread's device 0.
-    with capture, module.device(device), module.stream(stream):
+    with cuda.relaxed_capture(), torch.cuda.device(device), torch.cuda.stream(stream):
         yield
 
 
 _making = threading.Lock()
 _free: dict[torch.device, list[Any]] = {}
-
-
-def _new_stream(device: torch.device) -> Any:
-    """Return a stream of high priority: what waits for it should not wait for the user's work."""
-    # On NVIDIA's from the driver: PyTorch would lend one of its own to others as well.
-    if not has_cuda_driver(device):
-        return torch.get_device_module(device.type).Stream(device, priority=-1)
-    with cuda.relaxed_capture():
-        return torch.cuda.ExternalStream(cuda.new_stream(device.index), device=device)  # type: ignore[no-untyped-call]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from pyecho import cuda
 from pyecho._core import ConfigError, CudaError
-from pyecho.device.place import relaxed_capture
 from pyecho.items.spec import Adapter, Field, Ragged
 
 WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
@@ -27,7 +27,7 @@ class TorchAdapter(Adapter):
         only after the copy.
         """
         try:
-            with relaxed_capture():  # not in a forked child: the allocator may be locked there
+            with cuda.relaxed_capture():  # not in a forked child: the allocator may be locked there
                 return torch.empty(size_bytes, dtype=torch.uint8, device="cpu", pin_memory=True)
         except CudaError:  # there is no CUDA, or not any more
             raise

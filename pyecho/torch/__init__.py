@@ -53,9 +53,8 @@ class EchoLoader(pyecho.EchoLoader):
     Parameters
     ----------
     device
-        Where batches go: ``"cuda:0"``, its number, or a `torch.device` (also of kind ``"xpu"`` or
-        ``"mps"``); None or ``"cpu"`` leaves them on the host. The driver is loaded with the first
-        batch.
+        Where batches go: ``"cuda:0"``, its number, or a `torch.device`; None or ``"cpu"`` leaves
+        them on the host. The driver is loaded with the first batch.
     echo_on
         Example echoing on a device: ``"host"`` assembles batches in pinned memory and copies every
         batch; ``"device"`` copies every example once into a pool on the device and assembles the
