@@ -75,7 +75,11 @@ def refuse_unknown(owner: type[Any], names: Iterable[str]) -> None:
     )
     near = difflib.get_close_matches(name, options, 1)
     hint = f"did you mean {near[0]!r}?" if near else f"the options are {', '.join(options)}"
-    if name in ("shuffle", "shuffle_buffer") and "capacity" in options:
+    if name in GONE:
+        hint = GONE[name]
+        if hint.startswith("pass device=") and "device" not in options:
+            hint += " to pyecho.torch.EchoLoader"
+    elif name in ("shuffle", "shuffle_buffer") and "capacity" in options:
         hint = "did you mean 'capacity', among which uses are shuffled?"
     elif name in _OF_TORCH:
         hint = "pyecho.torch.EchoLoader has it"
@@ -86,7 +90,15 @@ def refuse_unknown(owner: type[Any], names: Iterable[str]) -> None:
     raise TypeError(f"{owner.__name__}() got an unexpected keyword argument {name!r}; {hint}")
 
 
-_OF_TORCH = ("device", "device_augment", "device_dtype", "echo_on", "group", "max_device_bytes")
+GONE = {
+    "device_augment": 'pass device=pyecho.torch.Device("cuda:0", augment=...)',
+    "device_dtype": 'pass device=pyecho.torch.Device("cuda:0", dtype=...)',
+    "echo_on": 'pass device=pyecho.torch.Device("cuda:0", echo=True)',
+    "max_device_bytes": 'pass device=pyecho.torch.Device("cuda:0", max_bytes=...)',
+}
+"""Options that are gone, and what to do instead."""
+
+_OF_TORCH = ("device", "group")
 
 _OF_DATA_LOADERS = "batch_sampler generator persistent_workers prefetch_factor timeout"
 """Arguments of a `DataLoader` that have to do with where examples come from."""

@@ -70,8 +70,8 @@ class Blocks:
         if self._limit is not None and self.size_bytes > self._limit:
             raise ConfigError(
                 f"{self.count} batches of {size_bytes} bytes, and more, would be kept on "
-                f"{self.device}, but max_device_bytes is {self._limit}; lower batch_size or "
-                "prefetch, or raise max_device_bytes"
+                f"{self.device}, but Device(max_bytes=) is {self._limit}; lower batch_size "
+                "or prefetch, or raise it"
             )
         with cuda.relaxed_capture():
             if _is_captured(self.device):  # nothing could wait for events of a capture

@@ -1,4 +1,4 @@
-"""Devices: the options that name one, whether it is there, and streams on it."""
+"""Devices: the record that names one, whether it is there, and streams on it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import KW_ONLY, dataclass, fields
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,69 +18,95 @@ from pyecho.checked import checked_int
 from pyecho.config import Config
 
 
-@dataclass
-class DeviceOptions:
-    """Options of a loader about its device, checked; `pyecho.torch.EchoLoader` says what they do.
+@dataclass(frozen=True)
+class Device:
+    """A device for the batches of a loader, and what happens there.
 
-    Raises `ConfigError` if one is wrong, or needs a device and there is none. Asks no driver.
+    ::
+
+        there = Device("cuda:0", echo=True, dtype=torch.bfloat16, augment=flip, max_bytes=8 << 30)
+        loader = pyecho.torch.EchoLoader(source, 4, batch_size=256, device=there)
+
+    Makes no use of the driver, which the loader's first batch loads.
+
+    Parameters
+    ----------
+    device
+        ``"cuda:0"``, its number, or a `torch.device`; None or ``"cpu"`` leaves batches on the host.
+        The record has a `torch.device`, or None for the host.
+    echo
+        Example echoing: copy every example once into a pool on the device, and assemble the same
+        batches there. False: batches are assembled in pinned memory, and every batch is copied.
+        Batch echoing copies every item once in any case.
+    dtype
+        Dtype to convert tensors to on the device, so that smaller ones cross the link: those of
+        uint8 or floating point numbers with axes of their own (batches of images, not of labels).
+    augment
+        ``augment(batch, generator)`` is called on every use, in one thread of pyecho's and on its
+        stream, after the conversion; what it returns is what the loader yields. The
+        `torch.Generator` draws on the device and is seeded by (seed, epoch, number of the batch).
+    max_bytes
+        Bound of the device memory for the pool, and for batches (in batch echoing items) that wait
+        for the consumer, as large as the first item says; what is in work comes on top.
+
+    Raises
+    ------
+    ConfigError
+        If an argument is wrong, or needs a device and there is none.
     """
 
     device: Any
-    """A `torch.device` in the end; None is the host."""
-    echo_on: Literal["host", "device"]
-    device_dtype: torch.dtype | None
-    device_augment: Callable[[Any, torch.Generator], Any] | None
-    max_device_bytes: int | None
+    _: KW_ONLY
+    echo: bool = False
+    dtype: torch.dtype | None = None
+    augment: Callable[[Any, torch.Generator], Any] | None = None
+    max_bytes: int | None = None
 
     def __post_init__(self) -> None:
         """Check everything."""
-        dtype, augment, limit = self.device_dtype, self.device_augment, self.max_device_bytes
-        if self.echo_on not in ("host", "device"):
-            raise ConfigError(f"echo_on must be 'host' or 'device', got {self.echo_on!r}")
-        if dtype is not None and not isinstance(dtype, torch.dtype):
-            raise ConfigError(f"device_dtype must be a torch.dtype or None, got {dtype!r}")
-        if augment is not None and not callable(augment):
+        if not isinstance(self.echo, bool | np.bool_):
+            raise ConfigError(f"Device(echo=) must be True or False, got {self.echo!r}")
+        if self.dtype is not None and not isinstance(self.dtype, torch.dtype):
+            raise ConfigError(f"Device(dtype=) must be a torch.dtype or None, got {self.dtype!r}")
+        if self.augment is not None and not callable(self.augment):
             raise ConfigError(
-                f"device_augment must be a function of (batch, generator), got {augment!r}"
+                f"Device(augment=) must be a function of (batch, generator), got {self.augment!r}"
             )
-        if limit is not None:
-            self.max_device_bytes = checked_int("max_device_bytes", limit, 0, 2**63 - 1)
-        self.device = named_device(self.device)
-        asked = {
-            "echo_on='device'": self.echo_on == "device",
-            "device_dtype": dtype is not None,
-            "device_augment": augment is not None,
-            "max_device_bytes": limit is not None,
-        }
-        for name, is_set in asked.items():
-            if is_set and self.device is None:
-                raise ConfigError(f"{name} needs a device, such as device='cuda'")
+        if self.max_bytes is not None:
+            limit = checked_int("Device(max_bytes=)", self.max_bytes, 0, 2**63 - 1)
+            object.__setattr__(self, "max_bytes", limit)
+        object.__setattr__(self, "echo", bool(self.echo))
+        object.__setattr__(self, "device", named_device(self.device))
+        for option in fields(self)[1:]:
+            if self.device is None and getattr(self, option.name) is not option.default:
+                raise ConfigError(f"Device({option.name}=) needs a device, such as 'cuda'")
 
-    def check(self, config: Config) -> None:
-        """Raise `ConfigError` if the other options of the loader do not fit."""
-        if self.echo_on == "host":
-            return
-        if config.batch_size is None:
+
+def check_options(there: Device, config: Config) -> None:
+    """Raise `ConfigError` if the other options of a loader do not fit."""
+    if not there.echo:
+        return
+    if config.batch_size is None:
+        raise ConfigError(
+            "Device(echo=True) echoes examples, so it needs a batch_size; batch echoing copies "
+            "every item once without it"
+        )
+    if config.ops is not None:
+        raise ConfigError(
+            "ops work on the way from a pool in host memory to a batch, and with "
+            "Device(echo=True) the pool is on the device; use Device(augment=), or echo=False"
+        )
+    if config.pace is not None:
+        raise ConfigError(
+            "factor='auto' paces a pool in host memory; with Device(echo=True) pass a number "
+            "or an Adaptive, or echo=False"
+        )
+    for name in ("augment", "augment_example", "collate_fn"):
+        if getattr(config, name) is not None:
             raise ConfigError(
-                "echo_on='device' echoes examples, so it needs a batch_size; batch echoing copies "
-                "every item once without it"
+                f"{name} works on batches in host memory, and with Device(echo=True) there are "
+                "none; use Device(augment=), or echo=False"
             )
-        if config.ops is not None:
-            raise ConfigError(
-                "ops work on the way from a pool in host memory to a batch, and with "
-                "echo_on='device' the pool is on the device; use device_augment=, or echo_on='host'"
-            )
-        if config.pace is not None:
-            raise ConfigError(
-                "factor='auto' paces a pool in host memory; with echo_on='device' pass a number or "
-                "an Adaptive, or echo_on='host'"
-            )
-        for name in ("augment", "augment_example", "collate_fn"):
-            if getattr(config, name) is not None:
-                raise ConfigError(
-                    f"{name} works on batches in host memory, and with echo_on='device' there are "
-                    "none; use device_augment=, or echo_on='host'"
-                )
 
 
 def named_device(device: Any) -> torch.device | None:

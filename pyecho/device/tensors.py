@@ -120,7 +120,7 @@ def is_jagged(leaf: Any) -> bool:
 
 
 def is_image(leaf: torch.Tensor) -> bool:
-    """Return True for what ``device_dtype`` converts: images and the like, but not labels.
+    """Return True for what ``Device(dtype=)`` converts: images and the like, but not labels.
 
     They are uint8 or floating point numbers, and have axes of their own beside the batch's.
     """

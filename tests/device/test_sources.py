@@ -2,9 +2,10 @@
 
 import pytest
 import torch
-from host_device import there
+from host_device import WAYS, there
 
 import pyecho.torch
+from pyecho.torch import Device
 
 
 class Elsewhere(torch.Tensor):
@@ -18,22 +19,22 @@ def test_batch_echoing_hands_out_what_is_there(device):
 
 
 @pytest.mark.parametrize("unbatch", [False, True])
-@pytest.mark.parametrize(("echo_on", "name"), [("host", ""), ("device", r"item\['image'\]: ")])
-def test_example_echoing_of_what_is_there_says_what_to_do(device, echo_on, name, unbatch):
+@pytest.mark.parametrize(("echo", "name"), [(False, ""), (True, r"item\['image'\]: ")])
+def test_example_echoing_of_what_is_there_says_what_to_do(device, echo, name, unbatch):
     source = [{"label": torch.zeros(3), "image": torch.zeros(3).as_subclass(Elsewhere)}]
-    options = {"batch_size": 2, "unbatch": unbatch, "echo_on": echo_on}
+    options = {"batch_size": 2, "unbatch": unbatch, "device": Device("cuda:0", echo=echo)}
     message = rf"^{name}the source yields a tensor on cuda:0, .*\(\.cpu\(\)\)"
     with pytest.raises(pyecho.ConfigError, match=message):
-        next(iter(pyecho.torch.EchoLoader(source, 2, device="cuda:0", **options)))
+        next(iter(pyecho.torch.EchoLoader(source, 2, **options)))
 
 
 @pytest.mark.usefixtures("device")
-@pytest.mark.parametrize("options", [{}, {"batch_size": 4}, {"batch_size": 4, "echo_on": "device"}])
-def test_arrow_tables_go_to_the_device(options):
+@pytest.mark.parametrize("way", ["batches", "examples", "on the device"])
+def test_arrow_tables_go_to_the_device(way):
     pa = pytest.importorskip("pyarrow")
     table = pa.table({"x": range(12), "name": [f"n{x}" for x in range(12)]})
     table = pa.Table.from_batches(table.to_batches(max_chunksize=5))
-    loader = pyecho.torch.EchoLoader(table, 2, device="cuda:0", **options)
+    loader = pyecho.torch.EchoLoader(table, 2, **WAYS[way])
     found = []
     for batch in loader:
         assert isinstance(batch["x"], torch.Tensor)

@@ -13,14 +13,18 @@ import torch
 
 from pyecho.device.upload import Mark, Uploader
 from pyecho.items.nest import leaves_of
+from pyecho.torch import Device
 
+ECHOING = Device("cuda:0", echo=True)
+HALVES = Device("cuda:0", dtype=torch.float16)
 WAYS = {
     "batches": {},
     "examples": {"batch_size": 4},
-    "on the device": {"batch_size": 4, "echo_on": "device", "shuffle_buffer": 6},
-    "converted": {"batch_size": 4, "device_dtype": torch.float16},
+    "on the device": {"batch_size": 4, "device": ECHOING, "shuffle_buffer": 6},
+    "converted": {"batch_size": 4, "device": HALVES},
     "augmented": {"batch_size": 4, "augment": lambda batch, rng: batch, "augment_workers": 3},
 }
+WAYS = {way: {"device": "cuda:0"} | more for way, more in WAYS.items()}
 """Arguments of loaders whose batches go to the device in different ways."""
 
 

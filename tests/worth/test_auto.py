@@ -219,15 +219,14 @@ def test_worth_without_auto_is_refused():
 def test_auto_is_refused_with_a_pool_on_a_device_and_by_buffers():
     import pyecho.torch
 
-    with pytest.raises(pyecho.ConfigError, match="echo_on='device'"):
+    with pytest.raises(pyecho.ConfigError, match=r"Device\(echo=True\)"):
         pyecho.torch.EchoLoader(
             ITEMS,
             "auto",
             batch_size=32,
             with_info=True,
             worth=pyecho.Worth(),
-            device="cuda",
-            echo_on="device",
+            device=pyecho.torch.Device("cuda", echo=True),
         )
     with pytest.raises(pyecho.ConfigError, match="worth"):
         pyecho.EchoBuffer({"x": pyecho.Field((), "f4")}, batch_size=4, factor="auto", capacity=8)
