@@ -27,7 +27,7 @@ class Device:
         there = Device("cuda:0", echo=True, dtype=torch.bfloat16, augment=flip, max_bytes=8 << 30)
         loader = pyecho.torch.EchoLoader(source, 4, batch_size=256, device=there)
 
-    Makes no use of the driver, which the loader's first batch loads.
+    Asks no driver: the loader's first batch loads it.
 
     Parameters
     ----------
